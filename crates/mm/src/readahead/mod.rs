@@ -1,0 +1,90 @@
+//! Swap-in read-ahead: which pages to read beside the one that is wanted.
+//!
+//! `mm` calls a policy at exactly three moments: a fault finds its page in the swap cache ([`SwapIn::cached`]), a fault
+//! finds it on swap ([`SwapIn::miss`]), and a page that was read ahead is evicted before anybody touched it
+//! ([`SwapIn::unused`]). The policy answers with a [`Plan`]; it never does I/O, never looks at page states (`mm` skips
+//! what is present, empty or already on its way) and keeps its state in itself (system wide) and in a [`RegionState`]
+//! (one a region).
+
+use crate::types::{Nanos, RegionKind, Slot, Vpn};
+
+/// What a policy is told about one fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Touch {
+    /// Virtual time of the fault.
+    pub now: Nanos,
+    /// The page that was touched.
+    pub vpn: Vpn,
+    /// Its slot on swap (`None`: the page is all zero or lives only in the swap cache so far).
+    pub slot: Option<Slot>,
+    /// First page of the region.
+    pub region_start: Vpn,
+    /// One past the last page of the region.
+    pub region_end: Vpn,
+    /// What backs the region.
+    pub kind: RegionKind,
+    /// The page was read ahead and this is its first touch (a hit). Always false in `miss`.
+    pub read_ahead: bool,
+    /// The page is the marker of a window: its touch is the moment to read the next one. Always false in `miss`.
+    pub marker: bool,
+}
+
+/// The numbers a window counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Window {
+    /// Pages of the region: `start`, `start + stride`, ... (`count` of them). The policy has clipped them to the region.
+    Pages {
+        /// First page, in the order in which they will be wanted.
+        start: Vpn,
+        /// Distance from one to the next; 1 ascending, -1 descending, never 0.
+        stride: i64,
+        /// How many.
+        count: u32,
+    },
+    /// Slots `start .. start + count` of the area in which the faulting page lies, whoever owns them (cluster mode).
+    Slots {
+        /// First slot.
+        start: Slot,
+        /// How many.
+        count: u32,
+    },
+}
+
+/// When the pages of a window enter the program's view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mapping {
+    /// They wait in the swap cache; each is mapped by its own first touch (a soft fault, and a counted hit).
+    OnTouch,
+    /// All but the marker are mapped as they arrive: no soft faults. Only the marker's touch is seen.
+    Together,
+}
+
+/// One read-ahead decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// What to read.
+    pub window: Window,
+    /// The page whose first touch asks for the next window; it is left unmapped even under [`Mapping::Together`].
+    pub marker: Option<Vpn>,
+    /// When the pages enter the program's view.
+    pub mapping: Mapping,
+}
+
+/// What `mm` asks of a swap-in read-ahead policy.
+///
+/// Contract: `miss` is called once for every fault that must read; its plan may or may not contain the faulting page,
+/// which is read in any case. `cached` is called once for every fault answered from the swap cache, and a plan it
+/// returns is read ahead without anybody waiting. Neither may allocate without bound or loop over the window.
+pub trait SwapIn {
+    /// What the policy keeps for one region; `Default` is the state of a new region.
+    type Region: Default;
+
+    /// A fault found its page in the swap cache (or on its way in).
+    fn cached(&mut self, region: &mut Self::Region, touch: &Touch) -> Option<Plan>;
+
+    /// A fault found its page on swap. `None`: read the faulting page alone.
+    fn miss(&mut self, region: &mut Self::Region, touch: &Touch) -> Option<Plan>;
+
+    /// `vpn`, read ahead by this policy, was evicted before its first touch.
+    fn unused(&mut self, region: &mut Self::Region, vpn: Vpn);
+}

@@ -1,0 +1,210 @@
+//! The page of memory that the launcher and every agent share: configuration one way, counters the other.
+//!
+//! The launcher makes it in a memfd; an agent finds it as `/proc/PID/fd/FD` from the variable [`ENV`] and maps it, so no
+//! file has a name and nothing is left behind when anybody is killed. All fields are plain integers or atomics: any bit
+//! pattern is valid, and a torn read of a statistic is harmless.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Environment variable that leads an agent to the shared page: `<launcher pid>:<descriptor>`.
+pub const ENV: &str = "OVERSPILL_RUN";
+/// First bytes of the page.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
+/// Changes whenever the layout does; launcher and agent are built together and must agree.
+pub const VERSION: u32 = 1;
+/// Processes that can report; later ones run managed but uncounted.
+pub const PROCESSES: usize = 64;
+/// Buckets of the fault latency histogram: bucket i counts latencies in [2^(i/4), 2^((i+1)/4)) ns, roughly: see
+/// [`latency_bucket`].
+pub const LATENCY_BUCKETS: usize = 128;
+/// Longest path of the swap directory or file, with its final NUL.
+pub const PATH_MAX: usize = 1024;
+
+/// What the user asked for; written by the launcher before the program starts, never changed.
+#[repr(C)]
+pub struct Config {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// log2 of the largest read-ahead window of the kernel's rules (`--page-cluster`); `u32::MAX` = not given.
+    pub page_cluster: u32,
+    /// The budget in bytes.
+    pub ram_bytes: u64,
+    /// Upper bound of the swap area in bytes; 0 = as much as the file system gives.
+    pub swap_bytes_max: u64,
+    /// Bit set of [`flags`].
+    pub flags: u32,
+    /// Read-ahead policy: a discriminant of `overspill_pager::ReadAhead`.
+    pub readahead: u32,
+    /// NUL-terminated path of the swap directory, or of a file to create (`--swap`).
+    pub swap_path: [u8; PATH_MAX],
+}
+
+/// Bits of [`Config::flags`].
+pub mod flags {
+    /// End the program when swap is full (`--strict`), with [`super::state::STRICT_FULL`] as the reason.
+    pub const STRICT: u32 = 1 << 0;
+    /// Use the write-protect + write + drop sequence even where the kernel has UFFDIO_MOVE.
+    pub const NO_MOVE: u32 = 1 << 1;
+    /// Use pread/pwrite threads even where io_uring works.
+    pub const NO_URING: u32 = 1 << 2;
+    /// `--swap` names a file to create, not a directory.
+    pub const SWAP_IS_FILE: u32 = 1 << 3;
+    /// No warnings on stderr from the agent (`-q`).
+    pub const QUIET: u32 = 1 << 4;
+}
+
+/// Values of [`Process::state`].
+pub mod state {
+    /// Slot unused.
+    pub const FREE: u32 = 0;
+    /// The agent is there and the program is far below its budget: nothing is managed.
+    pub const WATCHING: u32 = 1;
+    /// Memory is registered and reclaimed.
+    pub const MANAGING: u32 = 2;
+    /// The agent gave up (see [`super::Process::error`]); the program runs on without it.
+    pub const UNMANAGED: u32 = 3;
+    /// The agent ended the program: swap was full under `--strict`.
+    pub const STRICT_FULL: u32 = 4;
+}
+
+/// Bits of [`Process::events`]: things the summary must mention.
+pub mod events {
+    /// The swap area is full; the program went on above its budget.
+    pub const SWAP_FULL: u32 = 1 << 0;
+    /// A write to swap failed; the area was retired and its pages stay in RAM.
+    pub const WRITE_ERROR: u32 = 1 << 1;
+    /// A read from swap failed; the touching thread got SIGBUS.
+    pub const READ_ERROR: u32 = 1 << 2;
+    /// The program forked while memory was managed (everything was brought in first).
+    pub const FORKED: u32 = 1 << 3;
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        /// The counters of a process, with the kernel's names where the kernel has the counter.
+        #[repr(C)]
+        #[derive(Default)]
+        pub struct Counters { $($(#[$doc])* pub $name: AtomicU64),+ }
+        impl Counters {
+            /// Every counter with its name, in declaration order (that of the JSON report).
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+                [$((stringify!($name), &self.$name)),+]
+                    .into_iter()
+                    .map(|(name, value)| (name, value.load(core::sync::atomic::Ordering::Relaxed)))
+            }
+        }
+    };
+}
+
+counters! {
+    /// Faults that reached the pager, soft and major, first touches included.
+    pgfault,
+    /// Faults that had to read from swap.
+    pgmajfault,
+    /// Pages read from swap, read-ahead included.
+    pswpin,
+    /// Pages written to swap.
+    pswpout,
+    /// Pages read ahead (without the faulting one).
+    swap_ra,
+    /// Read-ahead pages that were touched.
+    swap_ra_hit,
+    /// Pages looked at by background reclaim.
+    pgscan_kswapd,
+    /// Pages freed by background reclaim.
+    pgsteal_kswapd,
+    /// Pages looked at on behalf of a waiting fault.
+    pgscan_direct,
+    /// Pages freed on behalf of a waiting fault.
+    pgsteal_direct,
+    /// Faults that had to wait for reclaim.
+    allocstall,
+    /// Touches of pages that reclaim had evicted.
+    workingset_refault_anon,
+    /// Pages that moved to the active list.
+    pgactivate,
+    /// Pages that were unmapped into the swap cache.
+    pgdeactivate,
+    /// First touches that were answered with zeroes.
+    zero_fill,
+    /// All-zero pages that eviction dropped without writing.
+    zero_dropped,
+    /// Clean pages that eviction dropped without writing, their slot still being valid.
+    clean_dropped,
+    /// Read requests sent to the device.
+    read_ops,
+    /// Write requests sent to the device.
+    write_ops,
+    /// Nanoseconds in which at least one thread of the program waited for a major fault.
+    stalled_ns,
+    /// Nanoseconds of CPU time that the agent used.
+    agent_cpu_ns,
+    /// Bytes of anonymous memory resident now (`RssAnon`, agent included).
+    resident_bytes,
+    /// The largest `resident_bytes` seen.
+    resident_peak_bytes,
+    /// Sum of the samples of `resident_bytes`, for the mean.
+    resident_sum_bytes,
+    /// Number of those samples.
+    resident_samples,
+    /// Bytes in use in the swap area.
+    swap_used_bytes,
+    /// The largest `swap_used_bytes` seen.
+    swap_peak_bytes,
+}
+
+/// What one process reports.
+#[repr(C)]
+pub struct Process {
+    /// A value of [`state`]; an agent claims a slot by changing FREE to WATCHING.
+    pub state: AtomicU32,
+    /// Its process id.
+    pub pid: AtomicU32,
+    /// Bits of [`events`].
+    pub events: AtomicU32,
+    /// errno of the failure behind UNMANAGED, WRITE_ERROR or READ_ERROR.
+    pub error: AtomicU32,
+    /// Which step failed: an index into `overspill_pager::STEPS`; 0 = none.
+    pub error_step: AtomicU32,
+    /// Keeps the counters on their own cache line.
+    pub padding: AtomicU32,
+    /// The counters.
+    pub counters: Counters,
+    /// Latency of soft faults, from message read to answer given.
+    pub soft_latency: [AtomicU64; LATENCY_BUCKETS],
+    /// Latency of major faults.
+    pub major_latency: [AtomicU64; LATENCY_BUCKETS],
+}
+
+/// The whole shared area.
+#[repr(C)]
+pub struct Shared {
+    /// Launcher to agents.
+    pub config: Config,
+    /// Agents to launcher.
+    pub processes: [Process; PROCESSES],
+}
+
+/// The bucket of a latency: four buckets an octave, so a bucket is at most 25 % wide.
+#[must_use]
+pub fn latency_bucket(latency_ns: u64) -> usize {
+    if latency_ns < 4 {
+        return latency_ns as usize;
+    }
+    let octave = latency_ns.ilog2();
+    let quarter = (latency_ns >> (octave - 2)) & 3;
+    (((octave - 1) * 4) as usize + quarter as usize).min(LATENCY_BUCKETS - 1)
+}
+
+/// The largest latency, in nanoseconds, that falls into `bucket`.
+#[must_use]
+pub fn latency_bucket_max_ns(bucket: usize) -> u64 {
+    if bucket < 4 {
+        return bucket as u64;
+    }
+    let octave = bucket as u32 / 4 + 1;
+    let quarter = bucket as u64 % 4;
+    (1 << octave) + (quarter + 1) * (1 << (octave - 2)) - 1
+}

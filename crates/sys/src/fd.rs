@@ -1,0 +1,91 @@
+//! An owned file descriptor, closed on drop by the raw system call.
+//!
+//! It is not `std`'s: dropping that one goes through libc and its errno, which an agent thread does not have. It never
+//! retries or reports a failed close (the descriptor is gone either way).
+
+use crate::Errno;
+use crate::raw::{nr, syscall};
+use rustix::fd::{AsFd, BorrowedFd};
+
+/// An owned file descriptor.
+#[derive(Debug)]
+pub struct Fd(i32);
+
+impl Fd {
+    /// Takes ownership of `raw`.
+    ///
+    /// # Safety
+    /// `raw` is open in the calling thread's descriptor table and nobody else will close it.
+    #[must_use]
+    pub unsafe fn from_raw(raw: i32) -> Fd {
+        assert!(raw >= 0, "a descriptor is not negative");
+        Fd(raw)
+    }
+
+    /// The number, still owned by `self`.
+    #[must_use]
+    pub fn raw(&self) -> i32 {
+        self.0
+    }
+
+    /// Gives the number away without closing it.
+    #[must_use]
+    pub fn into_raw(self) -> i32 {
+        let raw = self.0;
+        core::mem::forget(self);
+        raw
+    }
+
+    /// A second descriptor of the same open file, close-on-exec.
+    pub fn duplicate(&self) -> Result<Fd, Errno> {
+        // SAFETY: F_DUPFD_CLOEXEC only makes a descriptor.
+        let raw = unsafe { syscall!(nr::__NR_fcntl, self.0 as usize, nr::F_DUPFD_CLOEXEC as usize, 0)? };
+        Ok(Fd(raw as i32))
+    }
+
+    /// An ioctl with a pointer argument.
+    ///
+    /// # Safety
+    /// `argument` is what `command` expects, and its effect is sound.
+    pub(crate) unsafe fn ioctl<T>(&self, command: u32, argument: *mut T) -> Result<usize, Errno> {
+        // SAFETY: passed on to the caller.
+        unsafe { syscall!(nr::__NR_ioctl, self.0 as usize, command as usize, argument as usize) }
+    }
+
+    /// Wraps the result of a system call that makes a descriptor.
+    pub(crate) fn made(result: usize) -> Fd {
+        Fd(i32::try_from(result).expect("the kernel makes descriptors within i32"))
+    }
+}
+
+impl AsFd for Fd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: `self` keeps the descriptor open for the lifetime of the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is owned, and nobody uses it after this.
+        let _ = unsafe { syscall!(nr::__NR_close, self.0 as usize) };
+    }
+}
+
+/// Closes every descriptor of the calling thread's table (5.9).
+///
+/// # Safety
+/// The table is private to the caller (a thread made without `CLONE_FILES`), and no [`Fd`] of it is used or dropped later.
+pub unsafe fn close_all_descriptors() -> Result<(), Errno> {
+    // SAFETY: the caller owns the whole table.
+    unsafe { syscall!(nr::__NR_close_range, 0, u32::MAX as usize, 0).map(drop) }
+}
+
+/// Closes the descriptors `first..=last` of the calling thread's table (5.9).
+///
+/// # Safety
+/// As for [`close_all_descriptors`], for these numbers.
+pub unsafe fn close_descriptors(first: u32, last: u32) -> Result<(), Errno> {
+    // SAFETY: the caller owns these descriptors.
+    unsafe { syscall!(nr::__NR_close_range, first as usize, last as usize, 0).map(drop) }
+}

@@ -1,0 +1,289 @@
+//! Mappings of this process: make, protect, advise, unmap, and copy out of memory that may vanish.
+//!
+//! Everything is by address, because most of the memory concerned belongs to the program around us. It never keeps a
+//! list of what exists.
+
+use crate::raw::{nr, syscall};
+use crate::{AddressRange, Errno, Fd, PAGE_SIZE};
+use bitflags::bitflags;
+
+bitflags! {
+    /// What a mapping may be used for; empty = nothing (`PROT_NONE`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Prot: u32 {
+        /// Loads.
+        const READ = nr::PROT_READ;
+        /// Stores.
+        const WRITE = nr::PROT_WRITE;
+        /// Execution.
+        const EXEC = nr::PROT_EXEC;
+    }
+}
+
+impl Prot {
+    /// Loads and stores.
+    pub const RW: Prot = Prot::READ.union(Prot::WRITE);
+}
+
+/// Advice for [`madvise`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Advice {
+    /// Expect no particular order.
+    Normal = nr::MADV_NORMAL,
+    /// Drop the pages; the next touch finds zeroes (anonymous) or the file. Raises a REMOVE event where registered.
+    DontNeed = nr::MADV_DONTNEED,
+    /// Drop the pages when memory is short, unless stored to before (4.5).
+    Free = nr::MADV_FREE,
+    /// Drop pages and backing store (shared memory, files).
+    Remove = nr::MADV_REMOVE,
+    /// A forked child does not get the mapping.
+    DontFork = nr::MADV_DONTFORK,
+    /// A forked child sees zeroes (4.14).
+    WipeOnFork = nr::MADV_WIPEONFORK,
+    /// Leave it out of core dumps.
+    DontDump = nr::MADV_DONTDUMP,
+    /// No transparent huge pages.
+    NoHugePage = nr::MADV_NOHUGEPAGE,
+    /// Transparent huge pages wanted.
+    HugePage = nr::MADV_HUGEPAGE,
+    /// Make every page present as a load would (5.14).
+    PopulateRead = nr::MADV_POPULATE_READ,
+    /// Make every page present, private and writable as a store would; content is kept (5.14).
+    PopulateWrite = nr::MADV_POPULATE_WRITE,
+    /// Start reading the file (or swap) behind it.
+    WillNeed = nr::MADV_WILLNEED,
+    /// Likely to be reclaimed by the kernel first (5.4).
+    Cold = nr::MADV_COLD,
+    /// Reclaim now, by the kernel's own swap or write-back (5.4).
+    PageOut = nr::MADV_PAGEOUT,
+}
+
+/// A piece of memory for vectored calls; the kernel's `struct iovec`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct IoVec {
+    /// First address.
+    pub base: usize,
+    /// Length in bytes.
+    pub len: usize,
+}
+const _: () = assert!(size_of::<IoVec>() == 16);
+
+impl IoVec {
+    /// The piece that covers `range`.
+    #[must_use]
+    pub fn of(range: AddressRange) -> IoVec {
+        IoVec { base: range.start, len: range.len() }
+    }
+}
+
+const MAP_ANON_PRIVATE: u32 = nr::MAP_PRIVATE | nr::MAP_ANONYMOUS;
+
+/// The mmap call itself: flags and descriptor as the kernel wants them.
+///
+/// # Safety
+/// With `MAP_FIXED` the range must be the caller's to replace.
+unsafe fn mmap(
+    address: usize,
+    len: usize,
+    prot: Prot,
+    flags: u32,
+    fd: i32,
+    offset: u64,
+) -> Result<usize, Errno> {
+    assert!(len > 0 && len.is_multiple_of(PAGE_SIZE), "a mapping is whole pages");
+    let (prot, flags, fd) = (prot.bits() as usize, flags as usize, fd as isize as usize);
+    // SAFETY: without MAP_FIXED the kernel picks free addresses; with it the caller vouches.
+    unsafe { syscall!(nr::__NR_mmap, address, len, prot, flags, fd, offset as usize) }
+}
+
+/// Replaces whatever is mapped in `range` by fresh private anonymous memory without commit charge.
+///
+/// # Safety
+/// The range is page-aligned and the caller's: what was mapped there is gone.
+pub unsafe fn map_anon_fixed(range: AddressRange, prot: Prot) -> Result<(), Errno> {
+    let flags = MAP_ANON_PRIVATE | nr::MAP_FIXED | nr::MAP_NORESERVE;
+    // SAFETY: the caller owns the range.
+    unsafe { mmap(range.start, range.len(), prot, flags, -1, 0).map(drop) }
+}
+
+/// Unmaps a range.
+///
+/// # Safety
+/// Nobody uses the range any more.
+pub unsafe fn munmap(range: AddressRange) -> Result<(), Errno> {
+    // SAFETY: the caller vouches that the memory is not used any more.
+    unsafe { syscall!(nr::__NR_munmap, range.start, range.len()).map(drop) }
+}
+
+/// Changes what a range may be used for.
+///
+/// # Safety
+/// Nobody relies on an access that is taken away.
+pub unsafe fn mprotect(range: AddressRange, prot: Prot) -> Result<(), Errno> {
+    // SAFETY: the caller vouches for the consequences.
+    unsafe { syscall!(nr::__NR_mprotect, range.start, range.len(), prot.bits() as usize).map(drop) }
+}
+
+/// Advises the kernel about a range. EINTR from the populating kinds is possible when a signal is pending.
+///
+/// # Safety
+/// For advice that changes content (`DontNeed`, `Free`, `Remove`, `WipeOnFork`) the content must be the caller's to lose.
+pub unsafe fn madvise(range: AddressRange, advice: Advice) -> Result<(), Errno> {
+    // SAFETY: the caller vouches for the content.
+    unsafe { syscall!(nr::__NR_madvise, range.start, range.len(), advice as usize).map(drop) }
+}
+
+/// One piece of advice for many ranges of this process, with one TLB flush (any advice on oneself: 6.13; EPERM or EINVAL
+/// before). `pidfd` refers to this process. Returns the bytes advised, which may be fewer than asked for.
+///
+/// # Safety
+/// As for [`madvise`], for every range.
+pub unsafe fn process_madvise(pidfd: &Fd, ranges: &[IoVec], advice: Advice) -> Result<usize, Errno> {
+    let (pointer, count) = (ranges.as_ptr() as usize, ranges.len());
+    // SAFETY: the vector is valid for reads; the caller vouches for the content.
+    unsafe { syscall!(nr::__NR_process_madvise, pidfd.raw() as usize, pointer, count, advice as usize, 0) }
+}
+
+/// A descriptor of this process for [`process_madvise`] (5.3).
+pub fn pidfd_self() -> Result<Fd, Errno> {
+    // SAFETY: makes a descriptor.
+    unsafe { syscall!(nr::__NR_pidfd_open, process_id() as usize, 0).map(Fd::made) }
+}
+
+/// The process id.
+#[must_use]
+pub fn process_id() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { syscall!(nr::__NR_getpid).expect("getpid cannot fail") as u32 }
+}
+
+/// Locks a range into memory, faulting it in.
+///
+/// # Safety
+/// The range is mapped and not managed by a pager that would have to answer those faults from the calling thread.
+pub unsafe fn mlock(range: AddressRange) -> Result<(), Errno> {
+    // SAFETY: does not change content; the caller vouches for faults.
+    unsafe { syscall!(nr::__NR_mlock, range.start, range.len()).map(drop) }
+}
+
+/// Copies from any address of this process; memory that is not mapped or not readable gives EFAULT instead of a signal.
+/// Returns the bytes copied, which may be fewer than asked for when the source ends early.
+///
+/// A page that is missing in a userfaultfd range makes the call wait for its answer, so the thread that answers must only
+/// ask for pages it knows to be present, and must not be the only one that could notice their disappearance.
+pub fn copy_from_self(destination: &mut [u8], source: usize) -> Result<usize, Errno> {
+    let local = IoVec { base: destination.as_mut_ptr() as usize, len: destination.len() };
+    let remote = IoVec { base: source, len: destination.len() };
+    let (local, remote) = (&raw const local as usize, &raw const remote as usize);
+    // SAFETY: the local vector is the exclusive slice; the remote one is checked by the kernel.
+    unsafe { syscall!(nr::__NR_process_vm_readv, process_id() as usize, local, 1, remote, 1, 0) }
+}
+
+/// A mapping that is unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    start: usize,
+    len: usize,
+}
+
+impl Mapping {
+    /// Private anonymous memory, zeroed, without commit charge. `len` is a multiple of the page size.
+    pub fn anon(len: usize, prot: Prot) -> Result<Mapping, Errno> {
+        Mapping::new(len, prot, MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)
+    }
+
+    /// Private anonymous memory, made present at once.
+    pub fn anon_populated(len: usize) -> Result<Mapping, Errno> {
+        Mapping::new(len, Prot::RW, MAP_ANON_PRIVATE | nr::MAP_POPULATE, -1, 0)
+    }
+
+    /// Addresses without access rights, for use with [`mprotect`] or [`map_anon_fixed`].
+    pub fn reserve(len: usize) -> Result<Mapping, Errno> {
+        Mapping::anon(len, Prot::empty())
+    }
+
+    /// A file, shared with everybody who maps it.
+    pub fn shared(fd: &Fd, len: usize, prot: Prot, offset: u64) -> Result<Mapping, Errno> {
+        Mapping::new(len, prot, nr::MAP_SHARED, fd.raw(), offset)
+    }
+
+    /// A file, stores stay private.
+    pub fn private(fd: &Fd, len: usize, prot: Prot, offset: u64) -> Result<Mapping, Errno> {
+        Mapping::new(len, prot, nr::MAP_PRIVATE, fd.raw(), offset)
+    }
+
+    pub(crate) fn new(len: usize, prot: Prot, flags: u32, fd: i32, offset: u64) -> Result<Mapping, Errno> {
+        // SAFETY: no MAP_FIXED, so nothing is replaced.
+        let start = unsafe { mmap(0, len, prot, flags, fd, offset)? };
+        Ok(Mapping { start, len })
+    }
+
+    /// Takes over a range that somebody else mapped.
+    ///
+    /// # Safety
+    /// The range is mapped, page-aligned and nobody else unmaps it.
+    #[must_use]
+    pub unsafe fn from_range(range: AddressRange) -> Mapping {
+        assert!(range.start.is_multiple_of(PAGE_SIZE) && !range.is_empty());
+        Mapping { start: range.start, len: range.len() }
+    }
+
+    /// First address.
+    #[must_use]
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn range(&self) -> AddressRange {
+        self.start..self.start + self.len
+    }
+
+    /// Page `index` of it.
+    #[must_use]
+    pub fn page(&self, index: usize) -> usize {
+        assert!(index < self.len / PAGE_SIZE, "page outside the mapping");
+        self.start + index * PAGE_SIZE
+    }
+
+    /// The first byte as a pointer.
+    #[must_use]
+    pub fn as_ptr<T>(&self) -> *mut T {
+        self.start as *mut T
+    }
+
+    /// Advice for all of it. See [`madvise`].
+    ///
+    /// # Safety
+    /// As for [`madvise`].
+    pub unsafe fn advise(&self, advice: Advice) -> Result<(), Errno> {
+        // SAFETY: passed on to the caller.
+        unsafe { madvise(self.range(), advice) }
+    }
+
+    /// Keeps the memory mapped for ever.
+    #[must_use]
+    pub fn leak(self) -> AddressRange {
+        let range = self.range();
+        core::mem::forget(self);
+        range
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is owned; whoever holds its addresses was told so by the borrow of `self`.
+        let result = unsafe { munmap(self.range()) };
+        debug_assert!(result.is_ok(), "unmapping an owned mapping cannot fail");
+    }
+}

@@ -1,0 +1,111 @@
+//! The invariants, checked whole: for the simulator after every step, and for tests.
+
+use crate::list::ListId;
+use crate::mm::{IoKind, Mm};
+use crate::page::{NO_LIST, State, flag};
+use crate::readahead::SwapIn;
+use crate::types::{CHUNK_PAGES, PageId, Slot};
+
+impl<P: SwapIn> Mm<P> {
+    /// Walks everything and panics at the first thing that does not fit. Costs time in proportion to the pages.
+    ///
+    /// # Panics
+    /// When an invariant is broken: a page on a list that does not suit its state, a frame not counted, a slot without
+    /// owner, a transfer without page.
+    pub fn check(&self) {
+        let mut seen = Seen::default();
+        for index in 0..self.pages.chunk_count() {
+            let mut used = 0;
+            let first = index as u32 * CHUNK_PAGES as u32;
+            for id in (first..first + CHUNK_PAGES as u32).map(PageId) {
+                used += u32::from(self.pages[id].state != State::Untouched);
+                self.check_page(id, &mut seen);
+            }
+            assert_eq!(used, self.pages.chunk_at(index).used, "a chunk counts its pages");
+        }
+        assert_eq!(seen.held, self.held, "frames are counted");
+        assert_eq!((seen.reading, seen.writing), (self.reading, self.writing), "transfers are counted");
+        assert_eq!(seen.unmapping, self.unmapping, "unmaps are counted");
+        assert_eq!(seen.queued as usize, self.waiting.len(), "waiting faults are queued once");
+        for list in [ListId::Inactive, ListId::Active, ListId::Cache] {
+            assert_eq!(seen.listed[list as usize], self.lists.len(list), "{list:?} counts its pages");
+        }
+        let io_pages =
+            |kind| self.ios.iter().filter(|io| io.kind == kind).map(|io| io.run.count).sum::<u32>();
+        assert_eq!(io_pages(IoKind::Read), self.reading, "every page being read has a request");
+        assert_eq!(io_pages(IoKind::Write), self.writing, "every page being written has a request");
+    }
+
+    fn check_page(&self, id: PageId, seen: &mut Seen) {
+        let page = &self.pages[id];
+        let unmapping = page.has(flag::UNMAPPING);
+        let list = match page.state {
+            State::Mapped if !unmapping => {
+                assert!(page.list == ListId::Inactive as u8 || page.list == ListId::Active as u8);
+                Some(page.list)
+            }
+            State::Cached => {
+                assert_eq!(page.list, ListId::Cache as u8, "a cached page is on the cache list");
+                assert!(
+                    page.has(flag::DIRTY) || page.slot != 0,
+                    "a cached page is dirty or has a valid slot"
+                );
+                assert!(!page.has(flag::WANTED), "a cached page is mapped as soon as it is wanted");
+                Some(page.list)
+            }
+            _ => {
+                assert_eq!(page.list, NO_LIST, "{id:?} {:?} is on a list", page.state);
+                None
+            }
+        };
+        if let Some(list) = list {
+            seen.listed[list as usize] += 1;
+        }
+        match page.state {
+            State::Untouched => assert_eq!(page.slot, 0, "an untouched page has no slot"),
+            State::Mapped => {
+                seen.held += 1;
+                seen.unmapping += u32::from(unmapping);
+                let knows_stores = self.config.accessed_bits || page.has(flag::PROTECTED);
+                assert!(knows_stores || page.slot == 0 || unmapping, "a writable page has no valid slot");
+            }
+            State::Cached => seen.held += 1,
+            State::Writing => {
+                seen.held += 1;
+                seen.writing += 1;
+                assert_ne!(page.slot, 0, "a page is written to a slot");
+            }
+            State::Reading => {
+                seen.held += 1;
+                seen.reading += 1;
+                assert_ne!(page.slot, 0, "a page is read from a slot");
+            }
+            State::Swapped => assert_ne!(page.slot, 0, "a page on swap has a slot"),
+        }
+        if page.slot != 0 {
+            assert_eq!(self.area.owner(Slot(page.slot)), Some(id), "a slot knows its page");
+        }
+        if page.has(flag::QUEUED) {
+            seen.queued += 1;
+            assert!(
+                matches!(page.state, State::Untouched | State::Swapped),
+                "a page with a frame does not wait"
+            );
+            assert!(self.waiting.contains(&id));
+        }
+        if page.has(flag::WANTED) && !page.has(flag::QUEUED) {
+            let coming = matches!(page.state, State::Reading | State::Writing) || unmapping;
+            assert!(coming, "a wanted page {id:?} is on its way");
+        }
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    held: u32,
+    reading: u32,
+    writing: u32,
+    unmapping: u32,
+    queued: u32,
+    listed: [u32; crate::list::LISTS],
+}

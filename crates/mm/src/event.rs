@@ -1,0 +1,194 @@
+//! What goes into the state machine and what comes out of it.
+
+use crate::types::{Access, PageId, RegionKind, Slot, SpaceId, Vpn};
+
+/// A request under way; unique while it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct IoId(pub u32);
+
+/// Consecutive pages of one chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// The first page.
+    pub first: PageId,
+    /// How many; at least one.
+    pub count: u32,
+}
+
+impl Run {
+    /// One page.
+    #[must_use]
+    pub fn one(first: PageId) -> Self {
+        Run { first, count: 1 }
+    }
+
+    /// The pages in ascending order.
+    pub fn pages(self) -> impl DoubleEndedIterator<Item = PageId> {
+        (self.first.0..self.first.0 + self.count).map(PageId)
+    }
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteResult {
+    /// The bytes are in their slots.
+    Done,
+    /// The file system had no room: the slots are worthless, the area counts as full.
+    NoSpace,
+    /// The device failed: the area is retired.
+    Failed,
+}
+
+/// What became of the pages of an [`Action::Unmap`]; bit i stands for page i of the run. A page in none of the sets was
+/// busy (pinned, shared, locked) and is still mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Unmapped {
+    /// Out of the program's view, its bytes in a frame of the swap cache.
+    pub taken: u64,
+    /// Subset of `taken`: all bytes are zero.
+    pub zero: u64,
+    /// There was no page: the program had dropped it.
+    pub gone: u64,
+}
+
+/// Something happened.
+#[allow(missing_docs, reason = "the variant says what its fields are, the types say the units")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// `[start, end)` is managed from now on.
+    RegionAdded { space: SpaceId, start: Vpn, end: Vpn, kind: RegionKind },
+    /// `[start, end)` was unmapped by the program.
+    RegionRemoved { space: SpaceId, start: Vpn, end: Vpn },
+    /// These pages of a region are present although `mm` thinks they were never touched.
+    Resident { space: SpaceId, start: Vpn, end: Vpn },
+    /// The program discarded the content of `[start, end)` (madvise DONTNEED, FREE, REMOVE).
+    Discarded { space: SpaceId, start: Vpn, end: Vpn },
+    /// `[from, from + pages)` is now at `to` (mremap). No I/O may be under way for these pages.
+    Moved { space: SpaceId, from: Vpn, to: Vpn, pages: u64 },
+    /// The program touched a page that is not in its view.
+    Fault { space: SpaceId, vpn: Vpn, access: Access },
+    /// The program stored to a page that was mapped without write permission.
+    ProtectFault { space: SpaceId, vpn: Vpn },
+    /// A read ended.
+    ReadDone { io: IoId, ok: bool },
+    /// A write ended.
+    WriteDone { io: IoId, result: WriteResult },
+    /// Answer to [`Action::Unmap`].
+    Unmapped { run: Run, result: Unmapped },
+    /// A [`Action::Map`] could not be carried out, because the address range is changing: the frames are still in the
+    /// swap cache. An event that says what changed follows.
+    NotMapped { run: Run },
+    /// As `NotMapped`, for [`Action::ZeroFill`]: nothing was filled.
+    NotFilled { run: Run },
+    /// The program will need `[start, end)` soon.
+    WillNeed { space: SpaceId, start: Vpn, end: Vpn },
+    /// Bring everything in and stop reclaiming ([`Action::Populated`] says when it is done).
+    Pause,
+    /// Go on after `Pause`.
+    Resume,
+    /// The budget changed.
+    Budget { frames: u32 },
+    /// Time passed.
+    Tick,
+}
+
+/// Something must be done. Actions are carried out in order.
+#[allow(missing_docs, reason = "the variant says what its fields are, the types say the units")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Read `run` from consecutive slots into frames of the swap cache.
+    Read { io: IoId, run: Run, slot: Slot },
+    /// Write `run` from the swap cache to consecutive slots.
+    Write { io: IoId, run: Run, slot: Slot },
+    /// Give each page of `run` a zeroed frame in the program's view; answers waiting faults.
+    ZeroFill { run: Run },
+    /// Move `run` from the swap cache into the program's view; answers waiting faults. `protect`: without write
+    /// permission, so that the next store is seen; the shell may leave that out only if it says so in the
+    /// configuration.
+    Map { run: Run, protect: bool },
+    /// Take `run` out of the program's view, into the swap cache; answered by [`Event::Unmapped`].
+    Unmap { run: Run },
+    /// Give write permission back; answers the waiting fault.
+    Unprotect { run: Run },
+    /// The frames of `run` in the swap cache are free.
+    Free { run: Run },
+    /// What the swap cache holds for `from` belongs to `to` now.
+    Rename { from: PageId, to: PageId },
+    /// A fault on `run` is obsolete: let the thread try again.
+    Wake { run: Run },
+    /// The page is lost: its read failed twice. Its next touch must fail (SIGBUS).
+    Fail { page: PageId },
+    /// Everything is in the program's view (answer to [`Event::Pause`]).
+    Populated,
+    /// Something the user should know, once.
+    Warn(Warning),
+}
+
+/// What an [`Action::Warn`] warns of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Warning {
+    /// No slot is left: the program goes on above its budget.
+    SwapFull,
+    /// A write failed: the area takes no more pages.
+    AreaRetired,
+    /// A page could not be read back.
+    PageLost,
+}
+
+/// The actions of one step, in order. Kept by the shell and reused, so that a step does not allocate.
+#[derive(Default, Debug)]
+pub struct Actions(alloc::vec::Vec<Action>);
+
+impl Actions {
+    /// An empty list.
+    #[must_use]
+    pub fn new() -> Self {
+        Actions::default()
+    }
+
+    /// The actions, oldest first; the list is empty afterwards.
+    pub fn drain(&mut self) -> alloc::vec::Drain<'_, Action> {
+        self.0.drain(..)
+    }
+
+    /// Are there none?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The actions so far.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Action] {
+        &self.0
+    }
+
+    pub(crate) fn push(&mut self, action: Action) {
+        self.0.push(action);
+    }
+
+    /// Adds `Free { id }`, joined with the last action when that frees the page before.
+    pub(crate) fn push_free(&mut self, id: PageId) {
+        if let Some(Action::Free { run }) = self.0.last_mut()
+            && run.first.0 + run.count == id.0
+            && !id.0.is_multiple_of(512)
+        {
+            run.count += 1;
+            return;
+        }
+        self.push(Action::Free { run: Run::one(id) });
+    }
+
+    /// Adds `Map { id, protect }`, joined with the last action when that maps the page before in the same way.
+    pub(crate) fn push_map(&mut self, id: PageId, protect: bool) {
+        if let Some(Action::Map { run, protect: same }) = self.0.last_mut()
+            && run.first.0 + run.count == id.0
+            && !id.0.is_multiple_of(512)
+            && *same == protect
+        {
+            run.count += 1;
+            return;
+        }
+        self.push(Action::Map { run: Run::one(id), protect });
+    }
+}

@@ -1,0 +1,401 @@
+//! Faults: what happens when the program touches a page that is not in its view.
+//!
+//! Every fault gets exactly one answer: at once when the page has a frame, when its read or write ends if one is under
+//! way, or when a frame is free. Read-ahead is asked here and nowhere else.
+
+use crate::event::{Action, Actions, Run};
+use crate::list::ListId;
+use crate::mm::{IoKind, Mm};
+use crate::page::{State, flag};
+use crate::readahead::{Mapping, Plan, SwapIn, Touch, Window};
+use crate::region::Region;
+use crate::types::{Access, CHUNK_PAGES, PageId, Slot, SpaceId, Vpn};
+
+impl<P: SwapIn> Mm<P> {
+    pub(crate) fn fault(&mut self, space: SpaceId, vpn: Vpn, access: Access, out: &mut Actions) {
+        self.stats.pgfault += 1;
+        assert!(self.regions.find(space, vpn).is_some(), "faults come from managed pages only");
+        let id = self.pages.lookup_or_create(space, vpn);
+        let page = &mut self.pages[id];
+        if page.has(flag::WANTED) {
+            // A second thread, or the same one after a signal: one answer wakes them all.
+            page.set(wanted(access) & flag::WANTED_WRITE);
+            return;
+        }
+        match page.state {
+            State::Untouched | State::Swapped => self.bring_in(id, access, out),
+            State::Cached => self.soft_fault(id, access, out),
+            State::Reading | State::Writing => {
+                page.set(wanted(access));
+                self.stats.soft_fault += 1;
+                self.touched_cached(id, out);
+            }
+            State::Mapped if page.has(flag::UNMAPPING) => page.set(wanted(access)),
+            State::Mapped => out.push(Action::Wake { run: Run::one(id) }),
+        }
+    }
+
+    /// A store to a page that was mapped without write permission: from now on its slot is stale.
+    pub(crate) fn protect_fault(&mut self, space: SpaceId, vpn: Vpn, out: &mut Actions) {
+        let Some(id) = self.pages.lookup(space, vpn) else { return };
+        let page = &mut self.pages[id];
+        if page.state != State::Mapped {
+            // It was evicted before the message was read: the thread tries again and faults as on any such page.
+            out.push(Action::Wake { run: Run::one(id) });
+            return;
+        }
+        if page.has(flag::UNMAPPING) {
+            page.set(flag::WANTED | flag::WANTED_WRITE);
+            return;
+        }
+        if page.take(flag::PROTECTED) {
+            page.set(flag::DIRTY | flag::REFERENCED);
+            self.release_slot(id);
+            if let Some(region) = self.regions.find(space, vpn) {
+                region.protect_faults += 1;
+            }
+        }
+        out.push(Action::Unprotect { run: Run::one(id) });
+    }
+
+    /// Gets a frame for a page that has none, or queues the fault until there is one.
+    pub(crate) fn bring_in(&mut self, id: PageId, access: Access, out: &mut Actions) {
+        if self.frames_free() > 0 || self.pause.is_some() {
+            return self.start(id, access, out);
+        }
+        self.stats.allocstall += 1;
+        self.pages[id].set(wanted(access) | flag::QUEUED);
+        self.waiting.push_back(id);
+    }
+
+    /// Fills or reads a page that has no frame; the caller has seen to the budget.
+    pub(crate) fn start(&mut self, id: PageId, access: Access, out: &mut Actions) {
+        match self.pages[id].state {
+            State::Untouched => self.zero_fill(id, out),
+            State::Swapped => self.swap_in(id, access, out),
+            state => unreachable!("a page in state {state:?} has a frame"),
+        }
+    }
+
+    /// First touch: zeroes, for as many following untouched pages as there are used ones before it (a sequential first
+    /// touch doubles its batch, any number of streams do so independently, a scattered one fills one page).
+    fn zero_fill(&mut self, id: PageId, out: &mut Actions) {
+        let (space, vpn) = self.pages.place(id);
+        let in_chunk = CHUNK_PAGES - vpn.0 % CHUNK_PAGES;
+        let end = self.regions.find(space, vpn).map_or(vpn.offset(1), |region| region.end);
+        let spare = 1 + self.spare_frames().saturating_sub(1);
+        let most = u64::from(self.config.fill_max.min(spare)).min(in_chunk).min(end.0 - vpn.0);
+        let batch = u64::from(self.used_before(space, vpn)).clamp(1, most);
+        let mut count = 0;
+        while count < batch {
+            let next = PageId(id.0 + count as u32);
+            if self.pages[next].state != State::Untouched || self.pages[next].has(flag::QUEUED) {
+                break;
+            }
+            self.pages.set_state(next, State::Mapped);
+            let page = &mut self.pages[next];
+            page.clear(flag::WANTED | flag::WANTED_WRITE);
+            page.set(flag::DIRTY);
+            self.lists.push_head(&mut self.pages, ListId::Inactive, next);
+            count += 1;
+        }
+        assert!(count > 0, "the faulting page itself is untouched");
+        self.held += count as u32;
+        self.stats.zero_fill += count;
+        out.push(Action::ZeroFill { run: Run { first: id, count: count as u32 } });
+    }
+
+    /// How many pages directly before `vpn` are in use, at most the largest batch.
+    fn used_before(&self, space: SpaceId, vpn: Vpn) -> u32 {
+        let mut used = 0;
+        while used < self.config.fill_max && vpn.0 > u64::from(used) {
+            let before = Vpn(vpn.0 - 1 - u64::from(used));
+            match self.pages.lookup(space, before) {
+                Some(id) if self.pages[id].state != State::Untouched => used += 1,
+                _ => break,
+            }
+        }
+        used
+    }
+
+    /// Frames that read-ahead and batches may take: not the ones kept for faults.
+    fn spare_frames(&self) -> u32 {
+        self.frames_free().saturating_sub(self.config.low / 4)
+    }
+
+    fn soft_fault(&mut self, id: PageId, access: Access, out: &mut Actions) {
+        self.stats.soft_fault += 1;
+        self.touched_cached(id, out);
+        // The plan may have read ahead, never touched this page: it is still in the swap cache.
+        let list = if self.pages[id].has(flag::REFERENCED) { ListId::Active } else { ListId::Inactive };
+        self.map(id, access, list, out);
+        if list == ListId::Active {
+            self.map_unit_around(id, out);
+        }
+    }
+
+    /// A page that had been evicted was wanted back. If another page of its unit was too, the unit is in use: the rest
+    /// of it comes back with one action in place of one fault each.
+    fn map_unit_around(&mut self, id: PageId, out: &mut Actions) {
+        let unit = self.config.unit;
+        let first = id.0 / unit * unit;
+        let pages = (first..first + unit).map(PageId);
+        let others = pages.clone().filter(|&page| {
+            page != id && self.pages[page].state == State::Mapped && self.pages[page].has(flag::REFERENCED)
+        });
+        if others.count() == 0 {
+            return;
+        }
+        for page in pages {
+            if self.pages[page].state == State::Cached && !self.pages[page].has(flag::READ_AHEAD) {
+                self.map(page, Access::Read, ListId::Inactive, out);
+            }
+        }
+    }
+
+    /// Tells the policy that a fault found its page in the swap cache, and reads what it asks for.
+    fn touched_cached(&mut self, id: PageId, out: &mut Actions) {
+        let (space, vpn) = self.pages.place(id);
+        let page = &mut self.pages[id];
+        let read_ahead = page.take(flag::READ_AHEAD);
+        let marker = page.take(flag::MARKER);
+        if read_ahead {
+            self.stats.swap_ra_hit += 1;
+        } else {
+            page.set(flag::REFERENCED);
+        }
+        if marker && let Some(region) = self.regions.find(space, vpn) {
+            self.stats.swap_ra_hit += u64::from(core::mem::take(&mut region.eager_pending));
+        }
+        let touch = self.touch(id);
+        let Some(region) = self.regions.find(space, vpn) else { return };
+        let touch = Touch { read_ahead, marker, ..touch(region) };
+        if let Some(plan) = self.policy.cached(&mut region.readahead, &touch) {
+            self.issue(space, &plan, out);
+        }
+    }
+
+    fn swap_in(&mut self, id: PageId, access: Access, out: &mut Actions) {
+        let (space, vpn) = self.pages.place(id);
+        self.stats.pgmajfault += 1;
+        self.refault(id);
+        let slot = Slot(self.pages[id].slot);
+        let touch = self.touch(id);
+        let plan = self.regions.find(space, vpn).and_then(|region| {
+            let touch = touch(region);
+            self.policy.miss(&mut region.readahead, &touch)
+        });
+        self.start_reading(id);
+        self.pages[id].set(wanted(access));
+        match plan {
+            Some(plan) => self.issue_around(space, &plan, id, out),
+            None => self.read(Run::one(id), slot, out),
+        }
+    }
+
+    /// What the policy is told about a fault, once the region is at hand too.
+    fn touch(&self, id: PageId) -> impl FnOnce(&Region<P::Region>) -> Touch + use<P> {
+        let (now, area_slots) = (self.now, self.area.len());
+        let vpn = self.pages.place(id).1;
+        let slot = Some(Slot(self.pages[id].slot)).filter(|slot| slot.0 != 0);
+        move |region| Touch {
+            now,
+            vpn,
+            slot,
+            area_slots,
+            region_start: region.start,
+            region_end: region.end,
+            kind: region.kind,
+            read_ahead: false,
+            marker: false,
+        }
+    }
+
+    /// Counts a refault and decides, by its distance, on which list the page goes when it arrives (section 5.7).
+    fn refault(&mut self, id: PageId) {
+        self.stats.workingset_refault_anon += 1;
+        let distance = self.clock.wrapping_sub(self.pages[id].prev);
+        self.pages[id].prev = crate::page::NONE;
+        if distance <= self.lists.len(ListId::Active) {
+            self.stats.workingset_activate_anon += 1;
+            self.pages[id].set(flag::ACTIVATE);
+        } else {
+            self.pages[id].clear(flag::ACTIVATE);
+        }
+    }
+
+    /// Reads a plan that nobody waits for.
+    fn issue(&mut self, space: SpaceId, plan: &Plan, out: &mut Actions) {
+        let mut reads = Reads::default();
+        self.issue_into(space, plan, &mut reads, None, out);
+        self.flush(&mut reads, out);
+    }
+
+    /// Reads a plan around the faulting page, which is already `Reading`.
+    fn issue_around(&mut self, space: SpaceId, plan: &Plan, wanted: PageId, out: &mut Actions) {
+        let mut reads = Reads::default();
+        let joined = self.issue_into(space, plan, &mut reads, Some(wanted), out);
+        self.flush(&mut reads, out);
+        if !joined {
+            self.read(Run::one(wanted), Slot(self.pages[wanted].slot), out);
+        }
+    }
+
+    /// Starts reading every page of the plan that is on swap, in ascending order. True when `wanted` was among them.
+    fn issue_into(
+        &mut self,
+        space: SpaceId,
+        plan: &Plan,
+        reads: &mut Reads,
+        wanted: Option<PageId>,
+        out: &mut Actions,
+    ) -> bool {
+        let mut spare = self.spare_frames();
+        let mut joined = false;
+        let count = plan_len(plan);
+        for index in 0..count {
+            let Some(id) = self.plan_page(space, plan, ascending(plan, index, count)) else { continue };
+            if Some(id) == wanted {
+                joined = true;
+            } else {
+                if spare == 0 || self.pages[id].state != State::Swapped || self.pages[id].has(flag::QUEUED) {
+                    continue;
+                }
+                spare -= 1;
+                self.refault_quietly(id);
+                self.start_reading(id);
+                let eager = if plan.mapping == Mapping::Together { flag::EAGER } else { 0 };
+                self.pages[id].set(flag::READ_AHEAD | eager);
+                self.stats.swap_ra += 1;
+            }
+            self.add(reads, id, out);
+        }
+        self.place_marker(space, plan, count);
+        joined
+    }
+
+    fn refault_quietly(&mut self, id: PageId) {
+        self.pages[id].prev = crate::page::NONE;
+        self.pages[id].clear(flag::ACTIVATE);
+    }
+
+    /// Marks the first page, from the wished one on in the order of use, that is being read ahead.
+    fn place_marker(&mut self, space: SpaceId, plan: &Plan, count: u32) {
+        let Some(marker) = plan.marker else { return };
+        let mut reached = false;
+        for index in 0..count {
+            let Some(id) = self.plan_page(space, plan, index) else { continue };
+            reached |= self.pages.place(id).1 == marker;
+            let page = &mut self.pages[id];
+            if reached && page.state == State::Reading && page.has(flag::READ_AHEAD) {
+                page.set(flag::MARKER);
+                page.clear(flag::EAGER);
+                return;
+            }
+        }
+    }
+
+    fn plan_page(&self, space: SpaceId, plan: &Plan, index: u32) -> Option<PageId> {
+        match plan.window {
+            Window::Pages { start, stride, .. } => {
+                let vpn = start.0.checked_add_signed(stride * i64::from(index))?;
+                self.pages.lookup(space, Vpn(vpn))
+            }
+            Window::Slots { start, .. } => {
+                let slot = Slot(start.0 + index);
+                self.area.owner(slot).filter(|&id| self.pages[id].slot == slot.0)
+            }
+        }
+    }
+
+    fn start_reading(&mut self, id: PageId) {
+        assert_eq!(self.pages[id].state, State::Swapped, "only a page on swap is read");
+        self.pages.set_state(id, State::Reading);
+        self.held += 1;
+        self.reading += 1;
+    }
+
+    pub(crate) fn flush(&mut self, reads: &mut Reads, out: &mut Actions) {
+        if let Some((run, slot)) = reads.run.take() {
+            self.read(run, slot, out);
+        }
+    }
+
+    /// Emits a read of pages that are `Reading` already.
+    pub(crate) fn read(&mut self, run: Run, slot: Slot, out: &mut Actions) {
+        self.stats.read_ops += 1;
+        self.stats.pswpin += u64::from(run.count);
+        let io = self.new_io(IoKind::Read, run);
+        out.push(Action::Read { io, run, slot });
+    }
+
+    /// Reads what is on swap in `[start, end)`, as far as frames are spare. No marks, no windows (section 4.7).
+    pub(crate) fn will_need(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
+        let mut reads = Reads::default();
+        let mut spare = self.spare_frames();
+        self.each_page(space, start, end, |mm, id| {
+            if spare > 0 && mm.pages[id].state == State::Swapped && !mm.pages[id].has(flag::QUEUED) {
+                spare -= 1;
+                mm.read_unasked(id, &mut reads, out);
+            }
+        });
+        self.flush(&mut reads, out);
+    }
+
+    /// Adds a page that no fault waits for to `reads`; it is mapped when it arrives.
+    pub(crate) fn read_unasked(&mut self, id: PageId, reads: &mut Reads, out: &mut Actions) {
+        self.refault_quietly(id);
+        self.start_reading(id);
+        self.pages[id].set(flag::EAGER);
+        self.add(reads, id, out);
+    }
+
+    /// Joins a page that is `Reading` to the read under construction, or begins another.
+    fn add(&mut self, reads: &mut Reads, id: PageId, out: &mut Actions) {
+        let slot = Slot(self.pages[id].slot);
+        if !reads.join(id, slot, self.config.read_max) {
+            self.flush(reads, out);
+            reads.run = Some((Run::one(id), slot));
+        }
+    }
+}
+
+/// A read that is being put together.
+#[derive(Default)]
+pub(crate) struct Reads {
+    run: Option<(Run, Slot)>,
+}
+
+impl Reads {
+    /// Adds a page whose place and slot follow the last ones. False when it does not fit.
+    fn join(&mut self, id: PageId, slot: Slot, most: u32) -> bool {
+        let Some((run, first)) = &mut self.run else { return false };
+        let follows = run.first.0 + run.count == id.0 && first.0 + run.count == slot.0;
+        if !follows || run.count >= most || id.0.is_multiple_of(CHUNK_PAGES as u32) {
+            return false;
+        }
+        run.count += 1;
+        true
+    }
+}
+
+fn wanted(access: Access) -> u16 {
+    match access {
+        Access::Read => flag::WANTED,
+        Access::Write => flag::WANTED | flag::WANTED_WRITE,
+    }
+}
+
+fn plan_len(plan: &Plan) -> u32 {
+    match plan.window {
+        Window::Pages { count, .. } | Window::Slots { count, .. } => count,
+    }
+}
+
+/// The `index`-th page of the plan by ascending address.
+fn ascending(plan: &Plan, index: u32, count: u32) -> u32 {
+    match plan.window {
+        Window::Pages { stride, .. } if stride < 0 => count - 1 - index,
+        _ => index,
+    }
+}

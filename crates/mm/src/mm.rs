@@ -1,0 +1,364 @@
+//! The machine itself: its parts, its configuration, and the one entry point, [`Mm::step`].
+//!
+//! The work is in the sibling modules: `fault` answers touches, `reclaim` makes room, `transfer` takes the results of
+//! I/O and unmapping, `range` carries out what the program does to its address space. This file only dispatches, and
+//! ends every step with [`Mm::pump`], which serves waiting faults and keeps frames free ahead of demand.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::event::{Action, Actions, Event, IoId, Run, Warning};
+use crate::list::Lists;
+use crate::page::{PageTable, State, flag};
+use crate::readahead::SwapIn;
+use crate::region::Regions;
+use crate::stats::Vmstat;
+use crate::swap::{Placement, SwapArea};
+use crate::types::{Access, Nanos, PageId, Slot, SpaceId, Vpn};
+
+/// What the shell decides once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Frames that may be held.
+    pub budget: u32,
+    /// Slots of the swap area, its header (slot 0) included.
+    pub swap_slots: u32,
+    /// Which slot an evicted page gets.
+    pub placement: Placement,
+    /// Below this many free frames background reclaim starts. 0 with `high` 0: reclaim only on demand, in batches of
+    /// [`Config::unit`] (a memory cgroup's way).
+    pub low: u32,
+    /// At this many free frames it stops.
+    pub high: u32,
+    /// Pages that wait in the swap cache for a second chance before they are written.
+    pub cache: u32,
+    /// Pages taken out of the program's view together (an aligned group); 1..=64, a power of two.
+    pub unit: u32,
+    /// Largest write in pages.
+    pub write_max: u32,
+    /// Largest read in pages.
+    pub read_max: u32,
+    /// Most pages given to one sequential first touch.
+    pub fill_max: u32,
+    /// The shell can map without write permission and report the first store.
+    pub protect: bool,
+    /// The shell reports accesses through [`Mm::mark_accessed`] (hardware bits): reclaim looks at them instead of
+    /// unmapping pages to learn whether they are used, and pages are dirty only when written.
+    pub accessed_bits: bool,
+}
+
+impl Config {
+    /// The live pager's defaults for a budget and a swap area.
+    #[must_use]
+    pub fn live(budget: u32, swap_slots: u32) -> Self {
+        let low = (budget / 64).clamp(16.min(budget / 4), 768);
+        Config {
+            budget,
+            swap_slots,
+            placement: Placement::ByAddress,
+            low,
+            high: low * 2,
+            cache: (budget / 32).min(4096),
+            unit: 16,
+            write_max: 256,
+            read_max: 256,
+            fill_max: 256,
+            protect: false,
+            accessed_bits: false,
+        }
+    }
+}
+
+/// What an I/O is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum IoKind {
+    Free,
+    Read,
+    Write,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Io {
+    pub kind: IoKind,
+    pub run: Run,
+}
+
+/// The memory manager of one budget: any number of spaces, one swap area, one swap-in policy.
+pub struct Mm<P: SwapIn> {
+    pub(crate) config: Config,
+    pub(crate) policy: P,
+    pub(crate) now: Nanos,
+    pub(crate) pages: PageTable,
+    pub(crate) lists: Lists,
+    pub(crate) regions: Regions<P::Region>,
+    pub(crate) area: SwapArea,
+    pub(crate) ios: Vec<Io>,
+    pub(crate) ios_free: Vec<u32>,
+    /// Faults that wait for a frame, oldest first.
+    pub(crate) waiting: VecDeque<PageId>,
+    /// Frames held: pages that are mapped, cached, being written or being read.
+    pub(crate) held: u32,
+    pub(crate) reading: u32,
+    pub(crate) writing: u32,
+    pub(crate) unmapping: u32,
+    /// Background reclaim has started and not yet reached the high watermark.
+    pub(crate) reclaiming: bool,
+    /// Where `Pause` goes on to bring pages in; `None` when not paused.
+    pub(crate) pause: Option<Pause>,
+    /// Counts evictions and activations (the "nonresident age" of specification 5.7).
+    pub(crate) clock: u32,
+    pub(crate) warned_full: bool,
+    pub(crate) stats: Vmstat,
+}
+
+/// Progress of bringing everything in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pause {
+    pub next_chunk: usize,
+    pub answered: bool,
+}
+
+impl<P: SwapIn> Mm<P> {
+    /// A machine without regions.
+    ///
+    /// # Panics
+    /// When the configuration makes no sense: no budget, a unit that is not a power of two up to 64, watermarks above
+    /// the budget.
+    #[must_use]
+    pub fn new(config: Config, policy: P) -> Self {
+        assert!(config.budget > 0, "a budget of no frames runs nothing");
+        assert!(config.unit.is_power_of_two() && config.unit <= 64, "a unit is 1, 2, 4 ... 64 pages");
+        assert!(config.low <= config.high && config.high <= config.budget, "low <= high <= budget");
+        assert!(config.write_max > 0 && config.read_max > 0 && config.fill_max > 0);
+        Mm {
+            config,
+            policy,
+            now: 0,
+            pages: PageTable::default(),
+            lists: Lists::default(),
+            regions: Regions::new(),
+            area: SwapArea::new(config.swap_slots, config.placement),
+            ios: Vec::new(),
+            ios_free: Vec::new(),
+            waiting: VecDeque::new(),
+            held: 0,
+            reading: 0,
+            writing: 0,
+            unmapping: 0,
+            reclaiming: false,
+            pause: None,
+            clock: 0,
+            warned_full: false,
+            stats: Vmstat::default(),
+        }
+    }
+
+    /// Takes one event and appends what must be done to `out`. Same events in, same actions out.
+    pub fn step(&mut self, now: Nanos, event: Event, out: &mut Actions) {
+        self.now = now;
+        match event {
+            Event::RegionAdded { space, start, end, kind } => self.regions.add(space, start, end, kind),
+            Event::RegionRemoved { space, start, end } => self.region_removed(space, start, end, out),
+            Event::Resident { space, start, end } => self.resident(space, start, end),
+            Event::Discarded { space, start, end } => self.discard(space, start, end, out),
+            Event::Moved { space, from, to, pages } => self.moved(space, from, to, pages, out),
+            Event::Fault { space, vpn, access } => self.fault(space, vpn, access, out),
+            Event::ProtectFault { space, vpn } => self.protect_fault(space, vpn, out),
+            Event::ReadDone { io, ok } => self.read_done(io, ok, out),
+            Event::WriteDone { io, result } => self.write_done(io, result, out),
+            Event::Unmapped { run, result } => self.unmapped(run, result, out),
+            Event::NotMapped { run } => self.not_mapped(run),
+            Event::NotFilled { run } => self.not_filled(run),
+            Event::WillNeed { space, start, end } => self.will_need(space, start, end, out),
+            Event::Pause => self.pause = Some(Pause { next_chunk: 0, answered: false }),
+            Event::Resume => self.pause = None,
+            Event::Budget { frames } => self.set_budget(frames),
+            Event::Tick => {}
+        }
+        self.pump(out);
+    }
+
+    /// Ends every step: waiting faults get what frames there are, reclaim makes more, and when nothing in flight can
+    /// free a frame the oldest fault is served above the budget, because a program that stops for ever is worse.
+    fn pump(&mut self, out: &mut Actions) {
+        if self.pause.is_some() {
+            self.populate(out);
+        }
+        loop {
+            while self.frames_free() > 0 || self.pause.is_some() {
+                let Some(id) = self.waiting.pop_front() else { break };
+                self.serve(id, out);
+            }
+            if self.pause.is_some() {
+                return;
+            }
+            self.reclaim(out);
+            if self.waiting.is_empty() {
+                return;
+            }
+            if self.frames_free() == 0 {
+                if self.reading + self.writing + self.unmapping > 0 {
+                    return;
+                }
+                self.warn_full(out);
+                let id = self.waiting.pop_front().expect("checked above");
+                self.serve(id, out);
+            }
+        }
+    }
+
+    fn serve(&mut self, id: PageId, out: &mut Actions) {
+        assert!(self.pages[id].take(flag::QUEUED), "only queued pages wait");
+        let write = self.pages[id].take(flag::WANTED_WRITE);
+        self.pages[id].clear(flag::WANTED);
+        let access = if write { Access::Write } else { Access::Read };
+        self.start(id, access, out);
+    }
+
+    pub(crate) fn warn_full(&mut self, out: &mut Actions) {
+        if self.area.is_full() && !self.warned_full {
+            self.warned_full = true;
+            out.push(Action::Warn(Warning::SwapFull));
+        }
+    }
+
+    fn set_budget(&mut self, frames: u32) {
+        let frames = frames.max(1);
+        self.config.budget = frames;
+        self.config.high = self.config.high.min(frames);
+        self.config.low = self.config.low.min(self.config.high);
+    }
+
+    /// Frames that may still be taken.
+    #[inline]
+    pub(crate) fn frames_free(&self) -> u32 {
+        self.config.budget.saturating_sub(self.held)
+    }
+
+    pub(crate) fn new_io(&mut self, kind: IoKind, run: Run) -> IoId {
+        let io = Io { kind, run };
+        match self.ios_free.pop() {
+            Some(index) => {
+                self.ios[index as usize] = io;
+                IoId(index)
+            }
+            None => {
+                self.ios.push(io);
+                IoId(self.ios.len() as u32 - 1)
+            }
+        }
+    }
+
+    pub(crate) fn take_io(&mut self, io: IoId, kind: IoKind) -> Run {
+        let slot = &mut self.ios[io.0 as usize];
+        assert_eq!(slot.kind, kind, "an I/O ends once, as what it began");
+        slot.kind = IoKind::Free;
+        self.ios_free.push(io.0);
+        slot.run
+    }
+
+    /// Gives the page's slot back, if it has one.
+    pub(crate) fn release_slot(&mut self, id: PageId) {
+        let slot = core::mem::take(&mut self.pages[id].slot);
+        if slot != 0 {
+            self.area.release(Slot(slot));
+        }
+    }
+
+    /// Makes a page `Untouched` and forgets everything about it but a waiting fault.
+    pub(crate) fn forget(&mut self, id: PageId) {
+        self.lists.remove(&mut self.pages, id);
+        self.release_slot(id);
+        self.pages.set_state(id, State::Untouched);
+        let page = &mut self.pages[id];
+        page.flags &= flag::WANTED | flag::WANTED_WRITE | flag::QUEUED;
+    }
+
+    // What shells, reports and tests may look at.
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> &Vmstat {
+        &self.stats
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The swap-in policy, for its knobs.
+    pub fn policy_mut(&mut self) -> &mut P {
+        &mut self.policy
+    }
+
+    /// Frames held now.
+    #[must_use]
+    pub fn frames_held(&self) -> u32 {
+        self.held
+    }
+
+    /// Slots in use.
+    #[must_use]
+    pub fn slots_used(&self) -> u32 {
+        self.area.used()
+    }
+
+    /// Requests and unmaps under way.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.reading + self.writing + self.unmapping
+    }
+
+    /// Does any fault wait for a frame?
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Where a page is.
+    #[must_use]
+    pub fn place(&self, id: PageId) -> (SpaceId, Vpn) {
+        self.pages.place(id)
+    }
+
+    /// The page at a place, if `mm` knows anything about its neighbourhood.
+    #[must_use]
+    pub fn lookup(&self, space: SpaceId, vpn: Vpn) -> Option<PageId> {
+        self.pages.lookup(space, vpn)
+    }
+
+    /// Where the page's bytes are.
+    #[must_use]
+    pub fn state(&self, id: PageId) -> State {
+        self.pages[id].state
+    }
+
+    /// Is any page of the range managed?
+    #[must_use]
+    pub fn manages(&self, space: SpaceId, start: Vpn, end: Vpn) -> bool {
+        self.regions.overlaps(space, start, end)
+    }
+
+    /// The managed ranges, in order.
+    pub fn regions(&self) -> impl Iterator<Item = (SpaceId, Vpn, Vpn)> + '_ {
+        self.regions.each()
+    }
+
+    /// The accessed feed: the program used a mapped page. True when the access goes through without a fault.
+    #[inline]
+    pub fn mark_accessed(&mut self, id: PageId, access: Access) -> bool {
+        let page = &mut self.pages[id];
+        if page.state != State::Mapped {
+            return false;
+        }
+        let bits = match access {
+            Access::Read => flag::REFERENCED,
+            Access::Write => flag::REFERENCED | flag::DIRTY,
+        };
+        page.set(bits);
+        true
+    }
+}

@@ -1,0 +1,367 @@
+//! The page table of `mm`: one 16-byte entry a page, in chunks of 512, found through a small hash directory.
+//!
+//! Owns the entries and the count of pages in use per chunk; knows nothing of budgets or policies. Chunks exist only
+//! where something is or was known about a page, so a 47-bit sparse reservation costs nothing.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::types::{CHUNK_PAGES, PageId, SpaceId, Vpn};
+
+/// Where a page's bytes are. A page is in exactly one state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum State {
+    /// Never touched, or discarded: reads as zeroes, holds no frame and no slot.
+    Untouched,
+    /// In a frame, in the program's view.
+    Mapped,
+    /// In a frame, out of the program's view (the swap cache).
+    Cached,
+    /// As `Cached`, with a write to its slot under way.
+    Writing,
+    /// In its slot only.
+    Swapped,
+    /// A frame is reserved and a read from its slot is under way.
+    Reading,
+}
+
+/// Bits of an entry.
+pub mod flag {
+    /// A fault waits for this page; it is answered exactly once.
+    pub const WANTED: u16 = 1 << 0;
+    /// The waiting fault is a store.
+    pub const WANTED_WRITE: u16 = 1 << 1;
+    /// The frame is newer than the slot (or there is no slot).
+    pub const DIRTY: u16 = 1 << 2;
+    /// Touched since the bit was last cleared: the hardware's accessed bit, or a soft fault.
+    pub const REFERENCED: u16 = 1 << 3;
+    /// Read ahead and not touched yet.
+    pub const READ_AHEAD: u16 = 1 << 4;
+    /// Its first touch asks for the next window.
+    pub const MARKER: u16 = 1 << 5;
+    /// Mapped, and an `Unmap` for it is on its way.
+    pub const UNMAPPING: u16 = 1 << 6;
+    /// The program dropped it while I/O or an unmap was under way: what arrives is thrown away.
+    pub const DISCARDED: u16 = 1 << 7;
+    /// Map it when its read completes, without waiting for a touch.
+    pub const EAGER: u16 = 1 << 8;
+    /// In the queue of faults that wait for a frame.
+    pub const QUEUED: u16 = 1 << 9;
+    /// Its read failed once and is being repeated alone.
+    pub const RETRIED: u16 = 1 << 10;
+    /// Mapped without write permission: a store will fault, so the slot stays valid until then.
+    pub const PROTECTED: u16 = 1 << 11;
+    /// Its refault was close: it goes to the active list when it arrives.
+    pub const ACTIVATE: u16 = 1 << 12;
+    /// The software referenced bit of the kernel's rules (set by the second look, section 5.1).
+    pub const SECOND_LOOK: u16 = 1 << 13;
+}
+
+/// One page.
+///
+/// While the page is on a list, `prev` and `next` are its neighbours there; while it is on swap, `prev` holds the
+/// reclaim clock at its eviction (the "shadow" that gives the refault distance).
+#[derive(Clone, Copy, Debug)]
+pub struct PageEntry {
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+    /// Slot number; 0 = none.
+    pub(crate) slot: u32,
+    pub(crate) flags: u16,
+    pub(crate) state: State,
+    pub(crate) list: u8,
+}
+
+const _: () = assert!(size_of::<PageEntry>() == 16);
+
+/// "No page" in list links, "no cluster" in chunks.
+pub(crate) const NONE: u32 = u32::MAX;
+/// "On no list".
+pub(crate) const NO_LIST: u8 = u8::MAX;
+
+impl PageEntry {
+    const EMPTY: PageEntry =
+        PageEntry { prev: NONE, next: NONE, slot: 0, flags: 0, state: State::Untouched, list: NO_LIST };
+
+    /// Is any of these flags set?
+    #[inline]
+    pub(crate) fn has(&self, flags: u16) -> bool {
+        self.flags & flags != 0
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, flags: u16) {
+        self.flags |= flags;
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, flags: u16) {
+        self.flags &= !flags;
+    }
+
+    /// Clears the flags and says whether any was set.
+    #[inline]
+    pub(crate) fn take(&mut self, flags: u16) -> bool {
+        let was = self.has(flags);
+        self.clear(flags);
+        was
+    }
+}
+
+/// 2 MiB of address space.
+pub(crate) struct Chunk {
+    pub space: SpaceId,
+    /// Virtual page number / 512.
+    pub number: u64,
+    /// Pages that are not `Untouched`.
+    pub used: u32,
+    /// The swap cluster in which this chunk's slots lie, at the same offsets; [`NONE`] while it has none.
+    pub cluster: u32,
+    pages: [PageEntry; CHUNK_PAGES as usize],
+}
+
+/// All pages of all spaces.
+#[derive(Default)]
+pub(crate) struct PageTable {
+    #[allow(clippy::vec_box, reason = "a chunk is 8 KiB and must not move when the vector grows")]
+    chunks: Vec<Box<Chunk>>,
+    vacant: Vec<u32>,
+    directory: Directory,
+}
+
+impl PageTable {
+    /// The page at `vpn`, if anything is known about its chunk.
+    #[inline]
+    pub fn lookup(&self, space: SpaceId, vpn: Vpn) -> Option<PageId> {
+        let chunk = self.directory.get(key(space, vpn.0 / CHUNK_PAGES))?;
+        Some(page_id(chunk, vpn))
+    }
+
+    /// The page at `vpn`; its chunk is made when it does not exist.
+    pub fn lookup_or_create(&mut self, space: SpaceId, vpn: Vpn) -> PageId {
+        if let Some(id) = self.lookup(space, vpn) {
+            return id;
+        }
+        let number = vpn.0 / CHUNK_PAGES;
+        let chunk = self.new_chunk(space, number);
+        self.directory.insert(key(space, number), chunk);
+        page_id(chunk, vpn)
+    }
+
+    fn new_chunk(&mut self, space: SpaceId, number: u64) -> u32 {
+        if let Some(index) = self.vacant.pop() {
+            let chunk = &mut self.chunks[index as usize];
+            assert_eq!(chunk.used, 0, "a vacant chunk holds no page");
+            (chunk.space, chunk.number, chunk.cluster) = (space, number, NONE);
+            return index;
+        }
+        let index = u32::try_from(self.chunks.len()).expect("2^23 chunks are 16 TiB in use");
+        assert!(index < u32::MAX / CHUNK_PAGES as u32, "page ids are 32 bits");
+        let pages = [PageEntry::EMPTY; CHUNK_PAGES as usize];
+        self.chunks.push(Box::new(Chunk { space, number, used: 0, cluster: NONE, pages }));
+        index
+    }
+
+    /// Forgets the chunk of `vpn` when nothing in it is in use. Returns its swap cluster.
+    pub fn release_if_unused(&mut self, space: SpaceId, vpn: Vpn) -> Option<u32> {
+        let key = key(space, vpn.0 / CHUNK_PAGES);
+        let index = self.directory.get(key)?;
+        let chunk = &mut self.chunks[index as usize];
+        if chunk.used != 0 {
+            return None;
+        }
+        let cluster = core::mem::replace(&mut chunk.cluster, NONE);
+        self.directory.remove(key);
+        self.vacant.push(index);
+        Some(cluster)
+    }
+
+    /// Where the page is.
+    #[inline]
+    pub fn place(&self, id: PageId) -> (SpaceId, Vpn) {
+        let chunk = self.chunk(id);
+        (chunk.space, Vpn(chunk.number * CHUNK_PAGES + u64::from(id.0) % CHUNK_PAGES))
+    }
+
+    /// The chunk of a page.
+    #[inline]
+    pub fn chunk(&self, id: PageId) -> &Chunk {
+        &self.chunks[(u64::from(id.0) / CHUNK_PAGES) as usize]
+    }
+
+    /// The chunk of a page.
+    #[inline]
+    pub fn chunk_mut(&mut self, id: PageId) -> &mut Chunk {
+        &mut self.chunks[(u64::from(id.0) / CHUNK_PAGES) as usize]
+    }
+
+    /// Changes a page's state and keeps the chunk's count.
+    pub fn set_state(&mut self, id: PageId, state: State) {
+        let chunk = self.chunk_mut(id);
+        let page = &mut chunk.pages[(u64::from(id.0) % CHUNK_PAGES) as usize];
+        let was = core::mem::replace(&mut page.state, state);
+        match (was == State::Untouched, state == State::Untouched) {
+            (true, false) => chunk.used += 1,
+            (false, true) => chunk.used -= 1,
+            _ => {}
+        }
+    }
+
+    /// Number of chunks ever made; their indices are below it.
+    pub fn chunk_count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// A chunk by index, and whether it is in use.
+    pub fn chunk_at(&self, index: usize) -> &Chunk {
+        &self.chunks[index]
+    }
+}
+
+impl core::ops::Index<PageId> for PageTable {
+    type Output = PageEntry;
+    #[inline]
+    fn index(&self, id: PageId) -> &PageEntry {
+        &self.chunk(id).pages[(u64::from(id.0) % CHUNK_PAGES) as usize]
+    }
+}
+
+impl core::ops::IndexMut<PageId> for PageTable {
+    #[inline]
+    fn index_mut(&mut self, id: PageId) -> &mut PageEntry {
+        &mut self.chunk_mut(id).pages[(u64::from(id.0) % CHUNK_PAGES) as usize]
+    }
+}
+
+fn key(space: SpaceId, chunk_number: u64) -> u64 {
+    debug_assert!(chunk_number < 1 << 47);
+    (u64::from(space.0) << 47) | chunk_number
+}
+
+fn page_id(chunk: u32, vpn: Vpn) -> PageId {
+    PageId(chunk * CHUNK_PAGES as u32 + (vpn.0 % CHUNK_PAGES) as u32)
+}
+
+/// Open-addressing map from chunk key to chunk index. Linear probing, backward-shift deletion, never iterated.
+#[derive(Default)]
+struct Directory {
+    /// `(key, index)`; index [`NONE`] = empty. Length is zero or a power of two.
+    cells: Vec<(u64, u32)>,
+    used: usize,
+}
+
+impl Directory {
+    #[inline]
+    fn home(&self, key: u64) -> usize {
+        // Fibonacci hashing: the high bits of key x 2^64/phi are well mixed.
+        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & (self.cells.len() - 1)
+    }
+
+    #[inline]
+    fn get(&self, key: u64) -> Option<u32> {
+        if self.cells.is_empty() {
+            return None;
+        }
+        let mut at = self.home(key);
+        loop {
+            let (found, index) = self.cells[at];
+            if index == NONE {
+                return None;
+            }
+            if found == key {
+                return Some(index);
+            }
+            at = (at + 1) & (self.cells.len() - 1);
+        }
+    }
+
+    fn insert(&mut self, key: u64, index: u32) {
+        if (self.used + 1) * 2 > self.cells.len() {
+            self.grow();
+        }
+        self.used += 1;
+        let mut at = self.home(key);
+        while self.cells[at].1 != NONE {
+            assert_ne!(self.cells[at].0, key, "a chunk is entered once");
+            at = (at + 1) & (self.cells.len() - 1);
+        }
+        self.cells[at] = (key, index);
+    }
+
+    fn grow(&mut self) {
+        let size = (self.cells.len() * 2).max(64);
+        let old = core::mem::replace(&mut self.cells, alloc::vec![(0, NONE); size]);
+        self.used = 0;
+        for (key, index) in old {
+            if index != NONE {
+                self.insert(key, index);
+            }
+        }
+    }
+
+    fn remove(&mut self, key: u64) {
+        let mask = self.cells.len() - 1;
+        let mut hole = self.home(key);
+        while self.cells[hole].0 != key || self.cells[hole].1 == NONE {
+            assert_ne!(self.cells[hole].1, NONE, "only a present chunk is removed");
+            hole = (hole + 1) & mask;
+        }
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            if self.cells[at].1 == NONE {
+                break;
+            }
+            let home = self.home(self.cells[at].0);
+            // Move the cell into the hole unless its home lies cyclically in (hole, at].
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
+                self.cells[hole] = self.cells[at];
+                hole = at;
+            }
+        }
+        self.cells[hole] = (0, NONE);
+        self.used -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_agrees_with_a_map() {
+        let mut directory = Directory::default();
+        let mut model = std::collections::BTreeMap::new();
+        let mut seed = 1u64;
+        for _ in 0..20_000 {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let key = (seed >> 40) % 500 * 4096;
+            if seed & 1 << 20 != 0 {
+                if let std::collections::btree_map::Entry::Vacant(cell) = model.entry(key) {
+                    cell.insert(seed as u32 >> 1);
+                    directory.insert(key, seed as u32 >> 1);
+                }
+            } else if model.remove(&key).is_some() {
+                directory.remove(key);
+            }
+            for probe in [key, key + 4096] {
+                assert_eq!(directory.get(probe), model.get(&probe).copied());
+            }
+        }
+    }
+
+    #[test]
+    fn places_round_trip_and_chunks_are_recycled() {
+        let mut table = PageTable::default();
+        let (space, vpn) = (SpaceId(3), Vpn(0x7fff_1234_5));
+        let id = table.lookup_or_create(space, vpn);
+        assert_eq!(table.place(id), (space, vpn));
+        table.set_state(id, State::Mapped);
+        assert_eq!(table.release_if_unused(space, vpn), None);
+        table.set_state(id, State::Untouched);
+        assert_eq!(table.release_if_unused(space, vpn), Some(NONE));
+        assert_eq!(table.lookup(space, vpn), None);
+        assert_eq!(table.lookup_or_create(SpaceId(0), Vpn(7)).0 / 512, id.0 / 512);
+    }
+}

@@ -1,0 +1,214 @@
+//! What the program, or the shell, does to whole ranges: discard, unmap, move, adopt, and the pause before a fork.
+
+use crate::event::{Action, Actions};
+use crate::fault::Reads;
+use crate::list::ListId;
+use crate::mm::Mm;
+use crate::page::{NO_LIST, State, flag};
+use crate::readahead::SwapIn;
+use crate::types::{Access, CHUNK_PAGES, PageId, Slot, SpaceId, Vpn};
+
+/// Pages that may be on their way in at once while everything is brought in.
+const PAUSE_IN_FLIGHT: u32 = 4096;
+
+impl<P: SwapIn> Mm<P> {
+    /// Calls `visit` for every page of `[start, end)` that has an entry, in ascending order within a chunk.
+    pub(crate) fn each_page(
+        &mut self,
+        space: SpaceId,
+        start: Vpn,
+        end: Vpn,
+        mut visit: impl FnMut(&mut Self, PageId),
+    ) {
+        let (first, last) = (start.0 / CHUNK_PAGES, end.0.div_ceil(CHUNK_PAGES));
+        if last - first > self.pages.chunk_count() as u64 {
+            // A sparse giant: fewer chunks exist than the range could hold.
+            for index in 0..self.pages.chunk_count() {
+                let chunk = self.pages.chunk_at(index);
+                if chunk.used > 0 && chunk.space == space && (first..last).contains(&chunk.number) {
+                    let base = chunk.number * CHUNK_PAGES;
+                    let id = index as u32 * CHUNK_PAGES as u32;
+                    self.each_of_chunk(id, base, start, end, &mut visit);
+                }
+            }
+            return;
+        }
+        for number in first..last {
+            let base = number * CHUNK_PAGES;
+            if let Some(id) = self.pages.lookup(space, Vpn(base)) {
+                self.each_of_chunk(id.0, base, start, end, &mut visit);
+            }
+        }
+    }
+
+    fn each_of_chunk(
+        &mut self,
+        id: u32,
+        base: u64,
+        start: Vpn,
+        end: Vpn,
+        visit: &mut impl FnMut(&mut Self, PageId),
+    ) {
+        let from = start.0.saturating_sub(base).min(CHUNK_PAGES);
+        let to = end.0.saturating_sub(base).min(CHUNK_PAGES);
+        for offset in from..to {
+            visit(self, PageId(id + offset as u32));
+        }
+    }
+
+    /// The content of `[start, end)` is gone: next touches read zeroes.
+    pub(crate) fn discard(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
+        self.each_page(space, start, end, |mm, id| mm.discard_page(id, out));
+    }
+
+    fn discard_page(&mut self, id: PageId, out: &mut Actions) {
+        match self.pages[id].state {
+            State::Untouched => {
+                if self.pages[id].has(flag::QUEUED) {
+                    self.forget_and_answer(id, out);
+                }
+            }
+            State::Mapped if self.pages[id].has(flag::UNMAPPING) => self.pages[id].set(flag::DISCARDED),
+            State::Mapped => {
+                // The kernel frees the frame itself.
+                self.held -= 1;
+                self.forget_and_answer(id, out);
+            }
+            State::Cached => {
+                self.held -= 1;
+                out.push_free(id);
+                self.forget_and_answer(id, out);
+            }
+            State::Reading | State::Writing => self.pages[id].set(flag::DISCARDED),
+            State::Swapped => self.forget_and_answer(id, out),
+        }
+    }
+
+    /// The program unmapped `[start, end)`.
+    pub(crate) fn region_removed(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
+        self.discard(space, start, end, out);
+        self.regions.remove(space, start, end);
+        self.release_chunks(space, start, end);
+    }
+
+    /// Forgets the chunks of a range in which nothing is in use any more.
+    fn release_chunks(&mut self, space: SpaceId, start: Vpn, end: Vpn) {
+        let (first, last) = (start.0 / CHUNK_PAGES, end.0.div_ceil(CHUNK_PAGES));
+        let existing = self.pages.chunk_count();
+        if last - first <= existing as u64 {
+            (first..last).for_each(|number| self.release_chunk(space, number));
+            return;
+        }
+        for index in 0..existing {
+            let (owner, number) = (self.pages.chunk_at(index).space, self.pages.chunk_at(index).number);
+            if owner == space && (first..last).contains(&number) {
+                self.release_chunk(space, number);
+            }
+        }
+    }
+
+    fn release_chunk(&mut self, space: SpaceId, number: u64) {
+        if let Some(cluster) = self.pages.release_if_unused(space, Vpn(number * CHUNK_PAGES)) {
+            self.area.disown(cluster);
+        }
+    }
+
+    /// These pages are in the program's view and `mm` did not know: they are charged, and can be reclaimed.
+    pub(crate) fn resident(&mut self, space: SpaceId, start: Vpn, end: Vpn) {
+        let mut vpn = start;
+        while vpn < end {
+            let id = self.pages.lookup_or_create(space, vpn);
+            if self.pages[id].state == State::Untouched && !self.pages[id].has(flag::QUEUED) {
+                self.pages.set_state(id, State::Mapped);
+                self.pages[id].set(flag::DIRTY);
+                self.lists.push_head(&mut self.pages, ListId::Inactive, id);
+                self.held += 1;
+            }
+            vpn = vpn.offset(1);
+        }
+    }
+
+    /// mremap: everything known about the pages moves with them.
+    pub(crate) fn moved(&mut self, space: SpaceId, from: Vpn, to: Vpn, pages: u64, out: &mut Actions) {
+        let from_end = Vpn(from.0 + pages);
+        let to_end = Vpn(to.0 + pages);
+        self.discard(space, to, to_end, out);
+        let kind = self.regions.find(space, from).map(|region| region.kind);
+        let Some(kind) = kind else { return };
+        self.regions.remove(space, to, to_end);
+        self.regions.add(space, to, to_end, kind);
+        self.each_page(space, from, from_end, |mm, id| {
+            let (_, vpn) = mm.pages.place(id);
+            mm.move_page(space, id, Vpn(vpn.0 - from.0 + to.0), out);
+        });
+        self.regions.remove(space, from, from_end);
+        self.release_chunks(space, from, from_end);
+    }
+
+    fn move_page(&mut self, space: SpaceId, id: PageId, to: Vpn, out: &mut Actions) {
+        let state = self.pages[id].state;
+        if state == State::Untouched {
+            if self.pages[id].has(flag::QUEUED) {
+                self.forget_and_answer(id, out);
+            }
+            return;
+        }
+        let in_flight =
+            matches!(state, State::Reading | State::Writing) || self.pages[id].has(flag::UNMAPPING);
+        assert!(!in_flight, "the shell finishes transfers before it reports a move");
+        let new = self.pages.lookup_or_create(space, to);
+        assert_eq!(self.pages[new].state, State::Untouched, "the destination was discarded");
+        if self.pages[id].has(flag::QUEUED) {
+            self.waiting.retain(|&other| other != id);
+            self.pages[id].clear(flag::QUEUED | flag::WANTED | flag::WANTED_WRITE);
+            out.push(Action::Wake { run: crate::event::Run::one(id) });
+        }
+        let (list, shadow) = (self.pages[id].list, self.pages[id].prev);
+        self.lists.remove(&mut self.pages, id);
+        let (slot, flags) = (self.pages[id].slot, self.pages[id].flags);
+        self.pages.set_state(id, State::Untouched);
+        (self.pages[id].slot, self.pages[id].flags) = (0, 0);
+        self.pages.set_state(new, state);
+        (self.pages[new].slot, self.pages[new].flags) = (slot, flags);
+        if slot != 0 {
+            self.area.set_owner(Slot(slot), new);
+        }
+        if list == NO_LIST {
+            self.pages[new].prev = shadow;
+        } else {
+            let list = [ListId::Inactive, ListId::Active, ListId::Cache][list as usize];
+            self.lists.push_head(&mut self.pages, list, new);
+        }
+        if state == State::Cached {
+            out.push(Action::Rename { from: id, to: new });
+        }
+    }
+
+    /// Goes on bringing everything in; answers when nothing is left out.
+    pub(crate) fn populate(&mut self, out: &mut Actions) {
+        let Some(mut pause) = self.pause else { return };
+        while let Some(id) = self.lists.tail(ListId::Cache) {
+            self.pages[id].clear(flag::READ_AHEAD | flag::MARKER);
+            self.map(id, Access::Read, ListId::Inactive, out);
+        }
+        let mut reads = Reads::default();
+        while self.reading < PAUSE_IN_FLIGHT && pause.next_chunk < self.pages.chunk_count() {
+            let first = pause.next_chunk as u32 * CHUNK_PAGES as u32;
+            if self.pages.chunk_at(pause.next_chunk).used > 0 {
+                for id in (first..first + CHUNK_PAGES as u32).map(PageId) {
+                    if self.pages[id].state == State::Swapped && !self.pages[id].has(flag::QUEUED) {
+                        self.read_unasked(id, &mut reads, out);
+                    }
+                }
+            }
+            pause.next_chunk += 1;
+        }
+        self.flush(&mut reads, out);
+        let done = pause.next_chunk == self.pages.chunk_count() && self.in_flight() == 0;
+        if done && !pause.answered && self.waiting.is_empty() {
+            pause.answered = true;
+            out.push(Action::Populated);
+        }
+        self.pause = Some(pause);
+    }
+}

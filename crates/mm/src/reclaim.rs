@@ -1,0 +1,257 @@
+//! Making room: from the tail of the inactive list into the swap cache, from there to swap, from there to nowhere.
+//!
+//! Without hardware access bits a page's use is learnt by taking it out of the program's view: it waits in the swap
+//! cache (newest at the head) and a touch brings it back to the active list. What reaches the tail untouched is
+//! written, if it must be, and freed. Units of neighbours travel together, so that unmapping, writing and reading back
+//! are few large operations. With hardware bits ([`crate::Config::accessed_bits`]) the inactive tail is judged by them,
+//! as section 5.1 of the specification has it.
+
+use crate::event::{Action, Actions, Run};
+use crate::list::ListId;
+use crate::mm::{IoKind, Mm};
+use crate::page::{State, flag};
+use crate::readahead::SwapIn;
+use crate::types::{CHUNK_PAGES, PageId, Slot};
+
+/// Pages moved from the active to the inactive list at a time (SWAP_CLUSTER_MAX).
+const BATCH: u32 = 32;
+
+impl<P: SwapIn> Mm<P> {
+    /// Starts when fewer than `low` frames are free, ends when `high` are free or on their way.
+    pub(crate) fn reclaim(&mut self, out: &mut Actions) {
+        let demand = self.waiting.len() as u32;
+        self.reclaiming |=
+            self.frames_free() < self.config.low || demand > 0 || self.held > self.config.budget;
+        if !self.reclaiming {
+            return;
+        }
+        let over = self.held.saturating_sub(self.config.budget);
+        let goal =
+            if demand > 0 { self.config.high.max(demand).max(self.config.unit) } else { self.config.high };
+        // Every page may be looked at once a call: with all of them busy or in use the call still ends.
+        let mut looks = self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active) + BATCH;
+        while (self.frames_free() + self.writing).saturating_sub(over) < goal {
+            let cached = self.lists.len(ListId::Cache);
+            let short = goal - (self.frames_free() + self.writing).saturating_sub(over);
+            let progress = if cached > self.config.cache {
+                self.shrink_cache(out)
+            } else if cached + self.unmapping < self.config.cache + short && !self.area.is_full() && looks > 0
+            {
+                self.unmap_unit(&mut looks, out)
+            } else {
+                break;
+            };
+            if !progress && !self.shrink_cache_at_last(out) {
+                break;
+            }
+        }
+        if self.frames_free() >= self.config.high {
+            self.reclaiming = false;
+        }
+    }
+
+    /// Nothing can be unmapped: what waits in the swap cache has to go, second chance or not.
+    fn shrink_cache_at_last(&mut self, out: &mut Actions) -> bool {
+        self.unmapping == 0 && self.shrink_cache(out)
+    }
+
+    /// Frees the oldest clean page of the swap cache, or writes the oldest dirty ones. False when neither is possible.
+    fn shrink_cache(&mut self, out: &mut Actions) -> bool {
+        let Some(id) = self.lists.tail(ListId::Cache) else { return false };
+        self.tell_unused(id);
+        let page = &self.pages[id];
+        if page.slot != 0 && !page.has(flag::DIRTY) {
+            self.stats.clean_dropped += 1;
+            self.evict(id, out);
+            return true;
+        }
+        if self.write_around(id, out) {
+            return true;
+        }
+        self.warn_full(out);
+        self.rescue_clean(id, out)
+    }
+
+    /// The area is full: dirty pages at the tail go round, so that the clean ones behind them can be freed.
+    fn rescue_clean(&mut self, mut id: PageId, out: &mut Actions) -> bool {
+        for _ in 0..self.lists.len(ListId::Cache) {
+            let page = &self.pages[id];
+            if page.slot != 0 && !page.has(flag::DIRTY) {
+                self.tell_unused(id);
+                self.evict(id, out);
+                return true;
+            }
+            self.lists.remove(&mut self.pages, id);
+            self.lists.push_head(&mut self.pages, ListId::Cache, id);
+            let Some(tail) = self.lists.tail(ListId::Cache) else { break };
+            id = tail;
+        }
+        false
+    }
+
+    /// A page that was read ahead leaves untouched: its policy hears of it.
+    fn tell_unused(&mut self, id: PageId) {
+        if !self.pages[id].take(flag::READ_AHEAD | flag::MARKER) {
+            return;
+        }
+        self.stats.swap_ra_unused += 1;
+        let (space, vpn) = self.pages.place(id);
+        if let Some(region) = self.regions.find(space, vpn) {
+            self.policy.unused(&mut region.readahead, vpn);
+        }
+    }
+
+    /// Writes the dirty cached pages around `id`, as one request where their slots allow it.
+    fn write_around(&mut self, id: PageId, out: &mut Actions) -> bool {
+        let most = self.config.write_max;
+        let is_dirty = |mm: &Self, id: PageId| {
+            let page = &mm.pages[id];
+            page.state == State::Cached && page.has(flag::DIRTY) && !page.has(flag::READ_AHEAD)
+        };
+        let (first, count) = self.extend(id, most, is_dirty);
+        let mut open: Option<(Run, Slot)> = None;
+        let mut written = false;
+        for page in (Run { first, count }).pages() {
+            let Some(slot) = self.slot_for(page) else { break };
+            self.lists.remove(&mut self.pages, page);
+            self.pages.set_state(page, State::Writing);
+            self.writing += 1;
+            written = true;
+            match &mut open {
+                Some((run, start)) if start.0 + run.count == slot.0 => run.count += 1,
+                _ => {
+                    self.write(open.replace((Run::one(page), slot)), out);
+                }
+            }
+        }
+        self.write(open, out);
+        written
+    }
+
+    /// The page's slot; a new one if it has none.
+    fn slot_for(&mut self, id: PageId) -> Option<Slot> {
+        if self.pages[id].slot != 0 {
+            // The old place is as good as any, but a retired area takes nothing, old places included.
+            return (!self.area.is_retired()).then_some(Slot(self.pages[id].slot));
+        }
+        let chunk = self.pages.chunk_mut(id);
+        let slot = self.area.allocate(id, &mut chunk.cluster)?;
+        self.pages[id].slot = slot.0;
+        Some(slot)
+    }
+
+    fn write(&mut self, open: Option<(Run, Slot)>, out: &mut Actions) {
+        if let Some((run, slot)) = open {
+            self.stats.write_ops += 1;
+            self.stats.pswpout += u64::from(run.count);
+            let io = self.new_io(IoKind::Write, run);
+            out.push(Action::Write { io, run, slot });
+        }
+    }
+
+    /// The longest run around `id`, within its chunk and `most`, in which every page satisfies `fits`.
+    fn extend(&self, id: PageId, most: u32, fits: impl Fn(&Self, PageId) -> bool) -> (PageId, u32) {
+        let chunk_first = id.0 / CHUNK_PAGES as u32 * CHUNK_PAGES as u32;
+        let mut first = id.0;
+        while first > chunk_first && id.0 - first + 1 < most && fits(self, PageId(first - 1)) {
+            first -= 1;
+        }
+        let mut end = id.0 + 1;
+        while end < chunk_first + CHUNK_PAGES as u32 && end - first < most && fits(self, PageId(end)) {
+            end += 1;
+        }
+        (PageId(first), end - first)
+    }
+
+    /// Takes the oldest inactive page and its inactive neighbours out of the program's view. False when there is none.
+    fn unmap_unit(&mut self, looks: &mut u32, out: &mut Actions) -> bool {
+        self.balance(looks);
+        let Some(id) = self.lists.tail(ListId::Inactive) else { return false };
+        *looks = looks.saturating_sub(1);
+        self.count_scan();
+        if self.config.accessed_bits && self.gets_second_look(id) {
+            return true;
+        }
+        let unit = self.config.unit;
+        let aligned = id.0 / unit * unit;
+        let fits = |mm: &Self, page: PageId| {
+            page.0 / unit == aligned / unit
+                && mm.pages[page].state == State::Mapped
+                && mm.pages[page].list == ListId::Inactive as u8
+        };
+        let (first, count) = self.extend(id, unit, fits);
+        let run = Run { first, count };
+        for page in run.pages() {
+            self.lists.remove(&mut self.pages, page);
+            self.pages[page].set(flag::UNMAPPING);
+        }
+        self.unmapping += count;
+        out.push(Action::Unmap { run });
+        true
+    }
+
+    /// The kernel's rule for anonymous pages since 5.9: the first time a page is found accessed it goes round once
+    /// more, the second time it is activated (section 5.1, right column).
+    fn gets_second_look(&mut self, id: PageId) -> bool {
+        let page = &mut self.pages[id];
+        if !page.take(flag::REFERENCED) {
+            return false;
+        }
+        let list = if page.take(flag::SECOND_LOOK) {
+            self.stats.pgactivate += 1;
+            self.clock = self.clock.wrapping_add(1);
+            ListId::Active
+        } else {
+            page.set(flag::SECOND_LOOK);
+            ListId::Inactive
+        };
+        self.lists.remove(&mut self.pages, id);
+        self.lists.push_head(&mut self.pages, list, id);
+        true
+    }
+
+    /// Deactivates while the inactive list is low: inactive x ratio < active (section 5.1).
+    fn balance(&mut self, looks: &mut u32) {
+        let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
+        if u64::from(inactive) * u64::from(inactive_ratio(inactive + active)) >= u64::from(active) {
+            return;
+        }
+        for _ in 0..BATCH.min(active) {
+            let Some(id) = self.lists.tail(ListId::Active) else { return };
+            *looks = looks.saturating_sub(1);
+            self.stats.pgrefill += 1;
+            self.stats.pgdeactivate += 1;
+            self.pages[id].clear(flag::SECOND_LOOK | flag::REFERENCED);
+            self.lists.remove(&mut self.pages, id);
+            self.lists.push_head(&mut self.pages, ListId::Inactive, id);
+        }
+    }
+
+    fn count_scan(&mut self) {
+        if self.waiting.is_empty() {
+            self.stats.pgscan_kswapd += 1;
+        } else {
+            self.stats.pgscan_direct += 1;
+        }
+    }
+}
+
+/// How much longer the active list may be than the inactive one: floor(sqrt(10 x GiB)), 1 below 1 GiB.
+fn inactive_ratio(pages: u32) -> u32 {
+    let gib = pages >> 18;
+    if gib == 0 { 1 } else { (10 * gib).isqrt() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::inactive_ratio;
+
+    #[test]
+    fn ratio_is_the_table_of_section_5_1() {
+        let table = [(1, 3), (2, 4), (4, 6), (8, 8), (16, 12), (32, 17), (64, 25), (256, 50), (1024, 101)];
+        assert_eq!(inactive_ratio((1 << 18) - 1), 1);
+        for (gib, ratio) in table {
+            assert_eq!(inactive_ratio(gib << 18), ratio, "{gib} GiB");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Counters, with the kernel's names and meanings (specification 2.5 and 5.8) where the kernel has the counter.
+
+/// Everything `mm` counts. All values only grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Vmstat {
+    /// Faults, first touches and soft faults included.
+    pub pgfault: u64,
+    /// Faults that had to read from swap.
+    pub pgmajfault: u64,
+    /// Pages read from swap, read-ahead included.
+    pub pswpin: u64,
+    /// Pages written to swap.
+    pub pswpout: u64,
+    /// Pages read ahead (without the faulting one).
+    pub swap_ra: u64,
+    /// Read-ahead pages that were touched.
+    pub swap_ra_hit: u64,
+    /// Read-ahead pages that were evicted before their first touch.
+    pub swap_ra_unused: u64,
+    /// Pages looked at by background reclaim.
+    pub pgscan_kswapd: u64,
+    /// Pages freed by background reclaim.
+    pub pgsteal_kswapd: u64,
+    /// Pages looked at while a fault waited for a frame.
+    pub pgscan_direct: u64,
+    /// Pages freed while a fault waited for a frame.
+    pub pgsteal_direct: u64,
+    /// Faults that had to wait for a frame.
+    pub allocstall: u64,
+    /// Touches of pages that reclaim had evicted.
+    pub workingset_refault_anon: u64,
+    /// Refaults close enough to go straight to the active list.
+    pub workingset_activate_anon: u64,
+    /// Pages that moved to the active list.
+    pub pgactivate: u64,
+    /// Pages that moved from the active to the inactive list.
+    pub pgdeactivate: u64,
+    /// Pages looked at on the active list.
+    pub pgrefill: u64,
+    /// Pages given a zeroed frame.
+    pub zero_fill: u64,
+    /// All-zero pages dropped without a write.
+    pub zero_dropped: u64,
+    /// Clean pages dropped without a write.
+    pub clean_dropped: u64,
+    /// Faults answered from the swap cache.
+    pub soft_fault: u64,
+    /// Read requests.
+    pub read_ops: u64,
+    /// Write requests.
+    pub write_ops: u64,
+}

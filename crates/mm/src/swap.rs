@@ -1,0 +1,274 @@
+//! A swap area: its slots, their reference counts and owners, and where the next page goes.
+//!
+//! Slots are handed out in clusters of 512. Under [`Placement::ByAddress`] a cluster belongs to one 2 MiB chunk of
+//! address space and a page goes to the slot at its own offset, so that neighbours in memory are neighbours on disk and
+//! a read-ahead window is one request. Under [`Placement::InOrder`] slots follow the order of eviction, as the kernel's
+//! do (specification 3.4).
+
+use alloc::vec::Vec;
+
+use crate::page::NONE;
+use crate::types::{CHUNK_PAGES, PageId, Slot};
+
+/// Slots in a cluster.
+const CLUSTER: u32 = CHUNK_PAGES as u32;
+
+/// Which slot an evicted page gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placement {
+    /// Neighbours in memory become neighbours on disk.
+    ByAddress,
+    /// Neighbours in time become neighbours on disk.
+    InOrder,
+}
+
+/// One swap area.
+pub(crate) struct SwapArea {
+    placement: Placement,
+    /// References to each slot: 0 = free.
+    references: Vec<u8>,
+    /// The page that wrote the slot last; meaningful while the slot is in use.
+    owner: Vec<u32>,
+    /// Slots in use per cluster.
+    cluster_used: Vec<u16>,
+    /// Is the cluster some chunk's own?
+    cluster_owned: Vec<bool>,
+    /// No free cluster lies below this one.
+    free_from: u32,
+    /// Where `InOrder` goes on.
+    next: u32,
+    used: u32,
+    retired: bool,
+}
+
+impl SwapArea {
+    /// An area of `slots` slots, of which slot 0 is the header.
+    pub fn new(slots: u32, placement: Placement) -> Self {
+        let clusters = slots.div_ceil(CLUSTER) as usize;
+        let mut area = SwapArea {
+            placement,
+            references: alloc::vec![0; slots as usize],
+            owner: alloc::vec![NONE; slots as usize],
+            cluster_used: alloc::vec![0; clusters],
+            cluster_owned: alloc::vec![false; clusters],
+            free_from: 0,
+            next: 1,
+            used: 0,
+            retired: false,
+        };
+        if slots > 0 {
+            area.references[0] = 1;
+            area.cluster_used[0] = 1;
+        }
+        area
+    }
+
+    /// Slots in use, without the header.
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Slots that pages can use.
+    pub fn capacity(&self) -> u32 {
+        (self.references.len() as u32).saturating_sub(1)
+    }
+
+    /// Takes no more pages; what is in it can still be read.
+    pub fn retire(&mut self) {
+        self.retired = true;
+    }
+
+    /// Does it take no more pages?
+    pub fn is_retired(&self) -> bool {
+        self.retired
+    }
+
+    /// Has it no slot to give?
+    pub fn is_full(&self) -> bool {
+        self.retired || self.used >= self.capacity()
+    }
+
+    /// Is the area more than half full? Then slots of pages in RAM are not worth keeping (specification 1.7).
+    pub fn is_tight(&self) -> bool {
+        (self.capacity() - self.used) * 2 < self.capacity()
+    }
+
+    /// The page that wrote `slot`, while the slot is in use.
+    pub fn owner(&self, slot: Slot) -> Option<PageId> {
+        let index = slot.0 as usize;
+        (slot.0 != 0 && *self.references.get(index)? > 0).then(|| PageId(self.owner[index]))
+    }
+
+    /// Number of slots, the header included.
+    pub fn len(&self) -> u32 {
+        self.references.len() as u32
+    }
+
+    /// A slot for `page`. `cluster` is the memory of the page's chunk and may be changed.
+    pub fn allocate(&mut self, page: PageId, cluster: &mut u32) -> Option<Slot> {
+        if self.is_full() {
+            return None;
+        }
+        let slot = match self.placement {
+            Placement::ByAddress => self.by_address(page, cluster),
+            Placement::InOrder => self.in_order(),
+        }?;
+        let index = slot as usize;
+        assert_eq!(self.references[index], 0, "a slot in use is never given away");
+        self.references[index] = 1;
+        self.owner[index] = page.0;
+        self.cluster_used[index / CLUSTER as usize] += 1;
+        self.used += 1;
+        Some(Slot(slot))
+    }
+
+    /// The page that owns a slot lives elsewhere now (mremap).
+    pub fn set_owner(&mut self, slot: Slot, page: PageId) {
+        assert!(self.references[slot.0 as usize] > 0, "only a slot in use has an owner");
+        self.owner[slot.0 as usize] = page.0;
+    }
+
+    /// Gives a reference back; the slot is free when none is left.
+    pub fn release(&mut self, slot: Slot) {
+        let index = slot.0 as usize;
+        assert!(slot.0 != 0 && self.references[index] > 0, "a slot is released once a reference");
+        self.references[index] -= 1;
+        if self.references[index] > 0 {
+            return;
+        }
+        let cluster = index / CLUSTER as usize;
+        self.cluster_used[cluster] -= 1;
+        self.used -= 1;
+        if self.cluster_used[cluster] == 0 && !self.cluster_owned[cluster] {
+            self.free_from = self.free_from.min(cluster as u32);
+        }
+    }
+
+    /// The chunk that owned the cluster is gone.
+    pub fn disown(&mut self, cluster: u32) {
+        if cluster != NONE {
+            self.cluster_owned[cluster as usize] = false;
+            if self.cluster_used[cluster as usize] == 0 {
+                self.free_from = self.free_from.min(cluster);
+            }
+        }
+    }
+
+    /// A slot that must never be used again (its write failed for lack of space).
+    pub fn mark_bad(&mut self, slot: Slot) {
+        self.references[slot.0 as usize] = self.references[slot.0 as usize].saturating_add(1);
+    }
+
+    fn by_address(&mut self, page: PageId, cluster: &mut u32) -> Option<u32> {
+        let offset = page.0 % CLUSTER;
+        if *cluster != NONE {
+            let slot = *cluster * CLUSTER + offset;
+            if self.is_free(slot) {
+                return Some(slot);
+            }
+        } else if let Some(fresh) = self.take_free_cluster() {
+            *cluster = fresh;
+            let slot = fresh * CLUSTER + offset;
+            if self.is_free(slot) {
+                return Some(slot);
+            }
+        }
+        self.in_order()
+    }
+
+    fn take_free_cluster(&mut self) -> Option<u32> {
+        let clusters = self.cluster_used.len() as u32;
+        // Cluster 0 holds the header but is as good as free while nothing else is in it.
+        let is_free =
+            |&c: &u32| self.cluster_used[c as usize] == u16::from(c == 0) && !self.cluster_owned[c as usize];
+        let found = (self.free_from..clusters).find(is_free);
+        self.free_from = found.map_or(clusters, |cluster| cluster + 1);
+        if let Some(cluster) = found {
+            self.cluster_owned[cluster as usize] = true;
+        }
+        found
+    }
+
+    /// The next free slot at or after the cursor, whole free clusters being nothing special.
+    fn in_order(&mut self) -> Option<u32> {
+        let len = self.len();
+        let mut slot = self.next;
+        let mut looked = 0;
+        while looked <= len {
+            if slot >= len {
+                slot = 1;
+            }
+            let cluster = slot / CLUSTER;
+            let size = CLUSTER.min(len - cluster * CLUSTER) as u16;
+            if self.cluster_used[cluster as usize] == size {
+                let skip = CLUSTER - slot % CLUSTER;
+                (slot, looked) = (slot + skip, looked + skip);
+                continue;
+            }
+            if self.is_free(slot) {
+                self.next = slot + 1;
+                return Some(slot);
+            }
+            (slot, looked) = (slot + 1, looked + 1);
+        }
+        None
+    }
+
+    fn is_free(&self, slot: u32) -> bool {
+        self.references.get(slot as usize) == Some(&0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_in_memory_are_neighbours_on_disk() {
+        let mut area = SwapArea::new(4096, Placement::ByAddress);
+        let mut cluster = NONE;
+        let slots: Vec<u32> =
+            [5, 7, 6, 100].iter().map(|&page| area.allocate(PageId(page), &mut cluster).unwrap().0).collect();
+        assert_eq!(slots, [5, 7, 6, 100]);
+        let mut other = NONE;
+        assert_eq!(area.allocate(PageId(512 + 9), &mut other), Some(Slot(512 + 9)));
+        assert_eq!(area.owner(Slot(6)), Some(PageId(6)));
+        area.release(Slot(6));
+        assert_eq!(area.owner(Slot(6)), None);
+    }
+
+    #[test]
+    fn every_slot_is_found_and_none_twice() {
+        for placement in [Placement::ByAddress, Placement::InOrder] {
+            let mut area = SwapArea::new(1500, placement);
+            let mut clusters = [NONE; 8];
+            let mut seen = std::collections::BTreeSet::new();
+            for n in 0..1499u32 {
+                // Pages scattered over eight chunks.
+                let page = (n * 7) % 8 * 512 + (n * 13) % 512;
+                let slot = area.allocate(PageId(page), &mut clusters[page as usize / 512]).unwrap();
+                assert!(seen.insert(slot), "{slot:?} twice");
+            }
+            assert!(area.is_full());
+            assert_eq!(area.allocate(PageId(0), &mut clusters[0]), None);
+            for slot in seen {
+                area.release(slot);
+            }
+            assert_eq!(area.used(), 0);
+        }
+    }
+
+    #[test]
+    fn freed_clusters_are_found_again() {
+        let mut area = SwapArea::new(2048, Placement::ByAddress);
+        let mut clusters = [NONE; 4];
+        for round in 0..3 {
+            let slots: Vec<Slot> = (0..4u32)
+                .map(|c| area.allocate(PageId(c * 512 + 1 + round), &mut clusters[c as usize]).unwrap())
+                .collect();
+            slots.iter().for_each(|&slot| area.release(slot));
+            clusters.iter_mut().for_each(|cluster| area.disown(core::mem::replace(cluster, NONE)));
+        }
+        assert_eq!(area.used(), 0);
+    }
+}

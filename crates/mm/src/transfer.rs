@@ -1,0 +1,266 @@
+//! The ends of transfers: reads, writes and unmaps that were ordered and are done, and mapping a page.
+
+use crate::event::{Action, Actions, IoId, Run, Unmapped, Warning, WriteResult};
+use crate::list::ListId;
+use crate::mm::{IoKind, Mm};
+use crate::page::{State, flag};
+use crate::readahead::SwapIn;
+use crate::types::{Access, PageId, Slot};
+
+/// Of the pages mapped without write permission, at most one in this many may be stored to later: else the extra fault
+/// costs more than the write that it saves.
+const PROTECT_PAYS: u32 = 4;
+/// Protect statistics are halved when they reach this, so that they follow the program.
+const PROTECT_MEMORY: u32 = 1024;
+
+impl<P: SwapIn> Mm<P> {
+    /// Puts a page that has a frame in the swap cache into the program's view and answers its fault.
+    pub(crate) fn map(&mut self, id: PageId, access: Access, list: ListId, out: &mut Actions) {
+        self.lists.remove(&mut self.pages, id);
+        self.pages.set_state(id, State::Mapped);
+        let page = &mut self.pages[id];
+        page.clear(flag::WANTED | flag::WANTED_WRITE | flag::EAGER | flag::RETRIED | flag::ACTIVATE);
+        let clean = page.slot != 0 && !page.has(flag::DIRTY);
+        let protect = clean && access == Access::Read && self.protect_pays(id);
+        if protect {
+            self.pages[id].set(flag::PROTECTED);
+        } else if !self.config.accessed_bits || self.area.is_tight() {
+            // The program may store at any time from now on, unseen.
+            self.release_slot(id);
+            self.pages[id].set(flag::DIRTY);
+        }
+        if list == ListId::Active {
+            self.stats.pgactivate += 1;
+            self.clock = self.clock.wrapping_add(1);
+        }
+        self.lists.push_head(&mut self.pages, list, id);
+        out.push_map(id, protect);
+    }
+
+    fn protect_pays(&mut self, id: PageId) -> bool {
+        if !self.config.protect || self.area.is_tight() {
+            return false;
+        }
+        let (space, vpn) = self.pages.place(id);
+        let Some(region) = self.regions.find(space, vpn) else { return false };
+        region.protects += 1;
+        if region.protects >= PROTECT_MEMORY {
+            (region.protects, region.protect_faults) = (region.protects / 2, region.protect_faults / 2);
+        }
+        // Where it did not pay, one page in 16 is still tried: programs change.
+        region.protect_faults * PROTECT_PAYS <= region.protects || region.protects.is_multiple_of(16)
+    }
+
+    pub(crate) fn read_done(&mut self, io: IoId, ok: bool, out: &mut Actions) {
+        let run = self.take_io(io, IoKind::Read);
+        for id in run.pages() {
+            assert_eq!(self.pages[id].state, State::Reading, "what was read was being read");
+            self.reading -= 1;
+            if self.pages[id].has(flag::DISCARDED) {
+                self.drop_discarded(id, out);
+            } else if ok {
+                self.arrived(id, out);
+            } else {
+                self.read_failed(id, out);
+            }
+        }
+    }
+
+    fn arrived(&mut self, id: PageId, out: &mut Actions) {
+        self.pages[id].clear(flag::DIRTY);
+        let list = if self.pages[id].has(flag::ACTIVATE) { ListId::Active } else { ListId::Inactive };
+        if self.pages[id].has(flag::WANTED) {
+            let access = self.wanted_access(id);
+            self.map(id, access, list, out);
+        } else if self.pages[id].has(flag::EAGER) || self.pause.is_some() {
+            self.count_eager(id);
+            self.map(id, Access::Read, list, out);
+        } else {
+            self.pages.set_state(id, State::Cached);
+            self.lists.push_head(&mut self.pages, ListId::Cache, id);
+        }
+    }
+
+    /// A read-ahead page goes into the program's view unseen; it counts as a hit when the next marker is touched.
+    fn count_eager(&mut self, id: PageId) {
+        if self.pages[id].take(flag::READ_AHEAD) {
+            let (space, vpn) = self.pages.place(id);
+            if let Some(region) = self.regions.find(space, vpn) {
+                region.eager_pending += 1;
+            }
+        }
+    }
+
+    fn wanted_access(&self, id: PageId) -> Access {
+        if self.pages[id].has(flag::WANTED_WRITE) { Access::Write } else { Access::Read }
+    }
+
+    /// A window whose read failed is given up; a page that a fault waits for is read once more, alone.
+    fn read_failed(&mut self, id: PageId, out: &mut Actions) {
+        out.push_free(id);
+        let page = &mut self.pages[id];
+        page.clear(flag::READ_AHEAD | flag::MARKER | flag::EAGER | flag::ACTIVATE);
+        if page.has(flag::WANTED) && !page.has(flag::RETRIED) {
+            page.set(flag::RETRIED);
+            let slot = Slot(page.slot);
+            self.reading += 1;
+            self.read(Run::one(id), slot, out);
+            return;
+        }
+        let lost = page.take(flag::WANTED);
+        page.clear(flag::WANTED_WRITE | flag::RETRIED);
+        self.pages.set_state(id, State::Swapped);
+        self.held -= 1;
+        if lost {
+            out.push(Action::Warn(Warning::PageLost));
+            out.push(Action::Fail { page: id });
+        }
+    }
+
+    pub(crate) fn write_done(&mut self, io: IoId, result: WriteResult, out: &mut Actions) {
+        let run = self.take_io(io, IoKind::Write);
+        match result {
+            WriteResult::Done => {}
+            WriteResult::Failed | WriteResult::NoSpace => self.retire(result, out),
+        }
+        for id in run.pages() {
+            assert_eq!(self.pages[id].state, State::Writing, "what was written was being written");
+            self.writing -= 1;
+            if result != WriteResult::Done {
+                let slot = core::mem::take(&mut self.pages[id].slot);
+                self.area.mark_bad(Slot(slot));
+                self.area.release(Slot(slot));
+            } else {
+                self.pages[id].clear(flag::DIRTY);
+            }
+            if self.pages[id].has(flag::DISCARDED) {
+                self.drop_discarded(id, out);
+            } else if self.pages[id].has(flag::WANTED) || self.pause.is_some() {
+                let access = self.wanted_access(id);
+                self.map(id, access, ListId::Active, out);
+            } else if result == WriteResult::Done {
+                self.evict(id, out);
+            } else {
+                self.pages.set_state(id, State::Cached);
+                self.lists.push_head(&mut self.pages, ListId::Cache, id);
+            }
+        }
+    }
+
+    fn retire(&mut self, result: WriteResult, out: &mut Actions) {
+        self.area.retire();
+        if result == WriteResult::NoSpace {
+            self.warn_full(out);
+        } else if !core::mem::replace(&mut self.warned_full, true) {
+            out.push(Action::Warn(Warning::AreaRetired));
+        }
+    }
+
+    /// A cached page whose slot is valid leaves RAM.
+    pub(crate) fn evict(&mut self, id: PageId, out: &mut Actions) {
+        assert!(self.pages[id].slot != 0 && !self.pages[id].has(flag::DIRTY), "only a clean page leaves RAM");
+        self.lists.remove(&mut self.pages, id);
+        self.pages.set_state(id, State::Swapped);
+        self.held -= 1;
+        self.clock = self.clock.wrapping_add(1);
+        self.pages[id].prev = self.clock;
+        self.pages[id].clear(flag::REFERENCED | flag::SECOND_LOOK);
+        self.count_steal();
+        out.push_free(id);
+    }
+
+    pub(crate) fn unmapped(&mut self, run: Run, result: Unmapped, out: &mut Actions) {
+        assert!(run.count <= 64 && result.zero & !result.taken == 0 && result.taken & result.gone == 0);
+        for (index, id) in run.pages().enumerate() {
+            assert!(self.pages[id].take(flag::UNMAPPING), "only what was to be unmapped is reported");
+            self.unmapping -= 1;
+            let bit = 1u64 << index;
+            if result.taken & bit != 0 {
+                self.taken(id, result.zero & bit != 0, out);
+            } else if result.gone & bit != 0 || self.pages[id].has(flag::DISCARDED) {
+                self.held -= 1;
+                self.forget_and_answer(id, out);
+            } else {
+                self.still_busy(id, out);
+            }
+        }
+    }
+
+    fn taken(&mut self, id: PageId, zero: bool, out: &mut Actions) {
+        self.pages.set_state(id, State::Cached);
+        self.pages[id].clear(flag::PROTECTED | flag::REFERENCED);
+        if self.pages[id].has(flag::DISCARDED) {
+            self.drop_discarded(id, out);
+        } else if self.pages[id].has(flag::WANTED) || self.pause.is_some() {
+            let access = self.wanted_access(id);
+            self.map(id, access, ListId::Active, out);
+        } else if zero {
+            self.stats.zero_dropped += 1;
+            self.count_steal();
+            self.held -= 1;
+            self.forget(id);
+            out.push_free(id);
+        } else {
+            self.lists.push_head(&mut self.pages, ListId::Cache, id);
+        }
+    }
+
+    /// Pinned, shared after a fork, or in a range that is changing: look again after a full round of the list.
+    fn still_busy(&mut self, id: PageId, out: &mut Actions) {
+        self.lists.push_head(&mut self.pages, ListId::Inactive, id);
+        let page = &mut self.pages[id];
+        if page.take(flag::WANTED) {
+            page.clear(flag::WANTED_WRITE);
+            out.push(Action::Wake { run: Run::one(id) });
+        }
+    }
+
+    /// The program dropped the page while it was on its way; what arrived is thrown away.
+    fn drop_discarded(&mut self, id: PageId, out: &mut Actions) {
+        self.held -= 1;
+        out.push_free(id);
+        self.forget_and_answer(id, out);
+    }
+
+    /// The page is untouched again; a fault that waited tries again and finds it so.
+    pub(crate) fn forget_and_answer(&mut self, id: PageId, out: &mut Actions) {
+        self.forget(id);
+        let page = &mut self.pages[id];
+        if page.has(flag::QUEUED) {
+            self.waiting.retain(|&other| other != id);
+        }
+        let page = &mut self.pages[id];
+        if page.take(flag::WANTED) {
+            out.push(Action::Wake { run: Run::one(id) });
+        }
+        self.pages[id].flags = 0;
+    }
+
+    pub(crate) fn not_mapped(&mut self, run: Run) {
+        for id in run.pages() {
+            assert_eq!(self.pages[id].state, State::Mapped, "only what was to be mapped is reported");
+            self.lists.remove(&mut self.pages, id);
+            self.pages.set_state(id, State::Cached);
+            if !self.pages[id].take(flag::PROTECTED) {
+                self.pages[id].set(flag::DIRTY);
+            }
+            self.lists.push_head(&mut self.pages, ListId::Cache, id);
+        }
+    }
+
+    pub(crate) fn not_filled(&mut self, run: Run) {
+        for id in run.pages() {
+            assert_eq!(self.pages[id].state, State::Mapped, "only what was to be filled is reported");
+            self.held -= 1;
+            self.forget(id);
+        }
+    }
+
+    fn count_steal(&mut self) {
+        if self.waiting.is_empty() {
+            self.stats.pgsteal_kswapd += 1;
+        } else {
+            self.stats.pgsteal_direct += 1;
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! A small shell around `mm` that does everything at random: order and delay of completions, failures, discards, moves,
+//! pauses. After every step all invariants are checked; every fault must be answered; the bytes a page shows must be
+//! the last ones written to it.
+
+use std::collections::BTreeMap;
+
+use overspill_mm::readahead::{Mapping, Plan, SwapIn, Touch, Window};
+use overspill_mm::types::{Access, PageId, RegionKind, SpaceId, Vpn};
+use overspill_mm::{Action, Actions, Config, Event, IoId, Mm, Run, Unmapped, WriteResult};
+
+/// Plans anything a policy may plan.
+struct Wild(u64);
+
+impl Wild {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % below
+    }
+
+    fn plan(&mut self, touch: &Touch) -> Option<Plan> {
+        if self.next(4) == 0 {
+            return None;
+        }
+        let mapping = if self.next(2) == 0 { Mapping::OnTouch } else { Mapping::Together };
+        if self.next(4) == 0 {
+            let slot = touch.slot?;
+            return Some(Plan { window: Window::Slots { start: slot, count: 8 }, marker: None, mapping });
+        }
+        let stride = [1, 1, -1, 3][self.next(4) as usize];
+        let start = touch.vpn.offset(self.next(3) as i64 - 1);
+        let window = Window::Pages { start, stride, count: self.next(40) as u32 };
+        Some(Plan { window, marker: Some(start.offset(stride * 2)), mapping })
+    }
+}
+
+impl SwapIn for Wild {
+    type Region = ();
+    fn cached(&mut self, _: &mut (), touch: &Touch) -> Option<Plan> {
+        self.plan(touch)
+    }
+    fn miss(&mut self, _: &mut (), touch: &Touch) -> Option<Plan> {
+        self.plan(touch)
+    }
+    fn unused(&mut self, _: &mut (), _: Vpn) {}
+}
+
+const SPACE: SpaceId = SpaceId(0);
+
+/// The world outside: what is really in the program's view, in the swap cache and on swap.
+struct World {
+    mm: Mm<Wild>,
+    out: Actions,
+    now: u64,
+    random: Wild,
+    /// vpn -> content, writable
+    view: BTreeMap<u64, (u64, bool)>,
+    cache: BTreeMap<PageId, u64>,
+    swap: BTreeMap<u32, u64>,
+    transfers: Vec<(IoId, Run, u32, bool)>,
+    /// What each page must show.
+    truth: BTreeMap<u64, u64>,
+    waiting: BTreeMap<u64, Access>,
+    failures: bool,
+    populated: bool,
+    stores: u64,
+}
+
+impl World {
+    fn new(seed: u64, failures: bool) -> Self {
+        let mut random = Wild(seed);
+        let budget = 24 + random.next(200) as u32;
+        let mut config = Config::live(budget, 64 + random.next(1200) as u32);
+        config.unit = 1 << random.next(6);
+        config.cache = random.next(40) as u32;
+        config.protect = random.next(2) == 0;
+        let mm = Mm::new(config, Wild(seed ^ 77));
+        World {
+            mm,
+            out: Actions::new(),
+            now: 0,
+            random,
+            view: BTreeMap::new(),
+            cache: BTreeMap::new(),
+            swap: BTreeMap::new(),
+            transfers: Vec::new(),
+            truth: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            failures,
+            populated: false,
+            stores: 0,
+        }
+    }
+
+    fn feed(&mut self, event: Event) {
+        let mut events = std::collections::VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            self.now += 1;
+            let mut out = std::mem::take(&mut self.out);
+            self.mm.step(self.now, event, &mut out);
+            for action in out.drain() {
+                self.carry_out(action, &mut events);
+            }
+            self.out = out;
+            if events.is_empty() {
+                self.mm.check();
+            }
+        }
+    }
+
+    fn vpn(&self, id: PageId) -> u64 {
+        self.mm.place(id).1.0
+    }
+
+    fn carry_out(&mut self, action: Action, events: &mut std::collections::VecDeque<Event>) {
+        match action {
+            Action::Read { io, run, slot } => self.transfers.push((io, run, slot.0, true)),
+            Action::Write { io, run, slot } => {
+                for (index, id) in run.pages().enumerate() {
+                    assert!(self.cache.contains_key(&id), "written from the swap cache");
+                    let slot = slot.0 + index as u32;
+                    assert!(
+                        !self
+                            .transfers
+                            .iter()
+                            .any(|&(_, run, first, _)| (first..first + run.count).contains(&slot))
+                    );
+                }
+                self.transfers.push((io, run, slot.0, false));
+            }
+            Action::ZeroFill { run } => {
+                for id in run.pages() {
+                    let vpn = self.vpn(id);
+                    assert!(self.view.insert(vpn, (0, true)).is_none(), "filled where nothing was");
+                    self.answer(vpn);
+                }
+            }
+            Action::Map { run, protect } => {
+                for id in run.pages() {
+                    let vpn = self.vpn(id);
+                    let content = self.cache.remove(&id).expect("mapped from the swap cache");
+                    assert!(self.view.insert(vpn, (content, !protect)).is_none());
+                    self.answer(vpn);
+                }
+            }
+            Action::Unmap { run } => {
+                let mut result = Unmapped::default();
+                for (index, id) in run.pages().enumerate() {
+                    let vpn = self.vpn(id);
+                    if self.random.next(16) == 0 {
+                        continue;
+                    }
+                    match self.view.remove(&vpn) {
+                        None => result.gone |= 1 << index,
+                        Some((content, _)) => {
+                            result.taken |= 1 << index;
+                            if content == 0 {
+                                result.zero |= 1 << index;
+                            }
+                            self.cache.insert(id, content);
+                        }
+                    }
+                }
+                events.push_back(Event::Unmapped { run, result });
+            }
+            Action::Unprotect { run } => {
+                for id in run.pages() {
+                    let vpn = self.vpn(id);
+                    self.view.get_mut(&vpn).expect("unprotected where mapped").1 = true;
+                    self.answer(vpn);
+                }
+            }
+            Action::Free { run } => {
+                for id in run.pages() {
+                    self.cache.remove(&id);
+                }
+            }
+            Action::Rename { from, to } => {
+                let content = self.cache.remove(&from).expect("renamed in the swap cache");
+                self.cache.insert(to, content);
+            }
+            Action::Wake { run } => run.pages().for_each(|id| self.answer(self.vpn(id))),
+            Action::Fail { page } => {
+                let vpn = self.vpn(page);
+                self.answer(vpn);
+                self.truth.remove(&vpn);
+            }
+            Action::Populated => self.populated = true,
+            Action::Warn(_) => {}
+        }
+    }
+
+    /// The faulting thread goes on: it finds its page, or faults again.
+    fn answer(&mut self, vpn: u64) {
+        self.waiting.remove(&vpn);
+    }
+
+    fn touch(&mut self, vpn: u64, access: Access) {
+        if self.waiting.contains_key(&vpn) {
+            return;
+        }
+        match self.view.get(&vpn).copied() {
+            Some((content, writable)) => {
+                if let Some(&truth) = self.truth.get(&vpn) {
+                    assert_eq!(content, truth, "page {vpn} shows what was last written");
+                }
+                if access == Access::Write {
+                    if writable {
+                        self.stores += 1;
+                        self.view.insert(vpn, (self.stores, true));
+                        self.truth.insert(vpn, self.stores);
+                    } else {
+                        self.waiting.insert(vpn, access);
+                        self.feed(Event::ProtectFault { space: SPACE, vpn: Vpn(vpn) });
+                    }
+                }
+            }
+            None => {
+                self.waiting.insert(vpn, access);
+                self.feed(Event::Fault { space: SPACE, vpn: Vpn(vpn), access });
+            }
+        }
+    }
+
+    fn complete_one(&mut self) {
+        if self.transfers.is_empty() {
+            return;
+        }
+        let pick = self.random.next(self.transfers.len() as u64) as usize;
+        let (io, run, slot, is_read) = self.transfers.swap_remove(pick);
+        let fails = self.failures && self.random.next(200) == 0;
+        if is_read {
+            if !fails {
+                for (index, id) in run.pages().enumerate() {
+                    let content = self.swap[&(slot + index as u32)];
+                    self.cache.insert(id, content);
+                }
+            }
+            self.feed(Event::ReadDone { io, ok: !fails });
+        } else {
+            for (index, id) in run.pages().enumerate() {
+                self.swap.insert(slot + index as u32, self.cache[&id]);
+            }
+            let result = if fails { WriteResult::Failed } else { WriteResult::Done };
+            self.feed(Event::WriteDone { io, result });
+        }
+    }
+
+    fn forget_range(&mut self, start: u64, end: u64) {
+        for vpn in start..end {
+            self.view.remove(&vpn);
+            self.truth.insert(vpn, 0);
+        }
+    }
+
+    fn drain(&mut self) {
+        while !self.transfers.is_empty() {
+            self.complete_one();
+        }
+    }
+
+    fn random_step(&mut self, pages: u64) {
+        let vpn = self.random.next(pages);
+        match self.random.next(1000) {
+            0..500 => self.touch(vpn, Access::Write),
+            500..700 => self.touch(vpn, Access::Read),
+            700..970 => self.complete_one(),
+            970..985 => {
+                let end = (vpn + 1 + self.random.next(30)).min(pages);
+                self.forget_range(vpn, end);
+                self.feed(Event::Discarded { space: SPACE, start: Vpn(vpn), end: Vpn(end) });
+            }
+            985..988 => {
+                let frames = 20 + self.random.next(200) as u32;
+                self.feed(Event::Budget { frames });
+            }
+            988..992 => {
+                self.feed(Event::WillNeed { space: SPACE, start: Vpn(vpn), end: Vpn(pages) });
+            }
+            992..994 => {
+                let end = (vpn + 1 + self.random.next(60)).min(pages);
+                self.forget_range(vpn, end);
+                self.feed(Event::RegionRemoved { space: SPACE, start: Vpn(vpn), end: Vpn(end) });
+                let (start, end) = (Vpn(vpn), Vpn(end));
+                self.feed(Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon });
+            }
+            994..997 => self.remap(pages),
+            _ => self.pause(),
+        }
+    }
+
+    /// Moves a range on top of another one.
+    fn remap(&mut self, pages: u64) {
+        let len = 1 + self.random.next(pages / 4);
+        let from = self.random.next(pages - len);
+        let to = self.random.next(pages - len);
+        if from.abs_diff(to) < len {
+            return;
+        }
+        self.drain();
+        for vpn in 0..len {
+            self.view.remove(&(to + vpn));
+            if let Some(content) = self.view.remove(&(from + vpn)) {
+                self.view.insert(to + vpn, content);
+            }
+            let content = self.truth.insert(from + vpn, 0).unwrap_or(0);
+            self.truth.insert(to + vpn, content);
+        }
+        let (from, to) = (Vpn(from), Vpn(to));
+        self.feed(Event::Moved { space: SPACE, from, to, pages: len });
+        let end = Vpn(from.0 + len);
+        self.feed(Event::RegionAdded { space: SPACE, start: from, end, kind: RegionKind::Anon });
+    }
+
+    fn pause(&mut self) {
+        self.populated = false;
+        self.feed(Event::Pause);
+        self.drain();
+        assert!(self.populated, "a pause ends");
+        if !self.failures {
+            for (&vpn, &truth) in &self.truth {
+                assert_eq!(self.view.get(&vpn).map_or(0, |page| page.0), truth, "page {vpn} is in view");
+            }
+        }
+        self.feed(Event::Resume);
+    }
+}
+
+fn run(seed: u64, failures: bool) {
+    let mut world = World::new(seed, failures);
+    let pages = 100 + world.random.next(1500);
+    let (start, end) = (Vpn(0), Vpn(pages));
+    world.feed(Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon });
+    for _ in 0..3000 {
+        world.random_step(pages);
+    }
+    world.drain();
+    assert!(world.waiting.is_empty(), "seed {seed}: faults without answer: {:?}", world.waiting);
+    for vpn in 0..pages {
+        // Twice: the first touch may fault, and the answer may have been "try again".
+        for _ in 0..3 {
+            world.touch(vpn, Access::Read);
+            world.drain();
+        }
+    }
+}
+
+#[test]
+fn random_worlds_lose_nothing() {
+    for seed in 1..=150 {
+        run(seed, false);
+    }
+}
+
+#[test]
+fn random_worlds_with_failing_devices_lose_only_what_failed() {
+    for seed in 1..=100 {
+        run(1000 + seed, true);
+    }
+}

@@ -6,6 +6,17 @@
 //! what is present, empty or already on its way) and keeps its state in itself (system wide) and in a [`RegionState`]
 //! (one a region).
 
+pub mod cluster;
+pub mod linux;
+pub mod none;
+pub mod vma;
+pub mod window;
+
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod testing;
+
 use crate::types::{Nanos, RegionKind, Slot, Vpn};
 
 /// What a policy is told about one fault.
@@ -17,6 +28,8 @@ pub struct Touch {
     pub vpn: Vpn,
     /// Its slot on swap (`None`: the page is all zero or lives only in the swap cache so far).
     pub slot: Option<Slot>,
+    /// Slots in the area in which `slot` lies (the header included): cluster mode reads no further.
+    pub area_slots: u32,
     /// First page of the region.
     pub region_start: Vpn,
     /// One past the last page of the region.
@@ -65,6 +78,8 @@ pub struct Plan {
     /// What to read.
     pub window: Window,
     /// The page whose first touch asks for the next window; it is left unmapped even under [`Mapping::Together`].
+    ///
+    /// Should that page not need reading, `mm` marks the next one of the window, in the order of use, that does.
     pub marker: Option<Vpn>,
     /// When the pages enter the program's view.
     pub mapping: Mapping,
@@ -87,4 +102,17 @@ pub trait SwapIn {
 
     /// `vpn`, read ahead by this policy, was evicted before its first touch.
     fn unused(&mut self, region: &mut Self::Region, vpn: Vpn);
+
+    /// What became of the plan this policy returned last: `read` pages, beside the one that faulted, were on swap and are
+    /// being read. Called at once after the plan was carried out; a policy that bets needs to know its stake.
+    fn issued(&mut self, _region: &mut Self::Region, _plan: &Plan, _read: u32) {}
+
+    /// `pages` pages of the region were written to swap.
+    fn swapped_out(&mut self, _region: &mut Self::Region, _pages: u32) {}
+
+    /// Does a window also mark those of its pages that were in the swap cache already? So 3.14 did, a defect (an old cached
+    /// page could be hit again and again); since 4.14, and by default here, only pages that are newly read are marked.
+    fn marks_cached(&self) -> bool {
+        false
+    }
 }

@@ -1,0 +1,88 @@
+//! Child processes of subtests: forked ones that run a closure, and copies of this program that run a part of it.
+
+use std::process::{Command, ExitStatus};
+
+use crate::ensure;
+use crate::outcome::{Failure, Outcome};
+use crate::sys::check;
+
+/// A forked child that has not been waited for.
+#[derive(Debug)]
+pub struct Child(libc::pid_t);
+
+/// Forks; the child runs `body`, says what went wrong on stderr, and ends with 0 or 1 without running exit handlers.
+pub fn fork(body: impl FnOnce() -> Outcome) -> Outcome<Child> {
+    // SAFETY: the child calls what is safe after a fork of a threaded program as long as `body` does; glibc makes its
+    // allocator usable there.
+    let pid = check("fork", unsafe { libc::fork() } as isize)?;
+    if pid != 0 {
+        return Ok(Child(pid as libc::pid_t));
+    }
+    let status = match body() {
+        Ok(()) => 0,
+        Err(failure) => {
+            eprintln!("child: {failure}");
+            1
+        }
+    };
+    // SAFETY: ends this process.
+    unsafe { libc::_exit(status) }
+}
+
+impl Child {
+    /// Waits; fails unless the child ended with 0.
+    pub fn succeed(self, what: &str) -> Outcome {
+        let status = self.wait()?;
+        ensure!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{what}: {}", describe(status));
+        Ok(())
+    }
+
+    /// Waits; the raw status.
+    pub fn wait(self) -> Outcome<i32> {
+        let mut status = 0;
+        loop {
+            // SAFETY: `status` is ours.
+            let result = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
+            if result == self.0 {
+                return Ok(status);
+            }
+            if crate::sys::errno() != libc::EINTR {
+                return check("waitpid", result as isize).map(|_| status);
+            }
+        }
+    }
+
+    /// Takes charge of a child that was started otherwise.
+    #[must_use]
+    pub fn adopt(pid: libc::pid_t) -> Self {
+        assert!(pid > 0, "{pid} is no process id");
+        Self(pid)
+    }
+}
+
+fn describe(status: i32) -> String {
+    if libc::WIFSIGNALED(status) {
+        format!("killed by signal {}", libc::WTERMSIG(status))
+    } else {
+        format!("exit status {}", libc::WEXITSTATUS(status))
+    }
+}
+
+/// This program again, as `overspill-torture part NAME ARGS...`.
+pub fn part(name: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("part").arg(name).args(arguments);
+    command
+}
+
+/// Runs a command and fails unless it ends with 0.
+pub fn expect_success(mut command: Command, what: &str) -> Outcome {
+    let status = spawn_and_wait(&mut command)?;
+    ensure!(status.success(), "{what}: {status}");
+    Ok(())
+}
+
+/// Runs a command to its end.
+pub fn spawn_and_wait(command: &mut Command) -> Outcome<ExitStatus> {
+    command.status().map_err(|error| Failure(format!("cannot run {command:?}: {error}")))
+}

@@ -1,0 +1,147 @@
+//! madvise on memory that is out of RAM, alone and racing with threads that touch it.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use crate::context::{Context, parallel};
+use crate::memory::{MIB, Memory, PAGE, WORDS};
+use crate::outcome::Outcome;
+use crate::{ensure, pattern, sys};
+
+const SEED: u64 = 0xadf1;
+
+/// `dontneed`: cold and warm parts are given up, are zero, and the rest is right.
+pub fn dontneed(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    for round in 0..3 {
+        context.cool(&memory)?;
+        let quarter = memory.pages() / 4;
+        let parts =
+            [round..round + 1, 77..778 + round, quarter..2 * quarter - 1, memory.pages() - 3..memory.pages()];
+        for part in &parts {
+            sys::madvise(memory.page(part.start), part.len() * PAGE, libc::MADV_DONTNEED)?;
+        }
+        if round == 1 {
+            context.press()?;
+        }
+        for page in 0..memory.pages() {
+            if parts.iter().any(|part| part.contains(&page)) {
+                pattern::check_zero(&memory, page..page + 1, "given up")?;
+                pattern::fill_page(&memory, page, SEED, page);
+            } else {
+                pattern::check_page(&memory, page, SEED, page, "beside what was given up")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `free`: after MADV_FREE a page is the old one or zero; a store makes it the program's again.
+pub fn free(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    for _ in 0..3 {
+        context.cool(&memory)?;
+        let part = memory.pages() / 2 + 1..memory.pages() - 7;
+        sys::madvise(memory.page(part.start), part.len() * PAGE, libc::MADV_FREE)?;
+        for page in part.clone().step_by(2) {
+            memory.word(page, 9).store(page as u64, Relaxed);
+        }
+        context.press()?;
+        for page in part.clone() {
+            if page % 2 == part.start % 2 {
+                let found = memory.word(page, 9).load(Relaxed);
+                ensure!(
+                    found == page as u64,
+                    "page {page}: a store after MADV_FREE is lost, found {found:#x}"
+                );
+            }
+            old_or_zero(&memory, page)?;
+        }
+        pattern::fill_pages(&memory, part, SEED);
+        pattern::check_pages(&memory, 0..memory.pages(), SEED, "beside MADV_FREE")?;
+    }
+    Ok(())
+}
+
+fn old_or_zero(memory: &Memory, page: usize) -> Outcome {
+    let zero = memory.word(page, 0).load(Relaxed) == 0;
+    for index in (0..WORDS).filter(|&index| index != 9) {
+        let found = memory.word(page, index).load(Relaxed);
+        let expected = if zero { 0 } else { pattern::word(SEED, page, index) };
+        ensure!(found == expected, "page {page} word {index} after MADV_FREE is garbage: {found:#018x}");
+    }
+    Ok(())
+}
+
+/// `advice`: WILLNEED, COLD, PAGEOUT, SEQUENTIAL, RANDOM, POPULATE and their like change no byte.
+pub fn harmless(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    let harmless = [
+        libc::MADV_WILLNEED,
+        libc::MADV_COLD,
+        libc::MADV_PAGEOUT,
+        libc::MADV_SEQUENTIAL,
+        libc::MADV_RANDOM,
+        libc::MADV_NORMAL,
+        libc::MADV_DONTDUMP,
+        libc::MADV_DODUMP,
+    ];
+    for advice in harmless {
+        context.cool(&memory)?;
+        for part in 0..4 {
+            let start = memory.len() / 4 * part + 5 * PAGE;
+            sys::madvise(memory.base() + start, memory.len() / 8 + PAGE, advice)?;
+        }
+        sys::pause_ms(20);
+        pattern::check_pages(&memory, 0..memory.pages(), SEED, &format!("after advice {advice}"))?;
+    }
+    for populate in [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE] {
+        context.cool(&memory)?;
+        sys::madvise(memory.base(), memory.len(), populate)?;
+        pattern::check_pages(&memory, 0..memory.pages(), SEED, "populated")?;
+    }
+    let fresh = Memory::map(context.options.mib * MIB)?;
+    sys::madvise(fresh.base(), fresh.len(), libc::MADV_POPULATE_WRITE)?;
+    pattern::check_zero(&fresh, 0..fresh.pages(), "populated at once, more than the budget")
+}
+
+/// `advice-race`: while threads load and store, others give ranges up; a page is then the old one, a new one or zero,
+/// and what was stored after the last advice is there.
+pub fn race(context: &mut Context) -> Outcome {
+    const GENERATIONS: u64 = 1 << 32;
+    let memory = Memory::map(context.options.mib * MIB / 2)?;
+    let deadline = context.deadline();
+    let valid = |page: usize, value: u64| {
+        value == 0 || value % GENERATIONS == pattern::mix(page as u64) % GENERATIONS
+    };
+    let threads = context.options.threads;
+    if context.options.sabotage {
+        (0..memory.pages()).for_each(|page| memory.word(page, 1).store(1 << 40, Relaxed));
+    }
+    context.under_pressure(|context| {
+        parallel(threads + 1, |lane| {
+            let mut rng = context.rng(lane);
+            let mut generation = 0;
+            while Instant::now() < deadline {
+                let page = rng.below(memory.pages());
+                if lane == threads {
+                    let count = 1 + rng.below(256.min(memory.pages() - page));
+                    let advice = [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_WILLNEED][rng.below(3)];
+                    sys::madvise(memory.page(page), count * PAGE, advice)?;
+                    continue;
+                }
+                generation += 1;
+                for index in [1 + lane, 100 + lane, 400 + lane] {
+                    let found = memory.word(page, index).load(Relaxed);
+                    ensure!(valid(page, found), "page {page} word {index} is garbage: {found:#018x}");
+                    let value = generation * GENERATIONS + pattern::mix(page as u64) % GENERATIONS;
+                    memory.word(page, index).store(value, Relaxed);
+                }
+            }
+            Ok(())
+        })
+    })?;
+    pattern::fill_pages(&memory, 0..memory.pages(), SEED);
+    context.cool(&memory)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "after the race")
+}

@@ -1,0 +1,194 @@
+//! fork, vfork and posix_spawn of a program whose memory is out of RAM: the child sees what the parent saw at the fork,
+//! and neither sees what the other does later.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use crate::child;
+use crate::context::{Context, parallel};
+use crate::memory::{Memory, PAGE, WORDS};
+use crate::outcome::Outcome;
+use crate::rng::Rng;
+use crate::{ensure, pattern, sys};
+
+const SEED: u64 = 0xf04c;
+
+/// `fork`: the child verifies all memory and ends, the parent goes on; the child changes it, the parent does not see.
+pub fn plain(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    for round in 0..4 {
+        context.cool(&memory)?;
+        let child = child::fork(|| {
+            pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the child")?;
+            pattern::fill_pages(&memory, 0..memory.pages(), SEED + 99);
+            pattern::check_pages(&memory, 0..memory.pages(), SEED + 99, "written in the child")
+        })?;
+        if round % 2 == 0 {
+            child.succeed("a child that verifies and writes")?;
+            pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the parent")?;
+            pattern::fill_pages(&memory, 0..memory.pages(), SEED + round + 1);
+        } else {
+            pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the parent")?;
+            pattern::fill_pages(&memory, 0..memory.pages(), SEED + round + 1);
+            child.succeed("a child that verifies and writes")?;
+        }
+    }
+    context.cool(&memory)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED + 4, "after the forks")
+}
+
+/// A word that is valid by itself: a sequence number and what follows from it, its page and its place.
+fn sealed(sequence: u64, page: usize, index: usize) -> u64 {
+    sequence << 32 | pattern::word(sequence, page, index) >> 32
+}
+
+/// `fork-storing`: the program forks while threads store. In the child every word is one that was stored, and no older
+/// than what was known to be stored before the fork.
+pub fn storing(context: &mut Context) -> Outcome {
+    const THREADS: usize = 4;
+    const PLACES: [usize; 3] = [0, 77, WORDS - 1];
+    let memory = &context.subject(SEED)?;
+    let pages = memory.pages();
+    for page in 0..pages {
+        PLACES.iter().for_each(|&index| memory.word(page, index).store(sealed(1, page, index), Relaxed));
+    }
+    let known: &Vec<AtomicU64> = &(0..pages).map(|_| AtomicU64::new(1)).collect();
+    let stop = &AtomicBool::new(false);
+    context.cool(memory)?;
+    let check = |floors: &[u64], what: &str| -> Outcome {
+        for (page, &floor) in floors.iter().enumerate() {
+            for index in PLACES {
+                let found = memory.word(page, index).load(Relaxed);
+                let valid = found == sealed(found >> 32, page, index) && found >> 32 >= floor;
+                ensure!(
+                    valid,
+                    "{what}: page {page} word {index} is {found:#018x}, at least number {floor} was stored"
+                );
+            }
+        }
+        Ok(())
+    };
+    context.under_pressure(|context| {
+        parallel(THREADS + 1, |lane| {
+            if lane == THREADS {
+                let forked = (0..6).try_for_each(|_| {
+                    sys::pause_ms(100);
+                    let floors: Vec<u64> = known.iter().map(|known| known.load(Relaxed)).collect();
+                    child::fork(|| check(&floors, "in the child"))?.succeed("a child of a storing parent")
+                });
+                stop.store(true, Relaxed);
+                return forked;
+            }
+            let mut rng = context.rng(lane);
+            while !stop.load(Relaxed) {
+                let page = rng.below(pages / THREADS) * THREADS + lane;
+                let sequence = known[page].load(Relaxed) + 1;
+                PLACES.iter().for_each(|&index| {
+                    memory.word(page, index).store(sealed(sequence, page, index), Relaxed)
+                });
+                known[page].store(sequence, Relaxed);
+            }
+            Ok(())
+        })
+    })?;
+    let floors: Vec<u64> = known.iter().map(|known| known.load(Relaxed)).collect();
+    context.cool(memory)?;
+    check(&floors, "in the parent")
+}
+
+/// `fork-exec`: forks that exec at once, vforks and spawns, by several threads, while memory is paged.
+pub fn exec_loops(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    context.cool(&memory)?;
+    context.under_pressure(|context| {
+        parallel(3, |lane| {
+            for round in 0..6 {
+                // posix_spawn, as std does it without hooks; then a fork, as it does with one.
+                let mut command = child::part("nothing", &[]);
+                command.stdout(std::process::Stdio::null());
+                if lane == 0 {
+                    // SAFETY: a hook that does nothing is safe in a forked child.
+                    unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, || Ok(())) };
+                }
+                child::expect_success(command, &format!("child {round} of thread {lane}"))?;
+                let page = context.rng(lane * 100 + round).below(memory.pages());
+                pattern::check_page(&memory, page, SEED, page, "between children")?;
+            }
+            Ok(())
+        })
+    })?;
+    context.cool(&memory)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "after the children")
+}
+
+/// `fork-snapshot`: a child lives long and walks its memory slowly while the parent changes all of it, twice: the child
+/// sees the state at the fork, as a server that saves itself relies on.
+pub fn snapshot(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    context.cool(&memory)?;
+    let child = child::fork(|| {
+        for part in 0..16 {
+            let share = memory.pages() / 16;
+            pattern::check_pages(&memory, part * share..(part + 1) * share, SEED, "in the snapshot")?;
+            sys::pause_ms(60);
+        }
+        Ok(())
+    })?;
+    for round in 1..3 {
+        pattern::fill_pages(&memory, 0..memory.pages(), SEED + round);
+        context.press()?;
+        pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the parent")?;
+    }
+    child.succeed("a child that holds a snapshot")?;
+    context.cool(&memory)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED + 2, "after the snapshot")
+}
+
+/// `fork-tree`: children of children, two at a time, each of which writes; daemons do this twice at the start.
+pub fn tree(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    context.cool(&memory)?;
+    grow(&memory, 2, SEED)?;
+    context.cool(&memory)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "at the root")
+}
+
+fn grow(memory: &Memory, levels: u64, seed: u64) -> Outcome {
+    if levels == 0 {
+        return Ok(());
+    }
+    let children = [1, 2].map(|side| {
+        child::fork(|| {
+            pattern::check_pages(memory, 0..memory.pages(), seed, "inherited")?;
+            pattern::fill_pages(memory, 0..memory.pages() / 2, seed + side * levels);
+            pattern::check_pages(memory, memory.pages() / 2..memory.pages(), seed, "inherited, second half")?;
+            pattern::fill_pages(memory, 0..memory.pages(), seed + side * levels);
+            grow(memory, levels - 1, seed + side * levels)
+        })
+    });
+    for child in children {
+        child?.succeed("a child in a tree")?;
+    }
+    pattern::check_pages(memory, 0..memory.pages(), seed, "above the children")
+}
+
+/// `fork-advice`: MADV_WIPEONFORK memory is zero in the child, MADV_DONTFORK memory is not there, both stay in the
+/// parent.
+pub fn advice(context: &mut Context) -> Outcome {
+    crate::faults::install()?;
+    let memory = context.subject(SEED)?;
+    let third = memory.pages() / 3;
+    sys::madvise(memory.base(), third * PAGE, libc::MADV_WIPEONFORK)?;
+    sys::madvise(memory.page(third), third * PAGE, libc::MADV_DONTFORK)?;
+    context.cool(&memory)?;
+    let child = child::fork(|| {
+        pattern::check_zero(&memory, 0..third, "wiped on fork")?;
+        let mut rng = Rng::new(1, 1);
+        for _ in 0..100 {
+            let page = third + rng.below(third);
+            ensure!(crate::faults::load(memory.page(page)).is_err(), "page {page} is there in the child");
+        }
+        pattern::check_pages(&memory, 2 * third..memory.pages(), SEED, "inherited")
+    })?;
+    child.succeed("a child under MADV_WIPEONFORK and MADV_DONTFORK")?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "in the parent")
+}

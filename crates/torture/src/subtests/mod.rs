@@ -1,0 +1,131 @@
+//! The table of subtests.
+
+mod advice;
+mod allocator;
+mod calls;
+mod content;
+pub mod exits;
+mod files;
+mod forks;
+mod mappings;
+pub mod process;
+mod protection;
+pub mod remote;
+mod signals;
+mod stacks;
+mod stores;
+mod streams;
+mod uring;
+
+use crate::context::Context;
+use crate::outcome::Outcome;
+
+/// Upper bound of `--threads`; `stores` has a lane in every page for each.
+pub const THREADS_MAX: usize = 10;
+
+/// Whether anonymous memory stays within the budget during a subtest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Budget {
+    /// It does.
+    Holds,
+    /// It does not, by nature: everything comes back in before a fork, or frames are pinned or locked.
+    Exceeded,
+}
+
+/// One subtest.
+#[derive(Debug)]
+pub struct Subtest {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Whether the budget holds.
+    pub budget: Budget,
+    /// What is tested, in a few words.
+    pub about: &'static str,
+    /// The test.
+    pub run: fn(&mut Context) -> Outcome,
+}
+
+macro_rules! table {
+    ($($name:literal $budget:ident $run:expr, $about:literal;)+) => {
+        &[$(Subtest { name: $name, budget: Budget::$budget, about: $about, run: $run }),+]
+    };
+}
+
+/// All subtests.
+pub const SUBTESTS: &[Subtest] = table! {
+    "stores" Holds stores::run, "threads store to random pages, every word checked";
+    "cold" Holds content::cold, "what was written is read back";
+    "zero" Holds content::zero, "all-zero pages";
+    "first-touch" Holds content::first_touch, "first touches by many threads";
+    "huge" Holds content::huge, "MADV_HUGEPAGE and MADV_COLLAPSE";
+    "alloc-churn" Holds allocator::churn, "malloc, realloc, free of all sizes";
+    "pipes" Holds streams::pipes, "writev and readv through a pipe, vectors in cold memory";
+    "sockets" Holds streams::sockets, "the same over sockets; sendmsg and recvmsg with cold headers";
+    "files" Holds files::files, "write, preadv through the page cache";
+    "big-read" Holds files::big_read, "64 MiB in one read and one write";
+    "direct" Holds files::direct, "O_DIRECT under pressure";
+    "splice" Holds files::splice, "vmsplice lends cold pages to a pipe";
+    "calls" Holds calls::calls, "getrandom, poll, stat, clocks, paths, ...";
+    "futex" Holds calls::futex, "wait, wake, requeue on cold words";
+    "futex-kernel" Holds calls::futex_kernel, "WAKE_OP and priority inheritance on cold words";
+    "uring" Holds uring::plain, "the program's own io_uring";
+    "uring-fixed" Holds uring::fixed, "its registered buffers";
+    "vm-readv" Holds remote::vm_readv, "process_vm_readv and /proc/PID/mem, also by another process";
+    "exec" Exceeded remote::exec, "exec with arguments in cold memory; a program that replaces itself";
+    "sigaltstack" Holds signals::sigaltstack, "handlers on a cold alternative stack";
+    "interrupts" Holds signals::interrupts, "4000 signals a second";
+    "munmap" Holds mappings::munmap, "partial and whole, mapped again, zero";
+    "munmap-churn" Holds mappings::munmap_churn, "the same by threads, all the time";
+    "fixed" Holds mappings::fixed, "MAP_FIXED over cold memory";
+    "mremap" Holds mappings::mremap, "grow, shrink, move, in place and not";
+    "mremap-dontunmap" Holds mappings::mremap_dontunmap, "MREMAP_DONTUNMAP";
+    "mremap-churn" Holds mappings::mremap_churn, "mremap by threads, all the time";
+    "mprotect" Holds protection::mprotect, "read-only, inaccessible, striped";
+    "code" Holds protection::code, "code in writable memory";
+    "guard" Holds protection::guard, "inaccessible pages between accessible ones";
+    "write-barrier" Holds protection::write_barrier, "a handler that opens read-only pages";
+    "sigsegv" Holds protection::sigsegv, "the program's handlers of SIGSEGV and SIGBUS";
+    "dontneed" Holds advice::dontneed, "MADV_DONTNEED";
+    "free" Holds advice::free, "MADV_FREE";
+    "advice" Holds advice::harmless, "advice that changes no byte, and MADV_POPULATE";
+    "advice-race" Holds advice::race, "advice racing with loads and stores";
+    "brk" Holds process::brk, "the break up and down";
+    "mlock" Exceeded process::mlock, "cold and warm memory locked";
+    "closeall" Holds process::close_all, "every descriptor closed";
+    "descriptors" Holds process::descriptors, "nothing foreign in the descriptor table";
+    "rlimit" Holds process::rlimit, "limits lowered after the start";
+    "rlimit-fsize" Exceeded process::rlimit_fsize, "a file size limit of zero";
+    "sparse" Holds process::sparse, "96 TiB reserved";
+    "shared" Exceeded process::shared, "shared memory and private file mappings";
+    "setuid" Holds process::setuid, "user and group change";
+    "chroot" Holds process::chroot, "root directory changes";
+    "stacks" Holds stacks::many, "threads come and go";
+    "recursion" Holds stacks::recursion, "deep stacks";
+    "custom-stacks" Holds stacks::custom, "stacks in ordinary memory";
+    "fork" Exceeded forks::plain, "children verify and write";
+    "fork-storing" Exceeded forks::storing, "forks while threads store";
+    "fork-exec" Exceeded forks::exec_loops, "fork, vfork, posix_spawn with exec, by threads";
+    "fork-snapshot" Exceeded forks::snapshot, "a child lives while the parent writes";
+    "fork-tree" Exceeded forks::tree, "children of children";
+    "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";
+    "exit" Holds exits::exits, "every way to end while threads fault";
+};
+
+/// The subtest of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Subtest> {
+    SUBTESTS.iter().find(|subtest| subtest.name == name)
+}
+
+/// One line a subtest: name, `holds` or `exceeded`, what is tested; separated by tabs, for people and the harness.
+#[must_use]
+pub fn list() -> String {
+    let line = |subtest: &Subtest| {
+        let budget = match subtest.budget {
+            Budget::Holds => "holds",
+            Budget::Exceeded => "exceeded",
+        };
+        format!("{}\t{budget}\t{}\n", subtest.name, subtest.about)
+    };
+    SUBTESTS.iter().map(line).collect()
+}

@@ -1,0 +1,167 @@
+//! Thread stacks: many threads come and go under pressure, stacks lie in memory that has been paged out before, and
+//! recursion goes deep.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::context::{Context, parallel};
+use crate::memory::{MIB, Memory, PAGE};
+use crate::outcome::Outcome;
+use crate::rng::Rng;
+use crate::{ensure, pattern, sys};
+
+const SEED: u64 = 0x57ac;
+static FINISHED: AtomicUsize = AtomicUsize::new(0);
+static BROKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// `stacks`: threads are created, joined and detached by the hundred while memory is paged.
+pub fn many(context: &mut Context) -> Outcome {
+    const ROUNDS: usize = 20;
+    let memory = context.subject(SEED)?;
+    context.cool(&memory)?;
+    context.under_pressure(|context| {
+        for round in 0..ROUNDS {
+            parallel(24, |lane| {
+                ensure!(descend(round * 100 + lane, 16), "the stack of thread {lane} in round {round} broke");
+                let page = Rng::new(round as u64, lane).below(memory.pages());
+                pattern::check_page(&memory, page, SEED, page, "read by a short thread")
+            })?;
+            for lane in 0..8 {
+                std::thread::Builder::new().stack_size(MIB).spawn(move || note(descend(lane, 8)))?;
+            }
+        }
+        context.sabotage_status()
+    })?;
+    let expected = ROUNDS * 8;
+    wait_for(expected)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "beside the stacks")
+}
+
+fn note(intact: bool) {
+    if !intact {
+        BROKEN.fetch_add(1, Relaxed);
+    }
+    FINISHED.fetch_add(1, Relaxed);
+}
+
+fn wait_for(expected: usize) -> Outcome {
+    for _ in 0..2000 {
+        if FINISHED.load(Relaxed) == expected {
+            break;
+        }
+        sys::pause_ms(5);
+    }
+    ensure!(
+        FINISHED.load(Relaxed) == expected,
+        "{} of {expected} detached threads ended",
+        FINISHED.load(Relaxed)
+    );
+    ensure!(BROKEN.load(Relaxed) == 0, "{} detached threads found their stacks broken", BROKEN.load(Relaxed));
+    Ok(())
+}
+
+/// Fills a page of stack a level, goes deeper, and checks on the way back.
+#[inline(never)]
+fn descend(identity: usize, levels: usize) -> bool {
+    let mut frame = [0u64; 512];
+    for (index, word) in frame.iter_mut().enumerate() {
+        *word = pattern::word(SEED, identity + levels, index);
+    }
+    let frame = std::hint::black_box(&mut frame);
+    let deeper = levels == 0 || descend(identity, levels - 1);
+    deeper
+        && frame
+            .iter()
+            .enumerate()
+            .all(|(index, &word)| word == pattern::word(SEED, identity + levels, index))
+}
+
+/// `recursion`: the main thread uses 6 MiB of its stack, leaves it idle while all else is walked, and comes back.
+pub fn recursion(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    ensure!(recurse(context, &memory, 1200)?, "the main stack broke");
+    let mut result = Ok(true);
+    // A stack of 32 MiB is an ordinary mapping to a pager.
+    std::thread::scope(|scope| -> Outcome {
+        let builder = std::thread::Builder::new().stack_size(32 * MIB);
+        let thread = builder.spawn_scoped(scope, || recurse(context, &memory, 6000))?;
+        result = thread.join().expect("a panic ends the process");
+        Ok(())
+    })?;
+    ensure!(result?, "a thread's stack broke");
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "beside deep stacks")
+}
+
+fn recurse(context: &mut Context, memory: &Memory, levels: usize) -> Outcome<bool> {
+    let mut frame = [0u64; 512];
+    for (index, word) in frame.iter_mut().enumerate() {
+        *word = pattern::word(SEED, levels, index);
+    }
+    let frame = std::hint::black_box(&mut frame);
+    let deeper = if levels == 0 {
+        context.cool(memory).map(|()| true)?
+    } else {
+        recurse(context, memory, levels - 1)?
+    };
+    Ok(deeper && frame.iter().enumerate().all(|(index, &word)| word == pattern::word(SEED, levels, index)))
+}
+
+struct CustomThread {
+    identity: usize,
+    pages: usize,
+    intact: bool,
+}
+
+extern "C" fn custom_body(argument: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: `custom` passes a CustomThread that outlives the thread and is not touched before the join.
+    let task = unsafe { &mut *argument.cast::<CustomThread>() };
+    sys::pause_ms(5);
+    task.intact = descend(task.identity, task.pages);
+    argument
+}
+
+/// `custom-stacks`: threads whose stacks, with their thread-local data, lie in ordinary memory that is cold when they
+/// start, as runtimes that allocate stacks themselves do it.
+pub fn custom(context: &mut Context) -> Outcome {
+    const STACK: usize = 64 * PAGE;
+    const THREADS: usize = 32;
+    let memory = context.subject(SEED)?;
+    for round in 0..4 {
+        context.cool(&memory)?;
+        context.under_pressure(|_| {
+            let mut tasks: Vec<CustomThread> = (0..THREADS)
+                .map(|lane| CustomThread { identity: round * THREADS + lane, pages: 40, intact: false })
+                .collect();
+            let mut threads = Vec::new();
+            for (lane, task) in tasks.iter_mut().enumerate() {
+                threads.push(start_on(memory.at(lane * 2 * STACK), STACK, task)?);
+            }
+            for thread in threads {
+                // SAFETY: a thread that was started above and is joined once.
+                let error = unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
+                ensure!(error == 0, "pthread_join: error {error}");
+            }
+            ensure!(tasks.iter().all(|task| task.intact), "a stack in ordinary memory broke");
+            Ok(())
+        })?;
+    }
+    for page in (0..memory.pages()).filter(|page| *page >= THREADS * 2 * 64 || page / 64 % 2 == 1) {
+        pattern::check_page(&memory, page, SEED, page, "between the stacks")?;
+    }
+    Ok(())
+}
+
+fn start_on(stack: *mut u8, len: usize, task: &mut CustomThread) -> Outcome<libc::pthread_t> {
+    let mut thread = 0;
+    // SAFETY: all-zero is storage for the attributes, which init fills; the stack and the task outlive the thread.
+    let error = unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setstack(&raw mut attributes, stack.cast(), len);
+        let task = std::ptr::from_mut(task).cast();
+        let error = libc::pthread_create(&raw mut thread, &raw const attributes, custom_body, task);
+        libc::pthread_attr_destroy(&raw mut attributes);
+        error
+    };
+    ensure!(error == 0, "pthread_create on a stack in ordinary memory: error {error}");
+    Ok(thread)
+}

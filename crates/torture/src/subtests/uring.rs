@@ -1,0 +1,116 @@
+//! The program's own io_uring: reads and writes of memory that is out of RAM, buffered and direct, and buffers that are
+//! registered, which the kernel holds by their frames.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use io_uring::{IoUring, opcode, squeue, types};
+
+use crate::context::Context;
+use crate::memory::{Memory, PAGE};
+use crate::outcome::{Failure, Outcome};
+use crate::{ensure, pattern, sys};
+
+const SEED: u64 = 0x1049;
+const PIECE: usize = 64 << 10;
+const DEPTH: usize = 16;
+
+fn ring() -> Outcome<IoUring> {
+    IoUring::new(2 * DEPTH as u32).map_err(|error| Failure(format!("no io_uring for this program: {error}")))
+}
+
+/// Submits operations, `DEPTH` at a time, and checks that each moved a whole piece.
+fn run_all(ring: &mut IoUring, entries: impl Iterator<Item = squeue::Entry>) -> Outcome {
+    let mut entries = entries.peekable();
+    let mut in_flight = 0;
+    while entries.peek().is_some() || in_flight > 0 {
+        while in_flight < DEPTH {
+            let Some(entry) = entries.next() else { break };
+            // SAFETY: the buffers lie in memory that the caller keeps mapped until this function returns.
+            unsafe { ring.submission().push(&entry) }.map_err(|_| Failure("the ring is full".to_owned()))?;
+            in_flight += 1;
+        }
+        ring.submit_and_wait(1)?;
+        for completion in ring.completion() {
+            in_flight -= 1;
+            ensure!(
+                completion.result() == PIECE as i32,
+                "operation {} gave {}, expected {PIECE}",
+                completion.user_data(),
+                completion.result()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn piece(memory: &Memory, number: usize) -> (*mut u8, u32, u64) {
+    (memory.at(number * PIECE), PIECE as u32, (number * PIECE) as u64)
+}
+
+/// Writes all of `source` to the file and reads it into `target`.
+fn copy(ring: &mut IoUring, file: &File, source: &Memory, target: &Memory) -> Outcome {
+    let fd = types::Fd(file.as_raw_fd());
+    let pieces = source.len() / PIECE;
+    let writes = (0..pieces).map(|number| {
+        let (address, len, offset) = piece(source, number);
+        opcode::Write::new(fd, address, len).offset(offset).build().user_data(offset)
+    });
+    run_all(ring, writes)?;
+    let reads = (0..pieces).map(|number| {
+        let (address, len, offset) = piece(target, number);
+        opcode::Read::new(fd, address, len).offset(offset).build().user_data(offset)
+    });
+    run_all(ring, reads)
+}
+
+/// `uring`: buffered and direct operations between cold memory and a file, while other memory pushes it out.
+pub fn plain(context: &mut Context) -> Outcome {
+    for flags in [0, libc::O_DIRECT] {
+        let file = sys::scratch_file(&context.options.directory, flags)?;
+        let (source, target) = (context.subject(SEED)?, context.subject(SEED + 1)?);
+        context.cool(&target)?;
+        context.cool(&source)?;
+        context.under_pressure(|_| copy(&mut ring()?, &file, &source, &target))?;
+        pattern::check_pages(&target, 0..target.pages(), SEED, "read by io_uring")?;
+        pattern::check_pages(&source, 0..source.pages(), SEED, "written by io_uring")?;
+    }
+    Ok(())
+}
+
+/// `uring-fixed`: cold memory is registered as buffers, all else is walked, and what is read into the buffers then is
+/// what the program sees.
+pub fn fixed(context: &mut Context) -> Outcome {
+    const BUFFERS: usize = 32;
+    let file = sys::scratch_file(&context.options.directory, libc::O_DIRECT)?;
+    let memory = context.subject(SEED)?;
+    sys::write_all(file.as_raw_fd(), memory.at(0), memory.len())?;
+    context.cool(&memory)?;
+    let mut ring = ring()?;
+    let first = memory.len() / PIECE / 2;
+    let buffers: Vec<libc::iovec> = (0..BUFFERS)
+        .map(|number| libc::iovec { iov_base: memory.at((first + number) * PIECE).cast(), iov_len: PIECE })
+        .collect();
+    // SAFETY: the buffers stay mapped until the ring is dropped at the end of this function.
+    unsafe { ring.submitter().register_buffers(&buffers)? };
+    for round in 0..3 {
+        context.press()?;
+        let fd = types::Fd(file.as_raw_fd());
+        // The file begins with pieces 0, 1, ...: the buffers get other content than their own places have.
+        let reads = (0..BUFFERS).map(|number| {
+            let (address, len, _) = piece(&memory, first + number);
+            let offset = ((number + round) * PIECE) as u64;
+            opcode::ReadFixed::new(fd, address, len, number as u16).offset(offset).build().user_data(offset)
+        });
+        run_all(&mut ring, reads)?;
+        if round == 1 {
+            context.press()?;
+        }
+        context.sabotage(&memory);
+        for number in 0..BUFFERS * PIECE / PAGE {
+            let identity = round * PIECE / PAGE + number;
+            pattern::check_page(&memory, first * PIECE / PAGE + number, SEED, identity, "registered buffer")?;
+        }
+    }
+    pattern::check_pages(&memory, 0..first * PIECE / PAGE, SEED, "before the registered buffers")
+}

@@ -1,0 +1,147 @@
+//! The kernel calls that subtests make, with their failures as sentences. Pointers are plain addresses here: most
+//! subtests hand the kernel addresses that Rust knows nothing about, which is what they are for.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use crate::memory::PAGE;
+use crate::outcome::{Failure, Outcome};
+
+/// Turns the -1 of a kernel call into a failure that names the call.
+pub fn check(call: &str, result: isize) -> Outcome<usize> {
+    usize::try_from(result).map_err(|_| Failure(format!("{call}: {}", std::io::Error::last_os_error())))
+}
+
+/// The errno of the last call that failed.
+#[must_use]
+pub fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// `mmap(2)`; an `address` of 0 lets the kernel choose.
+pub fn mmap(address: usize, len: usize, protection: i32, flags: i32, fd: i32) -> Outcome<usize> {
+    // SAFETY: without MAP_FIXED nothing that exists is touched; with it, the caller names a range that it owns.
+    let result = unsafe { libc::mmap(address as *mut _, len, protection, flags, fd, 0) };
+    if result == libc::MAP_FAILED {
+        return Err(Failure(format!("mmap of {len} bytes: {}", std::io::Error::last_os_error())));
+    }
+    Ok(result as usize)
+}
+
+/// `munmap(2)`.
+pub fn munmap(address: usize, len: usize) -> Outcome {
+    // SAFETY: the caller names a range that it owns and uses no more.
+    check("munmap", unsafe { libc::munmap(address as *mut _, len) } as isize).map(drop)
+}
+
+/// `mremap(2)`; `target` is used with MREMAP_FIXED only.
+pub fn mremap(address: usize, old: usize, new: usize, flags: i32, target: usize) -> Outcome<usize> {
+    // SAFETY: the caller names a range that it owns, and with MREMAP_FIXED a target that it owns too.
+    let result = unsafe { libc::mremap(address as *mut _, old, new, flags, target) };
+    if result == libc::MAP_FAILED {
+        return Err(Failure(format!(
+            "mremap from {old} to {new} bytes, flags {flags}: {}",
+            std::io::Error::last_os_error()
+        )));
+    }
+    Ok(result as usize)
+}
+
+/// `mprotect(2)`.
+pub fn mprotect(address: usize, len: usize, protection: i32) -> Outcome {
+    // SAFETY: changes access to a range that the caller owns; a fault that follows is one that the subtest wants.
+    check("mprotect", unsafe { libc::mprotect(address as *mut _, len, protection) } as isize).map(drop)
+}
+
+/// `madvise(2)`.
+pub fn madvise(address: usize, len: usize, advice: i32) -> Outcome {
+    // SAFETY: the caller owns the range and expects what the advice does to its bytes.
+    let result = unsafe { libc::madvise(address as *mut _, len, advice) };
+    check(&format!("madvise({advice})"), result as isize).map(drop)
+}
+
+/// `mlock(2)`.
+pub fn mlock(address: usize, len: usize) -> Outcome {
+    // SAFETY: changes no bytes.
+    check("mlock", unsafe { libc::mlock(address as *const _, len) } as isize).map(drop)
+}
+
+/// `munlock(2)`.
+pub fn munlock(address: usize, len: usize) -> Outcome {
+    // SAFETY: changes no bytes.
+    check("munlock", unsafe { libc::munlock(address as *const _, len) } as isize).map(drop)
+}
+
+/// How many pages of a range are in RAM, as `mincore(2)` sees it.
+pub fn resident_pages(address: usize, len: usize) -> Outcome<usize> {
+    let mut residency = vec![0u8; len.div_ceil(PAGE)];
+    // SAFETY: the vector holds a byte for each page of the range.
+    check("mincore", unsafe { libc::mincore(address as *mut _, len, residency.as_mut_ptr()) } as isize)?;
+    Ok(residency.iter().filter(|&&byte| byte & 1 != 0).count())
+}
+
+/// `read(2)` to an address.
+pub fn read(fd: i32, address: *mut u8, len: usize) -> Outcome<usize> {
+    // SAFETY: the caller owns the range, and reads it as bytes that anybody may have written.
+    check("read", unsafe { libc::read(fd, address.cast(), len) })
+}
+
+/// `write(2)` from an address.
+pub fn write(fd: i32, address: *const u8, len: usize) -> Outcome<usize> {
+    // SAFETY: the kernel only reads, and reports a bad range.
+    check("write", unsafe { libc::write(fd, address.cast(), len) })
+}
+
+/// Reads until `len` bytes have come.
+pub fn read_all(fd: i32, address: *mut u8, len: usize) -> Outcome {
+    let mut done = 0;
+    while done < len {
+        let count = read(fd, address.wrapping_add(done), len - done)?;
+        if count == 0 {
+            return Err(Failure(format!("read: end of file after {done} of {len} bytes")));
+        }
+        done += count;
+    }
+    Ok(())
+}
+
+/// Writes until `len` bytes have gone.
+pub fn write_all(fd: i32, address: *const u8, len: usize) -> Outcome {
+    let mut done = 0;
+    while done < len {
+        done += write(fd, address.wrapping_add(done), len - done)?;
+    }
+    Ok(())
+}
+
+/// A pipe: (read end, write end), both closed on exec.
+pub fn pipe() -> Outcome<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for the two descriptors.
+    check("pipe2", unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } as isize)?;
+    // SAFETY: the kernel has just given these two to us alone.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+/// A file without a name in `directory`, opened for reading and writing with `flags` in addition.
+pub fn scratch_file(directory: &Path, flags: i32) -> Outcome<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_TMPFILE | flags);
+    options
+        .open(directory)
+        .map_err(|error| Failure(format!("no scratch file in {}: {error}", directory.display())))
+}
+
+/// The kernel's number for this thread.
+#[must_use]
+pub fn thread_id() -> i32 {
+    // SAFETY: takes nothing, changes nothing.
+    unsafe { libc::gettid() }
+}
+
+/// Sleeps.
+pub fn pause_ms(milliseconds: u64) {
+    std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+}

@@ -1,5 +1,8 @@
 //! Mappings, and copying out of memory that is not there.
-#![allow(clippy::undocumented_unsafe_blocks, reason = "every block acts on memory and files the test made itself")]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "every block acts on memory and files the test made itself"
+)]
 
 use overspill_sys::mem::{self, Advice, IoVec, Mapping, Prot};
 use overspill_sys::{Errno, PAGE_SIZE};

@@ -1,5 +1,8 @@
 //! A ring against a real file: requests, waiting, timeouts, an overflowing completion ring.
-#![allow(clippy::undocumented_unsafe_blocks, reason = "every block acts on memory and files the test made itself")]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "every block acts on memory and files the test made itself"
+)]
 
 use overspill_sys::mem::{IoVec, Mapping, Prot};
 use overspill_sys::uring::{Ring, Setup, Sqe};

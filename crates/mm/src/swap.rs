@@ -25,6 +25,8 @@ pub enum Placement {
 /// One swap area.
 pub(crate) struct SwapArea {
     placement: Placement,
+    /// Slots it may have in all; the tables below grow with use, a cluster at a time.
+    limit: u32,
     /// References to each slot: 0 = free.
     references: Vec<u8>,
     /// The page that wrote the slot last; meaningful while the slot is in use.
@@ -42,25 +44,39 @@ pub(crate) struct SwapArea {
 }
 
 impl SwapArea {
-    /// An area of `slots` slots, of which slot 0 is the header.
-    pub fn new(slots: u32, placement: Placement) -> Self {
-        let clusters = slots.div_ceil(CLUSTER) as usize;
-        let mut area = SwapArea {
+    /// An area of at most `limit` slots, of which slot 0 is the header. Its tables take five bytes for each slot that
+    /// was ever in a cluster in use, nothing for the rest.
+    pub fn new(limit: u32, placement: Placement) -> Self {
+        SwapArea {
             placement,
-            references: alloc::vec![0; slots as usize],
-            owner: alloc::vec![NONE; slots as usize],
-            cluster_used: alloc::vec![0; clusters],
-            cluster_owned: alloc::vec![false; clusters],
+            limit,
+            references: Vec::new(),
+            owner: Vec::new(),
+            cluster_used: Vec::new(),
+            cluster_owned: Vec::new(),
             free_from: 0,
             next: 1,
             used: 0,
             retired: false,
-        };
-        if slots > 0 {
-            area.references[0] = 1;
-            area.cluster_used[0] = 1;
         }
-        area
+    }
+
+    /// Adds a cluster to the tables. False at the limit.
+    fn grow(&mut self) -> bool {
+        let old = self.references.len() as u32;
+        let slots = (self.limit - old).min(CLUSTER);
+        if slots == 0 {
+            return false;
+        }
+        self.references.resize((old + slots) as usize, 0);
+        self.owner.resize((old + slots) as usize, NONE);
+        self.cluster_used.push(0);
+        self.cluster_owned.push(false);
+        if old == 0 {
+            self.references[0] = 1;
+            self.cluster_used[0] = 1;
+        }
+        true
     }
 
     /// Slots in use, without the header.
@@ -70,7 +86,7 @@ impl SwapArea {
 
     /// Slots that pages can use.
     pub fn capacity(&self) -> u32 {
-        (self.references.len() as u32).saturating_sub(1)
+        self.limit.saturating_sub(1)
     }
 
     /// Takes no more pages; what is in it can still be read.
@@ -101,7 +117,7 @@ impl SwapArea {
 
     /// Number of slots, the header included.
     pub fn len(&self) -> u32 {
-        self.references.len() as u32
+        self.limit
     }
 
     /// A slot for `page`. `cluster` is the memory of the page's chunk and may be changed.
@@ -177,41 +193,51 @@ impl SwapArea {
     }
 
     fn take_free_cluster(&mut self) -> Option<u32> {
-        let clusters = self.cluster_used.len() as u32;
+        let known = self.cluster_used.len() as u32;
         // Cluster 0 holds the header but is as good as free while nothing else is in it.
-        let is_free =
-            |&c: &u32| self.cluster_used[c as usize] == u16::from(c == 0) && !self.cluster_owned[c as usize];
-        let found = (self.free_from..clusters).find(is_free);
-        self.free_from = found.map_or(clusters, |cluster| cluster + 1);
+        let is_free = |&c: &u32| {
+            self.cluster_used[c as usize] == u16::from(c == 0) && !self.cluster_owned[c as usize]
+        };
+        let mut found = (self.free_from..known).find(is_free);
+        if found.is_none() && self.grow() {
+            found = Some(known);
+        }
+        self.free_from = found.map_or(known, |cluster| cluster + 1);
         if let Some(cluster) = found {
             self.cluster_owned[cluster as usize] = true;
         }
         found
     }
 
-    /// The next free slot at or after the cursor, whole free clusters being nothing special.
+    /// The next free slot at or after the cursor; full clusters are passed over, new ones are begun at the end.
     fn in_order(&mut self) -> Option<u32> {
-        let len = self.len();
         let mut slot = self.next;
-        let mut looked = 0;
-        while looked <= len {
-            if slot >= len {
-                slot = 1;
-            }
-            let cluster = slot / CLUSTER;
-            let size = CLUSTER.min(len - cluster * CLUSTER) as u16;
-            if self.cluster_used[cluster as usize] == size {
-                let skip = CLUSTER - slot % CLUSTER;
-                (slot, looked) = (slot + skip, looked + skip);
+        let mut wrapped = false;
+        loop {
+            let known = self.references.len() as u32;
+            if slot >= known {
+                // Half of what is known is free: going round is better than spreading further.
+                if (self.used * 2 >= known || wrapped) && self.grow() {
+                    slot = slot.min(known).max(1);
+                    continue;
+                }
+                if wrapped {
+                    return None;
+                }
+                (slot, wrapped) = (1, true);
                 continue;
             }
-            if self.is_free(slot) {
+            let cluster = slot / CLUSTER;
+            let size = CLUSTER.min(known - cluster * CLUSTER) as u16;
+            if self.cluster_used[cluster as usize] == size {
+                slot = (cluster + 1) * CLUSTER;
+            } else if self.is_free(slot) {
                 self.next = slot + 1;
                 return Some(slot);
+            } else {
+                slot += 1;
             }
-            (slot, looked) = (slot + 1, looked + 1);
         }
-        None
     }
 
     fn is_free(&self, slot: u32) -> bool {

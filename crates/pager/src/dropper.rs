@@ -1,0 +1,73 @@
+//! A helper thread that discards pages of the program, for kernels without UFFDIO_MOVE.
+//!
+//! madvise(MADV_DONTNEED) on memory whose REMOVE events are enabled waits until the event was read; the reactor reads
+//! events, so it cannot make that call itself. One order at a time.
+
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use alloc::boxed::Box;
+
+use overspill_sys::mem::{self, Advice};
+use overspill_sys::{AddressRange, Errno, futex, thread};
+
+const IDLE: u32 = 0;
+const ORDERED: u32 = 1;
+const DONE: u32 = 2;
+const FAILED: u32 = 3;
+
+struct Desk {
+    state: AtomicU32,
+    start: AtomicUsize,
+    end: AtomicUsize,
+}
+
+/// The reactor's side.
+pub(crate) struct Dropper {
+    desk: &'static Desk,
+}
+
+impl Dropper {
+    /// Starts the thread; it lives as long as the process.
+    pub fn start() -> Result<Self, Errno> {
+        let desk: &'static Desk = Box::leak(Box::new(Desk {
+            state: AtomicU32::new(IDLE),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+        }));
+        thread::spawn_helper(serve, core::ptr::from_ref(desk) as *mut ())?;
+        Ok(Dropper { desk })
+    }
+
+    /// Orders a range to be discarded. The last order must be done.
+    pub fn order(&self, range: AddressRange) {
+        self.desk.start.store(range.start, Ordering::Relaxed);
+        self.desk.end.store(range.end, Ordering::Relaxed);
+        self.desk.state.store(ORDERED, Ordering::Release);
+        futex::wake(&self.desk.state, 1);
+    }
+
+    /// Whether the order succeeded, once it is done.
+    pub fn outcome(&self) -> Option<bool> {
+        match self.desk.state.load(Ordering::Acquire) {
+            DONE => Some(true),
+            FAILED => Some(false),
+            _ => None,
+        }
+    }
+}
+
+extern "C" fn serve(argument: *mut ()) {
+    // SAFETY: `Dropper::start` passes a leaked `Desk`.
+    let desk = unsafe { &*argument.cast::<Desk>() };
+    loop {
+        let state = desk.state.load(Ordering::Acquire);
+        if state != ORDERED {
+            let _ = futex::wait(&desk.state, state, None);
+            continue;
+        }
+        let range = desk.start.load(Ordering::Relaxed)..desk.end.load(Ordering::Relaxed);
+        // SAFETY: the reactor copied these pages to staging, under write protection.
+        let done = unsafe { mem::madvise(range, Advice::DontNeed) };
+        desk.state.store(if done.is_ok() { DONE } else { FAILED }, Ordering::Release);
+    }
+}

@@ -1,0 +1,520 @@
+//! The engine: turns messages of the kernel into events of `mm`, and the actions of `mm` into transfers.
+//!
+//! It has no loop and no thread of its own: whoever owns it calls [`Engine::crank`] and decides how to wait. Changes of
+//! the address space always come before faults, and every action is carried out before the next event is fed: that is
+//! the order that `mm` relies on.
+
+use alloc::collections::VecDeque;
+
+use overspill_mm::readahead::policy::Policy;
+use overspill_mm::types::{Access, PageId, RegionKind, SpaceId, Vpn};
+use overspill_mm::{Action, Actions, Config, Event, IoId, Mm, Run, State, Unmapped, WriteResult};
+use overspill_sys::mem::IoVec;
+use overspill_sys::uffd::Message;
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
+
+use crate::clock;
+use crate::memory::Memory;
+use crate::report::{Answer, Report};
+use crate::staging::{BLOCK, Frame, Staging};
+use crate::transfers::{Ended, PIECES, Transfers};
+
+/// The one space of this process.
+const SPACE: SpaceId = SpaceId(0);
+
+/// What a crank met that its owner has to judge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// A thread waits at an address that is registered but of no known region.
+    Unknown(usize),
+    /// A thread rings at this doorbell; it waits until [`Engine::answer_doorbell`].
+    Doorbell(usize),
+    /// Everything is in, after [`Engine::pause`].
+    Populated,
+    /// No slot is left and a page needed one.
+    SwapFull,
+    /// A write failed.
+    AreaRetired,
+    /// A page could not be read back; `poisoned`: its touch raises SIGBUS by itself.
+    PageLost { address: usize, poisoned: bool },
+}
+
+/// The live memory manager of one process.
+pub struct Engine {
+    mm: Mm<Policy>,
+    pub(crate) memory: Memory,
+    staging: Staging,
+    transfers: Transfers,
+    events: VecDeque<Event>,
+    out: Actions,
+    notices: VecDeque<Notice>,
+    doorbells: AddressRange,
+    report: Report,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        config: Config,
+        policy: Policy,
+        memory: Memory,
+        staging_blocks: u32,
+        transfers: Transfers,
+        report: Report,
+    ) -> Self {
+        Engine {
+            mm: Mm::new(config, policy),
+            memory,
+            staging: Staging::new(staging_blocks),
+            transfers,
+            events: VecDeque::new(),
+            out: Actions::new(),
+            notices: VecDeque::new(),
+            doorbells: 0..0,
+            report,
+        }
+    }
+
+    /// The state machine, to look at.
+    #[must_use]
+    pub fn mm(&self) -> &Mm<Policy> {
+        &self.mm
+    }
+
+    /// The policy's knobs.
+    pub fn policy_mut(&mut self) -> &mut Policy {
+        self.mm.policy_mut()
+    }
+
+    /// The statistics that others see.
+    pub fn report(&mut self) -> &mut Report {
+        &mut self.report
+    }
+
+    /// Frames that count against the budget: held by `mm`, or populated and idle.
+    #[must_use]
+    pub fn frames(&self) -> u32 {
+        self.mm.frames_held() + self.staging.idle_frames()
+    }
+
+    /// Descriptors that become readable when there is something to do.
+    pub fn descriptors(&self) -> [&overspill_sys::Fd; 2] {
+        [self.memory.descriptor(), self.transfers.io().descriptor()]
+    }
+
+    /// Is a request to the device under way?
+    #[must_use]
+    pub fn is_waiting_for_device(&self) -> bool {
+        self.transfers.in_flight() > 0
+    }
+
+    /// Is a thread of the program waiting for a page?
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.report.is_awaited()
+    }
+
+    /// Handles everything there is to handle without waiting. True when there was anything.
+    pub fn crank(&mut self) -> bool {
+        let mut busy = self.memory.read_messages();
+        while let Some(message) = self.memory.next_message() {
+            self.handle(message);
+        }
+        while let Some(ended) = self.transfers.next_ended() {
+            busy = true;
+            self.ended(ended);
+        }
+        self.transfers.submit();
+        busy
+    }
+
+    /// The oldest unjudged notice.
+    pub fn notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    // What owners do.
+
+    /// Manages a range of private anonymous memory that is registered already.
+    pub fn add_region(&mut self, range: AddressRange, kind: RegionKind) {
+        let (start, end) = vpns(&range);
+        self.feed(Event::RegionAdded { space: SPACE, start, end, kind });
+    }
+
+    /// These pages of a region are present although nobody told.
+    pub fn add_resident(&mut self, range: AddressRange) {
+        let (start, end) = vpns(&range);
+        self.feed(Event::Resident { space: SPACE, start, end });
+    }
+
+    /// Handles the changes of the address space that the kernel has reported. True when there were any.
+    pub fn handle_changes(&mut self) -> bool {
+        self.memory.read_messages();
+        let mut any = false;
+        while let Some(message) = self.memory.next_change() {
+            any = true;
+            self.handle(message);
+        }
+        any
+    }
+
+    /// Page addresses in this range are doorbells: a touch is a [`Notice::Doorbell`].
+    pub fn set_doorbells(&mut self, range: AddressRange) -> Result<(), Errno> {
+        self.memory.register_doorbell(range.clone())?;
+        self.doorbells = range;
+        Ok(())
+    }
+
+    /// Lets the threads at a doorbell go on, and silences it for good.
+    pub fn answer_doorbell(&mut self, address: usize) {
+        self.memory.fill_fresh(address, 1);
+    }
+
+    /// Brings everything in and stops reclaiming until [`Engine::resume`]; [`Notice::Populated`] follows.
+    pub fn pause(&mut self) {
+        self.feed(Event::Pause);
+    }
+
+    /// Goes on after [`Engine::pause`].
+    pub fn resume(&mut self) {
+        self.feed(Event::Resume);
+    }
+
+    /// Changes the budget, in frames.
+    pub fn set_budget(&mut self, frames: u32) {
+        if frames != self.mm.config().budget {
+            self.feed(Event::Budget { frames });
+        }
+    }
+
+    /// The program will need a range soon.
+    pub fn will_need(&mut self, range: AddressRange) {
+        let (start, end) = vpns(&range);
+        self.feed(Event::WillNeed { space: SPACE, start, end });
+    }
+
+    /// Time passed.
+    pub fn tick(&mut self) {
+        self.feed(Event::Tick);
+        self.report.publish(self.mm.stats(), self.mm.slots_used());
+    }
+
+    /// Waits until no request is under way, handling what ends.
+    pub fn finish_transfers(&mut self) {
+        while self.transfers.in_flight() > 0 {
+            self.transfers.wait(10_000_000);
+            while let Some(ended) = self.transfers.next_ended() {
+                self.ended(ended);
+            }
+        }
+    }
+
+    // Messages.
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Fault { address, write, wp, .. } => self.fault(address & !(PAGE_SIZE - 1), write, wp),
+            Message::Remove { start, end } => {
+                let (start, end) = vpns(&(start..end));
+                self.feed(Event::Discarded { space: SPACE, start, end });
+            }
+            Message::Unmap { start, end } => {
+                let (start, end) = vpns(&(start..end));
+                self.feed(Event::RegionRemoved { space: SPACE, start, end });
+            }
+            Message::Remap { from, to, len } => {
+                if from != to {
+                    // What is on its way belongs to pages by their old places.
+                    self.finish_transfers();
+                    let pages = (len / PAGE_SIZE) as u64;
+                    let (from, to) = (vpn(from), vpn(to));
+                    self.feed(Event::Moved { space: SPACE, from, to, pages });
+                }
+            }
+            // The child's pages were all brought in before the fork: nothing of it is ours. Closing lets it go.
+            Message::Fork { .. } | Message::Other(_) => {}
+        }
+    }
+
+    fn fault(&mut self, address: usize, write: bool, wp: bool) {
+        if self.doorbells.contains(&address) {
+            self.notices.push_back(Notice::Doorbell(address));
+            return;
+        }
+        let vpn = vpn(address);
+        if !self.mm.manages(SPACE, vpn, vpn.offset(1)) {
+            self.notices.push_back(Notice::Unknown(address));
+            return;
+        }
+        if wp {
+            self.feed(Event::ProtectFault { space: SPACE, vpn });
+            return;
+        }
+        let now = clock::monotonic_ns();
+        let access = if write { Access::Write } else { Access::Read };
+        let before = self.mm.lookup(SPACE, vpn).map(|id| self.mm.state(id));
+        let major = before == Some(State::Swapped);
+        self.report.fault_begins(vpn, now, major);
+        self.feed(Event::Fault { space: SPACE, vpn, access });
+    }
+
+    /// A thread that waits at a place that is no region (any more) tries again.
+    pub fn wake(&self, address: usize) {
+        self.memory.wake(address..address + PAGE_SIZE);
+    }
+
+    fn ended(&mut self, ended: Ended) {
+        match ended {
+            Ended::Read(io, outcome) => {
+                if let Err(errno) = outcome {
+                    self.report.note_error(errno);
+                }
+                self.feed(Event::ReadDone { io, ok: outcome.is_ok() });
+            }
+            Ended::Write(io, outcome) => {
+                let result = match outcome {
+                    Ok(()) => WriteResult::Done,
+                    Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => WriteResult::NoSpace,
+                    Err(errno) => {
+                        self.report.note_error(errno);
+                        WriteResult::Failed
+                    }
+                };
+                self.feed(Event::WriteDone { io, result });
+            }
+        }
+    }
+
+    // Events and actions.
+
+    /// Feeds an event and everything that carrying out its actions gives rise to.
+    fn feed(&mut self, event: Event) {
+        self.events.push_back(event);
+        while let Some(event) = self.events.pop_front() {
+            let now = clock::monotonic_ns();
+            let mut out = core::mem::take(&mut self.out);
+            self.mm.step(now, event, &mut out);
+            for action in out.drain() {
+                self.carry_out(action);
+            }
+            self.out = out;
+        }
+        self.trim();
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Read { io, run, slot } => self.read(io, run, slot.0),
+            Action::Write { io, run, slot } => self.write(io, run, slot.0),
+            Action::ZeroFill { run } => self.zero_fill(run),
+            Action::Map { run, protect } => self.map(run, protect),
+            Action::Unmap { run } => self.unmap(run),
+            Action::Unprotect { run } => {
+                self.memory.unprotect(self.addresses(run));
+                self.answered(run, Answer::Mapped);
+            }
+            Action::Free { run } => run.pages().for_each(|page| self.staging.leave(page, true)),
+            Action::Rename { from, to } => self.staging.rename(from, to),
+            Action::Wake { run } => {
+                self.memory.wake(self.addresses(run));
+                self.answered(run, Answer::Retry);
+            }
+            Action::Fail { page } => self.fail(page),
+            Action::Populated => self.notices.push_back(Notice::Populated),
+            Action::Warn(warning) => self.warn(warning),
+        }
+    }
+
+    fn read(&mut self, io: IoId, run: Run, slot: u32) {
+        let mut pieces = Pieces::default();
+        let mut done = 0;
+        while done < run.count {
+            let count = (run.count - done).min(BLOCK);
+            let first = self.staging.take_for_read(count).expect("staging has room for all that may be read");
+            for index in 0..count {
+                let page = PageId(run.first.0 + done + index);
+                self.staging.enter(page, Frame(first.0 + index));
+            }
+            pieces.push(self.memory.frame_address(first), count);
+            done += count;
+        }
+        self.transfers.read(io, slot, pieces.as_slice());
+    }
+
+    fn write(&mut self, io: IoId, run: Run, slot: u32) {
+        let mut pieces = Pieces::default();
+        let mut done = 0;
+        while done < run.count {
+            let segment = self.staging.segment(PageId(run.first.0 + done), run.count - done);
+            pieces.push(self.memory.frame_address(segment.first_frame), segment.count);
+            done += segment.count;
+        }
+        self.transfers.write(io, slot, pieces.as_slice());
+    }
+
+    fn map(&mut self, run: Run, protect: bool) {
+        let mut done = 0;
+        while done < run.count {
+            let segment = self.staging.segment(PageId(run.first.0 + done), run.count - done);
+            let address = self.address(segment.first_page);
+            let put = self.memory.put_in(address, segment.first_frame, segment.count, protect);
+            for index in 0..put.done {
+                let page = PageId(segment.first_page.0 + index);
+                self.staging.leave(page, put.moved & 1 << index == 0);
+            }
+            done += put.done;
+            if put.done < segment.count {
+                let rest = Run { first: PageId(run.first.0 + done), count: run.count - done };
+                self.events.push_back(Event::NotMapped { run: rest });
+                break;
+            }
+        }
+        if done > 0 {
+            self.answered(Run { first: run.first, count: done }, Answer::Mapped);
+        }
+    }
+
+    fn zero_fill(&mut self, run: Run) {
+        let address = self.address(run.first);
+        let mut done = 0;
+        while done < run.count {
+            let at = address + done as usize * PAGE_SIZE;
+            let count = run.count - done;
+            let (filled, wanted) = match self.staging.take_spare() {
+                Some((first, populated)) => self.fill_from_spare(at, count, first, populated),
+                None => (self.memory.fill_fresh(at, count), count),
+            };
+            done += filled;
+            if filled < wanted {
+                let rest = Run { first: PageId(run.first.0 + done), count: run.count - done };
+                self.events.push_back(Event::NotFilled { run: rest });
+                break;
+            }
+        }
+        if done > 0 {
+            self.answered(Run { first: run.first, count: done }, Answer::Mapped);
+        }
+    }
+
+    /// Fills pages from the populated frames of a spare block. Returns how many were filled and how many could be.
+    fn fill_from_spare(&mut self, address: usize, count: u32, first: Frame, populated: u16) -> (u32, u32) {
+        let start = populated.trailing_zeros();
+        let wanted = (populated >> start).trailing_ones().min(count);
+        let frame = Frame(first.0 + start);
+        self.memory.clear_frames(frame, wanted);
+        let put = self.memory.put_in(address, frame, wanted, false);
+        self.staging.give_back(first, populated & !(put.moved << start));
+        (put.done, wanted)
+    }
+
+    fn unmap(&mut self, run: Run) {
+        let mut result = Unmapped::default();
+        let mut done = 0;
+        while done < run.count {
+            let count = (run.count - done).min(BLOCK);
+            let first_page = PageId(run.first.0 + done);
+            let Some(first) = self.staging.take_holes(count) else { break };
+            let taken = self.memory.take_out(self.address(first_page), first, count);
+            for index in (0..count).filter(|index| taken.taken & 1 << index != 0) {
+                self.staging.enter(PageId(first_page.0 + index), Frame(first.0 + index));
+            }
+            if taken.taken == 0 {
+                self.staging.abandon(first);
+            }
+            result.taken |= u64::from(taken.taken) << done;
+            result.gone |= u64::from(taken.gone) << done;
+            result.zero |= u64::from(self.memory.zero_frames(first, taken.taken)) << done;
+            done += count;
+        }
+        self.events.push_back(Event::Unmapped { run, result });
+    }
+
+    fn fail(&mut self, page: PageId) {
+        let range = self.addresses(Run::one(page));
+        let poisoned = self.memory.poison(range.clone());
+        self.notices.push_back(Notice::PageLost { address: range.start, poisoned });
+        self.answered(Run::one(page), Answer::Retry);
+    }
+
+    fn warn(&mut self, warning: overspill_mm::Warning) {
+        match warning {
+            overspill_mm::Warning::SwapFull => self.notices.push_back(Notice::SwapFull),
+            overspill_mm::Warning::AreaRetired => self.notices.push_back(Notice::AreaRetired),
+            // `Fail` follows and says which page.
+            overspill_mm::Warning::PageLost => {}
+        }
+    }
+
+    /// Idle frames count against the budget: those that do not fit are given back to the kernel.
+    fn trim(&mut self) {
+        let allowed = self.mm.config().budget.saturating_sub(self.mm.frames_held());
+        while self.staging.idle_frames() > allowed {
+            let Some((first, populated)) = self.staging.take_spare() else { return };
+            let mut left = populated;
+            let mut frame = 0;
+            while frame < BLOCK {
+                let count = (populated >> frame).trailing_ones();
+                if count > 0 && self.memory.drop_frames(Frame(first.0 + frame), count) {
+                    left &= !((((1u32 << count) - 1) << frame) as u16);
+                }
+                frame += count + 1;
+            }
+            self.staging.give_back(first, left);
+            if left == populated {
+                return;
+            }
+        }
+    }
+
+    fn answered(&mut self, run: Run, answer: Answer) {
+        let (_, first) = self.mm.place(run.first);
+        self.report.fault_ends(first, run.count, answer);
+    }
+
+    fn address(&self, page: PageId) -> usize {
+        self.mm.place(page).1.0 as usize * PAGE_SIZE
+    }
+
+    fn addresses(&self, run: Run) -> AddressRange {
+        let start = self.address(run.first);
+        start..start + run.count as usize * PAGE_SIZE
+    }
+}
+
+/// The pieces of one request, neighbours joined.
+struct Pieces {
+    pieces: [IoVec; PIECES],
+    count: usize,
+}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Pieces { pieces: [IoVec { base: 0, len: 0 }; PIECES], count: 0 }
+    }
+}
+
+impl Pieces {
+    fn push(&mut self, address: usize, pages: u32) {
+        let len = pages as usize * PAGE_SIZE;
+        if let Some(last) = self.count.checked_sub(1).map(|last| &mut self.pieces[last])
+            && last.base + last.len == address
+        {
+            last.len += len;
+            return;
+        }
+        self.pieces[self.count] = IoVec { base: address, len };
+        self.count += 1;
+    }
+
+    fn as_slice(&self) -> &[IoVec] {
+        &self.pieces[..self.count]
+    }
+}
+
+fn vpn(address: usize) -> Vpn {
+    Vpn((address / PAGE_SIZE) as u64)
+}
+
+/// The whole pages of a range.
+fn vpns(range: &AddressRange) -> (Vpn, Vpn) {
+    (vpn(range.start), vpn(range.end.next_multiple_of(PAGE_SIZE)))
+}

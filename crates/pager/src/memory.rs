@@ -1,0 +1,507 @@
+//! The program's memory and the staging frames, and every way in which a page passes from one to the other.
+//!
+//! This is the one module of the pager with unsafe code. Two descriptors (guides on userfaultfd call them A and B): the
+//! program's memory and staging are registered on `program`, which reports unmapping, remapping and discarding; the
+//! trash mapping is registered on `own`, which reports nothing. All moves between program and staging are issued on
+//! `program`, because the kernel refuses them (EAGAIN) while the address space is changing and its event is unread: a
+//! page of a mapping that replaced the one we know can never be taken for the old one. Frames are dropped through the
+//! trash mapping, because dropping them in place would raise an event that this very thread would have to read.
+
+use alloc::collections::VecDeque;
+
+use overspill_sys::mem::{self, Advice, Mapping, Prot};
+use overspill_sys::uffd::{CopyMode, Features, Message, Mode, MoveMode, Partial, RawMsg, Uffd};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
+
+use crate::clock;
+use crate::dropper::Dropper;
+use crate::staging::{BLOCK, Frame};
+
+/// Messages taken from the kernel by one read.
+const MESSAGES: usize = 64;
+/// How often a transfer is repeated while the kernel says "try again" and no event explains it.
+const PATIENCE: u32 = 20_000;
+/// How often a move is repeated while a frame is still pinned by the read that filled it.
+const PIN_PATIENCE: u32 = 200;
+/// Zeroes to copy from, in pages.
+const ZEROES: usize = 256;
+/// The trash mapping, in pages.
+const TRASH: usize = BLOCK as usize;
+
+/// What became of pages that were to be put into the program's view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Put {
+    /// Pages done, from the first.
+    pub done: u32,
+    /// Bit i: frame i is a hole now (its page was moved, not copied).
+    pub moved: u16,
+}
+
+/// What became of pages that were to be taken out of the program's view. Pages in neither set were busy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Taken {
+    /// Bit i: page i is in frame i.
+    pub taken: u16,
+    /// Bit i: there was no page i.
+    pub gone: u16,
+}
+
+/// The program's memory, as far as it is managed, and the staging frames.
+pub(crate) struct Memory {
+    program: Uffd,
+    own: Uffd,
+    staging: Mapping,
+    trash: Mapping,
+    zeroes: Mapping,
+    /// Changes of the address space that were read and not handled yet, oldest first. They are handled before any
+    /// fault: a fault only says that a thread waits, and what it finds is decided by the changes.
+    changes: VecDeque<Message>,
+    /// Faults that were read and not handled yet.
+    faults: VecDeque<Message>,
+    can_move: bool,
+    can_protect: bool,
+    can_poison: bool,
+    /// Drops pages of the program for us where UFFDIO_MOVE is missing.
+    dropper: Option<Dropper>,
+}
+
+const EVENTS: Features =
+    Features::EVENT_REMAP.union(Features::EVENT_REMOVE).union(Features::EVENT_UNMAP);
+
+impl Memory {
+    /// Opens the descriptors and maps `staging_frames` frames (all holes).
+    pub fn new(staging_frames: u32, use_move: bool, user_mode_only: bool) -> Result<Self, Errno> {
+        let wanted = EVENTS | Features::MOVE | Features::POISON | Features::PAGEFAULT_FLAG_WP;
+        let (program, granted) = Uffd::open(wanted, user_mode_only)?;
+        if !granted.contains(EVENTS) {
+            return Err(Errno::NOSYS);
+        }
+        let can_move = use_move && granted.contains(Features::MOVE);
+        let can_protect = granted.contains(Features::PAGEFAULT_FLAG_WP);
+        if !can_move && !can_protect {
+            return Err(Errno::NOSYS);
+        }
+        let (own, _) = Uffd::open(Features::MOVE, user_mode_only)?;
+        let staging = frames(staging_frames as usize)?;
+        let trash = frames(TRASH)?;
+        if can_move {
+            // Write-protect mode reports nothing as long as nothing is protected: holes fault in as usual.
+            program.register(staging.range(), Mode::WP)?;
+            own.register(trash.range(), Mode::WP)?;
+        }
+        let dropper = if can_move { None } else { Some(Dropper::start()?) };
+        Ok(Memory {
+            program,
+            own,
+            staging,
+            trash,
+            zeroes: Mapping::anon(ZEROES * PAGE_SIZE, Prot::READ)?,
+            changes: VecDeque::with_capacity(MESSAGES),
+            faults: VecDeque::with_capacity(MESSAGES),
+            can_move,
+            can_protect,
+            can_poison: granted.contains(Features::POISON),
+            dropper,
+        })
+    }
+
+    /// Can pages be mapped so that the first store is reported?
+    pub fn can_protect(&self) -> bool {
+        self.can_protect
+    }
+
+    /// The descriptor to poll for messages.
+    pub fn descriptor(&self) -> &overspill_sys::Fd {
+        self.program.fd()
+    }
+
+    /// Starts managing a range of private anonymous memory: missing pages are reported from now on.
+    pub fn register(&self, range: AddressRange) -> Result<(), Errno> {
+        let mode = if self.can_protect { Mode::MISSING | Mode::WP } else { Mode::MISSING };
+        self.program.register(range, mode)
+    }
+
+    /// Registers a range for doorbells: its missing pages are reported, nothing else is.
+    pub fn register_doorbell(&self, range: AddressRange) -> Result<(), Errno> {
+        self.program.register(range, Mode::MISSING)
+    }
+
+    /// Ends the management of a range.
+    pub fn unregister(&self, range: AddressRange) -> Result<(), Errno> {
+        // SAFETY: the caller brought every page of the range in, so that no touch finds zeroes in place of content.
+        unsafe { self.program.unregister(range) }
+    }
+
+    /// All ranges that are the pager's own and must never be managed.
+    pub fn own_ranges(&self) -> [AddressRange; 3] {
+        [self.staging.range(), self.trash.range(), self.zeroes.range()]
+    }
+
+    /// The address of a frame, for direct I/O.
+    pub fn frame_address(&self, frame: Frame) -> usize {
+        self.staging.page(frame.0 as usize)
+    }
+
+    // Messages.
+
+    /// Reads what messages there are into the queues. True when there were any.
+    pub fn read_messages(&mut self) -> bool {
+        let mut buffer = [RawMsg::default(); MESSAGES];
+        let count = self.program.read_messages(&mut buffer).unwrap_or(0);
+        for message in buffer[..count].iter().map(RawMsg::decode) {
+            match message {
+                Message::Fault { .. } => self.faults.push_back(message),
+                _ => self.changes.push_back(message),
+            }
+        }
+        count > 0
+    }
+
+    /// The oldest change; the oldest fault when there is no change.
+    pub fn next_message(&mut self) -> Option<Message> {
+        self.changes.pop_front().or_else(|| self.faults.pop_front())
+    }
+
+    /// The oldest change.
+    pub fn next_change(&mut self) -> Option<Message> {
+        self.changes.pop_front()
+    }
+
+    /// Is the address space free of changes whose events are unread? What was read from the process's maps before a
+    /// "yes" is still true of everything that is registered.
+    pub fn is_quiet(&mut self) -> bool {
+        // The kernel checks for unread events before it looks at the pages; protecting nothing changes nothing.
+        let probe = self.staging.page(0)..self.staging.page(1);
+        self.program.write_protect(probe, false, true) != Err(Errno::AGAIN)
+    }
+
+    /// After EAGAIN: reads events and says whether one of them concerns the range. Then the transfer must be given up:
+    /// what the page shows is no longer what we know.
+    fn is_conflict(&mut self, range: &AddressRange, tries: &mut u32) -> bool {
+        self.read_messages();
+        *tries += 1;
+        if *tries > 64 {
+            clock::yield_now();
+        }
+        *tries > PATIENCE || self.is_changing(range)
+    }
+
+    /// Does a change that was read and not handled concern the range?
+    fn is_changing(&self, range: &AddressRange) -> bool {
+        self.changes.iter().any(|message| concerns(message, range))
+    }
+
+    // Out of the program's view.
+
+    /// Takes `count` (at most 16) pages at `address` into frames (holes) from `first` on.
+    pub fn take_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
+        if self.is_changing(&(address..address + count as usize * PAGE_SIZE)) {
+            return Taken::default();
+        }
+        if self.can_move { self.move_out(address, first, count) } else { self.copy_out(address, first, count) }
+    }
+
+    fn move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
+        let mut result = Taken::default();
+        let mut tries = 0;
+        let mut page = 0;
+        while page < count {
+            let at = page as usize * PAGE_SIZE;
+            let len = count as usize * PAGE_SIZE - at;
+            let (dst, src) = (self.frame_address(first) + at, address + at);
+            // SAFETY: the frames are holes of staging, ours; the pages are managed and mm ordered them out. If the
+            // program changed the range meanwhile, the kernel refuses.
+            let moved = unsafe { self.program.move_pages(dst, src, len, MoveMode::DONTWAKE) };
+            let (done, errno) = progress(moved, len);
+            result.taken |= bits(page, done);
+            page += done;
+            match errno {
+                None => {}
+                Some(Errno::AGAIN) if done > 0 => {}
+                Some(Errno::AGAIN) => {
+                    if self.is_conflict(&(address..address + count as usize * PAGE_SIZE), &mut tries) {
+                        break;
+                    }
+                }
+                Some(Errno::NOENT) => {
+                    result.gone |= bits(page, 1);
+                    page += 1;
+                }
+                Some(Errno::BUSY) => page += 1,
+                Some(_) => break,
+            }
+        }
+        result
+    }
+
+    /// The older kernels' sequence: protect, so that no store is lost; copy; drop; wake whoever stored meanwhile.
+    fn copy_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
+        let range = address..address + count as usize * PAGE_SIZE;
+        let mut result = Taken::default();
+        let mut tries = 0;
+        while let Err(errno) = self.program.write_protect(range.clone(), true, false) {
+            if errno != Errno::AGAIN || self.is_conflict(&range, &mut tries) {
+                return result;
+            }
+        }
+        let present = overspill_sys::pagemap::present_mask(range.clone());
+        for page in 0..count {
+            let at = page as usize * PAGE_SIZE;
+            if present & 1 << page == 0 {
+                result.gone |= bits(page, 1);
+                continue;
+            }
+            let frame = self.frame_address(first) + at;
+            // SAFETY: the frame is a hole of staging that nobody else uses until this function returns.
+            let bytes = unsafe { core::slice::from_raw_parts_mut(frame as *mut u8, PAGE_SIZE) };
+            if mem::copy_from_self(bytes, address + at) == Ok(PAGE_SIZE) {
+                result.taken |= bits(page, 1);
+            }
+        }
+        self.drop_copied(address, &mut result, count);
+        self.program.wake(range).unwrap_or(());
+        result
+    }
+
+    /// Drops the pages that were copied; what cannot be dropped was not taken.
+    fn drop_copied(&mut self, address: usize, result: &mut Taken, count: u32) {
+        let mut page = 0;
+        while page < count {
+            let run = (result.taken >> page).trailing_ones().min(count - page);
+            if run > 0 {
+                let start = address + page as usize * PAGE_SIZE;
+                if !self.drop_program_pages(start..start + run as usize * PAGE_SIZE) {
+                    result.taken &= !bits(page, run);
+                }
+            }
+            page += run + 1;
+        }
+    }
+
+    /// Has the dropper discard a range and reads the event that this raises.
+    fn drop_program_pages(&mut self, range: AddressRange) -> bool {
+        let dropper = self.dropper.as_ref().expect("without UFFDIO_MOVE there is a dropper");
+        dropper.order(range.clone());
+        loop {
+            let done = dropper.outcome();
+            self.read_messages();
+            let is_own = |message: &Message| match *message {
+                Message::Remove { start, end } => start == range.start && end == range.end,
+                _ => false,
+            };
+            if let Some(at) = self.changes.iter().rposition(is_own) {
+                self.changes.remove(at);
+            }
+            if let Some(ok) = done {
+                return ok;
+            }
+            clock::yield_now();
+        }
+    }
+
+    // Into the program's view.
+
+    /// Puts `count` (at most 16) frames from `first` on at `address`, waking whoever waits there.
+    pub fn put_in(&mut self, address: usize, first: Frame, count: u32, protect: bool) -> Put {
+        let mut result = Put::default();
+        let range = address..address + count as usize * PAGE_SIZE;
+        if self.is_changing(&range) {
+            return result;
+        }
+        let mut tries = 0;
+        let mut pinned = 0;
+        let mut copy = protect || !self.can_move;
+        while result.done < count {
+            let at = result.done as usize * PAGE_SIZE;
+            let len = count as usize * PAGE_SIZE - at;
+            let (dst, src) = (address + at, self.frame_address(first) + at);
+            let outcome = if copy {
+                let mode = if protect { CopyMode::WP } else { CopyMode::empty() };
+                // SAFETY: the frames hold the pages' content; mm ordered it into the program's view.
+                unsafe { self.program.copy(dst, src, len, mode) }
+            } else {
+                // SAFETY: as above; the frames are ours to give.
+                unsafe { self.program.move_pages(dst, src, len, MoveMode::empty()) }
+            };
+            let (done, errno) = progress(outcome, len);
+            if !copy {
+                result.moved |= bits(result.done, done);
+            }
+            result.done += done;
+            match errno {
+                None => {}
+                Some(Errno::AGAIN) if done > 0 => {}
+                Some(Errno::AGAIN) => {
+                    if self.is_conflict(&range, &mut tries) {
+                        break;
+                    }
+                }
+                // The page came back by itself (MADV_FREE that was not carried out): what is there is newer.
+                Some(Errno::EXIST) => {
+                    self.program.wake(dst..dst + PAGE_SIZE).unwrap_or(());
+                    result.done += 1;
+                }
+                // Still pinned by the read that filled it; or protections differ: a copy does it.
+                Some(Errno::BUSY) if !copy && pinned < PIN_PATIENCE => {
+                    pinned += 1;
+                    core::hint::spin_loop();
+                }
+                Some(Errno::BUSY | Errno::INVAL) if !copy => copy = true,
+                Some(_) => break,
+            }
+        }
+        result
+    }
+
+    /// Fills `count` pages at `address` with zeroes out of the kernel's own stock. Returns how many were done.
+    pub fn fill_fresh(&mut self, address: usize, count: u32) -> u32 {
+        let range = address..address + count as usize * PAGE_SIZE;
+        if self.is_changing(&range) {
+            return 0;
+        }
+        let mut done = 0;
+        let mut tries = 0;
+        while done < count {
+            let dst = address + done as usize * PAGE_SIZE;
+            let len = ((count - done) as usize).min(ZEROES) * PAGE_SIZE;
+            // SAFETY: mm found the pages untouched: they show zeroes.
+            let outcome = unsafe { self.program.copy(dst, self.zeroes.start(), len, CopyMode::empty()) };
+            let (pages, errno) = progress(outcome, len);
+            done += pages;
+            match errno {
+                None => {}
+                Some(Errno::AGAIN) if pages > 0 => {}
+                Some(Errno::AGAIN) => {
+                    if self.is_conflict(&range, &mut tries) {
+                        break;
+                    }
+                }
+                Some(Errno::EXIST) => {
+                    self.program.wake(dst..dst + PAGE_SIZE).unwrap_or(());
+                    done += 1;
+                }
+                Some(_) => break,
+            }
+        }
+        done
+    }
+
+    // Frames.
+
+    /// Overwrites `count` populated frames with zeroes.
+    pub fn clear_frames(&mut self, first: Frame, count: u32) {
+        let address = self.frame_address(first);
+        // SAFETY: the frames hold no page; staging is ours alone.
+        unsafe { core::ptr::write_bytes(address as *mut u8, 0, count as usize * PAGE_SIZE) };
+    }
+
+    /// Bit i: frame i of `count` is all zero. Only looks at the frames in `which`.
+    pub fn zero_frames(&self, first: Frame, which: u16) -> u16 {
+        let mut zero = 0;
+        for index in (0..BLOCK).filter(|index| which & 1 << index != 0) {
+            let address = self.frame_address(Frame(first.0 + index));
+            // SAFETY: the frame is populated and nobody writes to it while it holds a page.
+            let words = unsafe { core::slice::from_raw_parts(address as *const u64, PAGE_SIZE / 8) };
+            if is_zero(words) {
+                zero |= 1 << index;
+            }
+        }
+        zero
+    }
+
+    /// Gives the memory of `count` (at most 16) populated frames that hold nothing back to the kernel.
+    pub fn drop_frames(&mut self, first: Frame, count: u32) -> bool {
+        let (address, len) = (self.frame_address(first), count as usize * PAGE_SIZE);
+        if !self.can_move {
+            // SAFETY: the frames hold nothing and are not registered anywhere.
+            return unsafe { mem::madvise(address..address + len, Advice::DontNeed) }.is_ok();
+        }
+        let mut done = 0;
+        let mut pinned = 0;
+        while done < len {
+            // SAFETY: both sides are ours and hold nothing.
+            let moved = unsafe {
+                self.own.move_pages(self.trash.start() + done, address + done, len - done, MoveMode::DONTWAKE)
+            };
+            match moved {
+                Ok(()) => break,
+                Err(Partial { done: more, .. }) if more > 0 => done += more,
+                Err(Partial { errno: Errno::BUSY | Errno::AGAIN, .. }) if pinned < PATIENCE => {
+                    pinned += 1;
+                    core::hint::spin_loop();
+                }
+                Err(_) => break,
+            }
+        }
+        // SAFETY: the trash is ours and holds nothing; it is registered where no events are reported.
+        unsafe { self.trash.advise(Advice::DontNeed) }.is_ok()
+    }
+
+    /// Makes pages of the program exclusive to it again (after a fork), so that they can be moved.
+    pub fn unshare(&self, range: AddressRange) {
+        // SAFETY: populating keeps content.
+        let _ = unsafe { mem::madvise(range, Advice::PopulateWrite) };
+    }
+
+    // Threads that wait.
+
+    /// Lets the threads that wait in the range try again.
+    pub fn wake(&self, range: AddressRange) {
+        self.program.wake(range).unwrap_or(());
+    }
+
+    /// Gives write permission back and wakes the waiting threads.
+    pub fn unprotect(&mut self, range: AddressRange) {
+        let mut tries = 0;
+        if self.is_changing(&range) {
+            return self.wake(range);
+        }
+        while self.program.write_protect(range.clone(), false, false) == Err(Errno::AGAIN) {
+            // An event about the range itself: the thread tries again and finds what is there then.
+            if self.is_conflict(&range, &mut tries) {
+                return self.wake(range);
+            }
+        }
+    }
+
+    /// The page is lost: touches of it raise SIGBUS where the kernel can do that. False when it cannot.
+    pub fn poison(&mut self, range: AddressRange) -> bool {
+        // SAFETY: mm gave the page up.
+        self.can_poison && unsafe { self.program.poison(range, false) }.is_ok()
+    }
+}
+
+fn frames(count: usize) -> Result<Mapping, Errno> {
+    let mapping = Mapping::anon(count * PAGE_SIZE, Prot::RW)?;
+    for advice in [Advice::NoHugePage, Advice::DontFork, Advice::DontDump] {
+        // SAFETY: none of these changes content, and the mapping is ours.
+        unsafe { mapping.advise(advice) }?;
+    }
+    Ok(mapping)
+}
+
+/// Pages done and why it stopped.
+fn progress(outcome: Result<(), Partial>, len: usize) -> (u32, Option<Errno>) {
+    match outcome {
+        Ok(()) => ((len / PAGE_SIZE) as u32, None),
+        Err(partial) => ((partial.done / PAGE_SIZE) as u32, Some(partial.errno)),
+    }
+}
+
+fn bits(first: u32, count: u32) -> u16 {
+    (((1u32 << count) - 1) << first) as u16
+}
+
+fn is_zero(words: &[u64]) -> bool {
+    words.chunks(32).all(|chunk| chunk.iter().fold(0, |all, word| all | word) == 0)
+}
+
+/// Does the event change what the range shows or where it is?
+fn concerns(message: &Message, range: &AddressRange) -> bool {
+    let overlaps = |start: usize, end: usize| start < range.end && range.start < end;
+    match *message {
+        Message::Remove { start, end } | Message::Unmap { start, end } => overlaps(start, end),
+        Message::Remap { from, to, len } => overlaps(from, from + len) || overlaps(to, to + len),
+        _ => false,
+    }
+}

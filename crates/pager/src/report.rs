@@ -1,0 +1,158 @@
+//! What the outside sees: the counters of `mm`, latencies of faults, time stalled, written to the shared page.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use overspill_mm::Vmstat;
+use overspill_mm::types::{Nanos, Vpn};
+use overspill_sys::Errno;
+
+use crate::clock;
+use crate::shared::{Process, latency_bucket};
+
+/// How a waiting thread was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    /// Its page is there.
+    Mapped,
+    /// It tries again: the page changed meanwhile. Its latency is not counted.
+    Retry,
+}
+
+struct Pending {
+    vpn: Vpn,
+    since: Nanos,
+    major: bool,
+}
+
+/// The pen that fills one [`Process`].
+pub struct Report {
+    process: &'static Process,
+    pending: Vec<Pending>,
+    majors: u32,
+    stalled_since: Nanos,
+}
+
+impl Report {
+    /// Writes to `process` from now on.
+    #[must_use]
+    pub fn new(process: &'static Process) -> Self {
+        Report { process, pending: Vec::with_capacity(256), majors: 0, stalled_since: 0 }
+    }
+
+    /// The shared record.
+    #[must_use]
+    pub fn process(&self) -> &'static Process {
+        self.process
+    }
+
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    pub(crate) fn fault_begins(&mut self, vpn: Vpn, now: Nanos, major: bool) {
+        if self.pending.iter().any(|pending| pending.vpn == vpn) {
+            return;
+        }
+        self.pending.push(Pending { vpn, since: now, major });
+        if major {
+            if self.majors == 0 {
+                self.stalled_since = now;
+            }
+            self.majors += 1;
+        }
+    }
+
+    pub(crate) fn fault_ends(&mut self, first: Vpn, count: u32, answer: Answer) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let now = clock::monotonic_ns();
+        let mut at = 0;
+        while at < self.pending.len() {
+            let pending = &self.pending[at];
+            if pending.vpn < first || pending.vpn.0 >= first.0 + u64::from(count) {
+                at += 1;
+                continue;
+            }
+            let pending = self.pending.swap_remove(at);
+            if answer == Answer::Mapped {
+                self.count_latency(&pending, now);
+            }
+            if pending.major {
+                self.majors -= 1;
+                if self.majors == 0 {
+                    add(&self.process.counters.stalled_ns, now - self.stalled_since);
+                }
+            }
+        }
+    }
+
+    fn count_latency(&self, pending: &Pending, now: Nanos) {
+        let bucket = latency_bucket(now - pending.since);
+        let histogram = if pending.major { &self.process.major_latency } else { &self.process.soft_latency };
+        add(&histogram[bucket], 1);
+    }
+
+    pub(crate) fn note_error(&mut self, errno: Errno) {
+        self.process.error.store(errno.raw_os_error() as u32, Ordering::Relaxed);
+    }
+
+    /// Sets bits of [`crate::shared::events`].
+    pub fn note_event(&mut self, bits: u32) {
+        self.process.events.fetch_or(bits, Ordering::Relaxed);
+    }
+
+    /// Takes a sample of resident anonymous memory.
+    pub fn sample_resident(&mut self, bytes: u64) {
+        let counters = &self.process.counters;
+        counters.resident_bytes.store(bytes, Ordering::Relaxed);
+        raise(&counters.resident_peak_bytes, bytes);
+        add(&counters.resident_sum_bytes, bytes);
+        add(&counters.resident_samples, 1);
+        counters.agent_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
+    }
+
+    /// Copies the counters of `mm`.
+    pub(crate) fn publish(&mut self, stats: &Vmstat, slots_used: u32) {
+        let c = &self.process.counters;
+        let pairs = [
+            (&c.pgfault, stats.pgfault),
+            (&c.pgmajfault, stats.pgmajfault),
+            (&c.pswpin, stats.pswpin),
+            (&c.pswpout, stats.pswpout),
+            (&c.swap_ra, stats.swap_ra),
+            (&c.swap_ra_hit, stats.swap_ra_hit),
+            (&c.pgscan_kswapd, stats.pgscan_kswapd),
+            (&c.pgsteal_kswapd, stats.pgsteal_kswapd),
+            (&c.pgscan_direct, stats.pgscan_direct),
+            (&c.pgsteal_direct, stats.pgsteal_direct),
+            (&c.allocstall, stats.allocstall),
+            (&c.workingset_refault_anon, stats.workingset_refault_anon),
+            (&c.pgactivate, stats.pgactivate),
+            (&c.pgdeactivate, stats.pgdeactivate),
+            (&c.zero_fill, stats.zero_fill),
+            (&c.zero_dropped, stats.zero_dropped),
+            (&c.clean_dropped, stats.clean_dropped),
+            (&c.read_ops, stats.read_ops),
+            (&c.write_ops, stats.write_ops),
+        ];
+        for (shared, value) in pairs {
+            shared.store(value, Ordering::Relaxed);
+        }
+        let swap_used = u64::from(slots_used) * overspill_sys::PAGE_SIZE as u64;
+        c.swap_used_bytes.store(swap_used, Ordering::Relaxed);
+        raise(&c.swap_peak_bytes, swap_used);
+    }
+}
+
+fn add(counter: &AtomicU64, value: u64) {
+    // One writer: a plain load and store is enough.
+    counter.store(counter.load(Ordering::Relaxed) + value, Ordering::Relaxed);
+}
+
+fn raise(counter: &AtomicU64, value: u64) {
+    if counter.load(Ordering::Relaxed) < value {
+        counter.store(value, Ordering::Relaxed);
+    }
+}

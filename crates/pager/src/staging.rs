@@ -1,0 +1,252 @@
+//! The frames of the swap cache: which staging frame holds which page, which hold nothing, and which are not there.
+//!
+//! Staging is one mapping of many frames, handed out in blocks of 16, so that runs of pages stay runs of frames and one
+//! UFFDIO_MOVE carries them. A frame is *live* (holds a page of the swap cache, or a read into it is under way),
+//! *spare* (populated, holds nothing: the next read or zero-fill uses it, so that no page is allocated, zeroed or freed
+//! in the steady state) or a *hole* (the next UFFDIO_MOVE out of the program puts a page there). This file only keeps
+//! the books; `memory` touches the frames.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use overspill_mm::types::{CHUNK_PAGES, PageId};
+
+/// Frames in a block.
+pub(crate) const BLOCK: u32 = 16;
+/// "In no frame."
+const NOWHERE: u32 = u32::MAX;
+
+/// A staging frame, by index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Frame(pub u32);
+
+/// Consecutive frames of one block that hold consecutive pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Segment {
+    pub first_page: PageId,
+    pub first_frame: Frame,
+    pub count: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Block {
+    live: u16,
+    populated: u16,
+}
+
+/// A block in use up to `next`.
+#[derive(Clone, Copy)]
+struct Open {
+    block: u32,
+    next: u32,
+}
+
+/// The books of the staging area.
+pub(crate) struct Staging {
+    blocks: Vec<Block>,
+    /// Free blocks without any populated frame.
+    holes: Vec<u32>,
+    /// Free blocks with populated frames.
+    spare: Vec<u32>,
+    spare_frames: u32,
+    /// Populated frames in all, and those of them that are live.
+    populated_frames: u32,
+    live_frames: u32,
+    /// Blocks of which a part was handed out: small runs share them.
+    open_holes: Option<Open>,
+    open_reads: Option<Open>,
+    /// Frame of each page that has one, by chunk of the page.
+    frame_of: Vec<Option<Box<[u32; CHUNK_PAGES as usize]>>>,
+}
+
+impl Staging {
+    /// Books for `blocks` blocks, all holes.
+    pub fn new(blocks: u32) -> Self {
+        Staging {
+            blocks: alloc::vec![Block::default(); blocks as usize],
+            holes: (0..blocks).rev().collect(),
+            spare: Vec::new(),
+            spare_frames: 0,
+            populated_frames: 0,
+            live_frames: 0,
+            open_holes: None,
+            open_reads: None,
+            frame_of: Vec::new(),
+        }
+    }
+
+    /// Populated frames that hold no page.
+    pub fn idle_frames(&self) -> u32 {
+        self.populated_frames - self.live_frames
+    }
+
+    /// Takes holes to move `count` pages into; they are consecutive.
+    pub fn take_holes(&mut self, count: u32) -> Option<Frame> {
+        let (frame, open) = carve(self.open_holes, count, || self.holes.pop())?;
+        self.open_holes = open;
+        Some(frame)
+    }
+
+    /// Takes frames to read `count` pages into: spare ones if there are any, else holes (the kernel populates what it
+    /// reads into); they are consecutive.
+    pub fn take_for_read(&mut self, count: u32) -> Option<Frame> {
+        let fresh = || match self.spare.pop() {
+            Some(block) => {
+                self.spare_frames -= self.blocks[block as usize].populated.count_ones();
+                Some(block)
+            }
+            None => self.holes.pop(),
+        };
+        let (frame, open) = carve(self.open_reads, count, fresh)?;
+        self.open_reads = open;
+        Some(frame)
+    }
+
+    /// Takes a spare block; its populated frames are the caller's until [`Staging::give_back`].
+    pub fn take_spare(&mut self) -> Option<(Frame, u16)> {
+        let block = self.spare.pop()?;
+        let populated = self.blocks[block as usize].populated;
+        self.spare_frames -= populated.count_ones();
+        Some((Frame(block * BLOCK), populated))
+    }
+
+    /// Returns a block that was taken and holds no page; `populated` says which of its frames are there.
+    pub fn give_back(&mut self, first: Frame, populated: u16) {
+        let block = first.0 / BLOCK;
+        assert_eq!(self.blocks[block as usize].live, 0, "a free block holds no page");
+        let before = core::mem::replace(&mut self.blocks[block as usize].populated, populated);
+        self.populated_frames = self.populated_frames + populated.count_ones() - before.count_ones();
+        self.file_away(block);
+    }
+
+    /// Frames that were taken stay unused: their block is free again if nothing else is in it.
+    pub fn abandon(&mut self, first: Frame) {
+        let block = first.0 / BLOCK;
+        if self.blocks[block as usize].live == 0 {
+            self.close_and_file_away(block);
+        }
+    }
+
+    /// From now on `frame`, populated, holds `page`.
+    pub fn enter(&mut self, page: PageId, frame: Frame) {
+        let entry = self.entry(page);
+        assert_eq!(*entry, NOWHERE, "a page is in one frame");
+        *entry = frame.0;
+        let block = &mut self.blocks[(frame.0 / BLOCK) as usize];
+        let bit = 1 << (frame.0 % BLOCK);
+        assert_eq!(block.live & bit, 0, "a frame holds one page");
+        self.live_frames += 1;
+        self.populated_frames += u32::from(block.populated & bit == 0);
+        block.live |= bit;
+        block.populated |= bit;
+    }
+
+    /// The page left its frame; `stays` tells whether the frame is still populated.
+    pub fn leave(&mut self, page: PageId, stays: bool) {
+        let frame = core::mem::replace(self.entry(page), NOWHERE);
+        assert_ne!(frame, NOWHERE, "only a page in a frame leaves it");
+        let block = &mut self.blocks[(frame / BLOCK) as usize];
+        let bit = 1 << (frame % BLOCK);
+        block.live &= !bit;
+        self.live_frames -= 1;
+        if !stays {
+            block.populated &= !bit;
+            self.populated_frames -= 1;
+        }
+        if block.live == 0 {
+            self.close_and_file_away(frame / BLOCK);
+        }
+    }
+
+    /// The frame of `page` belongs to `to` now.
+    pub fn rename(&mut self, page: PageId, to: PageId) {
+        let frame = core::mem::replace(self.entry(page), NOWHERE);
+        assert_ne!(frame, NOWHERE, "only a page in a frame is renamed");
+        let entry = self.entry(to);
+        assert_eq!(*entry, NOWHERE);
+        *entry = frame;
+    }
+
+    /// The frame that holds `page`.
+    pub fn frame(&self, page: PageId) -> Option<Frame> {
+        let chunk = self.frame_of.get(page.index() / CHUNK_PAGES as usize)?.as_ref()?;
+        let frame = chunk[page.index() % CHUNK_PAGES as usize];
+        (frame != NOWHERE).then_some(Frame(frame))
+    }
+
+    /// The longest segment that starts at `first` and has at most `most` pages.
+    pub fn segment(&self, first: PageId, most: u32) -> Segment {
+        let first_frame = self.frame(first).expect("the pages of a transfer are in the swap cache");
+        let room = (BLOCK - first_frame.0 % BLOCK).min(most);
+        let follows = |&n: &u32| self.frame(PageId(first.0 + n)) == Some(Frame(first_frame.0 + n));
+        let count = 1 + (1..room).take_while(follows).count() as u32;
+        Segment { first_page: first, first_frame, count }
+    }
+
+    fn entry(&mut self, page: PageId) -> &mut u32 {
+        let chunk = page.index() / CHUNK_PAGES as usize;
+        if chunk >= self.frame_of.len() {
+            self.frame_of.resize_with(chunk + 1, || None);
+        }
+        let frames = self.frame_of[chunk].get_or_insert_with(|| Box::new([NOWHERE; CHUNK_PAGES as usize]));
+        &mut frames[page.index() % CHUNK_PAGES as usize]
+    }
+
+    fn close_and_file_away(&mut self, block: u32) {
+        self.open_holes.take_if(|open| open.block == block);
+        self.open_reads.take_if(|open| open.block == block);
+        self.file_away(block);
+    }
+
+    fn file_away(&mut self, block: u32) {
+        let populated = self.blocks[block as usize].populated.count_ones();
+        self.spare_frames += populated;
+        let pool = if populated == 0 { &mut self.holes } else { &mut self.spare };
+        pool.push(block);
+    }
+}
+
+/// `count` frames from the open block, or from a fresh one, and what is open then.
+fn carve(
+    open: Option<Open>,
+    count: u32,
+    fresh: impl FnOnce() -> Option<u32>,
+) -> Option<(Frame, Option<Open>)> {
+    assert!((1..=BLOCK).contains(&count), "runs are cut to blocks");
+    let Open { block, next } = match open.filter(|open| open.next + count <= BLOCK) {
+        Some(open) => open,
+        None => Open { block: fresh()?, next: 0 },
+    };
+    let rest = Open { block, next: next + count };
+    Some((Frame(block * BLOCK + next), (rest.next < BLOCK).then_some(rest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_recycled_and_counted() {
+        let mut staging = Staging::new(4);
+        let holes = staging.take_holes(16).unwrap();
+        (0..16).for_each(|n| staging.enter(PageId(100 + n), Frame(holes.0 + n)));
+        assert_eq!(staging.segment(PageId(104), 100).count, 12);
+        (0..16).for_each(|n| staging.leave(PageId(100 + n), n % 2 == 0));
+        assert_eq!(staging.idle_frames(), 8);
+        assert_eq!(staging.take_for_read(1), Some(holes), "populated frames are used first");
+        staging.enter(PageId(7), holes);
+        assert_eq!(staging.idle_frames(), 7);
+        assert_eq!(staging.take_for_read(3), Some(Frame(holes.0 + 1)), "small reads share a block");
+        (1..4).for_each(|n| staging.enter(PageId(7 + n), Frame(holes.0 + n)));
+        assert_eq!(staging.idle_frames(), 6);
+        staging.rename(PageId(7), PageId(4000));
+        assert_eq!((staging.frame(PageId(7)), staging.frame(PageId(4000))), (None, Some(holes)));
+        staging.leave(PageId(4000), false);
+        (1..4).for_each(|n| staging.leave(PageId(7 + n), false));
+        assert_eq!(staging.idle_frames(), 6);
+        let (spare, populated) = staging.take_spare().unwrap();
+        assert_eq!((spare, populated.count_ones()), (holes, 6));
+        staging.give_back(spare, 0);
+        assert_eq!(staging.idle_frames(), 0);
+    }
+}

@@ -1,0 +1,110 @@
+//! Requests to the swap file: one for each `Read` or `Write` of `mm`, vectored over the staging frames of its pages.
+//!
+//! It keeps what the kernel needs while a request is under way and tells how each one ended; it knows nothing of pages.
+
+use alloc::vec::Vec;
+
+use overspill_mm::IoId;
+use overspill_sys::mem::IoVec;
+use overspill_sys::{Errno, Fd, PAGE_SIZE};
+
+use crate::io::Io;
+
+/// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring frames.
+pub(crate) const PIECES: usize = 256;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+}
+
+struct Request {
+    kind: Kind,
+    bytes: usize,
+    pieces: Vec<IoVec>,
+}
+
+/// How a request ended.
+pub(crate) enum Ended {
+    /// A read; `Err` has the reason (a short read counts as EIO).
+    Read(IoId, Result<(), Errno>),
+    /// A write.
+    Write(IoId, Result<(), Errno>),
+}
+
+/// The requests under way, by their [`IoId`].
+pub(crate) struct Transfers {
+    file: Fd,
+    io: Io,
+    requests: Vec<Request>,
+    in_flight: u32,
+}
+
+impl Transfers {
+    pub fn new(file: Fd, io: Io) -> Self {
+        Transfers { file, io, requests: Vec::new(), in_flight: 0 }
+    }
+
+    pub fn io(&self) -> &Io {
+        &self.io
+    }
+
+    /// Orders a read of consecutive slots into `pieces`.
+    pub fn read(&mut self, io: IoId, slot: u32, pieces: &[IoVec]) {
+        self.order(Kind::Read, io, slot, pieces);
+    }
+
+    /// Orders a write of `pieces` to consecutive slots.
+    pub fn write(&mut self, io: IoId, slot: u32, pieces: &[IoVec]) {
+        self.order(Kind::Write, io, slot, pieces);
+    }
+
+    fn order(&mut self, kind: Kind, io: IoId, slot: u32, pieces: &[IoVec]) {
+        let index = io.0 as usize;
+        while self.requests.len() <= index {
+            self.requests.push(Request { kind, bytes: 0, pieces: Vec::with_capacity(PIECES) });
+        }
+        let request = &mut self.requests[index];
+        request.kind = kind;
+        request.pieces.clear();
+        request.pieces.extend_from_slice(pieces);
+        request.bytes = pieces.iter().map(|piece| piece.len).sum();
+        let offset = u64::from(slot) * PAGE_SIZE as u64;
+        // The vector is not touched before the request ended: an IoId is unique while it is under way.
+        self.io.order(kind == Kind::Write, &self.file, &request.pieces, offset, u64::from(io.0));
+        self.in_flight += 1;
+    }
+
+    /// Hands what was ordered to the kernel.
+    pub fn submit(&mut self) {
+        self.io.submit();
+    }
+
+    /// Waits until a request ended or `timeout_ns` passed.
+    pub fn wait(&mut self, timeout_ns: u64) {
+        self.io.wait(timeout_ns);
+    }
+
+    /// Requests under way.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// The next request that ended.
+    pub fn next_ended(&mut self) -> Option<Ended> {
+        let (tag, outcome) = self.io.pop()?;
+        self.in_flight -= 1;
+        let id = IoId(tag as u32);
+        let request = &self.requests[id.0 as usize];
+        let outcome = match outcome {
+            Ok(bytes) if bytes as usize == request.bytes => Ok(()),
+            Ok(_) => Err(Errno::IO),
+            Err(errno) => Err(errno),
+        };
+        Some(match request.kind {
+            Kind::Read => Ended::Read(id, outcome),
+            Kind::Write => Ended::Write(id, outcome),
+        })
+    }
+}

@@ -1,0 +1,203 @@
+//! The files themselves: one flat directory, contents in memory by blocks, and the rules by which operations fail.
+
+use std::collections::BTreeMap;
+
+/// Bytes in a block.
+pub const BLOCK: usize = 4096;
+/// The number of the only directory.
+pub const ROOT: u64 = 1;
+
+/// When operations fail; the default is never.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    /// Blocks beyond this are ENOSPC.
+    pub capacity_bytes: u64,
+    /// Writes beyond this are EIO.
+    pub written_bytes_max: u64,
+    /// Reads beyond this are EIO.
+    pub read_bytes_max: u64,
+    /// Every read and write takes this long.
+    pub delay_us: u64,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self { capacity_bytes: 1 << 40, written_bytes_max: u64::MAX, read_bytes_max: u64::MAX, delay_us: 0 }
+    }
+}
+
+/// An errno.
+pub type Result<T = ()> = std::result::Result<T, i32>;
+
+/// One file.
+#[derive(Debug, Default)]
+pub struct FileNode {
+    /// Its name, unless it was unlinked or never had one.
+    pub name: Option<Vec<u8>>,
+    /// Its length.
+    pub size: u64,
+    /// Permission bits and type.
+    pub mode: u32,
+    blocks: BTreeMap<u64, Box<[u8]>>,
+    opened: u32,
+}
+
+impl FileNode {
+    /// Blocks that hold something.
+    #[must_use]
+    pub fn block_count(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+}
+
+/// All files, and what has been done to them.
+#[derive(Debug)]
+pub struct Files {
+    faults: Faults,
+    nodes: BTreeMap<u64, FileNode>,
+    next: u64,
+    written_bytes: u64,
+    read_bytes: u64,
+}
+
+impl Files {
+    /// An empty directory.
+    #[must_use]
+    pub fn new(faults: Faults) -> Self {
+        Self { faults, nodes: BTreeMap::new(), next: ROOT + 1, written_bytes: 0, read_bytes: 0 }
+    }
+
+    /// (all blocks, free blocks)
+    #[must_use]
+    pub fn space(&self) -> (u64, u64) {
+        let used: u64 = self.nodes.values().map(FileNode::block_count).sum();
+        let all = self.faults.capacity_bytes / BLOCK as u64;
+        (all, all.saturating_sub(used))
+    }
+
+    /// A file by its number.
+    pub fn node(&mut self, number: u64) -> Result<&mut FileNode> {
+        self.nodes.get_mut(&number).ok_or(libc::ENOENT)
+    }
+
+    /// The number of the file with that name.
+    pub fn find(&self, name: &[u8]) -> Result<u64> {
+        let found = self.nodes.iter().find(|(_, node)| node.name.as_deref() == Some(name));
+        found.map(|(&number, _)| number).ok_or(libc::ENOENT)
+    }
+
+    /// Names and numbers.
+    pub fn names(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.nodes.iter().filter_map(|(&number, node)| node.name.as_deref().map(|name| (number, name)))
+    }
+
+    /// A new, open file; without a name when it is to be a temporary one.
+    pub fn create(&mut self, name: Option<&[u8]>, mode: u32) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        let node = FileNode {
+            name: name.map(<[u8]>::to_vec),
+            mode: libc::S_IFREG | (mode & 0o7777),
+            opened: 1,
+            ..FileNode::default()
+        };
+        self.nodes.insert(number, node);
+        number
+    }
+
+    /// One more user.
+    pub fn open(&mut self, number: u64) -> Result {
+        self.node(number).map(|node| node.opened += 1)
+    }
+
+    /// One user less; a file without a name goes with its last one.
+    pub fn close(&mut self, number: u64) -> Result {
+        let node = self.node(number)?;
+        node.opened = node.opened.saturating_sub(1);
+        if node.opened == 0 && node.name.is_none() {
+            self.nodes.remove(&number);
+        }
+        Ok(())
+    }
+
+    /// Takes a name away.
+    pub fn unlink(&mut self, name: &[u8]) -> Result {
+        let number = self.find(name)?;
+        let node = self.node(number)?;
+        node.name = None;
+        if node.opened == 0 {
+            self.nodes.remove(&number);
+        }
+        Ok(())
+    }
+
+    /// Cuts or lengthens.
+    pub fn resize(&mut self, number: u64, size: u64) -> Result {
+        let node = self.node(number)?;
+        node.blocks.retain(|&block, _| block * (BLOCK as u64) < size);
+        node.size = size;
+        Ok(())
+    }
+
+    /// Reads; short at the end of the file.
+    pub fn read(&mut self, number: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.delay();
+        self.read_bytes += len as u64;
+        if self.read_bytes > self.faults.read_bytes_max {
+            return Err(libc::EIO);
+        }
+        let node = self.node(number)?;
+        let len = len.min(node.size.saturating_sub(offset) as usize);
+        let mut bytes = vec![0; len];
+        for (block, within, range) in pieces(offset, len) {
+            if let Some(content) = node.blocks.get(&block) {
+                let count = range.len();
+                bytes[range].copy_from_slice(&content[within..within + count]);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Writes all or nothing.
+    pub fn write(&mut self, number: u64, offset: u64, bytes: &[u8]) -> Result {
+        self.delay();
+        self.written_bytes += bytes.len() as u64;
+        if self.written_bytes > self.faults.written_bytes_max {
+            return Err(libc::EIO);
+        }
+        let free = self.space().1;
+        let node = self.node(number)?;
+        let fresh =
+            pieces(offset, bytes.len()).filter(|(block, ..)| !node.blocks.contains_key(block)).count();
+        if fresh as u64 > free {
+            return Err(libc::ENOSPC);
+        }
+        for (block, within, range) in pieces(offset, bytes.len()) {
+            let content = node.blocks.entry(block).or_insert_with(|| vec![0; BLOCK].into());
+            content[within..within + range.len()].copy_from_slice(&bytes[range]);
+        }
+        node.size = node.size.max(offset + bytes.len() as u64);
+        Ok(())
+    }
+
+    fn delay(&self) {
+        if self.faults.delay_us > 0 {
+            std::thread::sleep(std::time::Duration::from_micros(self.faults.delay_us));
+        }
+    }
+}
+
+/// (block, offset in it, range of the buffer) for each block that a range touches.
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == len {
+            return None;
+        }
+        let at = offset + done as u64;
+        let within = (at % BLOCK as u64) as usize;
+        let start = done;
+        done += (BLOCK - within).min(len - done);
+        Some((at / BLOCK as u64, within, start..done))
+    })
+}

@@ -1,0 +1,98 @@
+//! `overspill-faultyfs DIR [options]`: a file system in memory that fails when told to, for tests of what happens when a
+//! swap file cannot be written or read. Linux mounts it through /dev/fuse, so the errors come from real system calls.
+//!
+//! Runs until its standard input ends or it is killed; says `ready` when mounted. Needs root.
+
+mod files;
+mod protocol;
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use files::{Faults, Files};
+
+const USAGE: &str = "usage: overspill-faultyfs DIR [--capacity BYTES] [--fail-writes-after BYTES] \
+                     [--fail-reads-after BYTES] [--delay-us N]
+       mounts a file system in memory on DIR that is full after --capacity bytes (ENOSPC), whose writes or reads fail
+       (EIO) after so many bytes, and whose reads and writes take --delay-us; until standard input ends";
+
+fn main() -> ExitCode {
+    match parse(std::env::args().skip(1)) {
+        Err(complaint) => {
+            eprintln!("overspill-faultyfs: {complaint}\n{USAGE}");
+            ExitCode::from(2)
+        }
+        Ok((directory, faults)) => match serve(&directory, faults) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(complaint) => {
+                eprintln!("overspill-faultyfs: {complaint}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<(PathBuf, Faults), String> {
+    let directory = PathBuf::from(arguments.next().ok_or("which directory?")?);
+    let mut faults = Faults::default();
+    while let Some(option) = arguments.next() {
+        let value = arguments.next().and_then(|text| text.parse().ok());
+        let value: u64 = value.ok_or_else(|| format!("{option} needs a number"))?;
+        match option.as_str() {
+            "--capacity" => faults.capacity_bytes = value,
+            "--fail-writes-after" => faults.written_bytes_max = value,
+            "--fail-reads-after" => faults.read_bytes_max = value,
+            "--delay-us" => faults.delay_us = value,
+            _ => return Err(format!("unknown option {option}")),
+        }
+    }
+    Ok((directory, faults))
+}
+
+fn serve(directory: &std::path::Path, faults: Faults) -> Result<(), String> {
+    let device = File::options().read(true).write(true).open("/dev/fuse");
+    let device = device.map_err(|error| format!("/dev/fuse: {error} (needs root)"))?;
+    mount(directory, device.as_raw_fd())?;
+    let path = c_string(directory);
+    std::thread::spawn(move || {
+        let mut rest = Vec::new();
+        // What comes does not matter, only that it ends; an error ends it as well.
+        let _ = std::io::stdin().read_to_end(&mut rest);
+        // SAFETY: `path` is a C string; taking away a mount changes no memory.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+        std::process::exit(0);
+    });
+    println!("ready");
+    protocol::answer_all(&device, &mut Files::new(faults)).map_err(|error| format!("/dev/fuse: {error}"))
+}
+
+fn mount(directory: &std::path::Path, device: i32) -> Result<(), String> {
+    let options = format!("fd={device},rootmode=40000,user_id=0,group_id=0,allow_other,max_read=1048576");
+    let options = CString::new(options).expect("no NUL inside");
+    let path = c_string(directory);
+    let flags = libc::MS_NOSUID | libc::MS_NODEV;
+    // SAFETY: four C strings that live until the call returns.
+    let result = unsafe {
+        libc::mount(
+            c"overspill-faultyfs".as_ptr(),
+            path.as_ptr(),
+            c"fuse".as_ptr(),
+            flags,
+            options.as_ptr().cast(),
+        )
+    };
+    if result != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(format!("mount on {}: {error} (needs root)", directory.display()));
+    }
+    Ok(())
+}
+
+fn c_string(path: &std::path::Path) -> CString {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes()).expect("a path that came by the command line has no NUL")
+}

@@ -1,1 +1,55 @@
-fn main() {}
+//! The `overspill` command: reads the command line and hands over to the module of each command.
+#![deny(unsafe_code)]
+
+mod args;
+mod bench;
+mod cgroup;
+mod checks;
+mod compare;
+mod config;
+mod doctor;
+mod exit;
+mod histogram;
+mod human;
+mod load;
+mod machine;
+#[allow(unsafe_code)]
+mod os;
+mod policy;
+mod progress;
+mod run;
+mod size;
+mod usage;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::CommandFactory;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    match usage::parse().and_then(|parsed| parsed.map_or_else(Ok, dispatch)) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("overspill: {error:#}");
+            ExitCode::from(exit::OWN_FAILURE)
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<u8> {
+    match cli.command {
+        Command::Run(args) => run::main(&args),
+        Command::Doctor(args) => doctor::main(&args),
+        Command::Compare(args) => compare::main(&args),
+        Command::Bench(args) => bench::main(&args),
+        Command::Load(args) => load::main(&args),
+        Command::Guard => compare::guardian::main(),
+        Command::Reach { shared } => checks::reach(&shared),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "overspill", &mut std::io::stdout());
+            Ok(0)
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The command line: every option, its environment variable and its help, in one place. It decides nothing; a flag beats
+//! the environment, which beats the configuration file ([`crate::config`]), which beats the default.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use crate::compare::way::Way;
+use crate::load::LoadArgs;
+use crate::load::pattern::Pattern;
+use crate::policy::ReadAhead;
+use crate::size::{Size, parse_budget};
+
+const EXAMPLES: &str = "\
+Examples:
+  Sort in 100 MiB what wants 500, and see what happened:
+      seq 1 6000000 | shuf | overspill run --ram 100M -- sort -S 2G | md5sum
+  See whether this machine can do it, and what to mend if not:
+      overspill doctor
+  Compare with the kernel's own swap (as root):
+      overspill compare --ram 100M -- sort -S 2G numbers.txt
+  A built-in load, one word of every page in order, over and over:
+      overspill bench seq --size 1000M --ram 900M
+
+Every option is also an environment variable (--ram is OVERSPILL_RAM) and a line `ram = 1G` in the
+configuration file, $XDG_CONFIG_HOME/overspill/config. Sizes: K, M, G, T are powers of 1024, KB, MB.. of
+1000, 50% is a share of the machine's RAM.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  overspill run --ram 1G -- python3 crunch.py          a budget of 1 GiB; spill to $TMPDIR or /var/tmp
+  overspill run --ram 25% --swap /mnt/nvme ./solver     a quarter of the machine's RAM; spill to a fast disk
+  overspill run --ram 2G --json run.json -q -- make     no summary, but figures for machines
+  overspill run --ram 1G -o summary.%p -- ./server      the summary in a file named after the process id
+
+The program keeps its standard streams, descriptors, signals and directory; nothing is written to its standard
+output. Exit status: the program's own; killed by a signal, the same signal; 125 when overspill itself fails (and
+with --strict when swap is full), 126 when the program cannot be executed, 127 when it is not found.
+
+A first Ctrl-C goes to the program; overspill survives it to write its summary. If overspill itself is killed the
+program simply runs on within its budget: its memory is managed from within.
+
+Static and set-user-ID programs cannot be managed (the agent is loaded by the dynamic linker): overspill says so
+and runs them as they are.";
+
+const DOCTOR_EXAMPLES: &str = "\
+Each line is ok, warn or fail; below a warn or fail stands the command that mends it. Exit status 1 if anything
+fails. `overspill run` makes the checks that matter again and stops at the first that fails.
+
+Examples:
+  overspill doctor
+  overspill doctor --swap /mnt/nvme --json | jq '.checks[] | select(.status != \"ok\")'";
+
+const COMPARE_EXAMPLES: &str = "\
+Runs the command with all the RAM it wants, then on the kernel's swap in a memory cgroup of the given size, with a
+temporary swap file (page-cluster 3 and 5), then under overspill, and prints a table. Standard input that is not a
+terminal is read once and replayed for each run; standard output is only checked for being the same each time.
+Needs root. It leaves no cgroup, swap or file behind, however it ends.
+
+Examples:
+  sudo overspill compare --ram 100M -- sort -S 2G numbers.txt
+  sudo overspill compare --ram 1G --runs 5 --json compare.json -- python3 crunch.py
+  sudo overspill compare --ram 1G --ways bare,kernel:0,kernel:3,overspill:linux -- ./solver
+
+Ways: bare; kernel:N (page-cluster N), kernel:N:cluster (without the kernel's per-VMA read-ahead); overspill,
+overspill:POLICY; fence, fence:POLICY (overspill inside a memory cgroup of its budget + 32 MiB, without swap).";
+
+const BENCH_EXAMPLES: &str = "\
+Patterns: seq; random; descending; interleaved:K (K streams); stride:S (every S-th page, then the pages between);
+mixed:K+L (K sequential and L random threads, each kind in its half); phases (a new pattern every second).
+The memory is first filled in order (not counted), then one word a page is touched, and at the end every page's
+content is verified. The kernel's cgroup and overspill both get --ram plus 4 MiB for the program itself.
+
+Examples:
+  sudo overspill bench seq --size 1000M --ram 900M
+  sudo overspill bench random --threads 8 --write --json random-8.json
+  sudo overspill bench stride:16 --ways kernel:3,overspill --laps 16";
+
+/// Runs programs in less RAM than they need: memory beyond the budget spills to disk.
+#[derive(Parser)]
+#[command(name = "overspill", version, after_long_help = EXAMPLES, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run a program within a RAM budget.
+    #[command(after_long_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Check what this machine offers and say how to mend what is missing.
+    #[command(after_long_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+    /// Run a command bare, on the kernel's swap, and under overspill; print the ratios.
+    #[command(after_long_help = COMPARE_EXAMPLES)]
+    Compare(CompareArgs),
+    /// Run a built-in load bare, on the kernel's swap, and under overspill; print the ratios.
+    #[command(after_long_help = BENCH_EXAMPLES)]
+    Bench(BenchArgs),
+    /// The load of `bench` as a plain program: prints one line of JSON.
+    #[command(hide = true)]
+    Load(LoadArgs),
+    /// Clean-up for `compare` and `bench`: outlives its parent and undoes what that has noted on standard input.
+    #[command(hide = true)]
+    Guard,
+    /// Whether another process can open the launcher's shared memory, for `doctor`.
+    #[command(hide = true)]
+    Reach {
+        /// `PID:FD` of the shared memory.
+        shared: String,
+    },
+    /// Print a completion script for a shell.
+    #[command(hide = true)]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// How to spill; the same for every command that runs something under overspill.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Tuning {
+    /// Where to spill: a directory on a disk, or a file to create there [default: $TMPDIR if on a disk, else /var/tmp]
+    #[arg(long, env = "OVERSPILL_SWAP", value_name = "DIR-or-FILE")]
+    pub swap: Option<PathBuf>,
+    /// Spill no more than this [default: what the file system has]
+    #[arg(long, env = "OVERSPILL_SWAP_MAX", value_name = "SIZE")]
+    pub swap_max: Option<Size>,
+    /// Largest window of the kernel's read-ahead rules, as a power of two of pages
+    #[arg(long, env = "OVERSPILL_PAGE_CLUSTER", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]
+    pub page_cluster: Option<u32>,
+    /// Read-ahead policy [default: adaptive]
+    #[arg(long, env = "OVERSPILL_READAHEAD", value_name = "POLICY")]
+    pub readahead: Option<ReadAhead>,
+    /// End the program when swap is full, instead of letting it exceed its budget
+    #[arg(long, env = "OVERSPILL_STRICT", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub strict: bool,
+    /// Evict by write-protect, write and drop, even where the kernel can move pages
+    #[arg(long, env = "OVERSPILL_NO_MOVE", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub no_move: bool,
+    /// Use threads for I/O, even where io_uring works
+    #[arg(long, env = "OVERSPILL_NO_URING", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub no_uring: bool,
+}
+
+/// `overspill run`.
+#[derive(Args)]
+pub struct RunArgs {
+    /// The budget: how much anonymous memory each process may hold
+    #[arg(long, env = "OVERSPILL_RAM", value_name = "SIZE", value_parser = parse_budget)]
+    pub ram: Size,
+    /// How to spill.
+    #[command(flatten)]
+    pub tuning: Tuning,
+    /// Write the figures to FILE as JSON (%p = process id)
+    #[arg(long, env = "OVERSPILL_JSON", value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the summary to FILE instead of standard error (%p = process id)
+    #[arg(short, long, env = "OVERSPILL_OUTPUT", value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// No summary, no warnings
+    #[arg(short, long, env = "OVERSPILL_QUIET", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub quiet: bool,
+    /// The program and its arguments: everything from the first word that is no option
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// `overspill doctor`.
+#[derive(Args)]
+pub struct DoctorArgs {
+    /// The swap directory to check [default: as for `run`]
+    #[arg(long, env = "OVERSPILL_SWAP", value_name = "DIR")]
+    pub swap: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How to measure; the same for `compare` and `bench`.
+#[derive(Args)]
+pub struct Measuring {
+    /// Runs of each way; the table shows medians
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// What to run, in this order
+    #[arg(
+        long,
+        value_name = "WAY,..",
+        value_delimiter = ',',
+        default_value = "bare,kernel:3,kernel:5,overspill"
+    )]
+    pub ways: Vec<Way>,
+    /// Write every run, the medians and the machine's description to FILE
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `overspill compare`.
+#[derive(Args)]
+pub struct CompareArgs {
+    /// The budget, and the size of the kernel's memory cgroup
+    #[arg(long, env = "OVERSPILL_RAM", value_name = "SIZE", value_parser = parse_budget)]
+    pub ram: Size,
+    /// How to spill.
+    #[command(flatten)]
+    pub tuning: Tuning,
+    /// How to measure.
+    #[command(flatten)]
+    pub measuring: Measuring,
+    /// Keep the standard output of the first run in FILE
+    #[arg(long, value_name = "FILE")]
+    pub keep_output: Option<PathBuf>,
+    /// The program and its arguments: everything from the first word that is no option
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// `overspill bench`.
+#[derive(Args)]
+pub struct BenchArgs {
+    /// seq, random, descending, interleaved:K, stride:S, mixed:K+L or phases
+    pub pattern: Pattern,
+    /// Memory to touch [default: 1800M for random, else 1000M]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Size>,
+    /// The budget
+    #[arg(long, value_name = "SIZE", value_parser = parse_budget, default_value = "900M")]
+    pub ram: Size,
+    /// How to spill.
+    #[command(flatten)]
+    pub tuning: Tuning,
+    /// How to measure.
+    #[command(flatten)]
+    pub measuring: Measuring,
+    /// What the load does.
+    #[command(flatten)]
+    pub work: crate::load::Work,
+}

@@ -1,0 +1,294 @@
+//! Memory cgroups, version 1 and 2: finding the hierarchy, making a group of a given size, reading its peak, and removing
+//! it with everything in it.
+//!
+//! Groups are made at the root of the hierarchy as this process sees it, which needs root (or a delegated hierarchy).
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+/// How long removed processes may take to leave their group.
+const REMOVAL_TIME_MAX: Duration = Duration::from_secs(20);
+/// Limits above this are the kernel's way to say "none".
+const UNLIMITED_BYTES_MIN: u64 = 1 << 60;
+
+/// Which interface the kernel offers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Version {
+    /// `memory.limit_in_bytes` and so on.
+    V1,
+    /// `memory.max` and so on.
+    V2,
+}
+
+/// The mounted hierarchy that controls memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hierarchy {
+    /// Its interface.
+    pub version: Version,
+    /// Where it is mounted.
+    pub root: PathBuf,
+}
+
+/// What a group allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// As much RAM as there is, and no swap.
+    None,
+    /// So many bytes of RAM, and as much of the kernel's swap as there is.
+    Swapping(u64),
+    /// So many bytes of RAM, and no swap: beyond that the kernel kills.
+    Fenced(u64),
+}
+
+/// A group of ours.
+#[derive(Debug)]
+pub struct Group {
+    version: Version,
+    path: PathBuf,
+}
+
+impl Hierarchy {
+    /// The hierarchy that controls memory on this machine.
+    pub fn find() -> Result<Hierarchy> {
+        let mounts = fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mounts")?;
+        Hierarchy::among(&mounts).ok_or_else(|| {
+            anyhow!(
+                "no memory cgroup controller is mounted; mend it with: mount -t cgroup2 none /sys/fs/cgroup"
+            )
+        })
+    }
+
+    fn among(mounts: &str) -> Option<Hierarchy> {
+        let mut second_version = None;
+        for line in mounts.lines() {
+            let mut words = line.split(' ').skip(1);
+            let (root, kind, options) = (words.next()?, words.next()?, words.next()?);
+            if kind == "cgroup" && options.split(',').any(|option| option == "memory") {
+                return Some(Hierarchy { version: Version::V1, root: root.into() });
+            }
+            let controls_memory = || {
+                let controllers =
+                    fs::read_to_string(Path::new(root).join("cgroup.controllers")).unwrap_or_default();
+                controllers.split_whitespace().any(|controller| controller == "memory")
+            };
+            if kind == "cgroup2" && controls_memory() {
+                second_version = Some(Hierarchy { version: Version::V2, root: root.into() });
+            }
+        }
+        second_version
+    }
+
+    /// The limit around this very process, if there is one: that of its group and of all groups above.
+    pub fn own_limit_bytes(&self) -> Option<u64> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let own = own_path(&groups, self.version)?;
+        let group = self.root.join(own.trim_start_matches('/'));
+        let group = if group.is_dir() { group } else { self.root.clone() };
+        let limit = match self.version {
+            Version::V1 => stat(&group, "hierarchical_memory_limit"),
+            Version::V2 => group
+                .ancestors()
+                .take_while(|ancestor| ancestor.starts_with(&self.root))
+                .filter_map(|ancestor| number(&ancestor.join("memory.max")))
+                .min(),
+        };
+        limit.filter(|&limit| limit < UNLIMITED_BYTES_MIN)
+    }
+
+    /// Where a group of this name would be.
+    pub fn group_path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+}
+
+impl Group {
+    /// Makes a group, or says which permission is missing.
+    pub fn create(hierarchy: &Hierarchy, name: &str, limit: Limit) -> Result<Group> {
+        let path = hierarchy.group_path(name);
+        fs::create_dir(&path).with_context(|| format!("cannot make the memory cgroup {}", path.display()))?;
+        let group = Group { version: hierarchy.version, path };
+        group.limit(hierarchy, limit)?;
+        Ok(group)
+    }
+
+    fn limit(&self, hierarchy: &Hierarchy, limit: Limit) -> Result<()> {
+        match self.version {
+            Version::V1 => self.limit_v1(limit),
+            Version::V2 => {
+                if !self.path.join("memory.max").exists() {
+                    let control = hierarchy.root.join("cgroup.subtree_control");
+                    fs::write(&control, "+memory").with_context(|| {
+                        format!("cannot switch the memory controller on in {}", control.display())
+                    })?;
+                }
+                self.limit_v2(limit)
+            }
+        }
+    }
+
+    fn limit_v1(&self, limit: Limit) -> Result<()> {
+        match limit {
+            Limit::None => self.write("memory.swappiness", "0"),
+            Limit::Swapping(bytes) => self.write("memory.limit_in_bytes", &bytes.to_string()),
+            Limit::Fenced(bytes) => {
+                self.write("memory.limit_in_bytes", &bytes.to_string())?;
+                self.write("memory.memsw.limit_in_bytes", &bytes.to_string())
+            }
+        }
+    }
+
+    fn limit_v2(&self, limit: Limit) -> Result<()> {
+        match limit {
+            Limit::None => self.write("memory.swap.max", "0"),
+            Limit::Swapping(bytes) => self.write("memory.max", &bytes.to_string()),
+            Limit::Fenced(bytes) => {
+                self.write("memory.max", &bytes.to_string())?;
+                self.write("memory.swap.max", "0")
+            }
+        }
+    }
+
+    fn write(&self, file: &str, value: &str) -> Result<()> {
+        let path = self.path.join(file);
+        fs::write(&path, value).with_context(|| format!("cannot write {value} to {}", path.display()))
+    }
+
+    /// The file that a process writes `0` to in order to enter the group.
+    pub fn entrance(&self) -> Result<OwnedFd> {
+        let path = self.path.join("cgroup.procs");
+        let file = fs::OpenOptions::new().write(true).open(&path);
+        Ok(file.with_context(|| format!("cannot open {}", path.display()))?.into())
+    }
+
+    /// The most memory of all kinds that the group held at once; 0 where the kernel does not tell (version 2 before 5.19).
+    pub fn peak_bytes(&self) -> u64 {
+        let file = if self.version == Version::V1 { "memory.max_usage_in_bytes" } else { "memory.peak" };
+        number(&self.path.join(file)).unwrap_or(0)
+    }
+
+    /// How many of its processes the kernel killed because the group was full.
+    pub fn killed_count(&self) -> u64 {
+        let file = if self.version == Version::V1 { "memory.oom_control" } else { "memory.events" };
+        keyed(&self.path.join(file), "oom_kill").unwrap_or(0)
+    }
+}
+
+/// Kills everything in the group at `path` and removes it. A group that is not there is a success.
+pub fn remove(path: &Path) -> Result<()> {
+    let deadline = Instant::now() + REMOVAL_TIME_MAX;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match fs::remove_dir(path) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if Instant::now() > deadline => {
+                return Err(error).with_context(|| format!("cannot remove the cgroup {}", path.display()));
+            }
+            Err(_) => kill_all(path),
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
+}
+
+fn kill_all(path: &Path) {
+    if fs::write(path.join("cgroup.kill"), "1").is_ok() {
+        return;
+    }
+    let members = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    for pid in members.lines().filter_map(|line| line.parse().ok()).filter(|&pid: &i32| pid > 0) {
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+    }
+}
+
+/// A group name that nobody else uses.
+pub fn unique_name(serial: u32) -> String {
+    format!("overspill-{}-{serial}", std::process::id())
+}
+
+fn own_path(groups: &str, version: Version) -> Option<&str> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let ours = match version {
+            Version::V1 => controllers.split(',').any(|controller| controller == "memory"),
+            Version::V2 => controllers.is_empty(),
+        };
+        ours.then_some(path)
+    })
+}
+
+fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn stat(group: &Path, key: &str) -> Option<u64> {
+    keyed(&group.join("memory.stat"), key)
+}
+
+fn keyed(path: &Path, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// Refuses early, with the reason, what would fail later for want of privileges.
+pub fn require_root(command: &str) -> Result<()> {
+    if nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    bail!("`overspill {command}` needs root for its cgroup and its temporary swap: run it with sudo");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_1_is_found_by_its_controller() {
+        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
+                      cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n";
+        let found = Hierarchy::among(mounts).unwrap();
+        assert_eq!(found, Hierarchy { version: Version::V1, root: "/sys/fs/cgroup/memory".into() });
+        assert_eq!(Hierarchy::among("proc /proc proc rw 0 0\n"), None);
+    }
+
+    #[test]
+    fn version_2_is_found_by_its_controllers_file() {
+        let root = std::env::temp_dir().join(format!("overspill-cgroup2-{}", std::process::id()));
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("cgroup.controllers"), "cpu io memory pids\n").unwrap();
+        let mounts = format!("cgroup2 {} cgroup2 rw 0 0\n", root.display());
+        let hierarchy = Hierarchy::among(&mounts).unwrap();
+        assert_eq!(hierarchy.version, Version::V2);
+
+        // The files are those of the kernel's interface; a plain directory takes the same writes.
+        let group = root.join("g");
+        fs::create_dir(&group).unwrap();
+        for file in ["memory.max", "memory.swap.max", "memory.peak"] {
+            fs::write(group.join(file), "max").unwrap();
+        }
+        let group = Group { version: Version::V2, path: group };
+        group.limit(&hierarchy, Limit::Fenced(4096)).unwrap();
+        assert_eq!(number(&group.path.join("memory.max")), Some(4096));
+        assert_eq!(number(&group.path.join("memory.swap.max")), Some(0));
+        assert_eq!(group.peak_bytes(), 0);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn the_own_group_is_read_from_proc() {
+        let groups = "8:pids:/\n4:memory:/a/b\n0::/unified\n";
+        assert_eq!(own_path(groups, Version::V1), Some("/a/b"));
+        assert_eq!(own_path(groups, Version::V2), Some("/unified"));
+    }
+
+    #[test]
+    fn removing_what_is_not_there_succeeds() {
+        remove(Path::new("/sys/fs/cgroup/overspill-not-there")).unwrap();
+    }
+}

@@ -1,0 +1,95 @@
+//! The preconditions of running a program in less RAM: each is a [`Check`] with a verdict, what was found, and the one
+//! command that mends it. `doctor` prints all of them; `run` stops at the first essential one that fails.
+
+mod kernel;
+mod surroundings;
+pub mod swap_place;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+pub use surroundings::reach;
+pub use swap_place::SwapPlace;
+
+/// The verdict of a check.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// As it should be.
+    Ok,
+    /// It works, but slower or less safely than it could.
+    Warn,
+    /// It does not work.
+    Fail,
+}
+
+/// One precondition.
+#[derive(Serialize, Clone, Debug)]
+pub struct Check {
+    /// Its short name.
+    pub name: &'static str,
+    /// The verdict.
+    pub status: Status,
+    /// What was found, in one line.
+    pub detail: String,
+    /// The command, or the deed, that mends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, detail: impl Into<String>) -> Check {
+        Check { name, status: Status::Ok, detail: detail.into(), fix: None }
+    }
+
+    fn warn(name: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Check {
+        Check { name, status: Status::Warn, detail: detail.into(), fix: Some(fix.into()) }
+    }
+
+    fn fail(name: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Check {
+        Check { name, status: Status::Fail, detail: detail.into(), fix: Some(fix.into()) }
+    }
+
+    /// The check on one line, as `run` prints it.
+    pub fn line(&self) -> String {
+        match &self.fix {
+            Some(fix) => format!("{}: {}; mend it with: {fix}", self.name, self.detail),
+            None => format!("{}: {}", self.name, self.detail),
+        }
+    }
+}
+
+/// What `run` needs and has found to be there.
+#[derive(Debug)]
+pub struct Ready {
+    /// Where to spill.
+    pub swap: SwapPlace,
+    /// The agent's library.
+    pub agent: PathBuf,
+}
+
+/// The checks without which nothing can be managed; quick, and the first failure is returned.
+pub fn essential(swap: Option<&Path>) -> Result<Ready, Check> {
+    passed(surroundings::agent())?;
+    kernel::essential().into_iter().try_for_each(passed)?;
+    let swap = swap_place::resolve(swap)?;
+    passed(swap_place::usable(&swap))?;
+    let agent = crate::run::agent::find().expect("the agent's check has just found it");
+    Ok(Ready { swap, agent })
+}
+
+/// Every check, for `doctor`.
+pub fn all(swap: Option<&Path>) -> Vec<Check> {
+    let mut checks = kernel::all();
+    checks.extend(surroundings::all());
+    match swap_place::resolve(swap) {
+        Ok(place) => checks.extend(swap_place::all(&place)),
+        Err(check) => checks.push(check),
+    }
+    checks
+}
+
+fn passed(check: Check) -> Result<(), Check> {
+    if check.status == Status::Fail { Err(check) } else { Ok(()) }
+}

@@ -1,0 +1,116 @@
+//! What is around the program: the agent's library, the launcher's shared memory, limits of the cgroup and of the user,
+//! and settings of the machine's memory.
+
+use std::process::{Command, Stdio};
+
+use nix::sys::resource::{Resource, getrlimit};
+
+use super::Check;
+use crate::cgroup::Hierarchy;
+use crate::machine::{chosen, first_line, ram_bytes};
+use crate::{human, run};
+
+/// Locked memory that io_uring's buffers may need on kernels that count it.
+const LOCKED_BYTES_LOW: u64 = 8 << 20;
+
+/// Everything here.
+pub fn all() -> Vec<Check> {
+    vec![agent(), shared_memory(), locked_memory(), overcommit(), huge_pages(), cgroup_limit()]
+}
+
+/// Whether the agent's library is where it should be.
+pub fn agent() -> Check {
+    const NAME: &str = "agent";
+    match run::agent::find() {
+        Ok(path) => Check::ok(NAME, path.display().to_string()),
+        Err(error) => {
+            Check::fail(NAME, format!("{error:#}"), "cargo build --release, or set OVERSPILL_PRELOAD")
+        }
+    }
+}
+
+/// Whether another process of this user can open memory of this one through /proc/PID/fd: hidden /proc mounts forbid it.
+fn shared_memory() -> Check {
+    const NAME: &str = "shared memory";
+    match reach_from_child() {
+        Ok(true) => Check::ok(NAME, "a child can open it through /proc"),
+        Ok(false) => Check::fail(
+            NAME,
+            "a child cannot open /proc/PID/fd of its parent",
+            "mount -o remount,hidepid=0 /proc",
+        ),
+        Err(error) => {
+            Check::fail(NAME, format!("cannot be tried: {error}"), "run doctor outside the sandbox")
+        }
+    }
+}
+
+fn reach_from_child() -> std::io::Result<bool> {
+    let page = run::shared_page::SharedPage::new(&run::shared_page::Settings::default())?;
+    let mut child = Command::new(std::env::current_exe()?);
+    child.args(["reach", &page.address()]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Ok(child.status()?.success())
+}
+
+/// The other end of [`shared_memory`]: the hidden command `reach PID:FD`.
+pub fn reach(shared: &str) -> anyhow::Result<u8> {
+    let (pid, fd) = shared.split_once(':').ok_or_else(|| anyhow::anyhow!("expected PID:FD"))?;
+    std::fs::OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
+    Ok(0)
+}
+
+fn locked_memory() -> Check {
+    const NAME: &str = "locked memory";
+    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
+    if limit == nix::libc::RLIM_INFINITY {
+        return Check::ok(NAME, "no limit");
+    }
+    if limit < LOCKED_BYTES_LOW && !nix::unistd::geteuid().is_root() {
+        let found = format!("limit is {}", human::bytes(limit));
+        return Check::warn(NAME, found, "ulimit -l 65536, or LimitMEMLOCK= of the service");
+    }
+    Check::ok(NAME, format!("limit is {}", human::bytes(limit)))
+}
+
+fn overcommit() -> Check {
+    const NAME: &str = "overcommit";
+    match first_line("/proc/sys/vm/overcommit_memory").as_deref() {
+        Some("2") => Check::warn(
+            NAME,
+            "vm.overcommit_memory is 2: programs may be refused memory that would have spilled",
+            "sudo sysctl -w vm.overcommit_memory=0",
+        ),
+        Some(mode) => Check::ok(NAME, format!("vm.overcommit_memory is {mode}")),
+        None => Check::ok(NAME, "unknown"),
+    }
+}
+
+fn huge_pages() -> Check {
+    const NAME: &str = "huge pages";
+    let path = "/sys/kernel/mm/transparent_hugepage/enabled";
+    match first_line(path).as_deref().map(chosen) {
+        Some("always") => Check::warn(
+            NAME,
+            "transparent huge pages are always used: each must be split before a part of it can spill",
+            format!("echo madvise | sudo tee {path}"),
+        ),
+        Some(setting) => Check::ok(NAME, format!("transparent huge pages: {setting}")),
+        None => Check::ok(NAME, "the kernel has none"),
+    }
+}
+
+fn cgroup_limit() -> Check {
+    const NAME: &str = "cgroup limit";
+    let ram = ram_bytes();
+    match Hierarchy::find().ok().and_then(|hierarchy| hierarchy.own_limit_bytes()) {
+        Some(limit) if limit < ram => Check::warn(
+            NAME,
+            format!("this cgroup may use {} of the machine's {}", human::bytes(limit), human::bytes(ram)),
+            format!(
+                "--ram with less than {}, so that overspill acts before the kernel does",
+                human::bytes(limit)
+            ),
+        ),
+        _ => Check::ok(NAME, format!("none below the machine's {}", human::bytes(ram))),
+    }
+}

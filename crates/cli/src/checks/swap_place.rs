@@ -1,0 +1,281 @@
+//! Where memory spills to: which directory or file, and whether it can serve: writable, on a disk, with O_DIRECT, with
+//! room, and how fast it is.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use nix::sys::statfs::{FsType, TMPFS_MAGIC, statfs};
+
+use super::Check;
+use crate::histogram::Histogram;
+use crate::human;
+
+const NAME: &str = "swap directory";
+/// `ramfs` has no constant in the library.
+const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
+/// Less room than this is no room.
+const ROOM_BYTES_MIN: u64 = 64 << 20;
+/// Less room than this is worth a warning.
+const ROOM_BYTES_LOW: u64 = 1 << 30;
+/// What one direct transfer is aligned to.
+const BLOCK_BYTES: usize = 4096;
+/// How long each half of the speed measurement may take.
+const MEASURE_TIME: Duration = Duration::from_millis(150);
+/// What the speed measurement writes at most.
+const MEASURE_BYTES: usize = 64 << 20;
+
+/// Where to spill.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SwapPlace {
+    /// The directory, or the file to create, as an absolute path.
+    pub path: PathBuf,
+    /// The directory that it is or lies in.
+    pub directory: PathBuf,
+    /// Whether `path` names a file to create.
+    pub is_file: bool,
+}
+
+/// The place that was asked for, or the default: $TMPDIR if it is on a disk, else /var/tmp.
+pub fn resolve(asked: Option<&Path>) -> Result<SwapPlace, Check> {
+    let path = match asked {
+        Some(path) => path.to_path_buf(),
+        None => default_directory(),
+    };
+    let failed =
+        |error: &io::Error| Check::fail(NAME, format!("{}: {error}", path.display()), mend_by_other_place());
+    match fs::metadata(&path) {
+        Ok(metadata) if metadata.is_dir() => {
+            let directory = path.canonicalize().map_err(|error| failed(&error))?;
+            Ok(SwapPlace { path: directory.clone(), directory, is_file: false })
+        }
+        Ok(_) => Err(Check::fail(
+            NAME,
+            format!("{} exists, and overspill overwrites no file", path.display()),
+            "--swap with a directory, or with the name of a file that does not exist",
+        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && asked.is_some() => file_to_create(&path),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+fn default_directory() -> PathBuf {
+    let temporary = std::env::var_os("TMPDIR").map(PathBuf::from);
+    temporary.filter(|path| path.is_dir() && !is_memory(path)).unwrap_or_else(|| "/var/tmp".into())
+}
+
+fn file_to_create(path: &Path) -> Result<SwapPlace, Check> {
+    let absent =
+        || Check::fail(NAME, format!("{}: no such directory", path.display()), mend_by_other_place());
+    let name = path.file_name().ok_or_else(absent)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = parent.canonicalize().map_err(|_| absent())?;
+    Ok(SwapPlace { path: directory.join(name), directory, is_file: true })
+}
+
+fn mend_by_other_place() -> String {
+    "--swap DIR, with a directory on a disk that you may write to".into()
+}
+
+/// Whether files there would live in the RAM that is to be saved.
+fn is_memory(path: &Path) -> bool {
+    statfs(path).is_ok_and(|info| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&info.filesystem_type()))
+}
+
+/// Whether memory can spill there at all: the check that `run` makes, well below a millisecond.
+pub fn usable(place: &SwapPlace) -> Check {
+    let shown = place.directory.display();
+    if is_memory(&place.directory) {
+        let found = format!("{shown} is in memory (tmpfs), so spilling there would save nothing");
+        return Check::fail(NAME, found, mend_by_other_place());
+    }
+    match direct_round_trip(&place.directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            let found = format!("{shown} is on a file system without direct I/O (O_DIRECT)");
+            return Check::fail(NAME, found, mend_by_other_place());
+        }
+        Err(error) => {
+            return Check::fail(NAME, format!("cannot write to {shown}: {error}"), mend_by_other_place());
+        }
+    }
+    match free_bytes(&place.directory) {
+        Ok(free) if free < ROOM_BYTES_MIN => {
+            Check::fail(NAME, format!("{shown} has only {} left", human::bytes(free)), mend_by_other_place())
+        }
+        _ => Check::ok(NAME, format!("{shown} takes direct writes and gives them back")),
+    }
+}
+
+/// Everything about the place, its speed included: about 0.3 s.
+pub fn all(place: &SwapPlace) -> Vec<Check> {
+    let usable = usable(place);
+    if usable.status == super::Status::Fail {
+        return vec![usable];
+    }
+    vec![usable, room(place), speed(place)]
+}
+
+fn room(place: &SwapPlace) -> Check {
+    const NAME: &str = "swap space";
+    match free_bytes(&place.directory) {
+        Ok(free) if free < ROOM_BYTES_LOW => {
+            Check::warn(NAME, format!("{} free", human::bytes(free)), mend_by_other_place())
+        }
+        Ok(free) => Check::ok(NAME, format!("{} free", human::bytes(free))),
+        Err(error) => Check::warn(NAME, format!("unknown: {error}"), mend_by_other_place()),
+    }
+}
+
+fn free_bytes(directory: &Path) -> io::Result<u64> {
+    let info = nix::sys::statvfs::statvfs(directory)?;
+    Ok(info.blocks_available() as u64 * info.fragment_size() as u64)
+}
+
+/// An open file without a name in `directory`, for direct transfers.
+fn direct_file(directory: &Path) -> io::Result<File> {
+    let flags = OFlag::O_RDWR | OFlag::O_DIRECT | OFlag::O_CLOEXEC;
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    match open(directory, flags | OFlag::O_TMPFILE, mode) {
+        Ok(fd) => Ok(File::from(fd)),
+        // File systems without O_TMPFILE: a name that is gone at once.
+        Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::EISDIR) => {
+            let path = directory.join(format!(".overspill-check-{}", std::process::id()));
+            let fd = open(&path, flags | OFlag::O_CREAT | OFlag::O_EXCL, mode);
+            let _ = fs::remove_file(&path);
+            Ok(File::from(fd?))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes a block and reads it back.
+fn direct_round_trip(directory: &Path) -> io::Result<()> {
+    let file = direct_file(directory)?;
+    let mut buffer = Aligned::new(BLOCK_BYTES);
+    buffer.bytes().fill(0xa5);
+    file.write_all_at(buffer.bytes(), 0)?;
+    buffer.bytes().fill(0);
+    file.read_exact_at(buffer.bytes(), 0)?;
+    if buffer.bytes().iter().any(|&byte| byte != 0xa5) {
+        return Err(io::Error::other("what was written did not come back"));
+    }
+    Ok(())
+}
+
+/// A buffer at an address that direct transfers accept.
+struct Aligned {
+    memory: Vec<u8>,
+    offset: usize,
+    length: usize,
+}
+
+impl Aligned {
+    fn new(length: usize) -> Aligned {
+        let memory = vec![0; length + BLOCK_BYTES];
+        let offset = memory.as_ptr().align_offset(BLOCK_BYTES);
+        assert!(offset < BLOCK_BYTES);
+        Aligned { memory, offset, length }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.offset..self.offset + self.length]
+    }
+}
+
+fn speed(place: &SwapPlace) -> Check {
+    const NAME: &str = "swap speed";
+    match measure(&place.directory) {
+        Err(error) => Check::warn(NAME, format!("could not be measured: {error}"), mend_by_other_place()),
+        Ok(speed) => {
+            let latency = speed.reads.latency();
+            let detail = format!(
+                "4 KiB reads take {} ({} at p99), writes {}/s",
+                human::nanos(latency.p50_ns),
+                human::nanos(latency.p99_ns),
+                human::bytes(speed.written_bytes_per_second)
+            );
+            if latency.p50_ns > 2_000_000 {
+                return Check::warn(
+                    NAME,
+                    format!("{detail}: slow"),
+                    "--swap DIR, with a directory on a faster disk",
+                );
+            }
+            Check::ok(NAME, detail)
+        }
+    }
+}
+
+struct Speed {
+    reads: Histogram,
+    written_bytes_per_second: u64,
+}
+
+/// Writes 1 MiB at a time, then reads single blocks of it at random.
+fn measure(directory: &Path) -> io::Result<Speed> {
+    let file = direct_file(directory)?;
+    let mut chunk = Aligned::new(1 << 20);
+    chunk.bytes().fill(0x5a);
+    let start = Instant::now();
+    let mut written = 0;
+    while written < MEASURE_BYTES && start.elapsed() < MEASURE_TIME {
+        file.write_all_at(chunk.bytes(), written as u64)?;
+        written += chunk.length;
+    }
+    let written_bytes_per_second = (written as f64 / start.elapsed().as_secs_f64()) as u64;
+    let mut block = Aligned::new(BLOCK_BYTES);
+    let mut reads = Histogram::default();
+    let start = Instant::now();
+    let mut place = 1;
+    while start.elapsed() < MEASURE_TIME {
+        place = (place * 7919 + 13) % (written / BLOCK_BYTES);
+        let before = Instant::now();
+        file.read_exact_at(block.bytes(), (place * BLOCK_BYTES) as u64)?;
+        reads.record(before.elapsed().as_nanos() as u64);
+    }
+    Ok(Speed { reads, written_bytes_per_second })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::Status;
+
+    fn disk() -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    }
+
+    #[test]
+    fn a_directory_a_new_file_and_an_old_file() {
+        let place = resolve(Some(&disk())).unwrap();
+        assert!(!place.is_file && place.path.is_absolute());
+        let place = resolve(Some(&disk().join("swap.new"))).unwrap();
+        assert!(place.is_file && place.path.ends_with("swap.new"));
+        let refused = resolve(Some(&disk().join("Cargo.toml"))).unwrap_err();
+        assert!(refused.detail.contains("overwrites no file"));
+        let refused = resolve(Some(Path::new("/no/such/directory"))).unwrap_err();
+        assert!(refused.detail.contains("no such directory"), "{}", refused.detail);
+        assert!(!refused.line().contains('\n'));
+    }
+
+    #[test]
+    fn memory_is_no_place_to_spill() {
+        assert!(is_memory(Path::new("/dev/shm")));
+        let place = resolve(Some(Path::new("/dev/shm"))).unwrap();
+        let check = usable(&place);
+        assert_eq!(check.status, Status::Fail);
+        assert!(check.detail.contains("in memory"));
+    }
+
+    #[test]
+    fn what_cannot_be_written_says_so() {
+        let check = usable(&resolve(Some(Path::new("/proc"))).unwrap());
+        assert_eq!(check.status, Status::Fail);
+        assert!(!is_memory(&disk()));
+    }
+}

@@ -1,0 +1,218 @@
+//! From single runs to a table: medians per way, and how fast each way is against the others.
+
+use serde::Serialize;
+
+use super::lab::Measurement;
+use super::table::Table;
+use crate::human;
+
+/// The medians of one way.
+#[derive(Serialize, Clone, Debug)]
+pub struct Median {
+    /// Which way.
+    pub way: String,
+    /// Over so many runs.
+    pub runs: usize,
+    /// How they ended; the first that differs from success, if any does.
+    pub status: String,
+    /// From start to end.
+    pub wall_seconds: f64,
+    /// CPU time of all kinds.
+    pub cpu_seconds: f64,
+    /// Faults answered without reading.
+    pub minor_faults: u64,
+    /// Faults that had to read.
+    pub major_faults: u64,
+    /// Read from swap.
+    pub swap_in_bytes: u64,
+    /// Written to swap.
+    pub swap_out_bytes: u64,
+    /// The most memory held.
+    pub peak_bytes: u64,
+    /// Touches a second of the built-in load.
+    pub touches_per_second: Option<f64>,
+}
+
+/// How fast one way is against another.
+#[derive(Serialize, Clone, Debug, PartialEq)]
+pub struct Ratio {
+    /// This way ...
+    pub way: String,
+    /// ... against that one ...
+    pub against: String,
+    /// ... is so many times as fast: by touches a second of the built-in load, else by wall time.
+    pub speed: f64,
+}
+
+/// One median a way, in the order of their first runs.
+pub fn medians(runs: &[Measurement]) -> Vec<Median> {
+    let mut ways: Vec<&str> = Vec::new();
+    for run in runs {
+        if !ways.contains(&run.way.as_str()) {
+            ways.push(&run.way);
+        }
+    }
+    ways.iter()
+        .map(|way| median_of(way, &runs.iter().filter(|run| run.way == *way).collect::<Vec<_>>()))
+        .collect()
+}
+
+fn median_of(way: &str, runs: &[&Measurement]) -> Median {
+    let seconds = |of: fn(&Measurement) -> f64| median(runs.iter().map(|run| of(run)).collect());
+    let count = |of: fn(&Measurement) -> u64| median(runs.iter().map(|run| of(run) as f64).collect()) as u64;
+    let rates: Vec<f64> = runs.iter().filter_map(|run| Some(run.load.as_ref()?.touches_per_second)).collect();
+    let failed = runs.iter().find(|run| !run.is_success());
+    Median {
+        way: way.to_string(),
+        runs: runs.len(),
+        status: failed.unwrap_or(&runs[0]).status.clone(),
+        wall_seconds: seconds(|run| run.wall_seconds),
+        cpu_seconds: seconds(Measurement::cpu_seconds),
+        minor_faults: count(|run| run.minor_faults),
+        major_faults: count(|run| run.major_faults),
+        swap_in_bytes: count(|run| run.swap_in_bytes),
+        swap_out_bytes: count(|run| run.swap_out_bytes),
+        peak_bytes: count(|run| run.peak_bytes),
+        touches_per_second: (!rates.is_empty()).then(|| median(rates)),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    assert!(!values.is_empty());
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+}
+
+impl Median {
+    fn speed(&self) -> f64 {
+        self.touches_per_second.unwrap_or(1.0 / self.wall_seconds.max(1e-9))
+    }
+}
+
+/// Every way of overspill against every other way.
+pub fn ratios(medians: &[Median]) -> Vec<Ratio> {
+    let is_overspill =
+        |median: &&Median| median.way.starts_with("overspill") || median.way.starts_with("fence");
+    let mut ratios = Vec::new();
+    for own in medians.iter().filter(is_overspill) {
+        for other in medians.iter().filter(|other| other.way != own.way) {
+            let speed = own.speed() / other.speed();
+            ratios.push(Ratio { way: own.way.clone(), against: other.way.clone(), speed });
+        }
+    }
+    ratios
+}
+
+/// The table of all ways.
+pub fn table(medians: &[Median]) -> String {
+    let is_load = medians.iter().any(|median| median.touches_per_second.is_some());
+    let mut header = vec!["way"];
+    if is_load {
+        header.extend(["touches/s", "MB/s"]);
+    }
+    header.extend(["wall", "cpu", "minor faults", "major faults", "swapped in", "swapped out", "peak"]);
+    if medians.len() > 1 {
+        header.push("speed");
+    }
+    if medians.iter().any(|median| median.status != "exit 0") {
+        header.push("status");
+    }
+    let mut table = Table::new(&header);
+    for median in medians {
+        let mut row = vec![median.way.clone()];
+        if is_load {
+            let rate = median.touches_per_second.unwrap_or(0.0);
+            row.extend([human::count(rate as u64), format!("{:.0}", rate * 4096.0 / 1e6)]);
+        }
+        row.extend([
+            human::seconds(median.wall_seconds),
+            human::seconds(median.cpu_seconds),
+            human::count(median.minor_faults),
+            human::count(median.major_faults),
+            human::bytes(median.swap_in_bytes),
+            human::bytes(median.swap_out_bytes),
+            human::bytes(median.peak_bytes),
+        ]);
+        if header.contains(&"speed") {
+            row.push(format!("{:.2}x", median.speed() / medians[0].speed()));
+        }
+        if header.contains(&"status") {
+            row.push(median.status.clone());
+        }
+        table.push(row);
+    }
+    table.render()
+}
+
+/// `overspill: 4.10x kernel:3, 2.60x kernel:5, 0.80x bare`: a line for each way of overspill.
+pub fn ratio_lines(ratios: &[Ratio]) -> String {
+    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
+    for ratio in ratios {
+        let part = format!("{:.2}x {}", ratio.speed, ratio.against);
+        match lines.iter_mut().find(|(way, _)| *way == ratio.way) {
+            Some((_, parts)) => parts.push(part),
+            None => lines.push((ratio.way.clone(), vec![part])),
+        }
+    }
+    lines.iter().map(|(way, parts)| format!("speed of {way}: {}\n", parts.join(", "))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn median_row(way: &str, wall_seconds: f64, touches_per_second: Option<f64>) -> Median {
+        Median {
+            way: way.into(),
+            runs: 1,
+            status: "exit 0".into(),
+            wall_seconds,
+            cpu_seconds: 1.0,
+            minor_faults: 1,
+            major_faults: 2,
+            swap_in_bytes: 1 << 20,
+            swap_out_bytes: 0,
+            peak_bytes: 100 << 20,
+            touches_per_second,
+        }
+    }
+
+    #[test]
+    fn medians_are_in_the_middle() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn a_command_is_compared_by_its_wall_time() {
+        let rows = [
+            median_row("bare", 2.0, None),
+            median_row("kernel:3", 8.0, None),
+            median_row("overspill", 4.0, None),
+        ];
+        let ratios = ratios(&rows);
+        assert_eq!(ratio_lines(&ratios), "speed of overspill: 0.50x bare, 2.00x kernel:3\n");
+        let expected = "\
+way          wall     cpu  minor faults  major faults  swapped in  swapped out       peak  speed
+bare       2.00 s  1.00 s             1             2     1.0 MiB          0 B  100.0 MiB  1.00x
+kernel:3   8.00 s  1.00 s             1             2     1.0 MiB          0 B  100.0 MiB  0.25x
+overspill  4.00 s  1.00 s             1             2     1.0 MiB          0 B  100.0 MiB  0.50x
+";
+        assert_eq!(table(&rows), expected);
+    }
+
+    #[test]
+    fn a_load_is_compared_by_its_touches() {
+        let rows = [median_row("kernel:3", 8.0, Some(1000.0)), median_row("overspill", 9.0, Some(4100.0))];
+        assert_eq!(ratio_lines(&ratios(&rows)), "speed of overspill: 4.10x kernel:3\n");
+        assert!(table(&rows).contains("touches/s"));
+    }
+
+    #[test]
+    fn a_failure_gets_a_column() {
+        let mut row = median_row("kernel:3", 8.0, None);
+        row.status = "killed by SIGKILL".into();
+        assert!(table(&[row]).contains("killed by SIGKILL"));
+    }
+}

@@ -1,0 +1,188 @@
+//! What `compare` and `bench` set up and must take down again, however they end: a cgroup, a swap file, a kernel setting.
+//!
+//! Everything is noted with a guardian before it is made: a process of its own session that waits for the end of its
+//! standard input. While all goes well the parent undoes its own work; when the parent is gone, even by SIGKILL, the
+//! guardian finds the pipe closed and undoes what is still noted. Undoing twice is harmless. When it is the guardian
+//! that gets killed, the parent still undoes its own work.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::os::{signals, swap};
+use crate::{cgroup, exit};
+
+/// Something that must not be left behind.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+pub enum Resource {
+    /// A cgroup, with everything that runs in it.
+    Cgroup(PathBuf),
+    /// A file that the kernel may be swapping to.
+    SwapFile(PathBuf),
+    /// A file under /proc/sys or /sys that had this value.
+    Setting {
+        /// The file.
+        path: PathBuf,
+        /// What it held.
+        value: String,
+    },
+}
+
+impl Resource {
+    fn undo(&self) -> Result<()> {
+        match self {
+            Resource::Cgroup(path) => cgroup::remove(path),
+            Resource::SwapFile(path) => {
+                swap_off(path).with_context(|| format!("cannot stop swapping to {}", path.display()))?;
+                match fs::remove_file(path) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                    result => result.with_context(|| format!("cannot remove {}", path.display())),
+                }
+            }
+            Resource::Setting { path, value } => fs::write(path, value)
+                .with_context(|| format!("cannot restore {} to {value}", path.display())),
+        }
+    }
+}
+
+/// Stops swapping to a file; success if the kernel was not.
+pub fn swap_off(path: &std::path::Path) -> io::Result<()> {
+    loop {
+        match swap::off(path) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if [libc::EINVAL, libc::ENOENT].contains(&error.raw_os_error().unwrap_or(0)) => {
+                return Ok(());
+            }
+            result => return result,
+        }
+    }
+}
+
+/// A line to the guardian.
+#[derive(Serialize, Deserialize, Debug)]
+enum Note {
+    /// This is about to be made.
+    Hold(Resource),
+    /// This is undone.
+    Released(Resource),
+}
+
+/// The parent's end.
+pub struct Guardian {
+    child: Child,
+    /// `None` once it is closed, which tells the guardian to finish.
+    notes: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    held: Vec<Resource>,
+}
+
+impl Guardian {
+    /// Starts the guardian process.
+    pub fn start() -> Result<Guardian> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("guard")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the guardian process")?;
+        let notes = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take().expect("its standard output is a pipe"));
+        Ok(Guardian { child, notes, answers, held: Vec::new() })
+    }
+
+    /// Notes something that is about to be made. When this returns it will be undone, whatever happens.
+    pub fn hold(&mut self, resource: Resource) -> Result<()> {
+        self.held.push(resource.clone());
+        self.tell(&Note::Hold(resource)).context("the guardian process is gone")
+    }
+
+    /// Undoes something that was noted.
+    pub fn release(&mut self, resource: &Resource) -> Result<()> {
+        resource.undo()?;
+        self.held.retain(|held| held != resource);
+        let _ = self.tell(&Note::Released(resource.clone())); // without a guardian there is nobody to tell
+        Ok(())
+    }
+
+    fn tell(&mut self, note: &Note) -> Result<()> {
+        let line = serde_json::to_string(note)?;
+        let notes = self.notes.as_mut().expect("open until it is dropped");
+        writeln!(notes, "{line}")?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer)?;
+        anyhow::ensure!(answer == "noted\n", "it answered {answer:?}");
+        Ok(())
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        while let Some(resource) = self.held.last().cloned() {
+            if let Err(error) = self.release(&resource) {
+                eprintln!("overspill: {error:#}");
+                self.held.pop(); // the guardian tries once more
+            }
+        }
+        self.notes = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// The guardian process: the hidden command `guard`.
+pub fn main() -> Result<u8> {
+    let _ = nix::unistd::setsid(); // a Ctrl-C in the parent's terminal is not for us
+    signals::survive(&signals::ENDING);
+    let mut held: Vec<Resource> = Vec::new();
+    for line in io::stdin().lines() {
+        match serde_json::from_str(&line?)? {
+            Note::Hold(resource) => held.push(resource),
+            Note::Released(resource) => held.retain(|other| *other != resource),
+        }
+        // A parent that died meanwhile is no reason to stop: its end of the other pipe says so next.
+        let _ = writeln!(io::stdout(), "noted");
+    }
+    let mut code = 0;
+    while let Some(resource) = held.pop() {
+        if let Err(error) = resource.undo() {
+            eprintln!("overspill: {error:#}");
+            code = exit::OWN_FAILURE;
+        }
+    }
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_single_lines_that_read_back() {
+        let resources = [
+            Resource::Cgroup("/sys/fs/cgroup/a b".into()),
+            Resource::SwapFile("/var/tmp/x\ny".into()),
+            Resource::Setting { path: "/proc/sys/vm/page-cluster".into(), value: "3".into() },
+        ];
+        for resource in resources {
+            let line = serde_json::to_string(&Note::Hold(resource.clone())).unwrap();
+            assert!(!line.contains('\n'));
+            match serde_json::from_str(&line).unwrap() {
+                Note::Hold(back) => assert_eq!(back, resource),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn undoing_is_idempotent() {
+        let path = std::env::temp_dir().join(format!("overspill-guardian-{}", std::process::id()));
+        fs::write(&path, "0").unwrap();
+        let resource = Resource::SwapFile(path.clone());
+        resource.undo().unwrap();
+        assert!(!path.exists());
+        resource.undo().unwrap();
+    }
+}

@@ -1,0 +1,184 @@
+//! `overspill compare`: one command, several ways, one table. `bench` drives its built-in load through the same series.
+
+mod capture;
+pub mod figures;
+pub mod guardian;
+mod lab;
+mod stdin;
+mod swap_file;
+mod table;
+pub mod way;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use crate::args::{CompareArgs, Measuring};
+use crate::machine::{self, Machine};
+use crate::os::signals;
+use crate::progress::Progress;
+use crate::{cgroup, checks, exit, human};
+use figures::{Median, Ratio};
+pub use lab::{Lab, Measurement, require_program};
+pub use stdin::Input;
+use way::Way;
+
+/// Of the JSON files' layout.
+const SCHEMA_VERSION: u32 = 1;
+
+/// What a series measured, as `--json` writes it.
+#[derive(Serialize)]
+pub struct Document<P: Serialize> {
+    schema_version: u32,
+    kind: &'static str,
+    machine: Machine,
+    command: Vec<String>,
+    ram_bytes: u64,
+    allowance_bytes: u64,
+    parameters: P,
+    medians: Vec<Median>,
+    ratios: Vec<Ratio>,
+    same_output: bool,
+    runs: Vec<Measurement>,
+}
+
+/// What a series is about.
+pub struct Subject<'a, P: Serialize> {
+    /// `compare` or `bench`.
+    pub kind: &'static str,
+    /// What is run.
+    pub command: &'a [OsString],
+    /// `--ram`.
+    pub ram_bytes: u64,
+    /// What kernel and overspill get beyond it.
+    pub allowance_bytes: u64,
+    /// Anything else worth keeping.
+    pub parameters: P,
+}
+
+/// Runs the comparison; the exit code is 1 when the runs did not all end alike with the same output.
+pub fn main(args: &CompareArgs) -> Result<u8> {
+    cgroup::require_root("compare")?;
+    if let Err(message) = require_program(&args.command[0]) {
+        eprintln!("overspill: {message}");
+        return Ok(exit::NOT_FOUND);
+    }
+    let place = place_for(&args.measuring.ways, args.tuning.swap.as_deref())?;
+    let ram_bytes = args.ram.bytes(machine::ram_bytes());
+    let keep = args.keep_output.as_deref().map(create).transpose()?;
+    let directory = place.directory.clone();
+    let progress = Progress::new();
+    progress.say("reading standard input");
+    let input = Input::capture(&directory)?;
+    let mut lab = Lab::new(place, &args.tuning, ram_bytes, 0)?;
+    let runs = series(&mut lab, &args.measuring, &args.command, &input, keep, &progress, |_| Ok(()));
+    drop(progress);
+    let runs = end_of(lab, runs)?;
+    let subject =
+        Subject { kind: "compare", command: &args.command, ram_bytes, allowance_bytes: 0, parameters: () };
+    let same_output = has_same_output(&runs);
+    println!("{}", human::command(&args.command));
+    report(subject, &args.measuring, runs, &directory)?;
+    let alike = if same_output { "the same output in all runs" } else { "THE OUTPUT OR THE STATUS DIFFERS" };
+    println!("{alike}");
+    Ok(u8::from(!same_output))
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Where to spill, with the checks that `run` would make anyway.
+pub fn place_for(ways: &[Way], swap: Option<&Path>) -> Result<checks::SwapPlace> {
+    let wants_agent = ways.iter().any(|way| matches!(way, Way::Overspill { .. }));
+    let found = if wants_agent {
+        checks::essential(swap).map(|ready| ready.swap)
+    } else {
+        checks::swap_place::resolve(swap)
+    };
+    found.map_err(|check| anyhow::anyhow!("{}", check.line()))
+}
+
+/// Every way, as often as asked for, in turns: so that a drift of the machine meets all of them.
+pub fn series(
+    lab: &mut Lab,
+    measuring: &Measuring,
+    command: &[OsString],
+    input: &Input,
+    mut keep: Option<File>,
+    progress: &Progress,
+    mut complete: impl FnMut(&mut Measurement) -> Result<()>,
+) -> Result<Vec<Measurement>> {
+    let mut runs = Vec::new();
+    for round in 1..=measuring.runs {
+        for way in &measuring.ways {
+            progress.say(&format!("{way}, run {round} of {}", measuring.runs));
+            let mut run = lab.run(*way, command, input, keep.take())?;
+            if run.overspill.is_none() && matches!(way, Way::Overspill { .. }) {
+                bail!("`overspill run` failed ({}): {}", run.status, run.captured.error_tail);
+            }
+            complete(&mut run).with_context(|| format!("{way}: {}", run.status))?;
+            runs.push(run);
+        }
+    }
+    Ok(runs)
+}
+
+/// Takes everything down; when a signal ended the series, ends by it.
+pub fn end_of<T>(lab: Lab, result: Result<T>) -> Result<T> {
+    drop(lab);
+    match signals::last() {
+        Some(signal) => signals::die_by(signal),
+        None => result,
+    }
+}
+
+fn has_same_output(runs: &[Measurement]) -> bool {
+    let key = |run: &Measurement| (run.status.clone(), run.output_bytes, run.output_hash.clone());
+    runs.windows(2).all(|pair| key(&pair[0]) == key(&pair[1]))
+}
+
+/// Prints the table and writes the JSON.
+pub fn report<P: Serialize>(
+    subject: Subject<'_, P>,
+    measuring: &Measuring,
+    runs: Vec<Measurement>,
+    directory: &Path,
+) -> Result<()> {
+    let medians = figures::medians(&runs);
+    let ratios = figures::ratios(&medians);
+    println!("{}", budget_line(subject.ram_bytes, subject.allowance_bytes, measuring.runs));
+    print!("{}{}", figures::table(&medians), figures::ratio_lines(&ratios));
+    for run in runs.iter().filter(|run| run.oom_kills > 0) {
+        println!("{}: out of memory in its cgroup, {} killed", run.way, run.oom_kills);
+    }
+    let Some(path) = &measuring.json else { return Ok(()) };
+    let document = Document {
+        schema_version: SCHEMA_VERSION,
+        kind: subject.kind,
+        machine: machine::describe(directory),
+        command: subject.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        ram_bytes: subject.ram_bytes,
+        allowance_bytes: subject.allowance_bytes,
+        parameters: subject.parameters,
+        medians,
+        ratios,
+        same_output: has_same_output(&runs),
+        runs,
+    };
+    let text = serde_json::to_string_pretty(&document)? + "\n";
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn budget_line(ram_bytes: u64, allowance_bytes: u64, runs: u32) -> String {
+    let ram = human::bytes(ram_bytes);
+    let runs = if runs == 1 { "one run each".to_string() } else { format!("medians of {runs} runs") };
+    if allowance_bytes == 0 {
+        return format!("budget {ram}; {runs}");
+    }
+    let allowance = human::bytes(allowance_bytes);
+    format!("budget {ram} + {allowance} for the program itself, kernel and overspill alike; {runs}")
+}

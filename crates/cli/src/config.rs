@@ -1,0 +1,116 @@
+//! The configuration file: `key = value` lines, the keys being the names of the options. Its values become the options'
+//! defaults, so that flags and environment variables beat them and the same parsers judge them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+/// Commands whose options the file can set.
+const COMMANDS: [&str; 4] = ["run", "doctor", "compare", "bench"];
+/// Options that only make sense where they are typed.
+const NOT_CONFIGURABLE: [&str; 2] = ["help", "command"];
+
+/// One line of the file.
+#[derive(Debug, PartialEq, Eq)]
+struct Setting {
+    key: String,
+    value: String,
+}
+
+/// `command` with the defaults that the user's configuration file sets; unchanged when there is no file.
+pub fn apply(command: clap::Command) -> Result<clap::Command> {
+    let Some(path) = path() else { return Ok(command) };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(command),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    apply_settings(command, parse(&text)?).with_context(|| path.display().to_string())
+}
+
+fn path() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+    if let Some(path) = set("OVERSPILL_CONFIG") {
+        return Some(path.into());
+    }
+    let base = set("XDG_CONFIG_HOME").map(PathBuf::from);
+    let base = base.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".config")))?;
+    Some(base.join("overspill/config"))
+}
+
+fn parse(text: &str) -> Result<Vec<Setting>> {
+    let mut settings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=') else {
+            bail!("line {}: `{line}` is not `key = value`", index + 1);
+        };
+        let value = value.trim().trim_matches('"');
+        settings.push(Setting { key: key.trim().replace('-', "_"), value: value.to_string() });
+    }
+    Ok(settings)
+}
+
+fn apply_settings(mut command: clap::Command, settings: Vec<Setting>) -> Result<clap::Command> {
+    for Setting { key, value } in settings {
+        let mut known = false;
+        for name in COMMANDS {
+            let has_key = |sub: &clap::Command| {
+                sub.get_arguments().any(|arg| arg.get_id() == key.as_str() && arg.get_long().is_some())
+                    && !NOT_CONFIGURABLE.contains(&key.as_str())
+            };
+            if !command.find_subcommand(name).is_some_and(has_key) {
+                continue;
+            }
+            known = true;
+            command = command.mut_subcommand(name, |sub| {
+                sub.mut_arg(&key, |arg| arg.required(false).default_value(value.clone()))
+            });
+        }
+        if !known {
+            bail!("there is no option `{}`", key.replace('_', "-"));
+        }
+    }
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, FromArgMatches};
+
+    use crate::args::{Cli, Command};
+    use crate::size::Size;
+
+    fn run(config: &str, line: &[&str]) -> Result<crate::args::RunArgs> {
+        let command = apply_settings(Cli::command(), parse(config)?)?;
+        let matches = command.try_get_matches_from(line)?;
+        match Cli::from_arg_matches(&matches)?.command {
+            Command::Run(args) => Ok(args),
+            _ => bail!("not run"),
+        }
+    }
+
+    #[test]
+    fn the_file_sets_defaults_and_flags_beat_them() {
+        let config = "# defaults\nram = 1G\nswap-max = \"4G\"  # plenty\nstrict = true\n";
+        let args = run(config, &["overspill", "run", "true"]).unwrap();
+        assert_eq!(args.ram, Size::Bytes(1 << 30));
+        assert_eq!(args.tuning.swap_max, Some(Size::Bytes(4 << 30)));
+        assert!(args.tuning.strict);
+        let args = run(config, &["overspill", "run", "--ram", "2G", "true"]).unwrap();
+        assert_eq!(args.ram, Size::Bytes(2 << 30));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(parse("ram 1G").unwrap_err().to_string().contains("line 1"));
+        let unknown = run("rom = 1G", &["overspill", "run", "true"]).err().unwrap();
+        assert!(unknown.to_string().contains("no option `rom`"));
+        assert!(run("ram = 3X", &["overspill", "run", "true"]).is_err());
+    }
+}

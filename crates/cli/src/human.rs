@@ -1,0 +1,109 @@
+//! Figures for people: KiB / MiB / GiB, seconds with a fitting unit, thousands set apart, commands quoted for a shell.
+//! Machines get plain bytes and nanoseconds from the JSON files instead.
+
+use std::ffi::OsStr;
+
+/// `812 B`, `1.5 KiB`, `100.0 MiB`.
+pub fn bytes(bytes: u64) -> String {
+    for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes >= 1 << shift {
+            return format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64);
+        }
+    }
+    format!("{bytes} B")
+}
+
+/// `12,345`.
+pub fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `850 ns`, `12.3 us`, `4.5 ms`, `2.81 s`.
+pub fn nanos(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+/// `2.81 s`, with the precision of a stopwatch.
+pub fn seconds(seconds: f64) -> String {
+    if seconds < 0.1 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+}
+
+/// `97.3 %` of `whole`; a dash when there is no whole.
+pub fn share(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".into() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
+}
+
+/// `1 process`, `2 processes`.
+pub fn processes(count: usize) -> String {
+    if count == 1 { "1 process".into() } else { format!("{count} processes") }
+}
+
+/// A command line as it would be typed, on one line.
+pub fn command<S: AsRef<OsStr>>(words: &[S]) -> String {
+    words.iter().map(|word| quoted(&word.as_ref().to_string_lossy())).collect::<Vec<_>>().join(" ")
+}
+
+/// The beginning of a text that is too long for a line.
+pub fn clipped(text: &str, chars_max: usize) -> String {
+    if text.chars().count() <= chars_max {
+        return text.to_string();
+    }
+    text.chars().take(chars_max.saturating_sub(3)).chain("...".chars()).collect()
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_string();
+    }
+    format!("'{}'", word.replace('\'', r"'\''").replace('\n', r"'$'\n''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_well() {
+        assert_eq!(bytes(812), "812 B");
+        assert_eq!(bytes(100 << 20), "100.0 MiB");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(12_345), "12,345");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(nanos(850), "850 ns");
+        assert_eq!(nanos(12_300), "12.3 us");
+        assert_eq!(nanos(2_810_000_000), "2.81 s");
+        assert_eq!(seconds(0.0123), "12.3 ms");
+        assert_eq!(share(1, 0), "-");
+        assert_eq!(share(973, 1000), "97.3 %");
+    }
+
+    #[test]
+    fn commands_can_be_pasted_into_a_shell() {
+        assert_eq!(command(&["sort", "-S", "2G"]), "sort -S 2G");
+        assert_eq!(command(&["sh", "-c", "a | b; echo 'x'"]), r"sh -c 'a | b; echo '\''x'\'''");
+        assert_eq!(command(&["printf", ""]), "printf ''");
+        assert_eq!(command(&["echo", "a\nb"]), r"echo 'a'$'\n''b'");
+    }
+
+    #[test]
+    fn clipping_keeps_whole_characters() {
+        assert_eq!(clipped("short", 10), "short");
+        assert_eq!(clipped("äöüäöüäöü", 6), "äöü...");
+    }
+}

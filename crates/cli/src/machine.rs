@@ -1,0 +1,165 @@
+//! What machine this is: RAM, kernel, processor, and the file system and device below a directory. Every benchmark file
+//! carries it, because a figure without its machine means nothing.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+/// The machine's description in JSON files.
+#[derive(Serialize, Clone, Debug)]
+pub struct Machine {
+    /// Release of the running kernel.
+    pub kernel: String,
+    /// Processor model.
+    pub cpu: String,
+    /// Processors online.
+    pub cores: usize,
+    /// Bytes of RAM.
+    pub ram_bytes: u64,
+    /// What the swap directory lies on.
+    pub swap_device: Device,
+    /// Commit that the command was built from, where it was known.
+    pub commit: Option<&'static str>,
+    /// Version of the command.
+    pub overspill_version: &'static str,
+    /// Time of the run, UTC.
+    pub date: String,
+}
+
+/// A file system and the block device below it.
+#[derive(Serialize, Clone, Debug, Default)]
+pub struct Device {
+    /// Type of the file system.
+    pub filesystem: String,
+    /// Kernel name of the device; none for file systems without one.
+    pub name: Option<String>,
+    /// Whether it is a spinning disk.
+    pub rotational: Option<bool>,
+    /// Its I/O scheduler.
+    pub scheduler: Option<String>,
+}
+
+/// Describes this machine, with the device below `swap_directory`.
+pub fn describe(swap_directory: &Path) -> Machine {
+    Machine {
+        kernel: kernel_release(),
+        cpu: cpu_model(),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        ram_bytes: ram_bytes(),
+        swap_device: device_of(swap_directory),
+        commit: option_env!("OVERSPILL_COMMIT"),
+        overspill_version: env!("CARGO_PKG_VERSION"),
+        date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
+    }
+}
+
+/// Bytes of RAM, or 0 where /proc is missing.
+pub fn ram_bytes() -> u64 {
+    meminfo_bytes("MemTotal").unwrap_or(0)
+}
+
+/// A line of /proc/meminfo, in bytes.
+pub fn meminfo_bytes(key: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// `6.18.44-generic`.
+pub fn kernel_release() -> String {
+    first_line("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
+fn cpu_model() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| Some(line.strip_prefix("model name")?.split_once(':')?.1));
+    model.map_or_else(|| std::env::consts::ARCH.to_string(), |name| name.trim().to_string())
+}
+
+/// The first line of a small file, such as those of /proc and /sys.
+pub fn first_line(path: impl AsRef<Path>) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.lines().next()?.trim().to_string())
+}
+
+/// The file system and the device that hold `path`.
+pub fn device_of(path: &Path) -> Device {
+    let Ok(metadata) = fs::metadata(path) else { return Device::default() };
+    let (major, minor) = (nix::sys::stat::major(metadata.dev()), nix::sys::stat::minor(metadata.dev()));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let filesystem = filesystem_of(&mounts, &format!("{major}:{minor}")).unwrap_or_default();
+    let Ok(node) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else {
+        return Device { filesystem, ..Device::default() };
+    };
+    // A partition has no queue of its own; its disk is the directory above.
+    let disk = if node.join("queue").is_dir() { node.as_path() } else { node.parent().unwrap_or(&node) };
+    let scheduler = first_line(disk.join("queue/scheduler")).map(|line| chosen(&line).to_string());
+    Device {
+        filesystem,
+        name: node.file_name().map(|name| name.to_string_lossy().into_owned()),
+        rotational: first_line(disk.join("queue/rotational")).map(|digit| digit == "1"),
+        scheduler,
+    }
+}
+
+/// The type of the file system with this device number, from mountinfo.
+fn filesystem_of(mountinfo: &str, device: &str) -> Option<String> {
+    mountinfo.lines().find_map(|line| {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let same = mount.split(' ').nth(2) == Some(device);
+        same.then(|| filesystem.split(' ').next().unwrap_or_default().to_string())
+    })
+}
+
+/// `mq-deadline` of `none [mq-deadline] kyber`.
+pub fn chosen(line: &str) -> &str {
+    let inside = line.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or(line, |(inside, _)| inside)
+}
+
+/// `2026-11-21T20:03:56Z` (civil date from days since 1970, after H. Hinnant's public-domain algorithm).
+fn utc(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let shifted = days + 719_468; // days since 0000-03-01
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_civil() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(utc(1_795_291_436), "2026-11-21T20:03:56Z");
+    }
+
+    #[test]
+    fn mountinfo_gives_the_type_and_sysfs_the_scheduler() {
+        let mounts = "22 1 0:5 / /dev rw shared:2 - devtmpfs udev rw\n25 1 254:0 / / rw - ext4 /dev/vda rw\n";
+        assert_eq!(filesystem_of(mounts, "254:0").as_deref(), Some("ext4"));
+        assert_eq!(filesystem_of(mounts, "1:1"), None);
+        assert_eq!(chosen("none [mq-deadline] kyber"), "mq-deadline");
+        assert_eq!(chosen("none"), "none");
+    }
+
+    #[test]
+    fn this_machine_has_ram_and_a_root() {
+        assert!(ram_bytes() > 1 << 20);
+        assert!(!device_of(Path::new("/")).filesystem.is_empty());
+    }
+}

@@ -1,0 +1,102 @@
+//! Waiting for a child together with what its whole tree used.
+
+use std::io;
+use std::time::Duration;
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// It exited with this code.
+    Exited(i32),
+    /// This signal killed it.
+    Signaled(i32),
+}
+
+/// A child that has ended, with the resources that it and its waited-for descendants used.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// How.
+    pub status: Status,
+    /// CPU time in the programs.
+    pub user: Duration,
+    /// CPU time in the kernel on their behalf.
+    pub system: Duration,
+    /// Faults answered without I/O.
+    pub faults_minor: u64,
+    /// Faults that had to read.
+    pub faults_major: u64,
+}
+
+/// Waits until the child has ended, however many signals arrive meanwhile.
+pub fn wait(pid: i32) -> io::Result<Ended> {
+    loop {
+        match wait4(pid) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Waits until the child has ended, however many signals arrive, without reaping it: its number stays its own.
+pub fn wait_unreaped(pid: i32) -> io::Result<()> {
+    while !wait_unreaped_once(pid)? {}
+    Ok(())
+}
+
+/// The same, but returns false when a signal arrived first.
+pub fn wait_unreaped_once(pid: i32) -> io::Result<bool> {
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    let id = Id::Pid(nix::unistd::Pid::from_raw(pid));
+    match waitid(id, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+        Ok(_) => Ok(true),
+        Err(nix::errno::Errno::EINTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn wait4(pid: i32) -> io::Result<Ended> {
+    assert!(pid > 0, "one child, never a group");
+    let mut status = 0;
+    // SAFETY: all-zero bytes are a valid rusage (a plain C struct of integers).
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are valid places for the answers.
+    let result = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    assert_eq!(result, pid);
+    Ok(Ended {
+        status: decode(status),
+        user: duration(usage.ru_utime),
+        system: duration(usage.ru_stime),
+        faults_minor: usage.ru_minflt as u64,
+        faults_major: usage.ru_majflt as u64,
+    })
+}
+
+fn decode(status: i32) -> Status {
+    if libc::WIFSIGNALED(status) {
+        return Status::Signaled(libc::WTERMSIG(status));
+    }
+    assert!(libc::WIFEXITED(status), "wait4 was not asked for stopped children");
+    Status::Exited(libc::WEXITSTATUS(status))
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+}
+
+impl Status {
+    /// `exit 0`, `killed by SIGKILL`.
+    pub fn text(self) -> String {
+        match self {
+            Status::Exited(code) => format!("exit {code}"),
+            Status::Signaled(signal) => format!("killed by {}", signal_name(signal)),
+        }
+    }
+}
+
+/// `SIGKILL` for 9.
+pub fn signal_name(signal: i32) -> String {
+    nix::sys::signal::Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |s| s.to_string())
+}

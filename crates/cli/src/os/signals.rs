@@ -1,0 +1,97 @@
+//! Signals of the launcher: survive them, pass on what the terminal does not deliver to the program itself, and end the
+//! way the program ended.
+//!
+//! Ctrl-C, Ctrl-\ and a hang-up reach the whole foreground process group from the kernel, so the program has them
+//! already. A signal that some process sent to the launcher alone is sent on, except when the program itself sent it.
+//! Handlers (unlike ignored signals) do not survive exec, so the program gets the default dispositions back by itself;
+//! a signal that was ignored at the start stays ignored for both.
+
+use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
+
+/// What asks a process to end.
+pub const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+/// What `run` passes on.
+pub const FORWARDED: [i32; 6] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+
+/// The process that signals are passed on to; 0 = none yet.
+static CHILD: AtomicI32 = AtomicI32::new(0);
+/// The last signal that was sent by a process and not passed on.
+static PENDING: AtomicI32 = AtomicI32::new(0);
+/// The last signal of any origin.
+static LAST: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    LAST.store(signal, SeqCst);
+    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo.
+    let code = unsafe { (*info).si_code };
+    if code > 0 {
+        return; // from the kernel (the terminal): the program has it too
+    }
+    // SAFETY: codes <= 0 are user-sent and carry the sender's id.
+    let sender = unsafe { (*info).si_pid() };
+    match CHILD.load(SeqCst) {
+        0 => PENDING.store(signal, SeqCst),
+        child if child != sender => {
+            // SAFETY: kill takes no pointers and is async-signal-safe; the child is not reaped before CHILD is cleared.
+            unsafe { libc::kill(child, signal) };
+        }
+        _ => {}
+    }
+}
+
+/// From now on these signals no longer end this process, except those that were ignored anyway (as under nohup).
+pub fn survive(signals: &[i32]) {
+    for &signal in signals {
+        if super::inherit::handler_of(signal) == Some(libc::SIG_IGN) {
+            continue;
+        }
+        // SAFETY: all-zero bytes are a valid sigaction: no flags, an empty mask.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction =
+            on_signal as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        // SAFETY: the handler is async-signal-safe (atomics and kill) and lives as long as the process.
+        let status = unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
+        assert_eq!(status, 0, "these signals can be caught");
+    }
+}
+
+/// Passes signals on to `child` from now on, and what has come in before.
+pub fn forward_to(child: i32) {
+    assert!(child > 0);
+    CHILD.store(child, SeqCst);
+    let pending = PENDING.swap(0, SeqCst);
+    if pending != 0 {
+        // SAFETY: kill takes no pointers; the child is ours and not reaped yet.
+        unsafe { libc::kill(child, pending) };
+    }
+}
+
+/// The child is about to be reaped: its number may soon be somebody else's.
+pub fn stop_forwarding() {
+    CHILD.store(0, SeqCst);
+}
+
+/// The last signal that came in, if any.
+pub fn last() -> Option<i32> {
+    Some(LAST.load(SeqCst)).filter(|&signal| signal != 0)
+}
+
+/// Ends this process by `signal`, without a core dump of its own: the program had its chance to leave one.
+pub fn die_by(signal: i32) -> ! {
+    let _ = nix::sys::prctl::set_dumpable(false);
+    // SAFETY: SIG_DFL is valid for every signal (for SIGKILL the call fails and is not needed).
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // SAFETY: all-zero bytes are a valid sigset, which sigemptyset and sigaddset then define.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a valid place, the old mask is not asked for, raise takes no pointer.
+    unsafe {
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        libc::raise(signal);
+    }
+    // A signal whose default is harmless cannot have killed the program; the shells' convention is all that is left.
+    std::process::exit(128 + signal)
+}

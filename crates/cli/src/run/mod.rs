@@ -1,0 +1,199 @@
+//! `overspill run`: start the program with the agent in it, survive until it ends, say what happened, end as it ended.
+//!
+//! The launcher does no paging: that is the agent's work, inside the program. If the launcher is killed the program goes
+//! on, still within its budget; only the summary is lost. Nothing is left behind, for the shared memory has no name.
+
+pub mod agent;
+mod output;
+pub mod program;
+pub mod report;
+pub mod shared_page;
+mod summary;
+mod verdict;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use overspill_pager::shared::{ENV, flags};
+
+use crate::args::{RunArgs, Tuning};
+use crate::checks::{self, Ready, SwapPlace};
+use crate::os::child::{self, Status};
+use crate::os::{inherit, signals};
+use crate::{exit, human, machine};
+use output::Output;
+use report::{Report, Run};
+use shared_page::{Settings, SharedPage};
+
+/// Runs the program; the result is this process's exit code.
+pub fn main(args: &RunArgs) -> Result<u8> {
+    let Some(program) = program::find(&args.command[0]) else {
+        eprintln!("overspill: {}: not found", args.command[0].display());
+        return Ok(exit::NOT_FOUND);
+    };
+    let ready = match checks::essential(args.tuning.swap.as_deref()) {
+        Ok(ready) => ready,
+        Err(check) => {
+            eprintln!("overspill: {}", check.line());
+            return Ok(exit::OWN_FAILURE);
+        }
+    };
+    let json = args.json.as_deref().map(Output::prepare).transpose()?;
+    let summary = args.output.as_deref().map(Output::prepare).transpose()?;
+    let ram_bytes = args.ram.bytes(machine::ram_bytes());
+    let unmanageable = program::unmanageable(&program);
+    print_notes(args, ram_bytes, unmanageable.as_deref());
+    let page = shared_page(args, ram_bytes, &ready.swap)?;
+
+    signals::survive(&signals::FORWARDED);
+    let start = Instant::now();
+    let child = match inherit::spawn(&mut command(args, &ready, &page), None) {
+        Ok(child) => child,
+        Err(error) => return Ok(cannot_execute(&program, &error)),
+    };
+    let pid = child.id();
+    signals::forward_to(pid as i32);
+    child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
+    signals::stop_forwarding();
+    let ended = child::wait(pid as i32).context("cannot wait for the program")?;
+    let wall_seconds = start.elapsed().as_secs_f64();
+
+    let swap = ready.swap.path.display().to_string();
+    let run = Run { args, ram_bytes, swap, pid, ended, wall_seconds, unmanageable };
+    let report = Report::new(&run, &page.reports()?);
+    write_report(args, &report, json, summary);
+    finish(&report)
+}
+
+/// Ends like the program: its code, its signal, or 125 when swap was full under `--strict`.
+fn finish(report: &Report) -> Result<u8> {
+    if report.strict_ended {
+        eprintln!("overspill: {}", report.verdict.text);
+        return Ok(exit::OWN_FAILURE);
+    }
+    match report.status() {
+        Status::Exited(code) => Ok(u8::try_from(code).expect("exit codes have 8 bits")),
+        Status::Signaled(signal) => signals::die_by(signal),
+    }
+}
+
+fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
+    if args.quiet {
+        return;
+    }
+    let machine_bytes = machine::ram_bytes();
+    if machine_bytes > 0 && ram_bytes > machine_bytes {
+        let (ram, machine) = (human::bytes(ram_bytes), human::bytes(machine_bytes));
+        eprintln!("overspill: note: --ram {ram} is more than this machine's {machine}");
+    }
+    if let Some(reason) = unmanageable {
+        eprintln!("overspill: note: {reason}: it runs unmanaged, without a limit");
+    }
+}
+
+fn shared_page(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) -> Result<SharedPage> {
+    let tuning = &args.tuning;
+    let settings = Settings {
+        ram_bytes,
+        swap_bytes_max: tuning.swap_max.map_or(0, |size| size.bytes(machine::ram_bytes())),
+        page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
+        flags: flag_bits(tuning, args.quiet, swap.is_file),
+        readahead: tuning.readahead.unwrap_or_default().number(),
+        swap_path: swap.path.as_os_str().as_bytes(),
+    };
+    SharedPage::new(&settings).context("cannot make the memory shared with the agent")
+}
+
+fn flag_bits(tuning: &Tuning, quiet: bool, swap_is_file: bool) -> u32 {
+    let bits = [
+        (tuning.strict, flags::STRICT),
+        (tuning.no_move, flags::NO_MOVE),
+        (tuning.no_uring, flags::NO_URING),
+        (swap_is_file, flags::SWAP_IS_FILE),
+        (quiet, flags::QUIET),
+    ];
+    bits.iter().filter(|(on, _)| *on).map(|(_, bit)| bit).sum()
+}
+
+fn command(args: &RunArgs, ready: &Ready, page: &SharedPage) -> Command {
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    let present = std::env::var_os("LD_PRELOAD");
+    command.env("LD_PRELOAD", agent::preload_value(&ready.agent, present.as_deref()));
+    command.env(ENV, page.address());
+    command
+}
+
+fn cannot_execute(program: &std::path::Path, error: &io::Error) -> u8 {
+    if let Some(interpreter) = program::missing_interpreter(program) {
+        eprintln!("overspill: {}: its interpreter {} is missing", program.display(), interpreter.display());
+        return exit::CANNOT_EXECUTE;
+    }
+    eprintln!("overspill: cannot execute {}: {}", program.display(), os_text(error));
+    let out_of_resources = [libc::EAGAIN, libc::ENOMEM].contains(&error.raw_os_error().unwrap_or(0));
+    if out_of_resources { exit::OWN_FAILURE } else { exit::CANNOT_EXECUTE }
+}
+
+/// `Permission denied`, without the number that the standard library adds.
+fn os_text(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(number) => errno_text(number as u32),
+        None => error.to_string(),
+    }
+}
+
+fn errno_text(number: u32) -> String {
+    nix::errno::Errno::from_raw(number as i32).desc().to_string()
+}
+
+/// What an agent that gave up was doing, and the kernel's answer.
+fn failure_text(step: u32, error: u32) -> String {
+    format!("the agent gave up at step {step}: {}", errno_text(error))
+}
+
+/// Writes what was asked for. The program has run: what cannot be written is a warning, not a failure.
+fn write_report(args: &RunArgs, report: &Report, json: Option<Output>, summary: Option<Output>) {
+    let warn = |result: Result<()>| {
+        if let Err(error) = result {
+            eprintln!("overspill: {error:#}");
+        }
+    };
+    if let Some(json) = json {
+        let text =
+            serde_json::to_string_pretty(report).expect("a report has no maps with keys that are no strings");
+        warn(json.write(report.pid, &(text + "\n")));
+    }
+    let text = summary::text(report);
+    match summary {
+        Some(file) => warn(file.write(report.pid, &text)),
+        None if args.quiet => {}
+        None => {
+            let _ = io::stderr().write_all(text.as_bytes());
+        }
+    }
+}
+
+impl Tuning {
+    /// These options as command-line arguments.
+    pub fn to_args(&self) -> Vec<OsString> {
+        let mut args = Vec::new();
+        let mut option = |name: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                let mut word = OsString::from(format!("--{name}="));
+                word.push(value);
+                args.push(word);
+            }
+        };
+        option("swap", self.swap.as_ref().map(|path| path.clone().into()));
+        option("swap-max", self.swap_max.map(|size| size.to_string().into()));
+        option("page-cluster", self.page_cluster.map(|n| n.to_string().into()));
+        option("readahead", self.readahead.map(|policy| policy.to_string().into()));
+        let switches = [("strict", self.strict), ("no-move", self.no_move), ("no-uring", self.no_uring)];
+        args.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| format!("--{name}").into()));
+        args
+    }
+}

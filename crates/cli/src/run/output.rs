@@ -1,0 +1,79 @@
+//! Where the summary and the JSON go: files are tried before the program starts, so that a wrong path costs no run, and
+//! written when it has ended. `%p` in a name becomes the program's process id.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// A file to write at the end.
+pub struct Output {
+    path: PathBuf,
+    /// Open already unless the name depends on the process id.
+    file: Option<File>,
+}
+
+impl Output {
+    /// Opens the file without changing what is in it.
+    pub fn prepare(path: &Path) -> Result<Output> {
+        let depends_on_pid = path.as_os_str().as_bytes().windows(2).any(|pair| pair == b"%p");
+        let file = if depends_on_pid { None } else { Some(open(path)?) };
+        Ok(Output { path: path.to_path_buf(), file })
+    }
+
+    /// Replaces what was in the file.
+    pub fn write(self, pid: u32, text: &str) -> Result<()> {
+        let path = with_pid(&self.path, pid);
+        let mut file = self.file.map_or_else(|| open(&path), Ok)?;
+        let mut write = || -> io::Result<()> {
+            if file.metadata()?.is_file() {
+                file.set_len(0)?;
+            }
+            file.write_all(text.as_bytes())
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    opened.with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn with_pid(path: &Path, pid: u32) -> PathBuf {
+    let bytes = path.as_os_str().as_bytes();
+    let mut out = Vec::with_capacity(bytes.len() + 8);
+    let mut rest = bytes;
+    while let Some(at) = rest.windows(2).position(|pair| pair == b"%p") {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(pid.to_string().as_bytes());
+        rest = &rest[at + 2..];
+    }
+    out.extend_from_slice(rest);
+    PathBuf::from(std::ffi::OsString::from_vec(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_percent_p_is_the_pid() {
+        assert_eq!(with_pid(Path::new("a.%p.%p.txt"), 7), Path::new("a.7.7.txt"));
+        assert_eq!(with_pid(Path::new("plain%"), 7), Path::new("plain%"));
+    }
+
+    #[test]
+    fn old_contents_stay_until_the_end() {
+        let path = std::env::temp_dir().join(format!("overspill-output-{}", std::process::id()));
+        std::fs::write(&path, "something long").unwrap();
+        let output = Output::prepare(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "something long");
+        output.write(1, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        std::fs::remove_file(&path).unwrap();
+        assert!(Output::prepare(Path::new("/no/such/directory/file")).is_err());
+    }
+}

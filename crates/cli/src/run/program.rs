@@ -1,0 +1,218 @@
+//! The program that is about to be run: where it is, and whether the agent can be loaded into it.
+//!
+//! The dynamic linker loads the agent (LD_PRELOAD), so a program without one, or one for which the linker ignores
+//! LD_PRELOAD (set-user-ID, file capabilities), runs unmanaged. Only the file is looked at, nothing is executed.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{self, File, Metadata};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Interpreters of interpreters that the kernel follows.
+const SCRIPT_DEPTH_MAX: u32 = 4;
+
+/// Where execvp(3) would find `name`. A file that cannot be executed is found only if there is nothing better.
+pub fn find(name: &OsStr) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return fs::metadata(name).is_ok().then(|| PathBuf::from(name));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let candidates: Vec<PathBuf> = std::env::split_paths(&path)
+        .map(|directory| if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory })
+        .map(|directory| directory.join(name))
+        .filter(|candidate| fs::metadata(candidate).is_ok_and(|metadata| metadata.is_file()))
+        .collect();
+    let executable =
+        |path: &&PathBuf| nix::unistd::access(path.as_path(), nix::unistd::AccessFlags::X_OK).is_ok();
+    candidates.iter().find(executable).or(candidates.first()).cloned()
+}
+
+/// Why the agent cannot be loaded into the program at `path`; `None` if it can, or if nothing is known against it.
+pub fn unmanageable(path: &Path) -> Option<String> {
+    unmanageable_at(path, 0)
+}
+
+fn unmanageable_at(path: &Path, depth: u32) -> Option<String> {
+    let file = File::open(path).ok()?;
+    let metadata = file.metadata().ok()?;
+    let name = path.display();
+    if let Some(kind) = privileged(path, &metadata) {
+        return Some(format!("{name} is {kind}, and such programs ignore LD_PRELOAD"));
+    }
+    let mut head = [0u8; 256];
+    let length = file.read_at(&mut head, 0).ok()?;
+    let head = &head[..length];
+    if head.starts_with(b"#!") && depth < SCRIPT_DEPTH_MAX {
+        return script_interpreters(head)
+            .iter()
+            .find_map(|interpreter| unmanageable_at(interpreter, depth + 1));
+    }
+    match Elf::read(head, &file)? {
+        Elf::Dynamic => None,
+        Elf::Static => Some(format!("{name} is statically linked, so no agent can be loaded into it")),
+        Elf::Foreign => Some(format!("{name} is built for another processor or word size than the agent")),
+    }
+}
+
+/// Whether executing the file gains privileges, which makes the dynamic linker ignore LD_PRELOAD.
+fn privileged(path: &Path, metadata: &Metadata) -> Option<&'static str> {
+    let mode = metadata.permissions().mode();
+    let user = nix::unistd::getuid();
+    if mode & libc::S_ISUID != 0 && metadata.uid() != user.as_raw() {
+        return Some("set-user-ID");
+    }
+    let group_set = mode & libc::S_ISGID != 0 && mode & libc::S_IXGRP != 0;
+    if group_set && metadata.gid() != nix::unistd::getgid().as_raw() {
+        return Some("set-group-ID");
+    }
+    (!user.is_root() && has_capabilities(path)).then_some("given file capabilities")
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    crate::os::xattr::exists(&path, c"security.capability")
+}
+
+/// The files behind a `#!` line: the interpreter, and for env(1) also what it will execute.
+fn script_interpreters(head: &[u8]) -> Vec<PathBuf> {
+    let line = head[2..].split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let words: Vec<OsString> = line
+        .split(|byte| byte.is_ascii_whitespace())
+        .filter(|word| !word.is_empty())
+        .map(|word| OsString::from_vec(word.to_vec()))
+        .collect();
+    let Some(interpreter) = words.first() else { return Vec::new() };
+    let mut files = vec![PathBuf::from(interpreter)];
+    if Path::new(interpreter).file_name() == Some(OsStr::new("env")) {
+        let target = words[1..]
+            .iter()
+            .find(|word| !word.as_bytes().starts_with(b"-") && !word.as_bytes().contains(&b'='));
+        files.extend(target.and_then(|target| find(target)));
+    }
+    files
+}
+
+/// The interpreter that a script names but that does not exist: why executing it says "not found".
+pub fn missing_interpreter(path: &Path) -> Option<PathBuf> {
+    let mut head = [0u8; 256];
+    let length = File::open(path).ok()?.read_at(&mut head, 0).ok()?;
+    if !head[..length].starts_with(b"#!") {
+        return None;
+    }
+    script_interpreters(&head[..length]).into_iter().next().filter(|interpreter| !interpreter.exists())
+}
+
+/// What matters about an ELF file.
+#[derive(Debug, PartialEq, Eq)]
+enum Elf {
+    /// It has a dynamic linker.
+    Dynamic,
+    /// It has none.
+    Static,
+    /// It is not for this processor.
+    Foreign,
+}
+
+/// Program header type of the dynamic linker's path.
+const PT_INTERP: u32 = 3;
+/// ELF's number of the processor this is built for.
+const OWN_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+
+impl Elf {
+    /// Reads the headers; `None` if it is no (complete) ELF file.
+    fn read(head: &[u8], file: &File) -> Option<Elf> {
+        if !head.starts_with(b"\x7fELF") {
+            return None;
+        }
+        let (word_size, order, machine) = (*head.get(4)?, *head.get(5)?, u16_at(head, 18)?);
+        if (word_size, order, machine) != (2, 1, OWN_MACHINE) {
+            return Some(Elf::Foreign);
+        }
+        let (offset, size, count) = (u64_at(head, 32)?, u16_at(head, 54)?, u16_at(head, 56)?);
+        let mut headers = vec![0u8; usize::from(size) * usize::from(count)];
+        file.read_exact_at(&mut headers, offset).ok()?;
+        let has_linker = headers
+            .chunks_exact(usize::from(size).max(4))
+            .any(|header| header[..4] == PT_INTERP.to_le_bytes());
+        Some(if has_linker { Elf::Dynamic } else { Elf::Static })
+    }
+}
+
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A minimal ELF file with one program header.
+    fn elf(word_size: u8, machine: u16, header_type: u32) -> Vec<u8> {
+        let mut bytes = vec![0u8; 64 + 56];
+        bytes[..4].copy_from_slice(b"\x7fELF");
+        bytes[4] = word_size;
+        bytes[5] = 1;
+        bytes[18..20].copy_from_slice(&machine.to_le_bytes());
+        bytes[32..40].copy_from_slice(&64u64.to_le_bytes());
+        bytes[54..56].copy_from_slice(&56u16.to_le_bytes());
+        bytes[56..58].copy_from_slice(&1u16.to_le_bytes());
+        bytes[64..68].copy_from_slice(&header_type.to_le_bytes());
+        bytes
+    }
+
+    fn scratch(name: &str, bytes: &[u8], mode: u32) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("overspill-program-{}-{name}", std::process::id()));
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    fn judged(name: &str, bytes: &[u8], mode: u32) -> Option<String> {
+        let path = scratch(name, bytes, mode);
+        let judgement = unmanageable(&path);
+        fs::remove_file(path).unwrap();
+        judgement
+    }
+
+    #[test]
+    fn elf_files_are_told_apart() {
+        assert_eq!(judged("dynamic", &elf(2, OWN_MACHINE, PT_INTERP), 0o755), None);
+        assert!(judged("static", &elf(2, OWN_MACHINE, 1), 0o755).unwrap().contains("statically linked"));
+        assert!(judged("narrow", &elf(1, 3, PT_INTERP), 0o755).unwrap().contains("another processor"));
+        assert_eq!(judged("cut", &elf(2, OWN_MACHINE, 1)[..80], 0o755), None);
+        assert_eq!(judged("text", b"echo hello\n", 0o755), None);
+    }
+
+    #[test]
+    fn scripts_are_judged_by_their_interpreter() {
+        let interpreter = scratch("interpreter", &elf(2, OWN_MACHINE, 1), 0o755);
+        let script = format!("#! {} -x\n", interpreter.display());
+        assert!(judged("script", script.as_bytes(), 0o755).unwrap().contains("statically linked"));
+        fs::remove_file(interpreter).unwrap();
+        assert_eq!(judged("shell", b"#!/bin/sh\n", 0o755), None);
+        assert_eq!(judged("env", b"#!/usr/bin/env -S FOO=1 sh -e\n", 0o755), None);
+        let words = script_interpreters(b"#!/usr/bin/env -S FOO=1 sh -e\n");
+        assert_eq!(words[0], Path::new("/usr/bin/env"));
+        assert!(words[1].ends_with("sh"));
+    }
+
+    #[test]
+    fn a_missing_interpreter_is_named() {
+        let path = scratch("missing", b"#!/nonexistent/interpreter\n", 0o755);
+        assert_eq!(missing_interpreter(&path), Some("/nonexistent/interpreter".into()));
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn the_shell_is_found_and_dynamic() {
+        let shell = find(OsStr::new("sh")).unwrap();
+        assert_eq!(unmanageable(&shell), None);
+        assert_eq!(find(OsStr::new("no-such-program-here")), None);
+        assert_eq!(find(OsStr::new("/no/such/program")), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! The summary of a run for people: at most 12 lines.
+
+use super::report::Report;
+use crate::histogram::Latency;
+use crate::human;
+
+/// The guide's bound.
+const LINES_MAX: usize = 12;
+/// Of a command line within the summary.
+const COMMAND_CHARS_MAX: usize = 60;
+const PAGE_BYTES: u64 = 4096;
+
+/// The summary, each line ended.
+pub fn text(report: &Report) -> String {
+    let mut lines = vec![headline(report)];
+    if report.managed {
+        lines.push(row("ram", &ram(report)));
+        lines.push(row("faults", &format!("soft {}", faults(report.soft_faults))));
+        lines.push(row("", &format!("major {}", faults(report.major_faults))));
+        lines.push(row("swap", &swap(report)));
+        lines.push(row("read-ahead", &read_ahead(report)));
+        lines.push(row("refaults", &human::count(report.sum("workingset_refault_anon"))));
+        let stalled = human::seconds(report.stalled_seconds);
+        lines.push(row("stalled", &format!("{:.1} % of the time ({stalled})", report.stalled_share * 100.0)));
+    }
+    if report.has_event("write_error") {
+        lines
+            .push(row("warning", "a write to swap failed; its area was retired and its pages stayed in RAM"));
+    }
+    lines.push(row("verdict", &report.verdict.text));
+    lines.push(row("next", &report.verdict.next));
+    assert!(lines.len() <= LINES_MAX);
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+fn row(name: &str, text: &str) -> String {
+    format!("  {name:<11}{text}")
+}
+
+fn headline(report: &Report) -> String {
+    format!(
+        "overspill: {}: {} after {} (user {}, system {})",
+        human::clipped(&human::command(&report.command), COMMAND_CHARS_MAX),
+        report.status().text(),
+        human::seconds(report.wall_seconds),
+        human::seconds(report.user_seconds),
+        human::seconds(report.system_seconds),
+    )
+}
+
+fn ram(report: &Report) -> String {
+    let count = report.processes.len();
+    let limit = human::bytes(report.ram_bytes);
+    let mut text = format!(
+        "limit {limit}, peak {}, mean {}",
+        human::bytes(report.resident_peak_bytes),
+        human::bytes(report.resident_mean_bytes)
+    );
+    if count > 1 {
+        text.push_str(&format!(" (the largest of {})", human::processes(count)));
+    }
+    text
+}
+
+fn faults(latency: Latency) -> String {
+    if latency.count == 0 {
+        return "0".into();
+    }
+    format!(
+        "{} (p50 {}, p99 {}, max {})",
+        human::count(latency.count),
+        human::nanos(latency.p50_ns),
+        human::nanos(latency.p99_ns),
+        human::nanos(latency.max_ns)
+    )
+}
+
+fn swap(report: &Report) -> String {
+    let transfer = |pages: u64| {
+        let bytes = pages.saturating_mul(PAGE_BYTES);
+        let rate = (bytes as f64 / report.wall_seconds.max(1e-9)) as u64;
+        format!("{} pages, {}, {}/s", human::count(pages), human::bytes(bytes), human::bytes(rate))
+    };
+    format!("in {}; out {}", transfer(report.sum("pswpin")), transfer(report.sum("pswpout")))
+}
+
+fn read_ahead(report: &Report) -> String {
+    let (hits, read) = (report.sum("swap_ra_hit"), report.sum("swap_ra"));
+    if read == 0 {
+        return "none".into();
+    }
+    format!("hit rate {} ({} of {} pages)", human::share(hits, read), human::count(hits), human::count(read))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::verdict::Verdict;
+
+    fn report() -> Report {
+        let soft =
+            Latency { count: 12_345, p50_ns: 12_000, p90_ns: 20_000, p99_ns: 40_000, max_ns: 1_200_000 };
+        Report {
+            command: vec!["sort".into(), "-S".into(), "2G".into()],
+            exit_code: Some(0),
+            wall_seconds: 2.81,
+            user_seconds: 4.1,
+            system_seconds: 1.2,
+            ram_bytes: 100 << 20,
+            resident_peak_bytes: 99 << 20,
+            resident_mean_bytes: 87 << 20,
+            managed: true,
+            soft_faults: soft,
+            major_faults: Latency::default(),
+            vmstat: [("pswpin", 256), ("pswpout", 512), ("swap_ra", 100), ("swap_ra_hit", 97)].into(),
+            verdict: Verdict { kind: "works", text: "works".into(), next: "overspill run".into() },
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn a_managed_run_in_full() {
+        let expected = "\
+overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
+  ram        limit 100.0 MiB, peak 99.0 MiB, mean 87.0 MiB
+  faults     soft 12,345 (p50 12.0 us, p99 40.0 us, max 1.2 ms)
+             major 0
+  swap       in 256 pages, 1.0 MiB, 364.4 KiB/s; out 512 pages, 2.0 MiB, 728.8 KiB/s
+  read-ahead hit rate 97.0 % (97 of 100 pages)
+  refaults   0
+  stalled    0.0 % of the time (0.0 ms)
+  verdict    works
+  next       overspill run
+";
+        assert_eq!(text(&report()), expected);
+    }
+
+    #[test]
+    fn an_unmanaged_run_is_short() {
+        let text = text(&Report { managed: false, signal: Some(9), ..report() });
+        assert_eq!(text.lines().count(), 3);
+        assert!(text.contains("killed by SIGKILL"));
+    }
+}

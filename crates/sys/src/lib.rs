@@ -8,9 +8,17 @@
 //! What it never does: decide anything about pages. Policy lives in `mm`, control flow in `pager`.
 #![cfg_attr(not(test), no_std)]
 
+pub mod clock;
+pub mod event;
 pub mod fd;
+pub mod file;
+pub mod futex;
+pub mod maps;
 pub mod mem;
+pub mod pagemap;
+pub mod procfs;
 mod raw;
+pub mod text;
 pub mod uffd;
 pub mod uring;
 

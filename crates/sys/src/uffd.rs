@@ -241,10 +241,18 @@ impl Uffd {
 
     /// Moves pages: they leave `src` and appear at `dst`, which is registered here and empty (6.8).
     ///
-    /// Both sides are private anonymous memory of the same protection and lock state. EBUSY: a page is shared (fork),
-    /// pinned (direct I/O), or otherwise not exclusive. ENOENT: `src` has a hole and [`MoveMode::ALLOW_SRC_HOLES`] was not
-    /// given, or `dst` is not registered. EEXIST: `dst` has a page. EAGAIN: an event waits to be read, a page was locked,
-    /// or partial. EINVAL: the two mappings do not fit together.
+    /// Each side lies in one mapping of private anonymous memory; both are writable, of the same protection and the same lock
+    /// state. The destination may be registered for any kind of fault; whether the source is registered at all, and where, the kernel does not
+    /// ask. Pages arrive writable and without write protection; zero pages move as such. Holes of the source with [`MoveMode::ALLOW_SRC_HOLES`] are holes in
+    /// the destination and count as done.
+    ///
+    /// EINVAL: the mappings do not fit the rules above (nothing done). EBUSY: a page is pinned (direct I/O into it just finished: try
+    /// again soon) or was shared by a fork (a store to it, or MADV_POPULATE_WRITE, helps). ENOENT: a hole, without the mode. EEXIST: `dst` has a page.
+    /// EAGAIN: an event waits to be read, or was just read and its thread did not run yet; or a page was locked; or partial.
+    ///
+    /// The check for waiting events is made for this descriptor only. To take pages out of a program, issue the
+    /// command on the descriptor its memory is registered on: otherwise nothing stops it from robbing a new mapping that
+    /// took the place of the old one.
     ///
     /// # Safety
     /// The pages of `src` are meant to vanish and their bytes to show at `dst`; page-aligned, whole pages, no overlap.

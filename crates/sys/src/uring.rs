@@ -8,10 +8,11 @@ mod abi;
 
 pub use abi::{Opcode, Sqe};
 
+use crate::clock::Timespec;
 use crate::mem::{IoVec, Mapping, Prot};
 use crate::raw::{nr, syscall};
 use crate::{Errno, Fd, PAGE_SIZE};
-use abi::{CqeRaw, GetEventsArgument, Params, Timespec};
+use abi::{CqeRaw, GetEventsArgument, Params};
 use bitflags::bitflags;
 use core::sync::atomic::{AtomicU32, Ordering};
 

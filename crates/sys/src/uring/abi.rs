@@ -55,19 +55,6 @@ pub(super) struct CqeRaw {
     pub(super) flags: u32,
 }
 
-/// `struct __kernel_timespec`.
-#[repr(C)]
-pub(super) struct Timespec {
-    pub(super) seconds: i64,
-    pub(super) nanoseconds: i64,
-}
-
-impl Timespec {
-    pub(super) fn from_ns(ns: u64) -> Timespec {
-        Timespec { seconds: (ns / 1_000_000_000) as i64, nanoseconds: (ns % 1_000_000_000) as i64 }
-    }
-}
-
 /// `struct io_uring_getevents_arg`.
 #[repr(C)]
 #[derive(Default)]
@@ -131,7 +118,6 @@ const _: () = {
     assert!(size_of::<CqeRaw>() == 16);
     assert!(size_of::<Sqe>() == 64);
     assert!(size_of::<GetEventsArgument>() == 24);
-    assert!(size_of::<Timespec>() == 16);
 };
 
 const FSYNC_DATASYNC: u32 = 1;

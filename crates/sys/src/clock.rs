@@ -1,0 +1,43 @@
+//! Time: a clock for durations, processor time of the calling thread, and sleeping.
+
+use crate::raw::{nr, syscall};
+use rustix::time::{ClockId, clock_gettime};
+
+/// `struct __kernel_timespec`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+const _: () = assert!(size_of::<Timespec>() == 16);
+
+impl Timespec {
+    pub(crate) fn from_ns(ns: u64) -> Timespec {
+        Timespec { seconds: (ns / 1_000_000_000) as i64, nanoseconds: (ns % 1_000_000_000) as i64 }
+    }
+}
+
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Nanoseconds since some moment; never goes back. No system call where the kernel's user-mode code can tell.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    read(ClockId::Monotonic)
+}
+
+/// Processor time the calling thread has used, in nanoseconds.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    read(ClockId::ThreadCPUTime)
+}
+
+/// Sleeps, perhaps less long when a signal comes.
+pub fn sleep_ns(ns: u64) {
+    let request = Timespec::from_ns(ns);
+    // SAFETY: the timespec outlives the call.
+    let _ = unsafe { syscall!(nr::__NR_nanosleep, &raw const request as usize, 0) };
+}

@@ -1,0 +1,86 @@
+//! Waiting for descriptors, and a descriptor that threads can ring.
+
+use crate::clock::Timespec;
+use crate::raw::{nr, syscall};
+use crate::{Errno, Fd};
+
+/// A descriptor to wait for (`struct pollfd`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollFd {
+    fd: i32,
+    events: u16,
+    revents: u16,
+}
+const _: () = assert!(size_of::<PollFd>() == 8);
+const POLLIN: u16 = 1;
+
+impl PollFd {
+    /// Waits until `fd` is readable.
+    #[must_use]
+    pub fn readable(fd: &Fd) -> PollFd {
+        PollFd { fd: fd.raw(), events: POLLIN, revents: 0 }
+    }
+
+    /// After [`poll`]: it is readable, closed, or in error; in any case reading will tell.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.revents != 0
+    }
+
+    /// After [`poll`]: in error or closed (a userfaultfd opened blocking says this always).
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.revents & !POLLIN != 0
+    }
+}
+
+/// Sleeps until one of `fds` is ready or the time is up; returns how many are. A signal ends it with 0.
+pub fn poll(fds: &mut [PollFd], timeout_ns: Option<u64>) -> Result<usize, Errno> {
+    let timespec = timeout_ns.map(Timespec::from_ns);
+    let timeout = timespec.as_ref().map_or(0, |timespec| core::ptr::from_ref(timespec) as usize);
+    let (pointer, count) = (fds.as_mut_ptr() as usize, fds.len());
+    // SAFETY: the slice is exclusive; a null signal mask changes none.
+    match unsafe { syscall!(nr::__NR_ppoll, pointer, count, timeout, 0, 0) } {
+        Err(Errno::INTR) => {
+            fds.iter_mut().for_each(|fd| fd.revents = 0);
+            Ok(0)
+        }
+        other => other,
+    }
+}
+
+/// A counter behind a descriptor: readable while it is not zero.
+#[derive(Debug)]
+pub struct Bell {
+    fd: Fd,
+}
+
+impl Bell {
+    /// Makes one, silent, non-blocking.
+    pub fn new() -> Result<Bell, Errno> {
+        let flags = (nr::O_CLOEXEC | nr::O_NONBLOCK) as usize;
+        // SAFETY: makes a descriptor.
+        unsafe { syscall!(nr::__NR_eventfd2, 0, flags).map(|fd| Bell { fd: Fd::made(fd) }) }
+    }
+
+    /// To poll.
+    #[must_use]
+    pub fn fd(&self) -> &Fd {
+        &self.fd
+    }
+
+    /// Makes it readable.
+    pub fn ring(&self) {
+        let one = 1u64;
+        // SAFETY: eight valid bytes. EAGAIN means that it is as loud as can be.
+        let _ = unsafe { syscall!(nr::__NR_write, self.fd.raw() as usize, &raw const one as usize, 8) };
+    }
+
+    /// Makes it silent; says whether it rang.
+    pub fn hush(&self) -> bool {
+        let mut count = 0u64;
+        // SAFETY: eight valid bytes.
+        unsafe { syscall!(nr::__NR_read, self.fd.raw() as usize, &raw mut count as usize, 8).is_ok() }
+    }
+}

@@ -1,0 +1,373 @@
+//! Files: the swap area's own, those others own, and memory files.
+//!
+//! It never keeps an offset (all I/O is positioned) and never retries: short counts and EINTR are the caller's to see.
+
+use crate::mem::IoVec;
+use crate::raw::{IOC_READ, IOC_WRITE, ioctl_number, nr, syscall};
+use crate::{Errno, Fd};
+use bitflags::bitflags;
+use core::ffi::CStr;
+
+bitflags! {
+    /// How a file is opened. Close-on-exec always.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Open: u32 {
+        /// Writing only.
+        const WRITE_ONLY = nr::O_WRONLY;
+        /// Reading and writing (neither: reading only).
+        const READ_WRITE = nr::O_RDWR;
+        /// Make it, mode 0600, if it is not there.
+        const CREATE = nr::O_CREAT;
+        /// With `CREATE`: EEXIST when it is there.
+        const EXCLUSIVE = nr::O_EXCL;
+        /// Empty it first.
+        const TRUNCATE = nr::O_TRUNC;
+        /// Writes go to the end.
+        const APPEND = nr::O_APPEND;
+        /// Past the page cache: address, offset and length are multiples of the device's block size.
+        const DIRECT = nr::O_DIRECT;
+        /// ENOTDIR unless it is a directory.
+        const DIRECTORY = nr::O_DIRECTORY;
+        /// ELOOP when the last part is a symbolic link.
+        const NO_FOLLOW = nr::O_NOFOLLOW;
+        /// Never wait.
+        const NON_BLOCKING = nr::O_NONBLOCK;
+    }
+}
+
+const MODE_PRIVATE: usize = 0o600;
+const HERE: usize = nr::AT_FDCWD as isize as usize;
+
+/// Opens a file by path (relative to the working directory of the process).
+pub fn open(path: &CStr, how: Open) -> Result<Fd, Errno> {
+    open_flags(path, how.bits())
+}
+
+fn open_flags(path: &CStr, flags: u32) -> Result<Fd, Errno> {
+    let flags = (flags | nr::O_CLOEXEC) as usize;
+    // SAFETY: the path is NUL-terminated.
+    unsafe { syscall!(nr::__NR_openat, HERE, path.as_ptr() as usize, flags, MODE_PRIVATE).map(Fd::made) }
+}
+
+/// A new file in `directory` that has no name, mode 0600, for reading and writing, past the page cache when `direct`.
+///
+/// EOPNOTSUPP: the file system has no such files: make one with `CREATE | EXCLUSIVE` and [`unlink`] it.
+pub fn open_nameless(directory: &CStr, direct: bool) -> Result<Fd, Errno> {
+    let direct = if direct { nr::O_DIRECT } else { 0 };
+    // EXCLUSIVE: it cannot be given a name later.
+    match open_flags(directory, nr::O_TMPFILE | nr::O_EXCL | nr::O_RDWR | direct) {
+        // Kernels that do not know the flag see an attempt to write to a directory.
+        Err(Errno::ISDIR) => Err(Errno::OPNOTSUPP),
+        other => other,
+    }
+}
+
+/// A swap file in `directory`: nameless where the file system can, otherwise made exclusively under `name` (a full path) and
+/// unlinked at once. It vanishes with its last descriptor.
+pub fn open_scratch(directory: &CStr, name: &CStr, direct: bool) -> Result<Fd, Errno> {
+    match open_nameless(directory, direct) {
+        Err(Errno::OPNOTSUPP) => {}
+        other => return other,
+    }
+    let how = Open::READ_WRITE | Open::CREATE | Open::EXCLUSIVE | Open::NO_FOLLOW;
+    let how = if direct { how | Open::DIRECT } else { how };
+    let fd = match open(name, how) {
+        Ok(fd) => fd,
+        // A file system without direct I/O makes the file before it refuses to open it.
+        Err(Errno::INVAL) if direct => {
+            let _ = unlink(name);
+            return Err(Errno::INVAL);
+        }
+        Err(errno) => return Err(errno),
+    };
+    unlink(name)?;
+    Ok(fd)
+}
+
+/// Removes a name.
+pub fn unlink(path: &CStr) -> Result<(), Errno> {
+    // SAFETY: the path is NUL-terminated.
+    unsafe { syscall!(nr::__NR_unlinkat, HERE, path.as_ptr() as usize, 0).map(drop) }
+}
+
+/// Opens what descriptor `fd` of process `pid` refers to (for example a memory file), for reading and writing.
+///
+/// EACCES, EPERM: not our process to look into. ENOENT: gone.
+pub fn open_of_process(pid: u32, fd: u32) -> Result<Fd, Errno> {
+    let mut path = [0u8; 40];
+    let mut at = 0;
+    let mut put = |bytes: &[u8]| {
+        path[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    };
+    put(b"/proc/");
+    put(crate::text::Decimal::new(u64::from(pid)).as_bytes());
+    put(b"/fd/");
+    put(crate::text::Decimal::new(u64::from(fd)).as_bytes());
+    let path = CStr::from_bytes_until_nul(&path).expect("the buffer is longer than the longest path");
+    open(path, Open::READ_WRITE)
+}
+
+/// A file that lives in memory, empty (3.17).
+pub fn memfd(name: &CStr) -> Result<Fd, Errno> {
+    // SAFETY: the name is NUL-terminated.
+    unsafe { syscall!(nr::__NR_memfd_create, name.as_ptr() as usize, nr::MFD_CLOEXEC as usize).map(Fd::made) }
+}
+
+/// As [`memfd`], but the descriptor survives exec.
+pub fn memfd_inherited(name: &CStr) -> Result<Fd, Errno> {
+    // SAFETY: the name is NUL-terminated.
+    unsafe { syscall!(nr::__NR_memfd_create, name.as_ptr() as usize, 0).map(Fd::made) }
+}
+
+/// Sets the length.
+pub fn truncate(fd: &Fd, len: u64) -> Result<(), Errno> {
+    // SAFETY: changes the file only.
+    unsafe { syscall!(nr::__NR_ftruncate, fd.raw() as usize, len as usize).map(drop) }
+}
+
+/// What [`allocate`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Allocate {
+    /// Reserve blocks and extend the file. ENOSPC when there are none.
+    Reserve = nr::FALLOC_FL_ALLOCATE_RANGE,
+    /// Reserve blocks, the length stays.
+    ReserveKeepSize = nr::FALLOC_FL_KEEP_SIZE,
+    /// Give the blocks back; the range reads as zeroes.
+    PunchHole = nr::FALLOC_FL_PUNCH_HOLE | nr::FALLOC_FL_KEEP_SIZE,
+}
+
+/// Reserves or gives back blocks. EOPNOTSUPP: the file system cannot.
+pub fn allocate(fd: &Fd, what: Allocate, offset: u64, len: u64) -> Result<(), Errno> {
+    let what = what as u32 as usize;
+    // SAFETY: changes the file only.
+    unsafe { syscall!(nr::__NR_fallocate, fd.raw() as usize, what, offset as usize, len as usize).map(drop) }
+}
+
+/// Positioned read into a slice; 0 at the end of the file.
+pub fn pread(fd: &Fd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    // SAFETY: the slice is exclusive.
+    unsafe { pread_at(fd, buffer.as_mut_ptr() as usize, buffer.len(), offset) }
+}
+
+/// Positioned write from a slice.
+pub fn pwrite(fd: &Fd, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
+    // SAFETY: the slice is valid for reads.
+    unsafe { pwrite_at(fd, buffer.as_ptr() as usize, buffer.len(), offset) }
+}
+
+/// Positioned read to an address.
+///
+/// # Safety
+/// The memory is the caller's to overwrite (or not mapped: EFAULT).
+pub unsafe fn pread_at(fd: &Fd, address: usize, len: usize, offset: u64) -> Result<usize, Errno> {
+    // SAFETY: the caller vouches for the memory.
+    unsafe { syscall!(nr::__NR_pread64, fd.raw() as usize, address, len, offset as usize) }
+}
+
+/// Positioned write from an address.
+///
+/// # Safety
+/// The memory is readable (or not mapped: EFAULT), and a concurrent store only makes the written bytes either.
+pub unsafe fn pwrite_at(fd: &Fd, address: usize, len: usize, offset: u64) -> Result<usize, Errno> {
+    // SAFETY: the caller vouches for the memory.
+    unsafe { syscall!(nr::__NR_pwrite64, fd.raw() as usize, address, len, offset as usize) }
+}
+
+/// Positioned vectored read, at most 1024 vectors. The descriptor is a plain number because threads share it.
+///
+/// # Safety
+/// `fd` is open; the memory is the caller's to overwrite.
+pub unsafe fn preadv(fd: i32, vectors: &[IoVec], offset: u64) -> Result<usize, Errno> {
+    let (pointer, count) = (vectors.as_ptr() as usize, vectors.len());
+    // SAFETY: the caller vouches for the memory; the high half of the offset is unused on 64 bits.
+    unsafe { syscall!(nr::__NR_preadv, fd as usize, pointer, count, offset as usize, 0) }
+}
+
+/// Positioned vectored write, at most 1024 vectors.
+///
+/// # Safety
+/// `fd` is open; the memory is readable.
+pub unsafe fn pwritev(fd: i32, vectors: &[IoVec], offset: u64) -> Result<usize, Errno> {
+    let (pointer, count) = (vectors.as_ptr() as usize, vectors.len());
+    // SAFETY: the caller vouches for the memory; the high half of the offset is unused on 64 bits.
+    unsafe { syscall!(nr::__NR_pwritev, fd as usize, pointer, count, offset as usize, 0) }
+}
+
+/// Appends to a descriptor at its own offset (a terminal, a pipe): for messages, the one place without a position.
+pub fn write(fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
+    // SAFETY: the slice is valid for reads; a bad number gives EBADF.
+    unsafe { syscall!(nr::__NR_write, fd as usize, bytes.as_ptr() as usize, bytes.len()) }
+}
+
+/// What kind of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes in a file system.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A block device.
+    BlockDevice,
+    /// Anything else.
+    Other,
+}
+
+/// What [`status`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What kind of file.
+    pub kind: Kind,
+    /// Length in bytes (0 for a device: see [`device_bytes`]).
+    pub len: u64,
+    /// Bytes allocated on the file system.
+    pub allocated_bytes: u64,
+    /// Device that holds it: major and minor number.
+    pub device: (u32, u32),
+    /// Device that it is.
+    pub is_device: (u32, u32),
+    /// Its number there.
+    pub inode: u64,
+}
+
+/// Kind, length and place of an open file.
+pub fn status(fd: &Fd) -> Result<Status, Errno> {
+    // SAFETY: all-zero is a valid value of the plain structure.
+    let mut stat: nr::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: the structure is the call's.
+    unsafe { syscall!(nr::__NR_fstat, fd.raw() as usize, &raw mut stat as usize)? };
+    let kind = match stat.st_mode & nr::S_IFMT {
+        nr::S_IFREG => Kind::Regular,
+        nr::S_IFDIR => Kind::Directory,
+        nr::S_IFBLK => Kind::BlockDevice,
+        _ => Kind::Other,
+    };
+    Ok(Status {
+        kind,
+        len: stat.st_size as u64,
+        allocated_bytes: stat.st_blocks as u64 * 512,
+        device: device_numbers(stat.st_dev),
+        is_device: device_numbers(stat.st_rdev),
+        inode: stat.st_ino,
+    })
+}
+
+/// Major and minor number from the kernel's packing.
+fn device_numbers(packed: u64) -> (u32, u32) {
+    let major = (packed >> 8 & 0xfff) | (packed >> 32 & !0xfff);
+    let minor = (packed & 0xff) | (packed >> 12 & !0xff);
+    (major as u32, minor as u32)
+}
+
+/// Space of the file system that holds an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// All of it, in bytes.
+    pub total_bytes: u64,
+    /// What a user without privileges can still have.
+    pub available_bytes: u64,
+    /// The kernel's number for the kind of file system ([`TMPFS_MAGIC`], ...).
+    pub magic: u64,
+}
+
+/// [`Space::magic`] of tmpfs: such files are memory themselves.
+pub const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Space of the file system that holds an open file.
+pub fn space(fd: &Fd) -> Result<Space, Errno> {
+    // SAFETY: all-zero is a valid value of the plain structure.
+    let mut stat: nr::statfs = unsafe { core::mem::zeroed() };
+    // SAFETY: the structure is the call's.
+    unsafe { syscall!(nr::__NR_fstatfs, fd.raw() as usize, &raw mut stat as usize)? };
+    let unit = stat.f_frsize as u64;
+    Ok(Space {
+        total_bytes: stat.f_blocks as u64 * unit,
+        available_bytes: stat.f_bavail as u64 * unit,
+        magic: stat.f_type as u64,
+    })
+}
+
+const BLKGETSIZE64: u32 = ioctl_number(IOC_READ, 0x12, 114, size_of::<usize>());
+
+/// Length of a block device in bytes. ENOTTY: it is none.
+pub fn device_bytes(fd: &Fd) -> Result<u64, Errno> {
+    let mut bytes = 0u64;
+    // SAFETY: the command writes one integer.
+    unsafe { fd.ioctl(BLKGETSIZE64, &raw mut bytes)? };
+    Ok(bytes)
+}
+
+/// A run of a file that is contiguous on its device (`struct fiemap_extent`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it starts in the file.
+    pub logical: u64,
+    /// Where it starts on the device.
+    pub physical: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    reserved: [u64; 2],
+    /// The kernel's FIEMAP_EXTENT_ flags ([`Extent::LAST`], ...).
+    pub flags: u32,
+    reserved_after: [u32; 3],
+}
+
+impl Extent {
+    /// Nothing follows.
+    pub const LAST: u32 = 1 << 0;
+    /// The place is not known.
+    pub const UNKNOWN: u32 = 1 << 1;
+    /// Reserved and never written: reads as zeroes.
+    pub const UNWRITTEN: u32 = 1 << 11;
+}
+
+/// Extents a call of [`extents`] can tell.
+pub const EXTENTS_MAX: usize = 64;
+
+#[repr(C)]
+struct Fiemap {
+    start: u64,
+    len: u64,
+    flags: u32,
+    mapped: u32,
+    count: u32,
+    reserved: u32,
+    extents: [Extent; EXTENTS_MAX],
+}
+const FIEMAP_HEADER: usize = 32;
+const _: () = assert!(size_of::<Extent>() == 56);
+const _: () = assert!(size_of::<Fiemap>() == FIEMAP_HEADER + 56 * EXTENTS_MAX);
+const FS_IOC_FIEMAP: u32 = ioctl_number(IOC_READ | IOC_WRITE, b'f', 11, FIEMAP_HEADER);
+const FIEMAP_FLAG_SYNC: u32 = 1;
+
+/// The extents of a file from `offset` on, as many as fit; returns how many. Go on behind the last one until one carries
+/// [`Extent::LAST`] or none come. EOPNOTSUPP: the file system cannot tell.
+pub fn extents(fd: &Fd, offset: u64, out: &mut [Extent; EXTENTS_MAX]) -> Result<usize, Errno> {
+    let mut map = Fiemap {
+        start: offset,
+        len: u64::MAX - offset,
+        flags: FIEMAP_FLAG_SYNC,
+        mapped: 0,
+        count: EXTENTS_MAX as u32,
+        reserved: 0,
+        extents: [Extent::default(); EXTENTS_MAX],
+    };
+    // SAFETY: the structure is the command's, with room for `count` extents behind the header.
+    unsafe { fd.ioctl(FS_IOC_FIEMAP, &raw mut map)? };
+    *out = map.extents;
+    Ok((map.mapped as usize).min(EXTENTS_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_are_split_like_makedev() {
+        for (major, minor) in [(8, 1), (259, 3), (0, 0x12345), (4095, 0xfffff)] {
+            assert_eq!(device_numbers(libc::makedev(major, minor)), (major, minor));
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What is behind a range of addresses: present, swapped out by the kernel, zero page, file.
+//!
+//! It only looks. By the PAGEMAP_SCAN command where the kernel has it (6.7), otherwise by reading the older array of
+//! entries, which knows fewer categories. Rules from Documentation/admin-guide/mm/pagemap.rst.
+
+use crate::file::{self, Open};
+use crate::raw::{IOC_READ, IOC_WRITE, ioctl_number};
+use crate::{AddressRange, Errno, Fd, PAGE_SIZE};
+use bitflags::bitflags;
+
+bitflags! {
+    /// What a page is; several may hold.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Categories: u64 {
+        /// Armed by asynchronous write protection.
+        const WPALLOWED = 1 << 0;
+        /// Stored to since it was write-protected.
+        const WRITTEN = 1 << 1;
+        /// File-backed, or shared memory.
+        const FILE = 1 << 2;
+        /// In RAM.
+        const PRESENT = 1 << 3;
+        /// In the kernel's own swap.
+        const SWAPPED = 1 << 4;
+        /// The shared zero page.
+        const PFNZERO = 1 << 5;
+        /// Part of a huge page.
+        const HUGE = 1 << 6;
+        /// Soft-dirty (6.12).
+        const SOFT_DIRTY = 1 << 7;
+        /// Guard marker (6.15).
+        const GUARD = 1 << 8;
+    }
+}
+
+impl Categories {
+    /// What the older array tells: the rest reads as unset there.
+    pub const BASIC: Categories = Categories::FILE.union(Categories::PRESENT).union(Categories::SWAPPED);
+}
+
+/// Which pages to tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Query {
+    /// All of these must hold.
+    pub required: Categories,
+    /// None of these may hold.
+    pub excluded: Categories,
+    /// At least one of these must hold, unless empty.
+    pub any_of: Categories,
+    /// Which categories to tell; pages that do not differ in them make one region.
+    pub report: Categories,
+}
+
+impl Query {
+    /// Pages in RAM that hold content of their own: present, private, not the zero page.
+    pub const OWN_CONTENT: Query = Query {
+        required: Categories::PRESENT,
+        excluded: Categories::PFNZERO.union(Categories::FILE),
+        any_of: Categories::empty(),
+        report: Categories::empty(),
+    };
+}
+
+/// A run of pages with the same categories (`struct page_region`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageRegion {
+    /// First address.
+    pub start: u64,
+    /// End.
+    pub end: u64,
+    /// Those of [`Query::report`] that hold.
+    pub categories: Categories,
+}
+
+impl PageRegion {
+    /// Number of pages.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        (self.end - self.start) as usize / PAGE_SIZE
+    }
+}
+
+/// What a scan found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// Number of regions written.
+    pub regions: usize,
+    /// Where it ended: the end of the range, or where to go on when the regions did not fit.
+    pub end: usize,
+}
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct ScanArgument {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_len: u64,
+    pages_max: u64,
+    inverted: u64,
+    mask: u64,
+    any_of: u64,
+    returned: u64,
+}
+
+const _: () = assert!(size_of::<PageRegion>() == 24);
+const _: () = assert!(size_of::<ScanArgument>() == 96);
+const PAGEMAP_SCAN: u32 = ioctl_number(IOC_READ | IOC_WRITE, b'f', 16, size_of::<ScanArgument>());
+const _: () = assert!(PAGEMAP_SCAN == 0xC060_6610);
+
+/// This process's page map.
+#[derive(Debug)]
+pub struct Pagemap {
+    fd: Fd,
+    by_scan: bool,
+}
+
+impl Pagemap {
+    /// Opens it and finds out whether the kernel can scan.
+    pub fn open() -> Result<Pagemap, Errno> {
+        let fd = file::open(c"/proc/self/pagemap", Open::empty())?;
+        let mut empty = ScanArgument { size: size_of::<ScanArgument>() as u64, ..ScanArgument::default() };
+        // SAFETY: the structure is the command's; the range is empty.
+        let by_scan = !matches!(unsafe { fd.ioctl(PAGEMAP_SCAN, &raw mut empty) }, Err(Errno::NOTTY));
+        Ok(Pagemap { fd, by_scan })
+    }
+
+    /// Opens it for the older way only, for tests and comparison.
+    pub fn open_basic() -> Result<Pagemap, Errno> {
+        Ok(Pagemap { by_scan: false, ..Pagemap::open()? })
+    }
+
+    /// All categories are known, not only [`Categories::BASIC`].
+    #[must_use]
+    pub fn can_scan(&self) -> bool {
+        self.by_scan
+    }
+
+    /// Finds the pages of a page-aligned range that match. Go on at [`Scan::end`] until it is the range's end. The answer
+    /// is a snapshot of nothing: each page was like that at some moment during the call.
+    pub fn scan(&self, range: AddressRange, query: Query, out: &mut [PageRegion]) -> Result<Scan, Errno> {
+        assert!(
+            range.start.is_multiple_of(PAGE_SIZE) && range.end.is_multiple_of(PAGE_SIZE) && !out.is_empty()
+        );
+        if range.is_empty() {
+            return Ok(Scan { regions: 0, end: range.end });
+        }
+        let scan = if self.by_scan {
+            self.by_command(&range, query, out)
+        } else {
+            self.by_array(&range, query, out)
+        }?;
+        assert!(scan.regions <= out.len() && (scan.end == range.end || scan.end > range.start));
+        Ok(scan)
+    }
+
+    fn by_command(&self, range: &AddressRange, query: Query, out: &mut [PageRegion]) -> Result<Scan, Errno> {
+        let mut argument = ScanArgument {
+            size: size_of::<ScanArgument>() as u64,
+            start: range.start as u64,
+            end: range.end as u64,
+            regions: out.as_mut_ptr() as u64,
+            regions_len: out.len() as u64,
+            inverted: query.excluded.bits(),
+            mask: (query.required | query.excluded).bits(),
+            any_of: query.any_of.bits(),
+            returned: query.report.bits(),
+            ..ScanArgument::default()
+        };
+        // SAFETY: the structure is the command's, and it names an exclusive slice.
+        let regions = unsafe { self.fd.ioctl(PAGEMAP_SCAN, &raw mut argument)? };
+        Ok(Scan { regions, end: argument.walk_end as usize })
+    }
+
+    fn by_array(&self, range: &AddressRange, query: Query, out: &mut [PageRegion]) -> Result<Scan, Errno> {
+        let mut entries = [0u64; 256];
+        let mut runs = Runs { out, count: 0 };
+        let mut at = range.start;
+        while at < range.end {
+            let wanted = ((range.end - at) / PAGE_SIZE).min(entries.len());
+            let pages = self.read_entries(at, &mut entries[..wanted])?;
+            for &entry in &entries[..pages] {
+                let categories = categories_of(entry);
+                if matches(categories, query) && !runs.add(at, categories & query.report) {
+                    return Ok(Scan { regions: runs.count, end: at });
+                }
+                at += PAGE_SIZE;
+            }
+            if pages == 0 {
+                break; // Behind the last address a process can have.
+            }
+        }
+        Ok(Scan { regions: runs.count, end: range.end })
+    }
+
+    /// Entries of the array from `address` on; returns how many there were.
+    fn read_entries(&self, address: usize, entries: &mut [u64]) -> Result<usize, Errno> {
+        let offset = (address / PAGE_SIZE * size_of::<u64>()) as u64;
+        // SAFETY: the slice is exclusive and holds plain integers.
+        let bytes =
+            unsafe { file::pread_at(&self.fd, entries.as_mut_ptr() as usize, size_of_val(entries), offset)? };
+        Ok(bytes / size_of::<u64>())
+    }
+}
+
+/// Regions being collected.
+struct Runs<'a> {
+    out: &'a mut [PageRegion],
+    count: usize,
+}
+
+impl Runs<'_> {
+    /// Adds a page, to the last region if it goes on there; `false` when there is no room.
+    fn add(&mut self, page: usize, categories: Categories) -> bool {
+        let (start, end) = (page as u64, (page + PAGE_SIZE) as u64);
+        if let Some(last) = self.count.checked_sub(1).map(|index| &mut self.out[index])
+            && last.end == start
+            && last.categories == categories
+        {
+            last.end = end;
+            return true;
+        }
+        let Some(next) = self.out.get_mut(self.count) else { return false };
+        *next = PageRegion { start, end, categories };
+        self.count += 1;
+        true
+    }
+}
+
+const ENTRY_PRESENT: u64 = 1 << 63;
+const ENTRY_SWAPPED: u64 = 1 << 62;
+const ENTRY_FILE: u64 = 1 << 61;
+
+fn categories_of(entry: u64) -> Categories {
+    let pick = |bit: u64, category| if entry & bit != 0 { category } else { Categories::empty() };
+    pick(ENTRY_PRESENT, Categories::PRESENT)
+        | pick(ENTRY_SWAPPED, Categories::SWAPPED)
+        | pick(ENTRY_FILE, Categories::FILE)
+}
+
+fn matches(categories: Categories, query: Query) -> bool {
+    categories.contains(query.required)
+        && !categories.intersects(query.excluded)
+        && (query.any_of.is_empty() || categories.intersects(query.any_of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_join_when_they_touch_and_agree() {
+        let mut out = [PageRegion::default(); 3];
+        let mut runs = Runs { out: &mut out, count: 0 };
+        let (file, none) = (Categories::FILE, Categories::empty());
+        assert!(runs.add(0x1000, none) && runs.add(0x2000, none) && runs.add(0x3000, file));
+        assert!(runs.add(0x5000, file));
+        assert!(!runs.add(0x7000, file));
+        assert_eq!(runs.count, 3);
+        assert_eq!(out[0], PageRegion { start: 0x1000, end: 0x3000, categories: none });
+        assert_eq!(out[2].pages(), 1);
+    }
+
+    #[test]
+    fn queries() {
+        let own = Query::OWN_CONTENT;
+        assert!(matches(Categories::PRESENT, own));
+        assert!(!matches(Categories::PRESENT | Categories::PFNZERO, own));
+        assert!(!matches(Categories::SWAPPED, own));
+        let either = Query { any_of: Categories::PRESENT | Categories::SWAPPED, ..Query::default() };
+        assert!(matches(Categories::SWAPPED, either) && !matches(Categories::FILE, either));
+    }
+}

@@ -1,0 +1,250 @@
+//! Small facts from /proc: how much is resident, which threads there are, what the process may do.
+//!
+//! It never keeps more than one buffer on the stack; files that are read often stay open.
+
+use crate::file::{self, Open};
+use crate::raw::{nr, syscall};
+use crate::text::{skip_blanks, take_number};
+use crate::{Errno, Fd, PAGE_SIZE};
+use core::ffi::CStr;
+
+/// How much memory this process holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    /// Anonymous memory in RAM (`RssAnon`).
+    pub anon_bytes: u64,
+    /// Files and shared memory in RAM.
+    pub shared_bytes: u64,
+    /// Addresses in use.
+    pub virtual_bytes: u64,
+}
+
+/// Reads /proc/self/statm: half the price of /proc/self/status, and `resident - shared` is the same `RssAnon`.
+#[derive(Debug)]
+pub struct ResidentReader {
+    fd: Fd,
+}
+
+impl ResidentReader {
+    /// Opens it.
+    pub fn open() -> Result<ResidentReader, Errno> {
+        Ok(ResidentReader { fd: file::open(c"/proc/self/statm", Open::empty())? })
+    }
+
+    /// Anonymous memory in RAM, in bytes. One system call of about a microsecond. The kernel counts per processor and adds up
+    /// lazily before 6.17: the figure may be off by some dozens of pages per processor there.
+    pub fn anon_bytes(&self) -> Result<u64, Errno> {
+        self.read().map(|resident| resident.anon_bytes)
+    }
+
+    /// All of it.
+    pub fn read(&self) -> Result<Resident, Errno> {
+        let mut buffer = [0; 192];
+        let len = file::pread(&self.fd, &mut buffer, 0)?;
+        parse_statm(&buffer[..len]).ok_or(Errno::IO)
+    }
+}
+
+fn parse_statm(text: &[u8]) -> Option<Resident> {
+    let (virtual_pages, rest) = take_number(text, 10)?;
+    let (resident, rest) = take_number(skip_blanks(rest), 10)?;
+    let (shared, _) = take_number(skip_blanks(rest), 10)?;
+    let page = PAGE_SIZE as u64;
+    Some(Resident {
+        anon_bytes: resident.saturating_sub(shared) * page,
+        shared_bytes: shared * page,
+        virtual_bytes: virtual_pages * page,
+    })
+}
+
+/// A text of `Name: value` lines, such as /proc/self/status or /proc/meminfo, at one moment.
+pub struct Fields {
+    text: [u8; FIELDS_BYTES],
+    len: usize,
+}
+const FIELDS_BYTES: usize = 4096;
+
+impl Fields {
+    /// Reads a file; what does not fit into 4 KiB is cut off.
+    pub fn read(path: &CStr) -> Result<Fields, Errno> {
+        let fd = file::open(path, Open::empty())?;
+        let mut fields = Fields { text: [0; FIELDS_BYTES], len: 0 };
+        while fields.len < FIELDS_BYTES {
+            let read = file::pread(&fd, &mut fields.text[fields.len..], fields.len as u64)?;
+            if read == 0 {
+                break;
+            }
+            fields.len += read;
+        }
+        Ok(fields)
+    }
+
+    /// /proc/self/status: `Threads`, `Seccomp`, `RssAnon`, `VmLck`, `SigCgt`, ...
+    pub fn of_process() -> Result<Fields, Errno> {
+        Fields::read(c"/proc/self/status")
+    }
+
+    /// /proc/meminfo: `MemTotal`, `MemAvailable`, `SwapTotal`, ...
+    pub fn of_machine() -> Result<Fields, Errno> {
+        Fields::read(c"/proc/meminfo")
+    }
+
+    /// What follows `name:`, without blanks in front.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&[u8]> {
+        self.text[..self.len].split(|&byte| byte == b'\n').find_map(|line| {
+            let rest = line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?;
+            Some(skip_blanks(rest))
+        })
+    }
+
+    /// The decimal number there; `kB` after it is taken into account.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<u64> {
+        let (number, rest) = take_number(self.text(name)?, 10)?;
+        Some(if skip_blanks(rest) == b"kB" { number * 1024 } else { number })
+    }
+
+    /// The hexadecimal mask there (`SigCgt`, `CapEff`).
+    #[must_use]
+    pub fn mask(&self, name: &str) -> Option<u64> {
+        take_number(self.text(name)?, 16).map(|(mask, _)| mask)
+    }
+}
+
+/// A file that holds one number, such as a sysctl; `None` when it is not there or holds something else.
+#[must_use]
+pub fn number_in(path: &CStr) -> Option<i64> {
+    let fd = file::open(path, Open::empty()).ok()?;
+    let mut buffer = [0; 32];
+    let len = file::pread(&fd, &mut buffer, 0).ok()?;
+    let text = &buffer[..len];
+    let (negative, digits) = text.strip_prefix(b"-").map_or((false, text), |digits| (true, digits));
+    let value = i64::try_from(take_number(digits, 10)?.0).ok()?;
+    Some(if negative { -value } else { value })
+}
+
+/// Calls `visit` with the id of every thread of this process, the ones libc does not know included. Threads that start or end
+/// meanwhile may be missed or told.
+pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
+    let directory = file::open(c"/proc/self/task", Open::DIRECTORY)?;
+    let mut buffer = Entries([0; 2048]);
+    loop {
+        let (pointer, len) = (buffer.0.as_mut_ptr() as usize, buffer.0.len());
+        // SAFETY: the buffer is exclusive.
+        let filled = unsafe { syscall!(nr::__NR_getdents64, directory.raw() as usize, pointer, len)? };
+        if filled == 0 {
+            return Ok(());
+        }
+        for_each_name(&buffer.0[..filled], |name| {
+            if let Some((tid, [])) = take_number(name, 10) {
+                visit(tid as u32);
+            }
+        });
+    }
+}
+
+#[repr(align(8))]
+struct Entries([u8; 2048]);
+
+/// Splits what getdents64 wrote: inode and offset (8 bytes each), length (2), type (1), name with NUL.
+fn for_each_name(mut entries: &[u8], mut visit: impl FnMut(&[u8])) {
+    const LENGTH_AT: usize = 16;
+    const NAME_AT: usize = 19;
+    while entries.len() > NAME_AT {
+        let len = u16::from_ne_bytes([entries[LENGTH_AT], entries[LENGTH_AT + 1]]) as usize;
+        assert!(len > NAME_AT && len <= entries.len(), "the kernel writes whole entries");
+        let name = &entries[NAME_AT..len];
+        visit(&name[..name.iter().position(|&byte| byte == 0).unwrap_or(name.len())]);
+        entries = &entries[len..];
+    }
+}
+
+/// Where a thread of this process keeps its list of robust futexes, and how long the kernel believes the head is. The kernel
+/// walks that list when the thread dies, without waiting for missing pages. 0 = none.
+pub fn robust_list(tid: u32) -> Result<(usize, usize), Errno> {
+    let (mut head, mut len) = (0usize, 0usize);
+    let (head_at, len_at) = (&raw mut head as usize, &raw mut len as usize);
+    // SAFETY: the call writes two words.
+    unsafe { syscall!(nr::__NR_get_robust_list, tid as usize, head_at, len_at)? };
+    Ok((head, len))
+}
+
+/// A limit of this process: current and largest value, `u64::MAX` for none.
+pub fn limit(resource: Limit) -> Result<(u64, u64), Errno> {
+    let mut limits = [0u64; 2];
+    // SAFETY: the call writes two words.
+    unsafe { syscall!(nr::__NR_prlimit64, 0, resource as usize, 0, limits.as_mut_ptr() as usize)? };
+    Ok((limits[0], limits[1]))
+}
+
+/// Limits that concern a pager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Limit {
+    /// Bytes a file may grow to.
+    FileSize = nr::RLIMIT_FSIZE,
+    /// Bytes of locked memory.
+    LockedMemory = nr::RLIMIT_MEMLOCK,
+    /// Bytes of addresses.
+    AddressSpace = nr::RLIMIT_AS,
+    /// Number of descriptors.
+    Descriptors = nr::RLIMIT_NOFILE,
+}
+
+/// Version of the running kernel: `6.18.44-anything` is (6, 18, 44).
+#[must_use]
+pub fn kernel_version() -> (u32, u32, u32) {
+    const RELEASE: usize = 2;
+    let mut names = [[0u8; 65]; 6]; // `struct new_utsname`
+    // SAFETY: the structure is the call's.
+    unsafe { syscall!(nr::__NR_uname, names.as_mut_ptr() as usize) }
+        .expect("uname cannot fail with a valid buffer");
+    parse_release(&names[RELEASE])
+}
+
+fn parse_release(release: &[u8]) -> (u32, u32, u32) {
+    let mut parts = [0; 3];
+    let mut rest = release;
+    for part in &mut parts {
+        let Some((value, after)) = take_number(rest, 10) else { break };
+        *part = u32::try_from(value).unwrap_or(u32::MAX);
+        let Some(next) = after.strip_prefix(b".") else { break };
+        rest = next;
+    }
+    (parts[0], parts[1], parts[2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statm() {
+        let resident = parse_statm(b"1000 300 100 5 0 400 0\n").unwrap();
+        assert_eq!((resident.anon_bytes, resident.shared_bytes), (200 * 4096, 100 * 4096));
+        assert_eq!(parse_statm(b"1000 300"), None);
+        assert_eq!(parse_statm(b"5 1 3 ").unwrap().anon_bytes, 0);
+    }
+
+    #[test]
+    fn releases() {
+        assert_eq!(parse_release(b"6.18.44-fc-v657\0\0"), (6, 18, 44));
+        assert_eq!(parse_release(b"6.8\0"), (6, 8, 0));
+        assert_eq!(parse_release(b"5.15.0+"), (5, 15, 0));
+        assert_eq!(parse_release(b"none"), (0, 0, 0));
+    }
+
+    #[test]
+    fn fields() {
+        let text = b"Name:\ta b\nRssAnon:\t    12 kB\nThreads:\t3\nSigCgt:\t00000000000000ff\nMemTotal: 1 kB";
+        let mut fields = Fields { text: [0; FIELDS_BYTES], len: text.len() };
+        fields.text[..text.len()].copy_from_slice(text);
+        assert_eq!(fields.number("RssAnon"), Some(12 * 1024));
+        assert_eq!(fields.number("Threads"), Some(3));
+        assert_eq!(fields.mask("SigCgt"), Some(255));
+        assert_eq!(fields.text("Name"), Some(&b"a b"[..]));
+        assert_eq!((fields.number("Name"), fields.number("Rss")), (None, None));
+        assert_eq!(fields.number("MemTotal"), Some(1024));
+    }
+}

@@ -250,28 +250,70 @@ impl<P: SwapIn> Mm<P> {
         wanted: Option<PageId>,
         out: &mut Actions,
     ) -> bool {
-        let mut spare = self.spare_frames();
+        let count = self.affordable(space, plan, wanted);
         let mut joined = false;
-        let count = plan_len(plan);
+        let mut ahead = 0;
         for index in 0..count {
             let Some(id) = self.plan_page(space, plan, ascending(plan, index, count)) else { continue };
             if Some(id) == wanted {
                 joined = true;
+            } else if self.is_on_swap(id) {
+                self.read_ahead(id, plan.mapping);
+                ahead += 1;
             } else {
-                if spare == 0 || self.pages[id].state != State::Swapped || self.pages[id].has(flag::QUEUED) {
-                    continue;
+                if self.policy.marks_cached() && self.pages[id].state == State::Cached {
+                    self.pages[id].set(flag::READ_AHEAD);
                 }
-                spare -= 1;
-                self.refault_quietly(id);
-                self.start_reading(id);
-                let eager = if plan.mapping == Mapping::Together { flag::EAGER } else { 0 };
-                self.pages[id].set(flag::READ_AHEAD | eager);
-                self.stats.swap_ra += 1;
+                continue;
             }
             self.add(reads, id, out);
         }
+        self.stats.swap_ra += ahead;
         self.place_marker(space, plan, count);
+        self.tell_issued(space, plan, wanted, count, ahead as u32);
         joined
+    }
+
+    /// How many pages of the plan, in the order of use, the spare frames suffice for.
+    fn affordable(&self, space: SpaceId, plan: &Plan, wanted: Option<PageId>) -> u32 {
+        let mut spare = self.spare_frames();
+        let count = plan_len(plan);
+        for index in 0..count {
+            let Some(id) = self.plan_page(space, plan, index) else { continue };
+            if Some(id) != wanted && self.is_on_swap(id) {
+                if spare == 0 {
+                    return index;
+                }
+                spare -= 1;
+            }
+        }
+        count
+    }
+
+    /// On swap, and no fault waits for a frame for it.
+    pub(crate) fn is_on_swap(&self, id: PageId) -> bool {
+        self.pages[id].state == State::Swapped && !self.pages[id].has(flag::QUEUED)
+    }
+
+    fn read_ahead(&mut self, id: PageId, mapping: Mapping) {
+        self.refault_quietly(id);
+        self.start_reading(id);
+        let eager = if mapping == Mapping::Together { flag::EAGER } else { 0 };
+        self.pages[id].set(flag::READ_AHEAD | eager);
+    }
+
+    /// Tells the policy what its plan came to. The region is that of the page it was asked about.
+    fn tell_issued(&mut self, space: SpaceId, plan: &Plan, wanted: Option<PageId>, covered: u32, read: u32) {
+        let vpn = match (plan.window, wanted) {
+            (Window::Pages { start, .. }, _) => start,
+            (Window::Slots { .. }, Some(id)) => self.pages.place(id).1,
+            (Window::Slots { .. }, None) => return,
+        };
+        let Some(region) = self.regions.find(space, vpn) else { return };
+        if covered < plan_len(plan) {
+            self.policy.cut_short(&mut region.readahead, plan, covered);
+        }
+        self.policy.issued(&mut region.readahead, plan, read);
     }
 
     fn refault_quietly(&mut self, id: PageId) {
@@ -334,7 +376,7 @@ impl<P: SwapIn> Mm<P> {
         let mut reads = Reads::default();
         let mut spare = self.spare_frames();
         self.each_page(space, start, end, |mm, id| {
-            if spare > 0 && mm.pages[id].state == State::Swapped && !mm.pages[id].has(flag::QUEUED) {
+            if spare > 0 && mm.is_on_swap(id) {
                 spare -= 1;
                 mm.read_unasked(id, &mut reads, out);
             }

@@ -48,11 +48,13 @@ impl Lists {
     }
 
     /// The newest page.
+    #[cfg(test)]
     pub fn head(&self, list: ListId) -> Option<PageId> {
         some(self.0[list as usize].head)
     }
 
     /// The page after `id`, towards the tail.
+    #[cfg(test)]
     pub fn next(&self, pages: &PageTable, id: PageId) -> Option<PageId> {
         some(pages[id].next)
     }

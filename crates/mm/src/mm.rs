@@ -342,6 +342,11 @@ impl<P: SwapIn> Mm<P> {
         self.regions.overlaps(space, start, end)
     }
 
+    /// Calls `visit` with every part of the range that is not managed, in order.
+    pub fn unmanaged(&self, space: SpaceId, start: Vpn, end: Vpn, visit: impl FnMut(Vpn, Vpn)) {
+        self.regions.gaps(space, start, end, visit);
+    }
+
     /// The managed ranges, in order.
     pub fn regions(&self) -> impl Iterator<Item = (SpaceId, Vpn, Vpn)> + '_ {
         self.regions.each()

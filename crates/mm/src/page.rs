@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn places_round_trip_and_chunks_are_recycled() {
         let mut table = PageTable::default();
-        let (space, vpn) = (SpaceId(3), Vpn(0x7fff_1234_5));
+        let (space, vpn) = (SpaceId(3), Vpn(0x7_fff1_2345));
         let id = table.lookup_or_create(space, vpn);
         assert_eq!(table.place(id), (space, vpn));
         table.set_state(id, State::Mapped);

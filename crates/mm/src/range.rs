@@ -196,7 +196,7 @@ impl<P: SwapIn> Mm<P> {
             let first = pause.next_chunk as u32 * CHUNK_PAGES as u32;
             if self.pages.chunk_at(pause.next_chunk).used > 0 {
                 for id in (first..first + CHUNK_PAGES as u32).map(PageId) {
-                    if self.pages[id].state == State::Swapped && !self.pages[id].has(flag::QUEUED) {
+                    if self.is_on_swap(id) {
                         self.read_unasked(id, &mut reads, out);
                     }
                 }

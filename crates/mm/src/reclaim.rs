@@ -142,6 +142,10 @@ impl<P: SwapIn> Mm<P> {
 
     fn write(&mut self, open: Option<(Run, Slot)>, out: &mut Actions) {
         if let Some((run, slot)) = open {
+            let (space, vpn) = self.pages.place(run.first);
+            if let Some(region) = self.regions.find(space, vpn) {
+                self.policy.swapped_out(&mut region.readahead, run.count);
+            }
             self.stats.write_ops += 1;
             self.stats.pswpout += u64::from(run.count);
             let io = self.new_io(IoKind::Write, run);

@@ -92,6 +92,23 @@ impl<R: Default> Regions<R> {
         })
     }
 
+    /// Calls `visit` with every part of `[start, end)` that is not managed, in order.
+    pub fn gaps(&self, space: SpaceId, start: Vpn, end: Vpn, mut visit: impl FnMut(Vpn, Vpn)) {
+        let mut from = start;
+        if let Some(space) = self.spaces.get(space.0 as usize) {
+            let at = space.regions.partition_point(|region| region.end <= start);
+            for region in space.regions[at..].iter().take_while(|region| region.start < end) {
+                if from < region.start {
+                    visit(from, region.start);
+                }
+                from = region.end;
+            }
+        }
+        if from < end {
+            visit(from, end);
+        }
+    }
+
     /// Every region: `(space, start, end)`.
     pub fn each(&self) -> impl Iterator<Item = (SpaceId, Vpn, Vpn)> + '_ {
         self.spaces.iter().enumerate().flat_map(|(index, space)| {
@@ -150,6 +167,12 @@ mod tests {
             for (vpn, managed) in model.iter().enumerate() {
                 assert_eq!(regions.find(SpaceId(0), Vpn(vpn as u64)).is_some(), *managed, "page {vpn}");
             }
+            let mut unmanaged = 0;
+            regions.gaps(SpaceId(0), Vpn(10), Vpn(150), |start, end| {
+                assert!(model[start.0 as usize..end.0 as usize].iter().all(|managed| !managed));
+                unmanaged += (end.0 - start.0) as usize;
+            });
+            assert_eq!(unmanaged, model[10..150].iter().filter(|managed| !**managed).count());
             let mut last = Vpn(0);
             for (_, start, end) in regions.each() {
                 assert!(last <= start && start < end);

@@ -8,7 +8,8 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use alloc::boxed::Box;
 
 use overspill_sys::mem::{self, Advice};
-use overspill_sys::{AddressRange, Errno, futex, thread};
+use overspill_sys::futex::{self, Scope};
+use overspill_sys::{AddressRange, Errno};
 
 const IDLE: u32 = 0;
 const ORDERED: u32 = 1;
@@ -22,6 +23,7 @@ struct Desk {
 }
 
 /// The reactor's side.
+#[derive(Clone, Copy)]
 pub(crate) struct Dropper {
     desk: &'static Desk,
 }
@@ -34,7 +36,7 @@ impl Dropper {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
         }));
-        thread::spawn_helper(serve, core::ptr::from_ref(desk) as *mut ())?;
+        let p = core::ptr::from_ref(desk) as usize; std::thread::spawn(move || serve(p as *mut ()));
         Ok(Dropper { desk })
     }
 
@@ -43,7 +45,7 @@ impl Dropper {
         self.desk.start.store(range.start, Ordering::Relaxed);
         self.desk.end.store(range.end, Ordering::Relaxed);
         self.desk.state.store(ORDERED, Ordering::Release);
-        futex::wake(&self.desk.state, 1);
+        futex::wake(&self.desk.state, 1, Scope::Private);
     }
 
     /// Whether the order succeeded, once it is done.
@@ -62,7 +64,7 @@ extern "C" fn serve(argument: *mut ()) {
     loop {
         let state = desk.state.load(Ordering::Acquire);
         if state != ORDERED {
-            let _ = futex::wait(&desk.state, state, None);
+            let _ = futex::wait(&desk.state, state, None, Scope::Private);
             continue;
         }
         let range = desk.start.load(Ordering::Relaxed)..desk.end.load(Ordering::Relaxed);

@@ -11,10 +11,9 @@ use overspill_mm::types::{Access, PageId, RegionKind, SpaceId, Vpn};
 use overspill_mm::{Action, Actions, Config, Event, IoId, Mm, Run, State, Unmapped, WriteResult};
 use overspill_sys::mem::IoVec;
 use overspill_sys::uffd::Message;
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
-use crate::clock;
-use crate::memory::Memory;
+use crate::memory::{Memory, Taken};
 use crate::report::{Answer, Report};
 use crate::staging::{BLOCK, Frame, Staging};
 use crate::transfers::{Ended, PIECES, Transfers};
@@ -50,6 +49,8 @@ pub struct Engine {
     notices: VecDeque<Notice>,
     doorbells: AddressRange,
     report: Report,
+    /// There was a fork: pages that cannot be moved may be shared with a child.
+    forked: bool,
 }
 
 impl Engine {
@@ -71,6 +72,7 @@ impl Engine {
             notices: VecDeque::new(),
             doorbells: 0..0,
             report,
+            forked: false,
         }
     }
 
@@ -134,7 +136,41 @@ impl Engine {
 
     // What owners do.
 
-    /// Manages a range of private anonymous memory that is registered already.
+    /// Asks the kernel to report the missing pages of a range of private anonymous memory.
+    pub fn register(&self, range: AddressRange) -> Result<(), Errno> {
+        self.memory.register(range)
+    }
+
+    /// Is no change of the address space under way? See [`crate::memory`].
+    pub fn is_quiet(&mut self) -> bool {
+        self.memory.is_quiet()
+    }
+
+    /// Calls `visit` with every part of the range that is not managed, in order.
+    pub fn unmanaged(&self, range: &AddressRange, mut visit: impl FnMut(AddressRange)) {
+        let (start, end) = vpns(range);
+        self.mm.unmanaged(SPACE, start, end, |start, end| visit(address(start)..address(end)));
+    }
+
+    /// The managed ranges.
+    pub fn regions(&self) -> impl Iterator<Item = AddressRange> + '_ {
+        self.mm.regions().map(move |(_, start, end)| address(start)..address(end))
+    }
+
+    /// The engine's own mappings, which must never be managed.
+    #[must_use]
+    pub fn own_ranges(&self) -> [AddressRange; 3] {
+        self.memory.own_ranges()
+    }
+
+    /// Forgets a range whose content nobody wants any more.
+    pub fn remove_region(&mut self, range: AddressRange) {
+        let (start, end) = vpns(&range);
+        self.feed(Event::RegionRemoved { space: SPACE, start, end });
+        // Reports end with the mapping, which the caller unmaps next.
+    }
+
+    /// Manages a range that is registered already.
     pub fn add_region(&mut self, range: AddressRange, kind: RegionKind) {
         let (start, end) = vpns(&range);
         self.feed(Event::RegionAdded { space: SPACE, start, end, kind });
@@ -164,7 +200,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets the threads at a doorbell go on, and silences it for good.
+    /// Lets the threads at a doorbell go on, and silences it until [`Engine::resume_after_fork`].
     pub fn answer_doorbell(&mut self, address: usize) {
         self.memory.fill_fresh(address, 1);
     }
@@ -174,8 +210,10 @@ impl Engine {
         self.feed(Event::Pause);
     }
 
-    /// Goes on after [`Engine::pause`].
-    pub fn resume(&mut self) {
+    /// Goes on after [`Engine::pause`], with the doorbell armed again. A child may share the pages now.
+    pub fn resume_after_fork(&mut self, doorbell: usize) {
+        self.memory.rearm(doorbell);
+        self.forked = true;
         self.feed(Event::Resume);
     }
 
@@ -413,7 +451,7 @@ impl Engine {
             let count = (run.count - done).min(BLOCK);
             let first_page = PageId(run.first.0 + done);
             let Some(first) = self.staging.take_holes(count) else { break };
-            let taken = self.memory.take_out(self.address(first_page), first, count);
+            let taken = self.take_out(self.address(first_page), first, count);
             for index in (0..count).filter(|index| taken.taken & 1 << index != 0) {
                 self.staging.enter(PageId(first_page.0 + index), Frame(first.0 + index));
             }
@@ -426,6 +464,17 @@ impl Engine {
             done += count;
         }
         self.events.push_back(Event::Unmapped { run, result });
+    }
+
+    /// After a fork the kernel refuses pages that a child shares, or shared until it ended: then they are made the
+    /// program's own first.
+    fn take_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
+        let taken = self.memory.take_out(address, first, count);
+        if !self.forked || taken != Taken::default() {
+            return taken;
+        }
+        self.memory.unshare(address..address + count as usize * PAGE_SIZE);
+        self.memory.take_out(address, first, count)
     }
 
     fn fail(&mut self, page: PageId) {
@@ -471,7 +520,7 @@ impl Engine {
     }
 
     fn address(&self, page: PageId) -> usize {
-        self.mm.place(page).1.0 as usize * PAGE_SIZE
+        address(self.mm.place(page).1)
     }
 
     fn addresses(&self, run: Run) -> AddressRange {
@@ -512,6 +561,10 @@ impl Pieces {
 
 fn vpn(address: usize) -> Vpn {
     Vpn((address / PAGE_SIZE) as u64)
+}
+
+fn address(vpn: Vpn) -> usize {
+    vpn.0 as usize * PAGE_SIZE
 }
 
 /// The whole pages of a range.

@@ -26,8 +26,8 @@ impl Io {
     }
 
     /// Orders a transfer between `pieces` and the file at `offset`. The pieces stay as they are until it ended.
-    pub fn order(&mut self, write: bool, file: &Fd, pieces: &[IoVec], offset: u64, tag: u64) {
-        let (fd, count) = (file.raw(), pieces.len() as u32);
+    pub fn order(&mut self, write: bool, fd: i32, pieces: &[IoVec], offset: u64, tag: u64) {
+        let count = pieces.len() as u32;
         let request = if write {
             Sqe::writev(fd, pieces.as_ptr(), count, offset, tag)
         } else {

@@ -10,10 +10,10 @@
 use alloc::collections::VecDeque;
 
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
+use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
 use overspill_sys::uffd::{CopyMode, Features, Message, Mode, MoveMode, Partial, RawMsg, Uffd};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
-use crate::clock;
 use crate::dropper::Dropper;
 use crate::staging::{BLOCK, Frame};
 
@@ -63,6 +63,8 @@ pub(crate) struct Memory {
     can_poison: bool,
     /// Drops pages of the program for us where UFFDIO_MOVE is missing.
     dropper: Option<Dropper>,
+    /// Tells which pages are there, likewise.
+    pagemap: Option<Pagemap>,
 }
 
 const EVENTS: Features =
@@ -89,7 +91,8 @@ impl Memory {
             program.register(staging.range(), Mode::WP)?;
             own.register(trash.range(), Mode::WP)?;
         }
-        let dropper = if can_move { None } else { Some(Dropper::start()?) };
+        let (dropper, pagemap) =
+            if can_move { (None, None) } else { (Some(Dropper::start()?), Some(Pagemap::open()?)) };
         Ok(Memory {
             program,
             own,
@@ -102,6 +105,7 @@ impl Memory {
             can_protect,
             can_poison: granted.contains(Features::POISON),
             dropper,
+            pagemap,
         })
     }
 
@@ -181,7 +185,7 @@ impl Memory {
         self.read_messages();
         *tries += 1;
         if *tries > 64 {
-            clock::yield_now();
+            rustix::thread::sched_yield();
         }
         *tries > PATIENCE || self.is_changing(range)
     }
@@ -244,7 +248,7 @@ impl Memory {
                 return result;
             }
         }
-        let present = overspill_sys::pagemap::present_mask(range.clone());
+        let Ok(present) = self.present(range.clone()) else { return result };
         for page in 0..count {
             let at = page as usize * PAGE_SIZE;
             if present & 1 << page == 0 {
@@ -261,6 +265,16 @@ impl Memory {
         self.drop_copied(address, &mut result, count);
         self.program.wake(range).unwrap_or(());
         result
+    }
+
+    /// Bit i: page i of the range (at most 16) is there.
+    fn present(&self, range: AddressRange) -> Result<u16, Errno> {
+        let pagemap = self.pagemap.as_ref().expect("opened where UFFDIO_MOVE is missing");
+        let mut runs = [PageRegion::default(); BLOCK as usize];
+        let scan = pagemap.scan(range.clone(), Query::OWN_CONTENT, &mut runs)?;
+        let page = |address: u64| ((address as usize - range.start) / PAGE_SIZE) as u32;
+        let masks = runs[..scan.regions].iter().map(|run| bits(page(run.start), page(run.end) - page(run.start)));
+        Ok(masks.fold(0, |all, mask| all | mask))
     }
 
     /// Drops the pages that were copied; what cannot be dropped was not taken.
@@ -280,7 +294,7 @@ impl Memory {
 
     /// Has the dropper discard a range and reads the event that this raises.
     fn drop_program_pages(&mut self, range: AddressRange) -> bool {
-        let dropper = self.dropper.as_ref().expect("without UFFDIO_MOVE there is a dropper");
+        let dropper = self.dropper.expect("without UFFDIO_MOVE there is a dropper");
         dropper.order(range.clone());
         loop {
             let done = dropper.outcome();
@@ -295,7 +309,7 @@ impl Memory {
             if let Some(ok) = done {
                 return ok;
             }
-            clock::yield_now();
+            rustix::thread::sched_yield();
         }
     }
 
@@ -435,6 +449,19 @@ impl Memory {
         }
         // SAFETY: the trash is ours and holds nothing; it is registered where no events are reported.
         unsafe { self.trash.advise(Advice::DontNeed) }.is_ok()
+    }
+
+    /// Takes the page of a doorbell away, so that its next touch is reported again.
+    pub fn rearm(&mut self, address: usize) {
+        let trash = self.trash.start();
+        if self.can_move {
+            // SAFETY: the page belongs to the pager and holds nothing.
+            let _ = unsafe { self.own.move_pages(trash, address, PAGE_SIZE, MoveMode::DONTWAKE) };
+            // SAFETY: the trash is ours and holds nothing.
+            let _ = unsafe { self.trash.advise(Advice::DontNeed) };
+        } else {
+            self.drop_program_pages(address..address + PAGE_SIZE);
+        }
     }
 
     /// Makes pages of the program exclusive to it again (after a fork), so that they can be moved.

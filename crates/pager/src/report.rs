@@ -5,9 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use overspill_mm::Vmstat;
 use overspill_mm::types::{Nanos, Vpn};
-use overspill_sys::Errno;
+use overspill_sys::{Errno, clock};
 
-use crate::clock;
 use crate::shared::{Process, latency_bucket};
 
 /// How a waiting thread was answered.

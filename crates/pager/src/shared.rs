@@ -178,6 +178,31 @@ pub struct Process {
     pub major_latency: [AtomicU64; LATENCY_BUCKETS],
 }
 
+impl Process {
+    /// An unused record.
+    #[must_use]
+    pub fn new() -> Self {
+        const ZERO: AtomicU64 = AtomicU64::new(0);
+        Process {
+            state: AtomicU32::new(state::FREE),
+            pid: AtomicU32::new(0),
+            events: AtomicU32::new(0),
+            error: AtomicU32::new(0),
+            error_step: AtomicU32::new(0),
+            padding: AtomicU32::new(0),
+            counters: Counters::default(),
+            soft_latency: [ZERO; LATENCY_BUCKETS],
+            major_latency: [ZERO; LATENCY_BUCKETS],
+        }
+    }
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Process::new()
+    }
+}
+
 /// The whole shared area.
 #[repr(C)]
 pub struct Shared {

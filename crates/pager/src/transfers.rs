@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 
 use overspill_mm::IoId;
 use overspill_sys::mem::IoVec;
-use overspill_sys::{Errno, Fd, PAGE_SIZE};
+use overspill_sys::{Errno, PAGE_SIZE};
+use rustix::fd::{AsRawFd, OwnedFd};
 
 use crate::io::Io;
 
@@ -35,14 +36,14 @@ pub(crate) enum Ended {
 
 /// The requests under way, by their [`IoId`].
 pub(crate) struct Transfers {
-    file: Fd,
+    file: OwnedFd,
     io: Io,
     requests: Vec<Request>,
     in_flight: u32,
 }
 
 impl Transfers {
-    pub fn new(file: Fd, io: Io) -> Self {
+    pub fn new(file: OwnedFd, io: Io) -> Self {
         Transfers { file, io, requests: Vec::new(), in_flight: 0 }
     }
 
@@ -72,7 +73,7 @@ impl Transfers {
         request.bytes = pieces.iter().map(|piece| piece.len).sum();
         let offset = u64::from(slot) * PAGE_SIZE as u64;
         // The vector is not touched before the request ended: an IoId is unique while it is under way.
-        self.io.order(kind == Kind::Write, &self.file, &request.pieces, offset, u64::from(io.0));
+        self.io.order(kind == Kind::Write, self.file.as_raw_fd(), &request.pieces, offset, u64::from(io.0));
         self.in_flight += 1;
     }
 

@@ -1,1 +1,43 @@
-//! Placeholder while the workspace is laid out.
+//! The agent that lives inside an unmodified program: a library for LD_PRELOAD that finds the program's memory and
+//! pages it.
+//!
+//! It interposes nothing. Its constructor starts one thread and registers fork handlers; everything else happens in
+//! that thread (`agent`). The library needs no other library, not even libc beyond what the program has loaded anyway,
+//! uses no thread-locals and allocates from its own arena: whatever the program does to its heap, its signals or its
+//! descriptors, the agent does not notice, and it never waits for a page that only it could bring in.
+#![no_std]
+
+extern crate alloc;
+
+mod adopt;
+mod agent;
+mod fork;
+mod message;
+mod start;
+
+use overspill_sys::AddressRange;
+use overspill_sys::alloc::ArenaAlloc;
+
+#[global_allocator]
+static ARENA: ArenaAlloc = ArenaAlloc::new();
+
+/// Calls `visit` with every range of addresses that belongs to the agent itself.
+fn each_own_range(mut visit: impl FnMut(AddressRange)) {
+    ARENA.for_each_range(&mut visit);
+    start::each_range(&mut visit);
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    // The state machine found itself in a state that must not be: going on could lose the program's data.
+    let text = alloc::format!("bug, the program is ended before it loses data: {info}");
+    message::say(&text);
+    message::kill_self(6);
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+/// Asked for by code that was compiled to unwind; nothing here ever does.
+#[unsafe(no_mangle)]
+pub extern "C" fn rust_eh_personality() {}

@@ -1,0 +1,74 @@
+//! Putting an engine together: descriptors, staging, swap file, policy, budget.
+
+use overspill_mm::Config;
+use overspill_mm::readahead::policy::Policy;
+use overspill_sys::{Errno, PAGE_SIZE};
+
+use crate::engine::Engine;
+use crate::io::Io;
+use crate::memory::Memory;
+use crate::report::Report;
+use crate::staging::BLOCK;
+use crate::swapfile::{SwapFile, SwapPlace};
+use crate::transfers::Transfers;
+
+/// Steps of putting an engine together, by the number in [`Failure::step`]; 0 is "none".
+pub const STEPS: [&str; 7] = [
+    "none",
+    "open userfaultfd",
+    "create the swap file",
+    "set up io_uring and its fallback",
+    "register memory",
+    "start the agent's thread",
+    "map the launcher's page",
+];
+
+/// Which step failed, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// Index into [`STEPS`].
+    pub step: u32,
+    /// The kernel's reason.
+    pub errno: Errno,
+}
+
+/// What an engine is made from.
+pub struct Settings {
+    /// Frames it may hold at first.
+    pub frames: u32,
+    /// Frames that it may ever be allowed: staging is sized for them.
+    pub frames_max: u32,
+    /// Where pages go.
+    pub swap: SwapPlace,
+    /// Most bytes of swap; 0 = what the file system gives.
+    pub swap_bytes_max: u64,
+    /// Use UFFDIO_MOVE where the kernel has it.
+    pub use_move: bool,
+    /// Use io_uring where it is allowed.
+    pub use_uring: bool,
+    /// Only faults from user mode are reported (no privileges).
+    pub user_mode_only: bool,
+    /// The read-ahead policy.
+    pub policy: Policy,
+}
+
+/// Staging has room for this many times the frames: blocks may be partly used, and address space is cheap.
+const STAGING_SPREAD: u32 = 2;
+/// Blocks of staging beyond that.
+const STAGING_EXTRA: u32 = 1024;
+
+impl Engine {
+    /// Opens everything. Nothing is managed yet.
+    pub fn open(settings: Settings, report: Report) -> Result<Engine, Failure> {
+        let failed = |step| move |errno| Failure { step, errno };
+        let blocks = (settings.frames_max / BLOCK).saturating_mul(STAGING_SPREAD) + STAGING_EXTRA;
+        let memory =
+            Memory::new(blocks * BLOCK, settings.use_move, settings.user_mode_only).map_err(failed(1))?;
+        let swap = SwapFile::create(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;
+        let io = Io::new(settings.use_uring).map_err(failed(3))?;
+        let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX - 1);
+        let config = Config { protect: memory.can_protect(), ..Config::live(settings.frames, slots) };
+        let transfers = Transfers::new(swap.file, io);
+        Ok(Engine::new(config, settings.policy, memory, blocks, transfers, report))
+    }
+}

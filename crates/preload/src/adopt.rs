@@ -1,0 +1,167 @@
+//! Finding the program's memory: which of its mappings are managed, and what is resident in them.
+//!
+//! Managed is private, anonymous, writable memory of some size. Left alone are the agent's own mappings, the kernel's
+//! special ones, what touches a file mapping (a library's bss), and thread stacks: the kernel writes to the control
+//! block in a dying thread's stack at a moment when it no longer waits for anybody (guide on userfaultfd, pitfall 7), so
+//! that block must never be away.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+use overspill_mm::types::RegionKind;
+use overspill_pager::Engine;
+use overspill_sys::maps::{self, Maps, Name, Vma};
+use overspill_sys::mem::Prot;
+use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
+use overspill_sys::{AddressRange, Errno, procfs};
+
+/// Smaller mappings are not worth the trouble.
+const BYTES_MIN: usize = 256 << 10;
+/// A mapping without any permission of at most this size, directly before another one, guards a stack.
+const GUARD_BYTES_MAX: usize = 1 << 20;
+/// A thread's control block lies at most this far from the end of its stack.
+const CONTROL_BLOCK_BYTES: usize = 64 << 10;
+/// How often the maps are read again when the program changes them meanwhile.
+const TRIES: u32 = 20;
+
+/// Reads the process's maps for one engine.
+pub struct Adopter {
+    maps: Maps,
+    pagemap: Pagemap,
+    buffer: Box<[u8; maps::BUFFER_BYTES]>,
+    /// Candidates, then those parts of them that are not managed yet.
+    mapped: Vec<AddressRange>,
+    found: Vec<AddressRange>,
+    /// The agent's own ranges.
+    own: Vec<AddressRange>,
+    /// Control blocks of the threads that live now.
+    control_blocks: Vec<usize>,
+}
+
+/// What one look at the maps brought.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Adopted {
+    /// Mappings that are managed from now on.
+    pub regions: usize,
+    /// Pages that were found resident in them.
+    pub pages: usize,
+}
+
+impl Adopter {
+    /// Opens the files under /proc that it reads.
+    pub fn open() -> Result<Self, Errno> {
+        Ok(Adopter {
+            maps: Maps::open()?,
+            pagemap: Pagemap::open()?,
+            buffer: Box::new([0; maps::BUFFER_BYTES]),
+            mapped: Vec::with_capacity(1024),
+            found: Vec::with_capacity(1024),
+            own: Vec::new(),
+            control_blocks: Vec::with_capacity(256),
+        })
+    }
+
+    /// Manages what the program has mapped since the last time.
+    ///
+    /// What is read from the maps is only true if no change was under way: a mapping that is being replaced, and whose
+    /// event is unread, would be taken for its successor. So the ranges are registered first, and taken for good only if
+    /// the kernel then says that nothing is pending and no event came in between.
+    pub fn adopt(&mut self, engine: &mut Engine, own: impl Fn(&mut Vec<AddressRange>)) -> Result<Adopted, Errno> {
+        for _ in 0..TRIES {
+            engine.handle_changes();
+            self.look(engine, &own)?;
+            self.found.retain(|range| engine.register(range.clone()).is_ok());
+            if engine.is_quiet() && !engine.handle_changes() {
+                return self.take(engine);
+            }
+        }
+        // A program that maps and unmaps without pause: the next look may find it at rest.
+        Ok(Adopted::default())
+    }
+
+    /// Tells the engine of pages that are resident in managed memory and that it does not know of.
+    pub fn resync(&mut self, engine: &mut Engine) -> Result<Adopted, Errno> {
+        self.found.clear();
+        self.found.extend(engine.regions());
+        self.take(engine)
+    }
+
+    fn take(&mut self, engine: &mut Engine) -> Result<Adopted, Errno> {
+        let mut adopted = Adopted::default();
+        let mut runs = [PageRegion::default(); 64];
+        for range in &self.found {
+            adopted.regions += 1;
+            engine.add_region(range.clone(), RegionKind::Anon);
+            let mut at = range.start;
+            while at < range.end {
+                let scan = self.pagemap.scan(at..range.end, Query::OWN_CONTENT, &mut runs)?;
+                for run in &runs[..scan.regions] {
+                    adopted.pages += run.pages();
+                    engine.add_resident(run.start as usize..run.end as usize);
+                }
+                at = scan.end;
+            }
+        }
+        Ok(adopted)
+    }
+
+    /// Reads the maps: what could be managed and is not.
+    fn look(&mut self, engine: &Engine, own: impl Fn(&mut Vec<AddressRange>)) -> Result<(), Errno> {
+        self.control_blocks.clear();
+        procfs::for_each_thread(|thread| {
+            if let Ok((head, _)) = procfs::robust_list(thread) {
+                self.control_blocks.push(head);
+            }
+        })?;
+        self.mapped.clear();
+        let mut before = Before::default();
+        let (mapped, control_blocks) = (&mut self.mapped, &self.control_blocks);
+        let _ = self.maps.for_each(&mut self.buffer, |vma| -> ControlFlow<()> {
+            if is_candidate(vma) && !before.excludes(vma) && !is_stack(vma, control_blocks) {
+                mapped.push(vma.range());
+            }
+            before = Before::of(vma);
+            ControlFlow::Continue(())
+        })?;
+        // Last, because collecting may have grown the agent's own memory.
+        self.own.clear();
+        own(&mut self.own);
+        let is_own = |range: &AddressRange| self.own.iter().any(|own| own.start < range.end && range.start < own.end);
+        self.found.clear();
+        for range in self.mapped.iter().filter(|range| !is_own(range)) {
+            engine.unmanaged(range, |part| self.found.push(part));
+        }
+        Ok(())
+    }
+}
+
+/// The mapping before the one that is looked at.
+#[derive(Default)]
+struct Before {
+    end: usize,
+    is_file: bool,
+    is_guard: bool,
+}
+
+impl Before {
+    fn of(vma: &Vma<'_>) -> Self {
+        let is_file = matches!(vma.name, Name::File { .. }) && !vma.shared;
+        // The anonymous tail of a library's data may itself be followed by another one.
+        let is_guard = vma.prot.is_empty() && vma.range().len() <= GUARD_BYTES_MAX;
+        Before { end: vma.end, is_file, is_guard }
+    }
+
+    fn excludes(&self, vma: &Vma<'_>) -> bool {
+        self.end == vma.start && (self.is_file || self.is_guard)
+    }
+}
+
+fn is_candidate(vma: &Vma<'_>) -> bool {
+    let kind = matches!(vma.name, Name::Anonymous | Name::Heap | Name::Named(_));
+    kind && vma.is_private_anonymous() && vma.prot == Prot::RW && vma.range().len() >= BYTES_MIN
+}
+
+fn is_stack(vma: &Vma<'_>, control_blocks: &[usize]) -> bool {
+    control_blocks.iter().any(|&block| vma.range().contains(&block) && vma.end - block <= CONTROL_BLOCK_BYTES)
+}

@@ -1,0 +1,297 @@
+//! The agent's life: watch until the program comes near its budget, then manage its memory until it ends.
+//!
+//! While the program is far below its budget the agent does nothing but read one number from /proc now and then. All of
+//! it runs in one thread that libc does not know, with its own stack, descriptors and allocator; it never touches the
+//! program's heap.
+
+use alloc::ffi::CString;
+use core::ffi::CStr;
+use core::sync::atomic::Ordering;
+
+use overspill_mm::readahead::policy::{self, Policy};
+use overspill_pager::report::Report;
+use overspill_pager::shared::{Config, Process, Shared, events, flags, state};
+use overspill_pager::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
+use overspill_sys::mem::{Mapping, Prot};
+use overspill_sys::procfs::ResidentReader;
+use overspill_sys::{Errno, PAGE_SIZE, clock};
+
+use crate::adopt::{Adopted, Adopter};
+use crate::fork;
+use crate::message;
+
+/// Management starts at this share of the budget, in percent; below it the program runs as if bare.
+const START_PERCENT: u64 = 78;
+/// Fastest growth that the watch must not miss, in bytes a millisecond: two cores touching fresh pages.
+const GROWTH_BYTES_PER_MS: u64 = 4 << 20;
+/// Longest and shortest pause between two looks.
+const LOOK_NS_MAX: u64 = 50_000_000;
+const LOOK_NS_MIN: u64 = 1_000_000;
+/// Memory that appeared outside the managed ranges and is worth another look at the maps.
+const STRAY_BYTES: u64 = 1 << 20;
+/// How long the agent leaves the maps alone when a look brought nothing.
+const FRUITLESS_NS: u64 = 100_000_000;
+/// Kept free of the budget, in percent: room for what the program maps between two looks.
+const RESERVE_PERCENT: u64 = 1;
+
+/// How often a paused agent looks whether the fork is over.
+const FORK_LOOK_NS: u64 = 100_000;
+
+/// Everything the agent has besides the engine.
+struct Agent {
+    shared: &'static Shared,
+    process: &'static Process,
+    resident: ResidentReader,
+}
+
+/// The thread. `launcher` and `descriptor` lead to the shared page.
+pub fn run(launcher: u32, descriptor: u32) {
+    let Ok(shared) = map_shared(launcher, descriptor) else { return };
+    let Some(process) = claim(shared) else { return };
+    let Ok(resident) = ResidentReader::open() else { return give_up(process, Failure { step: 6, errno: Errno::NOENT }) };
+    let mut agent = Agent { shared, process, resident };
+    agent.watch();
+    if let Err(failure) = agent.manage() {
+        give_up(process, failure);
+    }
+}
+
+fn map_shared(launcher: u32, descriptor: u32) -> Result<&'static Shared, Errno> {
+    let fd = overspill_sys::file::open_of_process(launcher, descriptor)?;
+    let len = size_of::<Shared>().next_multiple_of(PAGE_SIZE);
+    let range = Mapping::shared(&fd, len, Prot::RW, 0)?.leak();
+    // SAFETY: the launcher made the file at least this long and keeps its layout; every field is valid whatever its
+    // bits, and everything but the configuration (constant by now) is atomic. The mapping stays for ever.
+    let shared = unsafe { &*(range.start as *const Shared) };
+    let known = shared.config.magic == overspill_pager::shared::MAGIC
+        && shared.config.version == overspill_pager::shared::VERSION;
+    if known { Ok(shared) } else { Err(Errno::INVAL) }
+}
+
+fn claim(shared: &'static Shared) -> Option<&'static Process> {
+    let pid = overspill_sys::mem::process_id();
+    // After an exec the process has its old slot.
+    let mine = |process: &&Process| process.pid.load(Ordering::Relaxed) == pid;
+    let process = shared.processes.iter().find(mine).or_else(|| {
+        shared.processes.iter().find(|process| {
+            let (free, watching) = (state::FREE, state::WATCHING);
+            process.state.compare_exchange(free, watching, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+    })?;
+    process.pid.store(pid, Ordering::Relaxed);
+    process.state.store(state::WATCHING, Ordering::Release);
+    Some(process)
+}
+
+fn give_up(process: &Process, failure: Failure) {
+    process.error_step.store(failure.step, Ordering::Relaxed);
+    process.error.store(failure.errno.raw_os_error() as u32, Ordering::Relaxed);
+    process.state.store(state::UNMANAGED, Ordering::Release);
+}
+
+impl Agent {
+    fn ram(&self) -> u64 {
+        self.shared.config.ram_bytes
+    }
+
+    /// Anonymous memory of the process. Zero when /proc cannot be read: then nothing is known and nothing is done.
+    fn anon_bytes(&self) -> u64 {
+        self.resident.anon_bytes().unwrap_or(0)
+    }
+
+    fn has(&self, flag: u32) -> bool {
+        self.shared.config.flags & flag != 0
+    }
+
+    /// Returns when the program comes near its budget.
+    fn watch(&mut self) {
+        let start = self.ram() / 100 * START_PERCENT;
+        let mut report = Report::new(self.process);
+        loop {
+            let bytes = self.anon_bytes();
+            report.sample_resident(bytes);
+            if bytes >= start {
+                return;
+            }
+            let pause = (start - bytes) * 1_000_000 / GROWTH_BYTES_PER_MS;
+            clock::sleep_ns(pause.clamp(LOOK_NS_MIN, LOOK_NS_MAX));
+        }
+    }
+
+    /// Manages the program's memory until it ends. Returns only when that is impossible.
+    fn manage(&mut self) -> Result<(), Failure> {
+        let mut engine = Engine::open(self.settings(), Report::new(self.process))?;
+        let failed = |errno| Failure { step: 4, errno };
+        engine.set_doorbells(fork::doorbells()).map_err(failed)?;
+        let mut adopter = Adopter::open().map_err(failed)?;
+        self.process.state.store(state::MANAGING, Ordering::Release);
+        let mut manager = Manager {
+            engine,
+            adopter: &mut adopter,
+            agent: self,
+            reactor: Reactor::default(),
+            stray_accepted: 0,
+            next_adoption: 0,
+            forked: false,
+        };
+        if fork::start_managing() {
+            manager.pause();
+        }
+        manager.look();
+        loop {
+            manager.turn();
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let config: &Config = &self.shared.config;
+        let frames = |bytes: u64| u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32);
+        let path = CStr::from_bytes_until_nul(&config.swap_path).map(CString::from).unwrap_or_default();
+        let is_file = self.has(flags::SWAP_IS_FILE);
+        Settings {
+            frames: frames(config.ram_bytes),
+            frames_max: frames(config.ram_bytes),
+            swap: if is_file { SwapPlace::File(path) } else { SwapPlace::Directory(path) },
+            swap_bytes_max: config.swap_bytes_max,
+            use_move: !self.has(flags::NO_MOVE),
+            use_uring: !self.has(flags::NO_URING),
+            user_mode_only: false,
+            policy: policy_of(config, frames(config.ram_bytes)),
+        }
+    }
+}
+
+/// The read-ahead policy that the launcher chose: an index into the names that `mm` knows.
+fn policy_of(config: &Config, frames: u32) -> Policy {
+    let mut chosen = policy::Config { frames, ..policy::Config::default() };
+    if config.page_cluster != u32::MAX {
+        chosen.knobs.page_cluster = config.page_cluster.min(31) as u8;
+    }
+    let name = policy::NAMES.get(config.readahead as usize).unwrap_or(&policy::NAMES[0]);
+    Policy::by_name(name, chosen).expect("every listed name makes a policy")
+}
+
+/// The second half of the agent's life.
+struct Manager<'a> {
+    engine: Engine,
+    adopter: &'a mut Adopter,
+    agent: &'a mut Agent,
+    reactor: Reactor,
+    /// Unmanaged bytes that the last look at the maps left.
+    stray_accepted: u64,
+    next_adoption: u64,
+    /// A fork happened: pages may be shared with a child.
+    forked: bool,
+}
+
+impl Manager<'_> {
+    /// One turn of the reactor, and a look around when it is time.
+    fn turn(&mut self) {
+        let pause = if fork::is_paused() { FORK_LOOK_NS } else { LOOK_NS_MIN };
+        let until = clock::monotonic_ns() + pause;
+        loop {
+            self.reactor.turn(&mut self.engine, until, None);
+            while let Some(notice) = self.engine.notice() {
+                self.judge(notice);
+            }
+            if clock::monotonic_ns() >= until {
+                break;
+            }
+        }
+        if fork::is_paused() && fork::may_resume() {
+            self.resume();
+        }
+        self.look();
+    }
+
+    /// Compares what is resident with what is managed, adopts what is new and sets the budget of the rest.
+    fn look(&mut self) {
+        let resident = self.agent.anon_bytes();
+        self.engine.report().sample_resident(resident);
+        let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
+        let mut stray = resident.saturating_sub(managed);
+        let now = clock::monotonic_ns();
+        if stray > self.stray_accepted + STRAY_BYTES && now >= self.next_adoption && !fork::is_paused() {
+            let adopted = self.adopt();
+            if adopted.pages == 0 {
+                self.next_adoption = now + FRUITLESS_NS;
+            }
+            let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
+            stray = self.agent.anon_bytes().saturating_sub(managed);
+            self.stray_accepted = stray;
+        }
+        self.stray_accepted = self.stray_accepted.min(stray);
+        let ram = self.agent.ram();
+        let budget = ram.saturating_sub(stray + ram / 100 * RESERVE_PERCENT) / PAGE_SIZE as u64;
+        self.engine.set_budget(u32::try_from(budget).unwrap_or(u32::MAX / 32));
+        self.engine.tick();
+    }
+
+    fn adopt(&mut self) -> Adopted {
+        let engine_ranges = self.engine.own_ranges();
+        let own = |ranges: &mut alloc::vec::Vec<_>| {
+            ranges.extend(engine_ranges.iter().cloned());
+            crate::each_own_range(|range| ranges.push(range));
+        };
+        let adopted = self.adopter.adopt(&mut self.engine, own).unwrap_or_default();
+        if adopted.pages > 0 {
+            return adopted;
+        }
+        // Nothing new is mapped: pages came back in old mappings without a fault (MADV_FREE that was not carried out).
+        self.adopter.resync(&mut self.engine).unwrap_or_default()
+    }
+
+    fn judge(&mut self, notice: Notice) {
+        match notice {
+            Notice::Unknown(address) => {
+                self.adopt();
+                // Whatever it is now: the thread tries again.
+                self.engine.wake(address);
+            }
+            Notice::Doorbell(_) => self.pause(),
+            Notice::Populated => {
+                fork::set_paused();
+                self.engine.answer_doorbell(fork::doorbells().start);
+            }
+            Notice::SwapFull => self.swap_full(),
+            Notice::AreaRetired => {
+                self.engine.report().note_event(events::WRITE_ERROR);
+                self.say("a write to swap failed: pages stay in RAM from now on, above the budget");
+            }
+            Notice::PageLost { address, poisoned } => {
+                self.engine.report().note_event(events::READ_ERROR);
+                self.say("a page could not be read back from swap: the program gets SIGBUS where it touches it");
+                if !poisoned {
+                    // This kernel cannot mark the page. Going on would show wrong bytes.
+                    let _ = address;
+                    message::kill_self(7);
+                }
+            }
+        }
+    }
+
+    fn swap_full(&mut self) {
+        self.engine.report().note_event(events::SWAP_FULL);
+        if self.agent.has(flags::STRICT) {
+            self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
+            message::kill_self(9);
+        }
+        self.say("swap is full: the program goes on above its budget");
+    }
+
+    fn pause(&mut self) {
+        self.forked = true;
+        self.engine.report().note_event(events::FORKED);
+        self.engine.pause();
+    }
+
+    fn resume(&mut self) {
+        self.engine.resume_after_fork(fork::doorbells().start);
+    }
+
+    fn say(&self, text: &str) {
+        if !self.agent.has(flags::QUIET) {
+            message::say(text);
+        }
+    }
+}

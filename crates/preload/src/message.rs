@@ -1,0 +1,22 @@
+//! The agent's few words to the user, and its last resort.
+
+use overspill_sys::file::{self, Open};
+
+/// Writes one line to the program's standard error. The agent's own descriptors do not include it, so it is opened by
+/// way of /proc; a standard error that cannot be opened so (a socket) gets no line.
+pub fn say(text: &str) {
+    let Ok(fd) = file::open(c"/proc/self/fd/2", Open::WRITE | Open::APPEND) else { return };
+    let mut line = [0u8; 256];
+    let mut len = 0;
+    for part in ["overspill: ", text, "\n"] {
+        let count = part.len().min(line.len() - len);
+        line[len..len + count].copy_from_slice(&part.as_bytes()[..count]);
+        len += count;
+    }
+    let _ = file::write(fd.raw(), &line[..len]);
+}
+
+/// Sends a signal to the whole process.
+pub fn kill_self(signal: i32) {
+    overspill_sys::procfs::kill(overspill_sys::mem::process_id(), signal);
+}

@@ -1,0 +1,82 @@
+//! The constructor: runs before the program's main, in a few hundred microseconds, and changes nothing that the program
+//! could notice.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use overspill_pager::shared::ENV;
+use overspill_sys::mem::{Mapping, Prot};
+use overspill_sys::{AddressRange, PAGE_SIZE, thread};
+
+use crate::{agent, fork};
+
+/// Launcher and descriptor of the shared page, for the agent's thread.
+static PLACE: AtomicU64 = AtomicU64::new(0);
+
+/// The agent's stack.
+const STACK_BYTES: usize = 256 << 10;
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
+
+unsafe extern "C" {
+    /// glibc's way to register fork handlers (pthread_atfork is a wrapper that is linked statically).
+    fn __register_atfork(
+        prepare: extern "C" fn(),
+        parent: extern "C" fn(),
+        child: extern "C" fn(),
+        library: *mut c_void,
+    ) -> c_int;
+}
+
+extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    // SAFETY: the loader passes the environment: pointers to strings, then a null pointer.
+    let Some((launcher, descriptor)) = (unsafe { find(environment) }) else { return };
+    PLACE.store(u64::from(launcher) << 32 | u64::from(descriptor), Ordering::Release);
+    let Ok(doorbell) = Mapping::anon(PAGE_SIZE, Prot::RW) else { return };
+    fork::set_doorbell(doorbell.leak().start);
+    // SAFETY: the handlers are safe to call in any thread of the program; the library is never unloaded.
+    if unsafe { __register_atfork(fork::prepare, fork::parent, fork::child, core::ptr::null_mut()) } != 0 {
+        return;
+    }
+    // Without a thread the program runs unmanaged, which the launcher sees: nobody claims a slot.
+    let _ = thread::spawn_agent(STACK_BYTES, entry, core::ptr::null_mut());
+}
+
+extern "C" fn entry(_: *mut ()) {
+    // SAFETY: the thread has a descriptor table of its own: the program's descriptors stay open.
+    let _ = unsafe { overspill_sys::fd::close_all_descriptors() };
+    let place = PLACE.load(Ordering::Acquire);
+    agent::run((place >> 32) as u32, place as u32);
+}
+
+/// The value of [`ENV`]: `<pid>:<descriptor>`.
+///
+/// # Safety
+/// `environment` is null or a null-terminated array of strings.
+unsafe fn find(environment: *const *const c_char) -> Option<(u32, u32)> {
+    if environment.is_null() {
+        return None;
+    }
+    for index in 0.. {
+        // SAFETY: the caller vouches for the array; the loop ends at its null pointer.
+        let entry = unsafe { *environment.add(index) };
+        if entry.is_null() {
+            return None;
+        }
+        // SAFETY: as above.
+        let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        if let Some(value) = entry.strip_prefix(ENV.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
+            let (launcher, descriptor) = core::str::from_utf8(value).ok()?.split_once(':')?;
+            return Some((launcher.parse().ok()?, descriptor.parse().ok()?));
+        }
+    }
+    None
+}
+
+/// The agent's thread and doorbell.
+pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
+    visit(fork::doorbells());
+    thread::for_each_range(visit);
+}

@@ -8,6 +8,7 @@
 //! What it never does: decide anything about pages. Policy lives in `mm`, control flow in `pager`.
 #![cfg_attr(not(test), no_std)]
 
+pub mod alloc;
 pub mod clock;
 pub mod event;
 pub mod fd;
@@ -19,6 +20,7 @@ pub mod pagemap;
 pub mod procfs;
 mod raw;
 pub mod text;
+pub mod thread;
 pub mod uffd;
 pub mod uring;
 

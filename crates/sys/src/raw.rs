@@ -50,7 +50,7 @@ pub(crate) unsafe fn call(number: u32, arguments: [usize; 6]) -> Result<usize, E
 
 /// Value or errno: the kernel returns -4095..=-1 for errors, anything else is a value.
 #[inline]
-fn split(result: isize) -> Result<usize, Errno> {
+pub(crate) fn split(result: isize) -> Result<usize, Errno> {
     if (-4095..0).contains(&result) {
         return Err(Errno::from_raw_os_error(-result as i32));
     }

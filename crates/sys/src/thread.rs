@@ -1,0 +1,270 @@
+//! Threads that libc does not know: made by the bare system call, with a stack and a thread-local block of their own.
+//!
+//! Such a thread is invisible to the program: it is not counted by libc, gets no signal (all are blocked for its whole
+//! life), and can have its own descriptor table. The price: it must not call libc, nor anything that uses thread-locals.
+//! Its thread pointer leads to a block that makes the common accidents harmless: the words the compiler and libc read
+//! relative to it (self pointer, stack canary, pointer guard) are there, and the 64 KiB below it, where static
+//! thread-locals would lie, are zeroes that it may scribble on.
+//!
+//! A child of fork gets a copy of the memory, and no thread in it: nobody there runs on it, and what the kernel would
+//! do at the thread's end does not happen. So it stays mapped in the child and does no harm.
+
+use crate::futex::{self, Scope};
+use crate::mem::{self, Mapping, Prot};
+use crate::raw::{nr, syscall};
+use crate::{AddressRange, Errno, PAGE_SIZE};
+use core::ffi::CStr;
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicU32, Ordering};
+use linux_raw_sys::prctl;
+
+/// What a thread runs. It ends by returning.
+pub type Entry = extern "C" fn(*mut ());
+
+/// Which descriptors a new thread sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descriptors {
+    /// Those of the thread that makes it, from now on the same table.
+    Shared,
+    /// A copy of the table, which keeps the files of the program open: its first act should be
+    /// [`crate::fd::close_all_descriptors`], and the maker should wait for that.
+    Private,
+}
+
+const THREAD_LOCAL_BYTES: usize = 64 * 1024;
+/// Where in the page behind the thread pointer its id is kept: behind everything libc has there.
+const TID_AT: usize = PAGE_SIZE - 64;
+const FLAGS: u32 = nr::CLONE_VM
+    | nr::CLONE_FS
+    | nr::CLONE_SIGHAND
+    | nr::CLONE_THREAD
+    | nr::CLONE_SYSVSEM
+    | nr::CLONE_SETTLS
+    | nr::CLONE_CHILD_CLEARTID
+    | nr::CLONE_PARENT_SETTID;
+
+/// A thread made by [`spawn`]. Dropping it lets it run on, with its memory.
+#[derive(Debug)]
+pub struct Thread {
+    /// Guard page, stack, thread-locals, thread control block.
+    memory: ManuallyDrop<Mapping>,
+    tid: u32,
+}
+
+// SAFETY: the handle is an address and a number; the memory is the thread's until it has ended.
+unsafe impl Send for Thread {}
+// SAFETY: as above; all access is atomic.
+unsafe impl Sync for Thread {}
+
+/// Starts a thread on a stack of `stack_bytes` (whole pages) with all signals blocked. ENOSYS on processors other than
+/// x86_64. The caller's own signal mask is as before when it returns.
+///
+/// # Safety
+/// `entry(argument)` may run concurrently with everything; neither it nor what it calls uses libc, thread-locals or
+/// unwinding; whatever `argument` points to lives long enough.
+pub unsafe fn spawn(
+    stack_bytes: usize,
+    descriptors: Descriptors,
+    entry: Entry,
+    argument: *mut (),
+) -> Result<Thread, Errno> {
+    assert!(stack_bytes >= 4 * PAGE_SIZE && stack_bytes.is_multiple_of(PAGE_SIZE));
+    let memory = Mapping::anon(PAGE_SIZE + stack_bytes + THREAD_LOCAL_BYTES + PAGE_SIZE, Prot::RW)?;
+    mem::name(memory.range(), c"overspill thread");
+    // SAFETY: the first page is ours and nobody uses it.
+    unsafe { mem::mprotect(memory.start()..memory.page(1), Prot::empty())? };
+    let block = memory.range().end - PAGE_SIZE;
+    let stack_top = block - THREAD_LOCAL_BYTES;
+    // SAFETY: the block is a page of ours; the two words at the top of the stack are too, and aligned.
+    unsafe {
+        arch::prepare_block(block);
+        (stack_top as *mut usize).sub(1).write(entry as usize);
+        (stack_top as *mut usize).sub(2).write(argument as usize);
+    }
+    let flags = match descriptors {
+        Descriptors::Shared => FLAGS | nr::CLONE_FILES,
+        Descriptors::Private => FLAGS,
+    };
+    let mask = block_all_signals()?;
+    // SAFETY: stack and block are prepared as the function wants them; the caller vouches for the entry.
+    let result = unsafe { arch::clone(flags, stack_top - 16, block, block + TID_AT) };
+    restore_signals(mask);
+    Ok(Thread { tid: result? as u32, memory: ManuallyDrop::new(memory) })
+}
+
+impl Thread {
+    /// Its id.
+    #[must_use]
+    pub fn tid(&self) -> u32 {
+        self.tid
+    }
+
+    /// All its memory: guard page, stack, thread-locals.
+    #[must_use]
+    pub fn range(&self) -> AddressRange {
+        self.memory.range()
+    }
+
+    /// It runs no more (or is on its last instructions, in the kernel).
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.tid_word().load(Ordering::Acquire) == 0
+    }
+
+    /// Waits until it has ended and gives its memory back.
+    pub fn join(self) {
+        loop {
+            let tid = self.tid_word().load(Ordering::Acquire);
+            if tid == 0 {
+                break;
+            }
+            // The kernel wakes as if the word were shared between processes.
+            let _ = futex::wait(self.tid_word(), tid, None, Scope::Shared);
+        }
+        // The kernel clears the word when the thread will not run in user mode any more.
+        drop(ManuallyDrop::into_inner(self.memory));
+    }
+
+    /// The word that the kernel sets at the start and clears at the end.
+    fn tid_word(&self) -> &AtomicU32 {
+        let address = self.memory.range().end - PAGE_SIZE + TID_AT;
+        // SAFETY: the word is in our memory, aligned, and only ever accessed atomically.
+        unsafe { AtomicU32::from_ptr(address as *mut u32) }
+    }
+}
+
+/// A set of signals, as the kernel has it.
+type SignalSet = u64;
+
+fn change_signals(new: SignalSet) -> Result<SignalSet, Errno> {
+    let mut old: SignalSet = 0;
+    let (how, new_at, old_at) = (nr::SIG_SETMASK as usize, &raw const new as usize, &raw mut old as usize);
+    // SAFETY: both sets are valid.
+    unsafe { syscall!(nr::__NR_rt_sigprocmask, how, new_at, old_at, size_of::<SignalSet>())? };
+    Ok(old)
+}
+
+/// Blocks every signal that can be blocked, for the calling thread; returns what was blocked before.
+pub fn block_all_signals() -> Result<SignalSet, Errno> {
+    change_signals(SignalSet::MAX)
+}
+
+/// Goes back to what [`block_all_signals`] returned.
+pub fn restore_signals(mask: SignalSet) {
+    change_signals(mask).expect("changing the mask to a valid set cannot fail");
+}
+
+/// Id of the calling thread.
+#[must_use]
+pub fn id() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { syscall!(nr::__NR_gettid) }.expect("gettid cannot fail") as u32
+}
+
+/// Names the calling thread, for those who look at the process; 15 bytes count.
+pub fn set_name(name: &CStr) {
+    // SAFETY: the name is NUL-terminated.
+    let _ = unsafe { syscall!(nr::__NR_prctl, prctl::PR_SET_NAME as usize, name.as_ptr() as usize) };
+}
+
+/// Lets others run.
+pub fn yield_now() {
+    // SAFETY: no arguments.
+    let _ = unsafe { syscall!(nr::__NR_sched_yield) };
+}
+
+/// Sends a signal to a thread of this process.
+pub fn send_signal(tid: u32, signal: u32) -> Result<(), Errno> {
+    let process = mem::process_id() as usize;
+    // SAFETY: what the signal does is what the program asked for.
+    unsafe { syscall!(nr::__NR_tgkill, process, tid as usize, signal as usize).map(drop) }
+}
+
+/// Ends the process at once, without exit handlers.
+pub fn exit_process(status: i32) -> ! {
+    loop {
+        // SAFETY: does not return.
+        let _ = unsafe { syscall!(nr::__NR_exit_group, status as usize) };
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod arch {
+    use crate::Errno;
+    use crate::raw::{nr, split};
+    use core::arch::asm;
+
+    /// Fills the block behind a new thread pointer: pointer to itself (twice: for the compiler and for libc), and the
+    /// caller's stack canary and pointer guard.
+    ///
+    /// # Safety
+    /// `block` is a zeroed page; the caller has a thread pointer of its own (any libc thread, or one made here).
+    pub(super) unsafe fn prepare_block(block: usize) {
+        const SELF: [usize; 2] = [0x00, 0x10];
+        const CANARY: usize = 0x28;
+        const POINTER_GUARD: usize = 0x30;
+        let (canary, guard): (usize, usize);
+        // SAFETY: every libc thread has these words behind its thread pointer.
+        unsafe {
+            asm!("mov {}, fs:[0x28]", out(reg) canary, options(nostack, readonly, preserves_flags));
+            asm!("mov {}, fs:[0x30]", out(reg) guard, options(nostack, readonly, preserves_flags));
+        }
+        let words = [(SELF[0], block), (SELF[1], block), (CANARY, canary), (POINTER_GUARD, guard)];
+        for (offset, word) in words {
+            // SAFETY: inside the page.
+            unsafe { ((block + offset) as *mut usize).write(word) };
+        }
+    }
+
+    /// The call itself. The new thread takes argument and entry off its stack, runs, and exits.
+    ///
+    /// # Safety
+    /// `stack` points to two words, argument and entry, below a 16-byte boundary of free stack; `thread_pointer` to a
+    /// prepared block; `tid` to a word that lives as long as the thread.
+    pub(super) unsafe fn clone(
+        flags: u32,
+        stack: usize,
+        thread_pointer: usize,
+        tid: usize,
+    ) -> Result<usize, Errno> {
+        let result: isize;
+        // SAFETY: in the parent nothing but the result register and what the instruction clobbers changes; the child
+        // never leaves the block.
+        unsafe {
+            asm!(
+                "syscall",
+                "test rax, rax",
+                "jnz 2f",
+                "xor ebp, ebp",
+                "pop rdi",
+                "pop rax",
+                "call rax",
+                "mov eax, {exit}",
+                "xor edi, edi",
+                "syscall",
+                "ud2",
+                "2:",
+                exit = const nr::__NR_exit,
+                inlateout("rax") nr::__NR_clone as usize => result,
+                in("rdi") flags as usize, in("rsi") stack, in("rdx") tid, in("r10") tid, in("r8") thread_pointer,
+                lateout("rcx") _, lateout("r11") _,
+            );
+        }
+        split(result)
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod arch {
+    use crate::Errno;
+
+    /// # Safety
+    /// None needed: does nothing.
+    pub(super) unsafe fn prepare_block(_: usize) {}
+
+    /// # Safety
+    /// None needed: always fails.
+    pub(super) unsafe fn clone(_: u32, _: usize, _: usize, _: usize) -> Result<usize, Errno> {
+        Err(Errno::NOSYS)
+    }
+}

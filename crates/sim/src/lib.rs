@@ -8,5 +8,9 @@
 
 pub mod calibrate;
 pub mod device;
+pub mod engine;
+pub mod generate;
 pub mod rng;
+pub mod soak;
 pub mod time;
+pub mod workload;

@@ -1,0 +1,491 @@
+//! The virtual-time shell around `mm`: threads, a worker, a device, and the truth about every page.
+//!
+//! Discrete events in integer nanoseconds. Program threads run through their accesses until they fault; faults and
+//! completions are messages to the worker (one reactor, or the kernel in each thread's own context), which steps `mm` and
+//! carries its actions out in order, at the cost of the table; transfers go to the device model and come back when it
+//! says. Equal times are settled by order of creation, threads by number, so a run is a function of its options.
+//!
+//! [`memory`] keeps what is really where, apart from `mm`, and asserts at every action that the two agree: frames within
+//! the budget, one frame a page, no slot reused while it is referred to, the bytes that a page shows the last ones
+//! stored. Faults that nobody answers end the run with their list. [`chaos`] makes the world unfriendly.
+
+pub mod chaos;
+pub mod costs;
+pub mod histogram;
+mod lane;
+pub mod memory;
+pub mod outcome;
+mod source;
+mod worker;
+
+use self::chaos::{Chaos, Mischief};
+use self::costs::Costs;
+use self::lane::{Lane, LaneState, RunEnd};
+use self::memory::Memory;
+use self::outcome::{FaultClass, Outcome, ThreadOutcome};
+use self::source::Source;
+use self::worker::{Transfer, Worker};
+use crate::device::params::Model;
+use crate::device::{Device, Op, Request};
+use crate::time::{MICROSECOND, Nanos};
+use crate::workload::{RegionSpec, Workload, WorkloadError};
+use histogram::Histogram;
+use overspill_mm::readahead::SwapIn;
+use overspill_mm::types::{Access, CHUNK_PAGES, PAGE_SIZE, PageId, RegionKind, SpaceId, Vpn};
+use overspill_mm::{Config, Event, Mm};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// Everything that a run depends on, beside the workloads and the policy.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `mm`'s own.
+    pub mm: Config,
+    /// The processor's part.
+    pub costs: Costs,
+    /// The swap device.
+    pub device: Model,
+    /// Processors for the program's threads; 0 = one for each thread.
+    pub processors: u32,
+    /// How far a thread may run ahead of the slowest one.
+    pub quantum_ns: Nanos,
+    /// Follow contents (8 bytes a page more, and every action checked against them).
+    pub shadow: bool,
+    /// Walk all of `mm`'s tables after every so many steps; 0 = never.
+    pub check_every: u32,
+    /// End after this time.
+    pub until: Option<Nanos>,
+    /// Make trouble.
+    pub chaos: Option<Chaos>,
+}
+
+impl Options {
+    /// The live pager with `budget` frames and a swap area of `slots`.
+    #[must_use]
+    pub fn live(budget: u32, slots: u32, device: Model) -> Options {
+        Options {
+            mm: Config::live(budget, slots),
+            costs: Costs::pager(),
+            device,
+            processors: 0,
+            quantum_ns: 10 * MICROSECOND,
+            shadow: false,
+            check_every: 0,
+            until: None,
+            chaos: None,
+        }
+    }
+
+    /// A kernel that swaps the pages of a memory cgroup: hardware bits, slots in order of eviction, reclaim in the
+    /// faulting thread, one frame a first touch.
+    #[must_use]
+    pub fn kernel(budget: u32, slots: u32, device: Model) -> Options {
+        let mm = Config {
+            placement: overspill_mm::Placement::InOrder,
+            low: 0,
+            high: 0,
+            cache: 0,
+            unit: 1,
+            write_max: 1,
+            fill_max: 1,
+            accessed_bits: true,
+            ..Config::live(budget, slots)
+        };
+        Options { mm, costs: Costs::kernel(), ..Options::live(budget, slots, device) }
+    }
+}
+
+/// Something that happens at a time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Happening {
+    /// A message reaches the worker; index into `messages`.
+    Message(u32),
+    /// The reactor looks at its inbox, or goes on with its actions.
+    Reactor,
+    /// A transfer reaches the device; index into `transfers`.
+    Submit(u32),
+}
+
+/// What is said to the worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    event: Event,
+    /// The thread that is in a system call until the message has been dealt with.
+    caller: Option<u32>,
+}
+
+/// A simulation.
+pub struct Engine<P: SwapIn> {
+    options: Options,
+    mm: Mm<P>,
+    memory: Memory,
+    device: Box<dyn Device + Send>,
+    now: Nanos,
+    sequence: u64,
+    happenings: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
+    messages: Slab<Message>,
+    transfers: Slab<Transfer>,
+    worker: Worker,
+    sources: Vec<Source>,
+    /// By source: global number of each of its spaces.
+    spaces: Vec<Vec<u16>>,
+    space_count: u16,
+    lanes: Vec<Lane>,
+    /// Threads that wait for a page.
+    waiting: BTreeMap<(u16, u64), Vec<u32>>,
+    major: Histogram,
+    soft: Histogram,
+    fill: Histogram,
+    lost: u64,
+    mischief: Option<Mischief>,
+}
+
+impl<P: SwapIn> Engine<P> {
+    /// A machine without programs.
+    #[must_use]
+    pub fn new(options: Options, policy: P) -> Engine<P> {
+        assert!(options.quantum_ns > 0, "threads must be able to move");
+        let mischief = options.chaos.clone().map(Mischief::new);
+        Engine {
+            mm: Mm::new(options.mm, policy),
+            memory: Memory::new(options.mm.swap_slots, options.shadow),
+            device: options.device.build(),
+            now: 0,
+            sequence: 0,
+            happenings: BinaryHeap::new(),
+            messages: Slab::default(),
+            transfers: Slab::default(),
+            worker: Worker::default(),
+            sources: Vec::new(),
+            spaces: Vec::new(),
+            space_count: 0,
+            lanes: Vec::new(),
+            waiting: BTreeMap::new(),
+            major: Histogram::default(),
+            soft: Histogram::default(),
+            fill: Histogram::default(),
+            lost: 0,
+            mischief,
+            options,
+        }
+    }
+
+    /// Adds a program, which starts now.
+    pub fn add(&mut self, workload: Box<dyn Workload + Send>) -> Result<(), WorkloadError> {
+        let index = self.sources.len();
+        let mut source = Source::new(workload);
+        let first = source.first_thread()?;
+        let regions = source.workload().regions();
+        self.sources.push(source);
+        self.spaces.push(Vec::new());
+        for region in regions {
+            self.declare(index, region);
+        }
+        if let Some(thread) = first {
+            self.lanes.push(Lane::new(index, thread, self.now));
+        }
+        Ok(())
+    }
+
+    /// `mm`, for its counters and its policy's knobs.
+    pub fn mm(&mut self) -> &mut Mm<P> {
+        &mut self.mm
+    }
+
+    fn declare(&mut self, source: usize, region: RegionSpec) {
+        let space = self.space(source, region.space);
+        let event = Event::RegionAdded {
+            space: SpaceId(space),
+            start: Vpn(region.start),
+            end: Vpn(region.end),
+            kind: region.kind,
+        };
+        self.step_quietly(event);
+        let mut vpn = region.start;
+        while vpn < region.end {
+            self.memory.find_or_create(space, vpn);
+            vpn = (vpn / CHUNK_PAGES + 1) * CHUNK_PAGES;
+        }
+    }
+
+    /// The global number of a source's space.
+    fn space(&mut self, source: usize, space: u16) -> u16 {
+        let known = &mut self.spaces[source];
+        while known.len() <= usize::from(space) {
+            known.push(self.space_count);
+            self.space_count = self.space_count.checked_add(1).expect("fewer than 65,536 address spaces");
+        }
+        known[usize::from(space)]
+    }
+
+    /// Runs until every thread is done (or the time is up) and the last transfer has ended.
+    pub fn run(&mut self) -> Result<Outcome, WorkloadError> {
+        self.advance()?;
+        self.verify_all_answered();
+        Ok(self.outcome())
+    }
+
+    fn advance(&mut self) -> Result<(), WorkloadError> {
+        loop {
+            let event_at = self.next_event_at();
+            match self.next_lane() {
+                Some((lane, at, second_at)) if event_at.is_none_or(|event_at| at < event_at) => {
+                    let ahead = second_at.saturating_add(self.options.quantum_ns);
+                    let limit = event_at.unwrap_or(Nanos::MAX).min(ahead);
+                    self.run_lane(lane, limit)?;
+                }
+                _ => match event_at {
+                    Some(at) => self.happen(at),
+                    None => return Ok(()),
+                },
+            }
+        }
+    }
+
+    fn next_event_at(&self) -> Option<Nanos> {
+        let happening = self.happenings.peek().map(|Reverse((at, _, _))| *at);
+        let completion = self.device.next_completion().map(|at| at.max(self.now));
+        match (happening, completion) {
+            (Some(happening), Some(completion)) => Some(happening.min(completion)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// The runnable thread that is furthest behind, its time, and the time of the next one.
+    fn next_lane(&self) -> Option<(u32, Nanos, Nanos)> {
+        let mut best: Option<(u32, Nanos)> = None;
+        let mut second_at = Nanos::MAX;
+        for (index, lane) in self.lanes.iter().enumerate() {
+            let runs = match lane.state {
+                LaneState::Runnable => true,
+                LaneState::Starved => self.sources[lane.source].has_room(),
+                LaneState::Blocked | LaneState::Calling | LaneState::Finished => false,
+            };
+            if !runs {
+                continue;
+            }
+            match best {
+                Some((_, at)) if lane.time >= at => second_at = second_at.min(lane.time),
+                _ => {
+                    second_at = best.map_or(second_at, |(_, at)| second_at.min(at));
+                    best = Some((index as u32, lane.time));
+                }
+            }
+        }
+        best.map(|(index, at)| (index, at, second_at))
+    }
+
+    fn run_lane(&mut self, index: u32, limit: Nanos) -> Result<(), WorkloadError> {
+        if self.options.until.is_some_and(|until| self.lanes[index as usize].time >= until) {
+            self.lanes[index as usize].state = LaneState::Finished;
+            return Ok(());
+        }
+        let limit = self.mischief(index, limit);
+        if self.lanes[index as usize].state != LaneState::Runnable
+            && self.lanes[index as usize].state != LaneState::Starved
+        {
+            return Ok(());
+        }
+        let stretch = self.stretch();
+        let lane = &mut self.lanes[index as usize];
+        let (source, spaces) = (&mut self.sources[lane.source], &self.spaces[lane.source]);
+        let mut newcomers = Vec::new();
+        let end = lane.run(
+            source,
+            spaces,
+            &mut self.memory,
+            &mut self.mm,
+            &self.options,
+            stretch,
+            limit,
+            &mut newcomers,
+        )?;
+        let (source, time) = (lane.source, lane.time);
+        self.record_answers(index);
+        for thread in newcomers {
+            self.lanes.push(Lane::new(source, thread, time));
+        }
+        match end {
+            RunEnd::Limit | RunEnd::Finished | RunEnd::Starved => {}
+            RunEnd::NewSpace(space) => {
+                self.space(source, space);
+            }
+            RunEnd::NewChunk { space, vpn } => self.new_chunk(space, vpn),
+            RunEnd::Fault { space, vpn, write, protection } => {
+                self.fault(index, space, vpn, write, protection);
+            }
+            RunEnd::Lost => self.lost += 1,
+        }
+        Ok(())
+    }
+
+    /// How much slower threads compute when there are more of them than processors: numerator and denominator.
+    fn stretch(&self) -> (u32, u32) {
+        if self.options.processors == 0 {
+            return (1, 1);
+        }
+        let running = self.lanes.iter().filter(|lane| lane.state == LaneState::Runnable).count() as u32;
+        (running.max(self.options.processors), self.options.processors)
+    }
+
+    /// Counts the fault that the thread got over, if it did.
+    fn record_answers(&mut self, index: u32) {
+        for (class, latency_ns) in self.lanes[index as usize].answered.drain(..) {
+            match class {
+                FaultClass::Major => self.major.add(latency_ns),
+                FaultClass::Soft => self.soft.add(latency_ns),
+                FaultClass::Fill => self.fill.add(latency_ns),
+            }
+        }
+    }
+
+    /// A page outside all declared regions: its 2 MiB become one.
+    fn new_chunk(&mut self, space: u16, vpn: u64) {
+        self.memory.find_or_create(space, vpn);
+        let start = vpn / CHUNK_PAGES * CHUNK_PAGES;
+        self.step_quietly(Event::RegionAdded {
+            space: SpaceId(space),
+            start: Vpn(start),
+            end: Vpn(start + CHUNK_PAGES),
+            kind: RegionKind::Anon,
+        });
+    }
+
+    fn fault(&mut self, lane: u32, space: u16, vpn: u64, write: bool, protection: bool) {
+        if self.mischief.as_ref().is_some_and(|mischief| mischief.is_gone(space, vpn)) {
+            // A real program does not touch what it has unmapped.
+            self.lanes[lane as usize].give_up();
+            return;
+        }
+        self.lanes[lane as usize].state = LaneState::Blocked;
+        self.waiting.entry((space, vpn)).or_default().push(lane);
+        let (space, vpn) = (SpaceId(space), Vpn(vpn));
+        let access = if write { Access::Write } else { Access::Read };
+        let event =
+            if protection { Event::ProtectFault { space, vpn } } else { Event::Fault { space, vpn, access } };
+        self.send(self.lanes[lane as usize].time + self.options.costs.trap_ns, event, None);
+    }
+
+    /// Sends `event` to the worker; it arrives at `at`.
+    fn send(&mut self, at: Nanos, event: Event, caller: Option<u32>) {
+        let message = self.messages.insert(Message { event, caller });
+        self.schedule(at, Happening::Message(message));
+    }
+
+    fn schedule(&mut self, at: Nanos, happening: Happening) {
+        self.happenings.push(Reverse((at.max(self.now), self.sequence, happening)));
+        self.sequence += 1;
+    }
+
+    /// Does what is due at `at`: completions first, then one happening.
+    fn happen(&mut self, at: Nanos) {
+        assert!(at >= self.now, "time does not run backwards");
+        self.now = at;
+        let mut completed = false;
+        while let Some(ticket) = self.device.complete(at) {
+            completed = true;
+            self.transfer_done(ticket as u32);
+        }
+        if completed {
+            return;
+        }
+        let Some(Reverse((due, _, happening))) = self.happenings.pop() else { return };
+        assert_eq!(due, at, "the next event is the one that was announced");
+        match happening {
+            Happening::Message(message) => {
+                let message = self.messages.remove(message);
+                self.arrive(message);
+            }
+            Happening::Reactor => self.reactor(),
+            Happening::Submit(transfer) => self.submit(transfer),
+        }
+    }
+
+    fn submit(&mut self, ticket: u32) {
+        let transfer = self.transfers.get(ticket);
+        let request = Request {
+            op: if transfer.is_read { Op::Read } else { Op::Write },
+            offset_bytes: u64::from(transfer.slot.0) * PAGE_SIZE,
+            bytes: u64::from(transfer.run.count) * PAGE_SIZE,
+        };
+        self.device.submit(self.now, u64::from(ticket), request);
+    }
+
+    /// The page that `mm` calls `id`.
+    fn place(&mut self, id: PageId) -> (u16, u64, memory::Place) {
+        let (space, vpn) = self.mm.place(id);
+        let (place, _) = self.memory.find_or_create(space.0, vpn.0);
+        (space.0, vpn.0, place)
+    }
+
+    /// Every fault has been answered, or the run is worth nothing.
+    fn verify_all_answered(&self) {
+        let blocked: Vec<_> = self.waiting.iter().collect();
+        assert!(blocked.is_empty(), "faults without answer: {blocked:?}");
+        assert!(
+            self.lanes.iter().all(|lane| lane.state == LaneState::Finished),
+            "threads that cannot go on: {:?}",
+            self.lanes.iter().filter(|lane| lane.state != LaneState::Finished).collect::<Vec<_>>()
+        );
+        assert_eq!(self.transfers.len(), 0, "every transfer has ended");
+    }
+
+    fn outcome(&self) -> Outcome {
+        let threads: Vec<ThreadOutcome> = self.lanes.iter().map(Lane::outcome).collect();
+        Outcome {
+            elapsed_ns: threads.iter().map(|thread| thread.end_ns).max().unwrap_or(0),
+            accesses: threads.iter().map(|thread| thread.accesses).sum(),
+            vmstat: *self.mm.stats(),
+            major: self.major.clone(),
+            soft: self.soft.clone(),
+            fill: self.fill.clone(),
+            device: *self.device.usage(),
+            pager_ns: self.worker.busy_ns,
+            frames_max: self.memory.held().1,
+            threads,
+            lost: self.lost,
+        }
+    }
+}
+
+/// Values by index; indices are used again.
+#[derive(Debug)]
+struct Slab<T> {
+    entries: Vec<Option<T>>,
+    vacant: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Slab<T> {
+        Slab { entries: Vec::new(), vacant: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    fn insert(&mut self, value: T) -> u32 {
+        match self.vacant.pop() {
+            Some(index) => {
+                self.entries[index as usize] = Some(value);
+                index
+            }
+            None => {
+                self.entries.push(Some(value));
+                self.entries.len() as u32 - 1
+            }
+        }
+    }
+
+    fn get(&self, index: u32) -> &T {
+        self.entries[index as usize].as_ref().expect("the index is in use")
+    }
+
+    fn remove(&mut self, index: u32) -> T {
+        let value = self.entries[index as usize].take().expect("the index is in use");
+        self.vacant.push(index);
+        value
+    }
+
+    fn len(&self) -> usize {
+        self.entries.len() - self.vacant.len()
+    }
+}

@@ -1,0 +1,78 @@
+//! What a simulation found out.
+
+use super::histogram::Histogram;
+use crate::device::Usage;
+use crate::time::Nanos;
+use overspill_mm::Vmstat;
+
+/// What an answered fault had needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultClass {
+    /// A read from the device.
+    Major,
+    /// A page of the swap cache, or permission to store.
+    Soft,
+    /// A zeroed frame.
+    Fill,
+}
+
+/// How one thread fared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ThreadOutcome {
+    /// Which workload, in the order in which they were added.
+    pub program: usize,
+    /// Its thread.
+    pub thread: u16,
+    /// When it began.
+    pub start_ns: Nanos,
+    /// When it had done its last access.
+    pub end_ns: Nanos,
+    /// Its accesses.
+    pub accesses: u64,
+    /// Time spent waiting for faults.
+    pub stalled_ns: Nanos,
+}
+
+/// The figures of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// From the start until the last thread was done.
+    pub elapsed_ns: Nanos,
+    /// Accesses of all threads.
+    pub accesses: u64,
+    /// `mm`'s counters.
+    pub vmstat: Vmstat,
+    /// Latencies of faults that read.
+    pub major: Histogram,
+    /// Latencies of faults answered from the swap cache.
+    pub soft: Histogram,
+    /// Latencies of first touches.
+    pub fill: Histogram,
+    /// The device.
+    pub device: Usage,
+    /// Processor time of the pager (0 for the kernel, whose time is the threads' own).
+    pub pager_ns: Nanos,
+    /// Most frames held at once.
+    pub frames_max: u64,
+    /// By thread.
+    pub threads: Vec<ThreadOutcome>,
+    /// Touches of pages that could not be read back.
+    pub lost: u64,
+}
+
+impl Outcome {
+    /// Latencies of all faults.
+    #[must_use]
+    pub fn faults(&self) -> Histogram {
+        let mut all = self.major.clone();
+        all.merge(&self.soft);
+        all.merge(&self.fill);
+        all
+    }
+
+    /// Time that threads spent waiting for faults.
+    #[must_use]
+    pub fn stalled_ns(&self) -> Nanos {
+        self.threads.iter().map(|thread| thread.stalled_ns).sum()
+    }
+}

@@ -1,0 +1,170 @@
+//! Where a program's accesses come from: one workload, dealt out to its threads.
+//!
+//! A generator has one thread and needs no dealing. A trace mixes the threads: when one thread asks and the next accesses are
+//! others', those are kept for them, up to a limit, so that memory does not grow with the trace. At the limit the thread
+//! that asked waits until the others have caught up.
+
+use crate::workload::{Access, Workload, WorkloadError};
+use std::collections::VecDeque;
+
+/// Accesses taken from the workload at a time.
+const BATCH: usize = 512;
+/// Accesses that may be kept for threads that are not ready for them.
+const KEPT_MAX: usize = 1 << 16;
+
+/// What a thread gets when it asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Its next access.
+    Access(Access),
+    /// Nothing yet: too much is kept for the other threads.
+    Later,
+    /// There is no more.
+    End,
+}
+
+/// One program's stream.
+pub struct Source {
+    workload: Box<dyn Workload + Send>,
+    /// Accesses not yet dealt, from `at` on.
+    batch: Vec<Access>,
+    at: usize,
+    /// By thread.
+    kept: Vec<VecDeque<Access>>,
+    kept_total: usize,
+    /// By thread: the caller knows of it.
+    known: Vec<bool>,
+    ended: bool,
+}
+
+impl Source {
+    /// Nothing dealt yet.
+    pub fn new(workload: Box<dyn Workload + Send>) -> Source {
+        Source {
+            workload,
+            batch: Vec::with_capacity(BATCH),
+            at: 0,
+            kept: Vec::new(),
+            kept_total: 0,
+            known: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// The workload, for what it declares.
+    pub fn workload(&self) -> &dyn Workload {
+        &*self.workload
+    }
+
+    /// The next access in the stream, whoever's it is.
+    #[inline]
+    fn draw(&mut self) -> Result<Option<Access>, WorkloadError> {
+        if self.at == self.batch.len() {
+            if self.ended {
+                return Ok(None);
+            }
+            self.batch.clear();
+            self.at = 0;
+            self.workload.fill(&mut self.batch, BATCH)?;
+            if self.batch.is_empty() {
+                self.ended = true;
+                return Ok(None);
+            }
+        }
+        self.at += 1;
+        Ok(Some(self.batch[self.at - 1]))
+    }
+
+    /// The thread of the first access; `None` for an empty stream. To be called before anything else.
+    pub fn first_thread(&mut self) -> Result<Option<u16>, WorkloadError> {
+        let Some(first) = self.draw()? else { return Ok(None) };
+        self.at -= 1;
+        self.introduce(first.thread);
+        Ok(Some(first.thread))
+    }
+
+    /// True when `thread` is new; it is not new any more.
+    fn introduce(&mut self, thread: u16) -> bool {
+        let index = thread as usize;
+        if index >= self.known.len() {
+            self.known.resize(index + 1, false);
+            self.kept.resize_with(index + 1, VecDeque::new);
+        }
+        !std::mem::replace(&mut self.known[index], true)
+    }
+
+    /// Is there room again for a thread that was told [`Next::Later`]?
+    pub fn has_room(&self) -> bool {
+        self.kept_total <= KEPT_MAX / 2
+    }
+
+    /// The next access of `thread`. Threads that turn up for the first time are added to `newcomers`.
+    #[inline]
+    pub fn next(&mut self, thread: u16, newcomers: &mut Vec<u16>) -> Result<Next, WorkloadError> {
+        if self.kept_total > 0
+            && let Some(access) = self.kept[thread as usize].pop_front()
+        {
+            self.kept_total -= 1;
+            return Ok(Next::Access(access));
+        }
+        loop {
+            if self.kept_total >= KEPT_MAX {
+                return Ok(Next::Later);
+            }
+            let Some(access) = self.draw()? else { return Ok(Next::End) };
+            if access.thread == thread {
+                return Ok(Next::Access(access));
+            }
+            if self.introduce(access.thread) {
+                newcomers.push(access.thread);
+            }
+            self.kept[access.thread as usize].push_back(access);
+            self.kept_total += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Listed;
+
+    fn access(thread: u16, vpn: u64) -> Access {
+        Access { vpn, think_ns: 0, thread, space: 0, write: false }
+    }
+
+    #[test]
+    fn each_thread_gets_its_own_in_order() {
+        let list = vec![access(0, 1), access(1, 2), access(1, 3), access(0, 4), access(2, 5)];
+        let mut source = Source::new(Box::new(Listed::new(list)));
+        let mut newcomers = Vec::new();
+        assert_eq!(source.first_thread().expect("no error"), Some(0));
+        let mut take = |source: &mut Source, thread| source.next(thread, &mut newcomers).expect("no error");
+        assert_eq!(take(&mut source, 0), Next::Access(access(0, 1)));
+        assert_eq!(take(&mut source, 0), Next::Access(access(0, 4)));
+        assert_eq!(take(&mut source, 0), Next::End);
+        assert_eq!(take(&mut source, 1), Next::Access(access(1, 2)));
+        assert_eq!(take(&mut source, 2), Next::Access(access(2, 5)));
+        assert_eq!(take(&mut source, 1), Next::Access(access(1, 3)));
+        assert_eq!(take(&mut source, 1), Next::End);
+        assert_eq!(newcomers, [1, 2]);
+    }
+
+    #[test]
+    fn a_flood_for_another_thread_is_bounded() {
+        let mut list = vec![access(0, 0)];
+        list.extend((0..2 * KEPT_MAX as u64).map(|vpn| access(1, vpn)));
+        list.push(access(0, 1));
+        let mut source = Source::new(Box::new(Listed::new(list)));
+        let mut newcomers = Vec::new();
+        assert_eq!(source.first_thread().expect("no error"), Some(0));
+        assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Access(access(0, 0)));
+        assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Later);
+        assert_eq!(newcomers, [1]);
+        for vpn in 0..2 * KEPT_MAX as u64 {
+            assert_eq!(source.next(1, &mut newcomers).expect("no error"), Next::Access(access(1, vpn)));
+        }
+        assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Access(access(0, 1)));
+        assert_eq!(source.next(1, &mut newcomers).expect("no error"), Next::End);
+    }
+}

@@ -1,0 +1,439 @@
+//! The worker: takes messages, steps `mm`, carries its actions out.
+//!
+//! One rule above all, the shell's part of `mm`'s contract: the actions of one step are carried out in order, and all of
+//! them before the next message is looked at. A reactor works through its inbox one message after another and is busy for
+//! as long as the cost table says; the kernel handles each message where it arises. Actions take effect when the worker
+//! comes to them, their waiters and transfers go on at the worker's own clock. With [`super::chaos`] the reactor stops
+//! between two actions now and then and lets the program run.
+
+use super::chaos::Mischief;
+use super::costs;
+use super::lane::LaneState;
+use super::memory::view;
+use super::outcome::FaultClass;
+use super::{Engine, Happening, Message};
+use crate::time::Nanos;
+use overspill_mm::readahead::SwapIn;
+use overspill_mm::types::{PageId, Slot};
+use overspill_mm::{Action, Actions, Event, IoId, Run, Unmapped, Warning, WriteResult};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A transfer on its way.
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    io: IoId,
+    /// The pages.
+    pub run: Run,
+    /// The first slot.
+    pub slot: Slot,
+    /// From the device.
+    pub is_read: bool,
+    /// What a write carries, when contents are followed.
+    versions: Vec<u64>,
+    /// How a write will end; a read fails unless it is `Done`.
+    result: WriteResult,
+}
+
+/// The worker's state.
+#[derive(Debug, Default)]
+pub struct Worker {
+    inbox: VecDeque<Message>,
+    /// Actions not yet carried out.
+    pending: VecDeque<Action>,
+    /// Answers to actions, to be stepped before the next message.
+    answers: VecDeque<Event>,
+    /// The system call that the current message comes from.
+    caller: Option<u32>,
+    actions: Actions,
+    /// The reactor's time: what it has begun ends then.
+    clock: Nanos,
+    scheduled: bool,
+    /// Processor time used.
+    pub busy_ns: Nanos,
+    steps: u64,
+    /// Reads whose end has not been stepped yet.
+    reads_ended: BTreeMap<IoId, Run>,
+    /// `mm` has said that it cannot hold the budget.
+    over_budget: bool,
+}
+
+impl Worker {
+    /// Its own time.
+    pub fn clock(&self) -> Nanos {
+        self.clock
+    }
+}
+
+impl<P: SwapIn> Engine<P> {
+    /// A message is there.
+    pub(super) fn arrive(&mut self, message: Message) {
+        match self.options.costs.worker {
+            costs::Worker::Kernel => {
+                self.worker.clock = self.now;
+                self.begin(message);
+                while !self.work_is_done() {
+                    self.work_a_bit();
+                }
+            }
+            costs::Worker::Reactor { wake_ns, spin_ns } => {
+                self.worker.inbox.push_back(message);
+                if !self.worker.scheduled {
+                    let asleep = self.now > self.worker.clock + spin_ns;
+                    let at = if asleep { self.now + wake_ns } else { self.now.max(self.worker.clock) };
+                    self.schedule_reactor(at);
+                }
+            }
+        }
+    }
+
+    fn schedule_reactor(&mut self, at: Nanos) {
+        assert!(!self.worker.scheduled, "there is one reactor");
+        self.worker.scheduled = true;
+        self.schedule(at, Happening::Reactor);
+    }
+
+    /// The reactor's turn: everything it has, or up to where chaos stops it.
+    pub(super) fn reactor(&mut self) {
+        self.worker.scheduled = false;
+        self.worker.clock = self.now;
+        loop {
+            while !self.work_is_done() {
+                self.work_a_bit();
+                if self.mischief.as_mut().is_some_and(|mischief| mischief.interrupts()) {
+                    let at = self.worker.clock;
+                    self.schedule_reactor(at);
+                    return;
+                }
+            }
+            let Some(message) = self.next_message() else { return };
+            self.begin(message);
+        }
+    }
+
+    /// The next message that may be dealt with: a move waits until no transfer is under way, and all but completions
+    /// wait behind it.
+    fn next_message(&mut self) -> Option<Message> {
+        let moving =
+            self.worker.inbox.iter().position(|message| matches!(message.event, Event::Moved { .. }));
+        match moving {
+            Some(0) if self.mm.in_flight() == 0 => self.worker.inbox.pop_front(),
+            Some(0) => {
+                let ends = |message: &Message| {
+                    matches!(message.event, Event::ReadDone { .. } | Event::WriteDone { .. })
+                };
+                let at = self.worker.inbox.iter().position(ends)?;
+                self.worker.inbox.remove(at)
+            }
+            _ => self.worker.inbox.pop_front(),
+        }
+    }
+
+    fn begin(&mut self, message: Message) {
+        self.worker.caller = message.caller;
+        if let Event::ReadDone { io, .. } = message.event {
+            self.mark_major(io);
+        }
+        match message.event {
+            Event::ReadDone { .. } | Event::WriteDone { .. } => self.spend(self.options.costs.complete.of(1)),
+            Event::Discarded { space, .. }
+            | Event::RegionRemoved { space, .. }
+            | Event::Moved { space, .. } => {
+                if let Some(mischief) = &mut self.mischief {
+                    mischief.settled(space.0);
+                }
+            }
+            _ => {}
+        }
+        match message.event {
+            Event::RegionRemoved { space, start, end } => self.memory.unname(space.0, start.0, end.0),
+            Event::RegionAdded { space, start, end, .. } => {
+                if let Some(mischief) = &mut self.mischief {
+                    mischief.returned(space.0, start.0, end.0);
+                }
+            }
+            Event::Moved { space, from, to, pages } => {
+                self.memory.unname(space.0, from.0, from.0 + pages);
+                self.memory.unname(space.0, to.0, to.0 + pages);
+            }
+            Event::Fault { space, vpn, .. } if !self.mm.manages(space, vpn, vpn.offset(1)) => {
+                // The range went away before the message was read.
+                self.answer(space.0, vpn.0, FaultClass::Soft);
+                return;
+            }
+            _ => {}
+        }
+        self.step(message.event);
+    }
+
+    fn spend(&mut self, ns: Nanos) {
+        self.worker.clock += ns;
+        self.worker.busy_ns += ns;
+    }
+
+    fn step(&mut self, event: Event) {
+        self.spend(self.options.costs.step_ns);
+        self.mm.step(self.now, event, &mut self.worker.actions);
+        self.worker.pending.extend(self.worker.actions.drain());
+        self.worker.steps += 1;
+        let every = u64::from(self.options.check_every);
+        if every > 0 && self.worker.steps.is_multiple_of(every) {
+            self.mm.check();
+        }
+    }
+
+    /// Steps what costs nothing: a region is declared.
+    pub(super) fn step_quietly(&mut self, event: Event) {
+        let mut actions = Actions::new();
+        self.mm.step(self.now, event, &mut actions);
+        // The end of any step may reclaim; a reactor in mid-work does these after what it has begun.
+        self.worker.pending.extend(actions.drain());
+        if self.options.costs.worker == costs::Worker::Kernel {
+            self.worker.clock = self.now;
+            while !self.work_is_done() {
+                self.work_a_bit();
+            }
+        } else if !self.worker.pending.is_empty() && !self.worker.scheduled {
+            let at = self.now.max(self.worker.clock);
+            self.schedule_reactor(at);
+        }
+    }
+
+    fn work_is_done(&self) -> bool {
+        self.worker.pending.is_empty() && self.worker.answers.is_empty() && self.worker.caller.is_none()
+    }
+
+    /// Carries out one action, or steps one answer, or ends the system call.
+    fn work_a_bit(&mut self) {
+        if let Some(action) = self.worker.pending.pop_front() {
+            self.carry_out(action);
+            self.check_budget();
+        } else if let Some(event) = self.worker.answers.pop_front() {
+            self.step(event);
+        } else if let Some(caller) = self.worker.caller.take() {
+            self.resume_caller(caller);
+        }
+    }
+
+    /// Frames held never exceed the budget, unless `mm` has said why or the world does not let it.
+    fn check_budget(&mut self) {
+        let (held, _) = self.memory.held();
+        if held > u64::from(self.mm.config().budget) {
+            assert!(
+                self.worker.over_budget || self.mischief.as_ref().is_some_and(Mischief::excuses),
+                "{held} frames are held, {} are allowed",
+                self.mm.config().budget
+            );
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        let costs = self.options.costs;
+        match action {
+            Action::Read { io, run, slot } => {
+                self.spend(costs.submit.of(run.count));
+                self.read(io, run, slot);
+            }
+            Action::Write { io, run, slot } => {
+                self.spend(costs.submit.of(run.count));
+                self.write(io, run, slot);
+            }
+            Action::ZeroFill { run } => {
+                self.spend(costs.fill.of(run.count));
+                self.zero_fill(run);
+            }
+            Action::Map { run, protect } => {
+                self.spend(costs.map.of(run.count));
+                self.map(run, protect);
+            }
+            Action::Unmap { run } => {
+                self.spend(costs.unmap.of(run.count));
+                let result = self.unmap(run);
+                self.worker.answers.push_back(Event::Unmapped { run, result });
+            }
+            Action::Unprotect { run } => {
+                self.spend(costs.map.of(run.count));
+                for id in run.pages() {
+                    let (space, vpn, place) = self.place(id);
+                    // The program may have dropped the page meanwhile; it will find out.
+                    if self.memory.bits(place) & view::PRESENT != 0 {
+                        self.memory.unprotect(place);
+                    }
+                    self.answer(space, vpn, FaultClass::Soft);
+                }
+            }
+            Action::Free { run } => {
+                self.spend(costs.free.of(run.count));
+                run.pages().for_each(|id| self.memory.free(id));
+            }
+            Action::Rename { from, to } => self.memory.rename(from, to),
+            Action::Wake { run } => run.pages().for_each(|id| {
+                let (space, vpn, _) = self.place(id);
+                self.answer(space, vpn, FaultClass::Soft);
+            }),
+            Action::Fail { page } => self.fail(page),
+            Action::Populated => self.populated(),
+            Action::Warn(warning) => {
+                self.worker.over_budget |= warning != Warning::PageLost;
+            }
+        }
+    }
+
+    fn read(&mut self, io: IoId, run: Run, slot: Slot) {
+        for (index, id) in run.pages().enumerate() {
+            self.memory.read_begins(id, Slot(slot.0 + index as u32));
+        }
+        self.start(Transfer {
+            io,
+            run,
+            slot,
+            is_read: true,
+            versions: Vec::new(),
+            result: WriteResult::Done,
+        });
+    }
+
+    fn write(&mut self, io: IoId, run: Run, slot: Slot) {
+        let shadow = self.memory.has_shadow();
+        let mut versions = Vec::with_capacity(if shadow { run.count as usize } else { 0 });
+        for (index, id) in run.pages().enumerate() {
+            let version = self.memory.write_begins(id, Slot(slot.0 + index as u32));
+            if shadow {
+                versions.push(version);
+            }
+        }
+        self.start(Transfer { io, run, slot, is_read: false, versions, result: WriteResult::Done });
+    }
+
+    fn start(&mut self, mut transfer: Transfer) {
+        if let Some(mischief) = &mut self.mischief {
+            transfer.result = mischief.result_of_transfer();
+        }
+        let ticket = self.transfers.insert(transfer);
+        self.schedule(self.worker.clock, Happening::Submit(ticket));
+    }
+
+    /// The device is done with a transfer: the worker hears of it, perhaps late.
+    pub(super) fn transfer_done(&mut self, ticket: u32) {
+        let transfer = self.transfers.get(ticket);
+        let event = if transfer.is_read {
+            Event::ReadDone { io: transfer.io, ok: transfer.result == WriteResult::Done }
+        } else {
+            Event::WriteDone { io: transfer.io, result: transfer.result }
+        };
+        self.end_transfer(ticket);
+        let late_ns = self.mischief.as_mut().map_or(0, |mischief| mischief.lateness_ns());
+        self.send(self.now + late_ns, event, None);
+    }
+
+    /// The bytes are where they belong.
+    fn end_transfer(&mut self, ticket: u32) {
+        let transfer = self.transfers.remove(ticket);
+        let ok = transfer.result == WriteResult::Done;
+        for (index, id) in transfer.run.pages().enumerate() {
+            let slot = Slot(transfer.slot.0 + index as u32);
+            if transfer.is_read {
+                self.memory.read_ends(id, slot, ok);
+            } else {
+                let version = transfer.versions.get(index).copied().unwrap_or(0);
+                self.memory.write_ends(id, slot, version, ok);
+            }
+        }
+        if transfer.is_read {
+            self.worker.reads_ended.insert(transfer.io, transfer.run);
+        }
+    }
+
+    /// Threads that wait for the pages of a read had a major fault.
+    fn mark_major(&mut self, io: IoId) {
+        let run = self.worker.reads_ended.remove(&io).expect("a read ends once");
+        for id in run.pages() {
+            let (space, vpn) = self.mm.place(id);
+            for &lane in self.waiting.get(&(space.0, vpn.0)).into_iter().flatten() {
+                self.lanes[lane as usize].class = FaultClass::Major;
+            }
+        }
+    }
+
+    fn zero_fill(&mut self, run: Run) {
+        if self.is_changing(run.first) {
+            self.answer_run(run, FaultClass::Fill);
+            self.worker.answers.push_back(Event::NotFilled { run });
+            return;
+        }
+        for id in run.pages() {
+            let (space, vpn, place) = self.place(id);
+            self.memory.zero_fill(place);
+            self.memory.name(place, id.0 - u32::from(place.page));
+            self.answer(space, vpn, FaultClass::Fill);
+        }
+    }
+
+    fn map(&mut self, run: Run, protect: bool) {
+        if self.is_changing(run.first) {
+            self.answer_run(run, FaultClass::Soft);
+            self.worker.answers.push_back(Event::NotMapped { run });
+            return;
+        }
+        for id in run.pages() {
+            let (space, vpn, place) = self.place(id);
+            self.memory.map(id, place, protect);
+            self.memory.name(place, id.0 - u32::from(place.page));
+            self.answer(space, vpn, FaultClass::Soft);
+        }
+    }
+
+    fn unmap(&mut self, run: Run) -> Unmapped {
+        let mut result = Unmapped::default();
+        if self.is_changing(run.first) {
+            return result;
+        }
+        for (index, id) in run.pages().enumerate() {
+            if self.mischief.as_mut().is_some_and(|mischief| mischief.page_is_busy()) {
+                continue;
+            }
+            let (_, _, place) = self.place(id);
+            match self.memory.unmap(id, place) {
+                None => result.gone |= 1 << index,
+                Some(zero) => {
+                    result.taken |= 1 << index;
+                    result.zero |= u64::from(zero && self.options.costs.sees_zero) << index;
+                }
+            }
+        }
+        result
+    }
+
+    /// Is the page's address space being changed by a system call of which the worker has not heard yet?
+    fn is_changing(&self, id: PageId) -> bool {
+        let (space, _) = self.mm.place(id);
+        self.mischief.as_ref().is_some_and(|mischief| mischief.is_changing(space.0))
+    }
+
+    fn answer_run(&mut self, run: Run, class: FaultClass) {
+        for id in run.pages() {
+            let (space, vpn, _) = self.place(id);
+            self.answer(space, vpn, class);
+        }
+    }
+
+    /// The threads that wait for a page go on.
+    fn answer(&mut self, space: u16, vpn: u64, class: FaultClass) {
+        let Some(lanes) = self.waiting.remove(&(space, vpn)) else { return };
+        for lane in lanes {
+            let lane = &mut self.lanes[lane as usize];
+            assert_eq!(lane.state, LaneState::Blocked, "only a thread that waits is answered");
+            lane.state = LaneState::Runnable;
+            lane.time = lane.time.max(self.worker.clock + self.options.costs.resume_ns);
+            if lane.class != FaultClass::Major {
+                lane.class = class;
+            }
+        }
+    }
+
+    /// The page is lost: whoever waits for it gets a signal.
+    fn fail(&mut self, id: PageId) {
+        let (space, vpn, place) = self.place(id);
+        self.memory.lose(place);
+        self.answer(space, vpn, FaultClass::Major);
+    }
+}

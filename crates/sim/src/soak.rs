@@ -1,0 +1,213 @@
+//! Random worlds, one a seed: a machine, programs and troubles drawn from it, run with every check switched on.
+//!
+//! The drawn options are printed before anything runs, and a failure names the command that repeats it. A seed means the
+//! same world at the same commit, nothing more.
+
+use crate::device::params::Model;
+use crate::engine::chaos::{Chaos, Wild};
+use crate::engine::{Engine, Options};
+use crate::generate::{Pattern, Spec, Stream};
+use crate::rng::Rng;
+use crate::time::{MICROSECOND, MILLISECOND};
+use overspill_mm::Placement;
+use overspill_mm::readahead::SwapIn;
+use overspill_mm::readahead::cluster::{Cluster, Variant};
+use overspill_mm::readahead::linux::Linux;
+use overspill_mm::readahead::none::NoReadAhead;
+use overspill_mm::types::RegionKind;
+use std::fmt::Write;
+
+/// Which read-ahead a world has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Policy {
+    None,
+    Linux,
+    Cluster,
+    Wild,
+}
+
+/// A drawn world.
+#[derive(Clone, Debug)]
+pub struct World {
+    seed: u64,
+    options: Options,
+    policy: Policy,
+    programs: Vec<Spec>,
+}
+
+impl World {
+    /// Draws the world of `seed`.
+    #[must_use]
+    pub fn draw(seed: u64) -> World {
+        let mut rng = Rng::new(seed);
+        let budget = 24 + rng.below(400) as u32;
+        let roomy = rng.ratio(3, 4);
+        let slots = if roomy { 8192 } else { 64 + rng.below(1500) as u32 };
+        let names: Vec<&str> = Model::builtin_names().collect();
+        let device = Model::builtin(rng.pick(&names).expect("there are models")).expect("of this name");
+        let kernel = rng.ratio(1, 3);
+        let mut options = if kernel {
+            Options::kernel(budget, slots, device)
+        } else {
+            Options::live(budget, slots, device)
+        };
+        options.shadow = true;
+        options.check_every = 1 + rng.below(8) as u32;
+        options.quantum_ns = MICROSECOND * (1 + rng.below(30));
+        options.processors = rng.below(4) as u32;
+        vary_mm(&mut options, kernel, &mut rng);
+        options.chaos = draw_chaos(&mut rng);
+        let policy =
+            *rng.pick(&[Policy::None, Policy::Linux, Policy::Cluster, Policy::Wild]).expect("not empty");
+        let programs = (0..1 + rng.below(4)).map(|index| draw_program(index, &mut rng)).collect();
+        World { seed, options, policy, programs }
+    }
+
+    /// The command that runs this world again.
+    #[must_use]
+    pub fn command(&self) -> String {
+        format!("overspill sim soak --seed {}", self.seed)
+    }
+
+    /// The options, as a block of text.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut text = format!("seed {}, read-ahead {:?}\n", self.seed, self.policy);
+        let device = &self.options.device.name;
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "device {device}, {:?}", self.options.mm);
+        let _ =
+            writeln!(text, "processors {}, quantum {} ns", self.options.processors, self.options.quantum_ns);
+        let _ = writeln!(text, "{:?}", self.options.costs.worker);
+        let _ = writeln!(text, "{:?}", self.options.chaos);
+        for program in &self.programs {
+            let _ = writeln!(text, "{program:?}");
+        }
+        text
+    }
+
+    /// Runs it, reads everything back, and gives the number of accesses.
+    ///
+    /// # Panics
+    /// When any check fails: that is what it is for.
+    #[must_use]
+    pub fn run(&self) -> u64 {
+        match self.policy {
+            Policy::None => self.run_with(NoReadAhead),
+            Policy::Linux => self.run_with(Linux::new(3, true, self.options.device.rotating())),
+            Policy::Cluster => self.run_with(Cluster::new(Variant::Merged, 4)),
+            Policy::Wild => self.run_with(Wild::new(self.seed)),
+        }
+    }
+
+    fn run_with<P: SwapIn>(&self, policy: P) -> u64 {
+        let mut engine = Engine::new(self.options.clone(), policy);
+        for program in &self.programs {
+            engine.add(Box::new(Stream::new(program.clone()))).expect("generators do not fail");
+        }
+        let outcome = engine.run().expect("generators do not fail");
+        engine.sweep().expect("lists do not fail");
+        outcome.accesses
+    }
+}
+
+/// `mm`'s configuration, anywhere within what it promises to bear.
+fn vary_mm(options: &mut Options, kernel: bool, rng: &mut Rng) {
+    let mm = &mut options.mm;
+    if !kernel {
+        mm.unit = 1 << rng.below(7);
+        mm.cache = rng.below(u64::from(mm.budget) / 2) as u32;
+        mm.protect = rng.ratio(1, 2);
+        mm.fill_max = 1 + rng.below(300) as u32;
+    }
+    if rng.ratio(1, 2) {
+        mm.high = rng.below(u64::from(mm.budget) / 2) as u32;
+        mm.low = rng.below(u64::from(mm.high) + 1) as u32;
+    }
+    mm.write_max = 1 + rng.below(300) as u32;
+    mm.read_max = 1 + rng.below(300) as u32;
+    if rng.ratio(1, 2) {
+        mm.placement = if rng.ratio(1, 2) { Placement::ByAddress } else { Placement::InOrder };
+    }
+}
+
+fn draw_chaos(rng: &mut Rng) -> Option<Chaos> {
+    if rng.ratio(1, 4) {
+        return None;
+    }
+    let sometimes = |rng: &mut Rng, most: u64| if rng.ratio(1, 2) { rng.below(most) } else { 0 };
+    Some(Chaos {
+        seed: rng.next_u64(),
+        fail_ppm: if rng.ratio(1, 4) { rng.below(3000) } else { 0 },
+        late_permille: sometimes(rng, 500),
+        late_max_ns: 1 + rng.below(5 * MILLISECOND),
+        busy_permille: sometimes(rng, 200),
+        call_permille: sometimes(rng, 60),
+        interrupt_permille: sometimes(rng, 400),
+        pressure: rng.ratio(1, 2),
+    })
+}
+
+fn draw_program(index: u64, rng: &mut Rng) -> Spec {
+    let pages = 1 + rng.below(900);
+    let pattern = match rng.below(7) {
+        0 => Pattern::Sequential,
+        1 => Pattern::Descending,
+        2 => Pattern::Random,
+        3 => Pattern::Zipf { tenths: rng.below(15) as u32 },
+        4 => Pattern::Strided { stride: 1 + rng.below(70) },
+        5 => Pattern::Interleaved { streams: 1 + rng.below(6) },
+        _ => Pattern::Moving { size: 1 + rng.below(300), dwell: 1 + rng.below(20) },
+    };
+    Spec {
+        start: (1 << 20) + index * 4096 + rng.below(1000),
+        pages,
+        kind: if rng.ratio(1, 4) { RegionKind::Shared } else { RegionKind::Anon },
+        pattern,
+        touches: 500 + rng.below(4000),
+        write_percent: *rng.pick(&[0, 5, 50, 100]).expect("not empty"),
+        prefill: rng.ratio(1, 2),
+        repeat: 1 + rng.below(3) as u32,
+        think_ns: rng.below(3000) as u32,
+        seed: rng.next_u64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Prints the options when the world comes to an end.
+    struct Epitaph<'a>(&'a World);
+
+    impl Drop for Epitaph<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("{}repeat with: {}", self.0.describe(), self.0.command());
+            }
+        }
+    }
+
+    fn soak(seeds: std::ops::Range<u64>) {
+        for seed in seeds {
+            let world = World::draw(seed);
+            let _epitaph = Epitaph(&world);
+            assert!(world.run() > 0);
+        }
+    }
+
+    #[test]
+    fn the_first_worlds() {
+        soak(0..60);
+    }
+
+    /// The same seed gives the same figures.
+    #[test]
+    fn worlds_repeat() {
+        for seed in 0..5 {
+            let world = World::draw(seed);
+            assert_eq!(world.describe(), World::draw(seed).describe());
+            assert_eq!(world.run(), world.run());
+        }
+    }
+}

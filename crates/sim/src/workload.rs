@@ -1,0 +1,98 @@
+//! What a program does to its memory: a stream of accesses, from a generator or from a trace.
+//!
+//! A [`Workload`] is one program. Its accesses carry a thread and a space (an address space of the program's own numbering);
+//! each thread's accesses come in that thread's order, and a thread waits for its own faults only. Streams are never held
+//! in memory as a whole.
+
+use overspill_mm::types::RegionKind;
+use thiserror::Error;
+
+/// One touch of one page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// Virtual page number.
+    pub vpn: u64,
+    /// What the thread computes before it, in ns.
+    pub think_ns: u32,
+    /// The thread, from 0 on.
+    pub thread: u16,
+    /// The address space, from 0 on.
+    pub space: u16,
+    /// A store (else a load).
+    pub write: bool,
+}
+
+/// A range of pages that a workload declares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegionSpec {
+    /// The address space.
+    pub space: u16,
+    /// First page.
+    pub start: u64,
+    /// One past the last page.
+    pub end: u64,
+    /// What backs it.
+    pub kind: RegionKind,
+}
+
+/// A workload that cannot go on.
+#[derive(Debug, Error)]
+pub enum WorkloadError {
+    /// The trace is damaged or cannot be read.
+    #[error("{0}")]
+    Trace(String),
+}
+
+/// A stream of accesses.
+pub trait Workload {
+    /// The next access; `None` at the end, and ever after.
+    fn next(&mut self) -> Result<Option<Access>, WorkloadError>;
+
+    /// Adds up to `most` accesses to `batch`; none at the end.
+    fn fill(&mut self, batch: &mut Vec<Access>, most: usize) -> Result<(), WorkloadError> {
+        for _ in 0..most {
+            let Some(access) = self.next()? else { break };
+            batch.push(access);
+        }
+        Ok(())
+    }
+
+    /// The ranges that are known beforehand. Pages outside them become anonymous regions as they are touched.
+    fn regions(&self) -> Vec<RegionSpec> {
+        Vec::new()
+    }
+}
+
+impl<W: Workload + ?Sized> Workload for Box<W> {
+    fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
+        (**self).next()
+    }
+
+    fn fill(&mut self, batch: &mut Vec<Access>, most: usize) -> Result<(), WorkloadError> {
+        (**self).fill(batch, most)
+    }
+
+    fn regions(&self) -> Vec<RegionSpec> {
+        (**self).regions()
+    }
+}
+
+/// A list of accesses, for tests.
+#[derive(Clone, Debug, Default)]
+pub struct Listed {
+    accesses: std::vec::IntoIter<Access>,
+}
+
+impl Listed {
+    /// The workload that does `accesses`.
+    #[must_use]
+    pub fn new(accesses: Vec<Access>) -> Listed {
+        Listed { accesses: accesses.into_iter() }
+    }
+}
+
+impl Workload for Listed {
+    fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
+        Ok(self.accesses.next())
+    }
+}

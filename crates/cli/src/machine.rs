@@ -21,6 +21,8 @@ pub struct Machine {
     pub ram_bytes: u64,
     /// What the swap directory lies on.
     pub swap_device: Device,
+    /// Load averages at the end of the run: a busy machine measures itself.
+    pub load_average: Option<String>,
     /// Commit that the command was built from, where it was known.
     pub commit: Option<&'static str>,
     /// Version of the command.
@@ -50,6 +52,7 @@ pub fn describe(swap_directory: &Path) -> Machine {
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         ram_bytes: ram_bytes(),
         swap_device: device_of(swap_directory),
+        load_average: first_line("/proc/loadavg"),
         commit: option_env!("OVERSPILL_COMMIT"),
         overspill_version: env!("CARGO_PKG_VERSION"),
         date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),

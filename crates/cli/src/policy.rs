@@ -1,12 +1,11 @@
-//! The read-ahead policies by name, and the numbers by which the agent knows them.
+//! `--readahead`: the policies of `mm` by name. The agent knows them by their place in the list of names.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Name and number of every policy; the first is the default.
-const POLICIES: [(&str, u32); 5] = [("adaptive", 0), ("linux", 1), ("vma", 2), ("cluster", 3), ("none", 4)];
+use overspill_mm::readahead::policy::NAMES;
 
-/// A read-ahead policy.
+/// A read-ahead policy; the default is the first of the list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadAhead {
     index: usize,
@@ -15,12 +14,12 @@ pub struct ReadAhead {
 impl ReadAhead {
     /// What `--readahead` calls it.
     pub fn name(self) -> &'static str {
-        POLICIES[self.index].0
+        NAMES[self.index]
     }
 
     /// What the agent calls it.
     pub fn number(self) -> u32 {
-        POLICIES[self.index].1
+        u32::try_from(self.index).expect("a handful of policies")
     }
 }
 
@@ -28,16 +27,28 @@ impl FromStr for ReadAhead {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ReadAhead, String> {
-        let index = POLICIES.iter().position(|(name, _)| *name == text);
-        index.map(|index| ReadAhead { index }).ok_or_else(|| {
-            let names: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
-            format!("the policies are {}", names.join(", "))
-        })
+        let index = NAMES.iter().position(|name| *name == text);
+        index.map(|index| ReadAhead { index }).ok_or_else(|| format!("the policies are {}", NAMES.join(", ")))
     }
 }
 
 impl fmt::Display for ReadAhead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_back_and_adaptive_is_the_default() {
+        for (index, name) in NAMES.iter().enumerate() {
+            let policy: ReadAhead = name.parse().unwrap();
+            assert_eq!((policy.to_string().as_str(), policy.number() as usize), (*name, index));
+        }
+        assert_eq!(ReadAhead::default().name(), "adaptive");
+        assert!("magic".parse::<ReadAhead>().is_err());
     }
 }

@@ -11,9 +11,11 @@ use crate::human;
 pub struct Median {
     /// Which way.
     pub way: String,
-    /// Over so many runs.
+    /// So many runs.
     pub runs: usize,
-    /// How they ended; the first that differs from success, if any does.
+    /// Of these, so many ended otherwise than the first run of all; they do not count unless there are no others.
+    pub failed_runs: usize,
+    /// How the runs ended, or how the first one that failed did.
     pub status: String,
     /// From start to end.
     pub wall_seconds: f64,
@@ -52,20 +54,24 @@ pub fn medians(runs: &[Measurement]) -> Vec<Median> {
             ways.push(&run.way);
         }
     }
-    ways.iter()
-        .map(|way| median_of(way, &runs.iter().filter(|run| run.way == *way).collect::<Vec<_>>()))
-        .collect()
+    ways.iter().map(|way| median_of(way, runs)).collect()
 }
 
-fn median_of(way: &str, runs: &[&Measurement]) -> Median {
-    let seconds = |of: fn(&Measurement) -> f64| median(runs.iter().map(|run| of(run)).collect());
-    let count = |of: fn(&Measurement) -> u64| median(runs.iter().map(|run| of(run) as f64).collect()) as u64;
-    let rates: Vec<f64> = runs.iter().filter_map(|run| Some(run.load.as_ref()?.touches_per_second)).collect();
-    let failed = runs.iter().find(|run| !run.is_success());
+/// The median of one way over its runs that ended like the first run of all; over all its runs if none did.
+fn median_of(way: &str, runs: &[Measurement]) -> Median {
+    let own = || runs.iter().filter(|run| run.way == way);
+    let (good, failed): (Vec<_>, Vec<_>) = own().partition(|run| run.status == runs[0].status);
+    let counted = if good.is_empty() { &failed } else { &good };
+    let seconds = |of: fn(&Measurement) -> f64| median(counted.iter().map(|run| of(run)).collect());
+    let count =
+        |of: fn(&Measurement) -> u64| median(counted.iter().map(|run| of(run) as f64).collect()) as u64;
+    let rates: Vec<f64> =
+        counted.iter().filter_map(|run| Some(run.load.as_ref()?.touches_per_second)).collect();
     Median {
         way: way.to_string(),
-        runs: runs.len(),
-        status: failed.unwrap_or(&runs[0]).status.clone(),
+        runs: good.len() + failed.len(),
+        failed_runs: failed.len(),
+        status: failed.first().unwrap_or(&counted[0]).status.clone(),
         wall_seconds: seconds(|run| run.wall_seconds),
         cpu_seconds: seconds(Measurement::cpu_seconds),
         minor_faults: count(|run| run.minor_faults),
@@ -88,6 +94,23 @@ impl Median {
     fn speed(&self) -> f64 {
         self.touches_per_second.unwrap_or(1.0 / self.wall_seconds.max(1e-9))
     }
+
+    /// Whether its figures are those of complete runs.
+    fn is_usable(&self) -> bool {
+        self.failed_runs < self.runs
+    }
+
+    fn status_cell(&self) -> String {
+        if self.failed_runs == 0 {
+            return self.status.clone();
+        }
+        format!("{} of {}: {}", self.failed_runs, self.runs, self.status)
+    }
+}
+
+/// `2.05x`, `0.0015x`.
+fn times(ratio: f64) -> String {
+    if ratio >= 0.1 { format!("{ratio:.2}x") } else { format!("{ratio:.4}x") }
 }
 
 /// Every way of overspill against every other way.
@@ -95,8 +118,8 @@ pub fn ratios(medians: &[Median]) -> Vec<Ratio> {
     let is_overspill =
         |median: &&Median| median.way.starts_with("overspill") || median.way.starts_with("fence");
     let mut ratios = Vec::new();
-    for own in medians.iter().filter(is_overspill) {
-        for other in medians.iter().filter(|other| other.way != own.way) {
+    for own in medians.iter().filter(is_overspill).filter(|own| own.is_usable()) {
+        for other in medians.iter().filter(|other| other.way != own.way && other.is_usable()) {
             let speed = own.speed() / other.speed();
             ratios.push(Ratio { way: own.way.clone(), against: other.way.clone(), speed });
         }
@@ -115,7 +138,7 @@ pub fn table(medians: &[Median]) -> String {
     if medians.len() > 1 {
         header.push("speed");
     }
-    if medians.iter().any(|median| median.status != "exit 0") {
+    if medians.iter().any(|median| median.failed_runs > 0 || median.status != "exit 0") {
         header.push("status");
     }
     let mut table = Table::new(&header);
@@ -135,10 +158,11 @@ pub fn table(medians: &[Median]) -> String {
             human::bytes(median.peak_bytes),
         ]);
         if header.contains(&"speed") {
-            row.push(format!("{:.2}x", median.speed() / medians[0].speed()));
+            let speed = times(median.speed() / medians[0].speed());
+            row.push(if median.is_usable() { speed } else { "-".into() });
         }
         if header.contains(&"status") {
-            row.push(median.status.clone());
+            row.push(median.status_cell());
         }
         table.push(row);
     }
@@ -149,7 +173,7 @@ pub fn table(medians: &[Median]) -> String {
 pub fn ratio_lines(ratios: &[Ratio]) -> String {
     let mut lines: Vec<(String, Vec<String>)> = Vec::new();
     for ratio in ratios {
-        let part = format!("{:.2}x {}", ratio.speed, ratio.against);
+        let part = format!("{} {}", times(ratio.speed), ratio.against);
         match lines.iter_mut().find(|(way, _)| *way == ratio.way) {
             Some((_, parts)) => parts.push(part),
             None => lines.push((ratio.way.clone(), vec![part])),
@@ -166,6 +190,7 @@ mod tests {
         Median {
             way: way.into(),
             runs: 1,
+            failed_runs: 0,
             status: "exit 0".into(),
             wall_seconds,
             cpu_seconds: 1.0,
@@ -182,6 +207,31 @@ mod tests {
     fn medians_are_in_the_middle() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn runs_that_end_otherwise_do_not_count() {
+        let run = |way: &str, wall_seconds: f64, status: &str| Measurement {
+            way: way.into(),
+            wall_seconds,
+            status: status.into(),
+            ..Measurement::default()
+        };
+        let runs = [
+            run("bare", 1.0, "exit 1"),
+            run("kernel:3", 9.0, "killed by SIGKILL"),
+            run("bare", 3.0, "exit 1"),
+            run("kernel:3", 5.0, "exit 1"),
+            run("fence", 2.0, "exit 125"),
+        ];
+        let rows = medians(&runs);
+        assert_eq!(
+            rows.iter().map(|row| row.way.as_str()).collect::<Vec<_>>(),
+            ["bare", "kernel:3", "fence"]
+        );
+        assert_eq!((rows[0].wall_seconds, rows[0].status_cell()), (2.0, "exit 1".into()));
+        assert_eq!((rows[1].wall_seconds, rows[1].status_cell()), (5.0, "1 of 2: killed by SIGKILL".into()));
+        assert!(rows[1].is_usable() && !rows[2].is_usable());
     }
 
     #[test]
@@ -210,9 +260,12 @@ overspill  4.00 s  1.00 s             1             2     1.0 MiB          0 B  
     }
 
     #[test]
-    fn a_failure_gets_a_column() {
-        let mut row = median_row("kernel:3", 8.0, None);
-        row.status = "killed by SIGKILL".into();
-        assert!(table(&[row]).contains("killed by SIGKILL"));
+    fn a_failure_gets_a_column_and_no_ratio() {
+        let mut failed = median_row("kernel:3", 8.0, None);
+        failed.status = "killed by SIGKILL".into();
+        failed.failed_runs = 1;
+        let rows = [median_row("bare", 2.0, None), failed, median_row("overspill", 4.0, None)];
+        assert!(table(&rows).contains("1 of 1: killed by SIGKILL"));
+        assert_eq!(ratio_lines(&ratios(&rows)), "speed of overspill: 0.50x bare\n");
     }
 }

@@ -47,7 +47,7 @@ pub struct Lab {
 }
 
 /// One run.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Clone, Debug, Default)]
 pub struct Measurement {
     /// Which way.
     pub way: String,
@@ -273,21 +273,12 @@ impl Measurement {
         Measurement {
             way: way.to_string(),
             status: ended.status.text(),
-            oom_kills: 0,
             wall_seconds,
             user_seconds: ended.user.as_secs_f64(),
             system_seconds: ended.system.as_secs_f64(),
             minor_faults: ended.faults_minor,
             major_faults: ended.faults_major,
-            swap_in_bytes: 0,
-            swap_out_bytes: 0,
-            peak_bytes: 0,
-            cgroup_peak_bytes: 0,
-            output_bytes: 0,
-            output_hash: String::new(),
-            overspill: None,
-            load: None,
-            captured: Captured::default(),
+            ..Measurement::default()
         }
     }
 

@@ -18,6 +18,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use overspill_pager::STEPS;
 use overspill_pager::shared::{ENV, flags};
 
 use crate::args::{RunArgs, Tuning};
@@ -152,7 +153,10 @@ fn errno_text(number: u32) -> String {
 
 /// What an agent that gave up was doing, and the kernel's answer.
 fn failure_text(step: u32, error: u32) -> String {
-    format!("the agent gave up at step {step}: {}", errno_text(error))
+    match STEPS.get(step as usize) {
+        Some(name) => format!("the agent could not {name}: {}", errno_text(error)),
+        None => format!("the agent gave up at step {step}: {}", errno_text(error)),
+    }
 }
 
 /// Writes what was asked for. The program has run: what cannot be written is a warning, not a failure.

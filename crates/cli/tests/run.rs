@@ -1,0 +1,307 @@
+//! `overspill run` as a launcher: what it gives on to the program, how it ends, what it writes where.
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::{Scratch, eventually, overspill, run, stderr, stdout};
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    for code in [0, 1, 3, 125, 255] {
+        let status = run(&["sh", "-c", &format!("exit {code}")]).status().unwrap();
+        assert_eq!(status.code(), Some(code));
+    }
+}
+
+#[test]
+fn a_program_killed_by_a_signal_takes_the_launcher_with_it() {
+    for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGSEGV, Signal::SIGINT, Signal::SIGUSR1] {
+        let status = run(&["sh", "-c", &format!("kill -{} $$", signal as i32)]).status().unwrap();
+        assert_eq!(status.signal(), Some(signal as i32), "{signal}");
+        assert!(!status.core_dumped());
+    }
+}
+
+#[test]
+fn what_cannot_be_run_says_so_in_one_line() {
+    let scratch = Scratch::new("cannot-run");
+    let plain = scratch.file("plain");
+    fs::write(&plain, "no program").unwrap();
+    let orphan = scratch.executable("orphan", b"#!/no/such/interpreter\n");
+    let cases = [
+        ("no-such-program-anywhere", 127, "not found"),
+        ("/no/such/program", 127, "not found"),
+        (plain.to_str().unwrap(), 126, "Permission denied"),
+        (scratch.0.to_str().unwrap(), 126, "cannot execute"),
+        (orphan.to_str().unwrap(), 126, "/no/such/interpreter is missing"),
+    ];
+    for (program, code, part) in cases {
+        let output = run(&[program]).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{program}");
+        assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+        assert!(stderr(&output).contains(part), "{}", stderr(&output));
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn bad_input_is_one_line_and_125() {
+    let scratch = Scratch::new("bad-input");
+    let existing = scratch.file("existing");
+    fs::write(&existing, "precious").unwrap();
+    let existing = existing.to_str().unwrap();
+    let cases: &[(&[&str], &str)] = &[
+        (&["--ram", "0", "true"], "above zero"),
+        (&["--ram", "3X", "true"], "not a size"),
+        (&["--ram", "10K", "true"], "less than 1M"),
+        (&["--ram", "1G"], "command is missing"),
+        (&["true"], "--ram <SIZE> is missing"),
+        (&["--ram", "1G", "--swap", "/no/such/dir", "true"], "no such directory"),
+        (&["--ram", "1G", "--swap", "/dev/shm", "true"], "in memory"),
+        (&["--ram", "1G", "--swap", "/proc", "true"], "/proc"),
+        (&["--ram", "1G", "--swap", existing, "true"], "overwrites no file"),
+        (&["--ram", "1G", "--json", "/no/such/dir/f", "true"], "cannot write"),
+        (&["--ram", "1G", "--page-cluster", "77", "true"], "77"),
+        (&["--ram", "1G", "--readahead", "magic", "true"], "the policies are"),
+        (&["--frob", "true"], "--frob"),
+    ];
+    for (words, part) in cases {
+        let output = overspill().arg("run").args(*words).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{words:?}");
+        assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+        assert!(stderr(&output).contains(part), "{words:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty());
+    }
+    assert_eq!(fs::read_to_string(existing).unwrap(), "precious");
+}
+
+#[test]
+fn a_missing_agent_is_named_with_the_way_to_mend_it() {
+    let output = run(&["true"]).env("OVERSPILL_PRELOAD", "/no/agent.so").output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("/no/agent.so") && stderr(&output).contains("mend it with"));
+}
+
+#[test]
+fn more_ram_than_the_machine_has_is_a_note() {
+    let output = overspill().args(["run", "--ram", "4000%", "--", "echo", "hello"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stdout(&output), "hello\n");
+    assert!(stderr(&output).contains("more than this machine's"), "{}", stderr(&output));
+}
+
+#[test]
+fn nothing_is_added_to_the_standard_output() {
+    let output = overspill().args(["run", "--ram", "100M", "printf", "exactly this"]).output().unwrap();
+    assert_eq!(stdout(&output), "exactly this");
+    let summary = stderr(&output);
+    assert!(summary.starts_with("overspill: printf 'exactly this': exit 0 after "), "{summary}");
+    assert!(summary.lines().count() <= 12, "{summary}");
+    assert!(run(&["true"]).output().unwrap().stderr.is_empty(), "-q is quiet");
+}
+
+#[test]
+fn the_summary_and_the_figures_can_go_to_files() {
+    let scratch = Scratch::new("files");
+    let (json, summary) = (scratch.file("run.json"), scratch.file("summary.%p"));
+    let mut command = overspill();
+    command.args(["run", "--ram", "100M", "--json"]).arg(&json).arg("-o").arg(&summary);
+    let output = command.args(["sh", "-c", "echo $$; exit 7"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert!(output.stderr.is_empty());
+    let pid = stdout(&output).trim().to_string();
+    let text = fs::read_to_string(scratch.file(&format!("summary.{pid}"))).unwrap();
+    assert!(text.contains("exit 7"));
+    let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(report["schema_version"], 1);
+    assert_eq!(report["pid"].to_string(), pid);
+    assert_eq!(report["exit_code"], 7);
+    assert_eq!(report["ram_bytes"], 100 << 20);
+    assert_eq!(report["swap_full"], false);
+    assert_eq!(report["managed"], false, "the stand-in manages nothing");
+    assert!(report["vmstat"].is_object() && report["processes"].is_array());
+}
+
+#[test]
+fn options_come_from_flags_then_environment_then_file() {
+    let scratch = Scratch::new("options");
+    let (config, json) = (scratch.file("config"), scratch.file("run.json"));
+    fs::write(&config, "ram = 300M\npage-cluster = 2\nquiet = true\n").unwrap();
+    let ram = |flag: Option<&str>, variable: Option<&str>| -> u64 {
+        let mut command = overspill();
+        command.arg("run").env("OVERSPILL_CONFIG", &config).env("OVERSPILL_JSON", &json);
+        command.args(flag.map(|size| format!("--ram={size}")));
+        command.envs(variable.map(|size| ("OVERSPILL_RAM", size)));
+        assert!(command.args(["--", "true"]).status().unwrap().success());
+        let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+        assert_eq!(report["page_cluster"], 2);
+        report["ram_bytes"].as_u64().unwrap()
+    };
+    assert_eq!(ram(None, None), 300 << 20);
+    assert_eq!(ram(None, Some("200M")), 200 << 20);
+    assert_eq!(ram(Some("100M"), Some("200M")), 100 << 20);
+    fs::write(&config, "nonsense = 1\n").unwrap();
+    let output = run(&["true"]).env("OVERSPILL_CONFIG", &config).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("no option `nonsense`"), "{}", stderr(&output));
+}
+
+/// Runs a shell script bare and with every `@` in it replaced by `overspill run ... --`; both must print the same.
+fn same_as_bare(script: &str) {
+    let launcher = format!("{} run --ram 100M -q -- ", env!("CARGO_BIN_EXE_overspill"));
+    let output = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(script).env("OVERSPILL_PRELOAD", support::stand_in());
+        let output = shell.env("OVERSPILL_CONFIG", "/dev/null").output().unwrap();
+        format!("{}{}", stdout(&output), stderr(&output))
+    };
+    let (bare, launched) = (output(&script.replace('@', "")), output(&script.replace('@', &launcher)));
+    assert!(!bare.is_empty());
+    assert_eq!(bare, launched, "{script}");
+}
+
+#[test]
+fn descriptors_are_the_callers() {
+    let list = r"for fd in /proc/self/fd/*; do [ -e $fd ] && echo ${fd##*/} $(readlink $fd); done";
+    same_as_bare("exec 7</dev/zero 9>/dev/null; @ ls /proc/self/fd");
+    same_as_bare("exec 7</dev/zero; @ readlink /proc/self/fd/7");
+    same_as_bare("@ ls /proc/self/fd 0<&-");
+    same_as_bare("@ ls /proc/self/fd 2>&-");
+    same_as_bare(&format!("@ sh -c '{list}' 0</dev/null 2>/dev/null | grep -v pipe"));
+}
+
+#[test]
+fn signal_dispositions_and_mask_are_the_callers() {
+    let show = "@ grep -E 'Sig(Ign|Blk|Cgt)' /proc/self/status";
+    same_as_bare(show);
+    same_as_bare(&format!("trap '' PIPE; {show}"));
+    same_as_bare(&format!("trap '' INT HUP; {show}"));
+    same_as_bare(&format!("trap '' CHLD USR1; {show}"));
+}
+
+#[test]
+fn a_broken_pipe_ends_the_program_as_usual() {
+    same_as_bare("(@ yes; echo $? >&2) | head -n 1");
+}
+
+#[test]
+fn the_directory_and_the_standard_input_are_the_callers() {
+    same_as_bare("cd /usr && @ pwd");
+    same_as_bare("echo hello | @ cat");
+    same_as_bare("umask 077; @ sh -c umask");
+}
+
+#[test]
+fn limits_are_the_callers() {
+    same_as_bare("ulimit -n 100; ulimit -c 0; @ sh -c 'ulimit -n; ulimit -c; ulimit -l'");
+}
+
+/// Starts a script under the launcher, in a process group of its own, and waits until it has said `ready`.
+fn started(script: &str) -> std::process::Child {
+    use std::os::unix::process::CommandExt;
+    let mut command = overspill();
+    command.args(["run", "--ram", "100M", "--", "sh", "-c", script]);
+    let mut child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    assert_eq!(&ready, b"ready\n");
+    child
+}
+
+#[test]
+fn a_signal_to_the_launcher_reaches_the_program() {
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGINT] {
+        let script = format!("trap 'exit 42' {}; echo ready; while :; do sleep 0.01; done", signal as i32);
+        let child = started(&script);
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(42), "{signal}");
+        assert!(stderr(&output).contains("exit 42"), "the summary is written");
+    }
+}
+
+#[test]
+fn the_launcher_survives_an_interrupt_that_the_program_survives() {
+    // As from a terminal, the whole group gets the signal.
+    let child = started("trap 'echo got it' INT; echo ready; sleep 0.3; sleep 0.3; exit 5");
+    kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    assert!(stdout(&output).contains("got it"));
+    assert!(stderr(&output).contains("exit 5"));
+}
+
+#[test]
+fn a_program_that_signals_its_parent_is_not_hit_by_its_own_signal() {
+    let output = run(&["sh", "-c", "kill -USR1 $PPID; sleep 0.1; exit 3"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+}
+
+#[test]
+fn a_killed_launcher_leaves_the_program_running() {
+    let scratch = Scratch::new("killed");
+    let done = scratch.file("done");
+    let mut child = started(&format!("echo ready; sleep 0.3; echo yes > {}", done.display()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    eventually("the program writes its file", || fs::read_to_string(&done).is_ok_and(|text| text == "yes\n"));
+}
+
+/// A static program for x86-64 that exits with code 9: an ELF header, one program header, `mov edi, 9; mov eax, 60;
+/// syscall`.
+#[cfg(target_arch = "x86_64")]
+fn static_program() -> Vec<u8> {
+    let code = [0xbf, 9, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
+    let mut bytes = Vec::new();
+    bytes.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    [2u16, 62].iter().for_each(|half| bytes.extend(half.to_le_bytes()));
+    bytes.extend(1u32.to_le_bytes());
+    [0x40_0078u64, 64, 0].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+    bytes.extend(0u32.to_le_bytes());
+    [64u16, 56, 1, 64, 0, 0].iter().for_each(|half| bytes.extend(half.to_le_bytes()));
+    [1u32, 5].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+    let size = 120 + code.len() as u64;
+    [0u64, 0x40_0000, 0x40_0000, size, size, 0x1000].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+    bytes.extend(code);
+    bytes
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_static_program_runs_and_is_said_to_be_unmanaged() {
+    let scratch = Scratch::new("static");
+    let program = scratch.executable("static", &static_program());
+    let output = overspill().args(["run", "--ram", "100M"]).arg(&program).output().unwrap();
+    assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
+    assert!(stderr(&output).contains("statically linked"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("ran unmanaged, without a limit"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_script_without_an_interpreter_line_is_a_shell_script() {
+    let scratch = Scratch::new("script");
+    let script = scratch.executable("script", b"exit 11\n");
+    assert_eq!(run(&[script.to_str().unwrap()]).status().unwrap().code(), Some(11));
+}
+
+#[test]
+fn the_start_adds_little() {
+    let best = |command: &mut dyn FnMut() -> Command| {
+        let times = (0..20).map(|_| {
+            let start = std::time::Instant::now();
+            assert!(command().status().unwrap().success());
+            start.elapsed()
+        });
+        times.min().unwrap()
+    };
+    let bare = best(&mut || Command::new("true"));
+    let launched = best(&mut || run(&["true"]));
+    let added = launched.saturating_sub(bare);
+    assert!(added.as_millis() < 10, "{added:?}");
+}

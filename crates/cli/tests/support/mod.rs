@@ -1,0 +1,83 @@
+//! What the tests of the command share: starting it with a harmless library in the agent's place, so that they test the
+//! launcher alone. The agent itself is tested end to end elsewhere.
+#![allow(dead_code, missing_docs)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// The command, with a stand-in for the agent and without the user's configuration.
+pub fn overspill() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_overspill"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("OVERSPILL_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("OVERSPILL_PRELOAD", stand_in()).env("OVERSPILL_CONFIG", "/dev/null");
+    command
+}
+
+/// `overspill run --ram 100M -q -- words...`
+pub fn run(words: &[&str]) -> Command {
+    let mut command = overspill();
+    command.args(["run", "--ram", "100M", "-q", "--"]).args(words);
+    command
+}
+
+/// A library that does nothing when it is preloaded, because every program has it already: the C library.
+pub fn stand_in() -> PathBuf {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let path = maps
+        .lines()
+        .find_map(|line| line.find('/').map(|at| &line[at..]).filter(|path| path.contains("libc.so")));
+    path.expect("the tests are linked to the C library").into()
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A directory of the test's own, on the file system of the build tree.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn executable(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.file(name);
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Waits until something is true.
+pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_true() {
+        assert!(Instant::now() < deadline, "still not true after a minute: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -9,7 +9,11 @@ use alloc::boxed::Box;
 
 use overspill_sys::mem::{self, Advice};
 use overspill_sys::futex::{self, Scope};
+use overspill_sys::thread::{self, Descriptors};
 use overspill_sys::{AddressRange, Errno};
+
+/// The thread's stack.
+const STACK_BYTES: usize = 64 << 10;
 
 const IDLE: u32 = 0;
 const ORDERED: u32 = 1;
@@ -26,6 +30,8 @@ struct Desk {
 #[derive(Clone, Copy)]
 pub(crate) struct Dropper {
     desk: &'static Desk,
+    /// The thread's own memory.
+    pub range: (usize, usize),
 }
 
 impl Dropper {
@@ -36,8 +42,11 @@ impl Dropper {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
         }));
-        let p = core::ptr::from_ref(desk) as usize; std::thread::spawn(move || serve(p as *mut ()));
-        Ok(Dropper { desk })
+        let argument = core::ptr::from_ref(desk) as *mut ();
+        // SAFETY: the thread makes system calls and atomic accesses only; the desk lives for ever.
+        let thread = unsafe { thread::spawn(STACK_BYTES, Descriptors::Shared, serve, argument) }?;
+        let range = thread.range();
+        Ok(Dropper { desk, range: (range.start, range.end) })
     }
 
     /// Orders a range to be discarded. The last order must be done.

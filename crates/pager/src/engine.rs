@@ -34,8 +34,13 @@ pub enum Notice {
     SwapFull,
     /// A write failed.
     AreaRetired,
-    /// A page could not be read back; `poisoned`: its touch raises SIGBUS by itself.
-    PageLost { address: usize, poisoned: bool },
+    /// A page could not be read back.
+    PageLost {
+        /// Where it was.
+        address: usize,
+        /// Its touch raises SIGBUS by itself.
+        poisoned: bool,
+    },
 }
 
 /// The live memory manager of one process.
@@ -159,7 +164,7 @@ impl Engine {
 
     /// The engine's own mappings, which must never be managed.
     #[must_use]
-    pub fn own_ranges(&self) -> [AddressRange; 3] {
+    pub fn own_ranges(&self) -> [AddressRange; 4] {
         self.memory.own_ranges()
     }
 

@@ -130,15 +130,10 @@ impl Memory {
         self.program.register(range, Mode::MISSING)
     }
 
-    /// Ends the management of a range.
-    pub fn unregister(&self, range: AddressRange) -> Result<(), Errno> {
-        // SAFETY: the caller brought every page of the range in, so that no touch finds zeroes in place of content.
-        unsafe { self.program.unregister(range) }
-    }
-
     /// All ranges that are the pager's own and must never be managed.
-    pub fn own_ranges(&self) -> [AddressRange; 3] {
-        [self.staging.range(), self.trash.range(), self.zeroes.range()]
+    pub fn own_ranges(&self) -> [AddressRange; 4] {
+        let helper = self.dropper.map_or(0..0, |dropper| dropper.range.0..dropper.range.1);
+        [self.staging.range(), self.trash.range(), self.zeroes.range(), helper]
     }
 
     /// The address of a frame, for direct I/O.
@@ -185,7 +180,7 @@ impl Memory {
         self.read_messages();
         *tries += 1;
         if *tries > 64 {
-            rustix::thread::sched_yield();
+            overspill_sys::thread::yield_now();
         }
         *tries > PATIENCE || self.is_changing(range)
     }
@@ -309,7 +304,7 @@ impl Memory {
             if let Some(ok) = done {
                 return ok;
             }
-            rustix::thread::sched_yield();
+            overspill_sys::thread::yield_now();
         }
     }
 

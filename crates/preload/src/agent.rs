@@ -16,6 +16,8 @@ use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::ResidentReader;
 use overspill_sys::{Errno, PAGE_SIZE, clock};
 
+use rustix::process::Signal;
+
 use crate::adopt::{Adopted, Adopter};
 use crate::fork;
 use crate::message;
@@ -258,13 +260,12 @@ impl Manager<'_> {
                 self.engine.report().note_event(events::WRITE_ERROR);
                 self.say("a write to swap failed: pages stay in RAM from now on, above the budget");
             }
-            Notice::PageLost { address, poisoned } => {
+            Notice::PageLost { poisoned, .. } => {
                 self.engine.report().note_event(events::READ_ERROR);
                 self.say("a page could not be read back from swap: the program gets SIGBUS where it touches it");
                 if !poisoned {
                     // This kernel cannot mark the page. Going on would show wrong bytes.
-                    let _ = address;
-                    message::kill_self(7);
+                    message::kill_self(Signal::BUS);
                 }
             }
         }
@@ -274,7 +275,7 @@ impl Manager<'_> {
         self.engine.report().note_event(events::SWAP_FULL);
         if self.agent.has(flags::STRICT) {
             self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
-            message::kill_self(9);
+            message::kill_self(Signal::KILL);
         }
         self.say("swap is full: the program goes on above its budget");
     }

@@ -32,12 +32,20 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     // The state machine found itself in a state that must not be: going on could lose the program's data.
     let text = alloc::format!("bug, the program is ended before it loses data: {info}");
     message::say(&text);
-    message::kill_self(6);
+    message::kill_self(rustix::process::Signal::ABORT);
     loop {
         core::hint::spin_loop();
     }
 }
 
-/// Asked for by code that was compiled to unwind; nothing here ever does.
-#[unsafe(no_mangle)]
-pub extern "C" fn rust_eh_personality() {}
+// Asked for by parts of the core library that were compiled to unwind; nothing here ever does. They must not be
+// exported: the loader would give them to the program in place of its own.
+core::arch::global_asm!(
+    ".hidden rust_eh_personality",
+    ".globl rust_eh_personality",
+    "rust_eh_personality:",
+    ".hidden _Unwind_Resume",
+    ".globl _Unwind_Resume",
+    "_Unwind_Resume:",
+    "ud2",
+);

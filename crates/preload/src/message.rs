@@ -1,11 +1,12 @@
 //! The agent's few words to the user, and its last resort.
 
 use overspill_sys::file::{self, Open};
+use rustix::process::{self, Signal};
 
 /// Writes one line to the program's standard error. The agent's own descriptors do not include it, so it is opened by
 /// way of /proc; a standard error that cannot be opened so (a socket) gets no line.
 pub fn say(text: &str) {
-    let Ok(fd) = file::open(c"/proc/self/fd/2", Open::WRITE | Open::APPEND) else { return };
+    let Ok(fd) = file::open(c"/proc/self/fd/2", Open::WRITE_ONLY | Open::APPEND) else { return };
     let mut line = [0u8; 256];
     let mut len = 0;
     for part in ["overspill: ", text, "\n"] {
@@ -17,6 +18,6 @@ pub fn say(text: &str) {
 }
 
 /// Sends a signal to the whole process.
-pub fn kill_self(signal: i32) {
-    overspill_sys::procfs::kill(overspill_sys::mem::process_id(), signal);
+pub fn kill_self(signal: Signal) {
+    let _ = process::kill_process(process::getpid(), signal);
 }

@@ -2,16 +2,23 @@
 //! could notice.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use overspill_pager::shared::ENV;
 use overspill_sys::mem::{Mapping, Prot};
-use overspill_sys::{AddressRange, PAGE_SIZE, thread};
+use overspill_sys::thread::{self, Descriptors};
+use overspill_sys::{AddressRange, PAGE_SIZE};
 
 use crate::{agent, fork};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
+
+/// The agent has closed its copies of the program's descriptors.
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// The memory of the agent's thread: start and end.
+static THREAD: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
 /// The agent's stack.
 const STACK_BYTES: usize = 256 << 10;
@@ -40,13 +47,23 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     if unsafe { __register_atfork(fork::prepare, fork::parent, fork::child, core::ptr::null_mut()) } != 0 {
         return;
     }
+    // SAFETY: the agent keeps to the rules: no libc, no thread-locals, no unwinding.
+    let agent = unsafe { thread::spawn(STACK_BYTES, Descriptors::Private, entry, core::ptr::null_mut()) };
     // Without a thread the program runs unmanaged, which the launcher sees: nobody claims a slot.
-    let _ = thread::spawn_agent(STACK_BYTES, entry, core::ptr::null_mut());
+    let Ok(agent) = agent else { return };
+    let range = agent.range();
+    THREAD[0].store(range.start, Ordering::Release);
+    THREAD[1].store(range.end, Ordering::Release);
+    // Its copies of the program's descriptors must be gone before the program counts on closing one.
+    while !STARTED.load(Ordering::Acquire) {
+        thread::yield_now();
+    }
 }
 
 extern "C" fn entry(_: *mut ()) {
     // SAFETY: the thread has a descriptor table of its own: the program's descriptors stay open.
     let _ = unsafe { overspill_sys::fd::close_all_descriptors() };
+    STARTED.store(true, Ordering::Release);
     let place = PLACE.load(Ordering::Acquire);
     agent::run((place >> 32) as u32, place as u32);
 }
@@ -78,5 +95,5 @@ unsafe fn find(environment: *const *const c_char) -> Option<(u32, u32)> {
 /// The agent's thread and doorbell.
 pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
     visit(fork::doorbells());
-    thread::for_each_range(visit);
+    visit(THREAD[0].load(Ordering::Acquire)..THREAD[1].load(Ordering::Acquire));
 }

@@ -100,6 +100,15 @@ impl Hierarchy {
         limit.filter(|&limit| limit < UNLIMITED_BYTES_MIN)
     }
 
+    /// The file in which the memory controller has yet to be switched on for groups below the root (version 2): write
+    /// `+memory`, and `-memory` to undo it.
+    pub fn missing_controller(&self) -> Option<PathBuf> {
+        let control = self.root.join("cgroup.subtree_control");
+        let controllers = fs::read_to_string(&control).unwrap_or_default();
+        let is_missing = !controllers.split_whitespace().any(|controller| controller == "memory");
+        (self.version == Version::V2 && is_missing).then_some(control)
+    }
+
     /// Where a group of this name would be.
     pub fn group_path(&self, name: &str) -> PathBuf {
         self.root.join(name)
@@ -112,22 +121,14 @@ impl Group {
         let path = hierarchy.group_path(name);
         fs::create_dir(&path).with_context(|| format!("cannot make the memory cgroup {}", path.display()))?;
         let group = Group { version: hierarchy.version, path };
-        group.limit(hierarchy, limit)?;
+        group.limit(limit)?;
         Ok(group)
     }
 
-    fn limit(&self, hierarchy: &Hierarchy, limit: Limit) -> Result<()> {
+    fn limit(&self, limit: Limit) -> Result<()> {
         match self.version {
             Version::V1 => self.limit_v1(limit),
-            Version::V2 => {
-                if !self.path.join("memory.max").exists() {
-                    let control = hierarchy.root.join("cgroup.subtree_control");
-                    fs::write(&control, "+memory").with_context(|| {
-                        format!("cannot switch the memory controller on in {}", control.display())
-                    })?;
-                }
-                self.limit_v2(limit)
-            }
+            Version::V2 => self.limit_v2(limit),
         }
     }
 
@@ -265,6 +266,10 @@ mod tests {
         let mounts = format!("cgroup2 {} cgroup2 rw 0 0\n", root.display());
         let hierarchy = Hierarchy::among(&mounts).unwrap();
         assert_eq!(hierarchy.version, Version::V2);
+        let control = root.join("cgroup.subtree_control");
+        assert_eq!(hierarchy.missing_controller(), Some(control.clone()));
+        fs::write(control, "cpu memory\n").unwrap();
+        assert_eq!(hierarchy.missing_controller(), None);
 
         // The files are those of the kernel's interface; a plain directory takes the same writes.
         let group = root.join("g");
@@ -273,7 +278,7 @@ mod tests {
             fs::write(group.join(file), "max").unwrap();
         }
         let group = Group { version: Version::V2, path: group };
-        group.limit(&hierarchy, Limit::Fenced(4096)).unwrap();
+        group.limit(Limit::Fenced(4096)).unwrap();
         assert_eq!(number(&group.path.join("memory.max")), Some(4096));
         assert_eq!(number(&group.path.join("memory.swap.max")), Some(0));
         assert_eq!(group.peak_bytes(), 0);

@@ -89,6 +89,16 @@ fn a_missing_agent_is_named_with_the_way_to_mend_it() {
 }
 
 #[test]
+fn an_agent_that_ld_preload_cannot_name_is_refused() {
+    let scratch = Scratch::new("with blank");
+    let agent = scratch.file("agent.so");
+    fs::copy(support::stand_in(), &agent).unwrap();
+    let output = run(&["true"]).env("OVERSPILL_PRELOAD", &agent).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("which LD_PRELOAD cannot carry"), "{}", stderr(&output));
+}
+
+#[test]
 fn more_ram_than_the_machine_has_is_a_note() {
     let output = overspill().args(["run", "--ram", "4000%", "--", "echo", "hello"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -124,7 +134,8 @@ fn the_summary_and_the_figures_can_go_to_files() {
     assert_eq!(report["exit_code"], 7);
     assert_eq!(report["ram_bytes"], 100 << 20);
     assert_eq!(report["swap_full"], false);
-    assert_eq!(report["managed"], false, "the stand-in manages nothing");
+    let real_agent = std::env::var_os(support::TEST_AGENT).is_some();
+    assert_eq!(report["managed"], real_agent, "the stand-in manages nothing");
     assert!(report["vmstat"].is_object() && report["processes"].is_array());
 }
 

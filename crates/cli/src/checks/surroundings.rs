@@ -1,30 +1,65 @@
 //! What is around the program: the agent's library, the launcher's shared memory, limits of the cgroup and of the user,
 //! and settings of the machine's memory.
 
+use std::io;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
+use overspill_pager::shared::ENV;
 
 use super::Check;
 use crate::cgroup::Hierarchy;
 use crate::machine::{chosen, first_line, ram_bytes};
+use crate::run::shared_page::{Settings, SharedPage};
 use crate::{human, run};
+
+const AGENT: &str = "agent";
+/// A budget that a trial program stays far below.
+const TRIAL_BYTES: u64 = 1 << 30;
+/// How long it lives.
+const TRIAL_TIME: Duration = Duration::from_millis(50);
 
 /// Locked memory that io_uring's buffers may need on kernels that count it.
 const LOCKED_BYTES_LOW: u64 = 8 << 20;
 
 /// Everything here.
 pub fn all() -> Vec<Check> {
-    vec![agent(), shared_memory(), locked_memory(), overcommit(), huge_pages(), cgroup_limit()]
+    vec![shared_memory(), agent_reports(), locked_memory(), overcommit(), huge_pages(), cgroup_limit()]
 }
 
-/// Whether the agent's library is where it should be.
+/// Whether the agent's library is where it should be: the check that `run` makes.
 pub fn agent() -> Check {
-    const NAME: &str = "agent";
     match run::agent::find() {
-        Ok(path) => Check::ok(NAME, path.display().to_string()),
+        Ok(path) => Check::ok(AGENT, path.display().to_string()),
         Err(error) => {
-            Check::fail(NAME, format!("{error:#}"), "cargo build --release, or set OVERSPILL_PRELOAD")
+            Check::fail(AGENT, format!("{error:#}"), "cargo build --release, or set OVERSPILL_PRELOAD")
+        }
+    }
+}
+
+/// Whether the agent also loads into a program and reports from there.
+fn agent_reports() -> Check {
+    let present = agent();
+    let Ok(path) = run::agent::find() else { return present };
+    let reports = page().and_then(|page| {
+        let mut child = reaching_child(&page)?;
+        child.env("LD_PRELOAD", &path).env(ENV, page.address());
+        let output = child.output()?;
+        Ok((page.reports()?, output))
+    });
+    match reports {
+        Ok((reports, _)) if !reports.is_empty() => {
+            Check::ok(AGENT, format!("{} loads and reports", path.display()))
+        }
+        Ok((_, output)) => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let why = errors.lines().next().unwrap_or("it never reported from a child");
+            let fix = "build the command and the agent together: cargo build --release";
+            Check::fail(AGENT, format!("{} does not work: {why}", path.display()), fix)
+        }
+        Err(error) => {
+            Check::fail(AGENT, format!("cannot be tried: {error}"), "run doctor outside the sandbox")
         }
     }
 }
@@ -32,9 +67,9 @@ pub fn agent() -> Check {
 /// Whether another process of this user can open memory of this one through /proc/PID/fd: hidden /proc mounts forbid it.
 fn shared_memory() -> Check {
     const NAME: &str = "shared memory";
-    match reach_from_child() {
-        Ok(true) => Check::ok(NAME, "a child can open it through /proc"),
-        Ok(false) => Check::fail(
+    match page().and_then(|page| reaching_child(&page)?.output()) {
+        Ok(output) if output.status.success() => Check::ok(NAME, "a child can open it through /proc"),
+        Ok(_) => Check::fail(
             NAME,
             "a child cannot open /proc/PID/fd of its parent",
             "mount -o remount,hidepid=0 /proc",
@@ -45,17 +80,24 @@ fn shared_memory() -> Check {
     }
 }
 
-fn reach_from_child() -> std::io::Result<bool> {
-    let page = run::shared_page::SharedPage::new(&run::shared_page::Settings::default())?;
+fn page() -> io::Result<SharedPage> {
+    SharedPage::new(&Settings { ram_bytes: TRIAL_BYTES, swap_path: b"/var/tmp", ..Settings::default() })
+}
+
+/// This program again, as a child that opens the page.
+fn reaching_child(page: &SharedPage) -> io::Result<Command> {
     let mut child = Command::new(std::env::current_exe()?);
-    child.args(["reach", &page.address()]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Ok(child.status()?.success())
+    child.args(["reach", &page.address()]).stdin(Stdio::null());
+    Ok(child)
 }
 
 /// The other end of [`shared_memory`]: the hidden command `reach PID:FD`.
 pub fn reach(shared: &str) -> anyhow::Result<u8> {
     let (pid, fd) = shared.split_once(':').ok_or_else(|| anyhow::anyhow!("expected PID:FD"))?;
     std::fs::OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
+    if std::env::var_os(ENV).is_some() {
+        std::thread::sleep(TRIAL_TIME); // for the agent to report
+    }
     Ok(0)
 }
 

@@ -91,7 +91,12 @@ impl Lab {
     pub fn new(place: SwapPlace, tuning: &Tuning, budget_bytes: u64, need_bytes: u64) -> Result<Lab> {
         let hierarchy = Hierarchy::find()?;
         signals::survive(&signals::ENDING);
-        let guardian = Guardian::start()?;
+        let mut guardian = Guardian::start()?;
+        if let Some(path) = hierarchy.missing_controller() {
+            guardian.hold(Resource::Setting { path: path.clone(), value: "-memory".into() })?;
+            fs::write(&path, "+memory")
+                .with_context(|| format!("cannot write +memory to {}", path.display()))?;
+        }
         let tuning = Tuning { swap: Some(place.path.clone()), ..tuning.clone() };
         Ok(Lab { hierarchy, guardian, place, swap_file: None, tuning, budget_bytes, need_bytes, serial: 0 })
     }

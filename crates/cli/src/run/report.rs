@@ -78,6 +78,8 @@ pub struct Report {
     pub managed: bool,
     /// Why none did.
     pub unmanaged_reason: Option<String>,
+    /// Why some did not, although others did.
+    pub partly_unmanaged_reason: Option<String>,
     /// Swap was full at some time.
     pub swap_full: bool,
     /// ... and `--strict` ended the program for it.
@@ -175,6 +177,7 @@ impl Report {
         report.add_up(agents);
         report.unmanaged_reason = unmanaged_reason(run, agents);
         report.managed = report.unmanaged_reason.is_none();
+        report.partly_unmanaged_reason = agents.iter().find_map(failure).filter(|_| report.managed);
         report.verdict = verdict::judge(&report, &args.tuning);
         report
     }
@@ -271,8 +274,12 @@ fn unmanaged_reason(run: &Run<'_>, agents: &[AgentReport]) -> Option<String> {
     if agents.iter().any(|agent| agent.state != state::UNMANAGED) {
         return None;
     }
-    if let Some(agent) = agents.first() {
-        return Some(super::failure_text(agent.error_step, agent.error));
+    if let Some(reason) = agents.iter().find_map(failure) {
+        return Some(reason);
     }
     Some(run.unmanageable.clone().unwrap_or_else(|| "the agent never reported from the program".into()))
+}
+
+fn failure(agent: &AgentReport) -> Option<String> {
+    (agent.state == state::UNMANAGED).then(|| super::failure_text(agent.error_step, agent.error))
 }

@@ -27,6 +27,9 @@ pub fn text(report: &Report) -> String {
         lines
             .push(row("warning", "a write to swap failed; its area was retired and its pages stayed in RAM"));
     }
+    if let Some(reason) = &report.partly_unmanaged_reason {
+        lines.push(row("warning", &format!("a process ran unmanaged: {reason}")));
+    }
     lines.push(row("verdict", &report.verdict.text));
     lines.push(row("next", &report.verdict.next));
     assert!(lines.len() <= LINES_MAX);

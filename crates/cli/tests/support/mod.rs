@@ -26,8 +26,15 @@ pub fn run(words: &[&str]) -> Command {
     command
 }
 
-/// A library that does nothing when it is preloaded, because every program has it already: the C library.
+/// Names the agent to test with, instead of a stand-in.
+pub const TEST_AGENT: &str = "TEST_AGENT";
+
+/// A library that does nothing when it is preloaded, because every program has it already: the C library. Or the real
+/// agent, if that is asked for: the same must be true with it.
 pub fn stand_in() -> PathBuf {
+    if let Some(agent) = std::env::var_os(TEST_AGENT) {
+        return agent.into();
+    }
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let path = maps
         .lines()

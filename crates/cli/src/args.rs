@@ -134,8 +134,8 @@ pub struct Tuning {
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
     #[arg(long, env = "OVERSPILL_PAGE_CLUSTER", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]
     pub page_cluster: Option<u32>,
-    /// Read-ahead policy [default: adaptive]
-    #[arg(long, env = "OVERSPILL_READAHEAD", value_name = "POLICY")]
+    /// What to read beside the page that is wanted.
+    #[arg(long, env = "OVERSPILL_READAHEAD", value_name = "POLICY", help = ReadAhead::help())]
     pub readahead: Option<ReadAhead>,
     /// End the program when swap is full, instead of letting it exceed its budget
     #[arg(long, env = "OVERSPILL_STRICT", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]

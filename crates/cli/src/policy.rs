@@ -21,6 +21,11 @@ impl ReadAhead {
     pub fn number(self) -> u32 {
         u32::try_from(self.index).expect("a handful of policies")
     }
+
+    /// The option's help, with all names.
+    pub fn help() -> String {
+        format!("Read-ahead policy: {} [default: {}]", NAMES.join(", "), NAMES[0])
+    }
 }
 
 impl FromStr for ReadAhead {

@@ -109,6 +109,9 @@ impl Lab {
         input: &Input,
         keep: Option<File>,
     ) -> Result<Measurement> {
+        if signals::last().is_some() {
+            return Err(anyhow!("interrupted"));
+        }
         let kernel_settings = self.enter(way)?;
         let result = self.run_in_group(way, command, input, keep);
         for setting in kernel_settings.iter().rev() {

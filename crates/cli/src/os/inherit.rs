@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Signals whose dispositions the start-up code or this file changes.
 const SIGNALS: [i32; 2] = [libc::SIGPIPE, libc::SIGCHLD];
-/// Bit i: SIGNALS[i] was ignored.
+/// Bit i: signal i of [`SIGNALS`] was ignored.
 static IGNORED: AtomicU32 = AtomicU32::new(0);
 /// Bit i: descriptor i of the standard three was closed.
 static CLOSED: AtomicU32 = AtomicU32::new(0);

@@ -1,0 +1,94 @@
+//! The live tests: `overspill` as built, against programs that stress memory and programs that people use.
+//!
+//! `OVERSPILL_E2E` chooses how the programs are run:
+//!
+//! - `overspill` (the default): under `overspill run`, with a budget far below what they need.
+//! - `bare`: without it. Everything must pass: proves that a failure is overspill's.
+//! - `broken`: without it, and damaged on purpose. Every test must fail inside, and so pass: proves that it can fail.
+//!
+//! A test that lacks a permission or a package fails and says so; none is skipped.
+
+mod bad_input;
+mod bounds;
+mod context;
+mod json;
+mod kills;
+mod launch;
+mod packages;
+mod proc;
+mod real;
+mod sampler;
+mod scratch;
+mod status;
+mod swap_faults;
+mod torture;
+
+use context::{Context, Mode};
+use libtest_mimic::{Arguments, Trial};
+
+/// The result of a test: what is wrong, in words.
+type Outcome<T = ()> = Result<T, String>;
+
+/// Fails with a formatted text unless the condition holds.
+#[macro_export]
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)*) => {
+        if !$condition {
+            return Err(format!($($text)*));
+        }
+    };
+}
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // Budgets are measured and memory is sampled: tests that run side by side would disturb each other.
+    arguments.test_threads.get_or_insert(1);
+    let context = match Context::new() {
+        Ok(context) => context,
+        Err(complaint) => {
+            eprintln!("e2e: {complaint}");
+            std::process::exit(1);
+        }
+    };
+    let context: &'static Context = Box::leak(Box::new(context));
+    println!("e2e: programs run {}; scratch files in {}", context.mode, context.scratch.display());
+    let tests = collect(context);
+    let trials = tests.into_iter().map(|test| {
+        Trial::test(test.name, move || {
+            let started = std::time::Instant::now();
+            let outcome = (test.body)(context);
+            eprintln!("e2e: {:6.2} s  {}", started.elapsed().as_secs_f64(), test.label);
+            context.mode.judge(outcome).map_err(Into::into)
+        })
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit();
+}
+
+/// One test before it becomes a trial.
+struct Test {
+    name: String,
+    label: String,
+    body: Box<dyn FnOnce(&'static Context) -> Outcome + Send>,
+}
+
+impl Test {
+    /// A test by name.
+    fn new(name: impl Into<String>, body: impl FnOnce(&'static Context) -> Outcome + Send + 'static) -> Self {
+        let name = name.into();
+        Self { label: name.clone(), name, body: Box::new(body) }
+    }
+}
+
+/// Programs first, then what has a meaning only under overspill.
+fn collect(context: &Context) -> Vec<Test> {
+    let mut tests = torture::tests(context);
+    tests.extend(real::tests());
+    tests.extend(status::tests());
+    if context.mode == Mode::Overspill {
+        tests.extend(bad_input::tests());
+        tests.extend(bounds::tests());
+        tests.extend(swap_faults::tests());
+        tests.extend(kills::tests());
+    }
+    tests
+}

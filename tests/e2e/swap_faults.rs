@@ -1,0 +1,152 @@
+//! Swap that is full, fails or is slow. Real errors of real system calls: from a small ext4 on a loop device, and from
+//! `overspill-faultyfs`, a file system that fails when told to. (The device mapper's error targets would do as well, but
+//! many kernels are built without it.)
+
+use crate::context::Context;
+use crate::launch::{Finished, Launch, MIB};
+use crate::scratch::{FaultyDisk, SmallDisk};
+use crate::{Outcome, Test, ensure, json};
+
+const RAM_BYTES: u64 = 64 * MIB;
+
+/// All of this file.
+pub fn tests() -> Vec<Test> {
+    vec![
+        Test::new("swap::full-disk", full_disk),
+        Test::new("swap::full-disk-strict", full_disk_strict),
+        Test::new("swap::full-limit", full_limit),
+        Test::new("swap::full-limit-strict", full_limit_strict),
+        Test::new("swap::full-file-system", full_file_system),
+        Test::new("swap::file", named_file),
+        Test::new("swap::write-error", |context| write_error(context, "default", &[])),
+        Test::new("swap::write-error-no-uring", |context| write_error(context, "no-uring", &["--no-uring"])),
+        Test::new("swap::write-error-no-move", |context| write_error(context, "no-move", &["--no-move"])),
+        Test::new("swap::read-error", |context| read_error(context, "default", &[])),
+        Test::new("swap::read-error-no-uring", |context| read_error(context, "no-uring", &["--no-uring"])),
+        Test::new("swap::read-error-no-move", |context| read_error(context, "no-move", &["--no-move"])),
+        Test::new("swap::slow", slow),
+    ]
+}
+
+fn torture<'a>(context: &'a Context, name: &str, subtest: &str) -> Launch<'a> {
+    Launch::new(context, format!("swap-{name}"), &context.torture)
+        .args([subtest, "--seconds", "3", "--dir"])
+        .args([&context.scratch])
+        .ram(RAM_BYTES)
+        .timeout(120)
+}
+
+/// One line of standard error, and only one, that has all the words; the summary's lines are not counted twice.
+fn warned_once(finished: &Finished, words: &[&str]) -> Outcome {
+    let warning = |line: &&str| {
+        let line = line.to_lowercase();
+        line.contains("warning") && words.iter().all(|word| line.contains(word))
+    };
+    let count = finished.stderr.lines().filter(warning).count();
+    ensure!(count == 1, "{}", finished.complain(&format!("{count} warnings about {words:?}, expected one")));
+    Ok(())
+}
+
+fn expect_full(finished: &Finished) -> Outcome {
+    finished.succeeded()?.paged()?;
+    ensure!(
+        json::flag(finished.report()?, "swap_full")?,
+        "{}",
+        finished.complain("swap_full is not in the report")
+    );
+    warned_once(finished, &["swap", "full"])
+}
+
+fn expect_strict(finished: &Finished) -> Outcome {
+    finished.exited(125)?;
+    let reason = finished.stderr.to_lowercase();
+    ensure!(
+        reason.contains("swap") && reason.contains("full"),
+        "{}",
+        finished.complain("the reason is not said")
+    );
+    let output = std::fs::read(&finished.stdout).map_err(|error| error.to_string())?;
+    ensure!(output.is_empty(), "{}", finished.complain("there is something on standard output"));
+    Ok(())
+}
+
+fn full_disk(context: &Context) -> Outcome {
+    let disk = SmallDisk::new(context, "swap-full-disk", 48)?;
+    expect_full(&torture(context, "full-disk", "cold").swap(&disk.directory).run()?)?;
+    ensure!(disk.names().is_empty(), "left in the swap directory: {:?}", disk.names());
+    Ok(())
+}
+
+fn full_disk_strict(context: &Context) -> Outcome {
+    let disk = SmallDisk::new(context, "swap-full-disk-strict", 48)?;
+    let launch = torture(context, "full-disk-strict", "cold").swap(&disk.directory).options(["--strict"]);
+    expect_strict(&launch.run()?)?;
+    ensure!(disk.names().is_empty(), "left in the swap directory: {:?}", disk.names());
+    Ok(())
+}
+
+fn full_limit(context: &Context) -> Outcome {
+    expect_full(&torture(context, "full-limit", "cold").options(["--swap-max", "40M"]).run()?)?;
+    // Threads meet the limit too.
+    expect_full(&torture(context, "full-limit-stores", "stores").options(["--swap-max", "40M"]).run()?)
+}
+
+fn full_limit_strict(context: &Context) -> Outcome {
+    expect_strict(
+        &torture(context, "full-limit-strict", "cold").options(["--swap-max", "40M", "--strict"]).run()?,
+    )
+}
+
+fn full_file_system(context: &Context) -> Outcome {
+    let disk = FaultyDisk::new(context, "swap-full-file-system", &["--capacity", "41943040"])?;
+    expect_full(&torture(context, "full-file-system", "cold").swap(&disk.directory).run()?)
+}
+
+/// `--swap FILE`: used, and gone afterwards.
+fn named_file(context: &Context) -> Outcome {
+    let file = context.path("named.swap");
+    let finished = torture(context, "file", "cold").args(["--expect-cold"]).swap(&file).run()?;
+    finished.succeeded()?.paged()?.within_budget()?;
+    ensure!(!file.exists(), "{} is still there", file.display());
+    Ok(())
+}
+
+/// Pages stay in RAM, the area is retired, one warning, the right result.
+fn write_error(context: &Context, way: &str, options: &[&str]) -> Outcome {
+    for (after, subtest) in [("20971520", "cold"), ("62914560", "stores")] {
+        let name = format!("swap-write-error-{way}-{subtest}");
+        let disk = FaultyDisk::new(context, &name, &["--fail-writes-after", after])?;
+        let launch = torture(context, &format!("write-error-{way}-{subtest}"), subtest);
+        let finished = launch.swap(&disk.directory).options(options).run()?;
+        finished.succeeded()?.paged()?;
+        warned_once(&finished, &["swap", "writ"])?;
+    }
+    Ok(())
+}
+
+/// The program dies by SIGBUS at that page, and the reason is said.
+fn read_error(context: &Context, way: &str, options: &[&str]) -> Outcome {
+    let disk =
+        FaultyDisk::new(context, &format!("swap-read-error-{way}"), &["--fail-reads-after", "8388608"])?;
+    let launch =
+        torture(context, &format!("read-error-{way}"), "cold").swap(&disk.directory).options(options);
+    let finished = launch.run()?;
+    finished.killed_by(libc::SIGBUS)?;
+    let reason = finished.stderr.to_lowercase();
+    ensure!(
+        reason.contains("swap") && reason.contains("read"),
+        "{}",
+        finished.complain("the reason is not said")
+    );
+    Ok(())
+}
+
+/// A device of three milliseconds: slow, but right, and within the budget.
+fn slow(context: &Context) -> Outcome {
+    let disk = FaultyDisk::new(context, "swap-slow", &["--delay-us", "3000"])?;
+    for subtest in ["cold", "stores", "advice-race"] {
+        let launch = torture(context, &format!("slow-{subtest}"), subtest).swap(&disk.directory).timeout(240);
+        launch.run()?.succeeded()?.paged()?.within_budget()?;
+    }
+    Ok(())
+}

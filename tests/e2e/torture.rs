@@ -1,0 +1,98 @@
+//! Every subtest of `overspill-torture`, in a budget of 64 MiB, by each of the ways in which pages can go out and in.
+
+use crate::context::{Context, Mode};
+use crate::launch::{Launch, MIB};
+use crate::{Outcome, Test, ensure};
+
+/// The budget; the subtests use three times as much.
+const RAM_BYTES: u64 = 64 * MIB;
+
+/// How overspill works inside: what it does by itself on this kernel, and what it falls back to on others.
+const WAYS: [(&str, &[&str]); 3] =
+    [("default", &[]), ("no-move", &["--no-move"]), ("no-uring", &["--no-uring"])];
+
+/// What cannot be promised, and why.
+const NOT_PROMISED: [(&str, &str, &str); 1] = [(
+    "uring-fixed",
+    "no-move",
+    "a kernel without UFFDIO_MOVE gives no way to learn that a frame is pinned: what the device writes into it after \
+     it was evicted is lost; such programs need kernel 6.8",
+)];
+
+struct Subtest {
+    name: String,
+    budget_holds: bool,
+}
+
+/// Subtests x ways; bare runs have only one way.
+pub fn tests(context: &Context) -> Vec<Test> {
+    let subtests = match list(context) {
+        Ok(subtests) => subtests,
+        Err(complaint) => return vec![Test::new("torture", move |_| Err(complaint))],
+    };
+    let ways = if context.mode == Mode::Overspill { &WAYS[..] } else { &WAYS[..1] };
+    let pairs = ways.iter().flat_map(|way| subtests.iter().map(move |subtest| (way, subtest)));
+    pairs
+        .filter(|((way, _), subtest)| {
+            let excuse = NOT_PROMISED.iter().find(|(name, of, _)| *name == subtest.name && of == way);
+            if let Some((name, way, why)) = excuse {
+                println!("e2e: torture::{name}::{way} is not promised: {why}");
+            }
+            excuse.is_none()
+        })
+        .map(|(&(way, options), subtest)| {
+            let (name, budget_holds) = (subtest.name.clone(), subtest.budget_holds);
+            Test::new(format!("torture::{name}::{way}"), move |context| {
+                run(context, &name, way, options, budget_holds)
+            })
+        })
+        .collect()
+}
+
+fn list(context: &Context) -> Outcome<Vec<Subtest>> {
+    let output = std::process::Command::new(&context.torture).arg("list").output();
+    let output = output.map_err(|error| format!("{}: {error}", context.torture.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let subtests: Vec<Subtest> = text
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split('\t');
+            Some(Subtest { name: fields.next()?.to_owned(), budget_holds: fields.next()? == "holds" })
+        })
+        .collect();
+    ensure!(!subtests.is_empty(), "{} lists no subtests", context.torture.display());
+    Ok(subtests)
+}
+
+fn run(context: &Context, name: &str, way: &str, options: &[&str], budget_holds: bool) -> Outcome {
+    let seconds = soak_seconds(name)?;
+    let mut launch = Launch::new(context, format!("torture-{name}-{way}"), &context.torture)
+        .args([name, "--seconds", &seconds.to_string(), "--dir"])
+        .args([&context.scratch])
+        .ram(RAM_BYTES)
+        .options(options)
+        .timeout(90 + 2 * seconds);
+    match context.mode {
+        Mode::Overspill => launch = launch.args(["--expect-cold"]),
+        Mode::Bare => {}
+        Mode::Broken => launch = launch.args(["--sabotage"]),
+    }
+    let finished = launch.run()?;
+    finished.succeeded()?.paged()?;
+    if budget_holds {
+        finished.within_budget()?;
+    }
+    Ok(())
+}
+
+/// Thirty seconds of random stores in every run of the suite, or as many as `OVERSPILL_E2E_SOAK_SECONDS` says; a few
+/// for the other subtests that could go on for ever.
+fn soak_seconds(name: &str) -> Outcome<u64> {
+    if name != "stores" {
+        return Ok(2);
+    }
+    match std::env::var("OVERSPILL_E2E_SOAK_SECONDS") {
+        Ok(text) => text.parse().map_err(|_| format!("OVERSPILL_E2E_SOAK_SECONDS={text} is no number")),
+        Err(_) => Ok(30),
+    }
+}

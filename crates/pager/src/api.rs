@@ -375,8 +375,11 @@ fn obey(engine: &mut Engine, order: Order) -> bool {
         }
         Order::WillNeed(range) => engine.will_need(range),
         Order::Stats(reply) => {
-            let stats =
-                Stats { vmstat: *engine.mm().stats(), frames: engine.frames(), slots: engine.mm().slots_used() };
+            let stats = Stats {
+                vmstat: *engine.mm().stats(),
+                frames: engine.frames(),
+                slots: engine.mm().slots_used(),
+            };
             let _ = reply.send(stats);
         }
         Order::Stop => return false,

@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use alloc::boxed::Box;
 
-use overspill_sys::mem::{self, Advice};
 use overspill_sys::futex::{self, Scope};
+use overspill_sys::mem::{self, Advice};
 use overspill_sys::thread::{self, Descriptors};
 use overspill_sys::{AddressRange, Errno};
 

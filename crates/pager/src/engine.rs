@@ -408,12 +408,19 @@ impl Engine {
             if put.done < segment.count {
                 let rest = Run { first: PageId(run.first.0 + done), count: run.count - done };
                 self.events.push_back(Event::NotMapped { run: rest });
+                self.retry(rest);
                 break;
             }
         }
         if done > 0 {
             self.answered(Run { first: run.first, count: done }, Answer::Mapped);
         }
+    }
+
+    /// Pages could not be put where their range is changing: whoever waits there touches again, after the change.
+    fn retry(&mut self, run: Run) {
+        self.memory.wake(self.addresses(run));
+        self.answered(run, Answer::Retry);
     }
 
     fn zero_fill(&mut self, run: Run) {
@@ -430,6 +437,7 @@ impl Engine {
             if filled < wanted {
                 let rest = Run { first: PageId(run.first.0 + done), count: run.count - done };
                 self.events.push_back(Event::NotFilled { run: rest });
+                self.retry(rest);
                 break;
             }
         }

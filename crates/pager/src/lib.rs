@@ -9,6 +9,7 @@ mod dropper;
 pub mod engine;
 mod io;
 mod memory;
+mod own_events;
 pub mod reactor;
 pub mod report;
 pub mod setup;

@@ -15,6 +15,7 @@ use overspill_sys::uffd::{CopyMode, Features, Message, Mode, MoveMode, Partial, 
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use crate::dropper::Dropper;
+use crate::own_events;
 use crate::staging::{BLOCK, Frame};
 
 /// Messages taken from the kernel by one read.
@@ -67,8 +68,7 @@ pub(crate) struct Memory {
     pagemap: Option<Pagemap>,
 }
 
-const EVENTS: Features =
-    Features::EVENT_REMAP.union(Features::EVENT_REMOVE).union(Features::EVENT_UNMAP);
+const EVENTS: Features = Features::EVENT_REMAP.union(Features::EVENT_REMOVE).union(Features::EVENT_UNMAP);
 
 impl Memory {
     /// Opens the descriptors and maps `staging_frames` frames (all holes).
@@ -197,16 +197,21 @@ impl Memory {
         if self.is_changing(&(address..address + count as usize * PAGE_SIZE)) {
             return Taken::default();
         }
-        if self.can_move { self.move_out(address, first, count) } else { self.copy_out(address, first, count) }
+        if self.can_move {
+            self.move_out(address, first, count)
+        } else {
+            self.copy_out(address, first, count)
+        }
     }
 
     fn move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
         let mut result = Taken::default();
         let mut tries = 0;
         let mut page = 0;
+        let mut reach = Reach::new(count);
         while page < count {
             let at = page as usize * PAGE_SIZE;
-            let len = count as usize * PAGE_SIZE - at;
+            let len = reach.len(count - page);
             let (dst, src) = (self.frame_address(first) + at, address + at);
             // SAFETY: the frames are holes of staging, ours; the pages are managed and mm ordered them out. If the
             // program changed the range meanwhile, the kernel refuses.
@@ -227,7 +232,9 @@ impl Memory {
                     page += 1;
                 }
                 Some(Errno::BUSY) => page += 1,
-                Some(_) => break,
+                // Two mappings, or one that does not fit (locked, other protection): page by page it is told.
+                Some(_) if reach.shorten() => {}
+                Some(_) => page += 1,
             }
         }
         result
@@ -257,7 +264,7 @@ impl Memory {
                 result.taken |= bits(page, 1);
             }
         }
-        self.drop_copied(address, &mut result, count);
+        self.drop_copied(address, result.taken, count);
         self.program.wake(range).unwrap_or(());
         result
     }
@@ -268,44 +275,36 @@ impl Memory {
         let mut runs = [PageRegion::default(); BLOCK as usize];
         let scan = pagemap.scan(range.clone(), Query::OWN_CONTENT, &mut runs)?;
         let page = |address: u64| ((address as usize - range.start) / PAGE_SIZE) as u32;
-        let masks = runs[..scan.regions].iter().map(|run| bits(page(run.start), page(run.end) - page(run.start)));
+        let masks =
+            runs[..scan.regions].iter().map(|run| bits(page(run.start), page(run.end) - page(run.start)));
         Ok(masks.fold(0, |all, mask| all | mask))
     }
 
-    /// Drops the pages that were copied; what cannot be dropped was not taken.
-    fn drop_copied(&mut self, address: usize, result: &mut Taken, count: u32) {
+    /// Drops the pages that were copied, run by run.
+    fn drop_copied(&mut self, address: usize, copied: u16, count: u32) {
         let mut page = 0;
         while page < count {
-            let run = (result.taken >> page).trailing_ones().min(count - page);
+            let run = (copied >> page).trailing_ones().min(count - page);
             if run > 0 {
                 let start = address + page as usize * PAGE_SIZE;
-                if !self.drop_program_pages(start..start + run as usize * PAGE_SIZE) {
-                    result.taken &= !bits(page, run);
-                }
+                self.drop_program_pages(start..start + run as usize * PAGE_SIZE);
             }
             page += run + 1;
         }
     }
 
-    /// Has the dropper discard a range and reads the event that this raises.
-    fn drop_program_pages(&mut self, range: AddressRange) -> bool {
+    /// Has the dropper discard a range, and takes the events that this raises out of the queue.
+    ///
+    /// When it fails, the program has unmapped part of the range meanwhile: that event is still to come, and settles it.
+    fn drop_program_pages(&mut self, range: AddressRange) {
         let dropper = self.dropper.expect("without UFFDIO_MOVE there is a dropper");
         dropper.order(range.clone());
-        loop {
-            let done = dropper.outcome();
+        while dropper.outcome().is_none() {
             self.read_messages();
-            let is_own = |message: &Message| match *message {
-                Message::Remove { start, end } => start == range.start && end == range.end,
-                _ => false,
-            };
-            if let Some(at) = self.changes.iter().rposition(is_own) {
-                self.changes.remove(at);
-            }
-            if let Some(ok) = done {
-                return ok;
-            }
             overspill_sys::thread::yield_now();
         }
+        self.read_messages();
+        own_events::remove(&mut self.changes, &range);
     }
 
     // Into the program's view.
@@ -320,9 +319,10 @@ impl Memory {
         let mut tries = 0;
         let mut pinned = 0;
         let mut copy = protect || !self.can_move;
+        let mut reach = Reach::new(count);
         while result.done < count {
             let at = result.done as usize * PAGE_SIZE;
-            let len = count as usize * PAGE_SIZE - at;
+            let len = reach.len(count - result.done);
             let (dst, src) = (address + at, self.frame_address(first) + at);
             let outcome = if copy {
                 let mode = if protect { CopyMode::WP } else { CopyMode::empty() };
@@ -355,6 +355,7 @@ impl Memory {
                     pinned += 1;
                     core::hint::spin_loop();
                 }
+                Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
                 Some(Errno::BUSY | Errno::INVAL) if !copy => copy = true,
                 Some(_) => break,
             }
@@ -370,9 +371,10 @@ impl Memory {
         }
         let mut done = 0;
         let mut tries = 0;
+        let mut reach = Reach::new(ZEROES as u32);
         while done < count {
             let dst = address + done as usize * PAGE_SIZE;
-            let len = ((count - done) as usize).min(ZEROES) * PAGE_SIZE;
+            let len = reach.len(count - done);
             // SAFETY: mm found the pages untouched: they show zeroes.
             let outcome = unsafe { self.program.copy(dst, self.zeroes.start(), len, CopyMode::empty()) };
             let (pages, errno) = progress(outcome, len);
@@ -389,6 +391,7 @@ impl Memory {
                     self.program.wake(dst..dst + PAGE_SIZE).unwrap_or(());
                     done += 1;
                 }
+                Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
                 Some(_) => break,
             }
         }
@@ -490,6 +493,30 @@ impl Memory {
     pub fn poison(&mut self, range: AddressRange) -> bool {
         // SAFETY: mm gave the page up.
         self.can_poison && unsafe { self.program.poison(range, false) }.is_ok()
+    }
+}
+
+/// How far the next call of a transfer reaches. A managed range may consist of several mappings, and a call that spans
+/// two of them fails as a whole: then it is tried shorter and shorter.
+struct Reach {
+    pages: u32,
+}
+
+impl Reach {
+    fn new(pages: u32) -> Self {
+        Reach { pages }
+    }
+
+    /// Bytes of the next call when `left` pages are left.
+    fn len(&self, left: u32) -> usize {
+        self.pages.min(left) as usize * PAGE_SIZE
+    }
+
+    /// Halves the reach; false when a single page was tried.
+    fn shorten(&mut self) -> bool {
+        let may = self.pages > 1;
+        self.pages = (self.pages / 2).max(1);
+        may
     }
 }
 

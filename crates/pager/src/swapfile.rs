@@ -54,7 +54,8 @@ fn nameless(directory: &CString) -> Result<OwnedFd, Errno> {
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         other => return other,
     }
-    let parent = fs::open(directory.as_c_str(), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let parent =
+        fs::open(directory.as_c_str(), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     for attempt in 0..100u32 {
         let name = alloc::format!(".overspill-{pid}-{attempt}");

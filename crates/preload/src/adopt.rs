@@ -67,7 +67,11 @@ impl Adopter {
     /// What is read from the maps is only true if no change was under way: a mapping that is being replaced, and whose
     /// event is unread, would be taken for its successor. So the ranges are registered first, and taken for good only if
     /// the kernel then says that nothing is pending and no event came in between.
-    pub fn adopt(&mut self, engine: &mut Engine, own: impl Fn(&mut Vec<AddressRange>)) -> Result<Adopted, Errno> {
+    pub fn adopt(
+        &mut self,
+        engine: &mut Engine,
+        own: impl Fn(&mut Vec<AddressRange>),
+    ) -> Result<Adopted, Errno> {
         for _ in 0..TRIES {
             engine.handle_changes();
             self.look(engine, &own)?;
@@ -127,7 +131,8 @@ impl Adopter {
         // Last, because collecting may have grown the agent's own memory.
         self.own.clear();
         own(&mut self.own);
-        let is_own = |range: &AddressRange| self.own.iter().any(|own| own.start < range.end && range.start < own.end);
+        let is_own =
+            |range: &AddressRange| self.own.iter().any(|own| own.start < range.end && range.start < own.end);
         self.found.clear();
         for range in self.mapped.iter().filter(|range| !is_own(range)) {
             engine.unmanaged(range, |part| self.found.push(part));

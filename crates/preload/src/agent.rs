@@ -33,6 +33,8 @@ const LOOK_NS_MIN: u64 = 1_000_000;
 const STRAY_BYTES: u64 = 1 << 20;
 /// How long the agent leaves the maps alone when a look brought nothing.
 const FRUITLESS_NS: u64 = 100_000_000;
+/// Ranges the agent's memory may consist of.
+const OWN_RANGES_MAX: usize = 1024;
 /// Kept free of the budget, in percent: room for what the program maps between two looks.
 const RESERVE_PERCENT: u64 = 1;
 
@@ -50,7 +52,9 @@ struct Agent {
 pub fn run(launcher: u32, descriptor: u32) {
     let Ok(shared) = map_shared(launcher, descriptor) else { return };
     let Some(process) = claim(shared) else { return };
-    let Ok(resident) = ResidentReader::open() else { return give_up(process, Failure { step: 6, errno: Errno::NOENT }) };
+    let Ok(resident) = ResidentReader::open() else {
+        return give_up(process, Failure { step: 6, errno: Errno::NOENT });
+    };
     let mut agent = Agent { shared, process, resident };
     agent.watch();
     if let Err(failure) = agent.manage() {
@@ -232,6 +236,8 @@ impl Manager<'_> {
     fn adopt(&mut self) -> Adopted {
         let engine_ranges = self.engine.own_ranges();
         let own = |ranges: &mut alloc::vec::Vec<_>| {
+            // The arena is locked while it tells its ranges: nothing may be allocated then.
+            ranges.reserve(OWN_RANGES_MAX);
             ranges.extend(engine_ranges.iter().cloned());
             crate::each_own_range(|range| ranges.push(range));
         };
@@ -262,7 +268,9 @@ impl Manager<'_> {
             }
             Notice::PageLost { poisoned, .. } => {
                 self.engine.report().note_event(events::READ_ERROR);
-                self.say("a page could not be read back from swap: the program gets SIGBUS where it touches it");
+                self.say(
+                    "a page could not be read back from swap: the program gets SIGBUS where it touches it",
+                );
                 if !poisoned {
                     // This kernel cannot mark the page. Going on would show wrong bytes.
                     message::kill_self(Signal::BUS);

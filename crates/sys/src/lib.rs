@@ -14,6 +14,7 @@ pub mod event;
 pub mod fd;
 pub mod file;
 pub mod futex;
+pub mod io;
 pub mod maps;
 pub mod mem;
 pub mod pagemap;

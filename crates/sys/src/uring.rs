@@ -26,7 +26,8 @@ bitflags! {
         const TASKRUN_FLAG = 1 << 9;
         /// Only the thread that makes the ring submits (6.0).
         const SINGLE_ISSUER = 1 << 12;
-        /// Completions are run only when asked for (6.1); needs `SINGLE_ISSUER`.
+        /// Completions are run only when asked for (6.1); needs `SINGLE_ISSUER`. A thread that sleeps in poll on such a ring's
+        /// descriptor is not woken (seen on 6.18): wait in [`Ring::submit_and_wait`], and for others with [`Sqe::poll_add`].
         const DEFER_TASKRUN = 1 << 13;
     }
 }
@@ -117,7 +118,8 @@ impl Ring {
         Ring::map(fd, &params)
     }
 
-    /// Makes a ring with the best flags this kernel has: `COOP_TASKRUN | SINGLE_ISSUER`, else fewer.
+    /// Makes a ring with the best flags this kernel has whose descriptor can be polled: completions do not interrupt the
+    /// thread in user mode.
     pub fn best(entries: u32, completions: u32) -> Result<Ring, Errno> {
         let coop = Setup::COOP_TASKRUN | Setup::TASKRUN_FLAG;
         for setup in [coop | Setup::SINGLE_ISSUER, coop] {
@@ -172,7 +174,7 @@ impl Ring {
         Ok(Ring { fd, submission, completion, _rings: rings, _sqes: sqes })
     }
 
-    /// The descriptor: readable when completions wait (also those still to be run).
+    /// The descriptor: readable when completions wait (not with `DEFER_TASKRUN`).
     #[must_use]
     pub fn fd(&self) -> &Fd {
         &self.fd

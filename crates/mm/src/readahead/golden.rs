@@ -129,7 +129,7 @@ fn mixed(start: u64, period: u64, delay: u64, times: u64) -> [u64; 4] {
     };
     for touch in 1..=4000 {
         sequential += decide(&mut sim, start + touch - 1);
-        if touch > delay && (touch - delay) % period == 0 {
+        if touch > delay && (touch - delay).is_multiple_of(period) {
             for slot in random.by_ref().take(times as usize) {
                 decide(&mut sim, slot);
             }

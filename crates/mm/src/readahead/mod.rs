@@ -6,9 +6,11 @@
 //! what is present, empty or already on its way) and keeps its state in itself (system wide) and in a [`RegionState`]
 //! (one a region).
 
+pub mod adaptive;
 pub mod cluster;
 pub mod linux;
 pub mod none;
+pub mod policy;
 pub mod vma;
 pub mod window;
 
@@ -63,6 +65,16 @@ pub enum Window {
     },
 }
 
+impl Window {
+    /// How many pages or slots.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        match *self {
+            Window::Pages { count, .. } | Window::Slots { count, .. } => count,
+        }
+    }
+}
+
 /// When the pages of a window enter the program's view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mapping {
@@ -70,7 +82,13 @@ pub enum Mapping {
     OnTouch,
     /// All but the marker are mapped as they arrive: no soft faults. Only the marker's touch is seen.
     Together,
+    /// Like `Together`, but the marker and the next pages that are read stay unmapped, [`SAMPLES`] in all: their touches
+    /// tell how much of the window is used.
+    Sampled,
 }
+
+/// Pages of a window under [`Mapping::Sampled`] that are mapped by their own first touch.
+pub const SAMPLES: usize = 4;
 
 /// One read-ahead decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +124,10 @@ pub trait SwapIn {
     /// What became of the plan this policy returned last: `read` pages, beside the one that faulted, were on swap and are
     /// being read. Called at once after the plan was carried out; a policy that bets needs to know its stake.
     fn issued(&mut self, _region: &mut Self::Region, _plan: &Plan, _read: u32) {}
+
+    /// Frames ran out: only the first `covered` pages of the window, in the order of use, were dealt with. Called before
+    /// `issued`; a policy that goes on where it stopped has to know where that was.
+    fn cut_short(&mut self, _region: &mut Self::Region, _plan: &Plan, _covered: u32) {}
 
     /// `pages` pages of the region were written to swap.
     fn swapped_out(&mut self, _region: &mut Self::Region, _pages: u32) {}

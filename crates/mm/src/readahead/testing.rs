@@ -5,10 +5,10 @@
 
 use std::collections::VecDeque;
 
-use super::{Mapping, Plan, SwapIn, Touch, Window};
+use super::{Mapping, Plan, SAMPLES, SwapIn, Touch, Window};
 use crate::types::{RegionKind, Slot, Vpn};
 
-/// Nanoseconds of a silent touch, of a soft fault, of a read's way to the program, of an operation and of a page on the
+/// Nanoseconds of a touch, of a soft fault, of a read's way to the program, of an operation and of a page on the
 /// device (77,000 single pages or 2 GB/s).
 const TOUCH: u64 = 100;
 const SOFT_FAULT: u64 = 20_000;
@@ -102,12 +102,16 @@ pub struct Sim<P: SwapIn> {
     pub last_miss: Option<Miss>,
     /// Virtual time of the program, and when the device will have done what it was asked for.
     pub now: u64,
+    /// Nanoseconds from one touch to the next.
+    pub pace: u64,
     device: u64,
     start: u64,
     end: u64,
     /// In pieces, so that a sparsely used region is small.
     pages: Vec<Option<Box<[Page; PIECE]>>>,
     frames: usize,
+    /// Most pages that a plan may read: as if frames ran out then.
+    pub spare: usize,
     resident: usize,
     lru: VecDeque<(u64, u64)>,
     stamps: u64,
@@ -123,11 +127,13 @@ impl<P: SwapIn> Sim<P> {
             counts: Counts::default(),
             last_miss: None,
             now: 0,
+            pace: TOUCH,
             device: 0,
             start,
             end: start + pages,
             pages: vec![None; (pages as usize).div_ceil(PIECE)],
             frames,
+            spare: usize::MAX,
             resident: 0,
             lru: VecDeque::new(),
             stamps: 0,
@@ -146,7 +152,7 @@ impl<P: SwapIn> Sim<P> {
     /// One touch.
     pub fn touch(&mut self, vpn: u64) {
         self.counts.touches += 1;
-        self.now += TOUCH;
+        self.now += self.pace;
         let page = *self.page(vpn);
         if page.state != State::Swapped {
             self.first_touch(vpn);
@@ -194,9 +200,13 @@ impl<P: SwapIn> Sim<P> {
     fn carry_out(&mut self, plan: &Plan, fault: Option<u64>) {
         let touched = fault.map(|_| self.last_miss);
         let mut fresh = Vec::new();
-        let (mut operations, mut previous) = (0, None);
+        let (mut operations, mut previous, mut covered) = (0, None, 0);
         let all = self.window(plan.window);
         for &vpn in &all {
+            if fresh.len() == self.spare {
+                break;
+            }
+            covered += 1;
             if fault.is_none_or(|fault| fault != vpn) {
                 let marks = self.policy.marks_cached();
                 match self.page(vpn).state {
@@ -220,6 +230,9 @@ impl<P: SwapIn> Sim<P> {
             self.last_miss = Some(Miss { first, last, read: read + 1, ..miss });
             self.counts.windows += all.len() as u64;
         }
+        if covered < all.len() {
+            self.policy.cut_short(&mut self.region, plan, covered as u32);
+        }
         self.policy.issued(&mut self.region, plan, read as u32);
     }
 
@@ -230,12 +243,13 @@ impl<P: SwapIn> Sim<P> {
             (page.ready, page.read_ahead) = (ready, plan.mapping == Mapping::OnTouch);
             page.state = if page.read_ahead { State::Cached } else { State::Mapped };
         }
-        let wished =
-            plan.marker.map(|Vpn(marker)| all.iter().position(|&vpn| vpn == marker).expect("in the window"));
-        let marker = wished.and_then(|at| all[at..].iter().copied().find(|vpn| fresh.contains(vpn)));
-        if let Some(vpn) = marker {
+        let Some(Vpn(wished)) = plan.marker else { return };
+        let wished = all.iter().position(|&vpn| vpn == wished).expect("the marker is in the window");
+        let unmapped = if plan.mapping == Mapping::Sampled { SAMPLES } else { 1 };
+        let samples = all[wished..].iter().copied().filter(|vpn| fresh.contains(vpn)).take(unmapped);
+        for (index, vpn) in samples.enumerate() {
             let page = self.page(vpn);
-            (page.state, page.read_ahead, page.marker) = (State::Cached, true, true);
+            (page.state, page.read_ahead, page.marker) = (State::Cached, true, index == 0);
         }
     }
 
@@ -322,6 +336,11 @@ impl<P: SwapIn> Sim<P> {
         if page.read_ahead {
             self.policy.unused(&mut self.region, Vpn(vpn));
         }
+    }
+
+    /// Evicts every page.
+    pub fn evict_all(&mut self) {
+        (self.start..self.end).for_each(|vpn| self.evict(vpn));
     }
 
     /// Takes a mapped page out of the program's view, into the swap cache.

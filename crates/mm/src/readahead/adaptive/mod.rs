@@ -1,0 +1,334 @@
+//! The default policy: several streams a region, windows that grow as long as they are used.
+//!
+//! A region keeps [`STREAMS`] streams, each with a place, a stride and two windows: the reader is in one while the next
+//! is being read, asked for by the touch of a marker. Windows double when used, halve when not; those of a proven stream
+//! are mapped together, and the marker's touch stands for the whole window. What no stream explains goes to a short
+//! memory of points, in which repeated steps are found.
+//!
+//! Nothing is read on mere hope: a window that no fulfilled prediction supports is bet from the region's *credit*. Pages
+//! cost one each, a touched page pays two back, misses without neighbours use it up. So random access soon reads nothing
+//! beside what it faults on, while a few equal steps still open a stream.
+//!
+//! Sources: markers and two windows from the kernel's file read-ahead; the equal steps from Leap (specification 7.4);
+//! counting what was evicted unused from Konstantin (1.5); the rest from 7.5. Unfit for: pointer chasing.
+
+mod recent;
+mod stream;
+
+#[cfg(test)]
+mod tests;
+
+use super::{Plan, SwapIn, Touch, Window};
+use crate::types::Vpn;
+use recent::{Progression, Recent};
+use stream::{FREE, PROVEN, Stream, Verdict};
+
+/// Streams a region keeps.
+const STREAMS: usize = 16;
+/// Credit of a new region, the most it can have, and the least that is bet.
+const CREDIT_INITIAL: u16 = 16;
+const CREDIT_MAX: u16 = 64;
+/// The most that strided streams earn: they say nothing about neighbours.
+const CREDIT_MAX_STRIDED: u16 = 32;
+const STAKE_MIN: u16 = 4;
+/// What a useful page pays back.
+const REWARD: u16 = 2;
+/// Credit needed to bet on the pages after a miss that has no, one, or more neighbours among the last ones.
+const CREDIT_NEEDED: [u16; 3] = [48, 24, 8];
+/// Credit from which windows are mapped together even before their stream is proven.
+const CREDIT_TRUSTED: u16 = 56;
+/// The first window of a stream, without the faulting page.
+const WINDOW_FIRST: u16 = 4;
+/// Run that a new region's streams are expected to have, and the most that counts.
+const RUN_INITIAL: u32 = 4096;
+const RUN_MAX: u32 = 1 << 16;
+/// A marker lies on one of the first this many pages of a proven window, another one each time: so it samples all.
+const MARKER_SPREAD: u16 = 8;
+
+/// How far the policy may go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Pages in the largest window: what is consumed, or the device delivers, in the time a read takes.
+    pub max_window: u16,
+    /// The same for strides over 1, where every page is a request of its own.
+    pub max_strided: u16,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { max_window: 256, max_strided: 128 }
+    }
+}
+
+impl Config {
+    /// Windows up to `max_window`, half of it for strides, and none above 1/64 of the budget's `frames`: a few streams
+    /// must not push out what they have just read.
+    #[must_use]
+    pub fn new(max_window: u16, frames: u32) -> Self {
+        let share = u16::try_from(frames / 64).unwrap_or(u16::MAX).max(WINDOW_FIRST);
+        Config { max_window: max_window.min(share), max_strided: (max_window / 2).min(share) }
+    }
+}
+
+/// The policy; all that it learns is in the regions.
+#[derive(Clone, Debug, Default)]
+pub struct Adaptive {
+    /// May be changed at any time.
+    pub config: Config,
+}
+
+/// What a region remembers.
+#[derive(Clone, Debug)]
+pub struct Region {
+    streams: [Stream; STREAMS],
+    recent: Recent,
+    /// Touches seen so far.
+    clock: u32,
+    /// Pages that streams used to run (a moving mean): a window is at most a quarter of it, or half of what its own
+    /// stream has run.
+    typical_run: u32,
+    /// Pages that may be bet.
+    credit: u16,
+    /// Stride of the stream that proved itself last.
+    stride: i16,
+    /// The stream whose newest window the last plan is.
+    planned: Option<u8>,
+}
+
+const _: () = assert!(size_of::<Region>() <= 1024 && WINDOW_FIRST <= STAKE_MIN);
+
+impl Default for Region {
+    fn default() -> Self {
+        Region {
+            streams: [Stream::default(); STREAMS],
+            recent: Recent::default(),
+            clock: 0,
+            typical_run: RUN_INITIAL,
+            credit: CREDIT_INITIAL,
+            stride: 1,
+            planned: None,
+        }
+    }
+}
+
+impl SwapIn for Adaptive {
+    type Region = Region;
+
+    fn cached(&mut self, region: &mut Region, touch: &Touch) -> Option<Plan> {
+        self.touched(region, touch, false)
+    }
+
+    fn miss(&mut self, region: &mut Region, touch: &Touch) -> Option<Plan> {
+        self.touched(region, touch, true)
+    }
+
+    fn unused(&mut self, region: &mut Region, vpn: Vpn) {
+        match region.find(vpn, false) {
+            Some((index, steps)) if steps < 0 => region.streams[index].disappointed(steps),
+            _ => region.credit = region.credit.saturating_sub(1),
+        }
+    }
+
+    fn issued(&mut self, region: &mut Region, _: &Plan, read: u32) {
+        if let Some(index) = region.planned {
+            let returned = region.streams[usize::from(index)].issued(read);
+            region.earn(returned);
+        }
+    }
+
+    fn cut_short(&mut self, region: &mut Region, plan: &Plan, covered: u32) {
+        if let Some(index) = region.planned {
+            let missing = plan.window.count().saturating_sub(covered);
+            let returned = region.streams[usize::from(index)].cut_short(missing);
+            region.earn(returned);
+        }
+    }
+}
+
+impl Adaptive {
+    fn touched(&self, region: &mut Region, touch: &Touch, missed: bool) -> Option<Plan> {
+        if self.config.max_window == 0 {
+            return None;
+        }
+        region.clock = region.clock.wrapping_add(1);
+        match region.find(touch.vpn, touch.marker) {
+            Some((index, steps)) => self.follow(region, index, steps, touch, missed),
+            None => self.explore(region, touch, missed),
+        }
+    }
+
+    /// A touch on a stream's path.
+    fn follow(
+        &self,
+        region: &mut Region,
+        index: usize,
+        steps: i64,
+        touch: &Touch,
+        missed: bool,
+    ) -> Option<Plan> {
+        let inside = steps < 0;
+        let hit = touch.read_ahead && inside;
+        region.note(index, steps, hit, touch.vpn);
+        let stream = &mut region.streams[index];
+        if missed && let Some((count, marker)) = stream.refill(steps) {
+            let window = Window::Pages { start: touch.vpn, stride: stream.stride(), count };
+            region.planned = None;
+            return Some(Plan { window, marker: Some(marker), mapping: stream.newest_mapping() });
+        }
+        if inside && !missed && !stream.passes_marker(steps) {
+            return None;
+        }
+        region.judge(index, steps, hit, touch);
+        let fault = (missed || !inside).then_some(touch.vpn);
+        self.plan(region, index, touch, fault)
+    }
+
+    /// A touch that no stream explains.
+    fn explore(&self, region: &mut Region, touch: &Touch, missed: bool) -> Option<Plan> {
+        let pages = touch.region_end.0 - touch.region_start.0;
+        let found = region.recent.progression(touch.vpn, pages, i64::from(region.stride));
+        let (below, above) = region.recent.neighbours(touch.vpn);
+        region.recent.push(touch.vpn);
+        if missed {
+            region.settle_lone_miss(below + above > 0);
+        }
+        let (stride, evidence) = match found {
+            Some(Progression { stride, steps }) => (stride, steps),
+            None if missed && region.credit >= CREDIT_NEEDED[(below + above).min(2) as usize] => {
+                (if above > below { -1 } else { 1 }, 0)
+            }
+            None => return None,
+        };
+        let index = region.replace(Stream::new(
+            touch.vpn.offset(stride),
+            stride,
+            evidence,
+            WINDOW_FIRST,
+            region.clock,
+        ));
+        self.plan(region, index, touch, Some(touch.vpn))
+    }
+
+    /// The next window of a stream: from the page after `fault` on if a fault is answered with it, else where the last ended.
+    fn plan(&self, region: &mut Region, index: usize, touch: &Touch, fault: Option<Vpn>) -> Option<Plan> {
+        let stream = &mut region.streams[index];
+        let stride = stream.stride();
+        let first = fault.map_or(stream.next(), |vpn| vpn.offset(stride));
+        let limit = if stride.abs() == 1 { self.config.max_window } else { self.config.max_strided };
+        let typical = (region.typical_run / 4).max(stream.run() / 2).max(2);
+        let wish = stream.wish(u16::try_from(typical).unwrap_or(u16::MAX).min(limit));
+        let is_bet = stream.evidence < FREE;
+        let affordable = match is_bet {
+            true if region.credit < STAKE_MIN => 0,
+            true => wish.min(region.credit),
+            false => wish,
+        };
+        let count = affordable.min(room(first, stride, touch));
+        let mapping = stream.mapping(region.credit >= CREDIT_TRUSTED);
+        let marker = if is_bet { count.saturating_sub(1) } else { early_marker(count, region.clock) };
+        stream.plan(first, count, marker, mapping, is_bet, region.clock);
+        region.planned = Some(index as u8);
+        if count == 0 {
+            return None;
+        }
+        if is_bet {
+            region.credit -= count;
+        }
+        let extra = u32::from(fault.is_some());
+        Some(Plan {
+            window: Window::Pages { start: fault.unwrap_or(first), stride, count: u32::from(count) + extra },
+            marker: Some(first.offset(stride * i64::from(marker))),
+            mapping,
+        })
+    }
+}
+
+/// Pages from `first` to the end of the region in the direction of `stride`.
+fn room(first: Vpn, stride: i64, touch: &Touch) -> u16 {
+    if first < touch.region_start || first >= touch.region_end {
+        return 0;
+    }
+    let span = if stride > 0 { touch.region_end.0 - 1 - first.0 } else { first.0 - touch.region_start.0 };
+    u16::try_from(span / stride.unsigned_abs() + 1).unwrap_or(u16::MAX)
+}
+
+/// The index of a proven window's marker: among its first pages, a different one each time.
+fn early_marker(count: u16, clock: u32) -> u16 {
+    let spread = (count / 4).clamp(1, MARKER_SPREAD);
+    (clock.wrapping_mul(0x9E37_79B9) >> 16) as u16 % spread
+}
+
+impl Region {
+    /// The stream on whose path `vpn` lies, and how many steps from its next page. The nearest to that page wins.
+    fn find(&self, vpn: Vpn, marker: bool) -> Option<(usize, i64)> {
+        let on_path = |(index, stream): (usize, &Stream)| {
+            stream.steps_to(vpn, self.clock, marker).map(|steps| (index, steps))
+        };
+        self.streams.iter().enumerate().filter_map(on_path).min_by_key(|(_, steps)| steps.unsigned_abs())
+    }
+
+    /// Puts a new stream in place of the one not seen for longest, unproven ones first.
+    fn replace(&mut self, stream: Stream) -> usize {
+        let idleness = |&index: &usize| self.streams[index].idleness(self.clock);
+        let index = (0..STREAMS).max_by_key(idleness).expect("there are streams");
+        let run = self.streams[index].run();
+        if run > 1 {
+            self.typical_run = self.typical_run - self.typical_run / 4 + run.min(RUN_MAX) / 4;
+        }
+        self.streams[index] = stream;
+        index
+    }
+
+    /// Keeps what a touch on a stream's path tells: a prediction came true, and where an unproven stream was touched.
+    fn note(&mut self, index: usize, steps: i64, hit: bool, vpn: Vpn) {
+        let stream = &mut self.streams[index];
+        let came_true = if hit { stream.hit(steps) } else { u16::from(stream.is_windowless()) };
+        if stream.evidence <= PROVEN {
+            self.recent.push(vpn);
+        }
+        self.reward(index, came_true);
+    }
+
+    /// Judges a stream and draws the conclusions: a stride to look for, points explained, or a stream that goes another
+    /// way than believed.
+    fn judge(&mut self, index: usize, steps: i64, hit: bool, touch: &Touch) {
+        let stream = &mut self.streams[index];
+        let was_proven = stream.is_proven();
+        let verdict = stream.judge(steps, hit, self.clock);
+        if stream.is_proven() {
+            self.stride = stream.stride() as i16;
+        }
+        if verdict == Verdict::Used {
+            if stream.is_proven() && !was_proven {
+                self.recent.explain(touch.vpn, stream.stride());
+            }
+            return;
+        }
+        let pages = touch.region_end.0 - touch.region_start.0;
+        if let Some(stride) = self.recent.pattern(touch.vpn, pages)
+            && stride != stream.stride()
+        {
+            stream.turn(touch.vpn.offset(stride), stride, FREE - 1);
+        }
+    }
+
+    /// A miss without neighbours costs credit, one with some earns it.
+    fn settle_lone_miss(&mut self, has_neighbours: bool) {
+        if has_neighbours {
+            self.earn(2);
+        } else {
+            self.credit = self.credit.saturating_sub(1);
+        }
+    }
+
+    /// A stream's prediction of this many pages came true.
+    fn reward(&mut self, index: usize, pages: u16) {
+        if self.streams[index].is_dense() || self.credit < CREDIT_MAX_STRIDED {
+            self.earn(pages.saturating_mul(REWARD));
+        }
+    }
+
+    fn earn(&mut self, credit: u16) {
+        self.credit = self.credit.saturating_add(credit).min(CREDIT_MAX);
+    }
+}

@@ -37,8 +37,9 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
     command.extend(line.iter().map(OsString::from));
 
     let directory = place.directory.clone();
-    let mut lab = Lab::new(place, &args.tuning, ram_bytes + ALLOWANCE_BYTES, size_bytes)?;
     let progress = Progress::new();
+    progress.say(compare::WAITING);
+    let mut lab = Lab::new(place, &args.tuning, ram_bytes + ALLOWANCE_BYTES, size_bytes)?;
     let runs =
         compare::series(&mut lab, &args.measuring, &command, &Input::nothing()?, None, &progress, read_done);
     drop(progress);

@@ -303,16 +303,16 @@ fn a_script_without_an_interpreter_line_is_a_shell_script() {
 
 #[test]
 fn the_start_adds_little() {
-    let best = |command: &mut dyn FnMut() -> Command| {
-        let times = (0..20).map(|_| {
-            let start = std::time::Instant::now();
-            assert!(command().status().unwrap().success());
-            start.elapsed()
-        });
-        times.min().unwrap()
+    let time = |mut command: Command| {
+        let start = std::time::Instant::now();
+        assert!(command.status().unwrap().success());
+        start.elapsed()
     };
-    let bare = best(&mut || Command::new("true"));
-    let launched = best(&mut || run(&["true"]));
-    let added = launched.saturating_sub(bare);
-    assert!(added.as_millis() < 10, "{added:?}");
+    // The best of many, for other tests and programs share the machine.
+    let (mut bare, mut launched) = (std::time::Duration::MAX, std::time::Duration::MAX);
+    eventually("the launcher adds less than 10 ms", || {
+        bare = bare.min(time(Command::new("true")));
+        launched = launched.min(time(run(&["true"])));
+        launched.saturating_sub(bare).as_millis() < 10
+    });
 }

@@ -4,13 +4,16 @@
 //! standard input. While all goes well the parent undoes its own work; when the parent is gone, even by SIGKILL, the
 //! guardian finds the pipe closed and undoes what is still noted. Undoing twice is harmless. When it is the guardian
 //! that gets killed, the parent still undoes its own work.
+//!
+//! The guardian also holds the machine: a lock that lets only one comparison at a time change its settings.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result};
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::os::{signals, swap};
@@ -62,6 +65,10 @@ pub fn swap_off(path: &std::path::Path) -> io::Result<()> {
     }
 }
 
+/// The guardian's answers: it holds the machine; it has understood a note.
+const READY: &str = "ready";
+const NOTED: &str = "noted";
+
 /// A line to the guardian.
 #[derive(Serialize, Deserialize, Debug)]
 enum Note {
@@ -91,7 +98,9 @@ impl Guardian {
             .context("cannot start the guardian process")?;
         let notes = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().expect("its standard output is a pipe"));
-        Ok(Guardian { child, notes, answers, held: Vec::new() })
+        let mut guardian = Guardian { child, notes, answers, held: Vec::new() };
+        guardian.expect_answer(READY).context("the guardian process did not start")?;
+        Ok(guardian)
     }
 
     /// Notes something that is about to be made. When this returns it will be undone, whatever happens.
@@ -112,9 +121,13 @@ impl Guardian {
         let line = serde_json::to_string(note)?;
         let notes = self.notes.as_mut().expect("open until it is dropped");
         writeln!(notes, "{line}")?;
+        self.expect_answer(NOTED)
+    }
+
+    fn expect_answer(&mut self, expected: &str) -> Result<()> {
         let mut answer = String::new();
         self.answers.read_line(&mut answer)?;
-        anyhow::ensure!(answer == "noted\n", "it answered {answer:?}");
+        anyhow::ensure!(answer.trim_end() == expected, "it answered {answer:?}");
         Ok(())
     }
 }
@@ -132,10 +145,20 @@ impl Drop for Guardian {
     }
 }
 
+/// Waits until no other comparison runs. The lock is on a setting that every comparison changes, so no file is made for it.
+fn lock_machine() -> Result<Flock<File>> {
+    let file = File::open(super::lab::PAGE_CLUSTER)?;
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, error)| error)
+        .context("cannot lock the machine's settings")
+}
+
 /// The guardian process: the hidden command `guard`.
 pub fn main() -> Result<u8> {
     let _ = nix::unistd::setsid(); // a Ctrl-C in the parent's terminal is not for us
     signals::survive(&signals::ENDING);
+    let _machine = lock_machine()?;
+    let _ = writeln!(io::stdout(), "{READY}");
     let mut held: Vec<Resource> = Vec::new();
     for line in io::stdin().lines() {
         match serde_json::from_str(&line?)? {
@@ -143,7 +166,7 @@ pub fn main() -> Result<u8> {
             Note::Released(resource) => held.retain(|other| *other != resource),
         }
         // A parent that died meanwhile is no reason to stop: its end of the other pipe says so next.
-        let _ = writeln!(io::stdout(), "noted");
+        let _ = writeln!(io::stdout(), "{NOTED}");
     }
     let mut code = 0;
     while let Some(resource) = held.pop() {

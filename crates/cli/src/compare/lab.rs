@@ -29,7 +29,8 @@ const PAGE_BYTES: u64 = 4096;
 const FENCE_BYTES: u64 = 32 << 20;
 /// The kernel's swap file is this much larger than what it should need.
 const SWAP_SPARE_BYTES: u64 = 64 << 20;
-const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
+/// The kernel's read-ahead window, as a power of two.
+pub const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 const PER_VMA: &str = "/sys/kernel/mm/swap/vma_ra_enabled";
 
 /// Everything the runs share.
@@ -90,8 +91,8 @@ impl Lab {
     /// Prepares for runs with a budget; `need_bytes` is what the command wants, 0 = unknown.
     pub fn new(place: SwapPlace, tuning: &Tuning, budget_bytes: u64, need_bytes: u64) -> Result<Lab> {
         let hierarchy = Hierarchy::find()?;
+        let mut guardian = Guardian::start()?; // waits for other comparisons; until then a signal simply ends us
         signals::survive(&signals::ENDING);
-        let mut guardian = Guardian::start()?;
         if let Some(path) = hierarchy.missing_controller() {
             guardian.hold(Resource::Setting { path: path.clone(), value: "-memory".into() })?;
             fs::write(&path, "+memory")

@@ -29,6 +29,9 @@ use way::Way;
 /// Of the JSON files' layout.
 const SCHEMA_VERSION: u32 = 1;
 
+/// What is going on while another comparison has the machine.
+pub const WAITING: &str = "waiting for other comparisons to end";
+
 /// What a series measured, as `--json` writes it.
 #[derive(Serialize)]
 pub struct Document<P: Serialize> {
@@ -73,6 +76,7 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
     let progress = Progress::new();
     progress.say("reading standard input");
     let input = Input::capture(&directory)?;
+    progress.say(WAITING);
     let mut lab = Lab::new(place, &args.tuning, ram_bytes, 0)?;
     let runs = series(&mut lab, &args.measuring, &args.command, &input, keep, &progress, |_| Ok(()));
     drop(progress);

@@ -67,13 +67,15 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let run = Run { args, ram_bytes, swap, pid, ended, wall_seconds, unmanageable };
     let report = Report::new(&run, &page.reports()?);
     write_report(args, &report, json, summary);
-    finish(&report)
+    finish(args, &report)
 }
 
 /// Ends like the program: its code, its signal, or 125 when swap was full under `--strict`.
-fn finish(report: &Report) -> Result<u8> {
+fn finish(args: &RunArgs, report: &Report) -> Result<u8> {
     if report.strict_ended {
-        eprintln!("overspill: {}", report.verdict.text);
+        if args.quiet || args.output.is_some() {
+            eprintln!("overspill: {}", report.verdict.text); // nobody has said it on standard error yet
+        }
         return Ok(exit::OWN_FAILURE);
     }
     match report.status() {

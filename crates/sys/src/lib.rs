@@ -18,6 +18,7 @@ pub mod io;
 pub mod maps;
 pub mod mem;
 pub mod pagemap;
+pub mod probe;
 pub mod procfs;
 mod raw;
 pub mod text;

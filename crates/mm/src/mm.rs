@@ -102,6 +102,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) reading: u32,
     pub(crate) writing: u32,
     pub(crate) unmapping: u32,
+    /// Pages that could not be unmapped since anything else happened.
+    pub(crate) refused: u32,
     /// Background reclaim has started and not yet reached the high watermark.
     pub(crate) reclaiming: bool,
     /// Where `Pause` goes on to bring pages in; `None` when not paused.
@@ -146,6 +148,7 @@ impl<P: SwapIn> Mm<P> {
             reading: 0,
             writing: 0,
             unmapping: 0,
+            refused: 0,
             reclaiming: false,
             pause: None,
             clock: 0,
@@ -157,6 +160,9 @@ impl<P: SwapIn> Mm<P> {
     /// Takes one event and appends what must be done to `out`. Same events in, same actions out.
     pub fn step(&mut self, now: Nanos, event: Event, out: &mut Actions) {
         self.now = now;
+        if !matches!(event, Event::Unmapped { .. }) {
+            self.refused = 0;
+        }
         match event {
             Event::RegionAdded { space, start, end, kind } => self.regions.add(space, start, end, kind),
             Event::RegionRemoved { space, start, end } => self.region_removed(space, start, end, out),
@@ -168,8 +174,9 @@ impl<P: SwapIn> Mm<P> {
             Event::ReadDone { io, ok } => self.read_done(io, ok, out),
             Event::WriteDone { io, result } => self.write_done(io, result, out),
             Event::Unmapped { run, result } => self.unmapped(run, result, out),
-            Event::NotMapped { run } => self.not_mapped(run),
-            Event::NotFilled { run } => self.not_filled(run),
+            // Nothing else now: to map or fill again before the change is known would fail again, for ever.
+            Event::NotMapped { run } => return self.not_mapped(run),
+            Event::NotFilled { run } => return self.not_filled(run),
             Event::WillNeed { space, start, end } => self.will_need(space, start, end, out),
             Event::Pause => self.pause = Some(Pause { next_chunk: 0, answered: false }),
             Event::Resume => self.pause = None,

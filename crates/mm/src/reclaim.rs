@@ -15,6 +15,9 @@ use crate::types::{CHUNK_PAGES, PageId, Slot};
 
 /// Pages moved from the active to the inactive list at a time (SWAP_CLUSTER_MAX).
 const BATCH: u32 = 32;
+/// After so many pages that could not be unmapped, one after another, reclaim waits until something else has happened:
+/// while an address space changes every one of its pages is refused, and the shell must get to hear of the change.
+const REFUSED_MAX: u32 = 512;
 
 impl<P: SwapIn> Mm<P> {
     /// Starts when fewer than `low` frames are free, ends when `high` are free or on their way.
@@ -22,7 +25,7 @@ impl<P: SwapIn> Mm<P> {
         let demand = self.waiting.len() as u32;
         self.reclaiming |=
             self.frames_free() < self.config.low || demand > 0 || self.held > self.config.budget;
-        if !self.reclaiming {
+        if !self.reclaiming || self.refused >= REFUSED_MAX {
             return;
         }
         let over = self.held.saturating_sub(self.config.budget);

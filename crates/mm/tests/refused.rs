@@ -1,0 +1,73 @@
+//! Found by the simulator: a shell that is refused (userfaultfd answers EAGAIN while an mremap or munmap of another thread has
+//! not been read) told `mm` so, and `mm` ordered the same thing again in that very step. The shell carries out all actions
+//! of a step before it looks at the next message, so it never got to the message that would have ended this.
+
+use overspill_mm::readahead::none::NoReadAhead;
+use overspill_mm::types::{Access, RegionKind, SpaceId, Vpn};
+use overspill_mm::{Action, Actions, Config, Event, Mm, Unmapped};
+
+const SPACE: SpaceId = SpaceId(0);
+
+/// A shell whose every request for the address space is refused; gives the number of steps until it may look up.
+fn refuse_all(mm: &mut Mm<NoReadAhead>, event: Event, budget_of_steps: u32) -> u32 {
+    let mut events = std::collections::VecDeque::from([event]);
+    let mut out = Actions::new();
+    let mut steps = 0;
+    while let Some(event) = events.pop_front() {
+        steps += 1;
+        assert!(steps < budget_of_steps, "the shell never gets to the next message");
+        mm.step(0, event, &mut out);
+        for action in out.drain() {
+            match action {
+                Action::Unmap { run } => {
+                    events.push_back(Event::Unmapped { run, result: Unmapped::default() });
+                }
+                Action::Map { run, .. } => events.push_back(Event::NotMapped { run }),
+                Action::ZeroFill { run } => events.push_back(Event::NotFilled { run }),
+                _ => {}
+            }
+        }
+        mm.check();
+    }
+    steps
+}
+
+fn machine() -> Mm<NoReadAhead> {
+    let mut mm = Mm::new(Config { cache: 300, ..Config::live(1000, 8192) }, NoReadAhead);
+    let mut out = Actions::new();
+    mm.step(
+        0,
+        Event::RegionAdded { space: SPACE, start: Vpn(0), end: Vpn(4096), kind: RegionKind::Anon },
+        &mut out,
+    );
+    mm.step(0, Event::Resident { space: SPACE, start: Vpn(0), end: Vpn(900) }, &mut out);
+    assert!(out.is_empty(), "nothing has to go yet");
+    mm
+}
+
+#[test]
+fn refused_unmaps_end() {
+    let mut mm = machine();
+    let fault = |vpn| Event::Fault { space: SPACE, vpn: Vpn(vpn), access: Access::Write };
+    assert!(refuse_all(&mut mm, Event::Budget { frames: 800 }, 2000) > 1);
+    assert!(refuse_all(&mut mm, fault(2000), 2000) > 1);
+    assert!(refuse_all(&mut mm, fault(3000), 2000) > 1);
+}
+
+#[test]
+fn refused_maps_end_while_everything_is_brought_in() {
+    let mut mm = machine();
+    // Some pages go into the swap cache, then everything is wanted back.
+    let mut out = Actions::new();
+    mm.step(0, Event::Budget { frames: 890 }, &mut out);
+    let mut unmaps: std::collections::VecDeque<Action> = out.drain().collect();
+    while let Some(action) = unmaps.pop_front() {
+        if let Action::Unmap { run } = action {
+            let taken = u64::MAX >> (64 - run.count);
+            let result = Unmapped { taken, zero: 0, gone: 0 };
+            mm.step(0, Event::Unmapped { run, result }, &mut out);
+            unmaps.extend(out.drain());
+        }
+    }
+    assert!(refuse_all(&mut mm, Event::Pause, 2000) > 1);
+}

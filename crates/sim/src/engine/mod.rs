@@ -57,6 +57,8 @@ pub struct Options {
     pub until: Option<Nanos>,
     /// Make trouble.
     pub chaos: Option<Chaos>,
+    /// Hears of every event and action, as it happens.
+    pub log: Option<fn(std::fmt::Arguments<'_>)>,
 }
 
 impl Options {
@@ -73,6 +75,7 @@ impl Options {
             check_every: 0,
             until: None,
             chaos: None,
+            log: None,
         }
     }
 

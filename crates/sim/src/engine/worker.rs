@@ -70,9 +70,12 @@ impl<P: SwapIn> Engine<P> {
         match self.options.costs.worker {
             costs::Worker::Kernel => {
                 self.worker.clock = self.now;
-                self.begin(message);
-                while !self.work_is_done() {
-                    self.work_a_bit();
+                self.worker.inbox.push_back(message);
+                while let Some(message) = self.next_message() {
+                    self.begin(message);
+                    while !self.work_is_done() {
+                        self.work_a_bit();
+                    }
                 }
             }
             costs::Worker::Reactor { wake_ns, spin_ns } => {
@@ -172,6 +175,9 @@ impl<P: SwapIn> Engine<P> {
 
     fn step(&mut self, event: Event) {
         self.spend(self.options.costs.step_ns);
+        if let Some(log) = self.options.log {
+            log(format_args!("{} {event:?}", self.now));
+        }
         self.mm.step(self.now, event, &mut self.worker.actions);
         self.worker.pending.extend(self.worker.actions.drain());
         self.worker.steps += 1;
@@ -228,6 +234,9 @@ impl<P: SwapIn> Engine<P> {
 
     fn carry_out(&mut self, action: Action) {
         let costs = self.options.costs;
+        if let Some(log) = self.options.log {
+            log(format_args!("{} -> {action:?}", self.worker.clock));
+        }
         match action {
             Action::Read { io, run, slot } => {
                 self.spend(costs.submit.of(run.count));

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 use overspill_mm::types::RegionKind;
-use overspill_pager::Engine;
+use overspill_engine::Engine;
 use overspill_sys::maps::{self, Maps, Name, Vma};
 use overspill_sys::mem::Prot;
 use overspill_sys::pagemap::{PageRegion, Pagemap, Query};

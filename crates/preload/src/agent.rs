@@ -9,9 +9,9 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
 use overspill_mm::readahead::policy::{self, Policy};
-use overspill_pager::report::Report;
-use overspill_pager::shared::{Config, Process, Shared, events, flags, state};
-use overspill_pager::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
+use overspill_engine::report::Report;
+use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
+use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::ResidentReader;
 use overspill_sys::{Errno, PAGE_SIZE, clock};
@@ -69,8 +69,8 @@ fn map_shared(launcher: u32, descriptor: u32) -> Result<&'static Shared, Errno> 
     // SAFETY: the launcher made the file at least this long and keeps its layout; every field is valid whatever its
     // bits, and everything but the configuration (constant by now) is atomic. The mapping stays for ever.
     let shared = unsafe { &*(range.start as *const Shared) };
-    let known = shared.config.magic == overspill_pager::shared::MAGIC
-        && shared.config.version == overspill_pager::shared::VERSION;
+    let known = shared.config.magic == overspill_engine::shared::MAGIC
+        && shared.config.version == overspill_engine::shared::VERSION;
     if known { Ok(shared) } else { Err(Errno::INVAL) }
 }
 

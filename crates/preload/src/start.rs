@@ -4,7 +4,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use overspill_pager::shared::ENV;
+use overspill_engine::shared::ENV;
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::thread::{self, Descriptors};
 use overspill_sys::{AddressRange, PAGE_SIZE};

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
-use overspill_pager::shared::ENV;
+use overspill_engine::shared::ENV;
 
 use super::Check;
 use crate::cgroup::Hierarchy;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use overspill_pager::shared::ENV;
+use overspill_engine::shared::ENV;
 use serde::Serialize;
 
 use super::capture::{self, Captured};

@@ -18,8 +18,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use overspill_pager::STEPS;
-use overspill_pager::shared::{ENV, flags};
+use overspill_engine::STEPS;
+use overspill_engine::shared::{ENV, flags};
 
 use crate::args::{RunArgs, Tuning};
 use crate::checks::{self, Ready, SwapPlace};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use overspill_pager::shared::{events, state};
+use overspill_engine::shared::{events, state};
 use serde::Serialize;
 
 use super::shared_page::Report as AgentReport;

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use overspill_pager::shared::{
+use overspill_engine::shared::{
     Config, Counters, LATENCY_BUCKETS, MAGIC, PATH_MAX, PROCESSES, Process, Shared, VERSION, state,
 };
 
@@ -27,7 +27,7 @@ pub struct Settings<'a> {
     pub swap_bytes_max: u64,
     /// `--page-cluster`; `u32::MAX` = not given.
     pub page_cluster: u32,
-    /// Bits of [`overspill_pager::shared::flags`].
+    /// Bits of [`overspill_engine::shared::flags`].
     pub flags: u32,
     /// Number of the read-ahead policy.
     pub readahead: u32,
@@ -39,9 +39,9 @@ pub struct Settings<'a> {
 pub struct Report {
     /// The process.
     pub pid: u32,
-    /// A value of [`overspill_pager::shared::state`].
+    /// A value of [`overspill_engine::shared::state`].
     pub state: u32,
-    /// Bits of [`overspill_pager::shared::events`].
+    /// Bits of [`overspill_engine::shared::events`].
     pub events: u32,
     /// errno behind its failure.
     pub error: u32,
@@ -78,7 +78,7 @@ impl SharedPage {
         Ok(SharedPage { file })
     }
 
-    /// The value of [`overspill_pager::shared::ENV`] that leads the agents here.
+    /// The value of [`overspill_engine::shared::ENV`] that leads the agents here.
     pub fn address(&self) -> String {
         format!("{}:{}", std::process::id(), self.file.as_raw_fd())
     }

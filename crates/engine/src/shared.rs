@@ -35,7 +35,7 @@ pub struct Config {
     pub swap_bytes_max: u64,
     /// Bit set of [`flags`].
     pub flags: u32,
-    /// Read-ahead policy: a discriminant of `overspill_pager::ReadAhead`.
+    /// Read-ahead policy: a discriminant of `overspill_engine::ReadAhead`.
     pub readahead: u32,
     /// NUL-terminated path of the swap directory, or of a file to create (`--swap`).
     pub swap_path: [u8; PATH_MAX],
@@ -166,7 +166,7 @@ pub struct Process {
     pub events: AtomicU32,
     /// errno of the failure behind UNMANAGED, WRITE_ERROR or READ_ERROR.
     pub error: AtomicU32,
-    /// Which step failed: an index into `overspill_pager::STEPS`; 0 = none.
+    /// Which step failed: an index into `overspill_engine::STEPS`; 0 = none.
     pub error_step: AtomicU32,
     /// Keeps the counters on their own cache line.
     pub padding: AtomicU32,

@@ -1,11 +1,12 @@
 //! An allocator that takes memory from the kernel only, never from the program's `malloc`.
 //!
-//! Small requests come from size classes (four steps an octave, so at most a quarter is wasted) with a free list each; larger
-//! ones are mappings of their own. A spin lock guards it: the few threads of an agent rarely meet there. Memory of the
-//! small classes is never given back, only reused.
+//! Small requests come from size classes (four steps an octave, so at most a quarter is wasted) with a free
+//! list each; larger ones are mappings of their own. A spin lock guards it: the few threads of an agent
+//! rarely meet there. Memory of the small classes is never given back, only reused.
 //!
-//! It knows which addresses are its own ([`ArenaAlloc::for_each_range`]), so that a pager can keep its hands off itself.
-//! A child of fork must not use it: the lock may be held by a thread that the child does not have.
+//! It knows which addresses are its own ([`ArenaAlloc::for_each_range`]), so that a pager can keep its hands
+//! off itself. A child of fork must not use it: the lock may be held by a thread that the child does not
+//! have.
 
 mod class;
 mod large;
@@ -259,8 +260,8 @@ fn small_class(layout: Layout) -> Option<usize> {
     (size <= SMALL_MAX).then(|| class_of(size))
 }
 
-// SAFETY: blocks come from mappings of our own, are disjoint while in use, and fit their layout (see `small_class` and
-// `large::map`); a layout leads to the same class when it is freed.
+// SAFETY: blocks come from mappings of our own, are disjoint while in use, and fit their layout (see
+// `small_class` and `large::map`); a layout leads to the same class when it is freed.
 unsafe impl GlobalAlloc for ArenaAlloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match small_class(layout) {
@@ -300,7 +301,8 @@ unsafe impl GlobalAlloc for ArenaAlloc {
         // SAFETY: the layout is valid.
         let new = unsafe { self.alloc(new_layout) };
         if !new.is_null() {
-            // SAFETY: both blocks are valid for the shorter length and disjoint; the old one is not used after.
+            // SAFETY: both blocks are valid for the shorter length and disjoint; the old one is not used
+            // after.
             unsafe {
                 block.copy_to_nonoverlapping(new, layout.size().min(new_size));
                 self.dealloc(block, layout);

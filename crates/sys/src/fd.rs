@@ -1,7 +1,7 @@
 //! An owned file descriptor, closed on drop by the raw system call.
 //!
-//! It is not `std`'s: dropping that one goes through libc and its errno, which an agent thread does not have. It never
-//! retries or reports a failed close (the descriptor is gone either way).
+//! It is not `std`'s: dropping that one goes through libc and its errno, which an agent thread does not have.
+//! It never retries or reports a failed close (the descriptor is gone either way).
 
 use crate::Errno;
 use crate::raw::{nr, syscall};
@@ -75,7 +75,8 @@ impl Drop for Fd {
 /// Closes every descriptor of the calling thread's table (5.9).
 ///
 /// # Safety
-/// The table is private to the caller (a thread made without `CLONE_FILES`), and no [`Fd`] of it is used or dropped later.
+/// The table is private to the caller (a thread made without `CLONE_FILES`), and no [`Fd`] of it is used or
+/// dropped later.
 pub unsafe fn close_all_descriptors() -> Result<(), Errno> {
     // SAFETY: the caller owns the whole table.
     unsafe { syscall!(nr::__NR_close_range, 0, u32::MAX as usize, 0).map(drop) }

@@ -1,6 +1,7 @@
 //! Files: the swap area's own, those others own, and memory files.
 //!
-//! It never keeps an offset (all I/O is positioned) and never retries: short counts and EINTR are the caller's to see.
+//! It never keeps an offset (all I/O is positioned) and never retries: short counts and EINTR are the
+//! caller's to see.
 
 use crate::mem::IoVec;
 use crate::raw::{IOC_READ, IOC_WRITE, ioctl_number, nr, syscall};
@@ -49,7 +50,8 @@ fn open_flags(path: &CStr, flags: u32) -> Result<Fd, Errno> {
     unsafe { syscall!(nr::__NR_openat, HERE, path.as_ptr() as usize, flags, MODE_PRIVATE).map(Fd::made) }
 }
 
-/// A new file in `directory` that has no name, mode 0600, for reading and writing, past the page cache when `direct`.
+/// A new file in `directory` that has no name, mode 0600, for reading and writing, past the page cache when
+/// `direct`.
 ///
 /// EOPNOTSUPP: the file system has no such files: make one with `CREATE | EXCLUSIVE` and [`unlink`] it.
 pub fn open_nameless(directory: &CStr, direct: bool) -> Result<Fd, Errno> {
@@ -62,8 +64,8 @@ pub fn open_nameless(directory: &CStr, direct: bool) -> Result<Fd, Errno> {
     }
 }
 
-/// A swap file in `directory`: nameless where the file system can, otherwise made exclusively under `name` (a full path) and
-/// unlinked at once. It vanishes with its last descriptor.
+/// A swap file in `directory`: nameless where the file system can, otherwise made exclusively under `name` (a
+/// full path) and unlinked at once. It vanishes with its last descriptor.
 pub fn open_scratch(directory: &CStr, name: &CStr, direct: bool) -> Result<Fd, Errno> {
     match open_nameless(directory, direct) {
         Err(Errno::OPNOTSUPP) => {}
@@ -90,7 +92,8 @@ pub fn unlink(path: &CStr) -> Result<(), Errno> {
     unsafe { syscall!(nr::__NR_unlinkat, HERE, path.as_ptr() as usize, 0).map(drop) }
 }
 
-/// Opens what descriptor `fd` of process `pid` refers to (for example a memory file), for reading and writing.
+/// Opens what descriptor `fd` of process `pid` refers to (for example a memory file), for reading and
+/// writing.
 ///
 /// EACCES, EPERM: not our process to look into. ENOENT: gone.
 pub fn open_of_process(pid: u32, fd: u32) -> Result<Fd, Errno> {
@@ -169,7 +172,8 @@ pub unsafe fn pread_at(fd: &Fd, address: usize, len: usize, offset: u64) -> Resu
 /// Positioned write from an address.
 ///
 /// # Safety
-/// The memory is readable (or not mapped: EFAULT), and a concurrent store only makes the written bytes either.
+/// The memory is readable (or not mapped: EFAULT), and a concurrent store only makes the written bytes
+/// either.
 pub unsafe fn pwrite_at(fd: &Fd, address: usize, len: usize, offset: u64) -> Result<usize, Errno> {
     // SAFETY: the caller vouches for the memory.
     unsafe { syscall!(nr::__NR_pwrite64, fd.raw() as usize, address, len, offset as usize) }
@@ -195,7 +199,8 @@ pub unsafe fn pwritev(fd: i32, vectors: &[IoVec], offset: u64) -> Result<usize, 
     unsafe { syscall!(nr::__NR_pwritev, fd as usize, pointer, count, offset as usize, 0) }
 }
 
-/// Appends to a descriptor at its own offset (a terminal, a pipe): for messages, the one place without a position.
+/// Appends to a descriptor at its own offset (a terminal, a pipe): for messages, the one place without a
+/// position.
 pub fn write(fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
     // SAFETY: the slice is valid for reads; a bad number gives EBADF.
     unsafe { syscall!(nr::__NR_write, fd as usize, bytes.as_ptr() as usize, bytes.len()) }
@@ -342,8 +347,8 @@ const _: () = assert!(size_of::<Fiemap>() == FIEMAP_HEADER + 56 * EXTENTS_MAX);
 const FS_IOC_FIEMAP: u32 = ioctl_number(IOC_READ | IOC_WRITE, b'f', 11, FIEMAP_HEADER);
 const FIEMAP_FLAG_SYNC: u32 = 1;
 
-/// The extents of a file from `offset` on, as many as fit; returns how many. Go on behind the last one until one carries
-/// [`Extent::LAST`] or none come. EOPNOTSUPP: the file system cannot tell.
+/// The extents of a file from `offset` on, as many as fit; returns how many. Go on behind the last one until
+/// one carries [`Extent::LAST`] or none come. EOPNOTSUPP: the file system cannot tell.
 pub fn extents(fd: &Fd, offset: u64, out: &mut [Extent; EXTENTS_MAX]) -> Result<usize, Errno> {
     let mut map = Fiemap {
         start: offset,

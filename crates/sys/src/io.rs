@@ -1,7 +1,8 @@
-//! Positioned I/O that completes later: by io_uring, or by threads where io_uring is refused. One shape for both.
+//! Positioned I/O that completes later: by io_uring, or by threads where io_uring is refused. One shape for
+//! both.
 //!
-//! It bounds what is in flight (the depth given at the start), and it never retries: short counts and errors come back as they are.
-//! Used from one thread.
+//! It bounds what is in flight (the depth given at the start), and it never retries: short counts and errors
+//! come back as they are. Used from one thread.
 
 mod ring;
 mod threads;
@@ -40,12 +41,14 @@ pub enum IoEngine {
 }
 
 impl IoEngine {
-    /// io_uring, for `depth` requests in flight (rounded up to a power of two). Errors as for [`crate::uring::Ring::new`].
+    /// io_uring, for `depth` requests in flight (rounded up to a power of two). Errors as for
+    /// [`crate::uring::Ring::new`].
     pub fn ring(depth: u32) -> Result<IoEngine, Errno> {
         RingEngine::new(depth).map(IoEngine::Ring)
     }
 
-    /// `workers` threads, for `depth` requests in flight. They share the descriptor table of the calling thread.
+    /// `workers` threads, for `depth` requests in flight. They share the descriptor table of the calling
+    /// thread.
     pub fn threads(depth: u32, workers: u32) -> Result<IoEngine, Errno> {
         ThreadEngine::new(depth, workers).map(IoEngine::Threads)
     }
@@ -74,8 +77,8 @@ impl IoEngine {
     /// Notes a write of `vectors` to `fd` at `offset`.
     ///
     /// # Safety
-    /// The memory stays readable until the completion was popped, and `fd` open. A store meanwhile may or may not be
-    /// written.
+    /// The memory stays readable until the completion was popped, and `fd` open. A store meanwhile may or may
+    /// not be written.
     pub unsafe fn push_write(
         &mut self,
         fd: i32,
@@ -122,8 +125,8 @@ impl IoEngine {
         }
     }
 
-    /// Registers memory for [`IoEngine::push_read_fixed`], once; threads have no use for it. ENOMEM: RLIMIT_MEMLOCK. The pages
-    /// are pinned: userfaultfd cannot move them.
+    /// Registers memory for [`IoEngine::push_read_fixed`], once; threads have no use for it. ENOMEM:
+    /// RLIMIT_MEMLOCK. The pages are pinned: userfaultfd cannot move them.
     ///
     /// # Safety
     /// The memory stays mapped as long as the engine.
@@ -156,8 +159,8 @@ impl IoEngine {
         }
     }
 
-    /// Starts what was noted; no system call when there is nothing. EAGAIN, EBUSY: the kernel is short of something; the rest stays
-    /// noted, try again after popping.
+    /// Starts what was noted; no system call when there is nothing. EAGAIN, EBUSY: the kernel is short of
+    /// something; the rest stays noted, try again after popping.
     pub fn submit(&mut self) -> Result<(), Errno> {
         match self {
             IoEngine::Ring(engine) => engine.submit(),
@@ -168,8 +171,8 @@ impl IoEngine {
         }
     }
 
-    /// Starts what was noted and waits until `min` completions can be popped or the time is up. `min` is at most what is
-    /// in flight.
+    /// Starts what was noted and waits until `min` completions can be popped or the time is up. `min` is at
+    /// most what is in flight.
     pub fn wait(&mut self, min: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
         assert!(min <= self.in_flight(), "waiting for more than is in flight never ends");
         match self {

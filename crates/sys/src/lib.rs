@@ -1,9 +1,9 @@
 //! The only crate that talks to the kernel raw.
 //!
-//! Every function states its preconditions and the kernel version it needs (no version = older than 5.11, the oldest
-//! kernel the pager starts on). Nothing here uses libc, errno, thread-locals, the standard library or the program's
-//! `malloc`: the code runs in a thread that libc does not know, inside programs that were not made for it. Errors are the
-//! kernel's own numbers ([`Errno`]); judging them is the caller's business.
+//! Every function states its preconditions and the kernel version it needs (no version = older than 5.11, the
+//! oldest kernel the pager starts on). Nothing here uses libc, errno, thread-locals, the standard library or
+//! the program's `malloc`: the code runs in a thread that libc does not know, inside programs that were not
+//! made for it. Errors are the kernel's own numbers ([`Errno`]); judging them is the caller's business.
 //!
 //! What it never does: decide anything about pages. Policy lives in `mm`, control flow in `pager`.
 #![cfg_attr(not(test), no_std)]

@@ -1,8 +1,9 @@
 //! The mappings of this process, from /proc/self/maps or by the PROCMAP_QUERY command (6.11).
 //!
-//! It never allocates: lines are read into the caller's buffer and handed on one by one, so the list may change while it is
-//! read; each line is true at some moment, and no mapping that stays is missed. Neighbours with the same properties are one
-//! mapping to the kernel, whoever made them: check addresses, never whole lines.
+//! It never allocates: lines are read into the caller's buffer and handed on one by one, so the list may
+//! change while it is read; each line is true at some moment, and no mapping that stays is missed. Neighbours
+//! with the same properties are one mapping to the kernel, whoever made them: check addresses, never whole
+//! lines.
 
 mod parse;
 
@@ -55,7 +56,8 @@ impl Vma<'_> {
 pub enum Name<'a> {
     /// No name.
     Anonymous,
-    /// Anonymous with a name the program gave it (`[anon:...]`, `[anon_shmem:...]`), which may hold any character.
+    /// Anonymous with a name the program gave it (`[anon:...]`, `[anon_shmem:...]`), which may hold any
+    /// character.
     Named(&'a [u8]),
     /// `[heap]`: the brk area. Only the part that overlaps it; a split-off part may have no name.
     Heap,
@@ -144,7 +146,8 @@ impl Maps {
                 used += len + 1;
             }
             if used == 0 && filled == buffer.len() {
-                // One line fills the buffer: all but the end of its name is here. Drop what follows up to its end.
+                // One line fills the buffer: all but the end of its name is here. Drop what follows up to its
+                // end.
                 if !skipping
                     && let Some(vma) = parse_line(&buffer[..filled])
                     && let ControlFlow::Break(value) = visit(&vma)
@@ -159,9 +162,9 @@ impl Maps {
         }
     }
 
-    /// Shows `visit` the mapping at `address`, or with `or_next` the first one behind it; `None` when there is none. By
-    /// PROCMAP_QUERY (6.11), otherwise by reading the list. A name longer than the buffer is left out (ENAMETOOLONG turns
-    /// into an empty [`Name::Other`]).
+    /// Shows `visit` the mapping at `address`, or with `or_next` the first one behind it; `None` when there
+    /// is none. By PROCMAP_QUERY (6.11), otherwise by reading the list. A name longer than the buffer is left
+    /// out (ENAMETOOLONG turns into an empty [`Name::Other`]).
     pub fn query<B>(
         &self,
         address: usize,

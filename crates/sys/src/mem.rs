@@ -1,7 +1,7 @@
 //! Mappings of this process: make, protect, advise, unmap, and copy out of memory that may vanish.
 //!
-//! Everything is by address, because most of the memory concerned belongs to the program around us. It never keeps a
-//! list of what exists; see [`crate::maps`] for that.
+//! Everything is by address, because most of the memory concerned belongs to the program around us. It never
+//! keeps a list of what exists; see [`crate::maps`] for that.
 
 use crate::raw::{nr, syscall};
 use crate::{AddressRange, Errno, Fd, PAGE_SIZE, file};
@@ -33,7 +33,8 @@ impl Prot {
 pub enum Advice {
     /// Expect no particular order.
     Normal = nr::MADV_NORMAL,
-    /// Drop the pages; the next touch finds zeroes (anonymous) or the file. Raises a REMOVE event where registered.
+    /// Drop the pages; the next touch finds zeroes (anonymous) or the file. Raises a REMOVE event where
+    /// registered.
     DontNeed = nr::MADV_DONTNEED,
     /// Drop the pages when memory is short, unless stored to before (4.5).
     Free = nr::MADV_FREE,
@@ -131,14 +132,16 @@ pub unsafe fn mprotect(range: AddressRange, prot: Prot) -> Result<(), Errno> {
 /// Advises the kernel about a range. EINTR from the populating kinds is possible when a signal is pending.
 ///
 /// # Safety
-/// For advice that changes content (`DontNeed`, `Free`, `Remove`, `WipeOnFork`) the content must be the caller's to lose.
+/// For advice that changes content (`DontNeed`, `Free`, `Remove`, `WipeOnFork`) the content must be the
+/// caller's to lose.
 pub unsafe fn madvise(range: AddressRange, advice: Advice) -> Result<(), Errno> {
     // SAFETY: the caller vouches for the content.
     unsafe { syscall!(nr::__NR_madvise, range.start, range.len(), advice as usize).map(drop) }
 }
 
-/// One piece of advice for many ranges of this process, with one TLB flush (any advice on oneself: 6.13; EPERM or EINVAL
-/// before). `pidfd` refers to this process. Returns the bytes advised, which may be fewer than asked for.
+/// One piece of advice for many ranges of this process, with one TLB flush (any advice on oneself: 6.13;
+/// EPERM or EINVAL before). `pidfd` refers to this process. Returns the bytes advised, which may be fewer
+/// than asked for.
 ///
 /// # Safety
 /// As for [`madvise`], for every range.
@@ -164,17 +167,18 @@ pub fn process_id() -> u32 {
 /// Locks a range into memory, faulting it in.
 ///
 /// # Safety
-/// The range is mapped and not managed by a pager that would have to answer those faults from the calling thread.
+/// The range is mapped and not managed by a pager that would have to answer those faults from the calling
+/// thread.
 pub unsafe fn mlock(range: AddressRange) -> Result<(), Errno> {
     // SAFETY: does not change content; the caller vouches for faults.
     unsafe { syscall!(nr::__NR_mlock, range.start, range.len()).map(drop) }
 }
 
-/// Copies from any address of this process; memory that is not mapped or not readable gives EFAULT instead of a signal.
-/// Returns the bytes copied, which may be fewer than asked for when the source ends early.
+/// Copies from any address of this process; memory that is not mapped or not readable gives EFAULT instead of
+/// a signal. Returns the bytes copied, which may be fewer than asked for when the source ends early.
 ///
-/// A page that is missing in a userfaultfd range makes the call wait for its answer, so the thread that answers must only
-/// ask for pages it knows to be present and cannot disappear; [`OwnMemory`] never waits.
+/// A page that is missing in a userfaultfd range makes the call wait for its answer, so the thread that
+/// answers must only ask for pages it knows to be present and cannot disappear; [`OwnMemory`] never waits.
 pub fn copy_from_self(destination: &mut [u8], source: usize) -> Result<usize, Errno> {
     let local = IoVec { base: destination.as_mut_ptr() as usize, len: destination.len() };
     let remote = IoVec { base: source, len: destination.len() };
@@ -183,16 +187,18 @@ pub fn copy_from_self(destination: &mut [u8], source: usize) -> Result<usize, Er
     unsafe { syscall!(nr::__NR_process_vm_readv, process_id() as usize, local, 1, remote, 1, 0) }
 }
 
-/// Gives anonymous memory a name in /proc/self/maps, which also keeps it apart from its neighbours (5.17, and only where the
-/// kernel was built for it: failure is harmless and not reported). The name is printable ASCII without brackets.
+/// Gives anonymous memory a name in /proc/self/maps, which also keeps it apart from its neighbours (5.17, and
+/// only where the kernel was built for it: failure is harmless and not reported). The name is printable ASCII
+/// without brackets.
 pub fn name(range: AddressRange, name: &'static CStr) {
     let (set, what) = (prctl::PR_SET_VMA as usize, prctl::PR_SET_VMA_ANON_NAME as usize);
     // SAFETY: the name is NUL-terminated; content does not change.
     let _ = unsafe { syscall!(nr::__NR_prctl, set, what, range.start, range.len(), name.as_ptr() as usize) };
 }
 
-/// /proc/self/mem: access to this process's memory that never waits for a pager. What is not mapped, and what is missing in a
-/// userfaultfd range, gives EIO (seen on 6.18), without any message. Protection is ignored: pages that may not be read or written can be.
+/// /proc/self/mem: access to this process's memory that never waits for a pager. What is not mapped, and what
+/// is missing in a userfaultfd range, gives EIO (seen on 6.18), without any message. Protection is ignored:
+/// pages that may not be read or written can be.
 #[derive(Debug)]
 pub struct OwnMemory {
     fd: Fd,

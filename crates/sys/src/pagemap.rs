@@ -1,7 +1,7 @@
 //! What is behind a range of addresses: present, swapped out by the kernel, zero page, file.
 //!
-//! It only looks. By the PAGEMAP_SCAN command where the kernel has it (6.7), otherwise by reading the older array of
-//! entries, which knows fewer categories. Rules from Documentation/admin-guide/mm/pagemap.rst.
+//! It only looks. By the PAGEMAP_SCAN command where the kernel has it (6.7), otherwise by reading the older
+//! array of entries, which knows fewer categories. Rules from Documentation/admin-guide/mm/pagemap.rst.
 
 use crate::file::{self, Open};
 use crate::raw::{IOC_READ, IOC_WRITE, ioctl_number};
@@ -141,8 +141,8 @@ impl Pagemap {
         self.by_scan
     }
 
-    /// Finds the pages of a page-aligned range that match. Go on at [`Scan::end`] until it is the range's end. The answer
-    /// is a snapshot of nothing: each page was like that at some moment during the call.
+    /// Finds the pages of a page-aligned range that match. Go on at [`Scan::end`] until it is the range's
+    /// end. The answer is a snapshot of nothing: each page was like that at some moment during the call.
     pub fn scan(&self, range: AddressRange, query: Query, out: &mut [PageRegion]) -> Result<Scan, Errno> {
         assert!(
             range.start.is_multiple_of(PAGE_SIZE) && range.end.is_multiple_of(PAGE_SIZE) && !out.is_empty()

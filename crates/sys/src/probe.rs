@@ -1,8 +1,8 @@
 //! What this kernel lets us do, found out by doing it on scratch memory.
 //!
-//! Every line of the answer is the result of a real attempt, not of a version number or a flag: kernels are configured,
-//! patched and fenced in. It takes about a millisecond, leaves nothing behind, and never waits longer than a fraction
-//! of a second.
+//! Every line of the answer is the result of a real attempt, not of a version number or a flag: kernels are
+//! configured, patched and fenced in. It takes a millisecond or a few, leaves nothing behind, and never waits
+//! longer than a fraction of a second.
 
 mod trial;
 
@@ -27,7 +27,8 @@ pub struct Probe {
     pub userfaultfd: Result<Source, Errno>,
     /// Its features (all that the kernel has, also those that take permissions).
     pub features: Features,
-    /// A fault is told and answered with UFFDIO_COPY; a fault from inside a system call unless [`Source::UserMode`].
+    /// A fault is told and answered with UFFDIO_COPY; a fault from inside a system call unless
+    /// [`Source::UserMode`].
     pub missing: Check,
     /// Changes of the address space are told (REMAP, REMOVE, UNMAP).
     pub events: Check,
@@ -177,8 +178,8 @@ pub struct DirectoryProbe {
     pub direct: Check,
 }
 
-/// Tries a directory: makes a scratch file there (see [`file::open_scratch`], also for `name`), writes a page, reads it back.
-/// The error says why no file can be made at all.
+/// Tries a directory: makes a scratch file there (see [`file::open_scratch`], also for `name`), writes a
+/// page, reads it back. The error says why no file can be made at all.
 pub fn probe_directory(directory: &CStr, name: &CStr) -> Result<DirectoryProbe, Errno> {
     let space = {
         let file = file::open_scratch(directory, name, false)?;

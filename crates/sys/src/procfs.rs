@@ -19,7 +19,8 @@ pub struct Resident {
     pub virtual_bytes: u64,
 }
 
-/// Reads /proc/self/statm: half the price of /proc/self/status, and `resident - shared` is the same `RssAnon`.
+/// Reads /proc/self/statm: half the price of /proc/self/status, and `resident - shared` is the same
+/// `RssAnon`.
 #[derive(Debug)]
 pub struct ResidentReader {
     fd: Fd,
@@ -31,8 +32,9 @@ impl ResidentReader {
         Ok(ResidentReader { fd: file::open(c"/proc/self/statm", Open::empty())? })
     }
 
-    /// Anonymous memory in RAM, in bytes. One system call of about a microsecond. The kernel counts per processor and adds up
-    /// lazily before 6.17: the figure may be off by some dozens of pages per processor there.
+    /// Anonymous memory in RAM, in bytes. One system call of about a microsecond. The kernel counts per
+    /// processor and adds up lazily before 6.17: the figure may be off by some dozens of pages per processor
+    /// there.
     pub fn anon_bytes(&self) -> Result<u64, Errno> {
         self.read().map(|resident| resident.anon_bytes)
     }
@@ -124,8 +126,8 @@ pub fn number_in(path: &CStr) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
-/// Calls `visit` with the id of every thread of this process, the ones libc does not know included. Threads that start or end
-/// meanwhile may be missed or told.
+/// Calls `visit` with the id of every thread of this process, the ones libc does not know included. Threads
+/// that start or end meanwhile may be missed or told.
 pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
     let directory = file::open(c"/proc/self/task", Open::DIRECTORY)?;
     let mut buffer = Entries([0; 2048]);
@@ -160,8 +162,8 @@ fn for_each_name(mut entries: &[u8], mut visit: impl FnMut(&[u8])) {
     }
 }
 
-/// Where a thread of this process keeps its list of robust futexes, and how long the kernel believes the head is. The kernel
-/// walks that list when the thread dies, without waiting for missing pages. 0 = none.
+/// Where a thread of this process keeps its list of robust futexes, and how long the kernel believes the head
+/// is. The kernel walks that list when the thread dies, without waiting for missing pages. 0 = none.
 pub fn robust_list(tid: u32) -> Result<(usize, usize), Errno> {
     let (mut head, mut len) = (0usize, 0usize);
     let (head_at, len_at) = (&raw mut head as usize, &raw mut len as usize);

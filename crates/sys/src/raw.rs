@@ -8,7 +8,8 @@ pub(crate) use linux_raw_sys::general as nr;
 /// A system call with six arguments (unused ones are zero).
 ///
 /// # Safety
-/// The call must be sound with these arguments: pointers valid for what the kernel does with them, descriptors owned.
+/// The call must be sound with these arguments: pointers valid for what the kernel does with them,
+/// descriptors owned.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) unsafe fn call(number: u32, arguments: [usize; 6]) -> Result<usize, Errno> {
@@ -30,7 +31,8 @@ pub(crate) unsafe fn call(number: u32, arguments: [usize; 6]) -> Result<usize, E
 /// A system call with six arguments (unused ones are zero).
 ///
 /// # Safety
-/// The call must be sound with these arguments: pointers valid for what the kernel does with them, descriptors owned.
+/// The call must be sound with these arguments: pointers valid for what the kernel does with them,
+/// descriptors owned.
 #[cfg(target_arch = "aarch64")]
 #[inline]
 pub(crate) unsafe fn call(number: u32, arguments: [usize; 6]) -> Result<usize, Errno> {

@@ -29,8 +29,8 @@ impl Decimal {
     }
 }
 
-/// Takes a number in `radix` (10, or 16 in lower case) off the front of `text`; `None` when there is no digit or the number
-/// does not fit.
+/// Takes a number in `radix` (10, or 16 in lower case) off the front of `text`; `None` when there is no digit
+/// or the number does not fit.
 #[must_use]
 pub fn take_number(text: &[u8], radix: u32) -> Option<(u64, &[u8])> {
     let mut value = 0u64;

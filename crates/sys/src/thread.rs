@@ -1,18 +1,19 @@
-//! Threads that libc does not know: made by the bare system call, with a stack and a thread-local block of their own.
+//! Threads that libc does not know: made by the bare system call, with a stack and a thread-local block of
+//! their own.
 //!
-//! Such a thread is invisible to the program: it is not counted by libc, gets no signal (all are blocked for its whole
-//! life), and can have its own descriptor table. The price: it must not call libc, nor anything that uses thread-locals.
-//! Its thread pointer leads to a block that makes the common accidents harmless: the words the compiler and libc read
-//! relative to it (self pointer, stack canary, pointer guard) are there, and the 64 KiB below it, where static
-//! thread-locals would lie, are zeroes that it may scribble on.
+//! Such a thread is invisible to the program: it is not counted by libc, gets no signal (all are blocked for
+//! its whole life), and can have its own descriptor table. The price: it must not call libc, nor anything
+//! that uses thread-locals. Its thread pointer leads to a block that makes the common accidents harmless: the
+//! words the compiler and libc read relative to it (self pointer, stack canary, pointer guard) are there, and
+//! the 64 KiB below it, where static thread-locals would lie, are zeroes that it may scribble on.
 //!
-//! A child of fork gets a copy of the memory, and no thread in it: nobody there runs on it, and what the kernel would
-//! do at the thread's end does not happen. So it stays mapped in the child and does no harm.
+//! A child of fork gets a copy of the memory, and no thread in it: nobody there runs on it, and what the
+//! kernel would do at the thread's end does not happen. So it stays mapped in the child and does no harm.
 
 use crate::futex::{self, Scope};
 use crate::mem::{self, Mapping, Prot};
 use crate::raw::{nr, syscall};
-use crate::{AddressRange, Errno, PAGE_SIZE};
+use crate::{AddressRange, Errno, PAGE_SIZE, clock};
 use core::ffi::CStr;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -56,12 +57,12 @@ unsafe impl Send for Thread {}
 // SAFETY: as above; all access is atomic.
 unsafe impl Sync for Thread {}
 
-/// Starts a thread on a stack of `stack_bytes` (whole pages) with all signals blocked. ENOSYS on processors other than
-/// x86_64. The caller's own signal mask is as before when it returns.
+/// Starts a thread on a stack of `stack_bytes` (whole pages) with all signals blocked. ENOSYS on processors
+/// other than x86_64. The caller's own signal mask is as before when it returns.
 ///
 /// # Safety
-/// `entry(argument)` may run concurrently with everything; neither it nor what it calls uses libc, thread-locals or
-/// unwinding; whatever `argument` points to lives long enough.
+/// `entry(argument)` may run concurrently with everything; neither it nor what it calls uses libc,
+/// thread-locals or unwinding; whatever `argument` points to lives long enough.
 pub unsafe fn spawn(
     stack_bytes: usize,
     descriptors: Descriptors,
@@ -111,16 +112,27 @@ impl Thread {
         self.tid_word().load(Ordering::Acquire) == 0
     }
 
-    /// Waits until it has ended and gives its memory back.
-    pub fn join(self) {
+    /// Waits until it has ended or the time is up; says which (`true`: ended).
+    #[must_use]
+    pub fn wait(&self, timeout_ns: Option<u64>) -> bool {
+        let end = timeout_ns.map(|timeout| clock::monotonic_ns().saturating_add(timeout));
         loop {
             let tid = self.tid_word().load(Ordering::Acquire);
             if tid == 0 {
-                break;
+                return true;
+            }
+            let left = end.map(|end| end.saturating_sub(clock::monotonic_ns()));
+            if left == Some(0) {
+                return false;
             }
             // The kernel wakes as if the word were shared between processes.
-            let _ = futex::wait(self.tid_word(), tid, None, Scope::Shared);
+            let _ = futex::wait(self.tid_word(), tid, left, Scope::Shared);
         }
+    }
+
+    /// Waits until it has ended and gives its memory back.
+    pub fn join(self) {
+        assert!(self.wait(None), "waiting without a limit ends with the thread");
         // The kernel clears the word when the thread will not run in user mode any more.
         drop(ManuallyDrop::into_inner(self.memory));
     }
@@ -194,11 +206,12 @@ mod arch {
     use crate::raw::{nr, split};
     use core::arch::asm;
 
-    /// Fills the block behind a new thread pointer: pointer to itself (twice: for the compiler and for libc), and the
-    /// caller's stack canary and pointer guard.
+    /// Fills the block behind a new thread pointer: pointer to itself (twice: for the compiler and for libc),
+    /// and the caller's stack canary and pointer guard.
     ///
     /// # Safety
-    /// `block` is a zeroed page; the caller has a thread pointer of its own (any libc thread, or one made here).
+    /// `block` is a zeroed page; the caller has a thread pointer of its own (any libc thread, or one made
+    /// here).
     pub(super) unsafe fn prepare_block(block: usize) {
         const SELF: [usize; 2] = [0x00, 0x10];
         const CANARY: usize = 0x28;
@@ -219,8 +232,8 @@ mod arch {
     /// The call itself. The new thread takes argument and entry off its stack, runs, and exits.
     ///
     /// # Safety
-    /// `stack` points to two words, argument and entry, below a 16-byte boundary of free stack; `thread_pointer` to a
-    /// prepared block; `tid` to a word that lives as long as the thread.
+    /// `stack` points to two words, argument and entry, below a 16-byte boundary of free stack;
+    /// `thread_pointer` to a prepared block; `tid` to a word that lives as long as the thread.
     pub(super) unsafe fn clone(
         flags: u32,
         stack: usize,
@@ -228,8 +241,8 @@ mod arch {
         tid: usize,
     ) -> Result<usize, Errno> {
         let result: isize;
-        // SAFETY: in the parent nothing but the result register and what the instruction clobbers changes; the child
-        // never leaves the block.
+        // SAFETY: in the parent nothing but the result register and what the instruction clobbers changes;
+        // the child never leaves the block.
         unsafe {
             asm!(
                 "syscall",

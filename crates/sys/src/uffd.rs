@@ -1,8 +1,9 @@
 //! userfaultfd: one descriptor, its ioctls and its messages.
 //!
-//! It never decides what a fault means and never retries: partial results are reported as they are ([`Partial`]), because
-//! the reason for one (an unread event, see `mmap_changing` in the kernel's documents) can only be cleared by the caller.
-//! Rules from Documentation/admin-guide/mm/userfaultfd.rst and ioctl_userfaultfd(2).
+//! It never decides what a fault means and never retries: partial results are reported as they are
+//! ([`Partial`]), because the reason for one (an unread event, see `mmap_changing` in the kernel's documents)
+//! can only be cleared by the caller. Rules from Documentation/admin-guide/mm/userfaultfd.rst and
+//! ioctl_userfaultfd(2).
 
 mod abi;
 mod message;
@@ -105,7 +106,8 @@ pub struct Partial {
     pub errno: Errno,
 }
 
-/// A userfaultfd. Closing the last one of a range while faults wait lets them continue with zero pages: unregister first.
+/// A userfaultfd. Closing the last one of a range while faults wait lets them continue with zero pages:
+/// unregister first.
 #[derive(Debug)]
 pub struct Uffd {
     fd: Fd,
@@ -116,10 +118,12 @@ const DEVICE: &CStr = c"/dev/userfaultfd";
 const USER_MODE_ONLY: u32 = 1;
 
 impl Uffd {
-    /// Opens a descriptor with those of `wanted` that the kernel has, and says which. Non-blocking, close-on-exec.
+    /// Opens a descriptor with those of `wanted` that the kernel has, and says which. Non-blocking,
+    /// close-on-exec.
     ///
-    /// With `user_mode_only` faults from system calls are not delivered (5.11); otherwise the system call is tried first,
-    /// then the device. EPERM: no way to get one; also for EVENT_FORK without CAP_SYS_PTRACE. ENOSYS: no such kernel.
+    /// With `user_mode_only` faults from system calls are not delivered (5.11); otherwise the system call is
+    /// tried first, then the device. EPERM: no way to get one; also for EVENT_FORK without CAP_SYS_PTRACE.
+    /// ENOSYS: no such kernel.
     pub fn open(wanted: Features, user_mode_only: bool) -> Result<(Uffd, Features), Errno> {
         let uffd = Uffd::open_bare(user_mode_only)?;
         match uffd.handshake(wanted) {
@@ -194,8 +198,9 @@ impl Uffd {
         Uffd { fd, source: parent.source }
     }
 
-    /// Registers a page-aligned range of anonymous or shared memory. ENOMEM: the kernel's limit on mappings, or a hole in
-    /// the range. EBUSY: part of it belongs to another descriptor. EINVAL: part of it cannot be registered.
+    /// Registers a page-aligned range of anonymous or shared memory. ENOMEM: the kernel's limit on mappings,
+    /// or a hole in the range. EBUSY: part of it belongs to another descriptor. EINVAL: part of it cannot be
+    /// registered.
     ///
     /// From now on touches of its missing pages wait for somebody to answer them.
     pub fn register(&self, range: AddressRange, mode: Mode) -> Result<(), Errno> {
@@ -204,8 +209,9 @@ impl Uffd {
         unsafe { self.fd.ioctl(abi::UFFDIO_REGISTER, &raw mut argument).map(drop) }
     }
 
-    /// Takes a range back and wakes whoever waits in it: they see zero pages where nothing was filled in. Write protection
-    /// goes too. Mappings in the range that are not registered are skipped; EINVAL where some cannot be registered at all.
+    /// Takes a range back and wakes whoever waits in it: they see zero pages where nothing was filled in.
+    /// Write protection goes too. Mappings in the range that are not registered are skipped; EINVAL where
+    /// some cannot be registered at all.
     ///
     /// # Safety
     /// Every page of the range has its content, or zeroes are right for it.
@@ -217,12 +223,12 @@ impl Uffd {
 
     /// Fills missing pages of a range registered here with a copy of `src`.
     ///
-    /// EEXIST: a page is there already. EAGAIN: an event waits to be read, or partial. ENOENT: the range is not (wholly)
-    /// registered. ENOMEM, EFAULT: no memory; `src` not readable. ESRCH: the process is gone.
+    /// EEXIST: a page is there already. EAGAIN: an event waits to be read, or partial. ENOENT: the range is
+    /// not (wholly) registered. ENOMEM, EFAULT: no memory; `src` not readable. ESRCH: the process is gone.
     ///
     /// # Safety
-    /// `src..src + len` is readable and does not change meanwhile; `dst` is page-aligned, `len` whole pages, and those
-    /// bytes are what the missing pages of `dst` are meant to show.
+    /// `src..src + len` is readable and does not change meanwhile; `dst` is page-aligned, `len` whole pages,
+    /// and those bytes are what the missing pages of `dst` are meant to show.
     pub unsafe fn copy(&self, dst: usize, src: usize, len: usize, mode: CopyMode) -> Result<(), Partial> {
         let mut argument = Transfer { dst, src, len, mode: mode.bits(), done: 0 };
         // SAFETY: the structure is the command's; the caller vouches for the ranges.
@@ -230,7 +236,8 @@ impl Uffd {
         outcome(result, argument.done, len)
     }
 
-    /// Fills missing pages of a range registered here with the shared zero page. Errors as for [`Uffd::copy`].
+    /// Fills missing pages of a range registered here with the shared zero page. Errors as for
+    /// [`Uffd::copy`].
     ///
     /// # Safety
     /// The missing pages of the range are meant to show zeroes.
@@ -241,21 +248,24 @@ impl Uffd {
 
     /// Moves pages: they leave `src` and appear at `dst`, which is registered here and empty (6.8).
     ///
-    /// Each side lies in one mapping of private anonymous memory; both are writable, of the same protection and the same lock
-    /// state. The destination may be registered for any kind of fault; whether the source is registered at all, and where, the kernel does not
-    /// ask. Pages arrive writable and without write protection; zero pages move as such. Holes of the source with [`MoveMode::ALLOW_SRC_HOLES`] are holes in
-    /// the destination and count as done.
+    /// Each side lies in one mapping of private anonymous memory; both are writable, of the same protection
+    /// and the same lock state. The destination may be registered for any kind of fault; whether the source
+    /// is registered at all, and where, the kernel does not ask. Pages arrive writable and without write
+    /// protection; zero pages move as such. Holes of the source with [`MoveMode::ALLOW_SRC_HOLES`] are holes
+    /// in the destination and count as done.
     ///
-    /// EINVAL: the mappings do not fit the rules above (nothing done). EBUSY: a page is pinned (direct I/O into it just finished: try
-    /// again soon) or was shared by a fork (a store to it, or MADV_POPULATE_WRITE, helps). ENOENT: a hole, without the mode. EEXIST: `dst` has a page.
-    /// EAGAIN: an event waits to be read, or was just read and its thread did not run yet; or a page was locked; or partial.
+    /// EINVAL: the mappings do not fit the rules above (nothing done). EBUSY: a page is pinned (direct I/O
+    /// into it just finished: try again soon) or was shared by a fork (a store to it, or MADV_POPULATE_WRITE,
+    /// helps). ENOENT: a hole, without the mode. EEXIST: `dst` has a page. EAGAIN: an event waits to be read,
+    /// or was just read and its thread did not run yet; or a page was locked; or partial.
     ///
-    /// The check for waiting events is made for this descriptor only. To take pages out of a program, issue the
-    /// command on the descriptor its memory is registered on: otherwise nothing stops it from robbing a new mapping that
-    /// took the place of the old one.
+    /// The check for waiting events is made for this descriptor only. To take pages out of a program, issue
+    /// the command on the descriptor its memory is registered on: otherwise nothing stops it from robbing a
+    /// new mapping that took the place of the old one.
     ///
     /// # Safety
-    /// The pages of `src` are meant to vanish and their bytes to show at `dst`; page-aligned, whole pages, no overlap.
+    /// The pages of `src` are meant to vanish and their bytes to show at `dst`; page-aligned, whole pages, no
+    /// overlap.
     pub unsafe fn move_pages(
         &self,
         dst: usize,
@@ -269,8 +279,8 @@ impl Uffd {
         outcome(result, argument.done, len)
     }
 
-    /// Maps pages of shared memory that exist but are not mapped here (5.13). Errors as for [`Uffd::copy`]; EFAULT: a page
-    /// does not exist.
+    /// Maps pages of shared memory that exist but are not mapped here (5.13). Errors as for [`Uffd::copy`];
+    /// EFAULT: a page does not exist.
     ///
     /// # Safety
     /// The content of those pages is ready to be seen.
@@ -295,9 +305,10 @@ impl Uffd {
         unsafe { self.fd.ioctl(abi::UFFDIO_WAKE, &raw mut argument).map(drop) }
     }
 
-    /// Write-protects the pages of a range registered with [`Mode::WP`] (5.7), or takes that off and wakes the waiting
-    /// threads unless `dontwake` (only meaningful when `on` is false). Missing pages are skipped without WP_UNPOPULATED.
-    /// EAGAIN: an event waits to be read; nothing or part was done, repeating is harmless. ENOENT: not registered.
+    /// Write-protects the pages of a range registered with [`Mode::WP`] (5.7), or takes that off and wakes
+    /// the waiting threads unless `dontwake` (only meaningful when `on` is false). Missing pages are skipped
+    /// without WP_UNPOPULATED. EAGAIN: an event waits to be read; nothing or part was done, repeating is
+    /// harmless. ENOENT: not registered.
     pub fn write_protect(&self, range: AddressRange, on: bool, dontwake: bool) -> Result<(), Errno> {
         let mode = match (on, dontwake) {
             (true, _) => abi::WRITEPROTECT_MODE_WP,
@@ -336,8 +347,8 @@ impl Uffd {
     }
 }
 
-/// Result of a transfer of `len` bytes from the ioctl's result and the count it left: a negative count is an errno, and
-/// one that was not touched is zero.
+/// Result of a transfer of `len` bytes from the ioctl's result and the count it left: a negative count is an
+/// errno, and one that was not touched is zero.
 fn outcome(result: Result<usize, Errno>, done: i64, len: usize) -> Result<(), Partial> {
     let errno = match result {
         Ok(_) if done == len as i64 => return Ok(()),

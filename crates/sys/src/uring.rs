@@ -1,8 +1,9 @@
 //! io_uring for one thread: two shared rings, one system call to submit and to wait.
 //!
-//! It never allocates after construction, never locks, and makes no system call when there is nothing to submit. The
-//! buffers of a request belong to the kernel until its completion was popped; [`Ring::push`] is unsafe for that reason.
-//! Needs 5.11 (`IORING_ENTER_EXT_ARG`). Rules from io_uring_setup(2), io_uring_enter(2).
+//! It never allocates after construction, never locks, and makes no system call when there is nothing to
+//! submit. The buffers of a request belong to the kernel until its completion was popped; [`Ring::push`] is
+//! unsafe for that reason. Needs 5.11 (`IORING_ENTER_EXT_ARG`). Rules from io_uring_setup(2),
+//! io_uring_enter(2).
 
 mod abi;
 
@@ -26,8 +27,9 @@ bitflags! {
         const TASKRUN_FLAG = 1 << 9;
         /// Only the thread that makes the ring submits (6.0).
         const SINGLE_ISSUER = 1 << 12;
-        /// Completions are run only when asked for (6.1); needs `SINGLE_ISSUER`. A thread that sleeps in poll on such a ring's
-        /// descriptor is not woken (seen on 6.18): wait in [`Ring::submit_and_wait`], and for others with [`Sqe::poll_add`].
+        /// Completions are run only when asked for (6.1); needs `SINGLE_ISSUER`. A thread that sleeps in poll
+        /// on such a ring's descriptor is not woken (seen on 6.18): wait in [`Ring::submit_and_wait`], and
+        /// for others with [`Sqe::poll_add`].
         const DEFER_TASKRUN = 1 << 13;
     }
 }
@@ -90,14 +92,14 @@ pub struct Ring {
     _sqes: Mapping,
 }
 
-// SAFETY: the pointers lead into the mappings the ring owns; `&mut self` on everything that moves an index keeps it to one
-// thread at a time.
+// SAFETY: the pointers lead into the mappings the ring owns; `&mut self` on everything that moves an index
+// keeps it to one thread at a time.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Makes a ring for `entries` requests between two submissions and `completions` finished ones (both rounded up to a
-    /// power of two). EINVAL: a flag this kernel does not know. ENOSYS: no io_uring, or one older than 5.11. EPERM:
-    /// `kernel.io_uring_disabled`.
+    /// Makes a ring for `entries` requests between two submissions and `completions` finished ones (both
+    /// rounded up to a power of two). EINVAL: a flag this kernel does not know. ENOSYS: no io_uring, or one
+    /// older than 5.11. EPERM: `kernel.io_uring_disabled`.
     pub fn new(entries: u32, completions: u32, setup: Setup) -> Result<Ring, Errno> {
         assert!(entries > 0 && completions >= entries);
         let mut setup = setup;
@@ -118,8 +120,8 @@ impl Ring {
         Ring::map(fd, &params)
     }
 
-    /// Makes a ring with the best flags this kernel has whose descriptor can be polled: completions do not interrupt the
-    /// thread in user mode.
+    /// Makes a ring with the best flags this kernel has whose descriptor can be polled: completions do not
+    /// interrupt the thread in user mode.
     pub fn best(entries: u32, completions: u32) -> Result<Ring, Errno> {
         let coop = Setup::COOP_TASKRUN | Setup::TASKRUN_FLAG;
         for setup in [coop | Setup::SINGLE_ISSUER, coop] {
@@ -147,7 +149,8 @@ impl Ring {
             sqes.advise(crate::mem::Advice::DontFork)?;
         }
         let at = |offset: u32| (rings.start() + offset as usize) as *const AtomicU32;
-        // SAFETY: the kernel's offsets lie in the mapping; the array is ours to fill once, entry i = request i.
+        // SAFETY: the kernel's offsets lie in the mapping; the array is ours to fill once, entry i = request
+        // i.
         unsafe {
             for index in 0..params.sq_entries {
                 (at(sq.array) as *mut u32).add(index as usize).write(index);
@@ -202,18 +205,20 @@ impl Ring {
         pending
     }
 
-    /// Puts a request on the submission ring, without a system call. `Err` gives it back when the ring is full: submit first.
+    /// Puts a request on the submission ring, without a system call. `Err` gives it back when the ring is
+    /// full: submit first.
     ///
     /// # Safety
-    /// Buffers and vectors of the request stay valid, and unused otherwise, until its completion is popped; its
-    /// descriptor is open until it is submitted.
+    /// Buffers and vectors of the request stay valid, and unused otherwise, until its completion is popped;
+    /// its descriptor is open until it is submitted.
     pub unsafe fn push(&mut self, request: Sqe) -> Result<(), Sqe> {
         if self.pending() == self.submission.entries {
             return Err(request);
         }
         let submission = &mut self.submission;
         let slot = (submission.next & submission.mask) as usize;
-        // SAFETY: the slot is free (checked above) and in the mapping; the release store hands it to the kernel.
+        // SAFETY: the slot is free (checked above) and in the mapping; the release store hands it to the
+        // kernel.
         unsafe {
             submission.sqes.add(slot).write(request);
             submission.next = submission.next.wrapping_add(1);
@@ -232,9 +237,9 @@ impl Ring {
         }
     }
 
-    /// Hands over pushed requests and waits until `min` completions can be popped, or `timeout_ns` passed, or a signal
-    /// came; returns how many requests were taken. Returns at once, without a system call, when there is nothing to
-    /// submit and enough wait already.
+    /// Hands over pushed requests and waits until `min` completions can be popped, or `timeout_ns` passed, or
+    /// a signal came; returns how many requests were taken. Returns at once, without a system call, when
+    /// there is nothing to submit and enough wait already.
     pub fn submit_and_wait(&mut self, min: u32, timeout_ns: Option<u64>) -> Result<u32, Errno> {
         let pending = self.pending();
         if pending == 0 && !self.must_enter() && self.ready() >= min {
@@ -256,8 +261,8 @@ impl Ring {
         }
     }
 
-    /// The oldest completion. When the ring is empty but the kernel holds completions back (to be run, or overflowed), it
-    /// is asked for them once.
+    /// The oldest completion. When the ring is empty but the kernel holds completions back (to be run, or
+    /// overflowed), it is asked for them once.
     pub fn pop(&mut self) -> Option<Cqe> {
         if self.ready() == 0 && !(self.must_enter() && self.enter(0, 0, ENTER_GETEVENTS, None).is_ok()) {
             return None;
@@ -266,7 +271,8 @@ impl Ring {
             return None;
         }
         let completion = &self.completion;
-        // SAFETY: there is an entry at `head`, in the mapping, which the kernel leaves alone until `head` moves on.
+        // SAFETY: there is an entry at `head`, in the mapping, which the kernel leaves alone until `head`
+        // moves on.
         unsafe {
             let head = (*completion.head).load(Ordering::Relaxed);
             let raw = completion.cqes.add((head & completion.mask) as usize).read();
@@ -280,11 +286,12 @@ impl Ring {
         core::iter::from_fn(|| self.pop())
     }
 
-    /// Registers buffers for [`Sqe::read_fixed`] and [`Sqe::write_fixed`]. ENOMEM: RLIMIT_MEMLOCK. Pages of the buffers are pinned, so
-    /// userfaultfd cannot move them.
+    /// Registers buffers for [`Sqe::read_fixed`] and [`Sqe::write_fixed`]. ENOMEM: RLIMIT_MEMLOCK. Pages of
+    /// the buffers are pinned, so userfaultfd cannot move them.
     ///
     /// # Safety
-    /// The buffers stay mapped until unregistered; requests write to them as if each had been passed a pointer.
+    /// The buffers stay mapped until unregistered; requests write to them as if each had been passed a
+    /// pointer.
     pub unsafe fn register_buffers(&self, buffers: &[IoVec]) -> Result<(), Errno> {
         let (pointer, count) = (buffers.as_ptr() as usize, buffers.len());
         // SAFETY: the vector is valid; the caller vouches for the buffers.

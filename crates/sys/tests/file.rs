@@ -15,7 +15,8 @@ fn c(path: &std::path::Path) -> CString {
 
 #[test]
 fn scratch_files_leave_nothing_behind() {
-    // tmpfs has neither direct I/O (before 6.6) nor always nameless files; the build directory's file system has both.
+    // tmpfs has neither direct I/O (before 6.6) nor always nameless files; the build directory's file system
+    // has both.
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("scratch");
     std::fs::create_dir_all(&directory).unwrap();
     let fd = file::open_scratch(&c(&directory), &c(&directory.join("name")), true).unwrap();

@@ -1,4 +1,5 @@
-//! Both engines through the same tests: content, order of waiting, bounds, errors, and the descriptor to poll.
+//! Both engines through the same tests: content, order of waiting, bounds, errors, and the descriptor to
+//! poll.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "every block acts on memory and files the test made itself"

@@ -144,7 +144,8 @@ fn move_needs_its_destination_here_and_its_source_nowhere() {
     assert_eq!(one(&app, destination.start(), source.start()), partial(0, Errno::INVAL));
     staging.register(destination.range(), Mode::WP).unwrap();
     assert_eq!(one(&app, destination.start(), source.start()), partial(0, Errno::INVAL));
-    // From unregistered memory, and from memory of the other descriptor; the destination reports only write protection.
+    // From unregistered memory, and from memory of the other descriptor; the destination reports only write
+    // protection.
     assert_eq!(one(&staging, destination.start(), source.start()), Ok(()));
     app.register(other.range(), Mode::MISSING).unwrap();
     assert_eq!(one(&app, other.start(), destination.start()), Ok(()));

@@ -46,8 +46,8 @@ pub(super) unsafe fn unmap(block: usize) -> usize {
     }
 }
 
-/// Changes the length of a block that is off the list, moving it if need be; returns its address and by how much the mapped
-/// bytes grew. On failure it is as before.
+/// Changes the length of a block that is off the list, moving it if need be; returns its address and by how
+/// much the mapped bytes grew. On failure it is as before.
 ///
 /// # Safety
 /// The block came from [`map`] with an alignment of at most a page, and is only used under its new address.

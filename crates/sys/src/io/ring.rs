@@ -9,8 +9,8 @@ use crate::{Errno, Fd, PAGE_SIZE};
 #[derive(Debug)]
 pub struct RingEngine {
     ring: Ring,
-    /// A set of vectors for each place on the submission ring. The kernel copies them when it takes the request, so a place
-    /// is free again when the ring's is.
+    /// A set of vectors for each place on the submission ring. The kernel copies them when it takes the
+    /// request, so a place is free again when the ring's is.
     vectors: Mapping,
     depth: u32,
     pushed: u32,
@@ -89,7 +89,8 @@ impl RingEngine {
             return Err(Full);
         }
         let place = (self.pushed & (self.depth - 1)) as usize;
-        // SAFETY: the place is in the mapping, and no request that is not yet submitted uses it: those are fewer than places.
+        // SAFETY: the place is in the mapping, and no request that is not yet submitted uses it: those are
+        // fewer than places.
         unsafe {
             let set = self.vectors.as_ptr::<VectorSet>().add(place).cast::<IoVec>();
             set.copy_from_nonoverlapping(vectors.as_ptr(), vectors.len());

@@ -1,13 +1,14 @@
 //! The trials with userfaultfd: a second thread touches scratch memory, this one answers.
 //!
-//! When an answer does not come, the descriptor is closed, which lets the other thread go on: no trial can hang.
+//! When an answer does not come, the descriptor is closed, which lets the other thread go on: no trial can
+//! hang.
 
 use super::Check;
 use crate::event::{PollFd, poll};
 use crate::mem::{self, Advice, Mapping, Prot};
 use crate::thread::{self, Descriptors};
 use crate::uffd::{CopyMode, Features, Message, Mode, MoveMode, RawMsg, Uffd};
-use crate::{AddressRange, Errno, PAGE_SIZE, clock};
+use crate::{AddressRange, Errno, PAGE_SIZE};
 use core::sync::atomic::{AtomicI32, Ordering};
 
 /// How long an answer may take; the machine may be busy.
@@ -91,8 +92,8 @@ extern "C" fn perform(task: *mut ()) {
     task.result.store(result, Ordering::Release);
 }
 
-/// Has a second thread act on `address` while `answer` reads the one message that comes of it and deals with it. Closes the
-/// descriptor before it waits for the thread if anything goes wrong.
+/// Has a second thread act on `address` while `answer` reads the one message that comes of it and deals with
+/// it. Closes the descriptor before it waits for the thread if anything goes wrong.
 fn act_and_answer(
     uffd: Uffd,
     act: Act,
@@ -101,17 +102,12 @@ fn act_and_answer(
 ) -> Check {
     let task = Task { act, address, result: AtomicI32::new(0) };
     let pointer = (&raw const task).cast_mut().cast();
-    // SAFETY: the task outlives the thread, which is joined below; it only makes system calls and touches scratch memory.
+    // SAFETY: the task outlives the thread, which is joined below; it only makes system calls and touches
+    // scratch memory.
     let thread = unsafe { thread::spawn(STACK_BYTES, Descriptors::Shared, perform, pointer)? };
     let answered = next_message(&uffd).and_then(|message| answer(&uffd, message));
-    if answered.is_ok() {
-        // Descriptor closed only after the act is over, unless it does not come to an end.
-        let end = clock::monotonic_ns() + PATIENCE_NS;
-        while !thread.has_ended() && clock::monotonic_ns() < end {
-            thread::yield_now();
-        }
-    }
-    let in_time = thread.has_ended();
+    // The descriptor stays open until the act is over, unless it does not come to an end.
+    let in_time = answered.is_ok() && thread.wait(Some(PATIENCE_NS));
     drop(uffd);
     thread.join();
     answered?;

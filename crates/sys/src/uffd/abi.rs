@@ -1,4 +1,5 @@
-//! Structures and command numbers of userfaultfd, as the kernel lays them out (include/uapi/linux/userfaultfd.h).
+//! Structures and command numbers of userfaultfd, as the kernel lays them out
+//! (include/uapi/linux/userfaultfd.h).
 
 use crate::AddressRange;
 use crate::raw::{IOC_READ, IOC_WRITE, ioctl_number};

@@ -70,8 +70,8 @@ const FAULT_WP: u64 = 1 << 1;
 const FAULT_MINOR: u64 = 1 << 2;
 
 impl RawMsg {
-    /// Decodes a message that [`super::Uffd::read_messages`] wrote. Each message is decoded once: a fork's descriptor is
-    /// owned by the result.
+    /// Decodes a message that [`super::Uffd::read_messages`] wrote. Each message is decoded once: a fork's
+    /// descriptor is owned by the result.
     #[must_use]
     pub fn decode(&self) -> Message {
         let [a, b, c] = self.arguments;

@@ -1,4 +1,5 @@
-//! Structures of io_uring as the kernel lays them out (include/uapi/linux/io_uring.h), and requests made from them.
+//! Structures of io_uring as the kernel lays them out (include/uapi/linux/io_uring.h), and requests made from
+//! them.
 
 /// `struct io_sqring_offsets`.
 #[repr(C)]
@@ -166,8 +167,8 @@ impl Sqe {
         Sqe::new(Opcode::Write, fd, address as u64, len, offset, user_data)
     }
 
-    /// `preadv(fd, vectors, count, offset)`; the vectors themselves must stay valid until it is submitted, the memory they
-    /// name until it is complete.
+    /// `preadv(fd, vectors, count, offset)`; the vectors themselves must stay valid until it is submitted,
+    /// the memory they name until it is complete.
     #[must_use]
     pub fn readv(fd: i32, vectors: *const crate::mem::IoVec, count: u32, offset: u64, user_data: u64) -> Sqe {
         Sqe::new(Opcode::Readv, fd, vectors as u64, count, offset, user_data)

@@ -15,7 +15,7 @@ pub use ring::RingEngine;
 pub use threads::ThreadEngine;
 
 /// Most vectors of one request.
-pub const VECTORS_MAX: usize = 64;
+pub const VECTORS_MAX: usize = 256;
 
 /// As many requests are in flight as the engine was made for: pop some first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -56,6 +56,8 @@ pub mod flag {
     pub const ACTIVATE: u16 = 1 << 12;
     /// The software referenced bit of the kernel's rules (set by the second look, section 5.1).
     pub const SECOND_LOOK: u16 = 1 << 13;
+    /// Its mapping was refused while an unmap was on its way: whatever that finds, the frame is in the swap cache.
+    pub const UNVIEWED: u16 = 1 << 14;
 }
 
 /// One page.

@@ -176,7 +176,7 @@ impl<P: SwapIn> Mm<P> {
             assert!(self.pages[id].take(flag::UNMAPPING), "only what was to be unmapped is reported");
             self.unmapping -= 1;
             let bit = 1u64 << index;
-            if result.taken & bit != 0 {
+            if result.taken & bit != 0 || self.pages[id].take(flag::UNVIEWED) {
                 self.taken(id, result.zero & bit != 0, out);
             } else if result.gone & bit != 0 || self.pages[id].has(flag::DISCARDED) {
                 self.held -= 1;
@@ -240,11 +240,16 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn not_mapped(&mut self, run: Run) {
         for id in run.pages() {
             assert_eq!(self.pages[id].state, State::Mapped, "only what was to be mapped is reported");
-            self.lists.remove(&mut self.pages, id);
-            self.pages.set_state(id, State::Cached);
             if !self.pages[id].take(flag::PROTECTED) {
                 self.pages[id].set(flag::DIRTY);
             }
+            if self.pages[id].has(flag::UNMAPPING) {
+                // Reclaim chose it in the very step that mapped it: the answer to its unmap settles where it is.
+                self.pages[id].set(flag::UNVIEWED);
+                continue;
+            }
+            self.lists.remove(&mut self.pages, id);
+            self.pages.set_state(id, State::Cached);
             self.lists.push_head(&mut self.pages, ListId::Cache, id);
         }
     }
@@ -252,6 +257,10 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn not_filled(&mut self, run: Run) {
         for id in run.pages() {
             assert_eq!(self.pages[id].state, State::Mapped, "only what was to be filled is reported");
+            if self.pages[id].has(flag::UNMAPPING) {
+                self.pages[id].set(flag::DISCARDED);
+                continue;
+            }
             self.held -= 1;
             self.forget(id);
         }

@@ -71,3 +71,27 @@ fn refused_maps_end_while_everything_is_brought_in() {
     }
     assert!(refuse_all(&mut mm, Event::Pause, 2000) > 1);
 }
+
+/// Found by the simulator (seed 1766): a page that was filled or mapped and chosen by reclaim in one step, with both refused,
+/// was forgotten while its unmap was still counted; a mapped one would have been lost for good.
+#[test]
+fn a_page_refused_twice_in_one_step_is_where_it_was() {
+    for answer in [Unmapped::default(), Unmapped { taken: 0, zero: 0, gone: 1 }] {
+        let mut mm = Mm::new(Config { unit: 1, cache: 0, ..Config::live(64, 8192) }, NoReadAhead);
+        let mut out = Actions::new();
+        let (start, end) = (Vpn(0), Vpn(4096));
+        mm.step(0, Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon }, &mut out);
+        mm.step(0, Event::Budget { frames: 1 }, &mut out);
+        let fault = |vpn| Event::Fault { space: SPACE, vpn: Vpn(vpn), access: Access::Write };
+        mm.step(0, fault(7), &mut out);
+        let orders: Vec<Action> = out.drain().collect();
+        let [Action::ZeroFill { run: filled }, Action::Unmap { run: unmapped }] = orders[..] else {
+            panic!("{orders:?}");
+        };
+        assert_eq!(filled, unmapped);
+        mm.step(0, Event::NotFilled { run: filled }, &mut out);
+        mm.step(0, Event::Unmapped { run: filled, result: answer }, &mut out);
+        mm.check();
+        assert_eq!((mm.frames_held(), mm.state(filled.first)), (0, overspill_mm::State::Untouched));
+    }
+}

@@ -68,11 +68,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// Finds the programs beside this one (target/release), and makes the directories.
+    /// Finds the programs beside this one, in target/release, and makes the directories in target/e2e.
     pub fn new() -> Outcome<Self> {
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
-        let built =
-            own.parent().and_then(Path::parent).ok_or("this program is not in target/PROFILE/deps")?;
+        let built = own.parent().ok_or("this program has no directory")?;
         let scratch = built.parent().unwrap_or(built).join("e2e");
         let context = Self {
             mode: Mode::from_environment()?,

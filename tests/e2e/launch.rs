@@ -217,7 +217,7 @@ impl Running<'_> {
             }
         };
         let wall = self.started.elapsed();
-        let (peak, seen) = self.sampler.finish();
+        let (peak, _) = self.sampler.finish();
         let stderr = read(&self.launch.file("stderr"));
         let report = std::fs::read(self.launch.file("json")).ok();
         let report = report.and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -225,7 +225,6 @@ impl Running<'_> {
             status,
             wall,
             peak,
-            seen,
             stdout: self.launch.file("stdout"),
             stderr,
             report,
@@ -255,8 +254,6 @@ pub struct Finished {
     pub wall: Duration,
     /// Its largest process, as sampled.
     pub peak: Peak,
-    /// Every process that was seen.
-    pub seen: Vec<u32>,
     /// The file with its standard output.
     pub stdout: PathBuf,
     /// Its standard error.

@@ -57,7 +57,7 @@ fn main() {
         Trial::test(test.name, move || {
             let started = std::time::Instant::now();
             let outcome = (test.body)(context);
-            eprintln!("e2e: {:6.2} s  {}", started.elapsed().as_secs_f64(), test.label);
+            eprint!("({:.2} s) ", started.elapsed().as_secs_f64());
             context.mode.judge(outcome).map_err(Into::into)
         })
     });
@@ -67,15 +67,13 @@ fn main() {
 /// One test before it becomes a trial.
 struct Test {
     name: String,
-    label: String,
     body: Box<dyn FnOnce(&'static Context) -> Outcome + Send>,
 }
 
 impl Test {
     /// A test by name.
     fn new(name: impl Into<String>, body: impl FnOnce(&'static Context) -> Outcome + Send + 'static) -> Self {
-        let name = name.into();
-        Self { label: name.clone(), name, body: Box::new(body) }
+        Self { name: name.into(), body: Box::new(body) }
     }
 }
 

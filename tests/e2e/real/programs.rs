@@ -34,11 +34,8 @@ pub fn python_numpy(context: &'static Context) -> Outcome<Launch<'static>> {
     let packages_directory = context.path("python-packages");
     if !packages_directory.join("numpy").exists() {
         let has_pip = |python: &PathBuf| {
-            let pip = Command::new(python)
-                .args(["-m", "pip", "--version"])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            pip.status().is_ok_and(|status| status.success())
+            let output = Command::new(python).args(["-m", "pip", "--version"]).stdin(Stdio::null()).output();
+            output.is_ok_and(|output| output.status.success())
         };
         if !has_pip(&python) {
             packages::install("python3-pip")?;

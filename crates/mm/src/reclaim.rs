@@ -31,8 +31,9 @@ impl<P: SwapIn> Mm<P> {
         let over = self.held.saturating_sub(self.config.budget);
         let goal =
             if demand > 0 { self.config.high.max(demand).max(self.config.unit) } else { self.config.high };
-        // Every page may be looked at once a call: with all of them busy or in use the call still ends.
-        let mut looks = self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active) + BATCH;
+        // Every page may be looked at three times a call: found in use and moved, deactivated, and found idle. With all of
+        // them busy the call still ends.
+        let mut looks = 3 * (self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active)) + BATCH;
         while (self.frames_free() + self.writing).saturating_sub(over) < goal {
             let cached = self.lists.len(ListId::Cache);
             let short = goal - (self.frames_free() + self.writing).saturating_sub(over);

@@ -10,28 +10,20 @@ use crate::generate::{Pattern, Spec, Stream};
 use crate::rng::Rng;
 use crate::time::{MICROSECOND, MILLISECOND};
 use overspill_mm::Placement;
-use overspill_mm::readahead::SwapIn;
-use overspill_mm::readahead::cluster::{Cluster, Variant};
-use overspill_mm::readahead::linux::Linux;
-use overspill_mm::readahead::none::NoReadAhead;
+use overspill_mm::readahead::{SwapIn, policy};
 use overspill_mm::types::RegionKind;
 use std::fmt::Write;
 
-/// Which read-ahead a world has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Policy {
-    None,
-    Linux,
-    Cluster,
-    Wild,
-}
+/// The policy that plans anything.
+const WILD: &str = "wild";
 
 /// A drawn world.
 #[derive(Clone, Debug)]
 pub struct World {
     seed: u64,
     options: Options,
-    policy: Policy,
+    /// A name of [`policy::NAMES`], or [`WILD`].
+    policy: &'static str,
     programs: Vec<Spec>,
 }
 
@@ -58,7 +50,7 @@ impl World {
         vary_mm(&mut options, kernel, &mut rng);
         options.chaos = draw_chaos(&mut rng);
         let policy =
-            *rng.pick(&[Policy::None, Policy::Linux, Policy::Cluster, Policy::Wild]).expect("not empty");
+            if rng.ratio(1, 3) { WILD } else { rng.pick(&policy::NAMES).copied().expect("not empty") };
         let programs = (0..1 + rng.below(4)).map(|index| draw_program(index, &mut rng)).collect();
         World { seed, options, policy, programs }
     }
@@ -77,7 +69,7 @@ impl World {
     /// The options, as a block of text.
     #[must_use]
     pub fn describe(&self) -> String {
-        let mut text = format!("seed {}, read-ahead {:?}\n", self.seed, self.policy);
+        let mut text = format!("seed {}, read-ahead {}\n", self.seed, self.policy);
         let device = &self.options.device.name;
         // Writing to a string cannot fail.
         let _ = writeln!(text, "device {device}, {:?}", self.options.mm);
@@ -97,12 +89,15 @@ impl World {
     /// When any check fails: that is what it is for.
     #[must_use]
     pub fn run(&self) -> u64 {
-        match self.policy {
-            Policy::None => self.run_with(NoReadAhead),
-            Policy::Linux => self.run_with(Linux::new(3, true, self.options.device.rotating())),
-            Policy::Cluster => self.run_with(Cluster::new(Variant::Merged, 4)),
-            Policy::Wild => self.run_with(Wild::new(self.seed)),
+        if self.policy == WILD {
+            return self.run_with(Wild::new(self.seed));
         }
+        let config = policy::Config {
+            rotating: self.options.device.rotating(),
+            frames: self.options.mm.budget,
+            ..policy::Config::default()
+        };
+        self.run_with(policy::Policy::by_name(self.policy, config).expect("a name from the list"))
     }
 
     fn run_with<P: SwapIn>(&self, policy: P) -> u64 {

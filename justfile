@@ -1,0 +1,25 @@
+# The same entry points as `./check --help` lists, for those who use just.
+
+# Everything that CI runs
+ci:
+    ./check
+
+# Formatting, lints, docs, unit tests
+quick:
+    ./check quick
+
+# Live tests, all or those whose names hold a word
+live filter="":
+    ./check live {{filter}}
+
+# Live tests without overspill: all must pass
+bare filter="":
+    ./check bare {{filter}}
+
+# Live tests without overspill, damaged on purpose: all must fail
+broken filter="":
+    ./check broken {{filter}}
+
+# Random stores for so many seconds, every word checked
+soak seconds="600":
+    ./check soak {{seconds}}

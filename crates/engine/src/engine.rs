@@ -54,6 +54,9 @@ pub struct Engine {
     notices: VecDeque<Notice>,
     doorbells: AddressRange,
     report: Report,
+    /// Frames are used again. Not so once the program has lent pages to the kernel without a pin that UFFDIO_MOVE sees
+    /// (vmsplice, MSG_ZEROCOPY): what the borrower still reads must not change.
+    recycle: bool,
     /// There was a fork: pages that cannot be moved may be shared with a child.
     forked: bool,
 }
@@ -77,6 +80,7 @@ impl Engine {
             notices: VecDeque::new(),
             doorbells: 0..0,
             report,
+            recycle: true,
             forked: false,
         }
     }
@@ -227,6 +231,12 @@ impl Engine {
         if frames != self.mm.config().budget {
             self.feed(Event::Budget { frames });
         }
+    }
+
+    /// From now on a frame that held a page is given back to the kernel, never to another page.
+    pub fn stop_recycling(&mut self) {
+        self.recycle = false;
+        self.trim();
     }
 
     /// The program will need a range soon.
@@ -508,7 +518,8 @@ impl Engine {
 
     /// Idle frames count against the budget: those that do not fit are given back to the kernel.
     fn trim(&mut self) {
-        let allowed = self.mm.config().budget.saturating_sub(self.mm.frames_held());
+        let spare = self.mm.config().budget.saturating_sub(self.mm.frames_held());
+        let allowed = if self.recycle { spare } else { 0 };
         while self.staging.idle_frames() > allowed {
             let Some((first, populated)) = self.staging.take_spare() else { return };
             let mut left = populated;

@@ -1,60 +1,100 @@
 //! The way to the device: io_uring, or threads with preadv/pwritev where io_uring is refused.
 
+use overspill_sys::io::IoEngine;
 use overspill_sys::mem::IoVec;
-use overspill_sys::uring::{Ring, Sqe};
+use overspill_sys::uring::{Cqe, Ring, Sqe};
 use overspill_sys::{Errno, Fd};
 
-/// Requests that fit between two submissions.
+/// Requests that fit between two submissions to the ring.
 const ENTRIES: u32 = 256;
-/// Requests that may be under way.
-const COMPLETIONS: u32 = 4096;
+/// Completions that the ring holds; more wait in the kernel.
+const COMPLETIONS: u32 = 2048;
+/// Requests that the threads take at once, and their number.
+const DEPTH: u32 = 256;
+const WORKERS: u32 = 8;
 
 /// The requests of one reactor.
-pub(crate) struct Io {
-    ring: Ring,
+pub(crate) enum Io {
+    Ring(Ring),
+    Threads(IoEngine),
 }
 
 impl Io {
-    /// Opens the best way there is.
-    pub fn new(_use_uring: bool) -> Result<Self, Errno> {
-        Ok(Io { ring: Ring::best(ENTRIES, COMPLETIONS)? })
+    /// Opens io_uring, or threads where it is refused or not wanted.
+    pub fn new(use_uring: bool) -> Result<Self, Errno> {
+        if use_uring && let Ok(ring) = Ring::best(ENTRIES, COMPLETIONS) {
+            return Ok(Io::Ring(ring));
+        }
+        IoEngine::threads(DEPTH, WORKERS).map(Io::Threads)
     }
 
     /// The descriptor that is readable when a request ended.
     pub fn descriptor(&self) -> &Fd {
-        self.ring.fd()
-    }
-
-    /// Orders a transfer between `pieces` and the file at `offset`. The pieces stay as they are until it ended.
-    pub fn order(&mut self, write: bool, fd: i32, pieces: &[IoVec], offset: u64, tag: u64) {
-        let count = pieces.len() as u32;
-        let request = if write {
-            Sqe::writev(fd, pieces.as_ptr(), count, offset, tag)
-        } else {
-            Sqe::readv(fd, pieces.as_ptr(), count, offset, tag)
-        };
-        let mut request = Some(request);
-        while let Some(next) = request.take() {
-            // SAFETY: the pieces and the staging frames they name stay put until the completion was popped: the
-            // transfer table keeps the first, mm keeps the pages out of everybody's reach meanwhile.
-            if let Err(refused) = unsafe { self.ring.push(next) } {
-                self.submit();
-                request = Some(refused);
-            }
+        match self {
+            Io::Ring(ring) => ring.fd(),
+            Io::Threads(threads) => threads.wait_fd(),
         }
     }
 
+    /// Is it io_uring?
+    pub fn is_uring(&self) -> bool {
+        matches!(self, Io::Ring(_))
+    }
+
+    /// Orders a transfer between `pieces` and the file at `offset`. The pieces stay as they are until it ended. False
+    /// when too much is under way: once something has ended it will be taken.
+    pub fn order(&mut self, write: bool, fd: &Fd, pieces: &[IoVec], offset: u64, tag: u64) -> bool {
+        match self {
+            Io::Ring(ring) => {
+                let request = request(write, fd.raw(), pieces, offset, tag);
+                if ring.pending() == ring.entries() && ring.submit().is_err() {
+                    return false;
+                }
+                // SAFETY: the pieces and the staging frames they name stay put until the completion was popped: the
+                // transfer table keeps the first, mm keeps the pages out of everybody's reach meanwhile.
+                unsafe { ring.push(request) }.is_ok()
+            }
+            // SAFETY: as above.
+            Io::Threads(threads) => unsafe {
+                if write {
+                    threads.push_write(fd.raw(), pieces, offset, tag).is_ok()
+                } else {
+                    threads.push_read(fd.raw(), pieces, offset, tag).is_ok()
+                }
+            },
+        }
+    }
+
+    /// Hands over what was ordered. EAGAIN and EBUSY leave requests on the ring: they go with the next call.
     pub fn submit(&mut self) {
-        // EAGAIN and EBUSY leave the requests on the ring: they go with the next call.
-        let _ = self.ring.submit();
+        let _ = match self {
+            Io::Ring(ring) => ring.submit().map(drop),
+            Io::Threads(threads) => threads.submit(),
+        };
     }
 
+    /// Waits until a request ended or the time is over.
     pub fn wait(&mut self, timeout_ns: u64) {
-        let _ = self.ring.submit_and_wait(1, Some(timeout_ns));
+        let _ = match self {
+            Io::Ring(ring) => ring.submit_and_wait(1, Some(timeout_ns)).map(drop),
+            Io::Threads(threads) => threads.wait(1, Some(timeout_ns)),
+        };
     }
 
-    /// The next request that ended: its tag, and bytes or error.
-    pub fn pop(&mut self) -> Option<(u64, Result<u32, Errno>)> {
-        self.ring.pop().map(|entry| (entry.user_data, entry.outcome()))
+    /// The next request that ended.
+    pub fn pop(&mut self) -> Option<Cqe> {
+        match self {
+            Io::Ring(ring) => ring.pop(),
+            Io::Threads(threads) => threads.pop(),
+        }
+    }
+}
+
+fn request(write: bool, fd: i32, pieces: &[IoVec], offset: u64, tag: u64) -> Sqe {
+    match (write, pieces) {
+        (true, [one]) => Sqe::write(fd, one.base, one.len as u32, offset, tag),
+        (false, [one]) => Sqe::read(fd, one.base, one.len as u32, offset, tag),
+        (true, many) => Sqe::writev(fd, many.as_ptr(), many.len() as u32, offset, tag),
+        (false, many) => Sqe::readv(fd, many.as_ptr(), many.len() as u32, offset, tag),
     }
 }

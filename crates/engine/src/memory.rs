@@ -114,6 +114,11 @@ impl Memory {
         self.can_protect
     }
 
+    /// Are pages moved, not copied?
+    pub fn can_move(&self) -> bool {
+        self.can_move
+    }
+
     /// The descriptor to poll for messages.
     pub fn descriptor(&self) -> &overspill_sys::Fd {
         self.program.fd()

@@ -102,6 +102,12 @@ impl Report {
         self.process.events.fetch_or(bits, Ordering::Relaxed);
     }
 
+    /// Tells which ways the engine goes, and how large its swap area is.
+    pub(crate) fn note_setup(&mut self, paths: u32, swap_bytes: u64) {
+        self.process.paths.store(paths, Ordering::Relaxed);
+        self.process.counters.swap_area_bytes.store(swap_bytes, Ordering::Relaxed);
+    }
+
     /// Takes a sample of resident anonymous memory.
     pub fn sample_resident(&mut self, bytes: u64) {
         let counters = &self.process.counters;
@@ -122,6 +128,7 @@ impl Report {
             (&c.pswpout, stats.pswpout),
             (&c.swap_ra, stats.swap_ra),
             (&c.swap_ra_hit, stats.swap_ra_hit),
+            (&c.swap_ra_unused, stats.swap_ra_unused),
             (&c.pgscan_kswapd, stats.pgscan_kswapd),
             (&c.pgsteal_kswapd, stats.pgsteal_kswapd),
             (&c.pgscan_direct, stats.pgscan_direct),

@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::io::Io;
 use crate::memory::Memory;
 use crate::report::Report;
+use crate::shared::paths;
 use crate::staging::BLOCK;
 use crate::swapfile::{SwapFile, SwapPlace};
 use crate::transfers::Transfers;
@@ -59,7 +60,7 @@ const STAGING_EXTRA: u32 = 1024;
 
 impl Engine {
     /// Opens everything. Nothing is managed yet.
-    pub fn open(settings: Settings, report: Report) -> Result<Engine, Failure> {
+    pub fn open(settings: Settings, mut report: Report) -> Result<Engine, Failure> {
         let failed = |step| move |errno| Failure { step, errno };
         let blocks = (settings.frames_max / BLOCK).saturating_mul(STAGING_SPREAD) + STAGING_EXTRA;
         let memory =
@@ -68,6 +69,9 @@ impl Engine {
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
         let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX - 1);
         let config = Config { protect: memory.can_protect(), ..Config::live(settings.frames, slots) };
+        let paths = (if memory.can_move() { paths::MOVE } else { 0 })
+            | (if io.is_uring() { paths::URING } else { 0 });
+        report.note_setup(paths, swap.bytes);
         let transfers = Transfers::new(swap.file, io);
         Ok(Engine::new(config, settings.policy, memory, blocks, transfers, report))
     }

@@ -11,7 +11,7 @@ pub const ENV: &str = "OVERSPILL_RUN";
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Processes that can report; later ones run managed but uncounted.
 pub const PROCESSES: usize = 64;
 /// Buckets of the fault latency histogram: bucket i counts latencies in [2^(i/4), 2^((i+1)/4)) ns, roughly: see
@@ -81,6 +81,14 @@ pub mod events {
     pub const FORKED: u32 = 1 << 3;
 }
 
+/// Bits of [`Process::paths`]: which ways the agent really goes.
+pub mod paths {
+    /// Pages are moved (UFFDIO_MOVE), not copied.
+    pub const MOVE: u32 = 1 << 0;
+    /// The device is reached by io_uring, not by threads.
+    pub const URING: u32 = 1 << 1;
+}
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         /// The counters of a process, with the kernel's names where the kernel has the counter.
@@ -111,6 +119,8 @@ counters! {
     swap_ra,
     /// Read-ahead pages that were touched.
     swap_ra_hit,
+    /// Read-ahead pages that were evicted before their first touch.
+    swap_ra_unused,
     /// Pages looked at by background reclaim.
     pgscan_kswapd,
     /// Pages freed by background reclaim.
@@ -125,7 +135,7 @@ counters! {
     workingset_refault_anon,
     /// Pages that moved to the active list.
     pgactivate,
-    /// Pages that were unmapped into the swap cache.
+    /// Pages that moved from the active to the inactive list.
     pgdeactivate,
     /// First touches that were answered with zeroes.
     zero_fill,
@@ -153,6 +163,8 @@ counters! {
     swap_used_bytes,
     /// The largest `swap_used_bytes` seen.
     swap_peak_bytes,
+    /// Size of the swap area.
+    swap_area_bytes,
 }
 
 /// What one process reports.
@@ -168,8 +180,8 @@ pub struct Process {
     pub error: AtomicU32,
     /// Which step failed: an index into `overspill_engine::STEPS`; 0 = none.
     pub error_step: AtomicU32,
-    /// Keeps the counters on their own cache line.
-    pub padding: AtomicU32,
+    /// Bits of [`paths`], once memory is managed.
+    pub paths: AtomicU32,
     /// The counters.
     pub counters: Counters,
     /// Latency of soft faults, from message read to answer given.
@@ -182,17 +194,16 @@ impl Process {
     /// An unused record.
     #[must_use]
     pub fn new() -> Self {
-        const ZERO: AtomicU64 = AtomicU64::new(0);
         Process {
             state: AtomicU32::new(state::FREE),
             pid: AtomicU32::new(0),
             events: AtomicU32::new(0),
             error: AtomicU32::new(0),
             error_step: AtomicU32::new(0),
-            padding: AtomicU32::new(0),
+            paths: AtomicU32::new(0),
             counters: Counters::default(),
-            soft_latency: [ZERO; LATENCY_BUCKETS],
-            major_latency: [ZERO; LATENCY_BUCKETS],
+            soft_latency: [const { AtomicU64::new(0) }; LATENCY_BUCKETS],
+            major_latency: [const { AtomicU64::new(0) }; LATENCY_BUCKETS],
         }
     }
 }

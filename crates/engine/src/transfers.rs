@@ -2,12 +2,12 @@
 //!
 //! It keeps what the kernel needs while a request is under way and tells how each one ended; it knows nothing of pages.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use overspill_mm::IoId;
 use overspill_sys::mem::IoVec;
-use overspill_sys::{Errno, PAGE_SIZE};
-use rustix::fd::{AsRawFd, OwnedFd};
+use overspill_sys::{Errno, Fd, PAGE_SIZE};
 
 use crate::io::Io;
 
@@ -22,6 +22,7 @@ enum Kind {
 
 struct Request {
     kind: Kind,
+    offset: u64,
     bytes: usize,
     pieces: Vec<IoVec>,
 }
@@ -36,15 +37,17 @@ pub(crate) enum Ended {
 
 /// The requests under way, by their [`IoId`].
 pub(crate) struct Transfers {
-    file: OwnedFd,
+    file: Fd,
     io: Io,
     requests: Vec<Request>,
+    /// Ordered, but not taken by the device yet.
+    backlog: VecDeque<IoId>,
     in_flight: u32,
 }
 
 impl Transfers {
-    pub fn new(file: OwnedFd, io: Io) -> Self {
-        Transfers { file, io, requests: Vec::new(), in_flight: 0 }
+    pub fn new(file: Fd, io: Io) -> Self {
+        Transfers { file, io, requests: Vec::new(), backlog: VecDeque::new(), in_flight: 0 }
     }
 
     pub fn io(&self) -> &Io {
@@ -64,21 +67,36 @@ impl Transfers {
     fn order(&mut self, kind: Kind, io: IoId, slot: u32, pieces: &[IoVec]) {
         let index = io.0 as usize;
         while self.requests.len() <= index {
-            self.requests.push(Request { kind, bytes: 0, pieces: Vec::with_capacity(PIECES) });
+            self.requests.push(Request { kind, offset: 0, bytes: 0, pieces: Vec::new() });
         }
         let request = &mut self.requests[index];
         request.kind = kind;
         request.pieces.clear();
         request.pieces.extend_from_slice(pieces);
         request.bytes = pieces.iter().map(|piece| piece.len).sum();
-        let offset = u64::from(slot) * PAGE_SIZE as u64;
-        // The vector is not touched before the request ended: an IoId is unique while it is under way.
-        self.io.order(kind == Kind::Write, self.file.as_raw_fd(), &request.pieces, offset, u64::from(io.0));
+        request.offset = u64::from(slot) * PAGE_SIZE as u64;
         self.in_flight += 1;
+        if !self.backlog.is_empty() || !self.start(io) {
+            self.backlog.push_back(io);
+        }
+    }
+
+    /// Gives a request to the device; false when that takes no more now.
+    fn start(&mut self, io: IoId) -> bool {
+        // The pieces are not touched before the request ended: an IoId is unique while it is under way.
+        let request = &self.requests[io.0 as usize];
+        let write = request.kind == Kind::Write;
+        self.io.order(write, &self.file, &request.pieces, request.offset, u64::from(io.0))
     }
 
     /// Hands what was ordered to the kernel.
     pub fn submit(&mut self) {
+        while let Some(&io) = self.backlog.front() {
+            if !self.start(io) {
+                break;
+            }
+            self.backlog.pop_front();
+        }
         self.io.submit();
     }
 
@@ -94,11 +112,11 @@ impl Transfers {
 
     /// The next request that ended.
     pub fn next_ended(&mut self) -> Option<Ended> {
-        let (tag, outcome) = self.io.pop()?;
+        let ended = self.io.pop()?;
         self.in_flight -= 1;
-        let id = IoId(tag as u32);
+        let id = IoId(ended.user_data as u32);
         let request = &self.requests[id.0 as usize];
-        let outcome = match outcome {
+        let outcome = match ended.outcome() {
             Ok(bytes) if bytes as usize == request.bytes => Ok(()),
             Ok(_) => Err(Errno::IO),
             Err(errno) => Err(errno),

@@ -7,7 +7,7 @@ use crate::event::{Action, Actions, Run};
 use crate::list::ListId;
 use crate::mm::{IoKind, Mm};
 use crate::page::{State, flag};
-use crate::readahead::{Mapping, Plan, SwapIn, Touch, Window};
+use crate::readahead::{Mapping, Plan, SAMPLES, SwapIn, Touch, Window};
 use crate::region::Region;
 use crate::types::{Access, CHUNK_PAGES, PageId, Slot, SpaceId, Vpn};
 
@@ -298,7 +298,7 @@ impl<P: SwapIn> Mm<P> {
     fn read_ahead(&mut self, id: PageId, mapping: Mapping) {
         self.refault_quietly(id);
         self.start_reading(id);
-        let eager = if mapping == Mapping::Together { flag::EAGER } else { 0 };
+        let eager = if mapping == Mapping::OnTouch { 0 } else { flag::EAGER };
         self.pages[id].set(flag::READ_AHEAD | eager);
     }
 
@@ -321,17 +321,26 @@ impl<P: SwapIn> Mm<P> {
         self.pages[id].clear(flag::ACTIVATE);
     }
 
-    /// Marks the first page, from the wished one on in the order of use, that is being read ahead.
+    /// Marks the first page, from the wished one on in the order of use, that is being read ahead; it and, under
+    /// `Sampled`, the next ones stay out of the program's view until they are touched.
     fn place_marker(&mut self, space: SpaceId, plan: &Plan, count: u32) {
         let Some(marker) = plan.marker else { return };
-        let mut reached = false;
+        let mut left = if plan.mapping == Mapping::Sampled { SAMPLES } else { 1 };
+        let (mut reached, mut marked) = (false, false);
         for index in 0..count {
             let Some(id) = self.plan_page(space, plan, index) else { continue };
             reached |= self.pages.place(id).1 == marker;
             let page = &mut self.pages[id];
-            if reached && page.state == State::Reading && page.has(flag::READ_AHEAD) {
+            if !reached || page.state != State::Reading || !page.has(flag::READ_AHEAD) {
+                continue;
+            }
+            page.clear(flag::EAGER);
+            if !marked {
                 page.set(flag::MARKER);
-                page.clear(flag::EAGER);
+                marked = true;
+            }
+            left -= 1;
+            if left == 0 {
                 return;
             }
         }

@@ -8,10 +8,10 @@ use alloc::ffi::CString;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
-use overspill_mm::readahead::policy::{self, Policy};
 use overspill_engine::report::Report;
 use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
 use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
+use overspill_mm::readahead::policy::{self, Policy};
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::ResidentReader;
 use overspill_sys::{Errno, PAGE_SIZE, clock};
@@ -20,6 +20,7 @@ use rustix::process::Signal;
 
 use crate::adopt::{Adopted, Adopter};
 use crate::fork;
+use crate::lend;
 use crate::message;
 
 /// Management starts at this share of the budget, in percent; below it the program runs as if bare.
@@ -48,10 +49,21 @@ struct Agent {
     resident: ResidentReader,
 }
 
-/// The thread. `launcher` and `descriptor` lead to the shared page.
-pub fn run(launcher: u32, descriptor: u32) {
-    let Ok(shared) = map_shared(launcher, descriptor) else { return };
-    let Some(process) = claim(shared) else { return };
+/// What the launcher told, and where to report.
+pub struct Mission {
+    shared: &'static Shared,
+    process: &'static Process,
+}
+
+/// Finds the shared page, to which `launcher` and `descriptor` lead, and claims a place in it.
+pub fn enlist(launcher: u32, descriptor: u32) -> Option<Mission> {
+    let shared = map_shared(launcher, descriptor).ok()?;
+    Some(Mission { shared, process: claim(shared)? })
+}
+
+/// The agent's life.
+pub fn run(mission: Mission) {
+    let Mission { shared, process } = mission;
     let Ok(resident) = ResidentReader::open() else {
         return give_up(process, Failure { step: 6, errno: Errno::NOENT });
     };
@@ -206,6 +218,9 @@ impl Manager<'_> {
         }
         if fork::is_paused() && fork::may_resume() {
             self.resume();
+        }
+        if lend::has_lent() {
+            self.engine.stop_recycling();
         }
         self.look();
     }

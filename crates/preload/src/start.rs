@@ -14,7 +14,7 @@ use crate::{agent, fork};
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
 
-/// The agent has closed its copies of the program's descriptors.
+/// The agent has closed its copies of the program's descriptors, and is known to the launcher.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// The memory of the agent's thread: start and end.
@@ -63,9 +63,12 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
 extern "C" fn entry(_: *mut ()) {
     // SAFETY: the thread has a descriptor table of its own: the program's descriptors stay open.
     let _ = unsafe { overspill_sys::fd::close_all_descriptors() };
-    STARTED.store(true, Ordering::Release);
     let place = PLACE.load(Ordering::Acquire);
-    agent::run((place >> 32) as u32, place as u32);
+    let mission = agent::enlist((place >> 32) as u32, place as u32);
+    STARTED.store(true, Ordering::Release);
+    if let Some(mission) = mission {
+        agent::run(mission);
+    }
 }
 
 /// The value of [`ENV`]: `<pid>:<descriptor>`.

@@ -1,0 +1,56 @@
+//! Pages that the program lends to the kernel by reference: vmsplice, and sockets with SO_ZEROCOPY.
+//!
+//! Direct I/O and io_uring pin the pages they use, and UFFDIO_MOVE leaves pinned pages alone. These two only count a
+//! reference, which nothing in user space can see: the page would be moved out, and its frame, still read by the
+//! borrower, would be filled with something else. So the agent watches for the calls; from the first one on it gives
+//! every frame back to the kernel instead of using it again, and the borrower keeps what it was lent.
+
+use core::ffi::{c_int, c_long, c_uint, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use linux_raw_sys::general::{__NR_setsockopt, __NR_vmsplice};
+
+const SOL_SOCKET: c_int = 1;
+const SO_ZEROCOPY: c_int = 60;
+
+static LENT: AtomicBool = AtomicBool::new(false);
+
+/// Has the program ever lent a page, or prepared to?
+pub fn has_lent() -> bool {
+    LENT.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" {
+    /// libc's: sets the caller's errno.
+    fn syscall(number: c_long, ...) -> c_long;
+}
+
+/// vmsplice(2), watched.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const c_void, count: usize, flags: c_uint) -> isize {
+    LENT.store(true, Ordering::Relaxed);
+    // SAFETY: passed on to the caller.
+    unsafe { syscall(__NR_vmsplice as c_long, fd, pieces, count, flags) as isize }
+}
+
+/// setsockopt(2), watched.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    socket: c_int,
+    level: c_int,
+    option: c_int,
+    value: *const c_void,
+    len: c_uint,
+) -> c_int {
+    if level == SOL_SOCKET && option == SO_ZEROCOPY {
+        LENT.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { syscall(__NR_setsockopt as c_long, socket, level, option, value, len) as c_int }
+}

@@ -84,6 +84,25 @@ impl Adopter {
         Ok(Adopted::default())
     }
 
+    /// Manages the mapping at `address`, where a thread waits although no region is known: the kernel extended a
+    /// registered mapping (mremap), or cut one so that what is left is no candidate any more.
+    pub fn adopt_at(&mut self, engine: &mut Engine, address: usize) -> Result<(), Errno> {
+        for _ in 0..TRIES {
+            engine.handle_changes();
+            let range = self.maps.query(address, false, &mut self.buffer, |vma| {
+                if vma.is_private_anonymous() { vma.range() } else { 0..0 }
+            })?;
+            self.found.clear();
+            engine.unmanaged(&range.unwrap_or(0..0), |part| self.found.push(part));
+            // Only the part in which the thread waits is known to be registered.
+            self.found.retain(|part| part.contains(&address));
+            if engine.is_quiet() && !engine.handle_changes() {
+                return self.take(engine).map(drop);
+            }
+        }
+        Ok(())
+    }
+
     /// Tells the engine of pages that are resident in managed memory and that it does not know of.
     pub fn resync(&mut self, engine: &mut Engine) -> Result<Adopted, Errno> {
         self.found.clear();

@@ -267,7 +267,7 @@ impl Manager<'_> {
     fn judge(&mut self, notice: Notice) {
         match notice {
             Notice::Unknown(address) => {
-                self.adopt();
+                let _ = self.adopter.adopt_at(&mut self.engine, address);
                 // Whatever it is now: the thread tries again.
                 self.engine.wake(address);
             }

@@ -2,9 +2,9 @@
 //!
 //! `mm` calls a policy at exactly three moments: a fault finds its page in the swap cache ([`SwapIn::cached`]), a fault
 //! finds it on swap ([`SwapIn::miss`]), and a page that was read ahead is evicted before anybody touched it
-//! ([`SwapIn::unused`]). The policy answers with a [`Plan`]; it never does I/O, never looks at page states (`mm` skips
-//! what is present, empty or already on its way) and keeps its state in itself (system wide) and in a [`RegionState`]
-//! (one a region).
+//! ([`SwapIn::unused`]); and it reports what it did ([`SwapIn::issued`], [`SwapIn::cut_short`], [`SwapIn::swapped_out`]).
+//! The policy answers with a [`Plan`]; it never does I/O, never looks at page states (`mm` skips what is present, empty or
+//! already on its way) and keeps its state in itself (system wide) and in [`SwapIn::Region`] (one a region).
 
 pub mod adaptive;
 pub mod cluster;

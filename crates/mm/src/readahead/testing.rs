@@ -1,4 +1,4 @@
-//! A small simulator for the tests of this folder: one region, everything on swap, a policy, strict LRU.
+//! A small simulator for the tests of this folder: one region, everything on swap, a policy, strict LRU of what is mapped.
 //!
 //! It carries out plans as the contract in [`super`] says and keeps what no policy may know: which pages were really
 //! touched. Time is virtual and crude (one device queue, one thread): enough to see whether a reader waits.
@@ -15,6 +15,9 @@ const SOFT_FAULT: u64 = 20_000;
 const LATENCY: u64 = 70_000;
 const OPERATION: u64 = 11_000;
 const TRANSFER: u64 = 2_000;
+/// What is not mapped may fill this part of the frames; then the oldest of it goes, else the mapped page not touched for
+/// longest.
+const CACHE_SHARE: usize = 32;
 /// Pages that are allocated together.
 const PIECE: usize = 512;
 
@@ -113,7 +116,11 @@ pub struct Sim<P: SwapIn> {
     /// Most pages that a plan may read: as if frames ran out then.
     pub spare: usize,
     resident: usize,
-    lru: VecDeque<(u64, u64)>,
+    cached: usize,
+    /// Mapped pages by their last touch, cached ones by arrival, the oldest first; what does not bear a page's last stamp
+    /// is void.
+    mapped: VecDeque<(u64, u64)>,
+    unmapped: VecDeque<(u64, u64)>,
     stamps: u64,
 }
 
@@ -135,7 +142,9 @@ impl<P: SwapIn> Sim<P> {
             frames,
             spare: usize::MAX,
             resident: 0,
-            lru: VecDeque::new(),
+            cached: 0,
+            mapped: VecDeque::new(),
+            unmapped: VecDeque::new(),
             stamps: 0,
         }
     }
@@ -158,11 +167,13 @@ impl<P: SwapIn> Sim<P> {
             self.first_touch(vpn);
         }
         match page.state {
-            State::Mapped => self.wait(page.ready),
+            State::Mapped => {
+                self.wait(page.ready);
+                self.place(vpn, State::Mapped);
+            }
             State::Cached => self.soft_fault(vpn, page),
             State::Swapped => self.miss(vpn),
         }
-        self.refresh(vpn);
     }
 
     fn soft_fault(&mut self, vpn: u64, page: Page) {
@@ -171,8 +182,8 @@ impl<P: SwapIn> Sim<P> {
         let touch = self.describe(vpn, page.read_ahead, page.marker);
         let plan = self.policy.cached(&mut self.region, &touch);
         let here = self.page(vpn);
-        (here.state, here.read_ahead, here.marker) = (State::Mapped, false, false);
-        self.refresh(vpn);
+        (here.read_ahead, here.marker) = (false, false);
+        self.place(vpn, State::Mapped);
         if let Some(plan) = plan {
             self.carry_out(&plan, None);
         }
@@ -185,8 +196,8 @@ impl<P: SwapIn> Sim<P> {
         let touch = self.describe(vpn, false, false);
         let plan = self.policy.miss(&mut self.region, &touch);
         self.read(vpn);
-        let page = self.page(vpn);
-        (page.state, page.seen) = (State::Mapped, true);
+        self.place(vpn, State::Mapped);
+        self.page(vpn).seen = true;
         self.last_miss = Some(Miss { fault: vpn, first: vpn, last: vpn, read: 1 });
         self.request(1, 1);
         self.now = self.device + LATENCY;
@@ -241,15 +252,18 @@ impl<P: SwapIn> Sim<P> {
         for &vpn in fresh {
             let page = self.page(vpn);
             (page.ready, page.read_ahead) = (ready, plan.mapping == Mapping::OnTouch);
-            page.state = if page.read_ahead { State::Cached } else { State::Mapped };
+            if !page.read_ahead {
+                self.place(vpn, State::Mapped);
+            }
         }
         let Some(Vpn(wished)) = plan.marker else { return };
         let wished = all.iter().position(|&vpn| vpn == wished).expect("the marker is in the window");
         let unmapped = if plan.mapping == Mapping::Sampled { SAMPLES } else { 1 };
         let samples = all[wished..].iter().copied().filter(|vpn| fresh.contains(vpn)).take(unmapped);
         for (index, vpn) in samples.enumerate() {
+            self.place(vpn, State::Cached);
             let page = self.page(vpn);
-            (page.state, page.read_ahead, page.marker) = (State::Cached, true, index == 0);
+            (page.read_ahead, page.marker) = (true, index == 0);
         }
     }
 
@@ -311,17 +325,18 @@ impl<P: SwapIn> Sim<P> {
     /// Takes a frame for a page on swap.
     fn read(&mut self, vpn: u64) {
         while self.resident >= self.frames {
-            let (stamp, vpn) = self.lru.pop_front().expect("a full cache has a tail");
+            let few = self.cached <= self.frames / CACHE_SHARE && self.cached < self.resident;
+            let queue = if few { &mut self.mapped } else { &mut self.unmapped };
+            let (stamp, vpn) = queue.pop_front().expect("a full cache has a tail");
             if self.page(vpn).stamp == stamp {
                 self.evict(vpn);
             }
         }
-        self.resident += 1;
         self.counts.read += 1;
         let page = self.page(vpn);
         assert_eq!(page.state, State::Swapped, "read once");
-        *page = Page { state: State::Cached, stamp: page.stamp, ..Page::default() };
-        self.refresh(vpn);
+        *page = Page { stamp: page.stamp, ..Page::default() };
+        self.place(vpn, State::Cached);
     }
 
     /// Evicts a page, if it is there.
@@ -330,8 +345,7 @@ impl<P: SwapIn> Sim<P> {
         if page.state == State::Swapped {
             return;
         }
-        self.page(vpn).state = State::Swapped;
-        self.resident -= 1;
+        self.place(vpn, State::Swapped);
         self.policy.swapped_out(&mut self.region, 1);
         if page.read_ahead {
             self.policy.unused(&mut self.region, Vpn(vpn));
@@ -346,14 +360,24 @@ impl<P: SwapIn> Sim<P> {
     /// Takes a mapped page out of the program's view, into the swap cache.
     pub fn deactivate(&mut self, vpn: u64) {
         assert_eq!(self.page(vpn).state, State::Mapped);
-        self.page(vpn).state = State::Cached;
+        self.place(vpn, State::Cached);
     }
 
-    fn refresh(&mut self, vpn: u64) {
+    /// Changes a page's state and makes it the youngest of its kind.
+    fn place(&mut self, vpn: u64, state: State) {
+        let page = self.page(vpn);
+        let old = core::mem::replace(&mut page.state, state);
+        self.cached = self.cached + usize::from(state == State::Cached) - usize::from(old == State::Cached);
+        self.resident =
+            self.resident + usize::from(state != State::Swapped) - usize::from(old != State::Swapped);
         self.stamps += 1;
         let stamp = self.stamps;
         self.page(vpn).stamp = stamp;
-        self.lru.push_back((stamp, vpn));
+        match state {
+            State::Swapped => {}
+            State::Cached => self.unmapped.push_back((stamp, vpn)),
+            State::Mapped => self.mapped.push_back((stamp, vpn)),
+        }
     }
 }
 

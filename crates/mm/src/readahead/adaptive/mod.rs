@@ -1,6 +1,6 @@
 //! The default policy: several streams a region, windows that grow as long as they are used.
 //!
-//! A region keeps [`STREAMS`] streams, each with a place, a stride and two windows: the reader is in one while the next
+//! A region keeps sixteen streams, each with a place, a stride and two windows: the reader is in one while the next
 //! is being read, asked for by the touch of a marker. Windows double when used, halve when not; those of a proven stream
 //! are mapped together, and the marker's touch stands for the whole window. What no stream explains goes to a short
 //! memory of points, in which repeated steps are found.
@@ -39,9 +39,10 @@ const CREDIT_NEEDED: [u16; 3] = [48, 24, 8];
 const CREDIT_TRUSTED: u16 = 56;
 /// The first window of a stream, without the faulting page.
 const WINDOW_FIRST: u16 = 4;
-/// Run that a new region's streams are expected to have, and the most that counts.
-const RUN_INITIAL: u32 = 4096;
-const RUN_MAX: u32 = 1 << 16;
+/// The smallest window that is aligned.
+const ALIGNED_MIN: u16 = 32;
+/// Run that a new region's streams are expected to have.
+const RUN_INITIAL: u16 = 4096;
 /// A marker lies on one of the first this many pages of a proven window, another one each time: so it samples all.
 const MARKER_SPREAD: u16 = 8;
 
@@ -61,11 +62,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Windows up to `max_window`, half of it for strides, and none above 1/64 of the budget's `frames`: a few streams
-    /// must not push out what they have just read.
+    /// Windows up to `max_window`, half of it for strides, and none above a power of two and 1/64 of the budget's `frames`:
+    /// a few streams must not push out what they have just read.
     #[must_use]
     pub fn new(max_window: u16, frames: u32) -> Self {
-        let share = u16::try_from(frames / 64).unwrap_or(u16::MAX).max(WINDOW_FIRST);
+        let share = (frames / 64).clamp(u32::from(WINDOW_FIRST), 1 << 15);
+        let share = 1 << share.ilog2();
         Config { max_window: max_window.min(share), max_strided: (max_window / 2).min(share) }
     }
 }
@@ -86,7 +88,7 @@ pub struct Region {
     clock: u32,
     /// Pages that streams used to run (a moving mean): a window is at most a quarter of it, or half of what its own
     /// stream has run.
-    typical_run: u32,
+    typical_run: u16,
     /// Pages that may be bet.
     credit: u16,
     /// Stride of the stream that proved itself last.
@@ -153,6 +155,10 @@ impl Adaptive {
         region.clock = region.clock.wrapping_add(1);
         match region.find(touch.vpn, touch.marker) {
             Some((index, steps)) => self.follow(region, index, steps, touch, missed),
+            None if touch.marker => self.adopt(region, touch),
+            None if missed && let Some(index) = region.refute(touch.vpn) => {
+                self.follow(region, index, 0, touch, missed)
+            }
             None => self.explore(region, touch, missed),
         }
     }
@@ -167,7 +173,7 @@ impl Adaptive {
         missed: bool,
     ) -> Option<Plan> {
         let inside = steps < 0;
-        let hit = touch.read_ahead && inside;
+        let hit = touch.read_ahead && inside && region.streams[index].is_sample(steps, touch.marker);
         region.note(index, steps, hit, touch.vpn);
         let stream = &mut region.streams[index];
         if missed && let Some((count, marker)) = stream.refill(steps) {
@@ -175,12 +181,21 @@ impl Adaptive {
             region.planned = None;
             return Some(Plan { window, marker: Some(marker), mapping: stream.newest_mapping() });
         }
-        if inside && !missed && !stream.passes_marker(steps) {
+        if inside && !missed && !stream.is_due(steps, touch.marker) {
             return None;
         }
         region.judge(index, steps, hit, touch);
         let fault = (missed || !inside).then_some(touch.vpn);
         self.plan(region, index, touch, fault)
+    }
+
+    /// The marker of a stream that had to make room for another: the stream is there again. Most of what is planned now is
+    /// in RAM already.
+    fn adopt(&self, region: &mut Region, touch: &Touch) -> Option<Plan> {
+        let stride = i64::from(region.stride);
+        let next = touch.vpn.offset(stride);
+        let index = region.replace(Stream::new(next, stride, PROVEN, u16::MAX, region.clock));
+        self.plan(region, index, touch, None)
     }
 
     /// A touch that no stream explains.
@@ -190,7 +205,7 @@ impl Adaptive {
         let (below, above) = region.recent.neighbours(touch.vpn);
         region.recent.push(touch.vpn);
         if missed {
-            region.settle_lone_miss(below + above > 0);
+            region.settle_lone_miss(found.is_none() && below + above == 0);
         }
         let (stride, evidence) = match found {
             Some(Progression { stride, steps }) => (stride, steps),
@@ -216,14 +231,14 @@ impl Adaptive {
         let first = fault.map_or(stream.next(), |vpn| vpn.offset(stride));
         let limit = if stride.abs() == 1 { self.config.max_window } else { self.config.max_strided };
         let typical = (region.typical_run / 4).max(stream.run() / 2).max(2);
-        let wish = stream.wish(u16::try_from(typical).unwrap_or(u16::MAX).min(limit));
+        let wish = stream.wish(typical.min(limit));
         let is_bet = stream.evidence < FREE;
         let affordable = match is_bet {
             true if region.credit < STAKE_MIN => 0,
             true => wish.min(region.credit),
             false => wish,
         };
-        let count = affordable.min(room(first, stride, touch));
+        let count = aligned(first, stride, affordable).min(room(first, stride, touch));
         let mapping = stream.mapping(region.credit >= CREDIT_TRUSTED);
         let marker = if is_bet { count.saturating_sub(1) } else { early_marker(count, region.clock) };
         stream.plan(first, count, marker, mapping, is_bet, region.clock);
@@ -252,6 +267,20 @@ fn room(first: Vpn, stride: i64, touch: &Touch) -> u16 {
     u16::try_from(span / stride.unsigned_abs() + 1).unwrap_or(u16::MAX)
 }
 
+/// `count` or a little less, so that a large window of consecutive pages ends where a page-table page may: else every
+/// other window would be two requests.
+fn aligned(first: Vpn, stride: i64, count: u16) -> u16 {
+    if stride.abs() != 1 || count < ALIGNED_MIN {
+        return count;
+    }
+    let grain = 1 << count.ilog2();
+    let over = match stride {
+        1 => (first.0 + u64::from(count)) % grain,
+        _ => (u64::from(count) + grain - 1 - first.0 % grain) % grain,
+    } as u16;
+    if over <= count / 4 * 3 { count - over } else { count }
+}
+
 /// The index of a proven window's marker: among its first pages, a different one each time.
 fn early_marker(count: u16, clock: u32) -> u16 {
     let spread = (count / 4).clamp(1, MARKER_SPREAD);
@@ -267,13 +296,21 @@ impl Region {
         self.streams.iter().enumerate().filter_map(on_path).min_by_key(|(_, steps)| steps.unsigned_abs())
     }
 
+    /// A stream whose stride is refuted by a miss at `vpn` goes on there, page by page.
+    fn refute(&mut self, vpn: Vpn) -> Option<usize> {
+        let index = self.streams.iter().position(|stream| stream.is_refuted_by(vpn, self.clock))?;
+        let stream = &mut self.streams[index];
+        stream.turn(vpn, stream.stride().signum(), FREE - 1);
+        Some(index)
+    }
+
     /// Puts a new stream in place of the one not seen for longest, unproven ones first.
     fn replace(&mut self, stream: Stream) -> usize {
         let idleness = |&index: &usize| self.streams[index].idleness(self.clock);
         let index = (0..STREAMS).max_by_key(idleness).expect("there are streams");
         let run = self.streams[index].run();
         if run > 1 {
-            self.typical_run = self.typical_run - self.typical_run / 4 + run.min(RUN_MAX) / 4;
+            self.typical_run = self.typical_run - self.typical_run / 4 + run / 4;
         }
         self.streams[index] = stream;
         index
@@ -312,12 +349,12 @@ impl Region {
         }
     }
 
-    /// A miss without neighbours costs credit, one with some earns it.
-    fn settle_lone_miss(&mut self, has_neighbours: bool) {
-        if has_neighbours {
-            self.earn(2);
-        } else {
+    /// A miss that has nothing to do with those before it costs credit, one that has earns it.
+    fn settle_lone_miss(&mut self, is_lone: bool) {
+        if is_lone {
             self.credit = self.credit.saturating_sub(1);
+        } else {
+            self.earn(REWARD);
         }
     }
 
@@ -330,5 +367,21 @@ impl Region {
 
     fn earn(&mut self, credit: u16) {
         self.credit = self.credit.saturating_add(credit).min(CREDIT_MAX);
+    }
+}
+
+#[cfg(test)]
+mod alignment {
+    use super::*;
+
+    #[test]
+    fn large_windows_end_on_a_border() {
+        assert_eq!(aligned(Vpn(1000), 1, 64), 64 - 40);
+        assert_eq!(aligned(Vpn(1024), 1, 64), 64);
+        assert_eq!(aligned(Vpn(1024 + 63), -1, 64), 64);
+        assert_eq!(aligned(Vpn(1000), -1, 64), 41, "1000 down to 960");
+        assert_eq!(aligned(Vpn(1023), 1, 64), 64, "a window of one page is none");
+        assert_eq!(aligned(Vpn(1000), 1, 16), 16);
+        assert_eq!(aligned(Vpn(1000), 4, 64), 64);
     }
 }

@@ -122,7 +122,8 @@ impl Recent {
 
     /// Was `vpn` touched, and the last time before the point of this age?
     fn is_older(&self, vpn: Vpn, age: usize) -> bool {
-        self.by_age().find(|&(_, point)| point == vpn).is_some_and(|(older, _)| older > age)
+        self.points.contains(&vpn)
+            && self.by_age().find(|&(_, point)| point == vpn).is_some_and(|(older, _)| older > age)
     }
 }
 

@@ -14,7 +14,7 @@ const EVIDENCE_MAX: u8 = 8;
 /// The largest window of a stream that is not proven: each of its touches is a soft fault.
 const UNPROVEN_MAX: u16 = 16;
 /// The largest window to which one grows that is used in part.
-const HALF_MAX: u16 = 64;
+const PARTLY_MAX: u16 = 64;
 /// A stream is stale when it was not seen for this many touches of the region, or for this many times as many as lay
 /// between its last two windows if that is more: whoever comes to its place then comes by chance as likely as not.
 const STALE: u32 = 64;
@@ -50,16 +50,17 @@ pub(super) struct Stream {
     /// Index of the marker in the newest window.
     marker: u16,
     mapping: Mapping,
-    /// The newest window was bet, and lost pages already.
+    /// The newest window was bet, lost pages already, was in RAM in part.
     bet: bool,
     doubted: bool,
+    holes: bool,
     /// Predictions that came true, less those that did not.
     pub evidence: u8,
     /// When its newest window was planned, in touches of the region, and how many of those lay between the last two.
     last: u32,
     interval: u16,
-    /// Pages that it has gone through.
-    run: u32,
+    /// Pages that it has gone through, as far as they can be counted.
+    run: u16,
 }
 
 /// What a judgement found.
@@ -67,8 +68,8 @@ pub(super) struct Stream {
 pub(super) enum Verdict {
     /// As good as all was used.
     Used,
-    /// Half or more.
-    Half,
+    /// A third or more: a soft fault saved is worth two pages read in vain.
+    Partly,
     /// Less.
     Wasted,
 }
@@ -85,6 +86,7 @@ impl Default for Stream {
             mapping: Mapping::OnTouch,
             bet: false,
             doubted: false,
+            holes: false,
             evidence: 0,
             last: 0,
             interval: 0,
@@ -110,7 +112,7 @@ impl Stream {
     }
 
     /// Pages that it went through.
-    pub fn run(&self) -> u32 {
+    pub fn run(&self) -> u16 {
         self.run
     }
 
@@ -123,11 +125,13 @@ impl Stream {
         self.newest.count == 0
     }
 
-    /// How its next window is mapped. In a `trusted` region even unproven streams are spared the soft faults.
+    /// How its next window is mapped. In a `trusted` region bets are mapped together too: they are short, and their last
+    /// page is the marker.
     pub fn mapping(&self, trusted: bool) -> Mapping {
         match self.evidence {
             EVIDENCE_MAX.. => Mapping::Together,
             PROVEN.. => Mapping::Sampled,
+            FREE.. => Mapping::OnTouch,
             _ if trusted => Mapping::Together,
             _ => Mapping::OnTouch,
         }
@@ -163,9 +167,20 @@ impl Stream {
             return None;
         }
         let distance = vpn.0.wrapping_sub(self.next.0) as i64;
-        let steps = distance / self.stride();
+        (distance % self.stride() == 0 && self.spans(distance)).then(|| distance / self.stride())
+    }
+
+    /// Does it step over `vpn`, of a region that is in RAM in part? Then its stride is chance: other pages that it steps
+    /// over are touched as well, but unseen.
+    pub fn is_refuted_by(&self, vpn: Vpn, clock: u32) -> bool {
+        let distance = vpn.0.wrapping_sub(self.next.0) as i64;
+        self.holes && !self.is_dense() && !self.is_stale(clock) && self.spans(distance)
+    }
+
+    /// Is a page at this distance from `next` between the beginning of its windows and the end of its reach?
+    fn spans(&self, distance: i64) -> bool {
         let behind = -i64::from(self.newest.count) - i64::from(self.before.count);
-        (distance % self.stride() == 0 && steps >= behind && steps <= self.reach()).then_some(steps)
+        (behind..=self.reach()).contains(&(distance / self.stride()))
     }
 
     fn reach(&self) -> i64 {
@@ -179,15 +194,26 @@ impl Stream {
         }
     }
 
-    /// A page that was read ahead for it was touched. Gives the number of bet pages that this speaks for.
+    /// Is the first touch of a page in its windows a sample of their use? In a window mapped together others are seen too,
+    /// if the reader comes before the page does, but those are not chosen by chance.
+    pub fn is_sample(&self, steps: i64, marker: bool) -> bool {
+        !self.is_in_newest(steps)
+            || match self.mapping {
+                Mapping::OnTouch => true,
+                Mapping::Sampled => self.passes_marker(steps),
+                Mapping::Together => marker,
+            }
+    }
+
+    /// A sample was touched. Gives the number of bet pages that this speaks for.
     pub fn hit(&mut self, steps: i64) -> u16 {
         if !self.is_in_newest(steps) {
-            self.before.hits = self.before.hits.saturating_add(1);
+            self.before.hits = (self.before.hits + 1).min(self.before.watched);
             return 0;
         }
-        self.newest.hits = self.newest.hits.saturating_add(1);
+        self.newest.hits = (self.newest.hits + 1).min(self.newest.watched);
         match self.bet {
-            true if self.mapping == Mapping::Together && self.passes_marker(steps) => self.newest.count,
+            true if self.mapping == Mapping::Together => self.newest.count,
             bet => u16::from(bet),
         }
     }
@@ -196,8 +222,16 @@ impl Stream {
         steps < 0 && -steps <= i64::from(self.newest.count)
     }
 
-    /// Is the page `steps` from `next` in the newest window, at or behind its marker?
-    pub fn passes_marker(&self, steps: i64) -> bool {
+    /// Does a touch at `steps` ask for the next window? In a window mapped together only the `marker` does: a page that is
+    /// still on its way says nothing.
+    pub fn is_due(&self, steps: i64, marker: bool) -> bool {
+        match self.mapping {
+            Mapping::OnTouch => self.passes_marker(steps),
+            Mapping::Sampled | Mapping::Together => marker && self.is_in_newest(steps),
+        }
+    }
+
+    fn passes_marker(&self, steps: i64) -> bool {
         self.is_in_newest(steps) && steps + i64::from(self.newest.count) >= i64::from(self.marker)
     }
 
@@ -215,36 +249,34 @@ impl Stream {
         let used = u32::from(self.before.hits) + u32::from(hits);
         let verdict = match used {
             used if used * 4 >= due * 3 => Verdict::Used,
-            used if used * 3 >= due => Verdict::Half,
+            used if used * 3 >= due => Verdict::Partly,
             _ => Verdict::Wasted,
         };
         if self.is_stale(clock) {
             self.evidence = self.evidence.min(FREE);
             self.window = self.window.min(STALE_WINDOW);
         }
-        self.learn(verdict, used);
+        self.learn(verdict, used, due.saturating_sub(used));
         verdict
     }
 
-    fn learn(&mut self, verdict: Verdict, used: u32) {
-        match verdict {
-            Verdict::Used => {
-                if self.newest.count > 0 {
-                    self.window = self.window.saturating_mul(2);
-                }
-                let more = used.clamp(1, u32::from(EVIDENCE_MAX)) as u8;
-                self.evidence = (self.evidence + more).min(EVIDENCE_MAX);
-            }
-            Verdict::Half => {
-                self.window = self.window.max(self.window.saturating_mul(2).min(HALF_MAX));
-                self.evidence = (self.evidence + 1).min(PROVEN);
-            }
-            Verdict::Wasted => {
-                self.shrink();
-                // Samples failed, or all were counted.
-                self.evidence = if self.mapping == Mapping::OnTouch { self.evidence / 2 } else { FREE };
-            }
-        }
+    /// A used page speaks for the stream, an unused one three times as much against it: the logarithms of how much likelier
+    /// each is where nearly all, and where half of the pages are used.
+    fn learn(&mut self, verdict: Verdict, used: u32, unused: u32) {
+        let evidence = i64::from(self.evidence);
+        let sum = evidence + i64::from(used) - 3 * i64::from(unused);
+        let evidence = match verdict {
+            Verdict::Used => sum.max(evidence + 1),
+            Verdict::Partly => sum.max((evidence + 1).min(i64::from(FREE))),
+            Verdict::Wasted => sum.min(evidence / 2),
+        };
+        self.evidence = evidence.clamp(0, i64::from(EVIDENCE_MAX)) as u8;
+        self.window = match verdict {
+            _ if self.newest.count == 0 => self.window,
+            Verdict::Used => self.window.saturating_mul(2),
+            Verdict::Partly => self.window.max(self.window.saturating_mul(2).min(PARTLY_MAX)),
+            Verdict::Wasted => (self.window / 2).max(2),
+        };
     }
 
     fn shrink(&mut self) {
@@ -277,7 +309,7 @@ impl Stream {
     /// Goes on at `first` with a window of `count` pages, the marker at `marker`.
     pub fn plan(&mut self, first: Vpn, count: u16, marker: u16, mapping: Mapping, bet: bool, clock: u32) {
         let passed = if self.newest.count == 0 { 1 } else { self.newest.count };
-        self.run = self.run.saturating_add(u32::from(passed));
+        self.run = self.run.saturating_add(passed);
         self.before = self.newest;
         let watched = match mapping {
             Mapping::OnTouch => count,
@@ -295,6 +327,7 @@ impl Stream {
     pub fn issued(&mut self, read: u32) -> u16 {
         let read = read.min(u32::from(self.newest.count)) as u16;
         self.newest.watched = self.newest.watched.min(read);
+        self.holes = read < self.newest.count;
         if self.bet { self.newest.count - read } else { 0 }
     }
 

@@ -103,6 +103,7 @@ fn loads() -> Vec<(&'static str, Load)> {
         ("descending, 3 rounds", descending().repeat(3)),
         ("4 streams, 3 rounds", streams(4).repeat(3)),
         ("12 streams, 3 rounds", streams(12).repeat(3)),
+        ("24 streams, 3 rounds", streams(24).repeat(3)),
         ("stride 4, 2 rounds", strided(4).repeat(2)),
         ("stride 16, 2 rounds", strided(16).repeat(2)),
         ("stride 64, 2 rounds", strided(64).repeat(2)),
@@ -166,8 +167,8 @@ fn check(name: &str, load: &Load, faults: u64, soft: u64, vain: u64, gain: u64) 
 
 #[test]
 fn sequential_either_way() {
-    check("ascending", &ascending().repeat(3), 8, 600, 1, 100);
-    check("descending", &descending().repeat(3), 8, 600, 1, 100);
+    check("ascending", &ascending().repeat(3), 8, 700, 1, 100);
+    check("descending", &descending().repeat(3), 8, 700, 1, 100);
 }
 
 #[test]
@@ -183,14 +184,16 @@ fn a_sequential_reader_that_is_no_faster_than_the_device_waits_only_at_the_start
 
 #[test]
 fn several_streams_in_one_region() {
-    check("4 streams", &streams(4).repeat(3), 20, 700, 20, 100);
-    check("12 streams", &streams(12).repeat(3), 80, 800, 50, 100);
+    check("4 streams", &streams(4).repeat(3), 20, 800, 20, 100);
+    // More than a region keeps: no window lasts, but the reads are still shared.
+    check("24 streams", &streams(24).repeat(3), 1000, u64::MAX, 1, 15);
+    check("12 streams", &streams(12).repeat(3), 80, 1000, 50, 100);
 }
 
 #[test]
 fn strides_are_read_as_strided_windows() {
     for (stride, passes) in [(4, 8), (16, 32), (64, 128)] {
-        check(&format!("stride {stride}"), &strided(stride).repeat(2), 3 * passes, 14 * passes + 400, 5, 40);
+        check(&format!("stride {stride}"), &strided(stride).repeat(2), 3 * passes, 16 * passes + 400, 5, 40);
     }
 }
 
@@ -209,12 +212,13 @@ fn uniform_random_reads_nothing_in_vain() {
 
 #[test]
 fn random_access_after_success_soon_reads_nothing_in_vain() {
-    for before in [ascending(), streams(12), strided(16), runs(4)] {
+    // Streams that are alive when it begins may each be continued once by a touch of its marker.
+    for (before, alive) in [(ascending(), 0), (streams(12), 11), (strided(16), 0), (runs(4), 1)] {
         for frames in BUDGETS {
             let mut sim = adaptive(frames);
             sim.run(before.iter().map(|page| START + page));
             let counts = sim.run(random(PAGES, 1).iter().map(|page| START + page));
-            let limit = counts.read / 50 + 4 * u64::from(super::CREDIT_MAX);
+            let limit = counts.read / 50 + 2 * u64::from(super::CREDIT_MAX) + alive * 256;
             assert!(counts.ahead <= limit, "{frames} frames: {counts:?}");
         }
     }

@@ -1,16 +1,18 @@
 //! The default policy: several streams a region, windows that grow as long as they are used.
 //!
-//! A region keeps sixteen streams, each with a place, a stride and two windows: the reader is in one while the next
-//! is being read, asked for by the touch of a marker. Windows double when used, halve when not; those of a proven stream
-//! are mapped together, and the marker's touch stands for the whole window. What no stream explains goes to a short
+//! A region keeps sixteen streams, each with a place, a stride and two windows: the reader is in one while the next is
+//! being read, asked for by the touch of a marker. Windows double while they are used and halve when they are not; those
+//! of a proven stream are mapped together, and a few pages left unmapped tell whether they are still used. A window used
+//! in part is mapped page by page, so that what nobody wants is the first to go. What no stream explains goes to a short
 //! memory of points, in which repeated steps are found.
 //!
 //! Nothing is read on mere hope: a window that no fulfilled prediction supports is bet from the region's *credit*. Pages
 //! cost one each, a touched page pays two back, misses without neighbours use it up. So random access soon reads nothing
-//! beside what it faults on, while a few equal steps still open a stream.
+//! beside what it faults on, while three equal steps still open a stream.
 //!
-//! Sources: markers and two windows from the kernel's file read-ahead; the equal steps from Leap (specification 7.4);
-//! counting what was evicted unused from Konstantin (1.5); the rest from 7.5. Unfit for: pointer chasing.
+//! Sources: markers and two windows from the kernel's file read-ahead; equal steps from Leap (specification 7.4);
+//! counting what was evicted unused from Konstantin (1.5); the rest from 7.5. Unfit for: pointer chasing, and more
+//! streams in one region than it keeps (their windows stay small).
 
 mod recent;
 mod stream;
@@ -18,7 +20,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use super::{Plan, SwapIn, Touch, Window};
+use super::{Mapping, Plan, SwapIn, Touch, Window};
 use crate::types::Vpn;
 use recent::{Progression, Recent};
 use stream::{FREE, PROVEN, Stream, Verdict};
@@ -175,11 +177,11 @@ impl Adaptive {
         let inside = steps < 0;
         let hit = touch.read_ahead && inside && region.streams[index].is_sample(steps, touch.marker);
         region.note(index, steps, hit, touch.vpn);
-        let stream = &mut region.streams[index];
+        let stream = &region.streams[index];
         if missed && let Some((count, marker)) = stream.refill(steps) {
-            let window = Window::Pages { start: touch.vpn, stride: stream.stride(), count };
+            let count = count.min(room(touch.vpn, stream.stride(), touch));
             region.planned = None;
-            return Some(Plan { window, marker: Some(marker), mapping: stream.newest_mapping() });
+            return Some(window(touch.vpn, stream.stride(), count, marker, stream.newest_mapping()));
         }
         if inside && !missed && !stream.is_due(steps, touch.marker) {
             return None;
@@ -226,36 +228,40 @@ impl Adaptive {
 
     /// The next window of a stream: from the page after `fault` on if a fault is answered with it, else where the last ended.
     fn plan(&self, region: &mut Region, index: usize, touch: &Touch, fault: Option<Vpn>) -> Option<Plan> {
+        let wish = self.wish(region, index);
         let stream = &mut region.streams[index];
         let stride = stream.stride();
         let first = fault.map_or(stream.next(), |vpn| vpn.offset(stride));
-        let limit = if stride.abs() == 1 { self.config.max_window } else { self.config.max_strided };
-        let typical = (region.typical_run / 4).max(stream.run() / 2).max(2);
-        let wish = stream.wish(typical.min(limit));
+        let count = aligned(first, stride, wish).min(room(first, stride, touch));
         let is_bet = stream.evidence < FREE;
-        let affordable = match is_bet {
-            true if region.credit < STAKE_MIN => 0,
-            true => wish.min(region.credit),
-            false => wish,
-        };
-        let count = aligned(first, stride, affordable).min(room(first, stride, touch));
         let mapping = stream.mapping(region.credit >= CREDIT_TRUSTED);
         let marker = if is_bet { count.saturating_sub(1) } else { early_marker(count, region.clock) };
         stream.plan(first, count, marker, mapping, is_bet, region.clock);
         region.planned = Some(index as u8);
-        if count == 0 {
-            return None;
-        }
-        if is_bet {
-            region.credit -= count;
-        }
-        let extra = u32::from(fault.is_some());
-        Some(Plan {
-            window: Window::Pages { start: fault.unwrap_or(first), stride, count: u32::from(count) + extra },
-            marker: Some(first.offset(stride * i64::from(marker))),
-            mapping,
-        })
+        region.credit -= if is_bet { count } else { 0 };
+        let extra = u16::from(fault.is_some());
+        (count > 0).then(|| window(fault.unwrap_or(first), stride, count + extra, marker + extra, mapping))
     }
+
+    /// The pages that the next window of a stream should have: as many as it has earned, as streams here use to run, and as
+    /// the credit allows.
+    fn wish(&self, region: &mut Region, index: usize) -> u16 {
+        let stream = &mut region.streams[index];
+        let limit = if stream.is_dense() { self.config.max_window } else { self.config.max_strided };
+        let typical = (region.typical_run / 4).max(stream.run() / 2).max(2);
+        let wish = stream.wish(typical.min(limit));
+        match stream.evidence {
+            FREE.. => wish,
+            _ if region.credit < STAKE_MIN => 0,
+            _ => wish.min(region.credit),
+        }
+    }
+}
+
+/// The plan for `count` pages, the `marker`th of which is the marker.
+fn window(start: Vpn, stride: i64, count: u16, marker: u16, mapping: Mapping) -> Plan {
+    let marker = (marker < count).then(|| start.offset(stride * i64::from(marker)));
+    Plan { window: Window::Pages { start, stride, count: u32::from(count) }, marker, mapping }
 }
 
 /// Pages from `first` to the end of the region in the direction of `stride`.
@@ -296,9 +302,9 @@ impl Region {
         self.streams.iter().enumerate().filter_map(on_path).min_by_key(|(_, steps)| steps.unsigned_abs())
     }
 
-    /// A stream whose stride is refuted by a miss at `vpn` goes on there, page by page.
+    /// The stream whose stride is refuted by a miss at `vpn`, if there is one, goes on there page by page.
     fn refute(&mut self, vpn: Vpn) -> Option<usize> {
-        let index = self.streams.iter().position(|stream| stream.is_refuted_by(vpn, self.clock))?;
+        let index = self.streams.iter_mut().position(|stream| stream.is_refuted_by(vpn, self.clock))?;
         let stream = &mut self.streams[index];
         stream.turn(vpn, stream.stride().signum(), FREE - 1);
         Some(index)

@@ -26,6 +26,9 @@ const STALE_WINDOW: u16 = 16;
 const REACH: i64 = 4;
 const REACH_RESIDENT: i64 = 16;
 
+/// The largest stride that is taken for chance.
+const CHANCE_MAX: i16 = 8;
+
 /// What is known of one window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
@@ -50,10 +53,11 @@ pub(super) struct Stream {
     /// Index of the marker in the newest window.
     marker: u16,
     mapping: Mapping,
-    /// The newest window was bet, lost pages already, was in RAM in part.
+    /// The newest window was bet, lost pages already, was in RAM in part, steps over a page that was touched.
     bet: bool,
     doubted: bool,
     holes: bool,
+    refuted: bool,
     /// Predictions that came true, less those that did not.
     pub evidence: u8,
     /// When its newest window was planned, in touches of the region, and how many of those lay between the last two.
@@ -87,6 +91,7 @@ impl Default for Stream {
             bet: false,
             doubted: false,
             holes: false,
+            refuted: false,
             evidence: 0,
             last: 0,
             interval: 0,
@@ -170,11 +175,13 @@ impl Stream {
         (distance % self.stride() == 0 && self.spans(distance)).then(|| distance / self.stride())
     }
 
-    /// Does it step over `vpn`, of a region that is in RAM in part? Then its stride is chance: other pages that it steps
-    /// over are touched as well, but unseen.
-    pub fn is_refuted_by(&self, vpn: Vpn, clock: u32) -> bool {
+    /// Does it step over `vpn`, for the second time in a window, and is the region in RAM in part? Then its short stride is
+    /// chance: other pages are touched as well, but unseen.
+    pub fn is_refuted_by(&mut self, vpn: Vpn, clock: u32) -> bool {
         let distance = vpn.0.wrapping_sub(self.next.0) as i64;
-        self.holes && !self.is_dense() && !self.is_stale(clock) && self.spans(distance)
+        let may_be_chance = self.holes && (2..=CHANCE_MAX).contains(&self.stride.abs());
+        let steps_over = may_be_chance && !self.is_stale(clock) && self.spans(distance);
+        steps_over && core::mem::replace(&mut self.refuted, true)
     }
 
     /// Is a page at this distance from `next` between the beginning of its windows and the end of its reach?
@@ -292,12 +299,12 @@ impl Stream {
         }
     }
 
-    /// The page at `steps`, in the window before the newest, is gone again: what has to be looked at once more, from there to
-    /// the end of the newest window, and the place of its marker.
-    pub fn refill(&self, steps: i64) -> Option<(u32, Vpn)> {
+    /// The page at `steps`, in the window before the newest, is gone again: how many pages have to be looked at once more, to
+    /// the end of the newest window, and which of them is its marker.
+    pub fn refill(&self, steps: i64) -> Option<(u16, u16)> {
         let is_before = steps < 0 && !self.is_in_newest(steps) && self.newest.count > 0;
-        let back = i64::from(self.newest.count - self.marker);
-        is_before.then(|| (steps.unsigned_abs() as u32, self.next.offset(-self.stride() * back)))
+        let count = steps.unsigned_abs() as u16;
+        is_before.then(|| (count, count - (self.newest.count - self.marker)))
     }
 
     /// The pages that its next window should have, within `most`.
@@ -318,7 +325,8 @@ impl Stream {
         };
         self.newest = Part { count, watched, hits: 0 };
         self.next = first.offset(self.stride() * i64::from(count));
-        (self.marker, self.mapping, self.bet, self.doubted) = (marker, mapping, bet, false);
+        (self.marker, self.mapping, self.bet) = (marker, mapping, bet);
+        (self.doubted, self.refuted) = (false, false);
         self.interval = u16::try_from(clock.wrapping_sub(self.last)).unwrap_or(u16::MAX);
         self.last = clock;
     }

@@ -3,11 +3,12 @@
 //! Every threshold is asserted for a budget of 9/10 and of 1/2 of the region. `cargo test -p overspill-mm --release
 //! adaptive::tests::table -- --ignored --nocapture` prints the whole table.
 
-use super::super::SwapIn;
 use super::super::linux::Linux;
 use super::super::none::NoReadAhead;
 use super::super::testing::{Counts, Random, Sim};
+use super::super::{SwapIn, Touch, Window};
 use super::{Adaptive, Config};
+use crate::types::{RegionKind, Vpn};
 
 /// Pages of the region, and the first.
 const PAGES: u64 = 25_600;
@@ -344,7 +345,7 @@ fn irregular_loads_are_no_worse_than_with_the_kernel() {
 fn read_ahead_that_is_evicted_unused_shrinks_the_window() {
     let mut sim = adaptive(BUDGETS[0]);
     sim.run(START..START + 8000);
-    let (index, _) = sim.region.find(super::Vpn(START + 8000), false).expect("a stream is there");
+    let (index, _) = sim.region.find(Vpn(START + 8000), false).expect("a stream is there");
     let window = |sim: &Sim<Adaptive>| sim.region.streams[index].clone().wish(256);
     assert_eq!(window(&sim), 256);
     sim.evict_all();
@@ -367,5 +368,42 @@ fn any_sequence_of_calls_is_answered_within_the_region() {
             }
         }
         assert!(sim.region.credit <= super::CREDIT_MAX);
+    }
+}
+
+#[test]
+fn plans_stay_within_a_region_that_changes() {
+    let mut random = Random(17);
+    let (mut policy, mut region) = (Adaptive::default(), super::Region::default());
+    let mut at = 5_000;
+    for _ in 0..200_000 {
+        at = if random.below(40) == 0 { random.below(10_000) } else { at + random.below(3) };
+        let touch = Touch {
+            now: 0,
+            vpn: Vpn(at),
+            slot: None,
+            area_slots: 0,
+            region_start: Vpn(at.saturating_sub(random.below(2000))),
+            region_end: Vpn(at + 1 + random.below(2000)),
+            kind: RegionKind::Anon,
+            read_ahead: random.below(2) == 0,
+            marker: random.below(8) == 0,
+        };
+        let plan = match random.below(3) {
+            0 => policy.miss(&mut region, &Touch { read_ahead: false, marker: false, ..touch }),
+            _ => policy.cached(&mut region, &touch),
+        };
+        let Some(plan) = plan else { continue };
+        let Window::Pages { start, stride, count } = plan.window else { panic!("{plan:?}") };
+        let last = start.offset(stride * i64::from(count - 1));
+        for vpn in [Some(start), Some(last), plan.marker].into_iter().flatten() {
+            assert!(touch.region_start <= vpn && vpn < touch.region_end, "{plan:?} for {touch:?}");
+        }
+        assert!(count <= 2 * 256 + 1, "{plan:?}");
+        if random.below(3) == 0 {
+            policy.cut_short(&mut region, &plan, random.below(u64::from(count)) as u32);
+        }
+        policy.issued(&mut region, &plan, random.below(u64::from(count)) as u32);
+        policy.unused(&mut region, Vpn(at + random.below(300)));
     }
 }

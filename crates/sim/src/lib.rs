@@ -13,4 +13,5 @@ pub mod generate;
 pub mod rng;
 pub mod soak;
 pub mod time;
+pub mod trace;
 pub mod workload;

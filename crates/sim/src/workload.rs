@@ -4,6 +4,7 @@
 //! each thread's accesses come in that thread's order, and a thread waits for its own faults only. Streams are never held
 //! in memory as a whole.
 
+use crate::time::Nanos;
 use overspill_mm::types::RegionKind;
 use thiserror::Error;
 
@@ -13,7 +14,7 @@ pub struct Access {
     /// Virtual page number.
     pub vpn: u64,
     /// What the thread computes before it, in ns.
-    pub think_ns: u32,
+    pub think_ns: Nanos,
     /// The thread, from 0 on.
     pub thread: u16,
     /// The address space, from 0 on.

@@ -213,11 +213,10 @@ impl Lane {
 
 #[inline]
 fn think_ns(access: &Access, stretch: (u32, u32)) -> Nanos {
-    let think_ns = u64::from(access.think_ns);
     if stretch.0 == stretch.1 {
-        think_ns
+        access.think_ns
     } else {
-        muldiv(think_ns, u64::from(stretch.0), u64::from(stretch.1))
+        muldiv(access.think_ns, u64::from(stretch.0), u64::from(stretch.1))
     }
 }
 

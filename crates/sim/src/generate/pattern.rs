@@ -186,7 +186,7 @@ impl Stream {
     }
 
     fn access(&mut self, vpn: u64, write: bool) -> Access {
-        Access { vpn, think_ns: self.spec.think_ns, thread: 0, space: 0, write }
+        Access { vpn, think_ns: u64::from(self.spec.think_ns), thread: 0, space: 0, write }
     }
 }
 

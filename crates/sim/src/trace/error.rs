@@ -1,0 +1,64 @@
+//! One error for all formats: what is wrong, and where.
+
+use thiserror::Error;
+
+/// A trace that cannot be read or written.
+#[derive(Debug, Error)]
+pub enum TraceError {
+    /// The bytes make no sense from here on.
+    #[error("offset {offset}: {problem}")]
+    Damaged {
+        /// Byte offset in the (uncompressed) input.
+        offset: u64,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The input ends too early.
+    #[error("offset {offset}: the file ends here, in the middle of {within}")]
+    Truncated {
+        /// Byte offset of the end.
+        offset: u64,
+        /// What is incomplete.
+        within: &'static str,
+    },
+    /// Not one of the known formats.
+    #[error("offset 0: not a trace in any known format ({known})")]
+    Unknown {
+        /// The formats' names.
+        known: &'static str,
+    },
+    /// A newer version of the own format.
+    #[error("offset 8: trace format version {version} is not known here (newest: {newest})")]
+    Version {
+        /// What the file says.
+        version: u16,
+        /// What this program knows.
+        newest: u16,
+    },
+    /// The format cannot express this.
+    #[error("{format} cannot hold {what}")]
+    Inexpressible {
+        /// The format's name.
+        format: &'static str,
+        /// What it lacks.
+        what: &'static str,
+    },
+    /// The operating system said no.
+    #[error("offset {offset}: {error}")]
+    Io {
+        /// Where.
+        offset: u64,
+        /// What it said.
+        error: std::io::Error,
+    },
+}
+
+impl TraceError {
+    pub(crate) fn damaged(offset: u64, problem: impl Into<String>) -> TraceError {
+        TraceError::Damaged { offset, problem: problem.into() }
+    }
+
+    pub(crate) fn io(offset: u64, error: std::io::Error) -> TraceError {
+        TraceError::Io { offset, error }
+    }
+}

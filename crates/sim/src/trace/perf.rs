@@ -1,0 +1,174 @@
+//! `perf script` lines of page faults, from `perf record -e page-faults -c 1 -d` (or major-faults, minor-faults, or the
+//! `exceptions:page_fault_user` tracepoint).
+//!
+//! A line is `COMM PID[/TID] [CPU]? TIME: PERIOD? EVENT: ADDRESS ...`, where COMM may hold spaces; the tracepoint says
+//! `address=0x... error_code=0x...` (bit 1 of the code: a store). Only the faulting pages are in it, not the accesses: each
+//! becomes one access, a load unless the line says otherwise. Lines of other events are passed over.
+
+use super::line::{Lines, decimal, hex, number, seconds, show, words};
+use super::record::{AccessKind, AccessRecord, Record};
+use super::{RecordReader, TraceError};
+use overspill_mm::types::PAGE_SHIFT;
+use std::io::BufRead;
+
+/// Reads `perf script`'s output.
+pub struct PerfReader<R: BufRead> {
+    lines: Lines<R>,
+    first_ns: Option<u64>,
+    faults: u64,
+    /// Call chains follow an indented sample line by line until an empty one.
+    in_chain: bool,
+}
+
+/// One fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PerfFault {
+    /// As the line has it.
+    pub time_ns: u64,
+    /// Thread id (process id when there is no other).
+    pub thread: u32,
+    /// The address.
+    pub address: u64,
+    /// A store, as far as the line says.
+    pub write: bool,
+}
+
+/// Takes a line apart: `Ok(None)` if it is a sample of another event.
+fn parse_line(line: &[u8]) -> Result<Option<PerfFault>, &'static str> {
+    let words: Vec<&[u8]> = words(line).take(64).collect();
+    let time_at = words
+        .iter()
+        .position(|word| word.strip_suffix(b":").and_then(seconds).is_some())
+        .ok_or("there is no time in this line")?;
+    let time_ns = words[time_at].strip_suffix(b":").and_then(seconds).ok_or("the time is too large")?;
+    let before = &words[..time_at];
+    let ids = match before.last() {
+        Some(word) if word.starts_with(b"[") => before.len().checked_sub(2).map(|at| before[at]),
+        other => other.copied(),
+    };
+    let ids = ids.ok_or("there is no process id before the time")?;
+    let thread = ids.rsplit(|&byte| byte == b'/').next().unwrap_or(ids);
+    let thread =
+        decimal(thread).and_then(|id| u32::try_from(id).ok()).ok_or("the process id is not a number")?;
+    let mut after = &words[time_at + 1..];
+    if after.first().is_some_and(|word| decimal(word).is_some()) {
+        after = &after[1..];
+    }
+    let (event, details) = after.split_first().ok_or("there is no event behind the time")?;
+    let event = event.strip_suffix(b":").ok_or("there is no event behind the time")?;
+    if !event.windows(5).any(|part| part == b"fault") {
+        return Ok(None);
+    }
+    let field = |name: &[u8]| details.iter().find_map(|word| word.strip_prefix(name)).and_then(number);
+    let plain = details.first().and_then(|word| hex(word));
+    let address = field(b"address=").or(plain).ok_or("the fault has no address (perf record needs -d)")?;
+    let write = field(b"error_code=").is_some_and(|code| code & 2 != 0);
+    Ok(Some(PerfFault { time_ns, thread, address, write }))
+}
+
+/// Is this the line of a page fault?
+#[must_use]
+pub fn looks_like_perf(line: &[u8]) -> bool {
+    matches!(parse_line(line), Ok(Some(_)))
+}
+
+impl<R: BufRead> PerfReader<R> {
+    /// Begins.
+    pub fn new(input: R) -> PerfReader<R> {
+        PerfReader { lines: Lines::new(input), first_ns: None, faults: 0, in_chain: false }
+    }
+}
+
+impl<R: BufRead> RecordReader for PerfReader<R> {
+    fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
+        loop {
+            let Some((offset, line)) = self.lines.next_line()? else {
+                if self.faults == 0 {
+                    return Err(TraceError::damaged(0, "there is no page fault in this perf script output"));
+                }
+                return Ok(None);
+            };
+            if line.iter().all(u8::is_ascii_whitespace) {
+                self.in_chain = false;
+                continue;
+            }
+            if line.starts_with(b"#") {
+                continue;
+            }
+            match parse_line(line) {
+                Ok(Some(fault)) => {
+                    let first_ns = *self.first_ns.get_or_insert(fault.time_ns);
+                    self.faults += 1;
+                    self.in_chain = true;
+                    return Ok(Some(Record::Access(AccessRecord {
+                        time_ns: fault.time_ns.saturating_sub(first_ns),
+                        vpn: fault.address >> PAGE_SHIFT,
+                        thread: fault.thread,
+                        space: 0,
+                        kind: if fault.write { AccessKind::Write } else { AccessKind::Read },
+                    })));
+                }
+                Ok(None) => self.in_chain = true,
+                // A frame of the call chain of the sample above.
+                Err(_) if self.in_chain && line[0].is_ascii_whitespace() => {}
+                Err(problem) => {
+                    return Err(TraceError::damaged(offset, format!("{problem}: {}", show(line))));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ways_perf_prints_a_fault() {
+        let fault = |time_ns, thread, address, write| Ok(Some(PerfFault { time_ns, thread, address, write }));
+        for (line, expected) in [
+            (
+                "              ls 10307  5740.199401:          1 page-faults:      7f766f61bb70 _start+0x0 (/usr/lib/ld)",
+                fault(5_740_199_401_000, 10307, 0x7f76_6f61_bb70, false),
+            ),
+            (
+                "  Web Content 10307/10309  5740.199401: page-faults:     55d7cbd135c0 ffffffff8175336a",
+                fault(5_740_199_401_000, 10309, 0x55d7_cbd1_35c0, false),
+            ),
+            (
+                "sort 77 [001]  1.000000001: exceptions:page_fault_user: address=0x7f00 ip=0x1 error_code=0x6",
+                fault(1_000_000_001, 77, 0x7f00, true),
+            ),
+            ("sort 77  1.000000001:  cycles:  7f00", Ok(None)),
+        ] {
+            assert_eq!(parse_line(line.as_bytes()), expected, "{line}");
+        }
+        for line in [
+            "",
+            "ls",
+            "1.5:",
+            "ls 1 2.000001:",
+            "ls x 2.000001: 1 page-faults: 7f",
+            "ls 1 2.000001: page-faults: zz",
+        ] {
+            assert!(parse_line(line.as_bytes()).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn chains_are_passed_over_and_nonsense_is_not() {
+        let text = "# comment\nls 1  2.000001:  1 page-faults:  1000\n\t7f01 main+0x1 (ls)\n\n\
+                    ls 1  2.000002:  1 page-faults:  3000 f (g)\n";
+        let mut reader = PerfReader::new(text.as_bytes());
+        let mut pages = Vec::new();
+        while let Some(Record::Access(access)) = reader.next_record().expect("a trace") {
+            pages.push((access.time_ns, access.vpn));
+        }
+        assert_eq!(pages, [(0, 1), (1000, 3)]);
+        let mut reader = PerfReader::new(&b"hello world\n"[..]);
+        assert_eq!(
+            reader.next_record().expect_err("refused").to_string(),
+            "offset 0: there is no time in this line: 'hello world'"
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! A trace as a [`Workload`]: its accesses, thread by thread, with the time between them as thinking time.
+//!
+//! Threads get small numbers in the order in which they turn up. Pages that are hashes (oracleGeneral) are numbered anew in
+//! the order of their first access, so that the simulated tables stay dense; that alone makes memory grow with the number
+//! of distinct pages. Everything else streams.
+
+use super::open::{Format, open};
+use super::record::{AccessKind, AccessRecord, Record};
+use super::{RecordReader, TraceError};
+use crate::workload::{Access, RegionSpec, Workload, WorkloadError};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Pages from here on cannot be addresses: 2^36 pages are 48 bits.
+const VPN_LIMIT: u64 = 1 << 36;
+/// Where pages that are numbered anew begin.
+const FIRST_VPN: u64 = 1 << 20;
+
+/// A trace at work.
+pub struct TraceWorkload {
+    reader: Box<dyn RecordReader + Send>,
+    name: String,
+    /// The first access, read while looking for regions.
+    first: Option<AccessRecord>,
+    regions: Vec<RegionSpec>,
+    threads: HashMap<u32, u16>,
+    /// By small number: the time of the last access.
+    clocks: Vec<u64>,
+    /// The last thread and its small number.
+    memo: (u32, u16),
+    renumber: Option<HashMap<u64, u64>>,
+}
+
+impl TraceWorkload {
+    /// Opens the trace at `path`.
+    pub fn open(path: &Path, format: Option<Format>) -> Result<TraceWorkload, TraceError> {
+        let (format, reader) = open(path, format)?;
+        TraceWorkload::new(reader, path.display().to_string(), format == Format::Oracle)
+    }
+
+    /// From any reader; `name` is what errors call it.
+    pub fn new(
+        mut reader: Box<dyn RecordReader + Send>,
+        name: String,
+        renumber: bool,
+    ) -> Result<TraceWorkload, TraceError> {
+        let mut regions = Vec::new();
+        let mut first = None;
+        while let Some(record) = reader.next_record()? {
+            match record {
+                Record::Region(region) => regions.push(region),
+                Record::Access(access) => {
+                    first = Some(access);
+                    break;
+                }
+                Record::Name(_) | Record::Pager(_) | Record::File(_) => {}
+            }
+        }
+        if first.is_none() {
+            return Err(TraceError::damaged(0, "there are no page accesses in this trace"));
+        }
+        Ok(TraceWorkload {
+            reader,
+            name,
+            first,
+            regions,
+            threads: HashMap::new(),
+            clocks: Vec::new(),
+            memo: (0, u16::MAX),
+            renumber: renumber.then(HashMap::new),
+        })
+    }
+
+    fn fails(&self, problem: impl std::fmt::Display) -> WorkloadError {
+        WorkloadError::Trace(format!("{}: {problem}", self.name))
+    }
+
+    fn small_number(&mut self, thread: u32, time_ns: u64) -> Result<u16, WorkloadError> {
+        if self.memo.0 == thread && self.memo.1 != u16::MAX {
+            return Ok(self.memo.1);
+        }
+        let next = self.threads.len();
+        let small = match self.threads.get(&thread) {
+            Some(&small) => small,
+            None => {
+                let small = u16::try_from(next)
+                    .ok()
+                    .filter(|&small| small < u16::MAX)
+                    .ok_or_else(|| self.fails("more than 65,534 threads"))?;
+                self.threads.insert(thread, small);
+                self.clocks.push(time_ns);
+                small
+            }
+        };
+        self.memo = (thread, small);
+        Ok(small)
+    }
+
+    fn access(&mut self, record: AccessRecord) -> Result<Access, WorkloadError> {
+        let thread = self.small_number(record.thread, record.time_ns)?;
+        let clock = &mut self.clocks[thread as usize];
+        let think_ns = record.time_ns.saturating_sub(*clock);
+        *clock = record.time_ns.max(*clock);
+        let vpn = match &mut self.renumber {
+            Some(numbers) => {
+                let next = FIRST_VPN + numbers.len() as u64;
+                *numbers.entry(record.vpn).or_insert(next)
+            }
+            None if record.vpn < VPN_LIMIT => record.vpn,
+            None => {
+                return Err(self.fails(format_args!("page {:#x} lies beyond 48-bit addresses", record.vpn)));
+            }
+        };
+        let write = record.kind == AccessKind::Write;
+        Ok(Access { vpn, think_ns, thread, space: record.space, write })
+    }
+}
+
+impl Workload for TraceWorkload {
+    fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
+        if let Some(first) = self.first.take() {
+            return self.access(first).map(Some);
+        }
+        loop {
+            match self.reader.next_record() {
+                Ok(Some(Record::Access(record))) => return self.access(record).map(Some),
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(self.fails(error)),
+            }
+        }
+    }
+
+    fn regions(&self) -> Vec<RegionSpec> {
+        self.regions.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::csv::CsvReader;
+    use super::*;
+
+    fn workload(text: &'static str, renumber: bool) -> Result<TraceWorkload, TraceError> {
+        TraceWorkload::new(Box::new(CsvReader::new(text.as_bytes())), "test".to_owned(), renumber)
+    }
+
+    #[test]
+    fn threads_have_their_own_clocks() {
+        let mut workload =
+            workload("100,7,0,1\n150,9,0,2\n180,7,0,3,write\n400,9,0,4\n", false).expect("a trace");
+        let list: Vec<_> = std::iter::from_fn(|| workload.next().expect("no error"))
+            .map(|a| (a.thread, a.think_ns, a.vpn, a.write))
+            .collect();
+        assert_eq!(list, [(0, 0, 1, false), (1, 0, 2, false), (0, 80, 3, true), (1, 250, 4, false)]);
+    }
+
+    #[test]
+    fn hashes_are_numbered_anew_or_refused() {
+        let text = "0,0,0,0xdeadbeefdeadbeef\n0,0,0,5\n0,0,0,0xdeadbeefdeadbeef\n";
+        let mut renumbered = workload(text, true).expect("a trace");
+        let pages: Vec<_> =
+            std::iter::from_fn(|| renumbered.next().expect("no error")).map(|a| a.vpn - FIRST_VPN).collect();
+        assert_eq!(pages, [0, 1, 0]);
+        let error = workload(text, false).expect("a trace").next().expect_err("refused");
+        assert_eq!(error.to_string(), "test: page 0xdeadbeefdeadbeef lies beyond 48-bit addresses");
+        assert!(workload("# nothing\n", false).is_err());
+    }
+}

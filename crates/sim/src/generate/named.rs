@@ -1,0 +1,364 @@
+//! Loads by name: `random:size=1G,touches=1M,write=50`, and the loads of the benchmarks that the project compares itself
+//! with (specification, section 6), their sizes scaled to what a simulation gets through.
+
+use super::pattern::{Pattern, Spec, Stream};
+use crate::options::{Amount, amount, entries, show_bytes};
+use crate::time::{Nanos, SECOND};
+use crate::workload::Workload;
+use overspill_mm::types::{PAGE_SIZE, RegionKind};
+use thiserror::Error;
+
+/// One or more programs, and the RAM and time that belong to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The programs.
+    pub programs: Vec<Spec>,
+    /// The RAM with which the load was published, if it was.
+    pub ram_bytes: Option<u64>,
+    /// When it ends, if not by itself.
+    pub until_ns: Option<Nanos>,
+}
+
+impl Load {
+    /// The programs at their beginning.
+    #[must_use]
+    pub fn start(&self) -> Vec<Box<dyn Workload + Send>> {
+        self.programs
+            .iter()
+            .map(|spec| Box::new(Stream::new(spec.clone())) as Box<dyn Workload + Send>)
+            .collect()
+    }
+
+    /// Pages of all programs.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.programs.iter().map(|spec| spec.pages).sum()
+    }
+}
+
+/// A load that cannot be made.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum LoadError {
+    /// Not one of the names.
+    #[error("no load '{name}'; there are {}", NAMES.join(", "))]
+    Name {
+        /// What was typed.
+        name: String,
+    },
+    /// Not `key=value`, or not a key of this load.
+    #[error("'{entry}' does not fit: {hint}")]
+    Entry {
+        /// What was typed.
+        entry: String,
+        /// What would.
+        hint: &'static str,
+    },
+}
+
+/// The loads.
+pub const NAMES: [&str; 12] = [
+    "sequential",
+    "descending",
+    "random",
+    "zipf",
+    "strided",
+    "interleaved",
+    "moving",
+    "phases",
+    "usemem",
+    "usemem-random",
+    "swapload",
+    "mixed",
+];
+
+const HINT: &str = "keys are size=1G, touches=1M or laps=3, write=PERCENT, repeat=N, think=NS, programs=N, shared, prefill, \
+                    seed=N, and stride=, streams=, exponent=0.8, window=SIZE, dwell=N where the load has them; swapload has \
+                    random; mixed has scale=64";
+
+/// The keys, as typed.
+struct Keys {
+    size_bytes: Option<u64>,
+    touches: Option<u64>,
+    laps: Option<u64>,
+    write_percent: Option<u64>,
+    repeat: u32,
+    think_ns: u32,
+    programs: u64,
+    shared: bool,
+    prefill: bool,
+    random: bool,
+    seed: u64,
+    stride: u64,
+    streams: u64,
+    tenths: u32,
+    window_bytes: u64,
+    dwell: u64,
+    scale: u64,
+}
+
+impl Default for Keys {
+    fn default() -> Keys {
+        Keys {
+            size_bytes: None,
+            touches: None,
+            laps: None,
+            write_percent: None,
+            repeat: 1,
+            think_ns: 100,
+            programs: 1,
+            shared: false,
+            prefill: false,
+            random: false,
+            seed: 1,
+            stride: 4,
+            streams: 4,
+            tenths: 10,
+            window_bytes: 64 << 20,
+            dwell: 8,
+            scale: 64,
+        }
+    }
+}
+
+/// A count with the suffixes of sizes, in powers of 1000 (`5M` touches are five million).
+fn count(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 1_000),
+        b'm' | b'M' => (&text[..text.len() - 1], 1_000_000),
+        b'g' | b'G' => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn size(text: &str) -> Option<u64> {
+    match amount(text) {
+        Ok(Amount::Bytes(bytes)) if bytes >= PAGE_SIZE && bytes <= 1 << 46 => Some(bytes),
+        _ => None,
+    }
+}
+
+impl Keys {
+    fn parse(text: &str) -> Result<Keys, LoadError> {
+        let mut keys = Keys::default();
+        let list = if text.is_empty() { Vec::new() } else { entries(text).unwrap_or(vec![text]) };
+        for entry in list {
+            keys.set(entry).ok_or_else(|| LoadError::Entry { entry: entry.to_owned(), hint: HINT })?;
+        }
+        Ok(keys)
+    }
+
+    fn set(&mut self, entry: &str) -> Option<()> {
+        let (key, value) = entry.split_once('=').unwrap_or((entry, ""));
+        let small = |least: u32, most: u32| value.parse().ok().filter(|value| (least..=most).contains(value));
+        let positive = || count(value).filter(|&count| count > 0);
+        match key {
+            "size" => self.size_bytes = Some(size(value)?),
+            "touches" => self.touches = Some(count(value)?),
+            "laps" => self.laps = Some(count(value)?),
+            "write" => self.write_percent = Some(u64::from(small(0, 100)?)),
+            "repeat" => self.repeat = small(1, 1 << 20)?,
+            "think" => self.think_ns = small(0, u32::MAX)?,
+            "programs" => self.programs = u64::from(small(1, 4096)?),
+            "seed" => self.seed = value.parse().ok()?,
+            "stride" => self.stride = positive()?,
+            "streams" => self.streams = positive()?,
+            "exponent" => self.tenths = tenths(value)?,
+            "window" => self.window_bytes = size(value)?,
+            "dwell" => self.dwell = positive()?,
+            "scale" => self.scale = positive()?,
+            "shared" if value.is_empty() => self.shared = true,
+            "prefill" if value.is_empty() => self.prefill = true,
+            "random" if value.is_empty() => self.random = true,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn kind(&self) -> RegionKind {
+        if self.shared { RegionKind::Shared } else { RegionKind::Anon }
+    }
+
+    /// As many programs of one pattern as wanted, each with its share of the size and its own seed.
+    fn programs(&self, pattern: &Pattern, size_bytes: u64) -> Vec<Spec> {
+        let pages = (self.size_bytes.unwrap_or(size_bytes) / PAGE_SIZE / self.programs).max(1);
+        let touches = match (self.touches, self.laps) {
+            (Some(touches), _) => touches / self.programs,
+            (None, laps) => pages.saturating_mul(laps.unwrap_or(3)),
+        };
+        (0..self.programs)
+            .map(|index| Spec {
+                start: (1 << 20) + index * (1 << 30),
+                pages,
+                kind: self.kind(),
+                pattern: pattern.clone(),
+                touches,
+                write_percent: self.write_percent.unwrap_or(50),
+                prefill: self.prefill,
+                repeat: self.repeat,
+                think_ns: self.think_ns,
+                seed: self.seed.wrapping_add(index),
+            })
+            .collect()
+    }
+}
+
+/// `0.8` is 8, `1` is 10.
+fn tenths(text: &str) -> Option<u32> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let fraction = fraction.parse::<u32>().ok().filter(|&fraction| fraction < 10)?;
+    whole.parse::<u32>().ok().map(|whole| whole * 10 + fraction).filter(|&tenths| tenths <= 40)
+}
+
+/// The load that `text` describes: `NAME` or `NAME:key=value,...`.
+pub fn parse(text: &str) -> Result<Load, LoadError> {
+    let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+    if !NAMES.contains(&name) {
+        return Err(LoadError::Name { name: name.to_owned() });
+    }
+    let keys = Keys::parse(rest)?;
+    let plain = |pattern: Pattern| Load {
+        programs: keys.programs(&pattern, 256 << 20),
+        ram_bytes: None,
+        until_ns: None,
+    };
+    Ok(match name {
+        "sequential" => plain(Pattern::Sequential),
+        "descending" => plain(Pattern::Descending),
+        "random" => plain(Pattern::Random),
+        "zipf" => plain(Pattern::Zipf { tenths: keys.tenths }),
+        "strided" => plain(Pattern::Strided { stride: keys.stride }),
+        "interleaved" => plain(Pattern::Interleaved { streams: keys.streams }),
+        "moving" => plain(Pattern::Moving { size: keys.window_bytes / PAGE_SIZE, dwell: keys.dwell }),
+        "phases" => plain(phases(&keys)),
+        "usemem" => usemem(&keys, false),
+        "usemem-random" => usemem(&keys, true),
+        "swapload" => swapload(&keys),
+        _ => mixed(&keys),
+    })
+}
+
+fn phases(keys: &Keys) -> Pattern {
+    let patterns = vec![
+        Pattern::Sequential,
+        Pattern::Random,
+        Pattern::Strided { stride: keys.stride },
+        Pattern::Interleaved { streams: keys.streams },
+        Pattern::Descending,
+    ];
+    let pages = keys.size_bytes.unwrap_or(256 << 20) / PAGE_SIZE;
+    Pattern::Phases { length: pages.div_ceil(2).max(1), patterns }
+}
+
+/// vm-scalability's usemem (specification 6.1): every 8-byte word written in order, or as many random words. A page's 512
+/// words in a row are one touch that takes the time of 512 stores.
+fn usemem(keys: &Keys, random: bool) -> Load {
+    const WORDS: u64 = PAGE_SIZE / 8;
+    const STORE_NS: u32 = 1;
+    let pattern = if random { Pattern::Random } else { Pattern::Sequential };
+    let mut programs = keys.programs(&pattern, 256 << 20);
+    for spec in &mut programs {
+        let laps = keys.laps.unwrap_or(1);
+        spec.touches = match keys.touches {
+            Some(touches) => touches / keys.programs,
+            None if random => spec.pages * WORDS * laps,
+            None => spec.pages * laps,
+        };
+        spec.think_ns = if random { STORE_NS } else { STORE_NS * WORDS as u32 };
+        spec.write_percent = keys.write_percent.unwrap_or(100);
+    }
+    Load { programs, ram_bytes: None, until_ns: None }
+}
+
+/// The load of the swap-in detector's announcement (specification 6.6): 1000 MB in 900 MB, one word a page, 5 million
+/// touches, in order or random.
+fn swapload(keys: &Keys) -> Load {
+    let pattern = if keys.random { Pattern::Random } else { Pattern::Sequential };
+    let mut programs = keys.programs(&pattern, 1000 << 20);
+    for spec in &mut programs {
+        if keys.touches.is_none() && keys.laps.is_none() {
+            spec.touches = 5_000_000 / keys.programs;
+        }
+        spec.write_percent = keys.write_percent.unwrap_or(100);
+        spec.prefill = true;
+    }
+    Load { programs, ram_bytes: Some(900 << 20), until_ns: None }
+}
+
+/// The load of the per-region read-ahead's announcement (specification 6.7, seed 5), its sizes divided by `scale`: 4 programs
+/// write 50 GB in order, 8 write 30 GB at random, in 32 GB, for 300 s (divided as well).
+fn mixed(keys: &Keys) -> Load {
+    let share = |bytes: u64, programs: u64| (bytes / keys.scale / programs / PAGE_SIZE).max(1);
+    let spec = |index: u64, pages, pattern: &Pattern, think_ns| Spec {
+        start: (1 << 20) + index * (1 << 30),
+        pages,
+        kind: keys.kind(),
+        pattern: pattern.clone(),
+        touches: u64::MAX,
+        write_percent: keys.write_percent.unwrap_or(100),
+        prefill: false,
+        repeat: 1,
+        think_ns,
+        seed: keys.seed.wrapping_add(index),
+    };
+    let foreground = share(50_000_000_000, 4);
+    let background = share(30_000_000_000, 8);
+    let programs = (0..4)
+        .map(|index| spec(index, foreground, &Pattern::Sequential, 512))
+        .chain((4..12).map(|index| spec(index, background, &Pattern::Random, keys.think_ns)))
+        .collect();
+    Load { programs, ram_bytes: Some(32_000_000_000 / keys.scale), until_ns: Some(300 * SECOND / keys.scale) }
+}
+
+/// A load in a line, for reports.
+#[must_use]
+pub fn describe(load: &Load) -> String {
+    let bytes = load.pages() * PAGE_SIZE;
+    match &load.programs[..] {
+        [one] => format!("{:?} over {}, {} touches", one.pattern, show_bytes(bytes), one.touches),
+        many => format!("{} programs over {}", many.len(), show_bytes(bytes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_makes_a_load() {
+        for name in NAMES {
+            let load = parse(name).expect("a load");
+            assert!(!load.programs.is_empty() && load.pages() > 0, "{name}");
+            let mut programs = load.start();
+            assert!(programs[0].next().expect("no error").is_some(), "{name}");
+            assert!(!describe(&load).is_empty());
+        }
+    }
+
+    #[test]
+    fn keys() {
+        let load =
+            parse("zipf:size=64M,touches=5M,write=10,programs=4,exponent=0.8,shared,seed=9").expect("a load");
+        assert_eq!(load.programs.len(), 4);
+        let spec = &load.programs[1];
+        assert_eq!((spec.pages, spec.touches, spec.write_percent, spec.seed), (4096, 1_250_000, 10, 10));
+        assert_eq!((spec.kind, spec.pattern.clone()), (RegionKind::Shared, Pattern::Zipf { tenths: 8 }));
+        let swapload = parse("swapload:random").expect("a load");
+        assert_eq!((swapload.pages(), swapload.programs[0].touches), (256_000, 5_000_000));
+        assert_eq!(swapload.ram_bytes, Some(900 << 20));
+        let usemem = parse("usemem:size=1M").expect("a load");
+        assert_eq!((usemem.programs[0].touches, usemem.programs[0].think_ns), (256, 512));
+        for text in [
+            "",
+            "zip",
+            "zipf:size=0",
+            "zipf:size",
+            "random:colour=red",
+            "random:write=101",
+            "random:,",
+            "random:shared=1",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

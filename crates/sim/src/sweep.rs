@@ -1,0 +1,225 @@
+//! One workload under many machines: every combination of RAM, read-ahead, device and system, on all cores.
+//!
+//! Each combination is a simulation of its own, so they run side by side, and the rows come out in the order of the
+//! combinations whoever finishes first. The workload is begun anew for each.
+
+use crate::device::params::Model;
+use crate::engine::outcome::Outcome;
+use crate::engine::{Engine, Options};
+use crate::time::Nanos;
+use crate::workload::{Workload, WorkloadError};
+use overspill_mm::readahead::policy::{self, Policy};
+use overspill_mm::types::{CHUNK_PAGES, PAGE_SIZE};
+use serde::Serialize;
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Which system manages the memory: the names of `--policy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum System {
+    /// The live pager: no hardware bits, faults sent to a reactor.
+    Live,
+    /// A kernel, for the pages of a memory cgroup: hardware bits, faults handled where they happen.
+    Kernel,
+}
+
+impl System {
+    /// The names.
+    pub const NAMES: [&str; 2] = ["live", "kernel"];
+
+    /// The system of that name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<System> {
+        match name {
+            "live" => Some(System::Live),
+            "kernel" => Some(System::Kernel),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Live => "live",
+            System::Kernel => "kernel",
+        }
+    }
+}
+
+/// One machine.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The budget.
+    pub ram_bytes: u64,
+    /// A name of [`policy::NAMES`].
+    pub readahead: String,
+    /// The swap device.
+    pub device: Model,
+    /// Who manages.
+    pub system: System,
+    /// Knobs of the read-ahead.
+    pub knobs: policy::Knobs,
+    /// Processors for the program; 0 = one for each thread.
+    pub processors: u32,
+    /// End after this time.
+    pub until: Option<Nanos>,
+}
+
+/// What a workload is like, as far as machines for it must know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Extent {
+    /// Distinct pages.
+    pub pages: u64,
+    /// 2 MiB pieces of address space that they lie in.
+    pub chunks: u64,
+}
+
+impl Extent {
+    /// Goes through the accesses once.
+    pub fn of(workloads: Vec<Box<dyn Workload + Send>>) -> Result<Extent, WorkloadError> {
+        let mut extent = Extent::default();
+        for mut workload in workloads {
+            let mut pages: HashSet<(u16, u64)> = HashSet::new();
+            let mut chunks: HashSet<(u16, u64)> = HashSet::new();
+            let mut last = None;
+            while let Some(access) = workload.next()? {
+                let place = (access.space, access.vpn);
+                if last != Some(place) && pages.insert(place) {
+                    chunks.insert((access.space, access.vpn / CHUNK_PAGES));
+                }
+                last = Some(place);
+            }
+            extent.pages += pages.len() as u64;
+            extent.chunks += chunks.len() as u64;
+        }
+        Ok(extent)
+    }
+
+    /// Bytes of its pages.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.pages * PAGE_SIZE
+    }
+
+    /// A swap area in which all of it finds room, by address too.
+    fn slots(&self) -> u32 {
+        let slots = (self.chunks + 2) * CHUNK_PAGES;
+        u32::try_from(slots).unwrap_or(u32::MAX).max(1024)
+    }
+}
+
+/// The options of the engine for `machine`.
+#[must_use]
+pub fn options(machine: &Machine, extent: &Extent) -> Options {
+    let budget = u32::try_from((machine.ram_bytes / PAGE_SIZE).max(16)).unwrap_or(u32::MAX);
+    let device = machine.device.clone();
+    let options = match machine.system {
+        System::Live => Options::live(budget, extent.slots(), device),
+        System::Kernel => Options::kernel(budget, extent.slots(), device),
+    };
+    Options { processors: machine.processors, until: machine.until, ..options }
+}
+
+/// Runs `workloads` on `machine`.
+pub fn simulate(
+    machine: &Machine,
+    extent: &Extent,
+    workloads: Vec<Box<dyn Workload + Send>>,
+) -> Result<Outcome, WorkloadError> {
+    let options = options(machine, extent);
+    let config = policy::Config {
+        knobs: machine.knobs,
+        rotating: machine.device.rotating(),
+        frames: options.mm.budget,
+        ..policy::Config::default()
+    };
+    let policy = Policy::by_name(&machine.readahead, config).expect("the name was checked");
+    let mut engine = Engine::new(options, policy);
+    for workload in workloads {
+        engine.add(workload)?;
+    }
+    engine.run()
+}
+
+/// Runs `jobs` numbered jobs, `threads` at a time; results by number. `done` hears how many are finished.
+pub fn parallel<T: Send>(
+    jobs: usize,
+    threads: usize,
+    work: impl Fn(usize) -> T + Sync,
+    done: impl Fn(usize) + Sync,
+) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let finished = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<T>>> = (0..jobs).map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, jobs.max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let job = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(place) = results.get(job) else { break };
+                    let result = work(job);
+                    *place.lock().expect("nobody panics with the lock") = Some(result);
+                    done(finished.fetch_add(1, Ordering::Relaxed) + 1);
+                }
+            });
+        }
+    });
+    let taken = |place: Mutex<Option<T>>| place.into_inner().expect("nobody panics with the lock");
+    results.into_iter().map(|place| taken(place).expect("every job was done")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate;
+
+    fn machine(ram_bytes: u64, readahead: &str, system: System) -> Machine {
+        Machine {
+            ram_bytes,
+            readahead: readahead.to_owned(),
+            device: Model::builtin("nvme").expect("built in"),
+            system,
+            knobs: policy::Knobs::default(),
+            processors: 0,
+            until: None,
+        }
+    }
+
+    /// More RAM is never much worse, and enough RAM reads nothing.
+    #[test]
+    fn ram_helps() {
+        let load = generate::parse("moving:size=32M,window=8M,touches=60k").expect("a load");
+        let extent = Extent::of(load.start()).expect("no error");
+        for system in [System::Live, System::Kernel] {
+            let outcomes = parallel(
+                5,
+                2,
+                |job| {
+                    let ram_bytes = extent.bytes() * [20, 40, 60, 80, 120][job] / 100;
+                    simulate(&machine(ram_bytes, "linux", system), &extent, load.start()).expect("no error")
+                },
+                |_| {},
+            );
+            let times: Vec<_> = outcomes.iter().map(|outcome| outcome.elapsed_ns).collect();
+            assert!(times.windows(2).all(|pair| pair[1] <= pair[0] + pair[0] / 20), "{system:?} {times:?}");
+            assert_eq!(outcomes[4].vmstat.pswpin, 0);
+            assert!(outcomes[0].vmstat.pgmajfault > 100);
+        }
+    }
+
+    /// A sequential sweep over more than the RAM, with read-ahead, is bound by the device and not by round trips.
+    #[test]
+    fn readahead_helps_a_stream() {
+        let load = generate::parse("sequential:size=64M,laps=4").expect("a load");
+        let extent = Extent::of(load.start()).expect("no error");
+        let time = |readahead| {
+            let machine = machine(48 << 20, readahead, System::Live);
+            simulate(&machine, &extent, load.start()).expect("no error").elapsed_ns
+        };
+        let (none, adaptive) = (time("none"), time("adaptive"));
+        assert!(adaptive * 3 < none, "adaptive {adaptive} none {none}");
+    }
+}

@@ -1,0 +1,62 @@
+//! One HTML file with the curves and the table: no network, no library, nothing but itself.
+//!
+//! The rows go in as JSON; a page of hand-written script draws them as SVG: time over RAM by default, any figure by choice,
+//! a curve for each combination of the rest, with values under the pointer.
+
+use super::{Header, Row, json, table};
+
+const PAGE: &str = include_str!("page.html");
+
+/// The file's text.
+#[must_use]
+pub fn render(header: &Header, rows: &[Row], explanation: Option<&str>) -> String {
+    // "</" must not end the script element that holds the data.
+    let data = json::render(header, rows, explanation).replace("</", "<\\/");
+    let options = escape(&table::options(header));
+    PAGE.replace("@TITLE@", &escape(&header.workload))
+        .replace("@OPTIONS@", options.trim_end())
+        .replace("@EXPLANATION@", &escape(explanation.unwrap_or("")))
+        .replace("@DATA@", data.trim_end())
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('@', "&#64;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn the_page_is_whole_and_needs_nobody() {
+        let header = Header {
+            workload: "</script><b>".to_owned(),
+            workload_bytes: 1 << 30,
+            seed: None,
+            page_cluster: 3,
+            processors: 2,
+            version: "0.1.0".to_owned(),
+        };
+        let page = render(&header, &[sample(1 << 20, "linux", 5)], Some("with 1 MiB < 2 MiB"));
+        for place in ["@TITLE@", "@OPTIONS@", "@EXPLANATION@", "@DATA@"] {
+            assert!(!page.contains(place), "{place} is filled");
+        }
+        assert_eq!(page.matches("</script>").count(), 2);
+        assert!(page.contains("with 1 MiB &lt; 2 MiB"));
+        for foreign in ["http://", "https://", "src=", "@import", "url("] {
+            let found = page.replace("http://www.w3.org/2000/svg", "").contains(foreign);
+            assert!(!found, "{foreign}");
+        }
+        let start = page.find("type=\"application/json\">").expect("the data is there");
+        let data = &page[start + 24..];
+        let data = &data[..data.find("</script>").expect("it ends")];
+        let value: serde_json::Value = serde_json::from_str(data).expect("it is JSON");
+        assert_eq!(value["rows"][0]["readahead"], "linux");
+        assert_eq!(value["options"]["workload"], "</script><b>");
+    }
+}

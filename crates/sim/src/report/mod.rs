@@ -1,0 +1,147 @@
+//! What a sweep is reported as: a table, JSON, one HTML file, a sentence.
+//!
+//! Everything that is printed is made from integers, so that equal runs give equal bytes.
+
+pub mod explain;
+pub mod html;
+pub mod json;
+pub mod table;
+
+use crate::engine::outcome::Outcome;
+use crate::sweep::Machine;
+use crate::time::Nanos;
+use overspill_mm::types::PAGE_SIZE;
+use serde::Serialize;
+
+/// What all rows of a report have in common; printed first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Header {
+    /// The trace or load, as typed.
+    pub workload: String,
+    /// Bytes of its distinct pages.
+    pub workload_bytes: u64,
+    /// The seed, where the workload has one.
+    pub seed: Option<u64>,
+    /// log2 of the kernel policies' largest window.
+    pub page_cluster: u8,
+    /// Processors; 0 = one for each thread.
+    pub processors: u32,
+    /// The version of the program.
+    pub version: String,
+}
+
+/// One combination and its figures. Units are in the names; counters have the kernel's names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// RAM.
+    pub ram_bytes: u64,
+    /// RAM in thousandths of the workload's pages.
+    pub ram_permille: u64,
+    /// Read-ahead policy.
+    pub readahead: String,
+    /// Device.
+    pub device: String,
+    /// System.
+    pub policy: &'static str,
+    /// Time of the whole run.
+    pub elapsed_ns: Nanos,
+    /// Accesses simulated.
+    pub accesses: u64,
+    /// Faults answered from the swap cache.
+    pub faults_soft: u64,
+    /// Faults that had to read.
+    pub faults_major: u64,
+    /// First touches.
+    pub faults_first: u64,
+    /// Pages read from swap.
+    pub pswpin: u64,
+    /// Pages written to swap.
+    pub pswpout: u64,
+    /// Pages read ahead.
+    pub swap_ra: u64,
+    /// Of those, pages that were used.
+    pub swap_ra_hit: u64,
+    /// Touches of evicted pages.
+    pub workingset_refault_anon: u64,
+    /// Median latency of all faults.
+    pub fault_p50_ns: Nanos,
+    /// 99th percentile.
+    pub fault_p99_ns: Nanos,
+    /// The longest.
+    pub fault_max_ns: Nanos,
+    /// Time that threads waited for faults, all together.
+    pub stalled_ns: Nanos,
+    /// Share of the time in which the device was busy, in thousandths.
+    pub device_busy_permille: u64,
+    /// Processor time of the pager.
+    pub pager_ns: Nanos,
+    /// Most bytes held at once.
+    pub resident_bytes_max: u64,
+}
+
+impl Row {
+    /// The row of `machine`.
+    #[must_use]
+    pub fn new(machine: &Machine, workload_bytes: u64, outcome: &Outcome) -> Row {
+        let faults = outcome.faults();
+        let vmstat = &outcome.vmstat;
+        Row {
+            ram_bytes: machine.ram_bytes,
+            ram_permille: crate::time::permille(machine.ram_bytes, workload_bytes),
+            readahead: machine.readahead.clone(),
+            device: machine.device.name.clone(),
+            policy: machine.system.name(),
+            elapsed_ns: outcome.elapsed_ns,
+            accesses: outcome.accesses,
+            faults_soft: outcome.soft.count(),
+            faults_major: outcome.major.count(),
+            faults_first: outcome.fill.count(),
+            pswpin: vmstat.pswpin,
+            pswpout: vmstat.pswpout,
+            swap_ra: vmstat.swap_ra,
+            swap_ra_hit: vmstat.swap_ra_hit,
+            workingset_refault_anon: vmstat.workingset_refault_anon,
+            fault_p50_ns: faults.quantile_ns(500),
+            fault_p99_ns: faults.quantile_ns(990),
+            fault_max_ns: faults.max_ns(),
+            stalled_ns: outcome.stalled_ns(),
+            device_busy_permille: outcome.device.busy_permille(outcome.elapsed_ns),
+            pager_ns: outcome.pager_ns,
+            resident_bytes_max: outcome.frames_max * PAGE_SIZE,
+        }
+    }
+
+    /// The combination without its RAM: what a curve is drawn for.
+    #[must_use]
+    pub fn series(&self) -> (String, String, &'static str) {
+        (self.readahead.clone(), self.device.clone(), self.policy)
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn sample(ram_bytes: u64, readahead: &str, elapsed_ns: Nanos) -> Row {
+    Row {
+        ram_bytes,
+        ram_permille: ram_bytes / 1_000_000,
+        readahead: readahead.to_owned(),
+        device: "nvme".to_owned(),
+        policy: "live",
+        elapsed_ns,
+        accesses: 1000,
+        faults_soft: 10,
+        faults_major: 20,
+        faults_first: 30,
+        pswpin: 100,
+        pswpout: 200,
+        swap_ra: 80,
+        swap_ra_hit: 60,
+        workingset_refault_anon: 20,
+        fault_p50_ns: 47_000,
+        fault_p99_ns: 300_000,
+        fault_max_ns: 900_000,
+        stalled_ns: 1_000_000,
+        device_busy_permille: 421,
+        pager_ns: 5_000,
+        resident_bytes_max: ram_bytes,
+    }
+}

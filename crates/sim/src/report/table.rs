@@ -1,0 +1,109 @@
+//! The table: one row a combination, columns as wide as their widest entry.
+
+use super::{Header, Row};
+use crate::options::show_bytes;
+use crate::time::{percent, permille, show};
+use std::fmt::Write;
+
+/// Columns: heading, whether numbers stand to the right, and the entry of a row.
+type Column = (&'static str, bool, fn(&Row) -> String);
+
+const COLUMNS: &[Column] = &[
+    ("RAM", true, |row| show_bytes(row.ram_bytes)),
+    ("of all", true, |row| percent(row.ram_permille)),
+    ("read-ahead", false, |row| row.readahead.clone()),
+    ("device", false, |row| row.device.clone()),
+    ("policy", false, |row| row.policy.to_owned()),
+    ("time", true, |row| show(row.elapsed_ns)),
+    ("soft", true, |row| row.faults_soft.to_string()),
+    ("major", true, |row| row.faults_major.to_string()),
+    ("pages in", true, |row| row.pswpin.to_string()),
+    ("pages out", true, |row| row.pswpout.to_string()),
+    ("read ahead", true, |row| row.swap_ra.to_string()),
+    ("used", true, |row| percent(permille(row.swap_ra_hit, row.swap_ra))),
+    ("refaults", true, |row| row.workingset_refault_anon.to_string()),
+    ("p50", true, |row| show(row.fault_p50_ns)),
+    ("p99", true, |row| show(row.fault_p99_ns)),
+    ("busy", true, |row| percent(row.device_busy_permille)),
+];
+
+/// The options, a line each, then the table.
+#[must_use]
+pub fn render(header: &Header, rows: &[Row]) -> String {
+    let mut text = options(header);
+    let headings: Vec<String> = COLUMNS.iter().map(|(heading, _, _)| (*heading).to_owned()).collect();
+    let mut lines = vec![headings];
+    lines.extend(rows.iter().map(|row| COLUMNS.iter().map(|(_, _, entry)| entry(row)).collect()));
+    text.push_str(&aligned(&lines, &COLUMNS.iter().map(|(_, right, _)| *right).collect::<Vec<_>>()));
+    text
+}
+
+/// The block of options that stands before everything else.
+#[must_use]
+pub fn options(header: &Header) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "workload      {}", header.workload);
+    let _ = writeln!(text, "its pages     {}", show_bytes(header.workload_bytes));
+    if let Some(seed) = header.seed {
+        let _ = writeln!(text, "seed          {seed}");
+    }
+    let processors =
+        if header.processors == 0 { "one a thread".to_owned() } else { header.processors.to_string() };
+    let _ = writeln!(text, "processors    {processors}");
+    let _ = writeln!(text, "page-cluster  {}", header.page_cluster);
+    let _ = writeln!(text, "version       {}", header.version);
+    text.push('\n');
+    text
+}
+
+/// Lines of cells, each column as wide as its widest cell; `right` says which stand to the right.
+#[must_use]
+pub fn aligned(lines: &[Vec<String>], right: &[bool]) -> String {
+    let width = |column: usize| {
+        lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..right.len()).map(width).collect();
+    let mut text = String::new();
+    for line in lines {
+        let mut out = String::new();
+        for (column, cell) in line.iter().enumerate() {
+            let pad = " ".repeat(widths[column] - cell.chars().count());
+            let gap = if column > 0 { "  " } else { "" };
+            if right[column] {
+                let _ = write!(out, "{gap}{pad}{cell}");
+            } else {
+                let _ = write!(out, "{gap}{cell}{pad}");
+            }
+        }
+        text.push_str(out.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let header = Header {
+            workload: "zipf".to_owned(),
+            workload_bytes: 1 << 30,
+            seed: Some(1),
+            page_cluster: 3,
+            processors: 0,
+            version: "0.1.0".to_owned(),
+        };
+        let text = render(&header, &[sample(1 << 20, "adaptive", 1_000_000), sample(512 << 20, "none", 2)]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "workload      zipf");
+        assert_eq!(lines.len(), 10);
+        let at = |line: &str, word: &str| line.find(word).expect("the column is there");
+        assert_eq!(at(lines[7], "read-ahead"), at(lines[8], "adaptive"));
+        assert_eq!(at(lines[8], "adaptive"), at(lines[9], "none"));
+        assert!(lines[8].contains("75.0 %") && lines[8].contains("42.1 %"));
+    }
+}

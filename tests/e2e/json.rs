@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::Outcome;
 
-/// The number with that key, wherever it is in the report (the first one, outermost first).
+/// The number with that key, wherever it is in the report, outermost first.
 pub fn number(report: &Value, key: &str) -> Outcome<u64> {
     find(report, key)
         .and_then(|value| value.as_u64().or_else(|| value.as_f64().map(|float| float as u64)))
@@ -16,12 +16,22 @@ pub fn flag(report: &Value, key: &str) -> Outcome<bool> {
     find(report, key).and_then(Value::as_bool).ok_or_else(|| format!("the report has no truth value {key:?}"))
 }
 
-fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
-    match value {
-        Value::Object(fields) => {
-            fields.get(key).or_else(|| fields.values().find_map(|inner| find(inner, key)))
+/// Breadth first: the totals of a run stand above the figures of its processes.
+fn find<'a>(report: &'a Value, key: &str) -> Option<&'a Value> {
+    let mut level = vec![report];
+    while !level.is_empty() {
+        if let Some(found) = level.iter().find_map(|value| value.get(key)) {
+            return Some(found);
         }
-        Value::Array(items) => items.iter().find_map(|inner| find(inner, key)),
-        _ => None,
+        level = level.into_iter().flat_map(inner).collect();
+    }
+    None
+}
+
+fn inner(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Object(fields) => fields.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => Vec::new(),
     }
 }

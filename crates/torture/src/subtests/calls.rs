@@ -2,9 +2,11 @@
 
 use std::ffi::CString;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Instant;
 
-use crate::context::Context;
+use crate::context::{Context, parallel};
 use crate::memory::{Memory, PAGE};
 use crate::outcome::Outcome;
 use crate::{ensure, futex, pattern, sys};
@@ -220,9 +222,57 @@ pub fn futex(context: &mut Context) -> Outcome {
     context.sabotage_status()
 }
 
-/// `futex-kernel`: operations in which the kernel itself changes a cold word: FUTEX_WAKE_OP and priority-inheriting
-/// locks.
-pub fn futex_kernel(context: &mut Context) -> Outcome {
+/// `futex-pi`: threads contend for priority-inheriting locks in memory that is paged, as a C library does it: the word
+/// is changed by the program first, and by the kernel when that fails.
+pub fn futex_pi(context: &mut Context) -> Outcome {
+    const LOCKS: usize = 16;
+    let memory = &context.subject(SEED)?;
+    let locks: Vec<&AtomicU32> = (0..LOCKS).map(|lane| word(memory, lane * memory.pages() / LOCKS)).collect();
+    locks.iter().for_each(|lock| lock.store(0, Relaxed));
+    let counts: Vec<AtomicU64> = (0..LOCKS).map(|_| AtomicU64::new(0)).collect();
+    let taken = AtomicU64::new(0);
+    context.cool(memory)?;
+    let deadline = context.deadline();
+    context.under_pressure(|context| {
+        parallel(4, |lane| {
+            let mut rng = context.rng(lane);
+            while Instant::now() < deadline {
+                let index = rng.below(LOCKS);
+                lock(locks[index])?;
+                // Not an atomic addition: only the lock makes it one.
+                let count = counts[index].load(Relaxed);
+                std::hint::spin_loop();
+                counts[index].store(count + 1, Relaxed);
+                taken.fetch_add(1, Relaxed);
+                unlock(locks[index])?;
+            }
+            Ok(())
+        })
+    })?;
+    let counted: u64 = counts.iter().map(|count| count.load(Relaxed)).sum();
+    let taken = taken.into_inner() + u64::from(context.options.sabotage);
+    ensure!(counted == taken, "locks were taken {taken} times, what they guard was changed {counted} times");
+    ensure!(locks.iter().all(|lock| lock.load(Relaxed) == 0), "a lock is still held");
+    Ok(())
+}
+
+fn lock(word: &AtomicU32) -> Outcome {
+    if word.compare_exchange(0, sys::thread_id() as u32, Acquire, Relaxed).is_err() {
+        futex::lock_pi(word).map_err(|error| failed("FUTEX_LOCK_PI", error))?;
+    }
+    Ok(())
+}
+
+fn unlock(word: &AtomicU32) -> Outcome {
+    if word.compare_exchange(sys::thread_id() as u32, 0, Release, Relaxed).is_err() {
+        futex::unlock_pi(word).map_err(|error| failed("FUTEX_UNLOCK_PI", error))?;
+    }
+    Ok(())
+}
+
+/// `futex-cold-op`: operations in which the kernel changes a word that the program has not touched for long:
+/// FUTEX_WAKE_OP and priority-inheriting locks straight in the kernel.
+pub fn futex_cold_op(context: &mut Context) -> Outcome {
     let memory = &context.subject(SEED)?;
     let (first, second) = (word(memory, 0), word(memory, memory.pages() / 2));
     first.store(0, Relaxed);

@@ -67,10 +67,12 @@ pub const SUBTESTS: &[Subtest] = table! {
     "splice" Holds files::splice, "vmsplice lends cold pages to a pipe";
     "calls" Holds calls::calls, "getrandom, poll, stat, clocks, paths, ...";
     "futex" Holds calls::futex, "wait, wake, requeue on cold words";
-    "futex-kernel" Holds calls::futex_kernel, "WAKE_OP and priority inheritance on cold words";
+    "futex-pi" Holds calls::futex_pi, "priority-inheriting locks";
+    "futex-cold-op" Holds calls::futex_cold_op, "operations in which the kernel changes a cold word";
     "uring" Holds uring::plain, "the program's own io_uring";
     "uring-fixed" Holds uring::fixed, "its registered buffers";
-    "vm-readv" Holds remote::vm_readv, "process_vm_readv and /proc/PID/mem, also by another process";
+    "vm-readv" Holds remote::vm_readv, "process_vm_readv and process_vm_writev, also by another process";
+    "proc-mem" Holds remote::proc_mem, "/proc/PID/mem";
     "exec" Exceeded remote::exec, "exec with arguments in cold memory; a program that replaces itself";
     "sigaltstack" Holds signals::sigaltstack, "handlers on a cold alternative stack";
     "interrupts" Holds signals::interrupts, "4000 signals a second";

@@ -12,8 +12,8 @@ use crate::{ensure, fail, pattern, sys};
 
 const SEED: u64 = 0x4e40;
 
-/// `vm-readv`: the program reads and writes its own cold memory by process_vm_readv, process_vm_writev and
-/// /proc/self/mem; another process does so too.
+/// `vm-readv`: the program reads and writes its own cold memory by process_vm_readv and process_vm_writev; another
+/// process does so too.
 pub fn vm_readv(context: &mut Context) -> Outcome {
     let (source, target) = (context.subject(SEED)?, context.subject(SEED + 1)?);
     context.cool(&target)?;
@@ -23,15 +23,6 @@ pub fn vm_readv(context: &mut Context) -> Outcome {
     move_remote(pid, source.base(), target.base(), half, true)?;
     move_remote(pid, target.base() + half, source.base() + half, source.len() - half, false)?;
     pattern::check_pages(&target, 0..target.pages(), SEED, "moved within the process")?;
-    context.cool(&target)?;
-    let memory = std::fs::OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
-    let mut buffer = vec![0; 100_000];
-    for offset in (3..target.len() - buffer.len()).step_by(3_000_001) {
-        memory.read_exact_at(&mut buffer, (target.base() + offset) as u64)?;
-        pattern::check_bytes(SEED, offset, &buffer, "/proc/self/mem")?;
-        pattern::bytes(SEED, offset, &mut buffer);
-        memory.write_all_at(&buffer, (target.base() + offset) as u64)?;
-    }
     context.cool(&source)?;
     let arguments = [pid, 0].map(|number| number.to_string());
     let (base, len) = (source.base().to_string(), source.len().to_string());
@@ -41,6 +32,22 @@ pub fn vm_readv(context: &mut Context) -> Outcome {
     )?;
     pattern::check_pages(&source, 0..source.pages(), SEED + 7, "written by another process")?;
     pattern::check_pages(&target, 0..target.pages(), SEED, "beside it")
+}
+
+/// `proc-mem`: cold memory is read and written through /proc/self/mem, as debuggers do it.
+pub fn proc_mem(context: &mut Context) -> Outcome {
+    let target = context.subject(SEED)?;
+    context.cool(&target)?;
+    let memory = std::fs::OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
+    let mut buffer = vec![0; 100_000];
+    for offset in (3..target.len() - buffer.len()).step_by(2_000_001) {
+        memory.read_exact_at(&mut buffer, (target.base() + offset) as u64)?;
+        pattern::check_bytes(SEED, offset, &buffer, "/proc/self/mem")?;
+        pattern::bytes(SEED, offset, &mut buffer);
+        memory.write_all_at(&buffer, (target.base() + offset) as u64)?;
+    }
+    context.cool(&target)?;
+    pattern::check_pages(&target, 0..target.pages(), SEED, "written through /proc/self/mem")
 }
 
 /// The body of the other process: reads and checks, then writes with another seed.

@@ -12,6 +12,7 @@ use crate::load::LoadArgs;
 use crate::load::pattern::Pattern;
 use crate::policy::ReadAhead;
 use crate::size::{Size, parse_budget};
+use crate::{sim, trace};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,6 +79,39 @@ Examples:
   sudo overspill bench random --threads 8 --write --json random-8.json
   sudo overspill bench stride:16 --ways kernel:3,overspill --laps 16";
 
+const SIM_EXAMPLES: &str = "\
+Examples:
+  How does a recorded program take to less RAM?
+      overspill sim sort.ovt --ram 10%..100%/10
+  How much is enough?
+      overspill sim sort.ovt --explain
+  Which read-ahead on which device, with curves to look at:
+      overspill sim sort.ovt --ram 256M --readahead adaptive,linux,none --device nvme,sata-ssd,hdd --html sort.html
+  A load by its name, on this machine's own device:
+      overspill sim calibrate /var/tmp -o here.toml
+      overspill sim zipf:size=1G,touches=5M,write=20 --ram 25%,50%,75% --device here.toml
+
+Loads take size=1G, touches=1M or laps=3, write=PERCENT, programs=N, shared, prefill and more after a colon. Equal
+options give equal output, byte for byte.";
+
+const TRACE_EXAMPLES: &str = "\
+Formats: overspill (its own), lackey (valgrind --tool=lackey --trace-mem=yes), strace (-f -ttt, file calls), perf
+(perf script of page faults), csv, oracle (libCacheSim's oracleGeneral). Compressed (zstd) input is unpacked.
+
+Examples:
+  overspill trace info sort.ovt
+  overspill trace convert web.oracleGeneral.bin.zst web.ovt
+  perf script -F comm,pid,tid,time,event,addr | overspill trace convert --from perf - faults.ovt
+  overspill trace cut sort.ovt middle.ovt --after 2s --before 3s";
+
+const RECORD_EXAMPLES: &str = "\
+Every instruction, load and store of one process is seen (its children are not), at about a hundredth of its speed;
+times in the trace are counts of instructions, one a nanosecond.
+
+Examples:
+  overspill record -o sort.ovt -- sort numbers.txt
+  overspill record --exact -o exact.ovt -- ./small";
+
 /// Runs programs in less RAM than they need: memory beyond the budget spills to disk.
 #[derive(Parser)]
 #[command(name = "overspill", version, after_long_help = EXAMPLES, max_term_width = 110)]
@@ -102,6 +136,15 @@ pub enum Command {
     /// Run a built-in load bare, on the kernel's swap, and under overspill; print the ratios.
     #[command(after_long_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// Simulate a trace or a load on other machines: RAM, read-ahead, devices, systems.
+    #[command(after_long_help = SIM_EXAMPLES)]
+    Sim(sim::Args),
+    /// Look at traces, convert and cut them.
+    #[command(after_long_help = TRACE_EXAMPLES)]
+    Trace(trace::Args),
+    /// Record the page accesses of a program (exact, slow: under valgrind).
+    #[command(after_long_help = RECORD_EXAMPLES)]
+    Record(trace::RecordArgs),
     /// The load of `bench` as a plain program: prints one line of JSON.
     #[command(hide = true)]
     Load(LoadArgs),

@@ -18,7 +18,9 @@ mod os;
 mod policy;
 mod progress;
 mod run;
+mod sim;
 mod size;
+mod trace;
 mod usage;
 
 use std::process::ExitCode;
@@ -44,6 +46,9 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Command::Doctor(args) => doctor::main(&args),
         Command::Compare(args) => compare::main(&args),
         Command::Bench(args) => bench::main(&args),
+        Command::Sim(args) => sim::main(&args),
+        Command::Trace(args) => trace::main(&args),
+        Command::Record(args) => trace::record(&args),
         Command::Load(args) => load::main(&args),
         Command::Guard => compare::guardian::main(),
         Command::Reach { shared } => checks::reach(&shared),

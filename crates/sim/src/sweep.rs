@@ -6,6 +6,7 @@
 use crate::device::params::Model;
 use crate::engine::outcome::Outcome;
 use crate::engine::{Engine, Options};
+use crate::generate::{Load, Spec};
 use crate::time::Nanos;
 use crate::workload::{Workload, WorkloadError};
 use overspill_mm::readahead::policy::{self, Policy};
@@ -96,6 +97,13 @@ impl Extent {
             extent.chunks += chunks.len() as u64;
         }
         Ok(extent)
+    }
+
+    /// Of a load whose programs say themselves what they touch.
+    #[must_use]
+    pub fn of_load(load: &Load) -> Extent {
+        let chunks = |spec: &Spec| (spec.start + spec.pages).div_ceil(CHUNK_PAGES) - spec.start / CHUNK_PAGES;
+        Extent { pages: load.pages(), chunks: load.programs.iter().map(chunks).sum() }
     }
 
     /// Bytes of its pages.

@@ -29,6 +29,13 @@ impl Load {
             .collect()
     }
 
+    /// Other chances: each program gets a seed made from its own and `seed`. Seed 1 changes nothing.
+    pub fn reseed(&mut self, seed: u64) {
+        for spec in &mut self.programs {
+            spec.seed = spec.seed.wrapping_add(seed.wrapping_sub(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        }
+    }
+
     /// Pages of all programs.
     #[must_use]
     pub fn pages(&self) -> u64 {
@@ -133,7 +140,7 @@ fn count(text: &str) -> Option<u64> {
 
 fn size(text: &str) -> Option<u64> {
     match amount(text) {
-        Ok(Amount::Bytes(bytes)) if bytes >= PAGE_SIZE && bytes <= 1 << 46 => Some(bytes),
+        Ok(Amount::Bytes(bytes)) if (PAGE_SIZE..=1 << 46).contains(&bytes) => Some(bytes),
         _ => None,
     }
 }

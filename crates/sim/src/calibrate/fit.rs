@@ -2,7 +2,8 @@
 //!
 //! The highest rate of small reads gives the controller's time, bulk transfers give the bus, what is left of a single
 //! small read is overhead, and the slope from 64 KiB to 1 MiB one at a time gives the rate of one stream. What a read loses
-//! beside writes becomes the suspension time of a single "die" that is busy whenever writes are.
+//! beside writes becomes the suspension time of a single "die" that is busy whenever writes are. Latencies are medians: a
+//! busy machine has a long tail that is not the device's.
 
 use super::Measurement;
 use crate::device::Op;
@@ -39,7 +40,7 @@ pub fn fit(measurements: &[Measurement], origin: String) -> Model {
         find(Op::Write, KIB64, 4, true),
     ) {
         (Some(alone), Some(mixed), Some(writes)) => {
-            let extra_ns = mixed.mean_ns.saturating_sub(alone.mean_ns);
+            let extra_ns = mixed.p50_ns.saturating_sub(alone.p50_ns);
             let busy_permille =
                 (1000 * writes.bytes_per_us() / write.bus_bytes_per_us.max(1)).clamp(100, 1000);
             (extra_ns * 1000 / busy_permille).min(SECOND)
@@ -79,12 +80,12 @@ fn direction(measurements: &[Measurement], op: Op, command_ns: Nanos) -> Directi
     let single = |bytes| mine().find(|measurement| measurement.bytes == bytes && measurement.depth == 1);
     let bus_bytes_per_us = mine().map(Measurement::bytes_per_us).max().unwrap_or(1).max(1);
     let stream_bytes_per_us = match (single(KIB64), single(MIB)) {
-        (Some(middle), Some(large)) if large.mean_ns > middle.mean_ns => {
-            muldiv(MIB - KIB64, 1000, large.mean_ns - middle.mean_ns).clamp(1, bus_bytes_per_us)
+        (Some(middle), Some(large)) if large.p50_ns > middle.p50_ns => {
+            muldiv(MIB - KIB64, 1000, large.p50_ns - middle.p50_ns).clamp(1, bus_bytes_per_us)
         }
         _ => 0,
     };
-    let small_ns = single(KIB4).map_or(0, |measurement| measurement.mean_ns);
+    let small_ns = single(KIB4).map_or(0, |measurement| measurement.p50_ns);
     let moving_ns =
         command_ns + transfer_ns(KIB4, stream_bytes_per_us).max(transfer_ns(KIB4, bus_bytes_per_us));
     Direction { overhead_ns: small_ns.saturating_sub(moving_ns), bus_bytes_per_us, stream_bytes_per_us }

@@ -43,6 +43,12 @@ pub enum TraceError {
         /// What it lacks.
         what: &'static str,
     },
+    /// The file cannot be opened or made.
+    #[error("{error}")]
+    Open {
+        /// Why not.
+        error: std::io::Error,
+    },
     /// The operating system said no.
     #[error("offset {offset}: {error}")]
     Io {

@@ -133,7 +133,7 @@ pub fn open(
     let input: Box<dyn Read + Send> = if path == Path::new("-") {
         Box::new(std::io::stdin())
     } else {
-        Box::new(File::open(path).map_err(|error| TraceError::io(0, error))?)
+        Box::new(File::open(path).map_err(|error| TraceError::Open { error })?)
     };
     read_any(input, format.or_else(|| Format::of_path(path).filter(|&format| format == Format::Oracle)))
 }
@@ -196,7 +196,7 @@ pub fn create(path: &Path, format: Format) -> Result<Box<dyn RecordWriter + Send
         Format::Perf => return Err(unwritable("perf")),
         Format::Own | Format::Lackey | Format::Csv | Format::Oracle => {}
     }
-    let file = File::create(path).map_err(|error| TraceError::io(0, error))?;
+    let file = File::create(path).map_err(|error| TraceError::Open { error })?;
     let out = BufWriter::with_capacity(1 << 18, file);
     Ok(match format {
         Format::Own => Box::new(Writer::new(out)?),

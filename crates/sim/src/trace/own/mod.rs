@@ -14,5 +14,11 @@ pub use reader::Reader;
 pub use seek::Seeker;
 pub use writer::Writer;
 
+/// CRC32C, as headers and payloads have it.
+#[must_use]
+pub fn checksum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 //! the order that `mm` relies on.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::types::{Access, PageId, RegionKind, SpaceId, Vpn};
@@ -13,13 +14,16 @@ use overspill_sys::mem::IoVec;
 use overspill_sys::uffd::Message;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
-use crate::memory::{Memory, Taken};
+use crate::memory::Memory;
 use crate::report::{Answer, Report};
 use crate::staging::{BLOCK, Frame, Staging};
 use crate::transfers::{Ended, PIECES, Transfers};
 
 /// The one space of this process.
 const SPACE: SpaceId = SpaceId(0);
+
+/// Memory that is unshared by one call of the helper.
+const UNSHARE_BYTES: usize = 1 << 20;
 
 /// What a crank met that its owner has to judge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,8 +61,8 @@ pub struct Engine {
     /// Frames are used again. Not so once the program has lent pages to the kernel without a pin that UFFDIO_MOVE sees
     /// (vmsplice, MSG_ZEROCOPY): what the borrower still reads must not change.
     recycle: bool,
-    /// There was a fork: pages that cannot be moved may be shared with a child.
-    forked: bool,
+    /// What is still to be unshared after a fork.
+    shared: Vec<AddressRange>,
 }
 
 impl Engine {
@@ -81,7 +85,7 @@ impl Engine {
             doorbells: 0..0,
             report,
             recycle: true,
-            forked: false,
+            shared: Vec::new(),
         }
     }
 
@@ -219,10 +223,35 @@ impl Engine {
         self.feed(Event::Pause);
     }
 
-    /// Goes on after [`Engine::pause`], with the doorbell armed again. A child may share the pages now.
+    /// After a fork, still paused: the kernel refuses to move pages that a child shares, or shared until it ended. Notes
+    /// what is present, to be made the program's own by [`Engine::unshare_some`].
+    pub fn start_unsharing(&mut self) {
+        self.shared.clear();
+        for region in self.mm.regions().map(|(_, start, end)| address(start)..address(end)) {
+            self.memory.present_runs(region, |run| {
+                let mut start = run.start;
+                while start < run.end {
+                    let end = run.end.min(start + UNSHARE_BYTES);
+                    self.shared.push(start..end);
+                    start = end;
+                }
+            });
+        }
+    }
+
+    /// Has the helper thread unshare the next part. True when all is done.
+    pub fn unshare_some(&mut self) -> bool {
+        if let Some(range) = self.shared.last().cloned()
+            && self.memory.unshare(range)
+        {
+            self.shared.pop();
+        }
+        self.shared.is_empty() && self.memory.helper_is_idle()
+    }
+
+    /// Goes on after [`Engine::pause`], with the doorbell armed again.
     pub fn resume_after_fork(&mut self, doorbell: usize) {
         self.memory.rearm(doorbell);
-        self.forked = true;
         self.feed(Event::Resume);
     }
 
@@ -306,6 +335,10 @@ impl Engine {
         let access = if write { Access::Write } else { Access::Read };
         let before = self.mm.lookup(SPACE, vpn).map(|id| self.mm.state(id));
         let major = before == Some(State::Swapped);
+        if before == Some(State::Mapped) && self.memory.is_missing(address) {
+            // The page went without a word (the kernel reclaims what MADV_FREE released): it is untouched again.
+            self.feed(Event::Discarded { space: SPACE, start: vpn, end: vpn.offset(1) });
+        }
         self.report.fault_begins(vpn, now, major);
         self.feed(Event::Fault { space: SPACE, vpn, access });
     }
@@ -474,7 +507,7 @@ impl Engine {
             let count = (run.count - done).min(BLOCK);
             let first_page = PageId(run.first.0 + done);
             let Some(first) = self.staging.take_holes(count) else { break };
-            let taken = self.take_out(self.address(first_page), first, count);
+            let taken = self.memory.take_out(self.address(first_page), first, count);
             for index in (0..count).filter(|index| taken.taken & 1 << index != 0) {
                 self.staging.enter(PageId(first_page.0 + index), Frame(first.0 + index));
             }
@@ -487,17 +520,6 @@ impl Engine {
             done += count;
         }
         self.events.push_back(Event::Unmapped { run, result });
-    }
-
-    /// After a fork the kernel refuses pages that a child shares, or shared until it ended: then they are made the
-    /// program's own first.
-    fn take_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
-        let taken = self.memory.take_out(address, first, count);
-        if !self.forked || taken != Taken::default() {
-            return taken;
-        }
-        self.memory.unshare(address..address + count as usize * PAGE_SIZE);
-        self.memory.take_out(address, first, count)
     }
 
     fn fail(&mut self, page: PageId) {
@@ -526,8 +548,9 @@ impl Engine {
             let mut frame = 0;
             while frame < BLOCK {
                 let count = (populated >> frame).trailing_ones();
-                if count > 0 && self.memory.drop_frames(Frame(first.0 + frame), count) {
-                    left &= !((((1u32 << count) - 1) << frame) as u16);
+                if count > 0 {
+                    let dropped = self.memory.drop_frames(Frame(first.0 + frame), count);
+                    left &= !((((1u32 << dropped) - 1) << frame) as u16);
                 }
                 frame += count + 1;
             }

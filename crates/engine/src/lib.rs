@@ -9,8 +9,8 @@
 
 extern crate alloc;
 
-mod dropper;
 pub mod engine;
+mod helper;
 mod io;
 mod memory;
 mod own_events;

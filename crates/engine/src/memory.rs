@@ -10,11 +10,11 @@
 use alloc::collections::VecDeque;
 
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
-use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
+use overspill_sys::pagemap::{Categories, PageRegion, Pagemap, Query};
 use overspill_sys::uffd::{CopyMode, Features, Message, Mode, MoveMode, Partial, RawMsg, Uffd};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
-use crate::dropper::Dropper;
+use crate::helper::{Helper, Job};
 use crate::own_events;
 use crate::staging::{BLOCK, Frame};
 
@@ -24,8 +24,17 @@ const MESSAGES: usize = 64;
 const PATIENCE: u32 = 20_000;
 /// How often a move is repeated while a frame is still pinned by the read that filled it.
 const PIN_PATIENCE: u32 = 200;
+/// So many refused pages speak for the rest of a run.
+const BUSY_ENOUGH: u32 = 2;
 /// Zeroes to copy from, in pages.
 const ZEROES: usize = 256;
+/// Pages in RAM or in the kernel's own swap, whatever they hold.
+const ANY_CONTENT: Query = Query {
+    required: Categories::empty(),
+    excluded: Categories::empty(),
+    any_of: Categories::PRESENT.union(Categories::SWAPPED),
+    report: Categories::empty(),
+};
 /// The trash mapping, in pages.
 const TRASH: usize = BLOCK as usize;
 
@@ -62,10 +71,10 @@ pub(crate) struct Memory {
     can_move: bool,
     can_protect: bool,
     can_poison: bool,
-    /// Drops pages of the program for us where UFFDIO_MOVE is missing.
-    dropper: Option<Dropper>,
-    /// Tells which pages are there, likewise.
-    pagemap: Option<Pagemap>,
+    /// Makes the calls that could wait for us. Started when first needed: where UFFDIO_MOVE is missing, or after a fork.
+    helper: Option<Helper>,
+    /// Tells which pages are there.
+    pagemap: Pagemap,
 }
 
 const EVENTS: Features = Features::EVENT_REMAP.union(Features::EVENT_REMOVE).union(Features::EVENT_UNMAP);
@@ -91,8 +100,7 @@ impl Memory {
             program.register(staging.range(), Mode::WP)?;
             own.register(trash.range(), Mode::WP)?;
         }
-        let (dropper, pagemap) =
-            if can_move { (None, None) } else { (Some(Dropper::start()?), Some(Pagemap::open()?)) };
+        let helper = if can_move { None } else { Some(Helper::start()?) };
         Ok(Memory {
             program,
             own,
@@ -104,8 +112,8 @@ impl Memory {
             can_move,
             can_protect,
             can_poison: granted.contains(Features::POISON),
-            dropper,
-            pagemap,
+            helper,
+            pagemap: Pagemap::open()?,
         })
     }
 
@@ -137,7 +145,7 @@ impl Memory {
 
     /// All ranges that are the pager's own and must never be managed.
     pub fn own_ranges(&self) -> [AddressRange; 4] {
-        let helper = self.dropper.map_or(0..0, |dropper| dropper.range.0..dropper.range.1);
+        let helper = self.helper.map_or(0..0, |helper| helper.range.0..helper.range.1);
         [self.staging.range(), self.trash.range(), self.zeroes.range(), helper]
     }
 
@@ -210,9 +218,25 @@ impl Memory {
     }
 
     fn move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
+        let mut result = self.try_move_out(address, first, count);
+        // The page map has the last word on what was refused: a page is where it is, whatever the call said.
+        let told = result.taken | result.gone;
+        for page in (0..count).filter(|page| told & 1 << page == 0) {
+            let at = page as usize * PAGE_SIZE;
+            if self.is_missing(address + at) {
+                let arrived = !self.is_missing(self.frame_address(first) + at);
+                let set = if arrived { &mut result.taken } else { &mut result.gone };
+                *set |= bits(page, 1);
+            }
+        }
+        result
+    }
+
+    fn try_move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
         let mut result = Taken::default();
         let mut tries = 0;
         let mut page = 0;
+        let mut busy = 0;
         let mut reach = Reach::new(count);
         while page < count {
             let at = page as usize * PAGE_SIZE;
@@ -232,11 +256,15 @@ impl Memory {
                         break;
                     }
                 }
-                Some(Errno::NOENT) => {
-                    result.gone |= bits(page, 1);
+                // A hole, or a page that is being copied on write and missing for an instant.
+                Some(Errno::NOENT) => page += 1,
+                Some(Errno::BUSY) => {
+                    busy += 1;
+                    if busy == BUSY_ENOUGH {
+                        break;
+                    }
                     page += 1;
                 }
-                Some(Errno::BUSY) => page += 1,
                 // Two mappings, or one that does not fit (locked, other protection): page by page it is told.
                 Some(_) if reach.shorten() => {}
                 Some(_) => page += 1,
@@ -274,11 +302,17 @@ impl Memory {
         result
     }
 
+    /// Is the page at `address` really not there?
+    pub fn is_missing(&self, address: usize) -> bool {
+        let mut runs = [PageRegion::default(); 1];
+        let scan = self.pagemap.scan(address..address + PAGE_SIZE, ANY_CONTENT, &mut runs);
+        scan.is_ok_and(|scan| scan.regions == 0)
+    }
+
     /// Bit i: page i of the range (at most 16) is there.
     fn present(&self, range: AddressRange) -> Result<u16, Errno> {
-        let pagemap = self.pagemap.as_ref().expect("opened where UFFDIO_MOVE is missing");
         let mut runs = [PageRegion::default(); BLOCK as usize];
-        let scan = pagemap.scan(range.clone(), Query::OWN_CONTENT, &mut runs)?;
+        let scan = self.pagemap.scan(range.clone(), Query::OWN_CONTENT, &mut runs)?;
         let page = |address: u64| ((address as usize - range.start) / PAGE_SIZE) as u32;
         let masks =
             runs[..scan.regions].iter().map(|run| bits(page(run.start), page(run.end) - page(run.start)));
@@ -298,13 +332,13 @@ impl Memory {
         }
     }
 
-    /// Has the dropper discard a range, and takes the events that this raises out of the queue.
+    /// Has the helper discard a range, and takes the events that this raises out of the queue.
     ///
     /// When it fails, the program has unmapped part of the range meanwhile: that event is still to come, and settles it.
     fn drop_program_pages(&mut self, range: AddressRange) {
-        let dropper = self.dropper.expect("without UFFDIO_MOVE there is a dropper");
-        dropper.order(range.clone());
-        while dropper.outcome().is_none() {
+        let helper = self.helper.expect("started where UFFDIO_MOVE is missing");
+        helper.order(Job::Drop, range.clone());
+        while !helper.is_idle() {
             self.read_messages();
             overspill_sys::thread::yield_now();
         }
@@ -426,12 +460,14 @@ impl Memory {
         zero
     }
 
-    /// Gives the memory of `count` (at most 16) populated frames that hold nothing back to the kernel.
-    pub fn drop_frames(&mut self, first: Frame, count: u32) -> bool {
+    /// Gives the memory of `count` (at most 16) populated frames that hold nothing back to the kernel. Returns how many,
+    /// from the first, are holes then.
+    pub fn drop_frames(&mut self, first: Frame, count: u32) -> u32 {
         let (address, len) = (self.frame_address(first), count as usize * PAGE_SIZE);
         if !self.can_move {
             // SAFETY: the frames hold nothing and are not registered anywhere.
-            return unsafe { mem::madvise(address..address + len, Advice::DontNeed) }.is_ok();
+            let dropped = unsafe { mem::madvise(address..address + len, Advice::DontNeed) };
+            return if dropped.is_ok() { count } else { 0 };
         }
         let mut done = 0;
         let mut pinned = 0;
@@ -441,7 +477,7 @@ impl Memory {
                 self.own.move_pages(self.trash.start() + done, address + done, len - done, MoveMode::DONTWAKE)
             };
             match moved {
-                Ok(()) => break,
+                Ok(()) => done = len,
                 Err(Partial { done: more, .. }) if more > 0 => done += more,
                 Err(Partial { errno: Errno::BUSY | Errno::AGAIN, .. }) if pinned < PATIENCE => {
                     pinned += 1;
@@ -451,7 +487,9 @@ impl Memory {
             }
         }
         // SAFETY: the trash is ours and holds nothing; it is registered where no events are reported.
-        unsafe { self.trash.advise(Advice::DontNeed) }.is_ok()
+        let emptied = unsafe { self.trash.advise(Advice::DontNeed) };
+        assert!(emptied.is_ok(), "dropping pages of a mapping of one's own cannot fail");
+        (done / PAGE_SIZE) as u32
     }
 
     /// Takes the page of a doorbell away, so that its next touch is reported again.
@@ -467,10 +505,33 @@ impl Memory {
         }
     }
 
-    /// Makes pages of the program exclusive to it again (after a fork), so that they can be moved.
-    pub fn unshare(&self, range: AddressRange) {
-        // SAFETY: populating keeps content.
-        let _ = unsafe { mem::madvise(range, Advice::PopulateWrite) };
+    /// Has pages of the program made exclusive to it again (after a fork), so that they can be moved. False when the
+    /// helper has not done its last order yet.
+    pub fn unshare(&mut self, range: AddressRange) -> bool {
+        if self.helper.is_none() {
+            self.helper = Helper::start().ok();
+        }
+        let helper = self.helper.filter(Helper::is_idle);
+        if let Some(helper) = helper {
+            helper.order(Job::Unshare, range);
+        }
+        helper.is_some()
+    }
+
+    /// Has the helper nothing to do?
+    pub fn helper_is_idle(&self) -> bool {
+        self.helper.as_ref().is_none_or(Helper::is_idle)
+    }
+
+    /// Calls `visit` with every run of present pages of a range.
+    pub fn present_runs(&self, range: AddressRange, mut visit: impl FnMut(AddressRange)) {
+        let mut runs = [PageRegion::default(); 64];
+        let mut at = range.start;
+        while at < range.end {
+            let Ok(scan) = self.pagemap.scan(at..range.end, Query::OWN_CONTENT, &mut runs) else { return };
+            runs[..scan.regions].iter().for_each(|run| visit(run.start as usize..run.end as usize));
+            at = scan.end;
+        }
     }
 
     // Threads that wait.

@@ -69,6 +69,9 @@ impl Config {
     }
 }
 
+/// Answered faults that are remembered: more than the pages one instruction of each of a few threads can touch.
+pub(crate) const ANSWERED: usize = 16;
+
 /// What an I/O is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IoKind {
@@ -110,6 +113,9 @@ pub struct Mm<P: SwapIn> {
     pub(crate) pause: Option<Pause>,
     /// Counts evictions and activations (the "nonresident age" of specification 5.7).
     pub(crate) clock: u32,
+    /// Pages whose faults were answered last, a ring: they are not taken away again at once.
+    pub(crate) answered: [PageId; ANSWERED],
+    pub(crate) answers: usize,
     pub(crate) warned_full: bool,
     pub(crate) stats: Vmstat,
 }
@@ -152,6 +158,8 @@ impl<P: SwapIn> Mm<P> {
             reclaiming: false,
             pause: None,
             clock: 0,
+            answered: [PageId(u32::MAX); ANSWERED],
+            answers: 0,
             warned_full: false,
             stats: Vmstat::default(),
         }

@@ -16,8 +16,9 @@ use crate::types::{CHUNK_PAGES, PageId, Slot};
 /// Pages moved from the active to the inactive list at a time (SWAP_CLUSTER_MAX).
 const BATCH: u32 = 32;
 /// After so many pages that could not be unmapped, one after another, reclaim waits until something else has happened:
-/// while an address space changes every one of its pages is refused, and the shell must get to hear of the change.
-const REFUSED_MAX: u32 = 512;
+/// while an address space changes, or after a fork, every one of its pages is refused, and the shell must get to hear of
+/// the change.
+const REFUSED_MAX: u32 = 128;
 
 impl<P: SwapIn> Mm<P> {
     /// Starts when fewer than `low` frames are free, ends when `high` are free or on their way.
@@ -186,6 +187,7 @@ impl<P: SwapIn> Mm<P> {
             page.0 / unit == aligned / unit
                 && mm.pages[page].state == State::Mapped
                 && mm.pages[page].list == ListId::Inactive as u8
+                && !mm.answered.contains(&page)
         };
         let (first, count) = self.extend(id, unit, fits);
         let run = Run { first, count };

@@ -195,9 +195,8 @@ impl SwapArea {
     fn take_free_cluster(&mut self) -> Option<u32> {
         let known = self.cluster_used.len() as u32;
         // Cluster 0 holds the header but is as good as free while nothing else is in it.
-        let is_free = |&c: &u32| {
-            self.cluster_used[c as usize] == u16::from(c == 0) && !self.cluster_owned[c as usize]
-        };
+        let is_free =
+            |&c: &u32| self.cluster_used[c as usize] == u16::from(c == 0) && !self.cluster_owned[c as usize];
         let mut found = (self.free_from..known).find(is_free);
         if found.is_none() && self.grow() {
             found = Some(known);

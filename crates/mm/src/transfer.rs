@@ -2,7 +2,7 @@
 
 use crate::event::{Action, Actions, IoId, Run, Unmapped, Warning, WriteResult};
 use crate::list::ListId;
-use crate::mm::{IoKind, Mm};
+use crate::mm::{ANSWERED, IoKind, Mm};
 use crate::page::{State, flag};
 use crate::readahead::SwapIn;
 use crate::types::{Access, PageId, Slot};
@@ -18,6 +18,8 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn map(&mut self, id: PageId, access: Access, list: ListId, out: &mut Actions) {
         self.lists.remove(&mut self.pages, id);
         self.pages.set_state(id, State::Mapped);
+        self.answered[self.answers % ANSWERED] = id;
+        self.answers += usize::from(self.pages[id].has(flag::WANTED) || list == ListId::Active);
         let page = &mut self.pages[id];
         page.clear(flag::WANTED | flag::WANTED_WRITE | flag::EAGER | flag::RETRIED | flag::ACTIVATE);
         let clean = page.slot != 0 && !page.has(flag::DIRTY);

@@ -150,7 +150,7 @@ impl Agent {
             reactor: Reactor::default(),
             stray_accepted: 0,
             next_adoption: 0,
-            forked: false,
+            unsharing: false,
         };
         if fork::start_managing() {
             manager.pause();
@@ -198,8 +198,8 @@ struct Manager<'a> {
     /// Unmanaged bytes that the last look at the maps left.
     stray_accepted: u64,
     next_adoption: u64,
-    /// A fork happened: pages may be shared with a child.
-    forked: bool,
+    /// A fork is over, and pages are being made the program's own again.
+    unsharing: bool,
 }
 
 impl Manager<'_> {
@@ -216,8 +216,8 @@ impl Manager<'_> {
                 break;
             }
         }
-        if fork::is_paused() && fork::may_resume() {
-            self.resume();
+        if fork::is_paused() {
+            self.after_fork();
         }
         if lend::has_lent() {
             self.engine.stop_recycling();
@@ -304,13 +304,25 @@ impl Manager<'_> {
     }
 
     fn pause(&mut self) {
-        self.forked = true;
         self.engine.report().note_event(events::FORKED);
         self.engine.pause();
     }
 
-    fn resume(&mut self) {
-        self.engine.resume_after_fork(fork::doorbells().start);
+    /// Ends a pause in two steps: when no fork is under way, what a child may share is made the program's own again, page
+    /// by page, by the helper thread; when that is done and still no fork is under way, reclaim goes on.
+    fn after_fork(&mut self) {
+        if fork::is_under_way() {
+            self.unsharing = false;
+            return;
+        }
+        if !self.unsharing {
+            self.unsharing = true;
+            self.engine.start_unsharing();
+        }
+        if self.engine.unshare_some() && fork::may_resume() {
+            self.unsharing = false;
+            self.engine.resume_after_fork(fork::doorbells().start);
+        }
     }
 
     fn say(&self, text: &str) {

@@ -63,6 +63,11 @@ pub fn set_paused() {
     PAUSED.store(true, SeqCst);
 }
 
+/// Is any thread between the start of a fork and its end?
+pub fn is_under_way() -> bool {
+    FORKS.load(SeqCst) > 0
+}
+
 /// Is the agent between [`set_paused`] and a successful [`may_resume`]?
 pub fn is_paused() -> bool {
     PAUSED.load(SeqCst)

@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use overspill_engine::shared::ENV;
-use overspill_sys::mem::{Mapping, Prot};
+use overspill_sys::mem::{Advice, Mapping, Prot};
 use overspill_sys::thread::{self, Descriptors};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
@@ -42,6 +42,11 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     let Some((launcher, descriptor)) = (unsafe { find(environment) }) else { return };
     PLACE.store(u64::from(launcher) << 32 | u64::from(descriptor), Ordering::Release);
     let Ok(doorbell) = Mapping::anon(PAGE_SIZE, Prot::RW) else { return };
+    // A child has no use for it, and a page that a child shares could not be taken away again.
+    // SAFETY: the mapping is ours; content does not change.
+    if unsafe { doorbell.advise(Advice::DontFork) }.is_err() {
+        return;
+    }
     fork::set_doorbell(doorbell.leak().start);
     // SAFETY: the handlers are safe to call in any thread of the program; the library is never unloaded.
     if unsafe { __register_atfork(fork::prepare, fork::parent, fork::child, core::ptr::null_mut()) } != 0 {

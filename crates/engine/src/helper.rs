@@ -1,7 +1,8 @@
-//! A helper thread that discards pages of the program, for kernels without UFFDIO_MOVE.
+//! A helper thread for system calls that the reactor must not make itself, because they may wait for the reactor.
 //!
-//! madvise(MADV_DONTNEED) on memory whose REMOVE events are enabled waits until the event was read; the reactor reads
-//! events, so it cannot make that call itself. One order at a time.
+//! madvise(MADV_DONTNEED) on memory whose REMOVE events are enabled waits until the event was read (kernels without
+//! UFFDIO_MOVE need it); MADV_POPULATE_WRITE waits for missing pages to be filled (it makes pages exclusive again after a
+//! fork). One order at a time.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -18,27 +19,37 @@ const STACK_BYTES: usize = 64 << 10;
 const IDLE: u32 = 0;
 const ORDERED: u32 = 1;
 const DONE: u32 = 2;
-const FAILED: u32 = 3;
+
+/// What the helper does with a range of the program's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Job {
+    /// Discard its pages.
+    Drop,
+    /// Make its pages exclusive to this process, as a store would.
+    Unshare,
+}
 
 struct Desk {
     state: AtomicU32,
+    job: AtomicU32,
     start: AtomicUsize,
     end: AtomicUsize,
 }
 
 /// The reactor's side.
 #[derive(Clone, Copy)]
-pub(crate) struct Dropper {
+pub(crate) struct Helper {
     desk: &'static Desk,
     /// The thread's own memory.
     pub range: (usize, usize),
 }
 
-impl Dropper {
+impl Helper {
     /// Starts the thread; it lives as long as the process.
     pub fn start() -> Result<Self, Errno> {
         let desk: &'static Desk = Box::leak(Box::new(Desk {
             state: AtomicU32::new(IDLE),
+            job: AtomicU32::new(0),
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
         }));
@@ -46,29 +57,27 @@ impl Dropper {
         // SAFETY: the thread makes system calls and atomic accesses only; the desk lives for ever.
         let thread = unsafe { thread::spawn(STACK_BYTES, Descriptors::Shared, serve, argument) }?;
         let range = thread.range();
-        Ok(Dropper { desk, range: (range.start, range.end) })
+        Ok(Helper { desk, range: (range.start, range.end) })
     }
 
-    /// Orders a range to be discarded. The last order must be done.
-    pub fn order(&self, range: AddressRange) {
+    /// Is there no order that is not done?
+    pub fn is_idle(&self) -> bool {
+        self.desk.state.load(Ordering::Acquire) != ORDERED
+    }
+
+    /// Orders a job. The last one must be done.
+    pub fn order(&self, job: Job, range: AddressRange) {
+        assert!(self.is_idle(), "one order at a time");
+        self.desk.job.store(job as u32, Ordering::Relaxed);
         self.desk.start.store(range.start, Ordering::Relaxed);
         self.desk.end.store(range.end, Ordering::Relaxed);
         self.desk.state.store(ORDERED, Ordering::Release);
         futex::wake(&self.desk.state, 1, Scope::Private);
     }
-
-    /// Whether the order succeeded, once it is done.
-    pub fn outcome(&self) -> Option<bool> {
-        match self.desk.state.load(Ordering::Acquire) {
-            DONE => Some(true),
-            FAILED => Some(false),
-            _ => None,
-        }
-    }
 }
 
 extern "C" fn serve(argument: *mut ()) {
-    // SAFETY: `Dropper::start` passes a leaked `Desk`.
+    // SAFETY: `Helper::start` passes a leaked `Desk`.
     let desk = unsafe { &*argument.cast::<Desk>() };
     loop {
         let state = desk.state.load(Ordering::Acquire);
@@ -77,8 +86,11 @@ extern "C" fn serve(argument: *mut ()) {
             continue;
         }
         let range = desk.start.load(Ordering::Relaxed)..desk.end.load(Ordering::Relaxed);
-        // SAFETY: the reactor copied these pages to staging, under write protection.
-        let done = unsafe { mem::madvise(range, Advice::DontNeed) };
-        desk.state.store(if done.is_ok() { DONE } else { FAILED }, Ordering::Release);
+        let drop = desk.job.load(Ordering::Relaxed) == Job::Drop as u32;
+        let advice = if drop { Advice::DontNeed } else { Advice::PopulateWrite };
+        // SAFETY: pages to be dropped were copied to staging under write protection; populating keeps content. A failure
+        // means that the program unmapped the range, which it reports by itself.
+        let _ = unsafe { mem::madvise(range, advice) };
+        desk.state.store(DONE, Ordering::Release);
     }
 }

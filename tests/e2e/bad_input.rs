@@ -16,7 +16,7 @@ const CASES: [Case; 12] = [
     ("ram-nonsense", &["run", "--ram", "3X", "--", "/bin/true"], 125, &["ram", "3X"]),
     ("ram-negative", &["run", "--ram=-5M", "--", "/bin/true"], 125, &["ram", "-5M"]),
     ("ram-missing", &["run", "--", "/bin/true"], 125, &["--ram"]),
-    ("command-missing", &["run", "--ram", "64M"], 125, &["CMD"]),
+    ("command-missing", &["run", "--ram", "64M"], 125, &["command"]),
     ("option-unknown", &["run", "--ram", "64M", "--no-such-thing", "/bin/true"], 125, &["--no-such-thing"]),
     (
         "swap-not-there",

@@ -83,7 +83,7 @@ fn list(context: &Context) -> Outcome<Vec<Subtest>> {
 }
 
 fn run(context: &Context, name: &str, way: &str, options: &[&str], budget_holds: bool) -> Outcome {
-    let seconds = soak_seconds(name)?;
+    let seconds = soak_seconds(name, way)?;
     let mut launch = Launch::new(context, format!("torture-{name}-{way}"), &context.torture)
         .args([name, "--seconds", &seconds.to_string(), "--dir"])
         .args([&context.scratch])
@@ -103,14 +103,12 @@ fn run(context: &Context, name: &str, way: &str, options: &[&str], budget_holds:
     Ok(())
 }
 
-/// Thirty seconds of random stores in every run of the suite, or as many as `OVERSPILL_E2E_SOAK_SECONDS` says; a few
-/// for the other subtests that could go on for ever.
-fn soak_seconds(name: &str) -> Outcome<u64> {
-    if name != "stores" {
-        return Ok(2);
-    }
+/// Thirty seconds of random stores in every run of the suite, ten by each of the other ways, or as many as
+/// `OVERSPILL_E2E_SOAK_SECONDS` says; a few for the other subtests that could go on for ever.
+fn soak_seconds(name: &str, way: &str) -> Outcome<u64> {
     match std::env::var("OVERSPILL_E2E_SOAK_SECONDS") {
+        _ if name != "stores" => Ok(2),
         Ok(text) => text.parse().map_err(|_| format!("OVERSPILL_E2E_SOAK_SECONDS={text} is no number")),
-        Err(_) => Ok(30),
+        Err(_) => Ok(if way == "default" { 30 } else { 10 }),
     }
 }

@@ -379,6 +379,11 @@ impl<P: SwapIn> Mm<P> {
             Access::Write => flag::REFERENCED | flag::DIRTY,
         };
         page.set(bits);
+        if access == Access::Write && page.slot != 0 && self.config.placement == Placement::InOrder {
+            // The first store makes the bytes on swap worthless; the kernel gives the slot back at once, so that the page
+            // later goes where its neighbours in time go (specification 1.7).
+            self.release_slot(id);
+        }
         true
     }
 }

@@ -1,5 +1,7 @@
 //! `overspill sim`: the same policy code on virtual time. Options and printing; the work is in [`overspill_sim`].
 
+mod validate;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -10,7 +12,7 @@ use overspill_mm::readahead::policy::{Knobs, NAMES as POLICIES};
 use overspill_sim::calibrate::calibrate;
 use overspill_sim::device::params::Model;
 use overspill_sim::generate::{self, Load};
-use overspill_sim::options::{Amount, amounts, names, show_bytes};
+use overspill_sim::options::{Amount, amount, amounts, names, show_bytes};
 use overspill_sim::report::{Header, Row, explain, html, json, table};
 use overspill_sim::soak::World;
 use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
@@ -49,6 +51,8 @@ enum SimCommand {
         /// The device to print
         name: Option<String>,
     },
+    /// Compare this machine's kernel, and overspill itself, with their simulations: same loads, counter by counter (root)
+    Validate(validate::Args),
     /// Run random worlds with every check switched on, and say which seed fails
     Soak {
         /// The first seed
@@ -84,6 +88,9 @@ struct SweepArgs {
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
     #[arg(long, env = "OVERSPILL_PAGE_CLUSTER", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=10))]
     page_cluster: u8,
+    /// Size of the swap area [default: room for all pages, twice over]
+    #[arg(long, env = "OVERSPILL_SIM_SWAP", value_name = "SIZE")]
+    swap: Option<String>,
     /// Processors for the program's threads [default: one for each]
     #[arg(long, env = "OVERSPILL_SIM_PROCESSORS", value_name = "N", default_value_t = 0)]
     processors: u32,
@@ -112,6 +119,7 @@ pub fn main(args: &Args) -> Result<u8> {
     match (&args.command, &args.sweep) {
         (Some(SimCommand::Calibrate { directory, output }), _) => run_calibrate(directory, output.as_ref()),
         (Some(SimCommand::Devices { name }), _) => devices(name.as_deref()),
+        (Some(SimCommand::Validate(args)), _) => validate::main(args),
         (Some(SimCommand::Soak { seed, count, log }), _) => soak(*seed, *count, *log),
         (None, Some(sweep)) => run_sweep(sweep),
         (None, None) => bail!("a trace or a load is missing; for examples: overspill help sim"),
@@ -185,6 +193,8 @@ fn machines(args: &SweepArgs, subject: &Subject, extent: &Extent) -> Result<Vec<
         .collect::<Result<_>>()?;
     let knobs = Knobs { page_cluster: args.page_cluster, ..Knobs::default() };
     let mut machines = Vec::new();
+    let swap_bytes = args.swap.as_deref().map(amount).transpose().context("--swap")?;
+    let swap_bytes = swap_bytes.map(|swap| swap.bytes(extent.bytes()));
     for system in &systems {
         for device in &devices {
             for readahead in &readaheads {
@@ -192,6 +202,7 @@ fn machines(args: &SweepArgs, subject: &Subject, extent: &Extent) -> Result<Vec<
                     ram_bytes: ram.bytes(extent.bytes()),
                     readahead: readahead.clone(),
                     device: device.clone(),
+                    swap_bytes,
                     system: System::of_name(system).expect("the name was checked"),
                     knobs,
                     processors: args.processors,

@@ -59,6 +59,8 @@ pub struct Machine {
     pub readahead: String,
     /// The swap device.
     pub device: Model,
+    /// The swap area; `None`: room for all pages, twice over.
+    pub swap_bytes: Option<u64>,
     /// Who manages.
     pub system: System,
     /// Knobs of the read-ahead.
@@ -112,10 +114,9 @@ impl Extent {
         self.pages * PAGE_SIZE
     }
 
-    /// A swap area in which all of it finds room, by address too.
-    fn slots(&self) -> u32 {
-        let slots = (self.chunks + 2) * CHUNK_PAGES;
-        u32::try_from(slots).unwrap_or(u32::MAX).max(1024)
+    /// A swap area in which all of it finds room, by address too, and that never gets more than half full.
+    fn slots(&self) -> u64 {
+        (self.chunks + 2) * CHUNK_PAGES * 2 + self.pages / 8
     }
 }
 
@@ -124,9 +125,11 @@ impl Extent {
 pub fn options(machine: &Machine, extent: &Extent) -> Options {
     let budget = u32::try_from((machine.ram_bytes / PAGE_SIZE).max(16)).unwrap_or(u32::MAX);
     let device = machine.device.clone();
+    let slots = machine.swap_bytes.map_or(extent.slots(), |bytes| bytes / PAGE_SIZE);
+    let slots = u32::try_from(slots).unwrap_or(u32::MAX);
     let options = match machine.system {
-        System::Live => Options::live(budget, extent.slots(), device),
-        System::Kernel => Options::kernel(budget, extent.slots(), device),
+        System::Live => Options::live(budget, slots, device),
+        System::Kernel => Options::kernel(budget, slots, device),
     };
     Options { processors: machine.processors, until: machine.until, ..options }
 }
@@ -189,6 +192,7 @@ mod tests {
             ram_bytes,
             readahead: readahead.to_owned(),
             device: Model::builtin("nvme").expect("built in"),
+            swap_bytes: None,
             system,
             knobs: policy::Knobs::default(),
             processors: 0,

@@ -97,3 +97,34 @@ impl Workload for Listed {
         Ok(self.accesses.next())
     }
 }
+
+/// Workloads one after another, as one thread.
+pub struct Chain {
+    parts: std::collections::VecDeque<Box<dyn Workload + Send>>,
+    regions: Vec<RegionSpec>,
+}
+
+impl Chain {
+    /// All of `parts`, in order; the regions are those of the first.
+    #[must_use]
+    pub fn new(parts: Vec<Box<dyn Workload + Send>>) -> Chain {
+        let regions = parts.first().map(|part| part.regions()).unwrap_or_default();
+        Chain { parts: parts.into(), regions }
+    }
+}
+
+impl Workload for Chain {
+    fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
+        while let Some(part) = self.parts.front_mut() {
+            if let Some(access) = part.next()? {
+                return Ok(Some(access));
+            }
+            self.parts.pop_front();
+        }
+        Ok(None)
+    }
+
+    fn regions(&self) -> Vec<RegionSpec> {
+        self.regions.clone()
+    }
+}

@@ -151,12 +151,18 @@ impl Lab {
         SwapFile::create(&path, bytes.max(SWAP_SPARE_BYTES))
     }
 
-    fn set(&mut self, path: &str, value: &str) -> Result<Resource> {
+    /// Sets something of the kernel's, and notes its value of now for the guardian.
+    pub fn set(&mut self, path: &str, value: &str) -> Result<Resource> {
         let old = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
         let setting = Resource::Setting { path: path.into(), value: old.trim().to_string() };
         self.guardian.hold(setting.clone())?;
         fs::write(path, value).with_context(|| format!("cannot write {value} to {path}"))?;
         Ok(setting)
+    }
+
+    /// Undoes [`Lab::set`].
+    pub fn restore(&mut self, setting: &Resource) -> Result<()> {
+        self.guardian.release(setting)
     }
 
     fn run_in_group(

@@ -11,7 +11,7 @@ use crate::time::{Nanos, muldiv};
 use crate::workload::{Access, WorkloadError};
 use overspill_mm::Mm;
 use overspill_mm::readahead::SwapIn;
-use overspill_mm::types::{Access as Kind, CHUNK_PAGES, PageId, SpaceId, Vpn};
+use overspill_mm::types::{Access as Kind, PageId, SpaceId, Vpn};
 
 /// Can it run?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,8 +79,6 @@ pub struct Lane {
     pub class: FaultClass,
     /// Faults got over since the engine last looked.
     pub answered: Vec<(FaultClass, Nanos)>,
-    /// The chunk of the last access: space, number, index.
-    memo: (u16, u64, u32),
     start: Nanos,
     accesses: u64,
     stalled_ns: Nanos,
@@ -98,7 +96,6 @@ impl Lane {
             fault_since: None,
             class: FaultClass::Soft,
             answered: Vec::new(),
-            memo: (0, u64::MAX, 0),
             start: now,
             accesses: 0,
             stalled_ns: 0,
@@ -169,7 +166,7 @@ impl Lane {
             let Some(&space) = spaces.get(usize::from(access.space)) else {
                 return Ok(RunEnd::NewSpace(access.space));
             };
-            let Some(place) = self.find(memory, space, access.vpn) else {
+            let Some(place) = memory.find_quickly(space, access.vpn) else {
                 return Ok(RunEnd::NewChunk { space, vpn: access.vpn });
             };
             let bits = memory.bits(place);
@@ -198,16 +195,6 @@ impl Lane {
             }
             self.time += hit_ns;
         }
-    }
-
-    #[inline]
-    fn find(&mut self, memory: &Memory, space: u16, vpn: u64) -> Option<Place> {
-        let number = vpn / CHUNK_PAGES;
-        if (self.memo.0, self.memo.1) != (space, number) {
-            let place = memory.find(space, vpn)?;
-            self.memo = (space, number, place.chunk);
-        }
-        Some(Place { chunk: self.memo.2, page: (vpn % CHUNK_PAGES) as u16 })
     }
 }
 

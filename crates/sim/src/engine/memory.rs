@@ -36,6 +36,9 @@ mod frame {
     pub const HELD: u8 = CACHED | READING | FAILED;
 }
 
+/// Chunks that are found without the directory.
+const LATELY: usize = 1024;
+
 /// The version of a page that was never stored to.
 const ZERO: u64 = 0;
 /// The version of a slot after a failed write.
@@ -100,6 +103,8 @@ const SLOT_WRITING: u16 = 1 << 15;
 pub struct Memory {
     chunks: Vec<Chunk>,
     directory: Directory,
+    /// Chunks found lately, by the low bits of their number: (space, number, index).
+    lately: Vec<(u16, u64, u32)>,
     /// By page id.
     frames: Vec<u8>,
     /// Frames held, the view included.
@@ -129,6 +134,7 @@ impl Memory {
         Memory {
             chunks: Vec::new(),
             directory: Directory::default(),
+            lately: vec![(0, u64::MAX, 0); LATELY],
             frames: Vec::new(),
             held: 0,
             held_max: 0,
@@ -150,6 +156,17 @@ impl Memory {
     pub fn find(&self, space: u16, vpn: u64) -> Option<Place> {
         let chunk = *self.directory.get(&(space, vpn / CHUNK_PAGES))?;
         Some(Place { chunk, page: (vpn % CHUNK_PAGES) as u16 })
+    }
+
+    /// As [`Memory::find`], for threads that run: faster for chunks that were found lately.
+    #[inline]
+    pub fn find_quickly(&mut self, space: u16, vpn: u64) -> Option<Place> {
+        let number = vpn / CHUNK_PAGES;
+        let lately = &mut self.lately[number as usize % LATELY];
+        if (lately.0, lately.1) != (space, number) {
+            *lately = (space, number, *self.directory.get(&(space, number))?);
+        }
+        Some(Place { chunk: lately.2, page: (vpn % CHUNK_PAGES) as u16 })
     }
 
     /// The place of a page; makes its chunk. True when it is new.

@@ -80,13 +80,13 @@ impl Options {
     }
 
     /// A kernel that swaps the pages of a memory cgroup: hardware bits, slots in order of eviction, reclaim in the
-    /// faulting thread, one frame a first touch.
+    /// faulting thread by 32 pages (specification 5.5), one frame a first touch.
     #[must_use]
     pub fn kernel(budget: u32, slots: u32, device: Model) -> Options {
         let mm = Config {
             placement: overspill_mm::Placement::InOrder,
             low: 0,
-            high: 0,
+            high: 32.min(budget / 4),
             cache: 0,
             unit: 1,
             write_max: 1,

@@ -13,7 +13,13 @@ const ONE: u128 = 1 << 60;
 pub struct Zipf {
     /// Sum of the weights of the ranks up to this one.
     cumulative: Vec<u64>,
+    /// Where to look: the first rank whose sum exceeds k x 2^`shift`.
+    guide: Vec<u32>,
+    shift: u32,
 }
+
+/// log2 of the parts into which the total is divided, about, to find ranks quickly.
+const GUIDE_BITS: u32 = 15;
 
 impl Zipf {
     /// Ranks `0..count` with exponent `tenths`/10 (0: uniform, 10: the classic law); at most 40.
@@ -30,7 +36,15 @@ impl Zipf {
         let total = *sums.last().expect("count > 0");
         // Scale to 63 bits; every rank keeps at least its order.
         let shift = (128 - total.leading_zeros()).saturating_sub(63);
-        Zipf { cumulative: sums.into_iter().map(|sum| (sum >> shift) as u64).collect() }
+        let cumulative: Vec<u64> = sums.into_iter().map(|sum| (sum >> shift) as u64).collect();
+        let total = cumulative[cumulative.len() - 1];
+        let shift = (64 - total.leading_zeros()).saturating_sub(GUIDE_BITS);
+        let first = |part: u64| {
+            u32::try_from(cumulative.partition_point(|&sum| sum <= part << shift))
+                .expect("fewer than 2^32 ranks")
+        };
+        let guide = (0..=(total >> shift) + 1).map(first).collect();
+        Zipf { cumulative, guide, shift }
     }
 
     /// Number of ranks.
@@ -43,7 +57,10 @@ impl Zipf {
     pub fn draw(&self, rng: &mut Rng) -> u64 {
         let total = *self.cumulative.last().expect("a table is not empty");
         let at = rng.below(total);
-        self.cumulative.partition_point(|&sum| sum <= at) as u64
+        let part = (at >> self.shift) as usize;
+        let (from, to) = (self.guide[part] as usize, self.guide[part + 1] as usize);
+        let among = &self.cumulative[from..(to + 1).min(self.cumulative.len())];
+        (from + among.partition_point(|&sum| sum <= at)) as u64
     }
 }
 
@@ -109,6 +126,20 @@ mod tests {
                 let expected = (rank as f64).powf(-exponent);
                 let got = weight(rank, tenths) as f64 / ONE as f64;
                 assert!((got / expected - 1.0).abs() < 1e-4, "{rank}^-{exponent}: {got} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_guide_leads_to_where_the_search_ends() {
+        for (count, tenths) in [(1, 10), (2, 0), (1000, 8), (50_000, 20), (100_000, 0)] {
+            let zipf = Zipf::new(count, tenths);
+            let mut rng = Rng::new(2);
+            let mut same = rng.clone();
+            for _ in 0..5000 {
+                let at = same.below(*zipf.cumulative.last().expect("not empty"));
+                let searched = zipf.cumulative.partition_point(|&sum| sum <= at) as u64;
+                assert_eq!(zipf.draw(&mut rng), searched, "{count} ranks, exponent {tenths}/10");
             }
         }
     }

@@ -14,6 +14,7 @@ const DEPTH: u32 = 256;
 const WORKERS: u32 = 8;
 
 /// The requests of one reactor.
+#[expect(clippy::large_enum_variant, reason = "there is one an engine")]
 pub(crate) enum Io {
     Ring(Ring),
     Threads(IoEngine),

@@ -251,11 +251,12 @@ impl Memory {
             match errno {
                 None => {}
                 Some(Errno::AGAIN) if done > 0 => {}
-                Some(Errno::AGAIN) => {
-                    if self.is_conflict(&(address..address + count as usize * PAGE_SIZE), &mut tries) {
-                        break;
-                    }
+                Some(Errno::AGAIN)
+                    if self.is_conflict(&(address..address + count as usize * PAGE_SIZE), &mut tries) =>
+                {
+                    break;
                 }
+                Some(Errno::AGAIN) => {}
                 // A hole, or a page that is being copied on write and missing for an instant.
                 Some(Errno::NOENT) => page += 1,
                 Some(Errno::BUSY) => {
@@ -379,11 +380,8 @@ impl Memory {
             match errno {
                 None => {}
                 Some(Errno::AGAIN) if done > 0 => {}
-                Some(Errno::AGAIN) => {
-                    if self.is_conflict(&range, &mut tries) {
-                        break;
-                    }
-                }
+                Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) => break,
+                Some(Errno::AGAIN) => {}
                 // The page came back by itself (MADV_FREE that was not carried out): what is there is newer.
                 Some(Errno::EXIST) => {
                     self.program.wake(dst..dst + PAGE_SIZE).unwrap_or(());
@@ -421,11 +419,8 @@ impl Memory {
             match errno {
                 None => {}
                 Some(Errno::AGAIN) if pages > 0 => {}
-                Some(Errno::AGAIN) => {
-                    if self.is_conflict(&range, &mut tries) {
-                        break;
-                    }
-                }
+                Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) => break,
+                Some(Errno::AGAIN) => {}
                 Some(Errno::EXIST) => {
                     self.program.wake(dst..dst + PAGE_SIZE).unwrap_or(());
                     done += 1;

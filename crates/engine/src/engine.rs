@@ -305,11 +305,14 @@ impl Engine {
             }
             Message::Remap { from, to, len } => {
                 if from != to {
-                    // What is on its way belongs to pages by their old places.
+                    // What is on its way belongs to pages by their old places, where nothing may be put any more: with
+                    // MREMAP_DONTUNMAP the kernel would not refuse it, and the content would be lost.
+                    self.memory.handle(from..from + len, to..to + len);
                     self.finish_transfers();
                     let pages = (len / PAGE_SIZE) as u64;
                     let (from, to) = (vpn(from), vpn(to));
                     self.feed(Event::Moved { space: SPACE, from, to, pages });
+                    self.memory.handled();
                 }
             }
             // The child's pages were all brought in before the fork: nothing of it is ours. Closing lets it go.

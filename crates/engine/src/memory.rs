@@ -66,6 +66,8 @@ pub(crate) struct Memory {
     /// Changes of the address space that were read and not handled yet, oldest first. They are handled before any
     /// fault: a fault only says that a thread waits, and what it finds is decided by the changes.
     changes: VecDeque<Message>,
+    /// The ranges of the change that is being handled: until that is done it concerns transfers like one to come.
+    handling: [AddressRange; 2],
     /// Faults that were read and not handled yet.
     faults: VecDeque<Message>,
     can_move: bool,
@@ -109,6 +111,7 @@ impl Memory {
             zeroes: Mapping::anon(ZEROES * PAGE_SIZE, Prot::READ)?,
             changes: VecDeque::with_capacity(MESSAGES),
             faults: VecDeque::with_capacity(MESSAGES),
+            handling: [0..0, 0..0],
             can_move,
             can_protect,
             can_poison: granted.contains(Features::POISON),
@@ -200,7 +203,18 @@ impl Memory {
 
     /// Does a change that was read and not handled concern the range?
     fn is_changing(&self, range: &AddressRange) -> bool {
-        self.changes.iter().any(|message| concerns(message, range))
+        let overlaps = |part: &AddressRange| part.start < range.end && range.start < part.end;
+        self.handling.iter().any(overlaps) || self.changes.iter().any(|message| concerns(message, range))
+    }
+
+    /// Refuses transfers in these ranges until [`Memory::handled`]: the pages have moved, the books have not yet.
+    pub fn handle(&mut self, from: AddressRange, to: AddressRange) {
+        self.handling = [from, to];
+    }
+
+    /// The books are right again.
+    pub fn handled(&mut self) {
+        self.handling = [0..0, 0..0];
     }
 
     // Out of the program's view.
@@ -218,7 +232,10 @@ impl Memory {
     }
 
     fn move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
-        let mut result = self.try_move_out(address, first, count);
+        let (mut result, settled) = self.try_move_out(address, first, count);
+        if !settled {
+            return result;
+        }
         // The page map has the last word on what was refused: a page is where it is, whatever the call said.
         let told = result.taken | result.gone;
         for page in (0..count).filter(|page| told & 1 << page == 0) {
@@ -232,7 +249,8 @@ impl Memory {
         result
     }
 
-    fn try_move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
+    /// The second value is false when the range is changing: then the page map tells nothing about the pages we know.
+    fn try_move_out(&mut self, address: usize, first: Frame, count: u32) -> (Taken, bool) {
         let mut result = Taken::default();
         let mut tries = 0;
         let mut page = 0;
@@ -271,7 +289,7 @@ impl Memory {
                 Some(_) => page += 1,
             }
         }
-        result
+        (result, true)
     }
 
     /// The older kernels' sequence: protect, so that no store is lost; copy; drop; wake whoever stored meanwhile.

@@ -6,7 +6,7 @@ use crate::list::ListId;
 use crate::mm::Mm;
 use crate::page::{NO_LIST, State, flag};
 use crate::readahead::SwapIn;
-use crate::types::{Access, CHUNK_PAGES, PageId, Slot, SpaceId, Vpn};
+use crate::types::{Access, CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
 
 /// Pages that may be on their way in at once while everything is brought in.
 const PAUSE_IN_FLIGHT: u32 = 4096;
@@ -133,8 +133,7 @@ impl<P: SwapIn> Mm<P> {
         let from_end = Vpn(from.0 + pages);
         let to_end = Vpn(to.0 + pages);
         self.discard(space, to, to_end, out);
-        let kind = self.regions.find(space, from).map(|region| region.kind);
-        let Some(kind) = kind else { return };
+        let kind = self.regions.find(space, from).map_or(RegionKind::Anon, |region| region.kind);
         self.regions.remove(space, to, to_end);
         self.regions.add(space, to, to_end, kind);
         self.each_page(space, from, from_end, |mm, id| {

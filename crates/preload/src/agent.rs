@@ -24,7 +24,9 @@ use crate::lend;
 use crate::message;
 
 /// Management starts at this share of the budget, in percent; below it the program runs as if bare.
-const START_PERCENT: u64 = 78;
+const START_PERCENT: u64 = 74;
+/// At this share everything is opened that managing takes, so that it can start at once.
+const PREPARE_PERCENT: u64 = 50;
 /// Fastest growth that the watch must not miss, in bytes a millisecond: two cores touching fresh pages.
 const GROWTH_BYTES_PER_MS: u64 = 4 << 20;
 /// Longest and shortest pause between two looks.
@@ -68,7 +70,7 @@ pub fn run(mission: Mission) {
         return give_up(process, Failure { step: 6, errno: Errno::NOENT });
     };
     let mut agent = Agent { shared, process, resident };
-    agent.watch();
+    agent.watch(PREPARE_PERCENT);
     if let Err(failure) = agent.manage() {
         give_up(process, failure);
     }
@@ -121,9 +123,9 @@ impl Agent {
         self.shared.config.flags & flag != 0
     }
 
-    /// Returns when the program comes near its budget.
-    fn watch(&mut self) {
-        let start = self.ram() / 100 * START_PERCENT;
+    /// Returns when the program has come to this share of its budget.
+    fn watch(&mut self, percent: u64) {
+        let start = self.ram() / 100 * percent;
         let mut report = Report::new(self.process);
         loop {
             let bytes = self.anon_bytes();
@@ -142,6 +144,7 @@ impl Agent {
         let failed = |errno| Failure { step: 4, errno };
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
         let mut adopter = Adopter::open().map_err(failed)?;
+        self.watch(START_PERCENT);
         self.process.state.store(state::MANAGING, Ordering::Release);
         let mut manager = Manager {
             engine,

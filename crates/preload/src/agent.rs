@@ -18,7 +18,7 @@ use overspill_sys::{Errno, PAGE_SIZE, clock};
 
 use rustix::process::Signal;
 
-use crate::adopt::{Adopted, Adopter};
+use crate::adopt::Adopter;
 use crate::fork;
 use crate::lend;
 use crate::message;
@@ -34,8 +34,8 @@ const LOOK_NS_MAX: u64 = 50_000_000;
 const LOOK_NS_MIN: u64 = 1_000_000;
 /// Memory that appeared outside the managed ranges and is worth another look at the maps.
 const STRAY_BYTES: u64 = 1 << 20;
-/// How long the agent leaves the maps alone when a look brought nothing.
-const FRUITLESS_NS: u64 = 100_000_000;
+/// How often managed memory is searched for pages that came back without a fault.
+const RESYNC_NS: u64 = 100_000_000;
 /// Ranges the agent's memory may consist of.
 const OWN_RANGES_MAX: usize = 1024;
 /// Kept free of the budget, in percent: room for what the program maps between two looks.
@@ -66,6 +66,9 @@ pub fn enlist(launcher: u32, descriptor: u32) -> Option<Mission> {
 /// The agent's life.
 pub fn run(mission: Mission) {
     let Mission { shared, process } = mission;
+    // When all processors are busy, a program that waits for a page waits for this thread to be given one. Without the
+    // privilege for it the call fails, and things are merely slower.
+    let _ = rustix::process::setpriority_process(None, -10);
     let Ok(resident) = ResidentReader::open() else {
         return give_up(process, Failure { step: 6, errno: Errno::NOENT });
     };
@@ -152,7 +155,7 @@ impl Agent {
             agent: self,
             reactor: Reactor::default(),
             stray_accepted: 0,
-            next_adoption: 0,
+            next_resync: 0,
             unsharing: false,
         };
         if fork::start_managing() {
@@ -200,7 +203,7 @@ struct Manager<'a> {
     reactor: Reactor,
     /// Unmanaged bytes that the last look at the maps left.
     stray_accepted: u64,
-    next_adoption: u64,
+    next_resync: u64,
     /// A fork is over, and pages are being made the program's own again.
     unsharing: bool,
 }
@@ -234,12 +237,8 @@ impl Manager<'_> {
         self.engine.report().sample_resident(resident);
         let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
         let mut stray = resident.saturating_sub(managed);
-        let now = clock::monotonic_ns();
-        if stray > self.stray_accepted + STRAY_BYTES && now >= self.next_adoption && !fork::is_paused() {
-            let adopted = self.adopt();
-            if adopted.pages == 0 {
-                self.next_adoption = now + FRUITLESS_NS;
-            }
+        if stray > self.stray_accepted + STRAY_BYTES && !fork::is_paused() {
+            self.adopt();
             let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
             stray = self.agent.anon_bytes().saturating_sub(managed);
             self.stray_accepted = stray;
@@ -251,7 +250,7 @@ impl Manager<'_> {
         self.engine.tick();
     }
 
-    fn adopt(&mut self) -> Adopted {
+    fn adopt(&mut self) {
         let engine_ranges = self.engine.own_ranges();
         let own = |ranges: &mut alloc::vec::Vec<_>| {
             // The arena is locked while it tells its ranges: nothing may be allocated then.
@@ -260,11 +259,12 @@ impl Manager<'_> {
             crate::each_own_range(|range| ranges.push(range));
         };
         let adopted = self.adopter.adopt(&mut self.engine, own).unwrap_or_default();
-        if adopted.pages > 0 {
-            return adopted;
+        let now = clock::monotonic_ns();
+        if adopted.pages == 0 && now >= self.next_resync {
+            // Nothing new is mapped: pages came back in old mappings without a fault (MADV_FREE that was not carried out).
+            self.next_resync = now + RESYNC_NS;
+            let _ = self.adopter.resync(&mut self.engine);
         }
-        // Nothing new is mapped: pages came back in old mappings without a fault (MADV_FREE that was not carried out).
-        self.adopter.resync(&mut self.engine).unwrap_or_default()
     }
 
     fn judge(&mut self, notice: Notice) {

@@ -5,7 +5,7 @@
 //! that thread (`agent`). The library needs no other library, not even libc beyond what the program has loaded anyway,
 //! uses no thread-locals and allocates from its own arena: whatever the program does to its heap, its signals or its
 //! descriptors, the agent does not notice, and it never waits for a page that only it could bring in.
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
@@ -28,6 +28,7 @@ fn each_own_range(mut visit: impl FnMut(AddressRange)) {
     start::each_range(&mut visit);
 }
 
+#[cfg(not(test))]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     // The state machine found itself in a state that must not be: going on could lose the program's data.
@@ -41,6 +42,7 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
 
 // Asked for by parts of the core library that were compiled to unwind; nothing here ever does. They must not be
 // exported: the loader would give them to the program in place of its own.
+#[cfg(not(test))]
 core::arch::global_asm!(
     ".hidden rust_eh_personality",
     ".globl rust_eh_personality",

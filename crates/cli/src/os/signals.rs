@@ -6,7 +6,7 @@
 //! Handlers (unlike ignored signals) do not survive exec, so the program gets the default dispositions back by itself;
 //! a signal that was ignored at the start stays ignored for both.
 
-use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
 
 /// What asks a process to end.
 pub const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
@@ -16,8 +16,8 @@ pub const FORWARDED: [i32; 6] =
 
 /// The process that signals are passed on to; 0 = none yet.
 static CHILD: AtomicI32 = AtomicI32::new(0);
-/// The last signal that was sent by a process and not passed on.
-static PENDING: AtomicI32 = AtomicI32::new(0);
+/// The last signal that was sent by a process and not passed on: its number, and the sender in the upper half.
+static PENDING: AtomicU64 = AtomicU64::new(0);
 /// The last signal of any origin.
 static LAST: AtomicI32 = AtomicI32::new(0);
 
@@ -31,7 +31,7 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
     // SAFETY: codes <= 0 are user-sent and carry the sender's id.
     let sender = unsafe { (*info).si_pid() };
     match CHILD.load(SeqCst) {
-        0 => PENDING.store(signal, SeqCst),
+        0 => PENDING.store(u64::from(sender as u32) << 32 | u64::from(signal as u32), SeqCst),
         child if child != sender => {
             // SAFETY: kill takes no pointers and is async-signal-safe; the child is not reaped before CHILD is cleared.
             unsafe { libc::kill(child, signal) };
@@ -57,14 +57,15 @@ pub fn survive(signals: &[i32]) {
     }
 }
 
-/// Passes signals on to `child` from now on, and what has come in before.
+/// Passes signals on to `child` from now on, and what has come in before, unless the child itself was quick to send it.
 pub fn forward_to(child: i32) {
     assert!(child > 0);
     CHILD.store(child, SeqCst);
     let pending = PENDING.swap(0, SeqCst);
-    if pending != 0 {
+    let (sender, signal) = ((pending >> 32) as i32, pending as u32 as i32);
+    if signal != 0 && sender != child {
         // SAFETY: kill takes no pointers; the child is ours and not reaped yet.
-        unsafe { libc::kill(child, pending) };
+        unsafe { libc::kill(child, signal) };
     }
 }
 

@@ -154,7 +154,7 @@ impl Engine {
         self.memory.register(range)
     }
 
-    /// Is no change of the address space under way? See [`crate::memory`].
+    /// Is no change of the address space under way, whose event is still to be read?
     pub fn is_quiet(&mut self) -> bool {
         self.memory.is_quiet()
     }
@@ -218,7 +218,7 @@ impl Engine {
         self.memory.fill_fresh(address, 1);
     }
 
-    /// Brings everything in and stops reclaiming until [`Engine::resume`]; [`Notice::Populated`] follows.
+    /// Brings everything in and stops reclaiming until [`Engine::resume_after_fork`]; [`Notice::Populated`] follows.
     pub fn pause(&mut self) {
         self.feed(Event::Pause);
     }

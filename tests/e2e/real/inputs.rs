@@ -55,20 +55,25 @@ pub fn numbers(context: &Context) -> Outcome<PathBuf> {
     })
 }
 
-/// Letters and digits without order, half of them copies of what came long before: compressors must look far back.
+/// Blocks of text, each from a few sentences of its own: a compressor touches all of its tables in the end, but few of
+/// them at a time. (On text without such locality it touches them all the time at random, and no budget below what it
+/// wants makes sense.)
 pub fn corpus(context: &Context) -> Outcome<PathBuf> {
-    const LEN: usize = 14_000_000;
+    const BLOCKS: usize = 96;
+    const BLOCK_LEN: usize = 64 << 10;
+    const SENTENCES: usize = 10;
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 \n";
     file(context, "corpus.txt", || {
         let mut rng = Rng(5);
-        let mut bytes = Vec::with_capacity(LEN + 4096);
-        while bytes.len() < LEN {
-            let count = 20 + rng.below(3000);
-            if bytes.len() > 100_000 && rng.below(2) == 0 {
-                let start = rng.below(bytes.len() - 4000);
-                bytes.extend_from_within(start..start + count);
-            } else {
-                bytes.extend((0..count).map(|_| ALPHABET[rng.below(64)]));
+        let mut bytes = Vec::with_capacity(BLOCKS * BLOCK_LEN + 4096);
+        for block in 1..=BLOCKS {
+            let sentences: Vec<Vec<u8>> = (0..SENTENCES)
+                .map(|_| (0..60 + rng.below(80)).map(|_| ALPHABET[rng.below(64)]).collect())
+                .collect();
+            while bytes.len() < block * BLOCK_LEN {
+                bytes.extend_from_slice(&sentences[rng.below(SENTENCES)]);
+                // A number breaks the repetition.
+                bytes.extend_from_slice(rng.below(1000).to_string().as_bytes());
             }
         }
         bytes

@@ -15,7 +15,7 @@ use overspill_sys::uffd::Message;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
 use crate::fingerprint::Fingerprints;
-use crate::memory::Memory;
+use crate::memory::{Memory, bits};
 use crate::report::{Answer, Report};
 use crate::staging::{BLOCK, Frame, Staging};
 use crate::transfers::{Ended, PIECES, Transfers};
@@ -497,7 +497,7 @@ impl Engine {
     }
 
     /// Fills pages from the populated frames of a spare block. Returns how many were filled and how many could be.
-    fn fill_from_spare(&mut self, address: usize, count: u32, first: Frame, populated: u16) -> (u32, u32) {
+    fn fill_from_spare(&mut self, address: usize, count: u32, first: Frame, populated: u64) -> (u32, u32) {
         let start = populated.trailing_zeros();
         let wanted = (populated >> start).trailing_ones().min(count);
         let frame = Frame(first.0 + start);
@@ -525,8 +525,8 @@ impl Engine {
             if taken.taken == 0 {
                 self.staging.abandon(first);
             }
-            result.taken |= u64::from(taken.taken) << done;
-            result.gone |= u64::from(taken.gone) << done;
+            result.taken |= taken.taken << done;
+            result.gone |= taken.gone << done;
             done += count;
         }
         self.events.push_back(Event::Unmapped { run, result });
@@ -570,7 +570,7 @@ impl Engine {
                 let count = (populated >> frame).trailing_ones();
                 if count > 0 {
                     let dropped = self.memory.drop_frames(Frame(first.0 + frame), count);
-                    left &= !((((1u32 << dropped) - 1) << frame) as u16);
+                    left &= !bits(frame, dropped);
                 }
                 frame += count + 1;
             }

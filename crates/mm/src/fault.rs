@@ -136,6 +136,7 @@ impl<P: SwapIn> Mm<P> {
         let page = &mut self.pages[id];
         let read_ahead = page.take(flag::READ_AHEAD);
         let marker = page.take(flag::MARKER);
+        let arriving = page.state == State::Reading;
         if read_ahead {
             self.stats.swap_ra_hit += 1;
         } else {
@@ -146,7 +147,7 @@ impl<P: SwapIn> Mm<P> {
         }
         let touch = self.touch(id);
         let Some(region) = self.regions.find(space, vpn) else { return };
-        let touch = Touch { read_ahead, marker, ..touch(region) };
+        let touch = Touch { read_ahead, marker, arriving, ..touch(region) };
         if let Some(plan) = self.policy.cached(&mut region.readahead, &touch) {
             self.issue(space, &plan, out);
         }
@@ -185,6 +186,7 @@ impl<P: SwapIn> Mm<P> {
             kind: region.kind,
             read_ahead: false,
             marker: false,
+            arriving: false,
         }
     }
 

@@ -41,6 +41,9 @@ const OWN_RANGES_MAX: usize = 1024;
 /// Kept free of the budget, in percent: room for what the program maps between two looks.
 const RESERVE_PERCENT: u64 = 1;
 
+/// Frames by which the budget must grow to be changed.
+const BUDGET_STEP: u32 = 128;
+
 /// How often a paused agent looks whether the fork is over.
 const FORK_LOOK_NS: u64 = 100_000;
 
@@ -246,7 +249,12 @@ impl Manager<'_> {
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
         let budget = ram.saturating_sub(stray + ram / 100 * RESERVE_PERCENT) / PAGE_SIZE as u64;
-        self.engine.set_budget(u32::try_from(budget).unwrap_or(u32::MAX / 32));
+        let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
+        // What is unmanaged goes up and down by a few pages all the time: less is heeded at once, more when it is some.
+        let now = self.engine.mm().config().budget;
+        if budget < now || budget > now + BUDGET_STEP {
+            self.engine.set_budget(budget - budget.min(BUDGET_STEP / 2));
+        }
         self.engine.tick();
     }
 

@@ -5,6 +5,7 @@
 //! program's heap.
 
 use alloc::ffi::CString;
+use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
@@ -14,7 +15,7 @@ use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::ResidentReader;
-use overspill_sys::{Errno, PAGE_SIZE, clock};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
 use rustix::process::Signal;
 
@@ -198,6 +199,17 @@ fn policy_of(config: &Config, frames: u32) -> Policy {
     Policy::by_name(name, chosen).expect("every listed name makes a policy")
 }
 
+/// Lists what is the agent's own and must never be managed.
+fn own_ranges(engine: &Engine) -> impl Fn(&mut Vec<AddressRange>) + use<> {
+    let engine_ranges = engine.own_ranges();
+    move |ranges| {
+        // The arena is locked while it tells its ranges: nothing may be allocated then.
+        ranges.reserve(OWN_RANGES_MAX);
+        ranges.extend(engine_ranges.iter().cloned());
+        crate::each_own_range(|range| ranges.push(range));
+    }
+}
+
 /// The second half of the agent's life.
 struct Manager<'a> {
     engine: Engine,
@@ -259,13 +271,7 @@ impl Manager<'_> {
     }
 
     fn adopt(&mut self) {
-        let engine_ranges = self.engine.own_ranges();
-        let own = |ranges: &mut alloc::vec::Vec<_>| {
-            // The arena is locked while it tells its ranges: nothing may be allocated then.
-            ranges.reserve(OWN_RANGES_MAX);
-            ranges.extend(engine_ranges.iter().cloned());
-            crate::each_own_range(|range| ranges.push(range));
-        };
+        let own = own_ranges(&self.engine);
         let adopted = self.adopter.adopt(&mut self.engine, own).unwrap_or_default();
         let now = clock::monotonic_ns();
         if adopted.pages == 0 && now >= self.next_resync {
@@ -278,7 +284,8 @@ impl Manager<'_> {
     fn judge(&mut self, notice: Notice) {
         match notice {
             Notice::Unknown(address) => {
-                let _ = self.adopter.adopt_at(&mut self.engine, address);
+                let own = own_ranges(&self.engine);
+                let _ = self.adopter.adopt_at(&mut self.engine, address, own);
                 // Whatever it is now: the thread tries again.
                 self.engine.wake(address);
             }

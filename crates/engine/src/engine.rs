@@ -421,8 +421,9 @@ impl Engine {
             let count = (run.count - done).min(BLOCK);
             let first = self.staging.take_for_read(count).expect("staging has room for all that may be read");
             for index in 0..count {
-                let page = PageId(run.first.0 + done + index);
-                self.staging.enter(page, Frame(first.0 + index));
+                let (page, frame) = (PageId(run.first.0 + done + index), Frame(first.0 + index));
+                self.staging.enter(page, frame);
+                self.fingerprints.read(slot + done + index, frame);
             }
             pieces.push(self.memory.frame_address(first), count);
             done += count;

@@ -83,6 +83,11 @@ impl Fingerprints {
         self.of_slot[slot] = self.of_frame[frame.0 as usize];
     }
 
+    /// `frame` is being filled from `slot`: it holds what that holds.
+    pub fn read(&mut self, slot: u32, frame: Frame) {
+        self.of_frame[frame.0 as usize] = self.of_slot.get(slot as usize).copied().unwrap_or(UNKNOWN);
+    }
+
     fn pays(&mut self, page: PageId) -> bool {
         let chunk = chunk(page);
         if chunk >= self.score.len() {
@@ -144,7 +149,10 @@ mod tests {
         assert!(!prints.taken(PageId(5), Frame(2), Some(9), &second));
         assert!(!prints.taken(PageId(5), Frame(2), Some(8), &first), "nothing is known of slot 8");
         prints.written(9, Frame(2));
-        assert!(!prints.taken(PageId(5), Frame(3), Some(9), &second), "frame 2 holds the first page again");
+        assert!(prints.taken(PageId(5), Frame(3), Some(9), &second));
+        prints.read(8, Frame(3));
+        prints.written(9, Frame(3));
+        assert!(!prints.taken(PageId(5), Frame(3), Some(9), &second), "the frame was read into since");
     }
 
     #[test]

@@ -109,8 +109,18 @@ impl Adopter {
     }
 
     /// Registers what was found. True if that is still what is there.
+    ///
+    /// *The story behind the second look:* the kernel registers what lies in a range, holes or not. A mapping that was
+    /// unmapped between the list and the call raised no event, others stood in part of its place, and so the call
+    /// succeeded. Later a mapping of the agent's own came to lie in the hole, was taken for the program's and moved away.
+    /// A single mapping over the whole range is the registered one, or else the registered one is gone, which is not quiet.
     fn register(&mut self, engine: &mut Engine) -> bool {
-        self.found.retain(|range| engine.register(range.clone()).is_ok());
+        let Adopter { maps, buffer, found, .. } = self;
+        found.retain(|range| {
+            let covers = |vma: &Vma<'_>| vma.start <= range.start && range.end <= vma.end;
+            engine.register(range.clone()).is_ok()
+                && matches!(maps.query(range.start, false, buffer, covers), Ok(Some(true)))
+        });
         engine.is_quiet() && !engine.handle_changes()
     }
 

@@ -149,10 +149,10 @@ mod tests {
         assert!(!prints.taken(PageId(5), Frame(2), Some(9), &second));
         assert!(!prints.taken(PageId(5), Frame(2), Some(8), &first), "nothing is known of slot 8");
         prints.written(9, Frame(2));
-        assert!(prints.taken(PageId(5), Frame(3), Some(9), &second));
+        assert!(!prints.taken(PageId(5), Frame(3), Some(9), &second), "frame 2 holds the first page again");
         prints.read(8, Frame(3));
         prints.written(9, Frame(3));
-        assert!(!prints.taken(PageId(5), Frame(3), Some(9), &second), "the frame was read into since");
+        assert!(!prints.taken(PageId(5), Frame(1), Some(9), &second), "the frame was read into since");
     }
 
     #[test]

@@ -157,7 +157,9 @@ impl<P: SwapIn> Mm<P> {
     fn touched_cached(&mut self, id: PageId, out: &mut Actions) {
         let (space, vpn) = self.pages.place(id);
         let page = &mut self.pages[id];
-        let read_ahead = page.take(flag::READ_AHEAD);
+        // The kernel marks pages on their way out with the same bit as pages read ahead (specification 1.4).
+        let on_its_way_out = self.config.accessed_bits && page.state == State::Writing;
+        let read_ahead = page.take(flag::READ_AHEAD) || on_its_way_out;
         let marker = page.take(flag::MARKER);
         if read_ahead {
             self.stats.swap_ra_hit += 1;
@@ -219,6 +221,7 @@ impl<P: SwapIn> Mm<P> {
         if distance <= self.lists.len(ListId::Active) {
             self.stats.workingset_activate_anon += 1;
             self.pages[id].set(flag::ACTIVATE);
+            self.activated = true;
         } else {
             self.pages[id].clear(flag::ACTIVATE);
         }
@@ -316,7 +319,11 @@ impl<P: SwapIn> Mm<P> {
         self.policy.issued(&mut region.readahead, plan, read);
     }
 
+    /// A page is read that nobody asked for: the kernel looks at its distance all the same, the pager waits for its use.
     fn refault_quietly(&mut self, id: PageId) {
+        if self.config.accessed_bits {
+            return self.refault(id);
+        }
         self.pages[id].prev = crate::page::NONE;
         self.pages[id].clear(flag::ACTIVATE);
     }

@@ -113,6 +113,11 @@ pub struct Mm<P: SwapIn> {
     pub(crate) pause: Option<Pause>,
     /// Counts evictions and activations (the "nonresident age" of specification 5.7).
     pub(crate) clock: u32,
+    /// A refault was close since reclaim ended last; the active list is aged while this reclaim goes on, and so many
+    /// parts of a page of it are still to be.
+    pub(crate) activated: bool,
+    pub(crate) ageing: bool,
+    pub(crate) age_owed: u64,
     /// Pages whose faults were answered last, a ring: they are not taken away again at once.
     pub(crate) answered: [PageId; ANSWERED],
     pub(crate) answers: usize,
@@ -158,6 +163,9 @@ impl<P: SwapIn> Mm<P> {
             reclaiming: false,
             pause: None,
             clock: 0,
+            activated: false,
+            ageing: false,
+            age_owed: 0,
             answered: [PageId(u32::MAX); ANSWERED],
             answers: 0,
             warned_full: false,

@@ -52,6 +52,8 @@ impl<P: SwapIn> Mm<P> {
         }
         if self.frames_free() >= self.config.high {
             self.reclaiming = false;
+            // What is refaulted from now on says whether the active list is aged next time.
+            self.ageing = core::mem::take(&mut self.activated);
         }
     }
 
@@ -178,8 +180,18 @@ impl<P: SwapIn> Mm<P> {
         let Some(id) = self.lists.tail(ListId::Inactive) else { return false };
         *looks = looks.saturating_sub(1);
         self.count_scan();
-        if self.config.accessed_bits && self.gets_second_look(id) {
-            return true;
+        if self.config.accessed_bits {
+            if self.ageing {
+                self.age(looks);
+            }
+            if self.pages[id].state == State::Cached {
+                self.tell_unused(id);
+                self.evict(id, out);
+                return true;
+            }
+            if self.gets_second_look(id) {
+                return true;
+            }
         }
         let unit = self.config.unit;
         let aligned = id.0 / unit * unit;
@@ -223,10 +235,24 @@ impl<P: SwapIn> Mm<P> {
     /// Deactivates while the inactive list is low: inactive x ratio < active (section 5.1).
     fn balance(&mut self, looks: &mut u32) {
         let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
-        if u64::from(inactive) * u64::from(inactive_ratio(inactive + active)) >= u64::from(active) {
-            return;
+        if u64::from(inactive) * u64::from(inactive_ratio(inactive + active)) < u64::from(active) {
+            self.deactivate(BATCH, looks);
         }
-        for _ in 0..BATCH.min(active) {
+    }
+
+    /// After a refault that was close the active list is scanned along with the inactive one, in proportion to their sizes:
+    /// it holds what it should not (section 5.1, 6.x; section 5.3).
+    fn age(&mut self, looks: &mut u32) {
+        let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
+        self.age_owed += u64::from(active);
+        let due = self.age_owed / u64::from(inactive.max(1));
+        self.age_owed -= due * u64::from(inactive.max(1));
+        self.deactivate(u32::try_from(due).unwrap_or(BATCH).min(BATCH), looks);
+    }
+
+    /// Moves pages from the active to the inactive list.
+    fn deactivate(&mut self, count: u32, looks: &mut u32) {
+        for _ in 0..count.min(self.lists.len(ListId::Active)) {
             let Some(id) = self.lists.tail(ListId::Active) else { return };
             *looks = looks.saturating_sub(1);
             self.stats.pgrefill += 1;

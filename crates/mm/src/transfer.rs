@@ -16,7 +16,12 @@ const PROTECT_MEMORY: u32 = 1024;
 impl<P: SwapIn> Mm<P> {
     /// Puts a page that has a frame in the swap cache into the program's view and answers its fault.
     pub(crate) fn map(&mut self, id: PageId, access: Access, list: ListId, out: &mut Actions) {
-        self.lists.remove(&mut self.pages, id);
+        // With hardware bits a page keeps its place in the order of use when it comes into view: its arrival counts.
+        let stays =
+            self.pages[id].list == ListId::Inactive as u8 || self.pages[id].list == ListId::Active as u8;
+        if !stays {
+            self.lists.remove(&mut self.pages, id);
+        }
         self.pages.set_state(id, State::Mapped);
         self.answered[self.answers % ANSWERED] = id;
         self.answers += usize::from(self.pages[id].has(flag::WANTED) || list == ListId::Active);
@@ -31,11 +36,13 @@ impl<P: SwapIn> Mm<P> {
             self.release_slot(id);
             self.pages[id].set(flag::DIRTY);
         }
-        if list == ListId::Active {
-            self.stats.pgactivate += 1;
-            self.clock = self.clock.wrapping_add(1);
+        if !stays {
+            if list == ListId::Active {
+                self.stats.pgactivate += 1;
+                self.clock = self.clock.wrapping_add(1);
+            }
+            self.lists.push_head(&mut self.pages, list, id);
         }
-        self.lists.push_head(&mut self.pages, list, id);
         out.push_map(id, protect);
     }
 
@@ -79,7 +86,9 @@ impl<P: SwapIn> Mm<P> {
             self.map(id, Access::Read, list, out);
         } else {
             self.pages.set_state(id, State::Cached);
-            self.lists.push_head(&mut self.pages, ListId::Cache, id);
+            // The kernel has one order of use for pages in view and pages of the swap cache.
+            let list = if self.config.accessed_bits { list } else { ListId::Cache };
+            self.lists.push_head(&mut self.pages, list, id);
         }
     }
 

@@ -57,6 +57,9 @@ pub struct Args {
     /// Device model for the simulation
     #[arg(long, value_name = "DEVICE", default_value = "vm")]
     device: String,
+    /// Also show counters that are not judged but may explain a difference
+    #[arg(long)]
+    more: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -71,6 +74,12 @@ struct Case {
     pattern: Pattern,
     /// The disk must not call itself rotating.
     per_region: bool,
+}
+
+impl Case {
+    fn is_pager(&self) -> bool {
+        matches!(self.way, Way::Overspill { .. })
+    }
 }
 
 /// One counter, real and simulated.
@@ -106,7 +115,8 @@ pub fn main(args: &Args) -> Result<u8> {
         match real {
             Ok(counters) => {
                 let simulated = simulated(case, args, size_bytes, ram_bytes, &device)?;
-                figures.extend(compare_counters(case, &counters, &simulated, size_bytes));
+                let shown = if args.more && !case.is_pager() { COUNTERS.len() } else { JUDGED };
+                figures.extend(compare_counters(case, &counters, &simulated, size_bytes, shown));
             }
             Err(error) => {
                 result = Err(error);
@@ -198,7 +208,19 @@ fn real(
 }
 
 /// The counters that are compared.
-const COUNTERS: [&str; 5] = ["pswpin", "pswpout", "pgmajfault", "swap_ra", "swap_ra_hit"];
+const COUNTERS: [&str; 9] = [
+    "pswpin",
+    "pswpout",
+    "pgmajfault",
+    "swap_ra",
+    "swap_ra_hit",
+    "workingset_refault_anon",
+    "workingset_activate_anon",
+    "pgactivate",
+    "pgdeactivate",
+];
+/// So many of them are judged; the others help to explain.
+const JUDGED: usize = 5;
 
 fn kernel_counters() -> Result<BTreeMap<String, u64>> {
     let text = fs::read_to_string("/proc/vmstat").context("cannot read /proc/vmstat")?;
@@ -250,6 +272,10 @@ fn counters_of(vmstat: &Vmstat) -> BTreeMap<&'static str, u64> {
         ("pgmajfault", vmstat.pgmajfault),
         ("swap_ra", vmstat.swap_ra),
         ("swap_ra_hit", vmstat.swap_ra_hit),
+        ("workingset_refault_anon", vmstat.workingset_refault_anon),
+        ("workingset_activate_anon", vmstat.workingset_activate_anon),
+        ("pgactivate", vmstat.pgactivate),
+        ("pgdeactivate", vmstat.pgdeactivate),
     ]
     .into()
 }
@@ -284,17 +310,20 @@ fn compare_counters(
     real: &BTreeMap<&'static str, u64>,
     simulated: &BTreeMap<&'static str, u64>,
     size_bytes: u64,
+    shown: usize,
 ) -> Vec<Figure> {
-    let is_pager = matches!(case.way, Way::Overspill { .. });
+    let is_pager = case.is_pager();
     let tolerance_percent = if is_pager { PAGER_TOLERANCE } else { KERNEL_TOLERANCE };
-    COUNTERS
+    COUNTERS[..shown]
         .iter()
-        .filter(|&&counter| !(is_pager && counter == "pgmajfault"))
-        .map(|&counter| {
+        .enumerate()
+        .filter(|&(_, &counter)| !(is_pager && counter == "pgmajfault"))
+        .map(|(index, &counter)| {
             let (real, simulated) = (real[counter], simulated[counter]);
             let difference = real.abs_diff(simulated);
             let noise = size_bytes / 4096 / NOISE_SHARE;
-            let holds = difference <= noise || difference * 100 <= real.max(1) * tolerance_percent;
+            let holds =
+                index >= JUDGED || difference <= noise || difference * 100 <= real.max(1) * tolerance_percent;
             let system = case.way.to_string();
             let load = case.pattern.to_string();
             Figure { system, load, counter, real, simulated, tolerance_percent, holds }

@@ -60,7 +60,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// Gets a frame for a page that has none, or queues the fault until there is one.
     pub(crate) fn bring_in(&mut self, id: PageId, access: Access, out: &mut Actions) {
-        if self.frames_free() > 0 || self.pause.is_some() {
+        if self.frames_suffice(id) || self.pause.is_some() {
             return self.start(id, access, out);
         }
         self.stats.allocstall += 1;
@@ -218,10 +218,15 @@ impl<P: SwapIn> Mm<P> {
         self.stats.workingset_refault_anon += 1;
         let distance = self.clock.wrapping_sub(self.pages[id].prev);
         self.pages[id].prev = crate::page::NONE;
-        if distance <= self.lists.len(ListId::Active) {
+        let active = if self.config.accessed_bits {
+            self.sum_lists();
+            self.ageing.active()
+        } else {
+            self.lists.len(ListId::Active)
+        };
+        if distance <= active {
             self.stats.workingset_activate_anon += 1;
             self.pages[id].set(flag::ACTIVATE);
-            self.activated = true;
         } else {
             self.pages[id].clear(flag::ACTIVATE);
         }

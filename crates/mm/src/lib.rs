@@ -13,6 +13,7 @@
 
 extern crate alloc;
 
+mod ageing;
 mod check;
 pub mod event;
 mod fault;

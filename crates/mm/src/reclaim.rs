@@ -6,6 +6,7 @@
 //! are few large operations. With hardware bits ([`crate::Config::accessed_bits`]) the inactive tail is judged by them,
 //! as section 5.1 of the specification has it.
 
+use crate::ageing::{BATCH, is_low};
 use crate::event::{Action, Actions, Run};
 use crate::list::ListId;
 use crate::mm::{IoKind, Mm};
@@ -13,8 +14,6 @@ use crate::page::{State, flag};
 use crate::readahead::SwapIn;
 use crate::types::{CHUNK_PAGES, PageId, Slot};
 
-/// Pages moved from the active to the inactive list at a time (SWAP_CLUSTER_MAX).
-const BATCH: u32 = 32;
 /// After so many pages that could not be unmapped, one after another, reclaim waits until something else has happened:
 /// while an address space changes, or after a fork, every one of its pages is refused, and the shell must get to hear of
 /// the change.
@@ -24,6 +23,7 @@ impl<P: SwapIn> Mm<P> {
     /// Starts when fewer than `low` frames are free, ends when `high` are free or on their way.
     pub(crate) fn reclaim(&mut self, out: &mut Actions) {
         let demand = self.waiting.len() as u32;
+        let was_reclaiming = self.reclaiming;
         self.reclaiming |=
             self.frames_free() < self.config.low || demand > 0 || self.held > self.config.budget;
         if !self.reclaiming || self.refused >= REFUSED_MAX {
@@ -35,6 +35,11 @@ impl<P: SwapIn> Mm<P> {
         // Every page may be looked at three times a call: found in use and moved, deactivated, and found idle. With all of
         // them busy the call still ends.
         let mut looks = 3 * (self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active)) + BATCH;
+        if self.config.accessed_bits && !was_reclaiming {
+            self.sum_lists();
+            let count = self.ageing.begin();
+            self.deactivate(count, &mut looks);
+        }
         while (self.frames_free() + self.writing).saturating_sub(over) < goal {
             let cached = self.lists.len(ListId::Cache);
             let short = goal - (self.frames_free() + self.writing).saturating_sub(over);
@@ -52,8 +57,7 @@ impl<P: SwapIn> Mm<P> {
         }
         if self.frames_free() >= self.config.high {
             self.reclaiming = false;
-            // What is refaulted from now on says whether the active list is aged next time.
-            self.ageing = core::mem::take(&mut self.activated);
+            self.ageing.end();
         }
     }
 
@@ -181,9 +185,6 @@ impl<P: SwapIn> Mm<P> {
         *looks = looks.saturating_sub(1);
         self.count_scan();
         if self.config.accessed_bits {
-            if self.ageing {
-                self.age(looks);
-            }
             if self.pages[id].state == State::Cached {
                 self.tell_unused(id);
                 self.evict(id, out);
@@ -219,7 +220,7 @@ impl<P: SwapIn> Mm<P> {
         if !page.take(flag::REFERENCED) {
             return false;
         }
-        let list = if page.take(flag::SECOND_LOOK) {
+        let list = if page.has(flag::SECOND_LOOK) {
             self.stats.pgactivate += 1;
             self.clock = self.clock.wrapping_add(1);
             ListId::Active
@@ -232,22 +233,22 @@ impl<P: SwapIn> Mm<P> {
         true
     }
 
-    /// Deactivates while the inactive list is low: inactive x ratio < active (section 5.1).
+    /// Deactivates while the inactive list is low. With access bits: as the kernel does, see [`crate::ageing`].
     fn balance(&mut self, looks: &mut u32) {
         let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
-        if u64::from(inactive) * u64::from(inactive_ratio(inactive + active)) < u64::from(active) {
+        if self.config.accessed_bits {
+            // With nothing else left the active list is scanned whatever the statistics say.
+            let due = if inactive == 0 { BATCH } else { self.ageing.due(inactive, active) };
+            self.deactivate(due, looks);
+        } else if is_low(inactive, active) {
             self.deactivate(BATCH, looks);
         }
     }
 
-    /// After a refault that was close the active list is scanned along with the inactive one, in proportion to their sizes:
-    /// it holds what it should not (section 5.1, 6.x; section 5.3).
-    fn age(&mut self, looks: &mut u32) {
+    /// Lets the statistics be summed, if it is time.
+    pub(crate) fn sum_lists(&mut self) {
         let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
-        self.age_owed += u64::from(active);
-        let due = self.age_owed / u64::from(inactive.max(1));
-        self.age_owed -= due * u64::from(inactive.max(1));
-        self.deactivate(u32::try_from(due).unwrap_or(BATCH).min(BATCH), looks);
+        self.ageing.look(self.now, inactive, active, self.stats.workingset_activate_anon);
     }
 
     /// Moves pages from the active to the inactive list.
@@ -257,7 +258,8 @@ impl<P: SwapIn> Mm<P> {
             *looks = looks.saturating_sub(1);
             self.stats.pgrefill += 1;
             self.stats.pgdeactivate += 1;
-            self.pages[id].clear(flag::SECOND_LOOK | flag::REFERENCED);
+            // The hardware's bit is cleared; the software bit stays, so that one more use is enough to come back.
+            self.pages[id].clear(flag::REFERENCED);
             self.lists.remove(&mut self.pages, id);
             self.lists.push_head(&mut self.pages, ListId::Inactive, id);
         }
@@ -268,26 +270,6 @@ impl<P: SwapIn> Mm<P> {
             self.stats.pgscan_kswapd += 1;
         } else {
             self.stats.pgscan_direct += 1;
-        }
-    }
-}
-
-/// How much longer the active list may be than the inactive one: floor(sqrt(10 x GiB)), 1 below 1 GiB.
-fn inactive_ratio(pages: u32) -> u32 {
-    let gib = pages >> 18;
-    if gib == 0 { 1 } else { (10 * gib).isqrt() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::inactive_ratio;
-
-    #[test]
-    fn ratio_is_the_table_of_section_5_1() {
-        let table = [(1, 3), (2, 4), (4, 6), (8, 8), (16, 12), (32, 17), (64, 25), (256, 50), (1024, 101)];
-        assert_eq!(inactive_ratio((1 << 18) - 1), 1);
-        for (gib, ratio) in table {
-            assert_eq!(inactive_ratio(gib << 18), ratio, "{gib} GiB");
         }
     }
 }

@@ -148,7 +148,9 @@ impl<P: SwapIn> Mm<P> {
                 self.drop_discarded(id, out);
             } else if self.pages[id].has(flag::WANTED) || self.pause.is_some() {
                 let access = self.wanted_access(id);
-                self.map(id, access, ListId::Active, out);
+                // A refault in mid-write proves use to the pager; the kernel waits for the access bits.
+                let list = if self.config.accessed_bits { ListId::Inactive } else { ListId::Active };
+                self.map(id, access, list, out);
             } else if result == WriteResult::Done {
                 self.evict(id, out);
             } else {

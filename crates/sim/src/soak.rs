@@ -39,7 +39,7 @@ impl World {
         let device = Model::builtin(rng.pick(&names).expect("there are models")).expect("of this name");
         let kernel = rng.ratio(1, 3);
         let mut options = if kernel {
-            Options::kernel(budget, slots, device)
+            Options::kernel(budget, slots, device, 8)
         } else {
             Options::live(budget, slots, device)
         };

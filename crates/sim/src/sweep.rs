@@ -129,7 +129,10 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
     let options = match machine.system {
         System::Live => Options::live(budget, slots, device),
-        System::Kernel => Options::kernel(budget, slots, device),
+        System::Kernel => {
+            let window = if machine.readahead == "none" { 1 } else { 1 << machine.knobs.page_cluster.min(16) };
+            Options::kernel(budget, slots, device, window)
+        }
     };
     Options { processors: machine.processors, until: machine.until, ..options }
 }

@@ -80,13 +80,15 @@ impl Options {
     }
 
     /// A kernel that swaps the pages of a memory cgroup: hardware bits, slots in order of eviction, reclaim in the
-    /// faulting thread by 32 pages (specification 5.5), one frame a first touch.
+    /// faulting thread by 32 pages (specification 5.5), one frame a first touch. `window` is the largest read-ahead window.
     #[must_use]
-    pub fn kernel(budget: u32, slots: u32, device: Model) -> Options {
+    pub fn kernel(budget: u32, slots: u32, device: Model, window: u32) -> Options {
+        let swap_in_frames = window.clamp(1, (budget / 8).max(1));
         let mm = Config {
             placement: overspill_mm::Placement::InOrder,
             low: 0,
-            high: 32.min(budget / 4),
+            high: 32.max(swap_in_frames).min(budget / 4).max(swap_in_frames),
+            swap_in_frames,
             cache: 0,
             unit: 1,
             write_max: 1,

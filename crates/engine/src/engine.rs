@@ -14,6 +14,7 @@ use overspill_sys::mem::IoVec;
 use overspill_sys::uffd::Message;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
+use crate::fingerprint::Fingerprints;
 use crate::memory::Memory;
 use crate::report::{Answer, Report};
 use crate::staging::{BLOCK, Frame, Staging};
@@ -52,6 +53,7 @@ pub struct Engine {
     mm: Mm<Policy>,
     pub(crate) memory: Memory,
     staging: Staging,
+    fingerprints: Fingerprints,
     transfers: Transfers,
     events: VecDeque<Event>,
     out: Actions,
@@ -71,6 +73,7 @@ impl Engine {
         policy: Policy,
         memory: Memory,
         staging_blocks: u32,
+        fingerprints: Fingerprints,
         transfers: Transfers,
         report: Report,
     ) -> Self {
@@ -78,6 +81,7 @@ impl Engine {
             mm: Mm::new(config, policy),
             memory,
             staging: Staging::new(staging_blocks),
+            fingerprints,
             transfers,
             events: VecDeque::new(),
             out: Actions::new(),
@@ -331,7 +335,8 @@ impl Engine {
             return;
         }
         if wp {
-            self.feed(Event::ProtectFault { space: SPACE, vpn });
+            // Only copying a page out protects it, for an instant. It is gone by now, or it was refused and stays.
+            self.memory.unprotect(address..address + PAGE_SIZE);
             return;
         }
         let now = clock::monotonic_ns();
@@ -395,12 +400,8 @@ impl Engine {
             Action::Read { io, run, slot } => self.read(io, run, slot.0),
             Action::Write { io, run, slot } => self.write(io, run, slot.0),
             Action::ZeroFill { run } => self.zero_fill(run),
-            Action::Map { run, protect } => self.map(run, protect),
+            Action::Map { run } => self.map(run),
             Action::Unmap { run } => self.unmap(run),
-            Action::Unprotect { run } => {
-                self.memory.unprotect(self.addresses(run));
-                self.answered(run, Answer::Mapped);
-            }
             Action::Free { run } => run.pages().for_each(|page| self.staging.leave(page, true)),
             Action::Rename { from, to } => self.staging.rename(from, to),
             Action::Wake { run } => {
@@ -435,17 +436,20 @@ impl Engine {
         while done < run.count {
             let segment = self.staging.segment(PageId(run.first.0 + done), run.count - done);
             pieces.push(self.memory.frame_address(segment.first_frame), segment.count);
+            for index in 0..segment.count {
+                self.fingerprints.written(slot + done + index, Frame(segment.first_frame.0 + index));
+            }
             done += segment.count;
         }
         self.transfers.write(io, slot, pieces.as_slice());
     }
 
-    fn map(&mut self, run: Run, protect: bool) {
+    fn map(&mut self, run: Run) {
         let mut done = 0;
         while done < run.count {
             let segment = self.staging.segment(PageId(run.first.0 + done), run.count - done);
             let address = self.address(segment.first_page);
-            let put = self.memory.put_in(address, segment.first_frame, segment.count, protect);
+            let put = self.memory.put_in(address, segment.first_frame, segment.count);
             for index in 0..put.done {
                 let page = PageId(segment.first_page.0 + index);
                 self.staging.leave(page, put.moved & 1 << index == 0);
@@ -498,7 +502,7 @@ impl Engine {
         let wanted = (populated >> start).trailing_ones().min(count);
         let frame = Frame(first.0 + start);
         self.memory.clear_frames(frame, wanted);
-        let put = self.memory.put_in(address, frame, wanted, false);
+        let put = self.memory.put_in(address, frame, wanted);
         self.staging.give_back(first, populated & !(put.moved << start));
         (put.done, wanted)
     }
@@ -512,17 +516,30 @@ impl Engine {
             let Some(first) = self.staging.take_holes(count) else { break };
             let taken = self.memory.take_out(self.address(first_page), first, count);
             for index in (0..count).filter(|index| taken.taken & 1 << index != 0) {
-                self.staging.enter(PageId(first_page.0 + index), Frame(first.0 + index));
+                let (page, frame) = (PageId(first_page.0 + index), Frame(first.0 + index));
+                self.staging.enter(page, frame);
+                let content = self.content(page, frame);
+                result.zero |= u64::from(content == Content::Zero) << (done + index);
+                result.same |= u64::from(content == Content::Same) << (done + index);
             }
             if taken.taken == 0 {
                 self.staging.abandon(first);
             }
             result.taken |= u64::from(taken.taken) << done;
             result.gone |= u64::from(taken.gone) << done;
-            result.zero |= u64::from(self.memory.zero_frames(first, taken.taken)) << done;
             done += count;
         }
         self.events.push_back(Event::Unmapped { run, result });
+    }
+
+    /// What there is to say of a page that was just taken out of view.
+    fn content(&mut self, page: PageId, frame: Frame) -> Content {
+        let words = self.memory.frame_words(frame);
+        if is_zero(words) {
+            return Content::Zero;
+        }
+        let slot = self.mm.slot(page).map(|slot| slot.0);
+        if self.fingerprints.taken(page, frame, slot, words) { Content::Same } else { Content::Other }
     }
 
     fn fail(&mut self, page: PageId) {
@@ -577,6 +594,19 @@ impl Engine {
         let start = self.address(run.first);
         start..start + run.count as usize * PAGE_SIZE
     }
+}
+
+/// The content of a page, as far as it matters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Zero,
+    /// What its slot holds.
+    Same,
+    Other,
+}
+
+fn is_zero(words: &[u64]) -> bool {
+    words.chunks(32).all(|chunk| chunk.iter().fold(0, |all, word| all | word) == 0)
 }
 
 /// The pieces of one request, neighbours joined.

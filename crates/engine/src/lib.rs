@@ -10,6 +10,7 @@
 extern crate alloc;
 
 pub mod engine;
+mod fingerprint;
 mod helper;
 mod io;
 mod memory;

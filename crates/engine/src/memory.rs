@@ -14,6 +14,7 @@ use overspill_sys::pagemap::{Categories, PageRegion, Pagemap, Query};
 use overspill_sys::uffd::{CopyMode, Features, Message, Mode, MoveMode, Partial, RawMsg, Uffd};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
+use crate::fingerprint::WORDS;
 use crate::helper::{Helper, Job};
 use crate::own_events;
 use crate::staging::{BLOCK, Frame};
@@ -71,7 +72,6 @@ pub(crate) struct Memory {
     /// Faults that were read and not handled yet.
     faults: VecDeque<Message>,
     can_move: bool,
-    can_protect: bool,
     can_poison: bool,
     /// Makes the calls that could wait for us. Started when first needed: where UFFDIO_MOVE is missing, or after a fork.
     helper: Option<Helper>,
@@ -90,8 +90,7 @@ impl Memory {
             return Err(Errno::NOSYS);
         }
         let can_move = use_move && granted.contains(Features::MOVE);
-        let can_protect = granted.contains(Features::PAGEFAULT_FLAG_WP);
-        if !can_move && !can_protect {
+        if !can_move && !granted.contains(Features::PAGEFAULT_FLAG_WP) {
             return Err(Errno::NOSYS);
         }
         let (own, _) = Uffd::open(Features::MOVE, user_mode_only)?;
@@ -113,16 +112,10 @@ impl Memory {
             faults: VecDeque::with_capacity(MESSAGES),
             handling: [0..0, 0..0],
             can_move,
-            can_protect,
             can_poison: granted.contains(Features::POISON),
             helper,
             pagemap: Pagemap::open()?,
         })
-    }
-
-    /// Can pages be mapped so that the first store is reported?
-    pub fn can_protect(&self) -> bool {
-        self.can_protect
     }
 
     /// Are pages moved, not copied?
@@ -137,7 +130,7 @@ impl Memory {
 
     /// Starts managing a range of private anonymous memory: missing pages are reported from now on.
     pub fn register(&self, range: AddressRange) -> Result<(), Errno> {
-        let mode = if self.can_protect { Mode::MISSING | Mode::WP } else { Mode::MISSING };
+        let mode = if self.can_move { Mode::MISSING } else { Mode::MISSING | Mode::WP };
         self.program.register(range, mode)
     }
 
@@ -368,7 +361,7 @@ impl Memory {
     // Into the program's view.
 
     /// Puts `count` (at most 16) frames from `first` on at `address`, waking whoever waits there.
-    pub fn put_in(&mut self, address: usize, first: Frame, count: u32, protect: bool) -> Put {
+    pub fn put_in(&mut self, address: usize, first: Frame, count: u32) -> Put {
         let mut result = Put::default();
         let range = address..address + count as usize * PAGE_SIZE;
         if self.is_changing(&range) {
@@ -376,16 +369,15 @@ impl Memory {
         }
         let mut tries = 0;
         let mut pinned = 0;
-        let mut copy = protect || !self.can_move;
+        let mut copy = !self.can_move;
         let mut reach = Reach::new(count);
         while result.done < count {
             let at = result.done as usize * PAGE_SIZE;
             let len = reach.len(count - result.done);
             let (dst, src) = (address + at, self.frame_address(first) + at);
             let outcome = if copy {
-                let mode = if protect { CopyMode::WP } else { CopyMode::empty() };
                 // SAFETY: the frames hold the pages' content; mm ordered it into the program's view.
-                unsafe { self.program.copy(dst, src, len, mode) }
+                unsafe { self.program.copy(dst, src, len, CopyMode::empty()) }
             } else {
                 // SAFETY: as above; the frames are ours to give.
                 unsafe { self.program.move_pages(dst, src, len, MoveMode::empty()) }
@@ -459,18 +451,10 @@ impl Memory {
         unsafe { core::ptr::write_bytes(address as *mut u8, 0, count as usize * PAGE_SIZE) };
     }
 
-    /// Bit i: frame i of `count` is all zero. Only looks at the frames in `which`.
-    pub fn zero_frames(&self, first: Frame, which: u16) -> u16 {
-        let mut zero = 0;
-        for index in (0..BLOCK).filter(|index| which & 1 << index != 0) {
-            let address = self.frame_address(Frame(first.0 + index));
-            // SAFETY: the frame is populated and nobody writes to it while it holds a page.
-            let words = unsafe { core::slice::from_raw_parts(address as *const u64, PAGE_SIZE / 8) };
-            if is_zero(words) {
-                zero |= 1 << index;
-            }
-        }
-        zero
+    /// What a populated frame holds.
+    pub fn frame_words(&self, frame: Frame) -> &[u64; WORDS] {
+        // SAFETY: the frame lies within staging, is aligned, and nobody writes to it while it holds a page.
+        unsafe { &*(self.frame_address(frame) as *const [u64; WORDS]) }
     }
 
     /// Gives the memory of `count` (at most 16) populated frames that hold nothing back to the kernel. Returns how many,
@@ -618,10 +602,6 @@ fn progress(outcome: Result<(), Partial>, len: usize) -> (u32, Option<Errno>) {
 
 fn bits(first: u32, count: u32) -> u16 {
     (((1u32 << count) - 1) << first) as u16
-}
-
-fn is_zero(words: &[u64]) -> bool {
-    words.chunks(32).all(|chunk| chunk.iter().fold(0, |all, word| all | word) == 0)
 }
 
 /// Does the event change what the range shows or where it is?

@@ -5,6 +5,7 @@ use overspill_mm::readahead::policy::Policy;
 use overspill_sys::{Errno, PAGE_SIZE};
 
 use crate::engine::Engine;
+use crate::fingerprint::Fingerprints;
 use crate::io::Io;
 use crate::memory::Memory;
 use crate::report::Report;
@@ -68,11 +69,12 @@ impl Engine {
         let swap = SwapFile::create(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
         let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX - 1);
-        let config = Config { protect: memory.can_protect(), ..Config::live(settings.frames, slots) };
+        let config = Config { compares: true, ..Config::live(settings.frames, slots) };
         let paths = (if memory.can_move() { paths::MOVE } else { 0 })
             | (if io.is_uring() { paths::URING } else { 0 });
         report.note_setup(paths, swap.bytes);
         let transfers = Transfers::new(swap.file, io);
-        Ok(Engine::new(config, settings.policy, memory, blocks, transfers, report))
+        let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable(), blocks * BLOCK);
+        Ok(Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report))
     }
 }

@@ -67,8 +67,8 @@ impl<P: SwapIn> Mm<P> {
             State::Mapped => {
                 seen.held += 1;
                 seen.unmapping += u32::from(unmapping);
-                let knows_stores = self.config.accessed_bits || page.has(flag::PROTECTED);
-                assert!(knows_stores || page.slot == 0 || unmapping, "a writable page has no valid slot");
+                let knows_stores = self.config.accessed_bits;
+                assert!(knows_stores || page.has(flag::DIRTY), "what is stored unseen is taken for dirty");
             }
             State::Cached => seen.held += 1,
             State::Writing => {

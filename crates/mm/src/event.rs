@@ -47,6 +47,8 @@ pub struct Unmapped {
     pub taken: u64,
     /// Subset of `taken`: all bytes are zero.
     pub zero: u64,
+    /// Subset of `taken`, of pages with a slot: the bytes are those of the slot, so that they need not be written again.
+    pub same: u64,
     /// There was no page: the program had dropped it.
     pub gone: u64,
 }
@@ -67,8 +69,6 @@ pub enum Event {
     Moved { space: SpaceId, from: Vpn, to: Vpn, pages: u64 },
     /// The program touched a page that is not in its view.
     Fault { space: SpaceId, vpn: Vpn, access: Access },
-    /// The program stored to a page that was mapped without write permission.
-    ProtectFault { space: SpaceId, vpn: Vpn },
     /// A read ended.
     ReadDone { io: IoId, ok: bool },
     /// A write ended.
@@ -102,14 +102,10 @@ pub enum Action {
     Write { io: IoId, run: Run, slot: Slot },
     /// Give each page of `run` a zeroed frame in the program's view; answers waiting faults.
     ZeroFill { run: Run },
-    /// Move `run` from the swap cache into the program's view; answers waiting faults. `protect`: without write
-    /// permission, so that the next store is seen; the shell may leave that out only if it says so in the
-    /// configuration.
-    Map { run: Run, protect: bool },
+    /// Move `run` from the swap cache into the program's view; answers waiting faults.
+    Map { run: Run },
     /// Take `run` out of the program's view, into the swap cache; answered by [`Event::Unmapped`].
     Unmap { run: Run },
-    /// Give write permission back; answers the waiting fault.
-    Unprotect { run: Run },
     /// The frames of `run` in the swap cache are free.
     Free { run: Run },
     /// What the swap cache holds for `from` belongs to `to` now.
@@ -179,16 +175,15 @@ impl Actions {
         self.push(Action::Free { run: Run::one(id) });
     }
 
-    /// Adds `Map { id, protect }`, joined with the last action when that maps the page before in the same way.
-    pub(crate) fn push_map(&mut self, id: PageId, protect: bool) {
-        if let Some(Action::Map { run, protect: same }) = self.0.last_mut()
+    /// Adds `Map { id }`, joined with the last action when that maps the page before.
+    pub(crate) fn push_map(&mut self, id: PageId) {
+        if let Some(Action::Map { run }) = self.0.last_mut()
             && run.first.0 + run.count == id.0
             && !id.0.is_multiple_of(512)
-            && *same == protect
         {
             run.count += 1;
             return;
         }
-        self.push(Action::Map { run: Run::one(id), protect });
+        self.push(Action::Map { run: Run::one(id) });
     }
 }

@@ -24,7 +24,7 @@ impl<P: SwapIn> Mm<P> {
         }
         match page.state {
             State::Untouched | State::Swapped => self.bring_in(id, access, out),
-            State::Cached => self.soft_fault(id, access, out),
+            State::Cached => self.soft_fault(id, out),
             State::Reading | State::Writing => {
                 page.set(wanted(access));
                 self.stats.soft_fault += 1;
@@ -33,29 +33,6 @@ impl<P: SwapIn> Mm<P> {
             State::Mapped if page.has(flag::UNMAPPING) => page.set(wanted(access)),
             State::Mapped => out.push(Action::Wake { run: Run::one(id) }),
         }
-    }
-
-    /// A store to a page that was mapped without write permission: from now on its slot is stale.
-    pub(crate) fn protect_fault(&mut self, space: SpaceId, vpn: Vpn, out: &mut Actions) {
-        let Some(id) = self.pages.lookup(space, vpn) else { return };
-        let page = &mut self.pages[id];
-        if page.state != State::Mapped {
-            // It was evicted before the message was read: the thread tries again and faults as on any such page.
-            out.push(Action::Wake { run: Run::one(id) });
-            return;
-        }
-        if page.has(flag::UNMAPPING) {
-            page.set(flag::WANTED | flag::WANTED_WRITE);
-            return;
-        }
-        if page.take(flag::PROTECTED) {
-            page.set(flag::DIRTY | flag::REFERENCED);
-            self.release_slot(id);
-            if let Some(region) = self.regions.find(space, vpn) {
-                region.protect_faults += 1;
-            }
-        }
-        out.push(Action::Unprotect { run: Run::one(id) });
     }
 
     /// Gets a frame for a page that has none, or queues the fault until there is one.
@@ -123,12 +100,12 @@ impl<P: SwapIn> Mm<P> {
         self.frames_free().saturating_sub(self.config.low / 4)
     }
 
-    fn soft_fault(&mut self, id: PageId, access: Access, out: &mut Actions) {
+    fn soft_fault(&mut self, id: PageId, out: &mut Actions) {
         self.stats.soft_fault += 1;
         self.touched_cached(id, out);
         // The plan may have read ahead, never touched this page: it is still in the swap cache.
         let list = if self.pages[id].has(flag::REFERENCED) { ListId::Active } else { ListId::Inactive };
-        self.map(id, access, list, out);
+        self.map(id, list, out);
         if list == ListId::Active {
             self.map_unit_around(id, out);
         }
@@ -148,7 +125,7 @@ impl<P: SwapIn> Mm<P> {
         }
         for page in pages {
             if self.pages[page].state == State::Cached && !self.pages[page].has(flag::READ_AHEAD) {
-                self.map(page, Access::Read, ListId::Inactive, out);
+                self.map(page, ListId::Inactive, out);
             }
         }
     }

@@ -44,8 +44,11 @@ pub struct Config {
     pub read_max: u32,
     /// Most pages given to one sequential first touch.
     pub fill_max: u32,
-    /// The shell can map without write permission and report the first store.
-    pub protect: bool,
+    /// The shell can tell whether a page that it takes out of view holds what its slot holds ([`Unmapped::same`]): pages
+    /// that are mapped keep their slots.
+    ///
+    /// [`Unmapped::same`]: crate::event::Unmapped::same
+    pub compares: bool,
     /// The shell reports accesses through [`Mm::mark_accessed`] (hardware bits): reclaim looks at them instead of
     /// unmapping pages to learn whether they are used, and pages are dirty only when written.
     pub accessed_bits: bool,
@@ -68,7 +71,7 @@ impl Config {
             write_max: 256,
             read_max: 256,
             fill_max: 256,
-            protect: false,
+            compares: false,
             accessed_bits: false,
         }
     }
@@ -187,7 +190,6 @@ impl<P: SwapIn> Mm<P> {
             Event::Discarded { space, start, end } => self.discard(space, start, end, out),
             Event::Moved { space, from, to, pages } => self.moved(space, from, to, pages, out),
             Event::Fault { space, vpn, access } => self.fault(space, vpn, access, out),
-            Event::ProtectFault { space, vpn } => self.protect_fault(space, vpn, out),
             Event::ReadDone { io, ok } => self.read_done(io, ok, out),
             Event::WriteDone { io, result } => self.write_done(io, result, out),
             Event::Unmapped { run, result } => self.unmapped(run, result, out),
@@ -368,6 +370,12 @@ impl<P: SwapIn> Mm<P> {
     #[must_use]
     pub fn state(&self, id: PageId) -> State {
         self.pages[id].state
+    }
+
+    /// The page's slot, if it has one.
+    #[must_use]
+    pub fn slot(&self, id: PageId) -> Option<Slot> {
+        Some(Slot(self.pages[id].slot)).filter(|slot| slot.0 != 0)
     }
 
     /// Is any page of the range managed?

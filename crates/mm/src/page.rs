@@ -32,7 +32,7 @@ pub mod flag {
     pub const WANTED: u16 = 1 << 0;
     /// The waiting fault is a store.
     pub const WANTED_WRITE: u16 = 1 << 1;
-    /// The frame is newer than the slot (or there is no slot).
+    /// The frame may be newer than the slot (or there is no slot).
     pub const DIRTY: u16 = 1 << 2;
     /// Touched since the bit was last cleared: the hardware's accessed bit, or a soft fault.
     pub const REFERENCED: u16 = 1 << 3;
@@ -50,14 +50,12 @@ pub mod flag {
     pub const QUEUED: u16 = 1 << 9;
     /// Its read failed once and is being repeated alone.
     pub const RETRIED: u16 = 1 << 10;
-    /// Mapped without write permission: a store will fault, so the slot stays valid until then.
-    pub const PROTECTED: u16 = 1 << 11;
     /// Its refault was close: it goes to the active list when it arrives.
-    pub const ACTIVATE: u16 = 1 << 12;
+    pub const ACTIVATE: u16 = 1 << 11;
     /// The software referenced bit of the kernel's rules (set by the second look, section 5.1).
-    pub const SECOND_LOOK: u16 = 1 << 13;
+    pub const SECOND_LOOK: u16 = 1 << 12;
     /// Its mapping was refused while an unmap was on its way: whatever that finds, the frame is in the swap cache.
-    pub const UNVIEWED: u16 = 1 << 14;
+    pub const UNVIEWED: u16 = 1 << 13;
 }
 
 /// One page.

@@ -6,7 +6,7 @@ use crate::list::ListId;
 use crate::mm::Mm;
 use crate::page::{NO_LIST, State, flag};
 use crate::readahead::SwapIn;
-use crate::types::{Access, CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
+use crate::types::{CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
 
 /// Pages that may be on their way in at once while everything is brought in.
 const PAUSE_IN_FLIGHT: u32 = 4096;
@@ -188,7 +188,7 @@ impl<P: SwapIn> Mm<P> {
         let Some(mut pause) = self.pause else { return };
         while let Some(id) = self.lists.tail(ListId::Cache) {
             self.pages[id].clear(flag::READ_AHEAD | flag::MARKER);
-            self.map(id, Access::Read, ListId::Inactive, out);
+            self.map(id, ListId::Inactive, out);
         }
         let mut reads = Reads::default();
         while self.reading < PAUSE_IN_FLIGHT && pause.next_chunk < self.pages.chunk_count() {

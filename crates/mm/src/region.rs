@@ -14,9 +14,6 @@ pub(crate) struct Region<R> {
     pub kind: RegionKind,
     /// State of the read-ahead policy.
     pub readahead: R,
-    /// Pages mapped without write permission, and stores that then faulted; both halved from time to time.
-    pub protects: u32,
-    pub protect_faults: u32,
     /// Pages mapped on arrival since the last marker was touched: hits as soon as the next one is.
     pub eager_pending: u32,
 }
@@ -120,7 +117,7 @@ impl<R: Default> Regions<R> {
 impl<R: Default> Region<R> {
     fn new(start: Vpn, end: Vpn, kind: RegionKind) -> Self {
         assert!(start < end, "a region is not empty");
-        Region { start, end, kind, readahead: R::default(), protects: 0, protect_faults: 0, eager_pending: 0 }
+        Region { start, end, kind, readahead: R::default(), eager_pending: 0 }
     }
 }
 

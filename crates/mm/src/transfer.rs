@@ -5,17 +5,11 @@ use crate::list::ListId;
 use crate::mm::{ANSWERED, IoKind, Mm};
 use crate::page::{State, flag};
 use crate::readahead::SwapIn;
-use crate::types::{Access, PageId, Slot};
-
-/// Of the pages mapped without write permission, at most one in this many may be stored to later: else the extra fault
-/// costs more than the write that it saves.
-const PROTECT_PAYS: u32 = 4;
-/// Protect statistics are halved when they reach this, so that they follow the program.
-const PROTECT_MEMORY: u32 = 1024;
+use crate::types::{PageId, Slot};
 
 impl<P: SwapIn> Mm<P> {
     /// Puts a page that has a frame in the swap cache into the program's view and answers its fault.
-    pub(crate) fn map(&mut self, id: PageId, access: Access, list: ListId, out: &mut Actions) {
+    pub(crate) fn map(&mut self, id: PageId, list: ListId, out: &mut Actions) {
         // With hardware bits a page keeps its place in the order of use when it comes into view: its arrival counts.
         let stays =
             self.pages[id].list == ListId::Inactive as u8 || self.pages[id].list == ListId::Active as u8;
@@ -27,12 +21,12 @@ impl<P: SwapIn> Mm<P> {
         self.answers += usize::from(self.pages[id].has(flag::WANTED) || list == ListId::Active);
         let page = &mut self.pages[id];
         page.clear(flag::WANTED | flag::WANTED_WRITE | flag::EAGER | flag::RETRIED | flag::ACTIVATE);
-        let clean = page.slot != 0 && !page.has(flag::DIRTY);
-        let protect = clean && access == Access::Read && self.protect_pays(id);
-        if protect {
-            self.pages[id].set(flag::PROTECTED);
-        } else if !self.config.accessed_bits || self.area.is_tight() {
+        if !self.config.accessed_bits {
             // The program may store at any time from now on, unseen.
+            page.set(flag::DIRTY);
+        }
+        let keeps_slot = self.config.accessed_bits || self.config.compares;
+        if !keeps_slot || self.area.is_tight() {
             self.release_slot(id);
             self.pages[id].set(flag::DIRTY);
         }
@@ -43,21 +37,7 @@ impl<P: SwapIn> Mm<P> {
             }
             self.lists.push_head(&mut self.pages, list, id);
         }
-        out.push_map(id, protect);
-    }
-
-    fn protect_pays(&mut self, id: PageId) -> bool {
-        if !self.config.protect || self.area.is_tight() {
-            return false;
-        }
-        let (space, vpn) = self.pages.place(id);
-        let Some(region) = self.regions.find(space, vpn) else { return false };
-        region.protects += 1;
-        if region.protects >= PROTECT_MEMORY {
-            (region.protects, region.protect_faults) = (region.protects / 2, region.protect_faults / 2);
-        }
-        // Where it did not pay, one page in 16 is still tried: programs change.
-        region.protect_faults * PROTECT_PAYS <= region.protects || region.protects.is_multiple_of(16)
+        out.push_map(id);
     }
 
     pub(crate) fn read_done(&mut self, io: IoId, ok: bool, out: &mut Actions) {
@@ -79,11 +59,10 @@ impl<P: SwapIn> Mm<P> {
         self.pages[id].clear(flag::DIRTY);
         let list = if self.pages[id].has(flag::ACTIVATE) { ListId::Active } else { ListId::Inactive };
         if self.pages[id].has(flag::WANTED) {
-            let access = self.wanted_access(id);
-            self.map(id, access, list, out);
+            self.map(id, list, out);
         } else if self.pages[id].has(flag::EAGER) || self.pause.is_some() {
             self.count_eager(id);
-            self.map(id, Access::Read, list, out);
+            self.map(id, list, out);
         } else {
             self.pages.set_state(id, State::Cached);
             // The kernel has one order of use for pages in view and pages of the swap cache.
@@ -100,10 +79,6 @@ impl<P: SwapIn> Mm<P> {
                 region.eager_pending += 1;
             }
         }
-    }
-
-    fn wanted_access(&self, id: PageId) -> Access {
-        if self.pages[id].has(flag::WANTED_WRITE) { Access::Write } else { Access::Read }
     }
 
     /// A window whose read failed is given up; a page that a fault waits for is read once more, alone.
@@ -147,10 +122,9 @@ impl<P: SwapIn> Mm<P> {
             if self.pages[id].has(flag::DISCARDED) {
                 self.drop_discarded(id, out);
             } else if self.pages[id].has(flag::WANTED) || self.pause.is_some() {
-                let access = self.wanted_access(id);
                 // A refault in mid-write proves use to the pager; the kernel waits for the access bits.
                 let list = if self.config.accessed_bits { ListId::Inactive } else { ListId::Active };
-                self.map(id, access, list, out);
+                self.map(id, list, out);
             } else if result == WriteResult::Done {
                 self.evict(id, out);
             } else {
@@ -183,14 +157,15 @@ impl<P: SwapIn> Mm<P> {
     }
 
     pub(crate) fn unmapped(&mut self, run: Run, result: Unmapped, out: &mut Actions) {
-        assert!(run.count <= 64 && result.zero & !result.taken == 0 && result.taken & result.gone == 0);
+        let content = result.zero | result.same;
+        assert!(run.count <= 64 && content & !result.taken == 0 && result.taken & result.gone == 0);
         self.refused = if result.taken | result.gone == 0 { self.refused + run.count } else { 0 };
         for (index, id) in run.pages().enumerate() {
             assert!(self.pages[id].take(flag::UNMAPPING), "only what was to be unmapped is reported");
             self.unmapping -= 1;
             let bit = 1u64 << index;
             if result.taken & bit != 0 || self.pages[id].take(flag::UNVIEWED) {
-                self.taken(id, result.zero & bit != 0, out);
+                self.taken(id, result.zero & bit != 0, result.same & bit != 0, out);
             } else if result.gone & bit != 0 || self.pages[id].has(flag::DISCARDED) {
                 self.held -= 1;
                 self.forget_and_answer(id, out);
@@ -200,14 +175,17 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    fn taken(&mut self, id: PageId, zero: bool, out: &mut Actions) {
+    fn taken(&mut self, id: PageId, zero: bool, same: bool, out: &mut Actions) {
         self.pages.set_state(id, State::Cached);
-        self.pages[id].clear(flag::PROTECTED | flag::REFERENCED);
+        self.pages[id].clear(flag::REFERENCED);
+        if same {
+            assert_ne!(self.pages[id].slot, 0, "only what has a slot is like it");
+            self.pages[id].clear(flag::DIRTY);
+        }
         if self.pages[id].has(flag::DISCARDED) {
             self.drop_discarded(id, out);
         } else if self.pages[id].has(flag::WANTED) || self.pause.is_some() {
-            let access = self.wanted_access(id);
-            self.map(id, access, ListId::Active, out);
+            self.map(id, ListId::Active, out);
         } else if zero {
             self.stats.zero_dropped += 1;
             self.count_steal();
@@ -253,9 +231,6 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn not_mapped(&mut self, run: Run) {
         for id in run.pages() {
             assert_eq!(self.pages[id].state, State::Mapped, "only what was to be mapped is reported");
-            if !self.pages[id].take(flag::PROTECTED) {
-                self.pages[id].set(flag::DIRTY);
-            }
             if self.pages[id].has(flag::UNMAPPING) {
                 // Reclaim chose it in the very step that mapped it: the answer to its unmap settles where it is.
                 self.pages[id].set(flag::UNVIEWED);

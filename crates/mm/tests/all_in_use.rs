@@ -20,7 +20,7 @@ fn carry_out(mm: &mut Mm<NoReadAhead>, event: Event) {
         for action in out.drain() {
             match action {
                 Action::Unmap { run } => {
-                    let result = Unmapped { taken: u64::MAX >> (64 - run.count), zero: 0, gone: 0 };
+                    let result = Unmapped { taken: u64::MAX >> (64 - run.count), zero: 0, same: 0, gone: 0 };
                     events.push_back(Event::Unmapped { run, result });
                 }
                 Action::Write { io, .. } => {

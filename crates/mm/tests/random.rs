@@ -53,7 +53,7 @@ struct World {
     now: u64,
     random: Wild,
     /// vpn -> content, writable
-    view: BTreeMap<u64, (u64, bool)>,
+    view: BTreeMap<u64, u64>,
     cache: BTreeMap<PageId, u64>,
     swap: BTreeMap<u32, u64>,
     transfers: Vec<(IoId, Run, u32, bool)>,
@@ -72,7 +72,7 @@ impl World {
         let mut config = Config::live(budget, 64 + random.next(1200) as u32);
         config.unit = 1 << random.next(6);
         config.cache = random.next(40) as u32;
-        config.protect = random.next(2) == 0;
+        config.compares = random.next(2) == 0;
         let mm = Mm::new(config, Wild(seed ^ 77));
         World {
             mm,
@@ -130,15 +130,15 @@ impl World {
             Action::ZeroFill { run } => {
                 for id in run.pages() {
                     let vpn = self.vpn(id);
-                    assert!(self.view.insert(vpn, (0, true)).is_none(), "filled where nothing was");
+                    assert!(self.view.insert(vpn, 0).is_none(), "filled where nothing was");
                     self.answer(vpn);
                 }
             }
-            Action::Map { run, protect } => {
+            Action::Map { run } => {
                 for id in run.pages() {
                     let vpn = self.vpn(id);
                     let content = self.cache.remove(&id).expect("mapped from the swap cache");
-                    assert!(self.view.insert(vpn, (content, !protect)).is_none());
+                    assert!(self.view.insert(vpn, content).is_none());
                     self.answer(vpn);
                 }
             }
@@ -151,23 +151,17 @@ impl World {
                     }
                     match self.view.remove(&vpn) {
                         None => result.gone |= 1 << index,
-                        Some((content, _)) => {
+                        Some(content) => {
                             result.taken |= 1 << index;
-                            if content == 0 {
-                                result.zero |= 1 << index;
-                            }
+                            result.zero |= u64::from(content == 0) << index;
+                            let slot = self.mm.slot(id).filter(|_| self.mm.config().compares);
+                            let same = slot.is_some_and(|slot| self.swap.get(&slot.0) == Some(&content));
+                            result.same |= u64::from(same) << index;
                             self.cache.insert(id, content);
                         }
                     }
                 }
                 events.push_back(Event::Unmapped { run, result });
-            }
-            Action::Unprotect { run } => {
-                for id in run.pages() {
-                    let vpn = self.vpn(id);
-                    self.view.get_mut(&vpn).expect("unprotected where mapped").1 = true;
-                    self.answer(vpn);
-                }
             }
             Action::Free { run } => {
                 for id in run.pages() {
@@ -199,19 +193,14 @@ impl World {
             return;
         }
         match self.view.get(&vpn).copied() {
-            Some((content, writable)) => {
+            Some(content) => {
                 if let Some(&truth) = self.truth.get(&vpn) {
                     assert_eq!(content, truth, "page {vpn} shows what was last written");
                 }
                 if access == Access::Write {
-                    if writable {
-                        self.stores += 1;
-                        self.view.insert(vpn, (self.stores, true));
-                        self.truth.insert(vpn, self.stores);
-                    } else {
-                        self.waiting.insert(vpn, access);
-                        self.feed(Event::ProtectFault { space: SPACE, vpn: Vpn(vpn) });
-                    }
+                    self.stores += 1;
+                    self.view.insert(vpn, self.stores);
+                    self.truth.insert(vpn, self.stores);
                 }
             }
             None => {
@@ -318,7 +307,7 @@ impl World {
         assert!(self.populated, "a pause ends");
         if !self.failures {
             for (&vpn, &truth) in &self.truth {
-                assert_eq!(self.view.get(&vpn).map_or(0, |page| page.0), truth, "page {vpn} is in view");
+                assert_eq!(self.view.get(&vpn).copied().unwrap_or(0), truth, "page {vpn} is in view");
             }
         }
         self.feed(Event::Resume);

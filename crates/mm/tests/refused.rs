@@ -64,7 +64,7 @@ fn refused_maps_end_while_everything_is_brought_in() {
     while let Some(action) = unmaps.pop_front() {
         if let Action::Unmap { run } = action {
             let taken = u64::MAX >> (64 - run.count);
-            let result = Unmapped { taken, zero: 0, gone: 0 };
+            let result = Unmapped { taken, zero: 0, same: 0, gone: 0 };
             mm.step(0, Event::Unmapped { run, result }, &mut out);
             unmaps.extend(out.drain());
         }
@@ -76,7 +76,7 @@ fn refused_maps_end_while_everything_is_brought_in() {
 /// was forgotten while its unmap was still counted; a mapped one would have been lost for good.
 #[test]
 fn a_page_refused_twice_in_one_step_is_where_it_was() {
-    for answer in [Unmapped::default(), Unmapped { taken: 0, zero: 0, gone: 1 }] {
+    for answer in [Unmapped::default(), Unmapped { taken: 0, zero: 0, same: 0, gone: 1 }] {
         let mut mm = Mm::new(Config { unit: 1, cache: 0, ..Config::live(64, 8192) }, NoReadAhead);
         let mut out = Actions::new();
         let (start, end) = (Vpn(0), Vpn(4096));

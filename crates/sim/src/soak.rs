@@ -119,7 +119,7 @@ fn vary_mm(options: &mut Options, kernel: bool, rng: &mut Rng) {
     if !kernel {
         mm.unit = (1 << rng.below(7)).min(eighth.next_power_of_two() / 2).max(1);
         mm.cache = rng.below(u64::from(eighth)) as u32;
-        mm.protect = rng.ratio(1, 2);
+        mm.compares = rng.ratio(1, 2);
         mm.fill_max = 1 + rng.below(u64::from(eighth)) as u32;
     }
     if rng.ratio(1, 2) {

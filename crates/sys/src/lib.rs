@@ -20,6 +20,7 @@ pub mod mem;
 pub mod pagemap;
 pub mod probe;
 pub mod procfs;
+pub mod random;
 mod raw;
 pub mod text;
 pub mod thread;

@@ -54,8 +54,6 @@ pub enum RunEnd {
         vpn: u64,
         /// A store.
         write: bool,
-        /// The page is there, but without permission to store.
-        protection: bool,
     },
     /// The page is lost: the access failed and the thread goes on.
     Lost,
@@ -170,15 +168,13 @@ impl Lane {
                 return Ok(RunEnd::NewChunk { space, vpn: access.vpn });
             };
             let bits = memory.bits(place);
-            let needed = if access.write { view::PRESENT | view::WRITABLE } else { view::PRESENT };
-            if bits & needed != needed {
+            if bits & view::PRESENT == 0 {
                 if bits & view::LOST != 0 {
                     self.give_up();
                     return Ok(RunEnd::Lost);
                 }
                 self.fault_since.get_or_insert(self.time);
-                let protection = bits & view::PRESENT != 0;
-                return Ok(RunEnd::Fault { space, vpn: access.vpn, write: access.write, protection });
+                return Ok(RunEnd::Fault { space, vpn: access.vpn, write: access.write });
             }
             if options.mm.accessed_bits {
                 mark(memory, mm, place, space, &access);

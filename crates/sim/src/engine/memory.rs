@@ -14,8 +14,8 @@ const CHUNK: usize = CHUNK_PAGES as usize;
 pub mod view {
     /// In view.
     pub const PRESENT: u8 = 1;
-    /// Stores go through.
-    pub const WRITABLE: u8 = 2;
+    /// Stored to since its bytes were last written to its slot.
+    pub const NEWER: u8 = 2;
     /// Stored to since it was last all zero.
     pub const STORED: u8 = 4;
     /// Could not be read back: its next touch fails.
@@ -217,8 +217,8 @@ impl Memory {
     #[inline]
     pub fn store(&mut self, place: Place) {
         let chunk = &mut self.chunks[place.chunk as usize];
-        debug_assert!(chunk.bits[place.page as usize] & view::WRITABLE != 0, "stores need permission");
-        chunk.bits[place.page as usize] |= view::STORED;
+        debug_assert!(chunk.bits[place.page as usize] & view::PRESENT != 0, "stores need a page");
+        chunk.bits[place.page as usize] |= view::STORED | view::NEWER;
         if let Some(shadow) = &mut self.shadow {
             shadow.version += 1;
             chunk.truth[place.page as usize] = shadow.version;
@@ -257,7 +257,7 @@ impl Memory {
         let chunk = &mut self.chunks[place.chunk as usize];
         let bits = &mut chunk.bits[place.page as usize];
         assert!(*bits & view::PRESENT == 0, "a page is filled where there is none");
-        *bits = view::PRESENT | view::WRITABLE;
+        *bits = view::PRESENT;
         if shadowed {
             let truth = chunk.truth[place.page as usize];
             assert_eq!(truth, ZERO, "{place:?}: zeroes take the place of version {truth}");
@@ -266,13 +266,13 @@ impl Memory {
     }
 
     /// A page of the swap cache comes into view.
-    pub fn map(&mut self, id: PageId, place: Place, protect: bool) {
+    pub fn map(&mut self, id: PageId, place: Place) {
         let frame = self.frame_mut(id);
         assert_eq!(*frame, frame::CACHED, "{id:?}: only an idle page of the swap cache is mapped");
         *frame = 0;
         let bits = self.bits_mut(place);
         assert!(*bits & view::PRESENT == 0, "a page is mapped where there is none");
-        *bits = (*bits & view::STORED) | view::PRESENT | if protect { 0 } else { view::WRITABLE };
+        *bits = (*bits & (view::STORED | view::NEWER)) | view::PRESENT;
         if let Some(shadow) = &self.shadow {
             let (has, truth) =
                 (shadow.cache[id.index()], self.chunks[place.chunk as usize].truth[place.page as usize]);
@@ -283,20 +283,13 @@ impl Memory {
         }
     }
 
-    /// Stores go through from now on.
-    pub fn unprotect(&mut self, place: Place) {
-        let bits = self.bits_mut(place);
-        assert!(*bits & view::PRESENT != 0, "permission is given where there is a page");
-        *bits |= view::WRITABLE;
-    }
-
     /// A page leaves the view for the swap cache. `None`: there was none; else whether it is all zero.
     pub fn unmap(&mut self, id: PageId, place: Place) -> Option<bool> {
         let bits = self.bits_mut(place);
         if *bits & view::PRESENT == 0 {
             return None;
         }
-        *bits &= view::STORED;
+        *bits &= view::STORED | view::NEWER;
         let stored = *bits & view::STORED != 0;
         let frame = self.frame_mut(id);
         assert_eq!(*frame, 0, "{id:?}: a page has one frame");
@@ -308,6 +301,14 @@ impl Memory {
                 shadow.cache[id.index()] = truth;
                 Some(truth == ZERO)
             }
+        }
+    }
+
+    /// Does the swap cache hold for a page what its slot holds?
+    pub fn is_same(&self, id: PageId, place: Place, slot: Slot) -> bool {
+        match &self.shadow {
+            None => self.bits(place) & view::NEWER == 0,
+            Some(shadow) => shadow.cache[id.index()] == shadow.slots[slot.0 as usize],
         }
     }
 
@@ -359,11 +360,12 @@ impl Memory {
     }
 
     /// A write from the swap cache begins. Gives what is written, for the end.
-    pub fn write_begins(&mut self, id: PageId, slot: Slot) -> u64 {
+    pub fn write_begins(&mut self, id: PageId, place: Place, slot: Slot) -> u64 {
         assert!(slot.0 != 0, "the header is never written");
         let frame = self.frame_mut(id);
         assert_eq!(*frame, frame::CACHED, "{id:?}: only an idle page of the swap cache is written");
         *frame |= frame::WRITING;
+        *self.bits_mut(place) &= !view::NEWER;
         let Some(shadow) = &mut self.shadow else { return ZERO };
         let busy = &mut shadow.busy[slot.0 as usize];
         assert_eq!(*busy, 0, "{slot:?} is written while a transfer of it is under way");

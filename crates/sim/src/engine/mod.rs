@@ -316,8 +316,8 @@ impl<P: SwapIn> Engine<P> {
                 self.space(source, space);
             }
             RunEnd::NewChunk { space, vpn } => self.new_chunk(space, vpn),
-            RunEnd::Fault { space, vpn, write, protection } => {
-                self.fault(index, space, vpn, write, protection);
+            RunEnd::Fault { space, vpn, write } => {
+                self.fault(index, space, vpn, write);
             }
             RunEnd::Lost => self.lost += 1,
         }
@@ -356,7 +356,7 @@ impl<P: SwapIn> Engine<P> {
         });
     }
 
-    fn fault(&mut self, lane: u32, space: u16, vpn: u64, write: bool, protection: bool) {
+    fn fault(&mut self, lane: u32, space: u16, vpn: u64, write: bool) {
         if self.mischief.as_ref().is_some_and(|mischief| mischief.is_gone(space, vpn)) {
             // A real program does not touch what it has unmapped.
             self.lanes[lane as usize].give_up();
@@ -366,8 +366,7 @@ impl<P: SwapIn> Engine<P> {
         self.waiting.entry((space, vpn)).or_default().push(lane);
         let (space, vpn) = (SpaceId(space), Vpn(vpn));
         let access = if write { Access::Write } else { Access::Read };
-        let event =
-            if protection { Event::ProtectFault { space, vpn } } else { Event::Fault { space, vpn, access } };
+        let event = Event::Fault { space, vpn, access };
         self.send(self.lanes[lane as usize].time + self.options.costs.trap_ns, event, None);
     }
 

@@ -9,7 +9,6 @@
 use super::chaos::Mischief;
 use super::costs;
 use super::lane::LaneState;
-use super::memory::view;
 use super::outcome::FaultClass;
 use super::{Engine, Happening, Message};
 use crate::time::Nanos;
@@ -250,25 +249,14 @@ impl<P: SwapIn> Engine<P> {
                 self.spend(costs.fill.of(run.count));
                 self.zero_fill(run);
             }
-            Action::Map { run, protect } => {
+            Action::Map { run } => {
                 self.spend(costs.map.of(run.count));
-                self.map(run, protect);
+                self.map(run);
             }
             Action::Unmap { run } => {
                 self.spend(costs.unmap.of(run.count));
                 let result = self.unmap(run);
                 self.worker.answers.push_back(Event::Unmapped { run, result });
-            }
-            Action::Unprotect { run } => {
-                self.spend(costs.map.of(run.count));
-                for id in run.pages() {
-                    let (space, vpn, place) = self.place(id);
-                    // The program may have dropped the page meanwhile; it will find out.
-                    if self.memory.bits(place) & view::PRESENT != 0 {
-                        self.memory.unprotect(place);
-                    }
-                    self.answer(space, vpn, FaultClass::Soft);
-                }
             }
             Action::Free { run } => {
                 self.spend(costs.free.of(run.count));
@@ -305,7 +293,8 @@ impl<P: SwapIn> Engine<P> {
         let shadow = self.memory.has_shadow();
         let mut versions = Vec::with_capacity(if shadow { run.count as usize } else { 0 });
         for (index, id) in run.pages().enumerate() {
-            let version = self.memory.write_begins(id, Slot(slot.0 + index as u32));
+            let (_, _, place) = self.place(id);
+            let version = self.memory.write_begins(id, place, Slot(slot.0 + index as u32));
             if shadow {
                 versions.push(version);
             }
@@ -377,7 +366,7 @@ impl<P: SwapIn> Engine<P> {
         }
     }
 
-    fn map(&mut self, run: Run, protect: bool) {
+    fn map(&mut self, run: Run) {
         if self.is_changing(run.first) {
             self.answer_run(run, FaultClass::Soft);
             self.worker.answers.push_back(Event::NotMapped { run });
@@ -385,7 +374,7 @@ impl<P: SwapIn> Engine<P> {
         }
         for id in run.pages() {
             let (space, vpn, place) = self.place(id);
-            self.memory.map(id, place, protect);
+            self.memory.map(id, place);
             self.memory.name(place, id.0 - u32::from(place.page));
             self.answer(space, vpn, FaultClass::Soft);
         }
@@ -404,8 +393,11 @@ impl<P: SwapIn> Engine<P> {
             match self.memory.unmap(id, place) {
                 None => result.gone |= 1 << index,
                 Some(zero) => {
+                    let sees = |is: bool| u64::from(is && self.options.costs.sees_zero) << index;
+                    let slot = self.mm.slot(id).filter(|_| self.options.mm.compares);
                     result.taken |= 1 << index;
-                    result.zero |= u64::from(zero && self.options.costs.sees_zero) << index;
+                    result.zero |= sees(zero);
+                    result.same |= sees(slot.is_some_and(|slot| self.memory.is_same(id, place, slot)));
                 }
             }
         }

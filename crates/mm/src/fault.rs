@@ -204,6 +204,8 @@ impl<P: SwapIn> Mm<P> {
         if distance <= active {
             self.stats.workingset_activate_anon += 1;
             self.pages[id].set(flag::ACTIVATE);
+            // The kernel activates a page when it comes back, the pager when it is used.
+            self.clock = self.clock.wrapping_add(u32::from(self.config.accessed_bits));
         } else {
             self.pages[id].clear(flag::ACTIVATE);
         }

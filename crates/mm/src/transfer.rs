@@ -31,7 +31,7 @@ impl<P: SwapIn> Mm<P> {
             self.pages[id].set(flag::DIRTY);
         }
         if !stays {
-            if list == ListId::Active {
+            if list == ListId::Active && !self.config.accessed_bits {
                 self.stats.pgactivate += 1;
                 self.clock = self.clock.wrapping_add(1);
             }

@@ -130,7 +130,8 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
     let options = match machine.system {
         System::Live => Options::live(budget, slots, device),
         System::Kernel => {
-            let window = if machine.readahead == "none" { 1 } else { 1 << machine.knobs.page_cluster.min(16) };
+            let window =
+                if machine.readahead == "none" { 1 } else { 1 << machine.knobs.page_cluster.min(16) };
             Options::kernel(budget, slots, device, window)
         }
     };

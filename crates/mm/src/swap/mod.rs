@@ -237,7 +237,8 @@ impl SwapArea {
                 }
             }
             // Clusters not known yet are free ones, the first on their list.
-            let cluster = self.clusters.take_used().or_else(|| self.grow().then(|| self.clusters.take_newest()));
+            let cluster =
+                self.clusters.take_used().or_else(|| self.grow().then(|| self.clusters.take_newest()));
             let cluster = cluster.or_else(|| self.clusters.take_any())?;
             self.next = cluster * CLUSTER;
         }

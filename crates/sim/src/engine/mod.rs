@@ -15,6 +15,7 @@ pub mod histogram;
 mod lane;
 pub mod memory;
 pub mod outcome;
+mod print;
 mod source;
 mod worker;
 
@@ -66,7 +67,7 @@ impl Options {
     #[must_use]
     pub fn live(budget: u32, slots: u32, device: Model) -> Options {
         Options {
-            mm: Config::live(budget, slots),
+            mm: Config { compares: true, ..Config::live(budget, slots) },
             costs: Costs::pager(),
             device,
             processors: 0,
@@ -94,6 +95,7 @@ impl Options {
             write_max: 1,
             fill_max: 1,
             accessed_bits: true,
+            compares: false,
             ..Config::live(budget, slots)
         };
         Options { mm, costs: Costs::kernel(), ..Options::live(budget, slots, device) }

@@ -9,9 +9,12 @@
 use super::chaos::Mischief;
 use super::costs;
 use super::lane::LaneState;
+use super::memory::Place;
 use super::outcome::FaultClass;
+use super::print::Print;
 use super::{Engine, Happening, Message};
 use crate::time::Nanos;
+use overspill_mm::fingerprint::Fingerprints;
 use overspill_mm::readahead::SwapIn;
 use overspill_mm::types::{PageId, Slot};
 use overspill_mm::{Action, Actions, Event, IoId, Run, Unmapped, Warning, WriteResult};
@@ -54,6 +57,8 @@ pub struct Worker {
     reads_ended: BTreeMap<IoId, Run>,
     /// `mm` has said that it cannot hold the budget.
     over_budget: bool,
+    /// By page, as a page outside the view has one frame.
+    fingerprints: Fingerprints<Print>,
 }
 
 impl Worker {
@@ -294,7 +299,11 @@ impl<P: SwapIn> Engine<P> {
         let mut versions = Vec::with_capacity(if shadow { run.count as usize } else { 0 });
         for (index, id) in run.pages().enumerate() {
             let (_, _, place) = self.place(id);
-            let version = self.memory.write_begins(id, place, Slot(slot.0 + index as u32));
+            let slot = Slot(slot.0 + index as u32);
+            let version = self.memory.write_begins(id, place, slot);
+            if self.options.mm.compares {
+                self.worker.fingerprints.written(slot, id.0);
+            }
             if shadow {
                 versions.push(version);
             }
@@ -393,15 +402,22 @@ impl<P: SwapIn> Engine<P> {
             match self.memory.unmap(id, place) {
                 None => result.gone |= 1 << index,
                 Some(zero) => {
-                    let sees = |is: bool| u64::from(is && self.options.costs.sees_zero) << index;
-                    let slot = self.mm.slot(id).filter(|_| self.options.mm.compares);
+                    let zero = zero && self.options.costs.sees_zero;
+                    let same = !zero && self.options.mm.compares && self.is_same(id, place);
                     result.taken |= 1 << index;
-                    result.zero |= sees(zero);
-                    result.same |= sees(slot.is_some_and(|slot| self.memory.is_same(id, place, slot)));
+                    result.zero |= u64::from(zero) << index;
+                    result.same |= u64::from(same) << index;
                 }
             }
         }
         result
+    }
+
+    /// Does the pager see that a page just taken out of view is what its slot holds?
+    fn is_same(&mut self, id: PageId, place: Place) -> bool {
+        let slot = self.mm.slot(id);
+        let same = slot.is_some_and(|slot| self.memory.is_same(id, place, slot));
+        self.worker.fingerprints.taken(id, id.0, slot, |before| before.of(same))
     }
 
     /// Is the page's address space being changed by a system call of which the worker has not heard yet?

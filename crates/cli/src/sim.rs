@@ -82,7 +82,7 @@ struct SweepArgs {
     /// Swap devices: names of `sim devices`, or files as `sim calibrate` makes them
     #[arg(long, env = "OVERSPILL_SIM_DEVICE", value_name = "LIST", default_value = "nvme")]
     device: String,
-    /// Who manages the memory: live (overspill), kernel
+    /// Who manages the memory: live (overspill), kernel (today's), kernel-early (of 2012)
     #[arg(long, env = "OVERSPILL_SIM_POLICY", value_name = "LIST", default_value = "live")]
     policy: String,
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages

@@ -9,7 +9,7 @@ use crate::mm::{IoKind, Mm};
 use crate::page::{State, flag};
 use crate::readahead::{Mapping, Plan, SAMPLES, SwapIn, Touch, Window};
 use crate::region::Region;
-use crate::types::{Access, CHUNK_PAGES, PageId, Slot, SpaceId, Vpn};
+use crate::types::{Access, CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
 
 impl<P: SwapIn> Mm<P> {
     pub(crate) fn fault(&mut self, space: SpaceId, vpn: Vpn, access: Access, out: &mut Actions) {
@@ -63,6 +63,11 @@ impl<P: SwapIn> Mm<P> {
         let spare = 1 + self.spare_frames().saturating_sub(1);
         let most = u64::from(self.config.fill_max.min(spare)).min(in_chunk).min(end.0 - vpn.0);
         let batch = u64::from(self.used_before(space, vpn)).clamp(1, most);
+        let list = if self.config.early && self.kind(space, vpn) == RegionKind::Anon {
+            ListId::Active
+        } else {
+            ListId::Inactive
+        };
         let mut count = 0;
         while count < batch {
             let next = PageId(id.0 + count as u32);
@@ -73,13 +78,18 @@ impl<P: SwapIn> Mm<P> {
             let page = &mut self.pages[next];
             page.clear(flag::WANTED | flag::WANTED_WRITE);
             page.set(flag::DIRTY);
-            self.lists.push_head(&mut self.pages, ListId::Inactive, next);
+            self.lists.push_head(&mut self.pages, list, next);
             count += 1;
         }
         assert!(count > 0, "the faulting page itself is untouched");
         self.held += count as u32;
         self.stats.zero_fill += count;
         out.push(Action::ZeroFill { run: Run { first: id, count: count as u32 } });
+    }
+
+    /// What backs the page.
+    pub(crate) fn kind(&mut self, space: SpaceId, vpn: Vpn) -> RegionKind {
+        self.regions.find(space, vpn).map_or(RegionKind::Anon, |region| region.kind)
     }
 
     /// How many pages directly before `vpn` are in use, at most the largest batch.
@@ -195,6 +205,9 @@ impl<P: SwapIn> Mm<P> {
         self.stats.workingset_refault_anon += 1;
         let distance = self.clock.wrapping_sub(self.pages[id].prev);
         self.pages[id].prev = crate::page::NONE;
+        if self.config.early {
+            return;
+        }
         let active = if self.config.accessed_bits {
             self.sum_lists();
             self.ageing.active()

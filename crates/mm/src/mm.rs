@@ -52,6 +52,9 @@ pub struct Config {
     /// The shell reports accesses through [`Mm::mark_accessed`] (hardware bits): reclaim looks at them instead of
     /// unmapping pages to learn whether they are used, and pages are dirty only when written.
     pub accessed_bits: bool,
+    /// With access bits: the rules of kernels before 5.9 (specification 5.1, left column; 1.7). Private pages begin active,
+    /// one use at the tail is enough to become active, and nobody asks how long a page was away.
+    pub early: bool,
 }
 
 impl Config {
@@ -73,6 +76,7 @@ impl Config {
             fill_max: 256,
             compares: false,
             accessed_bits: false,
+            early: false,
         }
     }
 }
@@ -406,7 +410,7 @@ impl<P: SwapIn> Mm<P> {
             Access::Write => flag::REFERENCED | flag::DIRTY,
         };
         page.set(bits);
-        if access == Access::Write && page.slot != 0 && self.config.placement == Placement::InOrder {
+        if access == Access::Write && page.slot != 0 && self.config.placement != Placement::ByAddress {
             // The first store makes the bytes on swap worthless; the kernel gives the slot back at once, so that the page
             // later goes where its neighbours in time go (specification 1.7).
             self.release_slot(id);

@@ -35,7 +35,7 @@ impl<P: SwapIn> Mm<P> {
         // Every page may be looked at three times a call: found in use and moved, deactivated, and found idle. With all of
         // them busy the call still ends.
         let mut looks = 3 * (self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active)) + BATCH;
-        if self.config.accessed_bits && !was_reclaiming {
+        if self.config.accessed_bits && !self.config.early && !was_reclaiming {
             self.sum_lists();
             let count = self.ageing.begin();
             self.deactivate(count, &mut looks);
@@ -214,13 +214,13 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// The kernel's rule for anonymous pages since 5.9: the first time a page is found accessed it goes round once
-    /// more, the second time it is activated (section 5.1, right column).
+    /// more, the second time it is activated (section 5.1, right column). Before, the first time was enough.
     fn gets_second_look(&mut self, id: PageId) -> bool {
         let page = &mut self.pages[id];
         if !page.take(flag::REFERENCED) {
             return false;
         }
-        let list = if page.has(flag::SECOND_LOOK) {
+        let list = if self.config.early || page.has(flag::SECOND_LOOK) {
             self.stats.pgactivate += 1;
             self.clock = self.clock.wrapping_add(1);
             ListId::Active
@@ -236,7 +236,7 @@ impl<P: SwapIn> Mm<P> {
     /// Deactivates while the inactive list is low. With access bits: as the kernel does, see [`crate::ageing`].
     fn balance(&mut self, looks: &mut u32) {
         let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
-        if self.config.accessed_bits {
+        if self.config.accessed_bits && !self.config.early {
             // With nothing else left the active list is scanned whatever the statistics say.
             let due = if inactive == 0 { BATCH } else { self.ageing.due(inactive, active) };
             self.deactivate(due, looks);

@@ -5,7 +5,7 @@ use crate::list::ListId;
 use crate::mm::{ANSWERED, IoKind, Mm};
 use crate::page::{State, flag};
 use crate::readahead::SwapIn;
-use crate::types::{PageId, Slot};
+use crate::types::{PageId, RegionKind, Slot};
 
 impl<P: SwapIn> Mm<P> {
     /// Puts a page that has a frame in the swap cache into the program's view and answers its fault.
@@ -25,7 +25,7 @@ impl<P: SwapIn> Mm<P> {
             // The program may store at any time from now on, unseen.
             page.set(flag::DIRTY);
         }
-        let keeps_slot = self.config.accessed_bits || self.config.compares;
+        let keeps_slot = self.config.compares || self.config.accessed_bits && !self.gives_slot_up(id);
         if !keeps_slot || self.area.is_tight() {
             self.release_slot(id);
             self.pages[id].set(flag::DIRTY);
@@ -38,6 +38,12 @@ impl<P: SwapIn> Mm<P> {
             self.lists.push_head(&mut self.pages, list, id);
         }
         out.push_map(id);
+    }
+
+    /// A shared page lives in the page cache once it is back; the kernel frees its slot at once.
+    fn gives_slot_up(&mut self, id: PageId) -> bool {
+        let (space, vpn) = self.pages.place(id);
+        self.kind(space, vpn) == RegionKind::Shared
     }
 
     pub(crate) fn read_done(&mut self, io: IoId, ok: bool, out: &mut Actions) {

@@ -24,11 +24,13 @@ pub enum System {
     Live,
     /// A kernel, for the pages of a memory cgroup: hardware bits, faults handled where they happen.
     Kernel,
+    /// A kernel of 2012, for all pages of a machine.
+    KernelEarly,
 }
 
 impl System {
     /// The names.
-    pub const NAMES: [&str; 2] = ["live", "kernel"];
+    pub const NAMES: [&str; 3] = ["live", "kernel", "kernel-early"];
 
     /// The system of that name.
     #[must_use]
@@ -36,6 +38,7 @@ impl System {
         match name {
             "live" => Some(System::Live),
             "kernel" => Some(System::Kernel),
+            "kernel-early" => Some(System::KernelEarly),
             _ => None,
         }
     }
@@ -46,6 +49,7 @@ impl System {
         match self {
             System::Live => "live",
             System::Kernel => "kernel",
+            System::KernelEarly => "kernel-early",
         }
     }
 }
@@ -127,13 +131,11 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
     let device = machine.device.clone();
     let slots = machine.swap_bytes.map_or(extent.slots(), |bytes| bytes / PAGE_SIZE);
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+    let window = if machine.readahead == "none" { 1 } else { 1 << machine.knobs.page_cluster.min(16) };
     let options = match machine.system {
         System::Live => Options::live(budget, slots, device),
-        System::Kernel => {
-            let window =
-                if machine.readahead == "none" { 1 } else { 1 << machine.knobs.page_cluster.min(16) };
-            Options::kernel(budget, slots, device, window)
-        }
+        System::Kernel => Options::kernel(budget, slots, device, window),
+        System::KernelEarly => Options::kernel_early(budget, slots, device, window),
     };
     Options { processors: machine.processors, until: machine.until, ..options }
 }
@@ -148,6 +150,8 @@ pub fn simulate(
     let config = policy::Config {
         knobs: machine.knobs,
         rotating: machine.device.rotating(),
+        // Kernels before 4.13 marked what was cached already, too.
+        marks_cached: machine.system == System::KernelEarly,
         frames: options.mm.budget,
         ..policy::Config::default()
     };

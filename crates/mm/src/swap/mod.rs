@@ -6,10 +6,12 @@
 //! kernel's do: `clusters`.
 
 mod clusters;
+mod next_fit;
 
 use alloc::vec::Vec;
 
 use self::clusters::Clusters;
+use self::next_fit::NextFit;
 
 use crate::page::NONE;
 use crate::types::{CHUNK_PAGES, PageId, Slot};
@@ -22,8 +24,10 @@ const CLUSTER: u32 = CHUNK_PAGES as u32;
 pub enum Placement {
     /// Neighbours in memory become neighbours on disk.
     ByAddress,
-    /// Neighbours in time become neighbours on disk.
+    /// Neighbours in time become neighbours on disk, as today's kernel has it.
     InOrder,
+    /// The same as kernels of 2012 had it.
+    NextFit,
 }
 
 /// One swap area.
@@ -45,6 +49,8 @@ pub(crate) struct SwapArea {
     next: u32,
     /// For `InOrder`.
     clusters: Clusters,
+    /// For `NextFit`.
+    next_fit: NextFit,
     used: u32,
     retired: bool,
 }
@@ -63,6 +69,7 @@ impl SwapArea {
             free_from: 0,
             next: 1,
             clusters: Clusters::new(),
+            next_fit: NextFit::new(),
             used: 0,
             retired: false,
         }
@@ -138,6 +145,7 @@ impl SwapArea {
         let slot = match self.placement {
             Placement::ByAddress => self.by_address(page, cluster),
             Placement::InOrder => self.in_order(),
+            Placement::NextFit => self.next_fit(),
         }?;
         let index = slot as usize;
         assert_eq!(self.references[index], 0, "a slot in use is never given away");
@@ -225,6 +233,12 @@ impl SwapArea {
         found
     }
 
+    fn next_fit(&mut self) -> Option<u32> {
+        // These kernels know all of their slots from the start.
+        while self.grow() {}
+        self.next_fit.allocate(&self.references, self.capacity() - self.used)
+    }
+
     /// The next free slot of the cluster in hand, or of the next one; the area is not full.
     fn in_order(&mut self) -> Option<u32> {
         loop {
@@ -305,7 +319,7 @@ mod tests {
 
     #[test]
     fn every_slot_is_found_and_none_twice() {
-        for placement in [Placement::ByAddress, Placement::InOrder] {
+        for placement in [Placement::ByAddress, Placement::InOrder, Placement::NextFit] {
             let mut area = SwapArea::new(1500, placement);
             let mut clusters = [NONE; 8];
             let mut seen = std::collections::BTreeSet::new();

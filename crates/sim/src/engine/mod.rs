@@ -100,6 +100,23 @@ impl Options {
         };
         Options { mm, costs: Costs::kernel(), ..Options::live(budget, slots, device) }
     }
+
+    /// A machine with a kernel of 2012 to 2017: its order of use, slots and background reclaim of all its memory, between the
+    /// low and the high watermark (specification 5.1, 3.4 and 5.6).
+    #[must_use]
+    pub fn kernel_early(budget: u32, slots: u32, device: Model, window: u32) -> Options {
+        let today = Options::kernel(budget, slots, device, window);
+        // min_free: the root of 16 times the memory in KiB, in KiB; low and high are 5/4 and 3/2 of it.
+        let min_free = ((u64::from(budget) * 4 * 16).isqrt() / 4) as u32;
+        let mm = Config {
+            placement: overspill_mm::Placement::NextFit,
+            low: (min_free * 5 / 4).clamp(1, budget / 4),
+            high: (min_free * 3 / 2).max(today.mm.high).clamp(1, budget / 2),
+            early: true,
+            ..today.mm
+        };
+        Options { mm, ..today }
+    }
 }
 
 /// Something that happens at a time.
@@ -390,7 +407,7 @@ impl<P: SwapIn> Engine<P> {
         let mut completed = false;
         while let Some(ticket) = self.device.complete(at) {
             completed = true;
-            self.transfer_done(ticket as u32);
+            self.request_done(ticket as u32);
         }
         if completed {
             return;
@@ -407,12 +424,18 @@ impl<P: SwapIn> Engine<P> {
         }
     }
 
+    /// The request that begins with this transfer reaches the device.
     fn submit(&mut self, ticket: u32) {
-        let transfer = self.transfers.get(ticket);
+        let first = self.transfers.get(ticket);
+        let (mut pages, mut next) = (u64::from(first.run.count), first.next);
+        while let Some(joined) = next {
+            let transfer = self.transfers.get(joined);
+            (pages, next) = (pages + u64::from(transfer.run.count), transfer.next);
+        }
         let request = Request {
-            op: if transfer.is_read { Op::Read } else { Op::Write },
-            offset_bytes: u64::from(transfer.slot.0) * PAGE_SIZE,
-            bytes: u64::from(transfer.run.count) * PAGE_SIZE,
+            op: if first.is_read { Op::Read } else { Op::Write },
+            offset_bytes: u64::from(first.slot.0) * PAGE_SIZE,
+            bytes: pages * PAGE_SIZE,
         };
         self.device.submit(self.now, u64::from(ticket), request);
     }
@@ -483,6 +506,10 @@ impl<T> Slab<T> {
 
     fn get(&self, index: u32) -> &T {
         self.entries[index as usize].as_ref().expect("the index is in use")
+    }
+
+    fn get_mut(&mut self, index: u32) -> &mut T {
+        self.entries[index as usize].as_mut().expect("the index is in use")
     }
 
     fn remove(&mut self, index: u32) -> T {

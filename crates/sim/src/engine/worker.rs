@@ -20,6 +20,19 @@ use overspill_mm::types::{PageId, Slot};
 use overspill_mm::{Action, Actions, Event, IoId, Run, Unmapped, Warning, WriteResult};
 use std::collections::{BTreeMap, VecDeque};
 
+/// Pages of the largest request that transfers are joined into: 512 KiB, the usual limit of a queue.
+const JOINED_MAX: u32 = 128;
+
+/// A request under construction.
+struct Joined {
+    is_read: bool,
+    /// Its last transfer.
+    last: u32,
+    /// Its slots.
+    start: u32,
+    end: u32,
+}
+
 /// A transfer on its way.
 #[derive(Clone, Debug)]
 pub struct Transfer {
@@ -30,6 +43,8 @@ pub struct Transfer {
     pub slot: Slot,
     /// From the device.
     pub is_read: bool,
+    /// The transfer that is joined to this one in a request.
+    pub next: Option<u32>,
     /// What a write carries, when contents are followed.
     versions: Vec<u64>,
     /// How a write will end; a read fails unless it is `Done`.
@@ -57,6 +72,8 @@ pub struct Worker {
     reads_ended: BTreeMap<IoId, Run>,
     /// `mm` has said that it cannot hold the budget.
     over_budget: bool,
+    /// Transfers not yet submitted.
+    plug: Vec<u32>,
     /// By page, as a page outside the view has one frame.
     fingerprints: Fingerprints<Print>,
 }
@@ -80,6 +97,7 @@ impl<P: SwapIn> Engine<P> {
                     while !self.work_is_done() {
                         self.work_a_bit();
                     }
+                    self.unplug();
                 }
             }
             costs::Worker::Reactor { wake_ns, spin_ns } => {
@@ -202,6 +220,7 @@ impl<P: SwapIn> Engine<P> {
             while !self.work_is_done() {
                 self.work_a_bit();
             }
+            self.unplug();
         } else if !self.worker.pending.is_empty() && !self.worker.scheduled {
             let at = self.now.max(self.worker.clock);
             self.schedule_reactor(at);
@@ -289,6 +308,7 @@ impl<P: SwapIn> Engine<P> {
             run,
             slot,
             is_read: true,
+            next: None,
             versions: Vec::new(),
             result: WriteResult::Done,
         });
@@ -308,7 +328,7 @@ impl<P: SwapIn> Engine<P> {
                 versions.push(version);
             }
         }
-        self.start(Transfer { io, run, slot, is_read: false, versions, result: WriteResult::Done });
+        self.start(Transfer { io, run, slot, is_read: false, next: None, versions, result: WriteResult::Done });
     }
 
     fn start(&mut self, mut transfer: Transfer) {
@@ -316,11 +336,50 @@ impl<P: SwapIn> Engine<P> {
             transfer.result = mischief.result_of_transfer();
         }
         let ticket = self.transfers.insert(transfer);
-        self.schedule(self.worker.clock, Happening::Submit(ticket));
+        match self.options.costs.worker {
+            costs::Worker::Kernel => self.worker.plug.push(ticket),
+            costs::Worker::Reactor { .. } => self.schedule(self.worker.clock, Happening::Submit(ticket)),
+        }
     }
 
-    /// The device is done with a transfer: the worker hears of it, perhaps late.
-    pub(super) fn transfer_done(&mut self, ticket: u32) {
+    /// The kernel gathers the transfers of a fault and joins those that are neighbours on the device, whatever pages they
+    /// carry, into one request.
+    fn unplug(&mut self) {
+        let mut plug = std::mem::take(&mut self.worker.plug);
+        plug.sort_by_key(|&ticket| {
+            let transfer = self.transfers.get(ticket);
+            (!transfer.is_read, transfer.slot.0)
+        });
+        let mut open: Option<Joined> = None;
+        for &ticket in &plug {
+            let transfer = self.transfers.get(ticket);
+            let (is_read, end) = (transfer.is_read, transfer.slot.0 + transfer.run.count);
+            let joins = |open: &&mut Joined| {
+                open.is_read == is_read && open.end == transfer.slot.0 && end - open.start <= JOINED_MAX
+            };
+            if let Some(open) = open.as_mut().filter(joins) {
+                self.transfers.get_mut(open.last).next = Some(ticket);
+                (open.last, open.end) = (ticket, end);
+            } else {
+                open = Some(Joined { is_read, last: ticket, start: transfer.slot.0, end });
+                self.schedule(self.worker.clock, Happening::Submit(ticket));
+            }
+        }
+        plug.clear();
+        self.worker.plug = plug;
+    }
+
+    /// The device is done with a request: the worker hears of its transfers.
+    pub(super) fn request_done(&mut self, first: u32) {
+        let mut next = Some(first);
+        while let Some(ticket) = next {
+            next = self.transfers.get(ticket).next;
+            self.transfer_done(ticket);
+        }
+    }
+
+    /// The worker hears of a transfer, perhaps late.
+    fn transfer_done(&mut self, ticket: u32) {
         let transfer = self.transfers.get(ticket);
         let event = if transfer.is_read {
             Event::ReadDone { io: transfer.io, ok: transfer.result == WriteResult::Done }

@@ -25,12 +25,14 @@ pub enum System {
     /// A kernel, for the pages of a memory cgroup: hardware bits, faults handled where they happen.
     Kernel,
     /// A kernel of 2012, for all pages of a machine.
-    KernelEarly,
+    Kernel2012,
+    /// A kernel of 2017: the same but for what read-ahead marks.
+    Kernel2017,
 }
 
 impl System {
     /// The names.
-    pub const NAMES: [&str; 3] = ["live", "kernel", "kernel-early"];
+    pub const NAMES: [&str; 4] = ["live", "kernel", "kernel-2012", "kernel-2017"];
 
     /// The system of that name.
     #[must_use]
@@ -38,7 +40,8 @@ impl System {
         match name {
             "live" => Some(System::Live),
             "kernel" => Some(System::Kernel),
-            "kernel-early" => Some(System::KernelEarly),
+            "kernel-2012" => Some(System::Kernel2012),
+            "kernel-2017" => Some(System::Kernel2017),
             _ => None,
         }
     }
@@ -49,7 +52,8 @@ impl System {
         match self {
             System::Live => "live",
             System::Kernel => "kernel",
-            System::KernelEarly => "kernel-early",
+            System::Kernel2012 => "kernel-2012",
+            System::Kernel2017 => "kernel-2017",
         }
     }
 }
@@ -135,7 +139,7 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
     let options = match machine.system {
         System::Live => Options::live(budget, slots, device),
         System::Kernel => Options::kernel(budget, slots, device, window),
-        System::KernelEarly => Options::kernel_early(budget, slots, device, window),
+        System::Kernel2012 | System::Kernel2017 => Options::kernel_2012(budget, slots, device, window),
     };
     Options { processors: machine.processors, until: machine.until, ..options }
 }
@@ -151,7 +155,7 @@ pub fn simulate(
         knobs: machine.knobs,
         rotating: machine.device.rotating(),
         // Kernels before 4.13 marked what was cached already, too.
-        marks_cached: machine.system == System::KernelEarly,
+        marks_cached: machine.system == System::Kernel2012,
         frames: options.mm.budget,
         ..policy::Config::default()
     };

@@ -104,7 +104,7 @@ impl Options {
     /// A machine with a kernel of 2012 to 2017: its order of use, slots and background reclaim of all its memory, between the
     /// low and the high watermark (specification 5.1, 3.4 and 5.6).
     #[must_use]
-    pub fn kernel_early(budget: u32, slots: u32, device: Model, window: u32) -> Options {
+    pub fn kernel_2012(budget: u32, slots: u32, device: Model, window: u32) -> Options {
         let today = Options::kernel(budget, slots, device, window);
         // min_free: the root of 16 times the memory in KiB, in KiB; low and high are 5/4 and 3/2 of it.
         let min_free = ((u64::from(budget) * 4 * 16).isqrt() / 4) as u32;
@@ -282,7 +282,7 @@ impl<P: SwapIn> Engine<P> {
         for (index, lane) in self.lanes.iter().enumerate() {
             let runs = match lane.state {
                 LaneState::Runnable => true,
-                LaneState::Starved => self.sources[lane.source].has_room(),
+                LaneState::Starved => self.sources[lane.source].may_ask(lane.thread()),
                 LaneState::Blocked | LaneState::Calling | LaneState::Finished => false,
             };
             if !runs {
@@ -354,7 +354,9 @@ impl<P: SwapIn> Engine<P> {
 
     /// Counts the fault that the thread got over, if it did.
     fn record_answers(&mut self, index: u32) {
-        for (class, latency_ns) in self.lanes[index as usize].answered.drain(..) {
+        let lane = &mut self.lanes[index as usize];
+        for (class, latency_ns) in std::mem::take(&mut lane.answered) {
+            lane.record(class, latency_ns);
             match class {
                 FaultClass::Major => self.major.add(latency_ns),
                 FaultClass::Soft => self.soft.add(latency_ns),
@@ -454,7 +456,7 @@ impl<P: SwapIn> Engine<P> {
         assert!(
             self.lanes.iter().all(|lane| lane.state == LaneState::Finished),
             "threads that cannot go on: {:?}",
-            self.lanes.iter().filter(|lane| lane.state != LaneState::Finished).collect::<Vec<_>>()
+            self.lanes.iter().map(|lane| (lane.source, lane.thread(), lane.state)).collect::<Vec<_>>()
         );
         assert_eq!(self.transfers.len(), 0, "every transfer has ended");
     }

@@ -47,7 +47,7 @@ impl Ageing {
 
     /// Reclaim begins: gives how many pages are deactivated at once, to even the lists out, once for each priority.
     pub fn begin(&mut self) -> u32 {
-        let low = is_low(self.inactive, self.active);
+        let low = is_low(self.inactive, self.active, 1);
         self.ongoing = low || self.activations != self.noted;
         if low { BATCH * priorities(self.inactive) } else { 0 }
     }
@@ -71,13 +71,14 @@ impl Ageing {
     }
 }
 
-/// Is the inactive list too short: inactive x ratio < active (section 5.1)?
-pub(crate) fn is_low(inactive: u32, active: u32) -> bool {
-    u64::from(inactive) * u64::from(ratio(inactive + active)) < u64::from(active)
+/// Is the inactive list too short: inactive x ratio < active (section 5.1)? On a machine `scale` times as large.
+pub(crate) fn is_low(inactive: u32, active: u32, scale: u32) -> bool {
+    let pages = u64::from(inactive + active) * u64::from(scale);
+    u64::from(inactive) * ratio(pages) < u64::from(active)
 }
 
 /// How much longer the active list may be than the inactive one: floor(sqrt(10 x GiB)), 1 below 1 GiB.
-fn ratio(pages: u32) -> u32 {
+fn ratio(pages: u64) -> u64 {
     let gib = pages >> 18;
     if gib == 0 { 1 } else { (10 * gib).isqrt() }
 }

@@ -55,6 +55,8 @@ pub struct Config {
     /// With access bits: the rules of kernels before 5.9 (specification 5.1, left column; 1.7). Private pages begin active,
     /// one use at the tail is enough to become active, and nobody asks how long a page was away.
     pub early: bool,
+    /// The machine stands for one that is so many times larger: rules that depend on the size of the lists follow that one.
+    pub scale: u32,
 }
 
 impl Config {
@@ -77,6 +79,7 @@ impl Config {
             compares: false,
             accessed_bits: false,
             early: false,
+            scale: 1,
         }
     }
 }

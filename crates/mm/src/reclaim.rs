@@ -240,7 +240,7 @@ impl<P: SwapIn> Mm<P> {
             // With nothing else left the active list is scanned whatever the statistics say.
             let due = if inactive == 0 { BATCH } else { self.ageing.due(inactive, active) };
             self.deactivate(due, looks);
-        } else if is_low(inactive, active) {
+        } else if is_low(inactive, active, self.config.scale) {
             self.deactivate(BATCH, looks);
         }
     }

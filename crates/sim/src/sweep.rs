@@ -150,7 +150,15 @@ pub fn simulate(
     extent: &Extent,
     workloads: Vec<Box<dyn Workload + Send>>,
 ) -> Result<Outcome, WorkloadError> {
-    let options = options(machine, extent);
+    simulate_with(options(machine, extent), machine, workloads)
+}
+
+/// The same with options of the engine that differ from the machine's own.
+pub fn simulate_with(
+    options: Options,
+    machine: &Machine,
+    workloads: Vec<Box<dyn Workload + Send>>,
+) -> Result<Outcome, WorkloadError> {
     let config = policy::Config {
         knobs: machine.knobs,
         rotating: machine.device.rotating(),

@@ -328,7 +328,15 @@ impl<P: SwapIn> Engine<P> {
                 versions.push(version);
             }
         }
-        self.start(Transfer { io, run, slot, is_read: false, next: None, versions, result: WriteResult::Done });
+        self.start(Transfer {
+            io,
+            run,
+            slot,
+            is_read: false,
+            next: None,
+            versions,
+            result: WriteResult::Done,
+        });
     }
 
     fn start(&mut self, mut transfer: Transfer) {

@@ -59,8 +59,10 @@ struct Line {
 
 const SSD: Judge = Judge::Ratios { within_permille: 150 };
 
-const DISK_PC4: &str = "the disk named by nobody gained nothing from 16-page reads; the modelled one saves their turns";
-const DISK_BASE: &str = "there a lone random fault cost 10.8 ms, modelled 5.6: two moves of the arm, not four";
+const DISK_PC4: &str =
+    "the disk named by nobody gained nothing from 16-page reads; the modelled one saves their turns";
+const DISK_BASE: &str =
+    "there a lone random fault cost 10.8 ms, modelled 5.6: two moves of the arm, not four";
 
 const LINES: [Line; 8] = [
     Line {
@@ -161,7 +163,8 @@ const LINES_SHAOHUA: [Line; 2] = [
 
 /// Both tables.
 pub fn run(effort: &Effort<'_>) -> Result<Vec<Sheet>, WorkloadError> {
-    let cells: Vec<(&Line, &Rule)> = pairs(&LINES, &RULES).chain(pairs(&LINES_SHAOHUA, &RULES_SHAOHUA)).collect();
+    let cells: Vec<(&Line, &Rule)> =
+        pairs(&LINES, &RULES).chain(pairs(&LINES_SHAOHUA, &RULES_SHAOHUA)).collect();
     let total = cells.len();
     let times = parallel(
         total,
@@ -181,7 +184,11 @@ pub fn run(effort: &Effort<'_>) -> Result<Vec<Sheet>, WorkloadError> {
     };
     Ok(vec![
         sheet("1000 MB in 900 MB, 5 million touches, by Hugh Dickins", &LINES, &RULES)?,
-        sheet("The same load for the table of Shaohua Li, whose machine and load have no name", &LINES_SHAOHUA, &RULES_SHAOHUA)?,
+        sheet(
+            "The same load for the table of Shaohua Li, whose machine and load have no name",
+            &LINES_SHAOHUA,
+            &RULES_SHAOHUA,
+        )?,
     ])
 }
 
@@ -189,7 +196,10 @@ fn pairs<'a>(lines: &'a [Line], rules: &'a [Rule]) -> impl Iterator<Item = (&'a 
     lines.iter().flat_map(move |line| rules.iter().map(move |rule| (line, rule)))
 }
 
-fn row(line: &Line, times: &mut impl Iterator<Item = Result<u64, WorkloadError>>) -> Result<Row, WorkloadError> {
+fn row(
+    line: &Line,
+    times: &mut impl Iterator<Item = Result<u64, WorkloadError>>,
+) -> Result<Row, WorkloadError> {
     let mut cells = Vec::new();
     for &published in line.published {
         let simulated = times.next().expect("a time for every cell")?;
@@ -254,7 +264,8 @@ mod tests {
         };
         let (blind, detector, none) = (time(true, "Vanilla"), time(true, "HughNew"), time(true, "HughPC0"));
         assert!(detector * 10 < blind * 8 && detector * 10 < none * 11, "{blind} {detector} {none}");
-        let (blind, detector, none) = (time(false, "Vanilla"), time(false, "HughNew"), time(false, "HughPC0"));
+        let (blind, detector, none) =
+            (time(false, "Vanilla"), time(false, "HughNew"), time(false, "HughPC0"));
         assert!(detector * 10 < blind * 11 && none > detector * 2, "{blind} {detector} {none}");
     }
 }

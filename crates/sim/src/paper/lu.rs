@@ -12,7 +12,7 @@ const PAGE_NUMBERS: u64 = PAGE_SIZE / 8;
 /// Columns in a block.
 const BLOCK: u64 = 256;
 /// Threads.
-const THREADS: u64 = 8;
+const THREADS: u64 = 16;
 /// Order of the matrix.
 const ORDER: u64 = 8192;
 /// A page's update: 512 x 256 multiplications and additions by a core of 10 to 20 thousand millions a second.

@@ -106,9 +106,11 @@ impl Row {
         }
         if let Judge::Ratios { within_permille } = self.judge {
             let off = (1..self.cells.len()).filter(|&column| self.is_off(column, within_permille));
-            failures.extend(off.map(|column| {
-                format!("{} is off by more than {} %", columns[column], within_permille / 10)
-            }));
+            failures.extend(
+                off.map(|column| {
+                    format!("{} is off by more than {} %", columns[column], within_permille / 10)
+                }),
+            );
         }
         failures
     }

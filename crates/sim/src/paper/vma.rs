@@ -10,7 +10,7 @@ use crate::engine::histogram::Histogram;
 use crate::engine::outcome::Outcome;
 use crate::generate;
 use crate::paper::lu::Lu;
-use crate::sweep::{Extent, Machine, System, parallel, simulate};
+use crate::sweep::{Extent, Machine, System, options, parallel, simulate, simulate_with};
 use crate::time::{SECOND, muldiv, permille};
 use crate::workload::{Workload, WorkloadError};
 use overspill_mm::readahead::policy::Knobs;
@@ -48,6 +48,9 @@ const LINPACK_LINES: [Line; 2] = [
     ("read-ahead used, 1/10,000", [8_621, 9_882], CLOSE, used),
 ];
 
+const BACKGROUND: &str = "as published 60 % of the faults by slot were minor, so the background faulted too rarely to close the \
+                          one window; here it does close it, and all of the gain shows";
+
 /// Both loads.
 pub fn run(effort: &Effort<'_>) -> Result<Vec<Sheet>, WorkloadError> {
     let total = 2 * POLICIES.len();
@@ -71,11 +74,19 @@ pub fn run(effort: &Effort<'_>) -> Result<Vec<Sheet>, WorkloadError> {
             &LINES,
             mixed,
             vec![
-                format!("sizes and the 300 s divided by {}; drive: nvme-2014 of `sim devices`", SCALE * effort.shorten),
+                format!(
+                    "sizes and the 300 s divided by {}; drive: nvme-2014 of `sim devices`",
+                    SCALE * effort.shorten
+                ),
                 "latencies of faults on pages touched before; kernel of 2017".to_owned(),
             ],
         ),
-        sheet("Linpack in less memory than its matrix", &LINPACK_LINES, linpack, vec![Lu::new(effort.shorten).describe()]),
+        sheet(
+            "Linpack in less memory than its matrix",
+            &LINPACK_LINES,
+            linpack,
+            vec![Lu::new(effort.shorten).describe()],
+        ),
     ])
 }
 
@@ -86,7 +97,7 @@ fn row(line: &Line, outcomes: &[Outcome]) -> Row {
         name: (*name).to_owned(),
         cells: cells.map(|(&published, outcome)| Cell { published, simulated: value(outcome) }).collect(),
         judge: *judge,
-        reasons: Vec::new(),
+        reasons: if judge == &CLOSE { vec![(1, BACKGROUND)] } else { Vec::new() },
     }
 }
 
@@ -106,7 +117,10 @@ fn machine(policy: &str, ram_bytes: u64, until: Option<u64>) -> Machine {
 fn mixed(policy: &str, shorten: u64) -> Result<Outcome, WorkloadError> {
     let load = generate::parse(&format!("mixed:scale={}", SCALE * shorten)).expect("a load");
     let machine = machine(policy, load.ram_bytes.expect("published"), load.until_ns);
-    simulate(&machine, &Extent::of_load(&load), load.start())
+    let mut options = options(&machine, &Extent::of_load(&load));
+    // The share of the active list grows with memory: that of the published machine counts.
+    options.mm.scale = u32::try_from(SCALE * shorten).unwrap_or(u32::MAX);
+    simulate_with(options, &machine, load.start())
 }
 
 fn linpack(policy: &str, shorten: u64) -> Result<Outcome, WorkloadError> {

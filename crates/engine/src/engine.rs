@@ -15,7 +15,7 @@ use overspill_sys::uffd::Message;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
 use crate::fingerprint::Fingerprints;
-use crate::memory::Memory;
+use crate::memory::{COPIED_MAX, Memory, bits};
 use crate::report::{Answer, Report};
 use crate::staging::{BLOCK, Frame, Staging};
 use crate::transfers::{Ended, PIECES, Transfers};
@@ -143,6 +143,7 @@ impl Engine {
             self.ended(ended);
         }
         self.transfers.submit();
+        self.trim();
         busy
     }
 
@@ -392,7 +393,6 @@ impl Engine {
             }
             self.out = out;
         }
-        self.trim();
     }
 
     fn carry_out(&mut self, action: Action) {
@@ -479,7 +479,8 @@ impl Engine {
         while done < run.count {
             let at = address + done as usize * PAGE_SIZE;
             let count = run.count - done;
-            let (filled, wanted) = match self.staging.take_spare() {
+            let spare = if count > COPIED_MAX { self.staging.take_spare() } else { None };
+            let (filled, wanted) = match spare {
                 Some((first, populated)) => self.fill_from_spare(at, count, first, populated),
                 None => (self.memory.fill_fresh(at, count), count),
             };
@@ -497,7 +498,7 @@ impl Engine {
     }
 
     /// Fills pages from the populated frames of a spare block. Returns how many were filled and how many could be.
-    fn fill_from_spare(&mut self, address: usize, count: u32, first: Frame, populated: u16) -> (u32, u32) {
+    fn fill_from_spare(&mut self, address: usize, count: u32, first: Frame, populated: u64) -> (u32, u32) {
         let start = populated.trailing_zeros();
         let wanted = (populated >> start).trailing_ones().min(count);
         let frame = Frame(first.0 + start);
@@ -508,6 +509,8 @@ impl Engine {
     }
 
     fn unmap(&mut self, run: Run) {
+        // Making room takes a while: who waits for a read need not wait for that too.
+        self.transfers.submit();
         let mut result = Unmapped::default();
         let mut done = 0;
         while done < run.count {
@@ -525,8 +528,8 @@ impl Engine {
             if taken.taken == 0 {
                 self.staging.abandon(first);
             }
-            result.taken |= u64::from(taken.taken) << done;
-            result.gone |= u64::from(taken.gone) << done;
+            result.taken |= taken.taken << done;
+            result.gone |= taken.gone << done;
             done += count;
         }
         self.events.push_back(Event::Unmapped { run, result });
@@ -570,7 +573,7 @@ impl Engine {
                 let count = (populated >> frame).trailing_ones();
                 if count > 0 {
                     let dropped = self.memory.drop_frames(Frame(first.0 + frame), count);
-                    left &= !((((1u32 << dropped) - 1) << frame) as u16);
+                    left &= !bits(frame, dropped);
                 }
                 frame += count + 1;
             }

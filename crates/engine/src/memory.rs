@@ -27,6 +27,9 @@ const PATIENCE: u32 = 20_000;
 const PIN_PATIENCE: u32 = 200;
 /// So many refused pages speak for the rest of a run.
 const BUSY_ENOUGH: u32 = 2;
+/// So few pages are copied into the program's view rather than moved. A move has to interrupt every processor that may know
+/// the staging address (11 to 34 us where one is idle), a copy of a page takes 3 us, and its frame serves the next read.
+pub(crate) const COPIED_MAX: u32 = 4;
 /// Zeroes to copy from, in pages.
 const ZEROES: usize = 256;
 /// Pages in RAM or in the kernel's own swap, whatever they hold.
@@ -45,16 +48,16 @@ pub(crate) struct Put {
     /// Pages done, from the first.
     pub done: u32,
     /// Bit i: frame i is a hole now (its page was moved, not copied).
-    pub moved: u16,
+    pub moved: u64,
 }
 
 /// What became of pages that were to be taken out of the program's view. Pages in neither set were busy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Taken {
     /// Bit i: page i is in frame i.
-    pub taken: u16,
+    pub taken: u64,
     /// Bit i: there was no page i.
-    pub gone: u16,
+    pub gone: u64,
 }
 
 /// The program's memory, as far as it is managed, and the staging frames.
@@ -212,7 +215,7 @@ impl Memory {
 
     // Out of the program's view.
 
-    /// Takes `count` (at most 16) pages at `address` into frames (holes) from `first` on.
+    /// Takes `count` (at most a block) pages at `address` into frames (holes) from `first` on.
     pub fn take_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
         if self.is_changing(&(address..address + count as usize * PAGE_SIZE)) {
             return Taken::default();
@@ -321,8 +324,8 @@ impl Memory {
         scan.is_ok_and(|scan| scan.regions == 0)
     }
 
-    /// Bit i: page i of the range (at most 16) is there.
-    fn present(&self, range: AddressRange) -> Result<u16, Errno> {
+    /// Bit i: page i of the range (at most a block) is there.
+    fn present(&self, range: AddressRange) -> Result<u64, Errno> {
         let mut runs = [PageRegion::default(); BLOCK as usize];
         let scan = self.pagemap.scan(range.clone(), Query::OWN_CONTENT, &mut runs)?;
         let page = |address: u64| ((address as usize - range.start) / PAGE_SIZE) as u32;
@@ -332,7 +335,7 @@ impl Memory {
     }
 
     /// Drops the pages that were copied, run by run.
-    fn drop_copied(&mut self, address: usize, copied: u16, count: u32) {
+    fn drop_copied(&mut self, address: usize, copied: u64, count: u32) {
         let mut page = 0;
         while page < count {
             let run = (copied >> page).trailing_ones().min(count - page);
@@ -360,7 +363,7 @@ impl Memory {
 
     // Into the program's view.
 
-    /// Puts `count` (at most 16) frames from `first` on at `address`, waking whoever waits there.
+    /// Puts `count` (at most a block) frames from `first` on at `address`, waking whoever waits there.
     pub fn put_in(&mut self, address: usize, first: Frame, count: u32) -> Put {
         let mut result = Put::default();
         let range = address..address + count as usize * PAGE_SIZE;
@@ -369,7 +372,7 @@ impl Memory {
         }
         let mut tries = 0;
         let mut pinned = 0;
-        let mut copy = !self.can_move;
+        let mut copy = !self.can_move || count <= COPIED_MAX;
         let mut reach = Reach::new(count);
         while result.done < count {
             let at = result.done as usize * PAGE_SIZE;
@@ -457,7 +460,7 @@ impl Memory {
         unsafe { &*(self.frame_address(frame) as *const [u64; WORDS]) }
     }
 
-    /// Gives the memory of `count` (at most 16) populated frames that hold nothing back to the kernel. Returns how many,
+    /// Gives the memory of `count` (at most a block) populated frames that hold nothing back to the kernel. Returns how many,
     /// from the first, are holes then.
     pub fn drop_frames(&mut self, first: Frame, count: u32) -> u32 {
         let (address, len) = (self.frame_address(first), count as usize * PAGE_SIZE);
@@ -600,8 +603,9 @@ fn progress(outcome: Result<(), Partial>, len: usize) -> (u32, Option<Errno>) {
     }
 }
 
-fn bits(first: u32, count: u32) -> u16 {
-    (((1u32 << count) - 1) << first) as u16
+/// `count` bits from `first` on.
+pub(crate) fn bits(first: u32, count: u32) -> u64 {
+    (((1u128 << count) - 1) << first) as u64
 }
 
 /// Does the event change what the range shows or where it is?

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 
 /// Bounds of the time spent looking.
 const SPIN_NS_MIN: Nanos = 2_000;
-const SPIN_NS_MAX: Nanos = 200_000;
+const SPIN_NS_MAX: Nanos = 60_000;
 
 /// Waits on behalf of one engine.
 pub struct Reactor {
@@ -40,7 +40,8 @@ impl Reactor {
             return;
         }
         if now < self.busy_until {
-            core::hint::spin_loop();
+            // Whoever was woken may have been put on this processor.
+            overspill_sys::thread::yield_now();
             return;
         }
         if deadline > now {

@@ -57,7 +57,7 @@ pub struct Settings {
 /// Staging has room for this many times the frames: blocks may be partly used, and address space is cheap.
 const STAGING_SPREAD: u32 = 2;
 /// Blocks of staging beyond that.
-const STAGING_EXTRA: u32 = 1024;
+const STAGING_EXTRA: u32 = 256;
 
 impl Engine {
     /// Opens everything. Nothing is managed yet.

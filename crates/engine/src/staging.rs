@@ -1,6 +1,6 @@
 //! The frames of the swap cache: which staging frame holds which page, which hold nothing, and which are not there.
 //!
-//! Staging is one mapping of many frames, handed out in blocks of 16, so that runs of pages stay runs of frames and one
+//! Staging is one mapping of many frames, handed out in blocks of 64, so that runs of pages stay runs of frames and one
 //! UFFDIO_MOVE carries them. A frame is *live* (holds a page of the swap cache, or a read into it is under way),
 //! *spare* (populated, holds nothing: the next read or zero-fill uses it, so that no page is allocated, zeroed or freed
 //! in the steady state) or a *hole* (the next UFFDIO_MOVE out of the program puts a page there). This file only keeps
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use overspill_mm::types::{CHUNK_PAGES, PageId};
 
 /// Frames in a block.
-pub(crate) const BLOCK: u32 = 16;
+pub(crate) const BLOCK: u32 = u64::BITS;
 /// "In no frame."
 const NOWHERE: u32 = u32::MAX;
 
@@ -30,8 +30,8 @@ pub(crate) struct Segment {
 
 #[derive(Clone, Copy, Default)]
 struct Block {
-    live: u16,
-    populated: u16,
+    live: u64,
+    populated: u64,
 }
 
 /// A block in use up to `next`.
@@ -48,7 +48,6 @@ pub(crate) struct Staging {
     holes: Vec<u32>,
     /// Free blocks with populated frames.
     spare: Vec<u32>,
-    spare_frames: u32,
     /// Populated frames in all, and those of them that are live.
     populated_frames: u32,
     live_frames: u32,
@@ -66,7 +65,6 @@ impl Staging {
             blocks: alloc::vec![Block::default(); blocks as usize],
             holes: (0..blocks).rev().collect(),
             spare: Vec::new(),
-            spare_frames: 0,
             populated_frames: 0,
             live_frames: 0,
             open_holes: None,
@@ -90,28 +88,20 @@ impl Staging {
     /// Takes frames to read `count` pages into: spare ones if there are any, else holes (the kernel populates what it
     /// reads into); they are consecutive.
     pub fn take_for_read(&mut self, count: u32) -> Option<Frame> {
-        let fresh = || match self.spare.pop() {
-            Some(block) => {
-                self.spare_frames -= self.blocks[block as usize].populated.count_ones();
-                Some(block)
-            }
-            None => self.holes.pop(),
-        };
+        let fresh = || self.spare.pop().or_else(|| self.holes.pop());
         let (frame, open) = carve(self.open_reads, count, fresh)?;
         self.open_reads = open;
         Some(frame)
     }
 
     /// Takes a spare block; its populated frames are the caller's until [`Staging::give_back`].
-    pub fn take_spare(&mut self) -> Option<(Frame, u16)> {
+    pub fn take_spare(&mut self) -> Option<(Frame, u64)> {
         let block = self.spare.pop()?;
-        let populated = self.blocks[block as usize].populated;
-        self.spare_frames -= populated.count_ones();
-        Some((Frame(block * BLOCK), populated))
+        Some((Frame(block * BLOCK), self.blocks[block as usize].populated))
     }
 
     /// Returns a block that was taken and holds no page; `populated` says which of its frames are there.
-    pub fn give_back(&mut self, first: Frame, populated: u16) {
+    pub fn give_back(&mut self, first: Frame, populated: u64) {
         let block = first.0 / BLOCK;
         assert_eq!(self.blocks[block as usize].live, 0, "a free block holds no page");
         let before = core::mem::replace(&mut self.blocks[block as usize].populated, populated);
@@ -133,7 +123,7 @@ impl Staging {
         assert_eq!(*entry, NOWHERE, "a page is in one frame");
         *entry = frame.0;
         let block = &mut self.blocks[(frame.0 / BLOCK) as usize];
-        let bit = 1 << (frame.0 % BLOCK);
+        let bit = 1u64 << (frame.0 % BLOCK);
         assert_eq!(block.live & bit, 0, "a frame holds one page");
         self.live_frames += 1;
         self.populated_frames += u32::from(block.populated & bit == 0);
@@ -146,7 +136,7 @@ impl Staging {
         let frame = core::mem::replace(self.entry(page), NOWHERE);
         assert_ne!(frame, NOWHERE, "only a page in a frame leaves it");
         let block = &mut self.blocks[(frame / BLOCK) as usize];
-        let bit = 1 << (frame % BLOCK);
+        let bit = 1u64 << (frame % BLOCK);
         block.live &= !bit;
         self.live_frames -= 1;
         if !stays {
@@ -199,9 +189,8 @@ impl Staging {
     }
 
     fn file_away(&mut self, block: u32) {
-        let populated = self.blocks[block as usize].populated.count_ones();
-        self.spare_frames += populated;
-        let pool = if populated == 0 { &mut self.holes } else { &mut self.spare };
+        let is_hole = self.blocks[block as usize].populated == 0;
+        let pool = if is_hole { &mut self.holes } else { &mut self.spare };
         pool.push(block);
     }
 }

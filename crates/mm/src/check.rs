@@ -93,6 +93,8 @@ impl<P: SwapIn> Mm<P> {
                 "a page with a frame does not wait"
             );
             assert!(self.waiting.contains(&id));
+            let (space, vpn) = self.pages.place(id);
+            assert_eq!(self.pages.lookup(space, vpn), Some(id), "who waits is not forgotten");
         }
         if page.has(flag::WANTED) && !page.has(flag::QUEUED) {
             let coming = matches!(page.state, State::Reading | State::Writing) || unmapping;

@@ -148,6 +148,7 @@ impl<P: SwapIn> Mm<P> {
         let on_its_way_out = self.config.accessed_bits && page.state == State::Writing;
         let read_ahead = page.take(flag::READ_AHEAD) || on_its_way_out;
         let marker = page.take(flag::MARKER);
+        let arriving = page.state == State::Reading;
         if read_ahead {
             self.stats.swap_ra_hit += 1;
         } else {
@@ -158,7 +159,7 @@ impl<P: SwapIn> Mm<P> {
         }
         let touch = self.touch(id);
         let Some(region) = self.regions.find(space, vpn) else { return };
-        let touch = Touch { read_ahead, marker, ..touch(region) };
+        let touch = Touch { read_ahead, marker, arriving, ..touch(region) };
         if let Some(plan) = self.policy.cached(&mut region.readahead, &touch) {
             self.issue(space, &plan, out);
         }
@@ -197,6 +198,7 @@ impl<P: SwapIn> Mm<P> {
             kind: region.kind,
             read_ahead: false,
             marker: false,
+            arriving: false,
         }
     }
 

@@ -108,6 +108,12 @@ impl<P: SwapIn> Mm<P> {
     }
 
     fn release_chunk(&mut self, space: SpaceId, number: u64) {
+        let Some(first) = self.pages.lookup(space, Vpn(number * CHUNK_PAGES)) else { return };
+        let chunk = |id: PageId| id.0 / CHUNK_PAGES as u32;
+        // A page that waits for its first frame is untouched: only the queue knows of it.
+        if self.waiting.iter().any(|&id| chunk(id) == chunk(first)) {
+            return;
+        }
         if let Some(cluster) = self.pages.release_if_unused(space, Vpn(number * CHUNK_PAGES)) {
             self.area.disown(cluster);
         }

@@ -14,6 +14,8 @@ use crate::page::{State, flag};
 use crate::readahead::SwapIn;
 use crate::types::{CHUNK_PAGES, PageId, Slot};
 
+/// Most pages of one [`Action::Unmap`]: its answer has a bit for each.
+const UNMAP_MAX: u32 = u64::BITS;
 /// After so many pages that could not be unmapped, one after another, reclaim waits until something else has happened:
 /// while an address space changes, or after a fork, every one of its pages is refused, and the shell must get to hear of
 /// the change.
@@ -203,14 +205,34 @@ impl<P: SwapIn> Mm<P> {
                 && !mm.answered.contains(&page)
         };
         let (first, count) = self.extend(id, unit, fits);
-        let run = Run { first, count };
+        let mut run = Run { first, count };
         for page in run.pages() {
-            self.lists.remove(&mut self.pages, page);
-            self.pages[page].set(flag::UNMAPPING);
+            self.unmap_soon(page);
         }
-        self.unmapping += count;
+        while let Some(next) = self.follower(run) {
+            self.unmap_soon(next);
+            run.count += 1;
+        }
         out.push(Action::Unmap { run });
         true
+    }
+
+    fn unmap_soon(&mut self, page: PageId) {
+        self.lists.remove(&mut self.pages, page);
+        self.pages[page].set(flag::UNMAPPING);
+        self.unmapping += 1;
+    }
+
+    /// The page after the run, if it is now the oldest inactive one: what came together leaves together. (With access bits
+    /// every page is looked at for itself.)
+    fn follower(&self, run: Run) -> Option<PageId> {
+        let next = PageId(run.first.0 + run.count);
+        let together = run.count < UNMAP_MAX
+            && !self.config.accessed_bits
+            && !next.0.is_multiple_of(CHUNK_PAGES as u32)
+            && self.lists.tail(ListId::Inactive) == Some(next)
+            && !self.answered.contains(&next);
+        together.then_some(next)
     }
 
     /// The kernel's rule for anonymous pages since 5.9: the first time a page is found accessed it goes round once

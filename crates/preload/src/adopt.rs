@@ -67,16 +67,12 @@ impl Adopter {
     /// What is read from the maps is only true if no change was under way: a mapping that is being replaced, and whose
     /// event is unread, would be taken for its successor. So the ranges are registered first, and taken for good only if
     /// the kernel then says that nothing is pending and no event came in between.
-    pub fn adopt(
-        &mut self,
-        engine: &mut Engine,
-        own: impl Fn(&mut Vec<AddressRange>),
-    ) -> Result<Adopted, Errno> {
+    pub fn adopt(&mut self, engine: &mut Engine, own: impl Fn(&mut Vec<AddressRange>)) -> Result<Adopted, Errno> {
         for _ in 0..TRIES {
             engine.handle_changes();
-            self.look(engine, &own)?;
-            self.found.retain(|range| engine.register(range.clone()).is_ok());
-            if engine.is_quiet() && !engine.handle_changes() {
+            self.look()?;
+            self.leave_out_own(engine, &own);
+            if self.register(engine) {
                 return self.take(engine);
             }
         }
@@ -84,23 +80,38 @@ impl Adopter {
         Ok(Adopted::default())
     }
 
-    /// Manages the mapping at `address`, where a thread waits although no region is known: the kernel extended a
-    /// registered mapping (mremap), or cut one so that what is left is no candidate any more.
-    pub fn adopt_at(&mut self, engine: &mut Engine, address: usize) -> Result<(), Errno> {
+    /// Manages the mapping at `address`, where a thread waited although no region is known: the kernel extended a
+    /// registered mapping (mremap), or cut one so that what is left is no candidate any more, or it was registered and
+    /// not taken yet.
+    ///
+    /// The thread may have gone on meanwhile, and anything may be mapped there now.
+    pub fn adopt_at(
+        &mut self,
+        engine: &mut Engine,
+        address: usize,
+        own: impl Fn(&mut Vec<AddressRange>),
+    ) -> Result<(), Errno> {
         for _ in 0..TRIES {
             engine.handle_changes();
             let range = self.maps.query(address, false, &mut self.buffer, |vma| {
-                if vma.is_private_anonymous() { vma.range() } else { 0..0 }
+                let is_program_memory = vma.is_private_anonymous() && vma.prot.contains(Prot::RW);
+                if is_program_memory { vma.range() } else { 0..0 }
             })?;
-            self.found.clear();
-            engine.unmanaged(&range.unwrap_or(0..0), |part| self.found.push(part));
-            // Only the part in which the thread waits is known to be registered.
+            self.mapped.clear();
+            self.mapped.push(range.unwrap_or(0..0));
+            self.leave_out_own(engine, &own);
             self.found.retain(|part| part.contains(&address));
-            if engine.is_quiet() && !engine.handle_changes() {
+            if self.register(engine) {
                 return self.take(engine).map(drop);
             }
         }
         Ok(())
+    }
+
+    /// Registers what was found. True if that is still what is there.
+    fn register(&mut self, engine: &mut Engine) -> bool {
+        self.found.retain(|range| engine.register(range.clone()).is_ok());
+        engine.is_quiet() && !engine.handle_changes()
     }
 
     /// Tells the engine of pages that are resident in managed memory and that it does not know of.
@@ -129,8 +140,8 @@ impl Adopter {
         Ok(adopted)
     }
 
-    /// Reads the maps: what could be managed and is not.
-    fn look(&mut self, engine: &Engine, own: impl Fn(&mut Vec<AddressRange>)) -> Result<(), Errno> {
+    /// Reads the maps: what could be managed.
+    fn look(&mut self) -> Result<(), Errno> {
         self.control_blocks.clear();
         procfs::for_each_thread(|thread| {
             if let Ok((head, _)) = procfs::robust_list(thread) {
@@ -147,6 +158,11 @@ impl Adopter {
             before = Before::of(vma);
             ControlFlow::Continue(())
         })?;
+        Ok(())
+    }
+
+    /// What of the listed mappings is neither managed nor the agent's own.
+    fn leave_out_own(&mut self, engine: &Engine, own: impl Fn(&mut Vec<AddressRange>)) {
         // Last, because collecting may have grown the agent's own memory.
         self.own.clear();
         own(&mut self.own);
@@ -156,7 +172,6 @@ impl Adopter {
         for range in self.mapped.iter().filter(|range| !is_own(range)) {
             engine.unmanaged(range, |part| self.found.push(part));
         }
-        Ok(())
     }
 }
 

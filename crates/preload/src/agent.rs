@@ -5,6 +5,7 @@
 //! program's heap.
 
 use alloc::ffi::CString;
+use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
@@ -14,7 +15,7 @@ use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::ResidentReader;
-use overspill_sys::{Errno, PAGE_SIZE, clock};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
 use rustix::process::Signal;
 
@@ -40,6 +41,9 @@ const RESYNC_NS: u64 = 100_000_000;
 const OWN_RANGES_MAX: usize = 1024;
 /// Kept free of the budget, in percent: room for what the program maps between two looks.
 const RESERVE_PERCENT: u64 = 1;
+
+/// Frames by which the budget must grow to be changed.
+const BUDGET_STEP: u32 = 128;
 
 /// How often a paused agent looks whether the fork is over.
 const FORK_LOOK_NS: u64 = 100_000;
@@ -195,6 +199,17 @@ fn policy_of(config: &Config, frames: u32) -> Policy {
     Policy::by_name(name, chosen).expect("every listed name makes a policy")
 }
 
+/// Lists what is the agent's own and must never be managed.
+fn own_ranges(engine: &Engine) -> impl Fn(&mut Vec<AddressRange>) + use<> {
+    let engine_ranges = engine.own_ranges();
+    move |ranges| {
+        // The arena is locked while it tells its ranges: nothing may be allocated then.
+        ranges.reserve(OWN_RANGES_MAX);
+        ranges.extend(engine_ranges.iter().cloned());
+        crate::each_own_range(|range| ranges.push(range));
+    }
+}
+
 /// The second half of the agent's life.
 struct Manager<'a> {
     engine: Engine,
@@ -246,18 +261,17 @@ impl Manager<'_> {
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
         let budget = ram.saturating_sub(stray + ram / 100 * RESERVE_PERCENT) / PAGE_SIZE as u64;
-        self.engine.set_budget(u32::try_from(budget).unwrap_or(u32::MAX / 32));
+        let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
+        // What is unmanaged goes up and down by a few pages all the time: less is heeded at once, more when it is some.
+        let now = self.engine.mm().config().budget;
+        if budget < now || budget > now + BUDGET_STEP {
+            self.engine.set_budget(budget - budget.min(BUDGET_STEP / 2));
+        }
         self.engine.tick();
     }
 
     fn adopt(&mut self) {
-        let engine_ranges = self.engine.own_ranges();
-        let own = |ranges: &mut alloc::vec::Vec<_>| {
-            // The arena is locked while it tells its ranges: nothing may be allocated then.
-            ranges.reserve(OWN_RANGES_MAX);
-            ranges.extend(engine_ranges.iter().cloned());
-            crate::each_own_range(|range| ranges.push(range));
-        };
+        let own = own_ranges(&self.engine);
         let adopted = self.adopter.adopt(&mut self.engine, own).unwrap_or_default();
         let now = clock::monotonic_ns();
         if adopted.pages == 0 && now >= self.next_resync {
@@ -270,7 +284,8 @@ impl Manager<'_> {
     fn judge(&mut self, notice: Notice) {
         match notice {
             Notice::Unknown(address) => {
-                let _ = self.adopter.adopt_at(&mut self.engine, address);
+                let own = own_ranges(&self.engine);
+                let _ = self.adopter.adopt_at(&mut self.engine, address, own);
                 // Whatever it is now: the thread tries again.
                 self.engine.wake(address);
             }

@@ -42,6 +42,8 @@ pub struct Touch {
     pub read_ahead: bool,
     /// The page is the marker of a window: its touch is the moment to read the next one. Always false in `miss`.
     pub marker: bool,
+    /// The page is still on its way in: whoever touched it is faster than the device. Always false in `miss`.
+    pub arriving: bool,
 }
 
 /// The numbers a window counts.

@@ -168,6 +168,12 @@ impl<P: SwapIn> Sim<P> {
         }
         match page.state {
             State::Mapped => {
+                if page.ready > self.now {
+                    let touch = Touch { arriving: true, ..self.describe(vpn, page.read_ahead, page.marker) };
+                    if let Some(plan) = self.policy.cached(&mut self.region, &touch) {
+                        self.carry_out(&plan, None);
+                    }
+                }
                 self.wait(page.ready);
                 self.place(vpn, State::Mapped);
             }
@@ -179,7 +185,7 @@ impl<P: SwapIn> Sim<P> {
     fn soft_fault(&mut self, vpn: u64, page: Page) {
         self.counts.soft += 1;
         self.counts.hits += u64::from(page.read_ahead);
-        let touch = self.describe(vpn, page.read_ahead, page.marker);
+        let touch = Touch { arriving: page.ready > self.now, ..self.describe(vpn, page.read_ahead, page.marker) };
         let plan = self.policy.cached(&mut self.region, &touch);
         let here = self.page(vpn);
         (here.read_ahead, here.marker) = (false, false);
@@ -296,6 +302,7 @@ impl<P: SwapIn> Sim<P> {
             kind: self.kind,
             read_ahead,
             marker,
+            arriving: false,
         }
     }
 

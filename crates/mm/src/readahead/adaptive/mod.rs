@@ -183,10 +183,12 @@ impl Adaptive {
             region.planned = None;
             return Some(window(touch.vpn, stream.stride(), count, marker, stream.newest_mapping()));
         }
-        if inside && !missed && !stream.is_due(steps, touch.marker) {
+        let is_due = stream.is_due(steps, touch.marker);
+        let waited = !is_due && touch.arriving && stream.is_waited_for(steps);
+        if inside && !missed && !is_due && !waited {
             return None;
         }
-        region.judge(index, steps, hit, touch);
+        region.judge(index, steps, hit, waited, touch);
         let fault = (missed || !inside).then_some(touch.vpn);
         self.plan(region, index, touch, fault)
     }
@@ -334,10 +336,10 @@ impl Region {
 
     /// Judges a stream and draws the conclusions: a stride to look for, points explained, or a stream that goes another
     /// way than believed.
-    fn judge(&mut self, index: usize, steps: i64, hit: bool, touch: &Touch) {
+    fn judge(&mut self, index: usize, steps: i64, hit: bool, waited: bool, touch: &Touch) {
         let stream = &mut self.streams[index];
         let was_proven = stream.is_proven();
-        let verdict = stream.judge(steps, hit, self.clock);
+        let verdict = stream.judge(steps, hit, waited, self.clock);
         if stream.is_proven() {
             self.stride = stream.stride() as i16;
         }

@@ -29,6 +29,9 @@ const REACH_RESIDENT: i64 = 16;
 /// The largest stride that is taken for chance.
 const CHANCE_MAX: i16 = 8;
 
+/// The smallest window after which the next is ordered before it has arrived: below, a stream that ends costs more.
+const OVERLAPPED_MIN: u16 = 64;
+
 /// What is known of one window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
@@ -229,8 +232,7 @@ impl Stream {
         steps < 0 && -steps <= i64::from(self.newest.count)
     }
 
-    /// Does a touch at `steps` ask for the next window? In a window mapped together only the `marker` does: a page that is
-    /// still on its way says nothing.
+    /// Does a touch at `steps` ask for the next window? In a window mapped together only the `marker` does.
     pub fn is_due(&self, steps: i64, marker: bool) -> bool {
         match self.mapping {
             Mapping::OnTouch => self.passes_marker(steps),
@@ -238,27 +240,40 @@ impl Stream {
         }
     }
 
+    /// The page at `steps` was touched while it was on its way: does it lie in the newest window of a stream that is
+    /// believed? Then the reader is faster than the device, and the next window is ordered before this one has arrived.
+    pub fn is_waited_for(&self, steps: i64) -> bool {
+        self.mapping == Mapping::Together && self.newest.count >= OVERLAPPED_MIN && self.is_in_newest(steps)
+    }
+
     fn passes_marker(&self, steps: i64) -> bool {
         self.is_in_newest(steps) && steps + i64::from(self.newest.count) >= i64::from(self.marker)
     }
 
     /// The reader has come to `steps`: judges what it has passed, and sets evidence and window by it. The page it stands on
-    /// says nothing (it is used, or nobody would judge): if it was `hit`, it is left out.
-    pub fn judge(&mut self, steps: i64, hit: bool, clock: u32) -> Verdict {
+    /// says nothing (it is used, or nobody would judge): if it was `hit`, it is left out. A reader that `waited` before it
+    /// came to the newest window's marker has not been tested by that yet.
+    pub fn judge(&mut self, steps: i64, hit: bool, waited: bool, clock: u32) -> Verdict {
         if hit && self.newest.hits > 0 {
             self.newest.hits -= 1;
             self.newest.watched = self.newest.watched.saturating_sub(1);
         }
         let Part { count, watched, hits } = self.newest;
         let passed = i64::from(count) + steps.min(-1) + i64::from(!hit);
-        let due = u32::from(self.before.watched)
-            + (u32::from(watched) * passed as u32).div_ceil(u32::from(count).max(1));
+        let due_in_newest = match waited && !self.passes_marker(steps) {
+            true => 0,
+            false => (u32::from(watched) * passed as u32).div_ceil(u32::from(count).max(1)),
+        };
+        let due = u32::from(self.before.watched) + due_in_newest;
         let used = u32::from(self.before.hits) + u32::from(hits);
         let verdict = match used {
             used if used * 4 >= due * 3 => Verdict::Used,
             used if used * 3 >= due => Verdict::Partly,
             _ => Verdict::Wasted,
         };
+        if due == 0 && waited {
+            return Verdict::Used;
+        }
         if self.is_stale(clock) {
             self.evidence = self.evidence.min(FREE);
             self.window = self.window.min(STALE_WINDOW);

@@ -194,7 +194,7 @@ fn several_streams_in_one_region() {
 #[test]
 fn strides_are_read_as_strided_windows() {
     for (stride, passes) in [(4, 8), (16, 32), (64, 128)] {
-        check(&format!("stride {stride}"), &strided(stride).repeat(2), 3 * passes, 16 * passes + 400, 5, 40);
+        check(&format!("stride {stride}"), &strided(stride).repeat(2), 3 * passes, 16 * passes + 480, 5, 40);
     }
 }
 
@@ -388,6 +388,7 @@ fn plans_stay_within_a_region_that_changes() {
             kind: RegionKind::Anon,
             read_ahead: random.below(2) == 0,
             marker: random.below(8) == 0,
+            arriving: random.below(8) == 0,
         };
         let plan = match random.below(3) {
             0 => policy.miss(&mut region, &Touch { read_ahead: false, marker: false, ..touch }),

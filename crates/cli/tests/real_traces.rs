@@ -111,6 +111,6 @@ fn gcc() {
     let compiler = stdout(&compiler).trim().to_owned();
     let scratch = Scratch::new("source");
     let source = scratch.file("a.c");
-    std::fs::write(&source, "#include <stdio.h>\nint main(void) { return printf(\"%d\", 3); }\n").unwrap();
+    std::fs::write(&source, "#define F(a) ((a) * (a))\nint main(void) { return F(3); }\n").unwrap();
     record_and_simulate("gcc", &[&compiler, "-E", "-quiet", source.to_str().unwrap(), "-o", "a.i"]);
 }

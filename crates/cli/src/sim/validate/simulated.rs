@@ -5,7 +5,7 @@ use overspill_mm::Vmstat;
 use overspill_mm::readahead::policy::Knobs;
 use overspill_mm::types::{PAGE_SIZE, RegionKind};
 use overspill_sim::device::params::Model;
-use overspill_sim::sweep::{Extent, Machine, System, simulate};
+use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
 use overspill_sim::time::Nanos;
 use overspill_sim::workload::{Access, RegionSpec, Workload, WorkloadError};
 
@@ -18,7 +18,7 @@ use crate::load::generator::{Generator, generator};
 /// The agent leaves this share of the budget unused (its own constant).
 const RESERVE_PERCENT: u64 = 1;
 /// The kernel's statistics have a period of two seconds, and a load begins anywhere in it: so many beginnings are tried.
-const BEGINNINGS: u64 = 5;
+const BEGINNINGS: u64 = 10;
 const PERIOD_NS: Nanos = 2_000_000_000;
 /// What the load computes for each touch.
 const TOUCH_NS: Nanos = 50;
@@ -31,14 +31,15 @@ pub fn counters(case: &Case, setting: &Setting, beside_bytes: u64, device: &Mode
     let machine = machine(case, setting, beside_bytes, device);
     let pages = setting.size_bytes / PAGE_SIZE;
     let extent = Extent { pages, chunks: pages.div_ceil(512) + 1 };
-    (0..beginnings)
-        .map(|beginning| {
-            let load = Load::new(case, pages, setting.laps, PERIOD_NS / beginnings * beginning);
-            let outcome =
-                simulate(&machine, &extent, vec![Box::new(load)]).map_err(|error| anyhow!("{error}"))?;
-            Ok(named(&outcome.vmstat))
-        })
-        .collect()
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let work = |beginning: usize| -> Result<Counters> {
+        let wait_ns = PERIOD_NS / beginnings * beginning as u64;
+        let load = Load::new(case, pages, setting.laps, wait_ns);
+        let programs: Vec<Box<dyn Workload + Send>> = vec![Box::new(load)];
+        let outcome = simulate(&machine, &extent, programs).map_err(|error| anyhow!("{error}"))?;
+        Ok(named(&outcome.vmstat))
+    };
+    parallel(beginnings as usize, jobs, work, |_| {}).into_iter().collect()
 }
 
 fn machine(case: &Case, setting: &Setting, beside_bytes: u64, device: &Model) -> Machine {

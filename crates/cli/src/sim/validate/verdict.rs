@@ -157,7 +157,7 @@ pub fn render(figures: &[Figure], setting: &Setting, device: &Model) -> String {
 /// What is known to differ.
 const EXPLANATION: &str = "\
 Why the two differ: the kernel sums a cgroup's statistics every two seconds and ages its active list by them, in bursts;
-when a burst falls makes the kernel's own runs differ by a tenth and more. Simulated: five beginnings within that period.
+when a burst falls makes the kernel's own runs differ by a tenth and more. Simulated: ten beginnings within that period.
 Random faults close and open the one window of read-ahead by slot, whose share of all reading is therefore a matter of luck.
 The kernel charges a cgroup 64 pages ahead for each processor and moves pages between lists in batches: left out. The
 pager's agent takes over at 74 % of the budget and learns the order of the pages by address: simulated from the first page.

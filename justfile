@@ -23,3 +23,7 @@ broken filter="":
 # Random stores for so many seconds, every word checked
 soak seconds="600":
     ./check soak {{seconds}}
+
+# Random worlds in the simulator, every check on, from a seed until stopped (0) or so many of them
+sim-soak seed="0" count="0":
+    cargo run --release -p overspill -- sim soak --seed {{seed}} --count {{count}}

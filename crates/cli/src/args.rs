@@ -203,6 +203,9 @@ pub struct RunArgs {
     /// Write the figures to FILE as JSON (%p = process id)
     #[arg(long, env = "OVERSPILL_JSON", value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write what the pager sees (faults, evictions, refaults, read-ahead) to FILE, for `overspill trace`
+    #[arg(long, env = "OVERSPILL_TRACE", value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Write the summary to FILE instead of standard error (%p = process id)
     #[arg(short, long, env = "OVERSPILL_OUTPUT", value_name = "FILE")]
     pub output: Option<PathBuf>,

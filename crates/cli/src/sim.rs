@@ -1,5 +1,6 @@
 //! `overspill sim`: the same policy code on virtual time. Options and printing; the work is in [`overspill_sim`].
 
+mod paper;
 mod validate;
 
 use std::collections::BTreeSet;
@@ -53,6 +54,8 @@ enum SimCommand {
     },
     /// Compare this machine's kernel, and overspill itself, with their simulations: same loads, counter by counter (root)
     Validate(validate::Args),
+    /// Run a published experiment again and compare: cell by cell, then whether the shape holds (0) or not (1)
+    Paper(paper::Args),
     /// Run random worlds with every check switched on, and say which seed fails
     Soak {
         /// The first seed
@@ -82,7 +85,7 @@ struct SweepArgs {
     /// Swap devices: names of `sim devices`, or files as `sim calibrate` makes them
     #[arg(long, env = "OVERSPILL_SIM_DEVICE", value_name = "LIST", default_value = "nvme")]
     device: String,
-    /// Who manages the memory: live (overspill), kernel
+    /// Who manages the memory: live (overspill), kernel (today's), kernel-2012, kernel-2017
     #[arg(long, env = "OVERSPILL_SIM_POLICY", value_name = "LIST", default_value = "live")]
     policy: String,
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
@@ -120,6 +123,7 @@ pub fn main(args: &Args) -> Result<u8> {
         (Some(SimCommand::Calibrate { directory, output }), _) => run_calibrate(directory, output.as_ref()),
         (Some(SimCommand::Devices { name }), _) => devices(name.as_deref()),
         (Some(SimCommand::Validate(args)), _) => validate::main(args),
+        (Some(SimCommand::Paper(args)), _) => paper::main(args),
         (Some(SimCommand::Soak { seed, count, log }), _) => soak(*seed, *count, *log),
         (None, Some(sweep)) => run_sweep(sweep),
         (None, None) => bail!("a trace or a load is missing; for examples: overspill help sim"),

@@ -316,3 +316,21 @@ fn the_start_adds_little() {
         launched.saturating_sub(bare).as_millis() < 10
     });
 }
+
+#[test]
+fn a_trace_of_a_program_that_nobody_manages_is_sound_and_empty() {
+    let scratch = Scratch::new("live-trace");
+    let trace = scratch.file("live.ovt");
+    let mut command = support::overspill();
+    command.args(["run", "--ram", "100M", "-q", "--trace"]).arg(&trace).args(["--", "true"]);
+    assert!(command.status().unwrap().success());
+    let output = support::overspill().args(["trace", "info", "--json"]).arg(&trace).output().unwrap();
+    let info: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(info["notes"][0], "seen by overspill run: true");
+    assert_eq!(info["pager_events"]["major_fault"], 0);
+    let impossible = support::overspill()
+        .args(["run", "--ram", "100M", "--trace", "/nowhere/x.ovt", "--", "true"])
+        .output()
+        .unwrap();
+    assert_eq!(impossible.status.code(), Some(125));
+}

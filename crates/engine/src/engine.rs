@@ -18,6 +18,7 @@ use crate::fingerprint::Fingerprints;
 use crate::memory::{COPIED_MAX, Memory, bits};
 use crate::report::{Answer, Report};
 use crate::staging::{BLOCK, Frame, Staging};
+use crate::trace::{Ring, Tracer};
 use crate::transfers::{Ended, PIECES, Transfers};
 
 /// The one space of this process.
@@ -65,6 +66,8 @@ pub struct Engine {
     recycle: bool,
     /// What is still to be unshared after a fork.
     shared: Vec<AddressRange>,
+    /// Tells what happens, if somebody wants to know.
+    tracer: Option<Tracer>,
 }
 
 impl Engine {
@@ -90,7 +93,13 @@ impl Engine {
             report,
             recycle: true,
             shared: Vec::new(),
+            tracer: None,
         }
+    }
+
+    /// From now on what happens is told to `ring`.
+    pub fn trace_to(&mut self, ring: &'static Ring) {
+        self.tracer = Some(Tracer::new(ring));
     }
 
     /// The state machine, to look at.
@@ -349,6 +358,9 @@ impl Engine {
             self.feed(Event::Discarded { space: SPACE, start: vpn, end: vpn.offset(1) });
         }
         self.report.fault_begins(vpn, now, major);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.fault(now, vpn, self.mm.lookup(SPACE, vpn), before);
+        }
         self.feed(Event::Fault { space: SPACE, vpn, access });
     }
 
@@ -396,6 +408,7 @@ impl Engine {
     }
 
     fn carry_out(&mut self, action: Action) {
+        self.tell(&action);
         match action {
             Action::Read { io, run, slot } => self.read(io, run, slot.0),
             Action::Write { io, run, slot } => self.write(io, run, slot.0),
@@ -411,6 +424,25 @@ impl Engine {
             Action::Fail { page } => self.fail(page),
             Action::Populated => self.notices.push_back(Notice::Populated),
             Action::Warn(warning) => self.warn(warning),
+        }
+    }
+
+    /// Tells the tracer what is about to be done.
+    fn tell(&mut self, action: &Action) {
+        let Some(tracer) = &mut self.tracer else { return };
+        let now = clock::monotonic_ns();
+        match action {
+            Action::Read { run, .. } => {
+                run.pages().for_each(|id| tracer.reading(now, self.mm.place(id).1, id))
+            }
+            Action::Write { run, .. } => run.pages().for_each(|id| tracer.writing(id)),
+            Action::Map { run } => run.pages().for_each(|id| tracer.mapped(id)),
+            Action::Free { run } => run.pages().for_each(|id| {
+                if let (State::Swapped, Some(slot)) = (self.mm.state(id), self.mm.slot(id)) {
+                    tracer.evicted(now, self.mm.place(id).1, id, slot.0);
+                }
+            }),
+            _ => {}
         }
     }
 
@@ -588,6 +620,9 @@ impl Engine {
     fn answered(&mut self, run: Run, answer: Answer) {
         let (_, first) = self.mm.place(run.first);
         self.report.fault_ends(first, run.count, answer);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.answered(clock::monotonic_ns(), first, run.count, answer == Answer::Retry);
+        }
     }
 
     fn address(&self, page: PageId) -> usize {

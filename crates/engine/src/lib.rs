@@ -21,6 +21,7 @@ pub mod setup;
 pub mod shared;
 mod staging;
 mod swapfile;
+pub mod trace;
 mod transfers;
 
 pub use engine::{Engine, Notice};

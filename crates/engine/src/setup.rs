@@ -74,7 +74,7 @@ impl Engine {
             | (if io.is_uring() { paths::URING } else { 0 });
         report.note_setup(paths, swap.bytes);
         let transfers = Transfers::new(swap.file, io);
-        let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable(), blocks * BLOCK);
+        let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable());
         Ok(Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report))
     }
 }

@@ -53,6 +53,8 @@ pub mod flags {
     pub const SWAP_IS_FILE: u32 = 1 << 3;
     /// No warnings on stderr from the agent (`-q`).
     pub const QUIET: u32 = 1 << 4;
+    /// A ring for [`crate::trace`] follows this structure for each process (`--trace`).
+    pub const TRACE: u32 = 1 << 5;
 }
 
 /// Values of [`Process::state`].

@@ -45,7 +45,8 @@ impl<P: SwapIn> Mm<P> {
                 Some(page.list)
             }
             State::Cached => {
-                assert_eq!(page.list, ListId::Cache as u8, "a cached page is on the cache list");
+                let in_order_of_use = self.config.accessed_bits && page.list != NO_LIST;
+                assert!(page.list == ListId::Cache as u8 || in_order_of_use, "a cached page is on a list");
                 assert!(
                     page.has(flag::DIRTY) || page.slot != 0,
                     "a cached page is dirty or has a valid slot"

@@ -9,7 +9,7 @@ use crate::mm::{IoKind, Mm};
 use crate::page::{State, flag};
 use crate::readahead::{Mapping, Plan, SAMPLES, SwapIn, Touch, Window};
 use crate::region::Region;
-use crate::types::{Access, CHUNK_PAGES, PageId, Slot, SpaceId, Vpn};
+use crate::types::{Access, CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
 
 impl<P: SwapIn> Mm<P> {
     pub(crate) fn fault(&mut self, space: SpaceId, vpn: Vpn, access: Access, out: &mut Actions) {
@@ -37,7 +37,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// Gets a frame for a page that has none, or queues the fault until there is one.
     pub(crate) fn bring_in(&mut self, id: PageId, access: Access, out: &mut Actions) {
-        if self.frames_free() > 0 || self.pause.is_some() {
+        if self.frames_suffice(id) || self.pause.is_some() {
             return self.start(id, access, out);
         }
         self.stats.allocstall += 1;
@@ -63,6 +63,11 @@ impl<P: SwapIn> Mm<P> {
         let spare = 1 + self.spare_frames().saturating_sub(1);
         let most = u64::from(self.config.fill_max.min(spare)).min(in_chunk).min(end.0 - vpn.0);
         let batch = u64::from(self.used_before(space, vpn)).clamp(1, most);
+        let list = if self.config.early && self.kind(space, vpn) == RegionKind::Anon {
+            ListId::Active
+        } else {
+            ListId::Inactive
+        };
         let mut count = 0;
         while count < batch {
             let next = PageId(id.0 + count as u32);
@@ -73,13 +78,18 @@ impl<P: SwapIn> Mm<P> {
             let page = &mut self.pages[next];
             page.clear(flag::WANTED | flag::WANTED_WRITE);
             page.set(flag::DIRTY);
-            self.lists.push_head(&mut self.pages, ListId::Inactive, next);
+            self.lists.push_head(&mut self.pages, list, next);
             count += 1;
         }
         assert!(count > 0, "the faulting page itself is untouched");
         self.held += count as u32;
         self.stats.zero_fill += count;
         out.push(Action::ZeroFill { run: Run { first: id, count: count as u32 } });
+    }
+
+    /// What backs the page.
+    pub(crate) fn kind(&mut self, space: SpaceId, vpn: Vpn) -> RegionKind {
+        self.regions.find(space, vpn).map_or(RegionKind::Anon, |region| region.kind)
     }
 
     /// How many pages directly before `vpn` are in use, at most the largest batch.
@@ -134,7 +144,9 @@ impl<P: SwapIn> Mm<P> {
     fn touched_cached(&mut self, id: PageId, out: &mut Actions) {
         let (space, vpn) = self.pages.place(id);
         let page = &mut self.pages[id];
-        let read_ahead = page.take(flag::READ_AHEAD);
+        // The kernel marks pages on their way out with the same bit as pages read ahead (specification 1.4).
+        let on_its_way_out = self.config.accessed_bits && page.state == State::Writing;
+        let read_ahead = page.take(flag::READ_AHEAD) || on_its_way_out;
         let marker = page.take(flag::MARKER);
         let arriving = page.state == State::Reading;
         if read_ahead {
@@ -195,9 +207,20 @@ impl<P: SwapIn> Mm<P> {
         self.stats.workingset_refault_anon += 1;
         let distance = self.clock.wrapping_sub(self.pages[id].prev);
         self.pages[id].prev = crate::page::NONE;
-        if distance <= self.lists.len(ListId::Active) {
+        if self.config.early {
+            return;
+        }
+        let active = if self.config.accessed_bits {
+            self.sum_lists();
+            self.ageing.active()
+        } else {
+            self.lists.len(ListId::Active)
+        };
+        if distance <= active {
             self.stats.workingset_activate_anon += 1;
             self.pages[id].set(flag::ACTIVATE);
+            // The kernel activates a page when it comes back, the pager when it is used.
+            self.clock = self.clock.wrapping_add(u32::from(self.config.accessed_bits));
         } else {
             self.pages[id].clear(flag::ACTIVATE);
         }
@@ -295,7 +318,11 @@ impl<P: SwapIn> Mm<P> {
         self.policy.issued(&mut region.readahead, plan, read);
     }
 
+    /// A page is read that nobody asked for: the kernel looks at its distance all the same, the pager waits for its use.
     fn refault_quietly(&mut self, id: PageId) {
+        if self.config.accessed_bits {
+            return self.refault(id);
+        }
         self.pages[id].prev = crate::page::NONE;
         self.pages[id].clear(flag::ACTIVATE);
     }

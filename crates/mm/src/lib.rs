@@ -13,9 +13,11 @@
 
 extern crate alloc;
 
+mod ageing;
 mod check;
 pub mod event;
 mod fault;
+pub mod fingerprint;
 mod list;
 mod mm;
 pub mod page;

@@ -7,6 +7,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::ageing::Ageing;
 use crate::event::{Action, Actions, Event, IoId, Run, Warning};
 use crate::list::Lists;
 use crate::page::{PageTable, State, flag};
@@ -30,6 +31,9 @@ pub struct Config {
     pub low: u32,
     /// At this many free frames it stops.
     pub high: u32,
+    /// A fault on a page that is on swap waits until so many frames are free, so that its window is not cut: the kernel reads a
+    /// window page by page, and may reclaim for each. 1 where read-ahead only takes what is free.
+    pub swap_in_frames: u32,
     /// Pages that wait in the swap cache for a second chance before they are written.
     pub cache: u32,
     /// Pages taken out of the program's view together (an aligned group); 1..=64, a power of two.
@@ -48,6 +52,11 @@ pub struct Config {
     /// The shell reports accesses through [`Mm::mark_accessed`] (hardware bits): reclaim looks at them instead of
     /// unmapping pages to learn whether they are used, and pages are dirty only when written.
     pub accessed_bits: bool,
+    /// With access bits: the rules of kernels before 5.9 (specification 5.1, left column; 1.7). Private pages begin active,
+    /// one use at the tail is enough to become active, and nobody asks how long a page was away.
+    pub early: bool,
+    /// The machine stands for one that is so many times larger: rules that depend on the size of the lists follow that one.
+    pub scale: u32,
 }
 
 impl Config {
@@ -61,6 +70,7 @@ impl Config {
             placement: Placement::ByAddress,
             low,
             high: low * 2,
+            swap_in_frames: 1,
             cache: (budget / 32).min(4096),
             unit: 16,
             write_max: 256,
@@ -68,6 +78,8 @@ impl Config {
             fill_max: 256,
             compares: false,
             accessed_bits: false,
+            early: false,
+            scale: 1,
         }
     }
 }
@@ -116,6 +128,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) pause: Option<Pause>,
     /// Counts evictions and activations (the "nonresident age" of specification 5.7).
     pub(crate) clock: u32,
+    /// With access bits: when the active list is aged.
+    pub(crate) ageing: Ageing,
     /// Pages whose faults were answered last, a ring: they are not taken away again at once.
     pub(crate) answered: [PageId; ANSWERED],
     pub(crate) answers: usize,
@@ -141,6 +155,7 @@ impl<P: SwapIn> Mm<P> {
         assert!(config.budget > 0, "a budget of no frames runs nothing");
         assert!(config.unit.is_power_of_two() && config.unit <= 64, "a unit is 1, 2, 4 ... 64 pages");
         assert!(config.low <= config.high && config.high <= config.budget, "low <= high <= budget");
+        assert!((1..=config.budget).contains(&config.swap_in_frames), "a fault needs a frame, and gets it");
         assert!(config.write_max > 0 && config.read_max > 0 && config.fill_max > 0);
         Mm {
             config,
@@ -161,6 +176,7 @@ impl<P: SwapIn> Mm<P> {
             reclaiming: false,
             pause: None,
             clock: 0,
+            ageing: Ageing::default(),
             answered: [PageId(u32::MAX); ANSWERED],
             answers: 0,
             warned_full: false,
@@ -203,26 +219,35 @@ impl<P: SwapIn> Mm<P> {
             self.populate(out);
         }
         loop {
-            while self.frames_free() > 0 || self.pause.is_some() {
-                let Some(id) = self.waiting.pop_front() else { break };
+            while let Some(&id) = self.waiting.front() {
+                if !self.frames_suffice(id) && self.pause.is_none() {
+                    break;
+                }
+                self.waiting.pop_front();
                 self.serve(id, out);
             }
             if self.pause.is_some() {
                 return;
             }
             self.reclaim(out);
-            if self.waiting.is_empty() {
-                return;
-            }
-            if self.frames_free() == 0 {
+            let Some(&id) = self.waiting.front() else { return };
+            if !self.frames_suffice(id) {
                 if self.reading + self.writing + self.unmapping > 0 {
                     return;
                 }
-                self.warn_full(out);
-                let id = self.waiting.pop_front().expect("checked above");
+                if self.frames_free() == 0 {
+                    self.warn_full(out);
+                }
+                self.waiting.pop_front();
                 self.serve(id, out);
             }
         }
+    }
+
+    /// Are there frames enough to begin with the fault?
+    pub(crate) fn frames_suffice(&self, id: PageId) -> bool {
+        let needed = if self.pages[id].state == State::Swapped { self.config.swap_in_frames } else { 1 };
+        self.frames_free() >= needed
     }
 
     fn serve(&mut self, id: PageId, out: &mut Actions) {
@@ -244,6 +269,7 @@ impl<P: SwapIn> Mm<P> {
         let frames = frames.max(1);
         self.config.budget = frames;
         self.config.high = self.config.high.min(frames);
+        self.config.swap_in_frames = self.config.swap_in_frames.min(frames);
         self.config.low = self.config.low.min(self.config.high);
     }
 
@@ -387,7 +413,7 @@ impl<P: SwapIn> Mm<P> {
             Access::Write => flag::REFERENCED | flag::DIRTY,
         };
         page.set(bits);
-        if access == Access::Write && page.slot != 0 && self.config.placement == Placement::InOrder {
+        if access == Access::Write && page.slot != 0 && self.config.placement != Placement::ByAddress {
             // The first store makes the bytes on swap worthless; the kernel gives the slot back at once, so that the page
             // later goes where its neighbours in time go (specification 1.7).
             self.release_slot(id);

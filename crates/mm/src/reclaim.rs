@@ -6,6 +6,7 @@
 //! are few large operations. With hardware bits ([`crate::Config::accessed_bits`]) the inactive tail is judged by them,
 //! as section 5.1 of the specification has it.
 
+use crate::ageing::{BATCH, is_low};
 use crate::event::{Action, Actions, Run};
 use crate::list::ListId;
 use crate::mm::{IoKind, Mm};
@@ -13,8 +14,6 @@ use crate::page::{State, flag};
 use crate::readahead::SwapIn;
 use crate::types::{CHUNK_PAGES, PageId, Slot};
 
-/// Pages moved from the active to the inactive list at a time (SWAP_CLUSTER_MAX).
-const BATCH: u32 = 32;
 /// Most pages of one [`Action::Unmap`]: its answer has a bit for each.
 const UNMAP_MAX: u32 = u64::BITS;
 /// After so many pages that could not be unmapped, one after another, reclaim waits until something else has happened:
@@ -26,6 +25,7 @@ impl<P: SwapIn> Mm<P> {
     /// Starts when fewer than `low` frames are free, ends when `high` are free or on their way.
     pub(crate) fn reclaim(&mut self, out: &mut Actions) {
         let demand = self.waiting.len() as u32;
+        let was_reclaiming = self.reclaiming;
         self.reclaiming |=
             self.frames_free() < self.config.low || demand > 0 || self.held > self.config.budget;
         if !self.reclaiming || self.refused >= REFUSED_MAX {
@@ -37,6 +37,11 @@ impl<P: SwapIn> Mm<P> {
         // Every page may be looked at three times a call: found in use and moved, deactivated, and found idle. With all of
         // them busy the call still ends.
         let mut looks = 3 * (self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active)) + BATCH;
+        if self.config.accessed_bits && !self.config.early && !was_reclaiming {
+            self.sum_lists();
+            let count = self.ageing.begin();
+            self.deactivate(count, &mut looks);
+        }
         while (self.frames_free() + self.writing).saturating_sub(over) < goal {
             let cached = self.lists.len(ListId::Cache);
             let short = goal - (self.frames_free() + self.writing).saturating_sub(over);
@@ -54,6 +59,7 @@ impl<P: SwapIn> Mm<P> {
         }
         if self.frames_free() >= self.config.high {
             self.reclaiming = false;
+            self.ageing.end();
         }
     }
 
@@ -180,8 +186,15 @@ impl<P: SwapIn> Mm<P> {
         let Some(id) = self.lists.tail(ListId::Inactive) else { return false };
         *looks = looks.saturating_sub(1);
         self.count_scan();
-        if self.config.accessed_bits && self.gets_second_look(id) {
-            return true;
+        if self.config.accessed_bits {
+            if self.pages[id].state == State::Cached {
+                self.tell_unused(id);
+                self.evict(id, out);
+                return true;
+            }
+            if self.gets_second_look(id) {
+                return true;
+            }
         }
         let unit = self.config.unit;
         let aligned = id.0 / unit * unit;
@@ -223,13 +236,13 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// The kernel's rule for anonymous pages since 5.9: the first time a page is found accessed it goes round once
-    /// more, the second time it is activated (section 5.1, right column).
+    /// more, the second time it is activated (section 5.1, right column). Before, the first time was enough.
     fn gets_second_look(&mut self, id: PageId) -> bool {
         let page = &mut self.pages[id];
         if !page.take(flag::REFERENCED) {
             return false;
         }
-        let list = if page.take(flag::SECOND_LOOK) {
+        let list = if self.config.early || page.has(flag::SECOND_LOOK) {
             self.stats.pgactivate += 1;
             self.clock = self.clock.wrapping_add(1);
             ListId::Active
@@ -242,18 +255,33 @@ impl<P: SwapIn> Mm<P> {
         true
     }
 
-    /// Deactivates while the inactive list is low: inactive x ratio < active (section 5.1).
+    /// Deactivates while the inactive list is low. With access bits: as the kernel does, see [`crate::ageing`].
     fn balance(&mut self, looks: &mut u32) {
         let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
-        if u64::from(inactive) * u64::from(inactive_ratio(inactive + active)) >= u64::from(active) {
-            return;
+        if self.config.accessed_bits && !self.config.early {
+            // With nothing else left the active list is scanned whatever the statistics say.
+            let due = if inactive == 0 { BATCH } else { self.ageing.due(inactive, active) };
+            self.deactivate(due, looks);
+        } else if is_low(inactive, active, self.config.scale) {
+            self.deactivate(BATCH, looks);
         }
-        for _ in 0..BATCH.min(active) {
+    }
+
+    /// Lets the statistics be summed, if it is time.
+    pub(crate) fn sum_lists(&mut self) {
+        let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
+        self.ageing.look(self.now, inactive, active, self.stats.workingset_activate_anon);
+    }
+
+    /// Moves pages from the active to the inactive list.
+    fn deactivate(&mut self, count: u32, looks: &mut u32) {
+        for _ in 0..count.min(self.lists.len(ListId::Active)) {
             let Some(id) = self.lists.tail(ListId::Active) else { return };
             *looks = looks.saturating_sub(1);
             self.stats.pgrefill += 1;
             self.stats.pgdeactivate += 1;
-            self.pages[id].clear(flag::SECOND_LOOK | flag::REFERENCED);
+            // The hardware's bit is cleared; the software bit stays, so that one more use is enough to come back.
+            self.pages[id].clear(flag::REFERENCED);
             self.lists.remove(&mut self.pages, id);
             self.lists.push_head(&mut self.pages, ListId::Inactive, id);
         }
@@ -264,26 +292,6 @@ impl<P: SwapIn> Mm<P> {
             self.stats.pgscan_kswapd += 1;
         } else {
             self.stats.pgscan_direct += 1;
-        }
-    }
-}
-
-/// How much longer the active list may be than the inactive one: floor(sqrt(10 x GiB)), 1 below 1 GiB.
-fn inactive_ratio(pages: u32) -> u32 {
-    let gib = pages >> 18;
-    if gib == 0 { 1 } else { (10 * gib).isqrt() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::inactive_ratio;
-
-    #[test]
-    fn ratio_is_the_table_of_section_5_1() {
-        let table = [(1, 3), (2, 4), (4, 6), (8, 8), (16, 12), (32, 17), (64, 25), (256, 50), (1024, 101)];
-        assert_eq!(inactive_ratio((1 << 18) - 1), 1);
-        for (gib, ratio) in table {
-            assert_eq!(inactive_ratio(gib << 18), ratio, "{gib} GiB");
         }
     }
 }

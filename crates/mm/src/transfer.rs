@@ -5,12 +5,17 @@ use crate::list::ListId;
 use crate::mm::{ANSWERED, IoKind, Mm};
 use crate::page::{State, flag};
 use crate::readahead::SwapIn;
-use crate::types::{PageId, Slot};
+use crate::types::{PageId, RegionKind, Slot};
 
 impl<P: SwapIn> Mm<P> {
     /// Puts a page that has a frame in the swap cache into the program's view and answers its fault.
     pub(crate) fn map(&mut self, id: PageId, list: ListId, out: &mut Actions) {
-        self.lists.remove(&mut self.pages, id);
+        // With hardware bits a page keeps its place in the order of use when it comes into view: its arrival counts.
+        let stays =
+            self.pages[id].list == ListId::Inactive as u8 || self.pages[id].list == ListId::Active as u8;
+        if !stays {
+            self.lists.remove(&mut self.pages, id);
+        }
         self.pages.set_state(id, State::Mapped);
         self.answered[self.answers % ANSWERED] = id;
         self.answers += usize::from(self.pages[id].has(flag::WANTED) || list == ListId::Active);
@@ -20,17 +25,25 @@ impl<P: SwapIn> Mm<P> {
             // The program may store at any time from now on, unseen.
             page.set(flag::DIRTY);
         }
-        let keeps_slot = self.config.accessed_bits || self.config.compares;
+        let keeps_slot = self.config.compares || self.config.accessed_bits && !self.gives_slot_up(id);
         if !keeps_slot || self.area.is_tight() {
             self.release_slot(id);
             self.pages[id].set(flag::DIRTY);
         }
-        if list == ListId::Active {
-            self.stats.pgactivate += 1;
-            self.clock = self.clock.wrapping_add(1);
+        if !stays {
+            if list == ListId::Active && !self.config.accessed_bits {
+                self.stats.pgactivate += 1;
+                self.clock = self.clock.wrapping_add(1);
+            }
+            self.lists.push_head(&mut self.pages, list, id);
         }
-        self.lists.push_head(&mut self.pages, list, id);
         out.push_map(id);
+    }
+
+    /// A shared page lives in the page cache once it is back; the kernel frees its slot at once.
+    fn gives_slot_up(&mut self, id: PageId) -> bool {
+        let (space, vpn) = self.pages.place(id);
+        self.kind(space, vpn) == RegionKind::Shared
     }
 
     pub(crate) fn read_done(&mut self, io: IoId, ok: bool, out: &mut Actions) {
@@ -58,7 +71,9 @@ impl<P: SwapIn> Mm<P> {
             self.map(id, list, out);
         } else {
             self.pages.set_state(id, State::Cached);
-            self.lists.push_head(&mut self.pages, ListId::Cache, id);
+            // The kernel has one order of use for pages in view and pages of the swap cache.
+            let list = if self.config.accessed_bits { list } else { ListId::Cache };
+            self.lists.push_head(&mut self.pages, list, id);
         }
     }
 
@@ -113,7 +128,9 @@ impl<P: SwapIn> Mm<P> {
             if self.pages[id].has(flag::DISCARDED) {
                 self.drop_discarded(id, out);
             } else if self.pages[id].has(flag::WANTED) || self.pause.is_some() {
-                self.map(id, ListId::Active, out);
+                // A refault in mid-write proves use to the pager; the kernel waits for the access bits.
+                let list = if self.config.accessed_bits { ListId::Inactive } else { ListId::Active };
+                self.map(id, list, out);
             } else if result == WriteResult::Done {
                 self.evict(id, out);
             } else {

@@ -40,6 +40,7 @@ fn a_budget_full_of_used_pages_is_kept() {
         placement: Placement::InOrder,
         low: 0,
         high: 0,
+        swap_in_frames: 1,
         cache: 0,
         unit: 1,
         write_max: 1,

@@ -53,8 +53,12 @@ impl World {
 #[test]
 fn a_waiting_page_keeps_its_chunk() {
     let config = Config { fill_max: 1, ..Config::live(16, 8192) };
-    let mut world =
-        World { mm: Mm::new(config, NoReadAhead), out: Actions::new(), filled: Vec::new(), unmaps: Vec::new() };
+    let mut world = World {
+        mm: Mm::new(config, NoReadAhead),
+        out: Actions::new(),
+        filled: Vec::new(),
+        unmaps: Vec::new(),
+    };
     world.add(0, 64);
     (0..16).for_each(|vpn| world.touch(vpn));
     assert_eq!(world.filled.len(), 16, "the budget is used up");

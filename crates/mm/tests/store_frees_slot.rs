@@ -15,6 +15,7 @@ fn machine(placement: Placement) -> Mm<NoReadAhead> {
         placement,
         low: 0,
         high: 0,
+        swap_in_frames: 1,
         cache: 0,
         unit: 1,
         write_max: 1,

@@ -67,7 +67,11 @@ impl Adopter {
     /// What is read from the maps is only true if no change was under way: a mapping that is being replaced, and whose
     /// event is unread, would be taken for its successor. So the ranges are registered first, and taken for good only if
     /// the kernel then says that nothing is pending and no event came in between.
-    pub fn adopt(&mut self, engine: &mut Engine, own: impl Fn(&mut Vec<AddressRange>)) -> Result<Adopted, Errno> {
+    pub fn adopt(
+        &mut self,
+        engine: &mut Engine,
+        own: impl Fn(&mut Vec<AddressRange>),
+    ) -> Result<Adopted, Errno> {
         for _ in 0..TRIES {
             engine.handle_changes();
             self.look()?;

@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 
 use overspill_engine::report::Report;
 use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
+use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_sys::mem::{Mapping, Prot};
@@ -52,6 +53,7 @@ const FORK_LOOK_NS: u64 = 100_000;
 struct Agent {
     shared: &'static Shared,
     process: &'static Process,
+    ring: Option<&'static Ring>,
     resident: ResidentReader,
 }
 
@@ -59,24 +61,46 @@ struct Agent {
 pub struct Mission {
     shared: &'static Shared,
     process: &'static Process,
+    ring: Option<&'static Ring>,
 }
 
 /// Finds the shared page, to which `launcher` and `descriptor` lead, and claims a place in it.
 pub fn enlist(launcher: u32, descriptor: u32) -> Option<Mission> {
     let shared = map_shared(launcher, descriptor).ok()?;
-    Some(Mission { shared, process: claim(shared)? })
+    let process = claim(shared)?;
+    let ring = ring_of(launcher, descriptor, shared, process);
+    Some(Mission { shared, process, ring })
+}
+
+/// The ring of this process, if a trace is wanted. Without it the program is managed all the same.
+fn ring_of(
+    launcher: u32,
+    descriptor: u32,
+    shared: &'static Shared,
+    process: &'static Process,
+) -> Option<&'static Ring> {
+    if shared.config.flags & flags::TRACE == 0 {
+        return None;
+    }
+    let index = shared.processes.iter().position(|other| core::ptr::eq(other, process))?;
+    let fd = overspill_sys::file::open_of_process(launcher, descriptor).ok()?;
+    let range =
+        Mapping::shared(&fd, trace::RING_BYTES, Prot::RW, trace::ring_offset(index) as u64).ok()?.leak();
+    // SAFETY: with the flag the launcher made the file long enough for a ring for each process; a ring is integers and
+    // atomics, valid whatever their bits. The mapping stays for ever.
+    Some(unsafe { &*(range.start as *const Ring) })
 }
 
 /// The agent's life.
 pub fn run(mission: Mission) {
-    let Mission { shared, process } = mission;
+    let Mission { shared, process, ring } = mission;
     // When all processors are busy, a program that waits for a page waits for this thread to be given one. Without the
     // privilege for it the call fails, and things are merely slower.
     let _ = rustix::process::setpriority_process(None, -10);
     let Ok(resident) = ResidentReader::open() else {
         return give_up(process, Failure { step: 6, errno: Errno::NOENT });
     };
-    let mut agent = Agent { shared, process, resident };
+    let mut agent = Agent { shared, process, ring, resident };
     agent.watch(PREPARE_PERCENT);
     if let Err(failure) = agent.manage() {
         give_up(process, failure);
@@ -149,6 +173,9 @@ impl Agent {
     fn manage(&mut self) -> Result<(), Failure> {
         let mut engine = Engine::open(self.settings(), Report::new(self.process))?;
         let failed = |errno| Failure { step: 4, errno };
+        if let Some(ring) = self.ring {
+            engine.trace_to(ring);
+        }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
         let mut adopter = Adopter::open().map_err(failed)?;
         self.watch(START_PERCENT);

@@ -11,6 +11,7 @@ pub mod device;
 pub mod engine;
 pub mod generate;
 pub mod options;
+pub mod paper;
 pub mod report;
 pub mod rng;
 pub mod soak;

@@ -39,7 +39,8 @@ impl World {
         let device = Model::builtin(rng.pick(&names).expect("there are models")).expect("of this name");
         let kernel = rng.ratio(1, 3);
         let mut options = if kernel {
-            Options::kernel(budget, slots, device)
+            let make = if rng.ratio(1, 2) { Options::kernel } else { Options::kernel_2012 };
+            make(budget, slots, device, 8)
         } else {
             Options::live(budget, slots, device)
         };

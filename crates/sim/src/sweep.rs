@@ -24,11 +24,15 @@ pub enum System {
     Live,
     /// A kernel, for the pages of a memory cgroup: hardware bits, faults handled where they happen.
     Kernel,
+    /// A kernel of 2012, for all pages of a machine.
+    Kernel2012,
+    /// A kernel of 2017: the same but for what read-ahead marks.
+    Kernel2017,
 }
 
 impl System {
     /// The names.
-    pub const NAMES: [&str; 2] = ["live", "kernel"];
+    pub const NAMES: [&str; 4] = ["live", "kernel", "kernel-2012", "kernel-2017"];
 
     /// The system of that name.
     #[must_use]
@@ -36,6 +40,8 @@ impl System {
         match name {
             "live" => Some(System::Live),
             "kernel" => Some(System::Kernel),
+            "kernel-2012" => Some(System::Kernel2012),
+            "kernel-2017" => Some(System::Kernel2017),
             _ => None,
         }
     }
@@ -46,6 +52,8 @@ impl System {
         match self {
             System::Live => "live",
             System::Kernel => "kernel",
+            System::Kernel2012 => "kernel-2012",
+            System::Kernel2017 => "kernel-2017",
         }
     }
 }
@@ -127,9 +135,11 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
     let device = machine.device.clone();
     let slots = machine.swap_bytes.map_or(extent.slots(), |bytes| bytes / PAGE_SIZE);
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+    let window = if machine.readahead == "none" { 1 } else { 1 << machine.knobs.page_cluster.min(16) };
     let options = match machine.system {
         System::Live => Options::live(budget, slots, device),
-        System::Kernel => Options::kernel(budget, slots, device),
+        System::Kernel => Options::kernel(budget, slots, device, window),
+        System::Kernel2012 | System::Kernel2017 => Options::kernel_2012(budget, slots, device, window),
     };
     Options { processors: machine.processors, until: machine.until, ..options }
 }
@@ -140,10 +150,20 @@ pub fn simulate(
     extent: &Extent,
     workloads: Vec<Box<dyn Workload + Send>>,
 ) -> Result<Outcome, WorkloadError> {
-    let options = options(machine, extent);
+    simulate_with(options(machine, extent), machine, workloads)
+}
+
+/// The same with options of the engine that differ from the machine's own.
+pub fn simulate_with(
+    options: Options,
+    machine: &Machine,
+    workloads: Vec<Box<dyn Workload + Send>>,
+) -> Result<Outcome, WorkloadError> {
     let config = policy::Config {
         knobs: machine.knobs,
         rotating: machine.device.rotating(),
+        // Kernels before 4.13 marked what was cached already, too.
+        marks_cached: machine.system == System::Kernel2012,
         frames: options.mm.budget,
         ..policy::Config::default()
     };

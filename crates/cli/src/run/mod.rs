@@ -9,6 +9,7 @@ pub mod program;
 pub mod report;
 pub mod shared_page;
 mod summary;
+mod tracing;
 mod verdict;
 
 use std::ffi::OsString;
@@ -29,6 +30,7 @@ use crate::{exit, human, machine};
 use output::Output;
 use report::{Report, Run};
 use shared_page::{Settings, SharedPage};
+use tracing::Tracing;
 
 /// Runs the program; the result is this process's exit code.
 pub fn main(args: &RunArgs) -> Result<u8> {
@@ -49,6 +51,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let unmanageable = program::unmanageable(&program);
     print_notes(args, ram_bytes, unmanageable.as_deref());
     let page = shared_page(args, ram_bytes, &ready.swap)?;
+    let tracing = args.trace.as_deref().map(|path| Tracing::start(path, &page, &args.command)).transpose()?;
 
     signals::survive(&signals::FORWARDED);
     let start = Instant::now();
@@ -62,6 +65,9 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     signals::stop_forwarding();
     let ended = child::wait(pid as i32).context("cannot wait for the program")?;
     let wall_seconds = start.elapsed().as_secs_f64();
+    if let Some(Err(error)) = tracing.map(Tracing::finish) {
+        eprintln!("overspill: {error:#}"); // the program has run: a warning, not a failure
+    }
 
     let swap = ready.swap.path.display().to_string();
     let run = Run { args, ram_bytes, swap, pid, ended, wall_seconds, unmanageable };
@@ -104,20 +110,22 @@ fn shared_page(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) -> Result<Share
         ram_bytes,
         swap_bytes_max: tuning.swap_max.map_or(0, |size| size.bytes(machine::ram_bytes())),
         page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
-        flags: flag_bits(tuning, args.quiet, swap.is_file),
+        flags: flag_bits(args, swap.is_file),
         readahead: tuning.readahead.unwrap_or_default().number(),
         swap_path: swap.path.as_os_str().as_bytes(),
     };
     SharedPage::new(&settings).context("cannot make the memory shared with the agent")
 }
 
-fn flag_bits(tuning: &Tuning, quiet: bool, swap_is_file: bool) -> u32 {
+fn flag_bits(args: &RunArgs, swap_is_file: bool) -> u32 {
+    let tuning = &args.tuning;
     let bits = [
         (tuning.strict, flags::STRICT),
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
         (swap_is_file, flags::SWAP_IS_FILE),
-        (quiet, flags::QUIET),
+        (args.quiet, flags::QUIET),
+        (args.trace.is_some(), flags::TRACE),
     ];
     bits.iter().filter(|(on, _)| *on).map(|(_, bit)| bit).sum()
 }

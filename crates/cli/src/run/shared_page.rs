@@ -13,8 +13,9 @@ use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use overspill_engine::shared::{
-    Config, Counters, LATENCY_BUCKETS, MAGIC, PATH_MAX, PROCESSES, Process, Shared, VERSION, state,
+    Config, Counters, LATENCY_BUCKETS, MAGIC, PATH_MAX, PROCESSES, Process, Shared, VERSION, flags, state,
 };
+use overspill_engine::trace;
 
 use crate::histogram::Histogram;
 
@@ -73,7 +74,8 @@ impl SharedPage {
     pub fn new(settings: &Settings<'_>) -> io::Result<SharedPage> {
         let memfd: OwnedFd = memfd_create(c"overspill", MFdFlags::MFD_CLOEXEC)?;
         let file = File::from(crate::os::inherit::moved_up(memfd));
-        file.set_len(size_of::<Shared>() as u64)?;
+        let traces = settings.flags & flags::TRACE != 0;
+        file.set_len(if traces { trace::ring_offset(PROCESSES) } else { size_of::<Shared>() } as u64)?;
         file.write_all_at(&config_bytes(settings)?, offset_of!(Shared, config) as u64)?;
         Ok(SharedPage { file })
     }
@@ -81,6 +83,11 @@ impl SharedPage {
     /// The value of [`overspill_engine::shared::ENV`] that leads the agents here.
     pub fn address(&self) -> String {
         format!("{}:{}", std::process::id(), self.file.as_raw_fd())
+    }
+
+    /// The memory, for whoever drains the rings in it.
+    pub fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
     }
 
     /// What every agent that claimed a slot has reported so far.

@@ -185,7 +185,8 @@ impl<P: SwapIn> Sim<P> {
     fn soft_fault(&mut self, vpn: u64, page: Page) {
         self.counts.soft += 1;
         self.counts.hits += u64::from(page.read_ahead);
-        let touch = Touch { arriving: page.ready > self.now, ..self.describe(vpn, page.read_ahead, page.marker) };
+        let touch =
+            Touch { arriving: page.ready > self.now, ..self.describe(vpn, page.read_ahead, page.marker) };
         let plan = self.policy.cached(&mut self.region, &touch);
         let here = self.page(vpn);
         (here.read_ahead, here.marker) = (false, false);

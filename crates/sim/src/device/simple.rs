@@ -13,24 +13,28 @@ fn pages(request: &Request) -> u64 {
     request.bytes.div_ceil(PAGE_SIZE)
 }
 
-/// `a` an operation and `b` a page, one operation at a time.
+/// `a` an operation and `b` a page, one operation at a time. Reads that arrive together are one operation: a device with a
+/// queue of commands looks for all of them at once.
 #[derive(Debug)]
 pub struct Linear {
     params: LinearParams,
     server: Serial,
+    /// When the last read arrived.
+    read_at: Option<Nanos>,
 }
 
 impl Linear {
     /// An idle device.
     #[must_use]
     pub fn new(params: LinearParams) -> Linear {
-        Linear { params, server: Serial::default() }
+        Linear { params, server: Serial::default(), read_at: None }
     }
 }
 
 impl Service for Linear {
     fn serve(&mut self, now: Nanos, request: &Request) -> Nanos {
         let (op_ns, page_ns) = match request.op {
+            Op::Read if self.read_at.replace(now) == Some(now) => (0, self.params.read_page_ns),
             Op::Read => (self.params.read_op_ns, self.params.read_page_ns),
             Op::Write => (self.params.write_op_ns, self.params.write_page_ns),
         };

@@ -4,6 +4,7 @@
 //! seen to by the engine.
 
 use super::Options;
+use super::histogram::Histogram;
 use super::memory::{Memory, Place, UNNAMED, view};
 use super::outcome::{FaultClass, ThreadOutcome};
 use super::source::{Next, Source};
@@ -77,6 +78,7 @@ pub struct Lane {
     pub class: FaultClass,
     /// Faults got over since the engine last looked.
     pub answered: Vec<(FaultClass, Nanos)>,
+    refaults: Histogram,
     start: Nanos,
     accesses: u64,
     stalled_ns: Nanos,
@@ -97,7 +99,13 @@ impl Lane {
             start: now,
             accesses: 0,
             stalled_ns: 0,
+            refaults: Histogram::default(),
         }
+    }
+
+    /// Its number in its program.
+    pub fn thread(&self) -> u16 {
+        self.thread
     }
 
     /// Its figures.
@@ -109,6 +117,14 @@ impl Lane {
             end_ns: self.time,
             accesses: self.accesses,
             stalled_ns: self.stalled_ns,
+            refaults: self.refaults.clone(),
+        }
+    }
+
+    /// Counts a fault that it got over.
+    pub fn record(&mut self, class: FaultClass, latency_ns: Nanos) {
+        if class != FaultClass::Fill {
+            self.refaults.add(latency_ns);
         }
     }
 

@@ -15,6 +15,7 @@ pub mod histogram;
 mod lane;
 pub mod memory;
 pub mod outcome;
+mod print;
 mod source;
 mod worker;
 
@@ -66,7 +67,7 @@ impl Options {
     #[must_use]
     pub fn live(budget: u32, slots: u32, device: Model) -> Options {
         Options {
-            mm: Config::live(budget, slots),
+            mm: Config { compares: true, ..Config::live(budget, slots) },
             costs: Costs::pager(),
             device,
             processors: 0,
@@ -80,21 +81,41 @@ impl Options {
     }
 
     /// A kernel that swaps the pages of a memory cgroup: hardware bits, slots in order of eviction, reclaim in the
-    /// faulting thread by 32 pages (specification 5.5), one frame a first touch.
+    /// faulting thread by 32 pages (specification 5.5), one frame a first touch. `window` is the largest read-ahead window.
     #[must_use]
-    pub fn kernel(budget: u32, slots: u32, device: Model) -> Options {
+    pub fn kernel(budget: u32, slots: u32, device: Model, window: u32) -> Options {
+        let swap_in_frames = window.clamp(1, (budget / 8).max(1));
         let mm = Config {
             placement: overspill_mm::Placement::InOrder,
             low: 0,
-            high: 32.min(budget / 4),
+            high: 32.max(swap_in_frames).min(budget / 4).max(swap_in_frames),
+            swap_in_frames,
             cache: 0,
             unit: 1,
             write_max: 1,
             fill_max: 1,
             accessed_bits: true,
+            compares: false,
             ..Config::live(budget, slots)
         };
         Options { mm, costs: Costs::kernel(), ..Options::live(budget, slots, device) }
+    }
+
+    /// A machine with a kernel of 2012 to 2017: its order of use, slots and background reclaim of all its memory, between the
+    /// low and the high watermark (specification 5.1, 3.4 and 5.6).
+    #[must_use]
+    pub fn kernel_2012(budget: u32, slots: u32, device: Model, window: u32) -> Options {
+        let today = Options::kernel(budget, slots, device, window);
+        // min_free: the root of 16 times the memory in KiB, in KiB; low and high are 5/4 and 3/2 of it.
+        let min_free = ((u64::from(budget) * 4 * 16).isqrt() / 4) as u32;
+        let mm = Config {
+            placement: overspill_mm::Placement::NextFit,
+            low: (min_free * 5 / 4).clamp(1, budget / 4),
+            high: (min_free * 3 / 2).max(today.mm.high).clamp(1, budget / 2),
+            early: true,
+            ..today.mm
+        };
+        Options { mm, ..today }
     }
 }
 
@@ -261,7 +282,7 @@ impl<P: SwapIn> Engine<P> {
         for (index, lane) in self.lanes.iter().enumerate() {
             let runs = match lane.state {
                 LaneState::Runnable => true,
-                LaneState::Starved => self.sources[lane.source].has_room(),
+                LaneState::Starved => self.sources[lane.source].may_ask(lane.thread()),
                 LaneState::Blocked | LaneState::Calling | LaneState::Finished => false,
             };
             if !runs {
@@ -333,7 +354,9 @@ impl<P: SwapIn> Engine<P> {
 
     /// Counts the fault that the thread got over, if it did.
     fn record_answers(&mut self, index: u32) {
-        for (class, latency_ns) in self.lanes[index as usize].answered.drain(..) {
+        let lane = &mut self.lanes[index as usize];
+        for (class, latency_ns) in std::mem::take(&mut lane.answered) {
+            lane.record(class, latency_ns);
             match class {
                 FaultClass::Major => self.major.add(latency_ns),
                 FaultClass::Soft => self.soft.add(latency_ns),
@@ -386,7 +409,7 @@ impl<P: SwapIn> Engine<P> {
         let mut completed = false;
         while let Some(ticket) = self.device.complete(at) {
             completed = true;
-            self.transfer_done(ticket as u32);
+            self.request_done(ticket as u32);
         }
         if completed {
             return;
@@ -403,12 +426,18 @@ impl<P: SwapIn> Engine<P> {
         }
     }
 
+    /// The request that begins with this transfer reaches the device.
     fn submit(&mut self, ticket: u32) {
-        let transfer = self.transfers.get(ticket);
+        let first = self.transfers.get(ticket);
+        let (mut pages, mut next) = (u64::from(first.run.count), first.next);
+        while let Some(joined) = next {
+            let transfer = self.transfers.get(joined);
+            (pages, next) = (pages + u64::from(transfer.run.count), transfer.next);
+        }
         let request = Request {
-            op: if transfer.is_read { Op::Read } else { Op::Write },
-            offset_bytes: u64::from(transfer.slot.0) * PAGE_SIZE,
-            bytes: u64::from(transfer.run.count) * PAGE_SIZE,
+            op: if first.is_read { Op::Read } else { Op::Write },
+            offset_bytes: u64::from(first.slot.0) * PAGE_SIZE,
+            bytes: pages * PAGE_SIZE,
         };
         self.device.submit(self.now, u64::from(ticket), request);
     }
@@ -427,7 +456,7 @@ impl<P: SwapIn> Engine<P> {
         assert!(
             self.lanes.iter().all(|lane| lane.state == LaneState::Finished),
             "threads that cannot go on: {:?}",
-            self.lanes.iter().filter(|lane| lane.state != LaneState::Finished).collect::<Vec<_>>()
+            self.lanes.iter().map(|lane| (lane.source, lane.thread(), lane.state)).collect::<Vec<_>>()
         );
         assert_eq!(self.transfers.len(), 0, "every transfer has ended");
     }
@@ -479,6 +508,10 @@ impl<T> Slab<T> {
 
     fn get(&self, index: u32) -> &T {
         self.entries[index as usize].as_ref().expect("the index is in use")
+    }
+
+    fn get_mut(&mut self, index: u32) -> &mut T {
+        self.entries[index as usize].as_mut().expect("the index is in use")
     }
 
     fn remove(&mut self, index: u32) -> T {

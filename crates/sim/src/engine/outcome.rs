@@ -17,7 +17,7 @@ pub enum FaultClass {
 }
 
 /// How one thread fared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ThreadOutcome {
     /// Which workload, in the order in which they were added.
     pub program: usize,
@@ -31,6 +31,8 @@ pub struct ThreadOutcome {
     pub accesses: u64,
     /// Time spent waiting for faults.
     pub stalled_ns: Nanos,
+    /// Latencies of its faults on pages that it had touched before.
+    pub refaults: Histogram,
 }
 
 /// The figures of a run.

@@ -93,9 +93,9 @@ impl Source {
         !std::mem::replace(&mut self.known[index], true)
     }
 
-    /// Is there room again for a thread that was told [`Next::Later`]?
-    pub fn has_room(&self) -> bool {
-        self.kept_total <= KEPT_MAX / 2
+    /// May a thread that was told [`Next::Later`] ask again? Something was kept for it meanwhile, or there is room.
+    pub fn may_ask(&self, thread: u16) -> bool {
+        self.kept_total <= KEPT_MAX / 2 || self.kept.get(thread as usize).is_some_and(|kept| !kept.is_empty())
     }
 
     /// The next access of `thread`. Threads that turn up for the first time are added to `newcomers`.
@@ -150,6 +150,27 @@ mod tests {
         assert_eq!(newcomers, [1, 2]);
     }
 
+    /// A thread that was told to wait must not wait for others once its own accesses have turned up: all would wait.
+    #[test]
+    fn who_has_something_kept_may_ask_whatever_is_kept_for_others() {
+        let flood = |thread| (0..KEPT_MAX as u64).map(move |vpn| access(thread, vpn));
+        let mut list = vec![access(0, 0), access(1, 0)];
+        list.extend(flood(1));
+        list.push(access(0, 1));
+        list.extend(flood(1));
+        let mut source = Source::new(Box::new(Listed::new(list)));
+        let mut newcomers = Vec::new();
+        source.first_thread().expect("no error");
+        assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Access(access(0, 0)));
+        assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Later);
+        // Thread 1 takes what was kept for it and goes on; what it passes over is kept for thread 0.
+        for _ in 0..KEPT_MAX + 2 {
+            source.next(1, &mut newcomers).expect("no error");
+        }
+        assert!(source.may_ask(0));
+        assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Access(access(0, 1)));
+    }
+
     #[test]
     fn a_flood_for_another_thread_is_bounded() {
         let mut list = vec![access(0, 0)];
@@ -161,9 +182,11 @@ mod tests {
         assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Access(access(0, 0)));
         assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Later);
         assert_eq!(newcomers, [1]);
+        assert!(!source.may_ask(0) && source.may_ask(1));
         for vpn in 0..2 * KEPT_MAX as u64 {
             assert_eq!(source.next(1, &mut newcomers).expect("no error"), Next::Access(access(1, vpn)));
         }
+        assert!(source.may_ask(0));
         assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Access(access(0, 1)));
         assert_eq!(source.next(1, &mut newcomers).expect("no error"), Next::End);
     }

@@ -9,13 +9,29 @@
 use super::chaos::Mischief;
 use super::costs;
 use super::lane::LaneState;
+use super::memory::Place;
 use super::outcome::FaultClass;
+use super::print::Print;
 use super::{Engine, Happening, Message};
 use crate::time::Nanos;
+use overspill_mm::fingerprint::Fingerprints;
 use overspill_mm::readahead::SwapIn;
 use overspill_mm::types::{PageId, Slot};
 use overspill_mm::{Action, Actions, Event, IoId, Run, Unmapped, Warning, WriteResult};
 use std::collections::{BTreeMap, VecDeque};
+
+/// Pages of the largest request that transfers are joined into: 512 KiB, the usual limit of a queue.
+const JOINED_MAX: u32 = 128;
+
+/// A request under construction.
+struct Joined {
+    is_read: bool,
+    /// Its last transfer.
+    last: u32,
+    /// Its slots.
+    start: u32,
+    end: u32,
+}
 
 /// A transfer on its way.
 #[derive(Clone, Debug)]
@@ -27,6 +43,8 @@ pub struct Transfer {
     pub slot: Slot,
     /// From the device.
     pub is_read: bool,
+    /// The transfer that is joined to this one in a request.
+    pub next: Option<u32>,
     /// What a write carries, when contents are followed.
     versions: Vec<u64>,
     /// How a write will end; a read fails unless it is `Done`.
@@ -54,6 +72,10 @@ pub struct Worker {
     reads_ended: BTreeMap<IoId, Run>,
     /// `mm` has said that it cannot hold the budget.
     over_budget: bool,
+    /// Transfers not yet submitted.
+    plug: Vec<u32>,
+    /// By page, as a page outside the view has one frame.
+    fingerprints: Fingerprints<Print>,
 }
 
 impl Worker {
@@ -75,6 +97,7 @@ impl<P: SwapIn> Engine<P> {
                     while !self.work_is_done() {
                         self.work_a_bit();
                     }
+                    self.unplug();
                 }
             }
             costs::Worker::Reactor { wake_ns, spin_ns } => {
@@ -197,6 +220,7 @@ impl<P: SwapIn> Engine<P> {
             while !self.work_is_done() {
                 self.work_a_bit();
             }
+            self.unplug();
         } else if !self.worker.pending.is_empty() && !self.worker.scheduled {
             let at = self.now.max(self.worker.clock);
             self.schedule_reactor(at);
@@ -277,13 +301,18 @@ impl<P: SwapIn> Engine<P> {
 
     fn read(&mut self, io: IoId, run: Run, slot: Slot) {
         for (index, id) in run.pages().enumerate() {
-            self.memory.read_begins(id, Slot(slot.0 + index as u32));
+            let slot = Slot(slot.0 + index as u32);
+            self.memory.read_begins(id, slot);
+            if self.options.mm.compares {
+                self.worker.fingerprints.read(slot, id.0);
+            }
         }
         self.start(Transfer {
             io,
             run,
             slot,
             is_read: true,
+            next: None,
             versions: Vec::new(),
             result: WriteResult::Done,
         });
@@ -294,12 +323,24 @@ impl<P: SwapIn> Engine<P> {
         let mut versions = Vec::with_capacity(if shadow { run.count as usize } else { 0 });
         for (index, id) in run.pages().enumerate() {
             let (_, _, place) = self.place(id);
-            let version = self.memory.write_begins(id, place, Slot(slot.0 + index as u32));
+            let slot = Slot(slot.0 + index as u32);
+            let version = self.memory.write_begins(id, place, slot);
+            if self.options.mm.compares {
+                self.worker.fingerprints.written(slot, id.0);
+            }
             if shadow {
                 versions.push(version);
             }
         }
-        self.start(Transfer { io, run, slot, is_read: false, versions, result: WriteResult::Done });
+        self.start(Transfer {
+            io,
+            run,
+            slot,
+            is_read: false,
+            next: None,
+            versions,
+            result: WriteResult::Done,
+        });
     }
 
     fn start(&mut self, mut transfer: Transfer) {
@@ -307,11 +348,50 @@ impl<P: SwapIn> Engine<P> {
             transfer.result = mischief.result_of_transfer();
         }
         let ticket = self.transfers.insert(transfer);
-        self.schedule(self.worker.clock, Happening::Submit(ticket));
+        match self.options.costs.worker {
+            costs::Worker::Kernel => self.worker.plug.push(ticket),
+            costs::Worker::Reactor { .. } => self.schedule(self.worker.clock, Happening::Submit(ticket)),
+        }
     }
 
-    /// The device is done with a transfer: the worker hears of it, perhaps late.
-    pub(super) fn transfer_done(&mut self, ticket: u32) {
+    /// The kernel gathers the transfers of a fault and joins those that are neighbours on the device, whatever pages they
+    /// carry, into one request.
+    fn unplug(&mut self) {
+        let mut plug = std::mem::take(&mut self.worker.plug);
+        plug.sort_by_key(|&ticket| {
+            let transfer = self.transfers.get(ticket);
+            (!transfer.is_read, transfer.slot.0)
+        });
+        let mut open: Option<Joined> = None;
+        for &ticket in &plug {
+            let transfer = self.transfers.get(ticket);
+            let (is_read, end) = (transfer.is_read, transfer.slot.0 + transfer.run.count);
+            let joins = |open: &&mut Joined| {
+                open.is_read == is_read && open.end == transfer.slot.0 && end - open.start <= JOINED_MAX
+            };
+            if let Some(open) = open.as_mut().filter(joins) {
+                self.transfers.get_mut(open.last).next = Some(ticket);
+                (open.last, open.end) = (ticket, end);
+            } else {
+                open = Some(Joined { is_read, last: ticket, start: transfer.slot.0, end });
+                self.schedule(self.worker.clock, Happening::Submit(ticket));
+            }
+        }
+        plug.clear();
+        self.worker.plug = plug;
+    }
+
+    /// The device is done with a request: the worker hears of its transfers.
+    pub(super) fn request_done(&mut self, first: u32) {
+        let mut next = Some(first);
+        while let Some(ticket) = next {
+            next = self.transfers.get(ticket).next;
+            self.transfer_done(ticket);
+        }
+    }
+
+    /// The worker hears of a transfer, perhaps late.
+    fn transfer_done(&mut self, ticket: u32) {
         let transfer = self.transfers.get(ticket);
         let event = if transfer.is_read {
             Event::ReadDone { io: transfer.io, ok: transfer.result == WriteResult::Done }
@@ -393,15 +473,22 @@ impl<P: SwapIn> Engine<P> {
             match self.memory.unmap(id, place) {
                 None => result.gone |= 1 << index,
                 Some(zero) => {
-                    let sees = |is: bool| u64::from(is && self.options.costs.sees_zero) << index;
-                    let slot = self.mm.slot(id).filter(|_| self.options.mm.compares);
+                    let zero = zero && self.options.costs.sees_zero;
+                    let same = !zero && self.options.mm.compares && self.is_same(id, place);
                     result.taken |= 1 << index;
-                    result.zero |= sees(zero);
-                    result.same |= sees(slot.is_some_and(|slot| self.memory.is_same(id, place, slot)));
+                    result.zero |= u64::from(zero) << index;
+                    result.same |= u64::from(same) << index;
                 }
             }
         }
         result
+    }
+
+    /// Does the pager see that a page just taken out of view is what its slot holds?
+    fn is_same(&mut self, id: PageId, place: Place) -> bool {
+        let slot = self.mm.slot(id);
+        let same = slot.is_some_and(|slot| self.memory.is_same(id, place, slot));
+        self.worker.fingerprints.taken(id, id.0, slot, |before| before.of(same))
     }
 
     /// Is the page's address space being changed by a system call of which the worker has not heard yet?

@@ -64,7 +64,9 @@ impl TraceError {
         TraceError::Damaged { offset, problem: problem.into() }
     }
 
-    pub(crate) fn io(offset: u64, error: std::io::Error) -> TraceError {
+    /// The trace could not be read or written at `offset`.
+    #[must_use]
+    pub fn io(offset: u64, error: std::io::Error) -> TraceError {
         TraceError::Io { offset, error }
     }
 }

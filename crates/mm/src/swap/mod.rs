@@ -2,10 +2,16 @@
 //!
 //! Slots are handed out in clusters of 512. Under [`Placement::ByAddress`] a cluster belongs to one 2 MiB chunk of
 //! address space and a page goes to the slot at its own offset, so that neighbours in memory are neighbours on disk and
-//! a read-ahead window is one request. Under [`Placement::InOrder`] slots follow the order of eviction, as the kernel's
-//! do (specification 3.4).
+//! a read-ahead window is one request. Under [`Placement::InOrder`] slots follow the order of eviction and fill holes, as the
+//! kernel's do: `clusters`.
+
+mod clusters;
+mod next_fit;
 
 use alloc::vec::Vec;
+
+use self::clusters::Clusters;
+use self::next_fit::NextFit;
 
 use crate::page::NONE;
 use crate::types::{CHUNK_PAGES, PageId, Slot};
@@ -18,8 +24,10 @@ const CLUSTER: u32 = CHUNK_PAGES as u32;
 pub enum Placement {
     /// Neighbours in memory become neighbours on disk.
     ByAddress,
-    /// Neighbours in time become neighbours on disk.
+    /// Neighbours in time become neighbours on disk, as today's kernel has it.
     InOrder,
+    /// The same as kernels of 2012 had it.
+    NextFit,
 }
 
 /// One swap area.
@@ -37,8 +45,12 @@ pub(crate) struct SwapArea {
     cluster_owned: Vec<bool>,
     /// No free cluster lies below this one.
     free_from: u32,
-    /// Where `InOrder` goes on.
+    /// Where the search for any slot goes on.
     next: u32,
+    /// For `InOrder`.
+    clusters: Clusters,
+    /// For `NextFit`.
+    next_fit: NextFit,
     used: u32,
     retired: bool,
 }
@@ -56,6 +68,8 @@ impl SwapArea {
             cluster_owned: Vec::new(),
             free_from: 0,
             next: 1,
+            clusters: Clusters::new(),
+            next_fit: NextFit::new(),
             used: 0,
             retired: false,
         }
@@ -72,6 +86,9 @@ impl SwapArea {
         self.owner.resize((old + slots) as usize, NONE);
         self.cluster_used.push(0);
         self.cluster_owned.push(false);
+        if self.placement == Placement::InOrder {
+            self.clusters.add();
+        }
         if old == 0 {
             self.references[0] = 1;
             self.cluster_used[0] = 1;
@@ -128,13 +145,18 @@ impl SwapArea {
         let slot = match self.placement {
             Placement::ByAddress => self.by_address(page, cluster),
             Placement::InOrder => self.in_order(),
+            Placement::NextFit => self.next_fit(),
         }?;
         let index = slot as usize;
         assert_eq!(self.references[index], 0, "a slot in use is never given away");
         self.references[index] = 1;
         self.owner[index] = page.0;
-        self.cluster_used[index / CLUSTER as usize] += 1;
+        let cluster = index as u32 / CLUSTER;
+        self.cluster_used[cluster as usize] += 1;
         self.used += 1;
+        if self.placement == Placement::InOrder {
+            self.clusters.taken(cluster, self.cluster_used[cluster as usize] == self.cluster_size(cluster));
+        }
         Some(Slot(slot))
     }
 
@@ -155,6 +177,9 @@ impl SwapArea {
         let cluster = index / CLUSTER as usize;
         self.cluster_used[cluster] -= 1;
         self.used -= 1;
+        if self.placement == Placement::InOrder {
+            self.clusters.freed(cluster as u32, self.cluster_used[cluster] == u16::from(cluster == 0));
+        }
         if self.cluster_used[cluster] == 0 && !self.cluster_owned[cluster] {
             self.free_from = self.free_from.min(cluster as u32);
         }
@@ -189,7 +214,7 @@ impl SwapArea {
                 return Some(slot);
             }
         }
-        self.in_order()
+        self.anywhere()
     }
 
     fn take_free_cluster(&mut self) -> Option<u32> {
@@ -208,8 +233,33 @@ impl SwapArea {
         found
     }
 
-    /// The next free slot at or after the cursor; full clusters are passed over, new ones are begun at the end.
+    fn next_fit(&mut self) -> Option<u32> {
+        // These kernels know all of their slots from the start.
+        while self.grow() {}
+        self.next_fit.allocate(&self.references, self.capacity() - self.used)
+    }
+
+    /// The next free slot of the cluster in hand, or of the next one; the area is not full.
     fn in_order(&mut self) -> Option<u32> {
+        loop {
+            if let Some(cluster) = self.clusters.in_hand() {
+                let end = cluster * CLUSTER + u32::from(self.cluster_size(cluster));
+                let start = self.next;
+                if let Some(slot) = (start..end).find(|&slot| self.is_free(slot)) {
+                    self.next = slot + 1;
+                    return Some(slot);
+                }
+            }
+            // Clusters not known yet are free ones, the first on their list.
+            let cluster =
+                self.clusters.take_used().or_else(|| self.grow().then(|| self.clusters.take_newest()));
+            let cluster = cluster.or_else(|| self.clusters.take_any())?;
+            self.next = cluster * CLUSTER;
+        }
+    }
+
+    /// The next free slot at or after the cursor; full clusters are passed over, new ones are begun at the end.
+    fn anywhere(&mut self) -> Option<u32> {
         let mut slot = self.next;
         let mut wrapped = false;
         loop {
@@ -227,7 +277,7 @@ impl SwapArea {
                 continue;
             }
             let cluster = slot / CLUSTER;
-            let size = CLUSTER.min(known - cluster * CLUSTER) as u16;
+            let size = self.cluster_size(cluster);
             if self.cluster_used[cluster as usize] == size {
                 slot = (cluster + 1) * CLUSTER;
             } else if self.is_free(slot) {
@@ -237,6 +287,11 @@ impl SwapArea {
                 slot += 1;
             }
         }
+    }
+
+    /// Slots of a cluster: the last one may be short.
+    fn cluster_size(&self, cluster: u32) -> u16 {
+        CLUSTER.min(self.references.len() as u32 - cluster * CLUSTER) as u16
     }
 
     fn is_free(&self, slot: u32) -> bool {
@@ -264,7 +319,7 @@ mod tests {
 
     #[test]
     fn every_slot_is_found_and_none_twice() {
-        for placement in [Placement::ByAddress, Placement::InOrder] {
+        for placement in [Placement::ByAddress, Placement::InOrder, Placement::NextFit] {
             let mut area = SwapArea::new(1500, placement);
             let mut clusters = [NONE; 8];
             let mut seen = std::collections::BTreeSet::new();

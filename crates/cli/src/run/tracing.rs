@@ -1,0 +1,152 @@
+//! `run --trace`: drains the agents' rings while the program runs and writes them as a trace.
+//!
+//! As everything of the shared memory the rings are read from the file, never mapped. An agent does not wait: records that
+//! came faster than they were drained are lost, and counted in a note at the end of the trace.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use overspill_engine::shared::{PROCESSES, Process, Shared, state};
+use overspill_engine::trace::{RECORDS, Record as Raw, Ring, VPN_BITS, ring_offset};
+use overspill_sim::trace::own::Writer;
+use overspill_sim::trace::{NameRecord, PagerOp, PagerRecord, Record, RecordWriter, TraceError};
+
+use super::shared_page::SharedPage;
+
+/// Between two looks at the rings: they hold what millions of faults a second leave in this time.
+const PAUSE: Duration = Duration::from_millis(5);
+const RAW_BYTES: usize = size_of::<Raw>();
+
+type Output = Writer<BufWriter<File>>;
+
+/// A trace being written by a thread of its own.
+pub struct Tracing {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<(), TraceError>>,
+}
+
+impl Tracing {
+    /// Begins; the program is started next.
+    pub fn start(path: &Path, page: &SharedPage, command: &[OsString]) -> Result<Tracing> {
+        let cannot = || format!("cannot write the trace {}", path.display());
+        let file = File::create(path).with_context(cannot)?;
+        let mut output = Writer::new(BufWriter::new(file)).with_context(cannot)?;
+        let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+        note(&mut output, format!("seen by overspill run: {}", words.join(" "))).with_context(cannot)?;
+        let mut drain =
+            Drain { rings: page.file()?, output, start_ns: monotonic_ns(), tails: [0; PROCESSES] };
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new().name("trace".to_owned()).spawn(move || {
+            while !stopped.load(Ordering::Acquire) {
+                drain.pass()?;
+                std::thread::sleep(PAUSE);
+            }
+            drain.end()
+        })?;
+        Ok(Tracing { path: path.to_owned(), stop, thread })
+    }
+
+    /// Drains what is left and ends the trace.
+    pub fn finish(self) -> Result<()> {
+        self.stop.store(true, Ordering::Release);
+        let result = self.thread.join().expect("the thread returns its failure");
+        result.with_context(|| format!("cannot write the trace {}", self.path.display()))
+    }
+}
+
+struct Drain {
+    rings: File,
+    output: Output,
+    start_ns: u64,
+    /// By process: records read.
+    tails: [u64; PROCESSES],
+}
+
+impl Drain {
+    /// Takes what all rings hold, in the order of time.
+    fn pass(&mut self) -> Result<(), TraceError> {
+        let mut records = Vec::new();
+        for process in 0..PROCESSES {
+            if self.claimed(process) {
+                self.take(process, &mut records).map_err(|error| TraceError::io(0, error))?;
+            }
+        }
+        records.sort_by_key(|record| record.time_ns);
+        records.into_iter().try_for_each(|record| self.output.push(Record::Pager(record)))
+    }
+
+    fn claimed(&self, process: usize) -> bool {
+        let place =
+            offset_of!(Shared, processes) + process * size_of::<Process>() + offset_of!(Process, state);
+        let mut bytes = [0; 4];
+        self.rings.read_exact_at(&mut bytes, place as u64).is_ok() && u32::from_ne_bytes(bytes) != state::FREE
+    }
+
+    fn number(&self, process: usize, field: usize) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.rings.read_exact_at(&mut bytes, (ring_offset(process) + field) as u64)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    fn take(&mut self, process: usize, records: &mut Vec<PagerRecord>) -> io::Result<()> {
+        let (tail, head) = (self.tails[process], self.number(process, offset_of!(Ring, head))?);
+        // Whatever a damaged ring says, no more than it can hold is taken.
+        let count = head.wrapping_sub(tail).min(RECORDS as u64);
+        let first = tail as usize % RECORDS;
+        let before_wrap = (RECORDS - first).min(count as usize);
+        for (at, count) in [(first, before_wrap), (0, count as usize - before_wrap)] {
+            let mut bytes = vec![0; count * RAW_BYTES];
+            let place = ring_offset(process) + offset_of!(Ring, records) + at * RAW_BYTES;
+            self.rings.read_exact_at(&mut bytes, place as u64)?;
+            records.extend(bytes.chunks_exact(RAW_BYTES).filter_map(|raw| self.decode(process, raw)));
+        }
+        self.tails[process] = head;
+        let place = ring_offset(process) + offset_of!(Ring, tail);
+        self.rings.write_all_at(&head.to_ne_bytes(), place as u64)
+    }
+
+    fn decode(&self, process: usize, raw: &[u8]) -> Option<PagerRecord> {
+        let number = |at: usize| u64::from_ne_bytes(raw[at..at + 8].try_into().expect("eight bytes"));
+        let what = number(offset_of!(Raw, what));
+        Some(PagerRecord {
+            time_ns: number(offset_of!(Raw, time_ns)).saturating_sub(self.start_ns),
+            vpn: what & ((1 << VPN_BITS) - 1),
+            thread: 0,
+            space: process as u16,
+            op: *PagerOp::ALL.get((what >> VPN_BITS) as usize)?,
+            argument: number(offset_of!(Raw, argument)),
+        })
+    }
+
+    fn end(mut self) -> Result<(), TraceError> {
+        self.pass()?;
+        let claimed = (0..PROCESSES).filter(|&process| self.claimed(process));
+        let lost: u64 =
+            claimed.map(|process| self.number(process, offset_of!(Ring, lost)).unwrap_or(0)).sum();
+        if lost > 0 {
+            note(&mut self.output, format!("{lost} events were lost: they came too fast"))?;
+        }
+        self.output.finish()
+    }
+}
+
+fn note(output: &mut Output, text: String) -> Result<(), TraceError> {
+    output.push(Record::Name(NameRecord { id: NameRecord::NOTE, text }))
+}
+
+/// The clock of the agents' records.
+fn monotonic_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("Linux has this clock");
+    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
+}

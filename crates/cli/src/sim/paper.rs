@@ -1,0 +1,57 @@
+//! `overspill sim paper`: published experiments, simulated. Options and printing; the work is in [`overspill_sim::paper`].
+
+use std::sync::Mutex;
+
+use anyhow::{Result, anyhow};
+use overspill_sim::paper::{self, Effort, PAPERS, Sheet, render};
+use overspill_sim::report::table::aligned;
+
+use crate::progress::Progress;
+
+/// Options of `overspill sim paper`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The experiment, or `list`
+    name: String,
+    /// Do only one in N of the touches (or N times less memory and time)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    shorten: u64,
+    /// Simulations at a time [default: one for each processor]
+    #[arg(long, env = "OVERSPILL_SIM_JOBS", value_name = "N")]
+    jobs: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries out the command. 0 when the shape holds, else 1.
+pub fn main(args: &Args) -> Result<u8> {
+    if args.name == "list" {
+        print!("{}", list());
+        return Ok(0);
+    }
+    let known = || PAPERS.map(|paper| paper.name).join(", ");
+    let paper = paper::find(&args.name)
+        .ok_or_else(|| anyhow!("no experiment is called `{}`; there are {}", args.name, known()))?;
+    let progress = Mutex::new(Progress::new());
+    let say = |done: usize, total: usize| {
+        if let Ok(progress) = progress.lock() {
+            progress.say(&format!("{done} of {total} simulations"));
+        }
+    };
+    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let effort = Effort { jobs, shorten: args.shorten, progress: &say };
+    let sheets = (paper.run)(&effort).map_err(|error| anyhow!("{error}"))?;
+    drop(progress);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&sheets)?);
+    } else {
+        print!("{}", render::render(paper, &sheets));
+    }
+    Ok(u8::from(!sheets.iter().all(Sheet::holds)))
+}
+
+fn list() -> String {
+    let line = |paper: &paper::Paper| [paper.name, paper.title, paper.source].map(str::to_owned).to_vec();
+    aligned(&PAPERS.iter().map(line).collect::<Vec<_>>(), &[false, false, false])
+}

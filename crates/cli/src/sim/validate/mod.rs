@@ -1,0 +1,158 @@
+//! `overspill sim validate`: is the simulation right about this machine?
+//!
+//! The built-in load runs on the kernel's swap in a memory cgroup, and under overspill; the same load is simulated with the
+//! same RAM, swap area and read-ahead; the counters stand side by side. The kernel's read-ahead by slots and by region are
+//! both tried: a disk that calls itself rotating is told otherwise for the latter, and reminded afterwards. The kernel's
+//! counters are the whole system's (/proc/vmstat), so nothing else should swap meanwhile.
+
+mod real;
+mod simulated;
+mod verdict;
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use overspill_sim::calibrate::calibrate;
+use overspill_sim::device::params::Model;
+
+use crate::args::Tuning;
+use crate::compare::way::Way;
+use crate::compare::{self, Lab};
+use crate::load::pattern::Pattern;
+use crate::progress::Progress;
+use crate::size::Size;
+use crate::{cgroup, machine};
+use verdict::Figure;
+
+/// What the load needs beside its pages: code, stacks, page tables, and what the cgroup charges ahead.
+const ALLOWANCE_BYTES: u64 = 4 << 20;
+
+/// Options of `overspill sim validate`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Memory that the load touches
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    size: Size,
+    /// RAM that it gets
+    #[arg(long, value_name = "SIZE", default_value = "192M")]
+    ram: Size,
+    /// Touches, in multiples of the number of pages
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    laps: u32,
+    /// Real runs of each kind; their mean counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: u32,
+    /// Only the kernel, only the pager [default: both]
+    #[arg(long, value_name = "WHICH", value_parser = ["kernel", "pager"])]
+    only: Option<String>,
+    /// The loads, as `overspill load` has them
+    #[arg(long, value_name = "PATTERN,...", value_delimiter = ',', default_value = "seq,random,stride:16")]
+    loads: Vec<Pattern>,
+    /// Device model for the simulation [default: the swap directory's device is measured]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// Also show counters that are not judged but may explain a difference
+    #[arg(long)]
+    more: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    tuning: Tuning,
+}
+
+/// Values by name.
+type Counters = BTreeMap<&'static str, u64>;
+
+/// One comparison to make.
+#[derive(Clone, Copy)]
+struct Case {
+    way: Way,
+    pattern: Pattern,
+    /// The disk must not call itself rotating.
+    per_region: bool,
+}
+
+impl Case {
+    fn is_pager(&self) -> bool {
+        matches!(self.way, Way::Overspill { .. })
+    }
+
+    /// As the table names the system.
+    fn system(&self) -> String {
+        match self.way {
+            Way::Kernel { .. } if self.per_region => "kernel, by region".to_owned(),
+            Way::Kernel { .. } => "kernel, by slot".to_owned(),
+            way => way.to_string(),
+        }
+    }
+}
+
+/// The load and its budget.
+#[derive(Clone, Copy)]
+struct Setting {
+    size_bytes: u64,
+    ram_bytes: u64,
+    laps: u32,
+    runs: u32,
+}
+
+/// Carries out the command. 0 when every counter is within its tolerance, else 1.
+pub fn main(args: &Args) -> Result<u8> {
+    cgroup::require_root("sim validate")?;
+    let setting = Setting {
+        size_bytes: args.size.bytes(machine::ram_bytes()),
+        ram_bytes: args.ram.bytes(machine::ram_bytes()),
+        laps: args.laps,
+        runs: args.runs,
+    };
+    let cases = cases(args.only.as_deref(), &args.loads);
+    let ways: Vec<Way> = cases.iter().map(|case| case.way).collect();
+    let place = compare::place_for(&ways, args.tuning.swap.as_deref())?;
+    let progress = Progress::new();
+    let device = match &args.device {
+        Some(name) => Model::find(name)?,
+        None => calibrate(&place.directory, &mut |step| progress.say(step))?.model,
+    };
+    let rotating = real::rotating_flag(&place.directory);
+    progress.say(compare::WAITING);
+    let mut lab = Lab::new(place, &args.tuning, setting.ram_bytes + ALLOWANCE_BYTES, setting.size_bytes)?;
+    let mut bench =
+        real::Bench { lab: &mut lab, rotating: rotating.as_deref(), setting, progress: &progress };
+    let figures = compare_all(&mut bench, &cases, &device, args.more);
+    drop(progress);
+    let figures = compare::end_of(lab, figures)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&figures)?);
+    } else {
+        print!("{}", verdict::render(&figures, &setting, &device));
+    }
+    Ok(u8::from(figures.iter().any(|figure| !figure.holds)))
+}
+
+fn compare_all(bench: &mut real::Bench, cases: &[Case], device: &Model, more: bool) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    // What the load holds beside its pages, which the agent takes off the budget.
+    let beside_bytes = if cases.iter().any(Case::is_pager) { bench.held_beside()? } else { 0 };
+    for case in cases {
+        let real = bench.measure(case)?;
+        bench.progress.say(&format!("{} {}, simulated", case.system(), case.pattern));
+        let simulated = simulated::counters(case, &bench.setting, beside_bytes, device)?;
+        figures.extend(verdict::figures(case, &real, &simulated, &bench.setting, more));
+    }
+    Ok(figures)
+}
+
+fn cases(only: Option<&str>, loads: &[Pattern]) -> Vec<Case> {
+    let kernel = |cluster_only| Way::Kernel { page_cluster: 3, cluster_only };
+    let pager = |name: &str| Way::Overspill { readahead: name.parse().ok(), fenced: false };
+    let mut ways = Vec::new();
+    if only != Some("pager") {
+        ways.extend([(kernel(true), false), (kernel(false), true)]);
+    }
+    if only != Some("kernel") {
+        ways.extend([(pager("vma"), false), (pager("adaptive"), false)]);
+    }
+    let of_way = |(way, per_region)| loads.iter().map(move |&pattern| Case { way, pattern, per_region });
+    ways.into_iter().flat_map(of_way).collect()
+}

@@ -1,0 +1,116 @@
+//! The real half: runs of the built-in load in a cgroup or under the agent, and what was counted meanwhile.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::verdict::COUNTERS;
+use super::{Case, Counters, Setting};
+use crate::compare::way::Way;
+use crate::compare::{Input, Lab, Measurement};
+use crate::load::pattern::Pattern;
+use crate::load::{LoadArgs, Work};
+use crate::progress::Progress;
+
+/// Seed of the random load, here and in its simulation.
+pub const SEED: u64 = 1;
+
+/// What the runs share.
+pub struct Bench<'a> {
+    /// Where they happen.
+    pub lab: &'a mut Lab,
+    /// The kernel's file that says whether the swap's disk rotates.
+    pub rotating: Option<&'a str>,
+    /// Sizes and numbers.
+    pub setting: Setting,
+    /// For the patient.
+    pub progress: &'a Progress,
+}
+
+impl Bench<'_> {
+    /// Runs a case as often as asked for.
+    pub fn measure(&mut self, case: &Case) -> Result<Vec<Counters>> {
+        (1..=self.setting.runs)
+            .map(|run| {
+                let runs = self.setting.runs;
+                self.progress.say(&format!("{} {}, run {run} of {runs}", case.system(), case.pattern));
+                self.run(case)
+            })
+            .collect()
+    }
+
+    fn run(&mut self, case: &Case) -> Result<Counters> {
+        let setting = match self.rotating {
+            Some(path) if case.per_region => Some(self.lab.set(path, "0")?),
+            _ => None,
+        };
+        let before = kernel_counters()?;
+        let run = self.load(case.way, case.pattern, self.setting.size_bytes);
+        let after = kernel_counters()?;
+        if let Some(setting) = setting {
+            self.lab.restore(&setting)?;
+        }
+        let run = run?;
+        if run.overspill.is_some() {
+            return Ok(COUNTERS.map(|name| (name, reported(&run, &format!("/vmstat/{name}")))).into());
+        }
+        let of = |counters: &BTreeMap<String, u64>, name| *counters.get(name).unwrap_or(&0);
+        Ok(COUNTERS.map(|name| (name, of(&after, name).saturating_sub(of(&before, name)))).into())
+    }
+
+    /// Bytes of anonymous memory that the load holds beside its pages.
+    pub fn held_beside(&mut self) -> Result<u64> {
+        let way = Way::Overspill { readahead: None, fenced: false };
+        let run = self.load(way, Pattern::Sequential, 4096)?;
+        Ok(reported(&run, "/resident_peak_bytes"))
+    }
+
+    fn load(&mut self, way: Way, pattern: Pattern, size_bytes: u64) -> Result<Measurement> {
+        let work = Work {
+            threads: 1,
+            laps: Some(self.setting.laps),
+            touches: None,
+            seconds: None,
+            write: true,
+            shared: false,
+            latency: false,
+            seed: SEED,
+        };
+        let mut command: Vec<OsString> = vec![std::env::current_exe()?.into()];
+        command.extend(LoadArgs::command_line(pattern, size_bytes, &work).into_iter().map(OsString::from));
+        let run = self.lab.run(way, &command, &Input::nothing()?, None)?;
+        ensure!(run.is_success(), "the load failed: {}", run.captured.error_tail);
+        Ok(run)
+    }
+}
+
+/// A number of the agent's report.
+fn reported(run: &Measurement, pointer: &str) -> u64 {
+    let report = run.overspill.as_ref();
+    report.and_then(|report| report.pointer(pointer)).and_then(serde_json::Value::as_u64).unwrap_or(0)
+}
+
+fn kernel_counters() -> Result<BTreeMap<String, u64>> {
+    let text = fs::read_to_string("/proc/vmstat").context("cannot read /proc/vmstat")?;
+    let line = |line: &str| {
+        let (name, value) = line.split_once(' ')?;
+        Some((name.to_owned(), value.trim().parse().ok()?))
+    };
+    Ok(text.lines().filter_map(line).collect())
+}
+
+/// The file that says whether the disk under `directory` rotates, if there is one.
+pub fn rotating_flag(directory: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let device = fs::metadata(directory).ok()?.dev();
+    let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    let block = Path::new("/sys/dev/block").join(format!("{major}:{minor}")).canonicalize().ok()?;
+    // A partition has no queue of its own: its disk is one level up.
+    [block.join("queue/rotational"), block.join("../queue/rotational")]
+        .into_iter()
+        .find(|path| path.exists())
+        .map(|path| path.display().to_string())
+}

@@ -1,0 +1,124 @@
+//! The simulated half: the very touches of `overspill load`, by its own generators, on a modelled machine.
+
+use anyhow::{Result, anyhow};
+use overspill_mm::Vmstat;
+use overspill_mm::readahead::policy::Knobs;
+use overspill_mm::types::{PAGE_SIZE, RegionKind};
+use overspill_sim::device::params::Model;
+use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
+use overspill_sim::time::Nanos;
+use overspill_sim::workload::{Access, RegionSpec, Workload, WorkloadError};
+
+use super::real::SEED;
+use super::verdict::COUNTERS;
+use super::{ALLOWANCE_BYTES, Case, Counters, Setting};
+use crate::compare::way::Way;
+use crate::load::generator::{Generator, generator};
+
+/// The agent leaves this share of the budget unused (its own constant).
+const RESERVE_PERCENT: u64 = 1;
+/// The kernel's statistics have a period of two seconds, and a load begins anywhere in it: so many beginnings are tried.
+const BEGINNINGS: u64 = 10;
+const PERIOD_NS: Nanos = 2_000_000_000;
+/// What the load computes for each touch.
+const TOUCH_NS: Nanos = 50;
+/// Where its memory lies: a page number in the middle of nowhere, at the start of a chunk.
+const START: u64 = 1 << 20;
+
+/// What the simulations of a case counted, one for each beginning.
+pub fn counters(case: &Case, setting: &Setting, beside_bytes: u64, device: &Model) -> Result<Vec<Counters>> {
+    let beginnings = if case.is_pager() { 1 } else { BEGINNINGS };
+    let machine = machine(case, setting, beside_bytes, device);
+    let pages = setting.size_bytes / PAGE_SIZE;
+    let extent = Extent { pages, chunks: pages.div_ceil(512) + 1 };
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let work = |beginning: usize| -> Result<Counters> {
+        let wait_ns = PERIOD_NS / beginnings * beginning as u64;
+        let load = Load::new(case, pages, setting.laps, wait_ns);
+        let programs: Vec<Box<dyn Workload + Send>> = vec![Box::new(load)];
+        let outcome = simulate(&machine, &extent, programs).map_err(|error| anyhow!("{error}"))?;
+        Ok(named(&outcome.vmstat))
+    };
+    parallel(beginnings as usize, jobs, work, |_| {}).into_iter().collect()
+}
+
+fn machine(case: &Case, setting: &Setting, beside_bytes: u64, device: &Model) -> Machine {
+    let (system, readahead, ram_bytes) = match case.way {
+        Way::Overspill { readahead, .. } => {
+            let name = readahead.map_or("adaptive".to_owned(), |policy| policy.to_string());
+            let granted = setting.ram_bytes + ALLOWANCE_BYTES;
+            (System::Live, name, granted - granted / 100 * RESERVE_PERCENT - beside_bytes)
+        }
+        _ if case.per_region => (System::Kernel, "vma".to_owned(), setting.ram_bytes),
+        _ => (System::Kernel, "cluster".to_owned(), setting.ram_bytes),
+    };
+    Machine {
+        ram_bytes,
+        readahead,
+        device: device.clone(),
+        swap_bytes: None,
+        system,
+        knobs: Knobs::default(),
+        processors: 0,
+        until: None,
+    }
+}
+
+fn named(vmstat: &Vmstat) -> Counters {
+    let values = [
+        vmstat.pswpin,
+        vmstat.pswpout,
+        vmstat.pgmajfault,
+        vmstat.swap_ra,
+        vmstat.swap_ra_hit,
+        vmstat.workingset_refault_anon,
+        vmstat.workingset_activate_anon,
+        vmstat.pgactivate,
+        vmstat.pgdeactivate,
+    ];
+    COUNTERS.into_iter().zip(values).collect()
+}
+
+/// `overspill load`: fill in order, touch by the pattern, verify in order.
+struct Load {
+    pages: u64,
+    order: Box<dyn Generator>,
+    /// Touches left.
+    touches: u64,
+    filled: u64,
+    verified: u64,
+    /// What passes before the first touch.
+    wait_ns: Nanos,
+}
+
+impl Load {
+    fn new(case: &Case, pages: u64, laps: u32, wait_ns: Nanos) -> Load {
+        // As the load seeds its first thread.
+        let seed = SEED.wrapping_mul(0x1_0000);
+        let order = generator(case.pattern, 0..pages as usize, seed);
+        Load { pages, order, touches: pages * u64::from(laps), filled: 0, verified: 0, wait_ns }
+    }
+}
+
+impl Workload for Load {
+    fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
+        let (page, write) = if self.filled < self.pages {
+            self.filled += 1;
+            (self.filled - 1, true)
+        } else if self.touches > 0 {
+            self.touches -= 1;
+            (self.order.next_page() as u64, true)
+        } else if self.verified < self.pages {
+            self.verified += 1;
+            (self.verified - 1, false)
+        } else {
+            return Ok(None);
+        };
+        let think_ns = TOUCH_NS + std::mem::take(&mut self.wait_ns);
+        Ok(Some(Access { vpn: START + page, think_ns, thread: 0, space: 0, write }))
+    }
+
+    fn regions(&self) -> Vec<RegionSpec> {
+        vec![RegionSpec { space: 0, start: START, end: START + self.pages, kind: RegionKind::Anon }]
+    }
+}

@@ -1,0 +1,165 @@
+//! The counters side by side, and what to think of each.
+
+use overspill_mm::types::PAGE_SIZE;
+use overspill_sim::device::params::Model;
+use overspill_sim::options::show_bytes;
+use overspill_sim::report::table::aligned;
+use overspill_sim::time::permille;
+use serde::Serialize;
+
+use super::{Case, Counters, Setting};
+
+/// The counters that are compared.
+pub const COUNTERS: [&str; 9] = [
+    "pswpin",
+    "pswpout",
+    "pgmajfault",
+    "swap_ra",
+    "swap_ra_hit",
+    "workingset_refault_anon",
+    "workingset_activate_anon",
+    "pgactivate",
+    "pgdeactivate",
+];
+/// So many of them are judged; the others help to explain.
+const JUDGED: usize = 5;
+/// The kernel may be off by this much, in percent.
+const KERNEL_TOLERANCE: u64 = 15;
+/// The live pager by this much.
+const PAGER_TOLERANCE: u64 = 5;
+/// Differences of fewer pages than this share of all pages (1 in so many) mean nothing.
+const NOISE_SHARE: u64 = 200;
+
+/// One counter, real and simulated: means, with the least and the greatest value.
+#[derive(Serialize)]
+pub struct Figure {
+    system: String,
+    load: String,
+    counter: &'static str,
+    real: u64,
+    real_least: u64,
+    real_most: u64,
+    simulated: u64,
+    simulated_least: u64,
+    simulated_most: u64,
+    tolerance_percent: u64,
+    judged: bool,
+    /// Judged and within the tolerance, or not judged.
+    pub holds: bool,
+}
+
+/// The figures of a case.
+pub fn figures(
+    case: &Case,
+    real: &[Counters],
+    simulated: &[Counters],
+    setting: &Setting,
+    more: bool,
+) -> Vec<Figure> {
+    let noise = setting.size_bytes / PAGE_SIZE / NOISE_SHARE;
+    let tolerance_percent = if case.is_pager() { PAGER_TOLERANCE } else { KERNEL_TOLERANCE };
+    let shown = if more && !case.is_pager() { COUNTERS.len() } else { JUDGED };
+    let figure = |(index, &counter): (usize, &&'static str)| {
+        let judged = index < JUDGED && !(case.is_pager() && counter == "pgmajfault");
+        let real = Spread::of(real, counter);
+        let simulated = Spread::of(simulated, counter);
+        let difference = real.mean.abs_diff(simulated.mean);
+        let within = difference <= noise || difference * 100 <= real.mean * tolerance_percent;
+        Figure {
+            system: case.system(),
+            load: case.pattern.to_string(),
+            counter,
+            real: real.mean,
+            real_least: real.least,
+            real_most: real.most,
+            simulated: simulated.mean,
+            simulated_least: simulated.least,
+            simulated_most: simulated.most,
+            tolerance_percent,
+            judged,
+            holds: !judged || within,
+        }
+    };
+    COUNTERS[..shown].iter().enumerate().map(figure).collect()
+}
+
+struct Spread {
+    mean: u64,
+    least: u64,
+    most: u64,
+}
+
+impl Spread {
+    fn of(runs: &[Counters], counter: &str) -> Spread {
+        let values = runs.iter().map(|counters| counters[counter]);
+        Spread {
+            mean: values.clone().sum::<u64>() / runs.len().max(1) as u64,
+            least: values.clone().min().unwrap_or(0),
+            most: values.max().unwrap_or(0),
+        }
+    }
+}
+
+impl Figure {
+    fn line(&self) -> Vec<String> {
+        let ratio = permille(self.simulated, self.real);
+        let range =
+            |least: u64, most: u64| if least == most { String::new() } else { format!("{least}..{most}") };
+        vec![
+            self.system.clone(),
+            self.load.clone(),
+            self.counter.to_owned(),
+            self.real.to_string(),
+            range(self.real_least, self.real_most),
+            self.simulated.to_string(),
+            range(self.simulated_least, self.simulated_most),
+            if self.real == 0 {
+                "-".to_owned()
+            } else {
+                format!("{}.{:02}", ratio / 1000, ratio % 1000 / 10)
+            },
+            self.remark(),
+        ]
+    }
+
+    fn remark(&self) -> String {
+        if !self.judged {
+            return "not judged".to_owned();
+        }
+        if self.holds {
+            return String::new();
+        }
+        let overlap = self.simulated_least <= self.real_most && self.real_least <= self.simulated_most;
+        let why = if overlap { "; the runs' ranges overlap" } else { "" };
+        format!("beyond {} %{why}", self.tolerance_percent)
+    }
+}
+
+/// The table, the score, and what is known to differ.
+pub fn render(figures: &[Figure], setting: &Setting, device: &Model) -> String {
+    let head = ["system", "load", "counter", "real", "", "simulated", "", "ratio", ""];
+    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    lines.extend(figures.iter().map(Figure::line));
+    let judged = figures.iter().filter(|figure| figure.judged).count();
+    let held = figures.iter().filter(|figure| figure.judged && figure.holds).count();
+    format!(
+        "{} filled in order, stored to {} times over, verified in order, in {}; means of {} runs; device: {}\n\n\
+         {}\n{held} of {judged} counters within their tolerance\n\n{EXPLANATION}",
+        show_bytes(setting.size_bytes),
+        setting.laps,
+        show_bytes(setting.ram_bytes),
+        setting.runs,
+        device.name,
+        aligned(&lines, &[false, false, false, true, true, true, true, true, false]),
+    )
+}
+
+/// What is known to differ.
+const EXPLANATION: &str = "\
+Why the two differ: the kernel sums a cgroup's statistics every two seconds and ages its active list by them, in bursts;
+when a burst falls makes the kernel's own runs differ by a tenth and more. Simulated: ten beginnings within that period.
+Random faults close and open the one window of read-ahead by slot, whose share of all reading is therefore a matter of luck.
+The kernel charges a cgroup 64 pages ahead for each processor and moves pages between lists in batches: left out. The
+pager's agent takes over at 74 % of the budget and learns the order of the pages by address: simulated from the first page.
+The kernel's counters are the whole system's.
+";

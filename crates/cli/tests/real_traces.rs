@@ -1,0 +1,116 @@
+//! Traces of real programs, made here and now, through the whole of `record`, `trace` and `sim`. They take a minute or two
+//! and need valgrind, gcc, python3 and sqlite3, so `./check` asks for them by name (`--ignored`).
+
+mod support;
+
+use std::path::Path;
+use support::{Scratch, overspill, stderr, stdout};
+
+/// Records `command` and checks what can be said of any program's trace and its simulation.
+fn record_and_simulate(name: &str, command: &[&str]) {
+    let scratch = Scratch::new(name);
+    let trace = scratch.file("trace.ovt");
+    let output = overspill()
+        .current_dir(&scratch.0)
+        .arg("record")
+        .arg("-o")
+        .arg(&trace)
+        .arg("--")
+        .args(command)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let info = json(&["trace", "info", "--json"], &trace);
+    let count = |key: &str| info[key].as_u64().unwrap_or_else(|| panic!("{key} in {info}"));
+    assert!(count("loads") > 1000 && count("stores") > 1000 && count("pages") > 100, "{info}");
+    simulate(&trace);
+    parts_add_up(&scratch, &trace, count("loads") + count("stores") + count("fetches"));
+}
+
+fn json(command: &[&str], trace: &Path) -> serde_json::Value {
+    let output = overspill().args(command).arg(trace).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_str(&stdout(&output)).unwrap()
+}
+
+/// Less RAM is never better, enough RAM reads nothing, and the same command prints the same bytes.
+fn simulate(trace: &Path) {
+    for policy in ["live", "kernel"] {
+        let mut command = overspill();
+        command.args(["sim", "--ram", "25%,50%,100%,150%", "--policy", policy, "--json"]).arg(trace);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert_eq!(output.stdout, command.output().unwrap().stdout, "{policy} is deterministic");
+        let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let rows = report["rows"].as_array().unwrap();
+        let major: Vec<u64> = rows.iter().map(|row| row["faults_major"].as_u64().unwrap()).collect();
+        assert_eq!(rows.len(), 4);
+        assert_eq!(rows[3]["pswpin"], 0, "{policy}: with RAM to spare nothing is read");
+        assert!(
+            major[0] > 0 && major[0] * 11 / 10 >= major[1] && major[1] * 11 / 10 >= major[2],
+            "{major:?}"
+        );
+    }
+}
+
+/// Two parts of a trace have as many records as the whole, and a copy in another format comes back as it was.
+fn parts_add_up(scratch: &Scratch, trace: &Path, records: u64) {
+    let half = (records / 2).to_string();
+    let part = |name: &str, options: &[&str]| {
+        let path = scratch.file(name);
+        let output = overspill().args(["trace", "cut"]).args(options).arg(trace).arg(&path).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let info = json(&["trace", "info", "--json"], &path);
+        ["loads", "stores", "fetches"].iter().map(|key| info[key].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!(part("a.ovt", &["--take", &half]) + part("b.ovt", &["--skip", &half]), records);
+    let csv = scratch.file("trace.csv");
+    let back = scratch.file("back.ovt");
+    for (from, to) in [(trace, &csv), (csv.as_path(), &back)] {
+        let output = overspill().args(["trace", "convert"]).arg(from).arg(to).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    let (before, after) =
+        (json(&["trace", "info", "--json"], trace), json(&["trace", "info", "--json"], &back));
+    for key in ["loads", "stores", "fetches", "pages", "pages_written", "last_ns"] {
+        assert_eq!(before[key], after[key], "{key} after a trip through CSV");
+    }
+}
+
+#[test]
+#[ignore = "./check runs it: it needs packages"]
+fn sort() {
+    let scratch = Scratch::new("lines");
+    let lines = scratch.file("lines");
+    let text: String = (0..3000_u64).map(|line| format!("{}\n", line * 7919 % 3001)).collect();
+    std::fs::write(&lines, text).unwrap();
+    record_and_simulate("sort", &["sort", "-S", "1M", lines.to_str().unwrap()]);
+}
+
+#[test]
+#[ignore = "./check runs it: it needs packages"]
+fn python() {
+    let program = "d = {i: str(i) for i in range(2000)}; print(len(d))";
+    record_and_simulate("python", &["/usr/bin/python3", "-S", "-E", "-c", program]);
+}
+
+#[test]
+#[ignore = "./check runs it: it needs packages"]
+fn sqlite() {
+    let program = "create table t(a, b); \
+                   with recursive c(x) as (select 1 union all select x + 1 from c where x < 500) \
+                   insert into t select x, x * x from c; \
+                   create index i on t(b); select count(*) from t where b % 7 = 0;";
+    record_and_simulate("sqlite", &["sqlite3", ":memory:", program]);
+}
+
+#[test]
+#[ignore = "./check runs it: it needs packages"]
+fn gcc() {
+    let compiler = std::process::Command::new("gcc").arg("-print-prog-name=cc1").output().unwrap();
+    let compiler = stdout(&compiler).trim().to_owned();
+    let scratch = Scratch::new("source");
+    let source = scratch.file("a.c");
+    std::fs::write(&source, "#define F(a) ((a) * (a))\nint main(void) { return F(3); }\n").unwrap();
+    record_and_simulate("gcc", &[&compiler, "-E", "-quiet", source.to_str().unwrap(), "-o", "a.i"]);
+}

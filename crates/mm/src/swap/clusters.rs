@@ -1,0 +1,151 @@
+//! Where the kernel puts an evicted page: clusters on lists, by how full they are (specification 3.4, 6.19).
+//!
+//! Slots are taken from the cluster in hand, upwards from the last one. At its end the next cluster is one that was used and
+//! has free slots again, in the order in which they came to have them; else a free one; else one that was left with holes.
+//! So a page that is evicted among others soon lies between strangers: the holes that earlier pages left are filled first.
+
+use alloc::vec::Vec;
+
+use crate::page::NONE;
+
+/// Which list a cluster is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum List {
+    /// No slot in use.
+    Free,
+    /// Slots were freed since one was last taken.
+    NonFull,
+    /// A slot was taken last, and others are free.
+    Frag,
+    /// Every slot in use.
+    Full,
+}
+
+const LISTS: usize = 4;
+
+#[derive(Clone, Copy)]
+struct Cluster {
+    next: u32,
+    prev: u32,
+    list: List,
+}
+
+/// The lists, and the cluster in hand.
+pub(super) struct Clusters {
+    clusters: Vec<Cluster>,
+    ends: [(u32, u32); LISTS],
+    in_hand: u32,
+}
+
+impl Clusters {
+    pub fn new() -> Self {
+        Clusters { clusters: Vec::new(), ends: [(NONE, NONE); LISTS], in_hand: NONE }
+    }
+
+    /// A cluster joins, free.
+    pub fn add(&mut self) {
+        let index = self.clusters.len() as u32;
+        self.clusters.push(Cluster { next: NONE, prev: NONE, list: List::Free });
+        self.append(index, List::Free);
+    }
+
+    /// The cluster in hand.
+    pub fn in_hand(&self) -> Option<u32> {
+        (self.in_hand != NONE).then_some(self.in_hand)
+    }
+
+    /// The cluster in hand has come to its end: one that was used and has free slots again.
+    pub fn take_used(&mut self) -> Option<u32> {
+        self.take(&[List::NonFull])
+    }
+
+    /// A free one, else one that was left with holes.
+    pub fn take_any(&mut self) -> Option<u32> {
+        self.take(&[List::Free, List::Frag])
+    }
+
+    /// The one that joined last.
+    pub fn take_newest(&mut self) -> u32 {
+        self.in_hand = self.clusters.len() as u32 - 1;
+        self.in_hand
+    }
+
+    fn take(&mut self, lists: &[List]) -> Option<u32> {
+        let heads = lists.iter().map(|&list| self.ends[list as usize].0);
+        let taken = heads.into_iter().find(|&cluster| cluster != NONE);
+        self.in_hand = taken.unwrap_or(NONE);
+        taken
+    }
+
+    /// A slot of the cluster was taken.
+    pub fn taken(&mut self, cluster: u32, is_full: bool) {
+        self.change(cluster, if is_full { List::Full } else { List::Frag });
+    }
+
+    /// A slot of the cluster was freed.
+    pub fn freed(&mut self, cluster: u32, is_free: bool) {
+        self.change(cluster, if is_free { List::Free } else { List::NonFull });
+    }
+
+    /// To the end of a list; a cluster that is there already keeps its place.
+    fn change(&mut self, cluster: u32, list: List) {
+        if self.clusters[cluster as usize].list != list {
+            self.unlink(cluster);
+            self.append(cluster, list);
+        }
+    }
+
+    fn unlink(&mut self, cluster: u32) {
+        let Cluster { next, prev, list } = self.clusters[cluster as usize];
+        match prev {
+            NONE => self.ends[list as usize].0 = next,
+            prev => self.clusters[prev as usize].next = next,
+        }
+        match next {
+            NONE => self.ends[list as usize].1 = prev,
+            next => self.clusters[next as usize].prev = prev,
+        }
+    }
+
+    fn append(&mut self, cluster: u32, list: List) {
+        let last = core::mem::replace(&mut self.ends[list as usize].1, cluster);
+        match last {
+            NONE => self.ends[list as usize].0 = cluster,
+            last => self.clusters[last as usize].next = cluster,
+        }
+        self.clusters[cluster as usize] = Cluster { next: NONE, prev: last, list };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_filled_before_fresh_clusters_are_begun() {
+        let mut clusters = Clusters::new();
+        let take = |clusters: &mut Clusters| clusters.take_used().or_else(|| clusters.take_any());
+        (0..4).for_each(|_| clusters.add());
+        assert_eq!(take(&mut clusters), Some(0));
+        clusters.taken(0, true);
+        assert_eq!(take(&mut clusters), Some(1));
+        clusters.taken(1, true);
+        clusters.freed(1, false);
+        clusters.freed(0, false);
+        assert_eq!(take(&mut clusters), Some(1));
+        clusters.taken(1, false);
+        assert_eq!(take(&mut clusters), Some(0));
+        clusters.taken(0, true);
+        assert_eq!(take(&mut clusters), Some(2));
+        clusters.taken(2, true);
+        clusters.freed(0, true);
+        assert_eq!([take(&mut clusters), clusters.in_hand()], [Some(3); 2]);
+        clusters.taken(3, true);
+        assert_eq!(take(&mut clusters), Some(0));
+        clusters.taken(0, true);
+        assert_eq!(take(&mut clusters), Some(1));
+        clusters.taken(1, true);
+        assert_eq!(take(&mut clusters), None);
+    }
+}

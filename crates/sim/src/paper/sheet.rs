@@ -1,0 +1,159 @@
+//! A published table and its simulated twin, and the rules by which a row holds.
+
+use crate::time::muldiv;
+use serde::Serialize;
+
+/// Columns of a row whose published values differ by less than this, in thousandths, are a tie: single runs of the same
+/// rule differ by up to 4 % in the tables (Vanilla and the detector on a sequential load, which read the same blocks).
+pub const TIE_PERMILLE: u64 = 60;
+
+/// One value, then and now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Cell {
+    /// As printed.
+    pub published: u64,
+    /// As simulated.
+    pub simulated: u64,
+}
+
+/// What must hold of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judge {
+    /// The order of the columns, ties apart.
+    Order,
+    /// That, and the ratios to the first column within so many thousandths.
+    Ratios {
+        /// So many.
+        within_permille: u64,
+    },
+    /// Shown only.
+    Nothing,
+}
+
+/// A row.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// In the order of the sheet's columns; the first is the one that ratios refer to.
+    pub cells: Vec<Cell>,
+    /// What must hold.
+    pub judge: Judge,
+    /// Why a cell differs, by column, where that is known.
+    pub reasons: Vec<(usize, &'static str)>,
+}
+
+/// A table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sheet {
+    /// What it shows.
+    pub title: String,
+    /// Of its values.
+    pub unit: &'static str,
+    /// Names of the columns.
+    pub columns: Vec<&'static str>,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// What was assumed.
+    pub notes: Vec<String>,
+}
+
+impl Row {
+    /// The ratio to the first column, in thousandths, then and now.
+    #[must_use]
+    pub fn ratios(&self, column: usize) -> (u64, u64) {
+        let ratio = |value: u64, base: u64| muldiv(value, 1000, base.max(1));
+        let (base, cell) = (&self.cells[0], &self.cells[column]);
+        (ratio(cell.published, base.published), ratio(cell.simulated, base.simulated))
+    }
+
+    /// Is the cell's ratio to the first column off by more than `permille`?
+    #[must_use]
+    pub fn is_off(&self, column: usize, permille: u64) -> bool {
+        let (published, simulated) = self.ratios(column);
+        published.abs_diff(simulated) * 1000 > published * permille
+    }
+
+    /// Pairs of columns whose order is another one now.
+    #[must_use]
+    pub fn reversed(&self) -> Vec<(usize, usize)> {
+        let mut pairs = Vec::new();
+        for left in 0..self.cells.len() {
+            for right in left + 1..self.cells.len() {
+                let (left_cell, right_cell) = (&self.cells[left], &self.cells[right]);
+                let is_tie = tied(left_cell.published, right_cell.published);
+                let then = left_cell.published < right_cell.published;
+                let now = left_cell.simulated < right_cell.simulated;
+                if !is_tie && (then != now || left_cell.simulated == right_cell.simulated) {
+                    pairs.push((left, right));
+                }
+            }
+        }
+        pairs
+    }
+
+    /// What does not hold, in words.
+    #[must_use]
+    pub fn failures(&self, columns: &[&str]) -> Vec<String> {
+        let mut failures = Vec::new();
+        if self.judge != Judge::Nothing {
+            failures.extend(
+                self.reversed()
+                    .iter()
+                    .map(|&(left, right)| format!("{} and {} change places", columns[left], columns[right])),
+            );
+        }
+        if let Judge::Ratios { within_permille } = self.judge {
+            let off = (1..self.cells.len()).filter(|&column| self.is_off(column, within_permille));
+            failures.extend(
+                off.map(|column| {
+                    format!("{} is off by more than {} %", columns[column], within_permille / 10)
+                }),
+            );
+        }
+        failures
+    }
+}
+
+/// Are two published values a tie?
+#[must_use]
+pub fn tied(left: u64, right: u64) -> bool {
+    left.abs_diff(right) * 1000 < left.min(right) * TIE_PERMILLE
+}
+
+impl Sheet {
+    /// Does every row hold?
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.rows.iter().all(|row| row.failures(&self.columns).is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cells: &[(u64, u64)], judge: Judge) -> Row {
+        let cells = cells.iter().map(|&(published, simulated)| Cell { published, simulated }).collect();
+        Row { name: String::new(), cells, judge, reasons: Vec::new() }
+    }
+
+    #[test]
+    fn order_counts_but_not_among_ties() {
+        let columns = ["a", "b", "c"];
+        let judged = |cells: &[(u64, u64)]| row(cells, Judge::Order).failures(&columns);
+        assert!(judged(&[(100, 5), (103, 4), (200, 6)]).is_empty());
+        assert_eq!(judged(&[(100, 5), (107, 4), (200, 6)]), ["a and b change places"]);
+        assert_eq!(judged(&[(100, 5), (103, 4), (200, 5)]).len(), 1, "a difference that is gone");
+    }
+
+    #[test]
+    fn ratios_are_to_the_first_column() {
+        let judge = Judge::Ratios { within_permille: 150 };
+        let columns = ["a", "b"];
+        assert!(row(&[(100, 10), (50, 5)], judge).failures(&columns).is_empty());
+        assert!(row(&[(1000, 1000), (500, 574)], judge).failures(&columns).is_empty());
+        assert_eq!(row(&[(1000, 1000), (500, 576)], judge).failures(&columns).len(), 1);
+    }
+}

@@ -82,6 +82,7 @@ impl<P: SwapIn> Mm<P> {
             count += 1;
         }
         assert!(count > 0, "the faulting page itself is untouched");
+        self.note_answered(id, true);
         self.held += count as u32;
         self.stats.zero_fill += count;
         out.push(Action::ZeroFill { run: Run { first: id, count: count as u32 } });

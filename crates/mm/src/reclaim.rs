@@ -9,7 +9,7 @@
 use crate::ageing::{BATCH, is_low};
 use crate::event::{Action, Actions, Run};
 use crate::list::ListId;
-use crate::mm::{IoKind, Mm};
+use crate::mm::{ANSWERED, IoKind, Mm};
 use crate::page::{State, flag};
 use crate::readahead::SwapIn;
 use crate::types::{CHUNK_PAGES, PageId, Slot};
@@ -183,7 +183,7 @@ impl<P: SwapIn> Mm<P> {
     /// Takes the oldest inactive page and its inactive neighbours out of the program's view. False when there is none.
     fn unmap_unit(&mut self, looks: &mut u32, out: &mut Actions) -> bool {
         self.balance(looks);
-        let Some(id) = self.lists.tail(ListId::Inactive) else { return false };
+        let Some(id) = self.oldest() else { return false };
         *looks = looks.saturating_sub(1);
         self.count_scan();
         if self.config.accessed_bits {
@@ -215,6 +215,31 @@ impl<P: SwapIn> Mm<P> {
         }
         out.push(Action::Unmap { run });
         true
+    }
+
+    /// The oldest inactive page. Pages whose faults were answered last go round instead: whoever waited may not have touched
+    /// them yet. Where there is nothing else one of them is taken all the same, but the latest.
+    fn oldest(&mut self) -> Option<PageId> {
+        let mut id = self.lists.tail(ListId::Inactive)?;
+        if self.config.accessed_bits {
+            return Some(id);
+        }
+        // Once round a list of nothing else: it is as it was.
+        for _ in 0..self.lists.len(ListId::Inactive).min(ANSWERED as u32) {
+            if !self.answered.contains(&id) {
+                return Some(id);
+            }
+            id = self.send_round(id);
+        }
+        let latest = self.answered[(self.answers + ANSWERED - 1) % ANSWERED];
+        Some(if id == latest { self.send_round(id) } else { id })
+    }
+
+    /// Moves the oldest inactive page to the head of its list; gives the one that is the oldest then.
+    fn send_round(&mut self, id: PageId) -> PageId {
+        self.lists.remove(&mut self.pages, id);
+        self.lists.push_head(&mut self.pages, ListId::Inactive, id);
+        self.lists.tail(ListId::Inactive).expect("a page was put there")
     }
 
     fn unmap_soon(&mut self, page: PageId) {

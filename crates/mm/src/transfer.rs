@@ -17,8 +17,7 @@ impl<P: SwapIn> Mm<P> {
             self.lists.remove(&mut self.pages, id);
         }
         self.pages.set_state(id, State::Mapped);
-        self.answered[self.answers % ANSWERED] = id;
-        self.answers += usize::from(self.pages[id].has(flag::WANTED) || list == ListId::Active);
+        self.note_answered(id, self.pages[id].has(flag::WANTED) || list == ListId::Active);
         let page = &mut self.pages[id];
         page.clear(flag::WANTED | flag::WANTED_WRITE | flag::EAGER | flag::RETRIED | flag::ACTIVATE);
         if !self.config.accessed_bits {
@@ -38,6 +37,12 @@ impl<P: SwapIn> Mm<P> {
             self.lists.push_head(&mut self.pages, list, id);
         }
         out.push_map(id);
+    }
+
+    /// Remembers a page that somebody is about to touch; `surely`: for longer than until the next one.
+    pub(crate) fn note_answered(&mut self, id: PageId, surely: bool) {
+        self.answered[self.answers % ANSWERED] = id;
+        self.answers += usize::from(surely);
     }
 
     /// A shared page lives in the page cache once it is back; the kernel frees its slot at once.

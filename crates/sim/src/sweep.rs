@@ -165,7 +165,6 @@ pub fn simulate_with(
         // Kernels before 4.13 marked what was cached already, too.
         marks_cached: machine.system == System::Kernel2012,
         frames: options.mm.budget,
-        ..policy::Config::default()
     };
     let policy = Policy::by_name(&machine.readahead, config).expect("the name was checked");
     let mut engine = Engine::new(options, policy);

@@ -186,8 +186,9 @@ impl Engine {
 
     /// The engine's own mappings, which must never be managed.
     #[must_use]
-    pub fn own_ranges(&self) -> [AddressRange; 4] {
-        self.memory.own_ranges()
+    pub fn own_ranges(&self) -> [AddressRange; 5] {
+        let [staging, trash, zeroes, helper] = self.memory.own_ranges();
+        [staging, trash, zeroes, helper, self.transfers.io().range()]
     }
 
     /// Forgets a range whose content nobody wants any more.

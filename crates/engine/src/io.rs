@@ -3,7 +3,7 @@
 use overspill_sys::io::IoEngine;
 use overspill_sys::mem::IoVec;
 use overspill_sys::uring::{Cqe, Ring, Sqe};
-use overspill_sys::{Errno, Fd};
+use overspill_sys::{AddressRange, Errno, Fd};
 
 /// Requests that fit between two submissions to the ring.
 const ENTRIES: u32 = 256;
@@ -34,6 +34,14 @@ impl Io {
         match self {
             Io::Ring(ring) => ring.fd(),
             Io::Threads(threads) => threads.wait_fd(),
+        }
+    }
+
+    /// Ordinary memory of its own.
+    pub fn range(&self) -> AddressRange {
+        match self {
+            Io::Ring(_) => 0..0,
+            Io::Threads(threads) => threads.range(),
         }
     }
 

@@ -32,11 +32,17 @@ pub struct Adopter {
     buffer: Box<[u8; maps::BUFFER_BYTES]>,
     /// Candidates, then those parts of them that are not managed yet.
     mapped: Vec<AddressRange>,
-    found: Vec<AddressRange>,
+    found: Vec<Found>,
     /// The agent's own ranges.
     own: Vec<AddressRange>,
     /// Control blocks of the threads that live now.
     control_blocks: Vec<usize>,
+}
+
+/// A part of a mapping that is not managed yet.
+struct Found {
+    part: AddressRange,
+    mapping: AddressRange,
 }
 
 /// What one look at the maps brought.
@@ -104,7 +110,7 @@ impl Adopter {
             self.mapped.clear();
             self.mapped.push(range.unwrap_or(0..0));
             self.leave_out_own(engine, &own);
-            self.found.retain(|part| part.contains(&address));
+            self.found.retain(|found| found.part.contains(&address));
             if self.register(engine) {
                 return self.take(engine).map(drop);
             }
@@ -120,10 +126,13 @@ impl Adopter {
     /// A single mapping over the whole range is the registered one, or else the registered one is gone, which is not quiet.
     fn register(&mut self, engine: &mut Engine) -> bool {
         let Adopter { maps, buffer, found, .. } = self;
-        found.retain(|range| {
-            let covers = |vma: &Vma<'_>| vma.start <= range.start && range.end <= vma.end;
-            engine.register(range.clone()).is_ok()
-                && matches!(maps.query(range.start, false, buffer, covers), Ok(Some(true)))
+        found.retain(|Found { part, mapping }| {
+            // Registering a part of a mapping splits it, and mremap of the whole fails then: so is it still the same?
+            let is_same = |vma: &Vma<'_>| vma.range() == *mapping;
+            let covers = |vma: &Vma<'_>| vma.start <= part.start && part.end <= vma.end;
+            matches!(maps.query(part.start, false, buffer, is_same), Ok(Some(true)))
+                && engine.register(part.clone()).is_ok()
+                && matches!(maps.query(part.start, false, buffer, covers), Ok(Some(true)))
         });
         engine.is_quiet() && !engine.handle_changes()
     }
@@ -131,14 +140,14 @@ impl Adopter {
     /// Tells the engine of pages that are resident in managed memory and that it does not know of.
     pub fn resync(&mut self, engine: &mut Engine) -> Result<Adopted, Errno> {
         self.found.clear();
-        self.found.extend(engine.regions());
+        self.found.extend(engine.regions().map(|region| Found { part: region.clone(), mapping: region }));
         self.take(engine)
     }
 
     fn take(&mut self, engine: &mut Engine) -> Result<Adopted, Errno> {
         let mut adopted = Adopted::default();
         let mut runs = [PageRegion::default(); 64];
-        for range in &self.found {
+        for Found { part: range, .. } in &self.found {
             adopted.regions += 1;
             engine.add_region(range.clone(), RegionKind::Anon);
             let mut at = range.start;
@@ -184,7 +193,7 @@ impl Adopter {
             |range: &AddressRange| self.own.iter().any(|own| own.start < range.end && range.start < own.end);
         self.found.clear();
         for range in self.mapped.iter().filter(|range| !is_own(range)) {
-            engine.unmanaged(range, |part| self.found.push(part));
+            engine.unmanaged(range, |part| self.found.push(Found { part, mapping: range.clone() }));
         }
     }
 }

@@ -34,14 +34,17 @@ const GROWTH_BYTES_PER_MS: u64 = 4 << 20;
 /// Longest and shortest pause between two looks.
 const LOOK_NS_MAX: u64 = 50_000_000;
 const LOOK_NS_MIN: u64 = 1_000_000;
+/// Pause while unmanaged memory grows.
+const GROWING_LOOK_NS: u64 = 250_000;
 /// Memory that appeared outside the managed ranges and is worth another look at the maps.
 const STRAY_BYTES: u64 = 1 << 20;
 /// How often managed memory is searched for pages that came back without a fault.
 const RESYNC_NS: u64 = 100_000_000;
 /// Ranges the agent's memory may consist of.
 const OWN_RANGES_MAX: usize = 1024;
-/// Kept free of the budget, in percent: room for what the program maps between two looks.
+/// Kept free of the budget, in percent and beside that: room for what the program maps between two looks.
 const RESERVE_PERCENT: u64 = 1;
+const RESERVE_BYTES: u64 = 2 << 20;
 
 /// Frames by which the budget must grow to be changed.
 const BUDGET_STEP: u32 = 128;
@@ -186,6 +189,7 @@ impl Agent {
             agent: self,
             reactor: Reactor::default(),
             stray_accepted: 0,
+            grew: false,
             next_resync: 0,
             unsharing: false,
         };
@@ -245,6 +249,8 @@ struct Manager<'a> {
     reactor: Reactor,
     /// Unmanaged bytes that the last look at the maps left.
     stray_accepted: u64,
+    /// The last look found more of them.
+    grew: bool,
     next_resync: u64,
     /// A fork is over, and pages are being made the program's own again.
     unsharing: bool,
@@ -253,7 +259,11 @@ struct Manager<'a> {
 impl Manager<'_> {
     /// One turn of the reactor, and a look around when it is time.
     fn turn(&mut self) {
-        let pause = if fork::is_paused() { FORK_LOOK_NS } else { LOOK_NS_MIN };
+        let pause = match (fork::is_paused(), self.grew) {
+            (true, _) => FORK_LOOK_NS,
+            (false, true) => GROWING_LOOK_NS,
+            (false, false) => LOOK_NS_MIN,
+        };
         let until = clock::monotonic_ns() + pause;
         loop {
             self.reactor.turn(&mut self.engine, until, None);
@@ -279,6 +289,7 @@ impl Manager<'_> {
         self.engine.report().sample_resident(resident);
         let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
         let mut stray = resident.saturating_sub(managed);
+        self.grew = stray > self.stray_accepted + STRAY_BYTES / 4;
         if stray > self.stray_accepted + STRAY_BYTES && !fork::is_paused() {
             self.adopt();
             let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
@@ -287,7 +298,8 @@ impl Manager<'_> {
         }
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
-        let budget = ram.saturating_sub(stray + ram / 100 * RESERVE_PERCENT) / PAGE_SIZE as u64;
+        let reserve = ram / 100 * RESERVE_PERCENT + RESERVE_BYTES.min(ram / 32);
+        let budget = ram.saturating_sub(stray + reserve) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         // What is unmanaged goes up and down by a few pages all the time: less is heeded at once, more when it is some.
         let now = self.engine.mm().config().budget;

@@ -10,7 +10,7 @@ mod threads;
 use crate::file::Allocate;
 use crate::mem::IoVec;
 use crate::uring::Cqe;
-use crate::{Errno, Fd};
+use crate::{AddressRange, Errno, Fd};
 pub use ring::RingEngine;
 pub use threads::ThreadEngine;
 
@@ -56,6 +56,15 @@ impl IoEngine {
     /// io_uring where it works, otherwise `workers` threads.
     pub fn best(depth: u32, workers: u32) -> Result<IoEngine, Errno> {
         IoEngine::ring(depth).or_else(|_| IoEngine::threads(depth, workers))
+    }
+
+    /// Ordinary memory of its own, beside the stacks: a pager must keep its hands off it.
+    #[must_use]
+    pub fn range(&self) -> AddressRange {
+        match self {
+            IoEngine::Ring(_) => 0..0,
+            IoEngine::Threads(threads) => threads.range(),
+        }
     }
 
     /// Notes a read of `vectors` (1 to [`VECTORS_MAX`]; copied) from `fd` at `offset`. Nothing happens before

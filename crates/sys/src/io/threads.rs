@@ -10,7 +10,7 @@ use crate::mem::{IoVec, Mapping, Prot};
 use crate::raw::{nr, syscall};
 use crate::thread::{self, Descriptors, Thread};
 use crate::uring::Cqe;
-use crate::{Errno, Fd, PAGE_SIZE, clock, file};
+use crate::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -184,6 +184,11 @@ impl ThreadEngine {
             *place = Some(unsafe { thread::spawn(STACK_BYTES, Descriptors::Shared, worker, pool.cast())? });
         }
         Ok(engine)
+    }
+
+    /// The memory that workers and engine share.
+    pub(super) fn range(&self) -> AddressRange {
+        self.memory.range()
     }
 
     fn pool(&self) -> &Pool {

@@ -28,7 +28,7 @@ use crate::message;
 /// Management starts at this share of the budget, in percent; below it the program runs as if bare.
 const START_PERCENT: u64 = 74;
 /// At this share everything is opened that managing takes, so that it can start at once.
-const PREPARE_PERCENT: u64 = 50;
+const PREPARE_PERCENT: u64 = 25;
 /// Fastest growth that the watch must not miss, in bytes a millisecond: two cores touching fresh pages.
 const GROWTH_BYTES_PER_MS: u64 = 4 << 20;
 /// Length of the agent's turns on a busy processor: the shortest there is.

@@ -81,6 +81,7 @@ every load that has a goal, and says whether it is reached (exit status 1 if not
 setting for that load; faults are touches of 1 us and more; ra_hit is the share of pages read ahead that were touched.
 Suites take --only, --runs, --ways, --size, --ram and --out; --laps or --seconds shorten them. Kernel settings are
 restored and the cgroup and swap file removed at the end, also after an interrupt.
+Of a load with two kinds of threads, the kernel's best setting is that with the best geometric mean of both.
 
 Examples:
   sudo overspill bench swapin --out results
@@ -288,7 +289,7 @@ pub struct BenchArgs {
     /// A load: seq, random, descending, interleaved:K, stride:S, mixed:K+L or phases; or a suite: swapin, mixed or all
     #[arg(value_name = "LOAD-or-SUITE")]
     pub what: What,
-    /// Memory to touch [default: ten ninths of the budget, for the single load random twice the budget]
+    /// Memory to touch [default: ten ninths of the budget; for random twice, for the suites' mixed three times the budget]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Size>,
     /// The budget [default: 900M, at most a quarter of the machine's RAM]

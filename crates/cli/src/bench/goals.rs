@@ -75,7 +75,7 @@ fn verdict(load: &str, demand: Demand, rows: &[Row]) -> Verdict {
         load,
         goal: format!("{at_least:.1}x"),
         measured: measured.map_or("-".into(), |ratio| format!("{ratio:.2}x")),
-        against: best_kernel(rows, part).map_or("-".into(), |row| row.way.clone()),
+        against: best_kernel(rows).map_or("-".into(), |row| row.way.clone()),
         holds: measured.is_some_and(|ratio| ratio >= at_least),
     }
 }

@@ -20,7 +20,7 @@ use crate::progress::Progress;
 use crate::size::{Size, shortest};
 use crate::{cgroup, human, machine};
 use goals::Verdict;
-use rows::{Part, Row};
+use rows::Row;
 use suite::{Load, Suite};
 
 /// What kernel and overspill get beyond `--ram`: the load's own code, stacks and page tables.
@@ -77,11 +77,11 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// As asked for; else 1000M in 900M, or less on a small machine.
-    fn new(args: &BenchArgs, is_random: bool) -> Sizes {
+    /// As asked for; else 900M of RAM, or less on a small machine, and so many ninths of that.
+    fn new(args: &BenchArgs, ninths: u64) -> Sizes {
         let machine_bytes = machine::ram_bytes();
         let ram_bytes = args.ram.map_or(RAM_BYTES.min(machine_bytes / 4), |ram| ram.bytes(machine_bytes));
-        let default = Size::Bytes(if is_random { ram_bytes * 2 } else { ram_bytes / 9 * 10 });
+        let default = Size::Bytes(ram_bytes / 9 * ninths);
         Sizes { ram_bytes, size_bytes: args.size.unwrap_or(default).bytes(machine_bytes) }
     }
 }
@@ -101,7 +101,7 @@ fn single(args: &BenchArgs, pattern: Pattern) -> Result<u8> {
     );
     cgroup::require_root("bench")?;
     let ways = args.measuring.ways();
-    let sizes = Sizes::new(args, pattern == Pattern::Random);
+    let sizes = Sizes::new(args, if pattern == Pattern::Random { 18 } else { suite::NINTHS });
     let mut lab = lab(args, &ways, sizes)?;
     let progress = Progress::new();
     let directory = lab.directory().to_path_buf();
@@ -134,9 +134,10 @@ fn all_of(args: &BenchArgs, suite: Suite) -> Result<u8> {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
     let ways = if args.measuring.ways.is_empty() { suite.ways() } else { args.measuring.ways.clone() };
-    let sizes = Sizes::new(args, false);
-    let mut lab = lab(args, &ways, sizes)?;
-    let measuring = Measuring { args, suite, sizes };
+    let largest =
+        loads.iter().map(|load| load.ninths).max().expect("no suite is empty, and names are of loads");
+    let mut lab = lab(args, &ways, Sizes::new(args, largest))?;
+    let measuring = Measuring { args, suite };
     let verdicts =
         loads.iter().map(|load| measuring.measure(&mut lab, load, &ways)).collect::<Result<Vec<_>>>();
     let verdicts = compare::end_of(lab, verdicts)?.concat();
@@ -150,14 +151,14 @@ fn all_of(args: &BenchArgs, suite: Suite) -> Result<u8> {
 struct Measuring<'a> {
     args: &'a BenchArgs,
     suite: Suite,
-    sizes: Sizes,
 }
 
 impl Measuring<'_> {
     /// Measures a load, prints its table and writes its file.
     fn measure(&self, lab: &mut Lab, load: &Load, ways: &[Way]) -> Result<Vec<Verdict>> {
         let work = load.work(&self.args.work);
-        let command = command(load.pattern, self.sizes, &work)?;
+        let sizes = Sizes::new(self.args, load.ninths);
+        let command = command(load.pattern, sizes, &work)?;
         let mut ways = ways.to_vec();
         if load.is_shared() {
             ways.retain(|way| !matches!(way, Way::Overspill { .. }));
@@ -165,7 +166,7 @@ impl Measuring<'_> {
         let runs = self.runs(lab, load, &mut ways, &command)?;
         let rows = rows::rows(&runs);
         let goals = if self.suite == Suite::All { goals::judge(load.name, &rows) } else { Vec::new() };
-        println!("{}: {}", load.name, load_line(&command, self.sizes));
+        println!("{}: {}", load.name, load_line(&command, sizes));
         print!("{}", rows::table(&rows));
         if load.is_shared() {
             println!("overspill is not in this table: it does not manage shared memory yet");
@@ -177,10 +178,10 @@ impl Measuring<'_> {
                 load: Some(load.name),
                 rows,
                 goals: goals.clone(),
-                ..parameters(load.pattern, self.sizes, &work)
+                ..parameters(load.pattern, sizes, &work)
             };
-            let path = directory.join(file_name(load.name, self.sizes));
-            compare::write(&path, subject(&command, self.sizes, parameters), runs, lab.directory())?;
+            let path = directory.join(file_name(load.name, sizes));
+            compare::write(&path, subject(&command, sizes, parameters), runs, lab.directory())?;
         }
         Ok(goals)
     }
@@ -221,12 +222,10 @@ impl Measuring<'_> {
     }
 }
 
-/// Whether a row may be, or be held against, the kernel's best in some part.
+/// Whether a row may be, or be held against, the kernel's best.
 fn is_worth_repeating(row: &Row, rows: &[Row]) -> bool {
-    let is_near = |part| rows::ratio(rows, row, part).is_some_and(|ratio| ratio >= WORTH_REPEATING);
-    !row.is_kernel()
-        || is_near(Part::Whole)
-        || row.kinds.iter().any(|kind| is_near(Part::Kind(&kind.pattern)))
+    let best = rows::best_kernel(rows).map_or(0.0, Row::score);
+    !row.is_kernel() || row.score() >= best * WORTH_REPEATING
 }
 
 fn lab(args: &BenchArgs, ways: &[Way], sizes: Sizes) -> Result<Lab> {
@@ -344,14 +343,14 @@ mod tests {
     #[test]
     fn what_is_far_from_the_kernels_best_is_measured_once() {
         let rows = [
-            row_of("kernel:0", 60.0, &[("seq", 10.0), ("random", 50.0)]),
-            row_of("kernel:3", 50.0, &[("seq", 20.0), ("random", 30.0)]),
-            row_of("kernel:5", 100.0, &[("seq", 90.0), ("random", 10.0)]),
+            row_of("kernel:0", 1010.0, &[("seq", 10.0), ("random", 1000.0)]), // 100
+            row_of("kernel:3", 920.0, &[("seq", 20.0), ("random", 900.0)]),   // 134
+            row_of("kernel:5", 140.0, &[("seq", 40.0), ("random", 100.0)]),   // 63
             row_of("overspill", 1.0, &[("seq", 1.0), ("random", 0.0)]),
         ];
         let repeated: Vec<_> =
             rows.iter().filter(|row| is_worth_repeating(row, &rows)).map(|row| row.way.as_str()).collect();
-        assert_eq!(repeated, ["kernel:0", "kernel:5", "overspill"]);
+        assert_eq!(repeated, ["kernel:0", "kernel:3", "overspill"]);
     }
 
     #[test]

@@ -49,11 +49,14 @@ const fn load(name: &'static str, pattern: Pattern, amount: Amount) -> Load {
     Load { name, pattern, ninths: NINTHS, threads: 1, shared: false, amount }
 }
 
-const SEQUENTIAL: Load = load("seq", Pattern::Sequential, Amount::Laps(2));
-const RANDOM: Load = load("random", Pattern::Random, Amount::Laps(4));
 /// Neither half fits, so that the load is not won by who gets its half into RAM.
-const MIXED: Load =
-    Load { ninths: 27, ..load("mixed", Pattern::Mixed { sequential: 4, random: 8 }, Amount::Seconds(10)) };
+const fn mixed(name: &'static str, sequential: u32, random: u32) -> Load {
+    Load { ninths: 27, ..load(name, Pattern::Mixed { sequential, random }, Amount::Seconds(10)) }
+}
+
+const SEQUENTIAL: Load = load("seq", Pattern::Sequential, Amount::Laps(3));
+const RANDOM: Load = load("random", Pattern::Random, Amount::Laps(4));
+const MIXED: Load = mixed("mixed", 4, 8);
 
 const SWAPIN_LOADS: [Load; 4] = [
     SEQUENTIAL,
@@ -64,12 +67,12 @@ const SWAPIN_LOADS: [Load; 4] = [
 const MIXED_LOADS: [Load; 1] = [MIXED];
 const ALL_LOADS: [Load; 11] = [
     SEQUENTIAL,
-    load("descending", Pattern::Descending, Amount::Laps(2)),
-    load("interleaved-4", Pattern::Interleaved(4), Amount::Laps(2)),
-    load("stride-4", Pattern::Stride(4), Amount::Laps(2)),
-    load("stride-16", Pattern::Stride(16), Amount::Laps(2)),
-    load("stride-64", Pattern::Stride(64), Amount::Laps(2)),
-    load("mixed-1-1", Pattern::Mixed { sequential: 1, random: 1 }, Amount::Seconds(10)),
+    load("descending", Pattern::Descending, Amount::Laps(3)),
+    load("interleaved-4", Pattern::Interleaved(4), Amount::Laps(3)),
+    load("stride-4", Pattern::Stride(4), Amount::Laps(3)),
+    load("stride-16", Pattern::Stride(16), Amount::Laps(3)),
+    load("stride-64", Pattern::Stride(64), Amount::Laps(3)),
+    mixed("mixed-1-1", 1, 1),
     MIXED,
     RANDOM,
     Load { name: "random-8", threads: 8, ..RANDOM },

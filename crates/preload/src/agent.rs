@@ -26,7 +26,7 @@ use crate::lend;
 use crate::message;
 
 /// Management starts at this share of the budget, in percent; below it the program runs as if bare.
-const START_PERCENT: u64 = 74;
+const START_PERCENT: u64 = 73;
 /// At this share everything is opened that managing takes, so that it can start at once.
 const PREPARE_PERCENT: u64 = 25;
 /// Fastest growth that the watch must not miss, in bytes a millisecond: two cores touching fresh pages.
@@ -46,7 +46,7 @@ const RESYNC_NS: u64 = 100_000_000;
 const OWN_RANGES_MAX: usize = 1024;
 /// Kept free of the budget, in percent and beside that: room for what the program maps between two looks.
 const RESERVE_PERCENT: u64 = 1;
-const RESERVE_BYTES: u64 = 2 << 20;
+const RESERVE_BYTES: u64 = 3 << 20;
 /// The reserve grows to the largest recent growth of unmanaged memory between two looks, but to this at most, and to this
 /// share of the budget (an eighth).
 const BURST_BYTES_MAX: u64 = 16 << 20;
@@ -320,7 +320,8 @@ impl Manager<'_> {
         let mut stray = resident.saturating_sub(managed);
         let growth = stray.saturating_sub(self.stray_accepted);
         self.grew = growth > STRAY_BYTES / 4;
-        self.burst.observe(growth.min(BURST_BYTES_MAX).min(self.agent.ram() / BURST_SHARE), clock::monotonic_ns());
+        self.burst
+            .observe(growth.min(BURST_BYTES_MAX).min(self.agent.ram() / BURST_SHARE), clock::monotonic_ns());
         if growth > STRAY_BYTES && !fork::is_paused() {
             self.adopt();
             let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
@@ -329,7 +330,7 @@ impl Manager<'_> {
         }
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
-        let reserve = ram / 100 * RESERVE_PERCENT + RESERVE_BYTES.min(ram / 32).max(self.burst.bytes);
+        let reserve = ram / 100 * RESERVE_PERCENT + RESERVE_BYTES.min(ram / 20).max(self.burst.bytes);
         let budget = ram.saturating_sub(stray + reserve) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         // What is unmanaged goes up and down by a few pages all the time: less is heeded at once, more when it is some.

@@ -22,6 +22,13 @@ impl PollFd {
         PollFd { fd: fd.raw(), events: POLLIN, revents: 0 }
     }
 
+    /// Waits until `fd` is readable; without one, for nothing.
+    #[must_use]
+    pub fn maybe_readable(fd: Option<&Fd>) -> PollFd {
+        // The kernel passes over negative numbers.
+        PollFd { fd: fd.map_or(-1, Fd::raw), events: POLLIN, revents: 0 }
+    }
+
     /// After [`poll`]: it is readable, closed, or in error; in any case reading will tell.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -60,7 +67,9 @@ impl Watch {
     /// Watches nothing yet.
     pub fn new() -> Result<Watch, Errno> {
         // SAFETY: makes a descriptor.
-        unsafe { syscall!(nr::__NR_epoll_create1, nr::EPOLL_CLOEXEC as usize).map(|fd| Watch { fd: Fd::made(fd) }) }
+        unsafe {
+            syscall!(nr::__NR_epoll_create1, nr::EPOLL_CLOEXEC as usize).map(|fd| Watch { fd: Fd::made(fd) })
+        }
     }
 
     /// Readable while a watched descriptor is.

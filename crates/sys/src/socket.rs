@@ -8,8 +8,8 @@ use core::mem::MaybeUninit;
 use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
 use rustix::io::{IoSlice, IoSliceMut};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
 use crate::{Errno, Fd};
@@ -68,6 +68,12 @@ pub fn receive(socket: &Fd) -> Result<Option<(Letter, Option<Fd>)>, Errno> {
         BYTES => Ok(Some((Letter { kind: number(0), value: number(8) }, descriptor))),
         _ => Err(Errno::BADMSG),
     }
+}
+
+/// Ends the conversation: the other side reads that this one is gone, and so does this one.
+pub fn shut_down(socket: &Fd) {
+    // It fails only where it is over already.
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
 }
 
 fn owned(fd: OwnedFd) -> Fd {

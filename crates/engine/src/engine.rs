@@ -27,6 +27,8 @@ use crate::view::{PROGRAM, Place, SHARED, View, address, vpn, vpns};
 
 /// Memory that is unshared by one call of the helper.
 const UNSHARE_BYTES: usize = 1 << 20;
+/// How often [`Engine::settle`] looks, some microseconds each time when no other thread wants the processor.
+const SETTLE_TRIES: u32 = 400;
 
 /// What a crank met that its owner has to judge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -173,11 +175,6 @@ impl Engine {
         self.view.program.register(range)
     }
 
-    /// Is no change of the address space under way, whose event is still to be read?
-    pub fn is_quiet(&mut self) -> bool {
-        self.view.program.is_quiet()
-    }
-
     /// Calls `visit` with every part of the range that is not managed, in order.
     pub fn unmanaged(&self, range: &AddressRange, mut visit: impl FnMut(AddressRange)) {
         let (start, end) = vpns(range);
@@ -216,15 +213,37 @@ impl Engine {
         self.feed(Event::Resident { space: PROGRAM, start, end });
     }
 
-    /// Handles the changes of the address space that the kernel has reported. True when there were any.
-    pub fn handle_changes(&mut self) -> bool {
+    /// Handles the changes of the address space that the kernel has reported.
+    pub fn handle_changes(&mut self) {
         self.view.program.read_messages();
-        let mut any = false;
         while let Some(message) = self.view.program.next_change() {
-            any = true;
             self.handle(message);
         }
-        any
+    }
+
+    /// Handles changes until none is under way whose event is still to be read, and tells the ranges where mappings ended,
+    /// moved away or arrived. False when such a moment does not come soon: threads may change the address space all the
+    /// time, and a change counts until the thread that made it runs again.
+    pub fn settle(&mut self, mut replaced: impl FnMut(AddressRange)) -> bool {
+        for _ in 0..SETTLE_TRIES {
+            self.view.program.read_messages();
+            while let Some(message) = self.view.program.next_change() {
+                match message {
+                    Message::Unmap { start, end } => replaced(start..end),
+                    Message::Remap { from, to, len } => {
+                        replaced(from..from + len);
+                        replaced(to..to + len);
+                    }
+                    _ => {}
+                }
+                self.handle(message);
+            }
+            if self.view.program.is_quiet() && !self.view.program.is_changed() {
+                return true;
+            }
+            overspill_sys::thread::yield_now();
+        }
+        false
     }
 
     /// Page addresses in this range are doorbells: a touch is a [`Notice::Doorbell`].

@@ -178,6 +178,11 @@ impl Memory {
         self.changes.pop_front()
     }
 
+    /// Are there changes that were read and not handled?
+    pub fn is_changed(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
     /// Is the address space free of changes whose events are unread? What was read from the process's maps before a
     /// "yes" is still true of everything that is registered.
     pub fn is_quiet(&mut self) -> bool {

@@ -23,7 +23,7 @@ const GUARD_BYTES_MAX: usize = 1 << 20;
 /// A thread's control block lies at most this far from the end of its stack.
 const CONTROL_BLOCK_BYTES: usize = 64 << 10;
 /// How often the maps are read again when the program changes them meanwhile.
-const TRIES: u32 = 20;
+const TRIES: u32 = 4;
 
 /// Reads the process's maps for one engine.
 pub struct Adopter {
@@ -72,7 +72,7 @@ impl Adopter {
     ///
     /// What is read from the maps is only true if no change was under way: a mapping that is being replaced, and whose
     /// event is unread, would be taken for its successor. So the ranges are registered first, and taken for good only if
-    /// the kernel then says that nothing is pending and no event came in between.
+    /// the kernel then says that nothing is pending, and no event that came in between concerns them.
     pub fn adopt(
         &mut self,
         engine: &mut Engine,
@@ -134,7 +134,8 @@ impl Adopter {
                 && engine.register(part.clone()).is_ok()
                 && matches!(maps.query(part.start, false, buffer, covers), Ok(Some(true)))
         });
-        engine.is_quiet() && !engine.handle_changes()
+        // Waiting for quiet costs little: whoever touches what was just registered waits for us meanwhile.
+        engine.settle(|replaced| found.retain(|Found { mapping, .. }| !overlap(mapping, &replaced)))
     }
 
     /// Tells the engine of pages that are resident in managed memory and that it does not know of.
@@ -189,13 +190,16 @@ impl Adopter {
         // Last, because collecting may have grown the agent's own memory.
         self.own.clear();
         own(&mut self.own);
-        let is_own =
-            |range: &AddressRange| self.own.iter().any(|own| own.start < range.end && range.start < own.end);
+        let is_own = |range: &AddressRange| self.own.iter().any(|own| overlap(own, range));
         self.found.clear();
         for range in self.mapped.iter().filter(|range| !is_own(range)) {
             engine.unmanaged(range, |part| self.found.push(Found { part, mapping: range.clone() }));
         }
     }
+}
+
+fn overlap(one: &AddressRange, other: &AddressRange) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 /// The mapping before the one that is looked at.

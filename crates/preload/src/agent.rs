@@ -16,7 +16,7 @@ use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::ResidentReader;
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, thread};
 
 use rustix::process::Signal;
 
@@ -26,11 +26,13 @@ use crate::lend;
 use crate::message;
 
 /// Management starts at this share of the budget, in percent; below it the program runs as if bare.
-const START_PERCENT: u64 = 74;
+const START_PERCENT: u64 = 73;
 /// At this share everything is opened that managing takes, so that it can start at once.
-const PREPARE_PERCENT: u64 = 50;
+const PREPARE_PERCENT: u64 = 25;
 /// Fastest growth that the watch must not miss, in bytes a millisecond: two cores touching fresh pages.
 const GROWTH_BYTES_PER_MS: u64 = 4 << 20;
+/// Length of the agent's turns on a busy processor: the shortest there is.
+const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
 const LOOK_NS_MAX: u64 = 50_000_000;
 const LOOK_NS_MIN: u64 = 1_000_000;
@@ -44,7 +46,13 @@ const RESYNC_NS: u64 = 100_000_000;
 const OWN_RANGES_MAX: usize = 1024;
 /// Kept free of the budget, in percent and beside that: room for what the program maps between two looks.
 const RESERVE_PERCENT: u64 = 1;
-const RESERVE_BYTES: u64 = 2 << 20;
+const RESERVE_BYTES: u64 = 3 << 20;
+/// The reserve grows to the largest recent growth of unmanaged memory between two looks, but to this at most, and to this
+/// share of the budget (an eighth).
+const BURST_BYTES_MAX: u64 = 16 << 20;
+const BURST_SHARE: u64 = 8;
+/// After this time without another such burst half of it is expected.
+const BURST_HALVES_NS: u64 = 500_000_000;
 
 /// Frames by which the budget must grow to be changed.
 const BUDGET_STEP: u32 = 128;
@@ -97,9 +105,9 @@ fn ring_of(
 /// The agent's life.
 pub fn run(mission: Mission) {
     let Mission { shared, process, ring } = mission;
-    // When all processors are busy, a program that waits for a page waits for this thread to be given one. Without the
-    // privilege for it the call fails, and things are merely slower.
-    let _ = rustix::process::setpriority_process(None, -10);
+    // When all processors are busy, a program that waits for a page waits for this thread to be given one. The lower nice
+    // value is a privilege; without it things are merely slower.
+    let _ = thread::schedule(-10, TURN_NS).or_else(|_| thread::schedule(0, TURN_NS));
     let Ok(resident) = ResidentReader::open() else {
         return give_up(process, Failure { step: 6, errno: Errno::NOENT });
     };
@@ -191,6 +199,7 @@ impl Agent {
             stray_accepted: 0,
             grew: false,
             next_resync: 0,
+            burst: Burst::default(),
             unsharing: false,
         };
         if fork::start_managing() {
@@ -241,6 +250,25 @@ fn own_ranges(engine: &Engine) -> impl Fn(&mut Vec<AddressRange>) + use<> {
     }
 }
 
+/// The largest recent growth of unmanaged memory between two looks. A program that has just mapped and touched fresh memory
+/// at full speed will do so again, and all processors may be busy with it when the next look is due.
+#[derive(Default)]
+struct Burst {
+    bytes: u64,
+    /// When it was seen, or halved.
+    since: u64,
+}
+
+impl Burst {
+    fn observe(&mut self, growth: u64, now: u64) {
+        if growth >= self.bytes {
+            *self = Burst { bytes: growth, since: now };
+        } else if now >= self.since + BURST_HALVES_NS {
+            *self = Burst { bytes: self.bytes / 2, since: now };
+        }
+    }
+}
+
 /// The second half of the agent's life.
 struct Manager<'a> {
     engine: Engine,
@@ -252,6 +280,7 @@ struct Manager<'a> {
     /// The last look found more of them.
     grew: bool,
     next_resync: u64,
+    burst: Burst,
     /// A fork is over, and pages are being made the program's own again.
     unsharing: bool,
 }
@@ -289,8 +318,11 @@ impl Manager<'_> {
         self.engine.report().sample_resident(resident);
         let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
         let mut stray = resident.saturating_sub(managed);
-        self.grew = stray > self.stray_accepted + STRAY_BYTES / 4;
-        if stray > self.stray_accepted + STRAY_BYTES && !fork::is_paused() {
+        let growth = stray.saturating_sub(self.stray_accepted);
+        self.grew = growth > STRAY_BYTES / 4;
+        self.burst
+            .observe(growth.min(BURST_BYTES_MAX).min(self.agent.ram() / BURST_SHARE), clock::monotonic_ns());
+        if growth > STRAY_BYTES && !fork::is_paused() {
             self.adopt();
             let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
             stray = self.agent.anon_bytes().saturating_sub(managed);
@@ -298,7 +330,7 @@ impl Manager<'_> {
         }
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
-        let reserve = ram / 100 * RESERVE_PERCENT + RESERVE_BYTES.min(ram / 32);
+        let reserve = ram / 100 * RESERVE_PERCENT + RESERVE_BYTES.min(ram / 20).max(self.burst.bytes);
         let budget = ram.saturating_sub(stray + reserve) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         // What is unmanaged goes up and down by a few pages all the time: less is heeded at once, more when it is some.

@@ -1,12 +1,13 @@
 //! The agent's few words to the user, and its last resort.
 
-use overspill_sys::file::{self, Open};
+use overspill_sys::file;
 use rustix::process::{self, Signal};
 
-/// Writes one line to the program's standard error. The agent's own descriptors do not include it, so it is opened by
-/// way of /proc; a standard error that cannot be opened so (a socket) gets no line.
+/// Writes one line to the program's standard error. The agent's own descriptors do not include it. It must be the same open
+/// file, not the same name opened again: that would have a position of its own, and what the launcher says at the end would
+/// be written over the line.
 pub fn say(text: &str) {
-    let Ok(fd) = file::open(c"/proc/self/fd/2", Open::WRITE_ONLY | Open::APPEND) else { return };
+    let Ok(fd) = file::descriptor_of_program(2) else { return };
     let mut line = [0u8; 256];
     let mut len = 0;
     for part in ["overspill: ", text, "\n"] {

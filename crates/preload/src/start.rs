@@ -68,6 +68,8 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
 extern "C" fn entry(_: *mut ()) {
     // SAFETY: the thread has a descriptor table of its own: the program's descriptors stay open.
     let _ = unsafe { overspill_sys::fd::close_all_descriptors() };
+    // Nor does the agent keep a file system busy that the program leaves and unmounts.
+    let _ = overspill_sys::file::change_directory(c"/");
     let place = PLACE.load(Ordering::Acquire);
     let mission = agent::enlist((place >> 32) as u32, place as u32);
     STARTED.store(true, Ordering::Release);

@@ -111,6 +111,20 @@ pub fn open_of_process(pid: u32, fd: u32) -> Result<Fd, Errno> {
     open(path, Open::READ_WRITE)
 }
 
+/// Makes a directory the working directory of the calling thread, and of those that follow its.
+pub fn change_directory(path: &CStr) -> Result<(), Errno> {
+    // SAFETY: the path is NUL-terminated.
+    unsafe { syscall!(nr::__NR_chdir, path.as_ptr() as usize).map(drop) }
+}
+
+/// Descriptor `fd` of this process's first thread, for a thread that has a descriptor table of its own: the same open file,
+/// with its position and flags (5.6). EBADF: that descriptor is not open.
+pub fn descriptor_of_program(fd: u32) -> Result<Fd, Errno> {
+    let process = crate::mem::pidfd_self()?;
+    // SAFETY: makes a descriptor.
+    unsafe { syscall!(nr::__NR_pidfd_getfd, process.raw() as usize, fd as usize, 0).map(Fd::made) }
+}
+
 /// A file that lives in memory, empty (3.17).
 pub fn memfd(name: &CStr) -> Result<Fd, Errno> {
     // SAFETY: the name is NUL-terminated.

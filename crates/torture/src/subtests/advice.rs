@@ -100,9 +100,20 @@ pub fn harmless(context: &mut Context) -> Outcome {
         sys::madvise(memory.base(), memory.len(), populate)?;
         pattern::check_pages(&memory, 0..memory.pages(), SEED, "populated")?;
     }
+    Ok(())
+}
+
+/// `populate`: one call that populates fresh memory, more than the budget. The kernel holds the lock of the address space
+/// all the while, so that nobody can register the memory before the call ends.
+pub fn populate(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
     let fresh = Memory::map(context.options.mib * MIB)?;
     sys::madvise(fresh.base(), fresh.len(), libc::MADV_POPULATE_WRITE)?;
-    pattern::check_zero(&fresh, 0..fresh.pages(), "populated at once, more than the budget")
+    pattern::check_zero(&fresh, 0..fresh.pages(), "populated at once, more than the budget")?;
+    context.cool(&memory)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "beside it")?;
+    sys::madvise(fresh.base(), fresh.len(), libc::MADV_POPULATE_WRITE)?;
+    pattern::check_zero(&fresh, 0..fresh.pages(), "populated again, managed by now")
 }
 
 /// `advice-race`: while threads load and store, others give ranges up; a page is then the old one, a new one or zero,

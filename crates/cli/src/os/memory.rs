@@ -3,10 +3,11 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Bytes in a page.
 pub const PAGE_BYTES: usize = 4096;
@@ -41,6 +42,14 @@ impl Pages {
         self.count
     }
 
+    /// Asks the kernel to bring these pages in, all at once; where nobody can, nothing happens.
+    pub fn will_need(&self, pages: Range<usize>) {
+        assert!(pages.start <= pages.end && pages.end <= self.count);
+        let (start, bytes) = (pages.start * PAGE_BYTES, pages.len() * PAGE_BYTES);
+        // SAFETY: the range lies inside the mapping; the advice changes no content. A refusal costs only time.
+        let _ = unsafe { madvise(self.base.add(start).cast(), bytes, MmapAdvise::MADV_WILLNEED) };
+    }
+
     /// The first word of a page.
     pub fn word(&self, page: usize) -> &AtomicU64 {
         assert!(page < self.count);
@@ -68,6 +77,7 @@ mod tests {
         for shared in [false, true] {
             let pages = Pages::new(3, shared).unwrap();
             pages.word(1).store(7, Relaxed);
+            pages.will_need(0..3);
             assert_eq!([0, 1, 2].map(|page| pages.word(page).load(Relaxed)), [0, 7, 0]);
         }
         assert!(Pages::new(0, false).is_err());

@@ -80,6 +80,15 @@ impl SharedPage {
         Ok(SharedPage { file })
     }
 
+    /// The memory of another launcher, by its [`SharedPage::address`].
+    pub fn open(address: &str) -> io::Result<SharedPage> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+        let (launcher, descriptor) = address.split_once(':').ok_or_else(invalid)?;
+        let (launcher, descriptor): (u32, u32) =
+            launcher.parse().ok().zip(descriptor.parse().ok()).ok_or_else(invalid)?;
+        Ok(SharedPage { file: File::open(format!("/proc/{launcher}/fd/{descriptor}"))? })
+    }
+
     /// The value of [`overspill_engine::shared::ENV`] that leads the agents here.
     pub fn address(&self) -> String {
         format!("{}:{}", std::process::id(), self.file.as_raw_fd())
@@ -191,7 +200,8 @@ mod tests {
         put(offset_of!(Process, pid), &77u32.to_ne_bytes());
         put(offset_of!(Process, counters) + offset_of!(Counters, pswpin), &123u64.to_ne_bytes());
         put(offset_of!(Process, major_latency) + 80, &9u64.to_ne_bytes());
-        let reports = page.reports().unwrap();
+        let reports = SharedPage::open(&page.address()).unwrap().reports().unwrap();
+        assert!(SharedPage::open("1").is_err() && SharedPage::open("x:3").is_err());
         assert_eq!(reports.len(), 1);
         assert_eq!(
             (reports[0].pid, reports[0].counter("pswpin"), reports[0].counter("pswpout")),

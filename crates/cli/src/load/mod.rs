@@ -7,6 +7,7 @@
 
 pub mod generator;
 pub mod pattern;
+mod shared;
 pub mod traffic;
 mod worker;
 
@@ -47,7 +48,7 @@ pub struct Work {
     /// Store instead of load
     #[arg(long)]
     pub write: bool,
-    /// Touch a shared anonymous mapping instead of a private one
+    /// Touch a shared mapping instead of a private one; under overspill it is a region of the pager library
     #[arg(long)]
     pub shared: bool,
     /// Measure the latency of every touch
@@ -177,18 +178,24 @@ pub fn main(args: &LoadArgs) -> Result<u8> {
     if page_count == 0 || page_count >= u32::MAX as usize {
         bail!("the load needs 1 page to {} pages, not {page_count}", u32::MAX);
     }
-    let pages = Pages::new(page_count, args.work.shared).context("no memory for the load")?;
-    let done = run(&pages, args.pattern, &args.work)?;
+    let managed = if args.work.shared { shared::under_overspill(page_count)? } else { None };
+    let (pages, meter) = match managed {
+        Some((pages, pager)) => (pages, Meter::library(pager)),
+        None => {
+            let pages = Pages::new(page_count, args.work.shared).context("no memory for the load")?;
+            (pages, Meter::find())
+        }
+    };
+    let done = run(&pages, &meter, args.pattern, &args.work)?;
     let mut line = serde_json::to_string(&done)?;
     line.push('\n');
     std::io::stdout().write_all(line.as_bytes())?;
     Ok(0)
 }
 
-fn run(pages: &Pages, pattern: Pattern, work: &Work) -> Result<Done> {
+fn run(pages: &Pages, meter: &Meter, pattern: Pattern, work: &Work) -> Result<Done> {
     let tasks = tasks(pages.count(), pattern, work);
     let populate_seconds = timed(|| populate(pages, tasks.len())).1;
-    let meter = Meter::find();
     let before = meter.now();
     let (outcomes, seconds) = timed(|| worker::run_all(pages, &tasks));
     let traffic = meter.now().since(before);
@@ -330,7 +337,7 @@ mod tests {
         for pattern in patterns {
             for options in [&["--laps=2"][..], &["--laps=2", "--write", "--threads=3", "--latency"]] {
                 let pages = Pages::new(1000, false).unwrap();
-                let done = run(&pages, pattern.parse().unwrap(), &work(options)).unwrap();
+                let done = run(&pages, &Meter::find(), pattern.parse().unwrap(), &work(options)).unwrap();
                 assert!(done.touches >= 2000, "{pattern}: {}", done.touches);
                 assert_eq!(done.latency.is_some(), options.len() > 1);
             }

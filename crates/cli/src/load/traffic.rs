@@ -1,7 +1,8 @@
-//! What was swapped while the load touched its memory, without filling and verifying: by the agent's counters where this
-//! process is managed, else by the kernel's, which are the whole system's.
+//! What was swapped while the load touched its memory, without filling and verifying: by the library's counters where that
+//! manages the memory, by the agent's where that does, else by the kernel's, which are the whole system's.
 
 use overspill_engine::shared::ENV;
+use overspill_pager::{Pager, Stats, Vmstat};
 use serde::{Deserialize, Serialize};
 
 use crate::run::shared_page::SharedPage;
@@ -41,29 +42,49 @@ impl Traffic {
 }
 
 /// Where the counters of this process stand.
-pub struct Meter {
-    /// The memory shared with the agent of this process; none without an agent.
-    page: Option<SharedPage>,
+pub enum Meter {
+    /// The pager of the load's memory.
+    Library(Pager),
+    /// The memory shared with the agent of this process.
+    Agent(SharedPage),
+    /// The whole system's counters.
+    Kernel,
 }
 
 impl Meter {
     /// The agent's counters if there is an agent, else the kernel's.
     pub fn find() -> Meter {
         let page = std::env::var(ENV).ok().and_then(|address| SharedPage::open(&address).ok());
-        let meter = Meter { page };
-        if meter.agent().is_some() { meter } else { Meter { page: None } }
+        match page.filter(|page| agent(page).is_some()) {
+            Some(page) => Meter::Agent(page),
+            None => Meter::Kernel,
+        }
+    }
+
+    /// The counters of a pager.
+    pub fn library(pager: Pager) -> Meter {
+        Meter::Library(pager)
     }
 
     /// The counters since the beginning of whoever counts.
     pub fn now(&self) -> Traffic {
-        self.agent().unwrap_or_else(kernel)
+        match self {
+            Meter::Library(pager) => pager.stats().map_or_else(|_| Traffic::default(), library),
+            Meter::Agent(page) => agent(page).unwrap_or_default(),
+            Meter::Kernel => kernel(),
+        }
     }
+}
 
-    fn agent(&self) -> Option<Traffic> {
-        let reports = self.page.as_ref()?.reports().ok()?;
-        let own = reports.iter().find(|report| report.pid == std::process::id())?;
-        Some(Traffic::from_counters(|name| own.counter(name)))
-    }
+fn library(stats: Stats) -> Traffic {
+    let Vmstat { pswpin, pswpout, swap_ra, swap_ra_hit, .. } = stats.vmstat;
+    Traffic { pages_in: pswpin, pages_out: pswpout, read_ahead: swap_ra, read_ahead_hits: swap_ra_hit }
+}
+
+fn agent(page: &SharedPage) -> Option<Traffic> {
+    let reports = page.reports().ok()?;
+    let own = reports.iter().find(|report| report.pid == std::process::id())?;
+    Some(Traffic::from_counters(|name| own.counter(name)))
 }
 
 fn kernel() -> Traffic {
@@ -96,7 +117,7 @@ mod tests {
 
     #[test]
     fn without_an_agent_the_kernel_counts() {
-        assert!(Meter { page: None }.agent().is_none());
+        assert!(matches!(Meter::find(), Meter::Kernel));
         let (first, second) = (kernel(), kernel());
         assert!(second.pages_in >= first.pages_in);
     }

@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
+use overspill_pager::SharedRegion;
 
 /// Bytes in a page.
 pub const PAGE_BYTES: usize = 4096;
@@ -16,6 +17,8 @@ pub const PAGE_BYTES: usize = 4096;
 pub struct Pages {
     base: NonNull<u8>,
     count: usize,
+    /// Whose memory it is, if it is a region of the pager library.
+    region: Option<SharedRegion>,
 }
 
 // SAFETY: the memory is reached only through shared references to atomics, and unmapped only when the last reference to
@@ -34,7 +37,13 @@ impl Pages {
         // SAFETY: no address is asked for, so no mapping of anybody else can be replaced.
         let base =
             unsafe { mmap_anonymous(None, bytes, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)? };
-        Ok(Pages { base: base.cast(), count })
+        Ok(Pages { base: base.cast(), count, region: None })
+    }
+
+    /// The pages of a shared region.
+    pub fn of(region: SharedRegion) -> Pages {
+        let base = NonNull::new(region.as_ptr()).expect("nothing is mapped at address 0");
+        Pages { base, count: region.len() / PAGE_BYTES, region: Some(region) }
     }
 
     /// How many pages.
@@ -46,6 +55,9 @@ impl Pages {
     pub fn will_need(&self, pages: Range<usize>) {
         assert!(pages.start <= pages.end && pages.end <= self.count);
         let (start, bytes) = (pages.start * PAGE_BYTES, pages.len() * PAGE_BYTES);
+        if let Some(region) = &self.region {
+            return region.prefetch(start..start + bytes);
+        }
         // SAFETY: the range lies inside the mapping; the advice changes no content. A refusal costs only time.
         let _ = unsafe { madvise(self.base.add(start).cast(), bytes, MmapAdvise::MADV_WILLNEED) };
     }
@@ -61,6 +73,9 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
+        if self.region.is_some() {
+            return;
+        }
         // SAFETY: exactly the mapping made in `new`; `drop` proves that no reference into it is left.
         let unmapped = unsafe { munmap(self.base.cast(), self.count * PAGE_BYTES) };
         debug_assert!(unmapped.is_ok());

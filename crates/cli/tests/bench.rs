@@ -54,7 +54,7 @@ fn a_suite_prints_a_table_and_keeps_its_figures() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
     for part in
-        ["seq: seq --size=60M", "random-shared: random", "kernel:3:vma", "ra_hit", "shared memory yet"]
+        ["seq: seq --size=60M", "random-shared: random", "kernel:3:vma", "ra_hit", "rows are those of its library"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -159,17 +159,13 @@ impl Measuring<'_> {
         let work = load.work(&self.args.work);
         let sizes = Sizes::new(self.args, load.ninths);
         let command = command(load.pattern, sizes, &work)?;
-        let mut ways = ways.to_vec();
-        if load.is_shared() {
-            ways.retain(|way| !matches!(way, Way::Overspill { .. }));
-        }
-        let runs = self.runs(lab, load, &mut ways, &command)?;
+        let runs = self.runs(lab, load, ways.to_vec(), &command)?;
         let rows = rows::rows(&runs);
         let goals = if self.suite == Suite::All { goals::judge(load.name, &rows) } else { Vec::new() };
         println!("{}: {}", load.name, load_line(&command, sizes));
         print!("{}", rows::table(&rows));
         if load.is_shared() {
-            println!("overspill is not in this table: it does not manage shared memory yet");
+            println!("overspill's rows are those of its library: the agent does not manage shared memory");
         }
         print!("{}", killed_lines(&runs));
         println!();
@@ -192,7 +188,7 @@ impl Measuring<'_> {
         &self,
         lab: &mut Lab,
         load: &Load,
-        ways: &mut Vec<Way>,
+        mut ways: Vec<Way>,
         command: &[OsString],
     ) -> Result<Vec<Measurement>> {
         let mut runs = Vec::new();

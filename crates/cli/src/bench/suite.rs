@@ -127,7 +127,7 @@ impl Load {
         work
     }
 
-    /// Whether its memory is shared, which overspill does not manage yet.
+    /// Whether its memory is shared: then overspill means the library's regions.
     pub fn is_shared(&self) -> bool {
         self.shared
     }

@@ -53,9 +53,13 @@ fn a_suite_prints_a_table_and_keeps_its_figures() {
     let output = suite(&scratch, &words).args(["--laps", "1", "--out"]).arg(&results.0).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
-    for part in
-        ["seq: seq --size=60M", "random-shared: random", "kernel:3:vma", "ra_hit", "rows are those of its library"]
-    {
+    for part in [
+        "seq: seq --size=60M",
+        "random-shared: random",
+        "kernel:3:vma",
+        "ra_hit",
+        "rows are those of its library",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(traces(&scratch), before);

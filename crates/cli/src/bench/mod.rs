@@ -27,6 +27,7 @@ use suite::{Load, Suite};
 const ALLOWANCE_BYTES: u64 = 4 << 20;
 /// The budget unless it is given, if it is no more than a quarter of the machine's RAM.
 const RAM_BYTES: u64 = 900 << 20;
+const MIB: u64 = 1 << 20;
 /// How often a run is made that the kernel kills.
 const ATTEMPTS: u32 = 3;
 /// Kernel settings slower than this share of the best one are not measured again.
@@ -81,7 +82,7 @@ impl Sizes {
     fn new(args: &BenchArgs, ninths: u64) -> Sizes {
         let machine_bytes = machine::ram_bytes();
         let ram_bytes = args.ram.map_or(RAM_BYTES.min(machine_bytes / 4), |ram| ram.bytes(machine_bytes));
-        let default = Size::Bytes(ram_bytes / 9 * ninths);
+        let default = Size::Bytes((ram_bytes * ninths / 9).max(MIB) / MIB * MIB);
         Sizes { ram_bytes, size_bytes: args.size.unwrap_or(default).bytes(machine_bytes) }
     }
 }
@@ -176,7 +177,7 @@ impl Measuring<'_> {
                 goals: goals.clone(),
                 ..parameters(load.pattern, sizes, &work)
             };
-            let path = directory.join(file_name(load.name, sizes));
+            let path = directory.join(file_name(self.suite, load.name, sizes));
             compare::write(&path, subject(&command, sizes, parameters), runs, lab.directory())?;
         }
         Ok(goals)
@@ -266,10 +267,10 @@ fn subject(command: &[OsString], sizes: Sizes, parameters: Parameters) -> Subjec
     }
 }
 
-/// `2026-11-22-seq-1000M-in-900M.json`.
-fn file_name(load: &str, sizes: Sizes) -> String {
+/// `2026-11-22-all-seq-1000M-in-900M.json`.
+fn file_name(suite: Suite, load: &str, sizes: Sizes) -> String {
     let today = machine::today();
-    format!("{today}-{load}-{}-in-{}.json", shortest(sizes.size_bytes), shortest(sizes.ram_bytes))
+    format!("{today}-{suite}-{load}-{}-in-{}.json", shortest(sizes.size_bytes), shortest(sizes.ram_bytes))
 }
 
 /// Reads the load's line; a load that failed its own verification ends the bench.
@@ -365,7 +366,7 @@ mod tests {
 
     #[test]
     fn files_say_what_is_in_them() {
-        let name = file_name("seq", Sizes { ram_bytes: 900 << 20, size_bytes: 1000 << 20 });
-        assert!(name.ends_with("-seq-1000M-in-900M.json") && name.len() == 33, "{name}");
+        let name = file_name(Suite::All, "seq", Sizes { ram_bytes: 900 << 20, size_bytes: 1000 << 20 });
+        assert!(name.ends_with("-all-seq-1000M-in-900M.json") && name.len() == 37, "{name}");
     }
 }

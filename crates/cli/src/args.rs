@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use crate::compare::way::Way;
+use crate::bench::What;
+use crate::compare::way::{KernelRules, Way};
 use crate::load::LoadArgs;
-use crate::load::pattern::Pattern;
 use crate::policy::ReadAhead;
 use crate::size::{Size, parse_budget};
 use crate::{sim, trace};
@@ -65,8 +65,9 @@ Examples:
   sudo overspill compare --ram 1G --runs 5 --json compare.json -- python3 crunch.py
   sudo overspill compare --ram 1G --ways bare,kernel:0,kernel:3,overspill:linux -- ./solver
 
-Ways: bare; kernel:N (page-cluster N), kernel:N:cluster (without the kernel's per-VMA read-ahead); overspill,
-overspill:POLICY; fence, fence:POLICY (overspill inside a memory cgroup of its budget + 32 MiB, without swap).";
+Ways: bare; kernel:N (page-cluster N, and read-ahead as this machine does it), kernel:N:cluster (read-ahead by slots),
+kernel:N:vma (by regions: the swap disk's `rotational` is set to 0 meanwhile); overspill, overspill:POLICY; fence,
+fence:POLICY (overspill inside a memory cgroup of its budget + 32 MiB, without swap).";
 
 const BENCH_EXAMPLES: &str = "\
 Patterns: seq; random; descending; interleaved:K (K streams); stride:S (every S-th page, then the pages between);
@@ -74,7 +75,17 @@ mixed:K+L (K sequential and L random threads, each kind in its half); phases (a 
 The memory is first filled in order (not counted), then one word a page is touched, and at the end every page's
 content is verified. The kernel's cgroup and overspill both get --ram plus 4 MiB for the program itself.
 
+Suites: swapin (sequential and random, private and shared memory) and mixed (4 sequential and 8 random threads) set
+every kind of read-ahead side by side, the kernel's with page-cluster 0, 3 and 5, by slots and by regions; all runs
+every load that has a goal, and says whether it is reached (exit status 1 if not). `/ best` is against the kernel's best
+setting for that load; faults are touches of 1 us and more; ra_hit is the share of pages read ahead that were touched.
+Suites take --only, --runs, --ways, --size, --ram and --out; --laps or --seconds shorten them. Kernel settings are
+restored and the cgroup and swap file removed at the end, also after an interrupt.
+Of a load with two kinds of threads, the kernel's best setting is that with the best geometric mean of both.
+
 Examples:
+  sudo overspill bench swapin --out results
+  sudo overspill bench all --runs 3 --only seq,stride-16
   sudo overspill bench seq --size 1000M --ram 900M
   sudo overspill bench random --threads 8 --write --json random-8.json
   sudo overspill bench stride:16 --ways kernel:3,overspill --laps 16";
@@ -234,17 +245,22 @@ pub struct Measuring {
     /// Runs of each way; the table shows medians
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
-    /// What to run, in this order
-    #[arg(
-        long,
-        value_name = "WAY,..",
-        value_delimiter = ',',
-        default_value = "bare,kernel:3,kernel:5,overspill"
-    )]
+    /// What to run, in this order [default: bare,kernel:3,kernel:5,overspill; suites have their own]
+    #[arg(long, value_name = "WAY,..", value_delimiter = ',')]
     pub ways: Vec<Way>,
     /// Write every run, the medians and the machine's description to FILE
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+impl Measuring {
+    /// The ways that were asked for, or those of a plain comparison.
+    pub fn ways(&self) -> Vec<Way> {
+        let kernel = |page_cluster| Way::Kernel { page_cluster, rules: KernelRules::AsFound };
+        let overspill = Way::Overspill { readahead: None, fenced: false };
+        let plain = || vec![Way::Bare, kernel(3), kernel(5), overspill];
+        if self.ways.is_empty() { plain() } else { self.ways.clone() }
+    }
 }
 
 /// `overspill compare`.
@@ -270,14 +286,21 @@ pub struct CompareArgs {
 /// `overspill bench`.
 #[derive(Args)]
 pub struct BenchArgs {
-    /// seq, random, descending, interleaved:K, stride:S, mixed:K+L or phases
-    pub pattern: Pattern,
-    /// Memory to touch [default: 1800M for random, else 1000M]
+    /// A load: seq, random, descending, interleaved:K, stride:S, mixed:K+L or phases; or a suite: swapin, mixed or all
+    #[arg(value_name = "LOAD-or-SUITE")]
+    pub what: What,
+    /// Memory to touch [default: ten ninths of the budget; for random twice, for the suites' mixed three times the budget]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Size>,
-    /// The budget
-    #[arg(long, value_name = "SIZE", value_parser = parse_budget, default_value = "900M")]
-    pub ram: Size,
+    /// The budget [default: 900M, at most a quarter of the machine's RAM]
+    #[arg(long, value_name = "SIZE", value_parser = parse_budget)]
+    pub ram: Option<Size>,
+    /// Of a suite, only these loads
+    #[arg(long, value_name = "LOAD,..", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Write a suite's figures to DIR, a file for each load: every run, the rows and the machine's description
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
     /// How to spill.
     #[command(flatten)]
     pub tuning: Tuning,

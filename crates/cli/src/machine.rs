@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -55,8 +55,17 @@ pub fn describe(swap_directory: &Path) -> Machine {
         load_average: first_line("/proc/loadavg"),
         commit: option_env!("OVERSPILL_COMMIT"),
         overspill_version: env!("CARGO_PKG_VERSION"),
-        date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
+        date: now(),
     }
+}
+
+/// The date, UTC: `2026-11-21`.
+pub fn today() -> String {
+    now().chars().take_while(|&c| c != 'T').collect()
+}
+
+fn now() -> String {
+    utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
 /// Bytes of RAM, or 0 where /proc is missing.
@@ -89,22 +98,43 @@ pub fn first_line(path: impl AsRef<Path>) -> Option<String> {
     Some(text.lines().next()?.trim().to_string())
 }
 
+/// The kernel's file that says whether the disk under `path` rotates, if there is one.
+pub fn rotational_file(path: &Path) -> Option<PathBuf> {
+    let file = queue_of(&block_node(&device_number(path)?)?).join("rotational");
+    file.exists().then_some(file)
+}
+
+/// `major:minor` of the device that holds `path`.
+fn device_number(path: &Path) -> Option<String> {
+    let device = fs::metadata(path).ok()?.dev();
+    Some(format!("{}:{}", nix::sys::stat::major(device), nix::sys::stat::minor(device)))
+}
+
+/// The directory of a block device; none for file systems without one.
+fn block_node(number: &str) -> Option<PathBuf> {
+    fs::canonicalize(Path::new("/sys/dev/block").join(number)).ok()
+}
+
+/// The request queue of a block device. A partition has none of its own: its disk is the directory above.
+fn queue_of(node: &Path) -> PathBuf {
+    let disk = if node.join("queue").is_dir() { node } else { node.parent().unwrap_or(node) };
+    disk.join("queue")
+}
+
 /// The file system and the device that hold `path`.
 pub fn device_of(path: &Path) -> Device {
-    let Ok(metadata) = fs::metadata(path) else { return Device::default() };
-    let (major, minor) = (nix::sys::stat::major(metadata.dev()), nix::sys::stat::minor(metadata.dev()));
+    let Some(number) = device_number(path) else { return Device::default() };
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let filesystem = filesystem_of(&mounts, &format!("{major}:{minor}")).unwrap_or_default();
-    let Ok(node) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else {
+    let filesystem = filesystem_of(&mounts, &number).unwrap_or_default();
+    let Some(node) = block_node(&number) else {
         return Device { filesystem, ..Device::default() };
     };
-    // A partition has no queue of its own; its disk is the directory above.
-    let disk = if node.join("queue").is_dir() { node.as_path() } else { node.parent().unwrap_or(&node) };
-    let scheduler = first_line(disk.join("queue/scheduler")).map(|line| chosen(&line).to_string());
+    let queue = queue_of(&node);
+    let scheduler = first_line(queue.join("scheduler")).map(|line| chosen(&line).to_string());
     Device {
         filesystem,
         name: node.file_name().map(|name| name.to_string_lossy().into_owned()),
-        rotational: first_line(disk.join("queue/rotational")).map(|digit| digit == "1"),
+        rotational: first_line(queue.join("rotational")).map(|digit| digit == "1"),
         scheduler,
     }
 }

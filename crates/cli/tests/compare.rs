@@ -3,47 +3,13 @@
 
 mod support;
 
-use std::fs::{self, File};
-use std::path::PathBuf;
+use std::fs;
 use std::process::{Child, Command, Stdio};
 
-use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use support::machine::{machine, traces};
 use support::{Scratch, eventually, overspill, stderr, stdout};
-
-/// One test at a time may change the machine's settings, over all test processes.
-fn machine() -> Flock<File> {
-    assert!(nix::unistd::geteuid().is_root(), "this test needs root");
-    let path = std::env::temp_dir().join("overspill-compare-tests.lock");
-    let file = File::options().create(true).truncate(false).write(true).open(path).unwrap();
-    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error).unwrap()
-}
-
-/// Everything a comparison could leave behind.
-#[derive(Debug, PartialEq)]
-struct Traces {
-    page_cluster: String,
-    swaps: String,
-    groups: Vec<PathBuf>,
-    files: Vec<PathBuf>,
-}
-
-fn traces(scratch: &Scratch) -> Traces {
-    let named = |directory: &str| {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-        entries
-            .filter(|path| path.file_name().unwrap().to_string_lossy().contains("overspill-"))
-            .collect::<Vec<_>>()
-    };
-    let groups = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(named).concat();
-    Traces {
-        page_cluster: fs::read_to_string("/proc/sys/vm/page-cluster").unwrap(),
-        swaps: fs::read_to_string("/proc/swaps").unwrap(),
-        groups,
-        files: fs::read_dir(&scratch.0).unwrap().map(|entry| entry.unwrap().path()).collect(),
-    }
-}
 
 fn compare(scratch: &Scratch, options: &[&str], command: &[&str]) -> Command {
     let mut compare = overspill();

@@ -7,22 +7,23 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use overspill_mm::readahead::policy::Policy;
-use overspill_mm::types::{Access, PageId, RegionKind, SpaceId, Vpn};
-use overspill_mm::{Action, Actions, Config, Event, IoId, Mm, Run, State, Unmapped, WriteResult};
+use overspill_mm::readahead::policy::{Overrides, Policy, RegionState};
+use overspill_mm::types::{Access, PageId, RegionKind, Vpn};
+use overspill_mm::{
+    Action, Actions, Config, Event, IoId, Mm, RegionStats, Run, State, Unmapped, WriteResult,
+};
 use overspill_sys::mem::IoVec;
-use overspill_sys::uffd::Message;
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
+use overspill_sys::uffd::{Message, Uffd};
+use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use crate::fingerprint::Fingerprints;
 use crate::memory::{COPIED_MAX, Memory, bits};
 use crate::report::{Answer, Report};
+use crate::shared_regions::{MapperId, SharedFault, SharedRegions};
 use crate::staging::{BLOCK, Frame, Staging};
 use crate::trace::{Ring, Tracer};
 use crate::transfers::{Ended, PIECES, Transfers};
-
-/// The one space of this process.
-const SPACE: SpaceId = SpaceId(0);
+use crate::view::{PROGRAM, Place, SHARED, View, address, vpn, vpns};
 
 /// Memory that is unshared by one call of the helper.
 const UNSHARE_BYTES: usize = 1 << 20;
@@ -45,7 +46,7 @@ pub enum Notice {
     /// A page could not be read back.
     PageLost {
         /// Where it was.
-        address: usize,
+        place: Place,
         /// Its touch raises SIGBUS by itself.
         poisoned: bool,
     },
@@ -54,7 +55,7 @@ pub enum Notice {
 /// The live memory manager of one process.
 pub struct Engine {
     mm: Mm<Policy>,
-    pub(crate) memory: Memory,
+    view: View,
     staging: Staging,
     fingerprints: Fingerprints,
     transfers: Transfers,
@@ -84,7 +85,7 @@ impl Engine {
     ) -> Self {
         Engine {
             mm: Mm::new(config, policy),
-            memory,
+            view: View { program: memory, shared: SharedRegions::default() },
             staging: Staging::new(staging_blocks),
             fingerprints,
             transfers,
@@ -127,8 +128,9 @@ impl Engine {
     }
 
     /// Descriptors that become readable when there is something to do.
-    pub fn descriptors(&self) -> [&overspill_sys::Fd; 2] {
-        [self.memory.descriptor(), self.transfers.io().descriptor()]
+    pub fn descriptors(&self) -> [Option<&Fd>; 3] {
+        let (program, device) = (self.view.program.descriptor(), self.transfers.io().descriptor());
+        [Some(program), Some(device), self.view.shared.descriptor()]
     }
 
     /// Is a request to the device under way?
@@ -145,9 +147,12 @@ impl Engine {
 
     /// Handles everything there is to handle without waiting. True when there was anything.
     pub fn crank(&mut self) -> bool {
-        let mut busy = self.memory.read_messages();
-        while let Some(message) = self.memory.next_message() {
+        let mut busy = self.view.program.read_messages() | self.view.shared.read_messages();
+        while let Some(message) = self.view.program.next_message() {
             self.handle(message);
+        }
+        while let Some(fault) = self.view.shared.next_fault() {
+            self.shared_fault(&fault);
         }
         while let Some(ended) = self.transfers.next_ended() {
             busy = true;
@@ -167,50 +172,51 @@ impl Engine {
 
     /// Asks the kernel to report the missing pages of a range of private anonymous memory.
     pub fn register(&self, range: AddressRange) -> Result<(), Errno> {
-        self.memory.register(range)
+        self.view.program.register(range)
     }
 
     /// Calls `visit` with every part of the range that is not managed, in order.
     pub fn unmanaged(&self, range: &AddressRange, mut visit: impl FnMut(AddressRange)) {
         let (start, end) = vpns(range);
-        self.mm.unmanaged(SPACE, start, end, |start, end| visit(address(start)..address(end)));
+        self.mm.unmanaged(PROGRAM, start, end, |start, end| visit(address(start)..address(end)));
     }
 
-    /// The managed ranges.
+    /// The managed ranges of the program's own memory.
     pub fn regions(&self) -> impl Iterator<Item = AddressRange> + '_ {
-        self.mm.regions().map(move |(_, start, end)| address(start)..address(end))
+        let own = self.mm.regions().filter(|&(space, ..)| space == PROGRAM);
+        own.map(|(_, start, end)| address(start)..address(end))
     }
 
     /// The engine's own mappings, which must never be managed.
     #[must_use]
     pub fn own_ranges(&self) -> [AddressRange; 5] {
-        let [staging, trash, zeroes, helper] = self.memory.own_ranges();
+        let [staging, trash, zeroes, helper] = self.view.program.own_ranges();
         [staging, trash, zeroes, helper, self.transfers.io().range()]
     }
 
     /// Forgets a range whose content nobody wants any more.
     pub fn remove_region(&mut self, range: AddressRange) {
         let (start, end) = vpns(&range);
-        self.feed(Event::RegionRemoved { space: SPACE, start, end });
+        self.feed(Event::RegionRemoved { space: PROGRAM, start, end });
         // Reports end with the mapping, which the caller unmaps next.
     }
 
     /// Manages a range that is registered already.
     pub fn add_region(&mut self, range: AddressRange, kind: RegionKind) {
         let (start, end) = vpns(&range);
-        self.feed(Event::RegionAdded { space: SPACE, start, end, kind });
+        self.feed(Event::RegionAdded { space: PROGRAM, start, end, kind });
     }
 
     /// These pages of a region are present although nobody told.
     pub fn add_resident(&mut self, range: AddressRange) {
         let (start, end) = vpns(&range);
-        self.feed(Event::Resident { space: SPACE, start, end });
+        self.feed(Event::Resident { space: PROGRAM, start, end });
     }
 
     /// Handles the changes of the address space that the kernel has reported.
     pub fn handle_changes(&mut self) {
-        self.memory.read_messages();
-        while let Some(message) = self.memory.next_change() {
+        self.view.program.read_messages();
+        while let Some(message) = self.view.program.next_change() {
             self.handle(message);
         }
     }
@@ -220,8 +226,8 @@ impl Engine {
     /// time, and a change counts until the thread that made it runs again.
     pub fn settle(&mut self, mut replaced: impl FnMut(AddressRange)) -> bool {
         for _ in 0..SETTLE_TRIES {
-            self.memory.read_messages();
-            while let Some(message) = self.memory.next_change() {
+            self.view.program.read_messages();
+            while let Some(message) = self.view.program.next_change() {
                 match message {
                     Message::Unmap { start, end } => replaced(start..end),
                     Message::Remap { from, to, len } => {
@@ -232,7 +238,7 @@ impl Engine {
                 }
                 self.handle(message);
             }
-            if self.memory.is_quiet() && !self.memory.is_changed() {
+            if self.view.program.is_quiet() && !self.view.program.is_changed() {
                 return true;
             }
             overspill_sys::thread::yield_now();
@@ -242,14 +248,14 @@ impl Engine {
 
     /// Page addresses in this range are doorbells: a touch is a [`Notice::Doorbell`].
     pub fn set_doorbells(&mut self, range: AddressRange) -> Result<(), Errno> {
-        self.memory.register_doorbell(range.clone())?;
+        self.view.program.register_doorbell(range.clone())?;
         self.doorbells = range;
         Ok(())
     }
 
     /// Lets the threads at a doorbell go on, and silences it until [`Engine::resume_after_fork`].
     pub fn answer_doorbell(&mut self, address: usize) {
-        self.memory.fill_fresh(address, 1);
+        self.view.program.fill_fresh(address, 1);
     }
 
     /// Brings everything in and stops reclaiming until [`Engine::resume_after_fork`]; [`Notice::Populated`] follows.
@@ -261,31 +267,33 @@ impl Engine {
     /// what is present, to be made the program's own by [`Engine::unshare_some`].
     pub fn start_unsharing(&mut self) {
         self.shared.clear();
-        for region in self.mm.regions().map(|(_, start, end)| address(start)..address(end)) {
-            self.memory.present_runs(region, |run| {
+        let mut parts = core::mem::take(&mut self.shared);
+        for region in self.regions() {
+            self.view.program.present_runs(region, |run| {
                 let mut start = run.start;
                 while start < run.end {
                     let end = run.end.min(start + UNSHARE_BYTES);
-                    self.shared.push(start..end);
+                    parts.push(start..end);
                     start = end;
                 }
             });
         }
+        self.shared = parts;
     }
 
     /// Has the helper thread unshare the next part. True when all is done.
     pub fn unshare_some(&mut self) -> bool {
         if let Some(range) = self.shared.last().cloned()
-            && self.memory.unshare(range)
+            && self.view.program.unshare(range)
         {
             self.shared.pop();
         }
-        self.shared.is_empty() && self.memory.helper_is_idle()
+        self.shared.is_empty() && self.view.program.helper_is_idle()
     }
 
     /// Goes on after [`Engine::pause`], with the doorbell armed again.
     pub fn resume_after_fork(&mut self, doorbell: usize) {
-        self.memory.rearm(doorbell);
+        self.view.program.rearm(doorbell);
         self.feed(Event::Resume);
     }
 
@@ -302,10 +310,91 @@ impl Engine {
         self.trim();
     }
 
-    /// The program will need a range soon.
-    pub fn will_need(&mut self, range: AddressRange) {
-        let (start, end) = vpns(&range);
-        self.feed(Event::WillNeed { space: SPACE, start, end });
+    /// `pages` pages from `first` on will be needed soon.
+    pub fn will_need(&mut self, first: Place, pages: u64) {
+        let (space, start) = first;
+        self.feed(Event::WillNeed { space, start, end: Vpn(start.0 + pages) });
+    }
+
+    // Regions, by any of their pages.
+
+    /// The page of the program's own memory at an address.
+    #[must_use]
+    pub fn place(address: usize) -> Place {
+        (PROGRAM, vpn(address))
+    }
+
+    /// What is counted for a region, and what its read-ahead policy keeps.
+    pub fn region(&mut self, (space, vpn): Place) -> Option<(&RegionStats, &mut RegionState)> {
+        self.mm.region(space, vpn)
+    }
+
+    /// Knobs that hold for a region in place of those of all.
+    pub fn set_overrides(&mut self, place: Place, overrides: Overrides) {
+        if let Some((_, state)) = self.region(place) {
+            state.overrides = overrides;
+        }
+    }
+
+    // Shared regions, by their first page.
+
+    /// Makes a shared region of the `pages` pages of `file`, a memory file that is one hole. It is already mapped as
+    /// [`Engine::join`] has it. Returns its first page.
+    pub fn share(
+        &mut self,
+        file: Fd,
+        pages: u64,
+        uffd: Uffd,
+        address: usize,
+    ) -> Result<(Place, MapperId), Errno> {
+        let start = self.view.shared.add(file, pages)?;
+        let joined = self.view.shared.join(start, uffd, address);
+        let mapper = joined.inspect_err(|_| self.view.shared.remove(start))?;
+        let end = Vpn(start.0 + pages);
+        self.feed(Event::RegionAdded { space: SHARED, start, end, kind: RegionKind::Shared });
+        Ok(((SHARED, start), mapper))
+    }
+
+    /// Some process has mapped the file of a shared region, wholly, at `address` there, and registered that on `uffd` for
+    /// missing pages and write protection. EINVAL: it has not.
+    pub fn join(&mut self, (_, region): Place, uffd: Uffd, address: usize) -> Result<MapperId, Errno> {
+        self.view.shared.join(region, uffd, address)
+    }
+
+    /// That process maps it no more, or is gone. With the last one the region is forgotten.
+    pub fn leave(&mut self, (_, start): Place, mapper: MapperId) {
+        if self.view.shared.leave(start, mapper) == 0 {
+            let end = Vpn(start.0 + self.view.shared.pages(start));
+            self.feed(Event::RegionRemoved { space: SHARED, start, end });
+            self.view.shared.remove(start);
+        }
+    }
+
+    /// The content of `pages` pages of a shared region is to be forgotten: they show zeroes when they are touched next.
+    pub fn discard_shared(&mut self, (space, start): Place, pages: u64) -> Result<(), Errno> {
+        self.view.shared.punch(start, pages)?;
+        self.feed(Event::Discarded { space, start, end: Vpn(start.0 + pages) });
+        Ok(())
+    }
+
+    /// Are there any?
+    #[must_use]
+    pub fn is_sharing(&self) -> bool {
+        self.view.shared.starts().next().is_some()
+    }
+
+    /// After [`Engine::pause`] and [`Notice::Populated`]: lets go of all shared regions, which are ordinary shared memory from
+    /// now on. What could not be read back raises SIGBUS.
+    pub fn release_shared(&mut self) {
+        let starts: Vec<Vpn> = self.view.shared.starts().collect();
+        for start in starts {
+            for page in (0..self.view.shared.pages(start)).map(|n| start.offset(n as i64)) {
+                if self.mm.lookup(SHARED, page).is_some_and(|id| self.mm.state(id) == State::Swapped) {
+                    self.view.poison((SHARED, page));
+                }
+            }
+            self.view.shared.release(start);
+        }
     }
 
     /// Time passed.
@@ -331,22 +420,22 @@ impl Engine {
             Message::Fault { address, write, wp, .. } => self.fault(address & !(PAGE_SIZE - 1), write, wp),
             Message::Remove { start, end } => {
                 let (start, end) = vpns(&(start..end));
-                self.feed(Event::Discarded { space: SPACE, start, end });
+                self.feed(Event::Discarded { space: PROGRAM, start, end });
             }
             Message::Unmap { start, end } => {
                 let (start, end) = vpns(&(start..end));
-                self.feed(Event::RegionRemoved { space: SPACE, start, end });
+                self.feed(Event::RegionRemoved { space: PROGRAM, start, end });
             }
             Message::Remap { from, to, len } => {
                 if from != to {
                     // What is on its way belongs to pages by their old places, where nothing may be put any more: with
                     // MREMAP_DONTUNMAP the kernel would not refuse it, and the content would be lost.
-                    self.memory.handle(from..from + len, to..to + len);
+                    self.view.program.handle(from..from + len, to..to + len);
                     self.finish_transfers();
                     let pages = (len / PAGE_SIZE) as u64;
                     let (from, to) = (vpn(from), vpn(to));
-                    self.feed(Event::Moved { space: SPACE, from, to, pages });
-                    self.memory.handled();
+                    self.feed(Event::Moved { space: PROGRAM, from, to, pages });
+                    self.view.program.handled();
                 }
             }
             // The child's pages were all brought in before the fork: nothing of it is ours. Closing lets it go.
@@ -360,33 +449,48 @@ impl Engine {
             return;
         }
         let vpn = vpn(address);
-        if !self.mm.manages(SPACE, vpn, vpn.offset(1)) {
+        if !self.mm.manages(PROGRAM, vpn, vpn.offset(1)) {
             self.notices.push_back(Notice::Unknown(address));
             return;
         }
         if wp {
             // Only copying a page out protects it, for an instant. It is gone by now, or it was refused and stays.
-            self.memory.unprotect(address..address + PAGE_SIZE);
+            self.view.program.unprotect(address..address + PAGE_SIZE);
             return;
         }
+        self.missing((PROGRAM, vpn), write);
+    }
+
+    fn shared_fault(&mut self, fault: &SharedFault) {
+        let vpn = fault.vpn;
+        if fault.wp {
+            self.view.shared.unprotect(fault);
+        } else if self.mm.manages(SHARED, vpn, vpn.offset(1)) {
+            self.missing((SHARED, vpn), fault.write);
+        }
+    }
+
+    /// A thread waits for a page of a region.
+    fn missing(&mut self, place: Place, write: bool) {
         let now = clock::monotonic_ns();
         let access = if write { Access::Write } else { Access::Read };
-        let before = self.mm.lookup(SPACE, vpn).map(|id| self.mm.state(id));
+        let (space, vpn) = place;
+        let before = self.mm.lookup(space, vpn).map(|id| self.mm.state(id));
         let major = before == Some(State::Swapped);
-        if before == Some(State::Mapped) && self.memory.is_missing(address) {
+        if before == Some(State::Mapped) && self.view.is_missing(place) {
             // The page went without a word (the kernel reclaims what MADV_FREE released): it is untouched again.
-            self.feed(Event::Discarded { space: SPACE, start: vpn, end: vpn.offset(1) });
+            self.feed(Event::Discarded { space, start: vpn, end: vpn.offset(1) });
         }
         self.report.fault_begins(vpn, now, major);
         if let Some(tracer) = &mut self.tracer {
-            tracer.fault(now, vpn, self.mm.lookup(SPACE, vpn), before);
+            tracer.fault(now, vpn, self.mm.lookup(space, vpn), before);
         }
-        self.feed(Event::Fault { space: SPACE, vpn, access });
+        self.feed(Event::Fault { space, vpn, access });
     }
 
     /// A thread that waits at a place that is no region (any more) tries again.
     pub fn wake(&self, address: usize) {
-        self.memory.wake(address..address + PAGE_SIZE);
+        self.view.program.wake(address..address + PAGE_SIZE);
     }
 
     fn ended(&mut self, ended: Ended) {
@@ -438,8 +542,7 @@ impl Engine {
             Action::Free { run } => run.pages().for_each(|page| self.staging.leave(page, true)),
             Action::Rename { from, to } => self.staging.rename(from, to),
             Action::Wake { run } => {
-                self.memory.wake(self.addresses(run));
-                self.answered(run, Answer::Retry);
+                self.retry(run);
             }
             Action::Fail { page } => self.fail(page),
             Action::Populated => self.notices.push_back(Notice::Populated),
@@ -477,7 +580,7 @@ impl Engine {
                 self.staging.enter(page, frame);
                 self.fingerprints.read(slot + done + index, frame);
             }
-            pieces.push(self.memory.frame_address(first), count);
+            pieces.push(self.view.program.frame_address(first), count);
             done += count;
         }
         self.transfers.read(io, slot, pieces.as_slice());
@@ -488,7 +591,7 @@ impl Engine {
         let mut done = 0;
         while done < run.count {
             let segment = self.staging.segment(PageId(run.first.0 + done), run.count - done);
-            pieces.push(self.memory.frame_address(segment.first_frame), segment.count);
+            pieces.push(self.view.program.frame_address(segment.first_frame), segment.count);
             for index in 0..segment.count {
                 self.fingerprints.written(slot + done + index, Frame(segment.first_frame.0 + index));
             }
@@ -501,8 +604,8 @@ impl Engine {
         let mut done = 0;
         while done < run.count {
             let segment = self.staging.segment(PageId(run.first.0 + done), run.count - done);
-            let address = self.address(segment.first_page);
-            let put = self.memory.put_in(address, segment.first_frame, segment.count);
+            let place = self.mm.place(segment.first_page);
+            let put = self.view.put_in(place, segment.first_frame, segment.count);
             for index in 0..put.done {
                 let page = PageId(segment.first_page.0 + index);
                 self.staging.leave(page, put.moved & 1 << index == 0);
@@ -522,20 +625,21 @@ impl Engine {
 
     /// Pages could not be put where their range is changing: whoever waits there touches again, after the change.
     fn retry(&mut self, run: Run) {
-        self.memory.wake(self.addresses(run));
+        self.view.wake(self.mm.place(run.first), run.count);
         self.answered(run, Answer::Retry);
     }
 
     fn zero_fill(&mut self, run: Run) {
-        let address = self.address(run.first);
+        let (space, first) = self.mm.place(run.first);
+        let moves = self.view.moves((space, first));
         let mut done = 0;
         while done < run.count {
-            let at = address + done as usize * PAGE_SIZE;
+            let at = (space, first.offset(i64::from(done)));
             let count = run.count - done;
-            let spare = if count > COPIED_MAX { self.staging.take_spare() } else { None };
+            let spare = if moves && count > COPIED_MAX { self.staging.take_spare() } else { None };
             let (filled, wanted) = match spare {
                 Some((first, populated)) => self.fill_from_spare(at, count, first, populated),
-                None => (self.memory.fill_fresh(at, count), count),
+                None => (self.view.fill_fresh(at, count), count),
             };
             done += filled;
             if filled < wanted {
@@ -551,12 +655,12 @@ impl Engine {
     }
 
     /// Fills pages from the populated frames of a spare block. Returns how many were filled and how many could be.
-    fn fill_from_spare(&mut self, address: usize, count: u32, first: Frame, populated: u64) -> (u32, u32) {
+    fn fill_from_spare(&mut self, place: Place, count: u32, first: Frame, populated: u64) -> (u32, u32) {
         let start = populated.trailing_zeros();
         let wanted = (populated >> start).trailing_ones().min(count);
         let frame = Frame(first.0 + start);
-        self.memory.clear_frames(frame, wanted);
-        let put = self.memory.put_in(address, frame, wanted);
+        self.view.program.clear_frames(frame, wanted);
+        let put = self.view.put_in(place, frame, wanted);
         self.staging.give_back(first, populated & !(put.moved << start));
         (put.done, wanted)
     }
@@ -569,8 +673,15 @@ impl Engine {
         while done < run.count {
             let count = (run.count - done).min(BLOCK);
             let first_page = PageId(run.first.0 + done);
-            let Some(first) = self.staging.take_holes(count) else { break };
-            let taken = self.memory.take_out(self.address(first_page), first, count);
+            let place = self.mm.place(first_page);
+            let frames = if self.view.moves(place) {
+                self.staging.take_holes(count)
+            } else {
+                // Copied, pages go into frames that are there already, if there are any.
+                self.staging.take_for_read(count)
+            };
+            let Some(first) = frames else { break };
+            let taken = self.view.take_out(place, first, count);
             for index in (0..count).filter(|index| taken.taken & 1 << index != 0) {
                 let (page, frame) = (PageId(first_page.0 + index), Frame(first.0 + index));
                 self.staging.enter(page, frame);
@@ -590,7 +701,7 @@ impl Engine {
 
     /// What there is to say of a page that was just taken out of view.
     fn content(&mut self, page: PageId, frame: Frame) -> Content {
-        let words = self.memory.frame_words(frame);
+        let words = self.view.program.frame_words(frame);
         if is_zero(words) {
             return Content::Zero;
         }
@@ -599,9 +710,9 @@ impl Engine {
     }
 
     fn fail(&mut self, page: PageId) {
-        let range = self.addresses(Run::one(page));
-        let poisoned = self.memory.poison(range.clone());
-        self.notices.push_back(Notice::PageLost { address: range.start, poisoned });
+        let place = self.mm.place(page);
+        let poisoned = self.view.poison(place);
+        self.notices.push_back(Notice::PageLost { place, poisoned });
         self.answered(Run::one(page), Answer::Retry);
     }
 
@@ -619,22 +730,36 @@ impl Engine {
         let spare = self.mm.config().budget.saturating_sub(self.mm.frames_held());
         let allowed = if self.recycle { spare } else { 0 };
         while self.staging.idle_frames() > allowed {
-            let Some((first, populated)) = self.staging.take_spare() else { return };
-            let mut left = populated;
-            let mut frame = 0;
-            while frame < BLOCK {
-                let count = (populated >> frame).trailing_ones();
-                if count > 0 {
-                    let dropped = self.memory.drop_frames(Frame(first.0 + frame), count);
-                    left &= !bits(frame, dropped);
-                }
-                frame += count + 1;
-            }
-            self.staging.give_back(first, left);
+            let (populated, left) = if let Some((first, populated)) = self.staging.take_spare() {
+                let left = self.drop_frames(first, populated);
+                self.staging.give_back(first, left);
+                (populated, left)
+            } else if let Some((first, idle)) = self.staging.take_idle() {
+                let left = self.drop_frames(first, idle);
+                self.staging.return_idle(first, left);
+                (idle, left)
+            } else {
+                return;
+            };
             if left == populated {
                 return;
             }
         }
+    }
+
+    /// Gives frames of a block back to the kernel, and says which are there still.
+    fn drop_frames(&mut self, first: Frame, populated: u64) -> u64 {
+        let mut left = populated;
+        let mut frame = 0;
+        while frame < BLOCK {
+            let count = (populated >> frame).trailing_ones();
+            if count > 0 {
+                let dropped = self.view.program.drop_frames(Frame(first.0 + frame), count);
+                left &= !bits(frame, dropped);
+            }
+            frame += count + 1;
+        }
+        left
     }
 
     fn answered(&mut self, run: Run, answer: Answer) {
@@ -643,15 +768,6 @@ impl Engine {
         if let Some(tracer) = &mut self.tracer {
             tracer.answered(clock::monotonic_ns(), first, run.count, answer == Answer::Retry);
         }
-    }
-
-    fn address(&self, page: PageId) -> usize {
-        address(self.mm.place(page).1)
-    }
-
-    fn addresses(&self, run: Run) -> AddressRange {
-        let start = self.address(run.first);
-        start..start + run.count as usize * PAGE_SIZE
     }
 }
 
@@ -696,17 +812,4 @@ impl Pieces {
     fn as_slice(&self) -> &[IoVec] {
         &self.pieces[..self.count]
     }
-}
-
-fn vpn(address: usize) -> Vpn {
-    Vpn((address / PAGE_SIZE) as u64)
-}
-
-fn address(vpn: Vpn) -> usize {
-    vpn.0 as usize * PAGE_SIZE
-}
-
-/// The whole pages of a range.
-fn vpns(range: &AddressRange) -> (Vpn, Vpn) {
-    (vpn(range.start), vpn(range.end.next_multiple_of(PAGE_SIZE)))
 }

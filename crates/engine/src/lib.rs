@@ -19,12 +19,16 @@ pub mod reactor;
 pub mod report;
 pub mod setup;
 pub mod shared;
+mod shared_regions;
 mod staging;
 mod swapfile;
 pub mod trace;
 mod transfers;
+mod view;
 
 pub use engine::{Engine, Notice};
 pub use reactor::Reactor;
 pub use setup::{Failure, STEPS, Settings};
+pub use shared_regions::MapperId;
 pub use swapfile::SwapPlace;
+pub use view::Place;

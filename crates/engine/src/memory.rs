@@ -601,7 +601,7 @@ fn frames(count: usize) -> Result<Mapping, Errno> {
 }
 
 /// Pages done and why it stopped.
-fn progress(outcome: Result<(), Partial>, len: usize) -> (u32, Option<Errno>) {
+pub(crate) fn progress(outcome: Result<(), Partial>, len: usize) -> (u32, Option<Errno>) {
     match outcome {
         Ok(()) => ((len / PAGE_SIZE) as u32, None),
         Err(partial) => ((partial.done / PAGE_SIZE) as u32, Some(partial.errno)),

@@ -52,9 +52,9 @@ impl Reactor {
 }
 
 fn sleep(engine: &Engine, timeout_ns: Nanos, bell: Option<&Bell>) {
-    let [messages, completions] = engine.descriptors();
-    let bell = bell.map_or(messages, Bell::fd);
-    let mut fds = [messages, completions, bell].map(PollFd::readable);
+    let [messages, completions, shared] = engine.descriptors();
+    let fds = [messages, completions, shared, bell.map(Bell::fd)];
+    let mut fds = fds.map(PollFd::maybe_readable);
     // EINTR and errors are as good as a wake-up: the caller looks again.
     let _ = event::poll(&mut fds, Some(timeout_ns));
 }

@@ -54,6 +54,8 @@ pub(crate) struct Staging {
     /// Blocks of which a part was handed out: small runs share them.
     open_holes: Option<Open>,
     open_reads: Option<Open>,
+    /// Where the search for idle frames of blocks in use goes on.
+    searched: usize,
     /// Frame of each page that has one, by chunk of the page.
     frame_of: Vec<Option<Box<[u32; CHUNK_PAGES as usize]>>>,
 }
@@ -69,6 +71,7 @@ impl Staging {
             live_frames: 0,
             open_holes: None,
             open_reads: None,
+            searched: 0,
             frame_of: Vec::new(),
         }
     }
@@ -107,6 +110,25 @@ impl Staging {
         let before = core::mem::replace(&mut self.blocks[block as usize].populated, populated);
         self.populated_frames = self.populated_frames + populated.count_ones() - before.count_ones();
         self.file_away(block);
+    }
+
+    /// Takes idle frames of some block in which others are live: its first frame, and which. They count as holes from now on.
+    pub fn take_idle(&mut self) -> Option<(Frame, u64)> {
+        let count = self.blocks.len();
+        let has_idle = |block: &Block| block.live != 0 && block.populated != block.live;
+        let found = (0..count).map(|n| (self.searched + n) % count).find(|&n| has_idle(&self.blocks[n]))?;
+        self.searched = found;
+        let block = &mut self.blocks[found];
+        let idle = block.populated & !block.live;
+        block.populated = block.live;
+        self.populated_frames -= idle.count_ones();
+        Some((Frame(found as u32 * BLOCK), idle))
+    }
+
+    /// Idle frames of a block in use are there after all.
+    pub fn return_idle(&mut self, first: Frame, idle: u64) {
+        self.blocks[(first.0 / BLOCK) as usize].populated |= idle;
+        self.populated_frames += idle.count_ones();
     }
 
     /// Frames that were taken stay unused: their block is free again if nothing else is in it.
@@ -228,11 +250,15 @@ mod tests {
         assert_eq!(staging.take_for_read(3), Some(Frame(holes.0 + 1)), "small reads share a block");
         (1..4).for_each(|n| staging.enter(PageId(7 + n), Frame(holes.0 + n)));
         assert_eq!(staging.idle_frames(), 6);
+        let (first, idle) = staging.take_idle().unwrap();
+        assert_eq!((first, idle.count_ones(), staging.idle_frames()), (holes, 6, 0));
+        staging.return_idle(first, idle);
         staging.rename(PageId(7), PageId(4000));
         assert_eq!((staging.frame(PageId(7)), staging.frame(PageId(4000))), (None, Some(holes)));
         staging.leave(PageId(4000), false);
         (1..4).for_each(|n| staging.leave(PageId(7 + n), false));
         assert_eq!(staging.idle_frames(), 6);
+        assert!(staging.take_idle().is_none(), "no block is in use");
         let (spare, populated) = staging.take_spare().unwrap();
         assert_eq!((spare, populated.count_ones()), (holes, 6));
         staging.give_back(spare, 0);

@@ -150,16 +150,15 @@ impl<P: SwapIn> Mm<P> {
         let read_ahead = page.take(flag::READ_AHEAD) || on_its_way_out;
         let marker = page.take(flag::MARKER);
         let arriving = page.state == State::Reading;
-        if read_ahead {
-            self.stats.swap_ra_hit += 1;
-        } else {
+        if !read_ahead {
             page.set(flag::REFERENCED);
-        }
-        if marker && let Some(region) = self.regions.find(space, vpn) {
-            self.stats.swap_ra_hit += u64::from(core::mem::take(&mut region.eager_pending));
         }
         let touch = self.touch(id);
         let Some(region) = self.regions.find(space, vpn) else { return };
+        let eager = if marker { core::mem::take(&mut region.eager_pending) } else { 0 };
+        let hits = u64::from(read_ahead) + u64::from(eager);
+        region.stats.swap_ra_hit += hits;
+        self.stats.swap_ra_hit += hits;
         let touch = Touch { read_ahead, marker, arriving, ..touch(region) };
         if let Some(plan) = self.policy.cached(&mut region.readahead, &touch) {
             self.issue(space, &plan, out);
@@ -173,6 +172,7 @@ impl<P: SwapIn> Mm<P> {
         let slot = Slot(self.pages[id].slot);
         let touch = self.touch(id);
         let plan = self.regions.find(space, vpn).and_then(|region| {
+            region.stats.pgmajfault += 1;
             let touch = touch(region);
             self.policy.miss(&mut region.readahead, &touch)
         });
@@ -303,6 +303,9 @@ impl<P: SwapIn> Mm<P> {
         self.start_reading(id);
         let eager = if mapping == Mapping::OnTouch { 0 } else { flag::EAGER };
         self.pages[id].set(flag::READ_AHEAD | eager);
+        if let Some(region) = self.region_of(id) {
+            region.stats.swap_ra += 1;
+        }
     }
 
     /// Tells the policy what its plan came to. The region is that of the page it was asked about.

@@ -33,5 +33,5 @@ pub mod types;
 pub use event::{Action, Actions, Event, IoId, Run, Unmapped, Warning, WriteResult};
 pub use mm::{Config, Mm};
 pub use page::State;
-pub use stats::Vmstat;
+pub use stats::{RegionStats, Vmstat};
 pub use swap::Placement;

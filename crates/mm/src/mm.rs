@@ -12,8 +12,8 @@ use crate::event::{Action, Actions, Event, IoId, Run, Warning};
 use crate::list::Lists;
 use crate::page::{PageTable, State, flag};
 use crate::readahead::SwapIn;
-use crate::region::Regions;
-use crate::stats::Vmstat;
+use crate::region::{Region, Regions};
+use crate::stats::{RegionStats, Vmstat};
 use crate::swap::{Placement, SwapArea};
 use crate::types::{Access, Nanos, PageId, Slot, SpaceId, Vpn};
 
@@ -383,6 +383,16 @@ impl<P: SwapIn> Mm<P> {
     #[must_use]
     pub fn slot(&self, id: PageId) -> Option<Slot> {
         Some(Slot(self.pages[id].slot)).filter(|slot| slot.0 != 0)
+    }
+
+    /// What is counted for the region of a page, and what its policy keeps for it (knobs, for example).
+    pub fn region(&mut self, space: SpaceId, vpn: Vpn) -> Option<(&RegionStats, &mut P::Region)> {
+        self.regions.find(space, vpn).map(|region| (&region.stats, &mut region.readahead))
+    }
+
+    pub(crate) fn region_of(&mut self, id: PageId) -> Option<&mut Region<P::Region>> {
+        let (space, vpn) = self.pages.place(id);
+        self.regions.find(space, vpn)
     }
 
     /// Is any page of the range managed?

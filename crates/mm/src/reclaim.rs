@@ -110,6 +110,7 @@ impl<P: SwapIn> Mm<P> {
         self.stats.swap_ra_unused += 1;
         let (space, vpn) = self.pages.place(id);
         if let Some(region) = self.regions.find(space, vpn) {
+            region.stats.swap_ra_unused += 1;
             self.policy.unused(&mut region.readahead, vpn);
         }
     }

@@ -5,6 +5,7 @@
 
 use alloc::vec::Vec;
 
+use crate::stats::RegionStats;
 use crate::types::{RegionKind, SpaceId, Vpn};
 
 /// One managed range.
@@ -16,6 +17,7 @@ pub(crate) struct Region<R> {
     pub readahead: R,
     /// Pages mapped on arrival since the last marker was touched: hits as soon as the next one is.
     pub eager_pending: u32,
+    pub stats: RegionStats,
 }
 
 struct Space<R> {
@@ -117,7 +119,7 @@ impl<R: Default> Regions<R> {
 impl<R: Default> Region<R> {
     fn new(start: Vpn, end: Vpn, kind: RegionKind) -> Self {
         assert!(start < end, "a region is not empty");
-        Region { start, end, kind, readahead: R::default(), eager_pending: 0 }
+        Region { start, end, kind, readahead: R::default(), eager_pending: 0, stats: RegionStats::default() }
     }
 }
 

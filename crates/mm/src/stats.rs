@@ -1,4 +1,5 @@
-//! Counters, with the kernel's names and meanings (specification 2.5 and 5.8) where the kernel has the counter.
+//! Counters, with the kernel's names and meanings (specification 2.5 and 5.8) where the kernel has the counter: of the whole,
+//! and of one region.
 
 /// Everything `mm` counts. All values only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,4 +50,17 @@ pub struct Vmstat {
     pub read_ops: u64,
     /// Write requests.
     pub write_ops: u64,
+}
+
+/// What is counted for one region, by the region in which the page lies. All values only grow, while the region is not cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RegionStats {
+    /// Faults that had to read from swap.
+    pub pgmajfault: u64,
+    /// Pages read ahead (without the faulting one).
+    pub swap_ra: u64,
+    /// Read-ahead pages that were touched.
+    pub swap_ra_hit: u64,
+    /// Read-ahead pages that were evicted before their first touch.
+    pub swap_ra_unused: u64,
 }

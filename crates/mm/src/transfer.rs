@@ -84,11 +84,10 @@ impl<P: SwapIn> Mm<P> {
 
     /// A read-ahead page goes into the program's view unseen; it counts as a hit when the next marker is touched.
     fn count_eager(&mut self, id: PageId) {
-        if self.pages[id].take(flag::READ_AHEAD) {
-            let (space, vpn) = self.pages.place(id);
-            if let Some(region) = self.regions.find(space, vpn) {
-                region.eager_pending += 1;
-            }
+        if self.pages[id].take(flag::READ_AHEAD)
+            && let Some(region) = self.region_of(id)
+        {
+            region.eager_pending += 1;
         }
     }
 

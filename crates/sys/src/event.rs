@@ -22,6 +22,13 @@ impl PollFd {
         PollFd { fd: fd.raw(), events: POLLIN, revents: 0 }
     }
 
+    /// Waits until `fd` is readable; without one, for nothing.
+    #[must_use]
+    pub fn maybe_readable(fd: Option<&Fd>) -> PollFd {
+        // The kernel passes over negative numbers.
+        PollFd { fd: fd.map_or(-1, Fd::raw), events: POLLIN, revents: 0 }
+    }
+
     /// After [`poll`]: it is readable, closed, or in error; in any case reading will tell.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -49,6 +56,58 @@ pub fn poll(fds: &mut [PollFd], timeout_ns: Option<u64>) -> Result<usize, Errno>
         other => other,
     }
 }
+
+/// Descriptors to wait for by one of its own, each under a number.
+#[derive(Debug)]
+pub struct Watch {
+    fd: Fd,
+}
+
+impl Watch {
+    /// Watches nothing yet.
+    pub fn new() -> Result<Watch, Errno> {
+        // SAFETY: makes a descriptor.
+        unsafe {
+            syscall!(nr::__NR_epoll_create1, nr::EPOLL_CLOEXEC as usize).map(|fd| Watch { fd: Fd::made(fd) })
+        }
+    }
+
+    /// Readable while a watched descriptor is.
+    #[must_use]
+    pub fn fd(&self) -> &Fd {
+        &self.fd
+    }
+
+    /// Watches `fd`, readable, as `number`.
+    pub fn add(&self, fd: &Fd, number: u64) -> Result<(), Errno> {
+        let mut event = nr::epoll_event { events: nr::EPOLLIN, data: number };
+        self.control(nr::EPOLL_CTL_ADD, fd, &raw mut event)
+    }
+
+    /// Watches `fd` no more. Closing it is not enough where another process has a descriptor of the same file.
+    pub fn remove(&self, fd: &Fd) -> Result<(), Errno> {
+        self.control(nr::EPOLL_CTL_DEL, fd, core::ptr::null_mut())
+    }
+
+    fn control(&self, what: u32, fd: &Fd, event: *mut nr::epoll_event) -> Result<(), Errno> {
+        let (own, other) = (self.fd.raw() as usize, fd.raw() as usize);
+        // SAFETY: the event is valid or, where none is needed, null.
+        unsafe { syscall!(nr::__NR_epoll_ctl, own, what as usize, other, event as usize).map(drop) }
+    }
+
+    /// The numbers of readable descriptors, as many as fit, without waiting; returns how many.
+    pub fn ready(&self, numbers: &mut [u64; WATCH_MAX]) -> Result<usize, Errno> {
+        let mut events = [nr::epoll_event { events: 0, data: 0 }; WATCH_MAX];
+        let (fd, pointer) = (self.fd.raw() as usize, events.as_mut_ptr() as usize);
+        // SAFETY: the array is exclusive and as long as told; a null signal mask changes none.
+        let count = unsafe { syscall!(nr::__NR_epoll_pwait, fd, pointer, WATCH_MAX, 0, 0, 0)? };
+        numbers.iter_mut().zip(&events[..count]).for_each(|(number, event)| *number = event.data);
+        Ok(count)
+    }
+}
+
+/// Numbers that [`Watch::ready`] tells at once.
+pub const WATCH_MAX: usize = 32;
 
 /// A counter behind a descriptor: readable while it is not zero.
 #[derive(Debug)]

@@ -162,6 +162,17 @@ pub fn allocate(fd: &Fd, what: Allocate, offset: u64, len: u64) -> Result<(), Er
     unsafe { syscall!(nr::__NR_fallocate, fd.raw() as usize, what, offset as usize, len as usize).map(drop) }
 }
 
+/// Is there anything at `offset`, or is it a hole (or the end)? (Moves the offset of the open file, which nothing
+/// here uses.)
+pub fn has_data(fd: &Fd, offset: u64) -> Result<bool, Errno> {
+    // SAFETY: changes the offset only.
+    match unsafe { syscall!(nr::__NR_lseek, fd.raw() as usize, offset as usize, nr::SEEK_DATA as usize) } {
+        Ok(found) => Ok(found as u64 == offset),
+        Err(Errno::NXIO) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Positioned read into a slice; 0 at the end of the file.
 pub fn pread(fd: &Fd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
     // SAFETY: the slice is exclusive.

@@ -22,6 +22,7 @@ pub mod probe;
 pub mod procfs;
 pub mod random;
 mod raw;
+pub mod socket;
 pub mod text;
 pub mod thread;
 pub mod uffd;

@@ -95,6 +95,8 @@ pub enum Source {
     Device,
     /// User-mode faults only (5.11): a system call that touches a missing page fails with EFAULT.
     UserMode,
+    /// Another process opened it and sent it.
+    Received,
 }
 
 /// A transfer that did not finish.
@@ -192,10 +194,11 @@ impl Uffd {
         &self.fd
     }
 
-    /// Takes over a descriptor that came in a fork event ([`Message::Fork`]).
+    /// Takes over a descriptor that another process opened and sent. What is done with it is done to that process's
+    /// memory; ESRCH once that process is gone.
     #[must_use]
-    pub fn from_fork(fd: Fd, parent: &Uffd) -> Uffd {
-        Uffd { fd, source: parent.source }
+    pub fn received(fd: Fd) -> Uffd {
+        Uffd { fd, source: Source::Received }
     }
 
     /// Registers a page-aligned range of anonymous or shared memory. ENOMEM: the kernel's limit on mappings,

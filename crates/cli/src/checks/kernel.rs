@@ -61,7 +61,7 @@ fn userfaultfd() -> Check {
             NAME,
             match uffd.source() {
                 Source::Device => "permitted by /dev/userfaultfd",
-                Source::Syscall | Source::UserMode => "permitted",
+                Source::Syscall | Source::UserMode | Source::Received => "permitted",
             },
         ),
         Err(Errno::NOSYS) if !is_filtered() => {

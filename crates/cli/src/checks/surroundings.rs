@@ -81,7 +81,11 @@ fn shared_memory() -> Check {
 }
 
 fn page() -> io::Result<SharedPage> {
-    SharedPage::new(&Settings { ram_bytes: TRIAL_BYTES, swap_path: b"/var/tmp", ..Settings::default() })
+    SharedPage::new(&Settings {
+        ram_bytes: TRIAL_BYTES,
+        swap_path: b"/var/tmp"[..].into(),
+        ..Settings::default()
+    })
 }
 
 /// This program again, as a child that opens the page.

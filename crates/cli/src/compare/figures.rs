@@ -83,7 +83,8 @@ fn median_of(way: &str, runs: &[Measurement]) -> Median {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The middle value, or the mean of the two in the middle.
+pub fn median(mut values: Vec<f64>) -> f64 {
     assert!(!values.is_empty());
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

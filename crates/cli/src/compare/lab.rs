@@ -17,10 +17,11 @@ use super::capture::{self, Captured};
 use super::guardian::{Guardian, Resource};
 use super::stdin::Input;
 use super::swap_file::SwapFile;
-use super::way::Way;
+use super::way::{KernelRules, Way};
 use crate::args::Tuning;
 use crate::cgroup::{self, Group, Hierarchy, Limit};
 use crate::checks::SwapPlace;
+use crate::machine;
 use crate::os::child::{self, Ended, Status};
 use crate::os::{inherit, signals};
 
@@ -102,6 +103,11 @@ impl Lab {
         Ok(Lab { hierarchy, guardian, place, swap_file: None, tuning, budget_bytes, need_bytes, serial: 0 })
     }
 
+    /// Where kernel and overspill spill to.
+    pub fn directory(&self) -> &Path {
+        &self.place.directory
+    }
+
     /// Runs `command` once.
     pub fn run(
         &mut self,
@@ -130,13 +136,21 @@ impl Lab {
 
     /// Switches on what the way needs of the kernel; returns the settings to restore.
     fn enter(&mut self, way: Way) -> Result<Vec<Resource>> {
-        let Way::Kernel { page_cluster, cluster_only } = way else { return Ok(Vec::new()) };
+        let Way::Kernel { page_cluster, rules } = way else { return Ok(Vec::new()) };
         if self.swap_file.is_none() {
             self.swap_file = Some(self.make_swap_file()?);
         }
         let mut settings = vec![self.set(PAGE_CLUSTER, &page_cluster.to_string())?];
-        if cluster_only {
-            settings.push(self.set(PER_VMA, "false")?);
+        match rules {
+            KernelRules::AsFound => {}
+            KernelRules::Cluster => settings.push(self.set(PER_VMA, "false")?),
+            KernelRules::Vma => {
+                settings.push(self.set(PER_VMA, "true")?);
+                // The kernel asks when swap is switched on, and keeps to slots while any of its disks rotates.
+                if let Some(path) = machine::rotational_file(&self.place.directory) {
+                    settings.push(self.set(&path.to_string_lossy(), "0")?);
+                }
+            }
         }
         self.swap_file.as_ref().expect("made above").on()?;
         Ok(settings)
@@ -147,22 +161,17 @@ impl Lab {
         self.guardian.hold(Resource::SwapFile(path.clone()))?;
         let wanted = self.need_bytes.max(self.budget_bytes * 2);
         let default = wanted + wanted / 4 + SWAP_SPARE_BYTES;
-        let bytes = self.tuning.swap_max.map_or(default, |size| size.bytes(crate::machine::ram_bytes()));
+        let bytes = self.tuning.swap_max.map_or(default, |size| size.bytes(machine::ram_bytes()));
         SwapFile::create(&path, bytes.max(SWAP_SPARE_BYTES))
     }
 
     /// Sets something of the kernel's, and notes its value of now for the guardian.
-    pub fn set(&mut self, path: &str, value: &str) -> Result<Resource> {
+    fn set(&mut self, path: &str, value: &str) -> Result<Resource> {
         let old = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
         let setting = Resource::Setting { path: path.into(), value: old.trim().to_string() };
         self.guardian.hold(setting.clone())?;
         fs::write(path, value).with_context(|| format!("cannot write {value} to {path}"))?;
         Ok(setting)
-    }
-
-    /// Undoes [`Lab::set`].
-    pub fn restore(&mut self, setting: &Resource) -> Result<()> {
-        self.guardian.release(setting)
     }
 
     fn run_in_group(

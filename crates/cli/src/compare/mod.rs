@@ -16,7 +16,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-use crate::args::{CompareArgs, Measuring};
+use crate::args::CompareArgs;
 use crate::machine::{self, Machine};
 use crate::os::signals;
 use crate::progress::Progress;
@@ -24,6 +24,7 @@ use crate::{cgroup, checks, exit, human};
 use figures::{Median, Ratio};
 pub use lab::{Lab, Measurement, require_program};
 pub use stdin::Input;
+pub use table::Table;
 use way::Way;
 
 /// Of the JSON files' layout.
@@ -69,7 +70,8 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
         eprintln!("overspill: {message}");
         return Ok(exit::NOT_FOUND);
     }
-    let place = place_for(&args.measuring.ways, args.tuning.swap.as_deref())?;
+    let ways = args.measuring.ways();
+    let place = place_for(&ways, args.tuning.swap.as_deref())?;
     let ram_bytes = args.ram.bytes(machine::ram_bytes());
     let keep = args.keep_output.as_deref().map(create).transpose()?;
     let directory = place.directory.clone();
@@ -78,14 +80,19 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
     let input = Input::capture(&directory)?;
     progress.say(WAITING);
     let mut lab = Lab::new(place, &args.tuning, ram_bytes, 0)?;
-    let runs = series(&mut lab, &args.measuring, &args.command, &input, keep, &progress, |_| Ok(()));
+    let rounds = args.measuring.runs;
+    let runs =
+        series(&mut lab, Turns { ways: &ways, rounds }, &args.command, &input, keep, &progress, |_| Ok(()));
     drop(progress);
     let runs = end_of(lab, runs)?;
     let subject =
         Subject { kind: "compare", command: &args.command, ram_bytes, allowance_bytes: 0, parameters: () };
     let same_output = has_same_output(&runs);
     println!("{}", human::command(&args.command));
-    report(subject, &args.measuring, runs, &directory)?;
+    print(&subject, rounds, &runs);
+    if let Some(path) = &args.measuring.json {
+        write(path, subject, runs, &directory)?;
+    }
     let alike = if same_output { "the same output in all runs" } else { "THE OUTPUT OR THE STATUS DIFFERS" };
     println!("{alike}");
     Ok(u8::from(!same_output))
@@ -106,10 +113,19 @@ pub fn place_for(ways: &[Way], swap: Option<&Path>) -> Result<checks::SwapPlace>
     found.map_err(|check| anyhow::anyhow!("{}", check.line()))
 }
 
+/// Which ways, and how often.
+#[derive(Clone, Copy)]
+pub struct Turns<'a> {
+    /// The ways of each round.
+    pub ways: &'a [Way],
+    /// How many rounds.
+    pub rounds: u32,
+}
+
 /// Every way, as often as asked for, in turns: so that a drift of the machine meets all of them.
 pub fn series(
     lab: &mut Lab,
-    measuring: &Measuring,
+    turns: Turns,
     command: &[OsString],
     input: &Input,
     mut keep: Option<File>,
@@ -117,9 +133,11 @@ pub fn series(
     mut complete: impl FnMut(&mut Measurement) -> Result<()>,
 ) -> Result<Vec<Measurement>> {
     let mut runs = Vec::new();
-    for round in 1..=measuring.runs {
-        for way in &measuring.ways {
-            progress.say(&format!("{way}, run {round} of {}", measuring.runs));
+    for round in 1..=turns.rounds {
+        for way in turns.ways {
+            let round =
+                if turns.rounds == 1 { String::new() } else { format!(", run {round} of {}", turns.rounds) };
+            progress.say(&format!("{way}{round}"));
             let mut run = lab.run(*way, command, input, keep.take())?;
             if run.overspill.is_none() && matches!(way, Way::Overspill { .. }) {
                 bail!("`overspill run` failed ({}): {}", run.status, run.captured.error_tail);
@@ -145,21 +163,26 @@ fn has_same_output(runs: &[Measurement]) -> bool {
     runs.windows(2).all(|pair| key(&pair[0]) == key(&pair[1]))
 }
 
-/// Prints the table and writes the JSON.
-pub fn report<P: Serialize>(
+/// Prints the table.
+pub fn print<P: Serialize>(subject: &Subject<'_, P>, rounds: u32, runs: &[Measurement]) {
+    let medians = figures::medians(runs);
+    let ratios = figures::ratios(&medians);
+    println!("{}", budget_line(subject.ram_bytes, subject.allowance_bytes, rounds));
+    print!("{}{}", figures::table(&medians), figures::ratio_lines(&ratios));
+    for run in runs.iter().filter(|run| run.oom_kills > 0) {
+        println!("{}: out of memory in its cgroup, {} killed", run.way, run.oom_kills);
+    }
+}
+
+/// Writes the JSON, with every run, to `path`; `directory` is where the runs spilled to.
+pub fn write<P: Serialize>(
+    path: &Path,
     subject: Subject<'_, P>,
-    measuring: &Measuring,
     runs: Vec<Measurement>,
     directory: &Path,
 ) -> Result<()> {
     let medians = figures::medians(&runs);
     let ratios = figures::ratios(&medians);
-    println!("{}", budget_line(subject.ram_bytes, subject.allowance_bytes, measuring.runs));
-    print!("{}{}", figures::table(&medians), figures::ratio_lines(&ratios));
-    for run in runs.iter().filter(|run| run.oom_kills > 0) {
-        println!("{}: out of memory in its cgroup, {} killed", run.way, run.oom_kills);
-    }
-    let Some(path) = &measuring.json else { return Ok(()) };
     let document = Document {
         schema_version: SCHEMA_VERSION,
         kind: subject.kind,

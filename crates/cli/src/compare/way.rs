@@ -14,8 +14,8 @@ pub enum Way {
     Kernel {
         /// `vm.page-cluster`.
         page_cluster: u32,
-        /// Without the kernel's per-VMA read-ahead.
-        cluster_only: bool,
+        /// By which rules it reads ahead.
+        rules: KernelRules,
     },
     /// Under `overspill run`.
     Overspill {
@@ -26,6 +26,17 @@ pub enum Way {
     },
 }
 
+/// The kernel's two kinds of swap-in read-ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelRules {
+    /// Those that this machine uses by itself.
+    AsFound,
+    /// By aligned blocks of slots.
+    Cluster,
+    /// By the region that is touched: for private memory, and only on disks that do not call themselves rotating.
+    Vma,
+}
+
 /// Beyond this the kernel refuses.
 const PAGE_CLUSTER_MAX: u32 = 31;
 
@@ -34,24 +45,24 @@ impl FromStr for Way {
 
     fn from_str(text: &str) -> Result<Way, String> {
         let words: Vec<&str> = text.split(':').collect();
-        let kernel = |cluster: &str, cluster_only| match cluster.parse() {
-            Ok(page_cluster @ 0..=PAGE_CLUSTER_MAX) => Ok(Way::Kernel { page_cluster, cluster_only }),
+        let kernel = |cluster: &str, rules| match cluster.parse() {
+            Ok(page_cluster @ 0..=PAGE_CLUSTER_MAX) => Ok(Way::Kernel { page_cluster, rules }),
             _ => Err(format!("`{cluster}` is no page-cluster: 0 to {PAGE_CLUSTER_MAX}")),
         };
         match words[..] {
             ["bare"] => Ok(Way::Bare),
-            ["kernel", cluster] => kernel(cluster, false),
-            ["kernel", cluster, "cluster"] => kernel(cluster, true),
+            ["kernel", cluster] => kernel(cluster, KernelRules::AsFound),
+            ["kernel", cluster, "cluster"] => kernel(cluster, KernelRules::Cluster),
+            ["kernel", cluster, "vma"] => kernel(cluster, KernelRules::Vma),
             [name @ ("overspill" | "fence")] => {
                 Ok(Way::Overspill { readahead: None, fenced: name == "fence" })
             }
             [name @ ("overspill" | "fence"), policy] => {
                 Ok(Way::Overspill { readahead: Some(policy.parse()?), fenced: name == "fence" })
             }
-            _ => {
-                Err("the ways are bare, kernel:N, kernel:N:cluster, overspill, overspill:POLICY, fence"
-                    .into())
-            }
+            _ => Err("the ways are bare, kernel:N, kernel:N:cluster, kernel:N:vma, overspill, \
+                      overspill:POLICY, fence, fence:POLICY"
+                .into()),
         }
     }
 }
@@ -60,8 +71,14 @@ impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Way::Bare => f.write_str("bare"),
-            Way::Kernel { page_cluster, cluster_only: false } => write!(f, "kernel:{page_cluster}"),
-            Way::Kernel { page_cluster, cluster_only: true } => write!(f, "kernel:{page_cluster}:cluster"),
+            Way::Kernel { page_cluster, rules } => {
+                write!(f, "kernel:{page_cluster}")?;
+                f.write_str(match rules {
+                    KernelRules::AsFound => "",
+                    KernelRules::Cluster => ":cluster",
+                    KernelRules::Vma => ":vma",
+                })
+            }
             Way::Overspill { readahead, fenced } => {
                 f.write_str(if *fenced { "fence" } else { "overspill" })?;
                 readahead.map_or(Ok(()), |policy| write!(f, ":{policy}"))
@@ -76,12 +93,20 @@ mod tests {
 
     #[test]
     fn names_read_back() {
-        for name in
-            ["bare", "kernel:0", "kernel:5:cluster", "overspill", "overspill:linux", "fence", "fence:none"]
-        {
+        let names = [
+            "bare",
+            "kernel:0",
+            "kernel:5:cluster",
+            "kernel:3:vma",
+            "overspill",
+            "overspill:linux",
+            "fence",
+            "fence:none",
+        ];
+        for name in names {
             assert_eq!(name.parse::<Way>().unwrap().to_string(), name);
         }
-        for name in ["", "kernel", "kernel:x", "kernel:32", "kernel:3:vma", "overspill:fast", "bare:1"] {
+        for name in ["", "kernel", "kernel:x", "kernel:32", "kernel:3:slot", "overspill:fast", "bare:1"] {
             assert!(name.parse::<Way>().is_err(), "{name}");
         }
     }

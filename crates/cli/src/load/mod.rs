@@ -7,6 +7,8 @@
 
 pub mod generator;
 pub mod pattern;
+mod shared;
+pub mod traffic;
 mod worker;
 
 use std::io::Write;
@@ -22,7 +24,11 @@ use crate::os::memory::{PAGE_BYTES, Pages};
 use crate::size::{Size, shortest};
 use generator::part;
 use pattern::Pattern;
+use traffic::{Meter, Traffic};
 use worker::{Limit, Mismatch, Outcome, TAG_SHIFT, Task, tag};
+
+/// How many pages are asked for at a time before they are verified.
+const HINT_PAGES: usize = 512;
 
 /// How much the load does, and how.
 #[derive(Args, Clone, Debug)]
@@ -42,12 +48,15 @@ pub struct Work {
     /// Store instead of load
     #[arg(long)]
     pub write: bool,
-    /// Touch a shared anonymous mapping instead of a private one
+    /// Touch a shared mapping instead of a private one; under overspill it is a region of the pager library
     #[arg(long)]
     pub shared: bool,
     /// Measure the latency of every touch
     #[arg(long)]
     pub latency: bool,
+    /// Ask the kernel for the pages before they are verified, which is not measured and can take long
+    #[arg(long)]
+    pub hint: bool,
     /// Seed of the random patterns
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -67,7 +76,7 @@ pub struct LoadArgs {
 }
 
 /// What a load did; one line of JSON on its standard output.
-#[derive(Serialize, Deserialize, Clone, Debug)]
+#[derive(Serialize, Deserialize, Clone, Debug, Default)]
 pub struct Done {
     /// The pattern's name.
     pub pattern: String,
@@ -91,12 +100,22 @@ pub struct Done {
     pub populate_seconds: f64,
     /// Time of verifying it in order.
     pub verify_seconds: f64,
+    /// What was swapped during the touches.
+    pub traffic: Traffic,
     /// Every thread's work.
     pub parts: Vec<Part>,
     /// Latency of all touches, with `--latency`.
     pub latency: Option<Latency>,
     /// Latency of the touches that took as long as a fault takes, with `--latency`.
     pub fault_latency: Option<Latency>,
+}
+
+impl Done {
+    /// Touches a second of all threads of a pattern.
+    pub fn kind_rate(&self, pattern: &str) -> f64 {
+        let parts = self.parts.iter().filter(|part| part.pattern == pattern);
+        parts.map(|part| part.touches_per_second).sum()
+    }
 }
 
 /// The work of one thread.
@@ -122,7 +141,8 @@ impl Work {
             ("seconds", self.seconds.map(u64::from)),
         ];
         args.extend(numbers.iter().filter_map(|(name, n)| n.map(|n| format!("--{name}={n}"))));
-        let switches = [("write", self.write), ("shared", self.shared), ("latency", self.latency)];
+        let switches =
+            [("write", self.write), ("shared", self.shared), ("latency", self.latency), ("hint", self.hint)];
         args.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| format!("--{name}")));
         args
     }
@@ -158,22 +178,31 @@ pub fn main(args: &LoadArgs) -> Result<u8> {
     if page_count == 0 || page_count >= u32::MAX as usize {
         bail!("the load needs 1 page to {} pages, not {page_count}", u32::MAX);
     }
-    let pages = Pages::new(page_count, args.work.shared).context("no memory for the load")?;
-    let done = run(&pages, args.pattern, &args.work)?;
+    let managed = if args.work.shared { shared::under_overspill(page_count)? } else { None };
+    let (pages, meter) = match managed {
+        Some((pages, pager)) => (pages, Meter::library(pager)),
+        None => {
+            let pages = Pages::new(page_count, args.work.shared).context("no memory for the load")?;
+            (pages, Meter::find())
+        }
+    };
+    let done = run(&pages, &meter, args.pattern, &args.work)?;
     let mut line = serde_json::to_string(&done)?;
     line.push('\n');
     std::io::stdout().write_all(line.as_bytes())?;
     Ok(0)
 }
 
-fn run(pages: &Pages, pattern: Pattern, work: &Work) -> Result<Done> {
+fn run(pages: &Pages, meter: &Meter, pattern: Pattern, work: &Work) -> Result<Done> {
     let tasks = tasks(pages.count(), pattern, work);
     let populate_seconds = timed(|| populate(pages, tasks.len())).1;
+    let before = meter.now();
     let (outcomes, seconds) = timed(|| worker::run_all(pages, &tasks));
+    let traffic = meter.now().since(before);
     let outcomes = outcomes.map_err(describe)?;
     let touches: u64 = outcomes.iter().map(|outcome| outcome.touches).sum();
     let writes = if work.write { touches } else { 0 };
-    let (verified, verify_seconds) = timed(|| verify(pages, writes));
+    let (verified, verify_seconds) = timed(|| verify(pages, writes, work.hint));
     verified?;
     let merged = |choose: fn(&Outcome) -> &Histogram| {
         let mut all = Histogram::default();
@@ -192,6 +221,7 @@ fn run(pages: &Pages, pattern: Pattern, work: &Work) -> Result<Done> {
         megabytes_per_second: touches as f64 * PAGE_BYTES as f64 / seconds / 1e6,
         populate_seconds,
         verify_seconds,
+        traffic,
         parts: tasks.iter().zip(&outcomes).map(|(task, outcome)| part_report(task, outcome)).collect(),
         latency: merged(|outcome| &outcome.latency),
         fault_latency: merged(|outcome| &outcome.fault_latency),
@@ -257,9 +287,12 @@ fn populate(pages: &Pages, threads: usize) {
 }
 
 /// Checks every page's number, and that no store was lost.
-fn verify(pages: &Pages, writes: u64) -> Result<()> {
+fn verify(pages: &Pages, writes: u64, hint: bool) -> Result<()> {
     let mut counted = 0;
     for page in 0..pages.count() {
+        if hint && page % HINT_PAGES == 0 {
+            pages.will_need(page..pages.count().min(page + HINT_PAGES));
+        }
         let word = pages.word(page).load(std::sync::atomic::Ordering::Relaxed);
         worker::check(page, word).map_err(describe)?;
         counted += word & ((1 << TAG_SHIFT) - 1);
@@ -304,7 +337,7 @@ mod tests {
         for pattern in patterns {
             for options in [&["--laps=2"][..], &["--laps=2", "--write", "--threads=3", "--latency"]] {
                 let pages = Pages::new(1000, false).unwrap();
-                let done = run(&pages, pattern.parse().unwrap(), &work(options)).unwrap();
+                let done = run(&pages, &Meter::find(), pattern.parse().unwrap(), &work(options)).unwrap();
                 assert!(done.touches >= 2000, "{pattern}: {}", done.touches);
                 assert_eq!(done.latency.is_some(), options.len() > 1);
             }
@@ -313,17 +346,19 @@ mod tests {
 
     #[test]
     fn a_lost_store_is_found() {
-        let pages = Pages::new(8, false).unwrap();
+        let pages = Pages::new(1000, false).unwrap();
         populate(&pages, 1);
-        verify(&pages, 0).unwrap();
-        assert!(verify(&pages, 1).unwrap_err().to_string().contains("stores"));
+        for hint in [false, true] {
+            verify(&pages, 0, hint).unwrap();
+            assert!(verify(&pages, 1, hint).unwrap_err().to_string().contains("stores"));
+        }
         pages.word(3).store(tag(4), std::sync::atomic::Ordering::Relaxed);
-        assert!(verify(&pages, 0).unwrap_err().to_string().contains("page 3"));
+        assert!(verify(&pages, 0, true).unwrap_err().to_string().contains("page 3"));
     }
 
     #[test]
     fn options_survive_the_trip_to_the_child() {
-        let line = ["--threads=8", "--seed=7", "--touches=100", "--write", "--latency"];
+        let line = ["--threads=8", "--seed=7", "--touches=100", "--write", "--latency", "--hint"];
         assert_eq!(work(&line).to_args(), line);
     }
 }

@@ -112,7 +112,7 @@ fn shared_page(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) -> Result<Share
         page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
         flags: flag_bits(args, swap.is_file),
         readahead: tuning.readahead.unwrap_or_default().number(),
-        swap_path: swap.path.as_os_str().as_bytes(),
+        swap_path: swap.path.as_os_str().as_bytes().into(),
     };
     SharedPage::new(&settings).context("cannot make the memory shared with the agent")
 }

@@ -5,6 +5,7 @@
 //! does to the memory can be undefined behaviour here. The descriptor closes on exec; agents reach it by way of
 //! `/proc/PID/fd/FD`, which needs the same user and no more.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::mem::{offset_of, size_of};
@@ -20,7 +21,7 @@ use overspill_engine::trace;
 use crate::histogram::Histogram;
 
 /// What the launcher tells the agents: the fields of [`Config`] that vary.
-#[derive(Default)]
+#[derive(Default, Debug, PartialEq, Eq)]
 pub struct Settings<'a> {
     /// The budget.
     pub ram_bytes: u64,
@@ -33,7 +34,7 @@ pub struct Settings<'a> {
     /// Number of the read-ahead policy.
     pub readahead: u32,
     /// The swap directory or file, absolute.
-    pub swap_path: &'a [u8],
+    pub swap_path: Cow<'a, [u8]>,
 }
 
 /// What an agent has reported.
@@ -80,6 +81,15 @@ impl SharedPage {
         Ok(SharedPage { file })
     }
 
+    /// The memory of another launcher, by its [`SharedPage::address`].
+    pub fn open(address: &str) -> io::Result<SharedPage> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+        let (launcher, descriptor) = address.split_once(':').ok_or_else(invalid)?;
+        let (launcher, descriptor): (u32, u32) =
+            launcher.parse().ok().zip(descriptor.parse().ok()).ok_or_else(invalid)?;
+        Ok(SharedPage { file: File::open(format!("/proc/{launcher}/fd/{descriptor}"))? })
+    }
+
     /// The value of [`overspill_engine::shared::ENV`] that leads the agents here.
     pub fn address(&self) -> String {
         format!("{}:{}", std::process::id(), self.file.as_raw_fd())
@@ -88,6 +98,22 @@ impl SharedPage {
     /// The memory, for whoever drains the rings in it.
     pub fn file(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+
+    /// What the launcher told.
+    pub fn settings(&self) -> io::Result<Settings<'static>> {
+        let mut bytes = vec![0; size_of::<Config>()];
+        self.file.read_exact_at(&mut bytes, offset_of!(Shared, config) as u64)?;
+        let path = bytes[offset_of!(Config, swap_path)..].split(|&byte| byte == 0).next().unwrap_or_default();
+        let fields = Fields(&bytes);
+        Ok(Settings {
+            ram_bytes: fields.u64(offset_of!(Config, ram_bytes)),
+            swap_bytes_max: fields.u64(offset_of!(Config, swap_bytes_max)),
+            page_cluster: fields.u32(offset_of!(Config, page_cluster)),
+            flags: fields.u32(offset_of!(Config, flags)),
+            readahead: fields.u32(offset_of!(Config, readahead)),
+            swap_path: Cow::Owned(path.to_vec()),
+        })
     }
 
     /// What every agent that claimed a slot has reported so far.
@@ -112,11 +138,11 @@ fn config_bytes(settings: &Settings<'_>) -> io::Result<Vec<u8>> {
     put(offset_of!(Config, swap_bytes_max), &settings.swap_bytes_max.to_ne_bytes());
     put(offset_of!(Config, flags), &settings.flags.to_ne_bytes());
     put(offset_of!(Config, readahead), &settings.readahead.to_ne_bytes());
-    put(offset_of!(Config, swap_path), settings.swap_path);
+    put(offset_of!(Config, swap_path), &settings.swap_path);
     Ok(bytes)
 }
 
-/// The bytes of one `Process`.
+/// The bytes of a structure.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -162,7 +188,7 @@ mod tests {
         page_cluster: 3,
         flags: 5,
         readahead: 1,
-        swap_path: b"/var/tmp",
+        swap_path: Cow::Borrowed(b"/var/tmp"),
     };
 
     #[test]
@@ -180,6 +206,7 @@ mod tests {
         let path = offset_of!(Config, swap_path);
         assert_eq!(&bytes[path..path + 9], b"/var/tmp\0");
         assert_eq!(Fields(&bytes).u64(offset_of!(Config, ram_bytes)), 100 << 20);
+        assert_eq!(page.settings().unwrap(), SETTINGS);
     }
 
     #[test]
@@ -191,7 +218,8 @@ mod tests {
         put(offset_of!(Process, pid), &77u32.to_ne_bytes());
         put(offset_of!(Process, counters) + offset_of!(Counters, pswpin), &123u64.to_ne_bytes());
         put(offset_of!(Process, major_latency) + 80, &9u64.to_ne_bytes());
-        let reports = page.reports().unwrap();
+        let reports = SharedPage::open(&page.address()).unwrap().reports().unwrap();
+        assert!(SharedPage::open("1").is_err() && SharedPage::open("x:3").is_err());
         assert_eq!(reports.len(), 1);
         assert_eq!(
             (reports[0].pid, reports[0].counter("pswpin"), reports[0].counter("pswpout")),
@@ -203,6 +231,6 @@ mod tests {
     #[test]
     fn a_path_that_does_not_fit_is_refused() {
         let path = [b'a'; PATH_MAX];
-        assert!(SharedPage::new(&Settings { swap_path: &path, ..SETTINGS }).is_err());
+        assert!(SharedPage::new(&Settings { swap_path: Cow::Borrowed(&path), ..SETTINGS }).is_err());
     }
 }

@@ -2,6 +2,8 @@
 //! launcher alone. The agent itself is tested end to end elsewhere.
 #![allow(dead_code, missing_docs)]
 
+pub mod machine;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -16,7 +16,7 @@ use overspill_sim::calibrate::calibrate;
 use overspill_sim::device::params::Model;
 
 use crate::args::Tuning;
-use crate::compare::way::Way;
+use crate::compare::way::{KernelRules, Way};
 use crate::compare::{self, Lab};
 use crate::load::pattern::Pattern;
 use crate::progress::Progress;
@@ -69,8 +69,6 @@ type Counters = BTreeMap<&'static str, u64>;
 struct Case {
     way: Way,
     pattern: Pattern,
-    /// The disk must not call itself rotating.
-    per_region: bool,
 }
 
 impl Case {
@@ -81,7 +79,7 @@ impl Case {
     /// As the table names the system.
     fn system(&self) -> String {
         match self.way {
-            Way::Kernel { .. } if self.per_region => "kernel, by region".to_owned(),
+            Way::Kernel { rules: KernelRules::Vma, .. } => "kernel, by region".to_owned(),
             Way::Kernel { .. } => "kernel, by slot".to_owned(),
             way => way.to_string(),
         }
@@ -114,11 +112,9 @@ pub fn main(args: &Args) -> Result<u8> {
         Some(name) => Model::find(name)?,
         None => calibrate(&place.directory, &mut |step| progress.say(step))?.model,
     };
-    let rotating = real::rotating_flag(&place.directory);
     progress.say(compare::WAITING);
     let mut lab = Lab::new(place, &args.tuning, setting.ram_bytes + ALLOWANCE_BYTES, setting.size_bytes)?;
-    let mut bench =
-        real::Bench { lab: &mut lab, rotating: rotating.as_deref(), setting, progress: &progress };
+    let mut bench = real::Bench { lab: &mut lab, setting, progress: &progress };
     let figures = compare_all(&mut bench, &cases, &device, args.more);
     drop(progress);
     let figures = compare::end_of(lab, figures)?;
@@ -144,15 +140,15 @@ fn compare_all(bench: &mut real::Bench, cases: &[Case], device: &Model, more: bo
 }
 
 fn cases(only: Option<&str>, loads: &[Pattern]) -> Vec<Case> {
-    let kernel = |cluster_only| Way::Kernel { page_cluster: 3, cluster_only };
+    let kernel = |rules| Way::Kernel { page_cluster: 3, rules };
     let pager = |name: &str| Way::Overspill { readahead: name.parse().ok(), fenced: false };
     let mut ways = Vec::new();
     if only != Some("pager") {
-        ways.extend([(kernel(true), false), (kernel(false), true)]);
+        ways.extend([kernel(KernelRules::Cluster), kernel(KernelRules::Vma)]);
     }
     if only != Some("kernel") {
-        ways.extend([(pager("vma"), false), (pager("adaptive"), false)]);
+        ways.extend([pager("vma"), pager("adaptive")]);
     }
-    let of_way = |(way, per_region)| loads.iter().map(move |&pattern| Case { way, pattern, per_region });
+    let of_way = |way| loads.iter().map(move |&pattern| Case { way, pattern });
     ways.into_iter().flat_map(of_way).collect()
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
@@ -22,8 +21,6 @@ pub const SEED: u64 = 1;
 pub struct Bench<'a> {
     /// Where they happen.
     pub lab: &'a mut Lab,
-    /// The kernel's file that says whether the swap's disk rotates.
-    pub rotating: Option<&'a str>,
     /// Sizes and numbers.
     pub setting: Setting,
     /// For the patient.
@@ -43,17 +40,9 @@ impl Bench<'_> {
     }
 
     fn run(&mut self, case: &Case) -> Result<Counters> {
-        let setting = match self.rotating {
-            Some(path) if case.per_region => Some(self.lab.set(path, "0")?),
-            _ => None,
-        };
         let before = kernel_counters()?;
-        let run = self.load(case.way, case.pattern, self.setting.size_bytes);
+        let run = self.load(case.way, case.pattern, self.setting.size_bytes)?;
         let after = kernel_counters()?;
-        if let Some(setting) = setting {
-            self.lab.restore(&setting)?;
-        }
-        let run = run?;
         if run.overspill.is_some() {
             return Ok(COUNTERS.map(|name| (name, reported(&run, &format!("/vmstat/{name}")))).into());
         }
@@ -77,6 +66,7 @@ impl Bench<'_> {
             write: true,
             shared: false,
             latency: false,
+            hint: false,
             seed: SEED,
         };
         let mut command: Vec<OsString> = vec![std::env::current_exe()?.into()];
@@ -100,17 +90,4 @@ fn kernel_counters() -> Result<BTreeMap<String, u64>> {
         Some((name.to_owned(), value.trim().parse().ok()?))
     };
     Ok(text.lines().filter_map(line).collect())
-}
-
-/// The file that says whether the disk under `directory` rotates, if there is one.
-pub fn rotating_flag(directory: &Path) -> Option<String> {
-    use std::os::unix::fs::MetadataExt;
-    let device = fs::metadata(directory).ok()?.dev();
-    let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
-    let block = Path::new("/sys/dev/block").join(format!("{major}:{minor}")).canonicalize().ok()?;
-    // A partition has no queue of its own: its disk is one level up.
-    [block.join("queue/rotational"), block.join("../queue/rotational")]
-        .into_iter()
-        .find(|path| path.exists())
-        .map(|path| path.display().to_string())
 }

@@ -12,7 +12,7 @@ use overspill_sim::workload::{Access, RegionSpec, Workload, WorkloadError};
 use super::real::SEED;
 use super::verdict::COUNTERS;
 use super::{ALLOWANCE_BYTES, Case, Counters, Setting};
-use crate::compare::way::Way;
+use crate::compare::way::{KernelRules, Way};
 use crate::load::generator::{Generator, generator};
 
 /// The agent leaves this share of the budget unused (its own constant).
@@ -49,7 +49,7 @@ fn machine(case: &Case, setting: &Setting, beside_bytes: u64, device: &Model) ->
             let granted = setting.ram_bytes + ALLOWANCE_BYTES;
             (System::Live, name, granted - granted / 100 * RESERVE_PERCENT - beside_bytes)
         }
-        _ if case.per_region => (System::Kernel, "vma".to_owned(), setting.ram_bytes),
+        Way::Kernel { rules: KernelRules::Vma, .. } => (System::Kernel, "vma".to_owned(), setting.ram_bytes),
         _ => (System::Kernel, "cluster".to_owned(), setting.ram_bytes),
     };
     Machine {

@@ -10,6 +10,9 @@
 //! cost one each, a touched page pays two back, misses without neighbours use it up. So random access soon reads nothing
 //! beside what it faults on, while three equal steps still open a stream.
 //!
+//! A device serves whoever asked first, so that a large window makes everybody else wait for it. While faults that no
+//! stream explains come as often as windows do, windows are kept short and are not ordered before their marker.
+//!
 //! Sources: markers and two windows from the kernel's file read-ahead; equal steps from Leap (specification 7.4);
 //! counting what was evicted unused from Konstantin (1.5); the rest from 7.5. Unfit for: pointer chasing, and more
 //! streams in one region than it keeps (their windows stay small).
@@ -48,6 +51,13 @@ const RUN_INITIAL: u16 = 4096;
 /// A marker lies on one of the first this many pages of a proven window, another one each time: so it samples all.
 const MARKER_SPREAD: u16 = 8;
 
+/// The largest window while others wait for the device, too.
+const CROWDED_WINDOW: u16 = 16;
+/// A lone miss adds so much to the crowd, a window takes one from it; from the middle on there is one.
+const CROWD_PER_MISS: u8 = 4;
+const CROWD: u8 = 8;
+const CROWD_MAX: u8 = 16;
+
 /// How far the policy may go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -74,11 +84,13 @@ impl Config {
     }
 }
 
-/// The policy; all that it learns is in the regions.
+/// The policy; what it learns about places is in the regions.
 #[derive(Clone, Debug, Default)]
 pub struct Adaptive {
     /// May be changed at any time.
     pub config: Config,
+    /// Lone misses against windows, of late, in all regions: the device is one.
+    crowd: u8,
 }
 
 /// What a region remembers.
@@ -150,7 +162,7 @@ impl SwapIn for Adaptive {
 }
 
 impl Adaptive {
-    fn touched(&self, region: &mut Region, touch: &Touch, missed: bool) -> Option<Plan> {
+    fn touched(&mut self, region: &mut Region, touch: &Touch, missed: bool) -> Option<Plan> {
         if self.config.max_window == 0 {
             return None;
         }
@@ -167,7 +179,7 @@ impl Adaptive {
 
     /// A touch on a stream's path.
     fn follow(
-        &self,
+        &mut self,
         region: &mut Region,
         index: usize,
         steps: i64,
@@ -184,7 +196,7 @@ impl Adaptive {
             return Some(window(touch.vpn, stream.stride(), count, marker, stream.newest_mapping()));
         }
         let is_due = stream.is_due(steps, touch.marker);
-        let waited = !is_due && touch.arriving && stream.is_waited_for(steps);
+        let waited = !is_due && touch.arriving && !self.is_crowded() && stream.is_waited_for(steps);
         if inside && !missed && !is_due && !waited {
             return None;
         }
@@ -195,7 +207,7 @@ impl Adaptive {
 
     /// The marker of a stream that had to make room for another: the stream is there again. Most of what is planned now is
     /// in RAM already.
-    fn adopt(&self, region: &mut Region, touch: &Touch) -> Option<Plan> {
+    fn adopt(&mut self, region: &mut Region, touch: &Touch) -> Option<Plan> {
         let stride = i64::from(region.stride);
         let next = touch.vpn.offset(stride);
         let index = region.replace(Stream::new(next, stride, PROVEN, u16::MAX, region.clock));
@@ -203,13 +215,15 @@ impl Adaptive {
     }
 
     /// A touch that no stream explains.
-    fn explore(&self, region: &mut Region, touch: &Touch, missed: bool) -> Option<Plan> {
+    fn explore(&mut self, region: &mut Region, touch: &Touch, missed: bool) -> Option<Plan> {
         let pages = touch.region_end.0 - touch.region_start.0;
         let found = region.recent.progression(touch.vpn, pages, i64::from(region.stride));
         let (below, above) = region.recent.neighbours(touch.vpn);
         region.recent.push(touch.vpn);
         if missed {
-            region.settle_lone_miss(found.is_none() && below + above == 0);
+            let is_lone = found.is_none() && below + above == 0;
+            region.settle_lone_miss(is_lone);
+            self.crowd = (self.crowd + if is_lone { CROWD_PER_MISS } else { 0 }).min(CROWD_MAX);
         }
         let (stride, evidence) = match found {
             Some(Progression { stride, steps }) => (stride, steps),
@@ -229,8 +243,9 @@ impl Adaptive {
     }
 
     /// The next window of a stream: from the page after `fault` on if a fault is answered with it, else where the last ended.
-    fn plan(&self, region: &mut Region, index: usize, touch: &Touch, fault: Option<Vpn>) -> Option<Plan> {
+    fn plan(&mut self, region: &mut Region, index: usize, touch: &Touch, fault: Option<Vpn>) -> Option<Plan> {
         let wish = self.wish(region, index);
+        self.crowd = self.crowd.saturating_sub(1);
         let stream = &mut region.streams[index];
         let stride = stream.stride();
         let first = fault.map_or(stream.next(), |vpn| vpn.offset(stride));
@@ -245,11 +260,17 @@ impl Adaptive {
         (count > 0).then(|| window(fault.unwrap_or(first), stride, count + extra, marker + extra, mapping))
     }
 
+    /// Do others than streams wait for the device?
+    fn is_crowded(&self) -> bool {
+        self.crowd >= CROWD
+    }
+
     /// The pages that the next window of a stream should have: as many as it has earned, as streams here use to run, and as
     /// the credit allows.
     fn wish(&self, region: &mut Region, index: usize) -> u16 {
         let stream = &mut region.streams[index];
         let limit = if stream.is_dense() { self.config.max_window } else { self.config.max_strided };
+        let limit = if self.is_crowded() { limit.min(CROWDED_WINDOW) } else { limit };
         let typical = (region.typical_run / 4).max(stream.run() / 2).max(2);
         let wish = stream.wish(typical.min(limit));
         match stream.evidence {

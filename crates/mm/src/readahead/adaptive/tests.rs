@@ -19,7 +19,12 @@ const BUDGETS: [usize; 2] = [23_040, 12_800];
 type Load = Vec<u64>;
 
 fn adaptive(frames: usize) -> Sim<Adaptive> {
-    Sim::new(Adaptive { config: Config::new(256, frames as u32) }, START, PAGES, frames)
+    Sim::new(
+        Adaptive { config: Config::new(256, frames as u32), ..Adaptive::default() },
+        START,
+        PAGES,
+        frames,
+    )
 }
 
 fn linux(frames: usize) -> Sim<Linux> {
@@ -255,9 +260,28 @@ fn eight_random_threads_beside_four_sequential_ones() {
             sequential_misses += sim.counts.misses - before;
             sim.run((0..2).map(|_| START + random.below(PAGES)).collect::<Load>());
         }
-        assert!(sequential_misses <= 400, "{frames} frames: {sequential_misses} of {PAGES}");
+        assert!(sequential_misses <= PAGES / 50, "{frames} frames: {sequential_misses} of {PAGES}");
         assert!(sim.counts.vain() <= 20, "{:?}", sim.counts);
     }
+}
+
+/// Four sequential threads, each with a mebibyte or two on its way, once made eight random ones wait 10 ms for a page that
+/// the device delivers in 0.1: 1,300 touches a second in place of 20,000.
+#[test]
+fn a_stream_asks_for_little_at_a_time_while_others_wait_and_for_much_when_they_have_gone() {
+    let mut sim = adaptive(BUDGETS[1]);
+    let window = |sim: &mut Sim<Adaptive>, at: u64| {
+        let (index, _) = sim.region.find(Vpn(START + at), false).expect("a stream is there");
+        sim.policy.wish(&mut sim.region, index)
+    };
+    let half = PAGES / 2;
+    sim.run(START..START + half);
+    assert_eq!(window(&mut sim, half - 1), 128, "alone");
+    let load = beside_random((half..half + 4000).collect(), 1, 4);
+    sim.run(load.into_iter().map(|page| START + page));
+    assert_eq!(window(&mut sim, half + 3999), super::CROWDED_WINDOW, "beside others");
+    sim.run(START + half + 4000..START + PAGES);
+    assert_eq!(window(&mut sim, PAGES - 1), 128, "alone again");
 }
 
 #[test]

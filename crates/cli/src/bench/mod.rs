@@ -1,0 +1,372 @@
+//! `overspill bench`: the built-in load ([`crate::load`]) as the command of a comparison. A single load gets the table of
+//! `compare`; a suite gets one table a load, made for read-ahead, and a file of raw figures a load.
+
+mod goals;
+mod rows;
+pub mod suite;
+
+use std::ffi::OsString;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+use crate::args::BenchArgs;
+use crate::compare::way::Way;
+use crate::compare::{self, Input, Lab, Measurement, Subject, Turns};
+use crate::load::pattern::Pattern;
+use crate::load::{Done, LoadArgs, Work};
+use crate::progress::Progress;
+use crate::size::{Size, shortest};
+use crate::{cgroup, human, machine};
+use goals::Verdict;
+use rows::Row;
+use suite::{Load, Suite};
+
+/// What kernel and overspill get beyond `--ram`: the load's own code, stacks and page tables.
+const ALLOWANCE_BYTES: u64 = 4 << 20;
+/// The budget unless it is given, if it is no more than a quarter of the machine's RAM.
+const RAM_BYTES: u64 = 900 << 20;
+const MIB: u64 = 1 << 20;
+/// How often a run is made that the kernel kills.
+const ATTEMPTS: u32 = 3;
+/// Kernel settings slower than this share of the best one are not measured again.
+const WORTH_REPEATING: f64 = 0.7;
+
+/// What to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// One load.
+    Single(Pattern),
+    /// Several.
+    Suite(Suite),
+}
+
+impl FromStr for What {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<What, String> {
+        match (text.parse(), text.parse()) {
+            (Ok(suite), _) => Ok(What::Suite(suite)),
+            (_, Ok(pattern)) => Ok(What::Single(pattern)),
+            (_, Err(message)) => Err(format!("{message}; the suites are swapin, mixed, all")),
+        }
+    }
+}
+
+/// What the JSON file says about the load beside its command line.
+#[derive(Serialize)]
+struct Parameters {
+    pattern: String,
+    size_bytes: u64,
+    threads: u32,
+    write: bool,
+    shared: bool,
+    /// The load's name in its suite.
+    load: Option<&'static str>,
+    /// The suite's table.
+    rows: Vec<Row>,
+    /// What the suite thinks of it.
+    goals: Vec<Verdict>,
+}
+
+/// Budget and memory of the loads.
+#[derive(Clone, Copy)]
+struct Sizes {
+    ram_bytes: u64,
+    size_bytes: u64,
+}
+
+impl Sizes {
+    /// As asked for; else 900M of RAM, or less on a small machine, and so many ninths of that.
+    fn new(args: &BenchArgs, ninths: u64) -> Sizes {
+        let machine_bytes = machine::ram_bytes();
+        let ram_bytes = args.ram.map_or(RAM_BYTES.min(machine_bytes / 4), |ram| ram.bytes(machine_bytes));
+        let default = Size::Bytes((ram_bytes * ninths / 9).max(MIB) / MIB * MIB);
+        Sizes { ram_bytes, size_bytes: args.size.unwrap_or(default).bytes(machine_bytes) }
+    }
+}
+
+/// Runs a load or a suite every way and prints the tables.
+pub fn main(args: &BenchArgs) -> Result<u8> {
+    match args.what {
+        What::Single(pattern) => single(args, pattern),
+        What::Suite(suite) => all_of(args, suite),
+    }
+}
+
+fn single(args: &BenchArgs, pattern: Pattern) -> Result<u8> {
+    ensure!(
+        args.only.is_empty() && args.out.is_none(),
+        "--only and --out are for suites; one load has --json FILE"
+    );
+    cgroup::require_root("bench")?;
+    let ways = args.measuring.ways();
+    let sizes = Sizes::new(args, if pattern == Pattern::Random { 18 } else { suite::NINTHS });
+    let mut lab = lab(args, &ways, sizes)?;
+    let progress = Progress::new();
+    let directory = lab.directory().to_path_buf();
+    let command = command(pattern, sizes, &args.work)?;
+    let turns = Turns { ways: &ways, rounds: args.measuring.runs };
+    let runs = compare::series(&mut lab, turns, &command, &Input::nothing()?, None, &progress, read_done);
+    drop(progress);
+    let runs = compare::end_of(lab, runs)?;
+    println!("load {}", load_line(&command, sizes));
+    let subject = subject(&command, sizes, parameters(pattern, sizes, &args.work));
+    compare::print(&subject, args.measuring.runs, &runs);
+    print!("{}", part_lines(&runs));
+    if let Some(path) = &args.measuring.json {
+        compare::write(path, subject, runs, &directory)?;
+    }
+    Ok(0)
+}
+
+/// Runs the loads of a suite; the exit code is 1 if it has goals and not all are reached.
+fn all_of(args: &BenchArgs, suite: Suite) -> Result<u8> {
+    let is_changed = args.work.threads != 1 || args.work.shared;
+    ensure!(!is_changed, "a suite has its own threads and memory: --threads and --shared are for one load");
+    ensure!(
+        args.measuring.json.is_none(),
+        "a suite writes a file for each load: give --out DIR instead of --json"
+    );
+    let loads = suite.chosen(&args.only).map_err(anyhow::Error::msg)?;
+    cgroup::require_root("bench")?;
+    if let Some(directory) = &args.out {
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    }
+    let ways = if args.measuring.ways.is_empty() { suite.ways() } else { args.measuring.ways.clone() };
+    let largest =
+        loads.iter().map(|load| load.ninths).max().expect("no suite is empty, and names are of loads");
+    let mut lab = lab(args, &ways, Sizes::new(args, largest))?;
+    let measuring = Measuring { args, suite };
+    let verdicts =
+        loads.iter().map(|load| measuring.measure(&mut lab, load, &ways)).collect::<Result<Vec<_>>>();
+    let verdicts = compare::end_of(lab, verdicts)?.concat();
+    if !verdicts.is_empty() {
+        print!("{}", goals::table(&verdicts));
+    }
+    Ok(u8::from(!verdicts.iter().all(|verdict| verdict.holds)))
+}
+
+/// What the loads of a suite share.
+struct Measuring<'a> {
+    args: &'a BenchArgs,
+    suite: Suite,
+}
+
+impl Measuring<'_> {
+    /// Measures a load, prints its table and writes its file.
+    fn measure(&self, lab: &mut Lab, load: &Load, ways: &[Way]) -> Result<Vec<Verdict>> {
+        let work = load.work(&self.args.work);
+        let sizes = Sizes::new(self.args, load.ninths);
+        let command = command(load.pattern, sizes, &work)?;
+        let runs = self.runs(lab, load, ways.to_vec(), &command)?;
+        let rows = rows::rows(&runs);
+        let goals = if self.suite == Suite::All { goals::judge(load.name, &rows) } else { Vec::new() };
+        println!("{}: {}", load.name, load_line(&command, sizes));
+        print!("{}", rows::table(&rows));
+        if load.is_shared() {
+            println!("overspill's rows are those of its library: the agent does not manage shared memory");
+        }
+        print!("{}", killed_lines(&runs));
+        println!();
+        if let Some(directory) = &self.args.out {
+            let parameters = Parameters {
+                load: Some(load.name),
+                rows,
+                goals: goals.clone(),
+                ..parameters(load.pattern, sizes, &work)
+            };
+            let path = directory.join(file_name(self.suite, load.name, sizes));
+            compare::write(&path, subject(&command, sizes, parameters), runs, lab.directory())?;
+        }
+        Ok(goals)
+    }
+
+    /// Every way once, then again as often as asked for; where only the kernel's best setting matters, without those of its
+    /// settings that are far from it.
+    fn runs(
+        &self,
+        lab: &mut Lab,
+        load: &Load,
+        mut ways: Vec<Way>,
+        command: &[OsString],
+    ) -> Result<Vec<Measurement>> {
+        let mut runs = Vec::new();
+        for round in 1..=self.args.measuring.runs {
+            let label = format!("{}, run {round} of {}: ", load.name, self.args.measuring.runs);
+            let progress = Progress::about(&label);
+            let mut pending = ways.clone();
+            for _ in 0..ATTEMPTS {
+                let turns = Turns { ways: &pending, rounds: 1 };
+                let input = Input::nothing()?;
+                let round =
+                    compare::series(lab, turns, command, &input, None, &progress, read_done_or_killed)?;
+                let killed =
+                    |way: &Way| round.iter().any(|run| run.way == way.to_string() && run.load.is_none());
+                pending.retain(killed);
+                runs.extend(round);
+            }
+            if round == 1 && self.suite == Suite::All {
+                let rows = rows::rows(&runs);
+                ways.retain(|way| {
+                    rows.iter().any(|row| row.way == way.to_string() && is_worth_repeating(row, &rows))
+                });
+            }
+        }
+        runs.sort_by_key(|run| run.load.is_none()); // figures are held against the first run's
+        Ok(runs)
+    }
+}
+
+/// Whether a row may be, or be held against, the kernel's best.
+fn is_worth_repeating(row: &Row, rows: &[Row]) -> bool {
+    let best = rows::best_kernel(rows).map_or(0.0, Row::score);
+    !row.is_kernel() || row.score() >= best * WORTH_REPEATING
+}
+
+fn lab(args: &BenchArgs, ways: &[Way], sizes: Sizes) -> Result<Lab> {
+    let place = compare::place_for(ways, args.tuning.swap.as_deref())?;
+    let progress = Progress::new();
+    progress.say(compare::WAITING);
+    Lab::new(place, &args.tuning, sizes.ram_bytes + ALLOWANCE_BYTES, sizes.size_bytes)
+}
+
+fn command(pattern: Pattern, sizes: Sizes, work: &Work) -> Result<Vec<OsString>> {
+    let mut command: Vec<OsString> = vec![std::env::current_exe()?.into()];
+    command.extend(LoadArgs::command_line(pattern, sizes.size_bytes, work).into_iter().map(OsString::from));
+    Ok(command)
+}
+
+/// The load as it would be typed, and its budget.
+fn load_line(command: &[OsString], sizes: Sizes) -> String {
+    let words: Vec<_> = command[2..].iter().map(|word| word.to_string_lossy()).collect();
+    format!("{} in {}", words.join(" "), human::bytes(sizes.ram_bytes))
+}
+
+fn parameters(pattern: Pattern, sizes: Sizes, work: &Work) -> Parameters {
+    Parameters {
+        pattern: pattern.to_string(),
+        size_bytes: sizes.size_bytes,
+        threads: work.threads,
+        write: work.write,
+        shared: work.shared,
+        load: None,
+        rows: Vec::new(),
+        goals: Vec::new(),
+    }
+}
+
+fn subject(command: &[OsString], sizes: Sizes, parameters: Parameters) -> Subject<'_, Parameters> {
+    Subject {
+        kind: "bench",
+        command,
+        ram_bytes: sizes.ram_bytes,
+        allowance_bytes: ALLOWANCE_BYTES,
+        parameters,
+    }
+}
+
+/// `2026-11-22-all-seq-1000M-in-900M.json`.
+fn file_name(suite: Suite, load: &str, sizes: Sizes) -> String {
+    let today = machine::today();
+    format!("{today}-{suite}-{load}-{}-in-{}.json", shortest(sizes.size_bytes), shortest(sizes.ram_bytes))
+}
+
+/// Reads the load's line; a load that failed its own verification ends the bench.
+fn read_done(run: &mut Measurement) -> Result<()> {
+    ensure!(run.is_success(), "the load failed: {}", run.captured.error_tail);
+    let done: Done = serde_json::from_slice(&run.captured.head).context("the load's line of JSON")?;
+    run.load = Some(done);
+    Ok(())
+}
+
+/// The same, but lets pass what the kernel killed for want of memory: its swap does that to small groups at times.
+fn read_done_or_killed(run: &mut Measurement) -> Result<()> {
+    if run.oom_kills > 0 && !run.is_success() { Ok(()) } else { read_done(run) }
+}
+
+/// A line for each way that the kernel killed, be it now and then or always.
+fn killed_lines(runs: &[Measurement]) -> String {
+    let mut ways: Vec<&str> =
+        runs.iter().filter(|run| run.load.is_none()).map(|run| run.way.as_str()).collect();
+    ways.sort_unstable();
+    ways.dedup();
+    let line = |way: &&str| {
+        let of_way = || runs.iter().filter(|run| run.way == **way);
+        let killed = of_way().filter(|run| run.load.is_none()).count();
+        format!("{way}: out of memory in its cgroup and killed in {killed} of {} runs\n", of_way().count())
+    };
+    ways.iter().map(line).collect()
+}
+
+/// For loads whose threads do different things: each kind's rate, and with `--latency` the faults' latency.
+fn part_lines(runs: &[Measurement]) -> String {
+    let mut lines = String::new();
+    for row in rows::rows(runs) {
+        if !row.kinds.is_empty() {
+            let rate = |kind: &rows::Kind| {
+                format!("{} {} touches/s", kind.pattern, human::count(kind.touches_per_second as u64))
+            };
+            let rates: Vec<_> = row.kinds.iter().map(rate).collect();
+            lines.push_str(&format!("{}: {}\n", row.way, rates.join(", ")));
+        }
+        if row.faults > 0 {
+            let [p50, p90, p99] = [row.fault_p50_ns, row.fault_p90_ns, row.fault_p99_ns].map(human::nanos);
+            let count = human::count(row.faults);
+            lines.push_str(&format!("{}: {count} faults, p50 {p50}, p90 {p90}, p99 {p99}\n", row.way));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rows::tests::row_of;
+    use super::*;
+
+    #[test]
+    fn suites_come_before_patterns() {
+        assert_eq!("mixed".parse(), Ok(What::Suite(Suite::Mixed)));
+        assert_eq!("all".parse(), Ok(What::Suite(Suite::All)));
+        assert_eq!("mixed:1+2".parse(), Ok(What::Single(Pattern::Mixed { sequential: 1, random: 2 })));
+        let complaint = "sideways".parse::<What>().unwrap_err();
+        assert!(
+            complaint.contains("the patterns are") && complaint.contains("the suites are"),
+            "{complaint}"
+        );
+    }
+
+    #[test]
+    fn what_is_far_from_the_kernels_best_is_measured_once() {
+        let rows = [
+            row_of("kernel:0", 1010.0, &[("seq", 10.0), ("random", 1000.0)]), // 100
+            row_of("kernel:3", 920.0, &[("seq", 20.0), ("random", 900.0)]),   // 134
+            row_of("kernel:5", 140.0, &[("seq", 40.0), ("random", 100.0)]),   // 63
+            row_of("overspill", 1.0, &[("seq", 1.0), ("random", 0.0)]),
+        ];
+        let repeated: Vec<_> =
+            rows.iter().filter(|row| is_worth_repeating(row, &rows)).map(|row| row.way.as_str()).collect();
+        assert_eq!(repeated, ["kernel:0", "kernel:3", "overspill"]);
+    }
+
+    #[test]
+    fn what_the_kernel_killed_is_said() {
+        let run = |way: &str, oom_kills| Measurement { way: way.into(), oom_kills, ..Measurement::default() };
+        let mut kept = run("kernel:3", 0);
+        kept.load = Some(Done::default());
+        let runs = [run("kernel:3", 1), kept, run("kernel:0", 1)];
+        let expected = "kernel:0: out of memory in its cgroup and killed in 1 of 1 runs\n\
+                        kernel:3: out of memory in its cgroup and killed in 1 of 2 runs\n";
+        assert_eq!(killed_lines(&runs), expected);
+        assert!(read_done(&mut run("kernel:3", 1)).is_err());
+        assert!(read_done_or_killed(&mut run("kernel:3", 1)).is_ok());
+        assert!(read_done_or_killed(&mut run("overspill", 0)).is_err());
+    }
+
+    #[test]
+    fn files_say_what_is_in_them() {
+        let name = file_name(Suite::All, "seq", Sizes { ram_bytes: 900 << 20, size_bytes: 1000 << 20 });
+        assert!(name.ends_with("-all-seq-1000M-in-900M.json") && name.len() == 37, "{name}");
+    }
+}

@@ -1,0 +1,128 @@
+//! The suites of `overspill bench`: bad input is one line, the tables say what was measured, and the kernel's settings are
+//! the old ones afterwards, however the suite ends. Those tests need root and memory cgroups, and fail without them.
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::machine::{machine, rotational, traces};
+use support::{Scratch, eventually, overspill, stderr, stdout};
+
+fn bench(words: &[&str]) -> Output {
+    overspill().arg("bench").args(words).output().unwrap()
+}
+
+#[test]
+fn bad_input_is_one_line_and_runs_nothing() {
+    let cases: [(&[&str], &str); 9] = [
+        (&["sideways"], "the suites are swapin, mixed, all"),
+        (&["all", "--only", "moonwalk"], "it has seq, descending"),
+        (&["swapin", "--json", "x.json"], "--out DIR"),
+        (&["seq", "--out", "."], "--json FILE"),
+        (&["seq", "--only", "seq"], "--only"),
+        (&["mixed", "--threads", "3"], "its own threads"),
+        (&["all", "--shared"], "its own threads and memory"),
+        (&["swapin", "--ways", "kernel:3:slot"], "the ways are"),
+        (&["swapin", "--ram", "0"], "above zero"),
+    ];
+    for (words, part) in cases {
+        let output = bench(words);
+        assert_eq!(output.status.code(), Some(125), "{words:?}");
+        let complaint = stderr(&output);
+        assert!(complaint.contains(part) && complaint.lines().count() == 1, "{words:?}: {complaint}");
+        assert!(stdout(&output).is_empty());
+    }
+}
+
+/// A suite in little: 60 MiB in 40.
+fn suite(scratch: &Scratch, words: &[&str]) -> Command {
+    let mut command = overspill();
+    command.arg("bench").args(words).args(["--size", "60M", "--ram", "40M", "--swap"]).arg(&scratch.0);
+    command
+}
+
+#[test]
+fn a_suite_prints_a_table_and_keeps_its_figures() {
+    let _machine = machine();
+    let (scratch, results) = (Scratch::new("suite"), Scratch::new("suite-results"));
+    let before = traces(&scratch);
+    let words = ["swapin", "--only", "seq,random-shared", "--ways", "kernel:0,kernel:3:vma,kernel:5:cluster"];
+    let output = suite(&scratch, &words).args(["--laps", "1", "--out"]).arg(&results.0).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in [
+        "seq: seq --size=60M",
+        "random-shared: random",
+        "kernel:3:vma",
+        "ra_hit",
+        "rows are those of its library",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(traces(&scratch), before);
+
+    let files: Vec<_> = fs::read_dir(&results.0).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 2, "{files:?}");
+    let sequential =
+        files.iter().find(|path| path.to_string_lossy().ends_with("-seq-60M-in-40M.json")).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&fs::read_to_string(sequential).unwrap()).unwrap();
+    assert!(!document["machine"]["kernel"].as_str().unwrap().is_empty());
+    let rows = document["parameters"]["rows"].as_array().unwrap();
+    let number = |row: usize, key: &str| rows[row][key].as_u64().unwrap();
+    assert_eq!(rows.len(), 3);
+    assert_eq!((number(0, "read_ahead"), number(0, "pages_in") > 1000), (0, true), "without read-ahead");
+    assert!(number(2, "read_ahead_hits") > 1000, "with read-ahead: {}", rows[2]);
+    assert!(number(0, "faults") > number(0, "pages_in") / 2, "{}", rows[0]);
+}
+
+#[test]
+fn a_suite_with_goals_says_what_was_not_reached() {
+    let _machine = machine();
+    let scratch = Scratch::new("goals");
+    let words = ["all", "--only", "seq,mixed-1-1", "--ways", "kernel:0", "--seconds", "1"];
+    let output = suite(&scratch, &words).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("mixed-1-1, random part") && text.contains("NO"), "{text}");
+}
+
+#[test]
+fn an_interrupted_suite_restores_the_kernels_settings() {
+    let _machine = machine();
+    let scratch = Scratch::new("suite-interrupted");
+    let before = traces(&scratch);
+    let disk = rotational(&scratch.0).expect("the tests run on a disk");
+    // A disk that does not rotate would hide a setting that is forgotten.
+    fs::write(&disk, "1").unwrap();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
+        let mut command = suite(&scratch, &["mixed", "--ways", "kernel:4:vma", "--seconds", "60"]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut child = child.unwrap();
+        eventually("the load runs on the changed settings", || {
+            let inside = traces(&scratch);
+            inside.page_cluster == "4\n"
+                && inside.rules[1] == "0\n"
+                && inside.swaps.contains("overspill-compare-")
+        });
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        let status = child.wait().unwrap();
+        let died_by = std::os::unix::process::ExitStatusExt::signal(&status);
+        assert_eq!(died_by, Some(signal as i32));
+        eventually("everything is as before", || {
+            let after = traces(&scratch);
+            after.rules[1] == "1\n"
+                && after.rules[0] == before.rules[0]
+                && after.page_cluster == before.page_cluster
+        });
+        eventually("nothing is left", || {
+            let after = traces(&scratch);
+            (after.swaps, after.groups, after.files)
+                == (before.swaps.clone(), before.groups.clone(), before.files.clone())
+        });
+    }
+    fs::write(&disk, before.rules[1].trim()).unwrap();
+    assert_eq!(traces(&scratch), before);
+}

@@ -1,0 +1,107 @@
+//! What a pager is made from.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use overspill_engine::{Settings, SwapPlace};
+use overspill_mm::readahead::policy::{self, Policy};
+use overspill_sys::PAGE_SIZE;
+
+use crate::{Error, Pager};
+
+/// What a pager is made from; see [`Pager::builder`].
+#[derive(Debug, Clone)]
+pub struct Builder {
+    ram: u64,
+    swap: PathBuf,
+    swap_max: u64,
+    policy: Policy,
+    use_move: bool,
+    use_uring: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            ram: 256 << 20,
+            swap: PathBuf::from("/var/tmp"),
+            swap_max: 0,
+            policy: Policy::by_name(policy::NAMES[0], policy::Config::default())
+                .expect("every listed name makes a policy"),
+            use_move: true,
+            use_uring: true,
+        }
+    }
+}
+
+impl Builder {
+    /// Smallest budget in bytes.
+    pub const RAM_MIN: u64 = 1 << 20;
+
+    /// The budget of all regions together, in bytes. Default: 256 MiB.
+    #[must_use]
+    pub fn ram(mut self, bytes: u64) -> Self {
+        self.ram = bytes;
+        self
+    }
+
+    /// The directory of the swap file, which has no name and vanishes with the pager. Default: `/var/tmp`.
+    #[must_use]
+    pub fn swap(mut self, directory: impl AsRef<Path>) -> Self {
+        self.swap = directory.as_ref().to_owned();
+        self
+    }
+
+    /// Most bytes of swap; 0 (the default) = what the file system gives.
+    #[must_use]
+    pub fn swap_max(mut self, bytes: u64) -> Self {
+        self.swap_max = bytes;
+        self
+    }
+
+    /// The read-ahead policy. Default: adaptive.
+    #[must_use]
+    pub fn readahead(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Whether UFFDIO_MOVE may be used (kernel 6.8). Default: yes.
+    #[must_use]
+    pub fn use_move(mut self, yes: bool) -> Self {
+        self.use_move = yes;
+        self
+    }
+
+    /// Whether io_uring may be used. Default: yes.
+    #[must_use]
+    pub fn use_uring(mut self, yes: bool) -> Self {
+        self.use_uring = yes;
+        self
+    }
+
+    /// Starts the pager.
+    ///
+    /// # Errors
+    /// [`Error::Start`] names the step that the kernel refused: `overspill doctor` tells how to mend it.
+    pub fn build(mut self) -> Result<Pager, Error> {
+        if self.ram < Self::RAM_MIN {
+            return Err(Error::BudgetTooSmall);
+        }
+        let path = CString::new(self.swap.as_os_str().as_bytes()).map_err(|_| Error::BadPath(self.swap))?;
+        let frames = u32::try_from(self.ram / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32);
+        self.policy.frames = frames;
+        let settings = Settings {
+            frames,
+            frames_max: frames,
+            swap: SwapPlace::Directory(path),
+            swap_bytes_max: self.swap_max,
+            use_move: self.use_move,
+            use_uring: self.use_uring,
+            user_mode_only: false,
+            policy: self.policy,
+        };
+        Pager::start(settings)
+    }
+}

@@ -1,0 +1,43 @@
+//! What can go wrong, by the action that failed.
+
+use std::path::PathBuf;
+
+use overspill_sys::Errno;
+
+use crate::Builder;
+
+/// Why a pager could not do what it was asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The budget is smaller than [`Builder::RAM_MIN`].
+    BudgetTooSmall,
+    /// The swap directory's name contains a NUL byte.
+    BadPath(PathBuf),
+    /// A step of starting failed: its name, and the kernel's reason.
+    Start(&'static str, Errno),
+    /// The kernel refused a mapping.
+    Map(Errno),
+    /// The kernel refused to share a region, or to join one. ENOSYS: it is older than 5.19.
+    Share(Errno),
+    /// What was to be joined is no [`Handle`](crate::Handle), or one that was used already.
+    BadHandle,
+    /// The pager has stopped, or the process in which it runs is gone.
+    Stopped,
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::BudgetTooSmall => write!(f, "a budget below {} bytes runs nothing", Builder::RAM_MIN),
+            Error::BadPath(path) => write!(f, "{}: not a path", path.display()),
+            Error::Start(step, errno) => write!(f, "cannot {step}: {errno}"),
+            Error::Map(errno) => write!(f, "cannot map memory: {errno}"),
+            Error::Share(errno) => write!(f, "cannot share memory: {errno}"),
+            Error::BadHandle => write!(f, "not a handle of a shared region, or a used one"),
+            Error::Stopped => write!(f, "the pager has stopped"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,167 @@
+//! The pager's thread, and the way to it: whatever is to be done with the engine is sent there as a piece of work.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use overspill_engine::report::Report;
+use overspill_engine::shared::Process;
+use overspill_engine::{Engine, Failure, Notice, Reactor, STEPS, Settings};
+use overspill_sys::event::Bell;
+use overspill_sys::{Errno, clock};
+
+use crate::Error;
+use crate::door::Door;
+
+/// The pager looks at the clock at least this often.
+const TICK_NS: u64 = 20_000_000;
+
+enum Order {
+    Work(Box<dyn FnOnce(&mut Engine) + Send>),
+    Stop,
+}
+
+/// The way to the thread.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    orders: Mutex<Sender<Order>>,
+    bell: Bell,
+}
+
+impl Wire {
+    /// Has the thread do some work, without waiting for it.
+    pub fn tell(&self, work: impl FnOnce(&mut Engine) + Send + 'static) -> Result<(), Error> {
+        self.order(Order::Work(Box::new(work)))
+    }
+
+    /// Has the thread do some work, and waits for what comes of it.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Engine) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let (reply, answer) = channel();
+        self.tell(move |engine| {
+            // Whoever asked waits for it.
+            let _ = reply.send(work(engine));
+        })?;
+        answer.recv().map_err(|_| Error::Stopped)
+    }
+
+    fn order(&self, order: Order) -> Result<(), Error> {
+        let orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        orders.send(order).map_err(|_| Error::Stopped)?;
+        self.bell.ring();
+        Ok(())
+    }
+}
+
+/// A running thread. Everything that needs it holds the link: with the last holder it ends.
+#[derive(Debug)]
+pub(crate) struct Link {
+    wire: Arc<Wire>,
+    thread: Option<JoinHandle<()>>,
+    /// Where other processes come in; opened with the first handle.
+    door: OnceLock<Door>,
+}
+
+impl Link {
+    /// Starts the thread.
+    pub fn start(settings: Settings) -> Result<Link, Error> {
+        let bell = Bell::new().map_err(|errno| Error::Start("make an event descriptor", errno))?;
+        let (orders, received) = channel();
+        let wire = Arc::new(Wire { orders: Mutex::new(orders), bell });
+        let (ready, started) = channel();
+        let heard = Arc::clone(&wire);
+        let thread = std::thread::Builder::new()
+            .name("overspill".into())
+            .spawn(move || serve(settings, &received, &heard.bell, &ready))
+            .map_err(|_| Error::Start("start a thread", Errno::AGAIN))?;
+        started
+            .recv()
+            .map_err(|_| Error::Stopped)?
+            .map_err(|failure: Failure| Error::Start(STEPS[failure.step as usize], failure.errno))?;
+        Ok(Link { wire, thread: Some(thread), door: OnceLock::new() })
+    }
+
+    /// The way to the thread.
+    pub fn wire(&self) -> &Arc<Wire> {
+        &self.wire
+    }
+
+    /// Where other processes come in.
+    pub fn door(&self) -> Result<&Door, Error> {
+        if self.door.get().is_none() {
+            // If another thread is faster, this one's door closes unused.
+            let _ = self.door.set(Door::open(Arc::clone(&self.wire))?);
+        }
+        Ok(self.door.get().expect("it was set"))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let _ = self.wire.order(Order::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        // Processes that have joined keep their memory: all of it was brought in. The door tells them so as it closes.
+    }
+}
+
+fn serve(settings: Settings, orders: &Receiver<Order>, bell: &Bell, ready: &Sender<Result<(), Failure>>) {
+    let process: &'static Process = Box::leak(Box::new(Process::new()));
+    let mut engine = match Engine::open(settings, Report::new(process)) {
+        Ok(engine) => engine,
+        Err(failure) => {
+            let _ = ready.send(Err(failure));
+            return;
+        }
+    };
+    let _ = ready.send(Ok(()));
+    let mut reactor = Reactor::default();
+    loop {
+        turn(&mut reactor, &mut engine, bell);
+        if bell.hush() {
+            for order in orders.try_iter() {
+                match order {
+                    Order::Work(work) => work(&mut engine),
+                    Order::Stop => return stop(&mut reactor, &mut engine, bell),
+                }
+            }
+        }
+    }
+}
+
+/// One turn of the crank. True when everything is in, after a pause was ordered.
+fn turn(reactor: &mut Reactor, engine: &mut Engine, bell: &Bell) -> bool {
+    reactor.turn(engine, clock::monotonic_ns() + TICK_NS, Some(bell));
+    let mut populated = false;
+    while let Some(notice) = engine.notice() {
+        populated |= notice == Notice::Populated;
+        judge(engine, notice);
+    }
+    populated
+}
+
+/// Other processes may still map shared regions: they get back everything that is out.
+fn stop(reactor: &mut Reactor, engine: &mut Engine, bell: &Bell) {
+    if !engine.is_sharing() {
+        return;
+    }
+    engine.pause();
+    while !turn(reactor, engine, bell) {}
+    engine.release_shared();
+}
+
+fn judge(engine: &mut Engine, notice: Notice) {
+    match notice {
+        Notice::Unknown(address) => engine.wake(address),
+        Notice::SwapFull => eprintln!("overspill: swap is full; regions go on above their budget"),
+        Notice::AreaRetired => eprintln!("overspill: a write to swap failed; pages stay in RAM from now on"),
+        Notice::PageLost { poisoned, .. } => {
+            eprintln!("overspill: a page could not be read back from swap; its touch raises SIGBUS");
+            assert!(poisoned, "this kernel cannot signal a lost page; going on would show wrong bytes");
+        }
+        Notice::Doorbell(_) | Notice::Populated => {}
+    }
+}

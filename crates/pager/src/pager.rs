@@ -1,0 +1,135 @@
+//! A running pager: what it maps, its knobs, its counters.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use overspill_engine::{Engine, Settings};
+use overspill_mm::Vmstat;
+use overspill_mm::readahead::policy::{Knobs, Policy};
+use overspill_sys::PAGE_SIZE;
+
+use crate::link::Link;
+use crate::{Builder, Error, Region, SharedRegion};
+
+/// A running pager. It goes on while regions live; with the last of them its thread ends.
+#[derive(Debug)]
+pub struct Pager {
+    link: Arc<Link>,
+}
+
+/// The counters of a pager at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The kernel-named counters.
+    pub vmstat: Vmstat,
+    /// Frames held, in pages. Pages of shared regions count once, however many processes map them.
+    pub frames: u32,
+    /// Swap in use, in pages.
+    pub slots: u32,
+}
+
+impl Pager {
+    /// A pager with defaults, to be changed and built.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn start(settings: Settings) -> Result<Pager, Error> {
+        Ok(Pager { link: Arc::new(Link::start(settings)?) })
+    }
+
+    /// A region of zeroes that may be larger than the budget, or than the machine. `len` is rounded up to whole pages.
+    ///
+    /// # Errors
+    /// [`Error::Map`] when there is no address space for it.
+    pub fn map_anon(&self, len: usize) -> Result<Region, Error> {
+        Region::new(len, &self.link)
+    }
+
+    /// A region of zeroes that other processes can map too ([`SharedRegion::handle`]). Its frames are part of the same
+    /// budget. `len` is rounded up to whole pages.
+    ///
+    /// # Errors
+    /// [`Error::Share`] when the kernel refuses; it must be 5.19 or later.
+    pub fn map_shared(&self, len: usize) -> Result<SharedRegion, Error> {
+        SharedRegion::new(len, &self.link)
+    }
+
+    /// Starts reading bytes `range` of the region, as far as the budget has room.
+    ///
+    /// # Panics
+    /// When the range does not lie in the region.
+    pub fn prefetch(&self, region: &Region, range: Range<usize>) {
+        region.prefetch(range);
+    }
+
+    /// The counters.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn stats(&self) -> Result<Stats, Error> {
+        self.link.wire().ask(|engine| Stats {
+            vmstat: *engine.mm().stats(),
+            frames: engine.frames(),
+            slots: engine.mm().slots_used(),
+        })
+    }
+
+    // Knobs. All of them may change at any time and hold from the next fault on.
+
+    /// The knobs of swap-in read-ahead, as they hold where a region has none of its own.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn knobs(&self) -> Result<Knobs, Error> {
+        self.link.wire().ask(|engine| engine.policy_mut().knobs)
+    }
+
+    /// The kernel's `vm.page-cluster`: log2 of the pages in the largest window of the kernel's policies; 0 switches them off.
+    /// Values above 31 count as 31.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn set_page_cluster(&self, page_cluster: u8) -> Result<(), Error> {
+        self.knob(move |knobs| knobs.page_cluster = page_cluster)
+    }
+
+    /// The kernel's `/sys/kernel/mm/swap/vma_ra_enabled`: may the `linux` policy read ahead by region (private memory only)?
+    /// Otherwise, and always for shared memory, it reads by slot.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn set_vma_ra_enabled(&self, enabled: bool) -> Result<(), Error> {
+        self.knob(move |knobs| knobs.vma_ra_enabled = enabled)
+    }
+
+    /// Pages in the largest window of the `adaptive` policy; 0 switches it off.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn set_max_window(&self, pages: u16) -> Result<(), Error> {
+        self.knob(move |knobs| knobs.max_window = pages)
+    }
+
+    /// Another policy from now on, in its initial state; the knobs are those of the policy.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn set_readahead(&self, mut policy: Policy) -> Result<(), Error> {
+        self.link.wire().ask(move |engine| {
+            policy.frames = engine.mm().config().budget;
+            *engine.policy_mut() = policy;
+        })
+    }
+
+    fn knob(&self, change: impl FnOnce(&mut Knobs) + Send + 'static) -> Result<(), Error> {
+        self.link.wire().ask(move |engine: &mut Engine| change(&mut engine.policy_mut().knobs))
+    }
+}
+
+/// `len` bytes in whole pages, at least one.
+pub(crate) fn whole_pages(len: usize) -> usize {
+    len.max(1).next_multiple_of(PAGE_SIZE)
+}

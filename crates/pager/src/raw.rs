@@ -1,0 +1,82 @@
+//! The one module of the library with unsafe code: mappings as slices, descriptors that pass in and out.
+
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU64};
+
+use overspill_sys::mem::{self, Advice, Mapping, Prot};
+use overspill_sys::uffd::{Features, Mode, Uffd};
+use overspill_sys::{Errno, Fd, PAGE_SIZE};
+
+/// What mapping a shared region takes (5.19).
+const SHARING: Features =
+    Features::MISSING_SHMEM.union(Features::WP_HUGETLBFS_SHMEM).union(Features::PAGEFAULT_FLAG_WP);
+
+/// Private memory of `pages` bytes (whole pages), with one page behind it that nobody may touch.
+pub(crate) fn map_private(pages: usize) -> Result<Mapping, Errno> {
+    let mapping = Mapping::reserve(pages + PAGE_SIZE)?;
+    // SAFETY: the mapping is fresh and ours; none of the three changes content.
+    unsafe {
+        mem::mprotect(mapping.start()..mapping.start() + pages, Prot::RW)?;
+        mapping.advise(Advice::NoHugePage)?;
+        mapping.advise(Advice::DontFork)?;
+    }
+    Ok(mapping)
+}
+
+/// Maps `pages` bytes (whole pages) of a shared region's file and registers that on a userfaultfd: from now on touches of
+/// what is not there wait for whoever has the descriptor. ENOSYS: the kernel is too old.
+pub(crate) fn map_shared(file: &Fd, pages: usize) -> Result<(Mapping, Uffd), Errno> {
+    let (uffd, granted) = Uffd::open(SHARING | Features::POISON, false)?;
+    if !granted.contains(SHARING) {
+        return Err(Errno::NOSYS);
+    }
+    let mapping = Mapping::shared(file, pages, Prot::RW, 0)?;
+    for advice in [Advice::NoHugePage, Advice::DontFork] {
+        // SAFETY: the mapping is fresh and ours; neither changes content.
+        unsafe { mapping.advise(advice) }?;
+    }
+    uffd.register(mapping.range(), Mode::MISSING | Mode::WP)?;
+    Ok((mapping, uffd))
+}
+
+/// The first `len` bytes of private memory.
+pub(crate) fn bytes(mapping: &Mapping, len: usize) -> &[u8] {
+    assert!(len <= mapping.len());
+    // SAFETY: the mapping lives as long as the borrow; faults in it are answered by the pager, which its owner keeps running;
+    // its bytes change only through `bytes_mut`.
+    unsafe { std::slice::from_raw_parts(mapping.as_ptr(), len) }
+}
+
+/// The first `len` bytes of private memory.
+pub(crate) fn bytes_mut(mapping: &mut Mapping, len: usize) -> &mut [u8] {
+    assert!(len <= mapping.len());
+    // SAFETY: as above, and the borrow is exclusive.
+    unsafe { std::slice::from_raw_parts_mut(mapping.as_ptr(), len) }
+}
+
+/// The first `len` bytes of shared memory.
+pub(crate) fn atomic_bytes(mapping: &Mapping, len: usize) -> &[AtomicU8] {
+    assert!(len <= mapping.len());
+    // SAFETY: the mapping lives as long as the borrow and is writable; atomics may change under a shared borrow, in other
+    // processes too.
+    unsafe { std::slice::from_raw_parts(mapping.as_ptr(), len) }
+}
+
+/// The whole words in the first `len` bytes of shared memory.
+pub(crate) fn atomic_words(mapping: &Mapping, len: usize) -> &[AtomicU64] {
+    assert!(len <= mapping.len());
+    // SAFETY: as above; a mapping begins at a page.
+    unsafe { std::slice::from_raw_parts(mapping.as_ptr(), len / size_of::<u64>()) }
+}
+
+/// A descriptor that comes from outside.
+pub(crate) fn fd_from(fd: OwnedFd) -> Fd {
+    // SAFETY: the number was owned by what was just taken apart.
+    unsafe { Fd::from_raw(fd.into_raw_fd()) }
+}
+
+/// A descriptor that goes outside.
+pub(crate) fn fd_into(fd: Fd) -> OwnedFd {
+    // SAFETY: as above.
+    unsafe { OwnedFd::from_raw_fd(fd.into_raw()) }
+}

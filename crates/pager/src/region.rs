@@ -1,0 +1,153 @@
+//! Private regions, and what all regions have: knobs and counters of their own.
+
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+
+use overspill_engine::{Engine, Place};
+use overspill_mm::readahead::policy::{Overrides, WINDOW_BUCKETS};
+use overspill_mm::types::RegionKind;
+use overspill_sys::mem::Mapping;
+use overspill_sys::{AddressRange, PAGE_SIZE};
+
+use crate::link::{Link, Wire};
+use crate::pager::whole_pages;
+use crate::{Error, raw};
+
+/// Bytes that live partly in RAM and partly on swap.
+#[derive(Debug)]
+pub struct Region {
+    /// The bytes, and a page without access behind them: regions that touch would be one to the policy.
+    mapping: Option<Mapping>,
+    len: usize,
+    link: Arc<Link>,
+}
+
+/// What was counted for one region since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RegionStats {
+    /// Faults that had to read from swap.
+    pub pgmajfault: u64,
+    /// Pages read ahead (without the faulting one).
+    pub swap_ra: u64,
+    /// Read-ahead pages that were touched.
+    pub swap_ra_hit: u64,
+    /// Read-ahead pages that were evicted before their first touch.
+    pub swap_ra_unused: u64,
+    /// Windows by log2 of their pages, the faulting one included: 1, 2 to 3, 4 to 7, ..., 512 and more.
+    pub windows: [u32; WINDOW_BUCKETS],
+}
+
+impl RegionStats {
+    /// Share of the read-ahead pages that were touched, in percent; `None` while none was read.
+    #[must_use]
+    pub fn hit_percent(&self) -> Option<f64> {
+        (self.swap_ra > 0).then(|| 100.0 * self.swap_ra_hit as f64 / self.swap_ra as f64)
+    }
+}
+
+impl Region {
+    pub(crate) fn new(len: usize, link: &Arc<Link>) -> Result<Region, Error> {
+        let mapping = raw::map_private(whole_pages(len)).map_err(Error::Map)?;
+        let region = Region { mapping: Some(mapping), len, link: Arc::clone(link) };
+        let range = region.range();
+        let added = link.wire().ask(move |engine| {
+            engine.register(range.clone())?;
+            engine.add_region(range, RegionKind::Anon);
+            Ok(())
+        })?;
+        added.map_err(Error::Map)?;
+        Ok(region)
+    }
+
+    fn mapping(&self) -> &Mapping {
+        self.mapping.as_ref().expect("a region has its mapping until it is dropped")
+    }
+
+    fn range(&self) -> AddressRange {
+        let start = self.mapping().start();
+        start..start + whole_pages(self.len)
+    }
+
+    fn place(&self) -> Place {
+        Engine::place(self.mapping().start())
+    }
+
+    /// Starts reading bytes `range`, as far as the budget has room.
+    ///
+    /// # Panics
+    /// When the range does not lie in the region.
+    pub fn prefetch(&self, range: Range<usize>) {
+        prefetch(self.link.wire(), self.place(), self.len, &range);
+    }
+
+    /// The counters of this region.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn stats(&self) -> Result<RegionStats, Error> {
+        stats(self.link.wire(), self.place())
+    }
+
+    /// Read-ahead knobs of this region alone, in place of the pager's; `None` in a knob: the pager's holds. From the next fault
+    /// on.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn set_readahead(&self, knobs: Overrides) -> Result<(), Error> {
+        set_readahead(self.link.wire(), self.place(), knobs)
+    }
+}
+
+/// The page in which a byte of a region lies.
+pub(crate) fn page_of((space, first): Place, byte: usize) -> Place {
+    (space, first.offset((byte / PAGE_SIZE) as i64))
+}
+
+pub(crate) fn prefetch(wire: &Wire, start: Place, len: usize, range: &Range<usize>) {
+    assert!(range.start <= range.end && range.end <= len, "the range lies in the region");
+    let first = page_of(start, range.start);
+    let pages = range.end.div_ceil(PAGE_SIZE) - range.start / PAGE_SIZE;
+    // A pager that has stopped reads nothing ahead, and says so at the next call that can say anything.
+    let _ = wire.tell(move |engine| engine.will_need(first, pages as u64));
+}
+
+pub(crate) fn stats(wire: &Wire, place: Place) -> Result<RegionStats, Error> {
+    let counted = wire.ask(move |engine| {
+        engine.region(place).map(|(stats, policy)| RegionStats {
+            pgmajfault: stats.pgmajfault,
+            swap_ra: stats.swap_ra,
+            swap_ra_hit: stats.swap_ra_hit,
+            swap_ra_unused: stats.swap_ra_unused,
+            windows: policy.windows,
+        })
+    })?;
+    counted.ok_or(Error::Stopped)
+}
+
+pub(crate) fn set_readahead(wire: &Wire, place: Place, knobs: Overrides) -> Result<(), Error> {
+    wire.ask(move |engine| engine.set_overrides(place, knobs))
+}
+
+impl Deref for Region {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        raw::bytes(self.mapping(), self.len)
+    }
+}
+
+impl DerefMut for Region {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let len = self.len;
+        raw::bytes_mut(self.mapping.as_mut().expect("a region has its mapping until it is dropped"), len)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let range = self.range();
+        let _ = self.link.wire().ask(|engine| engine.remove_region(range));
+        // The unmapping itself raises an event, which the pager's thread reads while we wait here.
+        drop(self.mapping.take());
+    }
+}

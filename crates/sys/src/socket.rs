@@ -1,0 +1,105 @@
+//! Letters between two processes that share a socket: two numbers, and a descriptor if there is one to hand over.
+//!
+//! A pair is of the kind that keeps letters apart (SOCK_SEQPACKET) and says so when the other side is gone, however that
+//! ended.
+
+use core::mem::MaybeUninit;
+
+use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
+use rustix::io::{IoSlice, IoSliceMut};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+use crate::{Errno, Fd};
+
+/// What one letter says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// What it is about.
+    pub kind: u64,
+    /// And its number.
+    pub value: u64,
+}
+
+const BYTES: usize = 16;
+
+/// Two connected sockets, close-on-exec.
+pub fn pair() -> Result<[Fd; 2], Errno> {
+    let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    Ok([owned(one), owned(other)])
+}
+
+/// Sends a letter; the descriptor arrives as a second one of the same file. EPIPE: the other side is gone.
+pub fn send(socket: &Fd, letter: Letter, descriptor: Option<&Fd>) -> Result<(), Errno> {
+    let mut bytes = [0; BYTES];
+    bytes[..8].copy_from_slice(&letter.kind.to_ne_bytes());
+    bytes[8..].copy_from_slice(&letter.value.to_ne_bytes());
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptor = descriptor.map(|fd| [fd.as_fd()]);
+    if let Some(descriptor) = &descriptor {
+        let fits = control.push(SendAncillaryMessage::ScmRights(descriptor));
+        assert!(fits, "there is space for one descriptor");
+    }
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Waits for a letter; `None`: the other side is gone. EBADMSG: that was no letter.
+pub fn receive(socket: &Fd) -> Result<Option<(Letter, Option<Fd>)>, Errno> {
+    let mut bytes = [0; BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
+    let count = match received {
+        Ok(message) => message.bytes,
+        Err(Errno::CONNRESET) => 0,
+        Err(errno) => return Err(errno),
+    };
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut rights) => rights.next().map(owned),
+        _ => None,
+    });
+    let number = |at: usize| u64::from_ne_bytes(core::array::from_fn(|n| bytes[at + n]));
+    match count {
+        0 => Ok(None),
+        BYTES => Ok(Some((Letter { kind: number(0), value: number(8) }, descriptor))),
+        _ => Err(Errno::BADMSG),
+    }
+}
+
+/// Ends the conversation: the other side reads that this one is gone, and so does this one.
+pub fn shut_down(socket: &Fd) {
+    // It fails only where it is over already.
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+}
+
+fn owned(fd: OwnedFd) -> Fd {
+    // SAFETY: the number was owned by what was just taken apart.
+    unsafe { Fd::from_raw(fd.into_raw_fd()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_carry_descriptors_and_end_with_the_sender() {
+        let [one, other] = pair().unwrap();
+        let file = crate::file::memfd(c"letter").unwrap();
+        crate::file::pwrite(&file, b"content", 0).unwrap();
+        send(&one, Letter { kind: 7, value: u64::MAX }, Some(&file)).unwrap();
+        send(&one, Letter { kind: 8, value: 9 }, None).unwrap();
+        let (letter, descriptor) = receive(&other).unwrap().unwrap();
+        assert_eq!(letter, Letter { kind: 7, value: u64::MAX });
+        let mut bytes = [0; 7];
+        crate::file::pread(&descriptor.unwrap(), &mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"content");
+        assert!(matches!(receive(&other), Ok(Some((Letter { kind: 8, value: 9 }, None)))));
+        drop(one);
+        assert!(matches!(receive(&other), Ok(None)));
+        assert_eq!(send(&other, Letter { kind: 1, value: 1 }, None), Err(Errno::PIPE));
+    }
+}

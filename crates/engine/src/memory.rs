@@ -311,7 +311,7 @@ impl Memory {
                 continue;
             }
             let frame = self.frame_address(first) + at;
-            // SAFETY: the frame is a hole of staging that nobody else uses until this function returns.
+            // SAFETY: the frame was handed out for this and holds nothing.
             let bytes = unsafe { core::slice::from_raw_parts_mut(frame as *mut u8, PAGE_SIZE) };
             if mem::copy_from_self(bytes, address + at) == Ok(PAGE_SIZE) {
                 result.taken |= bits(page, 1);

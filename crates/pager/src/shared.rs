@@ -63,6 +63,31 @@ impl SharedView {
 
 /// A shared region, in the process that has its pager.
 ///
+/// ```no_run
+/// use std::process::{Command, Stdio};
+/// use std::sync::atomic::Ordering::Relaxed;
+/// use overspill_pager::{Handle, Overrides, Pager, SharedRegion};
+///
+/// fn owner() -> Result<(), Box<dyn std::error::Error>> {
+///     let pager = Pager::builder().ram(256 << 20).build()?;
+///     let region = pager.map_shared(4 << 30)?;
+///     let mut other = Command::new("worker").stdin(Stdio::from(region.handle()?)).spawn()?;
+///     region.words()[7].store(1, Relaxed);
+///     pager.set_page_cluster(5)?;
+///     region.set_readahead(Overrides { max_window: Some(64), ..Overrides::default() })?;
+///     other.wait()?;
+///     println!("{:?}, {:?}", pager.stats()?, region.stats()?);
+///     Ok(())
+/// }
+///
+/// fn worker(stdin: std::os::fd::OwnedFd) -> Result<(), overspill_pager::Error> {
+///     let region = SharedRegion::join(Handle::from(stdin))?;
+///     println!("{}", region.words()[7].load(Relaxed));
+///     Ok(())
+/// }
+/// # fn main() {}
+/// ```
+///
 /// When it is dropped while other processes map the region, the region goes on for them.
 #[derive(Debug)]
 pub struct SharedRegion {

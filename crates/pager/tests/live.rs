@@ -70,9 +70,9 @@ fn zero_pages_are_not_written() {
 }
 
 /// Several threads store to random pages while they are evicted: no store is lost or torn.
-fn stores(use_move: bool, seconds: u64) {
-    let pager = pager(16 * MIB, use_move, true);
-    let mut region = pager.map_anon(48 * MIB).unwrap();
+fn stores(use_move: bool, ram: usize, size: usize, seconds: u64) {
+    let pager = pager(ram, use_move, true);
+    let mut region = pager.map_anon(size).unwrap();
     let threads = 8;
     let share = region.len() / threads;
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -104,12 +104,15 @@ fn stores(use_move: bool, seconds: u64) {
 
 #[test]
 fn no_store_is_lost() {
-    stores(true, 5);
+    stores(true, 16 * MIB, 48 * MIB, 4);
+    // Few pages, nearly all of them in view: each is stored to while it is on its way out.
+    stores(true, 2 * MIB, 9 * MIB / 4, 3);
 }
 
 #[test]
 fn no_store_is_lost_without_move() {
-    stores(false, 5);
+    stores(false, 16 * MIB, 48 * MIB, 4);
+    stores(false, 2 * MIB, 9 * MIB / 4, 3);
 }
 
 #[test]

@@ -189,10 +189,11 @@ fn storm_of_two_processes(seconds: u64) {
     let other = start(&region, &format!("storm 1 {seconds}"));
     let watched = std::thread::scope(|scope| {
         scope.spawn(|| storm(&region, 0, seconds));
-        let mut most = 0;
+        let mut most = (0, 0);
         let end = Instant::now() + Duration::from_secs(seconds);
         while Instant::now() < end {
-            most = most.max(region.resident().unwrap());
+            let (in_view, frames) = (region.resident().unwrap(), pager.stats().unwrap().frames);
+            most = (most.0.max(in_view), most.1.max(frames));
             std::thread::sleep(Duration::from_millis(10));
         }
         most
@@ -201,7 +202,8 @@ fn storm_of_two_processes(seconds: u64) {
     let counts = words_of(&region, 0);
     let turns: u64 = counts[1..9].iter().map(|count| count.load(Ordering::Relaxed)).sum();
     assert_eq!(counts[0].load(Ordering::Relaxed), turns, "everybody's counts arrived");
-    assert!(watched <= 16 * MIB as u64, "{watched} bytes in view");
+    assert!(watched.0 <= 16 * MIB as u64, "{} bytes in view", watched.0);
+    assert!(watched.1 as usize <= 16 * MIB / PAGE, "{} frames in all", watched.1);
     let stats = pager.stats().unwrap();
     println!("{turns} pages checked and stored, {} swapped in, {stats:?}", stats.vmstat.pswpin);
     assert!(stats.vmstat.pswpin > 1000, "{stats:?}");

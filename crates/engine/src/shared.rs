@@ -167,6 +167,10 @@ counters! {
     swap_peak_bytes,
     /// Size of the swap area.
     swap_area_bytes,
+    /// What managed memory may hold (the budget without what is unmanaged and what is kept in reserve), summed over samples.
+    budget_sum_bytes,
+    /// Number of those samples.
+    budget_samples,
 }
 
 /// What one process reports.

@@ -115,7 +115,7 @@ impl Options {
             early: true,
             ..today.mm
         };
-        Options { mm, ..today }
+        Options { mm, costs: Costs::kernel_2012(), ..today }
     }
 }
 

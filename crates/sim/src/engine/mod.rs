@@ -113,6 +113,7 @@ impl Options {
             low: (min_free * 5 / 4).clamp(1, budget / 4),
             high: (min_free * 3 / 2).max(today.mm.high).clamp(1, budget / 2),
             early: true,
+            newcomers: 16,
             ..today.mm
         };
         Options { mm, costs: Costs::kernel_2012(), ..today }

@@ -61,6 +61,8 @@ fn a_live_trace_tells_what_was_counted() {
     let scratch = Scratch::new("live-trace");
     let (trace, report) = (scratch.file("live.ovt"), scratch.file("live.json"));
     let mut command = overspill();
+    // The agent that lies beside the command, not the stand-in of the other tests.
+    command.env_remove("OVERSPILL_PRELOAD");
     command.args(["run", "-q", "--ram", "32M", "--trace"]).arg(&trace).arg("--json").arg(&report);
     let output = command.args(["--", "python3", "-c", LISTS]).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));

@@ -1,11 +1,16 @@
 //! One line on the terminal that says what is going on; nothing when standard error is no terminal.
 
 use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Characters of the bar.
+const BAR: usize = 20;
 
 /// The line; it disappears with its owner.
 pub struct Progress {
     visible: bool,
     label: String,
+    began: Instant,
 }
 
 impl Progress {
@@ -16,7 +21,8 @@ impl Progress {
 
     /// A line that begins with `label`.
     pub fn about(label: &str) -> Progress {
-        Progress { visible: std::io::stderr().is_terminal(), label: label.to_string() }
+        let visible = std::io::stderr().is_terminal();
+        Progress { visible, label: label.to_string(), began: Instant::now() }
     }
 
     /// Replaces the line.
@@ -25,6 +31,29 @@ impl Progress {
             let _ = write!(std::io::stderr(), "\r\x1b[K{}{text} ...", self.label);
         }
     }
+
+    /// Replaces the line by a bar: how many of all are done, since when, and how much longer it will take at this rate.
+    pub fn share(&self, done: usize, total: usize, what: &str) {
+        self.say(&bar(done, total, what, self.began.elapsed()));
+    }
+}
+
+fn bar(done: usize, total: usize, what: &str, elapsed: Duration) -> String {
+    let total = total.max(1);
+    let filled = BAR * done.min(total) / total;
+    let bar = format!("[{}{}]", "#".repeat(filled), ".".repeat(BAR - filled));
+    let rest = match done {
+        0 => String::new(),
+        _ => {
+            format!(", about {} left", clock(elapsed.mul_f64((total - done.min(total)) as f64 / done as f64)))
+        }
+    };
+    format!("{bar} {} %, {done} of {total} {what}, {} so far{rest}", 100 * done / total, clock(elapsed))
+}
+
+/// Minutes and seconds.
+fn clock(time: Duration) -> String {
+    format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
 }
 
 impl Drop for Progress {
@@ -32,5 +61,18 @@ impl Drop for Progress {
         if self.visible {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_tells_share_time_and_rest() {
+        let at = |done, seconds| bar(done, 8, "machines", Duration::from_secs(seconds));
+        assert_eq!(at(0, 3), "[....................] 0 %, 0 of 8 machines, 0:03 so far");
+        assert_eq!(at(2, 40), "[#####...............] 25 %, 2 of 8 machines, 0:40 so far, about 2:00 left");
+        assert_eq!(at(8, 70), "[####################] 100 %, 8 of 8 machines, 1:10 so far, about 0:00 left");
     }
 }

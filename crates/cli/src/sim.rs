@@ -272,7 +272,7 @@ fn simulate_all(
     let total = machines.len();
     let say = |done: usize| {
         if let Ok(progress) = line.lock() {
-            progress.say(&format!("{done} of {total} machines"));
+            progress.share(done, total, "machines");
         }
     };
     say(0);

@@ -53,6 +53,56 @@ fn simulate(trace: &Path) {
     }
 }
 
+/// What the pager saw live is what it counted, and it can be simulated.
+#[test]
+#[ignore = "needs userfaultfd and the agent beside the command"]
+fn a_live_trace_tells_what_was_counted() {
+    const LISTS: &str = "pages = [bytearray(4096) for _ in range(16000)]\nfor lap in range(3):\n    for page in pages: page[9] = lap";
+    let scratch = Scratch::new("live-trace");
+    let (trace, report) = (scratch.file("live.ovt"), scratch.file("live.json"));
+    let mut command = overspill();
+    // The agent that lies beside the command, not the stand-in of the other tests.
+    command.env_remove("OVERSPILL_PRELOAD");
+    command.args(["run", "-q", "--ram", "32M", "--trace"]).arg(&trace).arg("--json").arg(&report);
+    let output = command.args(["--", "python3", "-c", LISTS]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    let info = json(&["trace", "info", "--json"], &trace);
+    let seen = |name: &str| info["pager_events"][name].as_u64().unwrap_or(0);
+    let counted = |group: &str, name: &str| report[group][name].as_u64().unwrap();
+    assert!(!info["notes"].to_string().contains("lost"), "{info}");
+    let pairs = [
+        ("major faults", seen("major_fault"), counted("vmstat", "pgmajfault")),
+        ("refaults", seen("refault"), counted("vmstat", "workingset_refault_anon")),
+        (
+            "faults",
+            seen("major_fault") + seen("soft_fault") + seen("first_touch"),
+            counted("vmstat", "pgfault"),
+        ),
+        ("read-ahead", seen("read_ahead"), counted("vmstat", "swap_ra")),
+        ("read-ahead in vain", seen("read_ahead_unused"), counted("pager", "swap_ra_unused")),
+        (
+            "evictions",
+            seen("evict_dirty") + seen("evict_clean"),
+            counted("vmstat", "pgsteal_kswapd") + counted("vmstat", "pgsteal_direct")
+                - counted("pager", "zero_dropped"),
+        ),
+    ];
+    for (what, seen, counted) in pairs {
+        // The report is the agent's of its last look, up to a millisecond before the end.
+        assert!(seen.abs_diff(counted) * 100 <= counted, "{what}: {seen} in the trace, {counted} counted");
+    }
+    assert!(seen("major_fault") > 10 && seen("read_ahead") > 10_000, "{info}");
+    let mut simulation = overspill();
+    simulation.args(["sim", "--ram", "25%,50%", "--json"]).arg(&trace);
+    let output = simulation.output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let simulated: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let read: Vec<u64> =
+        simulated["rows"].as_array().unwrap().iter().map(|row| row["pswpin"].as_u64().unwrap()).collect();
+    assert!(read[0] > 10_000 && read[0] >= read[1], "{read:?}");
+}
+
 /// Two parts of a trace have as many records as the whole, and a copy in another format comes back as it was.
 fn parts_add_up(scratch: &Scratch, trace: &Path, records: u64) {
     let half = (records / 2).to_string();

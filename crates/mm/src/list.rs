@@ -73,6 +73,22 @@ impl Lists {
         ends.len += 1;
     }
 
+    /// Puts a page, which must be on no list, directly before `next`: as if it had come there just after it.
+    pub fn insert_before(&mut self, pages: &mut PageTable, next: PageId, id: PageId) {
+        let (list, prev) = (pages[next].list, pages[next].prev);
+        assert_ne!(list, NO_LIST, "the neighbour is on a list");
+        let page = &mut pages[id];
+        assert_eq!(page.list, NO_LIST, "a page is on at most one list");
+        (page.list, page.prev, page.next) = (list, prev, next.0);
+        pages[next].prev = id.0;
+        let ends = &mut self.0[list as usize];
+        match some(prev) {
+            Some(before) => pages[before].next = id.0,
+            None => ends.head = id.0,
+        }
+        ends.len += 1;
+    }
+
     /// Takes a page off whichever list it is on; does nothing when it is on none.
     pub fn remove(&mut self, pages: &mut PageTable, id: PageId) {
         let page = &mut pages[id];
@@ -122,8 +138,17 @@ mod tests {
             });
             lists.remove(&mut pages, id);
             if !was_on || seed & 1 << 24 != 0 {
-                lists.push_head(&mut pages, kinds[which], id);
-                model[which].insert(0, id.0);
+                match model[which].get((seed >> 14) as usize % 64) {
+                    Some(&next) if seed & 1 << 25 != 0 => {
+                        lists.insert_before(&mut pages, PageId(next), id);
+                        let place = model[which].iter().position(|&page| page == next).unwrap();
+                        model[which].insert(place, id.0);
+                    }
+                    _ => {
+                        lists.push_head(&mut pages, kinds[which], id);
+                        model[which].insert(0, id.0);
+                    }
+                }
             }
             for (list, model) in kinds.iter().zip(&model) {
                 assert_eq!(lists.len(*list) as usize, model.len());

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use crate::ageing::Ageing;
 use crate::event::{Action, Actions, Event, IoId, Run, Warning};
 use crate::list::Lists;
+use crate::newcomers::Newcomers;
 use crate::page::{PageTable, State, flag};
 use crate::readahead::SwapIn;
 use crate::region::{Region, Regions};
@@ -55,6 +56,8 @@ pub struct Config {
     /// With access bits: the rules of kernels before 5.9 (specification 5.1, left column; 1.7). Private pages begin active,
     /// one use at the tail is enough to become active, and nobody asks how long a page was away.
     pub early: bool,
+    /// With access bits: pages new to the lists of use come in batches of so many for each space, see `newcomers`; 1 = singly.
+    pub newcomers: u32,
     /// The machine stands for one that is so many times larger: rules that depend on the size of the lists follow that one.
     pub scale: u32,
 }
@@ -79,6 +82,7 @@ impl Config {
             compares: false,
             accessed_bits: false,
             early: false,
+            newcomers: 1,
             scale: 1,
         }
     }
@@ -130,6 +134,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) clock: u32,
     /// With access bits: when the active list is aged.
     pub(crate) ageing: Ageing,
+    /// With access bits: batches of pages on their way to the lists.
+    pub(crate) newcomers: Newcomers,
     /// Pages whose faults were answered last, a ring: they are not taken away again at once.
     pub(crate) answered: [PageId; ANSWERED],
     pub(crate) answers: usize,
@@ -177,6 +183,7 @@ impl<P: SwapIn> Mm<P> {
             pause: None,
             clock: 0,
             ageing: Ageing::default(),
+            newcomers: Newcomers::default(),
             answered: [PageId(u32::MAX); ANSWERED],
             answers: 0,
             warned_full: false,

@@ -34,7 +34,7 @@ impl<P: SwapIn> Mm<P> {
                 self.stats.pgactivate += 1;
                 self.clock = self.clock.wrapping_add(1);
             }
-            self.lists.push_head(&mut self.pages, list, id);
+            self.enlist(list, id);
         }
         out.push_map(id);
     }
@@ -77,8 +77,7 @@ impl<P: SwapIn> Mm<P> {
         } else {
             self.pages.set_state(id, State::Cached);
             // The kernel has one order of use for pages in view and pages of the swap cache.
-            let list = if self.config.accessed_bits { list } else { ListId::Cache };
-            self.lists.push_head(&mut self.pages, list, id);
+            self.enlist(if self.config.accessed_bits { list } else { ListId::Cache }, id);
         }
     }
 

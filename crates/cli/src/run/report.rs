@@ -32,13 +32,15 @@ const VMSTAT: [&str; 14] = [
     "pgdeactivate",
 ];
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-const LEVELS: [&str; 6] = [
+const LEVELS: [&str; 8] = [
     "resident_bytes",
     "resident_peak_bytes",
     "resident_sum_bytes",
     "resident_samples",
     "swap_used_bytes",
     "swap_peak_bytes",
+    "budget_sum_bytes",
+    "budget_samples",
 ];
 
 type Counts = BTreeMap<&'static str, u64>;

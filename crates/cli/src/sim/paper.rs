@@ -13,9 +13,9 @@ use crate::progress::Progress;
 pub struct Args {
     /// The experiment, or `list`
     name: String,
-    /// Do only one in N of the touches (or N times less memory and time)
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    shorten: u64,
+    /// Do only one in N of the touches (or N times less memory and time); 1 = in full [default: what the rows allow]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    shorten: Option<u64>,
     /// Simulations at a time [default: one for each processor]
     #[arg(long, env = "OVERSPILL_SIM_JOBS", value_name = "N")]
     jobs: Option<usize>,
@@ -34,13 +34,14 @@ pub fn main(args: &Args) -> Result<u8> {
     let paper = paper::find(&args.name)
         .ok_or_else(|| anyhow!("no experiment is called `{}`; there are {}", args.name, known()))?;
     let progress = Mutex::new(Progress::new());
+    progress.lock().expect("nobody else has it yet").share(0, 1, "simulations");
     let say = |done: usize, total: usize| {
         if let Ok(progress) = progress.lock() {
-            progress.say(&format!("{done} of {total} simulations"));
+            progress.share(done, total, "simulations");
         }
     };
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let effort = Effort { jobs, shorten: args.shorten, progress: &say };
+    let effort = Effort { jobs, shorten: args.shorten.unwrap_or(paper.shorten), progress: &say };
     let sheets = (paper.run)(&effort).map_err(|error| anyhow!("{error}"))?;
     drop(progress);
     if args.json {

@@ -113,9 +113,10 @@ impl Options {
             low: (min_free * 5 / 4).clamp(1, budget / 4),
             high: (min_free * 3 / 2).max(today.mm.high).clamp(1, budget / 2),
             early: true,
+            newcomers: 16,
             ..today.mm
         };
-        Options { mm, ..today }
+        Options { mm, costs: Costs::kernel_2012(), ..today }
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Paper {
     pub title: &'static str,
     /// Where it was published, and the section of the specification with its numbers.
     pub source: &'static str,
+    /// What is long is divided by this unless somebody asks for another number: the rows hold, or not, as in full.
+    pub shorten: u64,
     /// Runs it.
     pub run: fn(&Effort<'_>) -> Result<Vec<Sheet>, WorkloadError>,
 }
@@ -42,12 +44,14 @@ pub const PAPERS: [Paper; 2] = [
         name: "swapin-detector",
         title: "swap: add a simple detector for inappropriate swapin readahead (Linux 3.14)",
         source: "kernel commit 579f82901f6f, 2014; specification 6.6 and 6.7, seed 1",
+        shorten: 4,
         run: detector::run,
     },
     Paper {
         name: "vma-readahead",
         title: "mm, swap: VMA based swap readahead (Linux 4.14)",
         source: "announcement of the series, 2017; specification 6.7, seed 5",
+        shorten: 1,
         run: vma::run,
     },
 ];

@@ -15,6 +15,7 @@ pub mod oracle;
 pub mod own;
 pub mod perf;
 pub mod record;
+pub mod sightings;
 pub mod strace;
 pub mod workload;
 

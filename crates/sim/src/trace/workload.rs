@@ -6,6 +6,7 @@
 
 use super::open::{Format, open};
 use super::record::{AccessKind, AccessRecord, Record};
+use super::sightings::Sightings;
 use super::{RecordReader, TraceError};
 use crate::workload::{Access, RegionSpec, Workload, WorkloadError};
 use std::collections::HashMap;
@@ -22,6 +23,8 @@ pub struct TraceWorkload {
     name: String,
     /// The first access, read while looking for regions.
     first: Option<AccessRecord>,
+    /// Turns what a pager saw into accesses.
+    sightings: Sightings,
     regions: Vec<RegionSpec>,
     threads: HashMap<u32, u16>,
     /// By small number: the time of the last access.
@@ -45,6 +48,7 @@ impl TraceWorkload {
         renumber: bool,
     ) -> Result<TraceWorkload, TraceError> {
         let mut regions = Vec::new();
+        let mut sightings = Sightings::default();
         let mut first = None;
         while let Some(record) = reader.next_record()? {
             match record {
@@ -53,7 +57,13 @@ impl TraceWorkload {
                     first = Some(access);
                     break;
                 }
-                Record::Name(_) | Record::Pager(_) | Record::File(_) => {}
+                Record::Pager(record) => {
+                    first = sightings.access(&record);
+                    if first.is_some() {
+                        break;
+                    }
+                }
+                Record::Name(_) | Record::File(_) => {}
             }
         }
         if first.is_none() {
@@ -63,6 +73,7 @@ impl TraceWorkload {
             reader,
             name,
             first,
+            sightings,
             regions,
             threads: HashMap::new(),
             clocks: Vec::new(),
@@ -124,7 +135,12 @@ impl Workload for TraceWorkload {
         loop {
             match self.reader.next_record() {
                 Ok(Some(Record::Access(record))) => return self.access(record).map(Some),
-                Ok(Some(_)) => {}
+                Ok(Some(Record::Pager(record))) => {
+                    if let Some(access) = self.sightings.access(&record) {
+                        return self.access(access).map(Some);
+                    }
+                }
+                Ok(Some(Record::Region(_) | Record::Name(_) | Record::File(_))) => {}
                 Ok(None) => return Ok(None),
                 Err(error) => return Err(self.fails(error)),
             }

@@ -128,12 +128,10 @@ pub fn main(args: &Args) -> Result<u8> {
 
 fn compare_all(bench: &mut real::Bench, cases: &[Case], device: &Model, more: bool) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    // What the load holds beside its pages, which the agent takes off the budget.
-    let beside_bytes = if cases.iter().any(Case::is_pager) { bench.held_beside()? } else { 0 };
     for case in cases {
         let real = bench.measure(case)?;
         bench.progress.say(&format!("{} {}, simulated", case.system(), case.pattern));
-        let simulated = simulated::counters(case, &bench.setting, beside_bytes, device)?;
+        let simulated = simulated::counters(case, &bench.setting, &real, device)?;
         figures.extend(verdict::figures(case, &real, &simulated, &bench.setting, more));
     }
     Ok(figures)

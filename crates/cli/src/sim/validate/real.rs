@@ -14,6 +14,8 @@ use crate::load::pattern::Pattern;
 use crate::load::{LoadArgs, Work};
 use crate::progress::Progress;
 
+/// What the agent allowed the managed memory, in bytes: the mean over a run under overspill.
+pub const BUDGET: &str = "budget_bytes";
 /// Seed of the random load, here and in its simulation.
 pub const SEED: u64 = 1;
 
@@ -44,17 +46,15 @@ impl Bench<'_> {
         let run = self.load(case.way, case.pattern, self.setting.size_bytes)?;
         let after = kernel_counters()?;
         if run.overspill.is_some() {
-            return Ok(COUNTERS.map(|name| (name, reported(&run, &format!("/vmstat/{name}")))).into());
+            let counters = COUNTERS.map(|name| (name, reported(&run, &format!("/vmstat/{name}"))));
+            let of_process = |name| reported(&run, &format!("/processes/0/pager/{name}"));
+            let samples = of_process("budget_samples");
+            ensure!(samples > 0, "the load was never managed: is the RAM enough for it?");
+            let budget = (BUDGET, of_process("budget_sum_bytes") / samples);
+            return Ok(counters.into_iter().chain([budget]).collect());
         }
         let of = |counters: &BTreeMap<String, u64>, name| *counters.get(name).unwrap_or(&0);
         Ok(COUNTERS.map(|name| (name, of(&after, name).saturating_sub(of(&before, name)))).into())
-    }
-
-    /// Bytes of anonymous memory that the load holds beside its pages.
-    pub fn held_beside(&mut self) -> Result<u64> {
-        let way = Way::Overspill { readahead: None, fenced: false };
-        let run = self.load(way, Pattern::Sequential, 4096)?;
-        Ok(reported(&run, "/resident_peak_bytes"))
     }
 
     fn load(&mut self, way: Way, pattern: Pattern, size_bytes: u64) -> Result<Measurement> {

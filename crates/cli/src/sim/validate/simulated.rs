@@ -9,14 +9,12 @@ use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
 use overspill_sim::time::Nanos;
 use overspill_sim::workload::{Access, RegionSpec, Workload, WorkloadError};
 
-use super::real::SEED;
+use super::real::{BUDGET, SEED};
 use super::verdict::COUNTERS;
-use super::{ALLOWANCE_BYTES, Case, Counters, Setting};
+use super::{Case, Counters, Setting};
 use crate::compare::way::{KernelRules, Way};
 use crate::load::generator::{Generator, generator};
 
-/// The agent leaves this share of the budget unused (its own constant).
-const RESERVE_PERCENT: u64 = 1;
 /// The kernel's statistics have a period of two seconds, and a load begins anywhere in it: so many beginnings are tried.
 const BEGINNINGS: u64 = 10;
 const PERIOD_NS: Nanos = 2_000_000_000;
@@ -25,10 +23,10 @@ const TOUCH_NS: Nanos = 50;
 /// Where its memory lies: a page number in the middle of nowhere, at the start of a chunk.
 const START: u64 = 1 << 20;
 
-/// What the simulations of a case counted, one for each beginning.
-pub fn counters(case: &Case, setting: &Setting, beside_bytes: u64, device: &Model) -> Result<Vec<Counters>> {
+/// What the simulations of a case counted, one for each beginning; `real` is what its real runs did.
+pub fn counters(case: &Case, setting: &Setting, real: &[Counters], device: &Model) -> Result<Vec<Counters>> {
     let beginnings = if case.is_pager() { 1 } else { BEGINNINGS };
-    let machine = machine(case, setting, beside_bytes, device);
+    let machine = machine(case, setting, real, device);
     let pages = setting.size_bytes / PAGE_SIZE;
     let extent = Extent { pages, chunks: pages.div_ceil(512) + 1 };
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
@@ -42,12 +40,13 @@ pub fn counters(case: &Case, setting: &Setting, beside_bytes: u64, device: &Mode
     parallel(beginnings as usize, jobs, work, |_| {}).into_iter().collect()
 }
 
-fn machine(case: &Case, setting: &Setting, beside_bytes: u64, device: &Model) -> Machine {
+fn machine(case: &Case, setting: &Setting, real: &[Counters], device: &Model) -> Machine {
     let (system, readahead, ram_bytes) = match case.way {
         Way::Overspill { readahead, .. } => {
             let name = readahead.map_or("adaptive".to_owned(), |policy| policy.to_string());
-            let granted = setting.ram_bytes + ALLOWANCE_BYTES;
-            (System::Live, name, granted - granted / 100 * RESERVE_PERCENT - beside_bytes)
+            // The agent takes off the budget what the load holds beside its pages, and a reserve.
+            let granted = real.iter().map(|run| run[BUDGET]).sum::<u64>() / real.len() as u64;
+            (System::Live, name, granted)
         }
         Way::Kernel { rules: KernelRules::Vma, .. } => (System::Kernel, "vma".to_owned(), setting.ram_bytes),
         _ => (System::Kernel, "cluster".to_owned(), setting.ram_bytes),

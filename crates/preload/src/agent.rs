@@ -4,6 +4,7 @@
 //! it runs in one thread that libc does not know, with its own stack, descriptors and allocator; it never touches the
 //! program's heap.
 
+use alloc::boxed::Box;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::ffi::CStr;
@@ -18,7 +19,7 @@ use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::ResidentReader;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, thread};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, test_kill_process};
 
 use crate::adopt::Adopter;
 use crate::fork;
@@ -29,8 +30,8 @@ use crate::message;
 const START_PERCENT: u64 = 73;
 /// At this share everything is opened that managing takes, so that it can start at once.
 const PREPARE_PERCENT: u64 = 25;
-/// Fastest growth that the watch must not miss, in bytes a millisecond: two cores touching fresh pages.
-const GROWTH_BYTES_PER_MS: u64 = 4 << 20;
+/// Fastest growth that the watch must not miss, in bytes a millisecond: fresh huge pages.
+const GROWTH_BYTES_PER_MS: u64 = 10 << 20;
 /// Length of the agent's turns on a busy processor: the shortest there is.
 const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
@@ -62,39 +63,48 @@ const FORK_LOOK_NS: u64 = 100_000;
 
 /// Everything the agent has besides the engine.
 struct Agent {
+    place: Place,
     shared: &'static Shared,
     process: &'static Process,
-    ring: Option<&'static Ring>,
     resident: ResidentReader,
+}
+
+/// Where the shared page is: descriptor `descriptor` of process `launcher`.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// Process id.
+    pub launcher: u32,
+    /// Descriptor number there.
+    pub descriptor: u32,
 }
 
 /// What the launcher told, and where to report.
 pub struct Mission {
+    place: Place,
     shared: &'static Shared,
-    process: &'static Process,
-    ring: Option<&'static Ring>,
+    process: Option<&'static Process>,
 }
 
-/// Finds the shared page, to which `launcher` and `descriptor` lead, and claims a place in it.
-pub fn enlist(launcher: u32, descriptor: u32) -> Option<Mission> {
-    let shared = map_shared(launcher, descriptor).ok()?;
+/// Finds the shared page and claims a place in it.
+pub fn enlist(place: Place) -> Option<Mission> {
+    let shared = map_shared(place).ok()?;
     let process = claim(shared)?;
-    let ring = ring_of(launcher, descriptor, shared, process);
-    Some(Mission { shared, process, ring })
+    Some(Mission { place, shared, process: Some(process) })
+}
+
+/// As [`enlist`], but claims nothing before there is something to report: most children of fork call exec, or do little.
+pub fn stand_by(place: Place) -> Option<Mission> {
+    let shared = map_shared(place).ok()?;
+    Some(Mission { place, shared, process: None })
 }
 
 /// The ring of this process, if a trace is wanted. Without it the program is managed all the same.
-fn ring_of(
-    launcher: u32,
-    descriptor: u32,
-    shared: &'static Shared,
-    process: &'static Process,
-) -> Option<&'static Ring> {
+fn ring_of(place: Place, shared: &'static Shared, process: &'static Process) -> Option<&'static Ring> {
     if shared.config.flags & flags::TRACE == 0 {
         return None;
     }
     let index = shared.processes.iter().position(|other| core::ptr::eq(other, process))?;
-    let fd = overspill_sys::file::open_of_process(launcher, descriptor).ok()?;
+    let fd = overspill_sys::file::open_of_process(place.launcher, place.descriptor).ok()?;
     let range =
         Mapping::shared(&fd, trace::RING_BYTES, Prot::RW, trace::ring_offset(index) as u64).ok()?.leak();
     // SAFETY: with the flag the launcher made the file long enough for a ring for each process; a ring is integers and
@@ -104,22 +114,31 @@ fn ring_of(
 
 /// The agent's life.
 pub fn run(mission: Mission) {
-    let Mission { shared, process, ring } = mission;
     // When all processors are busy, a program that waits for a page waits for this thread to be given one. The lower nice
     // value is a privilege; without it things are merely slower.
     let _ = thread::schedule(-10, TURN_NS).or_else(|_| thread::schedule(0, TURN_NS));
+    let Mission { place, shared, process } = mission;
     let Ok(resident) = ResidentReader::open() else {
-        return give_up(process, Failure { step: 6, errno: Errno::NOENT });
+        return process.map_or((), |process| give_up(process, Failure { step: 6, errno: Errno::NOENT }));
     };
-    let mut agent = Agent { shared, process, ring, resident };
+    let unlisted: &'static Process = Box::leak(Box::new(Process::new()));
+    let mut agent = Agent { place, shared, process: process.unwrap_or(unlisted), resident };
+    // What a child shares with its parent cannot be taken from it: one that inherits much is left alone.
+    if process.is_none() && agent.anon_bytes() >= agent.ram() / 100 * PREPARE_PERCENT {
+        return;
+    }
     agent.watch(PREPARE_PERCENT);
+    if process.is_none() {
+        let Some(process) = claim(shared) else { return };
+        agent.process = process;
+    }
     if let Err(failure) = agent.manage() {
-        give_up(process, failure);
+        give_up(agent.process, failure);
     }
 }
 
-fn map_shared(launcher: u32, descriptor: u32) -> Result<&'static Shared, Errno> {
-    let fd = overspill_sys::file::open_of_process(launcher, descriptor)?;
+fn map_shared(place: Place) -> Result<&'static Shared, Errno> {
+    let fd = overspill_sys::file::open_of_process(place.launcher, place.descriptor)?;
     let len = size_of::<Shared>().next_multiple_of(PAGE_SIZE);
     let range = Mapping::shared(&fd, len, Prot::RW, 0)?.leak();
     // SAFETY: the launcher made the file at least this long and keeps its layout; every field is valid whatever its
@@ -130,19 +149,31 @@ fn map_shared(launcher: u32, descriptor: u32) -> Result<&'static Shared, Errno> 
     if known { Ok(shared) } else { Err(Errno::INVAL) }
 }
 
+/// A place in the table: after an exec the process's own, else a free one, else one whose process ended without ever having
+/// been managed.
 fn claim(shared: &'static Shared) -> Option<&'static Process> {
     let pid = overspill_sys::mem::process_id();
-    // After an exec the process has its old slot.
     let mine = |process: &&Process| process.pid.load(Ordering::Relaxed) == pid;
-    let process = shared.processes.iter().find(mine).or_else(|| {
-        shared.processes.iter().find(|process| {
-            let (free, watching) = (state::FREE, state::WATCHING);
-            process.state.compare_exchange(free, watching, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        })
-    })?;
+    let (free, watching) = (state::FREE, state::WATCHING);
+    let is_free = |process: &&Process| {
+        process.state.compare_exchange(free, watching, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    let is_left = |process: &&Process| {
+        let owner = process.pid.load(Ordering::Relaxed);
+        process.state.load(Ordering::Acquire) == watching
+            && is_gone(owner)
+            && process.pid.compare_exchange(owner, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    let all = || shared.processes.iter();
+    let process = all().find(mine).or_else(|| all().find(is_free)).or_else(|| all().find(is_left))?;
     process.pid.store(pid, Ordering::Relaxed);
     process.state.store(state::WATCHING, Ordering::Release);
     Some(process)
+}
+
+fn is_gone(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 fn give_up(process: &Process, failure: Failure) {
@@ -184,7 +215,7 @@ impl Agent {
     fn manage(&mut self) -> Result<(), Failure> {
         let mut engine = Engine::open(self.settings(), Report::new(self.process))?;
         let failed = |errno| Failure { step: 4, errno };
-        if let Some(ring) = self.ring {
+        if let Some(ring) = ring_of(self.place, self.shared, self.process) {
             engine.trace_to(ring);
         }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;

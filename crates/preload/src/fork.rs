@@ -1,4 +1,4 @@
-//! fork(): before it everything comes in, during it nothing is taken out, the child is left alone.
+//! fork(): before it everything comes in, during it nothing is taken out, the child gets an agent of its own.
 //!
 //! The handlers run in the program's thread that forks. It rings a doorbell (touches a page whose absence the agent is
 //! told of) and sleeps in that touch until everything is in; so no lock, no signal and no descriptor is needed, and the
@@ -11,6 +11,8 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 use overspill_sys::{AddressRange, PAGE_SIZE};
+
+use crate::start;
 
 /// Threads between the start of a fork and its end.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -46,10 +48,13 @@ pub extern "C" fn parent() {
     FORKS.fetch_sub(1, SeqCst);
 }
 
-/// Runs after a fork in the child: it has all its memory and no agent.
+/// Runs after a fork in the child: it has all its memory and no agent yet. What it shares with its parent cannot be taken
+/// from it until it is stored to; what it maps and changes can.
 pub extern "C" fn child() {
     MANAGING.store(false, SeqCst);
+    PAUSED.store(false, SeqCst);
     FORKS.store(0, SeqCst);
+    start::start_again();
 }
 
 /// From now on forks ring. True when one is under way that did not.

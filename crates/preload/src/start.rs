@@ -17,6 +17,9 @@ static PLACE: AtomicU64 = AtomicU64::new(0);
 /// The agent has closed its copies of the program's descriptors, and is known to the launcher.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
+/// This process is a child of fork that has not called exec.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
 /// The memory of the agent's thread: start and end.
 static THREAD: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
@@ -41,17 +44,35 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     // SAFETY: the loader passes the environment: pointers to strings, then a null pointer.
     let Some((launcher, descriptor)) = (unsafe { find(environment) }) else { return };
     PLACE.store(u64::from(launcher) << 32 | u64::from(descriptor), Ordering::Release);
-    let Ok(doorbell) = Mapping::anon(PAGE_SIZE, Prot::RW) else { return };
-    // A child has no use for it, and a page that a child shares could not be taken away again.
-    // SAFETY: the mapping is ours; content does not change.
-    if unsafe { doorbell.advise(Advice::DontFork) }.is_err() {
-        return;
-    }
-    fork::set_doorbell(doorbell.leak().start);
+    let Some(()) = make_doorbell() else { return };
     // SAFETY: the handlers are safe to call in any thread of the program; the library is never unloaded.
     if unsafe { __register_atfork(fork::prepare, fork::parent, fork::child, core::ptr::null_mut()) } != 0 {
         return;
     }
+    start_agent();
+}
+
+/// In a child of fork, in its only thread: an agent of its own. What the parent's agent had is not there, or lies idle.
+pub fn start_again() {
+    // SAFETY: only the agent's threads allocate, and the child has none of them.
+    unsafe { crate::ARENA.forget() };
+    STARTED.store(false, Ordering::Release);
+    IS_FORKED.store(true, Ordering::Release);
+    if make_doorbell().is_some() {
+        start_agent();
+    }
+}
+
+fn make_doorbell() -> Option<()> {
+    let doorbell = Mapping::anon(PAGE_SIZE, Prot::RW).ok()?;
+    // A child gets its own, and a page that a child shares could not be taken away again.
+    // SAFETY: the mapping is ours; content does not change.
+    unsafe { doorbell.advise(Advice::DontFork) }.ok()?;
+    fork::set_doorbell(doorbell.leak().start);
+    Some(())
+}
+
+fn start_agent() {
     // SAFETY: the agent keeps to the rules: no libc, no thread-locals, no unwinding.
     let agent = unsafe { thread::spawn(STACK_BYTES, Descriptors::Private, entry, core::ptr::null_mut()) };
     // Without a thread the program runs unmanaged, which the launcher sees: nobody claims a slot.
@@ -71,7 +92,9 @@ extern "C" fn entry(_: *mut ()) {
     // Nor does the agent keep a file system busy that the program leaves and unmounts.
     let _ = overspill_sys::file::change_directory(c"/");
     let place = PLACE.load(Ordering::Acquire);
-    let mission = agent::enlist((place >> 32) as u32, place as u32);
+    let place = agent::Place { launcher: (place >> 32) as u32, descriptor: place as u32 };
+    let mission =
+        if IS_FORKED.load(Ordering::Acquire) { agent::stand_by(place) } else { agent::enlist(place) };
     STARTED.store(true, Ordering::Release);
     if let Some(mission) = mission {
         agent::run(mission);

@@ -5,8 +5,8 @@
 //! rarely meet there. Memory of the small classes is never given back, only reused.
 //!
 //! It knows which addresses are its own ([`ArenaAlloc::for_each_range`]), so that a pager can keep its hands
-//! off itself. A child of fork must not use it: the lock may be held by a thread that the child does not
-//! have.
+//! off itself. A child of fork must not use it before [`ArenaAlloc::forget`]: the lock may be held by a thread
+//! that the child does not have.
 
 mod class;
 mod large;
@@ -44,6 +44,17 @@ struct State {
     chunks: [Span; CHUNKS_MAX],
     chunks_count: usize,
     large: LargeList,
+}
+
+impl State {
+    const EMPTY: State = State {
+        free: [null_mut(); CLASSES],
+        fresh: [Span::EMPTY; CLASSES],
+        pages: Span::EMPTY,
+        chunks: [Span::EMPTY; CHUNKS_MAX],
+        chunks_count: 0,
+        large: LargeList::new(),
+    };
 }
 
 /// Addresses from `next` to `end`.
@@ -84,16 +95,21 @@ impl ArenaAlloc {
     pub const fn new() -> ArenaAlloc {
         ArenaAlloc {
             locked: AtomicBool::new(false),
-            state: UnsafeCell::new(State {
-                free: [null_mut(); CLASSES],
-                fresh: [Span::EMPTY; CLASSES],
-                pages: Span::EMPTY,
-                chunks: [Span::EMPTY; CHUNKS_MAX],
-                chunks_count: 0,
-                large: LargeList::new(),
-            }),
+            state: UnsafeCell::new(State::EMPTY),
             mapped_bytes: AtomicUsize::new(0),
         }
+    }
+
+    /// Begins anew in a child of fork. What was allocated stays mapped, if the child has it, and is never used again.
+    ///
+    /// # Safety
+    /// No other thread of this process uses the allocator, and nothing that was allocated is used any more.
+    pub unsafe fn forget(&self) {
+        // The lock may have been held by a thread that the child does not have.
+        self.locked.store(false, Ordering::Relaxed);
+        self.mapped_bytes.store(0, Ordering::Relaxed);
+        // SAFETY: the caller vouches that there is no other reference.
+        unsafe { *self.state.get() = State::EMPTY };
     }
 
     /// Addresses it has mapped, in bytes; what is touched of them is less.

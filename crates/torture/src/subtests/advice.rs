@@ -104,7 +104,7 @@ pub fn harmless(context: &mut Context) -> Outcome {
 }
 
 /// `populate`: one call that populates fresh memory, more than the budget. The kernel holds the lock of the address space
-/// all the while, so that nobody can register the memory before the call ends.
+/// all the while, so that nobody can register the memory before the call ends, unless it is made in pieces.
 pub fn populate(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     let fresh = Memory::map(context.options.mib * MIB)?;

@@ -2,7 +2,7 @@
 # A redis server is filled and all of its keys are read by SCAN and GET. $1: a directory for its socket.
 set -eu
 socket=$1/redis-$$.sock
-redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --enable-debug-command local --loglevel warning &
+redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --enable-debug-command local --logfile /dev/null &
 server=$!
 until redis-cli -s "$socket" ping >/dev/null 2>&1; do
     kill -0 $server

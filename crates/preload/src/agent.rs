@@ -45,8 +45,7 @@ const STRAY_BYTES: u64 = 1 << 20;
 const RESYNC_NS: u64 = 100_000_000;
 /// Ranges the agent's memory may consist of.
 const OWN_RANGES_MAX: usize = 1024;
-/// Kept free of the budget, in percent and beside that: room for what the program maps between two looks.
-const RESERVE_PERCENT: u64 = 1;
+/// Kept free of the budget (a twentieth of it, if that is less): room for what the program maps between two looks.
 const RESERVE_BYTES: u64 = 3 << 20;
 /// The reserve grows to the largest recent growth of unmanaged memory between two looks, but to this at most, and to this
 /// share of the budget (an eighth).
@@ -361,7 +360,7 @@ impl Manager<'_> {
         }
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
-        let reserve = ram / 100 * RESERVE_PERCENT + RESERVE_BYTES.min(ram / 20).max(self.burst.bytes);
+        let reserve = RESERVE_BYTES.min(ram / 20).max(self.burst.bytes);
         let budget = ram.saturating_sub(stray + reserve) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         // What is unmanaged goes up and down by a few pages all the time: less is heeded at once, more when it is some.

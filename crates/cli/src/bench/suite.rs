@@ -1,5 +1,5 @@
-//! The suites of `bench`: several loads, each with its own kernel settings, budgets alike. What is in them is decided in
-//! issue-sized tables here and in [`super::goals`]; how one load is measured is [`super::measure`]'s business.
+//! The suites of `bench`: several loads, each with its own kernel settings, budgets alike. What is in them stands in the
+//! tables here, what is asked of them in [`super::goals`].
 
 use std::fmt;
 use std::str::FromStr;

@@ -134,15 +134,29 @@ impl Guardian {
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        while let Some(resource) = self.held.last().cloned() {
+        while let Some(resource) = first_to_undo(&self.held).map(|index| self.held[index].clone()) {
             if let Err(error) = self.release(&resource) {
                 eprintln!("overspill: {error:#}");
-                self.held.pop(); // the guardian tries once more
+                self.held.retain(|held| *held != resource); // the guardian tries once more
             }
         }
         self.notes = None;
         let _ = self.child.wait();
     }
+}
+
+/// What to undo next: groups, whose programs use the rest, then swap files, then settings; of each the latest.
+///
+/// *The story:* the kernel counts the rotating disks it swaps to, and asks a disk for its flag when swap is switched on and
+/// again when it is switched off. With the flag restored in between, the count went below zero, and until the next boot
+/// the kernel never read ahead by regions again.
+fn first_to_undo(held: &[Resource]) -> Option<usize> {
+    let order = |resource: &Resource| match resource {
+        Resource::Cgroup(_) => 0,
+        Resource::SwapFile(_) => 1,
+        Resource::Setting { .. } => 2,
+    };
+    (0..held.len()).rev().min_by_key(|&index| order(&held[index]))
 }
 
 /// Waits until no other comparison runs. The lock is on a setting that every comparison changes, so no file is made for it.
@@ -169,8 +183,8 @@ pub fn main() -> Result<u8> {
         let _ = writeln!(io::stdout(), "{NOTED}");
     }
     let mut code = 0;
-    while let Some(resource) = held.pop() {
-        if let Err(error) = resource.undo() {
+    while let Some(index) = first_to_undo(&held) {
+        if let Err(error) = held.remove(index).undo() {
             eprintln!("overspill: {error:#}");
             code = exit::OWN_FAILURE;
         }
@@ -197,6 +211,19 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn swap_ends_before_its_disk_is_told_what_it_is() {
+        let setting = |value: &str| Resource::Setting { path: "/sys/x".into(), value: value.into() };
+        let swap = Resource::SwapFile("/var/tmp/x".into());
+        let mut held = vec![swap.clone(), setting("1"), Resource::Cgroup("/sys/fs/cgroup/a".into()), setting("2")];
+        let mut undone = Vec::new();
+        while let Some(index) = first_to_undo(&held) {
+            undone.push(held.remove(index));
+        }
+        let group = Resource::Cgroup("/sys/fs/cgroup/a".into());
+        assert_eq!(undone, [group, swap, setting("2"), setting("1")]);
     }
 
     #[test]

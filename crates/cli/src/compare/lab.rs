@@ -121,11 +121,12 @@ impl Lab {
         }
         let kernel_settings = self.enter(way)?;
         let result = self.run_in_group(way, command, input, keep);
-        for setting in kernel_settings.iter().rev() {
-            self.guardian.release(setting)?;
-        }
+        // Before the settings: see the guardian's order.
         if let (Way::Kernel { .. }, Some(swap)) = (way, &self.swap_file) {
             swap.off()?;
+        }
+        for setting in kernel_settings.iter().rev() {
+            self.guardian.release(setting)?;
         }
         let measurement = result?;
         if way == Way::Bare && self.need_bytes < measurement.peak_bytes {

@@ -217,7 +217,8 @@ mod tests {
     fn swap_ends_before_its_disk_is_told_what_it_is() {
         let setting = |value: &str| Resource::Setting { path: "/sys/x".into(), value: value.into() };
         let swap = Resource::SwapFile("/var/tmp/x".into());
-        let mut held = vec![swap.clone(), setting("1"), Resource::Cgroup("/sys/fs/cgroup/a".into()), setting("2")];
+        let mut held =
+            vec![swap.clone(), setting("1"), Resource::Cgroup("/sys/fs/cgroup/a".into()), setting("2")];
         let mut undone = Vec::new();
         while let Some(index) = first_to_undo(&held) {
             undone.push(held.remove(index));

@@ -5,9 +5,12 @@
 pub mod machine;
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigHandler, Signal, signal};
 
 /// The command, with a stand-in for the agent and without the user's configuration.
 pub fn overspill() -> Command {
@@ -18,7 +21,21 @@ pub fn overspill() -> Command {
         }
     }
     command.env("OVERSPILL_PRELOAD", stand_in()).env("OVERSPILL_CONFIG", "/dev/null");
+    hear_interrupts(&mut command);
     command
+}
+
+/// A shell starts background jobs with these ignored, the tests among them, and what is ignored stays so.
+fn hear_interrupts(command: &mut Command) {
+    // SAFETY: between fork and exec only signal(2) is called.
+    unsafe {
+        command.pre_exec(|| {
+            for interrupt in [Signal::SIGINT, Signal::SIGQUIT] {
+                signal(interrupt, SigHandler::SigDfl)?;
+            }
+            Ok(())
+        });
+    }
 }
 
 /// `overspill run --ram 100M -q -- words...`

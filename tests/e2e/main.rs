@@ -43,7 +43,10 @@ fn main() {
     let mut arguments = Arguments::from_args();
     // A shell starts background jobs with these ignored, and what is ignored stays so in every program that is tested.
     // SAFETY: no handler is installed, and no other thread runs yet.
-    unsafe { [libc::SIGINT, libc::SIGQUIT].map(|interrupt| libc::signal(interrupt, libc::SIG_DFL)) };
+    unsafe {
+        libc::signal(libc::SIGINT, libc::SIG_DFL);
+        libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+    }
     // Budgets are measured and memory is sampled: tests that run side by side would disturb each other.
     arguments.test_threads.get_or_insert(1);
     let context = match Context::new() {

@@ -12,8 +12,6 @@ use crate::{ensure, pattern};
 
 /// Walks over the ballast before memory that stays resident counts as a failure.
 const WALKS_MAX: usize = 8;
-/// So long it may take until memory is cold: after a fork everything is in RAM, and walks over that are quick.
-const COOLING_MAX: Duration = Duration::from_secs(5);
 /// Seed of the ballast's pattern.
 const BALLAST_SEED: u64 = 0x0ba1_1a57;
 
@@ -73,21 +71,17 @@ impl Context {
     pub fn cool(&mut self, subject: &Memory) -> Outcome {
         self.ensure_ballast()?;
         let mut resident = subject.pages();
-        let began = Instant::now();
-        for walk in 1.. {
+        for _ in 0..WALKS_MAX {
             self.walk_ballast()?;
             resident = crate::sys::resident_pages(subject.base(), subject.len())?;
-            let is_enough =
-                walk >= WALKS_MAX && (resident <= subject.pages() / 2 || began.elapsed() > COOLING_MAX);
-            if resident <= subject.pages() / 8 || !self.options.expect_cold || is_enough {
+            if resident <= subject.pages() / 8 || !self.options.expect_cold {
                 break;
             }
         }
         ensure!(
             !self.options.expect_cold || resident <= subject.pages() / 2,
-            "{resident} of {} pages are still in RAM after {:?} of walks over {} MiB of other memory",
+            "{resident} of {} pages are still in RAM after {WALKS_MAX} walks over {} MiB of other memory",
             subject.pages(),
-            began.elapsed(),
             self.options.mib
         );
         self.sabotage(subject);

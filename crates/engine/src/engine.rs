@@ -215,10 +215,7 @@ impl Engine {
 
     /// Handles the changes of the address space that the kernel has reported.
     pub fn handle_changes(&mut self) {
-        self.view.program.read_messages();
-        while let Some(message) = self.view.program.next_change() {
-            self.handle(message);
-        }
+        self.handle_changes_telling(&mut |_| {});
     }
 
     /// Handles changes until none is under way whose event is still to be read, and tells the ranges where mappings ended,
@@ -226,24 +223,28 @@ impl Engine {
     /// time, and a change counts until the thread that made it runs again.
     pub fn settle(&mut self, mut replaced: impl FnMut(AddressRange)) -> bool {
         for _ in 0..SETTLE_TRIES {
-            self.view.program.read_messages();
-            while let Some(message) = self.view.program.next_change() {
-                match message {
-                    Message::Unmap { start, end } => replaced(start..end),
-                    Message::Remap { from, to, len } => {
-                        replaced(from..from + len);
-                        replaced(to..to + len);
-                    }
-                    _ => {}
-                }
-                self.handle(message);
-            }
+            self.handle_changes_telling(&mut replaced);
             if self.view.program.is_quiet() && !self.view.program.is_changed() {
                 return true;
             }
             overspill_sys::thread::yield_now();
         }
         false
+    }
+
+    fn handle_changes_telling(&mut self, replaced: &mut impl FnMut(AddressRange)) {
+        self.view.program.read_messages();
+        while let Some(message) = self.view.program.next_change() {
+            match message {
+                Message::Unmap { start, end } => replaced(start..end),
+                Message::Remap { from, to, len } => {
+                    replaced(from..from + len);
+                    replaced(to..to + len);
+                }
+                _ => {}
+            }
+            self.handle(message);
+        }
     }
 
     /// Page addresses in this range are doorbells: a touch is a [`Notice::Doorbell`].

@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::pagemap::{Categories, PageRegion, Pagemap, Query};
 use overspill_sys::uffd::{CopyMode, Features, Message, Mode, MoveMode, Partial, RawMsg, Uffd};
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 
 use crate::fingerprint::WORDS;
 use crate::helper::{Helper, Job};
@@ -204,8 +204,8 @@ impl Memory {
 
     /// Does a change that was read and not handled concern the range?
     fn is_changing(&self, range: &AddressRange) -> bool {
-        let overlaps = |part: &AddressRange| part.start < range.end && range.start < part.end;
-        self.handling.iter().any(overlaps) || self.changes.iter().any(|message| concerns(message, range))
+        self.handling.iter().any(|part| overlap(part, range))
+            || self.changes.iter().any(|message| concerns(message, range))
     }
 
     /// Refuses transfers in these ranges until [`Memory::handled`]: the pages have moved, the books have not yet.
@@ -615,7 +615,7 @@ pub(crate) fn bits(first: u32, count: u32) -> u64 {
 
 /// Does the event change what the range shows or where it is?
 fn concerns(message: &Message, range: &AddressRange) -> bool {
-    let overlaps = |start: usize, end: usize| start < range.end && range.start < end;
+    let overlaps = |start: usize, end: usize| overlap(&(start..end), range);
     match *message {
         Message::Remove { start, end } | Message::Unmap { start, end } => overlaps(start, end),
         Message::Remap { from, to, len } => overlaps(from, from + len) || overlaps(to, to + len),

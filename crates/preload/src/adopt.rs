@@ -14,7 +14,7 @@ use overspill_mm::types::RegionKind;
 use overspill_sys::maps::{self, Maps, Name, Vma};
 use overspill_sys::mem::Prot;
 use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
-use overspill_sys::{AddressRange, Errno, procfs};
+use overspill_sys::{AddressRange, Errno, overlap, procfs};
 
 /// Smaller mappings are not worth the trouble.
 const BYTES_MIN: usize = 256 << 10;
@@ -196,10 +196,6 @@ impl Adopter {
             engine.unmanaged(range, |part| self.found.push(Found { part, mapping: range.clone() }));
         }
     }
-}
-
-fn overlap(one: &AddressRange, other: &AddressRange) -> bool {
-    one.start < other.end && other.start < one.end
 }
 
 /// The mapping before the one that is looked at.

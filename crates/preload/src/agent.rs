@@ -120,8 +120,8 @@ pub fn run(mission: Mission) {
     let Ok(resident) = ResidentReader::open() else {
         return process.map_or((), |process| give_up(process, Failure { step: 6, errno: Errno::NOENT }));
     };
-    let unlisted: &'static Process = Box::leak(Box::new(Process::new()));
-    let mut agent = Agent { place, shared, process: process.unwrap_or(unlisted), resident };
+    let unlisted = || -> &'static Process { Box::leak(Box::new(Process::new())) };
+    let mut agent = Agent { place, shared, process: process.unwrap_or_else(unlisted), resident };
     // What a child shares with its parent cannot be taken from it: one that inherits much is left alone.
     if process.is_none() && agent.anon_bytes() >= agent.ram() / 100 * PREPARE_PERCENT {
         return;

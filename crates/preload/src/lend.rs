@@ -10,6 +10,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use linux_raw_sys::general::{__NR_setsockopt, __NR_vmsplice};
 
+use crate::syscall;
+
 const SOL_SOCKET: c_int = 1;
 const SO_ZEROCOPY: c_int = 60;
 
@@ -18,11 +20,6 @@ static LENT: AtomicBool = AtomicBool::new(false);
 /// Has the program ever lent a page, or prepared to?
 pub fn has_lent() -> bool {
     LENT.load(Ordering::Relaxed)
-}
-
-unsafe extern "C" {
-    /// libc's: sets the caller's errno.
-    fn syscall(number: c_long, ...) -> c_long;
 }
 
 /// vmsplice(2), watched.

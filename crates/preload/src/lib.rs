@@ -20,6 +20,11 @@ mod start;
 use overspill_sys::AddressRange;
 use overspill_sys::alloc::ArenaAlloc;
 
+unsafe extern "C" {
+    /// libc's, for the calls that are stood before: it sets the caller's errno.
+    fn syscall(number: core::ffi::c_long, ...) -> core::ffi::c_long;
+}
+
 #[global_allocator]
 static ARENA: ArenaAlloc = ArenaAlloc::new();
 

@@ -8,13 +8,10 @@ use core::ffi::{c_int, c_long, c_void};
 
 use linux_raw_sys::general::{__NR_madvise, MADV_POPULATE_READ, MADV_POPULATE_WRITE};
 
+use crate::syscall;
+
 /// A piece: about a millisecond of fresh pages.
 const PIECE_BYTES: usize = 2 << 20;
-
-unsafe extern "C" {
-    /// libc's: sets the caller's errno.
-    fn syscall(number: c_long, ...) -> c_long;
-}
 
 /// madvise(2), which populates in pieces.
 ///

@@ -36,3 +36,9 @@ pub const PAGE_SIZE: usize = 4096;
 
 /// A half-open range of addresses, `start..end`.
 pub type AddressRange = core::ops::Range<usize>;
+
+/// Have the two ranges an address in common?
+#[must_use]
+pub fn overlap(one: &AddressRange, other: &AddressRange) -> bool {
+    one.start < other.end && other.start < one.end
+}

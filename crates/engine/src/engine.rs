@@ -18,7 +18,7 @@ use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use crate::fingerprint::Fingerprints;
 use crate::handoff::{Handoff, Held};
-use crate::memory::{COPIED_MAX, Memory, bits};
+use crate::memory::{COPIED_MAX, Memory, REST_NS, bits};
 use crate::report::{Answer, Report, Waiter};
 use crate::shared_regions::{MapperId, SharedFault, SharedRegions};
 use crate::staging::{BLOCK, Frame, Staging};
@@ -28,8 +28,8 @@ use crate::view::{PROGRAM, Place, SHARED, View, address, vpn, vpns};
 
 /// Memory that is unshared by one call of the helper.
 const UNSHARE_BYTES: usize = 1 << 20;
-/// How often [`Engine::settle`] looks, some microseconds each time when no other thread wants the processor.
-const SETTLE_TRIES: u32 = 400;
+/// How often [`Engine::settle`] looks.
+const SETTLE_TRIES: u32 = 200;
 
 /// What a crank met that its owner has to judge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -235,7 +235,7 @@ impl Engine {
             if self.view.program.is_quiet() && !self.view.program.is_changed() {
                 return true;
             }
-            overspill_sys::thread::yield_now();
+            clock::sleep_ns(REST_NS);
         }
         false
     }

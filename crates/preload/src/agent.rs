@@ -17,7 +17,8 @@ use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::ResidentReader;
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, thread};
+use overspill_sys::thread::Scheduling;
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
 use rustix::process::{Pid, Signal, test_kill_process};
 
@@ -115,7 +116,8 @@ fn ring_of(place: Place, shared: &'static Shared, process: &'static Process) -> 
 pub fn run(mission: Mission) {
     // When all processors are busy, a program that waits for a page waits for this thread to be given one. The lower nice
     // value is a privilege; without it things are merely slower.
-    let _ = thread::schedule(-10, TURN_NS).or_else(|_| thread::schedule(0, TURN_NS));
+    let ordinary = |nice| Scheduling::ordinary(nice, TURN_NS).set();
+    let _ = ordinary(-10).or_else(|_| ordinary(0));
     let Mission { place, shared, process } = mission;
     let Ok(resident) = ResidentReader::open() else {
         return process.map_or((), |process| give_up(process, Failure { step: 6, errno: Errno::NOENT }));

@@ -185,9 +185,10 @@ pub fn yield_now() {
     let _ = unsafe { syscall!(nr::__NR_sched_yield) };
 }
 
-/// `struct sched_attr`, first version: see sched_setattr(2).
+/// How a thread competes for processors: `struct sched_attr`, first version. See sched_setattr(2).
 #[repr(C)]
-struct Scheduling {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scheduling {
     size: u32,
     policy: u32,
     flags: u64,
@@ -198,24 +199,48 @@ struct Scheduling {
     period: u64,
 }
 
-/// Sets the calling thread's nice value and the length of its turns in nanoseconds (100 us to 100 ms; kernels before
-/// 6.12 take no notice of it). Short turns come sooner: the thread gets no larger a share by them, but waits less for it.
-///
-/// # Errors
-/// `ACCESS` or `PERM` when the nice value is below what the process may have.
-pub fn schedule(nice: i32, turn_ns: u64) -> Result<(), Errno> {
-    let scheduling = Scheduling {
-        size: size_of::<Scheduling>() as u32,
-        policy: 0,
-        flags: 0,
-        nice,
-        priority: 0,
-        runtime: turn_ns,
-        deadline: 0,
-        period: 0,
-    };
-    // SAFETY: the attributes are as long as they say, and are only read.
-    unsafe { syscall!(nr::__NR_sched_setattr, 0, &raw const scheduling as usize, 0) }.map(drop)
+impl Scheduling {
+    const SIZE: u32 = size_of::<Scheduling>() as u32;
+
+    /// Like all others, with a nice value (-20, most, to 19) and turns of so many nanoseconds (100 us to 100 ms; kernels before
+    /// 6.12 take no notice of it). Short turns come sooner: the thread gets no larger a share by them, but waits less for it.
+    #[must_use]
+    pub fn ordinary(nice: i32, turn_ns: u64) -> Scheduling {
+        Scheduling {
+            size: Self::SIZE,
+            policy: nr::SCHED_NORMAL,
+            nice,
+            runtime: turn_ns,
+            ..Scheduling::default()
+        }
+    }
+
+    /// Before every ordinary thread: it is given a processor as soon as it wants one, and keeps it until it sleeps
+    /// (`SCHED_FIFO`, lowest priority).
+    #[must_use]
+    pub fn first() -> Scheduling {
+        Scheduling { size: Self::SIZE, policy: nr::SCHED_FIFO, priority: 1, ..Scheduling::default() }
+    }
+
+    /// That of the calling thread.
+    pub fn current() -> Result<Scheduling, Errno> {
+        let mut current = Scheduling::default();
+        let (at, size) = (&raw mut current as usize, Self::SIZE as usize);
+        // SAFETY: the call writes at most so many bytes.
+        unsafe { syscall!(nr::__NR_sched_getattr, 0, at, size, 0)? };
+        current.size = Self::SIZE;
+        Ok(current)
+    }
+
+    /// Makes it that of the calling thread.
+    ///
+    /// # Errors
+    /// `ACCESS` or `PERM` when the process may not have that: coming first and nice values below 0 take CAP_SYS_NICE or a
+    /// limit that allows them.
+    pub fn set(&self) -> Result<(), Errno> {
+        // SAFETY: the attributes are as long as they say, and are only read.
+        unsafe { syscall!(nr::__NR_sched_setattr, 0, &raw const *self as usize, 0) }.map(drop)
+    }
 }
 
 /// Sends a signal to a thread of this process.

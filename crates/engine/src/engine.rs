@@ -17,6 +17,7 @@ use overspill_sys::uffd::{Message, Uffd};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use crate::fingerprint::Fingerprints;
+use crate::handoff::{Handoff, Held};
 use crate::memory::{COPIED_MAX, Memory, bits};
 use crate::report::{Answer, Report};
 use crate::shared_regions::{MapperId, SharedFault, SharedRegions};
@@ -62,6 +63,7 @@ pub struct Engine {
     events: VecDeque<Event>,
     out: Actions,
     notices: VecDeque<Notice>,
+    handoff: Handoff,
     doorbells: AddressRange,
     report: Report,
     /// Frames are used again. Not so once the program has lent pages to the kernel without a pin that UFFDIO_MOVE sees
@@ -92,6 +94,7 @@ impl Engine {
             events: VecDeque::new(),
             out: Actions::new(),
             notices: VecDeque::new(),
+            handoff: Handoff::open(),
             doorbells: 0..0,
             report,
             recycle: true,
@@ -142,7 +145,12 @@ impl Engine {
     /// Is a thread of the program waiting for a page?
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        self.report.is_awaited()
+        self.report.waiting() > 0
+    }
+
+    /// Was a thread woken on this very processor since the last call? Then it runs when the caller sleeps.
+    pub fn take_handed_over(&mut self) -> bool {
+        self.handoff.take_handed_over()
     }
 
     /// Handles everything there is to handle without waiting. True when there was anything.
@@ -268,6 +276,8 @@ impl Engine {
     /// what is present, to be made the program's own by [`Engine::unshare_some`].
     pub fn start_unsharing(&mut self) {
         self.shared.clear();
+        // The helper may be started next, and would be bound to one processor for ever.
+        self.handoff.let_go();
         let mut parts = core::mem::take(&mut self.shared);
         for region in self.regions() {
             self.view.program.present_runs(region, |run| {
@@ -418,7 +428,11 @@ impl Engine {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Fault { address, write, wp, .. } => self.fault(address & !(PAGE_SIZE - 1), write, wp),
+            Message::Fault { address, write, wp, thread_id, .. } => {
+                let only = self.report.waiting() == 0;
+                self.handoff.set_waiter(only.then_some(thread_id));
+                self.fault(address & !(PAGE_SIZE - 1), write, wp);
+            }
             Message::Remove { start, end } => {
                 let (start, end) = vpns(&(start..end));
                 self.feed(Event::Discarded { space: PROGRAM, start, end });
@@ -606,7 +620,9 @@ impl Engine {
         while done < run.count {
             let segment = self.staging.segment(PageId(run.first.0 + done), run.count - done);
             let place = self.mm.place(segment.first_page);
+            let held = self.hold_waiter(place, segment.count);
             let put = self.view.put_in(place, segment.first_frame, segment.count);
+            self.handoff.release(held);
             for index in 0..put.done {
                 let page = PageId(segment.first_page.0 + index);
                 self.staging.leave(page, put.moved & 1 << index == 0);
@@ -624,6 +640,13 @@ impl Engine {
         }
     }
 
+    /// Before pages are put into view: sees to it that the only thread that waits wakes up on this processor, if it is about to
+    /// be free. Where pages come by windows it is not: there is work beside the thread's.
+    fn hold_waiter(&mut self, (space, _): Place, count: u32) -> Option<Held> {
+        let is_last = space == PROGRAM && count <= COPIED_MAX && self.transfers.reads_in_flight() == 0;
+        if is_last { self.handoff.hold() } else { None }
+    }
+
     /// Pages could not be put where their range is changing: whoever waits there touches again, after the change.
     fn retry(&mut self, run: Run) {
         self.view.wake(self.mm.place(run.first), run.count);
@@ -638,10 +661,12 @@ impl Engine {
             let at = (space, first.offset(i64::from(done)));
             let count = run.count - done;
             let spare = if moves && count > COPIED_MAX { self.staging.take_spare() } else { None };
+            let held = self.hold_waiter(at, count);
             let (filled, wanted) = match spare {
                 Some((first, populated)) => self.fill_from_spare(at, count, first, populated),
                 None => (self.view.fill_fresh(at, count), count),
             };
+            self.handoff.release(held);
             done += filled;
             if filled < wanted {
                 let rest = Run { first: PageId(run.first.0 + done), count: run.count - done };

@@ -45,8 +45,9 @@ impl Report {
         self.process
     }
 
-    pub(crate) fn is_awaited(&self) -> bool {
-        !self.pending.is_empty()
+    /// Faults that wait for their answer.
+    pub(crate) fn waiting(&self) -> usize {
+        self.pending.len()
     }
 
     pub(crate) fn fault_begins(&mut self, vpn: Vpn, now: Nanos, major: bool) {

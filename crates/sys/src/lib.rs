@@ -19,6 +19,7 @@ pub mod maps;
 pub mod mem;
 pub mod pagemap;
 pub mod probe;
+pub mod processors;
 pub mod procfs;
 pub mod random;
 mod raw;

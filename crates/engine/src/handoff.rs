@@ -1,0 +1,124 @@
+//! On which processor a waiting thread wakes up: on the agent's own, when that is about to be free.
+//!
+//! Left alone, the scheduler wakes a thread on another processor than that of whoever wakes it, if one is idle; and one that
+//! is idle must first be woken itself, by an interrupt, which on a virtual machine takes 10 to 20 us. A program that
+//! waits for one page after another pays for that twice a page: its fault wakes the agent elsewhere, the answer wakes it
+//! elsewhere. Two threads of which always one waits for the other do best on one processor. So the agent binds itself to
+//! where it is; and for as long as it takes to answer, the waiting thread, which does not run, may run only there, too. It
+//! never sees that: its own set of processors is back before it runs.
+//!
+//! That is right only while nobody else wants to run, or the thread would have to wait for its turn beside an idle
+//! processor. Whether that is so /proc/loadavg says.
+
+use overspill_mm::types::Nanos;
+use overspill_sys::clock;
+use overspill_sys::processors::{self, Processors};
+use overspill_sys::procfs::RunnableReader;
+use overspill_sys::thread;
+
+/// What is known of who else wants to run is so long taken to be true.
+const KNOWN_NS: Nanos = 1_000_000;
+/// The agent is set free when others wanted to run so many times in a row.
+const CROWDED_MAX: u32 = 4;
+
+/// Who waits, and where the agent runs.
+pub(crate) struct Handoff {
+    /// None: what it takes is missing, and nothing is done.
+    runnable: Option<RunnableReader>,
+    /// Where the agent may run by rights, and the processor that it is bound to for now.
+    home: Option<(Processors, Processors)>,
+    waiter: Option<u32>,
+    /// Others wanted to run, so many times in a row.
+    crowded: u32,
+    known_until: Nanos,
+    /// A thread was woken here since this was last asked for.
+    handed_over: bool,
+}
+
+/// A thread that can wake up on the agent's processor only.
+pub(crate) struct Held {
+    thread: u32,
+    by_rights: Processors,
+}
+
+impl Handoff {
+    pub fn open() -> Self {
+        Handoff {
+            runnable: RunnableReader::open().ok(),
+            home: None,
+            waiter: None,
+            crowded: 0,
+            known_until: 0,
+            handed_over: false,
+        }
+    }
+
+    /// The one thread that waits for a page, if there is exactly one and it is known.
+    pub fn set_waiter(&mut self, thread: Option<u32>) {
+        self.waiter = thread.filter(|&thread| thread != 0);
+    }
+
+    /// To be called right before the answer that wakes the waiter, if the agent has nothing to do after it.
+    pub fn hold(&mut self) -> Option<Held> {
+        let thread = self.waiter.take()?;
+        if !self.is_alone() {
+            return None;
+        }
+        let by_rights = Processors::of(thread).ok()?;
+        let here = self.here()?;
+        // A thread that is bound needs no help, or must not be given any.
+        if by_rights.count() < 2 || !here.is_within(&by_rights) {
+            return None;
+        }
+        here.bind(thread).ok()?;
+        self.handed_over = true;
+        Some(Held { thread, by_rights })
+    }
+
+    /// To be called right after the answer.
+    pub fn release(&self, held: Option<Held>) {
+        let (Some(Held { thread, by_rights }), Some((_, here))) = (held, self.home) else { return };
+        // Whatever else the set is now, somebody wanted it so meanwhile.
+        if Processors::of(thread) == Ok(here) {
+            // It fails only when the thread has ended, or may run nowhere of where it might: then the kernel has decided.
+            let _ = by_rights.bind(thread);
+        }
+    }
+
+    /// Was a thread handed over since the last call? It cannot run before the agent sleeps.
+    pub fn take_handed_over(&mut self) -> bool {
+        core::mem::take(&mut self.handed_over)
+    }
+
+    /// Lets the agent run everywhere again.
+    pub fn let_go(&mut self) {
+        if let Some((by_rights, _)) = self.home.take() {
+            let _ = by_rights.bind(thread::id());
+        }
+    }
+
+    /// Does nobody but the agent want to run?
+    fn is_alone(&mut self) -> bool {
+        let now = clock::monotonic_ns();
+        if now >= self.known_until {
+            self.known_until = now + KNOWN_NS;
+            let alone = self.runnable.as_ref().is_some_and(|runnable| runnable.count() == Ok(1));
+            self.crowded = if alone { 0 } else { self.crowded + 1 };
+            if self.crowded == CROWDED_MAX {
+                self.let_go();
+            }
+        }
+        self.crowded == 0
+    }
+
+    /// The processor that the agent is bound to, from now on if it was not.
+    fn here(&mut self) -> Option<Processors> {
+        if self.home.is_none() {
+            let (by_rights, here) =
+                (Processors::of(thread::id()).ok()?, Processors::one(processors::current()));
+            here.bind(thread::id()).ok()?;
+            self.home = Some((by_rights, here));
+        }
+        self.home.map(|(_, here)| here)
+    }
+}

@@ -213,7 +213,8 @@ mod tests {
         let mut options = Options::kernel(512, 8192, Model::builtin("nvme").expect("built in"), 8);
         (options.shadow, options.quantum_ns) = (true, 2 * MICROSECOND);
         let pattern = Pattern::Random;
-        let program = |seed| Spec { pages: 512, pattern: pattern.clone(), touches: 20_000, seed, ..Spec::default() };
+        let program =
+            |seed| Spec { pages: 512, pattern: pattern.clone(), touches: 20_000, seed, ..Spec::default() };
         for seed in 0..8 {
             options.chaos = Some(Chaos { seed, call_permille: 300, ..Chaos::default() });
             let programs = vec![program(seed), Spec { start: 1 << 21, ..program(seed + 100) }];

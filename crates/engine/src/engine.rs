@@ -18,8 +18,8 @@ use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use crate::fingerprint::Fingerprints;
 use crate::handoff::{Handoff, Held};
-use crate::memory::{COPIED_MAX, Memory, bits};
-use crate::report::{Answer, Report};
+use crate::memory::{COPIED_MAX, Memory, REST_NS, bits};
+use crate::report::{Answer, Report, Waiter};
 use crate::shared_regions::{MapperId, SharedFault, SharedRegions};
 use crate::staging::{BLOCK, Frame, Staging};
 use crate::trace::{Ring, Tracer};
@@ -28,8 +28,8 @@ use crate::view::{PROGRAM, Place, SHARED, View, address, vpn, vpns};
 
 /// Memory that is unshared by one call of the helper.
 const UNSHARE_BYTES: usize = 1 << 20;
-/// How often [`Engine::settle`] looks, some microseconds each time when no other thread wants the processor.
-const SETTLE_TRIES: u32 = 400;
+/// How often [`Engine::settle`] looks.
+const SETTLE_TRIES: u32 = 200;
 
 /// What a crank met that its owner has to judge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,7 +145,7 @@ impl Engine {
     /// Is a thread of the program waiting for a page?
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        self.report.waiting() > 0
+        self.report.is_awaited()
     }
 
     /// Was a thread woken on this very processor since the last call? Then it runs when the caller sleeps.
@@ -235,7 +235,7 @@ impl Engine {
             if self.view.program.is_quiet() && !self.view.program.is_changed() {
                 return true;
             }
-            overspill_sys::thread::yield_now();
+            clock::sleep_ns(REST_NS);
         }
         false
     }
@@ -429,9 +429,7 @@ impl Engine {
     fn handle(&mut self, message: Message) {
         match message {
             Message::Fault { address, write, wp, thread_id, .. } => {
-                let only = self.report.waiting() == 0;
-                self.handoff.set_waiter(only.then_some(thread_id));
-                self.fault(address & !(PAGE_SIZE - 1), write, wp);
+                self.fault(address & !(PAGE_SIZE - 1), write, wp, thread_id);
             }
             Message::Remove { start, end } => {
                 let (start, end) = vpns(&(start..end));
@@ -458,7 +456,7 @@ impl Engine {
         }
     }
 
-    fn fault(&mut self, address: usize, write: bool, wp: bool) {
+    fn fault(&mut self, address: usize, write: bool, wp: bool, thread: u32) {
         if self.doorbells.contains(&address) {
             self.notices.push_back(Notice::Doorbell(address));
             return;
@@ -473,7 +471,7 @@ impl Engine {
             self.view.program.unprotect(address..address + PAGE_SIZE);
             return;
         }
-        self.missing((PROGRAM, vpn), write);
+        self.missing((PROGRAM, vpn), write, thread);
     }
 
     fn shared_fault(&mut self, fault: &SharedFault) {
@@ -481,12 +479,12 @@ impl Engine {
         if fault.wp {
             self.view.shared.unprotect(fault);
         } else if self.mm.manages(SHARED, vpn, vpn.offset(1)) {
-            self.missing((SHARED, vpn), fault.write);
+            self.missing((SHARED, vpn), fault.write, 0);
         }
     }
 
-    /// A thread waits for a page of a region.
-    fn missing(&mut self, place: Place, write: bool) {
+    /// A thread (0: one of another process) waits for a page of a region.
+    fn missing(&mut self, place: Place, write: bool, thread: u32) {
         let now = clock::monotonic_ns();
         let access = if write { Access::Write } else { Access::Read };
         let (space, vpn) = place;
@@ -496,7 +494,7 @@ impl Engine {
             // The page went without a word (the kernel reclaims what MADV_FREE released): it is untouched again.
             self.feed(Event::Discarded { space, start: vpn, end: vpn.offset(1) });
         }
-        self.report.fault_begins(vpn, now, major);
+        self.report.fault_begins(vpn, Waiter { thread, major }, now);
         if let Some(tracer) = &mut self.tracer {
             tracer.fault(now, vpn, self.mm.lookup(space, vpn), before);
         }
@@ -644,7 +642,8 @@ impl Engine {
     /// be free. Where pages come by windows it is not: there is work beside the thread's.
     fn hold_waiter(&mut self, (space, _): Place, count: u32) -> Option<Held> {
         let is_last = space == PROGRAM && count <= COPIED_MAX && self.transfers.reads_in_flight() == 0;
-        if is_last { self.handoff.hold() } else { None }
+        let waiter = self.report.only_waiter().filter(|_| is_last)?;
+        self.handoff.hold(waiter)
     }
 
     /// Pages could not be put where their range is changing: whoever waits there touches again, after the change.

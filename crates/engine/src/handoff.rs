@@ -7,7 +7,7 @@
 //! where it is; and for as long as it takes to answer, the waiting thread, which does not run, may run only there, too. It
 //! never sees that: its own set of processors is back before it runs.
 //!
-//! That is right only while nobody else wants to run, or the thread would have to wait for its turn beside an idle
+//! That is right only while hardly anybody else wants to run, or the thread would have to wait for its turn beside an idle
 //! processor. Whether that is so /proc/loadavg says.
 
 use overspill_mm::types::Nanos;
@@ -16,6 +16,11 @@ use overspill_sys::processors::{self, Processors};
 use overspill_sys::procfs::RunnableReader;
 use overspill_sys::thread;
 
+use crate::report::Waiter;
+
+/// Threads that may want to run besides the agent: they have another processor. One that has just gone to sleep can be among
+/// them, since the scheduler takes some off its list only later.
+const OTHERS_MAX: u32 = 1;
 /// What is known of who else wants to run is so long taken to be true.
 const KNOWN_NS: Nanos = 1_000_000;
 /// The agent is set free when others wanted to run so many times in a row.
@@ -27,7 +32,8 @@ pub(crate) struct Handoff {
     runnable: Option<RunnableReader>,
     /// Where the agent may run by rights, and the processor that it is bound to for now.
     home: Option<(Processors, Processors)>,
-    waiter: Option<u32>,
+    /// Woken here last.
+    companion: u32,
     /// Others wanted to run, so many times in a row.
     crowded: u32,
     known_until: Nanos,
@@ -46,22 +52,18 @@ impl Handoff {
         Handoff {
             runnable: RunnableReader::open().ok(),
             home: None,
-            waiter: None,
+            companion: 0,
             crowded: 0,
             known_until: 0,
             handed_over: false,
         }
     }
 
-    /// The one thread that waits for a page, if there is exactly one and it is known.
-    pub fn set_waiter(&mut self, thread: Option<u32>) {
-        self.waiter = thread.filter(|&thread| thread != 0);
-    }
-
-    /// To be called right before the answer that wakes the waiter, if the agent has nothing to do after it.
-    pub fn hold(&mut self) -> Option<Held> {
-        let thread = self.waiter.take()?;
-        if !self.is_alone() {
+    /// To be called right before the answer that wakes the only waiter, if the agent has nothing to do after it.
+    pub fn hold(&mut self, Waiter { thread, major }: Waiter) -> Option<Held> {
+        // A thread that has only just touched its page may still be awake on another processor: it is best left there. One
+        // that was on this processor is not awake, since the agent is.
+        if !(major || thread == self.companion) || !self.is_alone() {
             return None;
         }
         let by_rights = Processors::of(thread).ok()?;
@@ -72,6 +74,7 @@ impl Handoff {
         }
         here.bind(thread).ok()?;
         self.handed_over = true;
+        self.companion = thread;
         Some(Held { thread, by_rights })
     }
 
@@ -92,17 +95,19 @@ impl Handoff {
 
     /// Lets the agent run everywhere again.
     pub fn let_go(&mut self) {
+        self.companion = 0;
         if let Some((by_rights, _)) = self.home.take() {
             let _ = by_rights.bind(thread::id());
         }
     }
 
-    /// Does nobody but the agent want to run?
+    /// Does hardly anybody but the agent want to run?
     fn is_alone(&mut self) -> bool {
         let now = clock::monotonic_ns();
         if now >= self.known_until {
             self.known_until = now + KNOWN_NS;
-            let alone = self.runnable.as_ref().is_some_and(|runnable| runnable.count() == Ok(1));
+            let runnable = self.runnable.as_ref().and_then(|runnable| runnable.count().ok());
+            let alone = runnable.is_some_and(|count| count <= 1 + OTHERS_MAX);
             self.crowded = if alone { 0 } else { self.crowded + 1 };
             if self.crowded == CROWDED_MAX {
                 self.let_go();

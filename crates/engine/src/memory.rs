@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::pagemap::{Categories, PageRegion, Pagemap, Query};
 use overspill_sys::uffd::{CopyMode, Features, Message, Mode, MoveMode, Partial, RawMsg, Uffd};
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, overlap};
 
 use crate::fingerprint::WORDS;
 use crate::helper::{Helper, Job};
@@ -21,8 +21,14 @@ use crate::staging::{BLOCK, Frame};
 
 /// Messages taken from the kernel by one read.
 const MESSAGES: usize = 64;
-/// How often a transfer is repeated while the kernel says "try again" and no event explains it.
+/// How often a transfer is repeated while the kernel says "try again" and no event explains it, at first without a rest.
+const CHANGE_TRIES: u32 = 500;
+const CHANGE_SPINS: u32 = 64;
+/// How often a frame of one's own is tried to be dropped.
 const PATIENCE: u32 = 20_000;
+/// A rest in which a thread of the program does what is waited for; the shortest that the kernel gives is some 50 us. Not
+/// sched_yield: each puts off this thread's next turn, and many together by tens of milliseconds when all processors are busy.
+pub(crate) const REST_NS: u64 = 1;
 /// How often a move is repeated while a frame is still pinned by the read that filled it.
 const PIN_PATIENCE: u32 = 200;
 /// So many refused pages speak for the rest of a run.
@@ -111,7 +117,7 @@ impl Memory {
             own,
             staging,
             trash,
-            zeroes: Mapping::anon(ZEROES * PAGE_SIZE, Prot::READ)?,
+            zeroes: zeroes()?,
             changes: VecDeque::with_capacity(MESSAGES),
             faults: VecDeque::with_capacity(MESSAGES),
             handling: [0..0, 0..0],
@@ -197,10 +203,10 @@ impl Memory {
     fn is_conflict(&mut self, range: &AddressRange, tries: &mut u32) -> bool {
         self.read_messages();
         *tries += 1;
-        if *tries > 64 {
-            overspill_sys::thread::yield_now();
+        if *tries > CHANGE_SPINS {
+            clock::sleep_ns(REST_NS);
         }
-        *tries > PATIENCE || self.is_changing(range)
+        *tries > CHANGE_TRIES || self.is_changing(range)
     }
 
     /// Does a change that was read and not handled concern the range?
@@ -590,6 +596,15 @@ impl Reach {
         self.pages = (self.pages / 2).max(1);
         may
     }
+}
+
+/// Zeroes, every page of which is the kernel's zero page already: a fault in the middle of a copy would wait for the lock of the
+/// address space (16 ms were seen, beside threads that map and unmap).
+fn zeroes() -> Result<Mapping, Errno> {
+    let mapping = Mapping::anon(ZEROES * PAGE_SIZE, Prot::READ)?;
+    // SAFETY: reading changes no content, and the mapping is ours. Before 5.14 the faults come later.
+    let _ = unsafe { mapping.advise(Advice::PopulateRead) };
+    Ok(mapping)
 }
 
 fn frames(count: usize) -> Result<Mapping, Errno> {

@@ -40,8 +40,8 @@ impl Reactor {
             return;
         }
         if now < self.busy_until {
-            // Whoever was woken may have been put on this processor.
-            overspill_sys::thread::yield_now();
+            // Never sched_yield: see `REST_NS`.
+            core::hint::spin_loop();
             return;
         }
         if deadline > now {

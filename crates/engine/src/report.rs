@@ -20,8 +20,17 @@ pub(crate) enum Answer {
 
 struct Pending {
     vpn: Vpn,
+    waiter: Waiter,
     since: Nanos,
-    major: bool,
+}
+
+/// A thread that waits for a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Waiter {
+    /// Its id; 0 where it is not known.
+    pub thread: u32,
+    /// The page has to be read: it waits long enough to be asleep by then.
+    pub major: bool,
 }
 
 /// The pen that fills one [`Process`].
@@ -45,17 +54,24 @@ impl Report {
         self.process
     }
 
-    /// Faults that wait for their answer.
-    pub(crate) fn waiting(&self) -> usize {
-        self.pending.len()
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.pending.is_empty()
     }
 
-    pub(crate) fn fault_begins(&mut self, vpn: Vpn, now: Nanos, major: bool) {
+    /// Who waits, if it is one thread.
+    pub(crate) fn only_waiter(&self) -> Option<Waiter> {
+        match self.pending.as_slice() {
+            [only] if only.waiter.thread != 0 => Some(only.waiter),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn fault_begins(&mut self, vpn: Vpn, waiter: Waiter, now: Nanos) {
         if self.pending.iter().any(|pending| pending.vpn == vpn) {
             return;
         }
-        self.pending.push(Pending { vpn, since: now, major });
-        if major {
+        self.pending.push(Pending { vpn, waiter, since: now });
+        if waiter.major {
             if self.majors == 0 {
                 self.stalled_since = now;
             }
@@ -79,7 +95,7 @@ impl Report {
             if answer == Answer::Mapped {
                 self.count_latency(&pending, now);
             }
-            if pending.major {
+            if pending.waiter.major {
                 self.majors -= 1;
                 if self.majors == 0 {
                     add(&self.process.counters.stalled_ns, now - self.stalled_since);
@@ -90,7 +106,8 @@ impl Report {
 
     fn count_latency(&self, pending: &Pending, now: Nanos) {
         let bucket = latency_bucket(now - pending.since);
-        let histogram = if pending.major { &self.process.major_latency } else { &self.process.soft_latency };
+        let histogram =
+            if pending.waiter.major { &self.process.major_latency } else { &self.process.soft_latency };
         add(&histogram[bucket], 1);
     }
 

@@ -33,6 +33,8 @@ pub struct Adopter {
     /// Candidates, then those parts of them that are not managed yet.
     mapped: Vec<AddressRange>,
     found: Vec<Found>,
+    /// Candidates changed while they were looked at, and are not managed yet.
+    missed: bool,
     /// The agent's own ranges.
     own: Vec<AddressRange>,
     /// Control blocks of the threads that live now.
@@ -52,6 +54,8 @@ pub struct Adopted {
     pub regions: usize,
     /// Pages that were found resident in them.
     pub pages: usize,
+    /// Mappings changed all the while and are still to be managed.
+    pub missed: bool,
 }
 
 impl Adopter {
@@ -63,6 +67,7 @@ impl Adopter {
             buffer: Box::new([0; maps::BUFFER_BYTES]),
             mapped: Vec::with_capacity(1024),
             found: Vec::with_capacity(1024),
+            missed: false,
             own: Vec::new(),
             control_blocks: Vec::with_capacity(256),
         })
@@ -78,16 +83,22 @@ impl Adopter {
         engine: &mut Engine,
         own: impl Fn(&mut Vec<AddressRange>),
     ) -> Result<Adopted, Errno> {
+        let mut adopted = Adopted::default();
         for _ in 0..TRIES {
             engine.handle_changes();
             self.look()?;
             self.leave_out_own(engine, &own);
             if self.register(engine) {
-                return self.take(engine);
+                let taken = self.take(engine)?;
+                adopted.regions += taken.regions;
+                adopted.pages += taken.pages;
+            }
+            if !self.missed {
+                return Ok(adopted);
             }
         }
-        // A program that maps and unmaps without pause: the next look may find it at rest.
-        Ok(Adopted::default())
+        // A program that changes its mappings without pause: the next look may find it at rest.
+        Ok(Adopted { missed: true, ..adopted })
     }
 
     /// Manages the mapping at `address`, where a thread waited although no region is known: the kernel extended a
@@ -125,17 +136,25 @@ impl Adopter {
     /// succeeded. Later a mapping of the agent's own came to lie in the hole, was taken for the program's and moved away.
     /// A single mapping over the whole range is the registered one, or else the registered one is gone, which is not quiet.
     fn register(&mut self, engine: &mut Engine) -> bool {
-        let Adopter { maps, buffer, found, .. } = self;
+        let Adopter { maps, buffer, found, missed, .. } = self;
+        let sought = found.len();
+        let mut refused = 0;
         found.retain(|Found { part, mapping }| {
             // Registering a part of a mapping splits it, and mremap of the whole fails then: so is it still the same?
             let is_same = |vma: &Vma<'_>| vma.range() == *mapping;
             let covers = |vma: &Vma<'_>| vma.start <= part.start && part.end <= vma.end;
-            matches!(maps.query(part.start, false, buffer, is_same), Ok(Some(true)))
-                && engine.register(part.clone()).is_ok()
-                && matches!(maps.query(part.start, false, buffer, covers), Ok(Some(true)))
+            if !matches!(maps.query(part.start, false, buffer, is_same), Ok(Some(true))) {
+                return false;
+            }
+            let registered = engine.register(part.clone()).is_ok();
+            refused += usize::from(!registered);
+            registered && matches!(maps.query(part.start, false, buffer, covers), Ok(Some(true)))
         });
         // Waiting for quiet costs little: whoever touches what was just registered waits for us meanwhile.
-        engine.settle(|replaced| found.retain(|Found { mapping, .. }| !overlap(mapping, &replaced)))
+        let settled =
+            engine.settle(|replaced| found.retain(|Found { mapping, .. }| !overlap(mapping, &replaced)));
+        *missed = !settled || found.len() + refused < sought;
+        settled
     }
 
     /// Tells the engine of pages that are resident in managed memory and that it does not know of.

@@ -353,10 +353,12 @@ impl Manager<'_> {
         self.burst
             .observe(growth.min(BURST_BYTES_MAX).min(self.agent.ram() / BURST_SHARE), clock::monotonic_ns());
         if growth > STRAY_BYTES && !fork::is_paused() {
-            self.adopt();
+            let missed = self.adopt();
             let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
             stray = self.agent.anon_bytes().saturating_sub(managed);
-            self.stray_accepted = stray;
+            if !missed {
+                self.stray_accepted = stray;
+            }
         }
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
@@ -371,15 +373,17 @@ impl Manager<'_> {
         self.engine.tick();
     }
 
-    fn adopt(&mut self) {
+    /// True when something is still to be adopted that was changing.
+    fn adopt(&mut self) -> bool {
         let own = own_ranges(&self.engine);
         let adopted = self.adopter.adopt(&mut self.engine, own).unwrap_or_default();
         let now = clock::monotonic_ns();
-        if adopted.pages == 0 && now >= self.next_resync {
+        if adopted.pages == 0 && !adopted.missed && now >= self.next_resync {
             // Nothing new is mapped: pages came back in old mappings without a fault (MADV_FREE that was not carried out).
             self.next_resync = now + RESYNC_NS;
             let _ = self.adopter.resync(&mut self.engine);
         }
+        adopted.missed
     }
 
     fn judge(&mut self, notice: Notice) {

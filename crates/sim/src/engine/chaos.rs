@@ -258,6 +258,10 @@ impl<P: SwapIn> Engine<P> {
 
     /// mremap on top of another range, and new memory at the old place.
     fn call_move(&mut self, lane: u32) {
+        // `mm` hears of a move when no transfer is under way. A kernel moves in an instant, so then or not at all.
+        if self.options.costs.worker == Worker::Kernel && self.mm.in_flight() > 0 {
+            return;
+        }
         let (Some(mut from), Some(mut to)) = (self.some_range(), self.some_range()) else { return };
         let length = (from.end - from.start).min(to.end - to.start);
         from.end = from.start + length;

@@ -226,6 +226,13 @@ mod tests {
         soak(9_006_507..9_006_508);
     }
 
+    /// Nearly every page was active; each that reclaim took was the one that somebody waited for, which came back, so that
+    /// reclaim never ended: and only a reclaim that began anew asked whether the active list is too long.
+    #[test]
+    fn a_reclaim_without_end_ages_the_active_list() {
+        soak(9_006_174..9_006_175);
+    }
+
     /// The same seed gives the same figures.
     #[test]
     fn worlds_repeat() {

@@ -4,7 +4,9 @@ mod paper;
 mod validate;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -26,6 +28,9 @@ use crate::progress::Progress;
 
 /// The RAM when nothing is said.
 const RAM_DEFAULT: &str = "10%..100%/10";
+
+/// The least RAM that is simulated: less cannot hold what one fault and its reclaim need.
+const LEAST_BYTES: u64 = 16 << 12;
 
 /// Options of `overspill sim`.
 #[derive(ClapArgs)]
@@ -183,11 +188,20 @@ impl Subject {
 /// Every combination, RAM changing fastest.
 fn machines(args: &SweepArgs, subject: &Subject, extent: &Extent) -> Result<Vec<Machine>> {
     let own = subject.load().and_then(|load| load.ram_bytes);
+    let enough = |ram: &Amount| ram.bytes(extent.bytes()) >= LEAST_BYTES;
     let rams = match (&args.ram, own) {
         (Some(list), _) => amounts(list).context("--ram")?,
         (None, Some(bytes)) => vec![Amount::Bytes(bytes)],
-        (None, None) => amounts(RAM_DEFAULT).expect("the default is a list"),
+        // Of a workload of a few pages a tenth is nothing.
+        (None, None) => {
+            let shares = amounts(RAM_DEFAULT).expect("the default is a list").into_iter();
+            let shares: Vec<Amount> = shares.filter(enough).collect();
+            if shares.is_empty() { vec![Amount::Bytes(LEAST_BYTES)] } else { shares }
+        }
     };
+    if !rams.iter().all(enough) {
+        bail!("--ram: the least is {} (16 pages)", show_bytes(LEAST_BYTES));
+    }
     let readaheads = names(&args.readahead, &POLICIES).context("--readahead")?;
     let systems = names(&args.policy, &System::NAMES).context("--policy")?;
     let devices: Vec<Model> = args
@@ -224,6 +238,8 @@ fn run_sweep(args: &SweepArgs) -> Result<u8> {
     progress.say("counting the workload's pages");
     let extent = subject.extent()?;
     let machines = machines(args, &subject, &extent)?;
+    // Whether it can be written is said before the work, not after.
+    let page = args.html.as_ref().map(|path| create(path)).transpose()?;
     let header = Header {
         workload: args.workload.clone(),
         workload_bytes: extent.bytes(),
@@ -253,11 +269,15 @@ fn run_sweep(args: &SweepArgs) -> Result<u8> {
             println!("{}{explanation}", if rows.is_empty() { "" } else { "\n" });
         }
     }
-    if let Some(path) = &args.html {
-        std::fs::write(path, html::render(&header, &rows, explanation.as_deref()))
+    if let (Some(path), Some(mut page)) = (&args.html, page) {
+        page.write_all(html::render(&header, &rows, explanation.as_deref()).as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(0)
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn simulate_all(
@@ -301,7 +321,7 @@ fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Pro
     Ok(knee.sentence())
 }
 
-fn run_calibrate(directory: &std::path::Path, output: Option<&PathBuf>) -> Result<u8> {
+fn run_calibrate(directory: &Path, output: Option<&PathBuf>) -> Result<u8> {
     let progress = Progress::new();
     let calibration = calibrate(directory, &mut |step| progress.say(step))?;
     drop(progress);

@@ -291,7 +291,8 @@ fn open_at(
 
 fn say_left_out(copied: &Copied, to: Format) {
     if copied.left_out > 0 {
-        eprintln!("overspill: {} records left out: {} has no place for them", copied.left_out, to.name());
+        let (records, them) = if copied.left_out == 1 { ("record", "it") } else { ("records", "them") };
+        eprintln!("overspill: {} {records} left out: {} has no place for {them}", copied.left_out, to.name());
     }
 }
 

@@ -43,12 +43,21 @@ fn one_line(error: &clap::Error) -> String {
     {
         let missing: Vec<&str> =
             missing.iter().map(|arg| if arg.starts_with("<CMD>") { "a command" } else { arg }).collect();
-        return format!("{} is missing; for examples: overspill help run", missing.join(" and "));
+        let is = if missing.len() == 1 { "is" } else { "are" };
+        let missing = missing.join(" and ");
+        return format!("{missing} {is} missing; for examples: overspill help {}", subject(error));
     }
     let text = error.to_string();
     let first_paragraph = text.lines().take_while(|line| !line.trim().is_empty());
     let line = first_paragraph.map(str::trim).collect::<Vec<_>>().join(" ");
     line.strip_prefix("error: ").unwrap_or(&line).to_string()
+}
+
+/// The command that was meant: it follows `Usage:` and the program's name.
+fn subject(error: &clap::Error) -> String {
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    let mut words = usage.split_whitespace().skip_while(|&word| word != "Usage:");
+    words.nth(2).unwrap_or("run").to_owned()
 }
 
 #[cfg(test)]
@@ -73,7 +82,13 @@ mod tests {
         let expected = [
             ("overspill run --ram 3X true", "`3X` is not a size"),
             ("overspill run --ram 0 true", "must be above zero"),
-            ("overspill run --ram 1G", "a command is missing"),
+            ("overspill run --ram 1G", "a command is missing; for examples: overspill help run"),
+            ("overspill record", "overspill help record"),
+            (
+                "overspill trace convert",
+                "<TRACE> and <OUTPUT> are missing; for examples: overspill help trace",
+            ),
+            ("overspill sim", "overspill help sim"),
             ("overspill run -- true", "--ram <SIZE> is missing"),
             ("overspill run --ram 1G --readahead magic true", "the policies are"),
             ("overspill run --ram 1G --page-cluster 99 true", "99"),

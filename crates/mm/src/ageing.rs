@@ -29,6 +29,8 @@ const ASKED: u64 = 64;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ageing {
     period: Nanos,
+    /// The period in which reclaim began.
+    begun: Nanos,
     inactive: u32,
     active: u32,
     activations: u64,
@@ -54,8 +56,14 @@ impl Ageing {
         self.active
     }
 
+    /// Has there been a sum since reclaim began? A reclaim that never gets its frames would else go by the same sums for ever.
+    pub fn is_outdated(&self) -> bool {
+        self.begun != self.period
+    }
+
     /// Reclaim begins: gives how many pages are deactivated at once, to even the lists out, once for each priority.
     pub fn begin(&mut self) -> u32 {
+        self.begun = self.period;
         let low = is_low(self.inactive, self.active, 1);
         self.ongoing = low || self.activations != self.noted;
         if low { BATCH * priorities(self.inactive) } else { 0 }

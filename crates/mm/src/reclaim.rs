@@ -37,10 +37,12 @@ impl<P: SwapIn> Mm<P> {
         // Every page may be looked at three times a call: found in use and moved, deactivated, and found idle. With all of
         // them busy the call still ends.
         let mut looks = 3 * (self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active)) + BATCH;
-        if self.config.accessed_bits && !self.config.early && !was_reclaiming {
+        if self.config.accessed_bits && !self.config.early {
             self.sum_lists();
-            let count = self.ageing.begin();
-            self.deactivate(count, &mut looks);
+            if !was_reclaiming || self.ageing.is_outdated() {
+                let count = self.ageing.begin();
+                self.deactivate(count, &mut looks);
+            }
         }
         while (self.frames_free() + self.writing).saturating_sub(over) < goal {
             let cached = self.lists.len(ListId::Cache);

@@ -5,9 +5,10 @@
 //! mapped nor unmapped (userfaultfd answers EAGAIN); a thread that changes a mapping waits until the worker has heard of
 //! it; touches of a range that is gone never reach `mm`.
 
+use super::costs::Worker;
 use super::lane::LaneState;
 use super::memory::view;
-use super::{Engine, Lane, Source};
+use super::{Engine, Lane, Message, Source};
 use crate::rng::Rng;
 use crate::time::Nanos;
 use crate::workload::{Access, Listed};
@@ -16,7 +17,7 @@ use overspill_mm::types::{CHUNK_PAGES, RegionKind, SpaceId, Vpn};
 use overspill_mm::{Event, WriteResult};
 
 /// How unfriendly. Rates are in thousandths of the occasions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chaos {
     /// The generator's seed.
     pub seed: u64,
@@ -156,6 +157,8 @@ impl<P: SwapIn> Engine<P> {
         let permille = mischief.chaos.call_permille;
         if mischief.strikes(permille) && !self.lanes[lane as usize].is_faulting() {
             self.system_call(lane);
+            // What the call led to comes before what the thread does next.
+            return self.lanes[lane as usize].time;
         }
         limit.min(self.lanes[lane as usize].time + span_ns)
     }
@@ -204,6 +207,15 @@ impl<P: SwapIn> Engine<P> {
         self.lanes[lane as usize].time + self.options.costs.trap_ns
     }
 
+    /// A change of the address space that is made already. A reactor hears of it at `at`; a kernel made it itself, so nothing
+    /// happens in between: a thread that touches a page just moved, in view, leaves its mark in the page that is there now.
+    fn tell(&mut self, at: Nanos, event: Event, caller: Option<u32>) {
+        match self.options.costs.worker {
+            Worker::Kernel => self.arrive(Message { event, caller }),
+            Worker::Reactor { .. } => self.send(at, event, caller),
+        }
+    }
+
     fn drop_content(&mut self, range: Range) {
         for vpn in range.pages() {
             let (place, _) = self.memory.find_or_create(range.space, vpn);
@@ -221,7 +233,7 @@ impl<P: SwapIn> Engine<P> {
         self.disturb(range.space);
         let at = self.calling(lane);
         let (space, start, end) = (SpaceId(range.space), Vpn(range.start), Vpn(range.end));
-        self.send(at, Event::Discarded { space, start, end }, Some(lane));
+        self.tell(at, Event::Discarded { space, start, end }, Some(lane));
     }
 
     /// munmap, and mmap of new memory at the same place.
@@ -231,7 +243,7 @@ impl<P: SwapIn> Engine<P> {
         self.disturb(range.space);
         let (space, start, end) = (SpaceId(range.space), Vpn(range.start), Vpn(range.end));
         let at = self.calling(lane);
-        self.send(at, Event::RegionRemoved { space, start, end }, None);
+        self.tell(at, Event::RegionRemoved { space, start, end }, None);
         self.come_back(at, lane, range);
     }
 
@@ -241,11 +253,15 @@ impl<P: SwapIn> Engine<P> {
         mischief.gone.push((range.space, range.start, range.end));
         let (space, start, end) = (SpaceId(range.space), Vpn(range.start), Vpn(range.end));
         let event = Event::RegionAdded { space, start, end, kind: RegionKind::Anon };
-        self.send(at, event, Some(lane));
+        self.tell(at, event, Some(lane));
     }
 
     /// mremap on top of another range, and new memory at the old place.
     fn call_move(&mut self, lane: u32) {
+        // `mm` hears of a move when no transfer is under way. A kernel moves in an instant, so then or not at all.
+        if self.options.costs.worker == Worker::Kernel && self.mm.in_flight() > 0 {
+            return;
+        }
         let (Some(mut from), Some(mut to)) = (self.some_range(), self.some_range()) else { return };
         let length = (from.end - from.start).min(to.end - to.start);
         from.end = from.start + length;
@@ -263,7 +279,7 @@ impl<P: SwapIn> Engine<P> {
         let at = self.calling(lane);
         let (space, pages) = (SpaceId(from.space), length);
         let event = Event::Moved { space, from: Vpn(from.start), to: Vpn(to.start), pages };
-        self.send(at, event, None);
+        self.tell(at, event, None);
         self.come_back(at, lane, from);
     }
 
@@ -271,7 +287,7 @@ impl<P: SwapIn> Engine<P> {
         let Some(range) = self.some_range() else { return };
         let at = self.calling(lane);
         let (space, start, end) = (SpaceId(range.space), Vpn(range.start), Vpn(range.end));
-        self.send(at, Event::WillNeed { space, start, end }, Some(lane));
+        self.tell(at, Event::WillNeed { space, start, end }, Some(lane));
     }
 
     fn change_budget(&mut self, lane: u32) {

@@ -2,8 +2,8 @@
 //! in less memory than they need, on an NVMe drive, with the detector by slots and the one by region.
 //!
 //! Sizes and times are the published ones divided by one number, which leaves rates, shares and latencies as they are. What
-//! is not published is chosen here and named in the notes: the drive (the smallest data-centre one of the time's best known), and
-//! Linpack's matrix.
+//! is not published is chosen here and named in the notes: the drive (the smallest data-centre one of the time's best known), the
+//! swap area, and Linpack's matrix.
 
 use super::{Cell, Effort, Judge, Row, Sheet};
 use crate::device::params::Model;
@@ -21,36 +21,53 @@ use overspill_mm::types::PAGE_SIZE;
 const SCALE: u64 = 64;
 /// Programs that write in order; they come first in the load, and the published values are theirs.
 const FOREGROUND: usize = 4;
+/// The swap area of the mixed load, twice the RAM as was usual: 80 GB in 32 and 64 fill the area enough for its free slots to lie
+/// apart, which is what read-ahead by slot finds there.
+const SWAP_BYTES: u64 = 64_000_000_000;
 /// The columns' policies.
 const POLICIES: [&str; 2] = ["cluster", "vma"];
 /// Linpack's matrix is larger than its RAM by so many percent.
 const LINPACK_RAM_PERCENT: u64 = 80;
 
-/// A row: its name, the published values, what must hold, and its value out of a simulation.
-type Line = (&'static str, [u64; 2], Judge, fn(&Outcome) -> u64);
+/// A row: its name, the published values, what must hold, its value out of a simulation, and why it differs if it does.
+type Line = (&'static str, [u64; 2], Judge, fn(&Outcome) -> u64, Option<&'static str>);
 
 const CLOSE: Judge = Judge::Ratios { within_permille: 150 };
 
 const LINES: [Line; 10] = [
-    ("throughput, KB/s", [345_413, 414_029], CLOSE, throughput),
-    ("mean latency, ns", [97_140, 61_060], CLOSE, |outcome| refaults(outcome).mean_ns()),
-    ("50 %, ns", [2_000, 1_000], Judge::Nothing, |outcome| refaults(outcome).quantile_ns(500)),
-    ("60 %, ns", [2_000, 1_000], Judge::Nothing, |outcome| refaults(outcome).quantile_ns(600)),
-    ("70 %, ns", [98_000, 2_000], Judge::Order, |outcome| refaults(outcome).quantile_ns(700)),
-    ("80 %, ns", [160_000, 2_000], Judge::Order, |outcome| refaults(outcome).quantile_ns(800)),
-    ("90 %, ns", [260_000, 217_000], Judge::Order, |outcome| refaults(outcome).quantile_ns(900)),
-    ("95 %, ns", [346_000, 369_000], Judge::Order, |outcome| refaults(outcome).quantile_ns(950)),
-    ("99 %, ns", [1_340_000, 1_090_000], Judge::Order, |outcome| refaults(outcome).quantile_ns(990)),
-    ("read-ahead used, 1/10,000", [5_269, 9_998], CLOSE, used),
+    ("throughput, KB/s", [345_413, 414_029], CLOSE, throughput, None),
+    ("mean latency, ns", [97_140, 61_060], CLOSE, |outcome| refaults(outcome).mean_ns(), None),
+    ("50 %, ns", [2_000, 1_000], Judge::Nothing, |outcome| refaults(outcome).quantile_ns(500), None),
+    ("60 %, ns", [2_000, 1_000], Judge::Nothing, |outcome| refaults(outcome).quantile_ns(600), None),
+    ("70 %, ns", [98_000, 2_000], Judge::Order, |outcome| refaults(outcome).quantile_ns(700), None),
+    ("80 %, ns", [160_000, 2_000], Judge::Order, |outcome| refaults(outcome).quantile_ns(800), None),
+    ("90 %, ns", [260_000, 217_000], Judge::Order, |outcome| refaults(outcome).quantile_ns(900), Some(TAIL)),
+    ("95 %, ns", [346_000, 369_000], Judge::Order, |outcome| refaults(outcome).quantile_ns(950), Some(TAIL)),
+    (
+        "99 %, ns",
+        [1_340_000, 1_090_000],
+        Judge::Order,
+        |outcome| refaults(outcome).quantile_ns(990),
+        Some(TAIL),
+    ),
+    ("read-ahead used, 1/10,000", [5_269, 9_998], CLOSE, used, None),
 ];
 
 const LINPACK_LINES: [Line; 2] = [
-    ("elapsed, hundredths of a second", [39_349, 32_988], CLOSE, |outcome| outcome.elapsed_ns / 10_000_000),
-    ("read-ahead used, 1/10,000", [8_621, 9_882], CLOSE, used),
+    (
+        "elapsed, hundredths of a second",
+        [39_349, 32_988],
+        CLOSE,
+        |outcome| outcome.elapsed_ns / 10_000_000,
+        Some(LINPACK),
+    ),
+    ("read-ahead used, 1/10,000", [8_621, 9_882], CLOSE, used, None),
 ];
 
-const DRIVE: &str = "the drive is not named; by slot it fits, by region more depends on how writes slow reads down: the data sheet \
-                     allows from 1,080 MB/s in bulk, taken here, to 75,000 random writes a second";
+const TAIL: &str = "what the slowest reads wait for is not published of any drive: modelled is one program on their die, all equally \
+                    long, so most reads take 0.13 ms and the rest up to 1.1 ms";
+const LINPACK: &str =
+    "neither the matrix nor the machine's share of it is published; the ratio is what counts";
 
 /// Both loads.
 pub fn run(effort: &Effort<'_>) -> Result<Vec<Sheet>, WorkloadError> {
@@ -76,10 +93,13 @@ pub fn run(effort: &Effort<'_>) -> Result<Vec<Sheet>, WorkloadError> {
             mixed,
             vec![
                 format!(
-                    "sizes and the 300 s divided by {}; drive: nvme-2014 of `sim devices`",
+                    "sizes and the 300 s divided by {}; swap of 64 GB; drive: nvme-2014 of `sim devices`",
                     SCALE * effort.shorten
                 ),
                 "latencies of faults on pages touched before; kernel of 2017".to_owned(),
+                "published by slot are 106 GB in 300 s, half of it touched before, at 97 us a page: 310 s of waiting for \
+                 each program, so mean and throughput cannot both be met"
+                    .to_owned(),
             ],
         ),
         sheet(
@@ -92,22 +112,22 @@ pub fn run(effort: &Effort<'_>) -> Result<Vec<Sheet>, WorkloadError> {
 }
 
 fn row(line: &Line, outcomes: &[Outcome]) -> Row {
-    let (name, published, judge, value) = line;
+    let (name, published, judge, value, reason) = line;
     let cells = published.iter().zip(outcomes);
     Row {
         name: (*name).to_owned(),
         cells: cells.map(|(&published, outcome)| Cell { published, simulated: value(outcome) }).collect(),
         judge: *judge,
-        reasons: if judge == &CLOSE { vec![(1, DRIVE)] } else { Vec::new() },
+        reasons: reason.map(|reason| vec![(0, reason), (1, reason)]).unwrap_or_default(),
     }
 }
 
-fn machine(policy: &str, ram_bytes: u64, until: Option<u64>) -> Machine {
+fn machine(policy: &str, ram_bytes: u64, swap_bytes: Option<u64>, until: Option<u64>) -> Machine {
     Machine {
         ram_bytes,
         readahead: policy.to_owned(),
         device: Model::builtin("nvme-2014").expect("built in"),
-        swap_bytes: None,
+        swap_bytes,
         system: System::Kernel2017,
         knobs: Knobs::default(),
         processors: 0,
@@ -117,7 +137,9 @@ fn machine(policy: &str, ram_bytes: u64, until: Option<u64>) -> Machine {
 
 fn mixed(policy: &str, shorten: u64) -> Result<Outcome, WorkloadError> {
     let load = generate::parse(&format!("mixed:scale={}", SCALE * shorten)).expect("a load");
-    let machine = machine(policy, load.ram_bytes.expect("published"), load.until_ns);
+    let swap_bytes = SWAP_BYTES / (SCALE * shorten);
+    let ram_bytes = load.ram_bytes.expect("published");
+    let machine = machine(policy, ram_bytes, Some(swap_bytes), load.until_ns);
     let mut options = options(&machine, &Extent::of_load(&load));
     // The share of the active list grows with memory: that of the published machine counts.
     options.mm.scale = u32::try_from(SCALE * shorten).unwrap_or(u32::MAX);
@@ -127,7 +149,7 @@ fn mixed(policy: &str, shorten: u64) -> Result<Outcome, WorkloadError> {
 fn linpack(policy: &str, shorten: u64) -> Result<Outcome, WorkloadError> {
     let lu = Lu::new(shorten);
     let pages = lu.pages();
-    let machine = machine(policy, pages * PAGE_SIZE / 100 * LINPACK_RAM_PERCENT, None);
+    let machine = machine(policy, pages * PAGE_SIZE / 100 * LINPACK_RAM_PERCENT, None, None);
     let programs: Vec<Box<dyn Workload + Send>> = vec![Box::new(lu)];
     simulate(&machine, &Extent { pages, chunks: pages / 512 + 2 }, programs)
 }

@@ -21,6 +21,9 @@ pub enum TraceError {
         /// What is incomplete.
         within: &'static str,
     },
+    /// Nothing in it.
+    #[error("the file is empty")]
+    Empty,
     /// Not one of the known formats.
     #[error("offset 0: not a trace in any known format ({known})")]
     Unknown {

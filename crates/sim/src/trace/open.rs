@@ -133,6 +133,9 @@ pub fn open(
     let input: Box<dyn Read + Send> = if path == Path::new("-") {
         Box::new(std::io::stdin())
     } else {
+        if path.is_dir() {
+            return Err(TraceError::Open { error: std::io::ErrorKind::IsADirectory.into() });
+        }
         Box::new(File::open(path).map_err(|error| TraceError::Open { error })?)
     };
     read_any(input, format.or_else(|| Format::of_path(path).filter(|&format| format == Format::Oracle)))
@@ -169,6 +172,9 @@ fn read_headed(
     input: Box<dyn Read + Send>,
     format: Option<Format>,
 ) -> Result<(Format, Box<dyn RecordReader + Send>), TraceError> {
+    if head.is_empty() {
+        return Err(TraceError::Empty);
+    }
     let format = format.or_else(|| Format::sniff(&head)).ok_or(TraceError::Unknown { known: KNOWN })?;
     let whole = BufReader::with_capacity(1 << 18, Cursor::new(head).chain(input));
     Ok((format, reader(format, whole)?))

@@ -33,6 +33,12 @@ pub struct PerfFault {
     pub write: bool,
 }
 
+/// Said of a line whose only address is an instruction's: no program faults on the kernel's half of the address space.
+const INSTRUCTION: &str =
+    "this is an instruction's address, not the fault's (perf script needs -F comm,pid,tid,time,event,addr)";
+/// The first address of the kernel's half.
+const KERNEL: u64 = 1 << 63;
+
 /// Takes a line apart: `Ok(None)` if it is a sample of another event.
 fn parse_line(line: &[u8]) -> Result<Option<PerfFault>, &'static str> {
     let words: Vec<&[u8]> = words(line).take(64).collect();
@@ -62,6 +68,9 @@ fn parse_line(line: &[u8]) -> Result<Option<PerfFault>, &'static str> {
     let field = |name: &[u8]| details.iter().find_map(|word| word.strip_prefix(name)).and_then(number);
     let plain = details.first().and_then(|word| hex(word));
     let address = field(b"address=").or(plain).ok_or("the fault has no address (perf record needs -d)")?;
+    if address >= KERNEL {
+        return Err(INSTRUCTION);
+    }
     let write = field(b"error_code=").is_some_and(|code| code & 2 != 0);
     Ok(Some(PerfFault { time_ns, thread, address, write }))
 }
@@ -69,7 +78,7 @@ fn parse_line(line: &[u8]) -> Result<Option<PerfFault>, &'static str> {
 /// Is this the line of a page fault?
 #[must_use]
 pub fn looks_like_perf(line: &[u8]) -> bool {
-    matches!(parse_line(line), Ok(Some(_)))
+    matches!(parse_line(line), Ok(Some(_)) | Err(INSTRUCTION))
 }
 
 impl<R: BufRead> PerfReader<R> {
@@ -153,6 +162,15 @@ mod tests {
         ] {
             assert!(parse_line(line.as_bytes()).is_err(), "{line}");
         }
+    }
+
+    /// What perf prints when it is not asked for addresses was taken for a trace of the program's code.
+    #[test]
+    fn an_instruction_pointer_is_no_fault_address() {
+        let line =
+            b"python3 14272 39244.558042: 1 page-faults: ffffffff8175336a elf_load+0x28a ([kernel.kallsyms])";
+        assert_eq!(parse_line(line), Err(INSTRUCTION));
+        assert!(looks_like_perf(line), "so that it is this that is said");
     }
 
     #[test]

@@ -163,6 +163,6 @@ The kernel charges a cgroup 64 pages ahead for each processor and moves pages be
 pager's agent takes over at 74 % of the budget and learns the order of the pages by address: simulated from the first page.
 A cyclic load just beyond its RAM is a cliff: one frame in a hundred more or less is a tenth of the refaults. What the
 agent keeps its books in grows with the run and comes off the budget: simulated is the mean of what was left.
-The kernel's counters are the whole system's. If by region looks like by slot, this kernel reads ahead by slot only: so it was
-here after a disk had been told that it does not rotate while another swap area was on it; no way back was found.
+The kernel's counters are the whole system's. If by region looks like by slot, the kernel believes that a disk that rotates is
+swapped to: so it is for ever after a disk's flag `rotational` was switched between swapon and swapoff.
 ";

@@ -369,11 +369,13 @@ fn soak(first: u64, count: u64, log: bool) -> Result<u8> {
     for seed in (first..).take(usize::try_from(count).unwrap_or(usize::MAX)) {
         let mut world = World::draw(seed);
         if log {
-            world.log_to(|line| println!("{line}"));
+            // Who stops reading does not want the rest; the next world says so.
+            world.log_to(|line| drop(writeln!(std::io::stdout(), "{line}")));
         }
-        print!("{}", world.describe());
-        println!("repeat with: {}", world.command());
-        println!("{} accesses, all checks hold\n", world.run());
+        let mut out = std::io::stdout();
+        writeln!(out, "{}repeat with: {}", world.describe(), world.command())
+            .and_then(|()| writeln!(out, "{} accesses, all checks hold\n", world.run()))
+            .context("cannot write to standard output")?;
     }
     Ok(0)
 }

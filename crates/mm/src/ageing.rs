@@ -1,7 +1,4 @@
-//! When the active list is aged.
-//!
-//! Without access bits: steadily, one page for so many that leave ([`ASKED`]). With them: by the rules of the kernel for a memory
-//! cgroup.
+//! When the active list is aged where there are access bits: the kernel's rules for a memory cgroup.
 //!
 //! The lists are compared and activations are looked at (specification 5.1, right column), but through statistics that the
 //! kernel sums every two seconds only. Measured on 6.18, by its own tracepoints (memcg_flush_stats, mm_vmscan_lru_shrink_active)
@@ -20,11 +17,6 @@ const VISITS: u32 = 2 * BATCH;
 /// The first priority: a list is scanned by its length shifted right by this, then by one less (specification 5.3).
 const PRIORITY: u32 = 12;
 
-/// Without access bits one active page has to show again that it is used for so many inactive ones that go out of view. One that
-/// is used costs a soft fault, so this must be rare; one that is not stays for ever without, where a scan keeps the inactive
-/// list long.
-const ASKED: u64 = 64;
-
 /// What reclaim believes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ageing {
@@ -38,7 +30,7 @@ pub(crate) struct Ageing {
     noted: u64,
     /// The active list is scanned along with the inactive one while this reclaim goes on.
     ongoing: bool,
-    /// Parts of a page that the active list is still owed; the whole is the inactive list's length, or [`ASKED`].
+    /// Parts of a page that the active list is still owed; the whole is the inactive list's length.
     owed: u64,
 }
 
@@ -80,16 +72,8 @@ impl Ageing {
         if !self.ongoing {
             return 0;
         }
-        self.owe(active, u64::from(inactive.max(1)))
-    }
-
-    /// Without access bits: `taken` inactive pages go out of view; gives how many active ones have to show that they are used.
-    pub fn asked(&mut self, taken: u32) -> u32 {
-        self.owe(taken, ASKED)
-    }
-
-    fn owe(&mut self, parts: u32, whole: u64) -> u32 {
-        self.owed += u64::from(parts);
+        let whole = u64::from(inactive.max(1));
+        self.owed += u64::from(active);
         let due = (self.owed / whole).min(u64::from(BATCH));
         self.owed %= whole;
         due as u32

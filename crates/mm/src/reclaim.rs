@@ -216,10 +216,6 @@ impl<P: SwapIn> Mm<P> {
             self.unmap_soon(next);
             run.count += 1;
         }
-        if !self.config.accessed_bits {
-            let asked = self.ageing.asked(run.count);
-            self.deactivate(asked, looks);
-        }
         out.push(Action::Unmap { run });
         true
     }

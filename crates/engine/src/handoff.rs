@@ -80,6 +80,7 @@ impl Handoff {
         }
         if Scheduling::first().set().is_err() {
             self.runnable = None;
+            self.let_go();
             return None;
         }
         let held = Held { thread, by_rights };

@@ -33,14 +33,14 @@ fn fenced(context: &Context, subtest: &str) -> Outcome {
         .ram(ram)
         .cgroup(&cgroup.directory)
         .timeout(120)
-        .run_within_budget()?;
+        .run()?;
     let kills = cgroup.kills()?;
     ensure!(
         kills == 0,
         "{}",
         finished.complain(&format!("the kernel killed {kills} processes in the cgroup"))
     );
-    finished.succeeded()?.paged().map(drop)
+    finished.succeeded()?.paged()?.within_budget().map(drop)
 }
 
 /// The median of many starts of /bin/true, with and without: less than 10 ms apart.

@@ -156,23 +156,6 @@ impl<'a> Launch<'a> {
     pub fn run(self) -> Outcome<Finished> {
         self.start()?.finish()
     }
-
-    /// Runs it to its end. A run that ended well but passed its bound is told and repeated, once: on a virtual machine nobody
-    /// runs for a tenth of a second now and then, and what a program mapped just before is adopted so much later. Twice in a
-    /// row is a failure.
-    pub fn run_within_budget(self) -> Outcome<Finished> {
-        let finished = self.clone().run()?;
-        let within = finished.within_budget().map(drop);
-        match within {
-            Err(complaint) if finished.status.success() && finished.report.is_some() => {
-                eprintln!("e2e: once more, since {complaint}");
-                let finished = self.run()?;
-                finished.within_budget()?;
-                Ok(finished)
-            }
-            _ => Ok(finished),
-        }
-    }
 }
 
 /// A program that has been started.

@@ -95,8 +95,12 @@ fn run(context: &Context, name: &str, way: &str, options: &[&str], budget_holds:
         Mode::Bare => {}
         Mode::Broken => launch = launch.args(["--sabotage"]),
     }
-    let finished = if budget_holds { launch.run_within_budget()? } else { launch.run()? };
-    finished.succeeded()?.paged().map(drop)
+    let finished = launch.run()?;
+    finished.succeeded()?.paged()?;
+    if budget_holds {
+        finished.within_budget()?;
+    }
+    Ok(())
 }
 
 /// Thirty seconds of random stores in every run of the suite, ten by each of the other ways, or as many as

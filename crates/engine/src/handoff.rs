@@ -14,6 +14,7 @@
 //! processor. Whether that is so /proc/loadavg says.
 
 use overspill_mm::types::Nanos;
+use overspill_sys::Errno;
 use overspill_sys::clock;
 use overspill_sys::processors::{self, Processors};
 use overspill_sys::procfs::RunnableReader;
@@ -33,17 +34,24 @@ const CROWDED_MAX: u32 = 4;
 pub(crate) struct Handoff {
     /// None: what it takes is missing, and nothing is done.
     runnable: Option<RunnableReader>,
-    /// Where the agent may run by rights, and the processor that it is bound to for now.
-    home: Option<(Processors, Processors)>,
+    /// Where the agent is bound, for now.
+    home: Option<Home>,
     /// Woken here last.
     companion: u32,
-    /// How the agent competes for processors by rights, once it is bound.
-    usual: Option<Scheduling>,
     /// Others wanted to run, so many times in a row.
     crowded: u32,
     known_until: Nanos,
     /// A thread was woken here since this was last asked for.
     handed_over: bool,
+}
+
+/// The processor that the agent is bound to, and what it has by rights.
+#[derive(Clone, Copy)]
+struct Home {
+    here: Processors,
+    by_rights: Processors,
+    /// How it competes for processors.
+    usual: Scheduling,
 }
 
 /// A thread that can wake up on the agent's processor only.
@@ -58,7 +66,6 @@ impl Handoff {
             runnable: RunnableReader::open().ok(),
             home: None,
             companion: 0,
-            usual: None,
             crowded: 0,
             known_until: 0,
             handed_over: false,
@@ -72,10 +79,10 @@ impl Handoff {
         if !(major || thread == self.companion) || !self.is_alone() {
             return None;
         }
-        let by_rights = Processors::of(thread).ok()?;
-        let here = self.here()?;
         // A thread that is bound needs no help, or must not be given any.
-        if by_rights.count() < 2 || !here.is_within(&by_rights) {
+        let by_rights = Processors::of(thread).ok().filter(|set| set.count() > 1)?;
+        let here = self.settle_down().ok()?.here;
+        if !here.is_within(&by_rights) {
             return None;
         }
         if Scheduling::first().set().is_err() {
@@ -95,16 +102,16 @@ impl Handoff {
 
     /// To be called right after the answer.
     pub fn release(&self, held: Option<Held>) {
-        let (Some(Held { thread, by_rights }), Some((_, here))) = (held, self.home) else { return };
+        let (Some(Held { thread, by_rights }), Some(Home { here, usual, .. })) = (held, self.home) else {
+            return;
+        };
         // Whatever else the set is now, somebody wanted it so meanwhile.
         if Processors::of(thread) == Ok(here) {
             // It fails only when the thread has ended, or may run nowhere of where it might: then the kernel has decided.
             let _ = by_rights.bind(thread);
         }
-        if let Some(usual) = self.usual {
-            // Less than first is always granted.
-            let _ = usual.set();
-        }
+        // Less than first is always granted.
+        let _ = usual.set();
     }
 
     /// Was a thread handed over since the last call? It is to run next.
@@ -115,8 +122,8 @@ impl Handoff {
     /// Lets the agent run everywhere again.
     pub fn let_go(&mut self) {
         self.companion = 0;
-        if let Some((by_rights, _)) = self.home.take() {
-            let _ = by_rights.bind(thread::id());
+        if let Some(home) = self.home.take() {
+            let _ = home.by_rights.bind(thread::id());
         }
     }
 
@@ -135,15 +142,18 @@ impl Handoff {
         self.crowded == 0
     }
 
-    /// The processor that the agent is bound to, from now on if it was not.
-    fn here(&mut self) -> Option<Processors> {
-        if self.home.is_none() {
-            let (by_rights, here) =
-                (Processors::of(thread::id()).ok()?, Processors::one(processors::current()));
-            here.bind(thread::id()).ok()?;
-            self.usual = Some(Scheduling::current().ok()?);
-            self.home = Some((by_rights, here));
+    /// Binds the agent to where it is, unless it is bound.
+    fn settle_down(&mut self) -> Result<Home, Errno> {
+        if let Some(home) = self.home {
+            return Ok(home);
         }
-        self.home.map(|(_, here)| here)
+        let home = Home {
+            here: Processors::one(processors::current()),
+            by_rights: Processors::of(thread::id())?,
+            usual: Scheduling::current()?,
+        };
+        home.here.bind(thread::id())?;
+        self.home = Some(home);
+        Ok(home)
     }
 }

@@ -12,7 +12,7 @@ use crate::compare::way::{KernelRules, Way};
 use crate::load::LoadArgs;
 use crate::policy::ReadAhead;
 use crate::size::{Size, parse_budget};
-use crate::{sim, trace};
+use crate::{record, sim, trace};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -155,7 +155,7 @@ pub enum Command {
     Trace(trace::Args),
     /// Record the page accesses of a program (exact, slow: under valgrind).
     #[command(after_long_help = RECORD_EXAMPLES)]
-    Record(trace::RecordArgs),
+    Record(record::Args),
     /// The load of `bench` as a plain program: prints one line of JSON.
     #[command(hide = true)]
     Load(LoadArgs),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args as ClapArgs;
@@ -29,6 +30,10 @@ use crate::{exit, human};
 
 /// Room in the pipe: lackey writes line by line and should not have to wait for each.
 const PIPE_BYTES: i32 = 1 << 20;
+
+/// Lackey writes line by line, and a reader who waits for each is woken for each; in this time thousands of lines come together,
+/// but not more than the pipe holds.
+const GATHERING: Duration = Duration::from_millis(2);
 
 /// How long the pipe may be silent before somebody looks what has become of the program.
 const SILENCE_MS: u16 = 5;
@@ -58,7 +63,7 @@ pub fn main(args: &Args) -> Result<u8> {
     let child = inherit::spawn(&mut valgrind(&writer, &args.command), None).map_err(cannot_start)?;
     let pid = child.id() as i32;
     let (status, copied) = std::thread::scope(|scope| {
-        let lines = Lines { from: reader, writer: &writer, pid, lackey: None };
+        let lines = Lines { from: reader, writer: &writer, pid, lackey: None, scant: false };
         let converter = scope.spawn(|| convert(lines, trace, args.exact));
         signals::forward_to(pid);
         let ended = child::wait_unreaped(pid);
@@ -194,6 +199,8 @@ struct Lines<'a> {
     pid: i32,
     /// What the process executes while valgrind is at work.
     lackey: Option<PathBuf>,
+    /// There was less than could be taken.
+    scant: bool,
 }
 
 impl Lines<'_> {
@@ -224,10 +231,14 @@ impl Lines<'_> {
 
 impl Read for Lines<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.scant {
+            std::thread::sleep(GATHERING);
+        }
         if !self.wait()? {
             return Ok(0);
         }
         let count = nix::unistd::read(&self.from, buffer)?;
+        self.scant = count < buffer.len();
         if self.lackey.is_none() {
             // Whoever wrote this has the pipe open: from here on its end is seen.
             self.writer.let_go();

@@ -302,10 +302,11 @@ impl Finished {
         Ok(self)
     }
 
-    /// Fails unless pages were really written to swap.
+    /// Fails unless pages really went out, to swap or compressed.
     pub fn paged(&self) -> Outcome<&Self> {
         if self.managed {
-            let written = json::number(self.report()?, "pswpout")?;
+            let report = self.report()?;
+            let written = json::number(report, "pswpout")? + json::number(report, "zswpout")?;
             ensure!(written > 0, "{}", self.complain("nothing was paged out: the run proves nothing"));
         }
         Ok(self)

@@ -81,6 +81,7 @@ impl Engine {
         let transfers = Transfers::new(swap.file, io);
         let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable());
         let pool = u64::from(settings.frames) * u64::from(settings.max_pool_percent.min(100)) / 100;
-        Ok(Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, pool as u32, report))
+        let engine = Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
+        Ok(engine.with_pool(pool as u32))
     }
 }

@@ -97,7 +97,6 @@ impl Engine {
         staging_blocks: u32,
         fingerprints: Fingerprints,
         transfers: Transfers,
-        pool_frames: u32,
         report: Report,
     ) -> Self {
         let allowed = config.budget;
@@ -107,7 +106,7 @@ impl Engine {
             staging: Staging::new(staging_blocks),
             fingerprints,
             transfers,
-            compressed: Compressed::new(pool_frames),
+            compressed: Compressed::new(0),
             allowed,
             allowed_at_first: allowed,
             events: VecDeque::new(),
@@ -120,6 +119,11 @@ impl Engine {
             to_unshare: Vec::new(),
             tracer: None,
         }
+    }
+
+    /// Pages may take so many frames compressed.
+    pub(crate) fn with_pool(self, frames: u32) -> Self {
+        Engine { compressed: Compressed::new(frames), ..self }
     }
 
     /// From now on what happens is told to `ring`.

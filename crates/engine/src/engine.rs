@@ -308,6 +308,11 @@ impl Engine {
         self.feed(Event::Resume);
     }
 
+    /// To be called when the calling thread is about to compete for processors in another way: it may run on all of them again.
+    pub fn let_go(&mut self) {
+        self.handoff.let_go();
+    }
+
     /// Changes the budget, in frames.
     pub fn set_budget(&mut self, frames: u32) {
         if frames != self.mm.config().budget {
@@ -501,9 +506,15 @@ impl Engine {
         self.feed(Event::Fault { space, vpn, access });
     }
 
-    /// A thread that waits at a place that is no region (any more) tries again.
-    pub fn wake(&self, address: usize) {
-        self.view.program.wake(address..address + PAGE_SIZE);
+    /// Lets a thread go on that waited at an unknown address, whatever that is now. Where it is in no region still, and cannot
+    /// be (memory that grew by mremap and was made read-only at once), the page was never touched and shows zeroes.
+    pub fn answer_unknown(&mut self, address: usize) {
+        let page = address / PAGE_SIZE * PAGE_SIZE;
+        let vpn = vpn(page);
+        if !self.mm.manages(PROGRAM, vpn, vpn.offset(1)) {
+            self.view.program.fill_fresh(page, 1);
+        }
+        self.view.program.wake(page..page + PAGE_SIZE);
     }
 
     fn ended(&mut self, ended: Ended) {

@@ -12,7 +12,7 @@ use overspill_sys::{Errno, Fd, PAGE_SIZE};
 use crate::io::Io;
 
 /// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring frames.
-pub(crate) const PIECES: usize = 256;
+const PIECES: usize = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -25,6 +25,37 @@ struct Request {
     offset: u64,
     bytes: usize,
     pieces: Vec<IoVec>,
+}
+
+/// The pieces of one request, neighbours joined.
+pub(crate) struct Pieces {
+    pieces: [IoVec; PIECES],
+    count: usize,
+}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Pieces { pieces: [IoVec { base: 0, len: 0 }; PIECES], count: 0 }
+    }
+}
+
+impl Pieces {
+    /// Adds `pages` pages that begin at an address.
+    pub fn push(&mut self, address: usize, pages: u32) {
+        let len = pages as usize * PAGE_SIZE;
+        if let Some(last) = self.count.checked_sub(1).map(|last| &mut self.pieces[last])
+            && last.base + last.len == address
+        {
+            last.len += len;
+            return;
+        }
+        self.pieces[self.count] = IoVec { base: address, len };
+        self.count += 1;
+    }
+
+    fn as_slice(&self) -> &[IoVec] {
+        &self.pieces[..self.count]
+    }
 }
 
 /// How a request ended.
@@ -63,22 +94,23 @@ impl Transfers {
     }
 
     /// Orders a read of consecutive slots into `pieces`.
-    pub fn read(&mut self, io: IoId, slot: u32, pieces: &[IoVec]) {
+    pub fn read(&mut self, io: IoId, slot: u32, pieces: &Pieces) {
         self.order(Kind::Read, io, slot, pieces);
     }
 
     /// Orders a write of `pieces` to consecutive slots.
-    pub fn write(&mut self, io: IoId, slot: u32, pieces: &[IoVec]) {
+    pub fn write(&mut self, io: IoId, slot: u32, pieces: &Pieces) {
         self.order(Kind::Write, io, slot, pieces);
     }
 
-    fn order(&mut self, kind: Kind, io: IoId, slot: u32, pieces: &[IoVec]) {
+    fn order(&mut self, kind: Kind, io: IoId, slot: u32, pieces: &Pieces) {
         let index = io.0 as usize;
         while self.requests.len() <= index {
             self.requests.push(Request { kind, offset: 0, bytes: 0, pieces: Vec::new() });
         }
         let request = &mut self.requests[index];
         request.kind = kind;
+        let pieces = pieces.as_slice();
         request.pieces.clear();
         request.pieces.extend_from_slice(pieces);
         request.bytes = pieces.iter().map(|piece| piece.len).sum();

@@ -1,0 +1,116 @@
+//! The carrying out of the actions of `mm`: which becomes a transfer, which a call of the kernel, which a notice.
+
+use overspill_mm::types::PageId;
+use overspill_mm::{Action, IoId, Run, State, Warning};
+use overspill_sys::clock;
+
+use super::{Engine, Notice};
+use crate::report::Answer;
+use crate::staging::{BLOCK, Frame};
+use crate::transfers::Pieces;
+
+impl Engine {
+    /// Does what `mm` asked for.
+    pub(super) fn carry_out(&mut self, action: Action) {
+        self.tell(&action);
+        match action {
+            Action::Read { io, run, slot } => self.read(io, run, slot.0),
+            Action::Write { io, run, slot } => self.write(io, run, slot.0),
+            Action::ZeroFill { run } => self.zero_fill(run),
+            Action::Map { run } => self.map(run),
+            Action::Unmap { run } => self.unmap(run),
+            Action::Free { run } => run.pages().for_each(|page| self.staging.leave(page, true)),
+            Action::Rename { from, to } => self.staging.rename(from, to),
+            Action::Wake { run } => {
+                self.retry(run);
+            }
+            Action::Fail { page } => self.fail(page),
+            Action::Populated => self.notices.push_back(Notice::Populated),
+            Action::Warn(warning) => self.warn(warning),
+        }
+    }
+
+    /// Tells the tracer what is about to be done.
+    fn tell(&mut self, action: &Action) {
+        let Some(tracer) = &mut self.tracer else { return };
+        let now = clock::monotonic_ns();
+        match action {
+            Action::Read { run, .. } => {
+                run.pages().for_each(|id| tracer.reading(now, self.mm.place(id).1, id))
+            }
+            Action::Write { run, .. } => run.pages().for_each(|id| tracer.writing(id)),
+            Action::Map { run } => run.pages().for_each(|id| tracer.mapped(id)),
+            Action::Free { run } => run.pages().for_each(|id| {
+                if let (State::Swapped, Some(slot)) = (self.mm.state(id), self.mm.slot(id)) {
+                    tracer.evicted(now, self.mm.place(id).1, id, slot.0);
+                }
+            }),
+            _ => {}
+        }
+    }
+
+    /// Orders a read of consecutive slots into frames that hold the pages from now on.
+    fn read(&mut self, io: IoId, run: Run, slot: u32) {
+        let mut pieces = Pieces::default();
+        let mut done = 0;
+        while done < run.count {
+            let count = (run.count - done).min(BLOCK);
+            let first = self.staging.take_for_read(count).expect("staging has room for all that may be read");
+            for index in 0..count {
+                let (page, frame) = (PageId(run.first.0 + done + index), Frame(first.0 + index));
+                self.staging.enter(page, frame);
+                self.fingerprints.read(slot + done + index, frame);
+            }
+            pieces.push(self.view.program.frame_address(first), count);
+            done += count;
+        }
+        self.transfers.read(io, slot, &pieces);
+    }
+
+    /// Orders a write of the frames of pages to consecutive slots.
+    fn write(&mut self, io: IoId, run: Run, slot: u32) {
+        let mut pieces = Pieces::default();
+        let mut done = 0;
+        while done < run.count {
+            let segment = self.staging.segment(PageId(run.first.0 + done), run.count - done);
+            pieces.push(self.view.program.frame_address(segment.first_frame), segment.count);
+            for index in 0..segment.count {
+                self.fingerprints.written(slot + done + index, Frame(segment.first_frame.0 + index));
+            }
+            done += segment.count;
+        }
+        self.transfers.write(io, slot, &pieces);
+    }
+
+    /// Pages could not be put where their range is changing: whoever waits there touches again, after the change.
+    pub(super) fn retry(&mut self, run: Run) {
+        self.view.wake(self.mm.place(run.first), run.count);
+        self.answered(run, Answer::Retry);
+    }
+
+    /// The page is lost, and whoever waits for it hears of it.
+    fn fail(&mut self, page: PageId) {
+        let place = self.mm.place(page);
+        let poisoned = self.view.poison(place);
+        self.notices.push_back(Notice::PageLost { place, poisoned });
+        self.answered(Run::one(page), Answer::Retry);
+    }
+
+    fn warn(&mut self, warning: Warning) {
+        match warning {
+            Warning::SwapFull => self.notices.push_back(Notice::SwapFull),
+            Warning::AreaRetired => self.notices.push_back(Notice::AreaRetired),
+            // `Fail` follows and says which page.
+            Warning::PageLost => {}
+        }
+    }
+
+    /// Tells the statistics and the tracer that whoever waited in the run waits no more.
+    pub(super) fn answered(&mut self, run: Run, answer: Answer) {
+        let (_, first) = self.mm.place(run.first);
+        self.report.fault_ends(first, run.count, answer);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.answered(clock::monotonic_ns(), first, run.count, answer == Answer::Retry);
+        }
+    }
+}

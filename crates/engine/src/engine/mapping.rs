@@ -1,0 +1,154 @@
+//! Pages into view and out of it: how `Map`, `ZeroFill` and `Unmap` pass frames between staging and the program.
+
+use overspill_mm::types::PageId;
+use overspill_mm::{Event, Run, Unmapped};
+
+use super::Engine;
+use crate::handoff::Held;
+use crate::memory::COPIED_MAX;
+use crate::report::Answer;
+use crate::staging::Frame;
+use crate::view::{PROGRAM, Place};
+
+impl Engine {
+    /// Puts pages of the swap cache into view.
+    pub(super) fn map(&mut self, run: Run) {
+        if let Some(run) = self.put(run, Self::map_part) {
+            self.events.push_back(Event::NotMapped { run });
+        }
+    }
+
+    /// Gives pages zeroed frames in view.
+    pub(super) fn zero_fill(&mut self, run: Run) {
+        if let Some(run) = self.put(run, Self::zero_fill_part) {
+            self.events.push_back(Event::NotFilled { run });
+        }
+    }
+
+    /// Has `put_part` put one part of a run after another into view; it says how many pages it put and how many it wanted to.
+    /// Fewer: their range is changing. Whoever waits in the rest tries again, and the rest is returned.
+    fn put(&mut self, run: Run, put_part: impl Fn(&mut Self, Run) -> (u32, u32)) -> Option<Run> {
+        let mut done = 0;
+        let mut refused = false;
+        while done < run.count && !refused {
+            let (put, wanted) = put_part(self, rest_of(run, done));
+            done += put;
+            refused = put < wanted;
+        }
+        let rest = refused.then(|| rest_of(run, done));
+        if let Some(rest) = rest {
+            self.retry(rest);
+        }
+        if done > 0 {
+            self.answered(Run { first: run.first, count: done }, Answer::Mapped);
+        }
+        rest
+    }
+
+    /// Maps the pages at the head of `run` that lie in consecutive frames.
+    fn map_part(&mut self, run: Run) -> (u32, u32) {
+        let segment = self.staging.segment(run.first, run.count);
+        let place = self.mm.place(segment.first_page);
+        let held = self.hold_waiter(place, segment.count);
+        let put = self.view.put_in(place, segment.first_frame, segment.count);
+        self.handoff.release(held);
+        for index in 0..put.done {
+            let page = PageId(segment.first_page.0 + index);
+            self.staging.leave(page, put.moved & 1 << index == 0);
+        }
+        (put.done, segment.count)
+    }
+
+    /// Fills the head of `run`: what a spare block has frames for, or all of it with fresh frames.
+    fn zero_fill_part(&mut self, run: Run) -> (u32, u32) {
+        let place = self.mm.place(run.first);
+        let moves = self.view.moves(place) && run.count > COPIED_MAX;
+        let spare = if moves { self.staging.take_spare() } else { None };
+        let held = self.hold_waiter(place, run.count);
+        let filled = match spare {
+            Some((first, populated)) => self.fill_from_spare(place, run.count, first, populated),
+            None => (self.view.fill_fresh(place, run.count), run.count),
+        };
+        self.handoff.release(held);
+        filled
+    }
+
+    /// Fills pages from the populated frames of a spare block. Returns how many were filled and how many could be.
+    fn fill_from_spare(&mut self, place: Place, count: u32, first: Frame, populated: u64) -> (u32, u32) {
+        let start = populated.trailing_zeros();
+        let wanted = (populated >> start).trailing_ones().min(count);
+        let frame = Frame(first.0 + start);
+        self.view.program.clear_frames(frame, wanted);
+        let put = self.view.put_in(place, frame, wanted);
+        self.staging.give_back(first, populated & !(put.moved << start));
+        (put.done, wanted)
+    }
+
+    /// Before pages are put into view: sees to it that the only thread that waits wakes up on this processor, if it is about to
+    /// be free. Where pages come by windows it is not: there is work beside the thread's.
+    fn hold_waiter(&mut self, (space, _): Place, count: u32) -> Option<Held> {
+        let is_last = space == PROGRAM && count <= COPIED_MAX && self.transfers.reads_in_flight() == 0;
+        let waiter = self.report.only_waiter().filter(|_| is_last)?;
+        self.handoff.hold(waiter)
+    }
+
+    /// Takes pages out of view, into the swap cache.
+    pub(super) fn unmap(&mut self, run: Run) {
+        // Making room takes a while: who waits for a read need not wait for that too.
+        self.transfers.submit();
+        let place = self.mm.place(run.first);
+        let frames = if self.view.moves(place) {
+            self.staging.take_holes(run.count)
+        } else {
+            // Copied, pages go into frames that are there already, if there are any.
+            self.staging.take_for_read(run.count)
+        };
+        let result = frames.map_or_else(Unmapped::default, |first| self.take_out(run, first));
+        self.events.push_back(Event::Unmapped { run, result });
+    }
+
+    /// Takes a run out of view, into the frames from `first` on.
+    fn take_out(&mut self, run: Run, first: Frame) -> Unmapped {
+        let taken = self.view.take_out(self.mm.place(run.first), first, run.count);
+        let mut result = Unmapped { taken: taken.taken, gone: taken.gone, ..Unmapped::default() };
+        for index in (0..run.count).filter(|index| taken.taken & 1 << index != 0) {
+            let (page, frame) = (PageId(run.first.0 + index), Frame(first.0 + index));
+            self.staging.enter(page, frame);
+            let content = self.content(page, frame);
+            result.zero |= u64::from(content == Content::Zero) << index;
+            result.same |= u64::from(content == Content::Same) << index;
+        }
+        if taken.taken == 0 {
+            self.staging.abandon(first);
+        }
+        result
+    }
+
+    /// What there is to say of a page that was just taken out of view.
+    fn content(&mut self, page: PageId, frame: Frame) -> Content {
+        let words = self.view.program.frame_words(frame);
+        if is_zero(words) {
+            return Content::Zero;
+        }
+        let slot = self.mm.slot(page).map(|slot| slot.0);
+        if self.fingerprints.taken(page, frame, slot, words) { Content::Same } else { Content::Other }
+    }
+}
+
+/// The content of a page, as far as it matters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Zero,
+    /// What its slot holds.
+    Same,
+    Other,
+}
+
+fn is_zero(words: &[u64]) -> bool {
+    words.chunks(32).all(|chunk| chunk.iter().fold(0, |all, word| all | word) == 0)
+}
+
+/// The run without its first `done` pages.
+fn rest_of(run: Run, done: u32) -> Run {
+    Run { first: PageId(run.first.0 + done), count: run.count - done }
+}

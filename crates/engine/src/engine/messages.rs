@@ -1,0 +1,137 @@
+//! What the kernel reports: changes of the address space and faults, each turned into events of `mm`.
+
+use overspill_mm::types::Access;
+use overspill_mm::{Event, State};
+use overspill_sys::uffd::Message;
+use overspill_sys::{AddressRange, PAGE_SIZE, clock};
+
+use super::{Engine, Notice};
+use crate::memory::REST_NS;
+use crate::report::Waiter;
+use crate::shared_regions::SharedFault;
+use crate::view::{PROGRAM, Place, SHARED, vpn, vpns};
+
+/// How often [`Engine::settle`] looks.
+const SETTLE_TRIES: u32 = 200;
+
+impl Engine {
+    /// Handles the changes of the address space that the kernel has reported.
+    pub fn handle_changes(&mut self) {
+        self.handle_changes_telling(&mut |_| {});
+    }
+
+    /// Handles changes until none is under way whose event is still to be read, and tells the ranges where mappings ended,
+    /// moved away or arrived. False when such a moment does not come soon: threads may change the address space all the
+    /// time, and a change counts until the thread that made it runs again.
+    pub fn settle(&mut self, mut replaced: impl FnMut(AddressRange)) -> bool {
+        for _ in 0..SETTLE_TRIES {
+            self.handle_changes_telling(&mut replaced);
+            if self.view.program.is_quiet() && !self.view.program.is_changed() {
+                return true;
+            }
+            clock::sleep_ns(REST_NS);
+        }
+        false
+    }
+
+    /// Lets a thread go on that waited at an unknown address, whatever that is now. Where it is in no region still, and cannot
+    /// be (memory that grew by mremap and was made read-only at once), the page was never touched and shows zeroes.
+    pub fn answer_unknown(&mut self, address: usize) {
+        let page = address / PAGE_SIZE * PAGE_SIZE;
+        let vpn = vpn(page);
+        if !self.mm.manages(PROGRAM, vpn, vpn.offset(1)) {
+            self.view.program.fill_fresh(page, 1);
+        }
+        self.view.program.wake(page..page + PAGE_SIZE);
+    }
+
+    fn handle_changes_telling(&mut self, replaced: &mut impl FnMut(AddressRange)) {
+        self.view.program.read_messages();
+        while let Some(message) = self.view.program.next_change() {
+            match message {
+                Message::Unmap { start, end } => replaced(start..end),
+                Message::Remap { from, to, len } => {
+                    replaced(from..from + len);
+                    replaced(to..to + len);
+                }
+                _ => {}
+            }
+            self.handle(message);
+        }
+    }
+
+    pub(super) fn handle(&mut self, message: Message) {
+        match message {
+            Message::Fault { address, write, wp, thread_id, .. } => {
+                self.fault(address & !(PAGE_SIZE - 1), write, wp, thread_id);
+            }
+            Message::Remove { start, end } => {
+                let (start, end) = vpns(&(start..end));
+                self.feed(Event::Discarded { space: PROGRAM, start, end });
+            }
+            Message::Unmap { start, end } => {
+                let (start, end) = vpns(&(start..end));
+                self.feed(Event::RegionRemoved { space: PROGRAM, start, end });
+            }
+            Message::Remap { from, to, len } => {
+                if from != to {
+                    // What is on its way belongs to pages by their old places, where nothing may be put any more: with
+                    // MREMAP_DONTUNMAP the kernel would not refuse it, and the content would be lost.
+                    self.view.program.handle(from..from + len, to..to + len);
+                    self.finish_transfers();
+                    let pages = (len / PAGE_SIZE) as u64;
+                    let (from, to) = (vpn(from), vpn(to));
+                    self.feed(Event::Moved { space: PROGRAM, from, to, pages });
+                    self.view.program.handled();
+                }
+            }
+            // The child's pages were all brought in before the fork: nothing of it is ours. Closing lets it go.
+            Message::Fork { .. } | Message::Other(_) => {}
+        }
+    }
+
+    fn fault(&mut self, address: usize, write: bool, wp: bool, thread: u32) {
+        if self.doorbells.contains(&address) {
+            self.notices.push_back(Notice::Doorbell(address));
+            return;
+        }
+        let vpn = vpn(address);
+        if !self.mm.manages(PROGRAM, vpn, vpn.offset(1)) {
+            self.notices.push_back(Notice::Unknown(address));
+            return;
+        }
+        if wp {
+            // Only copying a page out protects it, for an instant. It is gone by now, or it was refused and stays.
+            self.view.program.unprotect(address..address + PAGE_SIZE);
+            return;
+        }
+        self.missing((PROGRAM, vpn), write, thread);
+    }
+
+    pub(super) fn shared_fault(&mut self, fault: &SharedFault) {
+        let vpn = fault.vpn;
+        if fault.wp {
+            self.view.shared.unprotect(fault);
+        } else if self.mm.manages(SHARED, vpn, vpn.offset(1)) {
+            self.missing((SHARED, vpn), fault.write, 0);
+        }
+    }
+
+    /// A thread (0: one of another process) waits for a page of a region.
+    fn missing(&mut self, place: Place, write: bool, thread: u32) {
+        let now = clock::monotonic_ns();
+        let access = if write { Access::Write } else { Access::Read };
+        let (space, vpn) = place;
+        let before = self.mm.lookup(space, vpn).map(|id| self.mm.state(id));
+        let major = before == Some(State::Swapped);
+        if before == Some(State::Mapped) && self.view.is_missing(place) {
+            // The page went without a word (the kernel reclaims what MADV_FREE released): it is untouched again.
+            self.feed(Event::Discarded { space, start: vpn, end: vpn.offset(1) });
+        }
+        self.report.fault_begins(vpn, Waiter { thread, major }, now);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.fault(now, vpn, self.mm.lookup(space, vpn), before);
+        }
+        self.feed(Event::Fault { space, vpn, access });
+    }
+}

@@ -1,0 +1,231 @@
+//! The engine: turns messages of the kernel into events of `mm`, and the actions of `mm` into transfers.
+//!
+//! It has no loop and no thread of its own: whoever owns it calls [`Engine::crank`] and decides how to wait. Changes of
+//! the address space always come before faults, and every action is carried out before the next event is fed: that is
+//! the order that `mm` relies on.
+//!
+//! Here are its parts, the crank and the feeding of events. What becomes an event is in `messages`, how an action is carried
+//! out in `actions` and `mapping`, what owners ask for in `regions`, `sharing` (of memory between processes), `fork` and
+//! `budget`.
+
+mod actions;
+mod budget;
+mod fork;
+mod mapping;
+mod messages;
+mod regions;
+mod sharing;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use overspill_mm::readahead::policy::Policy;
+use overspill_mm::{Actions, Config, Event, Mm, WriteResult};
+use overspill_sys::{AddressRange, Errno, Fd, clock};
+
+use crate::fingerprint::Fingerprints;
+use crate::handoff::Handoff;
+use crate::memory::Memory;
+use crate::report::Report;
+use crate::shared_regions::SharedRegions;
+use crate::staging::Staging;
+use crate::trace::{Ring, Tracer};
+use crate::transfers::{Ended, Transfers};
+use crate::view::{Place, View};
+
+/// What a crank met that its owner has to judge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// A thread waits at an address that is registered but of no known region.
+    Unknown(usize),
+    /// A thread rings at this doorbell; it waits until [`Engine::answer_doorbell`].
+    Doorbell(usize),
+    /// Everything is in, after [`Engine::pause`].
+    Populated,
+    /// No slot is left and a page needed one.
+    SwapFull,
+    /// A write failed.
+    AreaRetired,
+    /// A page could not be read back.
+    PageLost {
+        /// Where it was.
+        place: Place,
+        /// Its touch raises SIGBUS by itself.
+        poisoned: bool,
+    },
+}
+
+/// The live memory manager of one process.
+pub struct Engine {
+    mm: Mm<Policy>,
+    view: View,
+    staging: Staging,
+    fingerprints: Fingerprints,
+    transfers: Transfers,
+    events: VecDeque<Event>,
+    out: Actions,
+    notices: VecDeque<Notice>,
+    handoff: Handoff,
+    doorbells: AddressRange,
+    report: Report,
+    /// Frames are used again. Not so once the program has lent pages to the kernel without a pin that UFFDIO_MOVE sees
+    /// (vmsplice, MSG_ZEROCOPY): what the borrower still reads must not change.
+    recycle: bool,
+    /// What is still to be unshared after a fork.
+    to_unshare: Vec<AddressRange>,
+    /// Tells what happens, if somebody wants to know.
+    tracer: Option<Tracer>,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        config: Config,
+        policy: Policy,
+        memory: Memory,
+        staging_blocks: u32,
+        fingerprints: Fingerprints,
+        transfers: Transfers,
+        report: Report,
+    ) -> Self {
+        Engine {
+            mm: Mm::new(config, policy),
+            view: View { program: memory, shared: SharedRegions::default() },
+            staging: Staging::new(staging_blocks),
+            fingerprints,
+            transfers,
+            events: VecDeque::new(),
+            out: Actions::new(),
+            notices: VecDeque::new(),
+            handoff: Handoff::open(),
+            doorbells: 0..0,
+            report,
+            recycle: true,
+            to_unshare: Vec::new(),
+            tracer: None,
+        }
+    }
+
+    /// From now on what happens is told to `ring`.
+    pub fn trace_to(&mut self, ring: &'static Ring) {
+        self.tracer = Some(Tracer::new(ring));
+    }
+
+    /// The state machine, to look at.
+    #[must_use]
+    pub fn mm(&self) -> &Mm<Policy> {
+        &self.mm
+    }
+
+    /// The policy's knobs.
+    pub fn policy_mut(&mut self) -> &mut Policy {
+        self.mm.policy_mut()
+    }
+
+    /// The statistics that others see.
+    pub fn report(&mut self) -> &mut Report {
+        &mut self.report
+    }
+
+    /// Descriptors that become readable when there is something to do.
+    pub fn descriptors(&self) -> [Option<&Fd>; 3] {
+        let (program, device) = (self.view.program.descriptor(), self.transfers.io().descriptor());
+        [Some(program), Some(device), self.view.shared.descriptor()]
+    }
+
+    /// Is a request to the device under way?
+    #[must_use]
+    pub fn is_waiting_for_device(&self) -> bool {
+        self.transfers.in_flight() > 0
+    }
+
+    /// Is a thread of the program waiting for a page?
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.report.is_awaited()
+    }
+
+    /// To be called when the calling thread is about to compete for processors in another way: it may run on all of them again.
+    pub fn let_go(&mut self) {
+        self.handoff.let_go();
+    }
+
+    /// Was a thread woken on this very processor since the last call? Then it runs when the caller sleeps.
+    pub fn take_handed_over(&mut self) -> bool {
+        self.handoff.take_handed_over()
+    }
+
+    /// Handles everything there is to handle without waiting. True when there was anything.
+    pub fn crank(&mut self) -> bool {
+        let mut busy = self.view.program.read_messages() | self.view.shared.read_messages();
+        while let Some(message) = self.view.program.next_message() {
+            self.handle(message);
+        }
+        while let Some(fault) = self.view.shared.next_fault() {
+            self.shared_fault(&fault);
+        }
+        while let Some(ended) = self.transfers.next_ended() {
+            busy = true;
+            self.ended(ended);
+        }
+        self.transfers.submit();
+        self.trim();
+        busy
+    }
+
+    /// The oldest unjudged notice.
+    pub fn notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Time passed.
+    pub fn tick(&mut self) {
+        self.feed(Event::Tick);
+        self.report.publish(self.mm.stats(), self.mm.slots_used(), self.mm.config().budget);
+    }
+
+    /// Waits until no request is under way, handling what ends.
+    pub fn finish_transfers(&mut self) {
+        while self.transfers.in_flight() > 0 {
+            self.transfers.wait(10_000_000);
+            while let Some(ended) = self.transfers.next_ended() {
+                self.ended(ended);
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: Ended) {
+        match ended {
+            Ended::Read(io, outcome) => {
+                if let Err(errno) = outcome {
+                    self.report.note_error(errno);
+                }
+                self.feed(Event::ReadDone { io, ok: outcome.is_ok() });
+            }
+            Ended::Write(io, outcome) => {
+                let result = match outcome {
+                    Ok(()) => WriteResult::Done,
+                    Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => WriteResult::NoSpace,
+                    Err(errno) => {
+                        self.report.note_error(errno);
+                        WriteResult::Failed
+                    }
+                };
+                self.feed(Event::WriteDone { io, result });
+            }
+        }
+    }
+
+    /// Feeds an event and everything that carrying out its actions gives rise to.
+    fn feed(&mut self, event: Event) {
+        self.events.push_back(event);
+        while let Some(event) = self.events.pop_front() {
+            let now = clock::monotonic_ns();
+            let mut out = core::mem::take(&mut self.out);
+            self.mm.step(now, event, &mut out);
+            for action in out.drain() {
+                self.carry_out(action);
+            }
+            self.out = out;
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What owners do with the regions of the program's own memory, and with any region by one of its pages.
+
+use overspill_mm::readahead::policy::{Overrides, RegionState};
+use overspill_mm::types::{RegionKind, Vpn};
+use overspill_mm::{Event, RegionStats};
+use overspill_sys::{AddressRange, Errno};
+
+use super::Engine;
+use crate::view::{PROGRAM, Place, address, vpn, vpns};
+
+impl Engine {
+    /// Asks the kernel to report the missing pages of a range of private anonymous memory.
+    pub fn register(&self, range: AddressRange) -> Result<(), Errno> {
+        self.view.program.register(range)
+    }
+
+    /// Calls `visit` with every part of the range that is not managed, in order.
+    pub fn unmanaged(&self, range: &AddressRange, mut visit: impl FnMut(AddressRange)) {
+        let (start, end) = vpns(range);
+        self.mm.unmanaged(PROGRAM, start, end, |start, end| visit(address(start)..address(end)));
+    }
+
+    /// The managed ranges of the program's own memory.
+    pub fn regions(&self) -> impl Iterator<Item = AddressRange> + '_ {
+        let own = self.mm.regions().filter(|&(space, ..)| space == PROGRAM);
+        own.map(|(_, start, end)| address(start)..address(end))
+    }
+
+    /// The engine's own mappings, which must never be managed.
+    #[must_use]
+    pub fn own_ranges(&self) -> [AddressRange; 5] {
+        let [staging, trash, zeroes, helper] = self.view.program.own_ranges();
+        [staging, trash, zeroes, helper, self.transfers.io().range()]
+    }
+
+    /// Manages a range that is registered already.
+    pub fn add_region(&mut self, range: AddressRange, kind: RegionKind) {
+        let (start, end) = vpns(&range);
+        self.feed(Event::RegionAdded { space: PROGRAM, start, end, kind });
+    }
+
+    /// Forgets a range whose content nobody wants any more.
+    pub fn remove_region(&mut self, range: AddressRange) {
+        let (start, end) = vpns(&range);
+        self.feed(Event::RegionRemoved { space: PROGRAM, start, end });
+        // Reports end with the mapping, which the caller unmaps next.
+    }
+
+    /// These pages of a region are present although nobody told.
+    pub fn add_resident(&mut self, range: AddressRange) {
+        let (start, end) = vpns(&range);
+        self.feed(Event::Resident { space: PROGRAM, start, end });
+    }
+
+    // Any region, by any of its pages.
+
+    /// The page of the program's own memory at an address.
+    #[must_use]
+    pub fn place(address: usize) -> Place {
+        (PROGRAM, vpn(address))
+    }
+
+    /// What is counted for a region, and what its read-ahead policy keeps.
+    pub fn region(&mut self, (space, vpn): Place) -> Option<(&RegionStats, &mut RegionState)> {
+        self.mm.region(space, vpn)
+    }
+
+    /// Knobs that hold for a region in place of those of all.
+    pub fn set_overrides(&mut self, place: Place, overrides: Overrides) {
+        if let Some((_, state)) = self.region(place) {
+            state.overrides = overrides;
+        }
+    }
+
+    /// `pages` pages from `first` on will be needed soon.
+    pub fn will_need(&mut self, first: Place, pages: u64) {
+        let (space, start) = first;
+        self.feed(Event::WillNeed { space, start, end: Vpn(start.0 + pages) });
+    }
+}

@@ -54,6 +54,8 @@ const BURST_BYTES_MAX: u64 = 16 << 20;
 const BURST_SHARE: u64 = 8;
 /// After this time without another such burst half of it is expected.
 const BURST_HALVES_NS: u64 = 500_000_000;
+/// For so long after fresh memory was found this thread comes before all others.
+const HURRY_NS: u64 = 1_000_000_000;
 
 /// Frames by which the budget must grow to be changed.
 const BUDGET_STEP: u32 = 128;
@@ -239,6 +241,7 @@ impl Agent {
             next_resync: 0,
             burst: Burst::default(),
             hurries: true,
+            hurries_until: clock::monotonic_ns() + HURRY_NS,
             unsharing: false,
         };
         if fork::start_managing() {
@@ -322,6 +325,7 @@ struct Manager<'a> {
     burst: Burst,
     /// This thread comes before all others.
     hurries: bool,
+    hurries_until: u64,
     /// A fork is over, and pages are being made the program's own again.
     unsharing: bool,
 }
@@ -364,6 +368,8 @@ impl Manager<'_> {
         self.burst
             .observe(growth.min(BURST_BYTES_MAX).min(self.agent.ram() / BURST_SHARE), clock::monotonic_ns());
         if growth > STRAY_BYTES && !fork::is_paused() {
+            self.hurries_until = clock::monotonic_ns() + HURRY_NS;
+            self.hurry(true);
             let missed = self.adopt();
             let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
             stray = self.agent.anon_bytes().saturating_sub(managed);
@@ -373,8 +379,7 @@ impl Manager<'_> {
         }
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
-        let usual = RESERVE_BYTES.min(ram / 20);
-        let reserve = usual.max(self.burst.bytes);
+        let reserve = RESERVE_BYTES.min(ram / 20).max(self.burst.bytes);
         let budget = ram.saturating_sub(stray + reserve) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         // What is unmanaged goes up and down by a few pages all the time: less is heeded at once, more when it is some.
@@ -382,7 +387,7 @@ impl Manager<'_> {
         if budget < now || budget > now + BUDGET_STEP {
             self.engine.set_budget(budget - budget.min(BUDGET_STEP / 2));
         }
-        self.hurry(self.burst.bytes > usual && !fork::is_paused());
+        self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
     }
 

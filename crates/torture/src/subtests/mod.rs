@@ -85,7 +85,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "mremap" Holds mappings::mremap, "grow, shrink, move, in place and not";
     "mremap-dontunmap" Holds mappings::mremap_dontunmap, "MREMAP_DONTUNMAP";
     "mremap-churn" Holds mappings::mremap_churn, "mremap by threads, all the time";
-    "mremap-adopted" Holds adoption::mremap, "mremap while mappings are found and managed";
+    "mremap-adopted" Exceeded adoption::mremap, "mremap while mappings are found and managed";
     "arenas" Holds adoption::arenas, "memory that grows by mprotect, by threads, while it is found";
     "grown-read-only" Holds adoption::grown_read_only, "memory that grows and is protected before it is touched";
     "mprotect" Holds protection::mprotect, "read-only, inaccessible, striped";

@@ -7,9 +7,14 @@ use crate::{Outcome, Test, ensure};
 /// The budget; the subtests use three times as much.
 const RAM_BYTES: u64 = 64 * MIB;
 
-/// How overspill works inside: what it does by itself on this kernel, and what it falls back to on others.
-const WAYS: [(&str, &[&str]); 3] =
-    [("default", &[]), ("no-move", &["--no-move"]), ("no-uring", &["--no-uring"])];
+/// How overspill works inside: what it does by itself on this kernel, what it falls back to on others, and with a compressed
+/// pool.
+const WAYS: [(&str, &[&str]); 4] = [
+    ("default", &[]),
+    ("no-move", &["--no-move"]),
+    ("no-uring", &["--no-uring"]),
+    ("pool", &["--max-pool-percent", "50"]),
+];
 
 /// What cannot be promised, in which way (empty: in none), and why.
 const NOT_PROMISED: [(&str, &str, &str); 4] = [

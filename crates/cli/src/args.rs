@@ -12,7 +12,7 @@ use crate::compare::way::{KernelRules, Way};
 use crate::load::LoadArgs;
 use crate::policy::ReadAhead;
 use crate::size::{Size, parse_budget};
-use crate::{sim, trace};
+use crate::{record, sim, trace};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -106,6 +106,9 @@ Loads take size=1G, touches=1M or laps=3, write=PERCENT, programs=N, shared, pre
 options give equal output, byte for byte.";
 
 const TRACE_EXAMPLES: &str = "\
+What is simulated are page accesses. Of a trace of file calls (strace) info and convert say what was read, but not how much
+RAM is enough.
+
 Formats: overspill (its own), lackey (valgrind --tool=lackey --trace-mem=yes), strace (-f -ttt, file calls), perf
 (perf script of page faults), csv, oracle (libCacheSim's oracleGeneral). Compressed (zstd) input is unpacked.
 
@@ -116,8 +119,10 @@ Examples:
   overspill trace cut sort.ovt middle.ovt --after 2s --before 3s";
 
 const RECORD_EXAMPLES: &str = "\
-Every instruction, load and store of one process is seen (its children are not), at about a hundredth of its speed;
-times in the trace are counts of instructions, one a nanosecond.
+Every instruction, load and store of one program is seen: not of its children (so cc1, not gcc), nor of a program that it
+becomes by exec (so not a python3 that is a script). It takes some 3000 times as long; times in the trace are counts of
+instructions, one a nanosecond. Exit status: the program's own; Ctrl-C and other signals end the program, not the trace.
+Where that is too slow: overspill run --ram SMALL --trace FILE sees the faults only, which answers for that RAM and more.
 
 Examples:
   overspill record -o sort.ovt -- sort numbers.txt
@@ -155,7 +160,7 @@ pub enum Command {
     Trace(trace::Args),
     /// Record the page accesses of a program (exact, slow: under valgrind).
     #[command(after_long_help = RECORD_EXAMPLES)]
-    Record(trace::RecordArgs),
+    Record(record::Args),
     /// The load of `bench` as a plain program: prints one line of JSON.
     #[command(hide = true)]
     Load(LoadArgs),
@@ -188,6 +193,10 @@ pub struct Tuning {
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
     #[arg(long, env = "OVERSPILL_PAGE_CLUSTER", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]
     pub page_cluster: Option<u32>,
+    /// Most of the budget that pages may take compressed, in percent; helps where single pages come back that compress well
+    /// [default: 0]
+    #[arg(long, env = "OVERSPILL_MAX_POOL_PERCENT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=90))]
+    pub max_pool_percent: Option<u32>,
     /// What to read beside the page that is wanted.
     #[arg(long, env = "OVERSPILL_READAHEAD", value_name = "POLICY", help = ReadAhead::help())]
     pub readahead: Option<ReadAhead>,

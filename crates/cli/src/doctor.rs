@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::args::DoctorArgs;
 use crate::checks::{self, Check, Status};
+use crate::stdout::{print, print_json};
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -21,12 +22,12 @@ pub fn main(args: &DoctorArgs) -> Result<u8> {
     let failures = checks.iter().filter(|check| check.status == Status::Fail).count();
     if args.json {
         let document = Document { schema_version: 1, ok: failures == 0, checks: &checks };
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        print_json(&document)?;
     } else {
         let colored =
             std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        checks.iter().for_each(|check| print!("{}", lines(check, colored)));
-        println!("{}", conclusion(failures));
+        let text: String = checks.iter().map(|check| lines(check, colored)).collect();
+        print(&(text + &conclusion(failures) + "\n"))?;
     }
     Ok(u8::from(failures > 0))
 }

@@ -17,9 +17,11 @@ mod machine;
 mod os;
 mod policy;
 mod progress;
+mod record;
 mod run;
 mod sim;
 mod size;
+mod stdout;
 mod trace;
 mod usage;
 
@@ -48,7 +50,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Command::Bench(args) => bench::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Trace(args) => trace::main(&args),
-        Command::Record(args) => trace::record(&args),
+        Command::Record(args) => record::main(&args),
         Command::Load(args) => load::main(&args),
         Command::Guard => compare::guardian::main(),
         Command::Reach { shared } => checks::reach(&shared),

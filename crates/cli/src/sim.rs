@@ -1,36 +1,15 @@
-//! `overspill sim`: the same policy code on virtual time. Options and printing; the work is in [`overspill_sim`].
+//! `overspill sim`: the same policy code on virtual time. What it can be asked; the work is in [`overspill_sim`].
 
+mod devices;
 mod paper;
+mod soak;
+mod sweep;
 mod validate;
 
-use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::{Args as ClapArgs, Subcommand};
-use overspill_mm::readahead::policy::{Knobs, NAMES as POLICIES};
-use overspill_sim::calibrate::calibrate;
-use overspill_sim::device::params::Model;
-use overspill_sim::generate::{self, Load};
-use overspill_sim::options::{Amount, amount, amounts, names, show_bytes};
-use overspill_sim::report::{Header, Row, explain, html, json, table};
-use overspill_sim::soak::World;
-use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
-use overspill_sim::time::show;
-use overspill_sim::trace::Format;
-use overspill_sim::trace::workload::TraceWorkload;
-use overspill_sim::workload::Workload;
-
-use crate::progress::Progress;
-
-/// The RAM when nothing is said.
-const RAM_DEFAULT: &str = "10%..100%/10";
-
-/// The least RAM that is simulated: less cannot hold what one fault and its reclaim need.
-const LEAST_BYTES: u64 = 16 << 12;
 
 /// Options of `overspill sim`.
 #[derive(ClapArgs)]
@@ -39,7 +18,7 @@ pub struct Args {
     #[command(subcommand)]
     command: Option<SimCommand>,
     #[command(flatten)]
-    sweep: Option<SweepArgs>,
+    sweep: Option<sweep::Args>,
 }
 
 #[derive(Subcommand)]
@@ -62,320 +41,26 @@ enum SimCommand {
     /// Run a published experiment again and compare: cell by cell, then whether the shape holds (0) or not (1)
     Paper(paper::Args),
     /// Run random worlds with every check switched on, and say which seed fails
-    Soak {
-        /// The first seed
-        #[arg(long, value_name = "N", default_value_t = 0)]
-        seed: u64,
-        /// How many seeds, one after another; 0 = until stopped
-        #[arg(long, value_name = "N", default_value_t = 1)]
-        count: u64,
-        /// Print every event and action
-        #[arg(long)]
-        log: bool,
-    },
-}
-
-#[derive(ClapArgs)]
-struct SweepArgs {
-    /// A trace, or a load: NAME or NAME:key=value,... (sequential, descending, random, zipf, strided, interleaved,
-    /// moving, phases, usemem, usemem-random, swapload, mixed)
-    #[arg(value_name = "TRACE-or-LOAD")]
-    workload: String,
-    /// RAM: sizes, shares of the workload's pages, ranges [default: the load's own, else 10%..100%/10]
-    #[arg(long, env = "OVERSPILL_SIM_RAM", value_name = "LIST")]
-    ram: Option<String>,
-    /// Read-ahead policies
-    #[arg(long, env = "OVERSPILL_SIM_READAHEAD", value_name = "LIST", default_value = "adaptive")]
-    readahead: String,
-    /// Swap devices: names of `sim devices`, or files as `sim calibrate` makes them
-    #[arg(long, env = "OVERSPILL_SIM_DEVICE", value_name = "LIST", default_value = "nvme")]
-    device: String,
-    /// Who manages the memory: live (overspill), kernel (today's), kernel-2012, kernel-2017
-    #[arg(long, env = "OVERSPILL_SIM_POLICY", value_name = "LIST", default_value = "live")]
-    policy: String,
-    /// Largest window of the kernel's read-ahead rules, as a power of two of pages
-    #[arg(long, env = "OVERSPILL_PAGE_CLUSTER", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=10))]
-    page_cluster: u8,
-    /// Size of the swap area [default: room for all pages, twice over]
-    #[arg(long, env = "OVERSPILL_SIM_SWAP", value_name = "SIZE")]
-    swap: Option<String>,
-    /// Processors for the program's threads [default: one for each]
-    #[arg(long, env = "OVERSPILL_SIM_PROCESSORS", value_name = "N", default_value_t = 0)]
-    processors: u32,
-    /// Seed of a load
-    #[arg(long, env = "OVERSPILL_SIM_SEED", value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Print JSON in place of the table
-    #[arg(long)]
-    json: bool,
-    /// Write the curves to this file, which needs nothing else
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Say in a sentence how much RAM is enough (for the first policy and device)
-    #[arg(long)]
-    explain: bool,
-    /// Simulations at a time [default: one for each processor]
-    #[arg(long, env = "OVERSPILL_SIM_JOBS", value_name = "N")]
-    jobs: Option<usize>,
-    /// Format of the trace, if it cannot be told from its beginning
-    #[arg(long = "from", value_name = "FORMAT", value_parser = crate::trace::parse_format)]
-    from: Option<Format>,
+    Soak(soak::Args),
 }
 
 /// Carries out the command.
 pub fn main(args: &Args) -> Result<u8> {
     match (&args.command, &args.sweep) {
-        (Some(SimCommand::Calibrate { directory, output }), _) => run_calibrate(directory, output.as_ref()),
-        (Some(SimCommand::Devices { name }), _) => devices(name.as_deref()),
+        (Some(SimCommand::Calibrate { directory, output }), _) => {
+            devices::calibrate(directory, output.as_ref())
+        }
+        (Some(SimCommand::Devices { name }), _) => devices::show(name.as_deref()),
         (Some(SimCommand::Validate(args)), _) => validate::main(args),
         (Some(SimCommand::Paper(args)), _) => paper::main(args),
-        (Some(SimCommand::Soak { seed, count, log }), _) => soak(*seed, *count, *log),
-        (None, Some(sweep)) => run_sweep(sweep),
+        (Some(SimCommand::Soak(args)), _) => soak::main(args),
+        (None, Some(sweep)) => sweep::main(sweep),
         (None, None) => bail!("a trace or a load is missing; for examples: overspill help sim"),
     }
 }
 
-/// What is simulated.
-enum Subject {
-    Trace(PathBuf, Option<Format>),
-    Load(Load),
-}
-
-impl Subject {
-    fn new(args: &SweepArgs) -> Result<Subject> {
-        let path = PathBuf::from(&args.workload);
-        if path.exists() {
-            return Ok(Subject::Trace(path, args.from));
-        }
-        match generate::parse(&args.workload) {
-            Ok(mut load) => {
-                load.reseed(args.seed);
-                Ok(Subject::Load(load))
-            }
-            Err(error) if args.workload.contains(['/', '.']) => {
-                Err(anyhow!("{}: there is no such file ({error})", args.workload))
-            }
-            Err(error) => Err(anyhow!("{error}; nor is there a trace of this name")),
-        }
-    }
-
-    fn start(&self) -> Result<Vec<Box<dyn Workload + Send>>> {
-        match self {
-            Subject::Load(load) => Ok(load.start()),
-            Subject::Trace(path, format) => {
-                let trace = TraceWorkload::open(path, *format)
-                    .map_err(|error| anyhow!("{}: {error}", path.display()))?;
-                Ok(vec![Box::new(trace)])
-            }
-        }
-    }
-
-    fn extent(&self) -> Result<Extent> {
-        match self {
-            Subject::Load(load) => Ok(Extent::of_load(load)),
-            Subject::Trace(..) => Extent::of(self.start()?).map_err(|error| anyhow!("{error}")),
-        }
-    }
-
-    fn load(&self) -> Option<&Load> {
-        match self {
-            Subject::Load(load) => Some(load),
-            Subject::Trace(..) => None,
-        }
-    }
-}
-
-/// Every combination, RAM changing fastest.
-fn machines(args: &SweepArgs, subject: &Subject, extent: &Extent) -> Result<Vec<Machine>> {
-    let own = subject.load().and_then(|load| load.ram_bytes);
-    let enough = |ram: &Amount| ram.bytes(extent.bytes()) >= LEAST_BYTES;
-    let rams = match (&args.ram, own) {
-        (Some(list), _) => amounts(list).context("--ram")?,
-        (None, Some(bytes)) => vec![Amount::Bytes(bytes)],
-        // Of a workload of a few pages a tenth is nothing.
-        (None, None) => {
-            let shares = amounts(RAM_DEFAULT).expect("the default is a list").into_iter();
-            let shares: Vec<Amount> = shares.filter(enough).collect();
-            if shares.is_empty() { vec![Amount::Bytes(LEAST_BYTES)] } else { shares }
-        }
-    };
-    if !rams.iter().all(enough) {
-        bail!("--ram: the least is {} (16 pages)", show_bytes(LEAST_BYTES));
-    }
-    let readaheads = names(&args.readahead, &POLICIES).context("--readahead")?;
-    let systems = names(&args.policy, &System::NAMES).context("--policy")?;
-    let devices: Vec<Model> = args
-        .device
-        .split(',')
-        .map(|name| Model::find(name.trim()).context("--device"))
-        .collect::<Result<_>>()?;
-    let knobs = Knobs { page_cluster: args.page_cluster, ..Knobs::default() };
-    let mut machines = Vec::new();
-    let swap_bytes = args.swap.as_deref().map(amount).transpose().context("--swap")?;
-    let swap_bytes = swap_bytes.map(|swap| swap.bytes(extent.bytes()));
-    for system in &systems {
-        for device in &devices {
-            for readahead in &readaheads {
-                machines.extend(rams.iter().map(|ram| Machine {
-                    ram_bytes: ram.bytes(extent.bytes()),
-                    readahead: readahead.clone(),
-                    device: device.clone(),
-                    swap_bytes,
-                    system: System::of_name(system).expect("the name was checked"),
-                    knobs,
-                    processors: args.processors,
-                    until: subject.load().and_then(|load| load.until_ns),
-                }));
-            }
-        }
-    }
-    Ok(machines)
-}
-
-fn run_sweep(args: &SweepArgs) -> Result<u8> {
-    let subject = Subject::new(args)?;
-    let progress = Progress::new();
-    progress.say("counting the workload's pages");
-    let extent = subject.extent()?;
-    let machines = machines(args, &subject, &extent)?;
-    // Whether it can be written is said before the work, not after.
-    let page = args.html.as_ref().map(|path| create(path)).transpose()?;
-    let header = Header {
-        workload: args.workload.clone(),
-        workload_bytes: extent.bytes(),
-        seed: subject.load().map(|_| args.seed),
-        page_cluster: args.page_cluster,
-        processors: args.processors,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    };
-    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let explanation =
-        if args.explain { Some(explain(&machines[0], &subject, &extent, &progress)?) } else { None };
-    let rows = if args.explain && args.ram.is_none() && args.html.is_none() {
-        Vec::new()
-    } else {
-        simulate_all(&machines, &subject, &extent, jobs, &progress)?
-    };
-    drop(progress);
-    if args.json {
-        print!("{}", json::render(&header, &rows, explanation.as_deref()));
-    } else {
-        if rows.is_empty() {
-            print!("{}", table::options(&header));
-        } else {
-            print!("{}", table::render(&header, &rows));
-        }
-        if let Some(explanation) = &explanation {
-            println!("{}{explanation}", if rows.is_empty() { "" } else { "\n" });
-        }
-    }
-    if let (Some(path), Some(mut page)) = (&args.html, page) {
-        page.write_all(html::render(&header, &rows, explanation.as_deref()).as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(0)
-}
-
-fn create(path: &Path) -> Result<File> {
-    File::create(path).with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn simulate_all(
-    machines: &[Machine],
-    subject: &Subject,
-    extent: &Extent,
-    jobs: usize,
-    progress: &Progress,
-) -> Result<Vec<Row>> {
-    // One line on the terminal, whichever thread writes it.
-    let line = Mutex::new(progress);
-    let total = machines.len();
-    let say = |done: usize| {
-        if let Ok(progress) = line.lock() {
-            progress.share(done, total, "machines");
-        }
-    };
-    say(0);
-    let run = |job: usize| -> Result<Row> {
-        let machine = &machines[job];
-        let outcome = simulate(machine, extent, subject.start()?).map_err(|error| anyhow!("{error}"))?;
-        Ok(Row::new(machine, extent.bytes(), &outcome))
-    };
-    parallel(total, jobs, run, say).into_iter().collect()
-}
-
-/// The sentence for the combination of `machine`, whatever its RAM.
-fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Progress) -> Result<String> {
-    let mut tried = BTreeSet::new();
-    let knee = explain::find(extent.bytes(), |ram_bytes| -> Result<u64> {
-        tried.insert(ram_bytes);
-        progress.say(&format!(
-            "looking for the knee: machine {} with {}",
-            tried.len(),
-            show_bytes(ram_bytes)
-        ));
-        let machine = Machine { ram_bytes, ..machine.clone() };
-        let outcome = simulate(&machine, extent, subject.start()?).map_err(|error| anyhow!("{error}"))?;
-        Ok(outcome.elapsed_ns)
-    })?;
-    Ok(knee.sentence())
-}
-
-fn run_calibrate(directory: &Path, output: Option<&PathBuf>) -> Result<u8> {
-    let progress = Progress::new();
-    let calibration = calibrate(directory, &mut |step| progress.say(step))?;
-    drop(progress);
-    let mut lines =
-        vec![["measured", "mean", "p50", "p99", "a second", "MB/s", "model"].map(str::to_owned).to_vec()];
-    for measurement in &calibration.measurements {
-        let modelled = calibration.check.iter().find(|(name, _, _)| *name == measurement.name());
-        lines.push(vec![
-            measurement.name(),
-            show(measurement.mean_ns),
-            show(measurement.p50_ns),
-            show(measurement.p99_ns),
-            measurement.rate().to_string(),
-            measurement.bytes_per_us().to_string(),
-            modelled.map_or(String::new(), |(_, _, mean_ns)| show(*mean_ns)),
-        ]);
-    }
-    eprint!("{}", table::aligned(&lines, &[false, true, true, true, true, true, true]));
-    let text = calibration.model.to_toml();
-    match output {
-        Some(path) => {
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        None => print!("{text}"),
-    }
-    Ok(0)
-}
-
-fn devices(name: Option<&str>) -> Result<u8> {
-    if let Some(name) = name {
-        print!("{}", Model::find(name)?.to_toml());
-        return Ok(0);
-    }
-    let mut lines = Vec::new();
-    for name in Model::builtin_names() {
-        let model = Model::builtin(name).expect("the name is from the list");
-        lines.push(vec![name.to_owned(), model.description]);
-    }
-    print!("{}", table::aligned(&lines, &[false, false]));
-    Ok(0)
-}
-
-fn soak(first: u64, count: u64, log: bool) -> Result<u8> {
-    let count = if count == 0 { u64::MAX } else { count };
-    for seed in (first..).take(usize::try_from(count).unwrap_or(usize::MAX)) {
-        let mut world = World::draw(seed);
-        if log {
-            // Who stops reading does not want the rest; the next world says so.
-            world.log_to(|line| drop(writeln!(std::io::stdout(), "{line}")));
-        }
-        let mut out = std::io::stdout();
-        writeln!(out, "{}repeat with: {}", world.describe(), world.command())
-            .and_then(|()| writeln!(out, "{} accesses, all checks hold\n", world.run()))
-            .context("cannot write to standard output")?;
-    }
-    Ok(0)
+/// Simulations at a time, where nothing is said.
+fn jobs(asked: Option<u16>) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    asked.map_or_else(processors, usize::from)
 }

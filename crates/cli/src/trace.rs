@@ -1,29 +1,20 @@
-//! `overspill trace` and `overspill record`: what is in a trace, one format from another, parts of traces, new ones.
-//!
-//! The formats are the simulator's ([`overspill_sim::trace`]); here are the options, the printing, and the recording of a
-//! program under valgrind's lackey, whose output goes through a named pipe and is never stored as text.
+//! `overspill trace`: what is in a trace, one format from another, parts of traces. The formats are the simulator's
+//! ([`overspill_sim::trace`]); here are the options and the printing.
 
-use std::ffi::OsString;
-use std::fs::OpenOptions;
 use std::io::BufReader;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use clap::{Args as ClapArgs, Subcommand};
 use overspill_sim::options::show_bytes;
 use overspill_sim::time::show;
 use overspill_sim::trace::convert::{Copied, Selection, Summary, copy};
-use overspill_sim::trace::lackey::LackeyReader;
 use overspill_sim::trace::open::{KNOWN, create, open};
-use overspill_sim::trace::own::{Seeker, Writer};
-use overspill_sim::trace::{Format, NameRecord, PagerOp, Record, RecordReader, RecordWriter, TraceError};
+use overspill_sim::trace::own::Seeker;
+use overspill_sim::trace::{Format, PagerOp, RecordReader, TraceError};
 
-use crate::os::{inherit, signals};
 use crate::progress::Progress;
-use crate::{exit, human};
+use crate::stdout::{print, print_json};
 
 /// Options of `overspill trace`.
 #[derive(ClapArgs)]
@@ -93,20 +84,6 @@ struct From {
     format: Option<Format>,
 }
 
-/// Options of `overspill record`.
-#[derive(ClapArgs)]
-pub struct RecordArgs {
-    /// The trace to write
-    #[arg(short, long, value_name = "FILE", default_value = "overspill.ovt")]
-    output: PathBuf,
-    /// Keep every access, also those to pages that were accessed a moment ago (ten to a hundred times as many)
-    #[arg(long)]
-    exact: bool,
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
-    command: Vec<OsString>,
-}
-
 /// For options that name a format.
 pub fn parse_format(text: &str) -> Result<Format, String> {
     Format::of_name(text).ok_or_else(|| format!("`{text}` is not a trace format; the formats are {KNOWN}"))
@@ -159,9 +136,9 @@ fn info(path: &Path, format: Option<Format>, json: bool) -> Result<u8> {
     let summary = named(path, Summary::of(&mut *reader))?;
     let blocks = if format == Format::Own && path != Path::new("-") { blocks(path).ok() } else { None };
     if json {
-        println!("{}", serde_json::to_string_pretty(&info_json(format, &summary, blocks))?);
+        print_json(&info_json(format, &summary, blocks))?;
     } else {
-        print!("{}", info_text(format, &summary, blocks));
+        print(&info_text(format, &summary, blocks))?;
     }
     Ok(0)
 }
@@ -258,13 +235,24 @@ fn convert(
     let copied = match result {
         Ok(copied) => copied,
         Err(error) => {
-            // Half a trace is worse than none.
-            let _ = std::fs::remove_file(output);
+            discard(output);
             return Err(anyhow!("{}: {error}", path.display()));
         }
     };
+    if copied.written == 0 && copied.left_out > 0 {
+        discard(output);
+        bail!("{}: {} has no place for anything that is in it", path.display(), to.name());
+    }
     say_left_out(&copied, to);
     Ok(0)
+}
+
+/// Removes a trace that did not become whole: half a trace is worse than none. What is no file of its own (/dev/full, a pipe)
+/// stays: root would remove that as well.
+pub fn discard(path: &Path) {
+    if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 fn same_file(one: &Path, other: &Path) -> bool {
@@ -294,112 +282,6 @@ fn say_left_out(copied: &Copied, to: Format) {
         let (records, them) = if copied.left_out == 1 { ("record", "it") } else { ("records", "them") };
         eprintln!("overspill: {} {records} left out: {} has no place for {them}", copied.left_out, to.name());
     }
-}
-
-/// A directory of our own with a named pipe in it; both disappear with it.
-struct Pipe {
-    directory: PathBuf,
-    path: PathBuf,
-}
-
-impl Pipe {
-    fn new() -> Result<Pipe> {
-        let directory = std::env::temp_dir().join(format!("overspill-record-{}", std::process::id()));
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        let path = directory.join("lackey");
-        let pipe = Pipe { directory, path };
-        nix::unistd::mkfifo(&pipe.path, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR)
-            .context("cannot make a named pipe")?;
-        Ok(pipe)
-    }
-
-    /// Lets a reader that waits for a writer go on: it sees the end.
-    fn release(&self, done: impl Fn() -> bool) {
-        while !done() {
-            let nonblocking = nix::fcntl::OFlag::O_NONBLOCK.bits();
-            drop(OpenOptions::new().write(true).custom_flags(nonblocking).open(&self.path));
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-}
-
-impl Drop for Pipe {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// Runs the program under lackey and writes its accesses.
-pub fn record(args: &RecordArgs) -> Result<u8> {
-    let program = &args.command[0];
-    if let Err(reason) = crate::compare::require_program(program) {
-        eprintln!("overspill: {reason}");
-        return Ok(exit::NOT_FOUND);
-    }
-    let pipe = Pipe::new()?;
-    let mut log_file = OsString::from("--log-file=");
-    log_file.push(&pipe.path);
-    let mut command = Command::new("valgrind");
-    command
-        .args([
-            "-q",
-            "--tool=lackey",
-            "--trace-mem=yes",
-            "--basic-counts=no",
-            "--child-silent-after-fork=yes",
-        ])
-        .arg(log_file)
-        .arg("--")
-        .args(&args.command);
-    signals::survive(&[nix::libc::SIGINT, nix::libc::SIGQUIT]);
-    let (status, written) = std::thread::scope(|scope| -> Result<_> {
-        let converter = scope.spawn(|| convert_lackey(&pipe.path, args));
-        let started = inherit::spawn(&mut command, None).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => anyhow!("record needs valgrind: apt-get install valgrind"),
-            _ => anyhow!("cannot start valgrind: {error}"),
-        });
-        let status = started.and_then(|mut child| child.wait().context("cannot wait for the program"));
-        pipe.release(|| converter.is_finished());
-        let written = converter.join().map_err(|_| anyhow!("the converter failed"))?;
-        Ok((status?, written?))
-    })?;
-    let (seen, kept) = written;
-    let bytes = std::fs::metadata(&args.output).map_or(0, |metadata| metadata.len());
-    eprintln!(
-        "overspill: {seen} accesses, {kept} written to {} ({})",
-        args.output.display(),
-        human::bytes(bytes)
-    );
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => Ok(u8::try_from(code).unwrap_or(exit::OWN_FAILURE)),
-        (None, Some(signal)) => signals::die_by(signal),
-        (None, None) => bail!("the program ended in no known way"),
-    }
-}
-
-/// From the pipe to the trace; gives the accesses seen and written.
-fn convert_lackey(pipe: &Path, args: &RecordArgs) -> Result<(u64, u64)> {
-    let input = std::fs::File::open(pipe).context("cannot open the pipe")?;
-    let mut reader = LackeyReader::new(BufReader::with_capacity(1 << 18, input));
-    let file = std::fs::File::create(&args.output)
-        .with_context(|| format!("cannot create {}", args.output.display()))?;
-    let mut writer = Writer::new(std::io::BufWriter::with_capacity(1 << 18, file))?;
-    let words: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let text = format!("recorded by overspill record, valgrind lackey: {}", words.join(" "));
-    writer.write_record(&Record::Name(NameRecord { id: NameRecord::NOTE, text }))?;
-    let selection = Selection { thin: !args.exact, ..Selection::default() };
-    let copied = match copy(&mut reader, &mut writer, &selection, &mut |_| {}) {
-        Ok(copied) => copied,
-        Err(error) => {
-            let _ = std::fs::remove_file(&args.output);
-            return Err(anyhow!("valgrind's output: {error}"));
-        }
-    };
-    Ok((copied.read, copied.written))
 }
 
 #[cfg(test)]

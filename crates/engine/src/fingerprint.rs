@@ -47,6 +47,11 @@ impl Fingerprints {
         self.known.read(Slot(slot), frame.0);
     }
 
+    /// What `slot` holds does not matter any more: no page is like it.
+    pub fn forget(&mut self, slot: u32) {
+        self.known.forget(Slot(slot));
+    }
+
     /// `frame` is being written to `slot`. (Should that fail, the slot is never used again.)
     pub fn written(&mut self, slot: u32, frame: Frame) {
         self.known.written(Slot(slot), frame.0);

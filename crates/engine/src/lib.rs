@@ -16,6 +16,7 @@ mod helper;
 mod io;
 mod memory;
 mod own_events;
+mod pool;
 pub mod reactor;
 pub mod report;
 pub mod setup;
@@ -29,7 +30,7 @@ mod view;
 
 pub use engine::{Engine, Notice};
 pub use reactor::Reactor;
-pub use setup::{Failure, STEPS, Settings};
+pub use setup::{Failure, MAX_POOL_PERCENT, STEPS, Settings};
 pub use shared_regions::MapperId;
 pub use swapfile::SwapPlace;
 pub use view::Place;

@@ -17,6 +17,7 @@ use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, overlap};
 use crate::fingerprint::WORDS;
 use crate::helper::{Helper, Job};
 use crate::own_events;
+use crate::pool::Page;
 use crate::staging::{BLOCK, Frame};
 
 /// Messages taken from the kernel by one read.
@@ -45,6 +46,8 @@ const ANY_CONTENT: Query = Query {
     any_of: Categories::PRESENT.union(Categories::SWAPPED),
     report: Categories::empty(),
 };
+/// Pages of the compressed pool that can be on their way to the file.
+pub(crate) const BOUNCE: u32 = 64;
 /// The trash mapping, in pages.
 const TRASH: usize = BLOCK as usize;
 
@@ -73,6 +76,8 @@ pub(crate) struct Memory {
     staging: Mapping,
     trash: Mapping,
     zeroes: Mapping,
+    /// Pages for what is on its way from the compressed pool to the file, and a last one for what is read and not wanted.
+    bounce: Mapping,
     /// Changes of the address space that were read and not handled yet, oldest first. They are handled before any
     /// fault: a fault only says that a thread waits, and what it finds is decided by the changes.
     changes: VecDeque<Message>,
@@ -118,6 +123,7 @@ impl Memory {
             staging,
             trash,
             zeroes: zeroes()?,
+            bounce: frames(BOUNCE as usize + 1)?,
             changes: VecDeque::with_capacity(MESSAGES),
             faults: VecDeque::with_capacity(MESSAGES),
             handling: [0..0, 0..0],
@@ -150,9 +156,9 @@ impl Memory {
     }
 
     /// All ranges that are the pager's own and must never be managed.
-    pub fn own_ranges(&self) -> [AddressRange; 4] {
+    pub fn own_ranges(&self) -> [AddressRange; 5] {
         let helper = self.helper.map_or(0..0, |helper| helper.range.0..helper.range.1);
-        [self.staging.range(), self.trash.range(), self.zeroes.range(), helper]
+        [self.staging.range(), self.trash.range(), self.zeroes.range(), self.bounce.range(), helper]
     }
 
     /// The address of a frame, for direct I/O.
@@ -470,6 +476,36 @@ impl Memory {
     pub fn frame_words(&self, frame: Frame) -> &[u64; WORDS] {
         // SAFETY: the frame lies within staging, is aligned, and nobody writes to it while it holds a page.
         unsafe { &*(self.frame_address(frame) as *const [u64; WORDS]) }
+    }
+
+    /// What a populated frame holds, in bytes.
+    pub fn frame_page(&self, frame: Frame) -> &Page {
+        // SAFETY: as for `frame_words`.
+        unsafe { &*(self.frame_address(frame) as *const Page) }
+    }
+
+    /// Has `fill` write a frame into which a page is being brought.
+    pub fn fill_frame<R>(&mut self, frame: Frame, fill: impl FnOnce(&mut Page) -> R) -> R {
+        // SAFETY: the frame lies within staging, and no request to the device is under way for it. `&mut self` keeps others
+        // from looking meanwhile.
+        fill(unsafe { &mut *(self.frame_address(frame) as *mut Page) })
+    }
+
+    /// Has `fill` write a bounce page that is not on its way to the device.
+    pub fn fill_bounce<R>(&mut self, index: u32, fill: impl FnOnce(&mut Page) -> R) -> R {
+        assert!(index < BOUNCE);
+        // SAFETY: the page lies within the mapping, which is ours alone; the device only reads, and not from this page.
+        fill(unsafe { &mut *(self.bounce_address(index) as *mut Page) })
+    }
+
+    /// The address of a bounce page, for direct I/O.
+    pub fn bounce_address(&self, index: u32) -> usize {
+        self.bounce.page(index as usize)
+    }
+
+    /// The address of a page whose content does not matter, for direct I/O.
+    pub fn scratch_address(&self) -> usize {
+        self.bounce_address(BOUNCE)
     }
 
     /// Gives the memory of `count` (at most a block) populated frames that hold nothing back to the kernel. Returns how many,

@@ -33,6 +33,21 @@ pub(crate) struct Waiter {
     pub major: bool,
 }
 
+/// What the compressed pool did.
+#[derive(Default)]
+pub(crate) struct PoolStats {
+    pub frames: u32,
+    /// Pages loaded from it, stored in it, written back from it.
+    pub zswpin: u64,
+    pub zswpout: u64,
+    pub zswpwb: u64,
+    /// Pages that it took in place of the device.
+    pub taken: u64,
+    /// Requests that it took in place of the device.
+    pub whole_reads: u64,
+    pub whole_writes: u64,
+}
+
 /// The pen that fills one [`Process`].
 pub struct Report {
     process: &'static Process,
@@ -137,13 +152,16 @@ impl Report {
     }
 
     /// Copies the counters of `mm`; slots in use and budget are in pages.
-    pub(crate) fn publish(&mut self, stats: &Vmstat, slots_used: u32, budget: u32) {
+    pub(crate) fn publish(&mut self, stats: &Vmstat, packed: &PoolStats, slots_used: u32, budget: u32) {
         let c = &self.process.counters;
         let pairs = [
             (&c.pgfault, stats.pgfault),
             (&c.pgmajfault, stats.pgmajfault),
-            (&c.pswpin, stats.pswpin),
-            (&c.pswpout, stats.pswpout),
+            (&c.pswpin, stats.pswpin - packed.zswpin),
+            (&c.pswpout, stats.pswpout - packed.taken + packed.zswpwb),
+            (&c.zswpin, packed.zswpin),
+            (&c.zswpout, packed.zswpout),
+            (&c.zswpwb, packed.zswpwb),
             (&c.swap_ra, stats.swap_ra),
             (&c.swap_ra_hit, stats.swap_ra_hit),
             (&c.swap_ra_unused, stats.swap_ra_unused),
@@ -158,8 +176,8 @@ impl Report {
             (&c.zero_fill, stats.zero_fill),
             (&c.zero_dropped, stats.zero_dropped),
             (&c.clean_dropped, stats.clean_dropped),
-            (&c.read_ops, stats.read_ops),
-            (&c.write_ops, stats.write_ops),
+            (&c.read_ops, stats.read_ops - packed.whole_reads),
+            (&c.write_ops, stats.write_ops - packed.whole_writes),
         ];
         for (shared, value) in pairs {
             shared.store(value, Ordering::Relaxed);
@@ -167,6 +185,7 @@ impl Report {
         let swap_used = u64::from(slots_used) * overspill_sys::PAGE_SIZE as u64;
         c.swap_used_bytes.store(swap_used, Ordering::Relaxed);
         raise(&c.swap_peak_bytes, swap_used);
+        raise(&c.pool_peak_bytes, u64::from(packed.frames) * overspill_sys::PAGE_SIZE as u64);
         add(&c.budget_sum_bytes, u64::from(budget) * overspill_sys::PAGE_SIZE as u64);
         add(&c.budget_samples, 1);
     }

@@ -52,7 +52,12 @@ pub struct Settings {
     pub user_mode_only: bool,
     /// The read-ahead policy.
     pub policy: Policy,
+    /// Most that the compressed pool may take of the frames, in percent; 0: there is none.
+    pub max_pool_percent: u32,
 }
+
+/// The default of [`Settings::max_pool_percent`].
+pub const MAX_POOL_PERCENT: u32 = 0;
 
 /// Staging has room for this many times the frames: blocks may be partly used, and address space is cheap.
 const STAGING_SPREAD: u32 = 2;
@@ -75,6 +80,7 @@ impl Engine {
         report.note_setup(paths, swap.bytes);
         let transfers = Transfers::new(swap.file, io);
         let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable());
-        Ok(Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report))
+        let pool = u64::from(settings.frames) * u64::from(settings.max_pool_percent.min(100)) / 100;
+        Ok(Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, pool as u32, report))
     }
 }

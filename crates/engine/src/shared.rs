@@ -11,7 +11,7 @@ pub const ENV: &str = "OVERSPILL_RUN";
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Processes that can report; later ones run managed but uncounted.
 pub const PROCESSES: usize = 64;
 /// Buckets of the fault latency histogram: bucket i counts latencies in [2^(i/4), 2^((i+1)/4)) ns, roughly: see
@@ -37,6 +37,10 @@ pub struct Config {
     pub flags: u32,
     /// Read-ahead policy: a discriminant of `overspill_engine::ReadAhead`.
     pub readahead: u32,
+    /// Most that the compressed pool may take of the budget, in percent (`--max-pool-percent`).
+    pub max_pool_percent: u32,
+    /// Not used.
+    pub padding: u32,
     /// NUL-terminated path of the swap directory, or of a file to create (`--swap`).
     pub swap_path: [u8; PATH_MAX],
 }
@@ -117,6 +121,12 @@ counters! {
     pswpin,
     /// Pages written to swap.
     pswpout,
+    /// Pages brought back from the compressed pool.
+    zswpin,
+    /// Pages put into the compressed pool.
+    zswpout,
+    /// Pages written from the compressed pool to swap.
+    zswpwb,
     /// Pages read ahead (without the faulting one).
     swap_ra,
     /// Read-ahead pages that were touched.
@@ -167,6 +177,8 @@ counters! {
     swap_peak_bytes,
     /// Size of the swap area.
     swap_area_bytes,
+    /// The most that the compressed pool took of the budget.
+    pool_peak_bytes,
     /// What managed memory may hold (the budget without what is unmanaged and what is kept in reserve), summed over samples.
     budget_sum_bytes,
     /// Number of those samples.

@@ -7,12 +7,16 @@ use alloc::vec::Vec;
 
 use overspill_mm::IoId;
 use overspill_sys::mem::IoVec;
+use overspill_sys::uring::Cqe;
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
 
 use crate::io::Io;
 
 /// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring frames.
 const PIECES: usize = 256;
+
+/// Bit of a tag: a write of the compressed pool.
+const WRITE_BACK: u64 = 1 << 63;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -64,6 +68,8 @@ pub(crate) enum Ended {
     Read(IoId, Result<(), Errno>),
     /// A write.
     Write(IoId, Result<(), Errno>),
+    /// A write of the compressed pool; see [`Transfers::write_back`].
+    WriteBack { at: u32, pages: u32, outcome: Result<(), Errno> },
 }
 
 /// The requests under way, by their [`IoId`].
@@ -130,6 +136,17 @@ impl Transfers {
         self.io.order(write, &self.file, &request.pieces, request.offset, u64::from(io.0))
     }
 
+    /// Orders a write of `pages` (at least one) pages at `address` to consecutive slots, for the compressed pool, which calls it
+    /// `at`. False: the device takes no more now.
+    pub fn write_back(&mut self, at: u32, slot: u32, address: usize, pages: u32) -> bool {
+        let piece = IoVec { base: address, len: pages as usize * PAGE_SIZE };
+        let tag = WRITE_BACK | u64::from(pages) << 32 | u64::from(at);
+        let offset = u64::from(slot) * PAGE_SIZE as u64;
+        let ordered = self.backlog.is_empty() && self.io.order(true, &self.file, &[piece], offset, tag);
+        self.in_flight += u32::from(ordered);
+        ordered
+    }
+
     /// Hands what was ordered to the kernel.
     pub fn submit(&mut self) {
         while let Some(&io) = self.backlog.front() {
@@ -160,17 +177,27 @@ impl Transfers {
     pub fn next_ended(&mut self) -> Option<Ended> {
         let ended = self.io.pop()?;
         self.in_flight -= 1;
+        if ended.user_data & WRITE_BACK != 0 {
+            let (pages, at) = ((ended.user_data & !WRITE_BACK) >> 32, ended.user_data as u32);
+            let outcome = outcome(&ended, pages as usize * PAGE_SIZE);
+            return Some(Ended::WriteBack { at, pages: pages as u32, outcome });
+        }
         let id = IoId(ended.user_data as u32);
         let request = &self.requests[id.0 as usize];
         self.reads_in_flight -= u32::from(request.kind == Kind::Read);
-        let outcome = match ended.outcome() {
-            Ok(bytes) if bytes as usize == request.bytes => Ok(()),
-            Ok(_) => Err(Errno::IO),
-            Err(errno) => Err(errno),
-        };
+        let outcome = outcome(&ended, request.bytes);
         Some(match request.kind {
             Kind::Read => Ended::Read(id, outcome),
             Kind::Write => Ended::Write(id, outcome),
         })
+    }
+}
+
+/// How a request of so many bytes ended.
+fn outcome(ended: &Cqe, bytes: usize) -> Result<(), Errno> {
+    match ended.outcome() {
+        Ok(done) if done as usize == bytes => Ok(()),
+        Ok(_) => Err(Errno::IO),
+        Err(errno) => Err(errno),
     }
 }

@@ -71,6 +71,9 @@ pub enum Event {
     Fault { space: SpaceId, vpn: Vpn, access: Access },
     /// A read ended.
     ReadDone { io: IoId, ok: bool },
+    /// A read ended at once, without the device: what was read ahead with it is mapped, since a fault for each page would cost
+    /// more than the pages did. Markers wait for their touch.
+    Unpacked { io: IoId },
     /// A write ended.
     WriteDone { io: IoId, result: WriteResult },
     /// Answer to [`Action::Unmap`].

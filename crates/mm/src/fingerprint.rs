@@ -61,6 +61,11 @@ impl<F: Copy + Eq + Default> Fingerprints<F> {
         *at(&mut self.of_slot, slot.0) = fingerprint;
     }
 
+    /// What the slot holds is not the page's any more, whatever it was.
+    pub fn forget(&mut self, slot: Slot) {
+        *at(&mut self.of_slot, slot.0) = F::default();
+    }
+
     /// `frame` is being filled from `slot`: it will hold what that holds.
     pub fn read(&mut self, slot: Slot, frame: u32) {
         let fingerprint = *at(&mut self.of_slot, slot.0);

@@ -22,6 +22,7 @@ mod list;
 mod mm;
 mod newcomers;
 pub mod page;
+pub mod pool;
 mod range;
 pub mod readahead;
 mod reclaim;

@@ -204,7 +204,8 @@ impl<P: SwapIn> Mm<P> {
             Event::Discarded { space, start, end } => self.discard(space, start, end, out),
             Event::Moved { space, from, to, pages } => self.moved(space, from, to, pages, out),
             Event::Fault { space, vpn, access } => self.fault(space, vpn, access, out),
-            Event::ReadDone { io, ok } => self.read_done(io, ok, out),
+            Event::ReadDone { io, ok } => self.read_done(io, ok, false, out),
+            Event::Unpacked { io } => self.read_done(io, true, true, out),
             Event::WriteDone { io, result } => self.write_done(io, result, out),
             Event::Unmapped { run, result } => self.unmapped(run, result, out),
             // Nothing else now: to map or fill again before the change is known would fail again, for ever.
@@ -390,6 +391,12 @@ impl<P: SwapIn> Mm<P> {
     #[must_use]
     pub fn slot(&self, id: PageId) -> Option<Slot> {
         Some(Slot(self.pages[id].slot)).filter(|slot| slot.0 != 0)
+    }
+
+    /// The page that has the slot, while that is in use.
+    #[must_use]
+    pub fn owner(&self, slot: Slot) -> Option<PageId> {
+        self.area.owner(slot)
     }
 
     /// What is counted for the region of a page, and what its policy keeps for it (knobs, for example).

@@ -51,7 +51,7 @@ impl<P: SwapIn> Mm<P> {
         self.kind(space, vpn) == RegionKind::Shared
     }
 
-    pub(crate) fn read_done(&mut self, io: IoId, ok: bool, out: &mut Actions) {
+    pub(crate) fn read_done(&mut self, io: IoId, ok: bool, unpacked: bool, out: &mut Actions) {
         let run = self.take_io(io, IoKind::Read);
         for id in run.pages() {
             assert_eq!(self.pages[id].state, State::Reading, "what was read was being read");
@@ -59,6 +59,9 @@ impl<P: SwapIn> Mm<P> {
             if self.pages[id].has(flag::DISCARDED) {
                 self.drop_discarded(id, out);
             } else if ok {
+                if unpacked && self.pages[id].has(flag::READ_AHEAD) && !self.pages[id].has(flag::MARKER) {
+                    self.pages[id].set(flag::EAGER);
+                }
                 self.arrived(id, out);
             } else {
                 self.read_failed(id, out);

@@ -19,6 +19,7 @@ pub struct Builder {
     policy: Policy,
     use_move: bool,
     use_uring: bool,
+    max_pool_percent: u32,
 }
 
 impl Default for Builder {
@@ -31,6 +32,7 @@ impl Default for Builder {
                 .expect("every listed name makes a policy"),
             use_move: true,
             use_uring: true,
+            max_pool_percent: overspill_engine::MAX_POOL_PERCENT,
         }
     }
 }
@@ -81,6 +83,14 @@ impl Builder {
         self
     }
 
+    /// Most of the budget that pages may take compressed, in percent (0 to 90; 0: none are compressed). How much of that is used
+    /// depends on how the memory is used and on how well it compresses. Default: 0.
+    #[must_use]
+    pub fn max_pool_percent(mut self, percent: u32) -> Self {
+        self.max_pool_percent = percent.min(90);
+        self
+    }
+
     /// Starts the pager.
     ///
     /// # Errors
@@ -101,6 +111,7 @@ impl Builder {
             use_uring: self.use_uring,
             user_mode_only: false,
             policy: self.policy,
+            max_pool_percent: self.max_pool_percent,
         };
         Pager::start(settings)
     }

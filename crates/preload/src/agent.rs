@@ -44,8 +44,8 @@ const GROWING_LOOK_NS: u64 = 250_000;
 const STRAY_BYTES: u64 = 1 << 20;
 /// How often managed memory is searched for pages that came back without a fault.
 const RESYNC_NS: u64 = 100_000_000;
-/// Ranges the agent's memory may consist of.
-const OWN_RANGES_MAX: usize = 1024;
+/// Ranges that the agent's memory may get while they are listed.
+const OWN_RANGES_SPARE: usize = 64;
 /// Kept free of the budget (a twentieth of it, if that is less): room for what the program maps between two looks.
 const RESERVE_BYTES: u64 = 3 << 20;
 /// The reserve grows to the largest recent growth of unmanaged memory between two looks, but to this at most, and to this
@@ -267,6 +267,7 @@ impl Agent {
             use_uring: !self.has(flags::NO_URING),
             user_mode_only: false,
             policy: policy_of(config, frames(config.ram_bytes)),
+            max_pool_percent: config.max_pool_percent,
         }
     }
 }
@@ -286,7 +287,9 @@ fn own_ranges(engine: &Engine) -> impl Fn(&mut Vec<AddressRange>) + use<> {
     let engine_ranges = engine.own_ranges();
     move |ranges| {
         // The arena is locked while it tells its ranges: nothing may be allocated then.
-        ranges.reserve(OWN_RANGES_MAX);
+        let mut count = engine_ranges.len();
+        crate::each_own_range(|_| count += 1);
+        ranges.reserve(count + OWN_RANGES_SPARE);
         ranges.extend(engine_ranges.iter().cloned());
         crate::each_own_range(|range| ranges.push(range));
     }
@@ -383,7 +386,7 @@ impl Manager<'_> {
         let budget = ram.saturating_sub(stray + reserve) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         // What is unmanaged goes up and down by a few pages all the time: less is heeded at once, more when it is some.
-        let now = self.engine.mm().config().budget;
+        let now = self.engine.budget();
         if budget < now || budget > now + BUDGET_STEP {
             self.engine.set_budget(budget - budget.min(BUDGET_STEP / 2));
         }

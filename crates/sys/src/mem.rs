@@ -330,3 +330,59 @@ impl Drop for Mapping {
         debug_assert!(result.is_ok(), "unmapping an owned mapping cannot fail");
     }
 }
+
+/// Private memory as bytes, zero at first, that no child of fork gets; it takes RAM where it was written.
+#[derive(Debug)]
+pub struct Buffer {
+    mapping: Mapping,
+}
+
+impl Buffer {
+    /// `len` bytes, a multiple of the page size.
+    pub fn new(len: usize) -> Result<Buffer, Errno> {
+        let mapping = Mapping::anon(len, Prot::RW)?;
+        for advice in [Advice::NoHugePage, Advice::DontFork, Advice::DontDump] {
+            // SAFETY: none of these changes content, and the mapping is ours.
+            unsafe { mapping.advise(advice) }?;
+        }
+        name(mapping.range(), c"overspill buffer");
+        Ok(Buffer { mapping })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn range(&self) -> AddressRange {
+        self.mapping.range()
+    }
+
+    /// `len` bytes from `at` on.
+    #[must_use]
+    pub fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        assert!(at <= self.mapping.len() && len <= self.mapping.len() - at);
+        // SAFETY: the bytes lie in the mapping, which lives as long as `self` and is written only through `&mut self`.
+        unsafe { core::slice::from_raw_parts((self.mapping.start() + at) as *const u8, len) }
+    }
+
+    /// The same, to be written.
+    pub fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
+        assert!(at <= self.mapping.len() && len <= self.mapping.len() - at);
+        // SAFETY: as above; nobody else has a reference.
+        unsafe { core::slice::from_raw_parts_mut((self.mapping.start() + at) as *mut u8, len) }
+    }
+
+    /// Copies `len` bytes within the buffer.
+    pub fn copy(&mut self, from: usize, to: usize, len: usize) {
+        let all = self.mapping.len();
+        self.bytes_mut(0, all).copy_within(from..from + len, to);
+    }
+
+    /// Gives the memory of whole pages back: they are zero again.
+    pub fn discard(&mut self, at: usize, len: usize) {
+        assert!(
+            at.is_multiple_of(PAGE_SIZE) && len.is_multiple_of(PAGE_SIZE) && at + len <= self.mapping.len()
+        );
+        let start = self.mapping.start() + at;
+        // SAFETY: the pages are in the mapping, and nobody has a reference to their bytes. A refusal leaves old bytes there.
+        let _ = unsafe { madvise(start..start + len, Advice::DontNeed) };
+    }
+}

@@ -3,7 +3,9 @@
 //!
 //! A page's word holds the page's number (upper half) and how often it was written (lower half). A touch that reads
 //! checks the number; a touch that writes adds one, atomically, and checks the number it found. At the end the counts of
-//! all pages must add up to the writes that were made: a lost or torn store, or a page in the wrong place, is found.
+//! all pages must add up to the writes that were made: a lost or torn store, or a page in the wrong place, is found. The rest
+//! of a page is noise (but for the share that `--compressible` leaves zero), so that nobody gains by compressing what only
+//! a benchmark would hold; it is checked at the end, too.
 
 pub mod generator;
 pub mod pattern;
@@ -13,6 +15,7 @@ mod worker;
 
 use std::io::Write;
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -27,6 +30,8 @@ use pattern::Pattern;
 use traffic::{Meter, Traffic};
 use worker::{Limit, Mismatch, Outcome, TAG_SHIFT, Task, tag};
 
+/// Words of a page.
+const WORDS: usize = PAGE_BYTES / 8;
 /// How many pages are asked for at a time before they are verified.
 const HINT_PAGES: usize = 512;
 
@@ -57,6 +62,9 @@ pub struct Work {
     /// Ask the kernel for the pages before they are verified, which is not measured and can take long
     #[arg(long)]
     pub hint: bool,
+    /// How much of every page is zeroes, in percent; the rest is noise
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub compressible: u32,
     /// Seed of the random patterns
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -135,6 +143,9 @@ impl Work {
     /// These options as command-line arguments.
     pub fn to_args(&self) -> Vec<String> {
         let mut args = vec![format!("--threads={}", self.threads), format!("--seed={}", self.seed)];
+        if self.compressible > 0 {
+            args.push(format!("--compressible={}", self.compressible));
+        }
         let numbers = [
             ("laps", self.laps.map(u64::from)),
             ("touches", self.touches),
@@ -195,14 +206,14 @@ pub fn main(args: &LoadArgs) -> Result<u8> {
 
 fn run(pages: &Pages, meter: &Meter, pattern: Pattern, work: &Work) -> Result<Done> {
     let tasks = tasks(pages.count(), pattern, work);
-    let populate_seconds = timed(|| populate(pages, tasks.len())).1;
+    let populate_seconds = timed(|| populate(pages, tasks.len(), work.compressible)).1;
     let before = meter.now();
     let (outcomes, seconds) = timed(|| worker::run_all(pages, &tasks));
     let traffic = meter.now().since(before);
     let outcomes = outcomes.map_err(describe)?;
     let touches: u64 = outcomes.iter().map(|outcome| outcome.touches).sum();
     let writes = if work.write { touches } else { 0 };
-    let (verified, verify_seconds) = timed(|| verify(pages, writes, work.hint));
+    let (verified, verify_seconds) = timed(|| verify(pages, writes, work.hint, work.compressible));
     verified?;
     let merged = |choose: fn(&Outcome) -> &Histogram| {
         let mut all = Histogram::default();
@@ -274,11 +285,30 @@ fn tasks(page_count: usize, pattern: Pattern, work: &Work) -> Vec<Task> {
     tasks
 }
 
-/// Gives every page its number, in order.
-fn populate(pages: &Pages, threads: usize) {
-    let fill = |range: Range<usize>| {
-        range.for_each(|page| pages.word(page).store(tag(page), std::sync::atomic::Ordering::Relaxed));
+/// Words of a page besides the first that are noise, when `compressible` percent are zero.
+fn noisy_words(compressible: u32) -> usize {
+    (WORDS - 1) * (100 - compressible as usize) / 100
+}
+
+/// The noise of a page: SplitMix64 (Steele, Lea, Flood 2014), begun anew for every page.
+fn noise(page: usize) -> impl Iterator<Item = u64> {
+    (1..).map(move |n: u64| {
+        let mut z = ((page as u64) << 32 | n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    })
+}
+
+/// Gives every page its number and its noise, in order.
+fn populate(pages: &Pages, threads: usize, compressible: u32) {
+    let noisy = noisy_words(compressible);
+    let fill_page = |page: usize| {
+        let [first, rest @ ..] = pages.words(page);
+        first.store(tag(page), Relaxed);
+        rest.iter().zip(noise(page)).take(noisy).for_each(|(word, noise)| word.store(noise, Relaxed));
     };
+    let fill = |range: Range<usize>| range.for_each(fill_page);
     std::thread::scope(|scope| {
         for index in 0..threads {
             scope.spawn(move || fill(part(&(0..pages.count()), index, threads)));
@@ -287,14 +317,20 @@ fn populate(pages: &Pages, threads: usize) {
 }
 
 /// Checks every page's number, and that no store was lost.
-fn verify(pages: &Pages, writes: u64, hint: bool) -> Result<()> {
+fn verify(pages: &Pages, writes: u64, hint: bool, compressible: u32) -> Result<()> {
+    let noisy = noisy_words(compressible);
     let mut counted = 0;
     for page in 0..pages.count() {
         if hint && page % HINT_PAGES == 0 {
             pages.will_need(page..pages.count().min(page + HINT_PAGES));
         }
-        let word = pages.word(page).load(std::sync::atomic::Ordering::Relaxed);
+        let [first, rest @ ..] = pages.words(page);
+        let word = first.load(Relaxed);
         worker::check(page, word).map_err(describe)?;
+        let expected = noise(page).take(noisy).chain(std::iter::repeat(0));
+        if rest.iter().zip(expected).any(|(word, noise)| word.load(Relaxed) != noise) {
+            bail!("page {page} holds its number, but not the rest of what was stored there");
+        }
         counted += word & ((1 << TAG_SHIFT) - 1);
     }
     if counted != writes {
@@ -347,18 +383,26 @@ mod tests {
     #[test]
     fn a_lost_store_is_found() {
         let pages = Pages::new(1000, false).unwrap();
-        populate(&pages, 1);
+        populate(&pages, 1, 30);
         for hint in [false, true] {
-            verify(&pages, 0, hint).unwrap();
-            assert!(verify(&pages, 1, hint).unwrap_err().to_string().contains("stores"));
+            verify(&pages, 0, hint, 30).unwrap();
+            assert!(verify(&pages, 1, hint, 30).unwrap_err().to_string().contains("stores"));
         }
         pages.word(3).store(tag(4), std::sync::atomic::Ordering::Relaxed);
-        assert!(verify(&pages, 0, true).unwrap_err().to_string().contains("page 3"));
+        assert!(verify(&pages, 0, true, 30).unwrap_err().to_string().contains("page 3"));
     }
 
     #[test]
     fn options_survive_the_trip_to_the_child() {
-        let line = ["--threads=8", "--seed=7", "--touches=100", "--write", "--latency", "--hint"];
+        let line = [
+            "--threads=8",
+            "--seed=7",
+            "--compressible=30",
+            "--touches=100",
+            "--write",
+            "--latency",
+            "--hint",
+        ];
         assert_eq!(work(&line).to_args(), line);
     }
 }

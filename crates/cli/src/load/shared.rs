@@ -35,6 +35,7 @@ fn manage(settings: &Settings<'_>, count: usize) -> Result<(Pages, Pager), overs
         .swap(if is_file { swap.parent().unwrap_or(swap) } else { swap })
         .swap_max(settings.swap_bytes_max)
         .readahead(policy.expect("every listed name makes a policy"))
+        .max_pool_percent(settings.max_pool_percent)
         .use_move(settings.flags & flags::NO_MOVE == 0)
         .use_uring(settings.flags & flags::NO_URING == 0)
         .build()?;

@@ -1,5 +1,4 @@
-//! The bench load's memory: pages of which only the first word is used, as atomics, so that any number of threads may
-//! touch any page.
+//! The bench load's memory: pages as words, all atomic, so that any number of threads may touch any page.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -62,12 +61,17 @@ impl Pages {
         let _ = unsafe { madvise(self.base.add(start).cast(), bytes, MmapAdvise::MADV_WILLNEED) };
     }
 
-    /// The first word of a page.
-    pub fn word(&self, page: usize) -> &AtomicU64 {
+    /// The words of a page.
+    pub fn words(&self, page: usize) -> &[AtomicU64; PAGE_BYTES / 8] {
         assert!(page < self.count);
         // SAFETY: the page lies inside the mapping, which lives as long as `self`; it is aligned to 4096, zero is a valid
         // word, and nobody ever makes another kind of reference to it.
-        unsafe { self.base.add(page * PAGE_BYTES).cast::<AtomicU64>().as_ref() }
+        unsafe { self.base.add(page * PAGE_BYTES).cast::<[AtomicU64; PAGE_BYTES / 8]>().as_ref() }
+    }
+
+    /// The first word of a page.
+    pub fn word(&self, page: usize) -> &AtomicU64 {
+        &self.words(page)[0]
     }
 }
 

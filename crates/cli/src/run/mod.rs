@@ -19,8 +19,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use overspill_engine::STEPS;
 use overspill_engine::shared::{ENV, flags};
+use overspill_engine::{MAX_POOL_PERCENT, STEPS};
 
 use crate::args::{RunArgs, Tuning};
 use crate::checks::{self, Ready, SwapPlace};
@@ -112,6 +112,7 @@ fn shared_page(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) -> Result<Share
         page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
         flags: flag_bits(args, swap.is_file),
         readahead: tuning.readahead.unwrap_or_default().number(),
+        max_pool_percent: tuning.max_pool_percent.unwrap_or(MAX_POOL_PERCENT),
         swap_path: swap.path.as_os_str().as_bytes().into(),
     };
     SharedPage::new(&settings).context("cannot make the memory shared with the agent")
@@ -205,6 +206,7 @@ impl Tuning {
         option("swap", self.swap.as_ref().map(|path| path.clone().into()));
         option("swap-max", self.swap_max.map(|size| size.to_string().into()));
         option("page-cluster", self.page_cluster.map(|n| n.to_string().into()));
+        option("max-pool-percent", self.max_pool_percent.map(|n| n.to_string().into()));
         option("readahead", self.readahead.map(|policy| policy.to_string().into()));
         let switches = [("strict", self.strict), ("no-move", self.no_move), ("no-uring", self.no_uring)];
         args.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| format!("--{name}").into()));

@@ -15,11 +15,14 @@ use crate::os::child::{Ended, Status};
 const SCHEMA_VERSION: u32 = 1;
 
 /// Counters that have the kernel's names because they count what the kernel's own count.
-const VMSTAT: [&str; 14] = [
+const VMSTAT: [&str; 17] = [
     "pgfault",
     "pgmajfault",
     "pswpin",
     "pswpout",
+    "zswpin",
+    "zswpout",
+    "zswpwb",
     "swap_ra",
     "swap_ra_hit",
     "pgscan_kswapd",
@@ -32,7 +35,8 @@ const VMSTAT: [&str; 14] = [
     "pgdeactivate",
 ];
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-const LEVELS: [&str; 8] = [
+const LEVELS: [&str; 9] = [
+    "pool_peak_bytes",
     "resident_bytes",
     "resident_peak_bytes",
     "resident_sum_bytes",

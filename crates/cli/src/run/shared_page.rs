@@ -33,6 +33,8 @@ pub struct Settings<'a> {
     pub flags: u32,
     /// Number of the read-ahead policy.
     pub readahead: u32,
+    /// `--max-pool-percent`.
+    pub max_pool_percent: u32,
     /// The swap directory or file, absolute.
     pub swap_path: Cow<'a, [u8]>,
 }
@@ -112,6 +114,7 @@ impl SharedPage {
             page_cluster: fields.u32(offset_of!(Config, page_cluster)),
             flags: fields.u32(offset_of!(Config, flags)),
             readahead: fields.u32(offset_of!(Config, readahead)),
+            max_pool_percent: fields.u32(offset_of!(Config, max_pool_percent)),
             swap_path: Cow::Owned(path.to_vec()),
         })
     }
@@ -138,6 +141,7 @@ fn config_bytes(settings: &Settings<'_>) -> io::Result<Vec<u8>> {
     put(offset_of!(Config, swap_bytes_max), &settings.swap_bytes_max.to_ne_bytes());
     put(offset_of!(Config, flags), &settings.flags.to_ne_bytes());
     put(offset_of!(Config, readahead), &settings.readahead.to_ne_bytes());
+    put(offset_of!(Config, max_pool_percent), &settings.max_pool_percent.to_ne_bytes());
     put(offset_of!(Config, swap_path), &settings.swap_path);
     Ok(bytes)
 }
@@ -188,6 +192,7 @@ mod tests {
         page_cluster: 3,
         flags: 5,
         readahead: 1,
+        max_pool_percent: 40,
         swap_path: Cow::Borrowed(b"/var/tmp"),
     };
 

@@ -7,6 +7,7 @@ use overspill_sim::paper::{self, Effort, PAPERS, Sheet, render};
 use overspill_sim::report::table::aligned;
 
 use crate::progress::Progress;
+use crate::stdout::{print, print_json};
 
 /// Options of `overspill sim paper`.
 #[derive(clap::Args)]
@@ -17,8 +18,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     shorten: Option<u64>,
     /// Simulations at a time [default: one for each processor]
-    #[arg(long, env = "OVERSPILL_SIM_JOBS", value_name = "N")]
-    jobs: Option<usize>,
+    #[arg(long, env = "OVERSPILL_SIM_JOBS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -27,7 +28,7 @@ pub struct Args {
 /// Carries out the command. 0 when the shape holds, else 1.
 pub fn main(args: &Args) -> Result<u8> {
     if args.name == "list" {
-        print!("{}", list());
+        print(&list())?;
         return Ok(0);
     }
     let known = || PAPERS.map(|paper| paper.name).join(", ");
@@ -40,14 +41,17 @@ pub fn main(args: &Args) -> Result<u8> {
             progress.share(done, total, "simulations");
         }
     };
-    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let effort = Effort { jobs, shorten: args.shorten.unwrap_or(paper.shorten), progress: &say };
+    let effort = Effort {
+        jobs: super::jobs(args.jobs),
+        shorten: args.shorten.unwrap_or(paper.shorten),
+        progress: &say,
+    };
     let sheets = (paper.run)(&effort).map_err(|error| anyhow!("{error}"))?;
     drop(progress);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&sheets)?);
+        print_json(&sheets)?;
     } else {
-        print!("{}", render::render(paper, &sheets));
+        print(&render::render(paper, &sheets))?;
     }
     Ok(u8::from(!sheets.iter().all(Sheet::holds)))
 }

@@ -1,7 +1,7 @@
 //! The carrying out of the actions of `mm`: which becomes a transfer, which a call of the kernel, which a notice.
 
 use overspill_mm::types::PageId;
-use overspill_mm::{Action, IoId, Run, State, Warning};
+use overspill_mm::{Action, Event, IoId, Run, State, Warning, WriteResult};
 use overspill_sys::clock;
 
 use super::{Engine, Notice};
@@ -19,7 +19,10 @@ impl Engine {
             Action::ZeroFill { run } => self.zero_fill(run),
             Action::Map { run } => self.map(run),
             Action::Unmap { run } => self.unmap(run),
-            Action::Free { run } => run.pages().for_each(|page| self.staging.leave(page, true)),
+            Action::Free { run } => run.pages().for_each(|page| {
+                self.keep_packed(page);
+                self.staging.leave(page, true);
+            }),
             Action::Rename { from, to } => self.staging.rename(from, to),
             Action::Wake { run } => {
                 self.retry(run);
@@ -49,9 +52,8 @@ impl Engine {
         }
     }
 
-    /// Orders a read of consecutive slots into frames that hold the pages from now on.
+    /// Brings consecutive slots into frames that hold the pages from now on.
     fn read(&mut self, io: IoId, run: Run, slot: u32) {
-        let mut pieces = Pieces::default();
         let mut done = 0;
         while done < run.count {
             let count = (run.count - done).min(BLOCK);
@@ -61,13 +63,12 @@ impl Engine {
                 self.staging.enter(page, frame);
                 self.fingerprints.read(slot + done + index, frame);
             }
-            pieces.push(self.view.program.frame_address(first), count);
             done += count;
         }
-        self.transfers.read(io, slot, &pieces);
+        self.read_slots(io, run, slot);
     }
 
-    /// Orders a write of the frames of pages to consecutive slots.
+    /// Brings the frames of pages to consecutive slots.
     fn write(&mut self, io: IoId, run: Run, slot: u32) {
         let mut pieces = Pieces::default();
         let mut done = 0;
@@ -78,6 +79,9 @@ impl Engine {
                 self.fingerprints.written(slot + done + index, Frame(segment.first_frame.0 + index));
             }
             done += segment.count;
+        }
+        if self.pack(run, slot) {
+            return self.events.push_back(Event::WriteDone { io, result: WriteResult::Done });
         }
         self.transfers.write(io, slot, &pieces);
     }

@@ -1,23 +1,26 @@
 //! The budget: what counts against it, and the giving back of idle frames that do not fit.
 
-use overspill_mm::Event;
-
 use super::Engine;
 use crate::memory::bits;
 use crate::staging::{BLOCK, Frame};
 
 impl Engine {
-    /// Frames that count against the budget: held by `mm`, or populated and idle.
+    /// Frames that count against the budget: held by `mm`, populated and idle, or the compressed pool's.
     #[must_use]
     pub fn frames(&self) -> u32 {
-        self.mm.frames_held() + self.staging.idle_frames()
+        self.mm.frames_held() + self.staging.idle_frames() + self.compressed.pool.frames()
+    }
+
+    /// Frames that it may hold.
+    #[must_use]
+    pub fn budget(&self) -> u32 {
+        self.allowed
     }
 
     /// Changes the budget, in frames.
     pub fn set_budget(&mut self, frames: u32) {
-        if frames != self.mm.config().budget {
-            self.feed(Event::Budget { frames });
-        }
+        self.allowed = frames;
+        self.share_budget();
     }
 
     /// From now on a frame that held a page is given back to the kernel, never to another page.

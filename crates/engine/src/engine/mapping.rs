@@ -54,6 +54,7 @@ impl Engine {
         self.handoff.release(held);
         for index in 0..put.done {
             let page = PageId(segment.first_page.0 + index);
+            self.drop_packed(page);
             self.staging.leave(page, put.moved & 1 << index == 0);
         }
         (put.done, segment.count)

@@ -5,11 +5,12 @@
 //! the order that `mm` relies on.
 //!
 //! Here are its parts, the crank and the feeding of events. What becomes an event is in `messages`, how an action is carried
-//! out in `actions` and `mapping`, what owners ask for in `regions`, `sharing` (of memory between processes), `fork` and
-//! `budget`.
+//! out in `actions` and `mapping`, by way of a compressed pool in `compress`, what owners ask for in `regions`, `sharing` (of
+//! memory between processes), `fork` and `budget`.
 
 mod actions;
 mod budget;
+mod compress;
 mod fork;
 mod mapping;
 mod messages;
@@ -23,6 +24,8 @@ use overspill_mm::readahead::policy::Policy;
 use overspill_mm::{Actions, Config, Event, Mm, WriteResult};
 use overspill_sys::{AddressRange, Errno, Fd, clock};
 
+use compress::Compressed;
+
 use crate::fingerprint::Fingerprints;
 use crate::handoff::Handoff;
 use crate::memory::Memory;
@@ -32,6 +35,11 @@ use crate::staging::Staging;
 use crate::trace::{Ring, Tracer};
 use crate::transfers::{Ended, Transfers};
 use crate::view::{Place, View};
+
+/// Transfers whose end is handled before messages are read again: those who were woken meanwhile wait for the next read to
+/// be ordered, and the device with them. All at once, eight threads at random came to 59,900 touches a second, two at a time
+/// to 64,500, one by one to 58,700 (medians of 4 in turns).
+const ENDED_MAX: usize = 2;
 
 /// What a crank met that its owner has to judge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +70,10 @@ pub struct Engine {
     staging: Staging,
     fingerprints: Fingerprints,
     transfers: Transfers,
+    compressed: Compressed,
+    /// Frames that pages and the pool may have, now and at the start.
+    allowed: u32,
+    allowed_at_first: u32,
     events: VecDeque<Event>,
     out: Actions,
     notices: VecDeque<Notice>,
@@ -85,14 +97,19 @@ impl Engine {
         staging_blocks: u32,
         fingerprints: Fingerprints,
         transfers: Transfers,
+        pool_frames: u32,
         report: Report,
     ) -> Self {
+        let allowed = config.budget;
         Engine {
             mm: Mm::new(config, policy),
             view: View { program: memory, shared: SharedRegions::default() },
             staging: Staging::new(staging_blocks),
             fingerprints,
             transfers,
+            compressed: Compressed::new(pool_frames),
+            allowed,
+            allowed_at_first: allowed,
             events: VecDeque::new(),
             out: Actions::new(),
             notices: VecDeque::new(),
@@ -163,10 +180,12 @@ impl Engine {
         while let Some(fault) = self.view.shared.next_fault() {
             self.shared_fault(&fault);
         }
-        while let Some(ended) = self.transfers.next_ended() {
+        for _ in 0..ENDED_MAX {
+            let Some(ended) = self.transfers.next_ended() else { break };
             busy = true;
             self.ended(ended);
         }
+        self.keep_pool();
         self.transfers.submit();
         self.trim();
         busy
@@ -180,7 +199,9 @@ impl Engine {
     /// Time passed.
     pub fn tick(&mut self) {
         self.feed(Event::Tick);
-        self.report.publish(self.mm.stats(), self.mm.slots_used(), self.mm.config().budget);
+        self.size_pool();
+        let packed = self.compressed.stats();
+        self.report.publish(self.mm.stats(), &packed, self.mm.slots_used(), self.allowed);
     }
 
     /// Waits until no request is under way, handling what ends.
@@ -212,6 +233,7 @@ impl Engine {
                 };
                 self.feed(Event::WriteDone { io, result });
             }
+            Ended::WriteBack { at, pages, outcome } => self.written_back(at, pages, outcome),
         }
     }
 

@@ -28,9 +28,9 @@ impl Engine {
 
     /// The engine's own mappings, which must never be managed.
     #[must_use]
-    pub fn own_ranges(&self) -> [AddressRange; 5] {
-        let [staging, trash, zeroes, helper] = self.view.program.own_ranges();
-        [staging, trash, zeroes, helper, self.transfers.io().range()]
+    pub fn own_ranges(&self) -> [AddressRange; 7] {
+        let [staging, trash, zeroes, bounce, helper] = self.view.program.own_ranges();
+        [staging, trash, zeroes, bounce, helper, self.transfers.io().range(), self.compressed.pool.range()]
     }
 
     /// Manages a range that is registered already.

@@ -1,22 +1,38 @@
 //! One HTML file with the curves and the table: no network, no library, nothing but itself.
 //!
-//! The rows go in as JSON; a page of hand-written script draws them as SVG: time over RAM by default, any figure by choice,
-//! a curve for each combination of the rest, with values under the pointer.
+//! The rows go in as JSON, with the table's texts beside them, so that curves and table say the same; a page of hand-written
+//! script draws them as SVG: time over RAM by default, any figure by choice, a curve for each combination of the rest, with
+//! values under the pointer.
 
-use super::{Header, Row, json, table};
+use super::json::Report;
+use super::{Header, Row, table};
+use serde::Serialize;
 
 const PAGE: &str = include_str!("page.html");
+
+#[derive(Serialize)]
+struct Data<'a> {
+    #[serde(flatten)]
+    report: Report<'a>,
+    /// By row and column of the table.
+    cells: Vec<Vec<String>>,
+}
 
 /// The file's text.
 #[must_use]
 pub fn render(header: &Header, rows: &[Row], explanation: Option<&str>) -> String {
     // "</" must not end the script element that holds the data.
-    let data = json::render(header, rows, explanation).replace("</", "<\\/");
+    let data = Data {
+        report: Report::new(header, rows, explanation),
+        cells: rows.iter().map(table::cells).collect(),
+    };
+    let data = serde_json::to_string(&data).expect("strings and integers have a JSON form");
+    let data = data.replace("</", "<\\/");
     let options = escape(&table::options(header));
     PAGE.replace("@TITLE@", &escape(&header.workload))
         .replace("@OPTIONS@", options.trim_end())
         .replace("@EXPLANATION@", &escape(explanation.unwrap_or("")))
-        .replace("@DATA@", data.trim_end())
+        .replace("@DATA@", &data)
 }
 
 fn escape(text: &str) -> String {
@@ -58,5 +74,11 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(data).expect("it is JSON");
         assert_eq!(value["rows"][0]["readahead"], "linux");
         assert_eq!(value["options"]["workload"], "</script><b>");
+        let texts = table::cells(&sample(1 << 20, "linux", 5));
+        assert_eq!(value["cells"][0], serde_json::json!(texts));
+        // The script names the columns itself: they must be as many, and in the same order where it names a field.
+        let columns = &page[page.find("const columns = [").expect("the script has them")..];
+        let columns = &columns[..columns.find("];").expect("they end")];
+        assert_eq!(columns.matches("[\"").count(), texts.len());
     }
 }

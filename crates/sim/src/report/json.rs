@@ -7,7 +7,7 @@ use serde::Serialize;
 pub const SCHEMA_VERSION: u32 = 1;
 
 #[derive(Serialize)]
-struct Report<'a> {
+pub(super) struct Report<'a> {
     schema_version: u32,
     options: &'a Header,
     rows: &'a [Row],
@@ -15,10 +15,16 @@ struct Report<'a> {
     explanation: Option<&'a str>,
 }
 
+impl<'a> Report<'a> {
+    pub(super) fn new(options: &'a Header, rows: &'a [Row], explanation: Option<&'a str>) -> Report<'a> {
+        Report { schema_version: SCHEMA_VERSION, options, rows, explanation }
+    }
+}
+
 /// The report as one JSON object, with a line end.
 #[must_use]
 pub fn render(header: &Header, rows: &[Row], explanation: Option<&str>) -> String {
-    let report = Report { schema_version: SCHEMA_VERSION, options: header, rows, explanation };
+    let report = Report::new(header, rows, explanation);
     let mut text = serde_json::to_string_pretty(&report).expect("strings and integers have a JSON form");
     text.push('\n');
     text

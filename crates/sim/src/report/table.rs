@@ -27,15 +27,47 @@ const COLUMNS: &[Column] = &[
     ("busy", true, |row| percent(row.device_busy_permille)),
 ];
 
+/// The options, the table (where there are rows), the notes on it, the explanation.
+#[must_use]
+pub fn report(header: &Header, rows: &[Row], explanation: Option<&str>) -> String {
+    let table = if rows.is_empty() { options(header) } else { render(header, rows) + &notes(rows) };
+    match explanation {
+        Some(sentence) if rows.is_empty() => format!("{table}{sentence}\n"),
+        Some(sentence) => format!("{table}\n{sentence}\n"),
+        None => table,
+    }
+}
+
+/// What a row cannot say of itself: its RAM was not enough, because swap was full.
+fn notes(rows: &[Row]) -> String {
+    let over: Vec<&Row> = rows.iter().filter(|row| row.resident_bytes_max > row.ram_bytes).collect();
+    let Some(worst) = over.iter().max_by_key(|row| row.resident_bytes_max - row.ram_bytes) else {
+        return String::new();
+    };
+    format!(
+        "\nnote: swap was full in {} of {} rows, which took more than their RAM: with {} up to {}\n",
+        over.len(),
+        rows.len(),
+        show_bytes(worst.ram_bytes),
+        show_bytes(worst.resident_bytes_max)
+    )
+}
+
 /// The options, a line each, then the table.
 #[must_use]
 pub fn render(header: &Header, rows: &[Row]) -> String {
     let mut text = options(header);
     let headings: Vec<String> = COLUMNS.iter().map(|(heading, _, _)| (*heading).to_owned()).collect();
     let mut lines = vec![headings];
-    lines.extend(rows.iter().map(|row| COLUMNS.iter().map(|(_, _, entry)| entry(row)).collect()));
+    lines.extend(rows.iter().map(cells));
     text.push_str(&aligned(&lines, &COLUMNS.iter().map(|(_, right, _)| *right).collect::<Vec<_>>()));
     text
+}
+
+/// What stands in a row, from left to right.
+#[must_use]
+pub fn cells(row: &Row) -> Vec<String> {
+    COLUMNS.iter().map(|(_, _, entry)| entry(row)).collect()
 }
 
 /// The block of options that stands before everything else.
@@ -104,6 +136,12 @@ mod tests {
         let at = |line: &str, word: &str| line.find(word).expect("the column is there");
         assert_eq!(at(lines[7], "read-ahead"), at(lines[8], "adaptive"));
         assert_eq!(at(lines[8], "adaptive"), at(lines[9], "none"));
+        let mut over = sample(1 << 20, "none", 2);
+        assert_eq!(notes(std::slice::from_ref(&over)), "");
+        over.resident_bytes_max = 3 << 20;
+        let note =
+            "note: swap was full in 1 of 1 rows, which took more than their RAM: with 1 MiB up to 3 MiB";
+        assert!(report(&header, &[over], Some("much")).ends_with(&format!("\n{note}\n\nmuch\n")));
         assert!(lines[8].contains("75.0 %") && lines[8].contains("42.1 %"));
     }
 }

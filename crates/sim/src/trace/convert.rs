@@ -108,13 +108,13 @@ pub fn copy(
                 set_time(&mut record, time_ns.saturating_sub(base_ns));
             }
         }
-        if writer.write_record(&record)? {
+        if writer.write_record(&record).map_err(TraceError::of_output)? {
             copied.written += 1;
         } else {
             copied.left_out += 1;
         }
     }
-    writer.finish()?;
+    writer.finish().map_err(TraceError::of_output)?;
     Ok(copied)
 }
 

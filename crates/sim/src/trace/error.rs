@@ -2,6 +2,19 @@
 
 use thiserror::Error;
 
+/// Where page accesses come from.
+const ACCESSES_WANTED: &str = "a simulation wants what a program did to its memory (overspill record, \
+     overspill run --trace, lackey, perf script); the read-ahead of files is not simulated";
+
+/// `, only 5 calls on files`.
+fn only(file_calls: u64) -> String {
+    match file_calls {
+        0 => String::new(),
+        1 => ", only 1 call on files".to_owned(),
+        _ => format!(", only {file_calls} calls on files"),
+    }
+}
+
 /// A trace that cannot be read or written.
 #[derive(Debug, Error)]
 pub enum TraceError {
@@ -20,6 +33,12 @@ pub enum TraceError {
         offset: u64,
         /// What is incomplete.
         within: &'static str,
+    },
+    /// Nothing to simulate.
+    #[error("there are no page accesses in it{}: {ACCESSES_WANTED}", only(*file_calls))]
+    NoAccesses {
+        /// Calls on files that are in it.
+        file_calls: u64,
     },
     /// Nothing in it.
     #[error("the file is empty")]
@@ -52,6 +71,14 @@ pub enum TraceError {
         /// Why not.
         error: std::io::Error,
     },
+    /// The operating system would not take what is written.
+    #[error("the output, offset {offset}: {error}")]
+    Output {
+        /// Where.
+        offset: u64,
+        /// What it said.
+        error: std::io::Error,
+    },
     /// The operating system said no.
     #[error("offset {offset}: {error}")]
     Io {
@@ -65,6 +92,14 @@ pub enum TraceError {
 impl TraceError {
     pub(crate) fn damaged(offset: u64, problem: impl Into<String>) -> TraceError {
         TraceError::Damaged { offset, problem: problem.into() }
+    }
+
+    /// The same for who reads one trace and writes another.
+    pub(super) fn of_output(self) -> TraceError {
+        match self {
+            TraceError::Io { offset, error } => TraceError::Output { offset, error },
+            other => other,
+        }
     }
 
     /// The trace could not be read or written at `offset`.

@@ -2,8 +2,8 @@
 //! is one, and what is read ahead is, as good as always, touched next.
 //!
 //! Whether a page is stored to is taken from how it left the last time. The time that faults took in the live run is no
-//! thinking time and is left out. What is not known is how often a page was used while it was there: so such a trace answers
-//! for the RAM of its run and for less, hardly for more.
+//! thinking time and is left out. What is not known is how often a page was used while it was there: with more RAM those touches
+//! are no faults either, with less they are missing. So such a trace answers for the RAM of its run and for more.
 
 use super::record::{AccessKind, AccessRecord, PagerOp, PagerRecord};
 use std::collections::HashMap;

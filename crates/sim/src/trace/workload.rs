@@ -50,6 +50,7 @@ impl TraceWorkload {
         let mut regions = Vec::new();
         let mut sightings = Sightings::default();
         let mut first = None;
+        let mut file_calls = 0;
         while let Some(record) = reader.next_record()? {
             match record {
                 Record::Region(region) => regions.push(region),
@@ -63,11 +64,12 @@ impl TraceWorkload {
                         break;
                     }
                 }
-                Record::Name(_) | Record::File(_) => {}
+                Record::File(_) => file_calls += 1,
+                Record::Name(_) => {}
             }
         }
         if first.is_none() {
-            return Err(TraceError::damaged(0, "there are no page accesses in this trace"));
+            return Err(TraceError::NoAccesses { file_calls });
         }
         Ok(TraceWorkload {
             reader,
@@ -180,6 +182,14 @@ mod tests {
         assert_eq!(pages, [0, 1, 0]);
         let error = workload(text, false).expect("a trace").next().expect_err("refused");
         assert_eq!(error.to_string(), "test: page 0xdeadbeefdeadbeef lies beyond 48-bit addresses");
-        assert!(workload("# nothing\n", false).is_err());
+    }
+
+    /// Of a trace of file calls it was once said that there is nothing at offset 0, which helped nobody.
+    #[test]
+    fn a_trace_without_accesses_says_what_it_has() {
+        let Err(error) = workload("5,1,,,file_read,,0,0,4096\n", false) else { panic!("it was accepted") };
+        assert!(error.to_string().contains("no page accesses in it, only 1 call on files"), "{error}");
+        let Err(error) = workload("# nothing\n", false) else { panic!("it was accepted") };
+        assert!(error.to_string().starts_with("there are no page accesses in it: "), "{error}");
     }
 }

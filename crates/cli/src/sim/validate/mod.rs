@@ -21,6 +21,7 @@ use crate::compare::{self, Lab};
 use crate::load::pattern::Pattern;
 use crate::progress::Progress;
 use crate::size::Size;
+use crate::stdout::{print, print_json};
 use crate::{cgroup, machine};
 use verdict::Figure;
 
@@ -119,9 +120,9 @@ pub fn main(args: &Args) -> Result<u8> {
     drop(progress);
     let figures = compare::end_of(lab, figures)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&figures)?);
+        print_json(&figures)?;
     } else {
-        print!("{}", verdict::render(&figures, &setting, &device));
+        print(&verdict::render(&figures, &setting, &device))?;
     }
     Ok(u8::from(figures.iter().any(|figure| !figure.holds)))
 }

@@ -67,6 +67,7 @@ impl Bench<'_> {
             shared: false,
             latency: false,
             hint: false,
+            compressible: 0,
             seed: SEED,
         };
         let mut command: Vec<OsString> = vec![std::env::current_exe()?.into()];

@@ -1,0 +1,57 @@
+//! `overspill sim devices` and `overspill sim calibrate`: models of devices, built in or measured here.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use overspill_sim::calibrate::calibrate as measure;
+use overspill_sim::device::params::Model;
+use overspill_sim::report::table;
+use overspill_sim::time::show as duration;
+
+use crate::progress::Progress;
+use crate::stdout::print;
+
+/// Measures a directory's device: the figures on standard error, the model to `output`.
+pub fn calibrate(directory: &Path, output: Option<&PathBuf>) -> Result<u8> {
+    let progress = Progress::new();
+    let calibration = measure(directory, &mut |step| progress.say(step))?;
+    drop(progress);
+    let mut lines =
+        vec![["measured", "mean", "p50", "p99", "a second", "MB/s", "model"].map(str::to_owned).to_vec()];
+    for measurement in &calibration.measurements {
+        let modelled = calibration.check.iter().find(|(name, _, _)| *name == measurement.name());
+        lines.push(vec![
+            measurement.name(),
+            duration(measurement.mean_ns),
+            duration(measurement.p50_ns),
+            duration(measurement.p99_ns),
+            measurement.rate().to_string(),
+            measurement.bytes_per_us().to_string(),
+            modelled.map_or(String::new(), |(_, _, mean_ns)| duration(*mean_ns)),
+        ]);
+    }
+    eprint!("{}", table::aligned(&lines, &[false, true, true, true, true, true, true]));
+    let text = calibration.model.to_toml();
+    match output {
+        Some(path) => {
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        None => print(&text)?,
+    }
+    Ok(0)
+}
+
+/// Lists the built-in devices, or prints one.
+pub fn show(name: Option<&str>) -> Result<u8> {
+    if let Some(name) = name {
+        print(&Model::find(name)?.to_toml())?;
+        return Ok(0);
+    }
+    let mut lines = Vec::new();
+    for name in Model::builtin_names() {
+        let model = Model::builtin(name).expect("the name is from the list");
+        lines.push(vec![name.to_owned(), model.description]);
+    }
+    print(&table::aligned(&lines, &[false, false]))?;
+    Ok(0)
+}

@@ -1,0 +1,142 @@
+//! `overspill trace` and `overspill sim` on files that people have: what can be said of them is said, in one line, and nothing
+//! that was there before is lost.
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use support::{Scratch, overspill, stderr, stdout};
+
+/// A process that maps a file, opens another and reads it from the beginning.
+const CALLS: &str = "\
+17 1.000000 openat(AT_FDCWD, \"/etc/ld.so.cache\", O_RDONLY|O_CLOEXEC) = 3
+17 1.000010 mmap(NULL, 35399, PROT_READ, MAP_PRIVATE, 3, 0) = 0x7f36f81c8000
+17 1.000020 close(3) = 0
+17 1.000030 openat(AT_FDCWD, \"/data\", O_RDONLY) = 3
+17 1.000040 read(3, \"abc\"..., 131072) = 131072
+17 1.000050 pread64(3, \"abc\"..., 4096, 8192) = 4096
+17 1.000060 close(3) = 0
+";
+
+fn calls(scratch: &Scratch) -> std::path::PathBuf {
+    let path = scratch.file("calls.strace");
+    fs::write(&path, CALLS).unwrap();
+    path
+}
+
+/// What `overspill words... path` complains of: one line, exit status 125, nothing on standard output.
+fn complaint(words: &[&str], paths: &[&std::path::Path]) -> String {
+    let output = overspill().args(words).args(paths).output().unwrap();
+    let text = stderr(&output);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(125), ""), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+#[test]
+fn calls_on_files_are_described_and_converted_but_not_simulated() {
+    let scratch = Scratch::new("calls");
+    let (strace, own) = (calls(&scratch), scratch.file("calls.ovt"));
+    let output = overspill().args(["trace", "convert"]).args([&strace, &own]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    for path in [&strace, &own] {
+        let output = overspill().args(["trace", "info"]).arg(path).output().unwrap();
+        assert!(stdout(&output).contains("files     2 files, 7 calls, 132 KiB read"), "{}", stdout(&output));
+        let text = complaint(&["sim"], &[path]);
+        assert!(text.contains("no page accesses in it, only 7 calls on files"), "{text}");
+    }
+}
+
+/// It used to leave an empty file and to say that all was well.
+#[test]
+fn a_format_without_room_for_anything_is_refused() {
+    let scratch = Scratch::new("room");
+    let lackey = scratch.file("calls.lackey");
+    let text = complaint(&["trace", "convert", "--to", "lackey"], &[&calls(&scratch), &lackey]);
+    assert!(text.contains("lackey has no place for anything that is in it"), "{text}");
+    assert!(!lackey.exists());
+}
+
+/// Half a trace is removed: but root, writing to /dev/full, removed that, and every program after it wrote to a file.
+#[test]
+fn only_files_of_its_own_are_removed() {
+    let scratch = Scratch::new("own");
+    let strace = calls(&scratch);
+    let (pipe, damaged) = (scratch.file("pipe"), scratch.file("damaged.ovt"));
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let good = scratch.file("good.ovt");
+    assert!(overspill().args(["trace", "convert"]).args([&strace, &good]).status().unwrap().success());
+    let mut bytes = fs::read(&good).unwrap();
+    bytes.truncate(bytes.len() - 50);
+    fs::write(&damaged, bytes).unwrap();
+    let kept = pipe.clone();
+    // Opened for reading and writing, a pipe waits for nobody.
+    let _end = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let text = complaint(&["trace", "convert", "--to", "csv"], &[&damaged, &kept]);
+    assert!(text.contains("damaged.ovt: offset"), "{text}");
+    assert!(kept.exists(), "a pipe is not half a trace");
+    let text = complaint(&["trace", "convert", "--to", "csv"], &[&strace, std::path::Path::new("/dev/full")]);
+    assert!(text.contains("the output, offset"), "{text}");
+    assert!(!fs::metadata("/dev/full").unwrap().is_file());
+}
+
+/// It used to be a panic with a trace of the stack.
+#[test]
+fn who_stops_reading_is_not_told() {
+    let mut command = overspill();
+    command.args(["sim", "random:size=4M,touches=2k"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(nix::libc::SIGPIPE));
+    assert_eq!(text, "");
+}
+
+#[test]
+fn mistakes_of_a_sweep_are_one_line() {
+    for (words, part) in [
+        (&["sim", "zipf:size=1M", "--from", "csv"][..], "a load has no format"),
+        (&["sim", "zipf:size=1M", "--jobs", "0"], "--jobs"),
+        (&["sim", "zipf:size=1M", "--ram", "10%..100%"], "FROM..TO/STEP"),
+        (&["sim", "zipf:size=1M", "--ram", "banana"], "is not a size"),
+        (&["sim", "zipf:size=1M", "--ram", "1K"], "the least is 64 KiB"),
+        (&["sim", "zipf:size=1M", "--device", "floppy"], "the built-in ones are"),
+        (&["sim", "zipf:size=1M", "--policy", "other"], "live, kernel"),
+        (&["sim", "zipf:size=1M", "--readahead", "magic"], "adaptive, linux"),
+        (&["sim", "zipf:size=1M", "--html", "/no/such/file"], "cannot write"),
+        (&["sim", "no.such.trace"], "there is no such file"),
+    ] {
+        let text = complaint(words, &[]);
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+/// Three programs at once.
+const LOAD: &str = "moving:size=8M,window=3M,programs=3,touches=20k,write=30";
+
+/// Equal options, equal bytes: whatever the number of simulations at a time, and in every form of the output.
+#[test]
+fn equal_options_give_equal_bytes() {
+    let scratch = Scratch::new("equal");
+    let run = |jobs: &str, name: &str, json: bool| {
+        let page = scratch.file(name);
+        let mut command = overspill();
+        command.args(["sim", LOAD, "--ram", "20%..80%/20,6M", "--readahead", "adaptive,linux"]);
+        command.args(["--policy", "live,kernel", "--device", "nvme,hdd", "--seed", "5", "--explain"]);
+        command.args(["--jobs", jobs, "--html"]).arg(&page).args(json.then_some("--json"));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        (output.stdout, fs::read(page).unwrap())
+    };
+    for json in [false, true] {
+        let alone = run("1", "alone.html", json);
+        assert!(alone.0.split(|&byte| byte == b'\n').count() > 40);
+        for jobs in ["2", "7"] {
+            assert!(run(jobs, "more.html", json) == alone, "with {jobs} at a time");
+        }
+    }
+}

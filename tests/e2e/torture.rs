@@ -17,7 +17,12 @@ const WAYS: [(&str, &[&str]); 4] = [
 ];
 
 /// What cannot be promised, in which way (empty: in none), and why.
-const NOT_PROMISED: [(&str, &str, &str); 3] = [
+const NOT_PROMISED: [(&str, &str, &str); 4] = [
+    (
+        "direct",
+        "no-move",
+        "as with registered buffers: what a device writes into a page after it was evicted is lost without UFFDIO_MOVE",
+    ),
     (
         "uring-fixed",
         "no-move",

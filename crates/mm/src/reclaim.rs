@@ -16,6 +16,9 @@ use crate::types::{CHUNK_PAGES, PageId, Slot};
 
 /// Most pages of one [`Action::Unmap`]: its answer has a bit for each.
 const UNMAP_MAX: u32 = u64::BITS;
+/// Without access bits the inactive list is kept this many times as long as the active one: pages stay there as long as nothing
+/// ages them, used or not.
+const INACTIVE_SHARE: u32 = 3;
 /// After so many pages that could not be unmapped, one after another, reclaim waits until something else has happened:
 /// while an address space changes, or after a fork, every one of its pages is refused, and the shell must get to hear of
 /// the change.
@@ -290,7 +293,9 @@ impl<P: SwapIn> Mm<P> {
             // With nothing else left the active list is scanned whatever the statistics say.
             let due = if inactive == 0 { BATCH } else { self.ageing.due(inactive, active) };
             self.deactivate(due, looks);
-        } else if is_low(inactive, active, self.config.scale) {
+        } else if self.config.accessed_bits && is_low(inactive, active, self.config.scale)
+            || !self.config.accessed_bits && inactive < INACTIVE_SHARE * active
+        {
             self.deactivate(BATCH, looks);
         }
     }

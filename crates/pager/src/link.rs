@@ -155,7 +155,7 @@ fn stop(reactor: &mut Reactor, engine: &mut Engine, bell: &Bell) {
 
 fn judge(engine: &mut Engine, notice: Notice) {
     match notice {
-        Notice::Unknown(address) => engine.wake(address),
+        Notice::Unknown(address) => engine.answer_unknown(address),
         Notice::SwapFull => eprintln!("overspill: swap is full; regions go on above their budget"),
         Notice::AreaRetired => eprintln!("overspill: a write to swap failed; pages stay in RAM from now on"),
         Notice::PageLost { poisoned, .. } => {

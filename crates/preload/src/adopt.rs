@@ -16,6 +16,8 @@ use overspill_sys::mem::Prot;
 use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
 use overspill_sys::{AddressRange, Errno, overlap, procfs};
 
+use crate::remap;
+
 /// Smaller mappings are not worth the trouble.
 const BYTES_MIN: usize = 256 << 10;
 /// A mapping without any permission of at most this size, directly before another one, guards a stack.
@@ -135,9 +137,13 @@ impl Adopter {
     /// unmapped between the list and the call raised no event, others stood in part of its place, and so the call
     /// succeeded. Later a mapping of the agent's own came to lie in the hole, was taken for the program's and moved away.
     /// A single mapping over the whole range is the registered one, or else the registered one is gone, which is not quiet.
+    ///
+    /// What came to lie across an end of the range is split there, and mremap refuses it. So what is beside the range then
+    /// is registered too, whereupon the kernel joins the parts; until that is done mremap waits.
     fn register(&mut self, engine: &mut Engine) -> bool {
-        let Adopter { maps, buffer, found, missed, .. } = self;
+        let Adopter { maps, buffer, mapped, found, missed, own, control_blocks, .. } = self;
         let sought = found.len();
+        let turn = (sought > 0).then(|| remap::Turn::take(|| engine.handle_changes()));
         let mut refused = 0;
         found.retain(|Found { part, mapping }| {
             // Registering a part of a mapping splits it, and mremap of the whole fails then: so is it still the same?
@@ -148,8 +154,20 @@ impl Adopter {
             }
             let registered = engine.register(part.clone()).is_ok();
             refused += usize::from(!registered);
+            for beside in [part.start - 1, part.end] {
+                let rest = |vma: &Vma<'_>| {
+                    let fits = is_plain(vma) && !is_stack(vma, control_blocks);
+                    if fits { vma.range() } else { 0..0 }
+                };
+                let rest = maps.query(beside, false, buffer, rest).ok().flatten().unwrap_or(0..0);
+                let is_split = rest.end == part.start || rest.start == part.end;
+                if is_split && !mapped.contains(&rest) && !own.iter().any(|own| overlap(own, &rest)) {
+                    let _ = engine.register(rest);
+                }
+            }
             registered && matches!(maps.query(part.start, false, buffer, covers), Ok(Some(true)))
         });
+        drop(turn);
         // Waiting for quiet costs little: whoever touches what was just registered waits for us meanwhile.
         let settled =
             engine.settle(|replaced| found.retain(|Found { mapping, .. }| !overlap(mapping, &replaced)));
@@ -240,7 +258,11 @@ impl Before {
 
 fn is_candidate(vma: &Vma<'_>) -> bool {
     let kind = matches!(vma.name, Name::Anonymous | Name::Heap | Name::Named(_));
-    kind && vma.is_private_anonymous() && vma.prot == Prot::RW && vma.range().len() >= BYTES_MIN
+    kind && is_plain(vma) && vma.range().len() >= BYTES_MIN
+}
+
+fn is_plain(vma: &Vma<'_>) -> bool {
+    vma.is_private_anonymous() && vma.prot == Prot::RW
 }
 
 fn is_stack(vma: &Vma<'_>, control_blocks: &[usize]) -> bool {

@@ -54,6 +54,8 @@ const BURST_BYTES_MAX: u64 = 16 << 20;
 const BURST_SHARE: u64 = 8;
 /// After this time without another such burst half of it is expected.
 const BURST_HALVES_NS: u64 = 500_000_000;
+/// For so long after fresh memory was found this thread comes before all others.
+const HURRY_NS: u64 = 1_000_000_000;
 
 /// Frames by which the budget must grow to be changed.
 const BUDGET_STEP: u32 = 128;
@@ -114,10 +116,9 @@ fn ring_of(place: Place, shared: &'static Shared, process: &'static Process) -> 
 
 /// The agent's life.
 pub fn run(mission: Mission) {
-    // When all processors are busy, a program that waits for a page waits for this thread to be given one. The lower nice
-    // value is a privilege; without it things are merely slower.
-    let ordinary = |nice| Scheduling::ordinary(nice, TURN_NS).set();
-    let _ = ordinary(-10).or_else(|_| ordinary(0));
+    let _ = compete();
+    // Until the program's memory is managed nothing but this thread's coming in time keeps the budget.
+    let _ = Scheduling::first().set();
     let Mission { place, shared, process } = mission;
     let Ok(resident) = ResidentReader::open() else {
         return process.map_or((), |process| give_up(process, Failure { step: 6, errno: Errno::NOENT }));
@@ -136,6 +137,13 @@ pub fn run(mission: Mission) {
     if let Err(failure) = agent.manage() {
         give_up(agent.process, failure);
     }
+}
+
+/// When all processors are busy, a program that waits for a page waits for this thread to be given one. The lower nice value is
+/// a privilege; without it things are merely slower.
+fn compete() -> Result<(), Errno> {
+    let ordinary = |nice| Scheduling::ordinary(nice, TURN_NS).set();
+    ordinary(-10).or_else(|_| ordinary(0))
 }
 
 fn map_shared(place: Place) -> Result<&'static Shared, Errno> {
@@ -232,6 +240,8 @@ impl Agent {
             grew: false,
             next_resync: 0,
             burst: Burst::default(),
+            hurries: true,
+            hurries_until: clock::monotonic_ns() + HURRY_NS,
             unsharing: false,
         };
         if fork::start_managing() {
@@ -316,6 +326,9 @@ struct Manager<'a> {
     grew: bool,
     next_resync: u64,
     burst: Burst,
+    /// This thread comes before all others.
+    hurries: bool,
+    hurries_until: u64,
     /// A fork is over, and pages are being made the program's own again.
     unsharing: bool,
 }
@@ -358,6 +371,8 @@ impl Manager<'_> {
         self.burst
             .observe(growth.min(BURST_BYTES_MAX).min(self.agent.ram() / BURST_SHARE), clock::monotonic_ns());
         if growth > STRAY_BYTES && !fork::is_paused() {
+            self.hurries_until = clock::monotonic_ns() + HURRY_NS;
+            self.hurry(true);
             let missed = self.adopt();
             let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
             stray = self.agent.anon_bytes().saturating_sub(managed);
@@ -375,7 +390,21 @@ impl Manager<'_> {
         if budget < now || budget > now + BUDGET_STEP {
             self.engine.set_budget(budget - budget.min(BUDGET_STEP / 2));
         }
+        self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
+    }
+
+    /// Comes before all other threads, or competes with them again. *The story:* a program maps and touches some megabytes a
+    /// millisecond, and beside other work this thread was put off by up to 45 ms while runnable, by whole sessions' worth of
+    /// others (a nice value counts only within a session). Not all the time: a lone fault takes longer then.
+    fn hurry(&mut self, hurries: bool) {
+        if hurries != self.hurries {
+            self.hurries = hurries;
+            // It remembers how this thread competes.
+            self.engine.let_go();
+            // The first is a privilege, the second is granted to whoever has that.
+            let _ = if hurries { Scheduling::first().set() } else { compete() };
+        }
     }
 
     /// True when something is still to be adopted that was changing.
@@ -396,8 +425,7 @@ impl Manager<'_> {
             Notice::Unknown(address) => {
                 let own = own_ranges(&self.engine);
                 let _ = self.adopter.adopt_at(&mut self.engine, address, own);
-                // Whatever it is now: the thread tries again.
-                self.engine.wake(address);
+                self.engine.answer_unknown(address);
             }
             Notice::Doorbell(_) => self.pause(),
             Notice::Populated => {
@@ -433,6 +461,8 @@ impl Manager<'_> {
 
     fn pause(&mut self) {
         self.engine.report().note_event(events::FORKED);
+        // A helper that is started for it competes like this thread, and has all of the program's memory to go through.
+        self.hurry(false);
         self.engine.pause();
     }
 

@@ -1,4 +1,4 @@
-//! MADV_POPULATE in pieces.
+//! MADV_POPULATE and MAP_POPULATE in pieces.
 //!
 //! The kernel holds the lock of the address space for the whole of such a call. Fresh memory is registered under the same
 //! lock, so one call for more than the budget would fill it all before the agent could manage any of it. In pieces, the
@@ -6,9 +6,17 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
-use linux_raw_sys::general::{__NR_madvise, MADV_POPULATE_READ, MADV_POPULATE_WRITE};
+use linux_raw_sys::general::{
+    __NR_madvise, __NR_mmap, MADV_POPULATE_READ, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_HUGETLB, MAP_LOCKED,
+    MAP_POPULATE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
+};
+
+use overspill_sys::mem::{self, Advice};
 
 use crate::syscall;
+
+/// What mmap returns when it fails.
+const MAP_FAILED: isize = -1;
 
 /// A piece: about a millisecond of fresh pages.
 const PIECE_BYTES: usize = 2 << 20;
@@ -26,10 +34,15 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
     if !populates || (address as usize).checked_add(len).is_none() {
         return call(address, len);
     }
+    in_pieces(len, |done, piece| call(address.wrapping_byte_add(done), piece))
+}
+
+/// Calls for piece after piece, until one fails.
+fn in_pieces(len: usize, mut call: impl FnMut(usize, usize) -> c_int) -> c_int {
     let mut done = 0;
     loop {
         let piece = (len - done).min(PIECE_BYTES);
-        let result = call(address.wrapping_byte_add(done), piece);
+        let result = call(done, piece);
         done += piece;
         if result != 0 || done == len {
             return result;
@@ -37,4 +50,59 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
         // The agent may be waiting for this very processor.
         overspill_sys::thread::yield_now();
     }
+}
+
+/// mmap(2), which populates private anonymous memory in pieces. As with the kernel's, what cannot be populated (all of it
+/// before 5.14) is no failure.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: passed on to the caller.
+    let map = |flags: u32| unsafe {
+        syscall(__NR_mmap as c_long, address, len, protection, flags as c_int, fd, offset) as *mut c_void
+    };
+    let flags = flags as u32;
+    let kinds = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | MAP_HUGETLB | MAP_LOCKED;
+    if flags & kinds != MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE || len <= PIECE_BYTES {
+        return map(flags);
+    }
+    let mapped = map(flags & !MAP_POPULATE);
+    let advice = match protection as u32 & (PROT_READ | PROT_WRITE) {
+        _ if mapped as isize == MAP_FAILED => return mapped,
+        0 => return mapped,
+        PROT_READ => Advice::PopulateRead,
+        _ => Advice::PopulateWrite,
+    };
+    in_pieces(len, |done, piece| {
+        let start = mapped as usize + done;
+        // SAFETY: populating changes no content, whatever another thread has mapped there meanwhile.
+        unsafe { mem::madvise(start..start + piece, advice) }.map_or(-1, |()| 0)
+    });
+    mapped
+}
+
+/// [`mmap`], by the name that programs with large files use.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap64(
+    address: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: passed on to the caller.
+    unsafe { mmap(address, len, protection, flags, fd, offset) }
 }

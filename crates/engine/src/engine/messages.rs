@@ -34,9 +34,15 @@ impl Engine {
         false
     }
 
-    /// A thread that waits at a place that is no region (any more) tries again.
-    pub fn wake(&self, address: usize) {
-        self.view.program.wake(address..address + PAGE_SIZE);
+    /// Lets a thread go on that waited at an unknown address, whatever that is now. Where it is in no region still, and cannot
+    /// be (memory that grew by mremap and was made read-only at once), the page was never touched and shows zeroes.
+    pub fn answer_unknown(&mut self, address: usize) {
+        let page = address / PAGE_SIZE * PAGE_SIZE;
+        let vpn = vpn(page);
+        if !self.mm.manages(PROGRAM, vpn, vpn.offset(1)) {
+            self.view.program.fill_fresh(page, 1);
+        }
+        self.view.program.wake(page..page + PAGE_SIZE);
     }
 
     fn handle_changes_telling(&mut self, replaced: &mut impl FnMut(AddressRange)) {

@@ -165,6 +165,11 @@ impl Engine {
         self.report.is_awaited()
     }
 
+    /// To be called when the calling thread is about to compete for processors in another way: it may run on all of them again.
+    pub fn let_go(&mut self) {
+        self.handoff.let_go();
+    }
+
     /// Was a thread woken on this very processor since the last call? Then it runs when the caller sleeps.
     pub fn take_handed_over(&mut self) -> bool {
         self.handoff.take_handed_over()

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use crate::context::{Context, parallel};
-use crate::memory::{MIB, Memory, PAGE, WORDS};
+use crate::memory::{MIB, Memory, PAGE, PRIVATE, RW, WORDS};
 use crate::outcome::Outcome;
 use crate::{ensure, pattern, sys};
 
@@ -107,6 +107,9 @@ pub fn harmless(context: &mut Context) -> Outcome {
 /// all the while, so that nobody can register the memory before the call ends, unless it is made in pieces.
 pub fn populate(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
+    let mapped = Memory::map_with(context.options.mib * MIB, RW, PRIVATE | libc::MAP_POPULATE)?;
+    pattern::check_zero(&mapped, 0..mapped.pages(), "populated by mmap, more than the budget")?;
+    mapped.unmap()?;
     let fresh = Memory::map(context.options.mib * MIB)?;
     sys::madvise(fresh.base(), fresh.len(), libc::MADV_POPULATE_WRITE)?;
     pattern::check_zero(&fresh, 0..fresh.pages(), "populated at once, more than the budget")?;

@@ -1,5 +1,6 @@
 //! The table of subtests.
 
+mod adoption;
 mod advice;
 mod affinity;
 mod allocator;
@@ -84,6 +85,9 @@ pub const SUBTESTS: &[Subtest] = table! {
     "mremap" Holds mappings::mremap, "grow, shrink, move, in place and not";
     "mremap-dontunmap" Holds mappings::mremap_dontunmap, "MREMAP_DONTUNMAP";
     "mremap-churn" Holds mappings::mremap_churn, "mremap by threads, all the time";
+    "mremap-adopted" Exceeded adoption::mremap, "mremap while mappings are found and managed";
+    "arenas" Holds adoption::arenas, "memory that grows by mprotect, by threads, while it is found";
+    "grown-read-only" Holds adoption::grown_read_only, "memory that grows and is protected before it is touched";
     "mprotect" Holds protection::mprotect, "read-only, inaccessible, striped";
     "code" Holds protection::code, "code in writable memory";
     "guard" Holds protection::guard, "inaccessible pages between accessible ones";
@@ -92,7 +96,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "dontneed" Holds advice::dontneed, "MADV_DONTNEED";
     "free" Holds advice::free, "MADV_FREE";
     "advice" Holds advice::harmless, "advice that changes no byte, and MADV_POPULATE";
-    "populate" Holds advice::populate, "MADV_POPULATE of fresh memory, more than the budget";
+    "populate" Holds advice::populate, "MADV_POPULATE and MAP_POPULATE, more than the budget";
     "advice-race" Holds advice::race, "advice racing with loads and stores";
     "brk" Holds process::brk, "the break up and down";
     "mlock" Exceeded process::mlock, "cold and warm memory locked";

@@ -1,0 +1,81 @@
+//! mremap and adoption take turns.
+//!
+//! A mapping that grows in place between the look at it and its registration is registered in part, which splits it, and
+//! the kernel refuses (EFAULT) to remap two mappings at once. Nothing in the kernel registers a mapping as it is. So the
+//! agent asks for a turn, in which mremap waits, and gets it when the calls under way have ended. The turn takes some
+//! microseconds a mapping, and comes only when there is fresh memory to be managed.
+//!
+//! The C library's own realloc does not come this way: it copies where mremap is refused.
+
+use core::ffi::{c_int, c_long, c_void};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+use linux_raw_sys::general::{__NR_mremap, MREMAP_FIXED};
+use overspill_sys::clock;
+
+use crate::syscall;
+
+/// How long the agent waits for its turn: threads in a call must get a processor to end it. (2 ms were too short.) For ever it
+/// must not wait: a signal's handler may call mremap inside of mremap.
+const WAIT_NS: u64 = 50_000_000;
+/// A rest; the shortest that the kernel gives is some 50 us.
+const REST_NS: u64 = 1;
+
+/// Threads in a call.
+static CALLS: AtomicU32 = AtomicU32::new(0);
+/// The agent has its turn, or waits for it.
+static HELD: AtomicBool = AtomicBool::new(false);
+
+/// The agent's turn: it ends when this is dropped.
+pub struct Turn(());
+
+impl Turn {
+    /// Holds mremap up, and calls `meanwhile` until no call is under way: calls wait for the agent to read their events.
+    pub fn take(mut meanwhile: impl FnMut()) -> Turn {
+        HELD.store(true, SeqCst);
+        let patience = clock::monotonic_ns() + WAIT_NS;
+        while CALLS.load(SeqCst) > 0 && clock::monotonic_ns() < patience {
+            meanwhile();
+            clock::sleep_ns(REST_NS);
+        }
+        Turn(())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        HELD.store(false, SeqCst);
+    }
+}
+
+/// A child of fork has an agent of its own, and none of the other threads.
+pub fn forget() {
+    CALLS.store(0, SeqCst);
+    HELD.store(false, SeqCst);
+}
+
+/// mremap(2), in turns with the agent. The last argument has a meaning with MREMAP_FIXED only, and is not given otherwise.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(
+    old: *mut c_void,
+    old_len: usize,
+    new_len: usize,
+    flags: c_int,
+    new: *mut c_void,
+) -> *mut c_void {
+    // Whoever sees the other one waits: the count comes before the look at the agent's turn, and there the other way round.
+    CALLS.fetch_add(1, SeqCst);
+    while HELD.load(SeqCst) {
+        CALLS.fetch_sub(1, SeqCst);
+        clock::sleep_ns(REST_NS);
+        CALLS.fetch_add(1, SeqCst);
+    }
+    let new = if flags as u32 & MREMAP_FIXED != 0 { new } else { core::ptr::null_mut() };
+    // SAFETY: passed on to the caller.
+    let result = unsafe { syscall(__NR_mremap as c_long, old, old_len, new_len, flags, new) };
+    CALLS.fetch_sub(1, SeqCst);
+    result as *mut c_void
+}

@@ -18,7 +18,7 @@ use crate::types::{CHUNK_PAGES, PageId, Slot};
 const UNMAP_MAX: u32 = u64::BITS;
 /// Without access bits the inactive list is kept this many times as long as the active one: pages stay there as long as nothing
 /// ages them, used or not.
-const INACTIVE_SHARE: u32 = 3;
+const INACTIVE_SHARE: u32 = 2;
 /// After so many pages that could not be unmapped, one after another, reclaim waits until something else has happened:
 /// while an address space changes, or after a fork, every one of its pages is refused, and the shell must get to hear of
 /// the change.

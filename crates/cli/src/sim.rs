@@ -18,7 +18,7 @@ pub struct Args {
     #[command(subcommand)]
     command: Option<SimCommand>,
     #[command(flatten)]
-    sweep: Option<sweep::Args>,
+    sweep: Option<sweep::SweepArgs>,
 }
 
 #[derive(Subcommand)]

@@ -43,8 +43,11 @@ struct Header {
 }
 
 const HEADER_BYTES: usize = 8;
-/// Segments beyond the limit: for what must be taken, and for what is moved on.
-const SPARE_SEGMENTS: u32 = 8;
+/// Segments beyond the limit: for what must be taken (a write of 256 pages for each entry that is on its way to the file, none of which
+/// compresses), and for what is moved on.
+const SPARE_SEGMENTS: u32 = 64 * 256 / 63 + 8;
+/// Places are 32 bits: so many segments have one for each of their units.
+const SEGMENTS_MAX: u32 = u32::MAX / (SEGMENT_BYTES / UNIT) as u32 - SPARE_SEGMENTS - 1;
 
 struct Segment {
     /// How many were allocated before it.
@@ -111,7 +114,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// A pool that will never have more than so many frames.
     pub fn new(frames_max: u32) -> Self {
-        let segments_max = frames_max / SEGMENT_FRAMES;
+        let segments_max = (frames_max / SEGMENT_FRAMES).min(SEGMENTS_MAX);
         Pool {
             buffer: None,
             segments_max,
@@ -183,7 +186,7 @@ impl Pool {
     }
 
     /// Stores what the slot stands for from now on, in place of what was there. What must be taken is taken even if it does not
-    /// compress and there is no room.
+    /// compress and there is no room. Refused as stiff, what was there stays; for want of room, it is gone.
     pub fn store(&mut self, slot: u32, page: &Page, dirty: bool, must: bool) -> Result<(), Refused> {
         let packed = compress_into_with_table(page, &mut self.packed, &mut self.table);
         let packed = packed.expect("there is room for the largest output");
@@ -232,7 +235,9 @@ impl Pool {
         if place == 0 {
             return false;
         }
-        let len = self.header(place).len as usize;
+        let header = self.header(place);
+        assert_eq!(header.slot, slot, "an entry knows its slot");
+        let len = header.len as usize;
         let body = self.bytes(place, HEADER_BYTES + len);
         let body = &body[HEADER_BYTES..];
         if len == PAGE_SIZE {

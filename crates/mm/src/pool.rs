@@ -25,6 +25,8 @@ const GROW_SHARE: u64 = 10;
 const BEGIN_PERIODS: u32 = 3;
 /// It grows and shrinks by this share of its largest size.
 const STEPS: u32 = 16;
+/// ... but by no less than this: a shell keeps some frames of it free.
+const STEP_MIN: u32 = 256;
 /// So many loads say something.
 const LOADS_MIN: u64 = 64;
 /// Pages must come down to this many percent on average, of so many that were tried since the last verdict.
@@ -159,7 +161,7 @@ impl PoolSize {
     }
 
     fn step(&self) -> u32 {
-        (self.frames_max / STEPS).max(1)
+        (self.frames_max / STEPS).max(STEP_MIN).min(self.frames_max)
     }
 }
 
@@ -201,18 +203,18 @@ mod tests {
 
     #[test]
     fn it_grows_to_the_limit_while_single_pages_are_waited_for() {
-        let (mut size, mut now, mut figures) = (PoolSize::new(1600), 0, Figures::default());
+        let (mut size, mut now, mut figures) = (PoolSize::new(4096), 0, Figures::default());
         pass(&mut size, &mut now, &mut figures, 2, packs);
         assert_eq!(size.frames, 0, "it takes a while");
         pass(&mut size, &mut now, &mut figures, 1, packs);
-        assert_eq!(size.frames, 100);
+        assert_eq!(size.frames, 256);
         pass(&mut size, &mut now, &mut figures, 100, packs);
-        assert_eq!(size.frames, 1600);
+        assert_eq!(size.frames, 4096);
     }
 
     #[test]
     fn nothing_is_given_to_what_is_read_by_windows_or_not_at_all() {
-        let (mut size, mut now, mut figures) = (PoolSize::new(1600), 0, Figures::default());
+        let (mut size, mut now, mut figures) = (PoolSize::new(4096), 0, Figures::default());
         let windows = |figures: &mut Figures| {
             figures.window_pages += 5000;
             figures.single_reads += 60;
@@ -221,16 +223,16 @@ mod tests {
         pass(&mut size, &mut now, &mut figures, 100, |_| {});
         assert_eq!(size.frames, 0);
         pass(&mut size, &mut now, &mut figures, 100, packs);
-        assert_eq!(size.frames, 1600);
+        assert_eq!(size.frames, 4096);
         pass(&mut size, &mut now, &mut figures, 100, |_| {});
-        assert_eq!(size.frames, 1600, "a quiet program may go on as before");
+        assert_eq!(size.frames, 4096, "a quiet program may go on as before");
         pass(&mut size, &mut now, &mut figures, 16, windows);
         assert_eq!(size.frames, 0);
     }
 
     #[test]
     fn what_does_not_compress_is_left_alone_for_longer_and_longer() {
-        let (mut size, mut now, mut figures) = (PoolSize::new(1600), 0, Figures::default());
+        let (mut size, mut now, mut figures) = (PoolSize::new(4096), 0, Figures::default());
         let stiff = |figures: &mut Figures| {
             random(figures);
             figures.tried += 300;
@@ -246,16 +248,16 @@ mod tests {
 
     #[test]
     fn a_pool_whose_old_part_is_idle_shrinks() {
-        let (mut size, mut now, mut figures) = (PoolSize::new(1600), 0, Figures::default());
+        let (mut size, mut now, mut figures) = (PoolSize::new(4096), 0, Figures::default());
         pass(&mut size, &mut now, &mut figures, 30, packs);
-        assert_eq!(size.frames, 1600);
+        assert_eq!(size.frames, 4096);
         let hot = |figures: &mut Figures| {
             figures.loads += 1000;
             figures.young_loads += 900;
             figures.old_loads += 5;
         };
         pass(&mut size, &mut now, &mut figures, 200, hot);
-        assert_eq!(size.frames, 100);
+        assert_eq!(size.frames, 256);
     }
 
     #[test]

@@ -222,7 +222,10 @@ impl Agent {
 
     /// Manages the program's memory until it ends. Returns only when that is impossible.
     fn manage(&mut self) -> Result<(), Failure> {
+        // Threads that are started here compete as this one does.
+        let _ = compete();
         let mut engine = Engine::open(self.settings(), Report::new(self.process))?;
+        let _ = Scheduling::first().set();
         let failed = |errno| Failure { step: 4, errno };
         if let Some(ring) = ring_of(self.place, self.shared, self.process) {
             engine.trace_to(ring);
@@ -475,6 +478,7 @@ impl Manager<'_> {
         }
         if !self.unsharing {
             self.unsharing = true;
+            self.hurry(false);
             self.engine.start_unsharing();
         }
         if self.engine.unshare_some() && fork::may_resume() {

@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_long, c_void};
 
 use linux_raw_sys::general::{
     __NR_madvise, __NR_mmap, MADV_POPULATE_READ, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_HUGETLB, MAP_LOCKED,
-    MAP_POPULATE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
+    MAP_NONBLOCK, MAP_POPULATE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
 };
 
 use overspill_sys::mem::{self, Advice};
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn mmap(
         syscall(__NR_mmap as c_long, address, len, protection, flags as c_int, fd, offset) as *mut c_void
     };
     let flags = flags as u32;
-    let kinds = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | MAP_HUGETLB | MAP_LOCKED;
+    let kinds = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | MAP_HUGETLB | MAP_LOCKED | MAP_NONBLOCK;
     if flags & kinds != MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE || len <= PIECE_BYTES {
         return map(flags);
     }

@@ -68,7 +68,9 @@ pub unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     // Whoever sees the other one waits: the count comes before the look at the agent's turn, and there the other way round.
     CALLS.fetch_add(1, SeqCst);
-    while HELD.load(SeqCst) {
+    // A child that no handler of fork knows of may have been made during a turn: it waits in vain, but not for ever.
+    let patience = clock::monotonic_ns() + WAIT_NS;
+    while HELD.load(SeqCst) && clock::monotonic_ns() < patience {
         CALLS.fetch_sub(1, SeqCst);
         clock::sleep_ns(REST_NS);
         CALLS.fetch_add(1, SeqCst);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, anyhow, bail};
-use clap::Args as ClapArgs;
+use clap::Args;
 use overspill_mm::readahead::policy::{Knobs, NAMES as POLICIES};
 use overspill_sim::device::params::Model;
 use overspill_sim::generate::{self, Load};
@@ -28,8 +28,8 @@ const RAM_DEFAULT: &str = "10%..100%/10";
 const LEAST_BYTES: u64 = 16 << 12;
 
 /// Options of a sweep.
-#[derive(ClapArgs)]
-pub struct Args {
+#[derive(Args)]
+pub struct SweepArgs {
     /// A trace, or a load: NAME or NAME:key=value,... (sequential, descending, random, zipf, strided, interleaved,
     /// moving, phases, usemem, usemem-random, swapload, mixed)
     #[arg(value_name = "TRACE-or-LOAD")]
@@ -82,7 +82,7 @@ enum Subject {
 }
 
 impl Subject {
-    fn new(args: &Args) -> Result<Subject> {
+    fn new(args: &SweepArgs) -> Result<Subject> {
         let path = PathBuf::from(&args.workload);
         if path.exists() {
             return Ok(Subject::Trace(path, args.from));
@@ -129,7 +129,7 @@ impl Subject {
 }
 
 /// Every combination, RAM changing fastest.
-fn machines(args: &Args, subject: &Subject, extent: &Extent) -> Result<Vec<Machine>> {
+fn machines(args: &SweepArgs, subject: &Subject, extent: &Extent) -> Result<Vec<Machine>> {
     let own = subject.load().and_then(|load| load.ram_bytes);
     let enough = |ram: &Amount| ram.bytes(extent.bytes()) >= LEAST_BYTES;
     let rams = match (&args.ram, own) {
@@ -176,7 +176,7 @@ fn machines(args: &Args, subject: &Subject, extent: &Extent) -> Result<Vec<Machi
 }
 
 /// Carries out the command.
-pub fn main(args: &Args) -> Result<u8> {
+pub fn main(args: &SweepArgs) -> Result<u8> {
     let subject = Subject::new(args)?;
     let progress = Progress::new();
     progress.say("counting the workload's pages");

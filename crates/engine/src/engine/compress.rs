@@ -2,9 +2,11 @@
 //!
 //! To `mm` a slot is written when its pages are in the pool, and read when they were unpacked. Three things keep that true:
 //!
-//! - What is read is the pool's where it has an entry, else the file's. An entry goes only when the file has its content, or
-//!   when the page is in the program's view and is known to need writing when it leaves: an entry that the file does not
-//!   have takes the slot's fingerprint along, so the page cannot be taken for one that is still in its slot.
+//! - What is read is the pool's where it has an entry, else the file's. An entry goes only when the file has its content, when
+//!   nobody has the slot, or when the page is in the program's view and is known to need writing when it leaves: an entry
+//!   that the file does not have takes the slot's fingerprint along, so the page cannot be taken for one that is still in its
+//!   slot. *A review's story:* a read failed, its frames were freed, and what had been in them before was kept as the pages'
+//!   content; so nothing is kept while the end of a failed read is handled.
 //! - What is written replaces the slot's entry, or removes it and goes to the file.
 //! - One batch of entries at a time is on its way to the file. A slot of that batch that is written again meanwhile goes
 //!   into the pool whatever its content, so that no two writes to one slot are under way.
@@ -16,7 +18,7 @@ use overspill_mm::types::{PageId, Slot};
 use overspill_mm::{Event, IoId, Run, State};
 use overspill_sys::{Errno, clock};
 
-use super::Engine;
+use super::{Engine, Notice};
 use crate::memory::BOUNCE;
 use crate::pool::{Age, Pool};
 use crate::report::PoolStats;
@@ -44,6 +46,8 @@ pub(super) struct Compressed {
     writes: u32,
     /// The file takes no more: entries stay, nothing is added.
     failed: bool,
+    /// Frames that are freed hold what their slots hold.
+    pub keeps: bool,
     single_reads: u64,
     window_pages: u64,
     /// Reads that the pool answered alone; of them those of old and of young entries.
@@ -66,6 +70,7 @@ impl Compressed {
             leaving: Vec::new(),
             writes: 0,
             failed: false,
+            keeps: true,
             single_reads: 0,
             window_pages: 0,
             whole_reads: 0,
@@ -174,7 +179,7 @@ impl Engine {
     /// Keeps a copy of a page that is about to leave its frame, if its slot stands for it.
     pub(super) fn keep_packed(&mut self, page: PageId) {
         let pool = &mut self.compressed.pool;
-        if !pool.is_on() || self.mm.state(page) != State::Swapped {
+        if !pool.is_on() || !self.compressed.keeps || self.mm.state(page) != State::Swapped {
             return;
         }
         if let Some(Slot(slot)) = self.mm.slot(page)
@@ -217,12 +222,8 @@ impl Engine {
     pub(super) fn keep_pool(&mut self) {
         let Compressed { pool, leaving, failed, .. } = &self.compressed;
         let wants_room = pool.is_too_large() || pool.is_on() && pool.is_nearly_full();
-        if wants_room
-            && leaving.is_empty()
-            && !failed
-            && pool.entries() > 0
-            && !self.compressed.pool.compact()
-        {
+        let (is_idle, may_act) = (leaving.is_empty(), !failed && pool.entries() > 0);
+        if wants_room && may_act && !self.compressed.pool.compact() && is_idle {
             self.write_back();
         }
         self.share_budget();
@@ -230,7 +231,7 @@ impl Engine {
 
     /// `mm` may have what the pool does not.
     pub(super) fn share_budget(&mut self) {
-        let frames = self.allowed.saturating_sub(self.compressed.pool.frames());
+        let frames = self.allowed.saturating_sub(self.compressed.pool.frames()).max(1);
         if frames != self.mm.config().budget {
             self.feed(Event::Budget { frames });
         }
@@ -291,6 +292,7 @@ impl Engine {
                 self.report.note_error(errno);
                 *failed = true;
                 pool.set_limit(0);
+                self.notices.push_back(Notice::AreaRetired);
             }
         }
         *writes -= 1;

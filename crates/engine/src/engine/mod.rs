@@ -211,6 +211,8 @@ impl Engine {
     /// Waits until no request is under way, handling what ends.
     pub fn finish_transfers(&mut self) {
         while self.transfers.in_flight() > 0 {
+            // What the device did not take yet is under way, too.
+            self.transfers.submit();
             self.transfers.wait(10_000_000);
             while let Some(ended) = self.transfers.next_ended() {
                 self.ended(ended);
@@ -224,7 +226,10 @@ impl Engine {
                 if let Err(errno) = outcome {
                     self.report.note_error(errno);
                 }
+                // What a failed read left in its frames is not what their slots hold.
+                self.compressed.keeps = outcome.is_ok();
                 self.feed(Event::ReadDone { io, ok: outcome.is_ok() });
+                self.compressed.keeps = true;
             }
             Ended::Write(io, outcome) => {
                 let result = match outcome {

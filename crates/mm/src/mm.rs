@@ -108,7 +108,9 @@ pub(crate) struct Io {
 
 /// The memory manager of one budget: any number of spaces, one swap area, one swap-in policy.
 pub struct Mm<P: SwapIn> {
+    /// What holds now, and what was asked for: a budget that becomes small takes the watermarks along, for as long as it is small.
     pub(crate) config: Config,
+    asked: Config,
     pub(crate) policy: P,
     pub(crate) now: Nanos,
     pub(crate) pages: PageTable,
@@ -165,6 +167,7 @@ impl<P: SwapIn> Mm<P> {
         assert!(config.write_max > 0 && config.read_max > 0 && config.fill_max > 0);
         Mm {
             config,
+            asked: config,
             policy,
             now: 0,
             pages: PageTable::default(),
@@ -276,9 +279,9 @@ impl<P: SwapIn> Mm<P> {
     fn set_budget(&mut self, frames: u32) {
         let frames = frames.max(1);
         self.config.budget = frames;
-        self.config.high = self.config.high.min(frames);
-        self.config.swap_in_frames = self.config.swap_in_frames.min(frames);
-        self.config.low = self.config.low.min(self.config.high);
+        self.config.high = self.asked.high.min(frames);
+        self.config.swap_in_frames = self.asked.swap_in_frames.min(frames);
+        self.config.low = self.asked.low.min(self.config.high);
     }
 
     /// Frames that may still be taken.

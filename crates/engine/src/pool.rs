@@ -17,6 +17,8 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, 
 use overspill_sys::mem::Buffer;
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
+use crate::memory::BOUNCE;
+
 /// A page's bytes.
 pub(crate) type Page = [u8; PAGE_SIZE];
 
@@ -45,7 +47,7 @@ struct Header {
 const HEADER_BYTES: usize = 8;
 /// Segments beyond the limit: for what must be taken (a write of 256 pages for each entry that is on its way to the file, none of which
 /// compresses), and for what is moved on.
-const SPARE_SEGMENTS: u32 = 64 * 256 / 63 + 8;
+const SPARE_SEGMENTS: u32 = BOUNCE * 256 / (SEGMENT_FRAMES - 1) + 8;
 /// Places are 32 bits: so many segments have one for each of their units.
 const SEGMENTS_MAX: u32 = u32::MAX / (SEGMENT_BYTES / UNIT) as u32 - SPARE_SEGMENTS - 1;
 

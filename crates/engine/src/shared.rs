@@ -39,8 +39,6 @@ pub struct Config {
     pub readahead: u32,
     /// Most that the compressed pool may take of the budget, in percent (`--max-pool-percent`).
     pub max_pool_percent: u32,
-    /// Not used.
-    pub padding: u32,
     /// NUL-terminated path of the swap directory, or of a file to create (`--swap`).
     pub swap_path: [u8; PATH_MAX],
 }

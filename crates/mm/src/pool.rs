@@ -149,13 +149,13 @@ impl PoolSize {
         let earned = seen.old_loads * 4 * (SINGLE_NS - LOAD_NS);
         let lost = seen.young_loads * LOAD_NS;
         let says_something = seen.loads >= LOADS_MIN;
+        let pays = !says_something || earned >= lost;
+        let waits = seen.single_reads * SINGLE_NS >= elapsed / GROW_SHARE;
         if is_by_windows(seen) {
             self.frames -= step.min(self.frames);
         } else if says_something && earned + earned / 2 < lost {
             self.frames = (self.frames - (step / 4).min(self.frames)).max(step);
-        } else if says_something && earned < lost {
-            // As large as it should be.
-        } else if seen.single_reads * SINGLE_NS >= elapsed / GROW_SHARE && held + step >= self.frames {
+        } else if pays && waits && held + step >= self.frames {
             self.frames = (self.frames + step).min(self.frames_max);
         }
     }

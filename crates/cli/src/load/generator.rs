@@ -1,6 +1,7 @@
 //! Page numbers in the order of a pattern, one generator a thread. Deterministic: the same range and seed give the same
 //! pages. A generator never ends and never leaves its range.
 
+use overspill_sim::rng::splitmix64;
 use std::ops::Range;
 
 use super::pattern::Pattern;
@@ -146,12 +147,9 @@ pub fn part(range: &Range<usize>, index: usize, count: usize) -> Range<usize> {
 pub struct SplitMix(pub u64);
 
 impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    /// The next 64 random bits.
+    pub fn next(&mut self) -> u64 {
+        splitmix64(&mut self.0)
     }
 
     /// A number below `bound`, by multiplication; the bias is below 2^-32 for any memory that fits a machine.

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::histogram::{Histogram, Latency};
 use crate::os::memory::{PAGE_BYTES, Pages};
 use crate::size::{Size, shortest};
-use generator::part;
+use generator::{SplitMix, part};
 use pattern::Pattern;
 use traffic::{Meter, Traffic};
 use worker::{Limit, Mismatch, Outcome, TAG_SHIFT, Task, tag};
@@ -290,14 +290,10 @@ fn noisy_words(compressible: u32) -> usize {
     (WORDS - 1) * (100 - compressible as usize) / 100
 }
 
-/// The noise of a page: SplitMix64 (Steele, Lea, Flood 2014), begun anew for every page.
+/// The noise of a page.
 fn noise(page: usize) -> impl Iterator<Item = u64> {
-    (1..).map(move |n: u64| {
-        let mut z = ((page as u64) << 32 | n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    })
+    let mut bits = SplitMix((page as u64) << 32);
+    std::iter::repeat_with(move || bits.next())
 }
 
 /// Gives every page its number and its noise, in order.

@@ -160,6 +160,9 @@ impl Engine {
         let slots = slot..slot + run.count;
         let must = self.compressed.is_leaving(slots.clone());
         let pool = &mut self.compressed.pool;
+        if !pool.is_on() && !must && pool.entries() == 0 {
+            return false;
+        }
         let mut packed = pool.is_on() || must;
         for (page, slot) in run.pages().zip(slots.clone()) {
             let frame = self.staging.frame(page).expect("what is written has a frame");

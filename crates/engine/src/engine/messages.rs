@@ -122,8 +122,8 @@ impl Engine {
         let now = clock::monotonic_ns();
         let access = if write { Access::Write } else { Access::Read };
         let (space, vpn) = place;
-        let before = self.mm.lookup(space, vpn).map(|id| self.mm.state(id));
         let id = self.mm.lookup(space, vpn);
+        let before = id.map(|id| self.mm.state(id));
         let major = before == Some(State::Swapped) && !id.is_some_and(|id| self.is_packed(id));
         if before == Some(State::Mapped) && self.view.is_missing(place) {
             // The page went without a word (the kernel reclaims what MADV_FREE released): it is untouched again.

@@ -82,6 +82,7 @@ impl<P: SwapIn> Mm<P> {
             count += 1;
         }
         assert!(count > 0, "the faulting page itself is untouched");
+        self.appetite.observe(count as u32);
         self.note_answered(id, true);
         self.held += count as u32;
         self.stats.zero_fill += count;
@@ -108,7 +109,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// Frames that read-ahead and batches may take: not the ones kept for faults.
     fn spare_frames(&self) -> u32 {
-        self.frames_free().saturating_sub(self.config.low / 4)
+        self.frames_free().saturating_sub(self.low() / 4)
     }
 
     fn soft_fault(&mut self, id: PageId, out: &mut Actions) {
@@ -253,6 +254,7 @@ impl<P: SwapIn> Mm<P> {
         wanted: Option<PageId>,
         out: &mut Actions,
     ) -> bool {
+        self.appetite.observe(plan_len(plan));
         let count = self.affordable(space, plan, wanted);
         let mut joined = false;
         let mut ahead = 0;

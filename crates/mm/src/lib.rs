@@ -31,6 +31,7 @@ pub mod stats;
 pub mod swap;
 mod transfer;
 pub mod types;
+mod watermarks;
 
 pub use event::{Action, Actions, Event, IoId, Run, Unmapped, Warning, WriteResult};
 pub use mm::{Config, Mm};

@@ -17,6 +17,7 @@ use crate::region::{Region, Regions};
 use crate::stats::{RegionStats, Vmstat};
 use crate::swap::{Placement, SwapArea};
 use crate::types::{Access, Nanos, PageId, Slot, SpaceId, Vpn};
+use crate::watermarks::Appetite;
 
 /// What the shell decides once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +28,8 @@ pub struct Config {
     pub swap_slots: u32,
     /// Which slot an evicted page gets.
     pub placement: Placement,
-    /// Below this many free frames background reclaim starts. 0 with `high` 0: reclaim only on demand, in batches of
+    /// Below this many free frames background reclaim starts; fewer without access bits, while frames are taken singly, see
+    /// `watermarks`. 0 with `high` 0: reclaim only on demand, in batches of
     /// [`Config::unit`] (a memory cgroup's way).
     pub low: u32,
     /// At this many free frames it stops.
@@ -35,7 +37,8 @@ pub struct Config {
     /// A fault on a page that is on swap waits until so many frames are free, so that its window is not cut: the kernel reads a
     /// window page by page, and may reclaim for each. 1 where read-ahead only takes what is free.
     pub swap_in_frames: u32,
-    /// Pages that wait in the swap cache for a second chance before they are written.
+    /// Most pages in the swap cache: those that wait for a second chance before they are written, and those read ahead; see
+    /// `watermarks`.
     pub cache: u32,
     /// Pages taken out of the program's view together (an aligned group); 1..=64, a power of two.
     pub unit: u32,
@@ -134,6 +137,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) pause: Option<Pause>,
     /// Counts evictions and activations (the "nonresident age" of specification 5.7).
     pub(crate) clock: u32,
+    /// How many frames are taken at a time, lately.
+    pub(crate) appetite: Appetite,
     /// With access bits: when the active list is aged.
     pub(crate) ageing: Ageing,
     /// With access bits: batches of pages on their way to the lists.
@@ -185,6 +190,7 @@ impl<P: SwapIn> Mm<P> {
             reclaiming: false,
             pause: None,
             clock: 0,
+            appetite: Appetite::default(),
             ageing: Ageing::default(),
             newcomers: Newcomers::default(),
             answered: [PageId(u32::MAX); ANSWERED],
@@ -346,6 +352,12 @@ impl<P: SwapIn> Mm<P> {
     /// The swap-in policy, for its knobs.
     pub fn policy_mut(&mut self) -> &mut P {
         &mut self.policy
+    }
+
+    /// Pages that are being read.
+    #[must_use]
+    pub fn reading(&self) -> u32 {
+        self.reading
     }
 
     /// Frames held now.

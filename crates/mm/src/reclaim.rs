@@ -29,14 +29,16 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn reclaim(&mut self, out: &mut Actions) {
         let demand = self.waiting.len() as u32;
         let was_reclaiming = self.reclaiming;
-        self.reclaiming |=
-            self.frames_free() < self.config.low || demand > 0 || self.held > self.config.budget;
+        self.reclaiming |= self.frames_free() < self.low() || demand > 0 || self.held > self.config.budget;
         if !self.reclaiming || self.refused >= REFUSED_MAX {
             return;
         }
+        if !was_reclaiming {
+            self.appetite.fade();
+        }
+        let (high, cache) = (self.high(), self.cache());
         let over = self.held.saturating_sub(self.config.budget);
-        let goal =
-            if demand > 0 { self.config.high.max(demand).max(self.config.unit) } else { self.config.high };
+        let goal = if demand > 0 { high.max(demand).max(self.config.unit) } else { high };
         // Every page may be looked at three times a call: found in use and moved, deactivated, and found idle. With all of
         // them busy the call still ends.
         let mut looks = 3 * (self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active)) + BATCH;
@@ -50,10 +52,9 @@ impl<P: SwapIn> Mm<P> {
         while (self.frames_free() + self.writing).saturating_sub(over) < goal {
             let cached = self.lists.len(ListId::Cache);
             let short = goal - (self.frames_free() + self.writing).saturating_sub(over);
-            let progress = if cached > self.config.cache {
+            let progress = if cached > cache {
                 self.shrink_cache(out)
-            } else if cached + self.unmapping < self.config.cache + short && !self.area.is_full() && looks > 0
-            {
+            } else if cached + self.unmapping < cache + short && !self.area.is_full() && looks > 0 {
                 self.unmap_unit(&mut looks, out)
             } else {
                 break;
@@ -62,7 +63,7 @@ impl<P: SwapIn> Mm<P> {
                 break;
             }
         }
-        if self.frames_free() >= self.config.high {
+        if self.frames_free() >= high {
             self.reclaiming = false;
             self.ageing.end();
         }

@@ -46,8 +46,12 @@ const STRAY_BYTES: u64 = 1 << 20;
 const RESYNC_NS: u64 = 100_000_000;
 /// Ranges that the agent's memory may get while they are listed.
 const OWN_RANGES_SPARE: usize = 64;
-/// Kept free of the budget (a twentieth of it, if that is less): room for what the program maps between two looks.
-const RESERVE_BYTES: u64 = 3 << 20;
+/// Kept free of the budget (a twentieth of it, if that is less) at the least: room for what the program maps between two
+/// looks.
+const RESERVE_BYTES: u64 = 1 << 20;
+/// The agent's own books come on top of the budget up to this share of it (1.6 %), beyond that off it. Like the kernel's page
+/// structures and swap map, which no cgroup is charged for, they are not the program's memory.
+const BOOKS_SHARE: u64 = 64;
 /// The reserve grows to the largest recent growth of unmanaged memory between two looks, but to this at most, and to this
 /// share of the budget (an eighth).
 const BURST_BYTES_MAX: u64 = 16 << 20;
@@ -386,7 +390,8 @@ impl Manager<'_> {
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
         let reserve = RESERVE_BYTES.min(ram / 20).max(self.burst.bytes);
-        let budget = ram.saturating_sub(stray + reserve) / PAGE_SIZE as u64;
+        let books = (crate::book_bytes() as u64).min(ram / BOOKS_SHARE).min(stray);
+        let budget = ram.saturating_sub(stray - books + reserve) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         // What is unmanaged goes up and down by a few pages all the time: less is heeded at once, more when it is some.
         let now = self.engine.budget();

@@ -36,6 +36,11 @@ fn each_own_range(mut visit: impl FnMut(AddressRange)) {
     start::each_range(&mut visit);
 }
 
+/// What the agent has allocated for its books, in bytes.
+fn book_bytes() -> usize {
+    ARENA.mapped_bytes()
+}
+
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

@@ -10,6 +10,9 @@ use crate::report::Answer;
 use crate::staging::Frame;
 use crate::view::{PROGRAM, Place};
 
+/// While more pages are being read there is work for the agent soon.
+const READING_MAX: u32 = 16;
+
 impl Engine {
     /// Puts pages of the swap cache into view.
     pub(super) fn map(&mut self, run: Run) {
@@ -88,7 +91,7 @@ impl Engine {
     /// Before pages are put into view: sees to it that the only thread that waits wakes up on this processor, if it is about to
     /// be free. Where pages come by windows it is not: there is work beside the thread's.
     fn hold_waiter(&mut self, (space, _): Place, count: u32) -> Option<Held> {
-        let is_last = space == PROGRAM && count <= COPIED_MAX && self.transfers.reads_in_flight() == 0;
+        let is_last = space == PROGRAM && count <= COPIED_MAX && self.mm.reading() <= READING_MAX;
         let waiter = self.report.only_waiter().filter(|_| is_last)?;
         self.handoff.hold(waiter)
     }

@@ -10,6 +10,9 @@ use crate::{Outcome, Test, ensure, json};
 
 const RAM_BYTES: u64 = 64 * MIB;
 
+/// Small enough that most is written back, and fails or finds no room there.
+const POOL: [&str; 2] = ["--max-pool-percent", "10"];
+
 /// All of this file.
 pub fn tests() -> Vec<Test> {
     vec![
@@ -25,6 +28,9 @@ pub fn tests() -> Vec<Test> {
         Test::new("swap::read-error", |context| read_error(context, "default", &[])),
         Test::new("swap::read-error-no-uring", |context| read_error(context, "no-uring", &["--no-uring"])),
         Test::new("swap::read-error-no-move", |context| read_error(context, "no-move", &["--no-move"])),
+        Test::new("swap::full-limit-pool", full_limit_pool),
+        Test::new("swap::write-error-pool", |context| write_error(context, "pool", &POOL)),
+        Test::new("swap::read-error-pool", |context| read_error(context, "pool", &POOL)),
         Test::new("swap::slow", slow),
     ]
 }
@@ -90,6 +96,11 @@ fn full_limit(context: &Context) -> Outcome {
     expect_full(&torture(context, "full-limit", "cold").options(["--swap-max", "40M"]).run()?)?;
     // Threads meet the limit too.
     expect_full(&torture(context, "full-limit-stores", "stores").options(["--swap-max", "40M"]).run()?)
+}
+
+fn full_limit_pool(context: &Context) -> Outcome {
+    let options = ["--swap-max", "40M"].iter().chain(&POOL);
+    expect_full(&torture(context, "full-limit-pool", "stores").options(options).run()?)
 }
 
 fn full_limit_strict(context: &Context) -> Outcome {

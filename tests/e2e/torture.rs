@@ -10,12 +10,19 @@ const RAM_BYTES: u64 = 64 * MIB;
 
 /// How overspill works inside: what it does by itself on this kernel, what it falls back to on others, and with a compressed
 /// pool.
-const WAYS: [(&str, &[&str]); 4] = [
+const WAYS: [(&str, &[&str]); 6] = [
     ("default", &[]),
     ("no-move", &["--no-move"]),
     ("no-uring", &["--no-uring"]),
     ("pool", &["--max-pool-percent", "50"]),
+    (TINY_POOL, &["--max-pool-percent", "1"]),
+    (HUGE_POOL, &["--max-pool-percent", "80"]),
 ];
+
+/// Pools in which next to nothing has room, and which leave next to nothing beside them: for the subtests of this list.
+const TINY_POOL: &str = "tiny-pool";
+const HUGE_POOL: &str = "huge-pool";
+const POOLED: [&str; 4] = ["stores", "cold", "zero", "fork"];
 
 /// What cannot be promised, in which way (empty: in none), and why.
 const NOT_PROMISED: [(&str, &str, &str); 4] = [
@@ -59,6 +66,9 @@ pub fn tests(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
     let ways = if context.mode == Mode::Overspill { &WAYS[..] } else { &WAYS[..1] };
     let pairs = ways.iter().flat_map(|way| subtests.iter().map(move |subtest| (way, subtest)));
     pairs
+        .filter(|((way, _), subtest)| {
+            ![TINY_POOL, HUGE_POOL].contains(way) || POOLED.contains(&subtest.name.as_str())
+        })
         .filter(|((way, _), subtest)| {
             if context.mode != Mode::Overspill {
                 return true;

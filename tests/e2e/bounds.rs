@@ -4,6 +4,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use crate::again::Verdict;
 use crate::context::Context;
 use crate::launch::{Launch, MIB};
 use crate::scratch::MemoryCgroup;
@@ -24,7 +25,7 @@ pub fn tests() -> Vec<Test> {
     tests
 }
 
-fn fenced(context: &Context, subtest: &str) -> Outcome {
+fn fenced(context: &Context, subtest: &str) -> Outcome<Verdict> {
     let ram = 64 * MIB;
     let cgroup = MemoryCgroup::new(subtest, ram + 32 * MIB)?;
     let finished = Launch::new(context, format!("bounds-cgroup-{subtest}"), &context.torture)
@@ -40,7 +41,7 @@ fn fenced(context: &Context, subtest: &str) -> Outcome {
         "{}",
         finished.complain(&format!("the kernel killed {kills} processes in the cgroup"))
     );
-    finished.succeeded()?.paged()?.within_budget().map(drop)
+    finished.succeeded()?.paged()?.within_budget()
 }
 
 /// The median of many starts of /bin/true, with and without: less than 10 ms apart.

@@ -13,7 +13,10 @@ use crate::{Outcome, Test, ensure, proc, scratch};
 pub fn tests() -> Vec<Test> {
     let mut tests = vec![
         Test::new("kills::launcher", kill_launcher),
-        Test::new("kills::program", kill_program),
+        Test::new("kills::program", |context| kill_program(context, "program", &[])),
+        Test::new("kills::program-pool", |context| {
+            kill_program(context, "program-pool", &["--max-pool-percent", "50"])
+        }),
         Test::new("kills::both", kill_both),
         Test::new("kills::interrupt", interrupt),
     ];
@@ -86,9 +89,10 @@ fn expect_as_before(context: &Context, before: &Traces) -> Outcome {
 }
 
 /// A program in the middle of paging.
-fn start_paging<'a>(context: &'a Context, name: &str) -> Outcome<Running<'a>> {
+fn start_paging<'a>(context: &'a Context, name: &str, options: &[&str]) -> Outcome<Running<'a>> {
     let running = Launch::new(context, format!("kills-{name}"), &context.torture)
         .args(["stores", "--seconds", "4", "--expect-cold"])
+        .options(options)
         .ram(64 * MIB)
         .timeout(60)
         .start()?;
@@ -101,7 +105,7 @@ fn start_paging<'a>(context: &'a Context, name: &str) -> Outcome<Running<'a>> {
 /// The program goes on within its budget, or is ended; whichever, nothing is left.
 fn kill_launcher(context: &Context) -> Outcome {
     let before = Traces::now(context);
-    let running = start_paging(context, "launcher")?;
+    let running = start_paging(context, "launcher", &[])?;
     let program = running.program_pid()?;
     proc::kill(running.pid(), libc::SIGKILL);
     running.finish()?.killed_by(libc::SIGKILL)?;
@@ -118,9 +122,9 @@ fn kill_launcher(context: &Context) -> Outcome {
 }
 
 /// The launcher dies by the same signal.
-fn kill_program(context: &Context) -> Outcome {
+fn kill_program(context: &Context, name: &str, options: &[&str]) -> Outcome {
     let before = Traces::now(context);
-    let running = start_paging(context, "program")?;
+    let running = start_paging(context, name, options)?;
     proc::kill(running.program_pid()?, libc::SIGKILL);
     running.finish()?.killed_by(libc::SIGKILL)?;
     expect_as_before(context, &before)
@@ -128,7 +132,7 @@ fn kill_program(context: &Context) -> Outcome {
 
 fn kill_both(context: &Context) -> Outcome {
     let before = Traces::now(context);
-    let running = start_paging(context, "both")?;
+    let running = start_paging(context, "both", &[])?;
     let program = running.program_pid()?;
     proc::kill(running.pid(), libc::SIGKILL);
     proc::kill(program, libc::SIGKILL);
@@ -139,7 +143,7 @@ fn kill_both(context: &Context) -> Outcome {
 /// Ctrl-C reaches both, as from a terminal: the program dies by it, the launcher writes its report and does likewise.
 fn interrupt(context: &Context) -> Outcome {
     let before = Traces::now(context);
-    let running = start_paging(context, "interrupt")?;
+    let running = start_paging(context, "interrupt", &[])?;
     let program = running.program_pid()?;
     proc::kill(running.pid(), libc::SIGINT);
     proc::kill(program, libc::SIGINT);

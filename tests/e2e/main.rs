@@ -8,6 +8,7 @@
 //!
 //! A test that lacks a permission or a package fails and says so; none is skipped.
 
+mod again;
 mod bad_input;
 mod bounds;
 mod context;
@@ -23,6 +24,9 @@ mod status;
 mod swap_faults;
 mod torture;
 
+use std::sync::Mutex;
+
+use again::Verdict;
 use context::{Context, Mode};
 use libtest_mimic::{Arguments, Trial};
 
@@ -58,34 +62,56 @@ fn main() {
     };
     let context: &'static Context = Box::leak(Box::new(context));
     println!("e2e: programs run {}; scratch files in {}", context.mode, context.scratch.display());
-    let tests = collect(context);
+    let tests = collect(context, |name| is_selected(&arguments, name));
     let trials = tests.into_iter().map(|test| {
-        Trial::test(test.name, move || {
+        Trial::test(test.name.clone(), move || {
             let started = std::time::Instant::now();
-            let outcome = (test.body)(context);
+            let (outcome, repeated) = again::repeat(|| (test.body)(context));
             eprint!("({:.2} s) ", started.elapsed().as_secs_f64());
+            if let Some(repeated) = repeated {
+                let line = format!("peak bound passed at first: {} {repeated}", test.name);
+                eprint!("({line}) ");
+                REPEATED.lock().expect("a push does not panic").push(line);
+            }
             context.mode.judge(outcome).map_err(Into::into)
         })
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit();
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    let repeated = REPEATED.lock().expect("a push does not panic");
+    repeated.iter().for_each(|line| println!("e2e: {line}"));
+    println!("e2e: {} tests were run again as their peak bound was passed at first", repeated.len());
+    conclusion.exit();
 }
+
+/// Whether a test of that name is to run.
+fn is_selected(arguments: &Arguments, name: &str) -> bool {
+    let fits =
+        |filter: &String| if arguments.exact { name == filter } else { name.contains(filter.as_str()) };
+    arguments.filter.as_ref().is_none_or(fits) && !arguments.skip.iter().any(fits)
+}
+
+/// What is to be said of tests that were run again, a line each.
+static REPEATED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// One test before it becomes a trial.
 struct Test {
     name: String,
-    body: Box<dyn FnOnce(&'static Context) -> Outcome + Send>,
+    body: Box<dyn Fn(&'static Context) -> Outcome<Verdict> + Send>,
 }
 
 impl Test {
     /// A test by name.
-    fn new(name: impl Into<String>, body: impl FnOnce(&'static Context) -> Outcome + Send + 'static) -> Self {
-        Self { name: name.into(), body: Box::new(body) }
+    fn new<V: Into<Verdict>>(
+        name: impl Into<String>,
+        body: impl Fn(&'static Context) -> Outcome<V> + Send + 'static,
+    ) -> Self {
+        Self { name: name.into(), body: Box::new(move |context| body(context).map(Into::into)) }
     }
 }
 
 /// Programs first, then what has a meaning only under overspill.
-fn collect(context: &Context) -> Vec<Test> {
-    let mut tests = torture::tests(context);
+fn collect(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
+    let mut tests = torture::tests(context, selected);
     tests.extend(real::tests());
     tests.extend(status::tests());
     if context.mode == Mode::Overspill {
@@ -95,4 +121,20 @@ fn collect(context: &Context) -> Vec<Test> {
         tests.extend(kills::tests());
     }
     tests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_selects_and_skip_leaves_out() {
+        let selected = |words: &[&str]| {
+            let words = ["e2e"].iter().chain(words);
+            is_selected(&Arguments::from_iter(words), "torture::direct::no-move")
+        };
+        assert!(selected(&[]) && selected(&["direct"]) && selected(&["--exact", "torture::direct::no-move"]));
+        assert!(!selected(&["::default"]) && !selected(&["--exact", "direct"]));
+        assert!(!selected(&["direct", "--skip", "no-move"]) && selected(&["direct", "--skip", "arenas"]));
+    }
 }

@@ -11,6 +11,7 @@ extern crate alloc;
 
 pub mod engine;
 mod fingerprint;
+pub mod growth;
 mod handoff;
 mod helper;
 mod io;

@@ -108,6 +108,8 @@ pub(crate) struct Pool {
     limit: u32,
     entries: u32,
     place_of: Vec<Place>,
+    /// A bit for each slot whose last content did not compress when it was tried: as a copy of what the file has it is not tried again.
+    stiff: Vec<u64>,
     table: CompressTable,
     packed: Box<[u8]>,
     totals: Totals,
@@ -129,6 +131,7 @@ impl Pool {
             limit: 0,
             entries: 0,
             place_of: Vec::new(),
+            stiff: Vec::new(),
             table: CompressTable::default(),
             packed: alloc::vec![0; get_maximum_output_size(PAGE_SIZE)].into_boxed_slice(),
             totals: Totals::default(),
@@ -190,15 +193,19 @@ impl Pool {
     /// Stores what the slot stands for from now on, in place of what was there. What must be taken is taken even if it does not
     /// compress and there is no room. Refused as stiff, what was there stays; for want of room, it is gone.
     pub fn store(&mut self, slot: u32, page: &Page, dirty: bool, must: bool) -> Result<(), Refused> {
+        if !dirty && !must && self.is_stiff(slot) {
+            return Err(Refused::Stiff);
+        }
         let packed = compress_into_with_table(page, &mut self.packed, &mut self.table);
         let packed = packed.expect("there is room for the largest output");
         self.totals.tried += 1;
         self.totals.tried_bytes += packed.min(PAGE_SIZE) as u64;
-        if packed > PACKED_MAX && !must {
+        let whole = packed > PACKED_MAX;
+        self.note_stiff(slot, whole);
+        if whole && !must {
             return Err(Refused::Stiff);
         }
         self.remove(slot);
-        let whole = packed > PACKED_MAX;
         let len = if whole { PAGE_SIZE } else { packed };
         let (segment, at) = self.room(HEADER_BYTES + len, must).ok_or(Refused::Full)?;
         let buffer = self.buffer.as_mut().expect("what has room is mapped");
@@ -391,6 +398,20 @@ impl Pool {
         self.entries += 1;
     }
 
+    fn is_stiff(&self, slot: u32) -> bool {
+        self.stiff.get(slot as usize / 64).is_some_and(|bits| bits >> (slot % 64) & 1 != 0)
+    }
+
+    fn note_stiff(&mut self, slot: u32, stiff: bool) {
+        let word = slot as usize / 64;
+        if stiff && word >= self.stiff.len() {
+            self.stiff.resize(word + 1, 0);
+        }
+        if let Some(bits) = self.stiff.get_mut(word) {
+            *bits = *bits & !(1 << (slot % 64)) | u64::from(stiff) << (slot % 64);
+        }
+    }
+
     fn header(&self, place: Place) -> Header {
         let bytes = self.bytes(place, HEADER_BYTES);
         let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
@@ -513,6 +534,23 @@ mod tests {
         assert_eq!(pool.store(3, &noise, true, true), Ok(()));
         assert_eq!(loaded(&mut pool, 3), Some(noise));
         assert!(pool.remove(3));
+    }
+
+    /// What was refused on its way out is in the file, and was tried a second time when it left its frame.
+    #[test]
+    fn what_does_not_compress_is_tried_once_for_each_content() {
+        let mut pool = Pool::new(8 * SEGMENT_FRAMES);
+        pool.set_limit(SEGMENT_FRAMES);
+        let noise = page(1, PAGE_SIZE);
+        for content in 1..=2 {
+            assert_eq!(pool.store(70, &noise, true, false), Err(Refused::Stiff));
+            assert_eq!(pool.store(70, &noise, false, false), Err(Refused::Stiff));
+            assert_eq!(pool.totals().tried, content);
+        }
+        assert_eq!(pool.store(70, &page(2, 100), true, false), Ok(()), "new content is tried");
+        pool.remove(70);
+        assert_eq!(pool.store(70, &page(2, 100), false, false), Ok(()), "and known");
+        assert_eq!(pool.store(6, &page(2, 100), false, false), Ok(()), "no other slot is");
     }
 
     #[test]

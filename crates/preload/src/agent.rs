@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
+use overspill_engine::growth::Growth;
 use overspill_engine::report::Report;
 use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
@@ -24,12 +25,11 @@ use rustix::process::{Pid, Signal, test_kill_process};
 
 use crate::adopt::Adopter;
 use crate::fork;
+use crate::fresh;
 use crate::lend;
 use crate::message;
 
-/// Management starts at this share of the budget, in percent; below it the program runs as if bare.
-const START_PERCENT: u64 = 73;
-/// At this share everything is opened that managing takes, so that it can start at once.
+/// At this share of the budget everything is opened that managing takes, so that it can start at once.
 const PREPARE_PERCENT: u64 = 25;
 /// Fastest growth that the watch must not miss, in bytes a millisecond: fresh huge pages.
 const GROWTH_BYTES_PER_MS: u64 = 10 << 20;
@@ -42,8 +42,8 @@ const LOOK_NS_MIN: u64 = 1_000_000;
 const GROWING_LOOK_NS: u64 = 250_000;
 /// Memory that appeared outside the managed ranges and is worth another look at the maps.
 const STRAY_BYTES: u64 = 1 << 20;
-/// How often managed memory is searched for pages that came back without a fault.
-const RESYNC_NS: u64 = 100_000_000;
+/// Of the time this share at most (a quarter) goes into searching managed memory for pages that came without a fault.
+const RESYNC_SHARE: u64 = 4;
 /// Ranges that the agent's memory may get while they are listed.
 const OWN_RANGES_SPARE: usize = 64;
 /// Kept free of the budget (a twentieth of it, if that is less) at the least: room for what the program maps between two
@@ -73,6 +73,7 @@ struct Agent {
     shared: &'static Shared,
     process: &'static Process,
     resident: ResidentReader,
+    growth: Growth,
 }
 
 /// Where the shared page is: descriptor `descriptor` of process `launcher`.
@@ -128,12 +129,19 @@ pub fn run(mission: Mission) {
         return process.map_or((), |process| give_up(process, Failure { step: 6, errno: Errno::NOENT }));
     };
     let unlisted = || -> &'static Process { Box::leak(Box::new(Process::new())) };
-    let mut agent = Agent { place, shared, process: process.unwrap_or_else(unlisted), resident };
+    let mut agent = Agent {
+        place,
+        shared,
+        process: process.unwrap_or_else(unlisted),
+        resident,
+        growth: Growth::default(),
+    };
     // What a child shares with its parent cannot be taken from it: one that inherits much is left alone.
     if process.is_none() && agent.anon_bytes() >= agent.ram() / 100 * PREPARE_PERCENT {
         return;
     }
-    agent.watch(PREPARE_PERCENT);
+    let prepared = agent.ram() / 100 * PREPARE_PERCENT;
+    agent.watch(|_| (prepared, prepared));
     if process.is_none() {
         let Some(process) = claim(shared) else { return };
         agent.process = process;
@@ -209,17 +217,20 @@ impl Agent {
         self.shared.config.flags & flag != 0
     }
 
-    /// Returns when the program has come to this share of its budget.
-    fn watch(&mut self, percent: u64) {
-        let start = self.ram() / 100 * percent;
+    /// Returns when the program holds as many bytes as `start` tells for its growth: for now, and the least that it can tell
+    /// at the next look.
+    fn watch(&mut self, start: impl Fn(&Growth) -> (u64, u64)) {
         let mut report = Report::new(self.process);
         loop {
             let bytes = self.anon_bytes();
             report.sample_resident(bytes);
+            self.growth.observe(bytes, clock::monotonic_ns());
+            let (start, earliest) = start(&self.growth);
             if bytes >= start {
                 return;
             }
-            let pause = (start - bytes) * 1_000_000 / GROWTH_BYTES_PER_MS;
+            let next = if bytes < earliest { earliest } else { start };
+            let pause = (next - bytes) * 1_000_000 / GROWTH_BYTES_PER_MS;
             clock::sleep_ns(pause.clamp(LOOK_NS_MIN, LOOK_NS_MAX));
         }
     }
@@ -236,7 +247,8 @@ impl Agent {
         }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
         let mut adopter = Adopter::open().map_err(failed)?;
-        self.watch(START_PERCENT);
+        let ram = self.ram();
+        self.watch(|growth| (growth.start_bytes(ram), Growth::earliest_bytes(ram)));
         self.process.state.store(state::MANAGING, Ordering::Release);
         let mut manager = Manager {
             engine,
@@ -254,6 +266,7 @@ impl Agent {
         if fork::start_managing() {
             manager.pause();
         }
+        fresh::start(ram);
         manager.look();
         loop {
             manager.turn();
@@ -369,6 +382,7 @@ impl Manager<'_> {
 
     /// Compares what is resident with what is managed, adopts what is new and sets the budget of the rest.
     fn look(&mut self) {
+        let asked = fresh::asked();
         let resident = self.agent.anon_bytes();
         self.engine.report().sample_resident(resident);
         let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
@@ -377,16 +391,20 @@ impl Manager<'_> {
         self.grew = growth > STRAY_BYTES / 4;
         self.burst
             .observe(growth.min(BURST_BYTES_MAX).min(self.agent.ram() / BURST_SHARE), clock::monotonic_ns());
-        if growth > STRAY_BYTES && !fork::is_paused() {
-            self.hurries_until = clock::monotonic_ns() + HURRY_NS;
-            self.hurry(true);
-            let missed = self.adopt();
+        let has_grown = growth > STRAY_BYTES;
+        if (has_grown || fresh::is_awaited(asked)) && !fork::is_paused() {
+            if has_grown {
+                self.hurries_until = clock::monotonic_ns() + HURRY_NS;
+                self.hurry(true);
+            }
+            let missed = self.adopt(has_grown);
             let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
             stray = self.agent.anon_bytes().saturating_sub(managed);
             if !missed {
                 self.stray_accepted = stray;
             }
         }
+        fresh::seen(asked);
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
         let reserve = RESERVE_BYTES.min(ram / 20).max(self.burst.bytes);
@@ -415,15 +433,16 @@ impl Manager<'_> {
         }
     }
 
-    /// True when something is still to be adopted that was changing.
-    fn adopt(&mut self) -> bool {
+    /// True when something is still to be adopted that was changing. What has grown is somewhere.
+    fn adopt(&mut self, has_grown: bool) -> bool {
         let own = own_ranges(&self.engine);
         let adopted = self.adopter.adopt(&mut self.engine, own).unwrap_or_default();
         let now = clock::monotonic_ns();
-        if adopted.pages == 0 && !adopted.missed && now >= self.next_resync {
-            // Nothing new is mapped: pages came back in old mappings without a fault (MADV_FREE that was not carried out).
-            self.next_resync = now + RESYNC_NS;
+        if has_grown && adopted.pages == 0 && !adopted.missed && now >= self.next_resync {
+            // Nothing new is mapped: pages came in old mappings without a fault (stores to what had been read before it was
+            // adopted, which is the zero page, and MADV_FREE that was not carried out).
             let _ = self.adopter.resync(&mut self.engine);
+            self.next_resync = now + (clock::monotonic_ns() - now) * RESYNC_SHARE;
         }
         adopted.missed
     }

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
-use crate::{remap, start};
+use crate::{fresh, remap, start};
 
 /// Threads between the start of a fork and its end.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -55,6 +55,7 @@ pub extern "C" fn child() {
     PAUSED.store(false, SeqCst);
     FORKS.store(0, SeqCst);
     remap::forget();
+    fresh::forget();
     start::start_again();
 }
 

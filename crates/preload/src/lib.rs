@@ -1,8 +1,8 @@
 //! The agent that lives inside an unmodified program: a library for LD_PRELOAD that finds the program's memory and
 //! pages it.
 //!
-//! It interposes nothing to find memory; `lend`, `populate` and `remap` say which calls it stands before, and why. Its
-//! constructor starts one thread and registers fork handlers; everything else happens in that thread (`agent`). The library
+//! It needs no call of the program to find memory; `fresh`, `lend`, `populate` and `remap` say which calls it stands before, and
+//! why. Its constructor starts one thread and registers fork handlers; everything else happens in that thread (`agent`). The library
 //! needs no other library, not even libc beyond what the program has loaded anyway, uses no thread-locals and allocates
 //! from its own arena: whatever the program does to its heap, its signals or its descriptors, the agent does not notice,
 //! and it never waits for a page that only it could bring in.
@@ -13,6 +13,7 @@ extern crate alloc;
 mod adopt;
 mod agent;
 mod fork;
+mod fresh;
 mod lend;
 mod message;
 mod populate;

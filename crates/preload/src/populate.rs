@@ -13,7 +13,7 @@ use linux_raw_sys::general::{
 
 use overspill_sys::mem::{self, Advice};
 
-use crate::syscall;
+use crate::{fresh, syscall};
 
 /// What mmap returns when it fails.
 const MAP_FAILED: isize = -1;
@@ -52,8 +52,8 @@ fn in_pieces(len: usize, mut call: impl FnMut(usize, usize) -> c_int) -> c_int {
     }
 }
 
-/// mmap(2), which populates private anonymous memory in pieces. As with the kernel's, what cannot be populated (all of it
-/// before 5.14) is no failure.
+/// mmap(2), which lets the agent look at much private anonymous memory before it is touched, and populates it in pieces. As with
+/// the kernel's, what cannot be populated (all of it before 5.14) is no failure.
 ///
 /// # Safety
 /// As for the system call.
@@ -71,22 +71,25 @@ pub unsafe extern "C" fn mmap(
         syscall(__NR_mmap as c_long, address, len, protection, flags as c_int, fd, offset) as *mut c_void
     };
     let flags = flags as u32;
-    let kinds = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | MAP_HUGETLB | MAP_LOCKED | MAP_NONBLOCK;
-    if flags & kinds != MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE || len <= PIECE_BYTES {
+    let kinds = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_LOCKED;
+    if flags & kinds != MAP_PRIVATE | MAP_ANONYMOUS || protection as u32 & (PROT_READ | PROT_WRITE) == 0 {
         return map(flags);
     }
-    let mapped = map(flags & !MAP_POPULATE);
-    let advice = match protection as u32 & (PROT_READ | PROT_WRITE) {
-        _ if mapped as isize == MAP_FAILED => return mapped,
-        0 => return mapped,
-        PROT_READ => Advice::PopulateRead,
-        _ => Advice::PopulateWrite,
-    };
-    in_pieces(len, |done, piece| {
-        let start = mapped as usize + done;
-        // SAFETY: populating changes no content, whatever another thread has mapped there meanwhile.
-        unsafe { mem::madvise(start..start + piece, advice) }.map_or(-1, |()| 0)
-    });
+    let in_pieces_only = flags & (MAP_POPULATE | MAP_NONBLOCK) == MAP_POPULATE && len > PIECE_BYTES;
+    let mapped = map(if in_pieces_only { flags & !MAP_POPULATE } else { flags });
+    if mapped as isize == MAP_FAILED {
+        return mapped;
+    }
+    fresh::wait(len);
+    if in_pieces_only {
+        let is_writable = protection as u32 & PROT_WRITE != 0;
+        let advice = if is_writable { Advice::PopulateWrite } else { Advice::PopulateRead };
+        in_pieces(len, |done, piece| {
+            let start = mapped as usize + done;
+            // SAFETY: populating changes no content, whatever another thread has mapped there meanwhile.
+            unsafe { mem::madvise(start..start + piece, advice) }.map_or(-1, |()| 0)
+        });
+    }
     mapped
 }
 

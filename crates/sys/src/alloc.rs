@@ -1,7 +1,7 @@
 //! An allocator that takes memory from the kernel only, never from the program's `malloc`.
 //!
 //! Small requests come from size classes (four steps an octave, so at most a quarter is wasted) with a free
-//! list each; larger ones are mappings of their own. A spin lock guards it: the few threads of an agent
+//! list each; larger ones are mappings of their own. A lock guards it: the few threads of an agent
 //! rarely meet there. Memory of the small classes is never given back, only reused.
 //!
 //! It knows which addresses are its own ([`ArenaAlloc::for_each_range`]), so that a pager can keep its hands
@@ -11,13 +11,14 @@
 mod class;
 mod large;
 
+use crate::lock::Lock;
 use crate::mem::{self, Advice, Mapping, Prot};
-use crate::{AddressRange, Errno, PAGE_SIZE, thread};
+use crate::{AddressRange, Errno, PAGE_SIZE};
 use class::{CLASSES, class_of, class_size, slab_bytes};
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use large::LargeList;
 
 /// Requests above this are mappings of their own.
@@ -29,7 +30,7 @@ const CHUNKS_MAX: usize = 256;
 
 /// The allocator; meant for `#[global_allocator]`.
 pub struct ArenaAlloc {
-    locked: AtomicBool,
+    lock: Lock,
     state: UnsafeCell<State>,
     mapped_bytes: AtomicUsize,
 }
@@ -94,7 +95,7 @@ impl ArenaAlloc {
     #[must_use]
     pub const fn new() -> ArenaAlloc {
         ArenaAlloc {
-            locked: AtomicBool::new(false),
+            lock: Lock::new(),
             state: UnsafeCell::new(State::EMPTY),
             mapped_bytes: AtomicUsize::new(0),
         }
@@ -105,8 +106,7 @@ impl ArenaAlloc {
     /// # Safety
     /// No other thread of this process uses the allocator, and nothing that was allocated is used any more.
     pub unsafe fn forget(&self) {
-        // The lock may have been held by a thread that the child does not have.
-        self.locked.store(false, Ordering::Relaxed);
+        self.lock.forget();
         self.mapped_bytes.store(0, Ordering::Relaxed);
         // SAFETY: the caller vouches that there is no other reference.
         unsafe { *self.state.get() = State::EMPTY };
@@ -137,20 +137,8 @@ impl ArenaAlloc {
     }
 
     fn with<R>(&self, action: impl FnOnce(&mut State) -> R) -> R {
-        const SPINS: usize = 100;
-        let mut spins = 0;
-        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            spins += 1;
-            if spins % SPINS == 0 {
-                thread::yield_now();
-            } else {
-                core::hint::spin_loop();
-            }
-        }
         // SAFETY: the lock is held, so this is the only reference.
-        let result = action(unsafe { &mut *self.state.get() });
-        self.locked.store(false, Ordering::Release);
-        result
+        self.lock.with(|| action(unsafe { &mut *self.state.get() }))
     }
 
     fn count_mapped(&self, result: Result<usize, Errno>) -> bool {

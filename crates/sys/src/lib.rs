@@ -15,6 +15,7 @@ pub mod fd;
 pub mod file;
 pub mod futex;
 pub mod io;
+mod lock;
 pub mod maps;
 pub mod mem;
 pub mod pagemap;

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::again::Verdict;
 use crate::context::{Context, Mode};
 use crate::launch::{Launch, MIB};
 use crate::{Outcome, Test, ensure};
@@ -86,7 +87,7 @@ fn bare(context: &'static Context, program: &Program) -> Outcome<Bare> {
     .clone()
 }
 
-fn compare(context: &'static Context, program: &Program, budget: &str, divisor: u64) -> Outcome {
+fn compare(context: &'static Context, program: &Program, budget: &str, divisor: u64) -> Outcome<Verdict> {
     let bare = bare(context, program)?;
     let finished = (program.prepare)(context)?.ram(bare.want_bytes / divisor).timeout(600).run()?;
     finished.succeeded()?;
@@ -99,8 +100,7 @@ fn compare(context: &'static Context, program: &Program, budget: &str, divisor: 
         "{}",
         finished.complain(&format!("at {budget} the output differs from that of a bare run"))
     );
-    finished.paged()?.within_budget()?;
-    Ok(())
+    finished.paged()?.within_budget()
 }
 
 fn read(path: &Path) -> Outcome<Vec<u8>> {

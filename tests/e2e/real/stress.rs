@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::inputs::Rng;
+use crate::again::Verdict;
 use crate::context::{Context, Mode};
 use crate::launch::{Launch, MIB, Running};
 use crate::{Outcome, ensure, packages, proc};
@@ -12,7 +13,7 @@ use crate::{Outcome, ensure, packages, proc};
 const WANT_BYTES: u64 = 192 * MIB;
 
 /// `stress-ng --vm 1 --verify` with all methods, for a fixed time.
-pub fn test(context: &'static Context, budget: &str, divisor: u64) -> Outcome {
+pub fn test(context: &'static Context, budget: &str, divisor: u64) -> Outcome<Verdict> {
     let stress = packages::program("stress-ng", "stress-ng")?;
     let running = Launch::new(context, format!("real-stress-ng-{budget}"), stress)
         .args([
@@ -39,8 +40,7 @@ pub fn test(context: &'static Context, budget: &str, divisor: u64) -> Outcome {
         std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())? + &finished.stderr;
     let passed = output.contains("successful run completed") && !output.to_lowercase().contains("fail:");
     ensure!(passed, "{}", finished.complain("stress-ng found something wrong"));
-    finished.paged()?.within_budget()?;
-    Ok(())
+    finished.paged()?.within_budget()
 }
 
 /// Flips bits in the stressor's memory while it runs, here and there, for some seconds.

@@ -44,7 +44,7 @@ pub(super) struct Compressed {
     leaving: Vec<Leaving>,
     /// Requests of that batch that have not ended.
     writes: u32,
-    /// The file takes no more: entries stay, nothing is added.
+    /// The file takes no more: entries stay until their pages are wanted, nothing is added.
     failed: bool,
     /// Frames that are freed hold what their slots hold.
     pub keeps: bool,
@@ -225,8 +225,9 @@ impl Engine {
     pub(super) fn keep_pool(&mut self) {
         let Compressed { pool, leaving, failed, .. } = &self.compressed;
         let wants_room = pool.is_too_large() || pool.is_on() && pool.is_nearly_full();
-        let (is_idle, may_act) = (leaving.is_empty(), !failed && pool.entries() > 0);
-        if wants_room && may_act && !self.compressed.pool.compact() && is_idle {
+        let may_write = leaving.is_empty() && !failed;
+        // Where the file takes no more, entries go one by one as the program wants its pages back, and the gaps are closed.
+        if wants_room && pool.entries() > 0 && !self.compressed.pool.compact() && may_write {
             self.write_back();
         }
         self.share_budget();

@@ -1,11 +1,12 @@
 //! The engine over threads: for kernels and containers that refuse io_uring.
 //!
-//! Workers are threads without libc. One spin lock guards queue and completions; idle workers sleep on a
+//! Workers are threads without libc. One lock guards queue and completions; who waits for it, and idle workers, sleep on a
 //! futex. An eventfd rings exactly while completions wait: it changes under the lock too.
 
 use super::{Full, Operation, VECTORS_MAX};
 use crate::event::{Bell, PollFd, poll};
 use crate::futex::{self, Scope};
+use crate::lock::Lock;
 use crate::mem::{IoVec, Mapping, Prot};
 use crate::raw::{nr, syscall};
 use crate::thread::{self, Descriptors, Thread};
@@ -39,7 +40,7 @@ pub struct ThreadEngine {
 
 /// What engine and workers share.
 struct Pool {
-    locked: AtomicBool,
+    lock: Lock,
     /// Grows with every submission; idle workers sleep on it.
     news: AtomicU32,
     stop: AtomicBool,
@@ -93,13 +94,8 @@ impl Ring {
 
 impl Pool {
     fn with<R>(&self, action: impl FnOnce(&mut State) -> R) -> R {
-        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            thread::yield_now();
-        }
         // SAFETY: the lock is held, so this is the only reference.
-        let result = action(unsafe { &mut *self.state.get() });
-        self.locked.store(false, Ordering::Release);
-        result
+        self.lock.with(|| action(unsafe { &mut *self.state.get() }))
     }
 
     /// Takes requests off the queue and serves them until the engine is dropped and the queue is empty.
@@ -161,7 +157,7 @@ impl ThreadEngine {
         let pool = memory.as_ptr::<Pool>();
         // SAFETY: the mapping is long enough, aligned and ours; requests need no value yet.
         unsafe {
-            (&raw mut (*pool).locked).write(AtomicBool::new(false));
+            (&raw mut (*pool).lock).write(Lock::new());
             (&raw mut (*pool).news).write(AtomicU32::new(0));
             (&raw mut (*pool).stop).write(AtomicBool::new(false));
             (&raw mut (*pool).bell).write(Bell::new()?);

@@ -89,6 +89,24 @@ fn a_suite_with_goals_says_what_was_not_reached() {
     assert!(text.contains("mixed-1-1, random part") && text.contains("NO"), "{text}");
 }
 
+/// *A user's story:* `overspill bench swapin | head -1` ended in a panic, since `println!` cannot bear that nobody reads.
+#[test]
+fn a_suite_ends_quietly_when_nobody_reads() {
+    let _machine = machine();
+    let (scratch, results) = (Scratch::new("unread"), Scratch::new("unread-results"));
+    let before = traces(&scratch);
+    let mut command = suite(&scratch, &["swapin", "--only", "seq", "--ways", "kernel:0", "--laps", "1"]);
+    command.arg("--out").arg(&results.0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let died_by = std::os::unix::process::ExitStatusExt::signal(&output.status);
+    assert_eq!(died_by, Some(Signal::SIGPIPE as i32), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+    assert_eq!(fs::read_dir(&results.0).unwrap().count(), 1, "what was measured is kept");
+    eventually("everything is as before", || traces(&scratch) == before);
+}
+
 #[test]
 fn an_interrupted_suite_restores_the_kernels_settings() {
     let _machine = machine();

@@ -18,6 +18,7 @@ use crate::load::pattern::Pattern;
 use crate::load::{Done, LoadArgs, Work};
 use crate::progress::Progress;
 use crate::size::{Size, shortest};
+use crate::stdout::print;
 use crate::{cgroup, human, machine};
 use goals::Verdict;
 use rows::Row;
@@ -111,13 +112,13 @@ fn single(args: &BenchArgs, pattern: Pattern) -> Result<u8> {
     let runs = compare::series(&mut lab, turns, &command, &Input::nothing()?, None, &progress, read_done);
     drop(progress);
     let runs = compare::end_of(lab, runs)?;
-    println!("load {}", load_line(&command, sizes));
     let subject = subject(&command, sizes, parameters(pattern, sizes, &args.work));
-    compare::print(&subject, args.measuring.runs, &runs);
-    print!("{}", part_lines(&runs));
+    let table = compare::table(&subject, args.measuring.runs, &runs);
+    let text = format!("load {}\n{table}{}", load_line(&command, sizes), part_lines(&runs));
     if let Some(path) = &args.measuring.json {
         compare::write(path, subject, runs, &directory)?;
     }
+    print(&text)?;
     Ok(0)
 }
 
@@ -143,7 +144,7 @@ fn all_of(args: &BenchArgs, suite: Suite) -> Result<u8> {
         loads.iter().map(|load| measuring.measure(&mut lab, load, &ways)).collect::<Result<Vec<_>>>();
     let verdicts = compare::end_of(lab, verdicts)?.concat();
     if !verdicts.is_empty() {
-        print!("{}", goals::table(&verdicts));
+        print(&goals::table(&verdicts))?;
     }
     Ok(u8::from(!verdicts.iter().all(|verdict| verdict.holds)))
 }
@@ -163,13 +164,11 @@ impl Measuring<'_> {
         let runs = self.runs(lab, load, ways.to_vec(), &command)?;
         let rows = rows::rows(&runs);
         let goals = if self.suite == Suite::All { goals::judge(load.name, &rows) } else { Vec::new() };
-        println!("{}: {}", load.name, load_line(&command, sizes));
-        print!("{}", rows::table(&rows));
+        let mut text = format!("{}: {}\n{}", load.name, load_line(&command, sizes), rows::table(&rows));
         if load.is_shared() {
-            println!("overspill's rows are those of its library: the agent does not manage shared memory");
+            text += "overspill's rows are those of its library: the agent does not manage shared memory\n";
         }
-        print!("{}", killed_lines(&runs));
-        println!();
+        text += &killed_lines(&runs);
         if let Some(directory) = &self.args.out {
             let parameters = Parameters {
                 load: Some(load.name),
@@ -180,6 +179,7 @@ impl Measuring<'_> {
             let path = directory.join(file_name(self.suite, load.name, sizes));
             compare::write(&path, subject(&command, sizes, parameters), runs, lab.directory())?;
         }
+        print(&(text + "\n"))?;
         Ok(goals)
     }
 

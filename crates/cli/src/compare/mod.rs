@@ -20,6 +20,7 @@ use crate::args::CompareArgs;
 use crate::machine::{self, Machine};
 use crate::os::signals;
 use crate::progress::Progress;
+use crate::stdout::print;
 use crate::{cgroup, checks, exit, human};
 use figures::{Median, Ratio};
 pub use lab::{Lab, Measurement, require_program};
@@ -88,13 +89,12 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
     let subject =
         Subject { kind: "compare", command: &args.command, ram_bytes, allowance_bytes: 0, parameters: () };
     let same_output = has_same_output(&runs);
-    println!("{}", human::command(&args.command));
-    print(&subject, rounds, &runs);
+    let table = table(&subject, rounds, &runs);
     if let Some(path) = &args.measuring.json {
         write(path, subject, runs, &directory)?;
     }
     let alike = if same_output { "the same output in all runs" } else { "THE OUTPUT OR THE STATUS DIFFERS" };
-    println!("{alike}");
+    print(&format!("{}\n{table}{alike}\n", human::command(&args.command)))?;
     Ok(u8::from(!same_output))
 }
 
@@ -163,15 +163,17 @@ fn has_same_output(runs: &[Measurement]) -> bool {
     runs.windows(2).all(|pair| key(&pair[0]) == key(&pair[1]))
 }
 
-/// Prints the table.
-pub fn print<P: Serialize>(subject: &Subject<'_, P>, rounds: u32, runs: &[Measurement]) {
+/// The table, with what else is worth a line.
+pub fn table<P: Serialize>(subject: &Subject<'_, P>, rounds: u32, runs: &[Measurement]) -> String {
     let medians = figures::medians(runs);
     let ratios = figures::ratios(&medians);
-    println!("{}", budget_line(subject.ram_bytes, subject.allowance_bytes, rounds));
-    print!("{}{}", figures::table(&medians), figures::ratio_lines(&ratios));
-    for run in runs.iter().filter(|run| run.oom_kills > 0) {
-        println!("{}: out of memory in its cgroup, {} killed", run.way, run.oom_kills);
-    }
+    let budget = budget_line(subject.ram_bytes, subject.allowance_bytes, rounds);
+    let killed = runs
+        .iter()
+        .filter(|run| run.oom_kills > 0)
+        .map(|run| format!("{}: out of memory in its cgroup, {} killed\n", run.way, run.oom_kills));
+    format!("{budget}\n{}{}", figures::table(&medians), figures::ratio_lines(&ratios))
+        + &killed.collect::<String>()
 }
 
 /// Writes the JSON, with every run, to `path`; `directory` is where the runs spilled to.

@@ -75,10 +75,18 @@ pub struct SweepArgs {
     from: Option<Format>,
 }
 
+/// Of what a pager saw the pages come out right for its run's RAM and more, the times do not (ARCHITECTURE, "What a live trace can tell").
+const LIVE_CAUTION: &str = "\ncaution: a live trace takes some waiting for the program's own time and lacks touches of pages in view, so that these ratios \
+     are too small, most of all with less RAM than its run had";
+
 /// What is simulated.
 enum Subject {
     Trace(PathBuf, Option<Format>),
     Load(Load),
+}
+
+fn open(path: &Path, format: Option<Format>) -> Result<TraceWorkload> {
+    TraceWorkload::open(path, format).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
 impl Subject {
@@ -105,11 +113,14 @@ impl Subject {
     fn start(&self) -> Result<Vec<Box<dyn Workload + Send>>> {
         match self {
             Subject::Load(load) => Ok(load.start()),
-            Subject::Trace(path, format) => {
-                let trace = TraceWorkload::open(path, *format)
-                    .map_err(|error| anyhow!("{}: {error}", path.display()))?;
-                Ok(vec![Box::new(trace)])
-            }
+            Subject::Trace(path, format) => Ok(vec![Box::new(open(path, *format)?)]),
+        }
+    }
+
+    fn is_live_trace(&self) -> Result<bool> {
+        match self {
+            Subject::Load(_) => Ok(false),
+            Subject::Trace(path, format) => Ok(open(path, *format)?.is_live()),
         }
     }
 
@@ -256,5 +267,6 @@ fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Pro
         let outcome = simulate(&machine, extent, subject.start()?).map_err(|error| anyhow!("{error}"))?;
         Ok(outcome.elapsed_ns)
     })?;
-    Ok(knee.sentence())
+    let caution = if subject.is_live_trace()? { LIVE_CAUTION } else { "" };
+    Ok(knee.sentence() + caution)
 }

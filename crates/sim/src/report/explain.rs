@@ -26,6 +26,8 @@ pub struct Knee {
     pub fine: (u64, Nanos),
     /// The most RAM with which it thrashes, and the time with it; `None` if it never does.
     pub thrash: Option<(u64, Nanos)>,
+    /// The least RAM that was tried and with which it does not thrash, and the time with it.
+    pub least: (u64, Nanos),
 }
 
 /// Finds the knee. `time` simulates the workload with that much RAM.
@@ -42,7 +44,7 @@ pub fn find<E>(whole_bytes: u64, mut time: impl FnMut(u64) -> Result<Nanos, E>) 
         let ns = time(ram_bytes)?;
         if slow(ns, FINE_PERMILLE) { short = ram_bytes } else { fine = (ram_bytes, ns) }
     }
-    let mut thrash = None;
+    let (mut thrash, mut least) = (None, fine);
     let (mut low, mut high) = (0, fine.0);
     while high - low > step {
         let ram_bytes = low + (high - low) / 2;
@@ -52,9 +54,10 @@ pub fn find<E>(whole_bytes: u64, mut time: impl FnMut(u64) -> Result<Nanos, E>) 
             low = ram_bytes;
         } else {
             high = ram_bytes;
+            least = (ram_bytes, ns);
         }
     }
-    Ok(Knee { whole_bytes, unlimited_ns, fine, thrash })
+    Ok(Knee { whole_bytes, unlimited_ns, fine, thrash, least })
 }
 
 /// `1.08x`.
@@ -77,7 +80,14 @@ impl Knee {
             Some((bytes, ns)) => {
                 format!("{fine}; below {} it thrashes ({})", show_bytes(bytes), ratio(ns, self.unlimited_ns))
             }
-            None => format!("{fine}; it never thrashes: it has little use for more RAM at once"),
+            None => {
+                let (bytes, ns) = self.least;
+                format!(
+                    "{fine}; it never thrashes: with {} it takes {}",
+                    show_bytes(bytes),
+                    ratio(ns, self.unlimited_ns)
+                )
+            }
         }
     }
 }
@@ -107,5 +117,15 @@ mod tests {
     fn some_loads_never_thrash() {
         let knee = find(1 << 30, |_| Ok::<_, Infallible>(5_000_000_000)).expect("no error");
         assert!(knee.sentence().contains("1.00x of unlimited RAM; it never thrashes"));
+    }
+
+    /// *The story:* of a sort that takes 1.27 times as long in a sixth of its RAM it was said that it has little use for more.
+    #[test]
+    fn what_never_thrashes_may_still_be_slower() {
+        let time =
+            |ram_bytes: u64| Ok::<_, Infallible>(if ram_bytes < 600 << 20 { 1_270_000 } else { 1_000_000 });
+        let knee = find(1 << 30, time).expect("no error");
+        assert!(knee.thrash.is_none() && knee.fine.0 >= 600 << 20 && knee.least.0 < 64 << 20, "{knee:?}");
+        assert!(knee.sentence().ends_with("MiB it takes 1.27x"), "{}", knee.sentence());
     }
 }

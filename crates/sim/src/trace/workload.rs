@@ -23,7 +23,9 @@ pub struct TraceWorkload {
     name: String,
     /// The first access, read while looking for regions.
     first: Option<AccessRecord>,
-    /// Turns what a pager saw into accesses.
+    /// It is what a pager saw.
+    live: bool,
+    /// Turns that into accesses.
     sightings: Sightings,
     regions: Vec<RegionSpec>,
     threads: HashMap<u32, u16>,
@@ -50,6 +52,7 @@ impl TraceWorkload {
         let mut regions = Vec::new();
         let mut sightings = Sightings::default();
         let mut first = None;
+        let mut live = false;
         let mut file_calls = 0;
         while let Some(record) = reader.next_record()? {
             match record {
@@ -59,6 +62,7 @@ impl TraceWorkload {
                     break;
                 }
                 Record::Pager(record) => {
+                    live = true;
                     first = sightings.access(&record);
                     if first.is_some() {
                         break;
@@ -75,6 +79,7 @@ impl TraceWorkload {
             reader,
             name,
             first,
+            live,
             sightings,
             regions,
             threads: HashMap::new(),
@@ -82,6 +87,12 @@ impl TraceWorkload {
             memo: (0, u16::MAX),
             renumber: renumber.then(HashMap::new),
         })
+    }
+
+    /// Is it what a pager saw (`run --trace`), and silent about touches of pages that were in view?
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.live
     }
 
     fn fails(&self, problem: impl std::fmt::Display) -> WorkloadError {

@@ -19,6 +19,9 @@ pub const BUDGET: &str = "budget_bytes";
 /// Seed of the random load, here and in its simulation.
 pub const SEED: u64 = 1;
 
+/// So often a load is tried that the kernel kills.
+const ATTEMPTS: u32 = 3;
+
 /// What the runs share.
 pub struct Bench<'a> {
     /// Where they happen.
@@ -42,8 +45,7 @@ impl Bench<'_> {
     }
 
     fn run(&mut self, case: &Case) -> Result<Counters> {
-        let before = kernel_counters()?;
-        let run = self.load(case.way, case.pattern, self.setting.size_bytes)?;
+        let (before, run) = self.survivor(case)?;
         let after = kernel_counters()?;
         if run.overspill.is_some() {
             let counters = COUNTERS.map(|name| (name, reported(&run, &format!("/vmstat/{name}"))));
@@ -55,6 +57,21 @@ impl Bench<'_> {
         }
         let of = |counters: &BTreeMap<String, u64>, name| *counters.get(name).unwrap_or(&0);
         Ok(COUNTERS.map(|name| (name, of(&after, name).saturating_sub(of(&before, name)))).into())
+    }
+
+    /// A run that was not killed, and the kernel's counters before it: the kernel's swap sometimes kills a program for want of
+    /// memory with swap free.
+    fn survivor(&mut self, case: &Case) -> Result<(BTreeMap<String, u64>, Measurement)> {
+        let mut attempt = 1;
+        loop {
+            let before = kernel_counters()?;
+            let run = self.load(case.way, case.pattern, self.setting.size_bytes)?;
+            if run.oom_kills == 0 || attempt == ATTEMPTS {
+                ensure!(run.is_success(), "the load failed ({}): {}", run.status, run.captured.error_tail);
+                return Ok((before, run));
+            }
+            attempt += 1;
+        }
     }
 
     fn load(&mut self, way: Way, pattern: Pattern, size_bytes: u64) -> Result<Measurement> {
@@ -72,9 +89,7 @@ impl Bench<'_> {
         };
         let mut command: Vec<OsString> = vec![std::env::current_exe()?.into()];
         command.extend(LoadArgs::command_line(pattern, size_bytes, &work).into_iter().map(OsString::from));
-        let run = self.lab.run(way, &command, &Input::nothing()?, None)?;
-        ensure!(run.is_success(), "the load failed: {}", run.captured.error_tail);
-        Ok(run)
+        self.lab.run(way, &command, &Input::nothing()?, None)
     }
 }
 

@@ -5,13 +5,13 @@ use overspill_mm::Vmstat;
 use overspill_mm::readahead::policy::Knobs;
 use overspill_mm::types::{PAGE_SIZE, RegionKind};
 use overspill_sim::device::params::Model;
-use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
+use overspill_sim::sweep::{Extent, Machine, System, options, parallel, simulate_with};
 use overspill_sim::time::Nanos;
 use overspill_sim::workload::{Access, RegionSpec, Workload, WorkloadError};
 
 use super::real::{BUDGET, SEED};
 use super::verdict::COUNTERS;
-use super::{Case, Counters, Setting};
+use super::{ALLOWANCE_BYTES, Case, Counters, Setting};
 use crate::compare::way::{KernelRules, Way};
 use crate::load::generator::{Generator, generator};
 
@@ -26,27 +26,38 @@ const START: u64 = 1 << 20;
 /// What the simulations of a case counted, one for each beginning; `real` is what its real runs did.
 pub fn counters(case: &Case, setting: &Setting, real: &[Counters], device: &Model) -> Result<Vec<Counters>> {
     let beginnings = if case.is_pager() { 1 } else { BEGINNINGS };
-    let machine = machine(case, setting, real, device);
+    let machine = machine(case, setting, device);
     let pages = setting.size_bytes / PAGE_SIZE;
     let extent = Extent { pages, chunks: pages.div_ceil(512) + 1 };
+    let mut options = options(&machine, &extent);
+    if case.is_pager() {
+        // The agent takes off the budget what the load holds beside its pages, and a reserve.
+        options.mm.budget = mean_pages_left(real);
+    }
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let work = |beginning: usize| -> Result<Counters> {
         let wait_ns = PERIOD_NS / beginnings * beginning as u64;
         let load = Load::new(case, pages, setting.laps, wait_ns);
         let programs: Vec<Box<dyn Workload + Send>> = vec![Box::new(load)];
-        let outcome = simulate(&machine, &extent, programs).map_err(|error| anyhow!("{error}"))?;
+        let outcome =
+            simulate_with(options.clone(), &machine, programs).map_err(|error| anyhow!("{error}"))?;
         Ok(named(&outcome.vmstat))
     };
     parallel(beginnings as usize, jobs, work, |_| {}).into_iter().collect()
 }
 
-fn machine(case: &Case, setting: &Setting, real: &[Counters], device: &Model) -> Machine {
+/// What the agent left of the budget for the pages of the load.
+fn mean_pages_left(real: &[Counters]) -> u32 {
+    let bytes = real.iter().map(|run| run[BUDGET]).sum::<u64>() / real.len() as u64;
+    u32::try_from(bytes / PAGE_SIZE).unwrap_or(u32::MAX)
+}
+
+fn machine(case: &Case, setting: &Setting, device: &Model) -> Machine {
     let (system, readahead, ram_bytes) = match case.way {
         Way::Overspill { readahead, .. } => {
             let name = readahead.map_or("adaptive".to_owned(), |policy| policy.to_string());
-            // The agent takes off the budget what the load holds beside its pages, and a reserve.
-            let granted = real.iter().map(|run| run[BUDGET]).sum::<u64>() / real.len() as u64;
-            (System::Live, name, granted)
+            // Watermarks and the size of the swap cache follow what was asked for, whatever is left of it.
+            (System::Live, name, setting.ram_bytes + ALLOWANCE_BYTES)
         }
         Way::Kernel { rules: KernelRules::Vma, .. } => (System::Kernel, "vma".to_owned(), setting.ram_bytes),
         _ => (System::Kernel, "cluster".to_owned(), setting.ram_bytes),

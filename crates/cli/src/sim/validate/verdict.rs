@@ -162,7 +162,8 @@ Random faults close and open the one window of read-ahead by slot, whose share o
 The kernel charges a cgroup 64 pages ahead for each processor and moves pages between lists in batches: left out. The
 pager's agent takes over at 74 % of the budget and learns the order of the pages by address: simulated from the first page.
 A cyclic load just beyond its RAM is a cliff: one frame in a hundred more or less is a tenth of the refaults. What the
-agent keeps its books in grows with the run and comes off the budget: simulated is the mean of what was left.
+agent keeps its books in grows with the run and comes off the budget: simulated is the mean of what was left, with the
+watermarks and the swap cache of the whole, as the agent has them.
 The kernel's counters are the whole system's. If by region looks like by slot, the kernel believes that a disk that rotates is
 swapped to: so it is for ever after a disk's flag `rotational` was switched between swapon and swapoff.
 ";

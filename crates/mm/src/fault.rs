@@ -76,7 +76,7 @@ impl<P: SwapIn> Mm<P> {
             }
             self.pages.set_state(next, State::Mapped);
             let page = &mut self.pages[next];
-            page.clear(flag::WANTED | flag::WANTED_WRITE);
+            page.clear(flag::WANTED | flag::WANTED_WRITE | flag::BEHIND);
             page.set(flag::DIRTY);
             self.enlist(list, next);
             count += 1;
@@ -153,6 +153,7 @@ impl<P: SwapIn> Mm<P> {
         let arriving = page.state == State::Reading;
         if !read_ahead {
             page.set(flag::REFERENCED);
+            page.clear(flag::BEHIND);
         }
         let touch = self.touch(id);
         let Some(region) = self.regions.find(space, vpn) else { return };
@@ -169,6 +170,7 @@ impl<P: SwapIn> Mm<P> {
     fn swap_in(&mut self, id: PageId, access: Access, out: &mut Actions) {
         let (space, vpn) = self.pages.place(id);
         self.stats.pgmajfault += 1;
+        self.note_return(id, false);
         self.refault(id);
         let slot = Slot(self.pages[id].slot);
         let touch = self.touch(id);
@@ -256,6 +258,7 @@ impl<P: SwapIn> Mm<P> {
     ) -> bool {
         self.appetite.observe(plan_len(plan));
         let count = self.affordable(space, plan, wanted);
+        let expelled = plan.mapping != Mapping::OnTouch && self.scans.expels();
         let mut joined = false;
         let mut ahead = 0;
         for index in 0..count {
@@ -263,7 +266,7 @@ impl<P: SwapIn> Mm<P> {
             if Some(id) == wanted {
                 joined = true;
             } else if self.is_on_swap(id) {
-                self.read_ahead(id, plan.mapping);
+                self.read_ahead(id, plan.mapping, expelled);
                 ahead += 1;
             } else {
                 if self.policy.marks_cached() && self.pages[id].state == State::Cached {
@@ -275,6 +278,9 @@ impl<P: SwapIn> Mm<P> {
         }
         self.stats.swap_ra += ahead;
         self.place_marker(space, plan, count);
+        if let Some(passed) = plan.passed {
+            self.leave_behind(space, passed);
+        }
         self.tell_issued(space, plan, wanted, count, ahead as u32);
         joined
     }
@@ -300,7 +306,8 @@ impl<P: SwapIn> Mm<P> {
         self.pages[id].state == State::Swapped && !self.pages[id].has(flag::QUEUED)
     }
 
-    fn read_ahead(&mut self, id: PageId, mapping: Mapping) {
+    fn read_ahead(&mut self, id: PageId, mapping: Mapping, expelled: bool) {
+        self.note_return(id, expelled);
         self.refault_quietly(id);
         self.start_reading(id);
         let eager = if mapping == Mapping::OnTouch { 0 } else { flag::EAGER };

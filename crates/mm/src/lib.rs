@@ -27,6 +27,7 @@ mod range;
 pub mod readahead;
 mod reclaim;
 mod region;
+mod scan;
 pub mod stats;
 pub mod swap;
 mod transfer;

@@ -73,6 +73,20 @@ impl Lists {
         ends.len += 1;
     }
 
+    /// Puts a page, which must be on no list, at the tail.
+    pub fn push_tail(&mut self, pages: &mut PageTable, list: ListId, id: PageId) {
+        let ends = &mut self.0[list as usize];
+        let page = &mut pages[id];
+        assert_eq!(page.list, NO_LIST, "a page is on at most one list");
+        (page.list, page.prev, page.next) = (list as u8, ends.tail, NONE);
+        match some(ends.tail) {
+            Some(old) => pages[old].next = id.0,
+            None => ends.head = id.0,
+        }
+        ends.tail = id.0;
+        ends.len += 1;
+    }
+
     /// Puts a page, which must be on no list, directly before `next`: as if it had come there just after it.
     pub fn insert_before(&mut self, pages: &mut PageTable, next: PageId, id: PageId) {
         let (list, prev) = (pages[next].list, pages[next].prev);

@@ -14,6 +14,7 @@ use crate::newcomers::Newcomers;
 use crate::page::{PageTable, State, flag};
 use crate::readahead::SwapIn;
 use crate::region::{Region, Regions};
+use crate::scan::Scans;
 use crate::stats::{RegionStats, Vmstat};
 use crate::swap::{Placement, SwapArea};
 use crate::types::{Access, Nanos, PageId, Slot, SpaceId, Vpn};
@@ -139,6 +140,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) clock: u32,
     /// How many frames are taken at a time, lately.
     pub(crate) appetite: Appetite,
+    /// Without access bits: how streams are treated.
+    pub(crate) scans: Scans,
     /// With access bits: when the active list is aged.
     pub(crate) ageing: Ageing,
     /// With access bits: batches of pages on their way to the lists.
@@ -191,6 +194,7 @@ impl<P: SwapIn> Mm<P> {
             pause: None,
             clock: 0,
             appetite: Appetite::default(),
+            scans: Scans::default(),
             ageing: Ageing::default(),
             newcomers: Newcomers::default(),
             answered: [PageId(u32::MAX); ANSWERED],

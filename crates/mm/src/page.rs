@@ -56,6 +56,8 @@ pub mod flag {
     pub const SECOND_LOOK: u16 = 1 << 12;
     /// Its mapping was refused while an unmap was on its way: whatever that finds, the frame is in the swap cache.
     pub const UNVIEWED: u16 = 1 << 13;
+    /// In RAM: expelled when its stream has passed it; on swap: it was.
+    pub const BEHIND: u16 = 1 << 14;
 }
 
 /// One page.

@@ -158,6 +158,7 @@ impl<P: SwapIn> Mm<P> {
     /// A cached page whose slot is valid leaves RAM.
     pub(crate) fn evict(&mut self, id: PageId, out: &mut Actions) {
         assert!(self.pages[id].slot != 0 && !self.pages[id].has(flag::DIRTY), "only a clean page leaves RAM");
+        self.note_eviction(id);
         self.lists.remove(&mut self.pages, id);
         self.pages.set_state(id, State::Swapped);
         self.held -= 1;

@@ -24,12 +24,18 @@ impl Wild {
         let mapping = if self.next(2) == 0 { Mapping::OnTouch } else { Mapping::Together };
         if self.next(4) == 0 {
             let slot = touch.slot?;
-            return Some(Plan { window: Window::Slots { start: slot, count: 8 }, marker: None, mapping });
+            return Some(Plan {
+                window: Window::Slots { start: slot, count: 8 },
+                marker: None,
+                mapping,
+                passed: None,
+            });
         }
         let stride = [1, 1, -1, 3][self.next(4) as usize];
         let start = touch.vpn.offset(self.next(3) as i64 - 1);
         let window = Window::Pages { start, stride, count: self.next(40) as u32 };
-        Some(Plan { window, marker: Some(start.offset(stride * 2)), mapping })
+        let passed = Some(Window::Pages { start: start.offset(-stride * 20), stride, count: 20 });
+        Some(Plan { window, marker: Some(start.offset(stride * 2)), mapping, passed })
     }
 }
 

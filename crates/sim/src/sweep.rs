@@ -205,6 +205,7 @@ pub fn parallel<T: Send>(
 mod tests {
     use super::*;
     use crate::generate;
+    use crate::workload::Access;
 
     fn machine(ram_bytes: u64, readahead: &str, system: System) -> Machine {
         Machine {
@@ -252,5 +253,48 @@ mod tests {
         };
         let (none, adaptive) = (time("none"), time("adaptive"));
         assert!(adaptive * 3 < none, "adaptive {adaptive} none {none}");
+    }
+
+    /// Pages read while one thread touches the pages of each range in order, so many times over, in a RAM of 4096 pages.
+    fn pages_read(phases: &[(std::ops::Range<u64>, u32)]) -> u64 {
+        struct Laps(Box<dyn Iterator<Item = u64> + Send>);
+        impl Workload for Laps {
+            fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
+                let access = |vpn| Access { vpn, think_ns: 100, thread: 0, space: 0, write: true };
+                Ok(self.0.next().map(access))
+            }
+        }
+        let laps = || -> Vec<Box<dyn Workload + Send>> {
+            let phases = phases.to_vec();
+            let touches =
+                phases.into_iter().flat_map(|(pages, laps)| (0..laps).flat_map(move |_| pages.clone()));
+            vec![Box::new(Laps(Box::new(touches)))]
+        };
+        let extent = Extent::of(laps()).expect("no error");
+        let machine = machine(4096 * PAGE_SIZE, "adaptive", System::Live);
+        simulate(&machine, &extent, laps()).expect("no error").vmstat.pswpin
+    }
+
+    /// Of a scan over a little more than RAM most stays; in order of use each lap would read all of it.
+    #[test]
+    fn a_scan_larger_than_ram_reads_what_does_not_fit() {
+        let read = pages_read(&[(0..4608, 20)]);
+        assert!(read < 20 * 4608 / 2, "{read} pages in 20 laps over 4608");
+        let read = pages_read(&[(0..8192, 20)]);
+        assert!(read < 20 * 8192 * 3 / 4, "{read} pages in 20 laps over 8192");
+    }
+
+    /// Who turns from one set that fits to another has it in RAM soon: expelling what was passed must not keep it out.
+    #[test]
+    fn a_new_set_that_fits_is_kept() {
+        let (one, other) = (0..3000, 3000..6000);
+        let set = |index: u32| if index % 2 == 0 { one.clone() } else { other.clone() };
+        let phases: Vec<_> = (0..6).map(|index| (set(index), 20)).collect();
+        let read = pages_read(&phases);
+        assert!(read < 4 * 3 * 3000, "{read} pages at four returns");
+        // Even after a scan that was right to expel.
+        let read_by_scan = pages_read(&[(0..4608, 20)]);
+        let read = pages_read(&[(0..4608, 20), (8000..11_000, 20), (0..3000, 20)]) - read_by_scan;
+        assert!(read < 5 * 3000, "{read} pages at one return");
     }
 }

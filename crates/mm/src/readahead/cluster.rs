@@ -148,6 +148,7 @@ impl SwapIn for Cluster {
             window: block(off, pages, touch.area_slots),
             marker: None,
             mapping: Mapping::OnTouch,
+            passed: None,
         })
     }
 

@@ -103,6 +103,8 @@ pub struct Plan {
     pub marker: Option<Vpn>,
     /// When the pages enter the program's view.
     pub mapping: Mapping,
+    /// Pages that the reader has left behind, where that is known: they may be the first to go.
+    pub passed: Option<Window>,
 }
 
 /// What `mm` asks of a swap-in read-ahead policy.

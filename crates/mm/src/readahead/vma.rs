@@ -91,6 +91,7 @@ fn clipped((start, end): (u64, u64), touch: &Touch) -> Plan {
         window: Window::Pages { start: Vpn(start), stride: 1, count: (end - start) as u32 },
         marker: None,
         mapping: Mapping::OnTouch,
+        passed: None,
     }
 }
 

@@ -393,13 +393,16 @@ impl Wild {
         let mapping = if self.0.ratio(1, 2) { Mapping::OnTouch } else { Mapping::Together };
         if self.0.ratio(1, 4) {
             let count = self.0.below(16) as u32;
-            return Some(Plan { window: Window::Slots { start: touch.slot?, count }, marker: None, mapping });
+            let window = Window::Slots { start: touch.slot?, count };
+            return Some(Plan { window, marker: None, mapping, passed: None });
         }
         let stride = *self.0.pick(&[1, 1, 1, -1, 2, 3, 64]).expect("not empty");
         let start = touch.vpn.offset(self.0.below(5) as i64 - 2);
         let count = self.0.below(80) as u32;
         let marker = self.0.ratio(1, 2).then(|| start.offset(stride * 3));
-        Some(Plan { window: Window::Pages { start, stride, count }, marker, mapping })
+        let passed =
+            self.0.ratio(1, 2).then(|| Window::Pages { start: start.offset(-stride * 40), stride, count });
+        Some(Plan { window: Window::Pages { start, stride, count }, marker, mapping, passed })
     }
 }
 

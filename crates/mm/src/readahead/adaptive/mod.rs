@@ -253,11 +253,15 @@ impl Adaptive {
         let is_bet = stream.evidence < FREE;
         let mapping = stream.mapping(region.credit >= CREDIT_TRUSTED);
         let marker = if is_bet { count.saturating_sub(1) } else { early_marker(count, region.clock) };
+        let passed = stream.passed();
         stream.plan(first, count, marker, mapping, is_bet, region.clock);
         region.planned = Some(index as u8);
         region.credit -= if is_bet { count } else { 0 };
         let extra = u16::from(fault.is_some());
-        (count > 0).then(|| window(fault.unwrap_or(first), stride, count + extra, marker + extra, mapping))
+        (count > 0).then(|| Plan {
+            passed,
+            ..window(fault.unwrap_or(first), stride, count + extra, marker + extra, mapping)
+        })
     }
 
     /// Do others than streams wait for the device?
@@ -284,7 +288,7 @@ impl Adaptive {
 /// The plan for `count` pages, the `marker`th of which is the marker.
 fn window(start: Vpn, stride: i64, count: u16, marker: u16, mapping: Mapping) -> Plan {
     let marker = (marker < count).then(|| start.offset(stride * i64::from(marker)));
-    Plan { window: Window::Pages { start, stride, count: u32::from(count) }, marker, mapping }
+    Plan { window: Window::Pages { start, stride, count: u32::from(count) }, marker, mapping, passed: None }
 }
 
 /// Pages from `first` to the end of the region in the direction of `stride`.

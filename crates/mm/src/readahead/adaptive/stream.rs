@@ -3,7 +3,7 @@
 //! A stream is matched by place, never by who came last: threads and streams interleave. It knows its two newest windows
 //! (the reader is in one, the other waits for it) and judges them by the touches that can be observed.
 
-use crate::readahead::{Mapping, SAMPLES};
+use crate::readahead::{Mapping, SAMPLES, Window};
 use crate::types::Vpn;
 
 /// Evidence from which a window needs no stake, has its marker at its beginning, and (proven) is mapped together.
@@ -326,6 +326,13 @@ impl Stream {
     pub fn wish(&mut self, most: u16) -> u16 {
         self.window = self.window.min(most);
         if self.is_proven() { self.window } else { self.window.min(UNPROVEN_MAX) }
+    }
+
+    /// The window before the newest: when the reader is in the newest, it has gone through that.
+    pub fn passed(&self) -> Option<Window> {
+        let (before, newest) = (u32::from(self.before.count), i64::from(self.newest.count));
+        let start = self.next.offset(-self.stride() * (newest + i64::from(before)));
+        (before > 0).then_some(Window::Pages { start, stride: self.stride(), count: before })
     }
 
     /// Goes on at `first` with a window of `count` pages, the marker at `marker`.

@@ -1,0 +1,124 @@
+//! Scans larger than RAM: what a stream leaves behind goes first.
+//!
+//! Where a program goes through more than RAM holds, over and over, the order of use always evicts what is needed next: of 1000
+//! MB in 900, all 1000 are read each time. If the pages just passed go instead, the others stay, and 100 are read. (In
+//! processor caches: adaptive insertion, Qureshi et al., ISCA 2007.) But pages that just came are the right ones to keep when
+//! the program has turned to something new that fits. Which of both it is, those tell that leave in the order of use: where
+//! they are soon wanted back, RAM is full of what is in use, and a stream's pages are expelled behind it, all but a few
+//! windows, by which it is seen when that changes.
+
+use crate::list::ListId;
+use crate::mm::Mm;
+use crate::page::{NONE, State, flag};
+use crate::readahead::{SwapIn, Window};
+use crate::types::{PageId, SpaceId};
+
+/// At most so many windows are expelled for one that is kept, and that one.
+const KEPT_ONE_IN_MAX: u32 = 8;
+/// Judged anew whenever this part of the budget left in the order of use, and at least so many pages.
+const JUDGED_SHARE: u32 = 64;
+const JUDGED_MIN: u32 = 64;
+/// A page comes back soon when it was away for so many times as many evictions as there are frames: what the program goes
+/// through is at most so many times larger than RAM, and RAM.
+const SOON_BUDGETS: u32 = 4;
+
+/// How streams are treated, and what tells it.
+pub(crate) struct Scans {
+    /// Of so many windows one is kept; 1: all.
+    kept_one_in: u32,
+    windows: u32,
+    /// Pages that left in the order of use, and pages that had and came back soon, since the last judgement.
+    left: u32,
+    wanted_back: u32,
+}
+
+impl Default for Scans {
+    fn default() -> Self {
+        Scans { kept_one_in: 1, windows: 0, left: 0, wanted_back: 0 }
+    }
+}
+
+impl Scans {
+    /// Is the next window to be expelled when it has been used?
+    pub fn expels(&mut self) -> bool {
+        self.windows = self.windows.wrapping_add(1);
+        !self.windows.is_multiple_of(self.kept_one_in)
+    }
+
+    fn judge(&mut self, budget: u32) {
+        if self.left < JUDGED_MIN.max(budget / JUDGED_SHARE) {
+            return;
+        }
+        if self.wanted_back >= self.left / 2 {
+            self.kept_one_in = (self.kept_one_in * 2).min(KEPT_ONE_IN_MAX);
+        } else if self.wanted_back < self.left / 4 {
+            self.kept_one_in = (self.kept_one_in / 2).max(1);
+        }
+        (self.left, self.wanted_back) = (0, 0);
+    }
+}
+
+impl<P: SwapIn> Mm<P> {
+    /// A page leaves.
+    pub(crate) fn note_eviction(&mut self, id: PageId) {
+        self.scans.left += u32::from(!self.pages[id].has(flag::BEHIND));
+        self.scans.judge(self.config.budget);
+    }
+
+    /// A page comes back from swap, in a window that is to be `expelled` or not. Expelled is only what was away for a short time, in
+    /// evictions: what comes from longer ago is new to RAM.
+    pub(crate) fn note_return(&mut self, id: PageId, expelled: bool) {
+        let left = self.pages[id].prev;
+        let is_soon =
+            left != NONE && self.clock.wrapping_sub(left) <= SOON_BUDGETS.saturating_mul(self.config.budget);
+        let page = &mut self.pages[id];
+        let was_expelled = page.take(flag::BEHIND);
+        self.scans.wanted_back += u32::from(is_soon && !was_expelled);
+        if expelled && is_soon {
+            page.set(flag::BEHIND);
+        }
+    }
+
+    /// The reader has passed a window: those of its pages that are to be expelled are the next to go.
+    pub(crate) fn leave_behind(&mut self, space: SpaceId, window: Window) {
+        let Window::Pages { start, stride, count } = window else { return };
+        for index in 0..count {
+            let vpn = start.offset(stride * i64::from(index));
+            let Some(id) = self.pages.lookup(space, vpn) else { continue };
+            let page = &self.pages[id];
+            let is_idle = page.state == State::Mapped && page.list == ListId::Inactive as u8;
+            if is_idle && page.has(flag::BEHIND) {
+                self.lists.remove(&mut self.pages, id);
+                self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: u32 = 64 * JUDGED_MIN;
+
+    fn after(scans: &mut Scans, left: u32, wanted_back: u32) -> u32 {
+        (scans.left, scans.wanted_back) = (left, wanted_back);
+        scans.judge(BUDGET);
+        scans.kept_one_in
+    }
+
+    #[test]
+    fn windows_are_expelled_while_what_left_before_them_is_wanted_back() {
+        let mut scans = Scans::default();
+        assert!(!scans.expels(), "nothing is known yet");
+        assert_eq!(after(&mut scans, 63, 63), 1, "too few");
+        for kept in [2, 4, 8, 8] {
+            assert_eq!(after(&mut scans, 64, 32), kept);
+        }
+        assert_eq!((0..16).filter(|_| !scans.expels()).count(), 2, "one in eight is kept");
+        assert_eq!(after(&mut scans, 64, 20), 8, "neither");
+        for kept in [4, 2, 1, 1] {
+            assert_eq!(after(&mut scans, 64, 15), kept);
+        }
+    }
+}

@@ -80,19 +80,11 @@ pub(crate) struct Transfers {
     /// Ordered, but not taken by the device yet.
     backlog: VecDeque<IoId>,
     in_flight: u32,
-    reads_in_flight: u32,
 }
 
 impl Transfers {
     pub fn new(file: Fd, io: Io) -> Self {
-        Transfers {
-            file,
-            io,
-            requests: Vec::new(),
-            backlog: VecDeque::new(),
-            in_flight: 0,
-            reads_in_flight: 0,
-        }
+        Transfers { file, io, requests: Vec::new(), backlog: VecDeque::new(), in_flight: 0 }
     }
 
     pub fn io(&self) -> &Io {
@@ -122,7 +114,6 @@ impl Transfers {
         request.bytes = pieces.iter().map(|piece| piece.len).sum();
         request.offset = u64::from(slot) * PAGE_SIZE as u64;
         self.in_flight += 1;
-        self.reads_in_flight += u32::from(kind == Kind::Read);
         if !self.backlog.is_empty() || !self.start(io) {
             self.backlog.push_back(io);
         }
@@ -168,11 +159,6 @@ impl Transfers {
         self.in_flight
     }
 
-    /// Reads under way.
-    pub fn reads_in_flight(&self) -> u32 {
-        self.reads_in_flight
-    }
-
     /// The next request that ended.
     pub fn next_ended(&mut self) -> Option<Ended> {
         let ended = self.io.pop()?;
@@ -184,7 +170,6 @@ impl Transfers {
         }
         let id = IoId(ended.user_data as u32);
         let request = &self.requests[id.0 as usize];
-        self.reads_in_flight -= u32::from(request.kind == Kind::Read);
         let outcome = outcome(&ended, request.bytes);
         Some(match request.kind {
             Kind::Read => Ended::Read(id, outcome),

@@ -5,7 +5,8 @@
 //! processor caches: adaptive insertion, Qureshi et al., ISCA 2007.) But pages that just came are the right ones to keep when
 //! the program has turned to something new that fits. Which of both it is, those tell that leave in the order of use: where
 //! they are soon wanted back, RAM is full of what is in use, and a stream's pages are expelled behind it, all but a few
-//! windows, by which it is seen when that changes.
+//! windows, by which it is seen when that changes. And where what was expelled is wanted back much sooner than the rest, it
+//! was wrong: a program that goes through one array of many several times before it takes the next.
 
 use crate::list::ListId;
 use crate::mm::Mm;
@@ -22,19 +23,59 @@ const JUDGED_MIN: u32 = 64;
 /// through is at most so many times larger than RAM, and RAM.
 const SOON_BUDGETS: u32 = 4;
 
+/// What was expelled is wanted back much sooner when it was away for less than this part of the time of the rest.
+const SOONER: u64 = 2;
+/// After expelling was wrong all is kept for so many judgements, and twice as many each time, up to the second number.
+const KEPT_MIN: u32 = 8;
+const KEPT_MAX: u32 = 512;
+
 /// How streams are treated, and what tells it.
 pub(crate) struct Scans {
     /// Of so many windows one is kept; 1: all.
     kept_one_in: u32,
     windows: u32,
-    /// Pages that left in the order of use, and pages that had and came back soon, since the last judgement.
+    /// Pages that left in the order of use since the last judgement.
     left: u32,
-    wanted_back: u32,
+    /// Of those that had left so, and of those expelled: which came back soon since the last judgement.
+    wanted_back: Returns,
+    expelled_back: Returns,
+    /// How long the former were away, in evictions, on average of late.
+    usual: u64,
+    /// Judgements for which all is kept, now and the next time.
+    keeping: u32,
+    keeping_next: u32,
+}
+
+/// Pages that came back, and for how many evictions they were away together.
+#[derive(Clone, Copy, Default)]
+struct Returns {
+    count: u32,
+    away: u64,
+}
+
+impl Returns {
+    fn add(&mut self, away: u32) {
+        self.count += 1;
+        self.away += u64::from(away);
+    }
+
+    fn mean(self) -> u64 {
+        self.away / u64::from(self.count.max(1))
+    }
 }
 
 impl Default for Scans {
     fn default() -> Self {
-        Scans { kept_one_in: 1, windows: 0, left: 0, wanted_back: 0 }
+        Scans {
+            kept_one_in: 1,
+            windows: 0,
+            left: 0,
+            wanted_back: Returns::default(),
+            expelled_back: Returns::default(),
+            usual: 0,
+            keeping: 0,
+            keeping_next: KEPT_MIN,
+        }
     }
 }
 
@@ -46,15 +87,24 @@ impl Scans {
     }
 
     fn judge(&mut self, budget: u32) {
-        if self.left < JUDGED_MIN.max(budget / JUDGED_SHARE) {
+        let (left, back, expelled) = (self.left, self.wanted_back, self.expelled_back);
+        if left.max(expelled.count) < JUDGED_MIN.max(budget / JUDGED_SHARE) {
             return;
         }
-        if self.wanted_back >= self.left / 2 {
+        if back.count > 0 {
+            self.usual = (self.usual + back.mean()) / 2;
+        }
+        self.keeping = self.keeping.saturating_sub(1);
+        if expelled.count >= JUDGED_MIN && expelled.mean() * SOONER < self.usual {
+            self.kept_one_in = 1;
+            self.keeping = self.keeping_next;
+            self.keeping_next = (self.keeping_next * 2).min(KEPT_MAX);
+        } else if back.count >= left / 2 && self.keeping == 0 {
             self.kept_one_in = (self.kept_one_in * 2).min(KEPT_ONE_IN_MAX);
-        } else if self.wanted_back < self.left / 4 {
+        } else if back.count < left / 4 {
             self.kept_one_in = (self.kept_one_in / 2).max(1);
         }
-        (self.left, self.wanted_back) = (0, 0);
+        (self.left, self.wanted_back, self.expelled_back) = (0, Returns::default(), Returns::default());
     }
 }
 
@@ -69,11 +119,15 @@ impl<P: SwapIn> Mm<P> {
     /// evictions: what comes from longer ago is new to RAM.
     pub(crate) fn note_return(&mut self, id: PageId, expelled: bool) {
         let left = self.pages[id].prev;
-        let is_soon =
-            left != NONE && self.clock.wrapping_sub(left) <= SOON_BUDGETS.saturating_mul(self.config.budget);
+        let away = self.clock.wrapping_sub(left);
+        let is_soon = left != NONE && away <= SOON_BUDGETS.saturating_mul(self.config.budget);
         let page = &mut self.pages[id];
         let was_expelled = page.take(flag::BEHIND);
-        self.scans.wanted_back += u32::from(is_soon && !was_expelled);
+        match was_expelled {
+            true if is_soon => self.scans.expelled_back.add(away),
+            false if is_soon => self.scans.wanted_back.add(away),
+            _ => {}
+        }
         if expelled && is_soon {
             page.set(flag::BEHIND);
         }
@@ -102,7 +156,8 @@ mod tests {
     const BUDGET: u32 = 64 * JUDGED_MIN;
 
     fn after(scans: &mut Scans, left: u32, wanted_back: u32) -> u32 {
-        (scans.left, scans.wanted_back) = (left, wanted_back);
+        (scans.left, scans.wanted_back) =
+            (left, Returns { count: wanted_back, away: u64::from(wanted_back) * 1000 });
         scans.judge(BUDGET);
         scans.kept_one_in
     }
@@ -119,6 +174,23 @@ mod tests {
         assert_eq!(after(&mut scans, 64, 20), 8, "neither");
         for kept in [4, 2, 1, 1] {
             assert_eq!(after(&mut scans, 64, 15), kept);
+        }
+    }
+
+    #[test]
+    fn what_was_expelled_and_comes_back_much_sooner_was_wrong() {
+        let mut scans = Scans::default();
+        let expelled_came_back_after = |scans: &mut Scans, away: u64| {
+            scans.expelled_back = Returns { count: 100, away: 100 * away };
+            after(scans, 64, 64)
+        };
+        for kept in [2, 4, 8] {
+            assert_eq!(expelled_came_back_after(&mut scans, 1000), kept, "like the rest");
+        }
+        for judgements in [8, 16] {
+            assert_eq!(expelled_came_back_after(&mut scans, 100), 1);
+            let until_again = (1..).find(|_| after(&mut scans, 64, 64) > 1);
+            assert_eq!(until_again, Some(judgements), "twice as long each time");
         }
     }
 }

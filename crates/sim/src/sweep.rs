@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_new_set_that_fits_is_kept() {
         let (one, other) = (0..3000, 3000..6000);
-        let set = |index: u32| if index % 2 == 0 { one.clone() } else { other.clone() };
+        let set = |index: u32| if index.is_multiple_of(2) { one.clone() } else { other.clone() };
         let phases: Vec<_> = (0..6).map(|index| (set(index), 20)).collect();
         let read = pages_read(&phases);
         assert!(read < 4 * 3 * 3000, "{read} pages at four returns");

@@ -40,7 +40,7 @@ impl Growth {
     #[must_use]
     pub fn start_bytes(&self, ram: u64) -> u64 {
         let lead = self.leads.into_iter().max().unwrap_or(0).min(LEAD_BYTES_MAX);
-        ram.saturating_sub(lead).clamp(ram / 100 * EARLIEST_PERCENT, ram / 100 * LATEST_PERCENT)
+        ram.saturating_sub(lead).clamp(Self::earliest_bytes(ram), ram / 100 * LATEST_PERCENT)
     }
 
     /// The least that [`Self::start_bytes`] can ever be.

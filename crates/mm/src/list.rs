@@ -61,44 +61,34 @@ impl Lists {
 
     /// Puts a page, which must be on no list, at the head.
     pub fn push_head(&mut self, pages: &mut PageTable, list: ListId, id: PageId) {
-        let ends = &mut self.0[list as usize];
-        let page = &mut pages[id];
-        assert_eq!(page.list, NO_LIST, "a page is on at most one list");
-        (page.list, page.prev, page.next) = (list as u8, NONE, ends.head);
-        match some(ends.head) {
-            Some(old) => pages[old].prev = id.0,
-            None => ends.tail = id.0,
-        }
-        ends.head = id.0;
-        ends.len += 1;
+        self.link(pages, list as u8, NONE, id, self.0[list as usize].head);
     }
 
     /// Puts a page, which must be on no list, at the tail.
     pub fn push_tail(&mut self, pages: &mut PageTable, list: ListId, id: PageId) {
-        let ends = &mut self.0[list as usize];
-        let page = &mut pages[id];
-        assert_eq!(page.list, NO_LIST, "a page is on at most one list");
-        (page.list, page.prev, page.next) = (list as u8, ends.tail, NONE);
-        match some(ends.tail) {
-            Some(old) => pages[old].next = id.0,
-            None => ends.head = id.0,
-        }
-        ends.tail = id.0;
-        ends.len += 1;
+        self.link(pages, list as u8, self.0[list as usize].tail, id, NONE);
     }
 
     /// Puts a page, which must be on no list, directly before `next`: as if it had come there just after it.
     pub fn insert_before(&mut self, pages: &mut PageTable, next: PageId, id: PageId) {
         let (list, prev) = (pages[next].list, pages[next].prev);
         assert_ne!(list, NO_LIST, "the neighbour is on a list");
+        self.link(pages, list, prev, id, next.0);
+    }
+
+    /// Puts a page between two neighbours of a list.
+    fn link(&mut self, pages: &mut PageTable, list: u8, prev: u32, id: PageId, next: u32) {
         let page = &mut pages[id];
         assert_eq!(page.list, NO_LIST, "a page is on at most one list");
-        (page.list, page.prev, page.next) = (list, prev, next.0);
-        pages[next].prev = id.0;
+        (page.list, page.prev, page.next) = (list, prev, next);
         let ends = &mut self.0[list as usize];
         match some(prev) {
             Some(before) => pages[before].next = id.0,
             None => ends.head = id.0,
+        }
+        match some(next) {
+            Some(after) => pages[after].prev = id.0,
+            None => ends.tail = id.0,
         }
         ends.len += 1;
     }

@@ -30,8 +30,7 @@ pub struct Config {
     /// Which slot an evicted page gets.
     pub placement: Placement,
     /// Below this many free frames background reclaim starts; fewer without access bits, while frames are taken singly, see
-    /// `watermarks`. 0 with `high` 0: reclaim only on demand, in batches of
-    /// [`Config::unit`] (a memory cgroup's way).
+    /// `watermarks`. 0 with `high` 0: reclaim only on demand, in batches of [`Config::unit`] (a memory cgroup's way).
     pub low: u32,
     /// At this many free frames it stops.
     pub high: u32,
@@ -140,7 +139,7 @@ pub struct Mm<P: SwapIn> {
     pub(crate) clock: u32,
     /// How many frames are taken at a time, lately.
     pub(crate) appetite: Appetite,
-    /// Without access bits: how streams are treated.
+    /// How streams are treated when they have passed.
     pub(crate) scans: Scans,
     /// With access bits: when the active list is aged.
     pub(crate) ageing: Ageing,

@@ -29,8 +29,6 @@ const ALLOWANCE_BYTES: u64 = 4 << 20;
 /// The budget unless it is given, if it is no more than a quarter of the machine's RAM.
 const RAM_BYTES: u64 = 900 << 20;
 const MIB: u64 = 1 << 20;
-/// How often a run is made that the kernel kills.
-const ATTEMPTS: u32 = 3;
 /// Kernel settings slower than this share of the best one are not measured again.
 const WORTH_REPEATING: f64 = 0.7;
 
@@ -197,7 +195,7 @@ impl Measuring<'_> {
             let label = format!("{}, run {round} of {}: ", load.name, self.args.measuring.runs);
             let progress = Progress::about(&label);
             let mut pending = ways.clone();
-            for _ in 0..ATTEMPTS {
+            for _ in 0..compare::ATTEMPTS {
                 let turns = Turns { ways: &pending, rounds: 1 };
                 let input = Input::nothing()?;
                 let round =

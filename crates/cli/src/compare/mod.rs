@@ -31,6 +31,9 @@ use way::Way;
 /// Of the JSON files' layout.
 const SCHEMA_VERSION: u32 = 1;
 
+/// How often a run is made that the kernel kills: its swap does so at times for want of memory, with swap free.
+pub const ATTEMPTS: u32 = 3;
+
 /// What is going on while another comparison has the machine.
 pub const WAITING: &str = "waiting for other comparisons to end";
 

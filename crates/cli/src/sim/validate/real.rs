@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::verdict::COUNTERS;
 use super::{Case, Counters, Setting};
 use crate::compare::way::Way;
-use crate::compare::{Input, Lab, Measurement};
+use crate::compare::{ATTEMPTS, Input, Lab, Measurement};
 use crate::load::pattern::Pattern;
 use crate::load::{LoadArgs, Work};
 use crate::progress::Progress;
@@ -18,9 +18,6 @@ use crate::progress::Progress;
 pub const BUDGET: &str = "budget_bytes";
 /// Seed of the random load, here and in its simulation.
 pub const SEED: u64 = 1;
-
-/// So often a load is tried that the kernel kills.
-const ATTEMPTS: u32 = 3;
 
 /// What the runs share.
 pub struct Bench<'a> {
@@ -59,8 +56,7 @@ impl Bench<'_> {
         Ok(COUNTERS.map(|name| (name, of(&after, name).saturating_sub(of(&before, name)))).into())
     }
 
-    /// A run that was not killed, and the kernel's counters before it: the kernel's swap sometimes kills a program for want of
-    /// memory with swap free.
+    /// A run that was not killed, and the kernel's counters before it.
     fn survivor(&mut self, case: &Case) -> Result<(BTreeMap<String, u64>, Measurement)> {
         let mut attempt = 1;
         loop {

@@ -17,9 +17,9 @@ use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_sys::mem::{Mapping, Prot};
-use overspill_sys::procfs::ResidentReader;
+use overspill_sys::procfs::{self, Limit, ResidentReader};
 use overspill_sys::thread::Scheduling;
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, reserve};
 
 use rustix::process::{Pid, Signal, test_kill_process};
 
@@ -92,9 +92,10 @@ pub struct Mission {
     process: Option<&'static Process>,
 }
 
-/// Finds the shared page and claims a place in it.
+/// Finds the shared page, puts addresses aside and claims a place in the page.
 pub fn enlist(place: Place) -> Option<Mission> {
     let shared = map_shared(place).ok()?;
+    put_aside(&shared.config);
     let process = claim(shared)?;
     Some(Mission { place, shared, process: Some(process) })
 }
@@ -102,7 +103,24 @@ pub fn enlist(place: Place) -> Option<Mission> {
 /// As [`enlist`], but claims nothing before there is something to report: most children of fork call exec, or do little.
 pub fn stand_by(place: Place) -> Option<Mission> {
     let shared = map_shared(place).ok()?;
+    put_aside(&shared.config);
     Some(Mission { place, shared, process: None })
+}
+
+/// Puts aside the addresses that the agent will need; see [`reserve`] for why. Its books take less than a hundredth of the
+/// program's memory, the compressed pool has its share of the budget, and the rest is a few MiB.
+fn put_aside(config: &Config) {
+    const BYTES: u64 = 256 << 20;
+    const RAM_SHARE: u64 = 8;
+    /// At most this share of a limit on address space.
+    const LIMIT_SHARE: u64 = 16;
+    let pool = config.ram_bytes / 100 * u64::from(config.max_pool_percent);
+    let (limit, _) = procfs::limit(Limit::AddressSpace).unwrap_or((u64::MAX, u64::MAX));
+    let bytes = (BYTES + config.ram_bytes / RAM_SHARE + pool).min(limit / LIMIT_SHARE);
+    if let Ok(bytes) = usize::try_from(bytes) {
+        // Without a reserve the kernel chooses the addresses, which is worse, not wrong.
+        let _ = reserve::set_up(bytes);
+    }
 }
 
 /// The ring of this process, if a trace is wanted. Without it the program is managed all the same.

@@ -46,8 +46,7 @@ fn book_bytes() -> usize {
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     // The state machine found itself in a state that must not be: going on could lose the program's data.
-    let text = alloc::format!("bug, the program is ended before it loses data: {info}");
-    message::say(&text);
+    message::say(format_args!("bug, the program is ended before it loses data: {info}"));
     message::kill_self(rustix::process::Signal::ABORT);
     loop {
         core::hint::spin_loop();

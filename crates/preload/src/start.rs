@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use overspill_engine::shared::ENV;
 use overspill_sys::mem::{Advice, Mapping, Prot};
 use overspill_sys::thread::{self, Descriptors};
-use overspill_sys::{AddressRange, PAGE_SIZE};
+use overspill_sys::{AddressRange, PAGE_SIZE, reserve};
 
 use crate::{agent, fork};
 
@@ -54,8 +54,11 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
 
 /// In a child of fork, in its only thread: an agent of its own. What the parent's agent had is not there, or lies idle.
 pub fn start_again() {
-    // SAFETY: only the agent's threads allocate, and the child has none of them.
-    unsafe { crate::ARENA.forget() };
+    // SAFETY: only the agent's threads allocate, and the child has none of them: it has one thread.
+    unsafe {
+        crate::ARENA.forget();
+        reserve::forget();
+    }
     STARTED.store(false, Ordering::Release);
     IS_FORKED.store(true, Ordering::Release);
     if make_doorbell().is_some() {
@@ -125,8 +128,9 @@ unsafe fn find(environment: *const *const c_char) -> Option<(u32, u32)> {
     None
 }
 
-/// The agent's thread and doorbell.
+/// What the agent has besides its arena: the addresses put aside, its thread, its doorbell.
 pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
+    visit(reserve::range());
     visit(fork::doorbells());
     visit(THREAD[0].load(Ordering::Acquire)..THREAD[1].load(Ordering::Acquire));
 }

@@ -106,7 +106,7 @@ impl ArenaAlloc {
     /// # Safety
     /// No other thread of this process uses the allocator, and nothing that was allocated is used any more.
     pub unsafe fn forget(&self) {
-        self.lock.forget();
+        let _ = self.lock.forget();
         self.mapped_bytes.store(0, Ordering::Relaxed);
         // SAFETY: the caller vouches that there is no other reference.
         unsafe { *self.state.get() = State::EMPTY };
@@ -232,7 +232,7 @@ impl State {
         }
         let have: usize = self.chunks[..self.chunks_count].iter().map(|chunk| chunk.end - chunk.next).sum();
         let bytes = CHUNK_BYTES_MIN.max((have / 8).next_multiple_of(PAGE_SIZE));
-        let range = map_own(bytes)?.leak();
+        let range = map_own(bytes, Mapping::anon(bytes, Prot::RW))?.0.leak();
         self.chunks[self.chunks_count] = Span { next: range.start, end: range.end };
         self.chunks_count += 1;
         self.pages = Span { next: range.start, end: range.end };
@@ -240,13 +240,17 @@ impl State {
     }
 }
 
-/// Memory for the arena: named, and without huge pages, because sparse tables must cost only what is touched.
-fn map_own(bytes: usize) -> Result<Mapping, Errno> {
-    let mapping = Mapping::anon(bytes, Prot::RW)?;
+/// Memory for the arena: named, and without huge pages, because sparse tables must cost only what is touched. A program that
+/// lowered its limit on private data gets shared memory for it, which the second value
+/// says.
+fn map_own(bytes: usize, private: Result<Mapping, Errno>) -> Result<(Mapping, bool), Errno> {
+    let private = private.map(|mapping| (mapping, false));
+    let (mapping, is_shared) =
+        private.or_else(|_| Mapping::anon_shared(bytes).map(|mapping| (mapping, true)))?;
     // SAFETY: content does not change. A kernel without huge pages refuses the advice, which is as good.
     let _ = unsafe { mapping.advise(Advice::NoHugePage) };
     mem::name(mapping.range(), c"overspill heap");
-    Ok(mapping)
+    Ok((mapping, is_shared))
 }
 
 /// The size class that serves a layout, or `None` when it gets a mapping of its own.
@@ -298,7 +302,10 @@ unsafe impl GlobalAlloc for ArenaAlloc {
             (Some(old), Some(new)) if old == new => return block,
             (None, None) if layout.align() <= PAGE_SIZE => {
                 // SAFETY: blocks of such a layout come from there.
-                return unsafe { self.resize_large(block, new_size) };
+                let resized = unsafe { self.resize_large(block, new_size) };
+                if !resized.is_null() {
+                    return resized;
+                }
             }
             _ => {}
         }

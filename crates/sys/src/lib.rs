@@ -24,6 +24,7 @@ pub mod processors;
 pub mod procfs;
 pub mod random;
 mod raw;
+pub mod reserve;
 pub mod socket;
 pub mod text;
 pub mod thread;

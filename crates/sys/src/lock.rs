@@ -38,9 +38,10 @@ impl Lock {
         result
     }
 
-    /// Makes it free in a child of fork: a thread that the child does not have may have held it.
-    pub fn forget(&self) {
-        self.0.store(FREE, Ordering::Relaxed);
+    /// Makes it free in a child of fork: a thread that the child does not have may have held it. False when one did: what it guards
+    /// may be half changed.
+    pub fn forget(&self) -> bool {
+        self.0.swap(FREE, Ordering::Relaxed) == FREE
     }
 }
 

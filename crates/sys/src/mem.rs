@@ -4,6 +4,7 @@
 //! keeps a list of what exists; see [`crate::maps`] for that.
 
 use crate::raw::{nr, syscall};
+use crate::reserve::{self, Room};
 use crate::{AddressRange, Errno, Fd, PAGE_SIZE, file};
 use bitflags::bitflags;
 use core::ffi::CStr;
@@ -224,7 +225,7 @@ impl OwnMemory {
     }
 }
 
-/// A mapping that is unmapped when dropped.
+/// A mapping that is unmapped when dropped. It lies in the [`reserve`] where there is one with room, else where the kernel likes.
 #[derive(Debug)]
 pub struct Mapping {
     start: usize,
@@ -234,7 +235,40 @@ pub struct Mapping {
 impl Mapping {
     /// Private anonymous memory, zeroed, without commit charge. `len` is a multiple of the page size.
     pub fn anon(len: usize, prot: Prot) -> Result<Mapping, Errno> {
+        if let Some(start) = reserve::take_anon(len, prot, Room::None)? {
+            return Ok(Mapping { start, len });
+        }
         Mapping::new(len, prot, MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)
+    }
+
+    /// As [`Mapping::anon`], readable and writable, but shared with children of fork, and thereby outside of the limit on private data
+    /// (`RLIMIT_DATA`).
+    pub fn anon_shared(len: usize) -> Result<Mapping, Errno> {
+        Mapping::new(len, Prot::RW, nr::MAP_SHARED | nr::MAP_ANONYMOUS | nr::MAP_NORESERVE, -1, 0)
+    }
+
+    /// As [`Mapping::anon`], readable and writable, where [`Mapping::grow`] has a chance.
+    pub(crate) fn anon_with_room(len: usize) -> Result<Mapping, Errno> {
+        if let Some(start) = reserve::take_anon(len, Prot::RW, Room::ToGrow)? {
+            return Ok(Mapping { start, len });
+        }
+        Mapping::anon(len, Prot::RW)
+    }
+
+    /// Makes private anonymous memory, readable and writable, longer; it may be somewhere else then. On failure it is as before.
+    ///
+    /// # Safety
+    /// It is only used at its new place.
+    pub(crate) unsafe fn grow(&mut self, len: usize) -> Result<(), Errno> {
+        let (range, flags) = (self.range(), nr::MREMAP_MAYMOVE as usize);
+        if reserve::holds(&range) {
+            reserve::extend(range, len)?;
+        } else {
+            // SAFETY: the mapping is ours, and the caller follows its address.
+            self.start = unsafe { syscall!(nr::__NR_mremap, range.start, range.len(), len, flags)? };
+        }
+        self.len = len;
+        Ok(())
     }
 
     /// Private anonymous memory, made present at once.
@@ -258,8 +292,10 @@ impl Mapping {
     }
 
     pub(crate) fn new(len: usize, prot: Prot, flags: u32, fd: i32, offset: u64) -> Result<Mapping, Errno> {
-        // SAFETY: no MAP_FIXED, so nothing is replaced.
-        let start = unsafe { mmap(0, len, prot, flags, fd, offset)? };
+        let (wish, fixed) = reserve::take(len).map_or((0, 0), |start| (start, nr::MAP_FIXED));
+        // SAFETY: a part of the reserve that was taken is nobody else's; elsewhere nothing is replaced. What is refused in the
+        // reserve may be a hole now, and is not given back.
+        let start = unsafe { mmap(wish, len, prot, flags | fixed, fd, offset)? };
         Ok(Mapping { start, len })
     }
 
@@ -325,8 +361,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        let range = self.range();
         // SAFETY: the mapping is owned; whoever holds its addresses was told so by the borrow of `self`.
-        let result = unsafe { munmap(self.range()) };
+        let result =
+            unsafe { if reserve::holds(&range) { reserve::give_back(range) } else { munmap(range) } };
         debug_assert!(result.is_ok(), "unmapping an owned mapping cannot fail");
     }
 }

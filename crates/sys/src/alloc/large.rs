@@ -2,9 +2,10 @@
 
 use super::map_own;
 use crate::mem::{self, Mapping};
-use crate::raw::{nr, syscall};
 use crate::{AddressRange, Errno, PAGE_SIZE};
 use core::alloc::Layout;
+use core::mem::ManuallyDrop;
+use core::ops::Range;
 
 /// In the page in front of a block.
 struct Header {
@@ -13,6 +14,7 @@ struct Header {
     /// The whole mapping, this page included.
     start: usize,
     end: usize,
+    is_shared: bool,
 }
 
 fn header(block: usize) -> *mut Header {
@@ -25,11 +27,14 @@ pub(super) fn map(layout: Layout) -> Result<(usize, usize), Errno> {
     // An alignment beyond a page needs room to slide in; what is not used of it is never touched.
     let slack = if layout.align() > PAGE_SIZE { layout.align() } else { 0 };
     let bytes = size.checked_add(PAGE_SIZE + slack).ok_or(Errno::NOMEM)?;
-    let range = map_own(bytes)?.leak();
+    let (mapping, is_shared) = map_own(bytes, Mapping::anon_with_room(bytes))?;
+    let range = mapping.leak();
     let block = (range.start + PAGE_SIZE).next_multiple_of(layout.align().max(PAGE_SIZE));
     assert!(block + size <= range.end);
     // SAFETY: the page in front of the block is in the mapping.
-    unsafe { header(block).write(Header { next: 0, previous: 0, start: range.start, end: range.end }) };
+    unsafe {
+        header(block).write(Header { next: 0, previous: 0, start: range.start, end: range.end, is_shared })
+    };
     Ok((block, bytes))
 }
 
@@ -46,23 +51,32 @@ pub(super) unsafe fn unmap(block: usize) -> usize {
     }
 }
 
-/// Changes the length of a block that is off the list, moving it if need be; returns its address and by how
-/// much the mapped bytes grew. On failure it is as before.
+/// Makes a block longer that is off the list, moving it if need be; returns its address and by how much the mapped bytes grew.
+/// A shorter one keeps its mapping. On failure it is as before.
 ///
 /// # Safety
 /// The block came from [`map`] with an alignment of at most a page, and is only used under its new address.
 pub(super) unsafe fn resize(block: usize, new_bytes: usize) -> Result<(usize, isize), Errno> {
     // SAFETY: the header is there.
-    let Header { start, end, .. } = unsafe { header(block).read() };
+    let Header { start, end, is_shared, .. } = unsafe { header(block).read() };
+    if is_shared {
+        // The mapping would grow, and the memory behind it would not.
+        return Err(Errno::INVAL);
+    }
     let new_size = new_bytes.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::NOMEM)?;
     let (old_len, new_len) = (end - start, new_size.checked_add(PAGE_SIZE).ok_or(Errno::NOMEM)?);
-    // SAFETY: the mapping is ours, and the caller follows its address.
-    let moved = unsafe { syscall!(nr::__NR_mremap, start, old_len, new_len, nr::MREMAP_MAYMOVE as usize)? };
-    let block = moved + PAGE_SIZE;
+    // SAFETY: the mapping is the block's.
+    let mut mapping = ManuallyDrop::new(unsafe { Mapping::from_range(start..end) });
+    if new_len > old_len {
+        // SAFETY: the caller follows its address.
+        unsafe { mapping.grow(new_len)? };
+    }
+    let Range { start, end } = mapping.range();
+    let block = start + PAGE_SIZE;
     // SAFETY: the header moved along.
-    unsafe { header(block).write(Header { next: 0, previous: 0, start: moved, end: moved + new_len }) };
-    mem::name(moved..moved + new_len, c"overspill heap");
-    Ok((block, new_len as isize - old_len as isize))
+    unsafe { header(block).write(Header { next: 0, previous: 0, start, end, is_shared }) };
+    mem::name(start..end, c"overspill heap");
+    Ok((block, (end - start) as isize - old_len as isize))
 }
 
 /// All blocks of this kind.

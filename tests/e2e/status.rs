@@ -10,6 +10,7 @@ pub fn tests() -> Vec<Test> {
     let mut tests = vec![
         Test::new("status::streams", streams),
         Test::new("status::surroundings", surroundings),
+        Test::new("status::paths", paths),
         Test::new("status::exit-while-paging", exit_while_paging),
         Test::new("status::signals-while-paging", signals_while_paging),
     ];
@@ -83,6 +84,34 @@ fn surroundings(context: &Context) -> Outcome {
     let bare = run("status-surroundings-bare", false, plain)?;
     let under = run("status-surroundings", true, &script)?;
     ensure!(bare == under, "the program sees other surroundings:\nbare:\n{bare}under overspill:\n{under}");
+    Ok(())
+}
+
+/// What `doctor` finds is what the agent uses. *The story behind it:* the agent's mappings were put at certain addresses once, which
+/// io_uring refuses, and every program was paged by threads without anybody's being told.
+fn paths(context: &Context) -> Outcome {
+    if context.mode == Mode::Bare {
+        return Ok(());
+    }
+    ensure!(context.mode == Mode::Overspill, "without overspill nothing is used");
+    let doctor = context.overspill_command().arg("doctor").output().map_err(|error| error.to_string())?;
+    let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    let finds = |words: &[&str]| {
+        doctor.lines().any(|line| line.starts_with("ok") && words.iter().all(|word| line.contains(word)))
+    };
+    let finished = Launch::new(context, "status-paths", &context.torture)
+        .args(["munmap", "--seconds", "1", "--dir"])
+        .args([&context.scratch])
+        .ram(64 * MIB)
+        .run()?;
+    finished.succeeded()?.paged()?;
+    let paths = finished.report()?.pointer("/processes/0/paths").cloned().unwrap_or_default();
+    let uses = |path: &str| paths.as_array().is_some_and(|paths| paths.iter().any(|used| used == path));
+    ensure!(
+        uses("io_uring") == finds(&["io_uring", "available"]) && uses("move") == finds(&["moving of pages"]),
+        "{}",
+        finished.complain(&format!("it uses {paths}, where doctor says:\n{doctor}"))
+    );
     Ok(())
 }
 

@@ -291,7 +291,15 @@ impl Mapping {
         Mapping::new(len, prot, nr::MAP_PRIVATE, fd.raw(), offset)
     }
 
-    pub(crate) fn new(len: usize, prot: Prot, flags: u32, fd: i32, offset: u64) -> Result<Mapping, Errno> {
+    /// The rings of io_uring, for which only the kernel may choose an address since 6.6, and which cannot be moved: so they lie
+    /// outside of the reserve.
+    pub(crate) fn rings(fd: &Fd, len: usize, offset: u64) -> Result<Mapping, Errno> {
+        // SAFETY: nothing is replaced.
+        let start = unsafe { mmap(0, len, Prot::RW, nr::MAP_SHARED | nr::MAP_POPULATE, fd.raw(), offset)? };
+        Ok(Mapping { start, len })
+    }
+
+    fn new(len: usize, prot: Prot, flags: u32, fd: i32, offset: u64) -> Result<Mapping, Errno> {
         let (wish, fixed) = reserve::take(len).map_or((0, 0), |start| (start, nr::MAP_FIXED));
         // SAFETY: a part of the reserve that was taken is nobody else's; elsewhere nothing is replaced. What is refused in the
         // reserve may be a hole now, and is not given back.

@@ -6,7 +6,7 @@
 //!
 //! So the agent asks for a range without access rights ([`set_up`]) while the program still waits for it. From then on every
 //! [`Mapping`] lies in there, as long as there is room; afterwards the kernel chooses, as it does where
-//! nothing was put aside. A reserve costs no memory, no commit charge, and no more of a limit on address space than its length.
+//! nothing was put aside. (It always does for the rings of io_uring, which are mapped once.) A reserve costs no memory, no commit charge, and no more of a limit on address space than its length.
 
 use crate::lock::Lock;
 use crate::mem::{self, Advice, Mapping, Prot};

@@ -10,7 +10,7 @@ mod abi;
 pub use abi::{Opcode, Sqe};
 
 use crate::clock::Timespec;
-use crate::mem::{IoVec, Mapping, Prot};
+use crate::mem::{IoVec, Mapping};
 use crate::raw::{nr, syscall};
 use crate::{Errno, Fd, PAGE_SIZE};
 use abi::{CqeRaw, GetEventsArgument, Params};
@@ -139,10 +139,9 @@ impl Ring {
         let sq_bytes = sq.array as usize + params.sq_entries as usize * size_of::<u32>();
         let cq_bytes = cq.cqes as usize + params.cq_entries as usize * size_of::<CqeRaw>();
         let whole = |bytes: usize| bytes.next_multiple_of(PAGE_SIZE);
-        let flags = nr::MAP_SHARED | nr::MAP_POPULATE;
-        let rings = Mapping::new(whole(sq_bytes.max(cq_bytes)), Prot::RW, flags, fd.raw(), OFFSET_RINGS)?;
+        let rings = Mapping::rings(&fd, whole(sq_bytes.max(cq_bytes)), OFFSET_RINGS)?;
         let sqe_bytes = whole(params.sq_entries as usize * size_of::<Sqe>());
-        let sqes = Mapping::new(sqe_bytes, Prot::RW, flags, fd.raw(), OFFSET_SQES)?;
+        let sqes = Mapping::rings(&fd, sqe_bytes, OFFSET_SQES)?;
         // SAFETY: rings are useless to a child, which must not share them; content does not change.
         unsafe {
             rings.advise(crate::mem::Advice::DontFork)?;

@@ -4,6 +4,7 @@
 
 use overspill_sys::alloc::ArenaAlloc;
 use overspill_sys::mem::{Mapping, Prot};
+use overspill_sys::uring::{Ring, Setup};
 use overspill_sys::{AddressRange, PAGE_SIZE, reserve};
 use std::alloc::{GlobalAlloc, Layout};
 
@@ -36,6 +37,12 @@ fn own_mappings_lie_in_the_reserve_and_nowhere_else() {
     let block = grow(&arena, 20);
     arena.for_each_range(|range| assert!(is_inside(&range), "{range:x?}"));
     assert_eq!(map_program(gap, len, libc::MAP_FIXED_NOREPLACE), Some(gap));
+
+    // The rings of io_uring, which take no address: with MAP_FIXED every agent once went over to threads.
+    for _ in 0..20 {
+        let ring = Ring::new(64, 64, Setup::empty()).unwrap();
+        drop(ring);
+    }
 
     // What is freed can be had again, as often as one likes.
     unsafe { arena.dealloc(block, layout(20 * MIB)) };

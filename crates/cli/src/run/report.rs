@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use overspill_engine::shared::{events, state};
+use overspill_engine::shared::{events, paths, state};
 use serde::Serialize;
 
 use super::shared_page::Report as AgentReport;
@@ -123,6 +123,8 @@ pub struct Process {
     pub state: &'static str,
     /// What the summary must mention.
     pub events: Vec<&'static str>,
+    /// The ways that its agent goes: `move` (UFFDIO_MOVE, else copies), `io_uring` (else threads).
+    pub paths: Vec<&'static str>,
     /// errno behind its failure; 0 = none.
     pub error: u32,
     /// The step that failed; 0 = none.
@@ -245,7 +247,8 @@ fn process(agent: &AgentReport) -> Process {
     Process {
         pid: agent.pid,
         state: state_name(agent.state),
-        events: event_names(agent.events),
+        events: names(agent.events, &EVENTS),
+        paths: names(agent.paths, &PATHS),
         error: agent.error,
         error_step: agent.error_step,
         soft_faults: agent.soft.latency(),
@@ -265,14 +268,17 @@ fn state_name(number: u32) -> &'static str {
     }
 }
 
-fn event_names(bits: u32) -> Vec<&'static str> {
-    let names = [
-        (events::SWAP_FULL, "swap_full"),
-        (events::WRITE_ERROR, "write_error"),
-        (events::READ_ERROR, "read_error"),
-        (events::FORKED, "forked"),
-    ];
-    names.into_iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| name).collect()
+const EVENTS: [(u32, &str); 4] = [
+    (events::SWAP_FULL, "swap_full"),
+    (events::WRITE_ERROR, "write_error"),
+    (events::READ_ERROR, "read_error"),
+    (events::FORKED, "forked"),
+];
+const PATHS: [(u32, &str); 2] = [(paths::MOVE, "move"), (paths::URING, "io_uring")];
+
+/// The names of the bits that are set.
+fn names(bits: u32, names: &[(u32, &'static str)]) -> Vec<&'static str> {
+    names.iter().filter(|(bit, _)| bits & bit != 0).map(|&(_, name)| name).collect()
 }
 
 /// Why no process was managed to the end; `None` if one was.

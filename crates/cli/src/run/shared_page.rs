@@ -47,6 +47,8 @@ pub struct Report {
     pub state: u32,
     /// Bits of [`overspill_engine::shared::events`].
     pub events: u32,
+    /// Bits of [`overspill_engine::shared::paths`].
+    pub paths: u32,
     /// errno behind its failure.
     pub error: u32,
     /// The step that failed.
@@ -174,6 +176,7 @@ fn report(fields: &Fields<'_>) -> Report {
         pid: fields.u32(offset_of!(Process, pid)),
         state: fields.u32(offset_of!(Process, state)),
         events: fields.u32(offset_of!(Process, events)),
+        paths: fields.u32(offset_of!(Process, paths)),
         error: fields.u32(offset_of!(Process, error)),
         error_step: fields.u32(offset_of!(Process, error_step)),
         counters: names.enumerate().map(|(index, name)| (name, fields.u64(offset + index * 8))).collect(),

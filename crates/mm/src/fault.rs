@@ -6,6 +6,7 @@
 use crate::event::{Action, Actions, Run};
 use crate::list::ListId;
 use crate::mm::{IoKind, Mm};
+use crate::pace::Held;
 use crate::page::{State, flag};
 use crate::readahead::{Mapping, Plan, SAMPLES, SwapIn, Touch, Window};
 use crate::region::Region;
@@ -391,12 +392,26 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Emits a read of pages that are `Reading` already.
+    /// Orders a read of pages that are `Reading` already, or keeps the order until it may start.
     pub(crate) fn read(&mut self, run: Run, slot: Slot, out: &mut Actions) {
         self.stats.read_ops += 1;
         self.stats.pswpin += u64::from(run.count);
         let io = self.new_io(IoKind::Read, run);
-        out.push(Action::Read { io, run, slot });
+        // A kernel's rules know no such thing.
+        if self.config.accessed_bits || self.pace.admit(Held { io, run, slot }) {
+            out.push(Action::Read { io, run, slot });
+        }
+    }
+
+    /// A read ended, so that another may start.
+    pub(crate) fn keep_pace(&mut self, ended: Run, out: &mut Actions) {
+        if self.config.accessed_bits {
+            return;
+        }
+        self.pace.ended(ended);
+        while let Some(Held { io, run, slot }) = self.pace.release() {
+            out.push(Action::Read { io, run, slot });
+        }
     }
 
     /// Reads what is on swap in `[start, end)`, as far as frames are spare. No marks, no windows (section 4.7).

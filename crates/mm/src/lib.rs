@@ -21,6 +21,7 @@ pub mod fingerprint;
 mod list;
 mod mm;
 mod newcomers;
+mod pace;
 pub mod page;
 pub mod pool;
 mod range;

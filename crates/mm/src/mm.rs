@@ -11,6 +11,7 @@ use crate::ageing::Ageing;
 use crate::event::{Action, Actions, Event, IoId, Run, Warning};
 use crate::list::Lists;
 use crate::newcomers::Newcomers;
+use crate::pace::Pace;
 use crate::page::{PageTable, State, flag};
 use crate::readahead::SwapIn;
 use crate::region::{Region, Regions};
@@ -122,6 +123,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) area: SwapArea,
     pub(crate) ios: Vec<Io>,
     pub(crate) ios_free: Vec<u32>,
+    /// Reads that give way to others.
+    pub(crate) pace: Pace,
     /// Faults that wait for a frame, oldest first.
     pub(crate) waiting: VecDeque<PageId>,
     /// Frames held: pages that are mapped, cached, being written or being read.
@@ -183,6 +186,7 @@ impl<P: SwapIn> Mm<P> {
             area: SwapArea::new(config.swap_slots, config.placement),
             ios: Vec::new(),
             ios_free: Vec::new(),
+            pace: Pace::default(),
             waiting: VecDeque::new(),
             held: 0,
             reading: 0,

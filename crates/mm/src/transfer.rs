@@ -53,6 +53,7 @@ impl<P: SwapIn> Mm<P> {
 
     pub(crate) fn read_done(&mut self, io: IoId, ok: bool, unpacked: bool, out: &mut Actions) {
         let run = self.take_io(io, IoKind::Read);
+        self.keep_pace(run, out);
         for id in run.pages() {
             assert_eq!(self.pages[id].state, State::Reading, "what was read was being read");
             self.reading -= 1;

@@ -263,6 +263,7 @@ impl Agent {
         if let Some(ring) = ring_of(self.place, self.shared, self.process) {
             engine.trace_to(ring);
         }
+        engine.watch_lending(lend::lent());
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
         let mut adopter = Adopter::open().map_err(failed)?;
         let ram = self.ram();
@@ -391,9 +392,6 @@ impl Manager<'_> {
         }
         if fork::is_paused() {
             self.after_fork();
-        }
-        if lend::has_lent() {
-            self.engine.stop_recycling();
         }
         self.look();
     }

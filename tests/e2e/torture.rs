@@ -25,7 +25,7 @@ const HUGE_POOL: &str = "huge-pool";
 const POOLED: [&str; 4] = ["stores", "cold", "zero", "fork"];
 
 /// What cannot be promised, in which way (empty: in none), and why.
-const NOT_PROMISED: [(&str, &str, &str); 4] = [
+const NOT_PROMISED: [(&str, &str, &str); 5] = [
     (
         "direct",
         "no-move",
@@ -37,6 +37,7 @@ const NOT_PROMISED: [(&str, &str, &str); 4] = [
         "a kernel without UFFDIO_MOVE gives no way to learn that a frame is pinned: what the device writes into it \
          after it was evicted is lost; such programs need kernel 6.8",
     ),
+    ("vm-writev", "no-move", "process_vm_writev pins many pages before it writes to them: the same"),
     (
         "futex-cold-op",
         "",

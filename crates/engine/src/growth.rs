@@ -46,7 +46,7 @@ impl Growth {
     /// The least that [`Self::start_bytes`] can ever be.
     #[must_use]
     pub fn earliest_bytes(ram: u64) -> u64 {
-        ram / 100 * EARLIEST_PERCENT
+        ram.saturating_sub(LEAD_BYTES_MAX).clamp(ram / 100 * EARLIEST_PERCENT, ram / 100 * LATEST_PERCENT)
     }
 }
 
@@ -105,6 +105,7 @@ mod tests {
         for mib in [180, 256, 1000, 1 << 20] {
             let ram = mib * MIB;
             assert_eq!(grown(&[ram / 2]).start_bytes(ram), ram / 100 * LATEST_PERCENT, "{mib} MiB");
+            assert_eq!(Growth::earliest_bytes(ram), ram / 100 * LATEST_PERCENT, "{mib} MiB");
         }
     }
 

@@ -46,6 +46,8 @@ const ANY_CONTENT: Query = Query {
     any_of: Categories::PRESENT.union(Categories::SWAPPED),
     report: Categories::empty(),
 };
+/// Pages in RAM, the zero page among them.
+const PRESENT: Query = Query { required: Categories::PRESENT, any_of: Categories::empty(), ..ANY_CONTENT };
 /// Pages of the compressed pool that can be on their way to the file.
 pub(crate) const BOUNCE: u32 = 64;
 /// The trash mapping, in pages.
@@ -86,6 +88,7 @@ pub(crate) struct Memory {
     /// Faults that were read and not handled yet.
     faults: VecDeque<Message>,
     can_move: bool,
+    takes_zero_pages: bool,
     can_poison: bool,
     /// Makes the calls that could wait for us. Started when first needed: where UFFDIO_MOVE is missing, or after a fork.
     helper: Option<Helper>,
@@ -111,10 +114,12 @@ impl Memory {
         let (own, _) = Uffd::open(Features::MOVE, user_mode_only)?;
         let staging = frames(staging_frames as usize)?;
         let trash = frames(TRASH)?;
+        let mut takes_zero_pages = true;
         if can_move {
+            own.register(trash.range(), Mode::WP)?;
+            takes_zero_pages = moves_zero_page(&own, &staging, &trash)?;
             // Write-protect mode reports nothing as long as nothing is protected: holes fault in as usual.
             program.register(staging.range(), Mode::WP)?;
-            own.register(trash.range(), Mode::WP)?;
         }
         let helper = if can_move { None } else { Some(Helper::start()?) };
         Ok(Memory {
@@ -128,6 +133,7 @@ impl Memory {
             faults: VecDeque::with_capacity(MESSAGES),
             handling: [0..0, 0..0],
             can_move,
+            takes_zero_pages,
             can_poison: granted.contains(Features::POISON),
             helper,
             pagemap: Pagemap::open()?,
@@ -137,6 +143,11 @@ impl Memory {
     /// Are pages moved, not copied?
     pub fn can_move(&self) -> bool {
         self.can_move
+    }
+
+    /// Can pages that show the kernel's zero page be taken out of view? The first kernels with UFFDIO_MOVE refuse to move them.
+    pub fn takes_zero_pages(&self) -> bool {
+        self.takes_zero_pages
     }
 
     /// The descriptor to poll for messages.
@@ -345,7 +356,7 @@ impl Memory {
     /// Bit i: page i of the range (at most a block) is there.
     fn present(&self, range: AddressRange) -> Result<u64, Errno> {
         let mut runs = [PageRegion::default(); BLOCK as usize];
-        let scan = self.pagemap.scan(range.clone(), Query::OWN_CONTENT, &mut runs)?;
+        let scan = self.pagemap.scan(range.clone(), PRESENT, &mut runs)?;
         let page = |address: u64| ((address as usize - range.start) / PAGE_SIZE) as u32;
         let masks =
             runs[..scan.regions].iter().map(|run| bits(page(run.start), page(run.end) - page(run.start)));
@@ -650,6 +661,20 @@ fn frames(count: usize) -> Result<Mapping, Errno> {
         unsafe { mapping.advise(advice) }?;
     }
     Ok(mapping)
+}
+
+/// Tries to move the zero page from the first frame, which a read puts there, to the trash. Both are holes before and after.
+fn moves_zero_page(own: &Uffd, staging: &Mapping, trash: &Mapping) -> Result<bool, Errno> {
+    // SAFETY: the mapping is readable, and ours.
+    unsafe { (staging.start() as *const u64).read_volatile() };
+    // SAFETY: both are ours and hold nothing.
+    let moved =
+        unsafe { own.move_pages(trash.start(), staging.start(), PAGE_SIZE, MoveMode::DONTWAKE) }.is_ok();
+    for mapping in [staging, trash] {
+        // SAFETY: as above.
+        unsafe { mapping.advise(Advice::DontNeed) }?;
+    }
+    Ok(moved)
 }
 
 /// Pages done and why it stopped.

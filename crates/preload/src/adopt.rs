@@ -176,29 +176,43 @@ impl Adopter {
     }
 
     /// Tells the engine of pages that are resident in managed memory and that it does not know of.
-    pub fn resync(&mut self, engine: &mut Engine) -> Result<Adopted, Errno> {
+    pub fn resync(&mut self, engine: &mut Engine) -> Result<(), Errno> {
         self.found.clear();
         self.found.extend(engine.regions().map(|region| Found { part: region.clone(), mapping: region }));
-        self.take(engine)
+        self.take_resident(engine, Query::OWN_CONTENT).map(drop)
     }
 
+    /// Takes over what was found, as it is registered now. Zero pages come first, and so leave first, before they are stored to.
+    ///
+    /// *The story:* a store to memory that was only read before its adoption is no missing page. What a program read first and
+    /// stored to at full speed then was found by searches alone: up to 20 MiB too much in a budget of 64.
     fn take(&mut self, engine: &mut Engine) -> Result<Adopted, Errno> {
-        let mut adopted = Adopted::default();
+        for Found { part, .. } in &self.found {
+            engine.add_region(part.clone(), RegionKind::Anon);
+        }
+        if engine.takes_zero_pages() {
+            self.take_resident(engine, Query::ZERO_PAGE)?;
+        }
+        let pages = self.take_resident(engine, Query::OWN_CONTENT)?;
+        Ok(Adopted { regions: self.found.len(), pages, missed: false })
+    }
+
+    /// Tells the engine of the resident pages that match; what is told first leaves first. Returns how many there are.
+    fn take_resident(&self, engine: &mut Engine, query: Query) -> Result<usize, Errno> {
         let mut runs = [PageRegion::default(); 64];
+        let mut pages = 0;
         for Found { part: range, .. } in &self.found {
-            adopted.regions += 1;
-            engine.add_region(range.clone(), RegionKind::Anon);
             let mut at = range.start;
             while at < range.end {
-                let scan = self.pagemap.scan(at..range.end, Query::OWN_CONTENT, &mut runs)?;
+                let scan = self.pagemap.scan(at..range.end, query, &mut runs)?;
                 for run in &runs[..scan.regions] {
-                    adopted.pages += run.pages();
+                    pages += run.pages();
                     engine.add_resident(run.start as usize..run.end as usize);
                 }
                 at = scan.end;
             }
         }
-        Ok(adopted)
+        Ok(pages)
     }
 
     /// Reads the maps: what could be managed.

@@ -29,8 +29,10 @@ use crate::fresh;
 use crate::lend;
 use crate::message;
 
-/// At this share of the budget everything is opened that managing takes, so that it can start at once.
-const PREPARE_PERCENT: u64 = 25;
+/// At this share of what management starts at the earliest everything is opened that it takes, so that it can start at once.
+const PREPARE_PERCENT: u64 = 75;
+/// A child of fork that inherits this share of the budget is left alone.
+const INHERITED_PERCENT: u64 = 25;
 /// Fastest growth that the watch must not miss, in bytes a millisecond: fresh huge pages.
 const GROWTH_BYTES_PER_MS: u64 = 10 << 20;
 /// Length of the agent's turns on a busy processor: the shortest there is.
@@ -155,10 +157,10 @@ pub fn run(mission: Mission) {
         growth: Growth::default(),
     };
     // What a child shares with its parent cannot be taken from it: one that inherits much is left alone.
-    if process.is_none() && agent.anon_bytes() >= agent.ram() / 100 * PREPARE_PERCENT {
+    if process.is_none() && agent.anon_bytes() >= agent.ram() / 100 * INHERITED_PERCENT {
         return;
     }
-    let prepared = agent.ram() / 100 * PREPARE_PERCENT;
+    let prepared = Growth::earliest_bytes(agent.ram()) / 100 * PREPARE_PERCENT;
     agent.watch(|_| (prepared, prepared));
     if process.is_none() {
         let Some(process) = claim(shared) else { return };
@@ -263,6 +265,7 @@ impl Agent {
         if let Some(ring) = ring_of(self.place, self.shared, self.process) {
             engine.trace_to(ring);
         }
+        engine.watch_lending(lend::lent());
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
         let mut adopter = Adopter::open().map_err(failed)?;
         let ram = self.ram();
@@ -391,9 +394,6 @@ impl Manager<'_> {
         }
         if fork::is_paused() {
             self.after_fork();
-        }
-        if lend::has_lent() {
-            self.engine.stop_recycling();
         }
         self.look();
     }

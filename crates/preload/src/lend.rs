@@ -6,7 +6,7 @@
 //! every frame back to the kernel instead of using it again, and the borrower keeps what it was lent.
 
 use core::ffi::{c_int, c_long, c_uint, c_void};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use linux_raw_sys::general::{__NR_setsockopt, __NR_vmsplice};
 
@@ -17,9 +17,9 @@ const SO_ZEROCOPY: c_int = 60;
 
 static LENT: AtomicBool = AtomicBool::new(false);
 
-/// Has the program ever lent a page, or prepared to?
-pub fn has_lent() -> bool {
-    LENT.load(Ordering::Relaxed)
+/// Set before the program first lends a page, or when it prepares to.
+pub fn lent() -> &'static AtomicBool {
+    &LENT
 }
 
 /// vmsplice(2), watched.
@@ -28,7 +28,7 @@ pub fn has_lent() -> bool {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const c_void, count: usize, flags: c_uint) -> isize {
-    LENT.store(true, Ordering::Relaxed);
+    LENT.store(true, SeqCst);
     // SAFETY: passed on to the caller.
     unsafe { syscall(__NR_vmsplice as c_long, fd, pieces, count, flags) as isize }
 }
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn setsockopt(
     len: c_uint,
 ) -> c_int {
     if level == SOL_SOCKET && option == SO_ZEROCOPY {
-        LENT.store(true, Ordering::Relaxed);
+        LENT.store(true, SeqCst);
     }
     // SAFETY: passed on to the caller.
     unsafe { syscall(__NR_setsockopt as c_long, socket, level, option, value, len) as c_int }

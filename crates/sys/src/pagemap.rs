@@ -59,6 +59,14 @@ impl Query {
         any_of: Categories::empty(),
         report: Categories::empty(),
     };
+
+    /// Pages that were only read so far: the kernel's zero page. A store to one raises no fault that anybody hears of.
+    pub const ZERO_PAGE: Query = Query {
+        required: Categories::PRESENT.union(Categories::PFNZERO),
+        excluded: Categories::FILE,
+        any_of: Categories::empty(),
+        report: Categories::empty(),
+    };
 }
 
 /// A run of pages with the same categories (`struct page_region`).

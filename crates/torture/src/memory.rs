@@ -36,6 +36,12 @@ impl Memory {
         Ok(Self { base, len })
     }
 
+    /// Fresh memory by a bare system call: nothing that stands before libc's functions hears of it.
+    pub fn map_unheard(len: usize) -> Outcome<Self> {
+        let base = sys::mmap_unheard(len, RW, PRIVATE)?;
+        Ok(Self { base, len })
+    }
+
     /// Fresh memory whose address is a multiple of `alignment`.
     pub fn map_aligned(len: usize, alignment: usize) -> Outcome<Self> {
         let wide = Self::map(len + alignment)?;

@@ -15,6 +15,10 @@ pub fn run(arguments: &[String]) -> Outcome {
             [pid, base, len] => remote::peek_part(number(pid)? as i32, number(base)?, number(len)?),
             _ => fail!("part peek PID ADDRESS BYTES"),
         },
+        "poke" => match arguments {
+            [pid, base, len] => remote::poke_part(number(pid)? as i32, number(base)?, number(len)?),
+            _ => fail!("part poke PID ADDRESS BYTES"),
+        },
         "exec-self" => remote::exec_self_part(&mut context(arguments)?),
         "setuid" => process::setuid_part(&mut context(arguments)?),
         "chroot" => process::chroot_part(&mut context(arguments)?),

@@ -30,6 +30,13 @@ pub fn mmap(address: usize, len: usize, protection: i32, flags: i32, fd: i32) ->
     Ok(result as usize)
 }
 
+/// `mmap(2)` of anonymous memory past libc and whatever stands before it.
+pub fn mmap_unheard(len: usize, protection: i32, flags: i32) -> Outcome<usize> {
+    // SAFETY: nothing that exists is touched.
+    let result = unsafe { libc::syscall(libc::SYS_mmap, 0, len, protection, flags, -1, 0) };
+    check("mmap", result as isize)
+}
+
 /// `munmap(2)`.
 pub fn munmap(address: usize, len: usize) -> Outcome {
     // SAFETY: the caller names a range that it owns and uses no more.

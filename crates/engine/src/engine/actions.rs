@@ -57,7 +57,7 @@ impl Engine {
         let mut done = 0;
         while done < run.count {
             let count = (run.count - done).min(BLOCK);
-            let first = self.staging.take_for_read(count).expect("staging has room for all that may be read");
+            let first = self.frames_to_fill(count).expect("staging has room for all that may be read");
             for index in 0..count {
                 let (page, frame) = (PageId(run.first.0 + done + index), Frame(first.0 + index));
                 self.staging.enter(page, frame);

@@ -1,5 +1,8 @@
 //! The budget: what counts against it, and the giving back of idle frames that do not fit.
 
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::SeqCst;
+
 use super::Engine;
 use crate::memory::bits;
 use crate::staging::{BLOCK, Frame};
@@ -23,16 +26,37 @@ impl Engine {
         self.share_budget();
     }
 
-    /// From now on a frame that held a page is given back to the kernel, never to another page.
-    pub fn stop_recycling(&mut self) {
-        self.recycle = false;
-        self.trim();
+    /// Once `lent` is set a frame that held a page is given back to the kernel, never to another page: what the borrower of a
+    /// page still reads must not change.
+    pub fn watch_lending(&mut self, lent: &'static AtomicBool) {
+        self.lent = Some(lent);
+    }
+
+    /// May frames that held a page hold another one? To be asked after the page was taken out of view: whoever lends a page that
+    /// is still in view has set the flag before.
+    pub(super) fn recycles(&self) -> bool {
+        !self.lent.is_some_and(|lent| lent.load(SeqCst))
+    }
+
+    /// Consecutive frames to bring `count` pages into.
+    ///
+    /// *The story:* idle frames were given back to the kernel at the end of each turn only. One that became idle and was used
+    /// again within a turn still was a page that a pipe held: what came out of the pipe was another page (`torture splice`, one
+    /// run in ten).
+    pub(super) fn frames_to_fill(&mut self, count: u32) -> Option<Frame> {
+        if self.recycles() {
+            return self.staging.take_for_read(count);
+        }
+        self.staging.take_holes(count).or_else(|| {
+            self.trim();
+            self.staging.take_holes(count)
+        })
     }
 
     /// Idle frames count against the budget: those that do not fit are given back to the kernel.
     pub(super) fn trim(&mut self) {
         let spare = self.mm.config().budget.saturating_sub(self.mm.frames_held());
-        let allowed = if self.recycle { spare } else { 0 };
+        let allowed = if self.recycles() { spare } else { 0 };
         while self.staging.idle_frames() > allowed {
             let (populated, left) = if let Some((first, populated)) = self.staging.take_spare() {
                 let left = self.drop_frames(first, populated);

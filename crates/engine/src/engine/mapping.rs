@@ -66,7 +66,7 @@ impl Engine {
     /// Fills the head of `run`: what a spare block has frames for, or all of it with fresh frames.
     fn zero_fill_part(&mut self, run: Run) -> (u32, u32) {
         let place = self.mm.place(run.first);
-        let moves = self.view.moves(place) && run.count > COPIED_MAX;
+        let moves = self.view.moves(place) && run.count > COPIED_MAX && self.recycles();
         let spare = if moves { self.staging.take_spare() } else { None };
         let held = self.hold_waiter(place, run.count);
         let filled = match spare {
@@ -105,7 +105,7 @@ impl Engine {
             self.staging.take_holes(run.count)
         } else {
             // Copied, pages go into frames that are there already, if there are any.
-            self.staging.take_for_read(run.count)
+            self.frames_to_fill(run.count)
         };
         let result = frames.map_or_else(Unmapped::default, |first| self.take_out(run, first));
         self.events.push_back(Event::Unmapped { run, result });

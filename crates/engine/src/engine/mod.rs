@@ -19,6 +19,7 @@ mod sharing;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::sync::atomic::AtomicBool;
 
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::{Actions, Config, Event, Mm, WriteResult};
@@ -80,9 +81,8 @@ pub struct Engine {
     handoff: Handoff,
     doorbells: AddressRange,
     report: Report,
-    /// Frames are used again. Not so once the program has lent pages to the kernel without a pin that UFFDIO_MOVE sees
-    /// (vmsplice, MSG_ZEROCOPY): what the borrower still reads must not change.
-    recycle: bool,
+    /// Set before the program lends pages to the kernel without a pin that UFFDIO_MOVE sees (vmsplice, MSG_ZEROCOPY).
+    lent: Option<&'static AtomicBool>,
     /// What is still to be unshared after a fork.
     to_unshare: Vec<AddressRange>,
     /// Tells what happens, if somebody wants to know.
@@ -115,7 +115,7 @@ impl Engine {
             handoff: Handoff::open(),
             doorbells: 0..0,
             report,
-            recycle: true,
+            lent: None,
             to_unshare: Vec::new(),
             tracer: None,
         }

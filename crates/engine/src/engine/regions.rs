@@ -14,6 +14,12 @@ impl Engine {
         self.view.program.register(range)
     }
 
+    /// Can pages that were only read so far be taken out of view?
+    #[must_use]
+    pub fn takes_zero_pages(&self) -> bool {
+        self.view.program.takes_zero_pages()
+    }
+
     /// Calls `visit` with every part of the range that is not managed, in order.
     pub fn unmanaged(&self, range: &AddressRange, mut visit: impl FnMut(AddressRange)) {
         let (start, end) = vpns(range);

@@ -104,22 +104,29 @@ fn round_trip(file: &File, memory: &Memory, offset: usize, len: usize) -> Outcom
     pattern::check_pages(memory, pages, SEED, "O_DIRECT round trip")
 }
 
-/// `splice`: cold pages are lent to a pipe with vmsplice and come out right, although they are evicted meanwhile.
+/// `splice`: cold pages are lent to pipes with vmsplice and come out right, although they are evicted meanwhile.
 pub fn splice(context: &mut Context) -> Outcome {
     const LEN: usize = 8 * PAGE;
+    /// Many: a frame that is used again too early is one among a thousand.
+    const PIPES: usize = 64;
     let memory = context.subject(SEED)?;
-    let (reader, writer) = sys::pipe()?;
+    let pipes = (0..PIPES).map(|_| sys::pipe()).collect::<Outcome<Vec<_>>>()?;
     for round in 0..8 {
         context.cool(&memory)?;
-        let offset = memory.len() / 2 - LEN / 2 + round * PAGE;
-        let vector = libc::iovec { iov_base: memory.at(offset).cast(), iov_len: LEN };
-        // SAFETY: the kernel takes references to pages of ours, which stay as they are until they are read below.
-        let lent = unsafe { libc::vmsplice(writer.as_raw_fd(), &raw const vector, 1, 0) };
-        let lent = sys::check("vmsplice", lent)?;
+        let offset = |pipe: usize| memory.len() / PIPES * pipe / PAGE * PAGE + round * PAGE;
+        for (pipe, (_, writer)) in pipes.iter().enumerate() {
+            let vector = libc::iovec { iov_base: memory.at(offset(pipe)).cast(), iov_len: LEN };
+            // SAFETY: the kernel takes references to pages of ours, which stay as they are until they are read below.
+            let lent = unsafe { libc::vmsplice(writer.as_raw_fd(), &raw const vector, 1, 0) };
+            let lent = sys::check("vmsplice", lent)?;
+            ensure!(lent == LEN, "vmsplice took {lent} of {LEN} bytes");
+        }
         context.press()?;
-        let mut found = vec![0; lent];
-        sys::read_all(reader.as_raw_fd(), found.as_mut_ptr(), lent)?;
-        pattern::check_bytes(SEED, offset, &found, "lent to a pipe")?;
+        for (pipe, (reader, _)) in pipes.iter().enumerate() {
+            let mut found = vec![0; LEN];
+            sys::read_all(reader.as_raw_fd(), found.as_mut_ptr(), LEN)?;
+            pattern::check_bytes(SEED, offset(pipe), &found, "lent to a pipe")?;
+        }
     }
     context.cool(&memory)?;
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "lent to a pipe, cold again")

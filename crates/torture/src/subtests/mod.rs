@@ -73,7 +73,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "futex-cold-op" Holds calls::futex_cold_op, "operations in which the kernel changes a cold word";
     "uring" Holds uring::plain, "the program's own io_uring";
     "uring-fixed" Holds uring::fixed, "its registered buffers";
-    "vm-readv" Holds remote::vm_readv, "process_vm_readv and process_vm_writev, also by another process";
+    "vm-readv" Holds remote::vm_readv, "process_vm_readv, also by another process";
+    "vm-writev" Holds remote::vm_writev, "process_vm_writev, also by another process";
     "proc-mem" Holds remote::proc_mem, "/proc/PID/mem";
     "exec" Exceeded remote::exec, "exec with arguments in cold memory; a program that replaces itself";
     "sigaltstack" Holds signals::sigaltstack, "handlers on a cold alternative stack";
@@ -87,6 +88,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "mremap-churn" Holds mappings::mremap_churn, "mremap by threads, all the time";
     "mremap-adopted" Exceeded adoption::mremap, "mremap while mappings are found and managed";
     "arenas" Holds adoption::arenas, "memory that grows by mprotect, by threads, while it is found";
+    "zero-stores" Holds adoption::zero_stores, "stores to memory that was only read, while it is found";
     "grown-read-only" Holds adoption::grown_read_only, "memory that grows and is protected before it is touched";
     "mprotect" Holds protection::mprotect, "read-only, inaccessible, striped";
     "code" Holds protection::code, "code in writable memory";

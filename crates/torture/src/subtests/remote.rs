@@ -12,26 +12,37 @@ use crate::{ensure, fail, pattern, sys};
 
 const SEED: u64 = 0x4e40;
 
-/// `vm-readv`: the program reads and writes its own cold memory by process_vm_readv and process_vm_writev; another
-/// process does so too.
+/// `vm-readv`: the program copies its own cold memory by process_vm_readv; another process reads it so, too.
 pub fn vm_readv(context: &mut Context) -> Outcome {
     let (source, target) = (context.subject(SEED)?, context.subject(SEED + 1)?);
     context.cool(&target)?;
     context.cool(&source)?;
-    let pid = std::process::id() as i32;
-    let half = source.len() / 2 / PAGE * PAGE;
-    move_remote(pid, source.base(), target.base(), half, true)?;
-    move_remote(pid, target.base() + half, source.base() + half, source.len() - half, false)?;
+    move_remote(std::process::id() as i32, source.base(), target.base(), source.len(), true)?;
     pattern::check_pages(&target, 0..target.pages(), SEED, "moved within the process")?;
     context.cool(&source)?;
-    let arguments = [pid, 0].map(|number| number.to_string());
-    let (base, len) = (source.base().to_string(), source.len().to_string());
-    child::expect_success(
-        child::part("peek", &[&arguments[0], &base, &len]),
-        "a process that looks into this one",
-    )?;
+    by_another_process("peek", &source)?;
+    pattern::check_pages(&source, 0..source.pages(), SEED, "read by another process")
+}
+
+/// `vm-writev`: the same by process_vm_writev, for which the kernel pins the pages before it writes to them.
+pub fn vm_writev(context: &mut Context) -> Outcome {
+    let (source, target) = (context.subject(SEED)?, context.subject(SEED + 1)?);
+    context.cool(&source)?;
+    context.cool(&target)?;
+    move_remote(std::process::id() as i32, target.base(), source.base(), source.len(), false)?;
+    pattern::check_pages(&target, 0..target.pages(), SEED, "moved within the process")?;
+    context.cool(&source)?;
+    by_another_process("poke", &source)?;
     pattern::check_pages(&source, 0..source.pages(), SEED + 7, "written by another process")?;
     pattern::check_pages(&target, 0..target.pages(), SEED, "beside it")
+}
+
+fn by_another_process(part: &str, memory: &Memory) -> Outcome {
+    let numbers = [std::process::id() as usize, memory.base(), memory.len()].map(|number| number.to_string());
+    child::expect_success(
+        child::part(part, &numbers.each_ref().map(String::as_str)),
+        "a process that looks into this one",
+    )
 }
 
 /// `proc-mem`: cold memory is read and written through /proc/self/mem, as debuggers do it.
@@ -50,11 +61,16 @@ pub fn proc_mem(context: &mut Context) -> Outcome {
     pattern::check_pages(&target, 0..target.pages(), SEED, "written through /proc/self/mem")
 }
 
-/// The body of the other process: reads and checks, then writes with another seed.
+/// The body of the process that reads, and checks.
 pub fn peek_part(pid: i32, base: usize, len: usize) -> Outcome {
     let copy = Memory::map(len)?;
     move_remote(pid, base, copy.base(), len, true)?;
-    pattern::check_pages(&copy, 0..copy.pages(), SEED, "read from another process")?;
+    pattern::check_pages(&copy, 0..copy.pages(), SEED, "read from another process")
+}
+
+/// The body of the process that writes, with another seed.
+pub fn poke_part(pid: i32, base: usize, len: usize) -> Outcome {
+    let copy = Memory::map(len)?;
     pattern::fill_pages(&copy, 0..copy.pages(), SEED + 7);
     move_remote(pid, base, copy.base(), len, false)
 }

@@ -14,7 +14,9 @@ use crate::types::Slot;
 
 /// A read of more pages is large.
 const SMALL_MAX: u32 = 8;
-/// A large read is worth as many small ones as it has pages, but no more than this: a long one must not wait for long.
+/// Pages of a large read that are worth a small one.
+const PAGES_PER_SMALL: u32 = 4;
+/// What a large read is worth at the most, in small ones: a long one must not wait for long.
 const WORTH_MAX: u32 = 16;
 
 /// A read that has not been ordered yet.
@@ -73,7 +75,7 @@ impl Pace {
     }
 
     fn charge(&mut self, run: Run) {
-        self.debt += run.count.min(WORTH_MAX);
+        self.debt += (run.count / PAGES_PER_SMALL).min(WORTH_MAX);
     }
 }
 
@@ -97,11 +99,11 @@ mod tests {
         let mut pace = Pace::default();
         assert!(pace.admit(read(0, 1)) && pace.admit(read(1, 16)));
         assert!(!pace.admit(read(2, 16)) && !pace.admit(read(3, 16)));
-        for io in 10..25 {
+        for io in 10..13 {
             assert!(pace.admit(read(io, 1)));
             assert_eq!(pace.release(), None);
         }
-        assert!(pace.admit(read(25, 2)));
+        assert!(pace.admit(read(13, 2)));
         assert_eq!(pace.release(), Some(read(2, 16)));
         assert_eq!(pace.release(), None);
     }

@@ -49,7 +49,7 @@ pub fn counters(case: &Case, setting: &Setting, real: &[Counters], device: &Mode
     parallel(BEGINNINGS as usize, jobs, work, |_| {}).into_iter().collect()
 }
 
-/// What the agent left of the budget for the pages of the load, in the mean over a run.
+/// What the agent left of the budget for the pages of the load, in the mean over a run, see [`BUDGET`].
 fn pages_left(run: &Counters) -> u32 {
     u32::try_from(run[BUDGET] / PAGE_SIZE).unwrap_or(u32::MAX)
 }

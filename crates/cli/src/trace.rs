@@ -114,7 +114,8 @@ pub fn main(args: &Args) -> Result<u8> {
         TraceCommand::Info { trace, from, json } => info(trace, from.format, *json),
         TraceCommand::Convert { trace, output, from, to, thin } => {
             let selection = Selection { thin: *thin, ..Selection::default() };
-            convert(trace, output, from.format, *to, &selection)
+            copy_file(trace, output, from.format, *to, &selection)?;
+            Ok(0)
         }
         TraceCommand::Cut { trace, output, from, after, before, skip, take, threads } => {
             let selection = Selection {
@@ -126,9 +127,23 @@ pub fn main(args: &Args) -> Result<u8> {
                 thin: false,
                 rebase: true,
             };
-            convert(trace, output, from.format, None, &selection)
+            cut(trace, output, from.format, &selection)
         }
     }
+}
+
+/// A part with nothing in it is a mistake.
+fn cut(path: &Path, output: &Path, from: Option<Format>, selection: &Selection) -> Result<u8> {
+    let copied = copy_file(path, output, from, None, selection)?;
+    if copied.eligible <= selection.skip {
+        discard(output);
+        let path = path.display();
+        match copied.eligible {
+            0 => bail!("{path}: it has no record of these times and threads"),
+            count => bail!("{path}: --skip {} leaves nothing of {count} records", selection.skip),
+        }
+    }
+    Ok(0)
 }
 
 fn info(path: &Path, format: Option<Format>, json: bool) -> Result<u8> {
@@ -216,13 +231,13 @@ fn info_text(format: Format, summary: &Summary, blocks: Option<(usize, u64)>) ->
     lines.join("\n") + "\n"
 }
 
-fn convert(
+fn copy_file(
     path: &Path,
     output: &Path,
     from: Option<Format>,
     to: Option<Format>,
     selection: &Selection,
-) -> Result<u8> {
+) -> Result<Copied> {
     ensure!(!same_file(path, output), "{} cannot be read and written at once", path.display());
     let mut reader = named(path, open_at(path, from, selection.from_ns))?;
     let to = to.or_else(|| Format::of_path(output)).unwrap_or(Format::Own);
@@ -244,7 +259,7 @@ fn convert(
         bail!("{}: {} has no place for anything that is in it", path.display(), to.name());
     }
     say_left_out(&copied, to);
-    Ok(0)
+    Ok(copied)
 }
 
 /// Removes a trace that did not become whole: half a trace is worse than none. What is no file of its own (/dev/full, a pipe)

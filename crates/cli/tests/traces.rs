@@ -60,6 +60,25 @@ fn a_format_without_room_for_anything_is_refused() {
     assert!(!lackey.exists());
 }
 
+/// It used to leave a trace with nothing in it and to say that all was well.
+#[test]
+fn a_part_with_nothing_in_it_is_refused() {
+    let scratch = Scratch::new("part");
+    let (whole, part) = (calls(&scratch), scratch.file("part.ovt"));
+    for (options, part_of_text) in [
+        (&["--skip", "7"][..], "calls.strace: --skip 7 leaves nothing of 7 records"),
+        (&["--after", "9s"], "calls.strace: it has no record of these times and threads"),
+        (&["--threads", "18", "--skip", "1"], "it has no record of these times and threads"),
+    ] {
+        let words = [&["trace", "cut"], options].concat();
+        let text = complaint(&words, &[&whole, &part]);
+        assert!(text.contains(part_of_text), "{text}");
+        assert!(!part.exists());
+    }
+    let output = overspill().args(["trace", "cut", "--skip", "6"]).args([&whole, &part]).output().unwrap();
+    assert!(output.status.success() && part.exists(), "{}", stderr(&output));
+}
+
 /// Half a trace is removed: but root, writing to /dev/full, removed that, and every program after it wrote to a file.
 #[test]
 fn only_files_of_its_own_are_removed() {

@@ -186,8 +186,10 @@ impl Report {
         c.swap_used_bytes.store(swap_used, Ordering::Relaxed);
         raise(&c.swap_peak_bytes, swap_used);
         raise(&c.pool_peak_bytes, u64::from(packed.frames) * overspill_sys::PAGE_SIZE as u64);
-        add(&c.budget_sum_bytes, u64::from(budget) * overspill_sys::PAGE_SIZE as u64);
-        add(&c.budget_samples, 1);
+        if stats.pswpin > 0 {
+            add(&c.budget_sum_bytes, u64::from(budget) * overspill_sys::PAGE_SIZE as u64);
+            add(&c.budget_samples, 1);
+        }
     }
 }
 

@@ -43,6 +43,8 @@ impl Default for Selection {
 pub struct Copied {
     /// Records read.
     pub read: u64,
+    /// Of those, records of the times and threads that were asked for, those to be skipped included.
+    pub eligible: u64,
     /// Records written.
     pub written: u64,
     /// Records that the output's format does not have.
@@ -77,7 +79,6 @@ pub fn copy(
 ) -> Result<Copied, TraceError> {
     let mut copied = Copied::default();
     let mut filter = Filter::new();
-    let mut timed = 0;
     let mut base_ns = None;
     while let Some(mut record) = reader.next_record()? {
         copied.read += 1;
@@ -93,11 +94,11 @@ pub fn copy(
             if !wanted {
                 continue;
             }
-            timed += 1;
-            if timed <= selection.skip {
+            copied.eligible += 1;
+            if copied.eligible <= selection.skip {
                 continue;
             }
-            if timed - selection.skip > selection.take {
+            if copied.eligible - selection.skip > selection.take {
                 break;
             }
             if selection.thin && matches!(&record, Record::Access(access) if !filter.keeps(access)) {

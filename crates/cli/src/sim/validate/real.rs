@@ -14,7 +14,8 @@ use crate::load::pattern::Pattern;
 use crate::load::{LoadArgs, Work};
 use crate::progress::Progress;
 
-/// What the agent allowed the managed memory, in bytes: the mean over a run under overspill.
+/// What the agent allowed the managed memory, in bytes: the mean over a run under overspill, from the first page on that came back.
+/// (A program that grows fast has the agent keep 16 MiB in reserve for half a second.)
 pub const BUDGET: &str = "budget_bytes";
 /// Seed of the random load, here and in its simulation.
 pub const SEED: u64 = 1;
@@ -48,7 +49,7 @@ impl Bench<'_> {
             let counters = COUNTERS.map(|name| (name, reported(&run, &format!("/vmstat/{name}"))));
             let of_process = |name| reported(&run, &format!("/processes/0/pager/{name}"));
             let samples = of_process("budget_samples");
-            ensure!(samples > 0, "the load was never managed: is the RAM enough for it?");
+            ensure!(samples > 0, "nothing was read back from swap: is the RAM enough for the load?");
             let budget = (BUDGET, of_process("budget_sum_bytes") / samples);
             return Ok(counters.into_iter().chain([budget]).collect());
         }

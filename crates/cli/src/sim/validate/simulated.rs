@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use overspill_mm::Vmstat;
 use overspill_mm::readahead::policy::Knobs;
-use overspill_mm::types::{PAGE_SIZE, RegionKind};
+use overspill_mm::types::{CHUNK_PAGES, PAGE_SIZE, RegionKind};
 use overspill_sim::device::params::Model;
 use overspill_sim::sweep::{Extent, Machine, System, options, parallel, simulate_with};
 use overspill_sim::time::Nanos;
@@ -15,8 +15,10 @@ use super::{ALLOWANCE_BYTES, Case, Counters, Setting};
 use crate::compare::way::{KernelRules, Way};
 use crate::load::generator::{Generator, generator};
 
-/// The kernel's statistics have a period of two seconds, and a load begins anywhere in it: so many beginnings are tried.
-const BEGINNINGS: u64 = 10;
+/// Both systems amplify small things: so many beginnings are tried. The kernel's statistics have a period of two seconds, and a
+/// load begins anywhere in it. Of the pager's runs none has quite the budget of another: each real run's is simulated in turn,
+/// with a frame more every time round.
+pub const BEGINNINGS: u64 = 10;
 const PERIOD_NS: Nanos = 2_000_000_000;
 /// What the load computes for each touch.
 const TOUCH_NS: Nanos = 50;
@@ -25,31 +27,31 @@ const START: u64 = 1 << 20;
 
 /// What the simulations of a case counted, one for each beginning; `real` is what its real runs did.
 pub fn counters(case: &Case, setting: &Setting, real: &[Counters], device: &Model) -> Result<Vec<Counters>> {
-    let beginnings = if case.is_pager() { 1 } else { BEGINNINGS };
     let machine = machine(case, setting, device);
     let pages = setting.size_bytes / PAGE_SIZE;
-    let extent = Extent { pages, chunks: pages.div_ceil(512) + 1 };
-    let mut options = options(&machine, &extent);
-    if case.is_pager() {
-        // The agent takes off the budget what the load holds beside its pages, and a reserve.
-        options.mm.budget = mean_pages_left(real);
-    }
+    let extent = Extent { pages, chunks: pages.div_ceil(CHUNK_PAGES) + 1 };
+    let options = options(&machine, &extent);
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let work = |beginning: usize| -> Result<Counters> {
-        let wait_ns = PERIOD_NS / beginnings * beginning as u64;
-        let load = Load::new(case, pages, setting.laps, wait_ns);
+        let mut options = options.clone();
+        let mut load = Load::new(case, pages, setting.laps);
+        if case.is_pager() {
+            // The agent takes off the budget what the load holds beside its pages, and a reserve.
+            let turn = beginning / real.len();
+            options.mm.budget = pages_left(&real[beginning % real.len()]) + turn as u32;
+        } else {
+            load.wait_ns = PERIOD_NS / BEGINNINGS * beginning as u64;
+        }
         let programs: Vec<Box<dyn Workload + Send>> = vec![Box::new(load)];
-        let outcome =
-            simulate_with(options.clone(), &machine, programs).map_err(|error| anyhow!("{error}"))?;
+        let outcome = simulate_with(options, &machine, programs).map_err(|error| anyhow!("{error}"))?;
         Ok(named(&outcome.vmstat))
     };
-    parallel(beginnings as usize, jobs, work, |_| {}).into_iter().collect()
+    parallel(BEGINNINGS as usize, jobs, work, |_| {}).into_iter().collect()
 }
 
-/// What the agent left of the budget for the pages of the load.
-fn mean_pages_left(real: &[Counters]) -> u32 {
-    let bytes = real.iter().map(|run| run[BUDGET]).sum::<u64>() / real.len() as u64;
-    u32::try_from(bytes / PAGE_SIZE).unwrap_or(u32::MAX)
+/// What the agent left of the budget for the pages of the load, in the mean over a run, see [`BUDGET`].
+fn pages_left(run: &Counters) -> u32 {
+    u32::try_from(run[BUDGET] / PAGE_SIZE).unwrap_or(u32::MAX)
 }
 
 fn machine(case: &Case, setting: &Setting, device: &Model) -> Machine {
@@ -102,11 +104,12 @@ struct Load {
 }
 
 impl Load {
-    fn new(case: &Case, pages: u64, laps: u32, wait_ns: Nanos) -> Load {
+    fn new(case: &Case, pages: u64, laps: u32) -> Load {
         // As the load seeds its first thread.
         let seed = SEED.wrapping_mul(0x1_0000);
         let order = generator(case.pattern, 0..pages as usize, seed);
-        Load { pages, order, touches: pages * u64::from(laps), filled: 0, verified: 0, wait_ns }
+        let touches = pages * u64::from(laps);
+        Load { pages, order, touches, filled: 0, verified: 0, wait_ns: 0 }
     }
 }
 

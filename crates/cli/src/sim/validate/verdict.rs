@@ -7,6 +7,7 @@ use overspill_sim::report::table::aligned;
 use overspill_sim::time::permille;
 use serde::Serialize;
 
+use super::simulated::BEGINNINGS;
 use super::{Case, Counters, Setting};
 
 /// The counters that are compared.
@@ -143,7 +144,7 @@ pub fn render(figures: &[Figure], setting: &Setting, device: &Model) -> String {
     let judged = figures.iter().filter(|figure| figure.judged).count();
     let held = figures.iter().filter(|figure| figure.judged && figure.holds).count();
     format!(
-        "{} filled in order, stored to {} times over, verified in order, in {}; means of {} runs; device: {}\n\n\
+        "{} filled in order, stored to {} times over, verified in order, in {}; means of {} real and {BEGINNINGS} simulated runs, with the least and the most; device: {}\n\n\
          {}\n{held} of {judged} counters within their tolerance\n\n{EXPLANATION}",
         show_bytes(setting.size_bytes),
         setting.laps,
@@ -163,7 +164,8 @@ The kernel charges a cgroup 64 pages ahead for each processor and moves pages be
 pager's agent takes over at 74 % of the budget and learns the order of the pages by address: simulated from the first page.
 A cyclic load just beyond its RAM is a cliff: one frame in a hundred more or less is a tenth of the refaults. What the
 agent keeps its books in grows with the run and comes off the budget: simulated is the mean of what was left, with the
-watermarks and the swap cache of the whole, as the agent has them.
+watermarks and the swap cache of the whole, as the agent has them. The adaptive default expels scans by what it sees come
+back, and amplifies small things: simulated ten times, with the budgets of the real runs in turn, a frame more every time round.
 The kernel's counters are the whole system's. If by region looks like by slot, the kernel believes that a disk that rotates is
 swapped to: so it is for ever after a disk's flag `rotational` was switched between swapon and swapoff.
 ";

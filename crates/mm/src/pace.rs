@@ -15,7 +15,7 @@ use crate::types::Slot;
 /// A read of more pages is large.
 const SMALL_MAX: u32 = 8;
 /// Pages of a large read that are worth a small one.
-const PAGES_PER_SMALL: u32 = 4;
+const PAGES_PER_SMALL: u32 = 5;
 /// What a large read is worth at the most, in small ones: a long one must not wait for long.
 const WORTH_MAX: u32 = 16;
 
@@ -99,7 +99,7 @@ mod tests {
         let mut pace = Pace::default();
         assert!(pace.admit(read(0, 1)) && pace.admit(read(1, 16)));
         assert!(!pace.admit(read(2, 16)) && !pace.admit(read(3, 16)));
-        for io in 10..13 {
+        for io in 10..12 {
             assert!(pace.admit(read(io, 1)));
             assert_eq!(pace.release(), None);
         }

@@ -94,15 +94,14 @@ pub struct Mission {
     process: Option<&'static Process>,
 }
 
-/// Finds the shared page, puts addresses aside and claims a place in the page.
+/// As [`stand_by`], and claims a place in the shared page.
 pub fn enlist(place: Place) -> Option<Mission> {
-    let shared = map_shared(place).ok()?;
-    put_aside(&shared.config);
-    let process = claim(shared)?;
-    Some(Mission { place, shared, process: Some(process) })
+    let mission = stand_by(place)?;
+    Some(Mission { process: Some(claim(mission.shared)?), ..mission })
 }
 
-/// As [`enlist`], but claims nothing before there is something to report: most children of fork call exec, or do little.
+/// Finds the shared page and puts addresses aside, but claims nothing before there is something to report: most children of fork
+/// call exec, or do little.
 pub fn stand_by(place: Place) -> Option<Mission> {
     let shared = map_shared(place).ok()?;
     put_aside(&shared.config);

@@ -13,6 +13,7 @@ mod large;
 
 use crate::lock::Lock;
 use crate::mem::{self, Advice, Mapping, Prot};
+use crate::reserve::Room;
 use crate::{AddressRange, Errno, PAGE_SIZE};
 use class::{CLASSES, class_of, class_size, slab_bytes};
 use core::alloc::{GlobalAlloc, Layout};
@@ -232,7 +233,7 @@ impl State {
         }
         let have: usize = self.chunks[..self.chunks_count].iter().map(|chunk| chunk.end - chunk.next).sum();
         let bytes = CHUNK_BYTES_MIN.max((have / 8).next_multiple_of(PAGE_SIZE));
-        let range = map_own(bytes, Mapping::anon(bytes, Prot::RW))?.0.leak();
+        let range = map_own(bytes, Room::None)?.0.leak();
         self.chunks[self.chunks_count] = Span { next: range.start, end: range.end };
         self.chunks_count += 1;
         self.pages = Span { next: range.start, end: range.end };
@@ -241,10 +242,9 @@ impl State {
 }
 
 /// Memory for the arena: named, and without huge pages, because sparse tables must cost only what is touched. A program that
-/// lowered its limit on private data gets shared memory for it, which the second value
-/// says.
-fn map_own(bytes: usize, private: Result<Mapping, Errno>) -> Result<(Mapping, bool), Errno> {
-    let private = private.map(|mapping| (mapping, false));
+/// lowered its limit on private data gets shared memory for it: the second value says so.
+fn map_own(bytes: usize, room: Room) -> Result<(Mapping, bool), Errno> {
+    let private = Mapping::anon_in(bytes, Prot::RW, room).map(|mapping| (mapping, false));
     let (mapping, is_shared) =
         private.or_else(|_| Mapping::anon_shared(bytes).map(|mapping| (mapping, true)))?;
     // SAFETY: content does not change. A kernel without huge pages refuses the advice, which is as good.

@@ -238,7 +238,12 @@ pub struct Mapping {
 impl Mapping {
     /// Private anonymous memory, zeroed, without commit charge. `len` is a multiple of the page size.
     pub fn anon(len: usize, prot: Prot) -> Result<Mapping, Errno> {
-        if let Some(start) = reserve::take_anon(len, prot, Room::None)? {
+        Mapping::anon_in(len, prot, Room::None)
+    }
+
+    /// The same, at a certain kind of place in the reserve; with [`Room::ToGrow`] [`Mapping::grow`] has a chance.
+    pub(crate) fn anon_in(len: usize, prot: Prot, room: Room) -> Result<Mapping, Errno> {
+        if let Some(start) = reserve::take_anon(len, prot, room)? {
             return Ok(Mapping { start, len });
         }
         Mapping::new(len, prot, MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)
@@ -248,14 +253,6 @@ impl Mapping {
     /// (`RLIMIT_DATA`).
     pub fn anon_shared(len: usize) -> Result<Mapping, Errno> {
         Mapping::new(len, Prot::RW, nr::MAP_SHARED | nr::MAP_ANONYMOUS | nr::MAP_NORESERVE, -1, 0)
-    }
-
-    /// As [`Mapping::anon`], readable and writable, where [`Mapping::grow`] has a chance.
-    pub(crate) fn anon_with_room(len: usize) -> Result<Mapping, Errno> {
-        if let Some(start) = reserve::take_anon(len, Prot::RW, Room::ToGrow)? {
-            return Ok(Mapping { start, len });
-        }
-        Mapping::anon(len, Prot::RW)
     }
 
     /// Makes private anonymous memory, readable and writable, longer; it may be somewhere else then. On failure it is as before.

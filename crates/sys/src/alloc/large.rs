@@ -2,6 +2,7 @@
 
 use super::map_own;
 use crate::mem::{self, Mapping};
+use crate::reserve::Room;
 use crate::{AddressRange, Errno, PAGE_SIZE};
 use core::alloc::Layout;
 use core::mem::ManuallyDrop;
@@ -27,7 +28,7 @@ pub(super) fn map(layout: Layout) -> Result<(usize, usize), Errno> {
     // An alignment beyond a page needs room to slide in; what is not used of it is never touched.
     let slack = if layout.align() > PAGE_SIZE { layout.align() } else { 0 };
     let bytes = size.checked_add(PAGE_SIZE + slack).ok_or(Errno::NOMEM)?;
-    let (mapping, is_shared) = map_own(bytes, Mapping::anon_with_room(bytes))?;
+    let (mapping, is_shared) = map_own(bytes, Room::ToGrow)?;
     let range = mapping.leak();
     let block = (range.start + PAGE_SIZE).next_multiple_of(layout.align().max(PAGE_SIZE));
     assert!(block + size <= range.end);

@@ -10,8 +10,8 @@ use crate::launch::{Launch, MIB};
 use crate::scratch::MemoryCgroup;
 use crate::{Outcome, Test, ensure};
 
-const FENCED: [&str; 8] =
-    ["stores", "cold", "first-touch", "alloc-churn", "pipes", "direct", "mremap", "advice-race"];
+const FENCED: [&str; 9] =
+    ["stores", "cold", "first-touch", "awakened", "alloc-churn", "pipes", "direct", "mremap", "advice-race"];
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {

@@ -33,13 +33,13 @@ use crate::message;
 const PREPARE_PERCENT: u64 = 75;
 /// A child of fork that inherits this share of the budget is left alone.
 const INHERITED_PERCENT: u64 = 25;
-/// Fastest growth that the watch must not miss, in bytes a millisecond: fresh huge pages.
-const GROWTH_BYTES_PER_MS: u64 = 10 << 20;
 /// Length of the agent's turns on a busy processor: the shortest there is.
 const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
 const LOOK_NS_MAX: u64 = 50_000_000;
 const LOOK_NS_MIN: u64 = 1_000_000;
+/// Longest pause once memory is managed: threads that map much wait for the next look.
+const MANAGED_LOOK_NS_MAX: u64 = 5_000_000;
 /// Pause while unmanaged memory grows.
 const GROWING_LOOK_NS: u64 = 250_000;
 /// Memory that appeared outside the managed ranges and is worth another look at the maps.
@@ -240,6 +240,7 @@ impl Agent {
     /// at the next look.
     fn watch(&mut self, start: impl Fn(&Growth) -> (u64, u64)) {
         let mut report = Report::new(self.process);
+        let ram = self.ram();
         loop {
             let bytes = self.anon_bytes();
             report.sample_resident(bytes);
@@ -249,7 +250,7 @@ impl Agent {
                 return;
             }
             let next = if bytes < earliest { earliest } else { start };
-            let pause = (next - bytes) * 1_000_000 / GROWTH_BYTES_PER_MS;
+            let pause = self.growth.pause_ns(next, ram);
             clock::sleep_ns(pause.clamp(LOOK_NS_MIN, LOOK_NS_MAX));
         }
     }
@@ -379,7 +380,9 @@ impl Manager<'_> {
         let pause = match (fork::is_paused(), self.grew) {
             (true, _) => FORK_LOOK_NS,
             (false, true) => GROWING_LOOK_NS,
-            (false, false) => LOOK_NS_MIN,
+            (false, false) => {
+                self.agent.growth.pause_ns(0, self.agent.ram()).clamp(LOOK_NS_MIN, MANAGED_LOOK_NS_MAX)
+            }
         };
         let until = clock::monotonic_ns() + pause;
         loop {
@@ -402,6 +405,7 @@ impl Manager<'_> {
         let asked = fresh::asked();
         let resident = self.agent.anon_bytes();
         self.engine.report().sample_resident(resident);
+        self.agent.growth.observe(resident, clock::monotonic_ns());
         let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
         let mut stray = resident.saturating_sub(managed);
         let growth = stray.saturating_sub(self.stray_accepted);

@@ -2,6 +2,7 @@
 //! threads at once, huge page advice.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use crate::context::{Context, parallel};
 use crate::memory::{MIB, Memory, PAGE, WORDS};
@@ -103,6 +104,25 @@ pub fn first_touch(context: &mut Context) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// `awakened`: as in `first-touch`, by a program that has done nothing but compute for a while, so that nobody expects it.
+pub fn awakened(context: &mut Context) -> Outcome {
+    const QUIET: Duration = Duration::from_millis(300);
+    let until = Instant::now() + QUIET;
+    let mut number = context.options.seed | 1;
+    while Instant::now() < until {
+        number = std::hint::black_box(number.wrapping_mul(number));
+    }
+    let threads = context.options.threads.min(2);
+    let memory = Memory::map(context.options.mib * MIB)?;
+    let share = memory.pages().div_ceil(threads);
+    parallel(threads, |lane| {
+        pattern::fill_pages(&memory, lane * share..((lane + 1) * share).min(memory.pages()), 6);
+        Ok(())
+    })?;
+    context.sabotage(&memory);
+    pattern::check_pages(&memory, 0..memory.pages(), 6, "touched after a quiet while")
 }
 
 /// `huge`: memory under MADV_HUGEPAGE, collapsed while parts of it are cold.

@@ -59,6 +59,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "cold" Holds content::cold, "what was written is read back";
     "zero" Holds content::zero, "all-zero pages";
     "first-touch" Holds content::first_touch, "first touches by many threads";
+    "awakened" Holds content::awakened, "the same after a quiet while";
     "huge" Holds content::huge, "MADV_HUGEPAGE and MADV_COLLAPSE";
     "alloc-churn" Holds allocator::churn, "malloc, realloc, free of all sizes";
     "pipes" Holds streams::pipes, "writev and readv through a pipe, vectors in cold memory";

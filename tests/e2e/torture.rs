@@ -25,12 +25,13 @@ const HUGE_POOL: &str = "huge-pool";
 const POOLED: [&str; 4] = ["stores", "cold", "zero", "fork"];
 
 /// What cannot be promised, in which way (empty: in none), and why.
-const NOT_PROMISED: [(&str, &str, &str); 5] = [
+const NOT_PROMISED: [(&str, &str, &str); 6] = [
     (
         "direct",
         "no-move",
         "as with registered buffers: what a device writes into a page after it was evicted is lost without UFFDIO_MOVE",
     ),
+    ("uring-direct", "no-move", "the same, by io_uring"),
     (
         "uring-fixed",
         "no-move",

@@ -20,6 +20,7 @@ use overspill_sys::processors::{self, Processors};
 use overspill_sys::procfs::RunnableReader;
 use overspill_sys::thread::{self, Scheduling};
 
+use crate::home::Trials;
 use crate::report::Waiter;
 
 /// Threads that may want to run besides the agent: they have another processor. One that has just gone to sleep can be among
@@ -36,6 +37,8 @@ pub(crate) struct Handoff {
     runnable: Option<RunnableReader>,
     /// Where the agent is bound, for now.
     home: Option<Home>,
+    /// Where it should be.
+    trials: Trials,
     /// Woken here last.
     companion: u32,
     /// Others wanted to run, so many times in a row.
@@ -48,6 +51,7 @@ pub(crate) struct Handoff {
 /// The processor that the agent is bound to, and what it has by rights.
 #[derive(Clone, Copy)]
 struct Home {
+    processor: u32,
     here: Processors,
     by_rights: Processors,
     /// How it competes for processors.
@@ -56,7 +60,7 @@ struct Home {
 
 /// A thread that can wake up on the agent's processor only.
 pub(crate) struct Held {
-    thread: u32,
+    waiter: Waiter,
     by_rights: Processors,
 }
 
@@ -65,6 +69,7 @@ impl Handoff {
         Handoff {
             runnable: RunnableReader::open().ok(),
             home: None,
+            trials: Trials::new(),
             companion: 0,
             crowded: 0,
             known_until: 0,
@@ -73,7 +78,8 @@ impl Handoff {
     }
 
     /// To be called right before the answer that wakes the only waiter, if the agent has nothing to do after it.
-    pub fn hold(&mut self, Waiter { thread, major }: Waiter) -> Option<Held> {
+    pub fn hold(&mut self, waiter: Waiter) -> Option<Held> {
+        let Waiter { thread, major, .. } = waiter;
         // A thread that has only just touched its page may still be awake on another processor: it is best left there. One
         // that was on this processor is not awake, since the agent is.
         if !(major || thread == self.companion) || !self.is_alone() {
@@ -90,7 +96,7 @@ impl Handoff {
             self.let_go();
             return None;
         }
-        let held = Held { thread, by_rights };
+        let held = Held { waiter, by_rights };
         if here.bind(thread).is_err() {
             self.release(Some(held));
             return None;
@@ -101,10 +107,11 @@ impl Handoff {
     }
 
     /// To be called right after the answer.
-    pub fn release(&self, held: Option<Held>) {
-        let (Some(Held { thread, by_rights }), Some(Home { here, usual, .. })) = (held, self.home) else {
+    pub fn release(&mut self, held: Option<Held>) {
+        let (Some(Held { waiter, by_rights }), Some(Home { here, usual, .. })) = (held, self.home) else {
             return;
         };
+        let thread = waiter.thread;
         // Whatever else the set is now, somebody wanted it so meanwhile.
         if Processors::of(thread) == Ok(here) {
             // It fails only when the thread has ended, or may run nowhere of where it might: then the kernel has decided.
@@ -112,6 +119,22 @@ impl Handoff {
         }
         // Less than first is always granted.
         let _ = usual.set();
+        if waiter.major {
+            self.note_answer(waiter.since);
+        }
+    }
+
+    /// A lone read was answered here: is another processor to be tried?
+    fn note_answer(&mut self, since: Nanos) {
+        let Some(home) = &mut self.home else { return };
+        let now = clock::monotonic_ns();
+        let took = now.saturating_sub(since);
+        if let Some(processor) = self.trials.answered(home.processor, took, now, &home.by_rights) {
+            let here = Processors::one(processor);
+            if here.bind(thread::id()).is_ok() {
+                *home = Home { processor, here, ..*home };
+            }
+        }
     }
 
     /// Was a thread handed over since the last call? It is to run next.
@@ -147,11 +170,10 @@ impl Handoff {
         if let Some(home) = self.home {
             return Ok(home);
         }
-        let home = Home {
-            here: Processors::one(processors::current()),
-            by_rights: Processors::of(thread::id())?,
-            usual: Scheduling::current()?,
-        };
+        let by_rights = Processors::of(thread::id())?;
+        let processor = self.trials.place(processors::current(), &by_rights);
+        let home =
+            Home { processor, here: Processors::one(processor), by_rights, usual: Scheduling::current()? };
         home.here.bind(thread::id())?;
         self.home = Some(home);
         Ok(home)

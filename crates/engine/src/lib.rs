@@ -14,6 +14,7 @@ mod fingerprint;
 pub mod growth;
 mod handoff;
 mod helper;
+mod home;
 mod io;
 mod memory;
 mod own_events;

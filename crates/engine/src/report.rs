@@ -21,7 +21,6 @@ pub(crate) enum Answer {
 struct Pending {
     vpn: Vpn,
     waiter: Waiter,
-    since: Nanos,
 }
 
 /// A thread that waits for a page.
@@ -31,6 +30,8 @@ pub(crate) struct Waiter {
     pub thread: u32,
     /// The page has to be read: it waits long enough to be asleep by then.
     pub major: bool,
+    /// When its fault was read.
+    pub since: Nanos,
 }
 
 /// What the compressed pool did.
@@ -81,14 +82,14 @@ impl Report {
         }
     }
 
-    pub(crate) fn fault_begins(&mut self, vpn: Vpn, waiter: Waiter, now: Nanos) {
+    pub(crate) fn fault_begins(&mut self, vpn: Vpn, waiter: Waiter) {
         if self.pending.iter().any(|pending| pending.vpn == vpn) {
             return;
         }
-        self.pending.push(Pending { vpn, waiter, since: now });
+        self.pending.push(Pending { vpn, waiter });
         if waiter.major {
             if self.majors == 0 {
-                self.stalled_since = now;
+                self.stalled_since = waiter.since;
             }
             self.majors += 1;
         }
@@ -120,7 +121,7 @@ impl Report {
     }
 
     fn count_latency(&self, pending: &Pending, now: Nanos) {
-        let bucket = latency_bucket(now - pending.since);
+        let bucket = latency_bucket(now - pending.waiter.since);
         let histogram =
             if pending.waiter.major { &self.process.major_latency } else { &self.process.soft_latency };
         add(&histogram[bucket], 1);

@@ -29,6 +29,13 @@ impl Processors {
         set
     }
 
+    /// Those of both sets.
+    #[must_use]
+    pub fn with(mut self, other: &Processors) -> Processors {
+        self.0.iter_mut().zip(&other.0).for_each(|(mine, others)| *mine |= others);
+        self
+    }
+
     /// Is every processor of this set in the other, too?
     #[must_use]
     pub fn is_within(&self, other: &Processors) -> bool {
@@ -39,6 +46,14 @@ impl Processors {
     #[must_use]
     pub fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// The first one after `processor`, going round; None when there is no other.
+    #[must_use]
+    pub fn after(&self, processor: u32) -> Option<u32> {
+        let has = |number: u32| self.0[number as usize / 64] & 1 << (number % 64) != 0;
+        let all = WORDS as u32 * 64;
+        (1..all).map(|distance| (processor + distance) % all).find(|&number| has(number))
     }
 
     /// From now on a thread of this process runs on these. It moves at once if it runs elsewhere. `INVAL`: none of them may
@@ -74,6 +89,15 @@ mod tests {
         assert_eq!(Processors::of(thread::id()), Ok(one));
         all.bind(thread::id()).unwrap();
         assert_eq!(Processors::of(thread::id()), Ok(all));
+    }
+
+    #[test]
+    fn processors_come_in_turn() {
+        let some = Processors([1 << 3 | 1 << 63, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 << 63]);
+        let turn: Vec<_> =
+            [0, 3, 63, 64, 1023].map(|number| some.after(number)).into_iter().flatten().collect();
+        assert_eq!(turn, [3, 63, 64, 1023, 3]);
+        assert_eq!(Processors::one(7).after(7), None);
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl Engine {
             // The page went without a word (the kernel reclaims what MADV_FREE released): it is untouched again.
             self.feed(Event::Discarded { space, start: vpn, end: vpn.offset(1) });
         }
-        self.report.fault_begins(vpn, Waiter { thread, major }, now);
+        self.report.fault_begins(vpn, Waiter { thread, major, since: now });
         if let Some(tracer) = &mut self.tracer {
             tracer.fault(now, vpn, self.mm.lookup(space, vpn), before);
         }

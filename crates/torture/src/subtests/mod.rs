@@ -72,7 +72,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "futex" Holds calls::futex, "wait, wake, requeue on cold words";
     "futex-pi" Holds calls::futex_pi, "priority-inheriting locks";
     "futex-cold-op" Holds calls::futex_cold_op, "operations in which the kernel changes a cold word";
-    "uring" Holds uring::plain, "the program's own io_uring";
+    "uring" Holds uring::buffered, "the program's own io_uring";
+    "uring-direct" Holds uring::direct, "its direct operations";
     "uring-fixed" Holds uring::fixed, "its registered buffers";
     "vm-readv" Holds remote::vm_readv, "process_vm_readv, also by another process";
     "vm-writev" Holds remote::vm_writev, "process_vm_writev, also by another process";

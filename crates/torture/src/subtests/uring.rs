@@ -64,18 +64,24 @@ fn copy(ring: &mut IoUring, file: &File, source: &Memory, target: &Memory) -> Ou
     run_all(ring, reads)
 }
 
-/// `uring`: buffered and direct operations between cold memory and a file, while other memory pushes it out.
-pub fn plain(context: &mut Context) -> Outcome {
-    for flags in [0, libc::O_DIRECT] {
-        let file = sys::scratch_file(&context.options.directory, flags)?;
-        let (source, target) = (context.subject(SEED)?, context.subject(SEED + 1)?);
-        context.cool(&target)?;
-        context.cool(&source)?;
-        context.under_pressure(|_| copy(&mut ring()?, &file, &source, &target))?;
-        pattern::check_pages(&target, 0..target.pages(), SEED, "read by io_uring")?;
-        pattern::check_pages(&source, 0..source.pages(), SEED, "written by io_uring")?;
-    }
-    Ok(())
+/// `uring`: buffered operations between cold memory and a file, while other memory pushes it out.
+pub fn buffered(context: &mut Context) -> Outcome {
+    between(context, 0)
+}
+
+/// `uring-direct`: the same by O_DIRECT, where a device writes into the frames.
+pub fn direct(context: &mut Context) -> Outcome {
+    between(context, libc::O_DIRECT)
+}
+
+fn between(context: &mut Context, flags: i32) -> Outcome {
+    let file = sys::scratch_file(&context.options.directory, flags)?;
+    let (source, target) = (context.subject(SEED)?, context.subject(SEED + 1)?);
+    context.cool(&target)?;
+    context.cool(&source)?;
+    context.under_pressure(|_| copy(&mut ring()?, &file, &source, &target))?;
+    pattern::check_pages(&target, 0..target.pages(), SEED, "read by io_uring")?;
+    pattern::check_pages(&source, 0..source.pages(), SEED, "written by io_uring")
 }
 
 /// `uring-fixed`: cold memory is registered as buffers, all else is walked, and what is read into the buffers then is

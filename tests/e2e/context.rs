@@ -55,6 +55,9 @@ impl fmt::Display for Mode {
 pub struct Context {
     /// How programs are run.
     pub mode: Mode,
+    /// `OVERSPILL_E2E_SLOW` is set: an emulated machine, whose times say nothing. Programs may take ten times as long, and what they held
+    /// at their peak is not judged.
+    pub slow: bool,
     /// The command under test.
     pub overspill: PathBuf,
     /// The torture program.
@@ -75,6 +78,7 @@ impl Context {
         let scratch = built.parent().unwrap_or(built).join("e2e");
         let context = Self {
             mode: Mode::from_environment()?,
+            slow: std::env::var_os("OVERSPILL_E2E_SLOW").is_some(),
             overspill: built.join("overspill"),
             torture: built.join("overspill-torture"),
             faultyfs: built.join("overspill-faultyfs"),

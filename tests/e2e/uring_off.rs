@@ -24,7 +24,7 @@ pub fn tests() -> Vec<Test> {
 fn stores(context: &Context) -> Outcome {
     let refusal = Refusal::new()?;
     let finished = Launch::new(context, "uring-off", &context.torture)
-        .args(["stores", "--seconds", "2", "--expect-cold", "--dir"])
+        .args(["stores", "--seconds", "1", "--expect-cold", "--dir"])
         .args([&context.scratch])
         .ram(64 * MIB)
         .timeout(60)

@@ -8,19 +8,22 @@ use crate::again::Verdict;
 use crate::context::Context;
 use crate::launch::{Launch, MIB};
 use crate::scratch::MemoryCgroup;
-use crate::{Outcome, Test, ensure};
+use crate::{Outcome, Test, ensure, torture};
 
 const FENCED: [&str; 9] =
     ["stores", "cold", "first-touch", "awakened", "alloc-churn", "pipes", "direct", "mremap", "advice-race"];
 
 /// All of this file.
-pub fn tests() -> Vec<Test> {
+pub fn tests(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
     let mut tests = vec![
         Test::new("bounds::start-up", start_up),
         Test::new("bounds::idle-below-budget", idle_below_budget),
     ];
     for subtest in FENCED {
-        tests.push(Test::new(format!("bounds::cgroup::{subtest}"), move |context| fenced(context, subtest)));
+        let name = format!("bounds::cgroup::{subtest}");
+        if torture::is_promised(context, subtest, "default", selected(&name).then_some(&name)) {
+            tests.push(Test::new(name, move |context| fenced(context, subtest)));
+        }
     }
     tests
 }

@@ -50,11 +50,23 @@ impl fmt::Display for Mode {
     }
 }
 
+/// The first two numbers of the kernel's release.
+fn kernel_version() -> Outcome<(u32, u32)> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").map_err(|error| error.to_string())?;
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|digits| digits.parse().ok());
+    numbers.next().zip(numbers.next()).ok_or_else(|| format!("`{release}` is no version"))
+}
+
 /// Paths of programs and scratch files.
 #[derive(Debug)]
 pub struct Context {
     /// How programs are run.
     pub mode: Mode,
+    /// `OVERSPILL_E2E_SLOW` is set: an emulated machine, whose times say nothing. Programs may take ten times as long, and what they held
+    /// at their peak is not judged.
+    pub slow: bool,
+    /// The kernel has UFFDIO_MOVE (6.8), without which some things are not promised.
+    pub moves_pages: bool,
     /// The command under test.
     pub overspill: PathBuf,
     /// The torture program.
@@ -75,6 +87,8 @@ impl Context {
         let scratch = built.parent().unwrap_or(built).join("e2e");
         let context = Self {
             mode: Mode::from_environment()?,
+            moves_pages: kernel_version()? >= (6, 8),
+            slow: std::env::var_os("OVERSPILL_E2E_SLOW").is_some(),
             overspill: built.join("overspill"),
             torture: built.join("overspill-torture"),
             faultyfs: built.join("overspill-faultyfs"),

@@ -161,7 +161,12 @@ fn kill_compare(context: &Context, signal: i32, after_ms: u64) -> Outcome {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     std::thread::sleep(Duration::from_millis(after_ms));
-    proc::kill(child.id(), signal);
+    // *The story:* where the command could not even be started, nothing was left behind either, and this passed.
+    let early = child.try_wait().map_err(|error| error.to_string())?;
+    ensure!(early.is_none_or(|status| status.success()), "compare ended by itself with {early:?}");
+    if early.is_none() {
+        proc::kill(child.id(), signal);
+    }
     let deadline = Instant::now() + Duration::from_secs(20);
     while child.try_wait().map_err(|error| error.to_string())?.is_none() {
         if Instant::now() > deadline {

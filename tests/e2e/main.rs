@@ -23,6 +23,7 @@ mod scratch;
 mod status;
 mod swap_faults;
 mod torture;
+mod uring_off;
 
 use std::sync::Mutex;
 
@@ -110,15 +111,16 @@ impl Test {
 }
 
 /// Programs first, then what has a meaning only under overspill.
-fn collect(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
+fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Test> {
     let mut tests = torture::tests(context, selected);
     tests.extend(real::tests());
     tests.extend(status::tests());
     if context.mode == Mode::Overspill {
         tests.extend(bad_input::tests());
-        tests.extend(bounds::tests());
+        tests.extend(bounds::tests(context, selected));
         tests.extend(swap_faults::tests());
         tests.extend(kills::tests());
+        tests.extend(uring_off::tests());
     }
     tests
 }

@@ -10,7 +10,8 @@ use crate::{Outcome, Test, ensure, json};
 
 const RAM_BYTES: u64 = 64 * MIB;
 
-/// What the stores write before a write fails, in bytes; with a pool they write 10 MiB in all, since their pages compress well.
+/// What the stores write before a write fails, in bytes; with a pool they write 10 MiB in all, since their pages compress well, and on
+/// an emulated machine 20.
 const WRITTEN: &str = "62914560";
 const WRITTEN_BESIDE_POOL: &str = "2097152";
 
@@ -136,6 +137,7 @@ fn named_file(context: &Context) -> Outcome<Verdict> {
 /// Pages stay in RAM, the area is retired, one warning, the right result. The first so many bytes that the stores write succeed; those
 /// of the other subtest are fewer.
 fn write_error(context: &Context, way: &str, options: &[&str], after_of_stores: &str) -> Outcome {
+    let after_of_stores = if context.slow { WRITTEN_BESIDE_POOL } else { after_of_stores };
     for (after, subtest) in [("20971520", "cold"), (after_of_stores, "stores")] {
         let name = format!("swap-write-error-{way}-{subtest}");
         let disk = FaultyDisk::new(context, &name, &["--fail-writes-after", after])?;

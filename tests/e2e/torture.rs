@@ -12,12 +12,14 @@ const RAM_BYTES: u64 = 64 * MIB;
 /// pool.
 const WAYS: [(&str, &[&str]); 6] = [
     ("default", &[]),
-    ("no-move", &["--no-move"]),
+    (NO_MOVE, &["--no-move"]),
     ("no-uring", &["--no-uring"]),
     ("pool", &["--max-pool-percent", "50"]),
     (TINY_POOL, &["--max-pool-percent", "1"]),
     (HUGE_POOL, &["--max-pool-percent", "80"]),
 ];
+
+const NO_MOVE: &str = "no-move";
 
 /// Pools in which next to nothing has room, and which leave next to nothing beside them: for the subtests of this list.
 const TINY_POOL: &str = "tiny-pool";
@@ -28,17 +30,17 @@ const POOLED: [&str; 4] = ["stores", "cold", "zero", "fork"];
 const NOT_PROMISED: [(&str, &str, &str); 6] = [
     (
         "direct",
-        "no-move",
+        NO_MOVE,
         "as with registered buffers: what a device writes into a page after it was evicted is lost without UFFDIO_MOVE",
     ),
     ("uring-direct", "no-move", "the same, by io_uring"),
     (
         "uring-fixed",
-        "no-move",
+        NO_MOVE,
         "a kernel without UFFDIO_MOVE gives no way to learn that a frame is pinned: what the device writes into it \
          after it was evicted is lost; such programs need kernel 6.8",
     ),
-    ("vm-writev", "no-move", "process_vm_writev pins many pages before it writes to them: the same"),
+    ("vm-writev", NO_MOVE, "process_vm_writev pins many pages before it writes to them: the same"),
     (
         "futex-cold-op",
         "",
@@ -75,14 +77,8 @@ pub fn tests(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
             if context.mode != Mode::Overspill {
                 return true;
             }
-            let excuse = NOT_PROMISED
-                .iter()
-                .find(|(name, of, _)| *name == subtest.name && (of == way || of.is_empty()));
             let name = format!("torture::{}::{way}", subtest.name);
-            if let Some((.., why)) = excuse.filter(|_| selected(&name)) {
-                println!("e2e: {name} is not promised: {why}");
-            }
-            excuse.is_none()
+            is_promised(context, &subtest.name, way, selected(&name).then_some(&name))
         })
         .map(|(&(way, options), subtest)| {
             let (name, budget_holds) = (subtest.name.clone(), subtest.budget_holds);
@@ -91,6 +87,17 @@ pub fn tests(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
             })
         })
         .collect()
+}
+
+/// Whether a subtest is to hold when pages go that way; if not, says so of the test that is `told`. Without UFFDIO_MOVE in the kernel
+/// every way is the one without.
+pub fn is_promised(context: &Context, subtest: &str, way: &str, told: Option<&String>) -> bool {
+    let is_meant = |of: &str| of == way || of.is_empty() || (of == NO_MOVE && !context.moves_pages);
+    let excuse = NOT_PROMISED.iter().find(|(name, of, _)| *name == subtest && is_meant(of));
+    if let (Some((.., why)), Some(told)) = (excuse, told) {
+        println!("e2e: {told} is not promised: {why}");
+    }
+    excuse.is_none()
 }
 
 fn list(context: &Context) -> Outcome<Vec<Subtest>> {

@@ -4,6 +4,11 @@
 //! special ones, what touches a file mapping (a library's bss), and thread stacks: the kernel writes to the control
 //! block in a dying thread's stack at a moment when it no longer waits for anybody (guide on userfaultfd, pitfall 7), so
 //! that block must never be away.
+//!
+//! *The story:* a thread's stack is mapped right below what was mapped before it, and a kernel before 6.7 makes one mapping of the
+//! two (later ones forbid huge pages in stacks, and so keep them apart). The whole was left alone for the guard page in front of it:
+//! on 6.1 `sort` with two threads had its buffer above its stack, and in two of six runs nothing was ever managed. Now only the
+//! stack is left out of such a mapping.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,7 +19,8 @@ use overspill_mm::types::RegionKind;
 use overspill_sys::maps::{self, Maps, Name, Vma};
 use overspill_sys::mem::Prot;
 use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
-use overspill_sys::{AddressRange, Errno, overlap, procfs};
+use overspill_sys::procfs::Limit;
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap, procfs};
 
 use crate::remap;
 
@@ -33,7 +39,7 @@ pub struct Adopter {
     pagemap: Pagemap,
     buffer: Box<[u8; maps::BUFFER_BYTES]>,
     /// Candidates, then those parts of them that are not managed yet.
-    mapped: Vec<AddressRange>,
+    mapped: Vec<Found>,
     found: Vec<Found>,
     /// Candidates changed while they were looked at, and are not managed yet.
     missed: bool,
@@ -41,9 +47,12 @@ pub struct Adopter {
     own: Vec<AddressRange>,
     /// Control blocks of the threads that live now.
     control_blocks: Vec<usize>,
+    /// Size of a stack that may have no thread any more and have been joined with what lies above; as large as can be where the
+    /// kernel never joins them.
+    stack_bytes: usize,
 }
 
-/// A part of a mapping that is not managed yet.
+/// A part of a mapping that can be managed.
 struct Found {
     part: AddressRange,
     mapping: AddressRange,
@@ -72,6 +81,7 @@ impl Adopter {
             missed: false,
             own: Vec::new(),
             control_blocks: Vec::with_capacity(256),
+            stack_bytes: joined_stack_bytes(),
         })
     }
 
@@ -121,7 +131,8 @@ impl Adopter {
                 if is_program_memory { vma.range() } else { 0..0 }
             })?;
             self.mapped.clear();
-            self.mapped.push(range.unwrap_or(0..0));
+            let range = range.unwrap_or(0..0);
+            self.mapped.push(Found { part: range.clone(), mapping: range });
             self.leave_out_own(engine, &own);
             self.found.retain(|found| found.part.contains(&address));
             if self.register(engine) {
@@ -154,14 +165,15 @@ impl Adopter {
             }
             let registered = engine.register(part.clone()).is_ok();
             refused += usize::from(!registered);
-            for beside in [part.start - 1, part.end] {
+            for beside in [part.start - 1, part.end].into_iter().filter(|beside| !mapping.contains(beside)) {
                 let rest = |vma: &Vma<'_>| {
                     let fits = is_plain(vma) && !is_stack(vma, control_blocks);
                     if fits { vma.range() } else { 0..0 }
                 };
                 let rest = maps.query(beside, false, buffer, rest).ok().flatten().unwrap_or(0..0);
                 let is_split = rest.end == part.start || rest.start == part.end;
-                if is_split && !mapped.contains(&rest) && !own.iter().any(|own| overlap(own, &rest)) {
+                let is_listed = || mapped.iter().any(|listed| listed.mapping == rest);
+                if is_split && !is_listed() && !own.iter().any(|own| overlap(own, &rest)) {
                     let _ = engine.register(rest);
                 }
             }
@@ -225,10 +237,15 @@ impl Adopter {
         })?;
         self.mapped.clear();
         let mut before = Before::default();
-        let (mapped, control_blocks) = (&mut self.mapped, &self.control_blocks);
+        let (mapped, control_blocks, stack_bytes) =
+            (&mut self.mapped, &self.control_blocks, self.stack_bytes);
         let _ = self.maps.for_each(&mut self.buffer, |vma| -> ControlFlow<()> {
-            if is_candidate(vma) && !before.excludes(vma) && !is_stack(vma, control_blocks) {
-                mapped.push(vma.range());
+            if is_candidate(vma) && !before.is_file_below(vma) && !is_stack(vma, control_blocks) {
+                let start =
+                    if before.guards(vma) { stack_end(vma, control_blocks, stack_bytes) } else { vma.start };
+                if vma.end.saturating_sub(start) >= BYTES_MIN {
+                    mapped.push(Found { part: start..vma.end, mapping: vma.range() });
+                }
             }
             before = Before::of(vma);
             ControlFlow::Continue(())
@@ -243,9 +260,30 @@ impl Adopter {
         own(&mut self.own);
         let is_own = |range: &AddressRange| self.own.iter().any(|own| overlap(own, range));
         self.found.clear();
-        for range in self.mapped.iter().filter(|range| !is_own(range)) {
-            engine.unmanaged(range, |part| self.found.push(Found { part, mapping: range.clone() }));
+        for Found { part, mapping } in self.mapped.iter().filter(|found| !is_own(&found.part)) {
+            engine.unmanaged(part, |part| self.found.push(Found { part, mapping: mapping.clone() }));
         }
+    }
+}
+
+/// Where the stack ends that a mapping with a guard in front begins with: behind the last control block in it, which lies in the
+/// last page of its stack. A stack without a thread is taken to have the usual size.
+fn stack_end(vma: &Vma<'_>, control_blocks: &[usize], stack_bytes: usize) -> usize {
+    let last = control_blocks.iter().filter(|block| vma.range().contains(block)).max();
+    last.map_or(vma.start.saturating_add(stack_bytes), |block| (block + 1).next_multiple_of(PAGE_SIZE))
+}
+
+/// The size that the C library gives to stacks, where the kernel may join them with what lies above.
+fn joined_stack_bytes() -> usize {
+    const KEEPS_APART: (u32, u32, u32) = (6, 7, 0);
+    /// Of the C library, where there is no limit.
+    const UNLIMITED_BYTES: usize = 2 << 20;
+    if procfs::kernel_version() >= KEEPS_APART {
+        return usize::MAX;
+    }
+    match procfs::limit(Limit::Stack) {
+        Ok((bytes, _)) if bytes != u64::MAX => usize::try_from(bytes).unwrap_or(usize::MAX),
+        _ => UNLIMITED_BYTES,
     }
 }
 
@@ -265,8 +303,12 @@ impl Before {
         Before { end: vma.end, is_file, is_guard }
     }
 
-    fn excludes(&self, vma: &Vma<'_>) -> bool {
-        self.end == vma.start && (self.is_file || self.is_guard)
+    fn is_file_below(&self, vma: &Vma<'_>) -> bool {
+        self.end == vma.start && self.is_file
+    }
+
+    fn guards(&self, vma: &Vma<'_>) -> bool {
+        self.end == vma.start && self.is_guard
     }
 }
 

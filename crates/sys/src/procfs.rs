@@ -217,6 +217,8 @@ pub enum Limit {
     LockedMemory = nr::RLIMIT_MEMLOCK,
     /// Bytes of addresses.
     AddressSpace = nr::RLIMIT_AS,
+    /// Bytes of the main thread's stack, and what the C library gives to other threads.
+    Stack = nr::RLIMIT_STACK,
     /// Number of descriptors.
     Descriptors = nr::RLIMIT_NOFILE,
 }

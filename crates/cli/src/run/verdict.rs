@@ -18,7 +18,7 @@ const THRASHING_SHARE: f64 = 0.5;
 /// The verdict.
 #[derive(Serialize, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// `fits`, `comfortable`, `works`, `thrashes`, `swap_full`, `strict_ended`, `read_error` or `unmanaged`.
+    /// `fits`, `exceeded`, `comfortable`, `works`, `thrashes`, `swap_full`, `strict_ended`, `read_error` or `unmanaged`.
     pub kind: &'static str,
     /// The line for people.
     pub text: String,
@@ -52,8 +52,13 @@ pub fn judge(report: &Report, tuning: &Tuning) -> Verdict {
             format!("swap was full at {}; went on above the budget", human::bytes(report.swap_peak_bytes));
         return Verdict { kind: "swap_full", text, next: more_swap(report, tuning) };
     }
-    if report.sum("pswpout") == 0 {
-        let text = format!("fits: never needed more than {}", human::bytes(report.resident_peak_bytes));
+    if report.sum("pswpout") + report.sum("zswpout") == 0 {
+        let peak = human::bytes(report.resident_peak_bytes);
+        if report.resident_peak_bytes > ram {
+            let text = format!("went above the budget, to {peak}, and nothing was paged out");
+            return Verdict { kind: "exceeded", text, next: at(report.resident_peak_bytes) };
+        }
+        let text = format!("fits: never needed more than {peak}");
         return Verdict { kind: "fits", text, next: at(report.resident_peak_bytes.min(ram) / 2) };
     }
     if share < COMFORTABLE_SHARE {
@@ -124,11 +129,22 @@ mod tests {
     fn each_kind_of_run_gets_its_verdict() {
         assert_eq!(kind(|_| ()), "comfortable");
         assert_eq!(kind(|report| report.vmstat.clear()), "fits");
+        assert_eq!(kind(|report| report.vmstat = [("zswpout", 1000)].into()), "comfortable");
         assert_eq!(kind(|report| report.stalled_share = 0.2), "works");
         assert_eq!(kind(|report| report.stalled_share = 0.9), "thrashes");
         assert_eq!(kind(|report| report.swap_full = true), "swap_full");
         assert_eq!(kind(|report| report.strict_ended = true), "strict_ended");
         assert_eq!(kind(|report| report.unmanaged_reason = Some("static".into())), "unmanaged");
+    }
+
+    /// *The story:* a run of which nothing could be managed, in 20 MiB, was said to fit, as it never needed more than 28.8 MiB.
+    #[test]
+    fn what_exceeds_its_budget_does_not_fit() {
+        let above = |report: &mut Report| {
+            report.vmstat.clear();
+            report.resident_peak_bytes = report.ram_bytes + 1;
+        };
+        assert_eq!(kind(above), "exceeded");
     }
 
     #[test]

@@ -115,6 +115,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "stacks" Holds stacks::many, "threads come and go";
     "recursion" Holds stacks::recursion, "deep stacks";
     "custom-stacks" Holds stacks::custom, "stacks in ordinary memory";
+    "joined-stacks" Holds stacks::joined, "memory in one mapping with the stack below it";
     "fork" Exceeded forks::plain, "children verify and write";
     "fork-storing" Exceeded forks::storing, "forks while threads store";
     "fork-exec" Exceeded forks::exec_loops, "fork, vfork, posix_spawn with exec, by threads";

@@ -1,10 +1,10 @@
 //! Thread stacks: many threads come and go under pressure, stacks lie in memory that has been paged out before, and
 //! recursion goes deep.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::context::{Context, parallel};
-use crate::memory::{MIB, Memory, PAGE};
+use crate::memory::{MIB, Memory, PAGE, PRIVATE, RW};
 use crate::outcome::Outcome;
 use crate::rng::Rng;
 use crate::{ensure, pattern, sys};
@@ -133,13 +133,10 @@ pub fn custom(context: &mut Context) -> Outcome {
                 .collect();
             let mut threads = Vec::new();
             for (lane, task) in tasks.iter_mut().enumerate() {
-                threads.push(start_on(memory.at(lane * 2 * STACK), STACK, task)?);
+                let stack = Some((memory.at(lane * 2 * STACK), STACK));
+                threads.push(start(stack, custom_body, std::ptr::from_mut(task).cast())?);
             }
-            for thread in threads {
-                // SAFETY: a thread that was started above and is joined once.
-                let error = unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
-                ensure!(error == 0, "pthread_join: error {error}");
-            }
+            threads.into_iter().try_for_each(join)?;
             ensure!(tasks.iter().all(|task| task.intact), "a stack in ordinary memory broke");
             Ok(())
         })?;
@@ -150,18 +147,76 @@ pub fn custom(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-fn start_on(stack: *mut u8, len: usize, task: &mut CustomThread) -> Outcome<libc::pthread_t> {
+/// `joined-stacks`: memory that is one mapping with the stack below it, as a kernel before 6.7 joins the two; with a thread on the
+/// stack, and with one that has ended (which later kernels keep apart by themselves).
+pub fn joined(context: &mut Context) -> Outcome {
+    const STACK: usize = 8 * MIB;
+    let len = context.options.mib * MIB / 4;
+    // Before memory is managed: with managed memory the kernel joins nothing.
+    let above_ended = Memory::map(len)?;
+    join(start(None, brief_body, std::ptr::null_mut())?)?;
+    let (guard, _) = Memory::map_with(PAGE + STACK + len, libc::PROT_NONE, PRIVATE)?.forget();
+    sys::mprotect(guard + PAGE, STACK + len, RW)?;
+    let above = Memory::adopt(guard + PAGE + STACK, len);
+
+    let stop = AtomicBool::new(false);
+    let stack = Some(((guard + PAGE) as *mut u8, STACK));
+    let thread = start(stack, lasting_body, (&raw const stop).cast_mut().cast())?;
+    let outcome = go_cold_and_move(context, above).and_then(|()| go_cold_and_move(context, above_ended));
+    stop.store(true, Relaxed);
+    join(thread)?;
+    outcome
+}
+
+extern "C" fn brief_body(argument: *mut libc::c_void) -> *mut libc::c_void {
+    argument
+}
+
+extern "C" fn lasting_body(argument: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: `joined` passes a flag that outlives the thread.
+    let stop = unsafe { &*argument.cast::<AtomicBool>() };
+    while !stop.load(Relaxed) {
+        sys::pause_ms(5);
+    }
+    argument
+}
+
+/// Memory is what the program believes it to be: it goes cold, and moves as a whole.
+fn go_cold_and_move(context: &mut Context, memory: Memory) -> Outcome {
+    pattern::fill_pages(&memory, 0..memory.pages(), SEED);
+    context.cool(&memory)?;
+    let (base, len) = memory.forget();
+    let moved = Memory::adopt(sys::mremap(base, len, 2 * len, libc::MREMAP_MAYMOVE, 0)?, 2 * len);
+    pattern::check_pages(&moved, 0..len / PAGE, SEED, "above a stack")
+}
+
+type Body = extern "C" fn(*mut libc::c_void) -> *mut libc::c_void;
+
+/// Starts a thread on a stack, or on one of the C library's. The stack and what the argument points to outlive it.
+fn start(
+    stack: Option<(*mut u8, usize)>,
+    body: Body,
+    argument: *mut libc::c_void,
+) -> Outcome<libc::pthread_t> {
     let mut thread = 0;
-    // SAFETY: all-zero is storage for the attributes, which init fills; the stack and the task outlive the thread.
+    // SAFETY: all-zero is storage for the attributes, which init fills; for the rest see above.
     let error = unsafe {
         let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
         libc::pthread_attr_init(&raw mut attributes);
-        libc::pthread_attr_setstack(&raw mut attributes, stack.cast(), len);
-        let task = std::ptr::from_mut(task).cast();
-        let error = libc::pthread_create(&raw mut thread, &raw const attributes, custom_body, task);
+        if let Some((base, len)) = stack {
+            libc::pthread_attr_setstack(&raw mut attributes, base.cast(), len);
+        }
+        let error = libc::pthread_create(&raw mut thread, &raw const attributes, body, argument);
         libc::pthread_attr_destroy(&raw mut attributes);
         error
     };
-    ensure!(error == 0, "pthread_create on a stack in ordinary memory: error {error}");
+    ensure!(error == 0, "pthread_create: error {error}");
     Ok(thread)
+}
+
+fn join(thread: libc::pthread_t) -> Outcome {
+    // SAFETY: a thread that was started here and is joined once.
+    let error = unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
+    ensure!(error == 0, "pthread_join: error {error}");
+    Ok(())
 }

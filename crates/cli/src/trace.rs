@@ -69,7 +69,7 @@ enum TraceCommand {
         #[arg(long, value_name = "N", default_value_t = 0)]
         skip: u64,
         /// Then take N
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         take: Option<u64>,
         /// Only these threads
         #[arg(long, value_name = "ID,...", value_delimiter = ',')]

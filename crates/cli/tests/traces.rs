@@ -67,6 +67,7 @@ fn a_part_with_nothing_in_it_is_refused() {
     let (whole, part) = (calls(&scratch), scratch.file("part.ovt"));
     for (options, part_of_text) in [
         (&["--skip", "7"][..], "calls.strace: --skip 7 leaves nothing of 7 records"),
+        (&["--take", "0"], "invalid value '0' for '--take <N>'"),
         (&["--after", "9s"], "calls.strace: it has no record of these times and threads"),
         (&["--threads", "18", "--skip", "1"], "it has no record of these times and threads"),
     ] {

@@ -65,7 +65,10 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     signals::stop_forwarding();
     let ended = child::wait(pid as i32).context("cannot wait for the program")?;
     let wall_seconds = start.elapsed().as_secs_f64();
-    if let Some(Err(error)) = tracing.map(Tracing::finish) {
+    let agents_ns: u64 = page.reports()?.iter().map(|report| report.counter("agent_cpu_ns")).sum();
+    let processor_ns = (ended.user + ended.system).as_nanos() as u64;
+    let finish_trace = |tracing: Tracing| tracing.finish(processor_ns.saturating_sub(agents_ns));
+    if let Some(Err(error)) = tracing.map(finish_trace) {
         eprintln!("overspill: {error:#}"); // the program has run: a warning, not a failure
     }
 

@@ -18,6 +18,7 @@ use anyhow::{Context, Result};
 use overspill_engine::shared::{PROCESSES, Process, Shared, state};
 use overspill_engine::trace::{RECORDS, Record as Raw, Ring, VPN_BITS, ring_offset};
 use overspill_sim::trace::own::Writer;
+use overspill_sim::trace::sightings::processor_note;
 use overspill_sim::trace::{NameRecord, PagerOp, PagerRecord, Record, RecordWriter, TraceError};
 
 use super::shared_page::SharedPage;
@@ -32,7 +33,7 @@ type Output = Writer<BufWriter<File>>;
 pub struct Tracing {
     path: PathBuf,
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<(), TraceError>>,
+    thread: JoinHandle<Result<Drain, TraceError>>,
 }
 
 impl Tracing {
@@ -52,16 +53,18 @@ impl Tracing {
                 drain.pass()?;
                 std::thread::sleep(PAUSE);
             }
-            drain.end()
+            Ok(drain)
         })?;
         Ok(Tracing { path: path.to_owned(), stop, thread })
     }
 
-    /// Drains what is left and ends the trace.
-    pub fn finish(self) -> Result<()> {
+    /// Drains what is left and ends the trace of a program that itself had a processor for so long.
+    pub fn finish(self, processor_ns: u64) -> Result<()> {
         self.stop.store(true, Ordering::Release);
         let result = self.thread.join().expect("the thread returns its failure");
-        result.with_context(|| format!("cannot write the trace {}", self.path.display()))
+        result
+            .and_then(|drain| drain.end(processor_ns))
+            .with_context(|| format!("cannot write the trace {}", self.path.display()))
     }
 }
 
@@ -129,8 +132,9 @@ impl Drain {
         })
     }
 
-    fn end(mut self) -> Result<(), TraceError> {
+    fn end(mut self, processor_ns: u64) -> Result<(), TraceError> {
         self.pass()?;
+        note(&mut self.output, processor_note(processor_ns))?;
         let claimed = (0..PROCESSES).filter(|&process| self.claimed(process));
         let lost: u64 =
             claimed.map(|process| self.number(process, offset_of!(Ring, lost)).unwrap_or(0)).sum();

@@ -44,6 +44,8 @@ pub struct Options {
     pub mm: Config,
     /// The processor's part.
     pub costs: Costs,
+    /// Nobody manages the program before it holds so many frames: until then the kernel answers its first touches.
+    pub managed_from: u64,
     /// The swap device.
     pub device: Model,
     /// Processors for the program's threads; 0 = one for each thread.
@@ -69,6 +71,7 @@ impl Options {
         Options {
             mm: Config { compares: true, ..Config::live(budget, slots) },
             costs: Costs::pager(),
+            managed_from: 0,
             device,
             processors: 0,
             quantum_ns: 10 * MICROSECOND,
@@ -162,6 +165,8 @@ pub struct Engine<P: SwapIn> {
     soft: Histogram,
     fill: Histogram,
     lost: u64,
+    /// [`Options::managed_from`] was reached.
+    managed: bool,
     mischief: Option<Mischief>,
 }
 
@@ -190,6 +195,7 @@ impl<P: SwapIn> Engine<P> {
             soft: Histogram::default(),
             fill: Histogram::default(),
             lost: 0,
+            managed: options.managed_from == 0,
             mischief,
             options,
         }
@@ -384,12 +390,30 @@ impl<P: SwapIn> Engine<P> {
             self.lanes[lane as usize].give_up();
             return;
         }
+        if !self.managed {
+            self.touch_unmanaged(lane, space, vpn);
+            return;
+        }
         self.lanes[lane as usize].state = LaneState::Blocked;
         self.waiting.entry((space, vpn)).or_default().push(lane);
         let (space, vpn) = (SpaceId(space), Vpn(vpn));
         let access = if write { Access::Write } else { Access::Read };
         let event = Event::Fault { space, vpn, access };
         self.send(self.lanes[lane as usize].time + self.options.costs.trap_ns, event, None);
+    }
+
+    /// A first touch, as all are that fault while nobody manages the program. (The agent hears of such pages when it takes over, by
+    /// address; here the order of use is kept.)
+    fn touch_unmanaged(&mut self, lane: u32, space: u16, vpn: u64) {
+        let (place, _) = self.memory.find_or_create(space, vpn);
+        self.memory.zero_fill(place);
+        self.step_quietly(Event::Resident { space: SpaceId(space), start: Vpn(vpn), end: Vpn(vpn + 1) });
+        let id = self.mm.lookup(SpaceId(space), Vpn(vpn)).expect("a page in view is known to mm");
+        self.memory.name(place, id.0 - u32::from(place.page));
+        let lane = &mut self.lanes[lane as usize];
+        lane.time += costs::UNMANAGED_FILL_NS;
+        lane.class = FaultClass::Fill;
+        self.managed = self.memory.held().0 >= self.options.managed_from;
     }
 
     /// Sends `event` to the worker; it arrives at `at`.

@@ -33,7 +33,8 @@ pub struct Knee {
 /// Finds the knee. `time` simulates the workload with that much RAM.
 pub fn find<E>(whole_bytes: u64, mut time: impl FnMut(u64) -> Result<Nanos, E>) -> Result<Knee, E> {
     let step = (whole_bytes / STEPS).max(64 * PAGE_SIZE);
-    let all = whole_bytes + whole_bytes / 4 + 256 * PAGE_SIZE;
+    // So much that nobody need manage the program.
+    let all = whole_bytes + whole_bytes / 2 + 256 * PAGE_SIZE;
     let unlimited_ns = time(all)?;
     let slow =
         |ns: Nanos, permille: u64| u128::from(ns) * 1000 > u128::from(unlimited_ns) * u128::from(permille);

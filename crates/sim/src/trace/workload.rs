@@ -8,6 +8,7 @@ use super::open::{Format, open};
 use super::record::{AccessKind, AccessRecord, Record};
 use super::sightings::Sightings;
 use super::{RecordReader, TraceError};
+use crate::time::{Nanos, muldiv};
 use crate::workload::{Access, RegionSpec, Workload, WorkloadError};
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,6 +26,8 @@ pub struct TraceWorkload {
     first: Option<AccessRecord>,
     /// It is what a pager saw.
     live: bool,
+    /// Its times are to be multiplied by the first number and divided by the second.
+    share: (Nanos, Nanos),
     /// Turns that into accesses.
     sightings: Sightings,
     regions: Vec<RegionSpec>,
@@ -54,32 +57,29 @@ impl TraceWorkload {
         let mut first = None;
         let mut live = false;
         let mut file_calls = 0;
-        while let Some(record) = reader.next_record()? {
-            match record {
-                Record::Region(region) => regions.push(region),
-                Record::Access(access) => {
-                    first = Some(access);
-                    break;
-                }
-                Record::Pager(record) => {
+        while first.is_none() {
+            match reader.next_record()? {
+                Some(Record::Region(region)) => regions.push(region),
+                Some(Record::Access(access)) => first = Some(access),
+                Some(Record::Pager(record)) => {
                     live = true;
-                    first = sightings.access(&record);
-                    if first.is_some() {
-                        break;
-                    }
+                    sightings.note(&record);
+                    first = sightings.take();
                 }
-                Record::File(_) => file_calls += 1,
-                Record::Name(_) => {}
+                Some(Record::File(_)) => file_calls += 1,
+                Some(Record::Name(name)) => sightings.hear(&name.text),
+                None => {
+                    sightings.end();
+                    first = Some(sightings.take().ok_or(TraceError::NoAccesses { file_calls })?);
+                }
             }
-        }
-        if first.is_none() {
-            return Err(TraceError::NoAccesses { file_calls });
         }
         Ok(TraceWorkload {
             reader,
             name,
             first,
             live,
+            share: (1, 1),
             sightings,
             regions,
             threads: HashMap::new(),
@@ -93,6 +93,18 @@ impl TraceWorkload {
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.live
+    }
+
+    /// After the last access: of the times of a live trace so much is the program's own, see [`Sightings::share`].
+    #[must_use]
+    pub fn share(&self) -> (Nanos, Nanos) {
+        if self.live { self.sightings.share() } else { (1, 1) }
+    }
+
+    /// Times are this share of the trace's.
+    #[must_use]
+    pub fn with_share(self, share: (Nanos, Nanos)) -> TraceWorkload {
+        TraceWorkload { share, ..self }
     }
 
     fn fails(&self, problem: impl std::fmt::Display) -> WorkloadError {
@@ -112,7 +124,8 @@ impl TraceWorkload {
                     .filter(|&small| small < u16::MAX)
                     .ok_or_else(|| self.fails("more than 65,534 threads"))?;
                 self.threads.insert(thread, small);
-                self.clocks.push(time_ns);
+                // A live trace begins with the program, long before its first fault.
+                self.clocks.push(if self.live { 0 } else { time_ns });
                 small
             }
         };
@@ -123,7 +136,7 @@ impl TraceWorkload {
     fn access(&mut self, record: AccessRecord) -> Result<Access, WorkloadError> {
         let thread = self.small_number(record.thread, record.time_ns)?;
         let clock = &mut self.clocks[thread as usize];
-        let think_ns = record.time_ns.saturating_sub(*clock);
+        let think_ns = muldiv(record.time_ns.saturating_sub(*clock), self.share.0, self.share.1);
         *clock = record.time_ns.max(*clock);
         let vpn = match &mut self.renumber {
             Some(numbers) => {
@@ -146,15 +159,18 @@ impl Workload for TraceWorkload {
             return self.access(first).map(Some);
         }
         loop {
+            if let Some(access) = self.sightings.take() {
+                return self.access(access).map(Some);
+            }
             match self.reader.next_record() {
                 Ok(Some(Record::Access(record))) => return self.access(record).map(Some),
-                Ok(Some(Record::Pager(record))) => {
-                    if let Some(access) = self.sightings.access(&record) {
-                        return self.access(access).map(Some);
-                    }
+                Ok(Some(Record::Pager(record))) => self.sightings.note(&record),
+                Ok(Some(Record::Name(name))) => self.sightings.hear(&name.text),
+                Ok(Some(Record::Region(_) | Record::File(_))) => {}
+                Ok(None) => {
+                    self.sightings.end();
+                    return self.sightings.take().map(|access| self.access(access)).transpose();
                 }
-                Ok(Some(Record::Region(_) | Record::Name(_) | Record::File(_))) => {}
-                Ok(None) => return Ok(None),
                 Err(error) => return Err(self.fails(error)),
             }
         }

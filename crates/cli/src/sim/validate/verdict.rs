@@ -161,7 +161,7 @@ Why the two differ: the kernel sums a cgroup's statistics every two seconds and 
 when a burst falls makes the kernel's own runs differ by a tenth and more. Simulated: ten beginnings within that period.
 Random faults close and open the one window of read-ahead by slot, whose share of all reading is therefore a matter of luck.
 The kernel charges a cgroup 64 pages ahead for each processor and moves pages between lists in batches: left out. The
-pager's agent takes over at 74 % of the budget and learns the order of the pages by address: simulated from the first page.
+pager's agent takes over at 73 % of the budget and learns the order of the pages by address: simulated by order of use.
 A cyclic load just beyond its RAM is a cliff: one frame in a hundred more or less is a tenth of the refaults. What the
 agent keeps its books in grows with the run and comes off the budget: simulated is the mean of what was left, with the
 watermarks and the swap cache of the whole, as the agent has them. The adaptive default expels scans by what it sees come

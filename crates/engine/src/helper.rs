@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::{self, Advice};
-use overspill_sys::thread::{self, Descriptors};
+use overspill_sys::thread::{self, Descriptors, Scheduling};
 use overspill_sys::{AddressRange, Errno};
 
 /// The thread's stack.
@@ -79,6 +79,11 @@ impl Helper {
 extern "C" fn serve(argument: *mut ()) {
     // SAFETY: `Helper::start` passes a leaked `Desk`.
     let desk = unsafe { &*argument.cast::<Desk>() };
+    // Dropping is short, and the reactor waits for it; making all memory exclusive is long. The first takes a privilege. From the
+    // start: the first order waited 45 ms for a turn beside eight busy threads, and 20 MiB came meanwhile.
+    let usual = Scheduling::current().unwrap_or_default();
+    let mut hurries = true;
+    let _ = Scheduling::first().set();
     loop {
         let state = desk.state.load(Ordering::Acquire);
         if state != ORDERED {
@@ -87,6 +92,10 @@ extern "C" fn serve(argument: *mut ()) {
         }
         let range = desk.start.load(Ordering::Relaxed)..desk.end.load(Ordering::Relaxed);
         let drop = desk.job.load(Ordering::Relaxed) == Job::Drop as u32;
+        if drop != hurries {
+            hurries = drop;
+            let _ = if drop { Scheduling::first().set() } else { usual.set() };
+        }
         let advice = if drop { Advice::DontNeed } else { Advice::PopulateWrite };
         // SAFETY: pages to be dropped were copied to staging under write protection; populating keeps content. A failure
         // means that the program unmapped the range, which it reports by itself.

@@ -25,6 +25,8 @@ const MESSAGES: usize = 64;
 /// How often a transfer is repeated while the kernel says "try again" and no event explains it, at first without a rest.
 const CHANGE_TRIES: u32 = 500;
 const CHANGE_SPINS: u32 = 64;
+/// How often it is looked whether the helper is done, at first without a rest: some 100 us.
+const HELPER_LOOKS: u32 = 200;
 /// How often a frame of one's own is tried to be dropped.
 const PATIENCE: u32 = 20_000;
 /// A rest in which a thread of the program does what is waited for; the shortest that the kernel gives is some 50 us. Not
@@ -328,18 +330,20 @@ impl Memory {
             }
         }
         let Ok(present) = self.present(range.clone()) else { return result };
-        for page in 0..count {
+        result.gone = bits(0, count) & !present;
+        let mut page = 0;
+        while page < count {
+            let run = (present >> page).trailing_ones().min(count - page);
             let at = page as usize * PAGE_SIZE;
-            if present & 1 << page == 0 {
-                result.gone |= bits(page, 1);
-                continue;
-            }
             let frame = self.frame_address(first) + at;
-            // SAFETY: the frame was handed out for this and holds nothing.
-            let bytes = unsafe { core::slice::from_raw_parts_mut(frame as *mut u8, PAGE_SIZE) };
-            if mem::copy_from_self(bytes, address + at) == Ok(PAGE_SIZE) {
-                result.taken |= bits(page, 1);
-            }
+            // SAFETY: the frames were handed out for this and hold nothing.
+            let bytes =
+                unsafe { core::slice::from_raw_parts_mut(frame as *mut u8, run as usize * PAGE_SIZE) };
+            let copied = if run == 0 { 0 } else { mem::copy_from_self(bytes, address + at).unwrap_or(0) };
+            let done = (copied / PAGE_SIZE) as u32;
+            result.taken |= bits(page, done);
+            // What could not be copied stays where it is.
+            page += done.max(1);
         }
         self.drop_copied(address, result.taken, count);
         self.program.wake(range).unwrap_or(());
@@ -382,9 +386,14 @@ impl Memory {
     fn drop_program_pages(&mut self, range: AddressRange) {
         let helper = self.helper.expect("started where UFFDIO_MOVE is missing");
         helper.order(Job::Drop, range.clone());
+        let mut looks = 0;
         while !helper.is_idle() {
             self.read_messages();
-            overspill_sys::thread::yield_now();
+            looks += 1;
+            if looks > HELPER_LOOKS {
+                // It may want this very processor.
+                clock::sleep_ns(REST_NS);
+            }
         }
         self.read_messages();
         own_events::remove(&mut self.changes, &range);

@@ -46,8 +46,6 @@ pub struct Settings {
     pub swap_bytes_max: u64,
     /// Use UFFDIO_MOVE where the kernel has it.
     pub use_move: bool,
-    /// Where pages are copied out, not moved, which takes ten times as long: at most so many go out between two ticks.
-    pub copied_max: u32,
     /// Use io_uring where it is allowed.
     pub use_uring: bool,
     /// Only faults from user mode are reported (no privileges).
@@ -76,8 +74,7 @@ impl Engine {
         let swap = SwapFile::create(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
         let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX - 1);
-        let unmap_max = if memory.can_move() { u32::MAX } else { settings.copied_max };
-        let config = Config { compares: true, unmap_max, ..Config::live(settings.frames, slots) };
+        let config = Config { compares: true, ..Config::live(settings.frames, slots) };
         let paths = (if memory.can_move() { paths::MOVE } else { 0 })
             | (if io.is_uring() { paths::URING } else { 0 });
         report.note_setup(paths, swap.bytes);

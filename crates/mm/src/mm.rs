@@ -43,9 +43,6 @@ pub struct Config {
     pub cache: u32,
     /// Pages taken out of the program's view together (an aligned group); 1..=64, a power of two.
     pub unit: u32,
-    /// Most pages taken out of the program's view between two [`Event::Tick`]: where that takes long, the owner gets to look
-    /// about in between. Faults wait for it, too.
-    pub unmap_max: u32,
     /// Largest write in pages.
     pub write_max: u32,
     /// Largest read in pages.
@@ -83,7 +80,6 @@ impl Config {
             swap_in_frames: 1,
             cache: (budget / 32).min(4096),
             unit: 16,
-            unmap_max: u32::MAX,
             write_max: 256,
             read_max: 256,
             fill_max: 256,
@@ -138,8 +134,6 @@ pub struct Mm<P: SwapIn> {
     pub(crate) unmapping: u32,
     /// Pages that could not be unmapped since anything else happened.
     pub(crate) refused: u32,
-    /// Pages ordered out of view since the last tick.
-    pub(crate) unmapped: u32,
     /// Background reclaim has started and not yet reached the high watermark.
     pub(crate) reclaiming: bool,
     /// Where `Pause` goes on to bring pages in; `None` when not paused.
@@ -180,7 +174,7 @@ impl<P: SwapIn> Mm<P> {
         assert!(config.unit.is_power_of_two() && config.unit <= 64, "a unit is 1, 2, 4 ... 64 pages");
         assert!(config.low <= config.high && config.high <= config.budget, "low <= high <= budget");
         assert!((1..=config.budget).contains(&config.swap_in_frames), "a fault needs a frame, and gets it");
-        assert!(config.unmap_max > 0 && config.write_max > 0 && config.read_max > 0 && config.fill_max > 0);
+        assert!(config.write_max > 0 && config.read_max > 0 && config.fill_max > 0);
         Mm {
             config,
             asked: config,
@@ -199,7 +193,6 @@ impl<P: SwapIn> Mm<P> {
             writing: 0,
             unmapping: 0,
             refused: 0,
-            unmapped: 0,
             reclaiming: false,
             pause: None,
             clock: 0,
@@ -238,7 +231,7 @@ impl<P: SwapIn> Mm<P> {
             Event::Pause => self.pause = Some(Pause { next_chunk: 0, answered: false }),
             Event::Resume => self.pause = None,
             Event::Budget { frames } => self.set_budget(frames),
-            Event::Tick => self.unmapped = 0,
+            Event::Tick => {}
         }
         self.pump(out);
     }
@@ -263,7 +256,7 @@ impl<P: SwapIn> Mm<P> {
             self.reclaim(out);
             let Some(&id) = self.waiting.front() else { return };
             if !self.frames_suffice(id) {
-                if self.reading + self.writing + self.unmapping > 0 || !self.may_unmap() {
+                if self.reading + self.writing + self.unmapping > 0 {
                     return;
                 }
                 if self.frames_free() == 0 {

@@ -54,11 +54,7 @@ impl<P: SwapIn> Mm<P> {
             let short = goal - (self.frames_free() + self.writing).saturating_sub(over);
             let progress = if cached > cache {
                 self.shrink_cache(out)
-            } else if cached + self.unmapping < cache + short
-                && !self.area.is_full()
-                && looks > 0
-                && self.may_unmap()
-            {
+            } else if cached + self.unmapping < cache + short && !self.area.is_full() && looks > 0 {
                 self.unmap_unit(&mut looks, out)
             } else {
                 break;
@@ -71,11 +67,6 @@ impl<P: SwapIn> Mm<P> {
             self.reclaiming = false;
             self.ageing.end();
         }
-    }
-
-    /// May more pages be taken out of view before the next tick?
-    pub(crate) fn may_unmap(&self) -> bool {
-        self.unmapped < self.config.unmap_max
     }
 
     /// Nothing can be unmapped: what waits in the swap cache has to go, second chance or not.
@@ -262,7 +253,6 @@ impl<P: SwapIn> Mm<P> {
         self.lists.remove(&mut self.pages, page);
         self.pages[page].set(flag::UNMAPPING);
         self.unmapping += 1;
-        self.unmapped = self.unmapped.saturating_add(1);
     }
 
     /// The page after the run, if it is now the oldest inactive one: what came together leaves together. (With access bits

@@ -108,7 +108,6 @@ impl Builder {
             swap: SwapPlace::Directory(path),
             swap_bytes_max: self.swap_max,
             use_move: self.use_move,
-            copied_max: u32::MAX,
             use_uring: self.use_uring,
             user_mode_only: false,
             policy: self.policy,

@@ -63,8 +63,6 @@ const BURST_HALVES_NS: u64 = 500_000_000;
 /// For so long after fresh memory was found this thread comes before all others.
 const HURRY_NS: u64 = 1_000_000_000;
 
-/// Without UFFDIO_MOVE so many pages go out between two looks: some 6 ms of work.
-const COPIED_MAX: u32 = 768;
 /// Frames by which the budget must grow to be changed.
 const BUDGET_STEP: u32 = 128;
 
@@ -307,7 +305,6 @@ impl Agent {
             swap: if is_file { SwapPlace::File(path) } else { SwapPlace::Directory(path) },
             swap_bytes_max: config.swap_bytes_max,
             use_move: !self.has(flags::NO_MOVE),
-            copied_max: COPIED_MAX,
             use_uring: !self.has(flags::NO_URING),
             user_mode_only: false,
             policy: policy_of(config, frames(config.ram_bytes)),

@@ -98,7 +98,7 @@ impl Handoff {
         }
         let held = Held { waiter, by_rights };
         if here.bind(thread).is_err() {
-            self.release(Some(held));
+            self.restore(&held);
             return None;
         }
         self.handed_over = true;
@@ -108,20 +108,24 @@ impl Handoff {
 
     /// To be called right after the answer.
     pub fn release(&mut self, held: Option<Held>) {
-        let (Some(Held { waiter, by_rights }), Some(Home { here, usual, .. })) = (held, self.home) else {
-            return;
-        };
-        let thread = waiter.thread;
+        let Some(held) = held else { return };
+        self.restore(&held);
+        if held.waiter.major {
+            self.note_answer(held.waiter.since);
+        }
+    }
+
+    /// The thread may run where it might before, and this one competes as usual.
+    fn restore(&self, held: &Held) {
+        let Some(Home { here, usual, .. }) = self.home else { return };
+        let thread = held.waiter.thread;
         // Whatever else the set is now, somebody wanted it so meanwhile.
         if Processors::of(thread) == Ok(here) {
             // It fails only when the thread has ended, or may run nowhere of where it might: then the kernel has decided.
-            let _ = by_rights.bind(thread);
+            let _ = held.by_rights.bind(thread);
         }
         // Less than first is always granted.
         let _ = usual.set();
-        if waiter.major {
-            self.note_answer(waiter.since);
-        }
     }
 
     /// A lone read was answered here: is another processor to be tried?

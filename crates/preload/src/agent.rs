@@ -405,13 +405,13 @@ impl Manager<'_> {
         let asked = fresh::asked();
         let resident = self.agent.anon_bytes();
         self.engine.report().sample_resident(resident);
-        self.agent.growth.observe(resident, clock::monotonic_ns());
+        let now = clock::monotonic_ns();
+        self.agent.growth.observe(resident, now);
         let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
         let mut stray = resident.saturating_sub(managed);
         let growth = stray.saturating_sub(self.stray_accepted);
         self.grew = growth > STRAY_BYTES / 4;
-        self.burst
-            .observe(growth.min(BURST_BYTES_MAX).min(self.agent.ram() / BURST_SHARE), clock::monotonic_ns());
+        self.burst.observe(growth.min(BURST_BYTES_MAX).min(self.agent.ram() / BURST_SHARE), now);
         let has_grown = growth > STRAY_BYTES;
         if (has_grown || fresh::is_awaited(asked)) && !fork::is_paused() {
             if has_grown {

@@ -65,7 +65,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     signals::stop_forwarding();
     let ended = child::wait(pid as i32).context("cannot wait for the program")?;
     let wall_seconds = start.elapsed().as_secs_f64();
-    let agents_ns: u64 = page.reports()?.iter().map(|report| report.counter("agent_cpu_ns")).sum();
+    let reports = page.reports()?;
+    let agents_ns: u64 = reports.iter().map(|report| report.counter("agent_cpu_ns")).sum();
     let processor_ns = (ended.user + ended.system).as_nanos() as u64;
     let finish_trace = |tracing: Tracing| tracing.finish(processor_ns.saturating_sub(agents_ns));
     if let Some(Err(error)) = tracing.map(finish_trace) {
@@ -74,7 +75,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
 
     let swap = ready.swap.path.display().to_string();
     let run = Run { args, ram_bytes, swap, pid, ended, wall_seconds, unmanageable };
-    let report = Report::new(&run, &page.reports()?);
+    let report = Report::new(&run, &reports);
     write_report(args, &report, json, summary);
     finish(args, &report)
 }

@@ -1,6 +1,7 @@
 //! Plain memory: cold pages read back, all-zero pages, pages written again after they came back, first touches by many
 //! threads at once, huge page advice.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -62,9 +63,7 @@ pub fn first_touch(context: &mut Context) -> Outcome {
     let threads = context.options.threads;
     let len = context.options.mib * MIB;
     let blocks = Memory::map(len)?;
-    let share = blocks.pages().div_ceil(threads);
-    parallel(threads, |lane| {
-        let pages = lane * share..((lane + 1) * share).min(blocks.pages());
+    in_blocks(threads, &blocks, |pages| {
         pattern::check_zero(&blocks, pages.clone(), "first touch")?;
         pattern::fill_pages(&blocks, pages, 2);
         Ok(())
@@ -106,6 +105,12 @@ pub fn first_touch(context: &mut Context) -> Outcome {
     Ok(())
 }
 
+/// Each of so many threads does its work on a block of pages of its own.
+fn in_blocks(threads: usize, memory: &Memory, work: impl Fn(Range<usize>) -> Outcome + Sync) -> Outcome {
+    let share = memory.pages().div_ceil(threads);
+    parallel(threads, |lane| work(lane * share..((lane + 1) * share).min(memory.pages())))
+}
+
 /// `awakened`: as in `first-touch`, by a program that has done nothing but compute for a while, so that nobody expects it.
 pub fn awakened(context: &mut Context) -> Outcome {
     const QUIET: Duration = Duration::from_millis(300);
@@ -114,11 +119,9 @@ pub fn awakened(context: &mut Context) -> Outcome {
     while Instant::now() < until {
         number = std::hint::black_box(number.wrapping_mul(number));
     }
-    let threads = context.options.threads.min(2);
     let memory = Memory::map(context.options.mib * MIB)?;
-    let share = memory.pages().div_ceil(threads);
-    parallel(threads, |lane| {
-        pattern::fill_pages(&memory, lane * share..((lane + 1) * share).min(memory.pages()), 6);
+    in_blocks(context.options.threads.min(2), &memory, |pages| {
+        pattern::fill_pages(&memory, pages, 6);
         Ok(())
     })?;
     context.sabotage(&memory);

@@ -7,9 +7,12 @@
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use alloc::boxed::Box;
+use alloc::ffi::CString;
+use alloc::format;
 
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::{self, Advice};
+use overspill_sys::procfs::SleepReader;
 use overspill_sys::thread::{self, Descriptors, Scheduling};
 use overspill_sys::{AddressRange, Errno};
 
@@ -40,6 +43,7 @@ struct Desk {
 #[derive(Clone, Copy)]
 pub(crate) struct Helper {
     desk: &'static Desk,
+    sleep: &'static SleepReader,
     /// The thread's own memory.
     pub range: (usize, usize),
 }
@@ -57,12 +61,20 @@ impl Helper {
         // SAFETY: the thread makes system calls and atomic accesses only; the desk lives for ever.
         let thread = unsafe { thread::spawn(STACK_BYTES, Descriptors::Shared, serve, argument) }?;
         let range = thread.range();
-        Ok(Helper { desk, range: (range.start, range.end) })
+        let path =
+            CString::new(format!("/proc/self/task/{}/stat", thread.tid())).map_err(|_| Errno::INVAL)?;
+        let sleep = Box::leak(Box::new(SleepReader::open(&path)?));
+        Ok(Helper { desk, sleep, range: (range.start, range.end) })
     }
 
     /// Is there no order that is not done?
     pub fn is_idle(&self) -> bool {
         self.desk.state.load(Ordering::Acquire) != ORDERED
+    }
+
+    /// Does it wait in the middle of an order, for the reactor or for a lock?
+    pub fn is_stuck(&self) -> bool {
+        !self.is_idle() && self.sleep.is_asleep().unwrap_or(true)
     }
 
     /// Orders a job. The last one must be done.

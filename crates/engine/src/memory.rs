@@ -26,7 +26,7 @@ const MESSAGES: usize = 64;
 const CHANGE_TRIES: u32 = 500;
 const CHANGE_SPINS: u32 = 64;
 /// How often it is looked whether the helper is done, at first without a rest: some 100 us.
-const HELPER_LOOKS: u32 = 200;
+const HELPER_LOOKS: u32 = 50;
 /// How often a frame of one's own is tried to be dropped.
 const PATIENCE: u32 = 20_000;
 /// A rest in which a thread of the program does what is waited for; the shortest that the kernel gives is some 50 us. Not
@@ -90,6 +90,7 @@ pub(crate) struct Memory {
     /// Faults that were read and not handled yet.
     faults: VecDeque<Message>,
     can_move: bool,
+    can_protect: bool,
     takes_zero_pages: bool,
     can_poison: bool,
     /// Makes the calls that could wait for us. Started when first needed: where UFFDIO_MOVE is missing, or after a fork.
@@ -110,7 +111,8 @@ impl Memory {
             return Err(Errno::NOSYS);
         }
         let can_move = use_move && granted.contains(Features::MOVE);
-        if !can_move && !granted.contains(Features::PAGEFAULT_FLAG_WP) {
+        let can_protect = granted.contains(Features::PAGEFAULT_FLAG_WP);
+        if !can_move && !can_protect {
             return Err(Errno::NOSYS);
         }
         let (own, _) = Uffd::open(Features::MOVE, user_mode_only)?;
@@ -135,6 +137,7 @@ impl Memory {
             faults: VecDeque::with_capacity(MESSAGES),
             handling: [0..0, 0..0],
             can_move,
+            can_protect,
             takes_zero_pages,
             can_poison: granted.contains(Features::POISON),
             helper,
@@ -159,7 +162,7 @@ impl Memory {
 
     /// Starts managing a range of private anonymous memory: missing pages are reported from now on.
     pub fn register(&self, range: AddressRange) -> Result<(), Errno> {
-        let mode = if self.can_move { Mode::MISSING } else { Mode::MISSING | Mode::WP };
+        let mode = if self.can_protect { Mode::MISSING | Mode::WP } else { Mode::MISSING };
         self.program.register(range, mode)
     }
 
@@ -183,8 +186,11 @@ impl Memory {
 
     /// Reads what messages there are into the queues. True when there were any.
     pub fn read_messages(&mut self) -> bool {
-        let mut buffer = [RawMsg::default(); MESSAGES];
-        let count = self.program.read_messages(&mut buffer).unwrap_or(0);
+        self.read_some(&mut [RawMsg::default(); MESSAGES])
+    }
+
+    fn read_some(&mut self, buffer: &mut [RawMsg]) -> bool {
+        let count = self.program.read_messages(buffer).unwrap_or(0);
         for message in buffer[..count].iter().map(RawMsg::decode) {
             match message {
                 Message::Fault { .. } => self.faults.push_back(message),
@@ -323,11 +329,8 @@ impl Memory {
     fn copy_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
         let range = address..address + count as usize * PAGE_SIZE;
         let mut result = Taken::default();
-        let mut tries = 0;
-        while let Err(errno) = self.program.write_protect(range.clone(), true, false) {
-            if errno != Errno::AGAIN || self.is_conflict(&range, &mut tries) {
-                return result;
-            }
+        if !self.protect(range.clone()) {
+            return result;
         }
         let Ok(present) = self.present(range.clone()) else { return result };
         result.gone = bits(0, count) & !present;
@@ -382,20 +385,24 @@ impl Memory {
 
     /// Has the helper discard a range, and takes the events that this raises out of the queue.
     ///
-    /// When it fails, the program has unmapped part of the range meanwhile: that event is still to come, and settles it.
+    /// Whoever unmaps the range at the same time waits until the event of that is read, and then may get the same addresses for other
+    /// memory, which must not be discarded. So messages are read only while the helper waits: for its own event to be read, or for the
+    /// lock of the address space, which it then gets before anybody who asks later. And one at a time, since reading its event lets it
+    /// go on. When it fails, the program has unmapped part of the range: that event is still to come, and settles it.
     fn drop_program_pages(&mut self, range: AddressRange) {
         let helper = self.helper.expect("started where UFFDIO_MOVE is missing");
         helper.order(Job::Drop, range.clone());
         let mut looks = 0;
         while !helper.is_idle() {
-            self.read_messages();
+            if helper.is_stuck() {
+                self.read_some(&mut [RawMsg::default()]);
+            }
             looks += 1;
             if looks > HELPER_LOOKS {
                 // It may want this very processor.
                 clock::sleep_ns(REST_NS);
             }
         }
-        self.read_messages();
         own_events::remove(&mut self.changes, &range);
     }
 
@@ -607,6 +614,17 @@ impl Memory {
     /// Lets the threads that wait in the range try again.
     pub fn wake(&self, range: AddressRange) {
         self.program.wake(range).unwrap_or(());
+    }
+
+    /// Takes write permission away: whoever stores to what is there waits. False when that was refused.
+    pub fn protect(&mut self, range: AddressRange) -> bool {
+        let mut tries = 0;
+        while let Err(errno) = self.program.write_protect(range.clone(), true, false) {
+            if errno != Errno::AGAIN || self.is_conflict(&range, &mut tries) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Gives write permission back and wakes the waiting threads.

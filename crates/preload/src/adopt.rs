@@ -1,14 +1,7 @@
 //! Finding the program's memory: which of its mappings are managed, and what is resident in them.
 //!
 //! Managed is private, anonymous, writable memory of some size. Left alone are the agent's own mappings, the kernel's
-//! special ones, what touches a file mapping (a library's bss), and thread stacks: the kernel writes to the control
-//! block in a dying thread's stack at a moment when it no longer waits for anybody (guide on userfaultfd, pitfall 7), so
-//! that block must never be away.
-//!
-//! *The story:* a thread's stack is mapped right below what was mapped before it, and a kernel before 6.7 makes one mapping of the
-//! two (later ones forbid huge pages in stacks, and so keep them apart). The whole was left alone for the guard page in front of it:
-//! on 6.1 `sort` with two threads had its buffer above its stack, and in two of six runs nothing was ever managed. Now only the
-//! stack is left out of such a mapping.
+//! special ones, what touches a file mapping (a library's bss), and thread stacks (`stacks`).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,17 +12,15 @@ use overspill_mm::types::RegionKind;
 use overspill_sys::maps::{self, Maps, Name, Vma};
 use overspill_sys::mem::Prot;
 use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
-use overspill_sys::procfs::Limit;
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap, procfs};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 
 use crate::remap;
+use crate::stacks::Stacks;
 
 /// Smaller mappings are not worth the trouble.
 const BYTES_MIN: usize = 256 << 10;
 /// A mapping without any permission of at most this size, directly before another one, guards a stack.
 const GUARD_BYTES_MAX: usize = 1 << 20;
-/// A thread's control block lies at most this far from the end of its stack.
-const CONTROL_BLOCK_BYTES: usize = 64 << 10;
 /// How often the maps are read again when the program changes them meanwhile.
 const TRIES: u32 = 4;
 
@@ -45,11 +36,7 @@ pub struct Adopter {
     missed: bool,
     /// The agent's own ranges.
     own: Vec<AddressRange>,
-    /// Control blocks of the threads that live now.
-    control_blocks: Vec<usize>,
-    /// Size of a stack that may have no thread any more and have been joined with what lies above; as large as can be where the
-    /// kernel never joins them.
-    stack_bytes: usize,
+    stacks: Stacks,
 }
 
 /// A part of a mapping that can be managed.
@@ -80,8 +67,7 @@ impl Adopter {
             found: Vec::with_capacity(1024),
             missed: false,
             own: Vec::new(),
-            control_blocks: Vec::with_capacity(256),
-            stack_bytes: joined_stack_bytes(),
+            stacks: Stacks::new(),
         })
     }
 
@@ -98,7 +84,7 @@ impl Adopter {
         let mut adopted = Adopted::default();
         for _ in 0..TRIES {
             engine.handle_changes();
-            self.look()?;
+            self.look(engine)?;
             self.leave_out_own(engine, &own);
             if self.register(engine) {
                 let taken = self.take(engine)?;
@@ -152,7 +138,7 @@ impl Adopter {
     /// What came to lie across an end of the range is split there, and mremap refuses it. So what is beside the range then
     /// is registered too, whereupon the kernel joins the parts; until that is done mremap waits.
     fn register(&mut self, engine: &mut Engine) -> bool {
-        let Adopter { maps, buffer, mapped, found, missed, own, control_blocks, .. } = self;
+        let Adopter { maps, buffer, mapped, found, missed, own, stacks, .. } = self;
         let sought = found.len();
         let turn = (sought > 0).then(|| remap::Turn::take(|| engine.handle_changes()));
         let mut refused = 0;
@@ -167,7 +153,7 @@ impl Adopter {
             refused += usize::from(!registered);
             for beside in [part.start - 1, part.end].into_iter().filter(|beside| !mapping.contains(beside)) {
                 let rest = |vma: &Vma<'_>| {
-                    let fits = is_plain(vma) && !is_stack(vma, control_blocks);
+                    let fits = is_plain(vma) && !stacks.has_living(vma);
                     if fits { vma.range() } else { 0..0 }
                 };
                 let rest = maps.query(beside, false, buffer, rest).ok().flatten().unwrap_or(0..0);
@@ -191,26 +177,38 @@ impl Adopter {
     pub fn resync(&mut self, engine: &mut Engine) -> Result<(), Errno> {
         self.found.clear();
         self.found.extend(engine.regions().map(|region| Found { part: region.clone(), mapping: region }));
-        self.take_resident(engine, Query::OWN_CONTENT).map(drop)
+        self.each_run(Query::OWN_CONTENT, |run| engine.add_resident(run)).map(drop)
     }
 
-    /// Takes over what was found, as it is registered now. Zero pages come first, and so leave first, before they are stored to.
+    /// Takes over what was found, as it is registered now. What is there leaves in steps (see `agent`), but not where there are zero
+    /// pages: those come first, and so leave first, at once, and are protected until that is done.
     ///
-    /// *The story:* a store to memory that was only read before its adoption is no missing page. What a program read first and
-    /// stored to at full speed then was found by searches alone: up to 20 MiB too much in a budget of 64.
+    /// *The stories:* a store to memory that was only read before its adoption is no missing page. What a program read first and
+    /// stored to at full speed then was found by searches alone: up to 20 MiB too much in a budget of 64. And where the kernel takes
+    /// 120 ms to move 192 MiB of zero pages, eight threads stored to 40 MiB of them in the meantime.
     fn take(&mut self, engine: &mut Engine) -> Result<Adopted, Errno> {
         for Found { part, .. } in &self.found {
             engine.add_region(part.clone(), RegionKind::Anon);
         }
+        let mut zeroes = 0;
         if engine.takes_zero_pages() {
-            self.take_resident(engine, Query::ZERO_PAGE)?;
+            self.each_run(Query::ZERO_PAGE, |run| engine.protect(run))?;
+            zeroes = self.each_run(Query::ZERO_PAGE, |run| engine.add_resident(run))?;
         }
-        let pages = self.take_resident(engine, Query::OWN_CONTENT)?;
-        Ok(Adopted { regions: self.found.len(), pages, missed: false })
+        let pages = self.each_run(Query::OWN_CONTENT, |run| {
+            if zeroes == 0 {
+                engine.make_room(run.len() / PAGE_SIZE);
+            }
+            engine.add_resident(run);
+        });
+        if zeroes > 0 {
+            self.found.iter().for_each(|found| engine.unprotect(found.part.clone()));
+        }
+        Ok(Adopted { regions: self.found.len(), pages: pages?, missed: false })
     }
 
-    /// Tells the engine of the resident pages that match; what is told first leaves first. Returns how many there are.
-    fn take_resident(&self, engine: &mut Engine, query: Query) -> Result<usize, Errno> {
+    /// Calls `visit` with every run of pages in what was found that matches. Returns how many pages there are.
+    fn each_run(&self, query: Query, mut visit: impl FnMut(AddressRange)) -> Result<usize, Errno> {
         let mut runs = [PageRegion::default(); 64];
         let mut pages = 0;
         for Found { part: range, .. } in &self.found {
@@ -219,7 +217,7 @@ impl Adopter {
                 let scan = self.pagemap.scan(at..range.end, query, &mut runs)?;
                 for run in &runs[..scan.regions] {
                     pages += run.pages();
-                    engine.add_resident(run.start as usize..run.end as usize);
+                    visit(run.start as usize..run.end as usize);
                 }
                 at = scan.end;
             }
@@ -228,21 +226,19 @@ impl Adopter {
     }
 
     /// Reads the maps: what could be managed.
-    fn look(&mut self) -> Result<(), Errno> {
-        self.control_blocks.clear();
-        procfs::for_each_thread(|thread| {
-            if let Ok((head, _)) = procfs::robust_list(thread) {
-                self.control_blocks.push(head);
-            }
-        })?;
-        self.mapped.clear();
+    fn look(&mut self, engine: &Engine) -> Result<(), Errno> {
+        let Adopter { maps, pagemap, buffer, mapped, stacks, .. } = self;
+        stacks.look()?;
+        mapped.clear();
         let mut before = Before::default();
-        let (mapped, control_blocks, stack_bytes) =
-            (&mut self.mapped, &self.control_blocks, self.stack_bytes);
-        let _ = self.maps.for_each(&mut self.buffer, |vma| -> ControlFlow<()> {
-            if is_candidate(vma) && !before.is_file_below(vma) && !is_stack(vma, control_blocks) {
-                let start =
-                    if before.guards(vma) { stack_end(vma, control_blocks, stack_bytes) } else { vma.start };
+        let is_managed = |range: AddressRange| {
+            let mut managed = true;
+            engine.unmanaged(&range, |_| managed = false);
+            managed
+        };
+        let _ = maps.for_each(buffer, |vma| -> ControlFlow<()> {
+            if is_candidate(vma) && !before.is_file_below(vma) && !stacks.has_living(vma) {
+                let start = if before.guards(vma) { stacks.end(vma, is_managed, pagemap) } else { vma.start };
                 if vma.end.saturating_sub(start) >= BYTES_MIN {
                     mapped.push(Found { part: start..vma.end, mapping: vma.range() });
                 }
@@ -263,27 +259,6 @@ impl Adopter {
         for Found { part, mapping } in self.mapped.iter().filter(|found| !is_own(&found.part)) {
             engine.unmanaged(part, |part| self.found.push(Found { part, mapping: mapping.clone() }));
         }
-    }
-}
-
-/// Where the stack ends that a mapping with a guard in front begins with: behind the last control block in it, which lies in the
-/// last page of its stack. A stack without a thread is taken to have the usual size.
-fn stack_end(vma: &Vma<'_>, control_blocks: &[usize], stack_bytes: usize) -> usize {
-    let last = control_blocks.iter().filter(|block| vma.range().contains(block)).max();
-    last.map_or(vma.start.saturating_add(stack_bytes), |block| (block + 1).next_multiple_of(PAGE_SIZE))
-}
-
-/// The size that the C library gives to stacks, where the kernel may join them with what lies above.
-fn joined_stack_bytes() -> usize {
-    const KEEPS_APART: (u32, u32, u32) = (6, 7, 0);
-    /// Of the C library, where there is no limit.
-    const UNLIMITED_BYTES: usize = 2 << 20;
-    if procfs::kernel_version() >= KEEPS_APART {
-        return usize::MAX;
-    }
-    match procfs::limit(Limit::Stack) {
-        Ok((bytes, _)) if bytes != u64::MAX => usize::try_from(bytes).unwrap_or(usize::MAX),
-        _ => UNLIMITED_BYTES,
     }
 }
 
@@ -319,8 +294,4 @@ fn is_candidate(vma: &Vma<'_>) -> bool {
 
 fn is_plain(vma: &Vma<'_>) -> bool {
     vma.is_private_anonymous() && vma.prot == Prot::RW
-}
-
-fn is_stack(vma: &Vma<'_>, control_blocks: &[usize]) -> bool {
-    control_blocks.iter().any(|&block| vma.range().contains(&block) && vma.end - block <= CONTROL_BLOCK_BYTES)
 }

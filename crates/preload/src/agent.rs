@@ -66,6 +66,11 @@ const HURRY_NS: u64 = 1_000_000_000;
 /// Frames by which the budget must grow to be changed.
 const BUDGET_STEP: u32 = 128;
 
+/// How long a step may take that lowers the budget, and its size in frames.
+const STEP_NS: u64 = 1_000_000;
+const STEP_MIN: u32 = 64;
+const STEP_MAX: u32 = 1 << 16;
+
 /// How often a paused agent looks whether the fork is over.
 const FORK_LOOK_NS: u64 = 100_000;
 
@@ -278,6 +283,8 @@ impl Agent {
             reactor: Reactor::default(),
             stray_accepted: 0,
             grew: false,
+            shrinks: false,
+            step: STEP_MIN,
             next_resync: 0,
             burst: Burst::default(),
             hurries: true,
@@ -365,6 +372,9 @@ struct Manager<'a> {
     stray_accepted: u64,
     /// The last look found more of them.
     grew: bool,
+    /// The budget has not come down to what it should be, and by how many frames the next step lowers it.
+    shrinks: bool,
+    step: u32,
     next_resync: u64,
     burst: Burst,
     /// This thread comes before all others.
@@ -377,6 +387,20 @@ struct Manager<'a> {
 impl Manager<'_> {
     /// One turn of the reactor, and a look around when it is time.
     fn turn(&mut self) {
+        if self.shrinks {
+            self.engine.crank_without_faults();
+            self.judge_all();
+        } else {
+            self.react();
+        }
+        if fork::is_paused() {
+            self.after_fork();
+        }
+        self.look();
+    }
+
+    /// Does what there is to do until the next look is due.
+    fn react(&mut self) {
         let pause = match (fork::is_paused(), self.grew) {
             (true, _) => FORK_LOOK_NS,
             (false, true) => GROWING_LOOK_NS,
@@ -387,17 +411,11 @@ impl Manager<'_> {
         let until = clock::monotonic_ns() + pause;
         loop {
             self.reactor.turn(&mut self.engine, until, None);
-            while let Some(notice) = self.engine.notice() {
-                self.judge(notice);
-            }
+            self.judge_all();
             if clock::monotonic_ns() >= until {
                 break;
             }
         }
-        if fork::is_paused() {
-            self.after_fork();
-        }
-        self.look();
     }
 
     /// Compares what is resident with what is managed, adopts what is new and sets the budget of the rest.
@@ -432,13 +450,28 @@ impl Manager<'_> {
         let books = (crate::book_bytes() as u64).min(ram / BOOKS_SHARE).min(stray);
         let budget = ram.saturating_sub(stray - books + reserve) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
-        // What is unmanaged goes up and down by a few pages all the time: less is heeded at once, more when it is some.
+        self.shrinks = self.approach(budget);
+        self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
+        self.engine.tick();
+    }
+
+    /// Brings the engine's budget to `budget`, at once or by a step. True while more steps are due: see [`Engine::make_room`].
+    fn approach(&mut self, budget: u32) -> bool {
         let now = self.engine.budget();
+        let step = now.saturating_sub(self.step);
+        if budget < step && self.engine.frames() > step {
+            let began = clock::monotonic_ns();
+            self.engine.set_budget(step);
+            let took = clock::monotonic_ns() - began;
+            let next = u64::from(self.step) * STEP_NS / took.max(1);
+            self.step = (next as u32).clamp(self.step / 2, self.step * 2).clamp(STEP_MIN, STEP_MAX);
+            return true;
+        }
+        // What is unmanaged goes up and down by a few pages all the time: less is heeded at once, more when it is some.
         if budget < now || budget > now + BUDGET_STEP {
             self.engine.set_budget(budget - budget.min(BUDGET_STEP / 2));
         }
-        self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
-        self.engine.tick();
+        false
     }
 
     /// Comes before all other threads, or competes with them again. *The story:* a program maps and touches some megabytes a
@@ -466,6 +499,12 @@ impl Manager<'_> {
             self.next_resync = now + (clock::monotonic_ns() - now) * RESYNC_SHARE;
         }
         adopted.missed
+    }
+
+    fn judge_all(&mut self) {
+        while let Some(notice) = self.engine.notice() {
+            self.judge(notice);
+        }
     }
 
     fn judge(&mut self, notice: Notice) {

@@ -18,6 +18,7 @@ mod lend;
 mod message;
 mod populate;
 mod remap;
+mod stacks;
 mod start;
 
 use overspill_sys::AddressRange;

@@ -173,6 +173,32 @@ pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
     }
 }
 
+/// Tells whether a thread sleeps in the kernel; some 2 us a look.
+#[derive(Debug)]
+pub struct SleepReader {
+    fd: Fd,
+}
+
+impl SleepReader {
+    /// Of /proc/self/task/TID/stat.
+    pub fn open(path: &CStr) -> Result<SleepReader, Errno> {
+        Ok(SleepReader { fd: file::open(path, Open::empty())? })
+    }
+
+    /// Waits for something, interruptibly or not: it neither runs nor wants to.
+    pub fn is_asleep(&self) -> Result<bool, Errno> {
+        let mut buffer = [0; 128];
+        let len = file::pread(&self.fd, &mut buffer, 0)?;
+        state_in(&buffer[..len]).map(|state| matches!(state, b'S' | b'D')).ok_or(Errno::IO)
+    }
+}
+
+/// The letter behind the name, which stands in parentheses and may hold some itself.
+fn state_in(stat: &[u8]) -> Option<u8> {
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    skip_blanks(&stat[end + 1..]).first().copied()
+}
+
 #[repr(align(8))]
 struct Entries([u8; 2048]);
 
@@ -264,6 +290,14 @@ mod tests {
         assert_eq!(parse_loadavg(b"0.98 2.45 2.30 3"), None);
         assert_eq!(parse_loadavg(b""), None);
         assert!(RunnableReader::open().unwrap().count().unwrap() >= 1);
+    }
+
+    #[test]
+    fn states() {
+        assert_eq!(state_in(b"7 (cat) S 1 7"), Some(b'S'));
+        assert_eq!(state_in(b"7 (a) R (b) D 1 7"), Some(b'D'));
+        assert_eq!(state_in(b"7 (cat)"), None);
+        assert!(!SleepReader::open(c"/proc/thread-self/stat").unwrap().is_asleep().unwrap());
     }
 
     #[test]

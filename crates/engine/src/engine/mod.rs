@@ -177,13 +177,24 @@ impl Engine {
 
     /// Handles everything there is to handle without waiting. True when there was anything.
     pub fn crank(&mut self) -> bool {
-        let mut busy = self.view.program.read_messages() | self.view.shared.read_messages();
+        let busy = self.view.program.read_messages() | self.view.shared.read_messages();
         while let Some(message) = self.view.program.next_message() {
             self.handle(message);
         }
         while let Some(fault) = self.view.shared.next_fault() {
             self.shared_fault(&fault);
         }
+        self.crank_device() | busy
+    }
+
+    /// As [`Engine::crank`], but leaves whoever waits for a page waiting: for owners that have too much and make room first.
+    pub fn crank_without_faults(&mut self) {
+        self.handle_changes();
+        while self.crank_device() {}
+    }
+
+    fn crank_device(&mut self) -> bool {
+        let mut busy = false;
         for _ in 0..ENDED_MAX {
             let Some(ended) = self.transfers.next_ended() else { break };
             busy = true;

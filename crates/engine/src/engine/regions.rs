@@ -52,6 +52,26 @@ impl Engine {
         // Reports end with the mapping, which the caller unmaps next.
     }
 
+    /// Takes write permission away from registered memory: whoever stores to what is there waits until [`Engine::unprotect`]. Where
+    /// that is refused nothing is changed.
+    pub fn protect(&mut self, range: AddressRange) {
+        self.view.program.protect(range);
+    }
+
+    /// Gives write permission back.
+    pub fn unprotect(&mut self, range: AddressRange) {
+        self.view.program.unprotect(range);
+    }
+
+    /// Where taking pages out of view takes long, the budget grows to what is held and `pages` more: what is found resident need
+    /// not leave at once, and the owner takes the budget back in steps, between which it can look around.
+    pub fn make_room(&mut self, pages: usize) {
+        if !self.view.program.can_move() {
+            let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+            self.set_budget(self.budget().max(self.frames().saturating_add(pages)));
+        }
+    }
+
     /// These pages of a region are present although nobody told.
     pub fn add_resident(&mut self, range: AddressRange) {
         let (start, end) = vpns(&range);

@@ -114,6 +114,29 @@ pub fn guard(context: &mut Context) -> Outcome {
     Ok(())
 }
 
+/// `guarded`: a block with some inaccessible pages right in front of it, from the start. It looks like the stack of a thread that has
+/// ended, and must go cold all the same; beside it such stacks are used again by new threads.
+pub fn guarded(context: &mut Context) -> Outcome {
+    const GUARD: usize = 16;
+    let len = GUARD * PAGE + context.options.mib * MIB / 4;
+    let memory = Memory::map_with(len, libc::PROT_NONE, PRIVATE)?;
+    let block = GUARD..memory.pages();
+    sys::mprotect(memory.page(GUARD), block.len() * PAGE, RW)?;
+    pattern::fill_pages(&memory, block.clone(), SEED);
+    parallel(context.options.threads, |_| Ok(()))?;
+    let (base, len) = memory.forget();
+    let memory = Memory::adopt(base + GUARD * PAGE, len - GUARD * PAGE);
+    context.cool(&memory)?;
+    context.sabotage(&memory);
+    for _ in 0..100 {
+        parallel(context.options.threads, |lane| {
+            pattern::check_page(&memory, lane, SEED, GUARD + lane, "by a new thread")
+        })?;
+    }
+    (0..memory.pages())
+        .try_for_each(|page| pattern::check_page(&memory, page, SEED, GUARD + page, "behind a guard"))
+}
+
 /// The range in which `on_barrier` opens the page that was stored to.
 static BARRIER: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 static OPENED: AtomicUsize = AtomicUsize::new(0);

@@ -1,0 +1,143 @@
+//! Telling thread stacks from other memory: they are left alone, since the kernel writes to the control block in a dying thread's
+//! stack at a moment when it no longer waits for anybody (guide on userfaultfd, pitfall 7), so that block must never be away.
+//!
+//! A living thread's control block is known by its list of robust futexes. The stack of one that has ended is kept by the C library
+//! for the next thread, and looks like any memory with a guard in front. It is known by what the thread left: the control block at
+//! its end, which begins with its own address.
+//!
+//! *The stories:* whatever followed a guard was left alone once. A program that makes some pages below a large block inaccessible had
+//! that block unmanaged for ever (`torture guarded`). And a thread's stack is mapped right below what was mapped before it, and a
+//! kernel before 6.7 makes one mapping of the two (later ones forbid huge pages in stacks, and so keep them apart): on 6.1 `sort` with
+//! two threads had its buffer above its stack, and in two of six runs nothing was ever managed. Now only the stack is left out of
+//! such a mapping.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use overspill_sys::maps::Vma;
+use overspill_sys::mem::OwnMemory;
+use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
+use overspill_sys::procfs::{self, Limit};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
+
+/// A thread's control block lies at most this far from the end of its stack.
+const CONTROL_BLOCK_BYTES: usize = 64 << 10;
+/// The C library's own stacks end with it: it begins in these last bytes.
+const TAIL_BYTES: usize = 16 << 10;
+/// Words from the beginning of a control block to the second pointer to itself.
+const SELF_AT: usize = 2;
+
+/// What is known of stacks at one moment.
+pub(crate) struct Stacks {
+    /// Control blocks of the threads that live now.
+    control_blocks: Vec<usize>,
+    /// Where the kernel may join a stack with what lies above it: the usual size of one.
+    joined_bytes: Option<usize>,
+    /// Without it nothing is known of threads that have ended.
+    memory: Option<OwnMemory>,
+    tail: Box<[u8; TAIL_BYTES]>,
+}
+
+impl Stacks {
+    pub fn new() -> Self {
+        Stacks {
+            control_blocks: Vec::with_capacity(256),
+            joined_bytes: joined_bytes(),
+            memory: OwnMemory::open().ok(),
+            tail: Box::new([0; TAIL_BYTES]),
+        }
+    }
+
+    /// Looks which threads there are.
+    pub fn look(&mut self) -> Result<(), Errno> {
+        self.control_blocks.clear();
+        procfs::for_each_thread(|thread| {
+            if let Ok((head, _)) = procfs::robust_list(thread) {
+                self.control_blocks.push(head);
+            }
+        })
+    }
+
+    /// Is the mapping the stack of a thread that lives?
+    pub fn has_living(&self, vma: &Vma<'_>) -> bool {
+        let ends_behind =
+            |&block: &usize| vma.range().contains(&block) && vma.end - block <= CONTROL_BLOCK_BYTES;
+        self.control_blocks.iter().any(ends_behind)
+    }
+
+    /// Where in a mapping with a guard in front that begins which is no stack; its end if all may be one.
+    pub fn end(
+        &mut self,
+        vma: &Vma<'_>,
+        is_managed: impl Fn(AddressRange) -> bool,
+        pagemap: &Pagemap,
+    ) -> usize {
+        let last = self.control_blocks.iter().filter(|block| vma.range().contains(block)).max();
+        if let Some(block) = last {
+            // It lies in the last page of its stack.
+            return (block + 1).next_multiple_of(PAGE_SIZE);
+        }
+        if let Some(bytes) = self.joined_bytes {
+            return vma.start.saturating_add(bytes);
+        }
+        let first = vma.start..vma.start + PAGE_SIZE;
+        // A stack's last page is its first in address: where that was never touched the mapping may be one that is being made.
+        let is_used = is_managed(first.clone()) || is_present(first, pagemap);
+        if is_used && self.ends_in_control_block(vma) == Some(false) { vma.start } else { vma.end }
+    }
+
+    /// None: that cannot be read.
+    fn ends_in_control_block(&mut self, vma: &Vma<'_>) -> Option<bool> {
+        let start = vma.start.max(vma.end - TAIL_BYTES);
+        let tail = &mut self.tail[..vma.end - start];
+        let read = self.memory.as_ref()?.read(tail, start).ok()?;
+        (read == tail.len()).then(|| holds_control_block(tail, start))
+    }
+}
+
+/// Does memory that was read at `start` hold a block that begins with its own address, twice?
+fn holds_control_block(bytes: &[u8], start: usize) -> bool {
+    let (words, _) = bytes.as_chunks::<{ size_of::<usize>() }>();
+    let word = |index: usize| usize::from_ne_bytes(words[index]);
+    (0..words.len().saturating_sub(SELF_AT)).any(|index| {
+        let address = start + index * size_of::<usize>();
+        word(index) == address && word(index + SELF_AT) == address
+    })
+}
+
+fn is_present(page: AddressRange, pagemap: &Pagemap) -> bool {
+    let mut runs = [PageRegion::default(); 1];
+    pagemap.scan(page, Query::OWN_CONTENT, &mut runs).is_ok_and(|scan| scan.regions > 0)
+}
+
+/// The size that the C library gives to stacks, where the kernel may join them with what lies above.
+fn joined_bytes() -> Option<usize> {
+    const KEEPS_APART: (u32, u32, u32) = (6, 7, 0);
+    /// Of the C library, where there is no limit.
+    const UNLIMITED_BYTES: usize = 2 << 20;
+    if procfs::kernel_version() >= KEEPS_APART {
+        return None;
+    }
+    Some(match procfs::limit(Limit::Stack) {
+        Ok((bytes, _)) if bytes != u64::MAX => usize::try_from(bytes).unwrap_or(usize::MAX),
+        _ => UNLIMITED_BYTES,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_block_is_known_by_its_own_address() {
+        let mut bytes = [0; 4096];
+        let mut put = |at: usize, word: usize| bytes[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+        put(640, 0x7000 + 640);
+        put(648, 1);
+        put(656, 0x7000 + 640);
+        assert!(holds_control_block(&bytes, 0x7000));
+        assert!(!holds_control_block(&bytes, 0x8000));
+        assert!(!holds_control_block(&bytes[..656], 0x7000));
+        assert!(!holds_control_block(&[0; 4096], 0x7000));
+    }
+}

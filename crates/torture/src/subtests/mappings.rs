@@ -65,6 +65,38 @@ pub fn munmap_churn(context: &mut Context) -> Outcome {
     })
 }
 
+/// `munmap-again`: threads unmap blocks that are just going cold, map others at the same addresses at once and fill them. What
+/// was ordered for the old pages must not reach the new ones.
+pub fn munmap_again(context: &mut Context) -> Outcome {
+    const BLOCKS: usize = 12;
+    let pages = context.options.mib * MIB / 2 / PAGE / context.options.threads / BLOCKS;
+    let deadline = context.deadline();
+    parallel(context.options.threads, |lane| {
+        let mut rng = context.rng(lane);
+        let mut blocks = Vec::new();
+        for _ in 0..BLOCKS {
+            blocks.push((Memory::map(pages * PAGE)?, 0));
+        }
+        while std::time::Instant::now() < deadline {
+            let (old, seed) = blocks.remove(rng.below(BLOCKS));
+            // Half of them are unmapped as they are, which may be on their way out.
+            if seed != 0 && rng.below(2) == 0 {
+                pattern::check_pages(&old, 0..pages, seed, "mapped where others were")?;
+            }
+            let (base, len) = old.forget();
+            sys::munmap(base, len)?;
+            // Another thread may have been given the place meanwhile.
+            let again = sys::mmap(base, len, RW, PRIVATE | libc::MAP_FIXED_NOREPLACE, -1);
+            let block = again.map(|base| Memory::adopt(base, len)).or_else(|_| Memory::map(len))?;
+            let seed = rng.next() | 1;
+            pattern::fill_pages(&block, 0..pages, seed);
+            context.sabotage(&block);
+            blocks.push((block, seed));
+        }
+        Ok(())
+    })
+}
+
 fn churn_once(context: &Context, rng: &mut Rng) -> Outcome {
     let seed = rng.next();
     let memory = Memory::map((1 + rng.below(8 * MIB / PAGE)) * PAGE)?;

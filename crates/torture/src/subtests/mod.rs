@@ -84,6 +84,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "interrupts" Holds signals::interrupts, "4000 signals a second";
     "munmap" Holds mappings::munmap, "partial and whole, mapped again, zero";
     "munmap-churn" Holds mappings::munmap_churn, "the same by threads, all the time";
+    "munmap-again" Holds mappings::munmap_again, "other blocks at the same addresses at once";
     "fixed" Holds mappings::fixed, "MAP_FIXED over cold memory";
     "mremap" Holds mappings::mremap, "grow, shrink, move, in place and not";
     "mremap-dontunmap" Holds mappings::mremap_dontunmap, "MREMAP_DONTUNMAP";

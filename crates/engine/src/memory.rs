@@ -334,21 +334,17 @@ impl Memory {
         }
         let Ok(present) = self.present(range.clone()) else { return result };
         result.gone = bits(0, count) & !present;
-        let mut page = 0;
-        while page < count {
-            let run = (present >> page).trailing_ones().min(count - page);
+        for (page, run) in runs(present) {
             let at = page as usize * PAGE_SIZE;
             let frame = self.frame_address(first) + at;
             // SAFETY: the frames were handed out for this and hold nothing.
             let bytes =
                 unsafe { core::slice::from_raw_parts_mut(frame as *mut u8, run as usize * PAGE_SIZE) };
-            let copied = if run == 0 { 0 } else { mem::copy_from_self(bytes, address + at).unwrap_or(0) };
-            let done = (copied / PAGE_SIZE) as u32;
-            result.taken |= bits(page, done);
+            let copied = mem::copy_from_self(bytes, address + at).unwrap_or(0);
             // What could not be copied stays where it is.
-            page += done.max(1);
+            result.taken |= bits(page, (copied / PAGE_SIZE) as u32);
         }
-        self.drop_copied(address, result.taken, count);
+        self.drop_copied(address, result.taken);
         self.program.wake(range).unwrap_or(());
         result
     }
@@ -371,15 +367,10 @@ impl Memory {
     }
 
     /// Drops the pages that were copied, run by run.
-    fn drop_copied(&mut self, address: usize, copied: u64, count: u32) {
-        let mut page = 0;
-        while page < count {
-            let run = (copied >> page).trailing_ones().min(count - page);
-            if run > 0 {
-                let start = address + page as usize * PAGE_SIZE;
-                self.drop_program_pages(start..start + run as usize * PAGE_SIZE);
-            }
-            page += run + 1;
+    fn drop_copied(&mut self, address: usize, copied: u64) {
+        for (page, run) in runs(copied) {
+            let start = address + page as usize * PAGE_SIZE;
+            self.drop_program_pages(start..start + run as usize * PAGE_SIZE);
         }
     }
 
@@ -712,6 +703,17 @@ pub(crate) fn progress(outcome: Result<(), Partial>, len: usize) -> (u32, Option
     }
 }
 
+/// The runs of set bits: the first bit of each, and how many there are.
+pub(crate) fn runs(set: u64) -> impl Iterator<Item = (u32, u32)> {
+    let mut left = set;
+    core::iter::from_fn(move || {
+        let first = left.trailing_zeros();
+        let count = left.checked_shr(first)?.trailing_ones();
+        left &= !bits(first, count);
+        Some((first, count))
+    })
+}
+
 /// `count` bits from `first` on.
 pub(crate) fn bits(first: u32, count: u32) -> u64 {
     (((1u128 << count) - 1) << first) as u64
@@ -724,5 +726,18 @@ fn concerns(message: &Message, range: &AddressRange) -> bool {
         Message::Remove { start, end } | Message::Unmap { start, end } => overlaps(start, end),
         Message::Remap { from, to, len } => overlaps(from, from + len) || overlaps(to, to + len),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_set_bits() {
+        let all = |set| runs(set).collect::<std::vec::Vec<_>>();
+        assert_eq!(all(0), []);
+        assert_eq!(all(u64::MAX), [(0, 64)]);
+        assert_eq!(all(0b0110_0001 | 1 << 63), [(0, 1), (5, 2), (63, 1)]);
     }
 }

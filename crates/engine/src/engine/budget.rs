@@ -4,8 +4,8 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::SeqCst;
 
 use super::Engine;
-use crate::memory::bits;
-use crate::staging::{BLOCK, Frame};
+use crate::memory::{bits, runs};
+use crate::staging::Frame;
 
 impl Engine {
     /// Frames that count against the budget: held by `mm`, populated and idle, or the compressed pool's.
@@ -78,14 +78,9 @@ impl Engine {
     /// Gives frames of a block back to the kernel, and says which are there still.
     fn drop_frames(&mut self, first: Frame, populated: u64) -> u64 {
         let mut left = populated;
-        let mut frame = 0;
-        while frame < BLOCK {
-            let count = (populated >> frame).trailing_ones();
-            if count > 0 {
-                let dropped = self.view.program.drop_frames(Frame(first.0 + frame), count);
-                left &= !bits(frame, dropped);
-            }
-            frame += count + 1;
+        for (frame, count) in runs(populated) {
+            let dropped = self.view.program.drop_frames(Frame(first.0 + frame), count);
+            left &= !bits(frame, dropped);
         }
         left
     }

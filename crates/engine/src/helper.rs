@@ -43,7 +43,8 @@ struct Desk {
 #[derive(Clone, Copy)]
 pub(crate) struct Helper {
     desk: &'static Desk,
-    sleep: &'static SleepReader,
+    /// None where /proc cannot be read.
+    sleep: Option<&'static SleepReader>,
     /// The thread's own memory.
     pub range: (usize, usize),
 }
@@ -63,7 +64,7 @@ impl Helper {
         let range = thread.range();
         let path =
             CString::new(format!("/proc/self/task/{}/stat", thread.tid())).map_err(|_| Errno::INVAL)?;
-        let sleep = Box::leak(Box::new(SleepReader::open(&path)?));
+        let sleep = SleepReader::open(&path).ok().map(|sleep| &*Box::leak(Box::new(sleep)));
         Ok(Helper { desk, sleep, range: (range.start, range.end) })
     }
 
@@ -72,9 +73,9 @@ impl Helper {
         self.desk.state.load(Ordering::Acquire) != ORDERED
     }
 
-    /// Does it wait in the middle of an order, for the reactor or for a lock?
+    /// Does it wait in the middle of an order, for the reactor or for a lock? True when that cannot be known.
     pub fn is_stuck(&self) -> bool {
-        !self.is_idle() && self.sleep.is_asleep().unwrap_or(true)
+        !self.is_idle() && self.sleep.is_none_or(|sleep| sleep.is_asleep().unwrap_or(true))
     }
 
     /// Orders a job. The last one must be done.

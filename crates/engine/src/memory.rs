@@ -344,7 +344,7 @@ impl Memory {
             // What could not be copied stays where it is.
             result.taken |= bits(page, (copied / PAGE_SIZE) as u32);
         }
-        self.drop_copied(address, result.taken);
+        result.taken &= self.drop_copied(address, result.taken);
         self.program.wake(range).unwrap_or(());
         result
     }
@@ -366,27 +366,36 @@ impl Memory {
         Ok(masks.fold(0, |all, mask| all | mask))
     }
 
-    /// Drops the pages that were copied, run by run.
-    fn drop_copied(&mut self, address: usize, copied: u64) {
+    /// Drops the pages that were copied, run by run, but for runs that the program has changed since: what is there may be other
+    /// memory by now. Returns those that were dropped.
+    fn drop_copied(&mut self, address: usize, copied: u64) -> u64 {
+        let mut dropped = 0;
         for (page, run) in runs(copied) {
             let start = address + page as usize * PAGE_SIZE;
-            self.drop_program_pages(start..start + run as usize * PAGE_SIZE);
+            let range = start..start + run as usize * PAGE_SIZE;
+            if !self.is_changing(&range) {
+                self.drop_program_pages(range);
+                dropped |= bits(page, run);
+            }
         }
+        dropped
     }
 
     /// Has the helper discard a range, and takes the events that this raises out of the queue.
     ///
     /// Whoever unmaps the range at the same time waits until the event of that is read, and then may get the same addresses for other
-    /// memory, which must not be discarded. So messages are read only while the helper waits: for its own event to be read, or for the
-    /// lock of the address space, which it then gets before anybody who asks later. And one at a time, since reading its event lets it
-    /// go on. When it fails, the program has unmapped part of the range: that event is still to come, and settles it.
+    /// memory, which must not be discarded. So messages are read only while the helper waits, for its own event to be read or for the
+    /// lock of the address space, and one at a time, since reading its event lets it go on. That leaves two cases in which new memory can
+    /// still be hit, both within microseconds: another thread is given the addresses while the first still waits, or a part of the
+    /// range is unmapped and mapped again while the helper waits with the part before it.
+    /// When it fails, the program has unmapped part of the range: that event is still to come, and settles it.
     fn drop_program_pages(&mut self, range: AddressRange) {
         let helper = self.helper.expect("started where UFFDIO_MOVE is missing");
         helper.order(Job::Drop, range.clone());
         let mut looks = 0;
         while !helper.is_idle() {
-            if helper.is_stuck() {
-                self.read_some(&mut [RawMsg::default()]);
+            if helper.is_stuck() && self.read_some(&mut [RawMsg::default()]) {
+                continue;
             }
             looks += 1;
             if looks > HELPER_LOOKS {

@@ -21,6 +21,8 @@ use crate::stacks::Stacks;
 const BYTES_MIN: usize = 256 << 10;
 /// A mapping without any permission of at most this size, directly before another one, guards a stack.
 const GUARD_BYTES_MAX: usize = 1 << 20;
+/// Up to this share of the budget (a sixteenth) zero pages do not matter.
+const FEW_ZEROES_SHARE: usize = 16;
 /// How often the maps are read again when the program changes them meanwhile.
 const TRIES: u32 = 4;
 
@@ -180,8 +182,8 @@ impl Adopter {
         self.each_run(Query::OWN_CONTENT, |run| engine.add_resident(run)).map(drop)
     }
 
-    /// Takes over what was found, as it is registered now. What is there leaves in steps (see `agent`), but not where there are zero
-    /// pages: those come first, and so leave first, at once, and are protected until that is done.
+    /// Takes over what was found, as it is registered now. What is there may leave in steps (see `agent`), but not where there are many
+    /// zero pages: those come first, and so leave first, at once, and are protected until that is done.
     ///
     /// *The stories:* a store to memory that was only read before its adoption is no missing page. What a program read first and
     /// stored to at full speed then was found by searches alone: up to 20 MiB too much in a budget of 64. And where the kernel takes
@@ -191,12 +193,13 @@ impl Adopter {
             engine.add_region(part.clone(), RegionKind::Anon);
         }
         let mut zeroes = 0;
+        let few = engine.budget() as usize / FEW_ZEROES_SHARE;
         if engine.takes_zero_pages() {
             self.each_run(Query::ZERO_PAGE, |run| engine.protect(run))?;
             zeroes = self.each_run(Query::ZERO_PAGE, |run| engine.add_resident(run))?;
         }
         let pages = self.each_run(Query::OWN_CONTENT, |run| {
-            if zeroes == 0 {
+            if zeroes <= few {
                 engine.make_room(run.len() / PAGE_SIZE);
             }
             engine.add_resident(run);

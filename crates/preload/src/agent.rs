@@ -69,6 +69,8 @@ const BUDGET_STEP: u32 = 128;
 /// How long a step may take that lowers the budget, and its size in frames.
 const STEP_NS: u64 = 1_000_000;
 const STEP_MIN: u32 = 64;
+/// For so long faults wait for the budget to come down, at most.
+const FAULTS_WAIT_NS: u64 = 100_000_000;
 const STEP_MAX: u32 = 1 << 16;
 
 /// How often a paused agent looks whether the fork is over.
@@ -283,7 +285,7 @@ impl Agent {
             reactor: Reactor::default(),
             stray_accepted: 0,
             grew: false,
-            shrinks: false,
+            shrinks_since: None,
             step: STEP_MIN,
             next_resync: 0,
             burst: Burst::default(),
@@ -372,8 +374,8 @@ struct Manager<'a> {
     stray_accepted: u64,
     /// The last look found more of them.
     grew: bool,
-    /// The budget has not come down to what it should be, and by how many frames the next step lowers it.
-    shrinks: bool,
+    /// Since when the budget is on its way down to what it should be, and by how many frames the next step lowers it.
+    shrinks_since: Option<u64>,
     step: u32,
     next_resync: u64,
     burst: Burst,
@@ -387,11 +389,16 @@ struct Manager<'a> {
 impl Manager<'_> {
     /// One turn of the reactor, and a look around when it is time.
     fn turn(&mut self) {
-        if self.shrinks {
-            self.engine.crank_without_faults();
-            self.judge_all();
-        } else {
-            self.react();
+        match self.shrinks_since {
+            None => self.react(),
+            Some(since) => {
+                self.engine.crank_without_faults();
+                if clock::monotonic_ns() > since + FAULTS_WAIT_NS {
+                    // Whatever goes on being found: nobody waits for ever.
+                    self.engine.crank();
+                }
+                self.judge_all();
+            }
         }
         if fork::is_paused() {
             self.after_fork();
@@ -450,7 +457,11 @@ impl Manager<'_> {
         let books = (crate::book_bytes() as u64).min(ram / BOOKS_SHARE).min(stray);
         let budget = ram.saturating_sub(stray - books + reserve) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
-        self.shrinks = self.approach(budget);
+        if self.approach(budget) {
+            self.shrinks_since.get_or_insert_with(clock::monotonic_ns);
+        } else {
+            self.shrinks_since = None;
+        }
         self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
     }
@@ -458,8 +469,9 @@ impl Manager<'_> {
     /// Brings the engine's budget to `budget`, at once or by a step. True while more steps are due: see [`Engine::make_room`].
     fn approach(&mut self, budget: u32) -> bool {
         let now = self.engine.budget();
-        let step = now.saturating_sub(self.step);
-        if budget < step && self.engine.frames() > step {
+        // Lower each time, whether anything left or not; what the program itself has given back counts at once.
+        let step = now.saturating_sub(self.step).min(self.engine.frames());
+        if budget < step && self.engine.evicts_slowly() && !fork::is_paused() {
             let began = clock::monotonic_ns();
             self.engine.set_budget(step);
             let took = clock::monotonic_ns() - began;
@@ -471,6 +483,7 @@ impl Manager<'_> {
         if budget < now || budget > now + BUDGET_STEP {
             self.engine.set_budget(budget - budget.min(BUDGET_STEP / 2));
         }
+        self.step = STEP_MIN;
         false
     }
 

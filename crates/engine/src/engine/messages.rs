@@ -101,7 +101,7 @@ impl Engine {
             return;
         }
         if wp {
-            // Only copying a page out protects it, for an instant. It is gone by now, or it was refused and stays.
+            // Copying a page out protects it, for an instant, and so does the adoption of zero pages. It is gone by now, or it stays.
             self.view.program.unprotect(address..address + PAGE_SIZE);
             return;
         }

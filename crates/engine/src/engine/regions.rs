@@ -52,8 +52,8 @@ impl Engine {
         // Reports end with the mapping, which the caller unmaps next.
     }
 
-    /// Takes write permission away from registered memory: whoever stores to what is there waits until [`Engine::unprotect`]. Where
-    /// that is refused nothing is changed.
+    /// Takes write permission away from registered memory, as far as the kernel allows: whoever stores to what is there waits until
+    /// [`Engine::unprotect`]. What stays protected costs its next store one fault.
     pub fn protect(&mut self, range: AddressRange) {
         self.view.program.protect(range);
     }
@@ -63,10 +63,16 @@ impl Engine {
         self.view.program.unprotect(range);
     }
 
+    /// Does it take long to take pages out of view, since they cannot be moved?
+    #[must_use]
+    pub fn evicts_slowly(&self) -> bool {
+        !self.view.program.can_move()
+    }
+
     /// Where taking pages out of view takes long, the budget grows to what is held and `pages` more: what is found resident need
     /// not leave at once, and the owner takes the budget back in steps, between which it can look around.
     pub fn make_room(&mut self, pages: usize) {
-        if !self.view.program.can_move() {
+        if self.evicts_slowly() {
             let pages = u32::try_from(pages).unwrap_or(u32::MAX);
             self.set_budget(self.budget().max(self.frames().saturating_add(pages)));
         }

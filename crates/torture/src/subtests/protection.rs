@@ -128,11 +128,13 @@ pub fn guarded(context: &mut Context) -> Outcome {
     let memory = Memory::adopt(base + GUARD * PAGE, len - GUARD * PAGE);
     context.cool(&memory)?;
     context.sabotage(&memory);
-    for _ in 0..100 {
-        parallel(context.options.threads, |lane| {
-            pattern::check_page(&memory, lane, SEED, GUARD + lane, "by a new thread")
-        })?;
-    }
+    context.under_pressure(|context| {
+        (0..100).try_for_each(|_| {
+            parallel(context.options.threads, |lane| {
+                pattern::check_page(&memory, lane, SEED, GUARD + lane, "by a new thread")
+            })
+        })
+    })?;
     (0..memory.pages())
         .try_for_each(|page| pattern::check_page(&memory, page, SEED, GUARD + page, "behind a guard"))
 }

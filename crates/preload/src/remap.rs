@@ -18,6 +18,10 @@ use crate::syscall;
 /// How long the agent waits for its turn: threads in a call must get a processor to end it. (2 ms were too short.) For ever it
 /// must not wait: a signal's handler may call mremap inside of mremap.
 const WAIT_NS: u64 = 50_000_000;
+/// How long a call waits for the turn to end, at most: the agent's wait for it, and as much again and more for the turn itself. *The
+/// story:* both waited equally long once, so that a call which had begun to wait as early as the agent gave up in the midst of the
+/// turn (`mremap-adopted`, EFAULT in one of some fifty runs, on a day when the host was slow).
+const CALL_WAIT_NS: u64 = 4 * WAIT_NS;
 /// A rest; the shortest that the kernel gives is some 50 us.
 const REST_NS: u64 = 1;
 
@@ -69,7 +73,7 @@ pub unsafe extern "C" fn mremap(
     // Whoever sees the other one waits: the count comes before the look at the agent's turn, and there the other way round.
     CALLS.fetch_add(1, SeqCst);
     // A child that no handler of fork knows of may have been made during a turn: it waits in vain, but not for ever.
-    let patience = clock::monotonic_ns() + WAIT_NS;
+    let patience = clock::monotonic_ns() + CALL_WAIT_NS;
     while HELD.load(SeqCst) && clock::monotonic_ns() < patience {
         CALLS.fetch_sub(1, SeqCst);
         clock::sleep_ns(REST_NS);

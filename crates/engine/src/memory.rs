@@ -599,14 +599,9 @@ impl Memory {
     }
 
     /// Calls `visit` with every run of present pages of a range.
-    pub fn present_runs(&self, range: AddressRange, mut visit: impl FnMut(AddressRange)) {
-        let mut runs = [PageRegion::default(); 64];
-        let mut at = range.start;
-        while at < range.end {
-            let Ok(scan) = self.pagemap.scan(at..range.end, Query::OWN_CONTENT, &mut runs) else { return };
-            runs[..scan.regions].iter().for_each(|run| visit(run.start as usize..run.end as usize));
-            at = scan.end;
-        }
+    pub fn present_runs(&self, range: AddressRange, visit: impl FnMut(AddressRange)) {
+        // Where that fails half of the way, the rest is not known.
+        let _ = self.pagemap.for_each_run(range, Query::OWN_CONTENT, visit);
     }
 
     // Threads that wait.

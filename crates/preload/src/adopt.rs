@@ -11,7 +11,7 @@ use overspill_engine::Engine;
 use overspill_mm::types::RegionKind;
 use overspill_sys::maps::{self, Maps, Name, Vma};
 use overspill_sys::mem::Prot;
-use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
+use overspill_sys::pagemap::{Pagemap, Query};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 
 use crate::remap;
@@ -192,19 +192,19 @@ impl Adopter {
         for Found { part, .. } in &self.found {
             engine.add_region(part.clone(), RegionKind::Anon);
         }
-        let mut zeroes = 0;
+        let mut protected = 0;
         let few = engine.budget() as usize / FEW_ZEROES_SHARE;
         if engine.takes_zero_pages() {
-            self.each_run(Query::ZERO_PAGE, |run| engine.protect(run))?;
-            zeroes = self.each_run(Query::ZERO_PAGE, |run| engine.add_resident(run))?;
+            protected = self.each_run(Query::ZERO_PAGE, |run| engine.protect(run))?;
+            self.each_run(Query::ZERO_PAGE, |run| engine.add_resident(run))?;
         }
         let pages = self.each_run(Query::OWN_CONTENT, |run| {
-            if zeroes <= few {
+            if protected <= few {
                 engine.make_room(run.len() / PAGE_SIZE);
             }
             engine.add_resident(run);
         });
-        if zeroes > 0 {
+        if protected > 0 {
             self.found.iter().for_each(|found| engine.unprotect(found.part.clone()));
         }
         Ok(Adopted { regions: self.found.len(), pages: pages?, missed: false })
@@ -212,20 +212,8 @@ impl Adopter {
 
     /// Calls `visit` with every run of pages in what was found that matches. Returns how many pages there are.
     fn each_run(&self, query: Query, mut visit: impl FnMut(AddressRange)) -> Result<usize, Errno> {
-        let mut runs = [PageRegion::default(); 64];
-        let mut pages = 0;
-        for Found { part: range, .. } in &self.found {
-            let mut at = range.start;
-            while at < range.end {
-                let scan = self.pagemap.scan(at..range.end, query, &mut runs)?;
-                for run in &runs[..scan.regions] {
-                    pages += run.pages();
-                    visit(run.start as usize..run.end as usize);
-                }
-                at = scan.end;
-            }
-        }
-        Ok(pages)
+        let parts = self.found.iter().map(|found| found.part.clone());
+        parts.map(|part| self.pagemap.for_each_run(part, query, &mut visit)).sum()
     }
 
     /// Reads the maps: what could be managed.
@@ -234,11 +222,7 @@ impl Adopter {
         stacks.look()?;
         mapped.clear();
         let mut before = Before::default();
-        let is_managed = |range: AddressRange| {
-            let mut managed = true;
-            engine.unmanaged(&range, |_| managed = false);
-            managed
-        };
+        let is_managed = |range: AddressRange| engine.manages(&range);
         let _ = maps.for_each(buffer, |vma| -> ControlFlow<()> {
             if is_candidate(vma) && !before.is_file_below(vma) && !stacks.has_living(vma) {
                 let start = if before.guards(vma) { stacks.end(vma, is_managed, pagemap) } else { vma.start };

@@ -69,9 +69,9 @@ const BUDGET_STEP: u32 = 128;
 /// How long a step may take that lowers the budget, and its size in frames.
 const STEP_NS: u64 = 1_000_000;
 const STEP_MIN: u32 = 64;
+const STEP_MAX: u32 = 1 << 16;
 /// For so long faults wait for the budget to come down, at most.
 const FAULTS_WAIT_NS: u64 = 100_000_000;
-const STEP_MAX: u32 = 1 << 16;
 
 /// How often a paused agent looks whether the fork is over.
 const FORK_LOOK_NS: u64 = 100_000;

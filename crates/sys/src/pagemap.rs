@@ -167,6 +167,26 @@ impl Pagemap {
         Ok(scan)
     }
 
+    /// Calls `visit` with every run of pages of the range that match. Returns how many pages there are.
+    pub fn for_each_run(
+        &self,
+        range: AddressRange,
+        query: Query,
+        mut visit: impl FnMut(AddressRange),
+    ) -> Result<usize, Errno> {
+        let mut runs = [PageRegion::default(); 64];
+        let (mut at, mut pages) = (range.start, 0);
+        while at < range.end {
+            let scan = self.scan(at..range.end, query, &mut runs)?;
+            for run in &runs[..scan.regions] {
+                pages += run.pages();
+                visit(run.start as usize..run.end as usize);
+            }
+            at = scan.end;
+        }
+        Ok(pages)
+    }
+
     fn by_command(&self, range: &AddressRange, query: Query, out: &mut [PageRegion]) -> Result<Scan, Errno> {
         let mut argument = ScanArgument {
             size: size_of::<ScanArgument>() as u64,

@@ -86,6 +86,32 @@ fn parse_loadavg(text: &[u8]) -> Option<u32> {
     rest.starts_with(b"/").then(|| u32::try_from(runnable).ok())?
 }
 
+/// Tells whether a thread sleeps in the kernel; some 2 us a look.
+#[derive(Debug)]
+pub struct SleepReader {
+    fd: Fd,
+}
+
+impl SleepReader {
+    /// Of /proc/self/task/TID/stat.
+    pub fn open(path: &CStr) -> Result<SleepReader, Errno> {
+        Ok(SleepReader { fd: file::open(path, Open::empty())? })
+    }
+
+    /// Waits for something, interruptibly or not: it neither runs nor wants to.
+    pub fn is_asleep(&self) -> Result<bool, Errno> {
+        let mut buffer = [0; 128];
+        let len = file::pread(&self.fd, &mut buffer, 0)?;
+        state_in(&buffer[..len]).map(|state| matches!(state, b'S' | b'D')).ok_or(Errno::IO)
+    }
+}
+
+/// The letter behind the name, which stands in parentheses and may hold some itself.
+fn state_in(stat: &[u8]) -> Option<u8> {
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    skip_blanks(&stat[end + 1..]).first().copied()
+}
+
 /// A text of `Name: value` lines, such as /proc/self/status or /proc/meminfo, at one moment.
 pub struct Fields {
     text: [u8; FIELDS_BYTES],
@@ -171,32 +197,6 @@ pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
             }
         });
     }
-}
-
-/// Tells whether a thread sleeps in the kernel; some 2 us a look.
-#[derive(Debug)]
-pub struct SleepReader {
-    fd: Fd,
-}
-
-impl SleepReader {
-    /// Of /proc/self/task/TID/stat.
-    pub fn open(path: &CStr) -> Result<SleepReader, Errno> {
-        Ok(SleepReader { fd: file::open(path, Open::empty())? })
-    }
-
-    /// Waits for something, interruptibly or not: it neither runs nor wants to.
-    pub fn is_asleep(&self) -> Result<bool, Errno> {
-        let mut buffer = [0; 128];
-        let len = file::pread(&self.fd, &mut buffer, 0)?;
-        state_in(&buffer[..len]).map(|state| matches!(state, b'S' | b'D')).ok_or(Errno::IO)
-    }
-}
-
-/// The letter behind the name, which stands in parentheses and may hold some itself.
-fn state_in(stat: &[u8]) -> Option<u8> {
-    let end = stat.iter().rposition(|&byte| byte == b')')?;
-    skip_blanks(&stat[end + 1..]).first().copied()
 }
 
 #[repr(align(8))]

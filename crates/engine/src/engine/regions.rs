@@ -20,6 +20,13 @@ impl Engine {
         self.view.program.takes_zero_pages()
     }
 
+    /// Is any page of the range managed?
+    #[must_use]
+    pub fn manages(&self, range: &AddressRange) -> bool {
+        let (start, end) = vpns(range);
+        self.mm.manages(PROGRAM, start, end)
+    }
+
     /// Calls `visit` with every part of the range that is not managed, in order.
     pub fn unmanaged(&self, range: &AddressRange, mut visit: impl FnMut(AddressRange)) {
         let (start, end) = vpns(range);

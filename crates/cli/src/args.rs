@@ -9,6 +9,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::bench::What;
 use crate::compare::way::{KernelRules, Way};
+use crate::idle::Idle;
 use crate::load::LoadArgs;
 use crate::policy::ReadAhead;
 use crate::size::{Size, parse_budget};
@@ -200,6 +201,10 @@ pub struct Tuning {
     /// What to read beside the page that is wanted.
     #[arg(long, env = "OVERSPILL_READAHEAD", value_name = "POLICY", help = ReadAhead::help())]
     pub readahead: Option<ReadAhead>,
+    /// What idle processors do while the program waits for pages: polling shortens every wait, needs root, and costs the power
+    /// of all idle processors; auto polls on machines of up to 16 [default: auto]
+    #[arg(long, env = "OVERSPILL_IDLE", value_name = "WHAT")]
+    pub idle: Option<Idle>,
     /// End the program when swap is full, instead of letting it exceed its budget
     #[arg(long, env = "OVERSPILL_STRICT", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub strict: bool,

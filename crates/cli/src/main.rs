@@ -11,6 +11,7 @@ mod doctor;
 mod exit;
 mod histogram;
 mod human;
+mod idle;
 mod load;
 mod machine;
 #[allow(unsafe_code)]

@@ -12,9 +12,7 @@ extern crate alloc;
 pub mod engine;
 mod fingerprint;
 pub mod growth;
-mod handoff;
 mod helper;
-mod home;
 mod io;
 mod memory;
 mod own_events;
@@ -29,6 +27,7 @@ mod swapfile;
 pub mod trace;
 mod transfers;
 mod view;
+mod vigil;
 
 pub use engine::{Engine, Notice};
 pub use reactor::Reactor;

@@ -104,8 +104,7 @@ const EVENTS: Features = Features::EVENT_REMAP.union(Features::EVENT_REMOVE).uni
 impl Memory {
     /// Opens the descriptors and maps `staging_frames` frames (all holes).
     pub fn new(staging_frames: u32, use_move: bool, user_mode_only: bool) -> Result<Self, Errno> {
-        let wanted =
-            EVENTS | Features::THREAD_ID | Features::MOVE | Features::POISON | Features::PAGEFAULT_FLAG_WP;
+        let wanted = EVENTS | Features::MOVE | Features::POISON | Features::PAGEFAULT_FLAG_WP;
         let (program, granted) = Uffd::open(wanted, user_mode_only)?;
         if !granted.contains(EVENTS) {
             return Err(Errno::NOSYS);

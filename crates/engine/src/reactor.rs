@@ -36,7 +36,7 @@ impl Reactor {
             if now > self.busy_until {
                 self.spin_ns = (self.spin_ns * 2).min(SPIN_NS_MAX);
             }
-            self.busy_until = if engine.take_handed_over() { now } else { now + self.spin_ns };
+            self.busy_until = now + self.spin_ns;
             return;
         }
         if now < self.busy_until {

@@ -18,20 +18,13 @@ pub(crate) enum Answer {
     Retry,
 }
 
+/// A thread that waits for a page.
 struct Pending {
     vpn: Vpn,
-    waiter: Waiter,
-}
-
-/// A thread that waits for a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Waiter {
-    /// Its id; 0 where it is not known.
-    pub thread: u32,
-    /// The page has to be read: it waits long enough to be asleep by then.
-    pub major: bool,
+    /// The page has to be read.
+    major: bool,
     /// When its fault was read.
-    pub since: Nanos,
+    since: Nanos,
 }
 
 /// What the compressed pool did.
@@ -74,22 +67,14 @@ impl Report {
         !self.pending.is_empty()
     }
 
-    /// Who waits, if it is one thread.
-    pub(crate) fn only_waiter(&self) -> Option<Waiter> {
-        match self.pending.as_slice() {
-            [only] if only.waiter.thread != 0 => Some(only.waiter),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn fault_begins(&mut self, vpn: Vpn, waiter: Waiter) {
+    pub(crate) fn fault_begins(&mut self, vpn: Vpn, major: bool, since: Nanos) {
         if self.pending.iter().any(|pending| pending.vpn == vpn) {
             return;
         }
-        self.pending.push(Pending { vpn, waiter });
-        if waiter.major {
+        self.pending.push(Pending { vpn, major, since });
+        if major {
             if self.majors == 0 {
-                self.stalled_since = waiter.since;
+                self.stalled_since = since;
             }
             self.majors += 1;
         }
@@ -111,7 +96,7 @@ impl Report {
             if answer == Answer::Mapped {
                 self.count_latency(&pending, now);
             }
-            if pending.waiter.major {
+            if pending.major {
                 self.majors -= 1;
                 if self.majors == 0 {
                     add(&self.process.counters.stalled_ns, now - self.stalled_since);
@@ -121,9 +106,8 @@ impl Report {
     }
 
     fn count_latency(&self, pending: &Pending, now: Nanos) {
-        let bucket = latency_bucket(now - pending.waiter.since);
-        let histogram =
-            if pending.waiter.major { &self.process.major_latency } else { &self.process.soft_latency };
+        let bucket = latency_bucket(now - pending.since);
+        let histogram = if pending.major { &self.process.major_latency } else { &self.process.soft_latency };
         add(&histogram[bucket], 1);
     }
 

@@ -13,6 +13,7 @@ use crate::shared::paths;
 use crate::staging::BLOCK;
 use crate::swapfile::{SwapFile, SwapPlace};
 use crate::transfers::Transfers;
+use crate::vigil::Vigil;
 
 /// Steps of putting an engine together, by the number in [`Failure::step`]; 0 is "none".
 pub const STEPS: [&str; 7] = [
@@ -48,6 +49,8 @@ pub struct Settings {
     pub use_move: bool,
     /// Use io_uring where it is allowed.
     pub use_uring: bool,
+    /// Keep idle processors awake while the program waits for pages, if that is allowed: all of the machine's.
+    pub poll_idle: bool,
     /// Only faults from user mode are reported (no privileges).
     pub user_mode_only: bool,
     /// The read-ahead policy.
@@ -75,13 +78,15 @@ impl Engine {
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
         let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX - 1);
         let config = Config { compares: true, ..Config::live(settings.frames, slots) };
+        let vigil = Vigil::new(settings.poll_idle);
         let paths = (if memory.can_move() { paths::MOVE } else { 0 })
-            | (if io.is_uring() { paths::URING } else { 0 });
+            | (if io.is_uring() { paths::URING } else { 0 })
+            | (if vigil.is_possible() { paths::POLL_IDLE } else { 0 });
         report.note_setup(paths, swap.bytes);
         let transfers = Transfers::new(swap.file, io);
         let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable());
         let pool = u64::from(settings.frames) * u64::from(settings.max_pool_percent.min(100)) / 100;
         let engine = Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
-        Ok(engine.with_pool(pool as u32))
+        Ok(engine.with_pool(pool as u32).with_vigil(vigil))
     }
 }

@@ -11,7 +11,7 @@ pub const ENV: &str = "OVERSPILL_RUN";
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Processes that can report; later ones run managed but uncounted.
 pub const PROCESSES: usize = 64;
 /// Buckets of the fault latency histogram: bucket i counts latencies in [2^(i/4), 2^((i+1)/4)) ns, roughly: see
@@ -57,6 +57,8 @@ pub mod flags {
     pub const QUIET: u32 = 1 << 4;
     /// A ring for [`crate::trace`] follows this structure for each process (`--trace`).
     pub const TRACE: u32 = 1 << 5;
+    /// Idle processors may be kept awake while the program waits for pages (`--idle`).
+    pub const POLL_IDLE: u32 = 1 << 6;
 }
 
 /// Values of [`Process::state`].
@@ -91,6 +93,8 @@ pub mod paths {
     pub const MOVE: u32 = 1 << 0;
     /// The device is reached by io_uring, not by threads.
     pub const URING: u32 = 1 << 1;
+    /// Idle processors are kept awake while the program waits for pages.
+    pub const POLL_IDLE: u32 = 1 << 2;
 }
 
 macro_rules! counters {

@@ -19,6 +19,7 @@ pub struct Builder {
     policy: Policy,
     use_move: bool,
     use_uring: bool,
+    poll_idle: bool,
     max_pool_percent: u32,
 }
 
@@ -32,6 +33,7 @@ impl Default for Builder {
                 .expect("every listed name makes a policy"),
             use_move: true,
             use_uring: true,
+            poll_idle: false,
             max_pool_percent: overspill_engine::MAX_POOL_PERCENT,
         }
     }
@@ -83,6 +85,14 @@ impl Builder {
         self
     }
 
+    /// Whether idle processors are kept awake while a thread waits for pages, if this process may open /dev/cpu_dma_latency: waiting
+    /// is shorter, and all idle processors of the machine use power meanwhile. Default: no.
+    #[must_use]
+    pub fn poll_idle(mut self, yes: bool) -> Self {
+        self.poll_idle = yes;
+        self
+    }
+
     /// Most of the budget that pages may take compressed, in percent (0 to 90; 0: none are compressed). How much of that is used
     /// depends on how the memory is used and on how well it compresses. Default: 0.
     #[must_use]
@@ -109,6 +119,7 @@ impl Builder {
             swap_bytes_max: self.swap_max,
             use_move: self.use_move,
             use_uring: self.use_uring,
+            poll_idle: self.poll_idle,
             user_mode_only: false,
             policy: self.policy,
             max_pool_percent: self.max_pool_percent,

@@ -315,6 +315,7 @@ impl Agent {
             swap_bytes_max: config.swap_bytes_max,
             use_move: !self.has(flags::NO_MOVE),
             use_uring: !self.has(flags::NO_URING),
+            poll_idle: self.has(flags::POLL_IDLE),
             user_mode_only: false,
             policy: policy_of(config, frames(config.ram_bytes)),
             max_pool_percent: config.max_pool_percent,
@@ -493,8 +494,6 @@ impl Manager<'_> {
     fn hurry(&mut self, hurries: bool) {
         if hurries != self.hurries {
             self.hurries = hurries;
-            // It remembers how this thread competes.
-            self.engine.let_go();
             // The first is a privilege, the second is granted to whoever has that.
             let _ = if hurries { Scheduling::first().set() } else { compete() };
         }

@@ -54,7 +54,7 @@ impl Default for Lock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processors::Processors;
+    use crate::raw::{nr, syscall};
     use crate::thread::Scheduling;
     use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::time::{Duration, Instant};
@@ -75,15 +75,21 @@ mod tests {
         assert_eq!(count.into_inner(), 80_000);
     }
 
+    fn run_on_the_first_processor() {
+        let set = 1u64;
+        // SAFETY: the call only reads the set.
+        let _ = unsafe { syscall!(nr::__NR_sched_setaffinity, 0, size_of::<u64>(), &raw const set as usize) };
+    }
+
     /// See the head of this file. With yields the ordinary thread ran after a second, when the kernel's guard against real-time
     /// threads that hog a processor let it (where it has one). Without the privilege this says nothing, and holds.
     #[test]
     fn an_ordinary_holder_gets_the_processor_of_a_realtime_thread_that_waits() {
         static LOCK: Lock = Lock::new();
-        let (held, here) = (AtomicBool::new(false), Processors::one(0));
+        let held = AtomicBool::new(false);
         let waited = std::thread::scope(|scope| {
             scope.spawn(|| {
-                let _ = here.bind(0);
+                run_on_the_first_processor();
                 LOCK.with(|| {
                     held.store(true, Ordering::Release);
                     let busy = Instant::now();
@@ -93,7 +99,7 @@ mod tests {
                 });
             });
             let waiter = scope.spawn(|| {
-                let _ = here.bind(0);
+                run_on_the_first_processor();
                 let _ = Scheduling::first().set();
                 while !held.load(Ordering::Acquire) {
                     std::thread::sleep(Duration::from_millis(1));

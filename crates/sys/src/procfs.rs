@@ -59,33 +59,6 @@ fn parse_statm(text: &[u8]) -> Option<Resident> {
     })
 }
 
-/// Reads /proc/loadavg.
-#[derive(Debug)]
-pub struct RunnableReader {
-    fd: Fd,
-}
-
-impl RunnableReader {
-    /// Opens it.
-    pub fn open() -> Result<RunnableReader, Errno> {
-        Ok(RunnableReader { fd: file::open(c"/proc/loadavg", Open::empty())? })
-    }
-
-    /// Threads of the whole machine that run or want to, the calling one included.
-    pub fn count(&self) -> Result<u32, Errno> {
-        let mut buffer = [0; 64];
-        let len = file::pread(&self.fd, &mut buffer, 0)?;
-        parse_loadavg(&buffer[..len]).ok_or(Errno::IO)
-    }
-}
-
-/// Three averages, then `runnable/existing`.
-fn parse_loadavg(text: &[u8]) -> Option<u32> {
-    let field = text.split(|&byte| byte == b' ').nth(3)?;
-    let (runnable, rest) = take_number(field, 10)?;
-    rest.starts_with(b"/").then(|| u32::try_from(runnable).ok())?
-}
-
 /// Tells whether a thread sleeps in the kernel; some 2 us a look.
 #[derive(Debug)]
 pub struct SleepReader {
@@ -282,14 +255,6 @@ mod tests {
         assert_eq!((resident.anon_bytes, resident.shared_bytes), (200 * 4096, 100 * 4096));
         assert_eq!(parse_statm(b"1000 300"), None);
         assert_eq!(parse_statm(b"5 1 3 ").unwrap().anon_bytes, 0);
-    }
-
-    #[test]
-    fn runnable_threads() {
-        assert_eq!(parse_loadavg(b"0.98 2.45 2.30 3/181 13423\n"), Some(3));
-        assert_eq!(parse_loadavg(b"0.98 2.45 2.30 3"), None);
-        assert_eq!(parse_loadavg(b""), None);
-        assert!(RunnableReader::open().unwrap().count().unwrap() >= 1);
     }
 
     #[test]

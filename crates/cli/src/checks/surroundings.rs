@@ -1,6 +1,7 @@
 //! What is around the program: the agent's library, the launcher's shared memory, limits of the cgroup and of the user,
 //! and settings of the machine's memory.
 
+use std::fs::OpenOptions;
 use std::io;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -25,7 +26,15 @@ const LOCKED_BYTES_LOW: u64 = 8 << 20;
 
 /// Everything here.
 pub fn all() -> Vec<Check> {
-    vec![shared_memory(), agent_reports(), locked_memory(), overcommit(), huge_pages(), cgroup_limit()]
+    vec![
+        shared_memory(),
+        agent_reports(),
+        locked_memory(),
+        overcommit(),
+        huge_pages(),
+        idle_processors(),
+        cgroup_limit(),
+    ]
 }
 
 /// Whether the agent's library is where it should be: the check that `run` makes.
@@ -98,7 +107,7 @@ fn reaching_child(page: &SharedPage) -> io::Result<Command> {
 /// The other end of [`shared_memory`]: the hidden command `reach PID:FD`.
 pub fn reach(shared: &str) -> anyhow::Result<u8> {
     let (pid, fd) = shared.split_once(':').ok_or_else(|| anyhow::anyhow!("expected PID:FD"))?;
-    std::fs::OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
+    OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
     if std::env::var_os(ENV).is_some() {
         std::thread::sleep(TRIAL_TIME); // for the agent to report
     }
@@ -142,6 +151,19 @@ fn huge_pages() -> Check {
         ),
         Some(setting) => Check::ok(NAME, format!("transparent huge pages: {setting}")),
         None => Check::ok(NAME, "the kernel has none"),
+    }
+}
+
+fn idle_processors() -> Check {
+    const NAME: &str = "idle processors";
+    let path = "/dev/cpu_dma_latency";
+    match OpenOptions::new().write(true).open(path) {
+        Ok(_) => Check::ok(NAME, "can be kept awake while a program waits for pages (--idle)"),
+        Err(error) => Check::warn(
+            NAME,
+            format!("{path}: {error}: they sleep between the steps of a fault, which makes each one longer"),
+            format!("run as root, or: sudo setfacl -m u:$USER:w {path}; in a container: --device {path}"),
+        ),
     }
 }
 

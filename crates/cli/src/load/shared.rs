@@ -38,6 +38,7 @@ fn manage(settings: &Settings<'_>, count: usize) -> Result<(Pages, Pager), overs
         .max_pool_percent(settings.max_pool_percent)
         .use_move(settings.flags & flags::NO_MOVE == 0)
         .use_uring(settings.flags & flags::NO_URING == 0)
+        .poll_idle(settings.flags & flags::POLL_IDLE != 0)
         .build()?;
     let region = pager.map_shared(count * PAGE_BYTES)?;
     Ok((Pages::of(region), pager))

@@ -130,6 +130,7 @@ fn flag_bits(args: &RunArgs, swap_is_file: bool) -> u32 {
         (tuning.no_uring, flags::NO_URING),
         (swap_is_file, flags::SWAP_IS_FILE),
         (args.quiet, flags::QUIET),
+        (tuning.idle.unwrap_or_default().polls(), flags::POLL_IDLE),
         (args.trace.is_some(), flags::TRACE),
     ];
     bits.iter().filter(|(on, _)| *on).map(|(_, bit)| bit).sum()
@@ -211,6 +212,7 @@ impl Tuning {
         option("swap-max", self.swap_max.map(|size| size.to_string().into()));
         option("page-cluster", self.page_cluster.map(|n| n.to_string().into()));
         option("max-pool-percent", self.max_pool_percent.map(|n| n.to_string().into()));
+        option("idle", self.idle.map(|idle| idle.to_string().into()));
         option("readahead", self.readahead.map(|policy| policy.to_string().into()));
         let switches = [("strict", self.strict), ("no-move", self.no_move), ("no-uring", self.no_uring)];
         args.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| format!("--{name}").into()));

@@ -31,8 +31,6 @@ impl Engine {
     /// what is present, to be made the program's own by [`Engine::unshare_some`].
     pub fn start_unsharing(&mut self) {
         self.to_unshare.clear();
-        // The helper may be started next, and would be bound to one processor for ever.
-        self.handoff.let_go();
         let mut parts = core::mem::take(&mut self.to_unshare);
         for region in self.regions() {
             self.view.program.present_runs(region, |run| {

@@ -4,14 +4,10 @@ use overspill_mm::types::PageId;
 use overspill_mm::{Event, Run, Unmapped};
 
 use super::Engine;
-use crate::handoff::Held;
 use crate::memory::COPIED_MAX;
 use crate::report::Answer;
 use crate::staging::Frame;
-use crate::view::{PROGRAM, Place};
-
-/// While more pages are being read there is work for the agent soon.
-const READING_MAX: u32 = 16;
+use crate::view::Place;
 
 impl Engine {
     /// Puts pages of the swap cache into view.
@@ -52,9 +48,7 @@ impl Engine {
     fn map_part(&mut self, run: Run) -> (u32, u32) {
         let segment = self.staging.segment(run.first, run.count);
         let place = self.mm.place(segment.first_page);
-        let held = self.hold_waiter(place, segment.count);
         let put = self.view.put_in(place, segment.first_frame, segment.count);
-        self.handoff.release(held);
         for index in 0..put.done {
             let page = PageId(segment.first_page.0 + index);
             self.drop_packed(page);
@@ -68,13 +62,10 @@ impl Engine {
         let place = self.mm.place(run.first);
         let moves = self.view.moves(place) && run.count > COPIED_MAX && self.recycles();
         let spare = if moves { self.staging.take_spare() } else { None };
-        let held = self.hold_waiter(place, run.count);
-        let filled = match spare {
+        match spare {
             Some((first, populated)) => self.fill_from_spare(place, run.count, first, populated),
             None => (self.view.fill_fresh(place, run.count), run.count),
-        };
-        self.handoff.release(held);
-        filled
+        }
     }
 
     /// Fills pages from the populated frames of a spare block. Returns how many were filled and how many could be.
@@ -86,14 +77,6 @@ impl Engine {
         let put = self.view.put_in(place, frame, wanted);
         self.staging.give_back(first, populated & !(put.moved << start));
         (put.done, wanted)
-    }
-
-    /// Before pages are put into view: sees to it that the only thread that waits wakes up on this processor, if it is about to
-    /// be free. Where pages come by windows it is not: there is work beside the thread's.
-    fn hold_waiter(&mut self, (space, _): Place, count: u32) -> Option<Held> {
-        let is_last = space == PROGRAM && count <= COPIED_MAX && self.mm.reading() <= READING_MAX;
-        let waiter = self.report.only_waiter().filter(|_| is_last)?;
-        self.handoff.hold(waiter)
     }
 
     /// Takes pages out of view, into the swap cache.

@@ -7,7 +7,6 @@ use overspill_sys::{AddressRange, PAGE_SIZE, clock};
 
 use super::{Engine, Notice};
 use crate::memory::REST_NS;
-use crate::report::Waiter;
 use crate::shared_regions::SharedFault;
 use crate::view::{PROGRAM, Place, SHARED, vpn, vpns};
 
@@ -62,9 +61,7 @@ impl Engine {
 
     pub(super) fn handle(&mut self, message: Message) {
         match message {
-            Message::Fault { address, write, wp, thread_id, .. } => {
-                self.fault(address & !(PAGE_SIZE - 1), write, wp, thread_id);
-            }
+            Message::Fault { address, write, wp, .. } => self.fault(address & !(PAGE_SIZE - 1), write, wp),
             Message::Remove { start, end } => {
                 let (start, end) = vpns(&(start..end));
                 self.feed(Event::Discarded { space: PROGRAM, start, end });
@@ -90,7 +87,7 @@ impl Engine {
         }
     }
 
-    fn fault(&mut self, address: usize, write: bool, wp: bool, thread: u32) {
+    fn fault(&mut self, address: usize, write: bool, wp: bool) {
         if self.doorbells.contains(&address) {
             self.notices.push_back(Notice::Doorbell(address));
             return;
@@ -105,7 +102,7 @@ impl Engine {
             self.view.program.unprotect(address..address + PAGE_SIZE);
             return;
         }
-        self.missing((PROGRAM, vpn), write, thread);
+        self.missing((PROGRAM, vpn), write);
     }
 
     pub(super) fn shared_fault(&mut self, fault: &SharedFault) {
@@ -113,13 +110,14 @@ impl Engine {
         if fault.wp {
             self.view.shared.unprotect(fault);
         } else if self.mm.manages(SHARED, vpn, vpn.offset(1)) {
-            self.missing((SHARED, vpn), fault.write, 0);
+            self.missing((SHARED, vpn), fault.write);
         }
     }
 
-    /// A thread (0: one of another process) waits for a page of a region.
-    fn missing(&mut self, place: Place, write: bool, thread: u32) {
+    /// A thread waits for a page of a region.
+    fn missing(&mut self, place: Place, write: bool) {
         let now = clock::monotonic_ns();
+        self.vigil.fault(now);
         let access = if write { Access::Write } else { Access::Read };
         let (space, vpn) = place;
         let id = self.mm.lookup(space, vpn);
@@ -129,7 +127,7 @@ impl Engine {
             // The page went without a word (the kernel reclaims what MADV_FREE released): it is untouched again.
             self.feed(Event::Discarded { space, start: vpn, end: vpn.offset(1) });
         }
-        self.report.fault_begins(vpn, Waiter { thread, major, since: now });
+        self.report.fault_begins(vpn, major, now);
         if let Some(tracer) = &mut self.tracer {
             tracer.fault(now, vpn, self.mm.lookup(space, vpn), before);
         }

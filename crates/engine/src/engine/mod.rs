@@ -28,7 +28,6 @@ use overspill_sys::{AddressRange, Errno, Fd, clock};
 use compress::Compressed;
 
 use crate::fingerprint::Fingerprints;
-use crate::handoff::Handoff;
 use crate::memory::Memory;
 use crate::report::Report;
 use crate::shared_regions::SharedRegions;
@@ -36,6 +35,7 @@ use crate::staging::Staging;
 use crate::trace::{Ring, Tracer};
 use crate::transfers::{Ended, Transfers};
 use crate::view::{Place, View};
+use crate::vigil::Vigil;
 
 /// Transfers whose end is handled before messages are read again: those who were woken meanwhile wait for the next read to
 /// be ordered, and the device with them. All at once, eight threads at random came to 59,900 touches a second, two at a time
@@ -78,7 +78,7 @@ pub struct Engine {
     events: VecDeque<Event>,
     out: Actions,
     notices: VecDeque<Notice>,
-    handoff: Handoff,
+    vigil: Vigil,
     doorbells: AddressRange,
     report: Report,
     /// Set before the program lends pages to the kernel without a pin that UFFDIO_MOVE sees (vmsplice, MSG_ZEROCOPY).
@@ -112,7 +112,7 @@ impl Engine {
             events: VecDeque::new(),
             out: Actions::new(),
             notices: VecDeque::new(),
-            handoff: Handoff::open(),
+            vigil: Vigil::new(false),
             doorbells: 0..0,
             report,
             lent: None,
@@ -124,6 +124,11 @@ impl Engine {
     /// Pages may take so many frames compressed.
     pub(crate) fn with_pool(self, frames: u32) -> Self {
         Engine { compressed: Compressed::new(frames), ..self }
+    }
+
+    /// Idle processors are kept awake while it matters.
+    pub(crate) fn with_vigil(self, vigil: Vigil) -> Self {
+        Engine { vigil, ..self }
     }
 
     /// From now on what happens is told to `ring`.
@@ -165,16 +170,6 @@ impl Engine {
         self.report.is_awaited()
     }
 
-    /// To be called when the calling thread is about to compete for processors in another way: it may run on all of them again.
-    pub fn let_go(&mut self) {
-        self.handoff.let_go();
-    }
-
-    /// Was a thread woken on this very processor since the last call? Then it runs when the caller sleeps.
-    pub fn take_handed_over(&mut self) -> bool {
-        self.handoff.take_handed_over()
-    }
-
     /// Handles everything there is to handle without waiting. True when there was anything.
     pub fn crank(&mut self) -> bool {
         let busy = self.view.program.read_messages() | self.view.shared.read_messages();
@@ -213,6 +208,7 @@ impl Engine {
 
     /// Time passed.
     pub fn tick(&mut self) {
+        self.vigil.tick(clock::monotonic_ns());
         self.feed(Event::Tick);
         self.size_pool();
         let packed = self.compressed.stats();

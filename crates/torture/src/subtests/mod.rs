@@ -2,7 +2,6 @@
 
 mod adoption;
 mod advice;
-mod affinity;
 mod allocator;
 mod calls;
 mod content;
@@ -80,7 +79,6 @@ pub const SUBTESTS: &[Subtest] = table! {
     "proc-mem" Holds remote::proc_mem, "/proc/PID/mem";
     "exec" Exceeded remote::exec, "exec with arguments in cold memory; a program that replaces itself";
     "sigaltstack" Holds signals::sigaltstack, "handlers on a cold alternative stack";
-    "affinity" Holds affinity::affinity, "the processors of a thread that waits for pages";
     "interrupts" Holds signals::interrupts, "4000 signals a second";
     "munmap" Holds mappings::munmap, "partial and whole, mapped again, zero";
     "munmap-churn" Holds mappings::munmap_churn, "the same by threads, all the time";

@@ -106,8 +106,8 @@ fn single(args: &BenchArgs, pattern: Pattern) -> Result<u8> {
     let progress = Progress::new();
     let directory = lab.directory().to_path_buf();
     let command = command(pattern, sizes, &args.work)?;
-    let turns = Turns { ways: &ways, rounds: args.measuring.runs };
-    let runs = compare::series(&mut lab, turns, &command, &Input::nothing()?, None, &progress, read_done);
+    let rounds = (0..args.measuring.runs).map(|_| round(&mut lab, &ways, &command, &progress));
+    let runs = rounds.collect::<Result<Vec<_>>>().map(|rounds| sorted(rounds.concat()));
     drop(progress);
     let runs = compare::end_of(lab, runs)?;
     let subject = subject(&command, sizes, parameters(pattern, sizes, &args.work));
@@ -194,17 +194,7 @@ impl Measuring<'_> {
         for round in 1..=self.args.measuring.runs {
             let label = format!("{}, run {round} of {}: ", load.name, self.args.measuring.runs);
             let progress = Progress::about(&label);
-            let mut pending = ways.clone();
-            for _ in 0..compare::ATTEMPTS {
-                let turns = Turns { ways: &pending, rounds: 1 };
-                let input = Input::nothing()?;
-                let round =
-                    compare::series(lab, turns, command, &input, None, &progress, read_done_or_killed)?;
-                let killed =
-                    |way: &Way| round.iter().any(|run| run.way == way.to_string() && run.load.is_none());
-                pending.retain(killed);
-                runs.extend(round);
-            }
+            runs.extend(self::round(lab, &ways, command, &progress)?);
             if round == 1 && self.suite == Suite::All {
                 let rows = rows::rows(&runs);
                 ways.retain(|way| {
@@ -212,9 +202,28 @@ impl Measuring<'_> {
                 });
             }
         }
-        runs.sort_by_key(|run| run.load.is_none()); // figures are held against the first run's
-        Ok(runs)
+        Ok(sorted(runs))
     }
+}
+
+/// Every way once; again where the kernel killed the load for want of memory, as it does now and then in a cgroup.
+fn round(lab: &mut Lab, ways: &[Way], command: &[OsString], progress: &Progress) -> Result<Vec<Measurement>> {
+    let mut pending = ways.to_vec();
+    let mut runs = Vec::new();
+    for _ in 0..compare::ATTEMPTS {
+        let turns = Turns { ways: &pending, rounds: 1 };
+        let input = Input::nothing()?;
+        let round = compare::series(lab, turns, command, &input, None, progress, read_done)?;
+        pending.retain(|way| round.iter().any(|run| run.way == way.to_string() && run.load.is_none()));
+        runs.extend(round);
+    }
+    Ok(runs)
+}
+
+/// Figures are held against the first run's.
+fn sorted(mut runs: Vec<Measurement>) -> Vec<Measurement> {
+    runs.sort_by_key(|run| run.load.is_none());
+    runs
 }
 
 /// Whether a row may be, or be held against, the kernel's best.
@@ -271,17 +280,16 @@ fn file_name(suite: Suite, load: &str, sizes: Sizes) -> String {
     format!("{today}-{suite}-{load}-{}-in-{}.json", shortest(sizes.size_bytes), shortest(sizes.ram_bytes))
 }
 
-/// Reads the load's line; a load that failed its own verification ends the bench.
+/// Reads the load's line; a load that failed its own verification ends the bench. One that the kernel killed for want of memory is
+/// let pass: its swap does that to small groups at times.
 fn read_done(run: &mut Measurement) -> Result<()> {
+    if run.oom_kills > 0 && !run.is_success() {
+        return Ok(());
+    }
     ensure!(run.is_success(), "the load failed: {}", run.captured.error_tail);
     let done: Done = serde_json::from_slice(&run.captured.head).context("the load's line of JSON")?;
     run.load = Some(done);
     Ok(())
-}
-
-/// The same, but lets pass what the kernel killed for want of memory: its swap does that to small groups at times.
-fn read_done_or_killed(run: &mut Measurement) -> Result<()> {
-    if run.oom_kills > 0 && !run.is_success() { Ok(()) } else { read_done(run) }
 }
 
 /// A line for each way that the kernel killed, be it now and then or always.
@@ -358,8 +366,8 @@ mod tests {
                         kernel:3: out of memory in its cgroup and killed in 1 of 2 runs\n";
         assert_eq!(killed_lines(&runs), expected);
         assert!(read_done(&mut run("kernel:3", 1)).is_err());
-        assert!(read_done_or_killed(&mut run("kernel:3", 1)).is_ok());
-        assert!(read_done_or_killed(&mut run("overspill", 0)).is_err());
+        assert!(read_done(&mut run("kernel:3", 1)).is_ok());
+        assert!(read_done(&mut run("overspill", 0)).is_err());
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Killed at any moment, overspill leaves nothing behind: no file, no cgroup, no swap, no changed setting, no process.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::context::Context;
+use crate::context::{Context, Mode};
 use crate::launch::{Launch, MIB, Running};
 use crate::{Outcome, Test, ensure, proc, scratch};
 
@@ -37,7 +39,15 @@ struct Traces {
     swaps: String,
     cgroups: BTreeSet<String>,
     settings: Vec<String>,
+    /// Within how many microseconds idle processors must wake up.
+    wake_latency: Option<i32>,
     processes: Vec<String>,
+}
+
+fn wake_latency() -> Option<i32> {
+    let mut microseconds = [0; 4];
+    File::open("/dev/cpu_dma_latency").ok()?.read_exact(&mut microseconds).ok()?;
+    Some(i32::from_ne_bytes(microseconds))
 }
 
 impl Traces {
@@ -59,6 +69,7 @@ impl Traces {
             swaps: read("/proc/swaps"),
             cgroups,
             settings: vec![read("/proc/sys/vm/page-cluster"), read("/sys/kernel/mm/swap/vma_ra_enabled")],
+            wake_latency: wake_latency(),
             processes,
         }
     }
@@ -100,6 +111,11 @@ fn start_paging<'a>(context: &'a Context, name: &str, options: &[&str]) -> Outco
         .timeout(60)
         .start()?;
     std::thread::sleep(Duration::from_millis(1200));
+    ensure!(
+        context.mode != Mode::Overspill || wake_latency().is_none_or(|latency| latency == 0),
+        "idle processors sleep while the program waits for pages: they may take {:?} us to wake up",
+        wake_latency()
+    );
     let names = scratch::names(&context.swap);
     ensure!(names.is_empty(), "the swap file has a name while it is used: {names:?}");
     Ok(running)

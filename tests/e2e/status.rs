@@ -108,7 +108,9 @@ fn paths(context: &Context) -> Outcome {
     let paths = finished.report()?.pointer("/processes/0/paths").cloned().unwrap_or_default();
     let uses = |path: &str| paths.as_array().is_some_and(|paths| paths.iter().any(|used| used == path));
     ensure!(
-        uses("io_uring") == finds(&["io_uring", "available"]) && uses("move") == finds(&["moving of pages"]),
+        uses("io_uring") == finds(&["io_uring", "available"])
+            && uses("move") == finds(&["moving of pages"])
+            && uses("idle_poll") == finds(&["idle processors", "kept awake"]),
         "{}",
         finished.complain(&format!("it uses {paths}, where doctor says:\n{doctor}"))
     );

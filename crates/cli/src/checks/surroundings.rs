@@ -11,6 +11,7 @@ use overspill_engine::shared::ENV;
 
 use super::Check;
 use crate::cgroup::Hierarchy;
+use crate::idle::Idle;
 use crate::machine::{chosen, first_line, ram_bytes};
 use crate::run::shared_page::{Settings, SharedPage};
 use crate::{human, run};
@@ -158,7 +159,8 @@ fn idle_processors() -> Check {
     const NAME: &str = "idle processors";
     let path = "/dev/cpu_dma_latency";
     match OpenOptions::new().write(true).open(path) {
-        Ok(_) => Check::ok(NAME, "can be kept awake while a program waits for pages (--idle)"),
+        Ok(_) if Idle::Auto.polls() => Check::ok(NAME, "kept awake while a program waits for pages"),
+        Ok(_) => Check::ok(NAME, "many: they sleep unless `--idle poll` is given"),
         Err(error) => Check::warn(
             NAME,
             format!("{path}: {error}: they sleep between the steps of a fault, which makes each one longer"),

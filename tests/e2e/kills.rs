@@ -106,6 +106,7 @@ fn expect_as_before(context: &Context, before: &Traces) -> Outcome {
 fn start_paging<'a>(context: &'a Context, name: &str, options: &[&str]) -> Outcome<Running<'a>> {
     let running = Launch::new(context, format!("kills-{name}"), &context.torture)
         .args(["stores", "--seconds", "4", "--expect-cold"])
+        .options(["--idle", "poll"]) // also where there are many processors
         .options(options)
         .ram(64 * MIB)
         .timeout(60)

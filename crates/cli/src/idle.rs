@@ -29,10 +29,6 @@ impl Idle {
 
 impl fmt::Display for Idle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Idle::Auto => "auto",
-            Idle::Poll => "poll",
-            Idle::Sleep => "sleep",
-        })
+        f.write_str(self.to_possible_value().expect("none is hidden").get_name())
     }
 }

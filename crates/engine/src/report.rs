@@ -63,10 +63,6 @@ impl Report {
         self.process
     }
 
-    pub(crate) fn is_awaited(&self) -> bool {
-        !self.pending.is_empty()
-    }
-
     pub(crate) fn fault_begins(&mut self, vpn: Vpn, major: bool, since: Nanos) {
         if self.pending.iter().any(|pending| pending.vpn == vpn) {
             return;

@@ -361,12 +361,6 @@ impl<P: SwapIn> Mm<P> {
         &mut self.policy
     }
 
-    /// Pages that are being read.
-    #[must_use]
-    pub fn reading(&self) -> u32 {
-        self.reading
-    }
-
     /// Frames held now.
     #[must_use]
     pub fn frames_held(&self) -> u32 {

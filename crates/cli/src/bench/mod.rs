@@ -103,12 +103,12 @@ fn single(args: &BenchArgs, pattern: Pattern) -> Result<u8> {
     let ways = args.measuring.ways();
     let sizes = Sizes::new(args, if pattern == Pattern::Random { 18 } else { suite::NINTHS });
     let mut lab = lab(args, &ways, sizes)?;
-    let progress = Progress::new();
     let directory = lab.directory().to_path_buf();
     let command = command(pattern, sizes, &args.work)?;
-    let rounds = (0..args.measuring.runs).map(|_| round(&mut lab, &ways, &command, &progress));
+    let count = args.measuring.runs;
+    let label = |run| if count == 1 { String::new() } else { format!("run {run} of {count}: ") };
+    let rounds = (1..=count).map(|run| round(&mut lab, &ways, &command, &label(run)));
     let runs = rounds.collect::<Result<Vec<_>>>().map(|rounds| sorted(rounds.concat()));
-    drop(progress);
     let runs = compare::end_of(lab, runs)?;
     let subject = subject(&command, sizes, parameters(pattern, sizes, &args.work));
     let table = compare::table(&subject, args.measuring.runs, &runs);
@@ -193,8 +193,7 @@ impl Measuring<'_> {
         let mut runs = Vec::new();
         for round in 1..=self.args.measuring.runs {
             let label = format!("{}, run {round} of {}: ", load.name, self.args.measuring.runs);
-            let progress = Progress::about(&label);
-            runs.extend(self::round(lab, &ways, command, &progress)?);
+            runs.extend(self::round(lab, &ways, command, &label)?);
             if round == 1 && self.suite == Suite::All {
                 let rows = rows::rows(&runs);
                 ways.retain(|way| {
@@ -207,13 +206,14 @@ impl Measuring<'_> {
 }
 
 /// Every way once; again where the kernel killed the load for want of memory, as it does now and then in a cgroup.
-fn round(lab: &mut Lab, ways: &[Way], command: &[OsString], progress: &Progress) -> Result<Vec<Measurement>> {
+fn round(lab: &mut Lab, ways: &[Way], command: &[OsString], label: &str) -> Result<Vec<Measurement>> {
+    let progress = Progress::about(label);
     let mut pending = ways.to_vec();
     let mut runs = Vec::new();
     for _ in 0..compare::ATTEMPTS {
         let turns = Turns { ways: &pending, rounds: 1 };
         let input = Input::nothing()?;
-        let round = compare::series(lab, turns, command, &input, None, progress, read_done)?;
+        let round = compare::series(lab, turns, command, &input, None, &progress, read_done)?;
         pending.retain(|way| round.iter().any(|run| run.way == way.to_string() && run.load.is_none()));
         runs.extend(round);
     }

@@ -1,13 +1,13 @@
 //! What is around the program: the agent's library, the launcher's shared memory, limits of the cgroup and of the user,
 //! and settings of the machine's memory.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
 use overspill_engine::shared::ENV;
+use overspill_sys::idle::WakeLatency;
 
 use super::Check;
 use crate::cgroup::Hierarchy;
@@ -108,7 +108,7 @@ fn reaching_child(page: &SharedPage) -> io::Result<Command> {
 /// The other end of [`shared_memory`]: the hidden command `reach PID:FD`.
 pub fn reach(shared: &str) -> anyhow::Result<u8> {
     let (pid, fd) = shared.split_once(':').ok_or_else(|| anyhow::anyhow!("expected PID:FD"))?;
-    OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
+    std::fs::OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
     if std::env::var_os(ENV).is_some() {
         std::thread::sleep(TRIAL_TIME); // for the agent to report
     }
@@ -158,7 +158,7 @@ fn huge_pages() -> Check {
 fn idle_processors() -> Check {
     const NAME: &str = "idle processors";
     let path = "/dev/cpu_dma_latency";
-    match OpenOptions::new().write(true).open(path) {
+    match WakeLatency::open() {
         Ok(_) if Idle::Auto.polls() => Check::ok(NAME, "kept awake while a program waits for pages"),
         Ok(_) => Check::ok(NAME, "many: they sleep unless `--idle poll` is given"),
         Err(error) => Check::warn(

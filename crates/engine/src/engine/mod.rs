@@ -158,18 +158,6 @@ impl Engine {
         [Some(program), Some(device), self.view.shared.descriptor()]
     }
 
-    /// Is a request to the device under way?
-    #[must_use]
-    pub fn is_waiting_for_device(&self) -> bool {
-        self.transfers.in_flight() > 0
-    }
-
-    /// Is a thread of the program waiting for a page?
-    #[must_use]
-    pub fn is_awaited(&self) -> bool {
-        self.report.is_awaited()
-    }
-
     /// Handles everything there is to handle without waiting. True when there was anything.
     pub fn crank(&mut self) -> bool {
         let busy = self.view.program.read_messages() | self.view.shared.read_messages();

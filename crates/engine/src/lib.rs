@@ -19,6 +19,7 @@ mod own_events;
 mod pool;
 pub mod reactor;
 pub mod report;
+mod reservations;
 pub mod setup;
 pub mod shared;
 mod shared_regions;

@@ -7,7 +7,7 @@ use super::Engine;
 use crate::memory::COPIED_MAX;
 use crate::report::Answer;
 use crate::staging::Frame;
-use crate::view::Place;
+use crate::view::{PROGRAM, Place, address};
 
 impl Engine {
     /// Puts pages of the swap cache into view.
@@ -17,8 +17,18 @@ impl Engine {
         }
     }
 
-    /// Gives pages zeroed frames in view.
+    /// Gives pages zeroed frames in view, as far as they are accessible.
     pub(super) fn zero_fill(&mut self, run: Run) {
+        let (space, first) = self.mm.place(run.first);
+        let count = if space == PROGRAM {
+            self.reservations.accessible(address(first), run.count)
+        } else {
+            run.count
+        };
+        if count < run.count {
+            self.events.push_back(Event::NotFilled { run: rest_of(run, count) });
+        }
+        let run = Run { count, ..run };
         if let Some(run) = self.put(run, Self::zero_fill_part) {
             self.events.push_back(Event::NotFilled { run });
         }

@@ -67,6 +67,7 @@ impl Engine {
                 self.feed(Event::Discarded { space: PROGRAM, start, end });
             }
             Message::Unmap { start, end } => {
+                self.reservations.forget(&(start..end));
                 let (start, end) = vpns(&(start..end));
                 self.feed(Event::RegionRemoved { space: PROGRAM, start, end });
             }

@@ -30,6 +30,7 @@ use compress::Compressed;
 use crate::fingerprint::Fingerprints;
 use crate::memory::Memory;
 use crate::report::Report;
+use crate::reservations::Reservations;
 use crate::shared_regions::SharedRegions;
 use crate::staging::Staging;
 use crate::trace::{Ring, Tracer};
@@ -80,6 +81,7 @@ pub struct Engine {
     notices: VecDeque<Notice>,
     vigil: Vigil,
     doorbells: AddressRange,
+    reservations: Reservations,
     report: Report,
     /// Set before the program lends pages to the kernel without a pin that UFFDIO_MOVE sees (vmsplice, MSG_ZEROCOPY).
     lent: Option<&'static AtomicBool>,
@@ -114,6 +116,7 @@ impl Engine {
             notices: VecDeque::new(),
             vigil: Vigil::new(false),
             doorbells: 0..0,
+            reservations: Reservations::default(),
             report,
             lent: None,
             to_unshare: Vec::new(),

@@ -52,6 +52,11 @@ impl Engine {
         self.feed(Event::RegionAdded { space: PROGRAM, start, end, kind });
     }
 
+    /// A part of the managed range may not be accessible yet: first touches fill no more than what is.
+    pub fn note_reservation(&mut self, range: AddressRange) {
+        self.reservations.note(range);
+    }
+
     /// Forgets a range whose content nobody wants any more.
     pub fn remove_region(&mut self, range: AddressRange) {
         let (start, end) = vpns(&range);

@@ -61,6 +61,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "awakened" Holds content::awakened, "the same after a quiet while";
     "huge" Holds content::huge, "MADV_HUGEPAGE and MADV_COLLAPSE";
     "alloc-churn" Holds allocator::churn, "malloc, realloc, free of all sizes";
+    "malloc-arenas" Holds allocator::arenas, "malloc of small blocks by threads, at full speed";
     "pipes" Holds streams::pipes, "writev and readv through a pipe, vectors in cold memory";
     "sockets" Holds streams::sockets, "the same over sockets; sendmsg and recvmsg with cold headers";
     "files" Holds files::files, "write, preadv through the page cache";

@@ -3,6 +3,9 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use overspill_sys::idle::WakeLatency;
+
+use crate::machine;
 
 /// Above this many processors it is rude to keep all of them awake unasked.
 const AUTO_PROCESSORS_MAX: usize = 16;
@@ -22,8 +25,14 @@ pub enum Idle {
 impl Idle {
     /// Do they look for work?
     pub fn polls(self) -> bool {
-        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-        self == Idle::Poll || self == Idle::Auto && processors() <= AUTO_PROCESSORS_MAX
+        self == Idle::Poll || self == Idle::Auto && machine::processors() <= AUTO_PROCESSORS_MAX
+    }
+
+    /// Keeps idle processors awake as long as the result lives; None: they are to sleep, or it is not allowed.
+    pub fn keep_awake(self) -> Option<WakeLatency> {
+        let latency = if self.polls() { WakeLatency::open().ok()? } else { return None };
+        latency.forbid_sleep().ok()?;
+        Some(latency)
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nix::unistd::{self, SysconfVar};
 use serde::Serialize;
 
 /// The machine's description in JSON files.
@@ -49,7 +50,7 @@ pub fn describe(swap_directory: &Path) -> Machine {
     Machine {
         kernel: kernel_release(),
         cpu: cpu_model(),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        cores: processors(),
         ram_bytes: ram_bytes(),
         swap_device: device_of(swap_directory),
         load_average: first_line("/proc/loadavg"),
@@ -57,6 +58,12 @@ pub fn describe(swap_directory: &Path) -> Machine {
         overspill_version: env!("CARGO_PKG_VERSION"),
         date: now(),
     }
+}
+
+/// Processors online, whatever part of them this process may use.
+pub fn processors() -> usize {
+    let online = unistd::sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    online.and_then(|count| usize::try_from(count).ok()).unwrap_or(1)
 }
 
 /// The date, UTC: `2026-11-21`.

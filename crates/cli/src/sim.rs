@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::{Args as ClapArgs, Subcommand};
 
+use crate::idle::Idle;
+
 /// Options of `overspill sim`.
 #[derive(ClapArgs)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -30,6 +32,9 @@ enum SimCommand {
         /// Write the model to this file [default: standard output]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Whether idle processors look for work meanwhile, as they do for the pager; the kernel's swap lets them sleep
+        #[arg(long, value_name = "WHAT", default_value_t)]
+        idle: Idle,
     },
     /// List the built-in devices, or print one of them as a file for --device
     Devices {
@@ -47,8 +52,8 @@ enum SimCommand {
 /// Carries out the command.
 pub fn main(args: &Args) -> Result<u8> {
     match (&args.command, &args.sweep) {
-        (Some(SimCommand::Calibrate { directory, output }), _) => {
-            devices::calibrate(directory, output.as_ref())
+        (Some(SimCommand::Calibrate { directory, output, idle }), _) => {
+            devices::tell(directory, *idle, output.as_ref())
         }
         (Some(SimCommand::Devices { name }), _) => devices::show(name.as_deref()),
         (Some(SimCommand::Validate(args)), _) => validate::main(args),

@@ -4,7 +4,7 @@
 //! leaves 9 ms until the bound is passed, and on a busy host a virtual processor is withheld for longer than that.
 
 /// Management starts at this share of the budget at the latest, in percent.
-const LATEST_PERCENT: u64 = 73;
+const LATEST_PERCENT: u64 = overspill_mm::Config::MANAGED_FROM_PERCENT;
 /// And at this share at the earliest, however fast memory grows.
 const EARLIEST_PERCENT: u64 = 33;
 /// For so long the agent may be put off without the budget being passed.

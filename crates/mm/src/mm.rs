@@ -67,6 +67,9 @@ pub struct Config {
 }
 
 impl Config {
+    /// A live pager leaves a program alone until it holds this share of its budget, in percent, unless it grows fast.
+    pub const MANAGED_FROM_PERCENT: u64 = 73;
+
     /// The live pager's defaults for a budget and a swap area.
     #[must_use]
     pub fn live(budget: u32, swap_slots: u32) -> Self {

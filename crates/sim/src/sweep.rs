@@ -9,6 +9,7 @@ use crate::engine::{Engine, Options};
 use crate::generate::{Load, Spec};
 use crate::time::Nanos;
 use crate::workload::{Workload, WorkloadError};
+use overspill_mm::Config;
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::types::{CHUNK_PAGES, PAGE_SIZE};
 use serde::Serialize;
@@ -57,9 +58,6 @@ impl System {
         }
     }
 }
-
-/// The agent leaves a program alone until it holds this share of its budget.
-const MANAGED_FROM_PERCENT: u64 = 73;
 
 /// One machine.
 #[derive(Clone, Debug)]
@@ -147,7 +145,7 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
     let window = if machine.readahead == "none" { 1 } else { 1 << machine.knobs.page_cluster.min(16) };
     let options = match machine.system {
         System::Live => Options {
-            managed_from: u64::from(budget) * MANAGED_FROM_PERCENT / 100,
+            managed_from: u64::from(budget) * Config::MANAGED_FROM_PERCENT / 100,
             ..Options::live(budget, slots, device)
         },
         System::Kernel => Options::kernel(budget, slots, device, window),

@@ -3,18 +3,27 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use overspill_sim::calibrate::calibrate as measure;
+use overspill_sim::calibrate::{CalibrateError, Calibration, calibrate};
 use overspill_sim::device::params::Model;
 use overspill_sim::report::table;
 use overspill_sim::time::show as duration;
 
+use crate::idle::Idle;
 use crate::progress::Progress;
 use crate::stdout::print;
 
+/// Measures a directory's device as the pager meets it: with idle processors awake, if `idle` says so and it is allowed. An
+/// interrupt that finds its processor asleep takes a third longer on some machines.
+pub fn measure(directory: &Path, idle: Idle, progress: &Progress) -> Result<Calibration, CalibrateError> {
+    let awake = idle.keep_awake();
+    let circumstances = if awake.is_some() { "idle ones kept awake" } else { "" };
+    calibrate(directory, circumstances, &mut |step| progress.say(step))
+}
+
 /// Measures a directory's device: the figures on standard error, the model to `output`.
-pub fn calibrate(directory: &Path, output: Option<&PathBuf>) -> Result<u8> {
+pub fn tell(directory: &Path, idle: Idle, output: Option<&PathBuf>) -> Result<u8> {
     let progress = Progress::new();
-    let calibration = measure(directory, &mut |step| progress.say(step))?;
+    let calibration = measure(directory, idle, &progress)?;
     drop(progress);
     let mut lines =
         vec![["measured", "mean", "p50", "p99", "a second", "MB/s", "model"].map(str::to_owned).to_vec()];

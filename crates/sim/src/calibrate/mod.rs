@@ -106,8 +106,13 @@ pub struct Calibration {
     pub check: Vec<(String, Nanos, Nanos)>,
 }
 
-/// Measures the device under `dir`; `progress` hears the name of each step as it begins.
-pub fn calibrate(dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Calibration, CalibrateError> {
+/// Measures the device under `dir`; `progress` hears the name of each step as it begins. The model's source names the
+/// `circumstances`, if there are any.
+pub fn calibrate(
+    dir: &Path,
+    circumstances: &str,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Calibration, CalibrateError> {
     progress("writing the test file");
     let file = probe::TestFile::create(dir)?;
     let mut measurements = Vec::new();
@@ -129,7 +134,7 @@ pub fn calibrate(dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Calibrati
     }
     progress("reads beside writes");
     measurements.extend(file.measure_mixed(Duration::from_millis(500))?);
-    let model = fit::fit(&measurements, origin(dir));
+    let model = fit::fit(&measurements, origin(dir, circumstances));
     let check = check(&model, &measurements, file.bytes());
     Ok(Calibration { measurements, model, check })
 }
@@ -147,14 +152,15 @@ fn check(model: &Model, measurements: &[Measurement], span_bytes: u64) -> Vec<(S
 }
 
 /// A sentence on where and when.
-fn origin(dir: &Path) -> String {
+fn origin(dir: &Path, circumstances: &str) -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(0, usize::from);
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (year, month, day) = civil_date(since_epoch.as_secs() / 86_400);
+    let circumstances = if circumstances.is_empty() { String::new() } else { format!(", {circumstances}") };
     let file_system = probe::file_system(dir).unwrap_or_else(|| "unknown file system".to_owned());
     format!(
-        "measured by `overspill sim calibrate` on {year}-{month:02}-{day:02}: {file_system}, Linux {}, {processors} processors",
+        "measured by `overspill sim calibrate` on {year}-{month:02}-{day:02}: {file_system}, Linux {}, {processors} processors{circumstances}",
         release.trim()
     )
 }

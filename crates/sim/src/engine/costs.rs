@@ -1,8 +1,8 @@
 //! What the processor's part of memory management costs, for the two systems that are modelled.
 //!
 //! Each entry is the time of an operation plus a time for each of its pages, so that batching pays as it does in the real
-//! thing. The live pager's figures are the design's cost table (measured on a virtualised two-core machine, Linux 6.18);
-//! today's kernel's are of the same machine: its first touch from the same table, its requests from a load of `sim validate`
+//! thing. The live pager's figures are the design's cost table (measured on a virtualised two-core machine, Linux 6.18), with idle
+//! processors awake, as the pager keeps them; today's kernel's are of the same machine: its first touch from the same table, its requests from a load of `sim validate`
 //! (stride:16 by slot took 12.9 s, a lone swap-in 92 us where the device takes 63), the rest estimates.
 
 use crate::time::Nanos;
@@ -79,10 +79,10 @@ impl Costs {
     #[must_use]
     pub const fn pager() -> Costs {
         Costs {
-            worker: Worker::Reactor { wake_ns: 31_000, spin_ns: 50_000 },
+            worker: Worker::Reactor { wake_ns: 3_000, spin_ns: 50_000 },
             hit_ns: 0,
             trap_ns: 2_000,
-            resume_ns: 12_000,
+            resume_ns: 8_000,
             step_ns: 300,
             fill: Cost::new(900, 1_000),
             map: Cost::new(870, 125),

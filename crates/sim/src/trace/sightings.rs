@@ -151,13 +151,13 @@ mod tests {
             (95_000, 2, PagerOp::ReadAheadHit, 0),
             (128_000, 3, PagerOp::SoftFault, 10_000),
         ]);
-        // 14 us of each time between two faults are the way to the pager and back.
+        // 10 us of each time between two faults are the way to the pager and back.
         let expected = [
-            (21_000, 1, Write),
-            (36_000, 2, Write), // It was there before; nobody knows since when.
-            (51_000, 1, Write),
-            (56_000, 2, Read), // It was clean, and was touched on the way.
-            (61_000, 3, Write),
+            (25_000, 1, Write),
+            (42_000, 2, Write), // It was there before; nobody knows since when.
+            (59_000, 1, Write),
+            (66_000, 2, Read), // It was clean, and was touched on the way.
+            (73_000, 3, Write),
         ];
         assert_eq!(list, expected);
     }
@@ -171,7 +171,7 @@ mod tests {
             (115_000, 2, PagerOp::SoftFault, 2_000),
             (500_000, 3, PagerOp::SoftFault, 2_000),
         ]);
-        assert_eq!(list.iter().map(|access| access.0).collect::<Vec<_>>(), [0, 0, 383_000 - 45_000]);
+        assert_eq!(list.iter().map(|access| access.0).collect::<Vec<_>>(), [0, 0, 383_000 - 13_000]);
     }
 
     /// *The story:* python objects at half their RAM took 16 times as long as with all of it, and 2.6 times as long in the simulation: of
@@ -180,7 +180,7 @@ mod tests {
     fn the_launcher_knows_how_long_the_program_computed() {
         let mut sightings = Sightings::default();
         let record = PagerRecord {
-            time_ns: 1_045_000,
+            time_ns: 1_013_000,
             vpn: 1,
             thread: 0,
             space: 0,
@@ -204,6 +204,6 @@ mod tests {
             (120_000, 2, PagerOp::MajorFault, 90_000),
             (160_000, 3, PagerOp::SoftFault, 0),
         ]);
-        assert_eq!(list.iter().map(|access| access.0).collect::<Vec<_>>(), [0, 0, 26_000]);
+        assert_eq!(list.iter().map(|access| access.0).collect::<Vec<_>>(), [0, 0, 30_000]);
     }
 }

@@ -9,15 +9,17 @@ mod real;
 mod simulated;
 mod verdict;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use anyhow::Result;
-use overspill_sim::calibrate::calibrate;
 use overspill_sim::device::params::Model;
 
+use super::devices::measure;
 use crate::args::Tuning;
 use crate::compare::way::{KernelRules, Way};
 use crate::compare::{self, Lab};
+use crate::idle::Idle;
 use crate::load::pattern::Pattern;
 use crate::progress::Progress;
 use crate::size::Size;
@@ -109,27 +111,67 @@ pub fn main(args: &Args) -> Result<u8> {
     let ways: Vec<Way> = cases.iter().map(|case| case.way).collect();
     let place = compare::place_for(&ways, args.tuning.swap.as_deref())?;
     let progress = Progress::new();
-    let device = match &args.device {
-        Some(name) => Model::find(name)?,
-        None => calibrate(&place.directory, &mut |step| progress.say(step))?.model,
-    };
+    let devices = devices(args, &cases, &place.directory, &progress)?;
     progress.say(compare::WAITING);
     let mut lab = Lab::new(place, &args.tuning, setting.ram_bytes + ALLOWANCE_BYTES, setting.size_bytes)?;
     let mut bench = real::Bench { lab: &mut lab, setting, progress: &progress };
-    let figures = compare_all(&mut bench, &cases, &device, args.more);
+    let figures = compare_all(&mut bench, &cases, &devices, args.more);
     drop(progress);
     let figures = compare::end_of(lab, figures)?;
     if args.json {
         print_json(&figures)?;
     } else {
-        print(&verdict::render(&figures, &setting, &device))?;
+        print(&verdict::render(&figures, &setting, &devices))?;
     }
     Ok(u8::from(figures.iter().any(|figure| !figure.holds)))
 }
 
-fn compare_all(bench: &mut real::Bench, cases: &[Case], device: &Model, more: bool) -> Result<Vec<Figure>> {
+/// The swap device, as each of the two systems meets it.
+#[derive(Default)]
+struct Devices {
+    kernel: Option<Model>,
+    pager: Option<Model>,
+}
+
+impl Devices {
+    fn of(&self, case: &Case) -> &Model {
+        let device = if case.is_pager() { &self.pager } else { &self.kernel };
+        device.as_ref().expect("there is one for every system that is compared")
+    }
+
+    /// What they are called.
+    fn names(&self) -> String {
+        let names: BTreeSet<&str> =
+            [&self.kernel, &self.pager].into_iter().flatten().map(|device| device.name.as_str()).collect();
+        names.into_iter().collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// The device that was named; else the directory's is measured, with the processors idle as each system has them.
+fn devices(args: &Args, cases: &[Case], directory: &Path, progress: &Progress) -> Result<Devices> {
+    if let Some(name) = &args.device {
+        let device = Model::find(name)?;
+        return Ok(Devices { kernel: Some(device.clone()), pager: Some(device) });
+    }
+    let mut devices = Devices::default();
+    if cases.iter().any(|case| !case.is_pager()) {
+        devices.kernel = Some(measure(directory, Idle::Sleep, progress)?.model);
+    }
+    if cases.iter().any(Case::is_pager) {
+        devices.pager = Some(measure(directory, args.tuning.idle.unwrap_or_default(), progress)?.model);
+    }
+    Ok(devices)
+}
+
+fn compare_all(
+    bench: &mut real::Bench,
+    cases: &[Case],
+    devices: &Devices,
+    more: bool,
+) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for case in cases {
+        let device = devices.of(case);
         let real = bench.measure(case)?;
         bench.progress.say(&format!("{} {}, simulated", case.system(), case.pattern));
         let simulated = simulated::counters(case, &bench.setting, &real, device)?;

@@ -1,14 +1,13 @@
 //! The counters side by side, and what to think of each.
 
 use overspill_mm::types::PAGE_SIZE;
-use overspill_sim::device::params::Model;
 use overspill_sim::options::show_bytes;
 use overspill_sim::report::table::aligned;
 use overspill_sim::time::permille;
 use serde::Serialize;
 
 use super::simulated::BEGINNINGS;
-use super::{Case, Counters, Setting};
+use super::{Case, Counters, Devices, Setting};
 
 /// The counters that are compared.
 pub const COUNTERS: [&str; 9] = [
@@ -137,7 +136,7 @@ impl Figure {
 }
 
 /// The table, the score, and what is known to differ.
-pub fn render(figures: &[Figure], setting: &Setting, device: &Model) -> String {
+pub fn render(figures: &[Figure], setting: &Setting, devices: &Devices) -> String {
     let head = ["system", "load", "counter", "real", "", "simulated", "", "ratio", ""];
     let mut lines = vec![head.map(str::to_owned).to_vec()];
     lines.extend(figures.iter().map(Figure::line));
@@ -150,7 +149,7 @@ pub fn render(figures: &[Figure], setting: &Setting, device: &Model) -> String {
         setting.laps,
         show_bytes(setting.ram_bytes),
         setting.runs,
-        device.name,
+        devices.names(),
         aligned(&lines, &[false, false, false, true, true, true, true, true, false]),
     )
 }

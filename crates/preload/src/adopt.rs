@@ -27,6 +27,8 @@ use crate::stacks::Stacks;
 const BYTES_MIN: usize = 256 << 10;
 /// A mapping without any permission of at most this size, directly before another one, guards a stack.
 const GUARD_BYTES_MAX: usize = 1 << 20;
+/// Larger reservations are not there to be filled, and kernels before 6.7 take seconds a TiB to say that nothing is in them.
+const RESERVATION_BYTES_MAX: usize = 4 << 30;
 /// Up to this share of the budget (a sixteenth) zero pages do not matter.
 const FEW_ZEROES_SHARE: usize = 16;
 /// How often the maps are read again when the program changes them meanwhile.
@@ -316,7 +318,8 @@ fn is_candidate(vma: &Vma<'_>) -> bool {
 
 /// Memory that nobody may touch yet, too large to be the guard of the stack above it.
 fn is_reserved(vma: &Vma<'_>) -> bool {
-    vma.is_private_anonymous() && vma.prot.is_empty() && vma.range().len() > GUARD_BYTES_MAX
+    let is_arena = (GUARD_BYTES_MAX + 1..=RESERVATION_BYTES_MAX).contains(&vma.range().len());
+    is_arena && vma.is_private_anonymous() && vma.prot.is_empty()
 }
 
 /// The addresses of the mappings that cover the range without a gap; None unless every one of them fits.

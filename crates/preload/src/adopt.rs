@@ -53,14 +53,25 @@ pub struct Adopter {
 struct Found {
     part: AddressRange,
     mapping: AddressRange,
-    /// It ends in a reservation.
-    grows: bool,
+    /// The reservation; empty where there is none.
+    reserved: AddressRange,
 }
 
 impl Found {
-    /// With the reservation that ends at `end`.
-    fn reaching(self, end: usize) -> Self {
-        Found { part: self.part.start..end, mapping: self.mapping.start..end, grows: true }
+    fn new(part: AddressRange, mapping: AddressRange) -> Self {
+        Found { part, mapping, reserved: 0..0 }
+    }
+
+    /// With the reservation that begins where the mapping ends.
+    fn growing_into(self, reserved: AddressRange) -> Self {
+        let ending = |range: AddressRange| range.start..reserved.end;
+        Found { part: ending(self.part), mapping: ending(self.mapping), reserved }
+    }
+
+    /// As it was before that.
+    fn without_reservation(&self) -> Self {
+        let ending = |range: &AddressRange| range.start..self.reserved.start;
+        Found::new(ending(&self.part), ending(&self.mapping))
     }
 }
 
@@ -137,7 +148,7 @@ impl Adopter {
             })?;
             self.mapped.clear();
             let range = range.unwrap_or(0..0);
-            self.mapped.push(Found { part: range.clone(), mapping: range, grows: false });
+            self.mapped.push(Found::new(range.clone(), range));
             self.leave_out_own(engine, &own);
             self.found.retain(|found| found.part.contains(&address));
             if self.register(engine) {
@@ -196,11 +207,7 @@ impl Adopter {
     pub fn resync(&mut self, engine: &mut Engine) -> Result<(), Errno> {
         self.found.clear();
         let regions = engine.regions();
-        self.found.extend(regions.map(|region| Found {
-            part: region.clone(),
-            mapping: region,
-            grows: false,
-        }));
+        self.found.extend(regions.map(|region| Found::new(region.clone(), region)));
         self.each_run(Query::OWN_CONTENT, |run| engine.add_resident(run)).map(drop)
     }
 
@@ -211,9 +218,9 @@ impl Adopter {
     /// stored to at full speed then was found by searches alone: up to 20 MiB too much in a budget of 64. And where the kernel takes
     /// 120 ms to move 192 MiB of zero pages, eight threads stored to 40 MiB of them in the meantime.
     fn take(&mut self, engine: &mut Engine) -> Result<Adopted, Errno> {
-        for Found { part, grows, .. } in &self.found {
+        for Found { part, reserved, .. } in &self.found {
             engine.add_region(part.clone(), RegionKind::Anon);
-            if *grows {
+            if !reserved.is_empty() {
                 engine.note_reservation(part.clone());
             }
         }
@@ -258,12 +265,12 @@ impl Adopter {
         let _ = maps.for_each(buffer, |vma| -> ControlFlow<()> {
             if let Some(found) = last.take() {
                 let grows = is_reserved(vma) && vma.start == found.mapping.end;
-                list(if grows { found.reaching(vma.end) } else { found });
+                list(if grows { found.growing_into(vma.range()) } else { found });
             }
             if is_candidate(vma) && !before.is_file_below(vma) && !stacks.has_living(vma) {
                 let start = if before.guards(vma) { stacks.end(vma, is_managed, pagemap) } else { vma.start };
                 let part = start.min(vma.end)..vma.end;
-                last = (!part.is_empty()).then_some(Found { part, mapping: vma.range(), grows: false });
+                last = (!part.is_empty()).then_some(Found::new(part, vma.range()));
             }
             before = Before::of(vma);
             ControlFlow::Continue(())
@@ -278,10 +285,14 @@ impl Adopter {
         self.own.clear();
         own(&mut self.own);
         let is_own = |range: &AddressRange| self.own.iter().any(|own| overlap(own, range));
+        // The agent's own addresses are put aside without permissions, too: what lies below them does not grow into them.
+        for found in self.mapped.iter_mut().filter(|found| is_own(&found.reserved)) {
+            *found = found.without_reservation();
+        }
         self.found.clear();
-        for Found { part, mapping, grows } in self.mapped.iter().filter(|found| !is_own(&found.part)) {
+        for Found { part, mapping, reserved } in self.mapped.iter().filter(|found| !is_own(&found.part)) {
             engine.unmanaged(part, |part| {
-                self.found.push(Found { part, mapping: mapping.clone(), grows: *grows });
+                self.found.push(Found { part, mapping: mapping.clone(), reserved: reserved.clone() });
             });
         }
     }

@@ -1,5 +1,6 @@
 //! Telling thread stacks from other memory: they are left alone, since the kernel writes to the control block in a dying thread's
 //! stack at a moment when it no longer waits for anybody (guide on userfaultfd, pitfall 7), so that block must never be away.
+//! Only what lies deep below the block of a living thread is managed, once any of it is used.
 //!
 //! A living thread's control block is known by its list of robust futexes. The stack of one that has ended is kept by the C library
 //! for the next thread, and looks like any memory with a guard in front. It is known by what the thread left: the control block at
@@ -9,7 +10,9 @@
 //! that block unmanaged for ever (`torture guarded`). And a thread's stack is mapped right below what was mapped before it, and a
 //! kernel before 6.7 makes one mapping of the two (later ones forbid huge pages in stacks, and so keep them apart): on 6.1 `sort` with
 //! two threads had its buffer above its stack, and in two of six runs nothing was ever managed. Now only the stack is left out of
-//! such a mapping.
+//! such a mapping. What lies beside new memory is registered with it where the kernel had to split the two, and the stack of a thread
+//! that had ended was taken for such a part (`torture joined-stacks`). And a recursion of 24 MiB at full speed, all of it unmanaged,
+//! went with the older way out to 81 MiB in a budget of 64 (`torture recursion`).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -18,12 +21,14 @@ use overspill_sys::maps::Vma;
 use overspill_sys::mem::OwnMemory;
 use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
 use overspill_sys::procfs::{self, Limit};
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 
 /// A thread's control block lies at most this far from the end of its stack.
 const CONTROL_BLOCK_BYTES: usize = 64 << 10;
 /// The C library's own stacks end with it: it begins in these last bytes.
 const TAIL_BYTES: usize = 16 << 10;
+/// So much of a living thread's stack is left alone, from its control block down. Most threads never use more.
+const KEPT_BYTES: usize = 1 << 20;
 /// Words from the beginning of a control block to the second pointer to itself.
 const SELF_AT: usize = 2;
 
@@ -31,6 +36,10 @@ const SELF_AT: usize = 2;
 pub(crate) struct Stacks {
     /// Control blocks of the threads that live now.
     control_blocks: Vec<usize>,
+    /// Stacks that the last look at the maps left alone.
+    known: Vec<AddressRange>,
+    /// Where stacks begin whose deeper part is managed: they are mappings of their own then, with no guard in front.
+    tops: Vec<usize>,
     /// Where the kernel may join a stack with what lies above it: the usual size of one.
     joined_bytes: Option<usize>,
     /// Without it nothing is known of threads that have ended.
@@ -42,14 +51,18 @@ impl Stacks {
     pub fn new() -> Self {
         Stacks {
             control_blocks: Vec::with_capacity(256),
+            known: Vec::with_capacity(256),
+            tops: Vec::new(),
             joined_bytes: joined_bytes(),
             memory: OwnMemory::open().ok(),
             tail: Box::new([0; TAIL_BYTES]),
         }
     }
 
-    /// Looks which threads there are.
-    pub fn look(&mut self) -> Result<(), Errno> {
+    /// Looks which threads there are, before the maps are looked at.
+    pub fn look(&mut self, is_managed: impl Fn(AddressRange) -> bool) -> Result<(), Errno> {
+        self.known.clear();
+        self.tops.retain(|top| is_managed(top - PAGE_SIZE..*top));
         self.control_blocks.clear();
         procfs::for_each_thread(|thread| {
             if let Ok((head, _)) = procfs::robust_list(thread) {
@@ -58,15 +71,55 @@ impl Stacks {
         })
     }
 
+    /// Where in a mapping that begins which is no stack; its end if all may be one. `guarded`: a guard lies in front.
+    pub fn end(
+        &mut self,
+        vma: &Vma<'_>,
+        guarded: bool,
+        is_managed: impl Fn(AddressRange) -> bool,
+        pagemap: &Pagemap,
+    ) -> usize {
+        let end = if self.has_living(vma) {
+            vma.end
+        } else if guarded || self.tops.contains(&vma.start) {
+            self.guarded_end(vma, is_managed, pagemap).min(vma.end)
+        } else {
+            vma.start
+        };
+        if end > vma.start {
+            self.known.push(vma.start..end);
+        }
+        end
+    }
+
+    /// Is the mapping, or a part of it, a stack by the last look?
+    pub fn overlap(&self, vma: &Vma<'_>) -> bool {
+        self.has_living(vma) || self.known.iter().any(|stack| overlap(stack, &vma.range()))
+    }
+
+    /// What in a mapping with the stack of a living thread may be managed: all that is deep in it, if any of that is used.
+    pub fn deep(&mut self, vma: &Vma<'_>, pagemap: &Pagemap) -> Option<AddressRange> {
+        // Or else the rest would not be known for a stack when the thread has ended.
+        self.memory.as_ref()?;
+        let first = self.control_blocks.iter().filter(|block| vma.range().contains(block)).min()?;
+        let end = first.saturating_sub(KEPT_BYTES) / PAGE_SIZE * PAGE_SIZE;
+        if end <= vma.start || !is_used(vma.start..end, pagemap) {
+            return None;
+        }
+        if !self.tops.contains(&end) {
+            self.tops.push(end);
+        }
+        Some(vma.start..end)
+    }
+
     /// Is the mapping the stack of a thread that lives?
-    pub fn has_living(&self, vma: &Vma<'_>) -> bool {
+    fn has_living(&self, vma: &Vma<'_>) -> bool {
         let ends_behind =
             |&block: &usize| vma.range().contains(&block) && vma.end - block <= CONTROL_BLOCK_BYTES;
         self.control_blocks.iter().any(ends_behind)
     }
 
-    /// Where in a mapping with a guard in front that begins which is no stack; its end if all may be one.
-    pub fn end(
+    fn guarded_end(
         &mut self,
         vma: &Vma<'_>,
         is_managed: impl Fn(AddressRange) -> bool,
@@ -82,7 +135,7 @@ impl Stacks {
         }
         let first = vma.start..vma.start + PAGE_SIZE;
         // A stack's last page is its first in address: where that was never touched the mapping may be one that is being made.
-        let is_used = is_managed(first.clone()) || is_present(first, pagemap);
+        let is_used = is_managed(first.clone()) || is_used(first, pagemap);
         if is_used && self.ends_in_control_block(vma) == Some(false) { vma.start } else { vma.end }
     }
 
@@ -105,9 +158,9 @@ fn holds_control_block(bytes: &[u8], start: usize) -> bool {
     })
 }
 
-fn is_present(page: AddressRange, pagemap: &Pagemap) -> bool {
+fn is_used(range: AddressRange, pagemap: &Pagemap) -> bool {
     let mut runs = [PageRegion::default(); 1];
-    pagemap.scan(page, Query::OWN_CONTENT, &mut runs).is_ok_and(|scan| scan.regions > 0)
+    pagemap.scan(range, Query::OWN_CONTENT, &mut runs).is_ok_and(|scan| scan.regions > 0)
 }
 
 /// The size that the C library gives to stacks, where the kernel may join them with what lies above.

@@ -6,6 +6,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use crate::fail;
 use crate::memory::PAGE;
 use crate::outcome::{Failure, Outcome};
 
@@ -87,6 +88,21 @@ pub fn resident_pages(address: usize, len: usize) -> Outcome<usize> {
     // SAFETY: the vector holds a byte for each page of the range.
     check("mincore", unsafe { libc::mincore(address as *mut _, len, residency.as_mut_ptr()) } as isize)?;
     Ok(residency.iter().filter(|&&byte| byte & 1 != 0).count())
+}
+
+/// Is somebody told of faults at the address, or in the way of stores to it (userfaultfd)?
+pub fn is_watched(address: usize) -> Outcome<bool> {
+    let maps = std::fs::read_to_string("/proc/self/smaps")?;
+    let contains = |line: &str| {
+        let (start, rest) = line.split_once('-')?;
+        let (end, _) = rest.split_once(' ')?;
+        let [start, end] = [start, end].map(|hex| usize::from_str_radix(hex, 16).ok());
+        Some((start?..end?).contains(&address))
+    };
+    let mut lines = maps.lines().skip_while(|line| contains(line) != Some(true));
+    let flags = lines.find_map(|line| line.strip_prefix("VmFlags:"));
+    let Some(flags) = flags else { fail!("nothing is mapped at {address:#x}") };
+    Ok(flags.split(' ').any(|flag| ["um", "uw"].contains(&flag)))
 }
 
 /// `read(2)` to an address.

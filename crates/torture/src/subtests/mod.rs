@@ -115,6 +115,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "chroot" Holds process::chroot, "root directory changes";
     "stacks" Holds stacks::many, "threads come and go";
     "recursion" Holds stacks::recursion, "deep stacks";
+    "deep-stacks" Holds stacks::deep, "deep stacks that go cold, and are used again";
     "custom-stacks" Holds stacks::custom, "stacks in ordinary memory";
     "joined-stacks" Holds stacks::joined, "memory in one mapping with the stack below it";
     "fork" Exceeded forks::plain, "children verify and write";

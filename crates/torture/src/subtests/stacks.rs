@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::context::{Context, parallel};
 use crate::memory::{MIB, Memory, PAGE, PRIVATE, RW};
-use crate::outcome::Outcome;
+use crate::outcome::{Failure, Outcome};
 use crate::rng::Rng;
 use crate::{ensure, pattern, sys};
 
@@ -105,6 +105,70 @@ fn recurse(context: &mut Context, memory: &Memory, levels: usize) -> Outcome<boo
     Ok(deeper && frame.iter().enumerate().all(|(index, &word)| word == pattern::word(SEED, levels, index)))
 }
 
+/// `deep-stacks`: threads whose stacks go deep, go cold there and come back, on new stacks and on those of threads that have ended;
+/// and the block by which the kernel knows a thread is never paged.
+pub fn deep(context: &mut Context) -> Outcome {
+    const STACK: usize = 12 * MIB;
+    const LEVELS: usize = 2000;
+    const ROUNDS: usize = 12;
+    let memory = context.subject(SEED)?;
+    context.cool(&memory)?;
+    let expects = context.options.expect_cold;
+    FINISHED.store(0, Relaxed);
+    BROKEN.store(0, Relaxed);
+    context.under_pressure(|context| {
+        for round in 0..ROUNDS {
+            // One thread in four uses little of a stack that was used to the ground before.
+            let body = move |lane: usize| {
+                let levels = if lane == round % 4 { 8 } else { LEVELS };
+                let is_deep = levels == LEVELS;
+                descend_and_wait(levels, expects && is_deep)?;
+                ensure_kept()
+            };
+            std::thread::scope(|scope| -> Outcome {
+                let start = |lane| {
+                    std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || body(lane))
+                };
+                let threads: Vec<_> = (0..2).map(start).collect::<Result<_, _>>()?;
+                let detached = move || note(body(2).is_ok());
+                std::thread::Builder::new().stack_size(STACK).spawn(detached)?;
+                threads.into_iter().try_for_each(|thread| thread.join().expect("a panic ends the process"))
+            })?;
+            wait_for(round + 1)?;
+        }
+        context.sabotage_status()
+    })?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "beside deep stacks")
+}
+
+/// Fills a page of stack a level, rests at the bottom, and checks on the way back.
+#[inline(never)]
+fn descend_and_wait(levels: usize, expects_managed: bool) -> Outcome {
+    let mut frame = [0u64; 512];
+    for (index, word) in frame.iter_mut().enumerate() {
+        *word = pattern::word(SEED, levels, index);
+    }
+    let frame = std::hint::black_box(&mut frame);
+    if levels > 0 {
+        descend_and_wait(levels - 1, expects_managed)?;
+    } else {
+        sys::pause_ms(60);
+        let is_managed = sys::is_watched(std::ptr::from_ref(frame).addr())?;
+        ensure!(is_managed || !expects_managed, "what is deep in a stack is not managed");
+    }
+    let intact = frame.iter().enumerate().all(|(index, &word)| word == pattern::word(SEED, levels, index));
+    ensure!(intact, "a stack broke {levels} levels above its bottom");
+    Ok(())
+}
+
+/// The control block of the calling thread is not managed.
+fn ensure_kept() -> Outcome {
+    // SAFETY: it has no precondition. The C library's handle is the block's address.
+    let block = unsafe { libc::pthread_self() } as usize;
+    ensure!(!sys::is_watched(block)?, "the control block of a thread is managed");
+    Ok(())
+}
+
 struct CustomThread {
     identity: usize,
     pages: usize,
@@ -154,7 +218,8 @@ pub fn joined(context: &mut Context) -> Outcome {
     let len = context.options.mib * MIB / 4;
     // Before memory is managed: with managed memory the kernel joins nothing.
     let above_ended = Memory::map(len)?;
-    join(start(None, brief_body, std::ptr::null_mut())?)?;
+    let ended = start(None, brief_body, std::ptr::null_mut())?;
+    join(ended)?;
     let (guard, _) = Memory::map_with(PAGE + STACK + len, libc::PROT_NONE, PRIVATE)?.forget();
     sys::mprotect(guard + PAGE, STACK + len, RW)?;
     let above = Memory::adopt(guard + PAGE + STACK, len);
@@ -162,7 +227,10 @@ pub fn joined(context: &mut Context) -> Outcome {
     let stop = AtomicBool::new(false);
     let stack = Some(((guard + PAGE) as *mut u8, STACK));
     let thread = start(stack, lasting_body, (&raw const stop).cast_mut().cast())?;
-    let outcome = go_cold_and_move(context, above).and_then(|()| go_cold_and_move(context, above_ended));
+    let mut outcome = go_cold_and_move(context, above).and_then(|()| go_cold_and_move(context, above_ended));
+    if outcome.is_ok() && sys::is_watched(ended as usize)? {
+        outcome = Err(Failure("the control block of a thread that has ended is managed".into()));
+    }
     stop.store(true, Relaxed);
     join(thread)?;
     outcome

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 use overspill_sys::maps::Vma;
 use overspill_sys::mem::OwnMemory;
-use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
+use overspill_sys::pagemap::{Pagemap, Query};
 use overspill_sys::procfs::{self, Limit};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 
@@ -82,7 +82,7 @@ impl Stacks {
         let end = if self.has_living(vma) {
             vma.end
         } else if guarded || self.tops.contains(&vma.start) {
-            self.guarded_end(vma, is_managed, pagemap).min(vma.end)
+            self.guarded_end(vma, is_managed, pagemap)
         } else {
             vma.start
         };
@@ -130,13 +130,17 @@ impl Stacks {
             // It lies in the last page of its stack.
             return (block + 1).next_multiple_of(PAGE_SIZE);
         }
-        if let Some(bytes) = self.joined_bytes {
-            return vma.start.saturating_add(bytes);
-        }
-        let first = vma.start..vma.start + PAGE_SIZE;
-        // A stack's last page is its first in address: where that was never touched the mapping may be one that is being made.
-        let is_used = is_managed(first.clone()) || is_used(first, pagemap);
-        if is_used && self.ends_in_control_block(vma) == Some(false) { vma.start } else { vma.end }
+        // What is looked at for use; where all of it was never touched the mapping may be a stack that is being made.
+        let (end, used) = match self.joined_bytes {
+            Some(bytes) => {
+                let end = vma.start.saturating_add(bytes).min(vma.end);
+                (end, end..vma.end)
+            }
+            // A stack's last page is its first in address.
+            None => (vma.start, vma.start..vma.start + PAGE_SIZE),
+        };
+        let is_used = is_managed(used.clone()) || is_used(used, pagemap);
+        if is_used && self.ends_in_control_block(vma) == Some(false) { end } else { vma.end }
     }
 
     /// None: that cannot be read.
@@ -159,8 +163,7 @@ fn holds_control_block(bytes: &[u8], start: usize) -> bool {
 }
 
 fn is_used(range: AddressRange, pagemap: &Pagemap) -> bool {
-    let mut runs = [PageRegion::default(); 1];
-    pagemap.scan(range, Query::OWN_CONTENT, &mut runs).is_ok_and(|scan| scan.regions > 0)
+    pagemap.has_any(range, Query::OWN_CONTENT) == Ok(true)
 }
 
 /// The size that the C library gives to stacks, where the kernel may join them with what lies above.

@@ -121,6 +121,9 @@ const _: () = assert!(size_of::<ScanArgument>() == 96);
 const PAGEMAP_SCAN: u32 = ioctl_number(IOC_READ | IOC_WRITE, b'f', 16, size_of::<ScanArgument>());
 const _: () = assert!(PAGEMAP_SCAN == 0xC060_6610);
 
+/// Entries of the older array that are read at a time.
+const ENTRIES: usize = 256;
+
 /// This process's page map.
 #[derive(Debug)]
 pub struct Pagemap {
@@ -159,7 +162,7 @@ impl Pagemap {
             return Ok(Scan { regions: 0, end: range.end });
         }
         let scan = if self.by_scan {
-            self.by_command(&range, query, out)
+            self.by_command(&range, query, 0, out)
         } else {
             self.by_array(&range, query, out)
         }?;
@@ -187,13 +190,36 @@ impl Pagemap {
         Ok(pages)
     }
 
-    fn by_command(&self, range: &AddressRange, query: Query, out: &mut [PageRegion]) -> Result<Scan, Errno> {
+    /// Is there any page in a page-aligned range that matches?
+    pub fn has_any(&self, range: AddressRange, query: Query) -> Result<bool, Errno> {
+        let mut run = [PageRegion::default(); 1];
+        if self.by_scan {
+            return Ok(self.by_command(&range, query, 1, &mut run)?.regions > 0);
+        }
+        for start in range.clone().step_by(ENTRIES * PAGE_SIZE) {
+            let step = start..range.end.min(start + ENTRIES * PAGE_SIZE);
+            if self.by_array(&step, query, &mut run)?.regions > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Ends behind `pages_max` pages that match, unless that is zero.
+    fn by_command(
+        &self,
+        range: &AddressRange,
+        query: Query,
+        pages_max: u64,
+        out: &mut [PageRegion],
+    ) -> Result<Scan, Errno> {
         let mut argument = ScanArgument {
             size: size_of::<ScanArgument>() as u64,
             start: range.start as u64,
             end: range.end as u64,
             regions: out.as_mut_ptr() as u64,
             regions_len: out.len() as u64,
+            pages_max,
             inverted: query.excluded.bits(),
             mask: (query.required | query.excluded).bits(),
             any_of: query.any_of.bits(),
@@ -206,7 +232,7 @@ impl Pagemap {
     }
 
     fn by_array(&self, range: &AddressRange, query: Query, out: &mut [PageRegion]) -> Result<Scan, Errno> {
-        let mut entries = [0u64; 256];
+        let mut entries = [0u64; ENTRIES];
         let mut runs = Runs { out, count: 0 };
         let mut at = range.start;
         while at < range.end {

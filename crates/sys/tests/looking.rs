@@ -52,6 +52,20 @@ fn present_pages_by_both_ways() {
 }
 
 #[test]
+fn whether_there_is_any_by_both_ways() {
+    let memory = plain(600);
+    store(memory.page(550));
+    store(memory.page(580));
+    for pagemap in [Pagemap::open().unwrap(), Pagemap::open_basic().unwrap()] {
+        let any = |from, to| {
+            pagemap.has_any(memory.page(from)..memory.page(from) + to, Query::OWN_CONTENT).unwrap()
+        };
+        assert!(any(0, 600 * PAGE_SIZE) && any(550, PAGE_SIZE));
+        assert!(!any(0, 550 * PAGE_SIZE) && !any(551, 29 * PAGE_SIZE) && !any(0, 0));
+    }
+}
+
+#[test]
 fn zero_pages_are_told_apart() {
     let memory = plain(4);
     store(memory.page(0));

@@ -132,8 +132,15 @@ impl Report {
         counters.agent_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
     }
 
-    /// Copies the counters of `mm`; slots in use and budget are in pages.
-    pub(crate) fn publish(&mut self, stats: &Vmstat, packed: &PoolStats, slots_used: u32, budget: u32) {
+    /// Takes a sample of what managed memory may hold when no more than the least is kept in reserve.
+    pub fn sample_budget(&mut self, bytes: u64) {
+        let counters = &self.process.counters;
+        add(&counters.budget_sum_bytes, bytes);
+        add(&counters.budget_samples, 1);
+    }
+
+    /// Copies the counters of `mm`; slots in use are in pages.
+    pub(crate) fn publish(&mut self, stats: &Vmstat, packed: &PoolStats, slots_used: u32) {
         let c = &self.process.counters;
         let pairs = [
             (&c.pgfault, stats.pgfault),
@@ -167,10 +174,6 @@ impl Report {
         c.swap_used_bytes.store(swap_used, Ordering::Relaxed);
         raise(&c.swap_peak_bytes, swap_used);
         raise(&c.pool_peak_bytes, u64::from(packed.frames) * overspill_sys::PAGE_SIZE as u64);
-        if stats.pswpin > 0 {
-            add(&c.budget_sum_bytes, u64::from(budget) * overspill_sys::PAGE_SIZE as u64);
-            add(&c.budget_samples, 1);
-        }
     }
 }
 

@@ -181,8 +181,8 @@ counters! {
     swap_area_bytes,
     /// The most that the compressed pool took of the budget.
     pool_peak_bytes,
-    /// What managed memory may hold (the budget without what is unmanaged and what is kept in reserve), summed over samples: from the first page on
-    /// that came back, since until then most is in reserve and nothing depends on it.
+    /// What managed memory may hold when the reserve is at its least (the budget without that and what is unmanaged), summed over samples,
+    /// from the first page on that came back.
     budget_sum_bytes,
     /// Number of those samples.
     budget_samples,

@@ -28,6 +28,7 @@ mod range;
 pub mod readahead;
 mod reclaim;
 mod region;
+pub mod reserve;
 mod scan;
 pub mod stats;
 pub mod swap;

@@ -16,6 +16,7 @@ use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
+use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::{self, Limit, ResidentReader};
 use overspill_sys::thread::Scheduling;
@@ -48,18 +49,9 @@ const STRAY_BYTES: u64 = 1 << 20;
 const RESYNC_SHARE: u64 = 4;
 /// Ranges that the agent's memory may get while they are listed.
 const OWN_RANGES_SPARE: usize = 64;
-/// Kept free of the budget (a twentieth of it, if that is less) at the least: room for what the program maps between two
-/// looks.
-const RESERVE_BYTES: u64 = 1 << 20;
 /// The agent's own books come on top of the budget up to this share of it (1.6 %), beyond that off it. Like the kernel's page
 /// structures and swap map, which no cgroup is charged for, they are not the program's memory.
 const BOOKS_SHARE: u64 = 64;
-/// The reserve grows to the largest recent growth of unmanaged memory between two looks, but to this at most, and to this
-/// share of the budget (an eighth).
-const BURST_BYTES_MAX: u64 = 16 << 20;
-const BURST_SHARE: u64 = 8;
-/// After this time without another such burst half of it is expected.
-const BURST_HALVES_NS: u64 = 500_000_000;
 /// For so long after fresh memory was found this thread comes before all others.
 const HURRY_NS: u64 = 1_000_000_000;
 
@@ -288,7 +280,7 @@ impl Agent {
             shrinks_since: None,
             step: STEP_MIN,
             next_resync: 0,
-            burst: Burst::default(),
+            reserve: Reserve::new(ram),
             hurries: true,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
             unsharing: false,
@@ -346,25 +338,6 @@ fn own_ranges(engine: &Engine) -> impl Fn(&mut Vec<AddressRange>) + use<> {
     }
 }
 
-/// The largest recent growth of unmanaged memory between two looks. A program that has just mapped and touched fresh memory
-/// at full speed will do so again, and all processors may be busy with it when the next look is due.
-#[derive(Default)]
-struct Burst {
-    bytes: u64,
-    /// When it was seen, or halved.
-    since: u64,
-}
-
-impl Burst {
-    fn observe(&mut self, growth: u64, now: u64) {
-        if growth >= self.bytes {
-            *self = Burst { bytes: growth, since: now };
-        } else if now >= self.since + BURST_HALVES_NS {
-            *self = Burst { bytes: self.bytes / 2, since: now };
-        }
-    }
-}
-
 /// The second half of the agent's life.
 struct Manager<'a> {
     engine: Engine,
@@ -379,7 +352,7 @@ struct Manager<'a> {
     shrinks_since: Option<u64>,
     step: u32,
     next_resync: u64,
-    burst: Burst,
+    reserve: Reserve,
     /// This thread comes before all others.
     hurries: bool,
     hurries_until: u64,
@@ -437,7 +410,7 @@ impl Manager<'_> {
         let mut stray = resident.saturating_sub(managed);
         let growth = stray.saturating_sub(self.stray_accepted);
         self.grew = growth > STRAY_BYTES / 4;
-        self.burst.observe(growth.min(BURST_BYTES_MAX).min(self.agent.ram() / BURST_SHARE), now);
+        self.reserve.observe(growth, now);
         let has_grown = growth > STRAY_BYTES;
         if (has_grown || fresh::is_awaited(asked)) && !fork::is_paused() {
             if has_grown {
@@ -454,14 +427,18 @@ impl Manager<'_> {
         fresh::seen(asked);
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
-        let reserve = RESERVE_BYTES.min(ram / 20).max(self.burst.bytes);
         let books = (crate::book_bytes() as u64).min(ram / BOOKS_SHARE).min(stray);
-        let budget = ram.saturating_sub(stray - books + reserve) / PAGE_SIZE as u64;
+        let budget = ram.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         if self.approach(budget) {
             self.shrinks_since.get_or_insert_with(clock::monotonic_ns);
         } else {
             self.shrinks_since = None;
+        }
+        if self.engine.has_read() {
+            let more = self.reserve.bytes() - self.reserve.least_bytes();
+            let allowed = u64::from(self.engine.budget()) * PAGE_SIZE as u64;
+            self.engine.report().sample_budget(allowed + more);
         }
         self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();

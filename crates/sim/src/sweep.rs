@@ -146,6 +146,7 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
     let options = match machine.system {
         System::Live => Options {
             managed_from: u64::from(budget) * Config::MANAGED_FROM_PERCENT / 100,
+            keeps_reserve: true,
             ..Options::live(budget, slots, device)
         },
         System::Kernel => Options::kernel(budget, slots, device, window),
@@ -264,6 +265,20 @@ mod tests {
         assert_eq!(run(48 << 20).pager_ns, 0, "two thirds of its RAM");
         let some = run(36 << 20);
         assert!(some.pager_ns > 0 && some.vmstat.zero_fill < extent.pages / 4, "the last sixth");
+    }
+
+    /// The pager keeps an eighth of 16 MiB in reserve at first: of a program that fills 94 % some leaves, and has room later. See
+    /// [`overspill_mm::reserve`].
+    #[test]
+    fn a_reserve_is_kept_at_first() {
+        let load = generate::parse("sequential:size=15M,laps=2,think=100000").expect("a load");
+        let extent = Extent::of(load.start()).expect("no error");
+        let machine = machine(16 << 20, "adaptive", System::Live);
+        let run = |options| simulate_with(options, &machine, load.start()).expect("no error").vmstat;
+        let kept = run(options(&machine, &extent));
+        assert!(kept.pswpout > 0 && kept.pswpin > 0, "some leaves, and comes back: {kept:?}");
+        let not_kept = run(Options { keeps_reserve: false, ..options(&machine, &extent) });
+        assert_eq!(not_kept.pswpout, 0, "all of it fits");
     }
 
     /// A sequential sweep over more than the RAM, with read-ahead, is bound by the device and not by round trips.

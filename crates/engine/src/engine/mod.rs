@@ -203,7 +203,13 @@ impl Engine {
         self.feed(Event::Tick);
         self.size_pool();
         let packed = self.compressed.stats();
-        self.report.publish(self.mm.stats(), &packed, self.mm.slots_used(), self.allowed);
+        self.report.publish(self.mm.stats(), &packed, self.mm.slots_used());
+    }
+
+    /// Has any page come back?
+    #[must_use]
+    pub fn has_read(&self) -> bool {
+        self.mm.stats().pswpin > 0
     }
 
     /// Waits until no request is under way, handling what ends.

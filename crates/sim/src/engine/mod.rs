@@ -32,6 +32,7 @@ use crate::time::{MICROSECOND, Nanos};
 use crate::workload::{RegionSpec, Workload, WorkloadError};
 use histogram::Histogram;
 use overspill_mm::readahead::SwapIn;
+use overspill_mm::reserve::{HALVES_NS, Reserve};
 use overspill_mm::types::{Access, CHUNK_PAGES, PAGE_SIZE, PageId, RegionKind, SpaceId, Vpn};
 use overspill_mm::{Config, Event, Mm};
 use std::cmp::Reverse;
@@ -46,6 +47,8 @@ pub struct Options {
     pub costs: Costs,
     /// Nobody manages the program before it holds so many frames: until then the kernel answers its first touches.
     pub managed_from: u64,
+    /// From then on the pager keeps some of the budget in reserve, as [`overspill_mm::reserve`] says; the least of that is off the budget already.
+    pub keeps_reserve: bool,
     /// The swap device.
     pub device: Model,
     /// Processors for the program's threads; 0 = one for each thread.
@@ -72,6 +75,7 @@ impl Options {
             mm: Config { compares: true, ..Config::live(budget, slots) },
             costs: Costs::pager(),
             managed_from: 0,
+            keeps_reserve: false,
             device,
             processors: 0,
             quantum_ns: 10 * MICROSECOND,
@@ -413,7 +417,28 @@ impl<P: SwapIn> Engine<P> {
         let lane = &mut self.lanes[lane as usize];
         lane.time += costs::UNMANAGED_FILL_NS;
         lane.class = FaultClass::Fill;
+        let now = lane.time;
         self.managed = self.memory.held().0 >= self.options.managed_from;
+        if self.managed && self.options.keeps_reserve {
+            self.keep_reserve(now);
+        }
+    }
+
+    /// Management starts: all that is there has just been found, and nothing like that is found again.
+    fn keep_reserve(&mut self, now: Nanos) {
+        let budget = self.options.mm.budget;
+        let mut reserve = Reserve::new(u64::from(budget) * PAGE_SIZE);
+        reserve.observe(u64::MAX, now);
+        let mut at = now;
+        loop {
+            let more = (reserve.bytes() - reserve.least_bytes()) / PAGE_SIZE;
+            self.send(at, Event::Budget { frames: budget - more as u32 }, None);
+            if more == 0 {
+                return;
+            }
+            at += HALVES_NS;
+            reserve.observe(0, at);
+        }
     }
 
     /// Sends `event` to the worker; it arrives at `at`.

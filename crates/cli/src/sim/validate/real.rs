@@ -14,8 +14,8 @@ use crate::load::pattern::Pattern;
 use crate::load::{LoadArgs, Work};
 use crate::progress::Progress;
 
-/// What the agent allowed the managed memory, in bytes: the mean over a run under overspill, from the first page on that came back.
-/// (A program that grows fast has the agent keep 16 MiB in reserve for half a second.)
+/// What the agent leaves to managed memory with the least reserve, in bytes: the mean over a run under overspill, from the first page on
+/// that came back. (In its first seconds it keeps more in reserve; so does the simulation.)
 pub const BUDGET: &str = "budget_bytes";
 /// Seed of the random load, here and in its simulation.
 pub const SEED: u64 = 1;

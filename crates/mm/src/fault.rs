@@ -61,9 +61,10 @@ impl<P: SwapIn> Mm<P> {
         let (space, vpn) = self.pages.place(id);
         let in_chunk = CHUNK_PAGES - vpn.0 % CHUNK_PAGES;
         let end = self.regions.find(space, vpn).map_or(vpn.offset(1), |region| region.end);
-        let spare = 1 + self.spare_frames().saturating_sub(1);
-        let most = u64::from(self.config.fill_max.min(spare)).min(in_chunk).min(end.0 - vpn.0);
-        let batch = u64::from(self.used_before(space, vpn)).clamp(1, most);
+        let wished = u64::from(self.used_before(space, vpn)).min(in_chunk).min(end.0 - vpn.0).max(1);
+        // The wish counts: by what was granted a filler that found few frames free got ever fewer (see `watermarks`).
+        self.appetite.observe(wished as u32);
+        let batch = wished.min(u64::from(self.spare_frames())).max(1);
         let list = if self.config.early && self.kind(space, vpn) == RegionKind::Anon {
             ListId::Active
         } else {
@@ -83,7 +84,6 @@ impl<P: SwapIn> Mm<P> {
             count += 1;
         }
         assert!(count > 0, "the faulting page itself is untouched");
-        self.appetite.observe(count as u32);
         self.note_answered(id, true);
         self.held += count as u32;
         self.stats.zero_fill += count;

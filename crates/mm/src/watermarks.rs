@@ -1,6 +1,10 @@
 //! How many frames the pager keeps free ahead of demand, and how many in the swap cache: as many as are taken at a time. Where pages come
 //! singly, at random, little is enough, and every frame more that holds a page in view is a fault less. A kernel's
 //! watermarks are fixed.
+//!
+//! *The story:* first touches were counted by the batch that they got, not by the one that they wished for. A program that fills memory
+//! at full speed beyond its budget found few frames free, got small batches, whereupon fewer frames were kept free: down to a fault a page
+//! (12 us each, 300 MB/s) beside a device that was idle for most of the time.
 
 use crate::mm::{Config, Mm};
 use crate::readahead::SwapIn;

@@ -281,10 +281,11 @@ impl Agent {
             step: STEP_MIN,
             next_resync: 0,
             reserve: Reserve::new(ram),
-            hurries: true,
+            hurries: false,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
             unsharing: false,
         };
+        manager.hurry(true);
         if fork::start_managing() {
             manager.pause();
         }
@@ -472,7 +473,8 @@ impl Manager<'_> {
         if hurries != self.hurries {
             self.hurries = hurries;
             // The first is a privilege, the second is granted to whoever has that.
-            let _ = if hurries { Scheduling::first().set() } else { compete() };
+            let changed = if hurries { Scheduling::first().set() } else { compete() };
+            self.reactor.set_spinning(!(hurries && changed.is_ok()));
         }
     }
 

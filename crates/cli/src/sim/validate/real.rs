@@ -5,18 +5,24 @@ use std::ffi::OsString;
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use overspill_mm::types::PAGE_SIZE;
 
 use super::verdict::COUNTERS;
-use super::{Case, Counters, Setting};
+use super::{ALLOWANCE_BYTES, Case, Counters, Setting};
 use crate::compare::way::Way;
 use crate::compare::{ATTEMPTS, Input, Lab, Measurement};
 use crate::load::pattern::Pattern;
 use crate::load::{LoadArgs, Work};
 use crate::progress::Progress;
 
-/// What the agent leaves to managed memory with the least reserve, in bytes: the mean over a run under overspill, from the first page on
-/// that came back. (In its first seconds it keeps more in reserve; so does the simulation.)
+/// What is left to the load's pages, in bytes. Of the agent: what it leaves to managed memory with the least reserve, the mean over a run
+/// from the first page on that came back (in its first seconds it keeps more in reserve; so does the simulation). Of the kernel: the
+/// cgroup's limit without what a load of hardly any pages holds, and without page tables.
 pub const BUDGET: &str = "budget_bytes";
+/// Hardly any pages.
+const SMALL_BYTES: u64 = 64 << 10;
+/// A page table has an entry of 8 bytes for each page.
+const TABLES_SHARE: u64 = PAGE_SIZE / 8;
 /// Seed of the random load, here and in its simulation.
 pub const SEED: u64 = 1;
 
@@ -33,16 +39,26 @@ pub struct Bench<'a> {
 impl Bench<'_> {
     /// Runs a case as often as asked for.
     pub fn measure(&mut self, case: &Case) -> Result<Vec<Counters>> {
+        let left = if case.is_pager() { 0 } else { self.left_by_kernel(case.way)? };
         (1..=self.setting.runs)
             .map(|run| {
                 let runs = self.setting.runs;
                 self.progress.say(&format!("{} {}, run {run} of {runs}", case.system(), case.pattern));
-                self.run(case)
+                self.run(case, left)
             })
             .collect()
     }
 
-    fn run(&mut self, case: &Case) -> Result<Counters> {
+    /// See [`BUDGET`].
+    fn left_by_kernel(&mut self, way: Way) -> Result<u64> {
+        let small = self.load(way, Pattern::Sequential, SMALL_BYTES)?;
+        ensure!(small.is_success(), "the load failed ({}): {}", small.status, small.captured.error_tail);
+        let beside = small.cgroup_peak_bytes.saturating_sub(SMALL_BYTES);
+        let limit = self.setting.ram_bytes + ALLOWANCE_BYTES;
+        Ok(limit.saturating_sub(beside + self.setting.size_bytes / TABLES_SHARE))
+    }
+
+    fn run(&mut self, case: &Case, left_by_kernel: u64) -> Result<Counters> {
         let (before, run) = self.survivor(case)?;
         let after = kernel_counters()?;
         if run.overspill.is_some() {
@@ -54,7 +70,8 @@ impl Bench<'_> {
             return Ok(counters.into_iter().chain([budget]).collect());
         }
         let of = |counters: &BTreeMap<String, u64>, name| *counters.get(name).unwrap_or(&0);
-        Ok(COUNTERS.map(|name| (name, of(&after, name).saturating_sub(of(&before, name)))).into())
+        let counters = COUNTERS.map(|name| (name, of(&after, name).saturating_sub(of(&before, name))));
+        Ok(counters.into_iter().chain([(BUDGET, left_by_kernel)]).collect())
     }
 
     /// A run that was not killed, and the kernel's counters before it.

@@ -38,10 +38,9 @@ pub fn counters(case: &Case, setting: &Setting, real: &[Counters], device: &Mode
     let work = |beginning: usize| -> Result<Counters> {
         let mut options = options.clone();
         let mut load = Load::new(case, pages, setting.laps);
+        options.mm.budget = pages_left(&real[beginning % real.len()]);
         if case.is_pager() {
-            // The agent takes off the budget what the load holds beside its pages, and a reserve.
-            let turn = beginning / real.len();
-            options.mm.budget = pages_left(&real[beginning % real.len()]) + turn as u32;
+            options.mm.budget += (beginning / real.len()) as u32;
         } else {
             load.wait_ns = PERIOD_NS / BEGINNINGS * beginning as u64;
         }
@@ -52,7 +51,7 @@ pub fn counters(case: &Case, setting: &Setting, real: &[Counters], device: &Mode
     parallel(BEGINNINGS as usize, jobs, work, |_| {}).into_iter().collect()
 }
 
-/// What the agent left of the budget for the pages of the load, in the mean over a run, see [`BUDGET`].
+/// See [`BUDGET`].
 fn pages_left(run: &Counters) -> u32 {
     u32::try_from(run[BUDGET] / PAGE_SIZE).unwrap_or(u32::MAX)
 }

@@ -111,7 +111,8 @@ What is simulated are page accesses. Of a trace of file calls (strace) info and 
 RAM is enough.
 
 Formats: overspill (its own), lackey (valgrind --tool=lackey --trace-mem=yes), strace (-f -ttt, file calls), perf
-(perf script of page faults), csv, oracle (libCacheSim's oracleGeneral). Compressed (zstd) input is unpacked.
+(perf script of page faults), csv, oracle (libCacheSim's oracleGeneral). All are read and written; what a format does not have
+is left out, and said. Compressed (zstd) input is unpacked.
 
 Examples:
   overspill trace info sort.ovt

@@ -44,7 +44,7 @@ enum TraceCommand {
         output: PathBuf,
         #[command(flatten)]
         from: From,
-        /// Format of the output: overspill, lackey, csv, oracle [default: by its name, else overspill]
+        /// Format of the output: overspill, lackey, strace, perf, csv, oracle [default: by its name, else overspill]
         #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
         to: Option<Format>,
         /// Leave out accesses to pages that were accessed a moment ago

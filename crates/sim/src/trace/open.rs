@@ -5,8 +5,8 @@ use super::lackey::{self, LackeyReader, LackeyWriter};
 use super::oracle::{OracleReader, OracleWriter, RECORD_BYTES};
 use super::own::layout::MAGIC;
 use super::own::{Reader, Writer};
-use super::perf::{self, PerfReader};
-use super::strace::{self, StraceReader};
+use super::perf::{self, PerfReader, PerfWriter};
+use super::strace::{self, StraceReader, StraceWriter};
 use super::{RecordReader, RecordWriter, TraceError, read_full};
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Cursor, Read};
@@ -73,6 +73,7 @@ impl Format {
             "csv" => Some(Format::Csv),
             "lackey" => Some(Format::Lackey),
             "strace" => Some(Format::Strace),
+            "perf" => Some(Format::Perf),
             _ => None,
         }
     }
@@ -196,19 +197,15 @@ fn reader(
 
 /// Makes a trace of `format` at `path`.
 pub fn create(path: &Path, format: Format) -> Result<Box<dyn RecordWriter + Send>, TraceError> {
-    let unwritable = |format| TraceError::Inexpressible { format, what: "anything: it is read, not written" };
-    match format {
-        Format::Strace => return Err(unwritable("strace")),
-        Format::Perf => return Err(unwritable("perf")),
-        Format::Own | Format::Lackey | Format::Csv | Format::Oracle => {}
-    }
     let file = File::create(path).map_err(|error| TraceError::Open { error })?;
     let out = BufWriter::with_capacity(1 << 18, file);
     Ok(match format {
         Format::Own => Box::new(Writer::new(out)?),
         Format::Lackey => Box::new(LackeyWriter::new(out)),
         Format::Csv => Box::new(CsvWriter::new(out)),
-        Format::Oracle | Format::Strace | Format::Perf => Box::new(OracleWriter::new(out)),
+        Format::Strace => Box::new(StraceWriter::new(out)),
+        Format::Perf => Box::new(PerfWriter::new(out)),
+        Format::Oracle => Box::new(OracleWriter::new(out)),
     })
 }
 

@@ -7,9 +7,9 @@
 
 use super::line::{Lines, decimal, hex, number, seconds, show, words};
 use super::record::{AccessKind, AccessRecord, Record};
-use super::{RecordReader, TraceError};
+use super::{RecordReader, RecordWriter, TraceError};
 use overspill_mm::types::PAGE_SHIFT;
-use std::io::BufRead;
+use std::io::{BufRead, Write};
 
 /// Reads `perf script`'s output.
 pub struct PerfReader<R: BufRead> {
@@ -128,6 +128,45 @@ impl<R: BufRead> RecordReader for PerfReader<R> {
     }
 }
 
+/// Writes each access as a fault, as the tracepoint prints it. Spaces are lost, and that something was a fetch.
+pub struct PerfWriter<W: Write> {
+    out: W,
+    offset: u64,
+}
+
+impl<W: Write> PerfWriter<W> {
+    /// Begins.
+    pub fn new(out: W) -> PerfWriter<W> {
+        PerfWriter { out, offset: 0 }
+    }
+}
+
+impl<W: Write> RecordWriter for PerfWriter<W> {
+    fn write_record(&mut self, record: &Record) -> Result<bool, TraceError> {
+        /// The fault came from user mode; it was a store.
+        const USER: u32 = 4;
+        const STORE: u32 = 2;
+        let Record::Access(access) = record else { return Ok(false) };
+        if access.vpn >= KERNEL >> PAGE_SHIFT {
+            let what = "a page in the kernel's half of the address space";
+            return Err(TraceError::Inexpressible { format: "perf", what });
+        }
+        let (seconds, rest) = (access.time_ns / 1_000_000_000, access.time_ns % 1_000_000_000);
+        let (thread, address) = (access.thread, access.vpn << PAGE_SHIFT);
+        let code = if access.kind == AccessKind::Write { USER | STORE } else { USER };
+        let line = format!(
+            "program {thread} {seconds}.{rest:09}: exceptions:page_fault_user: address={address:#x} ip=0x0 error_code={code:#x}\n"
+        );
+        self.out.write_all(line.as_bytes()).map_err(|error| TraceError::io(self.offset, error))?;
+        self.offset += line.len() as u64;
+        Ok(true)
+    }
+
+    fn finish(&mut self) -> Result<(), TraceError> {
+        self.out.flush().map_err(|error| TraceError::io(self.offset, error))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +201,26 @@ mod tests {
         ] {
             assert!(parse_line(line.as_bytes()).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn written_faults_come_back() {
+        let access = |time_ns, thread, vpn, kind| {
+            Record::Access(AccessRecord { time_ns, vpn, thread, space: 0, kind })
+        };
+        let records = [
+            access(0, 7, 0, AccessKind::Read),
+            access(1_000_000_001, 9, 0x7f76_6f61, AccessKind::Write),
+            access(1_000_000_002, 0, (1 << 51) - 1, AccessKind::Read),
+        ];
+        let mut bytes = Vec::new();
+        let mut writer = PerfWriter::new(&mut bytes);
+        assert!(records.iter().all(|record| writer.write_record(record).expect("no error")));
+        assert!(writer.write_record(&access(0, 1, 1 << 51, AccessKind::Read)).is_err());
+        writer.finish().expect("no error");
+        let mut reader = PerfReader::new(&bytes[..]);
+        let back: Vec<Record> = std::iter::from_fn(|| reader.next_record().expect("a trace")).collect();
+        assert_eq!(back, records);
     }
 
     /// What perf prints when it is not asked for addresses was taken for a trace of the program's code.

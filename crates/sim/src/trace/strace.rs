@@ -4,6 +4,10 @@
 //! offset and a length. Times (-r excepted) and process ids are optional. Lines that are not system calls (signals, exits,
 //! the program's own output) are passed over; a file call whose arguments make no sense is an error.
 
+mod writer;
+
+pub use writer::StraceWriter;
+
 use super::line::{Lines, decimal, number, seconds, show};
 use super::record::{FileOp, FileRecord, NameRecord, Record};
 use super::{RecordReader, TraceError};

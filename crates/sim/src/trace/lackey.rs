@@ -4,7 +4,7 @@
 //! program's or valgrind's own talk and is passed over, but a file without a single access is not such a trace. There is no
 //! time and no thread in it: an instruction is taken to last a nanosecond.
 
-use super::line::{Lines, decimal, hex};
+use super::line::{LineWriter, Lines, decimal, hex};
 use super::record::{AccessKind, AccessRecord, Record};
 use super::{RecordReader, RecordWriter, TraceError};
 use overspill_mm::types::PAGE_SHIFT;
@@ -92,14 +92,13 @@ impl<R: BufRead> RecordReader for LackeyReader<R> {
 
 /// Writes accesses in lackey's way: one access of 8 bytes at the page's first address. Times, threads and spaces are lost.
 pub struct LackeyWriter<W: Write> {
-    out: W,
-    offset: u64,
+    lines: LineWriter<W>,
 }
 
 impl<W: Write> LackeyWriter<W> {
     /// Begins.
     pub fn new(out: W) -> LackeyWriter<W> {
-        LackeyWriter { out, offset: 0 }
+        LackeyWriter { lines: LineWriter::new(out) }
     }
 }
 
@@ -114,17 +113,15 @@ impl<W: Write> RecordWriter for LackeyWriter<W> {
         }
         let address = access.vpn << PAGE_SHIFT;
         let line = match access.kind {
-            AccessKind::Fetch => format!("I  {address:08x},8\n"),
-            AccessKind::Read => format!(" L {address:08x},8\n"),
-            AccessKind::Write => format!(" S {address:08x},8\n"),
+            AccessKind::Fetch => format!("I  {address:08x},8"),
+            AccessKind::Read => format!(" L {address:08x},8"),
+            AccessKind::Write => format!(" S {address:08x},8"),
         };
-        self.out.write_all(line.as_bytes()).map_err(|error| TraceError::io(self.offset, error))?;
-        self.offset += line.len() as u64;
-        Ok(true)
+        self.lines.write(&line).map(|()| true)
     }
 
     fn finish(&mut self) -> Result<(), TraceError> {
-        self.out.flush().map_err(|error| TraceError::io(self.offset, error))
+        self.lines.finish()
     }
 }
 

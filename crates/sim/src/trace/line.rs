@@ -109,6 +109,34 @@ pub(super) fn seconds(bytes: &[u8]) -> Option<u64> {
     decimal(whole)?.checked_mul(1_000_000_000)?.checked_add(decimal(fraction)? * scale)
 }
 
+/// Nanoseconds as [`seconds`] reads them.
+pub(super) fn show_seconds(time_ns: u64) -> String {
+    format!("{}.{:09}", time_ns / 1_000_000_000, time_ns % 1_000_000_000)
+}
+
+/// Writes a text line by line, and knows the offset for its errors.
+pub(super) struct LineWriter<W: std::io::Write> {
+    out: W,
+    offset: u64,
+}
+
+impl<W: std::io::Write> LineWriter<W> {
+    pub(super) fn new(out: W) -> LineWriter<W> {
+        LineWriter { out, offset: 0 }
+    }
+
+    /// `line` without its end.
+    pub(super) fn write(&mut self, line: &str) -> Result<(), TraceError> {
+        writeln!(self.out, "{line}").map_err(|error| TraceError::io(self.offset, error))?;
+        self.offset += line.len() as u64 + 1;
+        Ok(())
+    }
+
+    pub(super) fn finish(&mut self) -> Result<(), TraceError> {
+        self.out.flush().map_err(|error| TraceError::io(self.offset, error))
+    }
+}
+
 /// The words of a line.
 pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty())

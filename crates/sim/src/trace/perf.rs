@@ -5,7 +5,7 @@
 //! `address=0x... error_code=0x...` (bit 1 of the code: a store). Only the faulting pages are in it, not the accesses: each
 //! becomes one access, a load unless the line says otherwise. Lines of other events are passed over.
 
-use super::line::{Lines, decimal, hex, number, seconds, show, words};
+use super::line::{LineWriter, Lines, decimal, hex, number, seconds, show, show_seconds, words};
 use super::record::{AccessKind, AccessRecord, Record};
 use super::{RecordReader, RecordWriter, TraceError};
 use overspill_mm::types::PAGE_SHIFT;
@@ -130,14 +130,13 @@ impl<R: BufRead> RecordReader for PerfReader<R> {
 
 /// Writes each access as a fault, as the tracepoint prints it. Spaces are lost, and that something was a fetch.
 pub struct PerfWriter<W: Write> {
-    out: W,
-    offset: u64,
+    lines: LineWriter<W>,
 }
 
 impl<W: Write> PerfWriter<W> {
     /// Begins.
     pub fn new(out: W) -> PerfWriter<W> {
-        PerfWriter { out, offset: 0 }
+        PerfWriter { lines: LineWriter::new(out) }
     }
 }
 
@@ -151,19 +150,16 @@ impl<W: Write> RecordWriter for PerfWriter<W> {
             let what = "a page in the kernel's half of the address space";
             return Err(TraceError::Inexpressible { format: "perf", what });
         }
-        let (seconds, rest) = (access.time_ns / 1_000_000_000, access.time_ns % 1_000_000_000);
-        let (thread, address) = (access.thread, access.vpn << PAGE_SHIFT);
+        let (time, thread, address) = (show_seconds(access.time_ns), access.thread, access.vpn << PAGE_SHIFT);
         let code = if access.kind == AccessKind::Write { USER | STORE } else { USER };
         let line = format!(
-            "program {thread} {seconds}.{rest:09}: exceptions:page_fault_user: address={address:#x} ip=0x0 error_code={code:#x}\n"
+            "program {thread} {time}: exceptions:page_fault_user: address={address:#x} ip=0x0 error_code={code:#x}"
         );
-        self.out.write_all(line.as_bytes()).map_err(|error| TraceError::io(self.offset, error))?;
-        self.offset += line.len() as u64;
-        Ok(true)
+        self.lines.write(&line).map(|()| true)
     }
 
     fn finish(&mut self) -> Result<(), TraceError> {
-        self.out.flush().map_err(|error| TraceError::io(self.offset, error))
+        self.lines.finish()
     }
 }
 

@@ -3,6 +3,7 @@
 //! All threads share their descriptors, as the threads of one process do: that of a file is its number and three. A file that is used
 //! before the trace opens it is opened first. Accesses to memory are left out.
 
+use crate::trace::line::{LineWriter, show_seconds};
 use crate::trace::record::{FileOp, FileRecord, Record};
 use crate::trace::{RecordWriter, TraceError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +14,7 @@ const STANDARD_DESCRIPTORS: u64 = 3;
 
 /// Writes what [`super::StraceReader`] reads.
 pub struct StraceWriter<W: Write> {
-    out: W,
-    offset: u64,
+    lines: LineWriter<W>,
     names: BTreeMap<u32, String>,
     open: BTreeSet<u32>,
     /// The first thread, and those that were cloned from it.
@@ -26,8 +26,7 @@ impl<W: Write> StraceWriter<W> {
     /// Begins.
     pub fn new(out: W) -> StraceWriter<W> {
         StraceWriter {
-            out,
-            offset: 0,
+            lines: LineWriter::new(out),
             names: BTreeMap::new(),
             open: BTreeSet::new(),
             first: None,
@@ -36,11 +35,7 @@ impl<W: Write> StraceWriter<W> {
     }
 
     fn line(&mut self, thread: u32, time_ns: u64, call: &str) -> Result<(), TraceError> {
-        let (seconds, rest) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
-        let line = format!("{thread} {seconds}.{rest:09} {call}\n");
-        self.out.write_all(line.as_bytes()).map_err(|error| TraceError::io(self.offset, error))?;
-        self.offset += line.len() as u64;
-        Ok(())
+        self.lines.write(&format!("{thread} {} {call}", show_seconds(time_ns)))
     }
 
     /// Lets a thread share the first one's descriptors.
@@ -76,10 +71,7 @@ impl<W: Write> RecordWriter for StraceWriter<W> {
             Record::Access(_) | Record::Pager(_) | Record::Region(_) => return Ok(false),
         };
         self.introduce(call.thread, call.time_ns)?;
-        if call.op == FileOp::Open {
-            return self.open(call).map(|()| true);
-        }
-        if !self.open.contains(&call.file) {
+        if call.op == FileOp::Open || !self.open.contains(&call.file) {
             self.open(call)?;
         }
         let (fd, bytes, offset) = (descriptor(call.file), call.bytes, call.offset);
@@ -87,16 +79,17 @@ impl<W: Write> RecordWriter for StraceWriter<W> {
             FileOp::Read => format!("pread64({fd}, \"\"..., {bytes}, {offset}) = {bytes}"),
             FileOp::Write => format!("pwrite64({fd}, \"\"..., {bytes}, {offset}) = {bytes}"),
             FileOp::Map => format!("mmap(NULL, {bytes}, PROT_READ, MAP_PRIVATE, {fd}, {offset}) = 0x1000"),
-            FileOp::Open | FileOp::Close => format!("close({fd}) = 0"),
+            FileOp::Open => return Ok(true),
+            FileOp::Close => {
+                self.open.remove(&call.file);
+                format!("close({fd}) = 0")
+            }
         };
-        if call.op == FileOp::Close {
-            self.open.remove(&call.file);
-        }
         self.line(call.thread, call.time_ns, &text).map(|()| true)
     }
 
     fn finish(&mut self) -> Result<(), TraceError> {
-        self.out.flush().map_err(|error| TraceError::io(self.offset, error))
+        self.lines.finish()
     }
 }
 

@@ -1,10 +1,23 @@
-#!/usr/bin/env python3
-"""What it costs to run a program under `overspill run` that stays below 70 % of its budget: bare and managed runs in turns.
+#!/usr/bin/python3
+"""What it costs to run a program under `overspill run` that stays below 70 % of its budget.
 
 usage: below.py OVERSPILL PAIRS SCRATCH NAME...    one line of JSON for each pair, then a line for each program
 
-The order within a pair changes from pair to pair. CPU time is that of all processes, the launcher's and the agent's included."""
-import json, os, random, statistics, subprocess, sys, time
+A pair is a bare and a managed run of one program, side by side on one processor, so that the scheduler gives it to one and to the
+other every few milliseconds. A host's speed changes by tenths from one second to the next: runs one after the other differ by
+more than what is to be measured. What is compared is processor time, of all processes and threads, launcher and agent included,
+from start to end. For programs that never wait this is the time that they take where they have a processor to themselves; it is
+somewhat more than that, since the agent looks at its program as often while the other one runs.
+
+Stopping one while the other runs (SIGSTOP, turns of 20 ms) measures the stops: the agent then took three times as much."""
+import json, os, random, statistics, subprocess, sys
+
+# Not whatever is first in PATH: a wrapper written in shell may start twenty processes before the program.
+PYTHON = "/usr/bin/python3"
+# The programs have one processor, this script the others.
+*OTHERS, LAST = sorted(os.sched_getaffinity(0))
+PROCESSOR = str(LAST)
+os.sched_setaffinity(0, OTHERS or [LAST])
 
 def prepare(scratch):
     lines = os.path.join(scratch, "lines4m")
@@ -22,20 +35,25 @@ def prepare(scratch):
 def programs(scratch):
     lines, source = prepare(scratch)
     objects = "d = {}\nfor i in range(2000000): d[i] = [i, str(i)]\nprint(sum(v[0] for v in d.values()))"
-    count = "s = 0\nfor i in range(30000000): s = (s * 31 + i) & 0xffff\nprint(s)"
+    count = "s = 0\nfor i in range(60000000): s = (s * 31 + i) & 0xffff\nprint(s)"
     return {
-        "cpu": ("64M", ["python3", "-c", count]),
-        "objects": ("800M", ["python3", "-c", objects]),
+        "cpu": ("64M", [PYTHON, "-c", count]),
+        "objects": ("800M", [PYTHON, "-c", objects]),
         "sort": ("350M", ["sort", "--parallel=1", "-S", "900M", "-o", "/dev/null", lines]),
         "gcc": ("170M", ["gcc", "-O1", "-c", "-o", "/dev/null", source]),
     }
 
-def run(command):
-    began = time.monotonic()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"})
-    _, status, usage = os.wait4(child.pid, 0)
-    assert status == 0, (command, status)
-    return {"wall": time.monotonic() - began, "cpu": usage.ru_utime + usage.ru_stime, "maxrss_kib": usage.ru_maxrss}
+def side_by_side(commands):
+    """Runs commands together on one processor; their processor times, all processes and threads included, in seconds."""
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONHASHSEED": "0"}
+    pinned = [["taskset", "-c", PROCESSOR, *command] for command in commands]
+    children = [subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) for command in pinned]
+    times = []
+    for child in children:
+        _, status, usage = os.wait4(child.pid, 0)
+        assert status == 0, (child.args, status)
+        times.append(usage.ru_utime + usage.ru_stime)
+    return times
 
 def interval(values, rng):
     medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(4000))
@@ -46,17 +64,16 @@ rng = random.Random(7)
 for name, (ram, command) in programs(scratch).items():
     if names and name not in names:
         continue
-    ways = {"bare": command, "overspill": [overspill, "run", "-q", "--ram", ram, "--", *command]}
-    for way in ways.values():
-        run(way)
     rows = []
     for pair in range(pairs):
-        order = ["bare", "overspill"] if pair % 2 else ["overspill", "bare"]
-        row = {way: run(ways[way]) for way in order}
-        rows.append(row)
-        print(json.dumps({"program": name, "pair": pair, **row}), flush=True)
-    for what in ("wall", "cpu"):
-        ratios = [row["overspill"][what] / row["bare"][what] for row in rows]
-        low, high = interval(ratios, rng)
-        bare = statistics.median(row["bare"][what] for row in rows)
-        print(f"# {name}: {what} bare {bare:.3f} s; ratio {statistics.median(ratios):.4f}, 95 % interval {low:.4f} to {high:.4f} ({pairs} pairs)", flush=True)
+        bare, managed = command, [overspill, "run", "-q", "--ram", ram, "--", *command]
+        if pair % 2:
+            times = side_by_side([bare, managed])
+        else:
+            times = side_by_side([managed, bare])[::-1]
+        rows.append(dict(zip(("bare", "overspill"), times)))
+        print(json.dumps({"program": name, "pair": pair, **rows[-1]}), flush=True)
+    ratios = [row["overspill"] / row["bare"] for row in rows]
+    low, high = interval(ratios, rng)
+    bare = statistics.median(row["bare"] for row in rows)
+    print(f"# {name}: bare {bare:.3f} s; ratio {statistics.median(ratios):.4f}, 95 % interval {low:.4f} to {high:.4f} ({pairs} pairs)", flush=True)

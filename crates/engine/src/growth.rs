@@ -20,8 +20,12 @@ const FASTEST_BYTES_PER_MS: u64 = 10 << 20;
 /// A program that did not grow by as much in [`LEAD_NS`] for [`QUIET_NS`] is quiet: it computes.
 const QUIET_LEAD_BYTES: u64 = 10 << 20;
 const QUIET_NS: u64 = 50_000_000;
+/// One that has been quiet for so long has settled.
+const SETTLED_NS: u64 = 250_000_000;
 /// What a quiet program is taken to do from now on: touch fresh small pages at the speed of a thread.
 const AWAKENED_BYTES_PER_MS: u64 = 3 << 20;
+/// Until the next look it may come as near to its budget as this, though management starts sooner if it is seen: 11 ms at that speed.
+const AWAKENED_LEAD_BYTES: u64 = 32 << 20;
 
 /// How fast anonymous memory grew, from look to look.
 #[derive(Clone, Debug, Default)]
@@ -55,16 +59,20 @@ impl Growth {
     /// For how long after the last look, in nanoseconds, nobody need look again: until the program, at its fastest, could hold
     /// `next` bytes. *The story:* each look wakes a sleeping processor or interrupts the program, 16 to 100 us on a virtual machine,
     /// and a look a millisecond in budgets of 64 and 170 MiB cost python3 and gcc 4 to 6 %. So a program that has been quiet
-    /// for a while may get half of the way to the latest start until the next look, however near `next` is.
+    /// for a while may get half of the way to its budget less [`AWAKENED_LEAD_BYTES`], or to the latest start where that is more (what
+    /// is left to the bound of 64 MiB takes it 9 ms then), until the next look, however near `next` is; and one that has settled all of it.
     #[must_use]
     pub fn pause_ns(&self, next: u64, ram: u64) -> u64 {
         let (bytes, now) = self.last.unwrap_or_default();
         let fastest = next.saturating_sub(bytes) * 1_000_000 / FASTEST_BYTES_PER_MS;
-        if now - self.fast < QUIET_NS {
-            return fastest;
-        }
-        let half = (ram / 100 * LATEST_PERCENT).saturating_sub(bytes) / 2;
-        fastest.max(half * 1_000_000 / AWAKENED_BYTES_PER_MS)
+        let until = (ram / 100 * LATEST_PERCENT).max(ram.saturating_sub(AWAKENED_LEAD_BYTES));
+        let way = until.saturating_sub(bytes);
+        let allowed = match now - self.fast {
+            ..QUIET_NS => 0,
+            QUIET_NS..SETTLED_NS => way / 2,
+            SETTLED_NS.. => way,
+        };
+        fastest.max(allowed * 1_000_000 / AWAKENED_BYTES_PER_MS)
     }
 
     /// From so many bytes on a program with a budget of `ram` bytes is to be managed.
@@ -145,14 +153,13 @@ mod tests {
             60,
             "half of the way to 46.7 MiB at 3 MiB a millisecond, to 0.1 ms"
         );
-        assert_eq!(
-            pause(&growth, 200 * MIB),
-            pause(&growth, 200 * MIB).max(18 * MS),
-            "never sooner than at its fastest"
-        );
-        growth.observe(12 * MIB, 62 * MS);
+        assert!(pause(&growth, 200 * MIB) >= 18 * MS, "never sooner than at its fastest");
+        growth.observe(10 * MIB + MIB / 4, 260 * MS);
+        assert_eq!(pause(&growth, 20 * MIB) / (MS / 10), 121, "all of that way once it has settled");
+        assert_eq!(growth.pause_ns(20 * MIB, 170 * MIB) / MS, 42, "10 to 138 MiB");
+        growth.observe(12 * MIB, 261 * MS);
         assert_eq!(pause(&growth, 22 * MIB), MS, "it grows again");
-        growth.observe(60 * MIB, 63 * MS);
+        growth.observe(60 * MIB, 262 * MS);
         assert_eq!(pause(&growth, 20 * MIB), 0);
     }
 

@@ -129,7 +129,11 @@ impl Report {
         raise(&counters.resident_peak_bytes, bytes);
         add(&counters.resident_sum_bytes, bytes);
         add(&counters.resident_samples, 1);
-        counters.agent_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
+    }
+
+    /// Tells how much of a processor the calling thread, the agent's, has taken so far.
+    pub fn sample_cpu(&mut self) {
+        self.process.counters.agent_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
     }
 
     /// Takes a sample of what managed memory may hold when no more than the least is kept in reserve.

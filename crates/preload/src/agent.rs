@@ -39,6 +39,8 @@ const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
 const LOOK_NS_MAX: u64 = 50_000_000;
 const LOOK_NS_MIN: u64 = 1_000_000;
+/// While memory is not managed, so many looks share one look at the processor time that they took, which costs as much as one.
+const LOOKS_A_CPU_SAMPLE: u32 = 16;
 /// Longest pause once memory is managed: threads that map much wait for the next look.
 const MANAGED_LOOK_NS_MAX: u64 = 5_000_000;
 /// Pause while unmanaged memory grows.
@@ -240,9 +242,12 @@ impl Agent {
     fn watch(&mut self, start: impl Fn(&Growth) -> (u64, u64)) {
         let mut report = Report::new(self.process);
         let ram = self.ram();
-        loop {
+        for looks in 0_u32.. {
             let bytes = self.anon_bytes();
             report.sample_resident(bytes);
+            if looks.is_multiple_of(LOOKS_A_CPU_SAMPLE) {
+                report.sample_cpu();
+            }
             self.growth.observe(bytes, clock::monotonic_ns());
             let (start, earliest) = start(&self.growth);
             if bytes >= start {
@@ -405,6 +410,7 @@ impl Manager<'_> {
         let asked = fresh::asked();
         let resident = self.agent.anon_bytes();
         self.engine.report().sample_resident(resident);
+        self.engine.report().sample_cpu();
         let now = clock::monotonic_ns();
         self.agent.growth.observe(resident, now);
         let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;

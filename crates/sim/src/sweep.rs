@@ -146,7 +146,6 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
     let options = match machine.system {
         System::Live => Options {
             managed_from: u64::from(budget) * Config::MANAGED_FROM_PERCENT / 100,
-            keeps_reserve: true,
             ..Options::live(budget, slots, device)
         },
         System::Kernel => Options::kernel(budget, slots, device, window),
@@ -277,7 +276,7 @@ mod tests {
         let run = |options| simulate_with(options, &machine, load.start()).expect("no error").vmstat;
         let kept = run(options(&machine, &extent));
         assert!(kept.pswpout > 0 && kept.pswpin > 0, "some leaves, and comes back: {kept:?}");
-        let not_kept = run(Options { keeps_reserve: false, ..options(&machine, &extent) });
+        let not_kept = run(Options { managed_from: 0, ..options(&machine, &extent) });
         assert_eq!(not_kept.pswpout, 0, "all of it fits");
     }
 

@@ -45,10 +45,9 @@ pub struct Options {
     pub mm: Config,
     /// The processor's part.
     pub costs: Costs,
-    /// Nobody manages the program before it holds so many frames: until then the kernel answers its first touches.
+    /// Nobody manages the program before it holds so many frames: until then the kernel answers its first touches, and from then on
+    /// the pager keeps some of the budget in reserve, as [`overspill_mm::reserve`] says; the least of that is off the budget already.
     pub managed_from: u64,
-    /// From then on the pager keeps some of the budget in reserve, as [`overspill_mm::reserve`] says; the least of that is off the budget already.
-    pub keeps_reserve: bool,
     /// The swap device.
     pub device: Model,
     /// Processors for the program's threads; 0 = one for each thread.
@@ -75,7 +74,6 @@ impl Options {
             mm: Config { compares: true, ..Config::live(budget, slots) },
             costs: Costs::pager(),
             managed_from: 0,
-            keeps_reserve: false,
             device,
             processors: 0,
             quantum_ns: 10 * MICROSECOND,
@@ -419,7 +417,7 @@ impl<P: SwapIn> Engine<P> {
         lane.class = FaultClass::Fill;
         let now = lane.time;
         self.managed = self.memory.held().0 >= self.options.managed_from;
-        if self.managed && self.options.keeps_reserve {
+        if self.managed {
             self.keep_reserve(now);
         }
     }

@@ -21,12 +21,12 @@ pub fn many(context: &mut Context) -> Outcome {
     context.under_pressure(|context| {
         for round in 0..ROUNDS {
             parallel(24, |lane| {
-                ensure!(descend(round * 100 + lane, 16), "the stack of thread {lane} in round {round} broke");
+                descend(round * 100 + lane, 16)?;
                 let page = Rng::new(round as u64, lane).below(memory.pages());
                 pattern::check_page(&memory, page, SEED, page, "read by a short thread")
             })?;
             for lane in 0..8 {
-                std::thread::Builder::new().stack_size(MIB).spawn(move || note(descend(lane, 8)))?;
+                std::thread::Builder::new().stack_size(MIB).spawn(move || note(descend(lane, 8).is_ok()))?;
             }
         }
         context.sabotage_status()
@@ -60,49 +60,39 @@ fn wait_for(expected: usize) -> Outcome {
 }
 
 /// Fills a page of stack a level, goes deeper, and checks on the way back.
+fn descend(identity: usize, levels: usize) -> Outcome {
+    descend_to(identity, levels, &mut |_| Ok(()))
+}
+
+/// As [`descend`]; `at_bottom` is called in between, with an address in the lowest frame.
 #[inline(never)]
-fn descend(identity: usize, levels: usize) -> bool {
+fn descend_to(identity: usize, levels: usize, at_bottom: &mut dyn FnMut(usize) -> Outcome) -> Outcome {
     let mut frame = [0u64; 512];
     for (index, word) in frame.iter_mut().enumerate() {
         *word = pattern::word(SEED, identity + levels, index);
     }
     let frame = std::hint::black_box(&mut frame);
-    let deeper = levels == 0 || descend(identity, levels - 1);
-    deeper
-        && frame
-            .iter()
-            .enumerate()
-            .all(|(index, &word)| word == pattern::word(SEED, identity + levels, index))
+    if levels > 0 {
+        descend_to(identity, levels - 1, at_bottom)?;
+    } else {
+        at_bottom(std::ptr::from_ref(frame).addr())?;
+    }
+    let intact = frame.iter().enumerate().all(|(index, &word)| word == pattern::word(SEED, identity + levels, index));
+    ensure!(intact, "a stack broke {levels} levels above its bottom");
+    Ok(())
 }
 
 /// `recursion`: the main thread uses 6 MiB of its stack, leaves it idle while all else is walked, and comes back.
 pub fn recursion(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
-    ensure!(recurse(context, &memory, 1200)?, "the main stack broke");
-    let mut result = Ok(true);
+    descend_to(0, 1200, &mut |_| context.cool(&memory))?;
     // A stack of 32 MiB is an ordinary mapping to a pager.
     std::thread::scope(|scope| -> Outcome {
         let builder = std::thread::Builder::new().stack_size(32 * MIB);
-        let thread = builder.spawn_scoped(scope, || recurse(context, &memory, 6000))?;
-        result = thread.join().expect("a panic ends the process");
-        Ok(())
+        let thread = builder.spawn_scoped(scope, || descend_to(0, 6000, &mut |_| context.cool(&memory)))?;
+        thread.join().expect("a panic ends the process")
     })?;
-    ensure!(result?, "a thread's stack broke");
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "beside deep stacks")
-}
-
-fn recurse(context: &mut Context, memory: &Memory, levels: usize) -> Outcome<bool> {
-    let mut frame = [0u64; 512];
-    for (index, word) in frame.iter_mut().enumerate() {
-        *word = pattern::word(SEED, levels, index);
-    }
-    let frame = std::hint::black_box(&mut frame);
-    let deeper = if levels == 0 {
-        context.cool(memory).map(|()| true)?
-    } else {
-        recurse(context, memory, levels - 1)?
-    };
-    Ok(deeper && frame.iter().enumerate().all(|(index, &word)| word == pattern::word(SEED, levels, index)))
 }
 
 /// `deep-stacks`: threads whose stacks go deep, go cold there and come back, on new stacks and on those of threads that have ended;
@@ -141,24 +131,13 @@ pub fn deep(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "beside deep stacks")
 }
 
-/// Fills a page of stack a level, rests at the bottom, and checks on the way back.
-#[inline(never)]
+/// Goes as deep as that and rests there; if it `expects_managed`, what is at the bottom is.
 fn descend_and_wait(levels: usize, expects_managed: bool) -> Outcome {
-    let mut frame = [0u64; 512];
-    for (index, word) in frame.iter_mut().enumerate() {
-        *word = pattern::word(SEED, levels, index);
-    }
-    let frame = std::hint::black_box(&mut frame);
-    if levels > 0 {
-        descend_and_wait(levels - 1, expects_managed)?;
-    } else {
+    descend_to(0, levels, &mut |bottom| {
         sys::pause_ms(60);
-        let is_managed = sys::is_watched(std::ptr::from_ref(frame).addr())?;
-        ensure!(is_managed || !expects_managed, "what is deep in a stack is not managed");
-    }
-    let intact = frame.iter().enumerate().all(|(index, &word)| word == pattern::word(SEED, levels, index));
-    ensure!(intact, "a stack broke {levels} levels above its bottom");
-    Ok(())
+        ensure!(sys::is_watched(bottom)? || !expects_managed, "what is deep in a stack is not managed");
+        Ok(())
+    })
 }
 
 /// The control block of the calling thread is not managed.
@@ -179,7 +158,7 @@ extern "C" fn custom_body(argument: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: `custom` passes a CustomThread that outlives the thread and is not touched before the join.
     let task = unsafe { &mut *argument.cast::<CustomThread>() };
     sys::pause_ms(5);
-    task.intact = descend(task.identity, task.pages);
+    task.intact = descend(task.identity, task.pages).is_ok();
     argument
 }
 

@@ -77,7 +77,8 @@ fn descend_to(identity: usize, levels: usize, at_bottom: &mut dyn FnMut(usize) -
     } else {
         at_bottom(std::ptr::from_ref(frame).addr())?;
     }
-    let intact = frame.iter().enumerate().all(|(index, &word)| word == pattern::word(SEED, identity + levels, index));
+    let intact =
+        frame.iter().enumerate().all(|(index, &word)| word == pattern::word(SEED, identity + levels, index));
     ensure!(intact, "a stack broke {levels} levels above its bottom");
     Ok(())
 }

@@ -59,7 +59,7 @@ impl Growth {
     /// For how long after the last look, in nanoseconds, nobody need look again: until the program, at its fastest, could hold
     /// `next` bytes. *The story:* each look wakes a sleeping processor or interrupts the program, 16 to 100 us on a virtual machine,
     /// and a look a millisecond in budgets of 64 and 170 MiB cost python3 and gcc 4 to 6 %. So a program that has been quiet
-    /// for a while may get half of the way to its budget less [`AWAKENED_LEAD_BYTES`], or to the latest start where that is more (what
+    /// for a while may get half of the way to its budget less 32 MiB, or to the latest start where that is more (what
     /// is left to the bound of 64 MiB takes it 9 ms then), until the next look, however near `next` is; and one that has settled all of it.
     #[must_use]
     pub fn pause_ns(&self, next: u64, ram: u64) -> u64 {

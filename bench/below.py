@@ -59,6 +59,8 @@ def interval(values, rng):
     medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(4000))
     return medians[100], medians[-101]
 
+if len(sys.argv) < 4 or not sys.argv[2].isdecimal():
+    sys.exit("usage: below.py OVERSPILL PAIRS SCRATCH NAME...")
 overspill, pairs, scratch, names = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
 rng = random.Random(7)
 for name, (ram, command) in programs(scratch).items():
@@ -67,10 +69,8 @@ for name, (ram, command) in programs(scratch).items():
     rows = []
     for pair in range(pairs):
         bare, managed = command, [overspill, "run", "-q", "--ram", ram, "--", *command]
-        if pair % 2:
-            times = side_by_side([bare, managed])
-        else:
-            times = side_by_side([managed, bare])[::-1]
+        # Who starts first changes from pair to pair.
+        times = side_by_side([bare, managed]) if pair % 2 else side_by_side([managed, bare])[::-1]
         rows.append(dict(zip(("bare", "overspill"), times)))
         print(json.dumps({"program": name, "pair": pair, **rows[-1]}), flush=True)
     ratios = [row["overspill"] / row["bare"] for row in rows]

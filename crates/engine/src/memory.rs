@@ -90,7 +90,6 @@ pub(crate) struct Memory {
     /// Faults that were read and not handled yet.
     faults: VecDeque<Message>,
     can_move: bool,
-    can_protect: bool,
     takes_zero_pages: bool,
     can_poison: bool,
     /// Makes the calls that could wait for us. Started when first needed: where UFFDIO_MOVE is missing, or after a fork.
@@ -99,21 +98,21 @@ pub(crate) struct Memory {
     pagemap: Pagemap,
 }
 
-const EVENTS: Features = Features::EVENT_REMAP.union(Features::EVENT_REMOVE).union(Features::EVENT_UNMAP);
+/// Events tell what becomes of mappings, protection which of them are registered.
+const NEEDED: Features = Features::EVENT_REMAP
+    .union(Features::EVENT_REMOVE)
+    .union(Features::EVENT_UNMAP)
+    .union(Features::PAGEFAULT_FLAG_WP);
 
 impl Memory {
     /// Opens the descriptors and maps `staging_frames` frames (all holes).
     pub fn new(staging_frames: u32, use_move: bool, user_mode_only: bool) -> Result<Self, Errno> {
-        let wanted = EVENTS | Features::MOVE | Features::POISON | Features::PAGEFAULT_FLAG_WP;
+        let wanted = NEEDED | Features::MOVE | Features::POISON;
         let (program, granted) = Uffd::open(wanted, user_mode_only)?;
-        if !granted.contains(EVENTS) {
+        if !granted.contains(NEEDED) {
             return Err(Errno::NOSYS);
         }
         let can_move = use_move && granted.contains(Features::MOVE);
-        let can_protect = granted.contains(Features::PAGEFAULT_FLAG_WP);
-        if !can_move && !can_protect {
-            return Err(Errno::NOSYS);
-        }
         let (own, _) = Uffd::open(Features::MOVE, user_mode_only)?;
         let staging = frames(staging_frames as usize)?;
         let trash = frames(TRASH)?;
@@ -136,7 +135,6 @@ impl Memory {
             faults: VecDeque::with_capacity(MESSAGES),
             handling: [0..0, 0..0],
             can_move,
-            can_protect,
             takes_zero_pages,
             can_poison: granted.contains(Features::POISON),
             helper,
@@ -161,8 +159,12 @@ impl Memory {
 
     /// Starts managing a range of private anonymous memory: missing pages are reported from now on.
     pub fn register(&self, range: AddressRange) -> Result<(), Errno> {
-        let mode = if self.can_protect { Mode::MISSING | Mode::WP } else { Mode::MISSING };
-        self.program.register(range, mode)
+        self.program.register(range, Mode::MISSING | Mode::WP)
+    }
+
+    /// Is the page at `address`, which nobody protected, in a registered mapping? No, too, while a change's event is unread.
+    pub fn is_registered(&self, address: usize) -> bool {
+        self.program.write_protect(address..address + PAGE_SIZE, false, true).is_ok()
     }
 
     /// Registers a range for doorbells: its missing pages are reported, nothing else is.
@@ -304,7 +306,7 @@ impl Memory {
                 Some(Errno::AGAIN)
                     if self.is_conflict(&(address..address + count as usize * PAGE_SIZE), &mut tries) =>
                 {
-                    break;
+                    return (result, false);
                 }
                 Some(Errno::AGAIN) => {}
                 // A hole, or a page that is being copied on write and missing for an instant.

@@ -14,6 +14,12 @@ impl Engine {
         self.view.program.register(range)
     }
 
+    /// Is the page at an address of the program's in a registered mapping? Not sure, while the address space changes: no.
+    #[must_use]
+    pub fn is_registered(&self, address: usize) -> bool {
+        self.view.program.is_registered(address)
+    }
+
     /// Can pages that were only read so far be taken out of view?
     #[must_use]
     pub fn takes_zero_pages(&self) -> bool {

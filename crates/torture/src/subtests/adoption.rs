@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::context::{Context, parallel};
 use crate::memory::{MIB, Memory, PAGE, PRIVATE, RW, WORDS};
@@ -17,6 +17,11 @@ const FRESH_KEPT: usize = 24;
 /// Arenas that grow at the same time, and by how much: as malloc's do.
 const ARENAS: usize = 4;
 const GROWTH_PAGES: usize = 33;
+/// A piece in which `holes` opens one, the pages of the hole, for how long, and how many pieces a thread keeps.
+const HOLED_PAGES: usize = 1024;
+const HOLE: Range<usize> = 256..768;
+const HOLING: Duration = Duration::from_millis(1);
+const HOLED_KEPT: usize = 12;
 /// The order in which `zero-stores` goes through its pages: by this step, a prime.
 const STEP: usize = 7919;
 /// One page in so many stays as it was read: zero.
@@ -148,6 +153,51 @@ fn grow(arena: &Memory, pages: Range<usize>, seed: u64) -> Outcome {
         done = end;
     }
     Ok(())
+}
+
+/// `holes`: threads unmap a part of young mappings and map another in its place, over and over, while the mappings are found.
+///
+/// *The story:* the kernel registers what is in a range, holes or not. What came into the hole after that was not registered, and
+/// taken for managed memory: its pages were moved out, nobody was told of the next touches, and they found zeroes.
+pub fn holes(context: &mut Context) -> Outcome {
+    let deadline = context.deadline();
+    context.under_pressure(|context| {
+        parallel(context.options.threads, |lane| {
+            let (mut rng, mut kept) = (context.rng(lane), VecDeque::new());
+            while Instant::now() < deadline {
+                let (memory, seed) = (holed()?, rng.next());
+                pattern::fill_pages(&memory, 1..HOLED_PAGES, seed);
+                context.sabotage(&memory);
+                kept.push_back((memory, seed));
+                if kept.len() > HOLED_KEPT
+                    && let Some((oldest, seed)) = kept.pop_front()
+                {
+                    pattern::check_pages(&oldest, 1..HOLED_PAGES, seed, "found while it had holes")?;
+                }
+            }
+            Ok(())
+        })
+    })
+}
+
+/// A mapping that is full again after a hole was in it many times. Its first page is read-only and keeps it apart from others.
+fn holed() -> Outcome<Memory> {
+    let memory = Memory::map_unheard(HOLED_PAGES * PAGE)?;
+    sys::mprotect(memory.base(), PAGE, libc::PROT_READ)?;
+    pattern::fill_pages(&memory, 1..HOLE.start, SEED);
+    let (hole, bytes) = (memory.page(HOLE.start), HOLE.len() * PAGE);
+    let end = Instant::now() + HOLING;
+    while Instant::now() < end {
+        sys::munmap(hole, bytes)?;
+        // Another thread may be given the hole meanwhile: then this one is left as it is, and another made.
+        if sys::mmap(hole, bytes, RW, PRIVATE | libc::MAP_FIXED_NOREPLACE, -1).is_err() {
+            let (base, len) = memory.forget();
+            sys::munmap(base, hole - base)?;
+            sys::munmap(hole + bytes, base + len - hole - bytes)?;
+            return holed();
+        }
+    }
+    Ok(memory)
 }
 
 /// `zero-stores`: threads store to memory that was only read so far, which is the kernel's zero page, in the moment in which it

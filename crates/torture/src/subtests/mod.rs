@@ -90,6 +90,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "mremap-churn" Holds mappings::mremap_churn, "mremap by threads, all the time";
     "mremap-adopted" Exceeded adoption::mremap, "mremap while mappings are found and managed";
     "arenas" Holds adoption::arenas, "memory that grows by mprotect, by threads, while it is found";
+    "holes" Holds adoption::holes, "memory with a hole that opens and closes while it is found";
     "zero-stores" Holds adoption::zero_stores, "stores to memory that was only read, while it is found";
     "grown-read-only" Holds adoption::grown_read_only, "memory that grows and is protected before it is touched";
     "mprotect" Holds protection::mprotect, "read-only, inaccessible, striped";

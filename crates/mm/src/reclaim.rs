@@ -16,9 +16,15 @@ use crate::types::{CHUNK_PAGES, PageId, Slot};
 
 /// Most pages of one [`Action::Unmap`]: its answer has a bit for each.
 const UNMAP_MAX: u32 = u64::BITS;
-/// Without access bits the inactive list is kept this many times as long as the active one: pages stay there as long as nothing
-/// ages them, used or not.
-const INACTIVE_SHARE: u32 = 2;
+/// Without access bits the active list may be this many times as long as the inactive one, which is the kernel's ratio in 1 GiB
+/// (section 5.1): what came back soon after it had left is the better part of what is used, and leaves as others come back sooner.
+const ACTIVE_SHARE: u32 = 3;
+/// Without access bits the active list goes round once while the inactive one does so many times: who is no longer used leaves, even
+/// where nothing else becomes active; who is comes back by a soft fault.
+const ACTIVE_TURNS: u32 = 16;
+/// ... but not while the inactive list is so many times as long: to look at a page takes it out of view for an instant, which is
+/// more than so few are worth.
+const ACTIVE_FEW: u32 = 8;
 /// After so many pages that could not be unmapped, one after another, reclaim waits until something else has happened:
 /// while an address space changes, or after a fork, every one of its pages is refused, and the shell must get to hear of
 /// the change.
@@ -220,6 +226,7 @@ impl<P: SwapIn> Mm<P> {
             self.unmap_soon(next);
             run.count += 1;
         }
+        self.age(run.count, looks);
         out.push(Action::Unmap { run });
         true
     }
@@ -295,10 +302,22 @@ impl<P: SwapIn> Mm<P> {
             let due = if inactive == 0 { BATCH } else { self.ageing.due(inactive, active) };
             self.deactivate(due, looks);
         } else if self.config.accessed_bits && is_low(inactive, active, self.config.scale)
-            || !self.config.accessed_bits && inactive < INACTIVE_SHARE * active
+            || !self.config.accessed_bits && ACTIVE_SHARE * inactive < active
         {
             self.deactivate(BATCH, looks);
         }
+    }
+
+    /// So many pages are going: some active ones become inactive, however short that list is for its part.
+    fn age(&mut self, going: u32, looks: &mut u32) {
+        let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
+        if self.config.accessed_bits || ACTIVE_FEW * active <= inactive {
+            return;
+        }
+        self.aged += u64::from(going) * u64::from(active);
+        let turn = u64::from(ACTIVE_TURNS) * u64::from(inactive.max(1));
+        self.deactivate((self.aged / turn) as u32, looks);
+        self.aged %= turn;
     }
 
     /// Lets the statistics be summed, if it is time.

@@ -16,9 +16,7 @@ pub fn tests() -> Vec<Test> {
     let mut tests = vec![
         Test::new("kills::launcher", kill_launcher),
         Test::new("kills::program", |context| kill_program(context, "program", &[])),
-        Test::new("kills::program-pool", |context| {
-            kill_program(context, "program-pool", &["--max-pool-percent", "50"])
-        }),
+        Test::new("kills::program-pool", |context| kill_program(context, "program-pool", &["--fixed-pool"])),
         Test::new("kills::both", kill_both),
         Test::new("kills::interrupt", interrupt),
     ];

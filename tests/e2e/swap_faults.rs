@@ -16,7 +16,7 @@ const WRITTEN: &str = "62914560";
 const WRITTEN_BESIDE_POOL: &str = "2097152";
 
 /// Small enough that most is written back, and fails or finds no room there.
-const POOL: [&str; 2] = ["--max-pool-percent", "10"];
+const POOL: [&str; 3] = ["--fixed-pool", "--max-pool-percent", "10"];
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {

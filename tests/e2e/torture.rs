@@ -9,22 +9,24 @@ use crate::{Outcome, Test, ensure};
 const RAM_BYTES: u64 = 64 * MIB;
 
 /// How overspill works inside: what it does by itself on this kernel, what it falls back to on others, and with a compressed
-/// pool.
-const WAYS: [(&str, &[&str]); 6] = [
+/// pool that takes all it may, or without any.
+const WAYS: [(&str, &[&str]); 7] = [
     ("default", &[]),
     (NO_MOVE, &["--no-move"]),
     ("no-uring", &["--no-uring"]),
-    ("pool", &["--max-pool-percent", "50"]),
-    (TINY_POOL, &["--max-pool-percent", "1"]),
-    (HUGE_POOL, &["--max-pool-percent", "80"]),
+    ("pool", &["--fixed-pool"]),
+    (NO_POOL, &["--max-pool-percent", "0"]),
+    (TINY_POOL, &["--fixed-pool", "--max-pool-percent", "1"]),
+    (HUGE_POOL, &["--fixed-pool", "--max-pool-percent", "80"]),
 ];
 
 const NO_MOVE: &str = "no-move";
 
-/// Pools in which next to nothing has room, and which leave next to nothing beside them: for the subtests of this list.
+/// No pool; one in which next to nothing has room; and one that leaves next to nothing beside it: for the subtests of this list.
+const NO_POOL: &str = "no-pool";
 const TINY_POOL: &str = "tiny-pool";
 const HUGE_POOL: &str = "huge-pool";
-const POOLED: [&str; 4] = ["stores", "cold", "zero", "fork"];
+const OF_POOLS: [&str; 4] = ["stores", "cold", "zero", "fork"];
 
 /// What cannot be promised, in which way (empty: in none), and why.
 const NOT_PROMISED: [(&str, &str, &str); 6] = [
@@ -71,7 +73,7 @@ pub fn tests(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
     let pairs = ways.iter().flat_map(|way| subtests.iter().map(move |subtest| (way, subtest)));
     pairs
         .filter(|((way, _), subtest)| {
-            ![TINY_POOL, HUGE_POOL].contains(way) || POOLED.contains(&subtest.name.as_str())
+            ![NO_POOL, TINY_POOL, HUGE_POOL].contains(way) || OF_POOLS.contains(&subtest.name.as_str())
         })
         .filter(|((way, _), subtest)| {
             if context.mode != Mode::Overspill {

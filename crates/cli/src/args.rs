@@ -195,10 +195,13 @@ pub struct Tuning {
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
     #[arg(long, env = "OVERSPILL_PAGE_CLUSTER", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]
     pub page_cluster: Option<u32>,
-    /// Most of the budget that pages may take compressed, in percent; helps where single pages come back that compress well
-    /// [default: 0]
+    /// Most of the budget that pages may take compressed, in percent; how much they do follows from what they cost and what the
+    /// swap file costs. 0: none are [default: 50]
     #[arg(long, env = "OVERSPILL_MAX_POOL_PERCENT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=90))]
     pub max_pool_percent: Option<u32>,
+    /// Let compressed pages take all that --max-pool-percent allows from the start, whatever that costs
+    #[arg(long, env = "OVERSPILL_FIXED_POOL", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub fixed_pool: bool,
     /// What to read beside the page that is wanted.
     #[arg(long, env = "OVERSPILL_READAHEAD", value_name = "POLICY", help = ReadAhead::help())]
     pub readahead: Option<ReadAhead>,

@@ -18,11 +18,31 @@ pub(crate) enum Answer {
     Retry,
 }
 
+/// What a thread waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// A frame, or its page is in one.
+    Soft,
+    /// The compressed pool has it.
+    Pool,
+    /// It has to be read.
+    Read,
+}
+
+/// Faults that are over: those that were read for, the time in which at least one such was waited for, and those that the pool
+/// answered, with the sum of their times.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Waits {
+    pub reads: u64,
+    pub reads_ns: Nanos,
+    pub loads: u64,
+    pub loads_ns: Nanos,
+}
+
 /// A thread that waits for a page.
 struct Pending {
     vpn: Vpn,
-    /// The page has to be read.
-    major: bool,
+    wait: Wait,
     /// When its fault was read.
     since: Nanos,
 }
@@ -46,6 +66,7 @@ pub(crate) struct PoolStats {
 pub struct Report {
     process: &'static Process,
     pending: Vec<Pending>,
+    waits: Waits,
     majors: u32,
     stalled_since: Nanos,
 }
@@ -54,7 +75,13 @@ impl Report {
     /// Writes to `process` from now on.
     #[must_use]
     pub fn new(process: &'static Process) -> Self {
-        Report { process, pending: Vec::with_capacity(256), majors: 0, stalled_since: 0 }
+        Report {
+            process,
+            pending: Vec::with_capacity(256),
+            waits: Waits::default(),
+            majors: 0,
+            stalled_since: 0,
+        }
     }
 
     /// The shared record.
@@ -63,12 +90,18 @@ impl Report {
         self.process
     }
 
-    pub(crate) fn fault_begins(&mut self, vpn: Vpn, major: bool, since: Nanos) {
+    /// What was waited for until `now`.
+    pub(crate) fn waits(&self, now: Nanos) -> Waits {
+        let running = if self.majors > 0 { now - self.stalled_since } else { 0 };
+        Waits { reads_ns: self.waits.reads_ns + running, ..self.waits }
+    }
+
+    pub(crate) fn fault_begins(&mut self, vpn: Vpn, wait: Wait, since: Nanos) {
         if self.pending.iter().any(|pending| pending.vpn == vpn) {
             return;
         }
-        self.pending.push(Pending { vpn, major, since });
-        if major {
+        self.pending.push(Pending { vpn, wait, since });
+        if wait == Wait::Read {
             if self.majors == 0 {
                 self.stalled_since = since;
             }
@@ -92,19 +125,31 @@ impl Report {
             if answer == Answer::Mapped {
                 self.count_latency(&pending, now);
             }
-            if pending.major {
+            if pending.wait == Wait::Read {
                 self.majors -= 1;
                 if self.majors == 0 {
+                    self.waits.reads_ns += now - self.stalled_since;
                     add(&self.process.counters.stalled_ns, now - self.stalled_since);
                 }
             }
         }
     }
 
-    fn count_latency(&self, pending: &Pending, now: Nanos) {
-        let bucket = latency_bucket(now - pending.since);
-        let histogram = if pending.major { &self.process.major_latency } else { &self.process.soft_latency };
-        add(&histogram[bucket], 1);
+    fn count_latency(&mut self, pending: &Pending, now: Nanos) {
+        let latency = now - pending.since;
+        let histogram = match pending.wait {
+            Wait::Soft => &self.process.soft_latency,
+            Wait::Pool => {
+                self.waits.loads += 1;
+                self.waits.loads_ns += latency;
+                &self.process.soft_latency
+            }
+            Wait::Read => {
+                self.waits.reads += 1;
+                &self.process.major_latency
+            }
+        };
+        add(&histogram[latency_bucket(latency)], 1);
     }
 
     pub(crate) fn note_error(&mut self, errno: Errno) {

@@ -57,10 +57,12 @@ pub struct Settings {
     pub policy: Policy,
     /// Most that the compressed pool may take of the frames, in percent; 0: there is none.
     pub max_pool_percent: u32,
+    /// The pool may have all of that from the start, whatever it costs.
+    pub fixed_pool: bool,
 }
 
 /// The default of [`Settings::max_pool_percent`].
-pub const MAX_POOL_PERCENT: u32 = 0;
+pub const MAX_POOL_PERCENT: u32 = 50;
 
 /// Staging has room for this many times the frames: blocks may be partly used, and address space is cheap.
 const STAGING_SPREAD: u32 = 2;
@@ -87,6 +89,6 @@ impl Engine {
         let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable());
         let pool = u64::from(settings.frames) * u64::from(settings.max_pool_percent.min(100)) / 100;
         let engine = Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
-        Ok(engine.with_pool(pool as u32).with_vigil(vigil))
+        Ok(engine.with_pool(pool as u32, settings.fixed_pool).with_vigil(vigil))
     }
 }

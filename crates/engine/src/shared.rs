@@ -59,6 +59,8 @@ pub mod flags {
     pub const TRACE: u32 = 1 << 5;
     /// Idle processors may be kept awake while the program waits for pages (`--idle`).
     pub const POLL_IDLE: u32 = 1 << 6;
+    /// The compressed pool may have all of its share from the start (`--fixed-pool`).
+    pub const FIXED_POOL: u32 = 1 << 7;
 }
 
 /// Values of [`Process::state`].

@@ -1,72 +1,111 @@
 //! How much of the budget a compressed pool may have.
 //!
-//! A frame given to the pool holds the pages of several frames, but a page in it costs some microseconds at each touch, and one
-//! in a frame nothing. So it pays where single pages are waited for on the device, and where they compress; it does not
-//! where windows are read ahead, which come faster than they could be unpacked. The shell says what it sees
+//! A frame given to the pool holds the pages of several frames, but a page in it costs some microseconds at each touch and each
+//! time it leaves, and one in a frame nothing. So it pays where single pages are waited for on the device, and where they compress; it
+//! does not where a read brings many pages that are used, which come faster than they could be unpacked. The shell says what it sees
 //! ([`Figures`]), a few dozen times a second; the answer is a number of frames.
 //!
+//! Both prices are measured: what a page from the device costs is the time waited for reads, by the pages that were read and
+//! used; what one from the pool costs is the time waited for it, and that of packing as many as were packed meanwhile.
+//!
 //! What is loaded from the youngest part of the pool, as many pages as the pool has frames, would not have left RAM without
-//! the pool: each load is a loss. What is loaded from the oldest part saves a read. So the pool grows while the program waits
-//! for single pages and its oldest part earns more than the youngest costs, and shrinks where it is the other way round,
-//! or where what is read comes by windows. Where pages do not compress it is given up for a while.
+//! the pool: each load is a loss. What is loaded from the oldest part saves a read. A frame more for the pool makes one page more
+//! of the young kind, and of the old kind as many as fit into it but one. So the pool grows while the program waits for pages and what it
+//! would earn so is clearly more than what it would cost, and shrinks where it is less. Where pages do not compress, or the pool has
+//! shrunk to nothing, it rests for a while.
 
 use crate::types::Nanos;
 
 /// How often a decision is made.
 const PERIOD_NS: Nanos = 20_000_000;
-/// What a single page read from a device costs the program that waits for it, a page of a window, and a page unpacked.
-const SINGLE_NS: u64 = 110_000;
-const WINDOW_PAGE_NS: u64 = 4_000;
-const LOAD_NS: u64 = 45_000;
-/// The pool begins when waiting for single pages takes this share of the time, and grows while it takes a tenth.
+/// What a fault costs beside the wait that a shell sees: to be told of it, and to wake who waited.
+const FAULT_NS: Nanos = 10_000;
+/// What a page from the pool is taken to cost before there is one.
+const LOAD_NS: Nanos = 30_000;
+/// The pool begins when waiting for reads takes this share of the time, and grows while it takes a tenth.
 const BEGIN_SHARE: u64 = 4;
 const GROW_SHARE: u64 = 10;
-/// ... in so many periods in a row.
+/// ... in so many periods in a row, in which a page from the device costs so many times one from the pool.
 const BEGIN_PERIODS: u32 = 3;
+const BEGIN_PRICES: u64 = 2;
 /// It grows and shrinks by this share of its largest size.
 const STEPS: u32 = 16;
 /// ... but by no less than this: a shell keeps some frames of it free.
 const STEP_MIN: u32 = 256;
-/// So many loads say something.
-const LOADS_MIN: u64 = 64;
+/// So many pages say something.
+const PAGES_MIN: u64 = 32;
 /// Pages must come down to this many percent on average, of so many that were tried since the last verdict.
 const PACKED_PERCENT_MAX: u64 = 70;
 const TRIED_MIN: u64 = 256;
-/// For so long a pool that did not pay is not tried again; each time twice as long.
+/// For so long a pool that did not pay is not tried again; each time twice as long, until one has paid for so many periods.
 const REST_NS_MIN: Nanos = 2_000_000_000;
 const REST_NS_MAX: Nanos = 64_000_000_000;
+const PAID_PERIODS: u32 = 50;
 
 /// What the shell saw, in totals since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Figures {
-    /// Reads of a few pages from the device, each of which somebody waits for.
-    pub single_reads: u64,
-    /// Pages read from the device by windows.
-    pub window_pages: u64,
-    /// Faults that were answered by unpacking.
+    /// Faults that were answered by a read, and the time in which at least one waited: reads under way together cost a program no
+    /// more than one.
+    pub reads: u64,
+    /// See `reads`.
+    pub reads_ns: Nanos,
+    /// Pages that were read ahead and used.
+    pub ahead: u64,
+    /// Faults that were answered by unpacking, and how long they waited.
     pub loads: u64,
+    /// See `loads`.
+    pub loads_ns: Nanos,
     /// Those with a page of the oldest quarter of the pool.
     pub old_loads: u64,
     /// Those with one of the youngest pages in it, as many as it has frames.
     pub young_loads: u64,
-    /// Pages that were compressed, in vain or not, and the bytes that they became.
+    /// Pages that were compressed, in vain or not, the bytes that they became, and the time that took.
     pub tried: u64,
     /// See `tried`.
     pub tried_bytes: u64,
+    /// See `tried`.
+    pub tried_ns: Nanos,
 }
 
 impl Figures {
     fn since(&self, before: &Figures) -> Figures {
         Figures {
-            single_reads: self.single_reads - before.single_reads,
-            window_pages: self.window_pages - before.window_pages,
+            reads: self.reads - before.reads,
+            reads_ns: self.reads_ns - before.reads_ns,
+            ahead: self.ahead - before.ahead,
             loads: self.loads - before.loads,
+            loads_ns: self.loads_ns - before.loads_ns,
             old_loads: self.old_loads - before.old_loads,
             young_loads: self.young_loads - before.young_loads,
             tried: self.tried - before.tried,
             tried_bytes: self.tried_bytes - before.tried_bytes,
+            tried_ns: self.tried_ns - before.tried_ns,
         }
     }
+}
+
+/// What a page costs: a mean that follows what is seen; 0 = unknown.
+#[derive(Debug)]
+struct Price(Nanos);
+
+impl Price {
+    /// So many pages cost so much in total.
+    fn learn(&mut self, total: Nanos, pages: u64) {
+        if pages >= PAGES_MIN {
+            let now = total / pages;
+            self.0 = if self.0 == 0 { now } else { (3 * self.0 + now) / 4 };
+        }
+    }
+}
+
+/// What a pool holds, and in how many frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// Pages.
+    pub pages: u32,
+    /// Frames.
+    pub frames: u32,
 }
 
 /// Decides.
@@ -74,11 +113,17 @@ impl Figures {
 pub struct PoolSize {
     frames_max: u32,
     frames: u32,
+    /// Nothing is decided.
+    is_fixed: bool,
     before: Figures,
     /// What was tried since the last verdict on how pages compress.
     judged: Figures,
     decided: Nanos,
+    /// Of a page from the device that was used, and of one from the pool.
+    read_price: Price,
+    load_price: Price,
     waiting_periods: u32,
+    paid_periods: u32,
     rest_until: Nanos,
     rest_ns: Nanos,
 }
@@ -90,43 +135,55 @@ impl PoolSize {
         PoolSize {
             frames_max,
             frames: 0,
+            is_fixed: false,
             before: Figures::default(),
             judged: Figures::default(),
             decided: 0,
+            read_price: Price(0),
+            load_price: Price(LOAD_NS),
             waiting_periods: 0,
+            paid_periods: 0,
             rest_until: 0,
             rest_ns: REST_NS_MIN,
         }
     }
 
-    /// The frames that the pool may have, given what has happened until `now` and the frames that it has (`held`). To be
-    /// called often.
-    pub fn decide(&mut self, now: Nanos, figures: &Figures, held: u32) -> u32 {
+    /// A pool that may have `frames` frames whatever it costs.
+    #[must_use]
+    pub fn fixed(frames: u32) -> Self {
+        Self { frames, is_fixed: true, ..Self::new(frames) }
+    }
+
+    /// The frames that the pool may have, given what has happened until `now` and what it holds. To be called often.
+    pub fn decide(&mut self, now: Nanos, figures: &Figures, held: Held) -> u32 {
         let elapsed = now.saturating_sub(self.decided);
-        if self.frames_max == 0 || elapsed < PERIOD_NS {
+        if self.is_fixed || self.frames_max == 0 || elapsed < PERIOD_NS {
             return self.frames;
         }
         let seen = figures.since(&self.before);
         (self.before, self.decided) = (*figures, now);
+        self.read_price.learn(seen.reads_ns + seen.reads * FAULT_NS, seen.reads + seen.ahead);
+        self.load_price.learn(seen.loads_ns + seen.loads * FAULT_NS + seen.tried_ns, seen.loads);
         if self.frames == 0 {
             self.begin(now, elapsed, &seen, figures);
-        } else if self.is_stiff(figures) {
-            self.frames = 0;
+            return self.frames;
+        }
+        self.frames = if self.is_stiff(figures) { 0 } else { self.adjusted(elapsed, &seen, held) };
+        if self.frames == 0 {
             self.rest_until = now + self.rest_ns;
             self.rest_ns = (self.rest_ns * 2).min(REST_NS_MAX);
-        } else {
-            self.adjust(elapsed, &seen, held);
         }
         self.frames
     }
 
     fn begin(&mut self, now: Nanos, elapsed: Nanos, seen: &Figures, figures: &Figures) {
-        let waits = seen.single_reads * SINGLE_NS >= elapsed / BEGIN_SHARE && !is_by_windows(seen);
+        let waits = seen.reads_ns >= elapsed / BEGIN_SHARE && self.read_price.0 >= BEGIN_PRICES * LOAD_NS;
         self.waiting_periods = if waits { self.waiting_periods + 1 } else { 0 };
         if self.waiting_periods >= BEGIN_PERIODS && now >= self.rest_until {
             self.frames = self.step();
             self.judged = *figures;
-            self.waiting_periods = 0;
+            (self.waiting_periods, self.paid_periods) = (0, 0);
+            self.load_price = Price(LOAD_NS);
         }
     }
 
@@ -137,38 +194,39 @@ impl PoolSize {
             return false;
         }
         self.judged = *figures;
-        let stiff = tried.tried_bytes * 100 > tried.tried * 4096 * PACKED_PERCENT_MAX;
-        if !stiff {
-            self.rest_ns = REST_NS_MIN;
-        }
-        stiff
+        tried.tried_bytes * 100 > tried.tried * 4096 * PACKED_PERCENT_MAX
     }
 
-    fn adjust(&mut self, elapsed: Nanos, seen: &Figures, held: u32) {
+    fn adjusted(&mut self, elapsed: Nanos, seen: &Figures, held: Held) -> u32 {
         let step = self.step();
-        let earned = seen.old_loads * 4 * (SINGLE_NS - LOAD_NS);
-        let lost = seen.young_loads * LOAD_NS;
-        let says_something = seen.loads >= LOADS_MIN;
-        let pays = !says_something || earned >= lost;
-        let waits = seen.single_reads * SINGLE_NS >= elapsed / GROW_SHARE;
-        if is_by_windows(seen) {
-            self.frames -= step.min(self.frames);
-        } else if says_something && earned + earned / 2 < lost {
-            self.frames = (self.frames - (step / 4).min(self.frames)).max(step);
-        } else if pays && waits && held + step >= self.frames {
-            self.frames = (self.frames + step).min(self.frames_max);
+        let waits = seen.reads_ns >= elapsed / GROW_SHARE;
+        let says_something = seen.loads >= PAGES_MIN;
+        let gain = self.read_price.0.saturating_sub(self.load_price.0);
+        if gain == 0 && (waits || says_something) {
+            return self.frames - step.max(self.frames / 2).min(self.frames);
+        }
+        let (pages, frames) = (u64::from(held.pages.max(1)), u64::from(held.frames));
+        let earned = seen.old_loads * 4 * gain * pages.saturating_sub(frames) / pages;
+        let lost = seen.young_loads * self.load_price.0;
+        if says_something && earned < lost {
+            return (self.frames - (step / 4).min(self.frames)).max(step);
+        }
+        self.note_paid(says_something);
+        let grows =
+            waits && (!says_something || earned >= lost + lost / 2) && held.frames + step >= self.frames;
+        if grows { (self.frames + step).min(self.frames_max) } else { self.frames }
+    }
+
+    fn note_paid(&mut self, says_something: bool) {
+        self.paid_periods += u32::from(says_something);
+        if self.paid_periods == PAID_PERIODS {
+            self.rest_ns = REST_NS_MIN;
         }
     }
 
     fn step(&self) -> u32 {
         (self.frames_max / STEPS).max(STEP_MIN).min(self.frames_max)
     }
-}
-
-/// Does most of what is read come by windows?
-fn is_by_windows(seen: &Figures) -> bool {
-    let windows = seen.window_pages * WINDOW_PAGE_NS;
-    windows > seen.single_reads * SINGLE_NS + seen.loads * (SINGLE_NS - LOAD_NS)
 }
 
 #[cfg(test)]
@@ -186,19 +244,29 @@ mod tests {
         for _ in 0..periods {
             *now += PERIOD_NS;
             add(figures);
-            let held = size.frames;
+            let held = Held { pages: 3 * size.frames, frames: size.frames };
             size.decide(*now, figures, held);
         }
     }
 
+    /// Single pages are waited for.
     fn random(figures: &mut Figures) {
-        figures.single_reads += 150;
+        figures.reads += 150;
+        figures.reads_ns += 150 * 100_000;
     }
 
+    /// ... which become a third when they leave.
     fn packs(figures: &mut Figures) {
-        figures.single_reads += 150;
+        random(figures);
         figures.tried += 300;
         figures.tried_bytes += 300 * 1300;
+    }
+
+    /// Each read brings many that are used.
+    fn windows(figures: &mut Figures) {
+        figures.reads += 60;
+        figures.reads_ns += 60 * 200_000;
+        figures.ahead += 5000;
     }
 
     #[test]
@@ -215,10 +283,6 @@ mod tests {
     #[test]
     fn nothing_is_given_to_what_is_read_by_windows_or_not_at_all() {
         let (mut size, mut now, mut figures) = (PoolSize::new(4096), 0, Figures::default());
-        let windows = |figures: &mut Figures| {
-            figures.window_pages += 5000;
-            figures.single_reads += 60;
-        };
         pass(&mut size, &mut now, &mut figures, 100, windows);
         pass(&mut size, &mut now, &mut figures, 100, |_| {});
         assert_eq!(size.frames, 0);
@@ -226,7 +290,7 @@ mod tests {
         assert_eq!(size.frames, 4096);
         pass(&mut size, &mut now, &mut figures, 100, |_| {});
         assert_eq!(size.frames, 4096, "a quiet program may go on as before");
-        pass(&mut size, &mut now, &mut figures, 16, windows);
+        pass(&mut size, &mut now, &mut figures, 20, windows);
         assert_eq!(size.frames, 0);
     }
 
@@ -253,11 +317,42 @@ mod tests {
         assert_eq!(size.frames, 4096);
         let hot = |figures: &mut Figures| {
             figures.loads += 1000;
+            figures.loads_ns += 1000 * 10_000;
             figures.young_loads += 900;
             figures.old_loads += 5;
         };
         pass(&mut size, &mut now, &mut figures, 200, hot);
         assert_eq!(size.frames, 256);
+    }
+
+    /// Python's objects: each miss finds two more that are used, and the agent has no time to unpack.
+    #[test]
+    fn nothing_is_gained_where_unpacking_is_dearer_than_reading() {
+        let (mut size, mut now, mut figures) = (PoolSize::new(4096), 0, Figures::default());
+        let clustered = |figures: &mut Figures| {
+            figures.reads += 150;
+            figures.reads_ns += 150 * 80_000;
+            figures.ahead += 300;
+        };
+        pass(&mut size, &mut now, &mut figures, 500, clustered);
+        assert_eq!(size.frames, 0);
+        pass(&mut size, &mut now, &mut figures, 100, packs);
+        assert_eq!(size.frames, 4096);
+        let slow = |figures: &mut Figures| {
+            packs(figures);
+            figures.loads += 300;
+            figures.loads_ns += 300 * 110_000;
+            figures.old_loads += 200;
+        };
+        pass(&mut size, &mut now, &mut figures, 40, slow);
+        assert_eq!(size.frames, 0);
+    }
+
+    #[test]
+    fn a_fixed_pool_stays_as_it_is() {
+        let (mut size, mut now, mut figures) = (PoolSize::fixed(4096), 0, Figures::default());
+        pass(&mut size, &mut now, &mut figures, 100, windows);
+        assert_eq!(size.frames, 4096);
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub struct Builder {
     use_uring: bool,
     poll_idle: bool,
     max_pool_percent: u32,
+    fixed_pool: bool,
 }
 
 impl Default for Builder {
@@ -35,6 +36,7 @@ impl Default for Builder {
             use_uring: true,
             poll_idle: false,
             max_pool_percent: overspill_engine::MAX_POOL_PERCENT,
+            fixed_pool: false,
         }
     }
 }
@@ -94,10 +96,17 @@ impl Builder {
     }
 
     /// Most of the budget that pages may take compressed, in percent (0 to 90; 0: none are compressed). How much of that is used
-    /// depends on how the memory is used and on how well it compresses. Default: 0.
+    /// depends on how the memory is used and on how well it compresses. Default: 50.
     #[must_use]
     pub fn max_pool_percent(mut self, percent: u32) -> Self {
         self.max_pool_percent = percent.min(90);
+        self
+    }
+
+    /// Lets the compressed pool have all of [`Builder::max_pool_percent`] from the start, whatever it costs. Default: no.
+    #[must_use]
+    pub fn fixed_pool(mut self, fixed: bool) -> Self {
+        self.fixed_pool = fixed;
         self
     }
 
@@ -123,6 +132,7 @@ impl Builder {
             user_mode_only: false,
             policy: self.policy,
             max_pool_percent: self.max_pool_percent,
+            fixed_pool: self.fixed_pool,
         };
         Pager::start(settings)
     }

@@ -317,6 +317,7 @@ impl Agent {
             user_mode_only: false,
             policy: policy_of(config, frames(config.ram_bytes)),
             max_pool_percent: config.max_pool_percent,
+            fixed_pool: self.has(flags::FIXED_POOL),
         }
     }
 }

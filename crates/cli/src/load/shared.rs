@@ -36,6 +36,7 @@ fn manage(settings: &Settings<'_>, count: usize) -> Result<(Pages, Pager), overs
         .swap_max(settings.swap_bytes_max)
         .readahead(policy.expect("every listed name makes a policy"))
         .max_pool_percent(settings.max_pool_percent)
+        .fixed_pool(settings.flags & flags::FIXED_POOL != 0)
         .use_move(settings.flags & flags::NO_MOVE == 0)
         .use_uring(settings.flags & flags::NO_URING == 0)
         .poll_idle(settings.flags & flags::POLL_IDLE != 0)

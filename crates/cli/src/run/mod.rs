@@ -128,6 +128,7 @@ fn flag_bits(args: &RunArgs, swap_is_file: bool) -> u32 {
         (tuning.strict, flags::STRICT),
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
+        (tuning.fixed_pool, flags::FIXED_POOL),
         (swap_is_file, flags::SWAP_IS_FILE),
         (args.quiet, flags::QUIET),
         (tuning.idle.unwrap_or_default().polls(), flags::POLL_IDLE),
@@ -214,7 +215,12 @@ impl Tuning {
         option("max-pool-percent", self.max_pool_percent.map(|n| n.to_string().into()));
         option("idle", self.idle.map(|idle| idle.to_string().into()));
         option("readahead", self.readahead.map(|policy| policy.to_string().into()));
-        let switches = [("strict", self.strict), ("no-move", self.no_move), ("no-uring", self.no_uring)];
+        let switches = [
+            ("strict", self.strict),
+            ("no-move", self.no_move),
+            ("no-uring", self.no_uring),
+            ("fixed-pool", self.fixed_pool),
+        ];
         args.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| format!("--{name}").into()));
         args
     }

@@ -103,7 +103,7 @@ impl Engine {
     fn warn(&mut self, warning: Warning) {
         match warning {
             Warning::SwapFull => self.notices.push_back(Notice::SwapFull),
-            Warning::AreaRetired => self.notices.push_back(Notice::AreaRetired),
+            Warning::AreaRetired => self.write_failed(),
             // `Fail` follows and says which page.
             Warning::PageLost => {}
         }

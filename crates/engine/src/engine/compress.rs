@@ -13,19 +13,16 @@
 
 use alloc::vec::Vec;
 
-use overspill_mm::pool::{Figures, PoolSize};
-use overspill_mm::types::{PageId, Slot};
+use overspill_mm::pool::{Figures, Held, PoolSize};
+use overspill_mm::types::{Nanos, PageId, Slot};
 use overspill_mm::{Event, IoId, Run, State};
 use overspill_sys::{Errno, clock};
 
 use super::{Engine, Notice};
 use crate::memory::BOUNCE;
 use crate::pool::{Age, Pool};
-use crate::report::PoolStats;
+use crate::report::{PoolStats, Waits};
 use crate::transfers::Pieces;
-
-/// A read of so few pages is one that somebody waits for.
-const SINGLE_PAGES: u32 = 4;
 
 /// An entry that is being written to the file.
 #[derive(Clone, Copy)]
@@ -48,8 +45,8 @@ pub(super) struct Compressed {
     failed: bool,
     /// Frames that are freed hold what their slots hold.
     pub keeps: bool,
-    single_reads: u64,
-    window_pages: u64,
+    /// Time spent on compressing.
+    packing_ns: Nanos,
     /// Reads that the pool answered alone; of them those of old and of young entries.
     whole_reads: u64,
     old_loads: u64,
@@ -61,18 +58,17 @@ pub(super) struct Compressed {
 }
 
 impl Compressed {
-    /// A pool of at most `max` frames.
-    pub fn new(max: u32) -> Self {
+    /// A pool of at most `max` frames; of no fewer, too, if it is fixed.
+    pub fn new(max: u32, is_fixed: bool) -> Self {
         Compressed {
             pool: Pool::new(max),
-            size: PoolSize::new(max),
+            size: if is_fixed { PoolSize::fixed(max) } else { PoolSize::new(max) },
             max,
             leaving: Vec::new(),
             writes: 0,
             failed: false,
             keeps: true,
-            single_reads: 0,
-            window_pages: 0,
+            packing_ns: 0,
             whole_reads: 0,
             old_loads: 0,
             young_loads: 0,
@@ -100,16 +96,19 @@ impl Compressed {
         }
     }
 
-    fn figures(&self) -> Figures {
+    fn figures(&self, ahead: u64, waits: Waits) -> Figures {
         let totals = self.pool.totals();
         Figures {
-            single_reads: self.single_reads,
-            window_pages: self.window_pages,
-            loads: self.whole_reads,
+            reads: waits.reads,
+            reads_ns: waits.reads_ns,
+            ahead,
+            loads: waits.loads,
+            loads_ns: waits.loads_ns,
             old_loads: self.old_loads,
             young_loads: self.young_loads,
             tried: totals.tried,
             tried_bytes: totals.tried_bytes,
+            tried_ns: self.packing_ns,
         }
     }
 }
@@ -117,7 +116,7 @@ impl Compressed {
 impl Engine {
     /// Fills the frames of pages from the pool where it has them, and orders a read of the rest.
     pub(super) fn read_slots(&mut self, io: IoId, run: Run, slot: u32) {
-        let Compressed { pool, single_reads, window_pages, whole_reads, .. } = &mut self.compressed;
+        let Compressed { pool, whole_reads, .. } = &mut self.compressed;
         let is_absent = |n: &u32| !pool.holds(slot + n);
         let Some(first) = (0..run.count).find(is_absent) else {
             *whole_reads += 1;
@@ -128,11 +127,6 @@ impl Engine {
             return self.events.push_back(Event::Unpacked { io });
         };
         let last = (first..run.count).rfind(is_absent).expect("the first one, if no other");
-        if last - first < SINGLE_PAGES {
-            *single_reads += 1;
-        } else {
-            *window_pages += u64::from(last - first + 1);
-        }
         let mut pieces = Pieces::default();
         for (n, page) in (0..).zip(run.pages()) {
             let in_pool = self.compressed.pool.holds(slot + n);
@@ -163,11 +157,13 @@ impl Engine {
         if !pool.is_on() && !must && pool.entries() == 0 {
             return false;
         }
+        let begun = clock::monotonic_ns();
         let mut packed = pool.is_on() || must;
         for (page, slot) in run.pages().zip(slots.clone()) {
             let frame = self.staging.frame(page).expect("what is written has a frame");
             packed = packed && pool.store(slot, self.view.program.frame_page(frame), true, must).is_ok();
         }
+        self.compressed.packing_ns += clock::monotonic_ns() - begun;
         if packed {
             self.compressed.whole_writes += 1;
             self.compressed.taken += u64::from(run.count);
@@ -189,8 +185,10 @@ impl Engine {
             && !pool.holds(slot)
             && let Some(frame) = self.staging.frame(page)
         {
+            let begun = clock::monotonic_ns();
             // Refused, it is on the device as before.
             let _ = pool.store(slot, self.view.program.frame_page(frame), false, false);
+            self.compressed.packing_ns += clock::monotonic_ns() - begun;
         }
     }
 
@@ -213,9 +211,11 @@ impl Engine {
 
     /// Decides how large the pool may be.
     pub(super) fn size_pool(&mut self) {
-        let figures = self.compressed.figures();
+        let now = clock::monotonic_ns();
+        let figures = self.compressed.figures(self.mm.stats().swap_ra_hit, self.report.waits(now));
         let Compressed { pool, size, max, failed, .. } = &mut self.compressed;
-        let frames = size.decide(clock::monotonic_ns(), &figures, pool.frames());
+        let held = Held { pages: pool.entries(), frames: pool.frames() };
+        let frames = size.decide(now, &figures, held);
         // The budget may have become smaller since the start.
         let share = u64::from(*max) * u64::from(self.allowed) / u64::from(self.allowed_at_first.max(1));
         pool.set_limit(if *failed { 0 } else { frames.min(share as u32) });
@@ -283,7 +283,8 @@ impl Engine {
 
     /// A write of `pages` entries of the batch, from the `at`th on, has ended.
     pub(super) fn written_back(&mut self, at: u32, pages: u32, outcome: Result<(), Errno>) {
-        let Compressed { pool, leaving, writes, failed, .. } = &mut self.compressed;
+        let Compressed { pool, leaving, writes, .. } = &mut self.compressed;
+        *writes -= 1;
         match outcome {
             Ok(()) => {
                 for &Leaving { slot, stamp } in &leaving[at as usize..(at + pages) as usize] {
@@ -294,14 +295,19 @@ impl Engine {
             }
             Err(errno) => {
                 self.report.note_error(errno);
-                *failed = true;
-                pool.set_limit(0);
-                self.notices.push_back(Notice::AreaRetired);
+                self.write_failed();
             }
         }
-        *writes -= 1;
-        if *writes == 0 {
-            leaving.clear();
+        if self.compressed.writes == 0 {
+            self.compressed.leaving.clear();
+        }
+    }
+
+    /// A write of either kind has failed: that is said once, and the pool takes no more, as what is in it could not leave.
+    pub(super) fn write_failed(&mut self) {
+        self.compressed.pool.set_limit(0);
+        if !core::mem::replace(&mut self.compressed.failed, true) {
+            self.notices.push_back(Notice::AreaRetired);
         }
     }
 }

@@ -7,6 +7,7 @@ use overspill_sys::{AddressRange, PAGE_SIZE, clock};
 
 use super::{Engine, Notice};
 use crate::memory::REST_NS;
+use crate::report::Wait;
 use crate::shared_regions::SharedFault;
 use crate::view::{PROGRAM, Place, SHARED, vpn, vpns};
 
@@ -123,12 +124,21 @@ impl Engine {
         let (space, vpn) = place;
         let id = self.mm.lookup(space, vpn);
         let before = id.map(|id| self.mm.state(id));
-        let major = before == Some(State::Swapped) && !id.is_some_and(|id| self.is_packed(id));
+        let wait = match id {
+            Some(id) if before == Some(State::Swapped) => {
+                if self.is_packed(id) {
+                    Wait::Pool
+                } else {
+                    Wait::Read
+                }
+            }
+            _ => Wait::Soft,
+        };
         if before == Some(State::Mapped) && self.view.is_missing(place) {
             // The page went without a word (the kernel reclaims what MADV_FREE released): it is untouched again.
             self.feed(Event::Discarded { space, start: vpn, end: vpn.offset(1) });
         }
-        self.report.fault_begins(vpn, major, now);
+        self.report.fault_begins(vpn, wait, now);
         if let Some(tracer) = &mut self.tracer {
             tracer.fault(now, vpn, self.mm.lookup(space, vpn), before);
         }

@@ -108,7 +108,7 @@ impl Engine {
             staging: Staging::new(staging_blocks),
             fingerprints,
             transfers,
-            compressed: Compressed::new(0),
+            compressed: Compressed::new(0, false),
             allowed,
             allowed_at_first: allowed,
             events: VecDeque::new(),
@@ -125,8 +125,8 @@ impl Engine {
     }
 
     /// Pages may take so many frames compressed.
-    pub(crate) fn with_pool(self, frames: u32) -> Self {
-        Engine { compressed: Compressed::new(frames), ..self }
+    pub(crate) fn with_pool(self, frames: u32, is_fixed: bool) -> Self {
+        Engine { compressed: Compressed::new(frames, is_fixed), ..self }
     }
 
     /// Idle processors are kept awake while it matters.

@@ -21,17 +21,18 @@ pub fn overspill() -> Command {
         }
     }
     command.env("OVERSPILL_PRELOAD", stand_in()).env("OVERSPILL_CONFIG", "/dev/null");
-    hear_interrupts(&mut command);
+    hear_signals(&mut command);
     command
 }
 
-/// A shell starts background jobs with these ignored, the tests among them, and what is ignored stays so.
-fn hear_interrupts(command: &mut Command) {
+/// A shell starts background jobs with interrupts ignored, nohup with SIGHUP, the tests among them, and what is ignored stays so.
+/// (A shell's `trap` cannot undo it: a test that waited for one waited for ever.)
+fn hear_signals(command: &mut Command) {
     // SAFETY: between fork and exec only signal(2) is called.
     unsafe {
         command.pre_exec(|| {
-            for interrupt in [Signal::SIGINT, Signal::SIGQUIT] {
-                signal(interrupt, SigHandler::SigDfl)?;
+            for ignored in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP] {
+                signal(ignored, SigHandler::SigDfl)?;
             }
             Ok(())
         });

@@ -46,11 +46,11 @@ macro_rules! ensure {
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    // A shell starts background jobs with these ignored, and what is ignored stays so in every program that is tested.
-    // SAFETY: no handler is installed, and no other thread runs yet.
-    unsafe {
-        libc::signal(libc::SIGINT, libc::SIG_DFL);
-        libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+    // A shell starts background jobs with the first two ignored, nohup with the third, and what is ignored stays so in every
+    // program that is tested.
+    for ignored in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+        // SAFETY: no handler is installed, and no other thread runs yet.
+        unsafe { libc::signal(ignored, libc::SIG_DFL) };
     }
     // Budgets are measured and memory is sampled: tests that run side by side would disturb each other.
     arguments.test_threads.get_or_insert(1);

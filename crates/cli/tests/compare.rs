@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-use nix::sys::signal::{SigHandler, Signal, kill};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::machine::{machine, traces};
 use support::{Scratch, eventually, overspill, stderr, stdout};
@@ -128,9 +128,6 @@ fn an_interrupted_comparison_leaves_nothing_behind() {
     let _machine = machine();
     let scratch = Scratch::new("interrupted");
     let before = traces(&scratch);
-    // Under nohup it is ignored, by the comparison too, as it must be then.
-    // SAFETY: no handler is installed.
-    unsafe { nix::sys::signal::signal(Signal::SIGHUP, SigHandler::SigDfl) }.unwrap();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let child = swapping(&scratch);
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();

@@ -95,6 +95,13 @@ pub struct Mission {
     process: Option<&'static Process>,
 }
 
+impl Mission {
+    /// The budget in bytes.
+    pub fn ram(&self) -> u64 {
+        self.shared.config.ram_bytes
+    }
+}
+
 /// As [`stand_by`], and claims a place in the shared page.
 pub fn enlist(place: Place) -> Option<Mission> {
     let mission = stand_by(place)?;
@@ -243,6 +250,7 @@ impl Agent {
         let mut report = Report::new(self.process);
         let ram = self.ram();
         for looks in 0_u32.. {
+            let asked = fresh::asked();
             let bytes = self.anon_bytes();
             report.sample_resident(bytes);
             if looks.is_multiple_of(LOOKS_A_CPU_SAMPLE) {
@@ -250,12 +258,13 @@ impl Agent {
             }
             self.growth.observe(bytes, clock::monotonic_ns());
             let (start, earliest) = start(&self.growth);
-            if bytes >= start {
+            if bytes + fresh::coming() >= start {
                 return;
             }
+            fresh::seen(asked);
             let next = if bytes < earliest { earliest } else { start };
             let pause = self.growth.pause_ns(next, ram);
-            clock::sleep_ns(pause.clamp(LOOK_NS_MIN, LOOK_NS_MAX));
+            fresh::sleep(asked, pause.clamp(LOOK_NS_MIN, LOOK_NS_MAX));
         }
     }
 
@@ -294,7 +303,7 @@ impl Agent {
         if fork::start_managing() {
             manager.pause();
         }
-        fresh::start(ram);
+        fresh::manage(ram);
         manager.look();
         loop {
             manager.turn();

@@ -4,6 +4,10 @@
 //! withheld the agent's processor for 15 ms just then let 45 MiB come, in a budget of 64. No reserve is large enough for that.
 //! So a thread that maps much by way of libc waits for the agent's next look, which is at most a millisecond away and knows
 //! the mapping; if the agent is put off meanwhile, so is the thread. The C library's own malloc does not come this way.
+//!
+//! What is populated by a call is told before management starts, too, so that it starts in time. *The story:* the kernel holds the
+//! lock of the address space while it populates, and an agent that wakes up meanwhile waits for it with each mapping that it
+//! makes for itself. A child of fork that populated 192 MiB at once, in a budget of 96, was through before anything was managed.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 
@@ -19,24 +23,40 @@ const BUDGET_SHARE: usize = 64;
 /// fork knows of, and it has no agent.
 const WAIT_NS: u64 = 50_000_000;
 
-/// Mappings that were waited for, ever.
+/// Looks that were waited for, ever.
 static ASKED: AtomicU32 = AtomicU32::new(0);
-/// How many of them have been looked at.
+/// How many of them have been had.
 static SEEN: AtomicU32 = AtomicU32::new(0);
-/// Mappings of at least this size are waited for; nothing before management starts.
-static LARGE: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Mappings of at least this size wait for a look; none before management starts.
+static LARGE_MAPPED: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// What populates at least so much waits for a look; nothing while there is no agent.
+static LARGE_POPULATED: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Bytes that calls under way will have populated when they end.
+static COMING: AtomicUsize = AtomicUsize::new(0);
 
-/// The agent looks from now on; the budget is `ram` bytes.
-pub fn start(ram: u64) {
-    LARGE.store((usize::try_from(ram).unwrap_or(usize::MAX) / BUDGET_SHARE).max(BYTES_MIN), SeqCst);
+/// The agent watches from now on, and answers those that populate; the budget is `ram` bytes.
+pub fn watch(ram: u64) {
+    LARGE_POPULATED.store(large(ram), SeqCst);
 }
 
-/// A child of fork has an agent of its own, which does not look yet.
+/// The agent manages from now on, and answers those that map, too.
+pub fn manage(ram: u64) {
+    LARGE_MAPPED.store(large(ram), SeqCst);
+}
+
+fn large(ram: u64) -> usize {
+    (usize::try_from(ram).unwrap_or(usize::MAX) / BUDGET_SHARE).max(BYTES_MIN)
+}
+
+/// Nobody looks: a child of fork has an agent of its own, which does not yet; or the agent goes.
 pub fn forget() {
-    LARGE.store(usize::MAX, SeqCst);
+    LARGE_MAPPED.store(usize::MAX, SeqCst);
+    LARGE_POPULATED.store(usize::MAX, SeqCst);
+    COMING.store(0, SeqCst);
+    seen(asked());
 }
 
-/// How many mappings have asked; for the agent, before it looks.
+/// How many looks have been asked for; for the agent, before it looks.
 pub fn asked() -> u32 {
     ASKED.load(SeqCst)
 }
@@ -53,12 +73,52 @@ pub fn seen(asked: u32) {
     }
 }
 
+/// Sleeps for `ns`, or until a look is asked for besides the `asked` ones.
+pub fn sleep(asked: u32, ns: u64) {
+    let _ = futex::wait(&ASKED, asked, Some(ns), Scope::Private);
+}
+
+/// Bytes that will have come when the calls that populate now have ended.
+pub fn coming() -> u64 {
+    COMING.load(SeqCst) as u64
+}
+
 /// Waits until the agent has looked, if `len` bytes that were just mapped are much.
 pub fn wait(len: usize) {
-    if len < LARGE.load(SeqCst) || fork::is_paused() {
+    if len >= LARGE_MAPPED.load(SeqCst) {
+        ask();
+    }
+}
+
+/// Memory that is being populated, until this is dropped.
+pub struct Coming(usize);
+
+/// Waits until the agent knows that `len` bytes come, and manages memory if they are too many.
+pub fn announce(len: usize) -> Coming {
+    let is_large = len >= LARGE_POPULATED.load(SeqCst);
+    let coming = Coming(if is_large { len } else { 0 });
+    COMING.fetch_add(coming.0, SeqCst);
+    if is_large {
+        ask();
+    }
+    coming
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        // None are left of those of a parent's other threads (see `forget`).
+        let less = |coming: usize| Some(coming.saturating_sub(self.0));
+        let _ = COMING.fetch_update(SeqCst, SeqCst, less);
+    }
+}
+
+/// Asks for a look and waits for it.
+fn ask() {
+    if fork::is_paused() {
         return;
     }
     let mine = ASKED.fetch_add(1, SeqCst).wrapping_add(1);
+    futex::wake(&ASKED, 1, Scope::Private);
     let patience = clock::monotonic_ns() + WAIT_NS;
     loop {
         let seen = SEEN.load(SeqCst);

@@ -34,6 +34,8 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
     if !populates || (address as usize).checked_add(len).is_none() {
         return call(address, len);
     }
+    // To be read, fresh memory gets no pages of its own.
+    let _coming = (advice as u32 == MADV_POPULATE_WRITE).then(|| fresh::announce(len));
     in_pieces(len, |done, piece| call(address.wrapping_byte_add(done), piece))
 }
 
@@ -80,8 +82,8 @@ pub unsafe extern "C" fn mmap(
     if mapped as isize == MAP_FAILED {
         return mapped;
     }
-    fresh::wait(len);
     if in_pieces_only {
+        let _coming = fresh::announce(len);
         let is_writable = protection as u32 & PROT_WRITE != 0;
         let advice = if is_writable { Advice::PopulateWrite } else { Advice::PopulateRead };
         in_pieces(len, |done, piece| {
@@ -89,6 +91,8 @@ pub unsafe extern "C" fn mmap(
             // SAFETY: populating changes no content, whatever another thread has mapped there meanwhile.
             unsafe { mem::madvise(start..start + piece, advice) }.map_or(-1, |()| 0)
         });
+    } else {
+        fresh::wait(len);
     }
     mapped
 }

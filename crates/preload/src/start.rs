@@ -9,7 +9,7 @@ use overspill_sys::mem::{Advice, Mapping, Prot};
 use overspill_sys::thread::{self, Descriptors};
 use overspill_sys::{AddressRange, PAGE_SIZE, reserve};
 
-use crate::{agent, fork};
+use crate::{agent, fork, fresh};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
@@ -98,9 +98,13 @@ extern "C" fn entry(_: *mut ()) {
     let place = agent::Place { launcher: (place >> 32) as u32, descriptor: place as u32 };
     let mission =
         if IS_FORKED.load(Ordering::Acquire) { agent::stand_by(place) } else { agent::enlist(place) };
+    if let Some(mission) = &mission {
+        fresh::watch(mission.ram());
+    }
     STARTED.store(true, Ordering::Release);
     if let Some(mission) = mission {
         agent::run(mission);
+        fresh::forget();
     }
 }
 

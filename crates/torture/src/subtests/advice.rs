@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use crate::child;
 use crate::context::{Context, parallel};
 use crate::memory::{MIB, Memory, PAGE, PRIVATE, RW, WORDS};
 use crate::outcome::Outcome;
@@ -117,6 +118,29 @@ pub fn populate(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "beside it")?;
     sys::madvise(fresh.base(), fresh.len(), libc::MADV_POPULATE_WRITE)?;
     pattern::check_zero(&fresh, 0..fresh.pages(), "populated again, managed by now")
+}
+
+/// `populate-child`: children of fork that do the same at once, before their agents have managed anything, by mmap and by
+/// madvise in turns. Each waits a while, so that its peak is seen.
+pub fn populate_in_child(context: &mut Context) -> Outcome {
+    for round in 0..4 {
+        let bytes = context.options.mib * MIB;
+        child::fork(|| {
+            let populated = if round % 2 == 0 {
+                Memory::map_with(bytes, RW, PRIVATE | libc::MAP_POPULATE)?
+            } else {
+                let fresh = Memory::map(bytes)?;
+                sys::madvise(fresh.base(), fresh.len(), libc::MADV_POPULATE_WRITE)?;
+                fresh
+            };
+            sys::pause_ms(100);
+            pattern::check_zero(&populated, 0..populated.pages(), "populated by a child")?;
+            pattern::fill_pages(&populated, 0..populated.pages(), SEED);
+            pattern::check_pages(&populated, 0..populated.pages(), SEED, "filled by a child")
+        })?
+        .succeed("a child that populates")?;
+    }
+    Ok(())
 }
 
 /// `advice-race`: while threads load and store, others give ranges up; a page is then the old one, a new one or zero,

@@ -103,6 +103,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "free" Holds advice::free, "MADV_FREE";
     "advice" Holds advice::harmless, "advice that changes no byte, and MADV_POPULATE";
     "populate" Holds advice::populate, "MADV_POPULATE and MAP_POPULATE, more than the budget";
+    "populate-child" Holds advice::populate_in_child, "the same by children of fork, at once";
     "advice-race" Holds advice::race, "advice racing with loads and stores";
     "brk" Holds process::brk, "the break up and down";
     "mlock" Exceeded process::mlock, "cold and warm memory locked";

@@ -91,6 +91,9 @@ pub enum Event {
     Resume,
     /// The budget changed.
     Budget { frames: u32 },
+    /// The shell has nothing else to do while requests are under way: what will have to be done can be done now. Only to be fed
+    /// while [`Mm::has_idle_work`](crate::Mm::has_idle_work).
+    Idle,
     /// Time passed.
     Tick,
 }

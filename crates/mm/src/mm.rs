@@ -14,6 +14,7 @@ use crate::newcomers::Newcomers;
 use crate::pace::Pace;
 use crate::page::{PageTable, State, flag};
 use crate::readahead::SwapIn;
+use crate::reclaim::REFUSED_MAX;
 use crate::region::{Region, Regions};
 use crate::scan::Scans;
 use crate::stats::{RegionStats, Vmstat};
@@ -216,9 +217,10 @@ impl<P: SwapIn> Mm<P> {
     /// Takes one event and appends what must be done to `out`. Same events in, same actions out.
     pub fn step(&mut self, now: Nanos, event: Event, out: &mut Actions) {
         self.now = now;
-        if !matches!(event, Event::Unmapped { .. }) {
+        if !matches!(event, Event::Unmapped { .. } | Event::Idle) {
             self.refused = 0;
         }
+        self.reclaims_on(&event);
         match event {
             Event::RegionAdded { space, start, end, kind } => self.regions.add(space, start, end, kind),
             Event::RegionRemoved { space, start, end } => self.region_removed(space, start, end, out),
@@ -237,9 +239,14 @@ impl<P: SwapIn> Mm<P> {
             Event::Pause => self.pause = Some(Pause { next_chunk: 0, answered: false }),
             Event::Resume => self.pause = None,
             Event::Budget { frames } => self.set_budget(frames),
-            Event::Tick => {}
+            Event::Idle | Event::Tick => {}
         }
+        let before = out.as_slice().len();
         self.pump(out);
+        if event == Event::Idle && out.as_slice().len() == before {
+            // In vain: not again before something else has happened, or the shell never comes to rest.
+            self.refused = REFUSED_MAX;
+        }
     }
 
     /// Ends every step: waiting faults get what frames there are, reclaim makes more, and when nothing in flight can

@@ -12,7 +12,9 @@ use crate::readahead::SwapIn;
 /// Kept free are so many of the largest batches taken lately.
 const BATCHES_FREE: u32 = 3;
 /// The low watermark where pages come singly: eight threads take some 30 frames a millisecond, and a write takes a few.
-const LOW_LEAST: u32 = 256;
+const LOW_LEAST: u32 = 128;
+/// Frames made free at a time where they are taken singly: the kernel's batch (section 8).
+const BATCH_LEAST: u32 = 32;
 /// Pages that wait in the swap cache for their second chance. More are no better judged, and each that is touched there costs two
 /// switches of threads: of random touches of 1000M in 900M by eight threads 176,000 a second were answered with 4096
 /// (and 36,000 soft faults of 800,000 touches), 255,000 with 1024, 290,000 with 256 and 295,000 with 64.
@@ -52,6 +54,12 @@ impl<P: SwapIn> Mm<P> {
     /// At this many free frames it stops.
     pub(crate) fn high(&self) -> u32 {
         if self.config.accessed_bits { self.config.high } else { self.config.high.min(2 * self.low()) }
+    }
+
+    /// So many frames are made free at a time where nobody waits for them, and so many pages are written at once at the most: as many
+    /// as are taken at a time.
+    pub(crate) fn batch(&self) -> u32 {
+        BATCH_LEAST.max(self.appetite.0)
     }
 
     /// Above this many pages the swap cache shrinks.

@@ -258,7 +258,12 @@ impl World {
         match self.random.next(1000) {
             0..500 => self.touch(vpn, Access::Write),
             500..700 => self.touch(vpn, Access::Read),
-            700..970 => self.complete_one(),
+            700..950 => self.complete_one(),
+            950..970 => {
+                if self.mm.has_idle_work() {
+                    self.feed(Event::Idle);
+                }
+            }
             970..985 => {
                 let end = (vpn + 1 + self.random.next(30)).min(pages);
                 self.forget_range(vpn, end);

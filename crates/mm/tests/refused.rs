@@ -55,6 +55,25 @@ fn refused_unmaps_end() {
 }
 
 #[test]
+fn refused_room_ahead_ends() {
+    let mut mm = machine();
+    let mut out = Actions::new();
+    // 10 frames are free: more than `low`, but not what can be had while there is time.
+    mm.step(0, Event::Resident { space: SPACE, start: Vpn(900), end: Vpn(983) }, &mut out);
+    assert!(out.is_empty() && mm.has_idle_work());
+    let mut turns = 0;
+    while mm.has_idle_work() {
+        refuse_all(&mut mm, Event::Idle, 2000);
+        turns += 1;
+        assert!(turns < 200, "a shell without anything else to do never comes to rest");
+    }
+    assert_eq!(mm.frames_held(), 983);
+    // Whatever else happens may have been what it waited for.
+    mm.step(0, Event::Tick, &mut out);
+    assert!(mm.has_idle_work());
+}
+
+#[test]
 fn refused_maps_end_while_everything_is_brought_in() {
     let mut mm = machine();
     // Some pages go into the swap cache, then everything is wanted back.

@@ -130,8 +130,13 @@ impl<P: SwapIn> Engine<P> {
                     return;
                 }
             }
-            let Some(message) = self.next_message() else { return };
-            self.begin(message);
+            if let Some(message) = self.next_message() {
+                self.begin(message);
+            } else if self.worker.inbox.is_empty() && self.mm.in_flight() > 0 && self.mm.has_idle_work() {
+                self.step(Event::Idle);
+            } else {
+                return;
+            }
         }
     }
 

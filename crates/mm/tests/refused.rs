@@ -102,15 +102,28 @@ fn a_page_refused_twice_in_one_step_is_where_it_was() {
         mm.step(0, Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon }, &mut out);
         mm.step(0, Event::Budget { frames: 1 }, &mut out);
         let fault = |vpn| Event::Fault { space: SPACE, vpn: Vpn(vpn), access: Access::Write };
+        // The frame of page 7 goes to page 8, for which page 9 waits in its turn.
         mm.step(0, fault(7), &mut out);
+        out.drain();
+        mm.step(0, fault(8), &mut out);
+        mm.step(0, fault(9), &mut out);
         let orders: Vec<Action> = out.drain().collect();
-        let [Action::ZeroFill { run: filled }, Action::Unmap { run: unmapped }] = orders[..] else {
+        let [Action::Unmap { run }] = orders[..] else { panic!("{orders:?}") };
+        let zero = Unmapped { taken: 1, zero: 1, same: 0, gone: 0 };
+        mm.step(0, Event::Unmapped { run, result: zero }, &mut out);
+        let orders: Vec<Action> = out.drain().collect();
+        let [Action::Free { .. }, Action::ZeroFill { run: filled }, Action::Unmap { run: unmapped }] =
+            orders[..]
+        else {
             panic!("{orders:?}");
         };
         assert_eq!(filled, unmapped);
         mm.step(0, Event::NotFilled { run: filled }, &mut out);
         mm.step(0, Event::Unmapped { run: filled, result: answer }, &mut out);
         mm.check();
-        assert_eq!((mm.frames_held(), mm.state(filled.first)), (0, overspill_mm::State::Untouched));
+        assert_eq!(mm.state(filled.first), overspill_mm::State::Untouched);
+        let orders: Vec<Action> = out.drain().collect();
+        assert!(matches!(orders[..], [Action::ZeroFill { .. }, ..]), "page 9 has its turn: {orders:?}");
+        assert_eq!(mm.frames_held(), 1);
     }
 }

@@ -233,6 +233,12 @@ mod tests {
         soak(9_006_174..9_006_175);
     }
 
+    /// Four threads waited for pages that were being written; each got its page and lost it in the same step, for ever.
+    #[test]
+    fn who_is_answered_gets_to_use_the_page() {
+        soak(96..97);
+    }
+
     /// The same seed gives the same figures.
     #[test]
     fn worlds_repeat() {

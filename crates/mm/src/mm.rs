@@ -14,7 +14,6 @@ use crate::newcomers::Newcomers;
 use crate::pace::Pace;
 use crate::page::{PageTable, State, flag};
 use crate::readahead::SwapIn;
-use crate::reclaim::REFUSED_MAX;
 use crate::region::{Region, Regions};
 use crate::scan::Scans;
 use crate::stats::{RegionStats, Vmstat};
@@ -244,8 +243,7 @@ impl<P: SwapIn> Mm<P> {
         let before = out.as_slice().len();
         self.pump(out);
         if event == Event::Idle && out.as_slice().len() == before {
-            // In vain: not again before something else has happened, or the shell never comes to rest.
-            self.refused = REFUSED_MAX;
+            self.rest();
         }
     }
 

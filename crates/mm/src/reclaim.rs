@@ -28,7 +28,7 @@ const ACTIVE_FEW: u32 = 8;
 /// After so many pages that could not be unmapped, one after another, reclaim waits until something else has happened:
 /// while an address space changes, or after a fork, every one of its pages is refused, and the shell must get to hear of
 /// the change.
-pub(crate) const REFUSED_MAX: u32 = 128;
+const REFUSED_MAX: u32 = 128;
 
 impl<P: SwapIn> Mm<P> {
     /// Is there room to be made that nobody waits for yet? Then [`Event::Idle`] makes it.
@@ -59,6 +59,11 @@ impl<P: SwapIn> Mm<P> {
             Event::Unmapped { .. } => {}
             _ => self.reclaiming &= self.config.accessed_bits,
         }
+    }
+
+    /// An [`Event::Idle`] was in vain: none again before something else has happened, or the shell never comes to rest.
+    pub(crate) fn rest(&mut self) {
+        self.refused = REFUSED_MAX;
     }
 
     /// Starts when fewer than `low` frames are free, ends when `high` are free or on their way.
@@ -159,8 +164,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// Writes the dirty cached pages around `id`, as one request where their slots allow it.
     fn write_around(&mut self, id: PageId, out: &mut Actions) -> bool {
-        let whole = if self.config.accessed_bits { u32::MAX } else { self.batch() };
-        let most = self.config.write_max.min(whole);
+        let most = self.write_max();
         let is_dirty = |mm: &Self, id: PageId| {
             let page = &mm.pages[id];
             page.state == State::Cached && page.has(flag::DIRTY) && !page.has(flag::READ_AHEAD)

@@ -56,10 +56,15 @@ impl<P: SwapIn> Mm<P> {
         if self.config.accessed_bits { self.config.high } else { self.config.high.min(2 * self.low()) }
     }
 
-    /// So many frames are made free at a time where nobody waits for them, and so many pages are written at once at the most: as many
-    /// as are taken at a time.
+    /// So many frames are made free at a time where nobody waits for them: as many as are taken at a time.
     pub(crate) fn batch(&self) -> u32 {
         BATCH_LEAST.max(self.appetite.0)
+    }
+
+    /// So many pages are written at once at the most: reads wait for a large write.
+    pub(crate) fn write_max(&self) -> u32 {
+        let most = self.config.write_max;
+        if self.config.accessed_bits { most } else { most.min(self.batch()) }
     }
 
     /// Above this many pages the swap cache shrinks.

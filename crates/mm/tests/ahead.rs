@@ -1,8 +1,10 @@
 //! Room is made before it is needed, by small batches, while the shell has nothing else to do.
 
+mod willing;
+
 use overspill_mm::readahead::none::NoReadAhead;
 use overspill_mm::types::{RegionKind, SpaceId, Vpn};
-use overspill_mm::{Action, Actions, Config, Event, Mm, Unmapped, WriteResult};
+use overspill_mm::{Action, Actions, Config, Event, Mm};
 
 const SPACE: SpaceId = SpaceId(0);
 const BUDGET: u32 = 1 << 16;
@@ -15,19 +17,13 @@ fn feed(mm: &mut Mm<NoReadAhead>, event: Event, writes_end: bool) -> Vec<u32> {
     while let Some(event) = events.pop() {
         mm.step(0, event, &mut out);
         for action in out.drain() {
-            match action {
-                Action::Unmap { run } => {
-                    let result = Unmapped { taken: u64::MAX >> (64 - run.count), ..Unmapped::default() };
-                    events.push(Event::Unmapped { run, result });
+            if let Action::Write { run, .. } = action {
+                written.push(run.count);
+                if !writes_end {
+                    continue;
                 }
-                Action::Write { io, run, .. } => {
-                    written.push(run.count);
-                    if writes_end {
-                        events.push(Event::WriteDone { io, result: WriteResult::Done });
-                    }
-                }
-                _ => {}
             }
+            events.extend(willing::answer(&action));
         }
         mm.check();
     }

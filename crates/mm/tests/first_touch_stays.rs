@@ -2,9 +2,11 @@
 //! reclaim took the oldest inactive page, which was the very one, found it all zero and dropped it, before the program could
 //! touch it. It faulted again, and so for ever.
 
+mod willing;
+
 use overspill_mm::readahead::none::NoReadAhead;
 use overspill_mm::types::{Access, RegionKind, SpaceId, Vpn};
-use overspill_mm::{Action, Actions, Config, Event, Mm, Unmapped, WriteResult};
+use overspill_mm::{Action, Actions, Config, Event, Mm, Unmapped};
 
 const SPACE: SpaceId = SpaceId(0);
 
@@ -29,9 +31,7 @@ fn touch(mm: &mut Mm<NoReadAhead>, vpn: u64) -> bool {
                         result: Unmapped { taken, zero: taken, same: 0, gone: 0 },
                     });
                 }
-                Action::Write { io, .. } => events.push(Event::WriteDone { io, result: WriteResult::Done }),
-                Action::Read { io, .. } => events.push(Event::ReadDone { io, ok: true }),
-                _ => {}
+                other => events.extend(willing::answer(&other)),
             }
         }
         mm.check();

@@ -2,9 +2,11 @@
 //! which kept the inactive list long, never aged what they left: it stayed as long as the walk went on. A few pages in
 //! constant use must stay all the same, without being taken out of view to see whether they are used.
 
+mod willing;
+
 use overspill_mm::readahead::none::NoReadAhead;
 use overspill_mm::types::{Access, RegionKind, SpaceId, Vpn};
-use overspill_mm::{Action, Actions, Config, Event, Mm, State, Unmapped, WriteResult};
+use overspill_mm::{Actions, Config, Event, Mm, State};
 
 const SPACE: SpaceId = SpaceId(0);
 const BUDGET: u32 = 4096;
@@ -27,15 +29,7 @@ fn touch(mm: &mut Mm<NoReadAhead>, vpn: u64) {
     while let Some(event) = events.pop() {
         mm.step(0, event, &mut out);
         for action in out.drain() {
-            match action {
-                Action::Unmap { run } => {
-                    let result = Unmapped { taken: u64::MAX >> (64 - run.count), zero: 0, same: 0, gone: 0 };
-                    events.push(Event::Unmapped { run, result });
-                }
-                Action::Write { io, .. } => events.push(Event::WriteDone { io, result: WriteResult::Done }),
-                Action::Read { io, .. } => events.push(Event::ReadDone { io, ok: true }),
-                _ => {}
-            }
+            events.extend(willing::answer(&action));
         }
     }
 }

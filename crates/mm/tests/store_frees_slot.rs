@@ -2,11 +2,13 @@
 //! the first fill, and read-ahead by slots saw neighbours where the kernel has none (random stores), or none where the kernel
 //! has them (strided stores). The kernel gives a slot back at the first store (specification 1.7).
 
+mod willing;
+
 use std::collections::VecDeque;
 
 use overspill_mm::readahead::none::NoReadAhead;
 use overspill_mm::types::{Access, RegionKind, SpaceId, Vpn};
-use overspill_mm::{Action, Actions, Config, Event, Mm, Placement, Unmapped, WriteResult};
+use overspill_mm::{Action, Actions, Config, Event, Mm, Placement};
 
 const SPACE: SpaceId = SpaceId(0);
 
@@ -34,18 +36,10 @@ fn step(mm: &mut Mm<NoReadAhead>, event: Event) -> Vec<u32> {
     while let Some(event) = events.pop_front() {
         mm.step(0, event, &mut out);
         for action in out.drain() {
-            match action {
-                Action::Unmap { run } => {
-                    let result = Unmapped { taken: u64::MAX >> (64 - run.count), zero: 0, same: 0, gone: 0 };
-                    events.push_back(Event::Unmapped { run, result });
-                }
-                Action::Write { io, slot, .. } => {
-                    written.push(slot.0);
-                    events.push_back(Event::WriteDone { io, result: WriteResult::Done });
-                }
-                Action::Read { io, .. } => events.push_back(Event::ReadDone { io, ok: true }),
-                _ => {}
+            if let Action::Write { slot, .. } = action {
+                written.push(slot.0);
             }
+            events.extend(willing::answer(&action));
         }
     }
     mm.check();

@@ -9,16 +9,19 @@ use overspill_sys::{Errno, PAGE_SIZE};
 
 #[test]
 fn mappings_come_and_go() {
-    let range = {
-        let memory = Mapping::anon(3 * PAGE_SIZE, Prot::RW).unwrap();
-        unsafe { memory.as_ptr::<u64>().write(7) };
-        unsafe { memory.advise(Advice::DontNeed).unwrap() };
-        assert_eq!(unsafe { memory.as_ptr::<u64>().read() }, 0);
-        unsafe { memory.advise(Advice::PopulateWrite).unwrap() };
-        memory.range()
-    };
-    let mut copy = [0; 8];
-    assert_eq!(mem::copy_from_self(&mut copy, range.start), Err(Errno::FAULT));
+    // What is unmapped may be mapped again at once, by a test beside this one: it happened. Not every time.
+    let gone = (0..100).any(|_| {
+        let range = {
+            let memory = Mapping::anon(3 * PAGE_SIZE, Prot::RW).unwrap();
+            unsafe { memory.as_ptr::<u64>().write(7) };
+            unsafe { memory.advise(Advice::DontNeed).unwrap() };
+            assert_eq!(unsafe { memory.as_ptr::<u64>().read() }, 0);
+            unsafe { memory.advise(Advice::PopulateWrite).unwrap() };
+            memory.range()
+        };
+        mem::copy_from_self(&mut [0; 8], range.start) == Err(Errno::FAULT)
+    });
+    assert!(gone, "dropped, and still there");
 }
 
 #[test]

@@ -11,7 +11,6 @@ use alloc::vec::Vec;
 
 use overspill_mm::IoId;
 use overspill_sys::mem::IoVec;
-use overspill_sys::uring::Cqe;
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
 
 use crate::io::Io;

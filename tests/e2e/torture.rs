@@ -29,7 +29,7 @@ const HUGE_POOL: &str = "huge-pool";
 const OF_POOLS: [&str; 4] = ["stores", "cold", "zero", "fork"];
 
 /// What cannot be promised, in which way (empty: in none), and why.
-const NOT_PROMISED: [(&str, &str, &str); 6] = [
+const NOT_PROMISED: [(&str, &str, &str); 7] = [
     (
         "direct",
         NO_MOVE,
@@ -43,6 +43,12 @@ const NOT_PROMISED: [(&str, &str, &str); 6] = [
          after it was evicted is lost; such programs need kernel 6.8",
     ),
     ("vm-writev", NO_MOVE, "process_vm_writev pins many pages before it writes to them: the same"),
+    (
+        "dev-zero",
+        NO_MOVE,
+        "the kernel measures what is copied into a mapping of /dev/zero by the length of the device: without UFFDIO_MOVE \
+         such memory cannot be managed",
+    ),
     (
         "futex-cold-op",
         "",

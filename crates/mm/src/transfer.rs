@@ -178,7 +178,9 @@ impl<P: SwapIn> Mm<P> {
             assert!(self.pages[id].take(flag::UNMAPPING), "only what was to be unmapped is reported");
             self.unmapping -= 1;
             let bit = 1u64 << index;
-            if result.taken & bit != 0 || self.pages[id].take(flag::UNVIEWED) {
+            // Cleared whatever the answer: left behind, it would make the next answer about this page a wrong one.
+            let unviewed = self.pages[id].take(flag::UNVIEWED);
+            if result.taken & bit != 0 || unviewed {
                 self.taken(id, result.zero & bit != 0, result.same & bit != 0, out);
             } else if result.gone & bit != 0 || self.pages[id].has(flag::DISCARDED) {
                 self.held -= 1;

@@ -127,3 +127,57 @@ fn a_page_refused_twice_in_one_step_is_where_it_was() {
         assert_eq!(mm.frames_held(), 1);
     }
 }
+
+/// Found by reading: the mark "its mapping was refused" outlived an answer that said "taken", and made the page's next answer a wrong
+/// one: that it was gone (the program had discarded it) was taken for "it is in the swap cache", in a frame that nobody had filled.
+#[test]
+fn a_refused_mapping_is_remembered_for_one_answer_only() {
+    let mut mm = Mm::new(Config { unit: 1, cache: 0, ..Config::live(64, 8192) }, NoReadAhead);
+    let mut out = Actions::new();
+    let (start, end) = (Vpn(0), Vpn(4096));
+    mm.step(0, Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon }, &mut out);
+    mm.step(0, Event::Budget { frames: 1 }, &mut out);
+    let mut step = |event| {
+        mm.step(0, event, &mut out);
+        out.drain().collect::<Vec<Action>>()
+    };
+    let fault = |vpn| Event::Fault { space: SPACE, vpn: Vpn(vpn), access: Access::Write };
+    let taken = Unmapped { taken: 1, ..Unmapped::default() };
+    let io_of = |orders: &[Action]| match orders {
+        [.., Action::Write { io, .. } | Action::Read { io, .. }] => *io,
+        _ => panic!("{orders:?}"),
+    };
+    let unmapped = |orders: &[Action]| match orders {
+        [.., Action::Unmap { run }] => *run,
+        _ => panic!("{orders:?}"),
+    };
+    // Page 7 goes to swap for page 8, and comes back for a touch while page 9 waits for its frame.
+    step(fault(7));
+    let run = unmapped(&step(fault(8)));
+    let io = io_of(&step(Event::Unmapped { run, result: taken }));
+    step(Event::WriteDone { io, result: overspill_mm::WriteResult::Done });
+    let run = unmapped(&step(fault(7)));
+    step(fault(9));
+    let io = io_of(&step(Event::Unmapped { run, result: taken }));
+    let io = io_of(&step(Event::WriteDone { io, result: overspill_mm::WriteResult::Done }));
+    let orders = step(Event::ReadDone { io, ok: true });
+    let [Action::Map { run: mapped }, Action::Unmap { run }] = orders[..] else { panic!("{orders:?}") };
+    assert_eq!(mapped, run);
+    step(Event::NotMapped { run });
+    let orders = step(Event::Unmapped { run, result: taken });
+    // It comes into view again, and is chosen again; this time the program has discarded it.
+    let run = match orders[..] {
+        [Action::Write { io, .. }] => {
+            step(Event::WriteDone { io, result: overspill_mm::WriteResult::Done });
+            let run = unmapped(&step(fault(7)));
+            let io = io_of(&step(Event::Unmapped { run, result: taken }));
+            let io = io_of(&step(Event::WriteDone { io, result: overspill_mm::WriteResult::Done }));
+            step(Event::ReadDone { io, ok: true });
+            unmapped(&step(fault(8)))
+        }
+        _ => panic!("{orders:?}"),
+    };
+    step(Event::Unmapped { run, result: Unmapped { gone: 1, ..Unmapped::default() } });
+    mm.check();
+    assert_eq!(mm.state(run.first), overspill_mm::State::Untouched, "the page is gone");
+}

@@ -211,7 +211,7 @@ pub struct OwnMemory {
 impl OwnMemory {
     /// Opens it. EACCES, EPERM: a process that may not be traced (setuid, PR_SET_DUMPABLE).
     pub fn open() -> Result<OwnMemory, Errno> {
-        Ok(OwnMemory { fd: file::open(c"/proc/self/mem", file::Open::READ_WRITE)? })
+        Ok(OwnMemory { fd: file::open(c"/proc/thread-self/mem", file::Open::READ_WRITE)? })
     }
 
     /// Copies out; fewer bytes than asked for when the source ends early.

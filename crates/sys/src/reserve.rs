@@ -7,6 +7,9 @@
 //! So the agent asks for a range without access rights ([`set_up`]) while the program still waits for it. From then on every
 //! [`Mapping`] lies in there, as long as there is room; afterwards the kernel chooses, as it does where
 //! nothing was put aside. (It always does for the rings of io_uring, which are mapped once.) A reserve costs no memory, no commit charge, and no more of a limit on address space than its length.
+//!
+//! Its first and its last page are never used. *The story:* a program mapped memory with MAP_NORESERVE, which came to lie directly
+//! below the agent's heap. To the kernel the two were one mapping, which was taken for the agent's own: 234 MiB stayed unmanaged.
 
 use crate::lock::Lock;
 use crate::mem::{self, Advice, Mapping, Prot};
@@ -52,7 +55,10 @@ pub fn set_up(bytes: usize) -> Result<(), Errno> {
     with(|state| {
         assert!(state.end == 0, "there is one reserve");
         *state = State { start: range.start, end: range.end, gaps: Gaps::NONE };
-        state.gaps.put(range);
+        let inner = range.start + PAGE_SIZE..range.end - PAGE_SIZE.min(range.len());
+        if inner.start < inner.end {
+            state.gaps.put(inner);
+        }
     });
     Ok(())
 }

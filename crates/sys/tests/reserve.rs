@@ -28,6 +28,12 @@ fn own_mappings_lie_in_the_reserve_and_nowhere_else() {
     assert_eq!(reserve::range().len(), 64 * MIB);
     assert!(!is_inside(&before.range()));
     drop(before);
+    // Whatever lies beside it, the kernel makes no mapping of the program's and its own one.
+    for _ in 0..2 {
+        let own = Mapping::anon(62 * MIB, Prot::RW).unwrap();
+        let all = reserve::range();
+        assert!(all.start < own.range().start && own.range().end < all.end);
+    }
 
     // The story of the module: a gap that the program makes stays free whatever the heap does.
     let program = map_program(0, 40 * MIB, 0).unwrap();

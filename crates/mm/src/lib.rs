@@ -34,6 +34,7 @@ pub mod stats;
 pub mod swap;
 mod transfer;
 pub mod types;
+mod waiting;
 mod watermarks;
 
 pub use event::{Action, Actions, Event, IoId, Run, Unmapped, Warning, WriteResult};

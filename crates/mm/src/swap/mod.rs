@@ -35,8 +35,8 @@ pub(crate) struct SwapArea {
     placement: Placement,
     /// Slots it may have in all; the tables below grow with use, a cluster at a time.
     limit: u32,
-    /// References to each slot: 0 = free.
-    references: Vec<u8>,
+    /// References to each slot: 0 = free. A count that would not fit panics.
+    references: Vec<u16>,
     /// The page that wrote the slot last; meaningful while the slot is in use.
     owner: Vec<u32>,
     /// Slots in use per cluster.
@@ -56,7 +56,7 @@ pub(crate) struct SwapArea {
 }
 
 impl SwapArea {
-    /// An area of at most `limit` slots, of which slot 0 is the header. Its tables take five bytes for each slot that
+    /// An area of at most `limit` slots, of which slot 0 is the header. Its tables take six bytes for each slot that
     /// was ever in a cluster in use, nothing for the rest.
     pub fn new(limit: u32, placement: Placement) -> Self {
         SwapArea {
@@ -197,7 +197,8 @@ impl SwapArea {
 
     /// A slot that must never be used again (its write failed for lack of space).
     pub fn mark_bad(&mut self, slot: Slot) {
-        self.references[slot.0 as usize] = self.references[slot.0 as usize].saturating_add(1);
+        let references = &mut self.references[slot.0 as usize];
+        *references = references.checked_add(1).expect("a slot has fewer than 2^16 references");
     }
 
     fn by_address(&mut self, page: PageId, cluster: &mut u32) -> Option<u32> {
@@ -336,6 +337,18 @@ mod tests {
             }
             assert_eq!(area.used(), 0);
         }
+    }
+
+    /// References were a byte, and counting up stopped at 255: the slot was free, and given away, while 45 users were left.
+    #[test]
+    fn a_slot_counts_more_references_than_a_byte_holds() {
+        let mut area = SwapArea::new(64, Placement::ByAddress);
+        let slot = area.allocate(PageId(7), &mut { NONE }).expect("the area is empty");
+        (0..300).for_each(|_| area.mark_bad(slot));
+        (0..300).for_each(|_| area.release(slot));
+        assert_eq!(area.owner(slot), Some(PageId(7)), "one reference is left");
+        area.release(slot);
+        assert_eq!(area.used(), 0);
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl NextFit {
     }
 
     /// A free slot of `references` (0 = free), of which `free` are.
-    pub fn allocate(&mut self, references: &[u8], free: u32) -> Option<u32> {
+    pub fn allocate(&mut self, references: &[u16], free: u32) -> Option<u32> {
         if self.left == 0 {
             self.left = RUN;
             if free >= RUN
@@ -39,7 +39,7 @@ impl NextFit {
 }
 
 /// The lowest run of [`RUN`] free slots.
-fn first_run(references: &[u8]) -> Option<u32> {
+fn first_run(references: &[u16]) -> Option<u32> {
     let mut free = 0;
     for (slot, &count) in references.iter().enumerate().skip(1) {
         free = if count == 0 { free + 1 } else { 0 };
@@ -56,11 +56,11 @@ mod tests {
 
     #[test]
     fn runs_first_then_holes() {
-        let mut references = vec![0u8; 1 + 3 * RUN as usize];
+        let mut references = vec![0u16; 1 + 3 * RUN as usize];
         references[0] = 1;
         references[10] = 1;
         let mut cursor = NextFit::new();
-        let take = |cursor: &mut NextFit, references: &mut Vec<u8>| {
+        let take = |cursor: &mut NextFit, references: &mut Vec<u16>| {
             let free = references.iter().filter(|&&count| count == 0).count() as u32;
             let slot = cursor.allocate(references, free)?;
             references[slot as usize] = 1;

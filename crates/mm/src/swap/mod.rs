@@ -6,6 +6,8 @@
 //! kernel's do: `clusters`.
 
 mod clusters;
+pub mod extents;
+pub mod header;
 mod next_fit;
 
 use alloc::vec::Vec;

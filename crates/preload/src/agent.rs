@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::ffi::CStr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::growth::Growth;
 use overspill_engine::report::Report;
@@ -29,11 +29,11 @@ use crate::fork;
 use crate::fresh;
 use crate::lend;
 use crate::message;
+use crate::retire;
+use crate::veto;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so that it can start at once.
 const PREPARE_PERCENT: u64 = 75;
-/// A child of fork that inherits this share of the budget is left alone.
-const INHERITED_PERCENT: u64 = 25;
 /// Length of the agent's turns on a busy processor: the shortest there is.
 const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
@@ -93,6 +93,8 @@ pub struct Mission {
     place: Place,
     shared: &'static Shared,
     process: Option<&'static Process>,
+    /// This process was made by a fork: it may share its memory with others.
+    inherits: bool,
 }
 
 impl Mission {
@@ -104,16 +106,27 @@ impl Mission {
 
 /// As [`stand_by`], and claims a place in the shared page.
 pub fn enlist(place: Place) -> Option<Mission> {
-    let mission = stand_by(place)?;
+    let mission = stand_by(place, false)?;
     Some(Mission { process: Some(claim(mission.shared)?), ..mission })
 }
 
 /// Finds the shared page and puts addresses aside, but claims nothing before there is something to report: most children of fork
 /// call exec, or do little.
-pub fn stand_by(place: Place) -> Option<Mission> {
-    let shared = map_shared(place).ok()?;
-    put_aside(&shared.config);
-    Some(Mission { place, shared, process: None })
+pub fn stand_by(place: Place, inherits: bool) -> Option<Mission> {
+    let shared = known_shared().or_else(|| map_shared(place).ok())?;
+    SHARED.store(core::ptr::from_ref(shared).cast_mut(), Ordering::Release);
+    if !reserve::is_set_up() {
+        put_aside(&shared.config);
+    }
+    Some(Mission { place, shared, process: None, inherits })
+}
+
+/// The shared page, once it is mapped: children have it, too, and in another namespace it might not be found again.
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
+
+fn known_shared() -> Option<&'static Shared> {
+    // SAFETY: what is stored there is a mapping that stays for ever, see `map_shared`.
+    unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
 /// Puts aside the addresses that the agent will need; see [`reserve`] for why. Its books take less than a hundredth of the
@@ -151,7 +164,7 @@ pub fn run(mission: Mission) {
     let _ = compete();
     // Until the program's memory is managed nothing but this thread's coming in time keeps the budget.
     let _ = Scheduling::first().set();
-    let Mission { place, shared, process } = mission;
+    let Mission { place, shared, process, inherits } = mission;
     let Ok(resident) = ResidentReader::open() else {
         return process.map_or((), |process| give_up(process, Failure { step: 6, errno: Errno::NOENT }));
     };
@@ -163,17 +176,16 @@ pub fn run(mission: Mission) {
         resident,
         growth: Growth::default(),
     };
-    // What a child shares with its parent cannot be taken from it: one that inherits much is left alone.
-    if process.is_none() && agent.anon_bytes() >= agent.ram() / 100 * INHERITED_PERCENT {
-        return;
-    }
     let prepared = Growth::earliest_bytes(agent.ram()) / 100 * PREPARE_PERCENT;
     agent.watch(|_| (prepared, prepared));
+    if retire::is_asked() {
+        return;
+    }
     if process.is_none() {
         let Some(process) = claim(shared) else { return };
         agent.process = process;
     }
-    if let Err(failure) = agent.manage() {
+    if let Err(failure) = agent.manage(inherits) {
         give_up(agent.process, failure);
     }
 }
@@ -258,7 +270,7 @@ impl Agent {
             }
             self.growth.observe(bytes, clock::monotonic_ns());
             let (start, earliest) = start(&self.growth);
-            if bytes + fresh::coming() >= start {
+            if bytes + fresh::coming() >= start || retire::is_asked() {
                 return;
             }
             fresh::seen(asked);
@@ -268,8 +280,8 @@ impl Agent {
         }
     }
 
-    /// Manages the program's memory until it ends. Returns only when that is impossible.
-    fn manage(&mut self) -> Result<(), Failure> {
+    /// Manages the program's memory until it ends, or until the agent is asked to go. `inherits`: a fork made the process.
+    fn manage(&mut self, inherits: bool) -> Result<(), Failure> {
         // Threads that are started here compete as this one does.
         let _ = compete();
         let mut engine = Engine::open(self.settings(), Report::new(self.process))?;
@@ -283,6 +295,15 @@ impl Agent {
         let mut adopter = Adopter::open(&engine).map_err(failed)?;
         let ram = self.ram();
         self.watch(|growth| (growth.start_bytes(ram), Growth::earliest_bytes(ram)));
+        if retire::is_asked() {
+            return Ok(());
+        }
+        if inherits {
+            engine.note_sharing();
+        }
+        if !engine.hears_forks() {
+            veto::set_up();
+        }
         self.process.state.store(state::MANAGING, Ordering::Release);
         let mut manager = Manager {
             engine,
@@ -295,19 +316,21 @@ impl Agent {
             step: STEP_MIN,
             next_resync: 0,
             reserve: Reserve::new(ram),
+            hands_back: false,
             hurries: false,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
-            unsharing: false,
         };
         manager.hurry(true);
         if fork::start_managing() {
             manager.pause();
+            veto::permit();
         }
         fresh::manage(ram);
         manager.look();
-        loop {
+        while !(retire::is_asked() && manager.hand_back()) {
             manager.turn();
         }
+        Ok(())
     }
 
     fn settings(&self) -> Settings {
@@ -369,11 +392,11 @@ struct Manager<'a> {
     step: u32,
     next_resync: u64,
     reserve: Reserve,
+    /// Everything is brought in, for the agent is to go.
+    hands_back: bool,
     /// This thread comes before all others.
     hurries: bool,
     hurries_until: u64,
-    /// A fork is over, and pages are being made the program's own again.
-    unsharing: bool,
 }
 
 impl Manager<'_> {
@@ -523,6 +546,7 @@ impl Manager<'_> {
             }
             Notice::Doorbell(_) => self.pause(),
             Notice::Populated => {
+                veto::permit();
                 fork::set_paused();
                 self.engine.answer_doorbell(fork::doorbells().start);
             }
@@ -555,27 +579,37 @@ impl Manager<'_> {
 
     fn pause(&mut self) {
         self.engine.report().note_event(events::FORKED);
-        // A helper that is started for it competes like this thread, and has all of the program's memory to go through.
         self.hurry(false);
+        self.engine.note_sharing();
         self.engine.pause();
     }
 
-    /// Ends a pause in two steps: when no fork is under way, what a child may share is made the program's own again, page
-    /// by page, by the helper thread; when that is done and still no fork is under way, reclaim goes on.
+    /// Ends a pause when no fork is under way. The doorbell comes first: nobody waits at it while the pause lasts.
     fn after_fork(&mut self) {
+        if !self.hands_back
+            && !fork::is_under_way()
+            && self.engine.rearm_doorbell(fork::doorbells().start)
+            && fork::may_resume()
+        {
+            veto::forbid();
+            self.engine.resume_after_fork();
+        }
+    }
+
+    /// Brings everything in and lets go of it. True when that is done, false while it is not, or a fork is under way.
+    fn hand_back(&mut self) -> bool {
         if fork::is_under_way() {
-            self.unsharing = false;
-            return;
+            return false;
         }
-        if !self.unsharing {
-            self.unsharing = true;
-            self.hurry(false);
-            self.engine.start_unsharing();
+        self.hands_back = true;
+        self.engine.pause();
+        if !self.engine.release_all() {
+            return false;
         }
-        if self.engine.unshare_some() && fork::may_resume() {
-            self.unsharing = false;
-            self.engine.resume_after_fork(fork::doorbells().start);
-        }
+        fork::stop_managing();
+        fresh::forget();
+        self.agent.process.state.store(state::WATCHING, Ordering::Release);
+        true
     }
 
     fn say(&self, text: &str) {

@@ -130,6 +130,8 @@ pub(crate) struct PageTable {
     chunks: Vec<Box<Chunk>>,
     vacant: Vec<u32>,
     directory: Directory,
+    /// Pages on swap that have no frame.
+    swapped: u32,
 }
 
 impl PageTable {
@@ -208,6 +210,13 @@ impl PageTable {
             (false, true) => chunk.used -= 1,
             _ => {}
         }
+        self.swapped += u32::from(state == State::Swapped);
+        self.swapped -= u32::from(was == State::Swapped);
+    }
+
+    /// Pages on swap that have no frame: a slot may also belong to a page that has one.
+    pub fn swapped(&self) -> u32 {
+        self.swapped
     }
 
     /// Number of chunks ever made; their indices are below it.

@@ -14,6 +14,7 @@ mod adopt;
 mod agent;
 mod fork;
 mod fresh;
+mod launcher;
 mod lend;
 mod message;
 mod populate;

@@ -9,10 +9,13 @@ use overspill_sys::mem::{Advice, Mapping, Prot};
 use overspill_sys::thread::{self, Descriptors};
 use overspill_sys::{AddressRange, PAGE_SIZE, reserve};
 
+use crate::launcher::Address;
 use crate::{agent, fork, fresh};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
+/// And the launcher's token.
+static TOKEN: AtomicU64 = AtomicU64::new(0);
 
 /// The agent has closed its copies of the program's descriptors, and is known to the launcher.
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -42,8 +45,9 @@ unsafe extern "C" {
 
 extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     // SAFETY: the loader passes the environment: pointers to strings, then a null pointer.
-    let Some((launcher, descriptor)) = (unsafe { find(environment) }) else { return };
-    PLACE.store(u64::from(launcher) << 32 | u64::from(descriptor), Ordering::Release);
+    let Some(address) = (unsafe { find(environment) }) else { return };
+    TOKEN.store(address.token, Ordering::Release);
+    PLACE.store(u64::from(address.process) << 32 | u64::from(address.descriptor), Ordering::Release);
     let Some(()) = make_doorbell() else { return };
     // SAFETY: the handlers are safe to call in any thread of the program; the library is never unloaded.
     if unsafe { __register_atfork(fork::prepare, fork::parent, fork::child, core::ptr::null_mut()) } != 0 {
@@ -95,9 +99,9 @@ extern "C" fn entry(_: *mut ()) {
     // Nor does the agent keep a file system busy that the program leaves and unmounts.
     let _ = overspill_sys::file::change_directory(c"/");
     let place = PLACE.load(Ordering::Acquire);
-    let place = agent::Place { launcher: (place >> 32) as u32, descriptor: place as u32 };
-    let mission =
-        if IS_FORKED.load(Ordering::Acquire) { agent::stand_by(place) } else { agent::enlist(place) };
+    let token = TOKEN.load(Ordering::Acquire);
+    let address = Address { process: (place >> 32) as u32, descriptor: place as u32, token };
+    let mission = agent::enlist(address, IS_FORKED.load(Ordering::Acquire));
     if let Some(mission) = &mission {
         fresh::watch(mission.ram());
     }
@@ -108,11 +112,11 @@ extern "C" fn entry(_: *mut ()) {
     }
 }
 
-/// The value of [`ENV`]: `<pid>:<descriptor>`.
+/// The value of [`ENV`].
 ///
 /// # Safety
 /// `environment` is null or a null-terminated array of strings.
-unsafe fn find(environment: *const *const c_char) -> Option<(u32, u32)> {
+unsafe fn find(environment: *const *const c_char) -> Option<Address> {
     if environment.is_null() {
         return None;
     }
@@ -125,8 +129,7 @@ unsafe fn find(environment: *const *const c_char) -> Option<(u32, u32)> {
         // SAFETY: as above.
         let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
         if let Some(value) = entry.strip_prefix(ENV.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
-            let (launcher, descriptor) = core::str::from_utf8(value).ok()?.split_once(':')?;
-            return Some((launcher.parse().ok()?, descriptor.parse().ok()?));
+            return Address::parse(value);
         }
     }
     None

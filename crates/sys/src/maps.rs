@@ -118,7 +118,7 @@ pub struct Maps {
 impl Maps {
     /// Opens it.
     pub fn open() -> Result<Maps, Errno> {
-        Ok(Maps { fd: file::open(c"/proc/self/maps", Open::empty())? })
+        Ok(Maps { fd: file::open(c"/proc/thread-self/maps", Open::empty())? })
     }
 
     /// Calls `visit` with every mapping in order of address, until it breaks. `visit` may map and unmap.

@@ -18,7 +18,7 @@ use crate::region::{Region, Regions};
 use crate::scan::Scans;
 use crate::stats::{RegionStats, Vmstat};
 use crate::swap::{Placement, SwapArea};
-use crate::types::{Access, Nanos, PageId, Slot, SpaceId, Vpn};
+use crate::types::{Access, CHUNK_PAGES, Nanos, PageId, Slot, SpaceId, Vpn};
 use crate::watermarks::Appetite;
 
 /// What the shell decides once.
@@ -412,6 +412,15 @@ impl<P: SwapIn> Mm<P> {
     #[must_use]
     pub fn lookup(&self, space: SpaceId, vpn: Vpn) -> Option<PageId> {
         self.pages.lookup(space, vpn)
+    }
+
+    /// Every page of every chunk in which something is known of one.
+    pub fn known_pages(&self) -> impl Iterator<Item = PageId> + '_ {
+        let used = (0..self.pages.chunk_count()).filter(|&index| self.pages.chunk_at(index).used > 0);
+        used.flat_map(|index| {
+            let first = index as u32 * CHUNK_PAGES as u32;
+            (first..first + CHUNK_PAGES as u32).map(PageId)
+        })
     }
 
     /// Where the page's bytes are.

@@ -4,9 +4,10 @@
 //! it runs in one thread that libc does not know, with its own stack, descriptors and allocator; it never touches the
 //! program's heap.
 
+use alloc::boxed::Box;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::growth::Growth;
 use overspill_engine::report::Report;
@@ -28,11 +29,11 @@ use crate::fresh;
 use crate::launcher::{self, Address, Found};
 use crate::lend;
 use crate::message;
+use crate::retire;
+use crate::veto;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so that it can start at once.
 const PREPARE_PERCENT: u64 = 75;
-/// Pages of a child of fork that inherits this share of the budget are copied out, not moved.
-const INHERITED_PERCENT: u64 = 25;
 /// Length of the agent's turns on a busy processor: the shortest there is.
 const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
@@ -76,8 +77,6 @@ struct Agent {
     /// The file of the shared page, for a trace; and one to page to, if the launcher gave one.
     memory: Option<Fd>,
     swap: Option<Fd>,
-    /// What it holds is its parent's, too, to a good part.
-    inherits_much: bool,
     resident: ResidentReader,
     growth: Growth,
 }
@@ -88,7 +87,8 @@ pub struct Mission {
     process: &'static Process,
     memory: Option<Fd>,
     swap: Option<Fd>,
-    is_forked: bool,
+    /// This process was made by a fork: it may share its memory with others.
+    inherits: bool,
     resident: ResidentReader,
 }
 
@@ -99,22 +99,64 @@ impl Mission {
     }
 }
 
+/// Where an agent begins: in a program, in a child of fork, or again after it had gone for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// After an exec.
+    Program,
+    /// After a fork.
+    Fork,
+    /// In a process that it had left.
+    Return,
+}
+
 /// Finds the launcher, claims a place in its page and puts addresses aside. `None`: there is none, or nobody could be told.
-pub fn enlist(address: Address, is_forked: bool) -> Option<Mission> {
-    let Found { shared, pid, memory, swap } = address.find().ok()?;
-    let traces = shared.config.flags & flags::TRACE != 0;
-    let memory = traces.then_some(memory);
+pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
+    let (shared, pid, memory, swap) = match address.find() {
+        Ok(Found { shared, pid, memory, swap }) => (shared, Some(pid), Some(memory), swap),
+        // A sandbox may have shut the ways since.
+        Err(_) => (known_shared()?, None, None, None),
+    };
+    SHARED.store(core::ptr::from_ref(shared).cast_mut(), Ordering::Release);
+    let memory = memory.filter(|_| shared.config.flags & flags::TRACE != 0);
     let resident = ResidentReader::open();
     let program_pages = resident.as_ref().map_or(0, |reader| reader.read().unwrap_or_default().program_pages);
-    let process = claim(shared, pid, program_pages as u32)?;
-    put_aside(&shared.config);
+    let process = match (known_place(), pid) {
+        (Some(process), _) if beginning == Beginning::Return => process,
+        (_, Some(pid)) => claim(shared, pid, program_pages as u32)?,
+        // Managed, but nobody will know.
+        (_, None) => Box::leak(Box::new(Process::new())),
+    };
+    process.state.store(state::WATCHING, Ordering::Release);
+    PLACE.store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
+    if !reserve::is_set_up() {
+        put_aside(&shared.config);
+    }
     match resident {
-        Ok(resident) => Some(Mission { shared, process, memory, swap, is_forked, resident }),
+        Ok(resident) => {
+            let inherits = beginning == Beginning::Fork;
+            Some(Mission { shared, process, memory, swap, inherits, resident })
+        }
         Err(errno) => {
             give_up(process, Failure { step: 6, errno });
             None
         }
     }
+}
+
+/// The shared page, once it is mapped: children have it, too, and in another namespace it might not be found again.
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
+/// The place that an agent of this process, or of one that it was a copy of, has claimed.
+static PLACE: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
+
+fn known_shared() -> Option<&'static Shared> {
+    // SAFETY: what is stored there is a mapping that stays for ever, see `Address::find`.
+    unsafe { SHARED.load(Ordering::Acquire).as_ref() }
+}
+
+fn known_place() -> Option<&'static Process> {
+    // SAFETY: it lies in that mapping, or in memory that is never given back.
+    unsafe { PLACE.load(Ordering::Acquire).as_ref() }
 }
 
 /// Puts aside the addresses that the agent will need; see [`reserve`] for why. Its books take less than a hundredth of the
@@ -148,13 +190,15 @@ pub fn run(mission: Mission) {
     let _ = compete();
     // Until the program's memory is managed nothing but this thread's coming in time keeps the budget.
     let _ = Scheduling::first().set();
-    let Mission { shared, process, memory, swap, is_forked, resident } = mission;
+    let Mission { shared, process, memory, swap, inherits, resident } = mission;
     let growth = Growth::default();
-    let mut agent = Agent { shared, process, memory, swap, inherits_much: false, resident, growth };
-    agent.inherits_much = is_forked && agent.anon_bytes() >= agent.ram() / 100 * INHERITED_PERCENT;
+    let mut agent = Agent { shared, process, memory, swap, resident, growth };
     let prepared = Growth::earliest_bytes(agent.ram()) / 100 * PREPARE_PERCENT;
     agent.watch(|_| (prepared, prepared));
-    if let Err(failure) = agent.manage() {
+    if retire::is_asked() {
+        return;
+    }
+    if let Err(failure) = agent.manage(inherits) {
         give_up(agent.process, failure);
     }
 }
@@ -232,7 +276,7 @@ impl Agent {
             }
             self.growth.observe(bytes, clock::monotonic_ns());
             let (start, earliest) = start(&self.growth);
-            if bytes + fresh::coming() >= start {
+            if bytes + fresh::coming() >= start || retire::is_asked() {
                 return;
             }
             fresh::seen(asked);
@@ -242,8 +286,8 @@ impl Agent {
         }
     }
 
-    /// Manages the program's memory until it ends. Returns only when that is impossible.
-    fn manage(&mut self) -> Result<(), Failure> {
+    /// Manages the program's memory until it ends, or until the agent is asked to go. `inherits`: a fork made the process.
+    fn manage(&mut self, inherits: bool) -> Result<(), Failure> {
         // Threads that are started here compete as this one does.
         let _ = compete();
         let settings = self.settings();
@@ -259,6 +303,15 @@ impl Agent {
         let mut adopter = Adopter::open().map_err(failed)?;
         let ram = self.ram();
         self.watch(|growth| (growth.start_bytes(ram), Growth::earliest_bytes(ram)));
+        if retire::is_asked() {
+            return Ok(());
+        }
+        if inherits {
+            engine.note_sharing();
+        }
+        if !engine.hears_forks() {
+            veto::set_up();
+        }
         self.process.state.store(state::MANAGING, Ordering::Release);
         let mut manager = Manager {
             engine,
@@ -271,19 +324,21 @@ impl Agent {
             step: STEP_MIN,
             next_resync: 0,
             reserve: Reserve::new(ram),
+            hands_back: false,
             hurries: false,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
-            unsharing: false,
         };
         manager.hurry(true);
         if fork::start_managing() {
             manager.pause();
+            veto::permit();
         }
         fresh::manage(ram);
         manager.look();
-        loop {
+        while !(retire::is_asked() && manager.hand_back()) {
             manager.turn();
         }
+        Ok(())
     }
 
     fn settings(&mut self) -> Settings {
@@ -300,8 +355,7 @@ impl Agent {
             frames_max: frames(config.ram_bytes),
             swap,
             swap_bytes_max: config.swap_bytes_max,
-            // A page that two processes have cannot be moved, but it can be protected, copied and dropped.
-            use_move: !self.has(flags::NO_MOVE) && !self.inherits_much,
+            use_move: !self.has(flags::NO_MOVE),
             use_uring: !self.has(flags::NO_URING),
             poll_idle: self.has(flags::POLL_IDLE),
             user_mode_only: false,
@@ -350,11 +404,11 @@ struct Manager<'a> {
     step: u32,
     next_resync: u64,
     reserve: Reserve,
+    /// Everything is brought in, for the agent is to go.
+    hands_back: bool,
     /// This thread comes before all others.
     hurries: bool,
     hurries_until: u64,
-    /// A fork is over, and pages are being made the program's own again.
-    unsharing: bool,
 }
 
 impl Manager<'_> {
@@ -507,6 +561,7 @@ impl Manager<'_> {
             }
             Notice::Doorbell(_) => self.pause(),
             Notice::Populated => {
+                veto::permit();
                 fork::set_paused();
                 self.engine.answer_doorbell(fork::doorbells().start);
             }
@@ -539,27 +594,37 @@ impl Manager<'_> {
 
     fn pause(&mut self) {
         self.engine.report().note_event(events::FORKED);
-        // A helper that is started for it competes like this thread, and has all of the program's memory to go through.
         self.hurry(false);
+        self.engine.note_sharing();
         self.engine.pause();
     }
 
-    /// Ends a pause in two steps: when no fork is under way, what a child may share is made the program's own again, page
-    /// by page, by the helper thread; when that is done and still no fork is under way, reclaim goes on.
+    /// Ends a pause when no fork is under way. The doorbell comes first: nobody waits at it while the pause lasts.
     fn after_fork(&mut self) {
+        if !self.hands_back
+            && !fork::is_under_way()
+            && self.engine.rearm_doorbell(fork::doorbells().start)
+            && fork::may_resume()
+        {
+            veto::forbid();
+            self.engine.resume_after_fork();
+        }
+    }
+
+    /// Brings everything in and lets go of it. True when that is done, false while it is not, or a fork is under way.
+    fn hand_back(&mut self) -> bool {
         if fork::is_under_way() {
-            self.unsharing = false;
-            return;
+            return false;
         }
-        if !self.unsharing {
-            self.unsharing = true;
-            self.hurry(false);
-            self.engine.start_unsharing();
+        self.hands_back = true;
+        self.engine.pause();
+        if !self.engine.release_all() {
+            return false;
         }
-        if self.engine.unshare_some() && fork::may_resume() {
-            self.unsharing = false;
-            self.engine.resume_after_fork(fork::doorbells().start);
-        }
+        fork::stop_managing();
+        fresh::forget();
+        self.agent.process.state.store(state::WATCHING, Ordering::Release);
+        true
     }
 
     fn say(&self, text: &str) {

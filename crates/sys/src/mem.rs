@@ -43,6 +43,8 @@ pub enum Advice {
     Remove = nr::MADV_REMOVE,
     /// A forked child does not get the mapping.
     DontFork = nr::MADV_DONTFORK,
+    /// A forked child gets the mapping, as is usual.
+    DoFork = nr::MADV_DOFORK,
     /// A forked child sees zeroes (4.14).
     WipeOnFork = nr::MADV_WIPEONFORK,
     /// Leave it out of core dumps.
@@ -287,6 +289,19 @@ impl Mapping {
     /// Addresses without access rights, for use with [`mprotect`] or [`map_anon_fixed`].
     pub fn reserve(len: usize) -> Result<Mapping, Errno> {
         Mapping::anon(len, Prot::empty())
+    }
+
+    /// Private memory of twice `half` bytes that the kernel counts as promised, and that nobody may touch. Each half is
+    /// promised for itself; the kernel, which joins them, may not promise the whole at once, as to a child of fork.
+    pub fn promised_twice(half: usize) -> Result<Mapping, Errno> {
+        let mapping = Mapping::new(2 * half, Prot::empty(), MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)?;
+        for start in [mapping.start, mapping.start + half] {
+            // SAFETY: the place is ours, and nothing is in it.
+            unsafe { mmap(start, half, Prot::RW, MAP_ANON_PRIVATE | nr::MAP_FIXED, -1, 0)? };
+        }
+        // SAFETY: as above. What is promised stays so.
+        unsafe { mprotect(mapping.range(), Prot::empty())? };
+        Ok(mapping)
     }
 
     /// A file, shared with everybody who maps it.

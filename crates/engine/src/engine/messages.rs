@@ -84,8 +84,8 @@ impl Engine {
                     self.view.program.handled();
                 }
             }
-            // The child's pages were all brought in before the fork: nothing of it is ours. Closing lets it go.
-            Message::Fork { .. } | Message::Other(_) => {}
+            Message::Fork { fd } => self.forked(fd),
+            Message::Other(_) => {}
         }
     }
 

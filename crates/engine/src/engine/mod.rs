@@ -10,6 +10,7 @@
 
 mod actions;
 mod budget;
+mod children;
 mod compress;
 mod fork;
 mod mapping;
@@ -27,6 +28,7 @@ use overspill_sys::{AddressRange, Errno, Fd, clock};
 
 use compress::Compressed;
 
+use crate::child::Child;
 use crate::fingerprint::Fingerprints;
 use crate::memory::Memory;
 use crate::report::Report;
@@ -80,8 +82,8 @@ pub struct Engine {
     report: Report,
     /// Set before the program lends pages to the kernel without a pin that UFFDIO_MOVE sees (vmsplice, MSG_ZEROCOPY).
     lent: Option<&'static AtomicBool>,
-    /// What is still to be unshared after a fork.
-    to_unshare: Vec<AddressRange>,
+    /// Children that nobody announced, while they get what they lack.
+    children: Vec<Child>,
     /// Tells what happens, if somebody wants to know.
     tracer: Option<Tracer>,
 }
@@ -114,7 +116,7 @@ impl Engine {
             reservations: Reservations::default(),
             report,
             lent: None,
-            to_unshare: Vec::new(),
+            children: Vec::new(),
             tracer: None,
         }
     }

@@ -46,11 +46,6 @@ pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "-".into() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
 }
 
-/// `1 process`, `2 processes`.
-pub fn processes(count: usize) -> String {
-    if count == 1 { "1 process".into() } else { format!("{count} processes") }
-}
-
 /// A command line as it would be typed, on one line.
 pub fn command<S: AsRef<OsStr>>(words: &[S]) -> String {
     words.iter().map(|word| quoted(&word.as_ref().to_string_lossy())).collect::<Vec<_>>().join(" ")

@@ -399,6 +399,12 @@ impl<P: SwapIn> Mm<P> {
         self.area.used()
     }
 
+    /// Pages that are on swap and have no frame: with [`Self::frames_held`] all that the program has.
+    #[must_use]
+    pub fn pages_swapped(&self) -> u32 {
+        self.pages.swapped()
+    }
+
     /// Requests and unmaps under way.
     #[must_use]
     pub fn in_flight(&self) -> u32 {

@@ -167,6 +167,14 @@ pub fn process_id() -> u32 {
     unsafe { syscall!(nr::__NR_getpid).expect("getpid cannot fail") as u32 }
 }
 
+/// Do two processes run in the same memory (vfork)? False where that cannot be asked.
+#[must_use]
+pub fn shares_memory(one: u32, other: u32) -> bool {
+    const KCMP_VM: usize = 1;
+    // SAFETY: kcmp takes numbers only; it compares two processes and changes nothing.
+    unsafe { syscall!(nr::__NR_kcmp, one as usize, other as usize, KCMP_VM, 0, 0) == Ok(0) }
+}
+
 /// Locks a range into memory, faulting it in.
 ///
 /// # Safety

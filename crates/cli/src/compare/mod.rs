@@ -76,7 +76,7 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
     }
     let ways = args.measuring.ways();
     let place = place_for(&ways, args.tuning.swap.as_deref())?;
-    let ram_bytes = args.ram.bytes(machine::ram_bytes());
+    let ram_bytes = args.ram.bytes(machine::ram_for_shares());
     let keep = args.keep_output.as_deref().map(create).transpose()?;
     let directory = place.directory.clone();
     let progress = Progress::new();

@@ -25,6 +25,8 @@ pub struct Ended {
     pub faults_minor: u64,
     /// Faults that had to read.
     pub faults_major: u64,
+    /// The most memory that the child, or one of its waited-for descendants, held.
+    pub peak_bytes: u64,
 }
 
 /// Waits until the child has ended, however many signals arrive meanwhile.
@@ -71,6 +73,7 @@ fn wait4(pid: i32) -> io::Result<Ended> {
         system: duration(usage.ru_stime),
         faults_minor: usage.ru_minflt as u64,
         faults_major: usage.ru_majflt as u64,
+        peak_bytes: usage.ru_maxrss as u64 * 1024, // the kernel counts in KiB
     })
 }
 

@@ -4,7 +4,6 @@
 //! on, still within its budget; only the summary is lost. Nothing is left behind, for the shared memory has no name.
 
 pub mod agent;
-mod output;
 pub mod program;
 pub mod report;
 pub mod shared_page;
@@ -26,8 +25,8 @@ use crate::args::{RunArgs, Tuning};
 use crate::checks::{self, Ready, SwapPlace};
 use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
+use crate::output::{self, Output};
 use crate::{exit, human, machine};
-use output::Output;
 use report::{Report, Run};
 use shared_page::{Settings, SharedPage};
 use tracing::Tracing;
@@ -45,6 +44,9 @@ pub fn main(args: &RunArgs) -> Result<u8> {
             return Ok(exit::OWN_FAILURE);
         }
     };
+    if args.quiet {
+        output::be_quiet();
+    }
     let json = args.json.as_deref().map(Output::prepare).transpose()?;
     let summary = args.output.as_deref().map(Output::prepare).transpose()?;
     let ram_bytes = args.ram.bytes(machine::ram_bytes());
@@ -65,6 +67,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     signals::stop_forwarding();
     let ended = child::wait(pid as i32).context("cannot wait for the program")?;
     let wall_seconds = start.elapsed().as_secs_f64();
+    drop(ready.agent); // before the ways out that run no destructors
     let reports = page.reports()?;
     let agents_ns: u64 = reports.iter().map(|report| report.counter("agent_cpu_ns")).sum();
     let processor_ns = (ended.user + ended.system).as_nanos() as u64;
@@ -141,7 +144,7 @@ fn command(args: &RunArgs, ready: &Ready, page: &SharedPage) -> Command {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     let present = std::env::var_os("LD_PRELOAD");
-    command.env("LD_PRELOAD", agent::preload_value(&ready.agent, present.as_deref()));
+    command.env("LD_PRELOAD", agent::preload_value(ready.agent.path(), present.as_deref()));
     command.env(ENV, page.address());
     command
 }

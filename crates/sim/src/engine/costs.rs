@@ -7,7 +7,7 @@
 
 use crate::time::Nanos;
 
-/// The first touch of a page that nobody but the kernel manages (ARCHITECTURE, "What things cost").
+/// The first touch of a page that nobody but the kernel manages (docs/costs.md).
 pub const UNMANAGED_FILL_NS: Nanos = 1_900;
 
 /// A cost: once an operation, and for each page of it.

@@ -1,7 +1,8 @@
-//! Letters between two processes that share a socket: two numbers, and a descriptor if there is one to hand over.
+//! Letters between two processes that share a socket: two numbers, and a descriptor if there is one
+//! to hand over.
 //!
-//! A pair is of the kind that keeps letters apart (SOCK_SEQPACKET) and says so when the other side is gone, however that
-//! ended.
+//! A pair is of the kind that keeps letters apart (SOCK_SEQPACKET) and says so when the other side
+//! is gone, however that ended.
 
 use core::mem::MaybeUninit;
 

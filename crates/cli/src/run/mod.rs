@@ -36,6 +36,7 @@ use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
 use crate::output::{self, Output};
 use crate::{exit, human, machine};
+use descendants::Descendants;
 use door::Door;
 use report::{Report, Run};
 use shared_page::{Settings, SharedPage};
@@ -78,8 +79,9 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     };
     let pid = child.id();
     signals::forward_to(pid as i32);
-    let watch =
-        Watch::start(page.clone(), pid, ram_bytes, args.trace.is_some()).context("cannot start a thread")?;
+    let descendants = Descendants::new(pid, ready.agent.keeper());
+    let watch = Watch::start(page.clone(), descendants, ram_bytes, args.trace.is_some())
+        .context("cannot start a thread")?;
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
     signals::stop_forwarding();
     let wall_seconds = start.elapsed().as_secs_f64();

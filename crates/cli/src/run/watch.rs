@@ -42,15 +42,20 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch the tree below this process, which has started `command`.
-    pub fn start(page: Arc<SharedPage>, command: u32, ram_bytes: u64, traces: bool) -> io::Result<Watch> {
+    /// Begins to watch the tree below this process.
+    pub fn start(
+        page: Arc<SharedPage>,
+        descendants: Descendants,
+        ram_bytes: u64,
+        traces: bool,
+    ) -> io::Result<Watch> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let mut watcher = Watcher {
             page,
             traces,
             ram_bytes,
-            descendants: Descendants::new(command),
+            descendants,
             census: Census::default(),
             extras: BTreeMap::new(),
             began: Instant::now(),

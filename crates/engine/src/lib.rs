@@ -14,6 +14,7 @@ mod fingerprint;
 pub mod growth;
 mod helper;
 mod io;
+mod lending;
 mod memory;
 mod own_events;
 mod pool;

@@ -6,7 +6,7 @@ use overspill_mm::{Event, Run, Unmapped};
 use super::Engine;
 use crate::memory::COPIED_MAX;
 use crate::report::Answer;
-use crate::staging::Frame;
+use crate::staging::{BLOCK, Frame};
 use crate::view::{PROGRAM, Place, address};
 
 impl Engine {
@@ -70,8 +70,8 @@ impl Engine {
     /// Fills the head of `run`: what a spare block has frames for, or all of it with fresh frames.
     fn zero_fill_part(&mut self, run: Run) -> (u32, u32) {
         let place = self.mm.place(run.first);
-        let moves = self.view.moves(place) && run.count > COPIED_MAX && self.recycles();
-        let spare = if moves { self.staging.take_spare() } else { None };
+        let moves = self.view.moves(place) && run.count > COPIED_MAX;
+        let spare = if moves && self.recycles(BLOCK) { self.staging.take_spare() } else { None };
         match spare {
             Some((first, populated)) => self.fill_from_spare(place, run.count, first, populated),
             None => (self.view.fill_fresh(place, run.count), run.count),

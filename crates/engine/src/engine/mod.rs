@@ -19,7 +19,6 @@ mod sharing;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicBool;
 
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::{Actions, Config, Event, Mm, WriteResult};
@@ -28,6 +27,7 @@ use overspill_sys::{AddressRange, Errno, Fd, clock};
 use compress::Compressed;
 
 use crate::fingerprint::Fingerprints;
+use crate::lending::Lending;
 use crate::memory::Memory;
 use crate::report::Report;
 use crate::reservations::Reservations;
@@ -78,8 +78,7 @@ pub struct Engine {
     doorbells: AddressRange,
     reservations: Reservations,
     report: Report,
-    /// Set before the program lends pages to the kernel without a pin that UFFDIO_MOVE sees (vmsplice, MSG_ZEROCOPY).
-    lent: Option<&'static AtomicBool>,
+    lending: Lending,
     /// What is still to be unshared after a fork.
     to_unshare: Vec<AddressRange>,
     /// Tells what happens, if somebody wants to know.
@@ -113,7 +112,7 @@ impl Engine {
             doorbells: 0..0,
             reservations: Reservations::default(),
             report,
-            lent: None,
+            lending: Lending::default(),
             to_unshare: Vec::new(),
             tracer: None,
         }

@@ -9,6 +9,7 @@ pub mod exits;
 mod files;
 mod forks;
 pub mod kinds;
+mod lending;
 mod mappings;
 pub mod process;
 mod protection;
@@ -69,6 +70,9 @@ pub const SUBTESTS: &[Subtest] = table! {
     "big-read" Holds files::big_read, "64 MiB in one read and one write";
     "direct" Holds files::direct, "O_DIRECT under pressure";
     "splice" Holds files::splice, "vmsplice lends cold pages to a pipe";
+    "splice-bare" Holds lending::splice_bare, "the same by syscall(2), and tee";
+    "send-zc" Holds lending::send_zc, "io_uring sends from cold memory without copying";
+    "zero-copy" Holds lending::zero_copy, "MSG_ZEROCOPY, asked for by the bare instruction";
     "calls" Holds calls::calls, "getrandom, poll, stat, clocks, paths, ...";
     "futex" Holds calls::futex, "wait, wake, requeue on cold words";
     "futex-pi" Holds calls::futex_pi, "priority-inheriting locks";

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use overspill_mm::IoId;
 use overspill_sys::mem::IoVec;
-use overspill_sys::{Errno, Fd, PAGE_SIZE};
+use overspill_sys::{Errno, Fd, PAGE_SIZE, file};
 
 use crate::io::Io;
 
@@ -197,6 +197,13 @@ impl Transfers {
         let request = &requests[(tag & !WRITE_BACK) as usize];
         let write = request.kind != Kind::Read;
         self.io.order(write, &self.file, &request.pieces, request.offset, tag)
+    }
+
+    /// Reads one slot to a page at `address`, and waits for it. False: it could not be read.
+    pub fn read_now(&self, slot: u32, address: usize) -> bool {
+        let offset = u64::from(slot) * PAGE_SIZE as u64;
+        // SAFETY: the caller's page is its own, and no request is under way for it.
+        unsafe { file::pread_at(&self.file, address, PAGE_SIZE, offset) == Ok(PAGE_SIZE) }
     }
 
     /// Hands what was ordered to the kernel.

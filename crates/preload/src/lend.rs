@@ -3,26 +3,21 @@
 //! From then on the engine gives every frame back to the kernel instead of using it again: see `engine/lending.rs`, which also finds
 //! what these functions do not hear of.
 
-use core::ffi::{c_int, c_long, c_uint, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use linux_raw_sys::general::{__NR_io_uring_setup, __NR_setsockopt, __NR_vmsplice};
+use linux_raw_sys::general::{__NR_setsockopt, __NR_vmsplice};
 
-use crate::syscall;
+use crate::libc;
 
 const SOL_SOCKET: c_int = 1;
 const SO_ZEROCOPY: c_int = 60;
 
 static LENT: AtomicBool = AtomicBool::new(false);
 
-/// A call by number that is about to be made.
-pub fn note(number: c_long, arguments: &[usize; 6]) {
-    let lends = match u32::try_from(number) {
-        Ok(__NR_vmsplice | __NR_io_uring_setup) => true,
-        Ok(__NR_setsockopt) => is_zerocopy(arguments[1] as c_int, arguments[2] as c_int),
-        _ => false,
-    };
-    if lends {
+/// A call by number that is about to be made: vmsplice, io_uring_setup, or setsockopt with these arguments.
+pub fn announce(number: u32, level: usize, option: usize) {
+    if number != __NR_setsockopt || is_zerocopy(level as c_int, option as c_int) {
         LENT.store(true, SeqCst);
     }
 }
@@ -44,7 +39,7 @@ pub fn lent() -> &'static AtomicBool {
 pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const c_void, count: usize, flags: c_uint) -> isize {
     LENT.store(true, SeqCst);
     // SAFETY: passed on to the caller.
-    unsafe { syscall(__NR_vmsplice as c_long, fd, pieces, count, flags) as isize }
+    unsafe { libc::call(__NR_vmsplice, [fd as usize, pieces as usize, count, flags as usize, 0, 0]) }
 }
 
 /// setsockopt(2), watched.
@@ -62,6 +57,7 @@ pub unsafe extern "C" fn setsockopt(
     if is_zerocopy(level, option) {
         LENT.store(true, SeqCst);
     }
+    let arguments = [socket as usize, level as usize, option as usize, value as usize, len as usize, 0];
     // SAFETY: passed on to the caller.
-    unsafe { syscall(__NR_setsockopt as c_long, socket, level, option, value, len) as c_int }
+    unsafe { libc::call(__NR_setsockopt, arguments) as c_int }
 }

@@ -10,6 +10,7 @@ pub mod calibrate;
 pub mod device;
 pub mod engine;
 pub mod generate;
+pub mod nearest;
 pub mod options;
 pub mod paper;
 pub mod report;

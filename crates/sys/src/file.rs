@@ -111,6 +111,14 @@ pub fn open_of_process(pid: u32, fd: u32) -> Result<Fd, Errno> {
     open(path, Open::READ_WRITE)
 }
 
+/// What a symbolic link says, cut to the length of `text`.
+pub fn read_link<'a>(path: &CStr, text: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let (at, len) = (text.as_mut_ptr() as usize, text.len());
+    // SAFETY: the path is NUL-terminated and the buffer exclusive.
+    let len = unsafe { syscall!(nr::__NR_readlinkat, HERE, path.as_ptr() as usize, at, len)? };
+    Ok(&text[..len])
+}
+
 /// Makes a directory the working directory of the calling thread, and of those that follow its.
 pub fn change_directory(path: &CStr) -> Result<(), Errno> {
     // SAFETY: the path is NUL-terminated.

@@ -43,6 +43,8 @@ pub enum Advice {
     Remove = nr::MADV_REMOVE,
     /// A forked child does not get the mapping.
     DontFork = nr::MADV_DONTFORK,
+    /// A forked child gets the mapping, as is usual.
+    DoFork = nr::MADV_DOFORK,
     /// A forked child sees zeroes (4.14).
     WipeOnFork = nr::MADV_WIPEONFORK,
     /// Leave it out of core dumps.
@@ -165,6 +167,14 @@ pub fn process_id() -> u32 {
     unsafe { syscall!(nr::__NR_getpid).expect("getpid cannot fail") as u32 }
 }
 
+/// Do two processes run in the same memory (vfork)? False where that cannot be asked.
+#[must_use]
+pub fn shares_memory(one: u32, other: u32) -> bool {
+    const KCMP_VM: usize = 1;
+    // SAFETY: kcmp takes numbers only; it compares two processes and changes nothing.
+    unsafe { syscall!(nr::__NR_kcmp, one as usize, other as usize, KCMP_VM, 0, 0) == Ok(0) }
+}
+
 /// Locks a range into memory, faulting it in.
 ///
 /// # Safety
@@ -279,6 +289,19 @@ impl Mapping {
     /// Addresses without access rights, for use with [`mprotect`] or [`map_anon_fixed`].
     pub fn reserve(len: usize) -> Result<Mapping, Errno> {
         Mapping::anon(len, Prot::empty())
+    }
+
+    /// Private memory of twice `half` bytes that the kernel counts as promised, and that nobody may touch. Each half is
+    /// promised for itself; the kernel, which joins them, may not promise the whole at once, as to a child of fork.
+    pub fn promised_twice(half: usize) -> Result<Mapping, Errno> {
+        let mapping = Mapping::new(2 * half, Prot::empty(), MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)?;
+        for start in [mapping.start, mapping.start + half] {
+            // SAFETY: the place is ours, and nothing is in it.
+            unsafe { mmap(start, half, Prot::RW, MAP_ANON_PRIVATE | nr::MAP_FIXED, -1, 0)? };
+        }
+        // SAFETY: as above. What is promised stays so.
+        unsafe { mprotect(mapping.range(), Prot::empty())? };
+        Ok(mapping)
     }
 
     /// A file, shared with everybody who maps it.

@@ -94,6 +94,23 @@ pub unsafe fn spawn(
 }
 
 impl Thread {
+    /// Waits until the thread in this memory, which [`spawn`] made and nobody joins, has ended.
+    ///
+    /// # Safety
+    /// The range is the [`Thread::range`] of a thread, and stays mapped.
+    pub unsafe fn wait_at(range: AddressRange) {
+        let address = range.end - PAGE_SIZE + TID_AT;
+        // SAFETY: the word is the thread's, as in `tid_word`.
+        let word = unsafe { AtomicU32::from_ptr(address as *mut u32) };
+        loop {
+            let tid = word.load(Ordering::Acquire);
+            if tid == 0 {
+                return;
+            }
+            let _ = futex::wait(word, tid, None, Scope::Shared);
+        }
+    }
+
     /// Its id.
     #[must_use]
     pub fn tid(&self) -> u32 {
@@ -241,6 +258,11 @@ impl Scheduling {
         // SAFETY: the attributes are as long as they say, and are only read.
         unsafe { syscall!(nr::__NR_sched_setattr, 0, &raw const *self as usize, 0) }.map(drop)
     }
+}
+
+/// The calling thread competes like any other from now on. Whoever leaves a class needs no privilege for it.
+pub fn stand_back() {
+    let _ = Scheduling { size: Scheduling::SIZE, ..Scheduling::default() }.set();
 }
 
 /// Sends a signal to a thread of this process.

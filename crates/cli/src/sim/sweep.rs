@@ -18,6 +18,7 @@ use overspill_sim::trace::Format;
 use overspill_sim::trace::workload::TraceWorkload;
 use overspill_sim::workload::Workload;
 
+use crate::output;
 use crate::progress::Progress;
 use crate::stdout::print;
 
@@ -62,7 +63,7 @@ pub struct SweepArgs {
     #[arg(long)]
     json: bool,
     /// Write the curves to this file, which needs nothing else
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file_name())]
     html: Option<PathBuf>,
     /// Say in a sentence how much RAM is enough (for the first policy and device)
     #[arg(long)]
@@ -232,7 +233,7 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
 }
 
 fn create(path: &Path) -> Result<File> {
-    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+    output::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn simulate_all(

@@ -10,6 +10,7 @@
 
 mod actions;
 mod budget;
+mod children;
 mod compress;
 mod fork;
 mod mapping;
@@ -26,6 +27,7 @@ use overspill_sys::{AddressRange, Errno, Fd, clock};
 
 use compress::Compressed;
 
+use crate::child::Child;
 use crate::fingerprint::Fingerprints;
 use crate::lending::Lending;
 use crate::memory::Memory;
@@ -79,8 +81,8 @@ pub struct Engine {
     reservations: Reservations,
     report: Report,
     lending: Lending,
-    /// What is still to be unshared after a fork.
-    to_unshare: Vec<AddressRange>,
+    /// Children that nobody announced, while they get what they lack.
+    children: Vec<Child>,
     /// Tells what happens, if somebody wants to know.
     tracer: Option<Tracer>,
 }
@@ -113,7 +115,7 @@ impl Engine {
             reservations: Reservations::default(),
             report,
             lending: Lending::default(),
-            to_unshare: Vec::new(),
+            children: Vec::new(),
             tracer: None,
         }
     }

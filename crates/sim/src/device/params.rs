@@ -8,6 +8,7 @@ use super::disk::Disk;
 use super::flash::Flash;
 use super::simple::{Linear, Network, Ram};
 use super::{Device, Direct};
+use crate::nearest;
 use crate::time::SECOND;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -196,12 +197,14 @@ pub enum ModelError {
         error: std::io::Error,
     },
     /// Neither a built-in model nor a file.
-    #[error("no device '{name}': not a file, and the built-in ones are {known}")]
+    #[error("no device '{name}': not a file, and the built-in ones are {known}{hint}")]
     Unknown {
         /// What was asked for.
         name: String,
         /// The built-in names.
         known: String,
+        /// What was meant, perhaps.
+        hint: String,
     },
 }
 
@@ -242,7 +245,8 @@ impl Model {
         let path = Path::new(name);
         if !path.exists() {
             let known = Model::builtin_names().collect::<Vec<_>>().join(", ");
-            return Err(ModelError::Unknown { name: name.to_owned(), known });
+            let hint = nearest::hint(name, Model::builtin_names());
+            return Err(ModelError::Unknown { name: name.to_owned(), known, hint });
         }
         let text = std::fs::read_to_string(path)
             .map_err(|error| ModelError::Read { file: name.to_owned(), error })?;

@@ -297,6 +297,7 @@ impl<P: SwapIn> Engine<P> {
                 self.answer(space, vpn, FaultClass::Soft);
             }),
             Action::Fail { page } => self.fail(page),
+            Action::Confirm => self.worker.answers.push_back(Event::Confirmed),
             Action::Populated => self.populated(),
             Action::Warn(warning) => {
                 self.worker.over_budget |= warning != Warning::PageLost;

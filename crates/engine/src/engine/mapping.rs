@@ -10,10 +10,33 @@ use crate::staging::{BLOCK, Frame};
 use crate::view::{PROGRAM, Place, address};
 
 impl Engine {
-    /// Puts pages of the swap cache into view.
+    /// Puts pages of the swap cache into view, but for those that the program has put guards in place of: their content is gone.
     pub(super) fn map(&mut self, run: Run) {
-        if let Some(run) = self.put(run, Self::map_part) {
-            self.events.push_back(Event::NotMapped { run });
+        let mut done = 0;
+        while done < run.count {
+            let rest = rest_of(run, done);
+            let (open, guarded) = self.view.guards(self.mm.place(rest.first), rest.count);
+            if open > 0
+                && let Some(run) = self.put(Run { count: open, ..rest }, Self::map_part)
+            {
+                self.events.push_back(Event::NotMapped { run });
+            }
+            let guarded = Run { first: PageId(rest.first.0 + open), count: guarded };
+            self.give_up(guarded);
+            done += open + guarded.count;
+        }
+    }
+
+    /// The program threw the content of pages away that were about to come into view.
+    fn give_up(&mut self, run: Run) {
+        for page in run.pages() {
+            self.drop_packed(page);
+            self.staging.leave(page, true);
+        }
+        if run.count > 0 {
+            self.retry(run);
+            let (space, start) = self.mm.place(run.first);
+            self.events.push_back(Event::Discarded { space, start, end: start.offset(run.count.into()) });
         }
     }
 
@@ -21,7 +44,8 @@ impl Engine {
     pub(super) fn zero_fill(&mut self, run: Run) {
         let (space, first) = self.mm.place(run.first);
         let count = if space == PROGRAM {
-            self.reservations.accessible(address(first), run.count)
+            let open = self.view.program.open_before_guards(address(first), run.count);
+            self.reservations.accessible(address(first), open)
         } else {
             run.count
         };

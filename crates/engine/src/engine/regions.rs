@@ -1,5 +1,7 @@
 //! What owners do with the regions of the program's own memory, and with any region by one of its pages.
 
+use core::sync::atomic::AtomicBool;
+
 use overspill_mm::readahead::policy::{Overrides, RegionState};
 use overspill_mm::types::{RegionKind, Vpn};
 use overspill_mm::{Event, RegionStats};
@@ -18,6 +20,11 @@ impl Engine {
     #[must_use]
     pub fn is_registered(&self, address: usize) -> bool {
         self.view.program.is_registered(address)
+    }
+
+    /// `installed` is set before the program puts the first guard (MADV_GUARD_INSTALL) in the place of a page.
+    pub fn watch_guards(&mut self, installed: &'static AtomicBool) {
+        self.view.program.watch_guards(installed);
     }
 
     /// Can pages that were only read so far be taken out of view?

@@ -105,6 +105,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "mprotect" Holds protection::mprotect, "read-only, inaccessible, striped";
     "code" Holds protection::code, "code in writable memory";
     "guard" Holds protection::guard, "inaccessible pages between accessible ones";
+    "madv-guard" Holds protection::madv_guard, "MADV_GUARD_INSTALL over cold and fresh memory";
     "guarded" Holds protection::guarded, "a block with a small guard in front, as a stack has one";
     "write-barrier" Holds protection::write_barrier, "a handler that opens read-only pages";
     "sigsegv" Holds protection::sigsegv, "the program's handlers of SIGSEGV and SIGBUS";

@@ -22,6 +22,7 @@ mod pool;
 pub mod reactor;
 pub mod report;
 mod reservations;
+mod robust;
 pub mod setup;
 pub mod shared;
 mod shared_regions;

@@ -301,6 +301,7 @@ impl Agent {
         }
         engine.watch_lending(lend::lent());
         engine.watch_guards(guards::installed());
+        engine.watch_threads();
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
         let mut adopter = Adopter::open(&engine).map_err(failed)?;
         let ram = self.ram();

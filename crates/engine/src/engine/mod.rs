@@ -33,6 +33,7 @@ use crate::lending::Lending;
 use crate::memory::Memory;
 use crate::report::Report;
 use crate::reservations::Reservations;
+use crate::robust::Robust;
 use crate::shared_regions::SharedRegions;
 use crate::staging::Staging;
 use crate::trace::{Ring, Tracer};
@@ -81,6 +82,8 @@ pub struct Engine {
     reservations: Reservations,
     report: Report,
     lending: Lending,
+    /// What stays in RAM for the ends of threads; None where nobody asked for it.
+    robust: Option<Robust>,
     /// Children that nobody announced, while they get what they lack.
     children: Vec<Child>,
     /// Tells what happens, if somebody wants to know.
@@ -115,6 +118,7 @@ impl Engine {
             reservations: Reservations::default(),
             report,
             lending: Lending::default(),
+            robust: None,
             children: Vec::new(),
             tracer: None,
         }

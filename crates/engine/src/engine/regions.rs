@@ -8,6 +8,7 @@ use overspill_mm::{Event, RegionStats};
 use overspill_sys::{AddressRange, Errno};
 
 use super::Engine;
+use crate::robust::Robust;
 use crate::view::{PROGRAM, Place, address, vpn, vpns};
 
 impl Engine {
@@ -25,6 +26,11 @@ impl Engine {
     /// `installed` is set before the program puts the first guard (MADV_GUARD_INSTALL) in the place of a page.
     pub fn watch_guards(&mut self, installed: &'static AtomicBool) {
         self.view.program.watch_guards(installed);
+    }
+
+    /// From now on pages that the kernel needs when a thread of this process ends stay in RAM.
+    pub fn watch_threads(&mut self) {
+        self.robust = Robust::new();
     }
 
     /// Can pages that were only read so far be taken out of view?

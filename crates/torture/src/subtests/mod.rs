@@ -14,6 +14,7 @@ mod mappings;
 pub mod process;
 mod protection;
 pub mod remote;
+mod robust;
 mod signals;
 mod stacks;
 mod stores;
@@ -77,6 +78,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "futex" Holds calls::futex, "wait, wake, requeue on cold words";
     "futex-pi" Holds calls::futex_pi, "priority-inheriting locks";
     "futex-cold-op" Holds calls::futex_cold_op, "operations in which the kernel changes a cold word";
+    "robust" Holds robust::run, "locks whose owners end while their pages are cold";
     "uring" Holds uring::buffered, "the program's own io_uring";
     "uring-direct" Holds uring::direct, "its direct operations";
     "uring-fixed" Holds uring::fixed, "its registered buffers";

@@ -81,6 +81,9 @@ fn timed(pages: u32, lookups: u32, mut find: impl FnMut(u32) -> Extent) -> u128 
     (0..5).map(round).min().unwrap_or(0)
 }
 
+/// One way to look a page up.
+type Find<'a> = &'a mut dyn FnMut(u32) -> Extent;
+
 fn main() {
     let only = std::env::args().nth(1);
     println!("{:>8} {:>10} {:>10} {:>16}", "extents", "map", "ns", "bytes an extent");
@@ -98,13 +101,13 @@ fn main() {
             _ => size_of::<Extent>() + 8,
         };
         let mut cursors = [0; 2];
-        let [mut shared, mut own] = cursors.each_mut();
-        let mut maps: [(&str, u32, &mut dyn FnMut(u32) -> Extent); 5] = [
-            ("list", LOOKUPS_LIST, &mut |page| list.find(&mut shared, page)),
+        let [shared, own] = cursors.each_mut();
+        let mut maps: [(&str, u32, Find<'_>); 5] = [
+            ("list", LOOKUPS_LIST, &mut |page| list.find(shared, page)),
             ("tree", LOOKUPS, &mut |page| tree.find(&mut (), page)),
             ("binary", LOOKUPS, &mut |page| binary.find(page)),
             ("eytzinger", LOOKUPS, &mut |page| eytzinger.find(page)),
-            ("sorted", LOOKUPS, &mut |page| sorted.find(&mut own, page)),
+            ("sorted", LOOKUPS, &mut |page| sorted.find(own, page)),
         ];
         for (name, lookups, find) in &mut maps {
             match &only {

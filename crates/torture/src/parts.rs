@@ -1,4 +1,5 @@
-//! `overspill-torture part NAME`: processes that subtests start, each a few lines that call the subtest's own file.
+//! `overspill-torture part NAME`: processes that subtests start, each a few lines that call the
+//! subtest's own file.
 
 use crate::context::Context;
 use crate::fail;

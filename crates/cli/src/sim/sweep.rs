@@ -76,7 +76,7 @@ pub struct SweepArgs {
     from: Option<Format>,
 }
 
-/// What a live trace lacks, and how far its ratios were from those of runs (`bench/explain.py`; ARCHITECTURE, "What a live trace can tell").
+/// What a live trace lacks, and how far its ratios were from those of runs (`bench/explain.py`; docs/decisions/0060-live-traces.md).
 const LIVE_CAUTION: &str = "\ncaution: a live trace lacks touches of pages in view: with less RAM than its run had its answers mean nothing; with that and more the \
      ratios of four programs were 0.6 to 1.2 of those of runs";
 

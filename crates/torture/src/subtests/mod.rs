@@ -147,7 +147,8 @@ pub fn find(name: &str) -> Option<&'static Subtest> {
     SUBTESTS.iter().find(|subtest| subtest.name == name)
 }
 
-/// One line a subtest: name, `holds` or `exceeded`, what is tested; separated by tabs, for people and the harness.
+/// One line a subtest: name, `holds` or `exceeded`, what is tested; separated by tabs, for people
+/// and the harness.
 #[must_use]
 pub fn list() -> String {
     let line = |subtest: &Subtest| {

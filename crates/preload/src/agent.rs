@@ -26,6 +26,7 @@ use rustix::process::Signal;
 use crate::adopt::Adopter;
 use crate::fork;
 use crate::fresh;
+use crate::guards;
 use crate::launcher::{self, Address, Found};
 use crate::lend;
 use crate::message;
@@ -299,6 +300,8 @@ impl Agent {
             engine.trace_to(ring);
         }
         engine.watch_lending(lend::lent());
+        engine.watch_guards(guards::installed());
+        engine.watch_threads();
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
         let mut adopter = Adopter::open(&engine).map_err(failed)?;
         let ram = self.ram();

@@ -171,3 +171,27 @@ pub fn thread_id() -> i32 {
 pub fn pause_ms(milliseconds: u64) {
     std::thread::sleep(std::time::Duration::from_millis(milliseconds));
 }
+
+/// A system call by the bare instruction: nothing that stands before libc's functions hears of it. -1 where it fails, with errno.
+///
+/// # Safety
+/// As for the call.
+pub unsafe fn bare(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result: isize;
+    // SAFETY: the instruction clobbers rcx and r11 only; the caller vouches for the call.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack, preserves_flags),
+        );
+        if (-4095..0).contains(&result) {
+            *libc::__errno_location() = -result as i32;
+            return -1;
+        }
+    }
+    result
+}

@@ -18,6 +18,7 @@ mod filters;
 mod fork;
 mod forms;
 mod fresh;
+mod launcher;
 mod lend;
 mod libc;
 mod message;

@@ -8,10 +8,14 @@ use overspill_engine::shared::ENV;
 use overspill_sys::thread::{self, Descriptors, Thread};
 use overspill_sys::{AddressRange, reserve};
 
+use crate::agent::Beginning;
+use crate::launcher::Address;
 use crate::{agent, elf, filters, fork, forms, fresh, retire, veto};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
+/// And the launcher's token.
+static TOKEN: AtomicU64 = AtomicU64::new(0);
 
 /// The agent has closed its copies of the program's descriptors, and is known to the launcher.
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -44,9 +48,10 @@ unsafe extern "C" {
 
 extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     // SAFETY: the loader passes the environment: pointers to strings, then a null pointer.
-    let Some((launcher, descriptor)) = (unsafe { find(environment) }) else { return };
-    PLACE.store(u64::from(launcher) << 32 | u64::from(descriptor), Ordering::Release);
-    if filters::is_confined(launcher) {
+    let Some(address) = (unsafe { find(environment) }) else { return };
+    TOKEN.store(address.token, Ordering::Release);
+    PLACE.store(u64::from(address.process) << 32 | u64::from(address.descriptor), Ordering::Release);
+    if filters::is_confined(address.process) {
         return;
     }
     // SAFETY: as above: what follows the environment is the auxiliary vector.
@@ -69,6 +74,7 @@ pub fn start_again() {
     }
     STARTED.store(false, Ordering::Release);
     IS_FORKED.store(true, Ordering::Release);
+    IS_BACK.store(false, Ordering::Release);
     if !retire::is_gone() && fork::set_up().is_some() {
         start_agent();
     }
@@ -110,10 +116,14 @@ extern "C" fn entry(_: *mut ()) {
     // Nor does the agent keep a file system busy that the program leaves and unmounts.
     let _ = overspill_sys::file::change_directory(c"/");
     let place = PLACE.load(Ordering::Acquire);
-    let place = agent::Place { launcher: (place >> 32) as u32, descriptor: place as u32 };
-    let is_forked = IS_FORKED.load(Ordering::Acquire);
-    let stands_by = is_forked || IS_BACK.load(Ordering::Acquire);
-    let mission = if stands_by { agent::stand_by(place, is_forked) } else { agent::enlist(place) };
+    let token = TOKEN.load(Ordering::Acquire);
+    let address = Address { process: (place >> 32) as u32, descriptor: place as u32, token };
+    let beginning = match (IS_FORKED.load(Ordering::Acquire), IS_BACK.load(Ordering::Acquire)) {
+        (_, true) => Beginning::Return,
+        (true, false) => Beginning::Fork,
+        (false, false) => Beginning::Program,
+    };
+    let mission = agent::enlist(address, beginning);
     if let Some(mission) = &mission {
         fresh::watch(mission.ram());
     }
@@ -124,11 +134,11 @@ extern "C" fn entry(_: *mut ()) {
     }
 }
 
-/// The value of [`ENV`]: `<pid>:<descriptor>`.
+/// The value of [`ENV`].
 ///
 /// # Safety
 /// `environment` is null or a null-terminated array of strings.
-unsafe fn find(environment: *const *const c_char) -> Option<(u32, u32)> {
+unsafe fn find(environment: *const *const c_char) -> Option<Address> {
     if environment.is_null() {
         return None;
     }
@@ -141,8 +151,7 @@ unsafe fn find(environment: *const *const c_char) -> Option<(u32, u32)> {
         // SAFETY: as above.
         let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
         if let Some(value) = entry.strip_prefix(ENV.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
-            let (launcher, descriptor) = core::str::from_utf8(value).ok()?.split_once(':')?;
-            return Some((launcher.parse().ok()?, descriptor.parse().ok()?));
+            return Address::parse(value);
         }
     }
     None

@@ -132,6 +132,7 @@ impl Engine {
                     Wait::Read
                 }
             }
+            Some(id) if self.mm.state(id) == State::Reading => Wait::Coming,
             _ => Wait::Soft,
         };
         if before == Some(State::Mapped) && self.view.is_missing(place) {

@@ -34,6 +34,8 @@ use crate::veto;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so that it can start at once.
 const PREPARE_PERCENT: u64 = 75;
+/// With a limit below this the agent does without the descriptors that it need not have.
+const DESCRIPTORS_ENOUGH: u64 = 16;
 /// Length of the agent's turns on a busy processor: the shortest there is.
 const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
@@ -152,6 +154,12 @@ static PLACE: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 fn known_shared() -> Option<&'static Shared> {
     // SAFETY: what is stored there is a mapping that stays for ever, see `Address::find`.
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
+}
+
+/// The agent's own path, as LD_PRELOAD names it; `None` while it is not known.
+pub fn path() -> Option<&'static [u8]> {
+    let path = launcher::path(&known_shared()?.config.agent_path).to_bytes();
+    (!path.is_empty()).then_some(path)
 }
 
 fn known_place() -> Option<&'static Process> {
@@ -350,14 +358,16 @@ impl Agent {
             None if self.has(flags::SWAP_IS_FILE) => SwapPlace::File(path),
             None => SwapPlace::Directory(path),
         };
+        let (descriptors, _) = procfs::limit(Limit::Descriptors).unwrap_or((u64::MAX, u64::MAX));
+        let is_rich = descriptors >= DESCRIPTORS_ENOUGH;
         Settings {
             frames: frames(config.ram_bytes),
             frames_max: frames(config.ram_bytes),
             swap,
             swap_bytes_max: config.swap_bytes_max,
             use_move: !self.has(flags::NO_MOVE),
-            use_uring: !self.has(flags::NO_URING),
-            poll_idle: self.has(flags::POLL_IDLE),
+            use_uring: is_rich && !self.has(flags::NO_URING),
+            poll_idle: is_rich && self.has(flags::POLL_IDLE),
             user_mode_only: false,
             policy: policy_of(config, frames(config.ram_bytes)),
             max_pool_percent: config.max_pool_percent,
@@ -535,7 +545,9 @@ impl Manager<'_> {
     /// True when something is still to be adopted that was changing. What has grown is somewhere.
     fn adopt(&mut self, has_grown: bool) -> bool {
         let own = own_ranges(&self.engine);
-        let adopted = self.adopter.adopt(&mut self.engine, own).unwrap_or_default();
+        let adopted = self.adopter.adopt(&mut self.engine, own);
+        self.own_up(adopted.as_ref().err().copied());
+        let adopted = adopted.unwrap_or_default();
         let now = clock::monotonic_ns();
         if has_grown && adopted.pages == 0 && !adopted.missed && now >= self.next_resync {
             // Nothing new is mapped: pages came in old mappings without a fault (stores to what had been read before it was
@@ -544,6 +556,15 @@ impl Manager<'_> {
             self.next_resync = now + (clock::monotonic_ns() - now) * RESYNC_SHARE;
         }
         adopted.missed
+    }
+
+    /// A process of which nothing can be managed is not managed, whatever the agent would like to do.
+    fn own_up(&self, failure: Option<Errno>) {
+        let process = self.agent.process;
+        match failure {
+            Some(errno) if self.engine.frames() == 0 => give_up(process, Failure { step: 4, errno }),
+            _ => process.state.store(state::MANAGING, Ordering::Release),
+        }
     }
 
     fn judge_all(&mut self) {

@@ -146,6 +146,7 @@ impl Watcher {
             let lives = looks.iter().any(|look| look.pid == report.pid);
             let has_ended = report.is_over || (!lives && !exists(report.pid));
             if !has_ended && !is_over {
+                self.census.note(&report);
                 continue;
             }
             if has_ended && !is_over {

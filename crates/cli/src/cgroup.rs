@@ -130,6 +130,11 @@ impl Group {
         Ok(group)
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn limit(&self, limit: Limit) -> Result<()> {
         match self.version {
             Version::V1 => self.limit_v1(limit),
@@ -247,7 +252,7 @@ pub fn require_root(command: &str) -> Result<()> {
     if nix::unistd::geteuid().is_root() {
         return Ok(());
     }
-    bail!("`overspill {command}` needs root for its cgroup and its temporary swap: run it with sudo");
+    bail!("`overspill {command}` needs root for its cgroup and its temporary swap: run it as root")
 }
 
 #[cfg(test)]

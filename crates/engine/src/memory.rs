@@ -503,6 +503,8 @@ impl Memory {
                     pinned += 1;
                     core::hint::spin_loop();
                 }
+                // A private mapping of /dev/zero: see `move_zeroes`.
+                Some(Errno::FAULT) if copy && self.can_move => copy = false,
                 Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
                 Some(Errno::BUSY | Errno::INVAL) if !copy => copy = true,
                 Some(_) => break,
@@ -519,12 +521,18 @@ impl Memory {
         }
         let mut done = 0;
         let mut tries = 0;
+        let mut by_move = false;
         let mut reach = Reach::new(ZEROES as u32);
         while done < count {
             let dst = address + done as usize * PAGE_SIZE;
             let len = reach.len(count - done);
-            // SAFETY: mm found the pages untouched: they show zeroes.
-            let outcome = unsafe { self.program.copy(dst, self.zeroes.start(), len, CopyMode::empty()) };
+            let (outcome, len) = if by_move {
+                self.move_zeroes(dst, len)
+            } else {
+                // SAFETY: mm found the pages untouched: they show zeroes.
+                let copied = unsafe { self.program.copy(dst, self.zeroes.start(), len, CopyMode::empty()) };
+                (copied, len)
+            };
             let (pages, errno) = progress(outcome, len);
             done += pages;
             match errno {
@@ -536,11 +544,32 @@ impl Memory {
                     self.program.wake(dst..dst + PAGE_SIZE).unwrap_or(());
                     done += 1;
                 }
+                Some(Errno::FAULT) if self.can_move && !by_move => by_move = true,
                 Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
                 Some(_) => break,
             }
         }
         done
+    }
+
+    /// Moves fresh pages to `dst`, as many of `len` bytes as are made at a time; says how many those are. For private mappings of
+    /// /dev/zero: they are anonymous memory, but the kernel measures a copy into them by the length of the device, which is none.
+    fn move_zeroes(&mut self, dst: usize, len: usize) -> (Result<(), Partial>, usize) {
+        let len = len.min(TRASH * PAGE_SIZE);
+        for at in (0..len).step_by(PAGE_SIZE) {
+            // SAFETY: the trash is ours and holds nothing; a store makes a page of zeroes.
+            unsafe { ((self.trash.start() + at) as *mut u64).write_volatile(0) };
+        }
+        // SAFETY: mm found the pages untouched: they show zeroes.
+        let moved = unsafe { self.program.move_pages(dst, self.trash.start(), len, MoveMode::empty()) };
+        self.empty_trash();
+        (moved, len)
+    }
+
+    fn empty_trash(&mut self) {
+        // SAFETY: the trash is ours and holds nothing; it is registered where no events are reported.
+        let emptied = unsafe { self.trash.advise(Advice::DontNeed) };
+        assert!(emptied.is_ok(), "dropping pages of a mapping of one's own cannot fail");
     }
 
     // Frames.
@@ -620,9 +649,7 @@ impl Memory {
                 Err(_) => break,
             }
         }
-        // SAFETY: the trash is ours and holds nothing; it is registered where no events are reported.
-        let emptied = unsafe { self.trash.advise(Advice::DontNeed) };
-        assert!(emptied.is_ok(), "dropping pages of a mapping of one's own cannot fail");
+        self.empty_trash();
         (done / PAGE_SIZE) as u32
     }
 

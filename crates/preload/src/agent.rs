@@ -308,7 +308,7 @@ impl Agent {
         }
         engine.watch_lending(lend::lent());
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
-        let mut adopter = Adopter::open().map_err(failed)?;
+        let mut adopter = Adopter::open(&engine).map_err(failed)?;
         let ram = self.ram();
         self.watch(|growth| (growth.start_bytes(ram), Growth::earliest_bytes(ram)));
         if retire::is_asked() {

@@ -125,8 +125,8 @@ pub fn change_directory(path: &CStr) -> Result<(), Errno> {
     unsafe { syscall!(nr::__NR_chdir, path.as_ptr() as usize).map(drop) }
 }
 
-/// Descriptor `fd` of this process's first thread, for a thread that has a descriptor table of its own: the same open file,
-/// with its position and flags (5.6). EBADF: that descriptor is not open.
+/// Descriptor `fd` of this process's first thread, for a thread that has a descriptor table of its
+/// own: the same open file, with its position and flags (5.6). EBADF: that descriptor is not open.
 pub fn descriptor_of_program(fd: u32) -> Result<Fd, Errno> {
     let process = crate::mem::pidfd_self()?;
     // SAFETY: makes a descriptor.
@@ -170,8 +170,8 @@ pub fn allocate(fd: &Fd, what: Allocate, offset: u64, len: u64) -> Result<(), Er
     unsafe { syscall!(nr::__NR_fallocate, fd.raw() as usize, what, offset as usize, len as usize).map(drop) }
 }
 
-/// Is there anything at `offset`, or is it a hole (or the end)? (Moves the offset of the open file, which nothing
-/// here uses.)
+/// Is there anything at `offset`, or is it a hole (or the end)? (Moves the offset of the open file,
+/// which nothing here uses.)
 pub fn has_data(fd: &Fd, offset: u64) -> Result<bool, Errno> {
     // SAFETY: changes the offset only.
     match unsafe { syscall!(nr::__NR_lseek, fd.raw() as usize, offset as usize, nr::SEEK_DATA as usize) } {

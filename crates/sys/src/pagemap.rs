@@ -60,7 +60,8 @@ impl Query {
         report: Categories::empty(),
     };
 
-    /// Pages that were only read so far: the kernel's zero page. A store to one raises no fault that anybody hears of.
+    /// Pages that were only read so far: the kernel's zero page. A store to one raises no fault
+    /// that anybody hears of.
     pub const ZERO_PAGE: Query = Query {
         required: Categories::PRESENT.union(Categories::PFNZERO),
         excluded: Categories::FILE,

@@ -1,4 +1,5 @@
-//! Letters between two processes that share a socket: two numbers, and a descriptor if there is one to hand over.
+//! Letters between two processes that share a socket: two numbers, and a descriptor if there is one
+//! to hand over.
 //!
 //! Sockets are of the kind that keeps letters apart (SOCK_SEQPACKET) and say so when the other side is gone, however that
 //! ended. Two processes have a pair, or one listens at an abstract name: no file, any user, any pid namespace, but the same

@@ -212,8 +212,8 @@ impl Uffd {
         &self.fd
     }
 
-    /// Takes over a descriptor that another process opened and sent. What is done with it is done to that process's
-    /// memory; ESRCH once that process is gone.
+    /// Takes over a descriptor that another process opened and sent. What is done with it is done
+    /// to that process's memory; ESRCH once that process is gone.
     #[must_use]
     pub fn received(fd: Fd) -> Uffd {
         Uffd { fd, source: Source::Received }

@@ -104,7 +104,7 @@ pub fn table(verdicts: &[Verdict]) -> String {
             holds.into(),
         ]);
     }
-    table.render()
+    table.fitting(&["against"]).render()
 }
 
 #[cfg(test)]

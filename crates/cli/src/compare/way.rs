@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use overspill_sim::nearest;
+
 use crate::policy::ReadAhead;
 
 /// A way to run a command.
@@ -37,6 +39,13 @@ pub enum KernelRules {
     Vma,
 }
 
+impl Way {
+    /// Whether it takes a cgroup, or the kernel's swap.
+    pub fn needs_root(self) -> bool {
+        !matches!(self, Way::Bare | Way::Overspill { fenced: false, .. })
+    }
+}
+
 /// Beyond this the kernel refuses.
 const PAGE_CLUSTER_MAX: u32 = 31;
 
@@ -60,9 +69,11 @@ impl FromStr for Way {
             [name @ ("overspill" | "fence"), policy] => {
                 Ok(Way::Overspill { readahead: Some(policy.parse()?), fenced: name == "fence" })
             }
-            _ => Err("the ways are bare, kernel:N, kernel:N:cluster, kernel:N:vma, overspill, \
-                      overspill:POLICY, fence, fence:POLICY"
-                .into()),
+            _ => Err(format!(
+                "the ways are bare, kernel:N, kernel:N:cluster, kernel:N:vma, overspill, \
+                 overspill:POLICY, fence, fence:POLICY{}",
+                nearest::hint(words[0], ["bare", "kernel", "overspill", "fence"])
+            )),
         }
     }
 }

@@ -10,7 +10,6 @@ pub mod agent;
 mod census;
 mod descendants;
 mod door;
-mod output;
 pub mod program;
 pub mod report;
 pub mod shared_page;
@@ -35,9 +34,9 @@ use crate::args::{RunArgs, Tuning};
 use crate::checks::{self, Ready, SwapPlace};
 use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
+use crate::output::{self, Output};
 use crate::{exit, human, machine};
 use door::Door;
-use output::Output;
 use report::{Report, Run};
 use shared_page::{Settings, SharedPage};
 use tracing::Tracing;
@@ -56,6 +55,9 @@ pub fn main(args: &RunArgs) -> Result<u8> {
             return Ok(exit::OWN_FAILURE);
         }
     };
+    if args.quiet {
+        output::be_quiet();
+    }
     let json = args.json.as_deref().map(Output::prepare).transpose()?;
     let summary = args.output.as_deref().map(Output::prepare).transpose()?;
     let ram_bytes = args.ram.bytes(machine::ram_for_shares());
@@ -84,6 +86,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     // As long as it is not reaped nobody else has its number.
     let watched = watch.finish();
     let ended = child::wait(pid as i32).context("cannot wait for the program")?;
+    drop(ready.agent); // before the ways out that run no destructors
     let processor_ns = (ended.user + ended.system).as_nanos() as u64;
 
     let swap = ready.swap.path.display().to_string();
@@ -143,7 +146,7 @@ fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPa
         readahead: tuning.readahead.unwrap_or_default().number(),
         max_pool_percent: tuning.max_pool_percent.unwrap_or(MAX_POOL_PERCENT),
         swap_path: swap.path.as_os_str().as_bytes().into(),
-        agent_path: ready.agent.as_os_str().as_bytes().into(),
+        agent_path: ready.agent.path().as_os_str().as_bytes().into(),
     };
     SharedPage::new(&settings).context("cannot make the memory shared with the agent")
 }
@@ -167,7 +170,7 @@ fn command(args: &RunArgs, ready: &Ready, page: &SharedPage) -> Command {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     let present = std::env::var_os("LD_PRELOAD");
-    command.env("LD_PRELOAD", agent::preload_value(&ready.agent, present.as_deref()));
+    command.env("LD_PRELOAD", agent::preload_value(ready.agent.path(), present.as_deref()));
     command.env(ENV, page.address());
     command
 }

@@ -22,6 +22,7 @@ use overspill_sim::trace::sightings::processor_note;
 use overspill_sim::trace::{NameRecord, PagerOp, PagerRecord, Record, RecordWriter, TraceError};
 
 use super::shared_page::SharedPage;
+use crate::output;
 
 /// Between two looks at the rings: they hold what millions of faults a second leave in this time.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -40,7 +41,7 @@ impl Tracing {
     /// Begins; the program is started next.
     pub fn start(path: &Path, page: &SharedPage, command: &[OsString]) -> Result<Tracing> {
         let cannot = || format!("cannot write the trace {}", path.display());
-        let file = File::create(path).with_context(cannot)?;
+        let file = output::create(path).with_context(cannot)?;
         let mut output = Writer::new(BufWriter::new(file)).with_context(cannot)?;
         let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
         note(&mut output, format!("seen by overspill run: {}", words.join(" "))).with_context(cannot)?;

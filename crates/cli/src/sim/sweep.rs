@@ -18,6 +18,7 @@ use overspill_sim::trace::Format;
 use overspill_sim::trace::workload::TraceWorkload;
 use overspill_sim::workload::Workload;
 
+use crate::output;
 use crate::progress::Progress;
 use crate::stdout::print;
 
@@ -62,7 +63,7 @@ pub struct SweepArgs {
     #[arg(long)]
     json: bool,
     /// Write the curves to this file, which needs nothing else
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file_name())]
     html: Option<PathBuf>,
     /// Say in a sentence how much RAM is enough (for the first policy and device)
     #[arg(long)]
@@ -75,7 +76,7 @@ pub struct SweepArgs {
     from: Option<Format>,
 }
 
-/// What a live trace lacks, and how far its ratios were from those of runs (`bench/explain.py`; ARCHITECTURE, "What a live trace can tell").
+/// What a live trace lacks, and how far its ratios were from those of runs (`bench/explain.py`; docs/decisions/0060-live-traces.md).
 const LIVE_CAUTION: &str = "\ncaution: a live trace lacks touches of pages in view: with less RAM than its run had its answers mean nothing; with that and more the \
      ratios of four programs were 0.6 to 1.2 of those of runs";
 
@@ -232,7 +233,7 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
 }
 
 fn create(path: &Path) -> Result<File> {
-    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+    output::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn simulate_all(

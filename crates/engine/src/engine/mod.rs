@@ -243,17 +243,21 @@ impl Engine {
                 self.compressed.keeps = true;
             }
             Ended::Write(io, outcome) => {
-                let result = match outcome {
-                    Ok(()) => WriteResult::Done,
-                    Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => WriteResult::NoSpace,
-                    Err(errno) => {
-                        self.report.note_error(errno);
-                        WriteResult::Failed
-                    }
-                };
+                let result = outcome.map_or_else(Self::write_result, |()| WriteResult::Done);
+                if let (WriteResult::Failed, Err(errno)) = (result, outcome) {
+                    self.report.note_error(errno);
+                }
                 self.feed(Event::WriteDone { io, result });
             }
             Ended::WriteBack { at, pages, outcome } => self.written_back(at, pages, outcome),
+        }
+    }
+
+    /// What a write's error means: no room, or a device that fails.
+    fn write_result(errno: Errno) -> WriteResult {
+        match errno {
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => WriteResult::NoSpace,
+            _ => WriteResult::Failed,
         }
     }
 

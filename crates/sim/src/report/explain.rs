@@ -1,8 +1,9 @@
 //! The knee of the curve, in one sentence: how much RAM is enough, and where thrashing begins.
 //!
-//! Two bisections over the RAM, each a dozen simulations: the least RAM with which the run takes at most 1.10 times as long
-//! as with all it wants, and the most with which it takes at least twice as long. Times are taken to fall as RAM grows;
-//! where they do not quite, the sentence is about a point near by.
+//! Two bisections over the RAM, each a dozen simulations: the least RAM with which the run takes at
+//! most 1.10 times as long as with all it wants, and the most with which it takes at least twice as
+//! long. Times are taken to fall as RAM grows; where they do not quite, the sentence is about a
+//! point near by.
 
 use crate::options::show_bytes;
 use crate::time::Nanos;
@@ -120,7 +121,8 @@ mod tests {
         assert!(knee.sentence().contains("1.00x of unlimited RAM; it never thrashes"));
     }
 
-    /// *The story:* of a sort that takes 1.27 times as long in a sixth of its RAM it was said that it has little use for more.
+    /// *The story:* of a sort that takes 1.27 times as long in a sixth of its RAM it was said that
+    /// it has little use for more.
     #[test]
     fn what_never_thrashes_may_still_be_slower() {
         let time =

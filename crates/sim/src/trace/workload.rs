@@ -1,8 +1,9 @@
 //! A trace as a [`Workload`]: its accesses, thread by thread, with the time between them as thinking time.
 //!
-//! Threads get small numbers in the order in which they turn up. Pages that are hashes (oracleGeneral) are numbered anew in
-//! the order of their first access, so that the simulated tables stay dense; that alone makes memory grow with the number
-//! of distinct pages. Everything else streams.
+//! Threads get small numbers in the order in which they turn up. Pages that are hashes
+//! (oracleGeneral) are numbered anew in the order of their first access, so that the simulated
+//! tables stay dense; that alone makes memory grow with the number of distinct pages. Everything
+//! else streams.
 
 use super::open::{Format, open};
 use super::record::{AccessKind, AccessRecord, Record};
@@ -95,7 +96,8 @@ impl TraceWorkload {
         self.live
     }
 
-    /// After the last access: of the times of a live trace so much is the program's own, see [`Sightings::share`].
+    /// After the last access: of the times of a live trace so much is the program's own, see
+    /// [`Sightings::share`].
     #[must_use]
     pub fn share(&self) -> (Nanos, Nanos) {
         if self.live { self.sightings.share() } else { (1, 1) }

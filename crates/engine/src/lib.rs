@@ -18,6 +18,7 @@ mod io;
 mod memory;
 mod own_events;
 mod pool;
+pub mod purse;
 pub mod reactor;
 pub mod report;
 mod reservations;

@@ -138,6 +138,12 @@ impl Census {
         }
     }
 
+    /// Is it a copy of its parent that may call exec any moment?
+    pub fn is_passing(&self, pid: u32) -> bool {
+        let passes = |record: &Record| record.is_copy && record.last_ns - record.first_ns < PASSING_NS;
+        self.living.get(&pid).is_some_and(passes)
+    }
+
     /// An agent has a place, and goes on.
     pub fn note(&mut self, report: &AgentReport) {
         let record =

@@ -19,6 +19,7 @@ mod lending;
 mod memory;
 mod own_events;
 mod pool;
+pub mod purse;
 pub mod reactor;
 pub mod report;
 mod reservations;

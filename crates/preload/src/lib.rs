@@ -14,6 +14,7 @@ mod adopt;
 mod agent;
 mod builtins;
 mod elf;
+mod exec;
 mod filters;
 mod fork;
 mod forms;

@@ -188,8 +188,9 @@ fn io_uring() -> Check {
     }
 }
 
-fn text(error: Errno) -> String {
-    std::io::Error::from_raw_os_error(error.raw_os_error()).to_string()
+/// In the system's words.
+pub(super) fn text(error: Errno) -> String {
+    nix::errno::Errno::from_raw(error.raw_os_error()).desc().to_string()
 }
 
 fn is_filtered() -> bool {

@@ -164,9 +164,14 @@ fn idle_processors() -> Check {
         Ok(_) => Check::ok(NAME, "many: they sleep unless `--idle poll` is given"),
         Err(error) => Check::warn(
             NAME,
-            format!("{path}: {error}: they sleep between the steps of a fault, which makes each one longer"),
-            format!("run as root, or: sudo setfacl -m u:$USER:w {path}; in a container: --device {path}"),
-        ),
+            format!(
+                "{path}: {}: they sleep between the steps of a fault, which makes each one longer",
+                super::kernel::text(error)
+            ),
+            format!("sudo setfacl -m u:$USER:w {path}"),
+        )
+        .or("run as root")
+        .or(format!("in a container: --device {path}")),
     }
 }
 

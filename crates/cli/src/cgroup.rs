@@ -115,6 +115,11 @@ impl Hierarchy {
     }
 }
 
+/// The limit around this process, if there is one that can be found: see [`Hierarchy::own_limit_bytes`].
+pub fn own_limit_bytes() -> Option<u64> {
+    Hierarchy::find().ok()?.own_limit_bytes()
+}
+
 impl Group {
     /// Makes a group, or says which permission is missing.
     pub fn create(hierarchy: &Hierarchy, name: &str, limit: Limit) -> Result<Group> {

@@ -1,5 +1,5 @@
-//! Figures for people: KiB / MiB / GiB, seconds with a fitting unit, thousands set apart, commands quoted for a shell.
-//! Machines get plain bytes and nanoseconds from the JSON files instead.
+//! Figures for people: KiB / MiB / GiB, seconds with a fitting unit, thousands set apart, commands
+//! quoted for a shell. Machines get plain bytes and nanoseconds from the JSON files instead.
 
 use std::ffi::OsStr;
 
@@ -49,11 +49,6 @@ pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "-".into() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
 }
 
-/// `1 process`, `2 processes`.
-pub fn processes(count: usize) -> String {
-    if count == 1 { "1 process".into() } else { format!("{count} processes") }
-}
-
 /// A command line as it would be typed, on one line.
 pub fn command<S: AsRef<OsStr>>(words: &[S]) -> String {
     words.iter().map(|word| quoted(&word.as_ref().to_string_lossy())).collect::<Vec<_>>().join(" ")
@@ -67,8 +62,8 @@ pub fn clipped(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max.saturating_sub(3)).chain("...".chars()).collect()
 }
 
-/// `text` in lines of at most 80 characters, each ended, the second and later ones behind `indent`. Words that are longer stay
-/// whole.
+/// `text` in lines of at most 80 characters, each ended, the second and later ones behind `indent`.
+/// Words that are longer stay whole.
 pub fn folded(text: &str, indent: &str) -> String {
     let words = text.trim_start();
     let mut lines = String::new();

@@ -9,7 +9,8 @@
 
 extern crate alloc;
 
-pub mod engine;
+pub mod child;
+mod engine;
 mod fingerprint;
 pub mod growth;
 mod helper;

@@ -17,6 +17,7 @@ mod ageing;
 mod check;
 pub mod event;
 mod fault;
+pub mod fileread;
 pub mod fingerprint;
 mod list;
 mod mm;
@@ -34,6 +35,7 @@ pub mod stats;
 pub mod swap;
 mod transfer;
 pub mod types;
+mod waiting;
 mod watermarks;
 
 pub use event::{Action, Actions, Event, IoId, Run, Unmapped, Warning, WriteResult};

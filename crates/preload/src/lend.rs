@@ -5,12 +5,12 @@
 //! borrower, would be filled with something else. So the agent watches for the calls; from the first one on it gives
 //! every frame back to the kernel instead of using it again, and the borrower keeps what it was lent.
 
-use core::ffi::{c_int, c_long, c_uint, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use linux_raw_sys::general::{__NR_setsockopt, __NR_vmsplice};
 
-use crate::syscall;
+use crate::libc;
 
 const SOL_SOCKET: c_int = 1;
 const SO_ZEROCOPY: c_int = 60;
@@ -30,7 +30,7 @@ pub fn lent() -> &'static AtomicBool {
 pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const c_void, count: usize, flags: c_uint) -> isize {
     LENT.store(true, SeqCst);
     // SAFETY: passed on to the caller.
-    unsafe { syscall(__NR_vmsplice as c_long, fd, pieces, count, flags) as isize }
+    unsafe { libc::call(__NR_vmsplice, [fd as usize, pieces as usize, count, flags as usize, 0, 0]) }
 }
 
 /// setsockopt(2), watched.
@@ -48,6 +48,7 @@ pub unsafe extern "C" fn setsockopt(
     if level == SOL_SOCKET && option == SO_ZEROCOPY {
         LENT.store(true, SeqCst);
     }
+    let arguments = [socket as usize, level as usize, option as usize, value as usize, len as usize, 0];
     // SAFETY: passed on to the caller.
-    unsafe { syscall(__NR_setsockopt as c_long, socket, level, option, value, len) as c_int }
+    unsafe { libc::call(__NR_setsockopt, arguments) as c_int }
 }

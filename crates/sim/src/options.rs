@@ -1,8 +1,9 @@
 //! Sizes, lists and ranges as people type them: `256M,512M,1G`, `10%..100%/10`, `1G..4G/1G`.
 //!
-//! A bare K, M, G, T is a power of 1024 (as in systemd and the rest of the project), KB and so on a power of 1000. A
-//! percentage is of what the caller says: the pages that a workload touches. A range needs a step; with percentages the step
-//! is a number of points, otherwise a size, or `xN` for a factor.
+//! A bare K, M, G, T is a power of 1024 (as in systemd and the rest of the project), KB and so on a
+//! power of 1000. A percentage is of what the caller says: the pages that a workload touches. A
+//! range needs a step; with percentages the step is a number of points, otherwise a size, or `xN`
+//! for a factor.
 
 use crate::nearest;
 use crate::time::muldiv;

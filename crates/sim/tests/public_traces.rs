@@ -1,9 +1,11 @@
-//! Traces as they are public: oracleGeneral, no stores, patterns of the LIRS suite (made here), simulated with the defaults,
-//! under the kernel's rules, and by a plain LRU that is written down here.
+//! Traces as they are public: oracleGeneral, no stores, patterns of the LIRS suite (made here),
+//! simulated with the defaults, under the kernel's rules, and by a plain LRU that is written down
+//! here.
 //!
-//! *The story:* oracleGeneral says nothing of stores, so every page was empty, losing it cost nothing, and `live` counted no
-//! fault whatever the RAM. What is new to the simulator must stand where LRU and the kernel stand: within their order of
-//! misses, below LRU where a scan or a loop ruins that, never far above it where LRU is best.
+//! *The story:* oracleGeneral says nothing of stores, so every page was empty, losing it cost
+//! nothing, and `live` counted no fault whatever the RAM. What is new to the simulator must stand
+//! where LRU and the kernel stand: within their order of misses, below LRU where a scan or a loop
+//! ruins that, never far above it where LRU is best.
 #![allow(missing_docs)]
 
 use std::collections::HashMap;
@@ -144,7 +146,8 @@ fn lru_is_exact() {
     assert_eq!(lru(&looping(), frames), 40_000, "every access of a loop that does not fit");
     assert_eq!(lru(&looping(), 2500), 2500, "and only the first where it does");
     assert_eq!(lru(&fitting(), frames), 1201);
-    // Up and down: each turn finds the last 2000 pages, and misses the 500 beyond them at the other end.
+    // Up and down: each turn finds the last 2000 pages, and misses the 500 beyond them at the other
+    // end.
     let turns = (40_000 - 2500) / 2499;
     let part = (40_000 - 2500) % 2499_u64;
     assert_eq!(lru(&zigzag(), frames), 2500 + turns * 500 + part.saturating_sub(2000));

@@ -84,7 +84,8 @@ impl Watch {
         self.control(nr::EPOLL_CTL_ADD, fd, &raw mut event)
     }
 
-    /// Watches `fd` no more. Closing it is not enough where another process has a descriptor of the same file.
+    /// Watches `fd` no more. Closing it is not enough where another process has a descriptor of the
+    /// same file.
     pub fn remove(&self, fd: &Fd) -> Result<(), Errno> {
         self.control(nr::EPOLL_CTL_DEL, fd, core::ptr::null_mut())
     }

@@ -16,7 +16,7 @@ pub mod file;
 pub mod futex;
 pub mod idle;
 pub mod io;
-mod lock;
+pub mod lock;
 pub mod maps;
 pub mod mem;
 pub mod pagemap;
@@ -32,6 +32,7 @@ pub mod uffd;
 pub mod uring;
 
 pub use fd::Fd;
+pub use raw::call;
 pub use rustix::io::Errno;
 
 /// Size of a page in bytes; the crate supports no other.

@@ -60,7 +60,8 @@ impl Query {
         report: Categories::empty(),
     };
 
-    /// Pages that were only read so far: the kernel's zero page. A store to one raises no fault that anybody hears of.
+    /// Pages that were only read so far: the kernel's zero page. A store to one raises no fault
+    /// that anybody hears of.
     pub const ZERO_PAGE: Query = Query {
         required: Categories::PRESENT.union(Categories::PFNZERO),
         excluded: Categories::FILE,
@@ -134,7 +135,7 @@ pub struct Pagemap {
 impl Pagemap {
     /// Opens it and finds out whether the kernel can scan.
     pub fn open() -> Result<Pagemap, Errno> {
-        let fd = file::open(c"/proc/self/pagemap", Open::empty())?;
+        let fd = file::open(c"/proc/thread-self/pagemap", Open::empty())?;
         let mut empty = ScanArgument { size: size_of::<ScanArgument>() as u64, ..ScanArgument::default() };
         // SAFETY: the structure is the command's; the range is empty.
         let by_scan = !matches!(unsafe { fd.ioctl(PAGEMAP_SCAN, &raw mut empty) }, Err(Errno::NOTTY));

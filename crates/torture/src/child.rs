@@ -1,4 +1,5 @@
-//! Child processes of subtests: forked ones that run a closure, and copies of this program that run a part of it.
+//! Child processes of subtests: forked ones that run a closure, and copies of this program that run
+//! a part of it.
 
 use std::process::{Command, ExitStatus};
 
@@ -10,10 +11,11 @@ use crate::sys::check;
 #[derive(Debug)]
 pub struct Child(libc::pid_t);
 
-/// Forks; the child runs `body`, says what went wrong on stderr, and ends with 0 or 1 without running exit handlers.
+/// Forks; the child runs `body`, says what went wrong on stderr, and ends with 0 or 1 without
+/// running exit handlers.
 pub fn fork(body: impl FnOnce() -> Outcome) -> Outcome<Child> {
-    // SAFETY: the child calls what is safe after a fork of a threaded program as long as `body` does; glibc makes its
-    // allocator usable there.
+    // SAFETY: the child calls what is safe after a fork of a threaded program as long as `body`
+    // does; glibc makes its allocator usable there.
     let pid = check("fork", unsafe { libc::fork() } as isize)?;
     if pid != 0 {
         return Ok(Child(pid as libc::pid_t));

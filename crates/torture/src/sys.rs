@@ -1,5 +1,6 @@
-//! The kernel calls that subtests make, with their failures as sentences. Pointers are plain addresses here: most
-//! subtests hand the kernel addresses that Rust knows nothing about, which is what they are for.
+//! The kernel calls that subtests make, with their failures as sentences. Pointers are plain
+//! addresses here: most subtests hand the kernel addresses that Rust knows nothing about, which is
+//! what they are for.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -23,7 +24,8 @@ pub fn errno() -> i32 {
 
 /// `mmap(2)`; an `address` of 0 lets the kernel choose.
 pub fn mmap(address: usize, len: usize, protection: i32, flags: i32, fd: i32) -> Outcome<usize> {
-    // SAFETY: without MAP_FIXED nothing that exists is touched; with it, the caller names a range that it owns.
+    // SAFETY: without MAP_FIXED nothing that exists is touched; with it, the caller names a range
+    // that it owns.
     let result = unsafe { libc::mmap(address as *mut _, len, protection, flags, fd, 0) };
     if result == libc::MAP_FAILED {
         return Err(Failure(format!("mmap of {len} bytes: {}", std::io::Error::last_os_error())));
@@ -59,7 +61,8 @@ pub fn mremap(address: usize, old: usize, new: usize, flags: i32, target: usize)
 
 /// `mprotect(2)`.
 pub fn mprotect(address: usize, len: usize, protection: i32) -> Outcome {
-    // SAFETY: changes access to a range that the caller owns; a fault that follows is one that the subtest wants.
+    // SAFETY: changes access to a range that the caller owns; a fault that follows is one that the
+    // subtest wants.
     check("mprotect", unsafe { libc::mprotect(address as *mut _, len, protection) } as isize).map(drop)
 }
 

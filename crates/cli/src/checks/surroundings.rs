@@ -1,5 +1,5 @@
-//! What is around the program: the agent's library, the launcher's shared memory, limits of the cgroup and of the user,
-//! and settings of the machine's memory.
+//! What is around the program: the agent's library, the launcher's shared memory, limits of the
+//! cgroup and of the user, and settings of the machine's memory.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -75,7 +75,8 @@ fn agent_reports() -> Check {
     }
 }
 
-/// Whether another process of this user can open memory of this one through /proc/PID/fd: hidden /proc mounts forbid it.
+/// Whether another process of this user can open memory of this one through /proc/PID/fd: hidden
+/// /proc mounts forbid it.
 fn shared_memory() -> Check {
     const NAME: &str = "shared memory";
     match page().and_then(|page| reaching_child(&page)?.output()) {

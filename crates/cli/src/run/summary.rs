@@ -13,22 +13,22 @@ const PAGE_BYTES: u64 = 4096;
 /// The summary, each line ended.
 pub fn text(report: &Report) -> String {
     let mut lines = vec![headline(report)];
-    if report.managed {
+    if report.unmanaged_reason.is_none() {
         lines.push(row("ram", &ram(report)));
         lines.push(row("faults", &format!("soft {}", faults(report.soft_faults))));
         lines.push(row("", &format!("major {}", faults(report.major_faults))));
         lines.push(row("swap", &swap(report)));
         lines.push(row("read-ahead", &read_ahead(report)));
-        lines.push(row("refaults", &human::count(report.sum("workingset_refault_anon"))));
-        let stalled = human::seconds(report.stalled_seconds);
-        lines.push(row("stalled", &format!("{:.1} % of the time ({stalled})", report.stalled_share * 100.0)));
+        lines.push(row("stalled", &stalled(report)));
     }
     if report.has_event("write_error") {
         lines
             .push(row("warning", "a write to swap failed; its area was retired and its pages stayed in RAM"));
     }
     if let Some(reason) = &report.partly_unmanaged_reason {
-        lines.push(row("warning", &format!("a process ran unmanaged: {reason}")));
+        let others = report.programs_unmanaged.saturating_sub(1);
+        let more = if others > 0 { format!(" (and {others} more)") } else { String::new() };
+        lines.push(row("warning", &format!("ran unmanaged: {reason}{more}")));
     }
     lines.push(row("verdict", &report.verdict.text));
     lines.push(row("next", &report.verdict.next));
@@ -55,17 +55,26 @@ fn headline(report: &Report) -> String {
 }
 
 fn ram(report: &Report) -> String {
-    let count = report.processes.len();
     let limit = human::bytes(report.ram_bytes);
-    let mut text = format!(
-        "limit {limit}, peak {}, mean {}",
-        human::bytes(report.resident_peak_bytes),
-        human::bytes(report.resident_mean_bytes)
-    );
-    if count > 1 {
-        text.push_str(&format!(" (the largest of {})", human::processes(count)));
+    let (peak, mean) = (human::bytes(report.resident_peak_bytes), human::bytes(report.resident_mean_bytes));
+    if report.programs_total <= 1 {
+        return format!("limit {limit}, peak {peak}, mean {mean}");
     }
-    text
+    let (tree, count) = (human::bytes(report.tree_peak_bytes), human::count(report.programs_total));
+    format!(
+        "limit {limit}, peak {tree} (the largest of {count} programs {peak}), mean {}",
+        human::bytes(report.tree_mean_bytes)
+    )
+}
+
+fn stalled(report: &Report) -> String {
+    let (seconds, agents) = (human::seconds(report.stalled_seconds), human::seconds(report.agent_seconds));
+    let refaults = human::count(report.sum("workingset_refault_anon"));
+    format!(
+        "{:.1} % of the time ({seconds}); {refaults} refaults; agent {agents} of processor time; x{:.2} the time with RAM enough",
+        report.stalled_share * 100.0,
+        report.slowdown_estimate
+    )
 }
 
 fn faults(latency: Latency) -> String {
@@ -116,6 +125,7 @@ mod tests {
             resident_peak_bytes: 99 << 20,
             resident_mean_bytes: 87 << 20,
             managed: true,
+            slowdown_estimate: 1.0,
             soft_faults: soft,
             major_faults: Latency::default(),
             vmstat: [("pswpin", 256), ("pswpout", 512), ("swap_ra", 100), ("swap_ra_hit", 97)].into(),
@@ -133,8 +143,7 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
              major 0
   swap       in 1.0 MiB (364.4 KiB/s); out 2.0 MiB (728.8 KiB/s)
   read-ahead hit rate 97.0 % (97 of 100 pages)
-  refaults   0
-  stalled    0.0 % of the time (0.0 ms)
+  stalled    0.0 % of the time (0.0 ms); 0 refaults; agent 0.0 ms of processor time; x1.00 the time with RAM enough
   verdict    works
   next       overspill run
 ";
@@ -174,7 +183,7 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
 
     #[test]
     fn an_unmanaged_run_is_short() {
-        let text = text(&Report { managed: false, signal: Some(9), ..report() });
+        let text = text(&Report { unmanaged_reason: Some("static".into()), signal: Some(9), ..report() });
         assert_eq!(text.lines().count(), 3);
         assert!(text.contains("killed by SIGKILL"));
     }

@@ -1,4 +1,5 @@
-//! `overspill sim TRACE-or-LOAD`: every combination of RAM, read-ahead, device and system, as a table, JSON, curves or a sentence.
+//! `overspill sim TRACE-or-LOAD`: every combination of RAM, read-ahead, device and system, as a
+//! table, JSON, curves or a sentence.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -32,11 +33,12 @@ const LEAST_BYTES: u64 = 16 << 12;
 /// Options of a sweep.
 #[derive(Args)]
 pub struct SweepArgs {
-    /// A trace, or a load: NAME or NAME:key=value,... (sequential, descending, random, zipf, strided, interleaved,
-    /// moving, phases, usemem, usemem-random, swapload, mixed)
+    /// A trace, or a load: NAME or NAME:key=value,... (sequential, descending, random, zipf,
+    /// strided, interleaved, moving, phases, usemem, usemem-random, swapload, mixed)
     #[arg(value_name = "TRACE-or-LOAD")]
     workload: String,
-    /// RAM: sizes, shares of the workload's pages, ranges [default: the load's own, else 10%..100%/10]
+    /// RAM: sizes, shares of the workload's pages, ranges [default: the load's own, else
+    /// 10%..100%/10]
     #[arg(long, env = "OVERSPILL_SIM_RAM", value_name = "LIST")]
     ram: Option<String>,
     /// Read-ahead policies
@@ -72,8 +74,8 @@ pub struct SweepArgs {
     /// Simulations at a time [default: one for each processor]
     #[arg(long, env = "OVERSPILL_SIM_JOBS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// When a page of a trace gets content: with its first touch, or when it is stored to (auto: with its first touch if the
-    /// trace knows no stores at all, as most public ones do)
+    /// When a page of a trace gets content: with its first touch, or when it is stored to (auto:
+    /// with its first touch if the trace knows no stores at all, as most public ones do)
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     content: Content,
     /// Format of the trace, if it cannot be told from its beginning
@@ -81,7 +83,8 @@ pub struct SweepArgs {
     from: Option<Format>,
 }
 
-/// What a live trace lacks, and how far its ratios were from those of runs (`bench/explain.py`; ARCHITECTURE, "What a live trace can tell").
+/// What a live trace lacks, and how far its ratios were from those of runs (`bench/explain.py`;
+/// docs/decisions/0060-live-traces.md).
 const LIVE_CAUTION: &str = "\ncaution: a live trace lacks touches of pages in view: with less RAM than its run had its answers mean nothing; with that and more the \
      ratios of four programs were 0.6 to 1.2 of those of runs";
 

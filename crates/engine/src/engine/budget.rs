@@ -3,6 +3,8 @@
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::SeqCst;
 
+use overspill_sys::PAGE_SIZE;
+
 use super::Engine;
 use crate::memory::{bits, runs};
 use crate::staging::Frame;
@@ -12,6 +14,12 @@ impl Engine {
     #[must_use]
     pub fn frames(&self) -> u32 {
         self.mm.frames_held() + self.staging.idle_frames() + self.compressed.pool.frames()
+    }
+
+    /// Bytes of the pages that the program has here, whether they have a frame or not.
+    #[must_use]
+    pub fn pages_bytes(&self) -> u64 {
+        u64::from(self.mm.frames_held() + self.mm.pages_swapped()) * PAGE_SIZE as u64
     }
 
     /// Frames that it may hold.

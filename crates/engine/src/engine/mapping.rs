@@ -58,6 +58,7 @@ impl Engine {
     fn map_part(&mut self, run: Run) -> (u32, u32) {
         let segment = self.staging.segment(run.first, run.count);
         let place = self.mm.place(segment.first_page);
+        self.give(segment.first_page, segment.count);
         let put = self.view.put_in(place, segment.first_frame, segment.count);
         for index in 0..put.done {
             let page = PageId(segment.first_page.0 + index);

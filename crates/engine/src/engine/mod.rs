@@ -10,6 +10,7 @@
 
 mod actions;
 mod budget;
+mod children;
 mod compress;
 mod fork;
 mod mapping;
@@ -27,6 +28,7 @@ use overspill_sys::{AddressRange, Errno, Fd, clock};
 
 use compress::Compressed;
 
+use crate::child::Child;
 use crate::fingerprint::Fingerprints;
 use crate::memory::Memory;
 use crate::report::Report;
@@ -80,8 +82,8 @@ pub struct Engine {
     report: Report,
     /// Set before the program lends pages to the kernel without a pin that UFFDIO_MOVE sees (vmsplice, MSG_ZEROCOPY).
     lent: Option<&'static AtomicBool>,
-    /// What is still to be unshared after a fork.
-    to_unshare: Vec<AddressRange>,
+    /// Children that nobody announced, while they get what they lack.
+    children: Vec<Child>,
     /// Tells what happens, if somebody wants to know.
     tracer: Option<Tracer>,
 }
@@ -114,7 +116,7 @@ impl Engine {
             reservations: Reservations::default(),
             report,
             lent: None,
-            to_unshare: Vec::new(),
+            children: Vec::new(),
             tracer: None,
         }
     }
@@ -241,17 +243,21 @@ impl Engine {
                 self.compressed.keeps = true;
             }
             Ended::Write(io, outcome) => {
-                let result = match outcome {
-                    Ok(()) => WriteResult::Done,
-                    Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => WriteResult::NoSpace,
-                    Err(errno) => {
-                        self.report.note_error(errno);
-                        WriteResult::Failed
-                    }
-                };
+                let result = outcome.map_or_else(Self::write_result, |()| WriteResult::Done);
+                if let (WriteResult::Failed, Err(errno)) = (result, outcome) {
+                    self.report.note_error(errno);
+                }
                 self.feed(Event::WriteDone { io, result });
             }
             Ended::WriteBack { at, pages, outcome } => self.written_back(at, pages, outcome),
+        }
+    }
+
+    /// What a write's error means: no room, or a device that fails.
+    fn write_result(errno: Errno) -> WriteResult {
+        match errno {
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => WriteResult::NoSpace,
+            _ => WriteResult::Failed,
         }
     }
 

@@ -1,8 +1,8 @@
 //! Device models as text: the TOML files of `devices/` and what `sim calibrate` writes.
 //!
-//! A model is a name, a sentence, the sources of its numbers, and exactly one table of parameters. Every number is
-//! checked here, once, against bounds in which the models' arithmetic cannot overflow; a file that breaks them gets one
-//! line that names the key.
+//! A model is a name, a sentence, the sources of its numbers, and exactly one table of parameters.
+//! Every number is checked here, once, against bounds in which the models' arithmetic cannot
+//! overflow; a file that breaks them gets one line that names the key.
 
 use super::disk::Disk;
 use super::flash::Flash;
@@ -137,7 +137,8 @@ pub struct RamParams {
     pub handling_page_ns: u64,
     /// Processors that may do so at the same time.
     pub lanes: u32,
-    /// Bytes in to bytes kept, in hundredths (210 = 2.1 to 1). A property for reports; it does not enter the timing.
+    /// Bytes in to bytes kept, in hundredths (210 = 2.1 to 1). A property for reports; it does not
+    /// enter the timing.
     pub ratio_percent: u64,
 }
 

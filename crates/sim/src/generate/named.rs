@@ -1,5 +1,6 @@
-//! Loads by name: `random:size=1G,touches=1M,write=50`, and the loads of the benchmarks that the project compares itself
-//! with (specification, section 6), their sizes scaled to what a simulation gets through.
+//! Loads by name: `random:size=1G,touches=1M,write=50`, and the loads of the benchmarks that the
+//! project compares itself with (specification, section 6), their sizes scaled to what a simulation
+//! gets through.
 
 use super::pattern::{Pattern, Spec, Stream};
 use crate::nearest;
@@ -82,9 +83,10 @@ pub const NAMES: [&str; 12] = [
 /// Other words for some of them.
 const SYNONYMS: [(&str, &str); 2] = [("sequential", "seq"), ("strided", "stride")];
 
-const HINT: &str = "keys are size=1G, touches=1M or laps=3, write=PERCENT, repeat=N, think=NS, programs=N, shared, prefill, \
-                    seed=N, and stride=, streams=, exponent=0.8, window=SIZE, dwell=N where the load has them; swapload has \
-                    random; mixed has scale=64";
+const HINT: &str = "keys are size=1G, touches=1M or laps=3, write=PERCENT, repeat=N, think=NS, \
+                    programs=N, shared, prefill, seed=N, and stride=, streams=, exponent=0.8, \
+                    window=SIZE, dwell=N where the load has them; swapload has random; mixed has \
+                    scale=64";
 
 /// Streams, strides and programs beyond this are mistakes.
 const PARAMETER_MAX: u64 = 4096;
@@ -289,8 +291,8 @@ fn phases(keys: &Keys) -> Pattern {
     Pattern::Phases { length: pages.div_ceil(2).max(1), patterns }
 }
 
-/// vm-scalability's usemem (specification 6.1): every 8-byte word written in order, or as many random words. A page's 512
-/// words in a row are one touch that takes the time of 512 stores.
+/// vm-scalability's usemem (specification 6.1): every 8-byte word written in order, or as many
+/// random words. A page's 512 words in a row are one touch that takes the time of 512 stores.
 fn usemem(keys: &Keys, random: bool) -> Load {
     const WORDS: u64 = PAGE_SIZE / 8;
     const STORE_NS: u32 = 1;
@@ -309,8 +311,8 @@ fn usemem(keys: &Keys, random: bool) -> Load {
     Load { programs, ram_bytes: None, until_ns: None }
 }
 
-/// The load of the swap-in detector's announcement (specification 6.6): 1000 MB in 900 MB, one word a page, 5 million
-/// touches, in order or random.
+/// The load of the swap-in detector's announcement (specification 6.6): 1000 MB in 900 MB, one word
+/// a page, 5 million touches, in order or random.
 fn swapload(keys: &Keys) -> Load {
     let pattern = if keys.random { Pattern::Random } else { Pattern::Sequential };
     let mut programs = keys.programs(&pattern, 1000 << 20);
@@ -324,8 +326,9 @@ fn swapload(keys: &Keys) -> Load {
     Load { programs, ram_bytes: Some(900 << 20), until_ns: None }
 }
 
-/// The load of the per-region read-ahead's announcement (specification 6.7, seed 5), its sizes divided by `scale`: 4 programs
-/// write 50 GB in order, 8 write 30 GB at random, in 32 GB, for 300 s (divided as well).
+/// The load of the per-region read-ahead's announcement (specification 6.7, seed 5), its sizes
+/// divided by `scale`: 4 programs write 50 GB in order, 8 write 30 GB at random, in 32 GB, for 300
+/// s (divided as well).
 fn mixed(keys: &Keys) -> Load {
     let share = |bytes: u64, programs: u64| (bytes / keys.scale / programs / PAGE_SIZE).max(1);
     let spec = |index: u64, pages, pattern: &Pattern, think_ns| Spec {

@@ -1,9 +1,10 @@
 //! The knee of the curve, in one sentence: how much RAM is enough, and where thrashing begins.
 //!
-//! Two bisections over the RAM, each a dozen simulations: the least RAM with which the run takes at most 1.10 times as long
-//! as with all it wants, and the most with which it takes at least twice as long. Times are taken to fall as RAM grows;
-//! where they do not quite, the sentence is about a point near by. What a trace cannot tell is not said: there is a floor
-//! below which nothing is tried, and of a trace that has no times of its own it is the misses that count.
+//! Two bisections over the RAM, each a dozen simulations: the least RAM with which the run takes at
+//! most 1.10 times as long as with all it wants, and the most with which it takes at least twice as
+//! long. Times are taken to fall as RAM grows; where they do not quite, the sentence is about a
+//! point near by. What a trace cannot tell is not said: there is a floor below which nothing is
+//! tried, and of a trace that has no times of its own it is the misses that count.
 
 use crate::options::show_bytes;
 use overspill_mm::types::PAGE_SIZE;
@@ -39,7 +40,8 @@ pub struct Knee {
     pub unlimited: u64,
     /// The least RAM that is fine, and the cost with it.
     pub fine: (u64, u64),
-    /// The most RAM with which it thrashes, and the cost with it; `None`: not with as little as was tried.
+    /// The most RAM with which it thrashes, and the cost with it; `None`: not with as little as was
+    /// tried.
     pub thrash: Option<(u64, u64)>,
     /// The least RAM that was tried and with which it does not thrash, and the cost with it.
     pub least: (u64, u64),
@@ -188,7 +190,8 @@ mod tests {
         );
     }
 
-    /// *The story:* of a sort that takes 1.27 times as long in a sixth of its RAM it was said that it has little use for more.
+    /// *The story:* of a sort that takes 1.27 times as long in a sixth of its RAM it was said that
+    /// it has little use for more.
     #[test]
     fn what_never_thrashes_may_still_be_slower() {
         let time =
@@ -198,7 +201,8 @@ mod tests {
         assert!(knee.sentence().ends_with("MiB: 1.27x"), "{}", knee.sentence());
     }
 
-    /// *The story:* of a trace that was made in 700 MiB it was said that below 40 MiB it thrashes. It cannot know.
+    /// *The story:* of a trace that was made in 700 MiB it was said that below 40 MiB it thrashes.
+    /// It cannot know.
     #[test]
     fn what_the_trace_cannot_tell_is_neither_tried_nor_said() {
         let floor = 700 << 20;

@@ -1,8 +1,8 @@
 //! One HTML file with the curves and the table: no network, no library, nothing but itself.
 //!
-//! The rows go in as JSON, with the table's texts beside them, so that curves and table say the same; a page of hand-written
-//! script draws them as SVG: time over RAM by default, any figure by choice, a curve for each combination of the rest, with
-//! values under the pointer.
+//! The rows go in as JSON, with the table's texts beside them, so that curves and table say the
+//! same; a page of hand-written script draws them as SVG: time over RAM by default, any figure by
+//! choice, a curve for each combination of the rest, with values under the pointer.
 
 use super::explain::Knee;
 use super::json::Report;
@@ -97,7 +97,8 @@ mod tests {
         assert_eq!(value["options"]["workload"], "</script><b>");
         let texts = table::cells(&sample(1 << 20, "linux", 5));
         assert_eq!(value["cells"][0], serde_json::json!(texts));
-        // The script names the columns itself: they must be as many, and in the same order where it names a field.
+        // The script names the columns itself: they must be as many, and in the same order where it
+        // names a field.
         let columns = &page[page.find("const columns = [").expect("the script has them")..];
         let columns = &columns[..columns.find("];").expect("they end")];
         assert_eq!(columns.matches("[\"").count(), texts.len());

@@ -1,5 +1,6 @@
-//! The table: one row a combination, columns as wide as their widest entry. It fits a terminal of 80 columns: names that are
-//! the same in every row stand above it, and what is least telling is left out. JSON and the page have everything.
+//! The table: one row a combination, columns as wide as their widest entry. It fits a terminal of
+//! 80 columns: names that are the same in every row stand above it, and what is least telling is
+//! left out. JSON and the page have everything.
 
 use super::{Header, Row};
 use crate::options::show_bytes;

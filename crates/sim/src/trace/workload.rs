@@ -1,11 +1,14 @@
-//! A trace as a [`Workload`]: its accesses, thread by thread, with the time between them as thinking time.
+//! A trace as a [`Workload`]: its accesses, thread by thread, with the time between them as
+//! thinking time.
 //!
-//! Threads get small numbers in the order in which they turn up. Pages that are hashes (oracleGeneral) are numbered anew in
-//! the order of their first access, so that the simulated tables stay dense; that alone makes memory grow with the number
-//! of distinct pages. Everything else streams.
+//! Threads get small numbers in the order in which they turn up. Pages that are hashes
+//! (oracleGeneral) are numbered anew in the order of their first access, so that the simulated
+//! tables stay dense; that alone makes memory grow with the number of distinct pages. Everything
+//! else streams.
 //!
-//! A trace that knows no stores (oracleGeneral and most that are public: they are of caches of files and objects) is of
-//! pages with content: their first touch brings it, as a store. Otherwise they would be empty, and cost nothing to lose.
+//! A trace that knows no stores (oracleGeneral and most that are public: they are of caches of
+//! files and objects) is of pages with content: their first touch brings it, as a store. Otherwise
+//! they would be empty, and cost nothing to lose.
 
 use super::open::{Format, open};
 use super::record::{AccessKind, AccessRecord, Record};
@@ -40,7 +43,8 @@ pub struct TraceWorkload {
     /// The last thread and its small number.
     memo: (u32, u16),
     renumber: Option<HashMap<u64, u64>>,
-    /// Some: the first touch of a page is a store. Those that were touched, unless `renumber` knows them.
+    /// Some: the first touch of a page is a store. Those that were touched, unless `renumber` knows
+    /// them.
     filled: Option<HashSet<(u16, u64)>>,
     /// An access so far was a store.
     has_stores: bool,
@@ -107,7 +111,8 @@ impl TraceWorkload {
         self.has_stores
     }
 
-    /// Whether its times say nothing about how long a program takes: oracleGeneral has whole seconds.
+    /// Whether its times say nothing about how long a program takes: oracleGeneral has whole
+    /// seconds.
     #[must_use]
     pub fn counts_seconds(&self) -> bool {
         self.counts_seconds
@@ -131,7 +136,8 @@ impl TraceWorkload {
         self.live
     }
 
-    /// After the last access: of the times of a live trace so much is the program's own, see [`Sightings::share`].
+    /// After the last access: of the times of a live trace so much is the program's own, see
+    /// [`Sightings::share`].
     #[must_use]
     pub fn share(&self) -> (Nanos, Nanos) {
         if self.live { self.sightings.share() } else { (1, 1) }
@@ -271,7 +277,8 @@ mod tests {
         assert!(trace.has_stores());
     }
 
-    /// Of a trace of file calls it was once said that there is nothing at offset 0, which helped nobody.
+    /// Of a trace of file calls it was once said that there is nothing at offset 0, which helped
+    /// nobody.
     #[test]
     fn a_trace_without_accesses_says_what_it_has() {
         let Err(error) = workload("5,1,,,file_read,,0,0,4096\n", false) else { panic!("it was accepted") };

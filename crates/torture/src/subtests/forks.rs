@@ -1,5 +1,5 @@
-//! fork, vfork and posix_spawn of a program whose memory is out of RAM: the child sees what the parent saw at the fork,
-//! and neither sees what the other does later.
+//! fork, vfork and posix_spawn of a program whose memory is out of RAM: the child sees what the
+//! parent saw at the fork, and neither sees what the other does later.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +12,8 @@ use crate::{ensure, pattern, sys};
 
 const SEED: u64 = 0xf04c;
 
-/// `fork`: the child verifies all memory and ends, the parent goes on; the child changes it, the parent does not see.
+/// `fork`: the child verifies all memory and ends, the parent goes on; the child changes it, the
+/// parent does not see.
 pub fn plain(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     for round in 0..4 {
@@ -41,8 +42,8 @@ fn sealed(sequence: u64, page: usize, index: usize) -> u64 {
     sequence << 32 | pattern::word(sequence, page, index) >> 32
 }
 
-/// `fork-storing`: the program forks while threads store. In the child every word is one that was stored, and no older
-/// than what was known to be stored before the fork.
+/// `fork-storing`: the program forks while threads store. In the child every word is one that was
+/// stored, and no older than what was known to be stored before the fork.
 pub fn storing(context: &mut Context) -> Outcome {
     const THREADS: usize = 4;
     const PLACES: [usize; 3] = [0, 77, WORDS - 1];
@@ -120,8 +121,8 @@ pub fn exec_loops(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "after the children")
 }
 
-/// `fork-snapshot`: a child lives long and walks its memory slowly while the parent changes all of it, twice: the child
-/// sees the state at the fork, as a server that saves itself relies on.
+/// `fork-snapshot`: a child lives long and walks its memory slowly while the parent changes all of
+/// it, twice: the child sees the state at the fork, as a server that saves itself relies on.
 pub fn snapshot(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     context.cool(&memory)?;
@@ -143,7 +144,8 @@ pub fn snapshot(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED + 2, "after the snapshot")
 }
 
-/// `fork-tree`: children of children, two at a time, each of which writes; daemons do this twice at the start.
+/// `fork-tree`: children of children, two at a time, each of which writes; daemons do this twice at
+/// the start.
 pub fn tree(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     context.cool(&memory)?;
@@ -171,8 +173,8 @@ fn grow(memory: &Memory, levels: u64, seed: u64) -> Outcome {
     pattern::check_pages(memory, 0..memory.pages(), seed, "above the children")
 }
 
-/// `fork-advice`: MADV_WIPEONFORK memory is zero in the child, MADV_DONTFORK memory is not there, both stay in the
-/// parent.
+/// `fork-advice`: MADV_WIPEONFORK memory is zero in the child, MADV_DONTFORK memory is not there,
+/// both stay in the parent.
 pub fn advice(context: &mut Context) -> Outcome {
     crate::faults::install()?;
     let memory = context.subject(SEED)?;

@@ -8,6 +8,7 @@ mod content;
 pub mod exits;
 mod files;
 mod forks;
+pub mod kinds;
 mod mappings;
 pub mod process;
 mod protection;
@@ -93,6 +94,10 @@ pub const SUBTESTS: &[Subtest] = table! {
     "holes" Holds adoption::holes, "memory with a hole that opens and closes while it is found";
     "zero-stores" Holds adoption::zero_stores, "stores to memory that was only read, while it is found";
     "grown-read-only" Holds adoption::grown_read_only, "memory that grows and is protected before it is touched";
+    "dev-zero" Holds kinds::dev_zero, "private mappings of /dev/zero";
+    "no-reserve" Holds kinds::no_reserve, "MAP_NORESERVE, beside whatever else is mapped";
+    "above-file" Holds kinds::above_file, "a large block above a mapping of a file";
+    "main-exit" Holds kinds::main_exit, "the first thread ends, others go on";
     "mprotect" Holds protection::mprotect, "read-only, inaccessible, striped";
     "code" Holds protection::code, "code in writable memory";
     "guard" Holds protection::guard, "inaccessible pages between accessible ones";
@@ -135,7 +140,8 @@ pub fn find(name: &str) -> Option<&'static Subtest> {
     SUBTESTS.iter().find(|subtest| subtest.name == name)
 }
 
-/// One line a subtest: name, `holds` or `exceeded`, what is tested; separated by tabs, for people and the harness.
+/// One line a subtest: name, `holds` or `exceeded`, what is tested; separated by tabs, for people
+/// and the harness.
 #[must_use]
 pub fn list() -> String {
     let line = |subtest: &Subtest| {

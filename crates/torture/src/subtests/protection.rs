@@ -10,7 +10,8 @@ use crate::{ensure, pattern, sys};
 
 const SEED: u64 = 0x9207;
 
-/// `mprotect`: cold memory is made read-only and read, inaccessible and back, executable and run, in parts as well.
+/// `mprotect`: cold memory is made read-only and read, inaccessible and back, executable and run,
+/// in parts as well.
 pub fn mprotect(context: &mut Context) -> Outcome {
     faults::install()?;
     let memory = context.subject(SEED)?;
@@ -54,8 +55,8 @@ fn expect_fault(result: Result<(), Fault>, address: usize, what: &str) -> Outcom
     Ok(())
 }
 
-/// `code`: functions written into memory with PROT_EXEC are run, rewritten and run again while all else is paged. Such
-/// memory need not go cold: a pager may leave generated code alone.
+/// `code`: functions written into memory with PROT_EXEC are run, rewritten and run again while all
+/// else is paged. Such memory need not go cold: a pager may leave generated code alone.
 pub fn code(context: &mut Context) -> Outcome {
     const ALL: i32 = RW | libc::PROT_EXEC;
     let memory = Memory::map_with(context.options.mib * MIB / 4, ALL, PRIVATE)?;
@@ -88,7 +89,8 @@ fn write_function(memory: &Memory, page: usize, value: u32) {
     memory.word(page, 0).store(word, Relaxed);
 }
 
-/// `guard`: accessible parts between inaccessible pages; the parts keep their content, the guards keep guarding.
+/// `guard`: accessible parts between inaccessible pages; the parts keep their content, the guards
+/// keep guarding.
 pub fn guard(context: &mut Context) -> Outcome {
     const PART: usize = 31;
     faults::install()?;
@@ -114,8 +116,9 @@ pub fn guard(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `guarded`: a block with some inaccessible pages right in front of it, from the start. It looks like the stack of a thread that has
-/// ended, and must go cold all the same; beside it such stacks are used again by new threads.
+/// `guarded`: a block with some inaccessible pages right in front of it, from the start. It looks
+/// like the stack of a thread that has ended, and must go cold all the same; beside it such stacks
+/// are used again by new threads.
 pub fn guarded(context: &mut Context) -> Outcome {
     const GUARD: usize = 16;
     let len = GUARD * PAGE + context.options.mib * MIB / 4;
@@ -155,7 +158,8 @@ extern "C" fn on_barrier(signal: i32, info: *mut libc::siginfo_t, _context: *mut
     }
 }
 
-/// `write-barrier`: a collector's way to learn of stores: cold memory is read-only, the handler opens each page.
+/// `write-barrier`: a collector's way to learn of stores: cold memory is read-only, the handler
+/// opens each page.
 pub fn write_barrier(context: &mut Context) -> Outcome {
     faults::install_handler(libc::SIGSEGV, on_barrier)?;
     let memory = context.subject(SEED)?;
@@ -186,8 +190,8 @@ pub fn write_barrier(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `sigsegv`: wild accesses by several threads reach the program's handler with the right address, as does SIGBUS
-/// behind the end of a mapped file, while other memory is paged.
+/// `sigsegv`: wild accesses by several threads reach the program's handler with the right address,
+/// as does SIGBUS behind the end of a mapped file, while other memory is paged.
 pub fn sigsegv(context: &mut Context) -> Outcome {
     faults::install()?;
     let memory = context.subject(SEED)?;

@@ -1,5 +1,5 @@
-//! Figures for people: KiB / MiB / GiB, seconds with a fitting unit, thousands set apart, commands quoted for a shell.
-//! Machines get plain bytes and nanoseconds from the JSON files instead.
+//! Figures for people: KiB / MiB / GiB, seconds with a fitting unit, thousands set apart, commands
+//! quoted for a shell. Machines get plain bytes and nanoseconds from the JSON files instead.
 
 use std::ffi::OsStr;
 
@@ -62,8 +62,8 @@ pub fn clipped(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max.saturating_sub(3)).chain("...".chars()).collect()
 }
 
-/// `text` in lines of at most 80 characters, each ended, the second and later ones behind `indent`. Words that are longer stay
-/// whole.
+/// `text` in lines of at most 80 characters, each ended, the second and later ones behind `indent`.
+/// Words that are longer stay whole.
 pub fn folded(text: &str, indent: &str) -> String {
     let words = text.trim_start();
     let mut lines = String::new();

@@ -204,6 +204,15 @@ pub fn number_in(path: &CStr) -> Option<i64> {
 /// that start or end meanwhile may be missed or told.
 pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
     let directory = file::open(c"/proc/self/task", Open::DIRECTORY)?;
+    for_each_entry(&directory, |name| {
+        if let Some((tid, [])) = take_number(name, 10) {
+            visit(tid as u32);
+        }
+    })
+}
+
+/// Calls `visit` with the name of every entry of a directory from its position on, `.` and `..` included.
+pub(crate) fn for_each_entry(directory: &Fd, mut visit: impl FnMut(&[u8])) -> Result<(), Errno> {
     let mut buffer = Entries([0; 2048]);
     loop {
         let (pointer, len) = (buffer.0.as_mut_ptr() as usize, buffer.0.len());
@@ -212,11 +221,7 @@ pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
         if filled == 0 {
             return Ok(());
         }
-        for_each_name(&buffer.0[..filled], |name| {
-            if let Some((tid, [])) = take_number(name, 10) {
-                visit(tid as u32);
-            }
-        });
+        for_each_name(&buffer.0[..filled], &mut visit);
     }
 }
 

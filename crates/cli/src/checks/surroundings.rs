@@ -1,5 +1,5 @@
-//! What is around the program: the agent's library, the launcher's shared memory, limits of the cgroup and of the user,
-//! and settings of the machine's memory.
+//! What is around the program: the agent's library, the launcher's shared memory, limits of the
+//! cgroup and of the user, and settings of the machine's memory.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -75,7 +75,8 @@ fn agent_reports() -> Check {
     }
 }
 
-/// Whether another process of this user can open memory of this one through /proc/PID/fd: hidden /proc mounts forbid it.
+/// Whether another process of this user can open memory of this one through /proc/PID/fd: hidden
+/// /proc mounts forbid it.
 fn shared_memory() -> Check {
     const NAME: &str = "shared memory";
     match page().and_then(|page| reaching_child(&page)?.output()) {
@@ -167,9 +168,14 @@ fn idle_processors() -> Check {
         Ok(_) => Check::ok(NAME, "many: they sleep unless `--idle poll` is given"),
         Err(error) => Check::warn(
             NAME,
-            format!("{path}: {error}: they sleep between the steps of a fault, which makes each one longer"),
-            format!("run as root, or: sudo setfacl -m u:$USER:w {path}; in a container: --device {path}"),
-        ),
+            format!(
+                "{path}: {}: they sleep between the steps of a fault, which makes each one longer",
+                super::kernel::text(error)
+            ),
+            format!("sudo setfacl -m u:$USER:w {path}"),
+        )
+        .or("run as root")
+        .or(format!("in a container: --device {path}")),
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod agent;
 mod census;
 mod descendants;
+mod divider;
 mod door;
 pub mod program;
 pub mod report;
@@ -80,7 +81,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let pid = child.id();
     signals::forward_to(pid as i32);
     let descendants = Descendants::new(pid, ready.agent.keeper());
-    let watch = Watch::start(page.clone(), descendants, ram_bytes, args.trace.is_some())
+    let divides = !args.tuning.per_process;
+    let watch = Watch::start(page.clone(), descendants, ram_bytes, divides, args.trace.is_some())
         .context("cannot start a thread")?;
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
     signals::stop_forwarding();
@@ -160,6 +162,7 @@ fn flag_bits(args: &RunArgs, swap_is_file: bool) -> u32 {
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
         (tuning.fixed_pool, flags::FIXED_POOL),
+        (tuning.per_process, flags::PER_PROCESS),
         (swap_is_file, flags::SWAP_IS_FILE),
         (args.quiet, flags::QUIET),
         (tuning.idle.unwrap_or_default().polls(), flags::POLL_IDLE),
@@ -251,6 +254,7 @@ impl Tuning {
             ("no-move", self.no_move),
             ("no-uring", self.no_uring),
             ("fixed-pool", self.fixed_pool),
+            ("per-process", self.per_process),
         ];
         args.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| format!("--{name}").into()));
         args

@@ -83,9 +83,10 @@ pub const NAMES: [&str; 12] = [
 /// Other words for some of them.
 const SYNONYMS: [(&str, &str); 2] = [("sequential", "seq"), ("strided", "stride")];
 
-const HINT: &str = "keys are size=1G, touches=1M or laps=3, write=PERCENT, repeat=N, think=NS, programs=N, shared, prefill, \
-                    seed=N, and stride=, streams=, exponent=0.8, window=SIZE, dwell=N where the load has them; swapload has \
-                    random; mixed has scale=64";
+const HINT: &str = "keys are size=1G, touches=1M or laps=3, write=PERCENT, repeat=N, think=NS, \
+                    programs=N, shared, prefill, seed=N, and stride=, streams=, exponent=0.8, \
+                    window=SIZE, dwell=N where the load has them; swapload has random; mixed has \
+                    scale=64";
 
 /// Streams, strides and programs beyond this are mistakes.
 const PARAMETER_MAX: u64 = 4096;

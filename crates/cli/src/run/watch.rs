@@ -43,11 +43,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch the tree below this process, which has started `command`.
-    /// With `divides` the budget is the tree's.
+    /// Begins to watch the tree below this process. With `divides` the budget is the tree's.
     pub fn start(
         page: Arc<SharedPage>,
-        command: u32,
+        descendants: Descendants,
         ram_bytes: u64,
         divides: bool,
         traces: bool,
@@ -58,7 +57,7 @@ impl Watch {
             page,
             traces,
             ram_bytes,
-            descendants: Descendants::new(command),
+            descendants,
             census: Census::default(),
             divider: Divider::default(),
             divides,

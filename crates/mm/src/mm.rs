@@ -137,6 +137,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) unmapping: u32,
     /// Pages that could not be unmapped since anything else happened.
     pub(crate) refused: u32,
+    /// How often in a row reclaim ended in that way.
+    pub(crate) in_vain: u32,
     /// Pages that were taken since an active one was deactivated for them, times those active.
     pub(crate) aged: u64,
     /// Background reclaim has started and not yet reached the high watermark.
@@ -211,6 +213,7 @@ impl<P: SwapIn> Mm<P> {
             writing: 0,
             unmapping: 0,
             refused: 0,
+            in_vain: 0,
             aged: 0,
             reclaiming: false,
             pause: None,

@@ -62,7 +62,7 @@ pub fn for_good() {
 }
 
 /// Makes a call while there is no agent.
-fn without(call: impl FnOnce() -> isize) -> isize {
+pub fn without(call: impl FnOnce() -> isize) -> isize {
     if filters::is_filtered() || is_gone() {
         return call();
     }

@@ -196,7 +196,7 @@ pub fn run(mission: Mission) {
     let prepared = Growth::earliest_bytes(agent.ram()) / 100 * PREPARE_PERCENT;
     agent.watch(|_| (prepared, prepared));
     if retire::is_asked() {
-        return;
+        return leave(agent.process);
     }
     if let Err(failure) = agent.manage(inherits) {
         give_up(agent.process, failure);
@@ -239,6 +239,13 @@ fn claim(shared: &'static Shared, pid: u32, program_pages: u32) -> Option<&'stat
     process.state.store(state::WATCHING, Ordering::Release);
     shared.tree.places_used.fetch_max(index as u32 + 1, Ordering::AcqRel);
     Some(process)
+}
+
+/// The agent was asked to go. Whether it comes back, or the program is at its end, the launcher is told.
+fn leave(process: &Process) {
+    if retire::is_banned() {
+        give_up(process, Failure { step: 5, errno: Errno::PERM });
+    }
 }
 
 fn give_up(process: &Process, failure: Failure) {
@@ -304,6 +311,7 @@ impl Agent {
         let ram = self.ram();
         self.watch(|growth| (growth.start_bytes(ram), Growth::earliest_bytes(ram)));
         if retire::is_asked() {
+            leave(self.process);
             return Ok(());
         }
         if inherits {
@@ -623,7 +631,7 @@ impl Manager<'_> {
         }
         fork::stop_managing();
         fresh::forget();
-        self.agent.process.state.store(state::WATCHING, Ordering::Release);
+        leave(self.agent.process);
         true
     }
 

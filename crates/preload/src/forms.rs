@@ -215,8 +215,7 @@ unsafe extern "C" fn concerning(
     if number == __NR_setns {
         return retire::for_setns(b, call);
     }
-    filters::announce(a, b);
-    call()
+    filters::for_seccomp(a, b, c, call)
 }
 
 /// A system call failed with minus this.

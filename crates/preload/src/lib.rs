@@ -19,6 +19,7 @@ mod fork;
 mod forms;
 mod fresh;
 mod launcher;
+mod leaks;
 mod lend;
 mod libc;
 mod message;

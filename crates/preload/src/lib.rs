@@ -28,6 +28,7 @@ mod remap;
 mod retire;
 mod stacks;
 mod start;
+mod tasks;
 mod veto;
 
 use overspill_sys::AddressRange;

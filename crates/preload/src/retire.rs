@@ -89,7 +89,7 @@ pub fn at_the_end() {
 }
 
 /// Makes a call while there is no agent.
-fn without(call: impl FnOnce() -> isize) -> isize {
+pub fn without(call: impl FnOnce() -> isize) -> isize {
     if filters::is_filtered() || is_gone() || fork::is_borrowing() {
         return call();
     }

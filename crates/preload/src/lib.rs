@@ -21,6 +21,7 @@ mod forms;
 mod fresh;
 mod guards;
 mod launcher;
+mod leaks;
 mod lend;
 mod libc;
 mod locking;
@@ -31,6 +32,7 @@ mod remap;
 mod retire;
 mod stacks;
 mod start;
+mod tasks;
 mod veto;
 
 use overspill_sys::AddressRange;

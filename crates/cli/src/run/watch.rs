@@ -17,6 +17,7 @@ use super::census::{Census, Sighting};
 use super::descendants::{Descendants, Look, Orphans, figure, name};
 use super::program;
 use super::shared_page::SharedPage;
+use super::status_line;
 
 /// Shortest and longest pause between two looks, and how many times as long as a look it is.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -59,6 +60,7 @@ impl Watch {
             while !stopped.load(Ordering::Acquire) {
                 let began = Instant::now();
                 watcher.look(false);
+                status_line::answer(&watcher.page, command, ram_bytes, watcher.began.elapsed());
                 std::thread::park_timeout((began.elapsed() * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX));
             }
             watcher.look(true);

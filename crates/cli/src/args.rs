@@ -266,6 +266,9 @@ pub struct Tuning {
     /// End the program when swap is full, instead of letting it exceed its budget
     #[arg(long, env = "OVERSPILL_STRICT", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub strict: bool,
+    /// Give each process all of the budget, instead of dividing it between the processes of the tree
+    #[arg(long, env = "OVERSPILL_PER_PROCESS", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub per_process: bool,
     /// Evict by write-protect, write and drop, even where the kernel can move pages
     #[arg(long, env = "OVERSPILL_NO_MOVE", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub no_move: bool,
@@ -277,7 +280,7 @@ pub struct Tuning {
 /// `overspill run`.
 #[derive(Args)]
 pub struct RunArgs {
-    /// The budget: how much anonymous memory each process may hold
+    /// The budget: how much anonymous memory the program may hold, with all that it starts
     #[arg(long, env = "OVERSPILL_RAM", value_name = "SIZE", value_parser = parse_budget)]
     pub ram: Size,
     /// How to spill.

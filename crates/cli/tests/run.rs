@@ -359,6 +359,17 @@ fn one_file_is_enough_and_unpacks_itself_while_it_is_needed() {
     assert_eq!(unpacked(&scratch), 0, "it is gone with the program");
 }
 
+/// *The story:* the process that removes the library in the end was taken for a program of the run.
+#[test]
+fn the_keeper_of_the_agent_is_no_program_of_the_run() {
+    let scratch = Scratch::new("keeper");
+    let mut command = support::overspill();
+    command.env_remove("OVERSPILL_PRELOAD").env("TMPDIR", &scratch.0);
+    let output = command.args(["run", "--ram", "100M", "--", "sleep", "0.3"]).output().unwrap();
+    let summary = stderr(&output);
+    assert!(summary.contains("verdict") && !summary.contains("unmanaged"), "{summary}");
+}
+
 #[test]
 fn the_agent_stays_for_whoever_outlives_the_launcher_and_no_longer() {
     let scratch = Scratch::new("left-agent");

@@ -8,6 +8,7 @@
 //! trash mapping, because dropping them in place would raise an event that this very thread would have to read.
 
 use alloc::collections::VecDeque;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::pagemap::{Categories, PageRegion, Pagemap, Query};
@@ -29,9 +30,13 @@ const CHANGE_SPINS: u32 = 64;
 const HELPER_LOOKS: u32 = 50;
 /// How often a frame of one's own is tried to be dropped.
 const PATIENCE: u32 = 20_000;
-/// A rest in which a thread of the program does what is waited for; the shortest that the kernel gives is some 50 us. Not
-/// sched_yield: each puts off this thread's next turn, and many together by tens of milliseconds when all processors are busy.
-pub(crate) const REST_NS: u64 = 1;
+/// A rest in which another thread does what is waited for. Not sched_yield: each puts off this thread's next turn, and many together
+/// by tens of milliseconds when all processors are busy.
+///
+/// *The story:* it was 1 ns, for which the kernel lets an ordinary thread sleep some 50 us. A thread that comes before all others
+/// is woken exactly when it asked, which was at once: it never slept, and the helper that it waited for never ran on the
+/// same processor. Children of fork without UFFDIO_MOVE used it up for 20 s.
+pub(crate) const REST_NS: u64 = 20_000;
 /// How often a move is repeated while a frame is still pinned by the read that filled it.
 const PIN_PATIENCE: u32 = 200;
 /// So many refused pages speak for the rest of a run.
@@ -48,6 +53,8 @@ const ANY_CONTENT: Query = Query {
     any_of: Categories::PRESENT.union(Categories::SWAPPED),
     report: Categories::empty(),
 };
+/// Guards in place of pages.
+const GUARDS: Query = Query { required: Categories::GUARD, any_of: Categories::empty(), ..ANY_CONTENT };
 /// Pages in RAM, the zero page among them.
 const PRESENT: Query = Query { required: Categories::PRESENT, any_of: Categories::empty(), ..ANY_CONTENT };
 /// Pages of the compressed pool that can be on their way to the file.
@@ -96,10 +103,28 @@ pub(crate) struct Memory {
     helper: Option<Helper>,
     /// Tells which pages are there.
     pagemap: Pagemap,
+    guards: Guards,
     /// The kernel tells of every fork.
     hears_forks: bool,
     /// How it goes with pages that other processes share.
     sharing: Sharing,
+}
+
+/// What is known of guards (MADV_GUARD_INSTALL) in the program's memory.
+#[derive(Default)]
+struct Guards {
+    /// The kernel tells them from other pages (6.15).
+    are_told: bool,
+    /// One was seen.
+    seen: bool,
+    /// Set before the program installs the first one by a call that is heard of.
+    announced: Option<&'static AtomicBool>,
+}
+
+impl Guards {
+    fn may_be(&self) -> bool {
+        self.are_told && (self.seen || self.announced.is_some_and(|flag| flag.load(Ordering::SeqCst)))
+    }
 }
 
 /// Events tell what becomes of mappings, protection which of them are registered.
@@ -131,6 +156,7 @@ impl Memory {
             program.register(staging.range(), Mode::WP)?;
         }
         let helper = if can_move { None } else { Some(Helper::start()?) };
+        let pagemap = Pagemap::open()?;
         Ok(Memory {
             program,
             own,
@@ -145,7 +171,8 @@ impl Memory {
             takes_zero_pages,
             can_poison: granted.contains(Features::POISON),
             helper,
-            pagemap: Pagemap::open()?,
+            guards: Guards { are_told: pagemap.knows_guards(), ..Guards::default() },
+            pagemap,
             hears_forks,
             sharing: Sharing::default(),
         })
@@ -402,10 +429,46 @@ impl Memory {
         result
     }
 
+    /// Guards are announced by `flag`, before they are installed.
+    pub fn watch_guards(&mut self, flag: &'static AtomicBool) {
+        self.guards.announced = Some(flag);
+    }
+
+    /// Of `count` pages at `address`: how many at the head are not guarded, and how many behind those are. While nothing is known of
+    /// any guard that is not looked for.
+    pub fn guards(&mut self, address: usize, count: u32) -> (u32, u32) {
+        if self.guards.may_be() { self.find_guards(address, count) } else { (count, 0) }
+    }
+
+    /// How many of `count` pages, of which a thread waits for the first, lie before the next guard. It does not wait where there is one.
+    pub fn open_before_guards(&mut self, address: usize, count: u32) -> u32 {
+        if count == 1 || !self.guards.are_told {
+            return count;
+        }
+        let (open, guarded) = self.find_guards(address, count);
+        self.guards.seen |= guarded > 0;
+        open.max(1)
+    }
+
+    fn find_guards(&self, address: usize, count: u32) -> (u32, u32) {
+        let mut runs = [PageRegion::default(); 1];
+        let range = address..address + count as usize * PAGE_SIZE;
+        match self.pagemap.scan(range, GUARDS, &mut runs) {
+            Ok(scan) if scan.regions > 0 => {
+                let open = (runs[0].start as usize - address) / PAGE_SIZE;
+                (open as u32, runs[0].pages() as u32)
+            }
+            _ => (count, 0),
+        }
+    }
+
     /// Is the page at `address` really not there?
     pub fn is_missing(&self, address: usize) -> bool {
         let mut runs = [PageRegion::default(); 1];
-        let scan = self.pagemap.scan(address..address + PAGE_SIZE, ANY_CONTENT, &mut runs);
+        // A guard reads as something in the kernel's own swap.
+        let excluded = if self.guards.are_told { Categories::GUARD } else { Categories::empty() };
+        let query = Query { excluded, ..ANY_CONTENT };
+        let scan = self.pagemap.scan(address..address + PAGE_SIZE, query, &mut runs);
         scan.is_ok_and(|scan| scan.regions == 0)
     }
 

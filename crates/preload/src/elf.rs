@@ -138,21 +138,30 @@ unsafe fn value(dynamic: *const Entry, tag: i64) -> Option<usize> {
 
 /// The address of the function `name` in the first library behind the agent that has it.
 pub fn next(name: &CStr) -> Option<usize> {
+    among(name, false)
+}
+
+/// The address of `name` in the first that has it, the program itself before all libraries: where everybody finds it.
+pub fn first(name: &CStr) -> Option<usize> {
+    among(name, true)
+}
+
+fn among(name: &CStr, all: bool) -> Option<usize> {
     let mut library = LIBRARIES.load(Ordering::Acquire) as *const LinkMap;
-    let mut is_behind = false;
+    let mut counts = all;
     for _ in 0..LIBRARIES_MAX {
         if library.is_null() {
             return None;
         }
         // SAFETY: what the loader lists is loaded, and nothing is unloaded before main.
         let map = unsafe { &*library };
-        if is_behind {
+        if counts {
             // SAFETY: as above.
             if let Some(found) = unsafe { find(map, name) } {
                 return Some(found);
             }
         }
-        is_behind |= core::ptr::eq(map.dynamic, &raw const OWN_DYNAMIC);
+        counts |= core::ptr::eq(map.dynamic, &raw const OWN_DYNAMIC);
         library = map.next;
     }
     None

@@ -81,10 +81,14 @@ pub fn take_status_request() -> bool {
     STATUS_REQUESTED.swap(false, SeqCst)
 }
 
+/// The process that signals are passed on to, as long as there is one.
+pub fn child() -> Option<i32> {
+    Some(CHILD.load(SeqCst)).filter(|&child| child > 0)
+}
+
 /// Sends the child a signal, if there still is one.
 pub fn pass_on(signal: i32) {
-    let child = CHILD.load(SeqCst);
-    if child > 0 {
+    if let Some(child) = child() {
         // SAFETY: kill takes no pointers; the child is not reaped before CHILD is cleared.
         unsafe { libc::kill(child, signal) };
     }

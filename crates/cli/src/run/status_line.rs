@@ -14,11 +14,11 @@ use crate::os::signals;
 const PAGE_BYTES: u64 = 4096;
 
 /// Says the line if it was asked for.
-pub fn answer(page: &SharedPage, program: u32, ram_bytes: u64, elapsed: Duration) {
+pub fn answer(page: &SharedPage, ram_bytes: u64, elapsed: Duration) {
     if !signals::take_status_request() {
         return;
     }
-    if waits_for_signal(program) {
+    if signals::child().is_some_and(waits_for_signal) {
         signals::pass_on(libc::SIGUSR1);
     }
     let Ok(reports) = page.reports() else { return };
@@ -48,7 +48,7 @@ fn line(reports: &[Report], ram_bytes: u64, elapsed: Duration) -> String {
 }
 
 /// Whether the program has a handler for the signal.
-fn waits_for_signal(pid: u32) -> bool {
+fn waits_for_signal(pid: i32) -> bool {
     let handled = |status: io::Result<String>| -> Option<u64> {
         let status = status.ok()?;
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;

@@ -20,7 +20,6 @@ mod sharing;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicBool;
 
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::{Actions, Config, Event, Mm, WriteResult};
@@ -30,9 +29,11 @@ use compress::Compressed;
 
 use crate::child::Child;
 use crate::fingerprint::Fingerprints;
+use crate::lending::Lending;
 use crate::memory::Memory;
 use crate::report::Report;
 use crate::reservations::Reservations;
+use crate::robust::Robust;
 use crate::shared_regions::SharedRegions;
 use crate::staging::Staging;
 use crate::trace::{Ring, Tracer};
@@ -80,8 +81,9 @@ pub struct Engine {
     doorbells: AddressRange,
     reservations: Reservations,
     report: Report,
-    /// Set before the program lends pages to the kernel without a pin that UFFDIO_MOVE sees (vmsplice, MSG_ZEROCOPY).
-    lent: Option<&'static AtomicBool>,
+    lending: Lending,
+    /// What stays in RAM for the ends of threads; None where nobody asked for it.
+    robust: Option<Robust>,
     /// Children that nobody announced, while they get what they lack.
     children: Vec<Child>,
     /// Tells what happens, if somebody wants to know.
@@ -115,7 +117,8 @@ impl Engine {
             doorbells: 0..0,
             reservations: Reservations::default(),
             report,
-            lent: None,
+            lending: Lending::default(),
+            robust: None,
             children: Vec::new(),
             tracer: None,
         }

@@ -16,7 +16,7 @@ use crate::load::LoadArgs;
 use crate::output;
 use crate::policy::ReadAhead;
 use crate::size::{Size, parse_budget};
-use crate::{record, sim, trace};
+use crate::{record, sim, top, trace};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -198,6 +198,8 @@ pub enum Command {
     /// Record the page accesses of a program (exact, slow: under valgrind).
     #[command(after_long_help = RECORD_EXAMPLES)]
     Record(record::Args),
+    /// Watch the budgets that are running: processes, resident, faults, rates, stalls.
+    Top(top::Args),
     /// The load of `bench` as a plain program: prints one line of JSON.
     #[command(hide = true)]
     Load(LoadArgs),

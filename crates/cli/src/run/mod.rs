@@ -14,6 +14,7 @@ mod door;
 pub mod program;
 pub mod report;
 pub mod shared_page;
+mod status_line;
 mod summary;
 mod tracing;
 mod verdict;

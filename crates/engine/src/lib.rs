@@ -10,6 +10,7 @@
 extern crate alloc;
 
 pub mod engine;
+mod files;
 mod fingerprint;
 pub mod growth;
 mod helper;
@@ -31,6 +32,7 @@ mod view;
 mod vigil;
 
 pub use engine::{Engine, Notice};
+pub use files::Source;
 pub use reactor::Reactor;
 pub use setup::{Failure, MAX_POOL_PERCENT, STEPS, Settings};
 pub use shared_regions::MapperId;

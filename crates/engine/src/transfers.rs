@@ -6,10 +6,12 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use overspill_mm::IoId;
+use overspill_mm::types::Slot;
 use overspill_sys::mem::IoVec;
 use overspill_sys::uring::Cqe;
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
 
+use crate::files::Files;
 use crate::io::Io;
 
 /// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring frames.
@@ -26,7 +28,10 @@ enum Kind {
 
 struct Request {
     kind: Kind,
+    /// Of the swap file, or of another one.
+    fd: i32,
     offset: u64,
+    /// What must arrive.
     bytes: usize,
     pieces: Vec<IoVec>,
 }
@@ -75,6 +80,7 @@ pub(crate) enum Ended {
 /// The requests under way, by their [`IoId`].
 pub(crate) struct Transfers {
     file: Fd,
+    files: Files,
     io: Io,
     requests: Vec<Request>,
     /// Ordered, but not taken by the device yet.
@@ -84,11 +90,23 @@ pub(crate) struct Transfers {
 
 impl Transfers {
     pub fn new(file: Fd, io: Io) -> Self {
-        Transfers { file, io, requests: Vec::new(), backlog: VecDeque::new(), in_flight: 0 }
+        Transfers {
+            file,
+            files: Files::default(),
+            io,
+            requests: Vec::new(),
+            backlog: VecDeque::new(),
+            in_flight: 0,
+        }
     }
 
     pub fn io(&self) -> &Io {
         &self.io
+    }
+
+    /// The files beside the swap file.
+    pub fn files(&mut self) -> &mut Files {
+        &mut self.files
     }
 
     /// Orders a read of consecutive slots into `pieces`.
@@ -104,7 +122,7 @@ impl Transfers {
     fn order(&mut self, kind: Kind, io: IoId, slot: u32, pieces: &Pieces) {
         let index = io.0 as usize;
         while self.requests.len() <= index {
-            self.requests.push(Request { kind, offset: 0, bytes: 0, pieces: Vec::new() });
+            self.requests.push(Request { kind, fd: -1, offset: 0, bytes: 0, pieces: Vec::new() });
         }
         let request = &mut self.requests[index];
         request.kind = kind;
@@ -112,7 +130,13 @@ impl Transfers {
         request.pieces.clear();
         request.pieces.extend_from_slice(pieces);
         request.bytes = pieces.iter().map(|piece| piece.len).sum();
-        request.offset = u64::from(slot) * PAGE_SIZE as u64;
+        (request.fd, request.offset) = (self.file.raw(), u64::from(slot) * PAGE_SIZE as u64);
+        if Slot(slot).is_file() {
+            let spot = self.files.spot(Slot(slot));
+            (request.fd, request.offset) = (spot.fd, spot.offset);
+            // The file's last page is a part of one.
+            request.bytes = request.bytes.min(usize::try_from(spot.available).unwrap_or(usize::MAX));
+        }
         self.in_flight += 1;
         if !self.backlog.is_empty() || !self.start(io) {
             self.backlog.push_back(io);
@@ -124,7 +148,7 @@ impl Transfers {
         // The pieces are not touched before the request ended: an IoId is unique while it is under way.
         let request = &self.requests[io.0 as usize];
         let write = request.kind == Kind::Write;
-        self.io.order(write, &self.file, &request.pieces, request.offset, u64::from(io.0))
+        self.io.order(write, request.fd, &request.pieces, request.offset, u64::from(io.0))
     }
 
     /// Orders a write of `pages` (at least one) pages at `address` to consecutive slots, for the compressed pool, which calls it
@@ -133,7 +157,7 @@ impl Transfers {
         let piece = IoVec { base: address, len: pages as usize * PAGE_SIZE };
         let tag = WRITE_BACK | u64::from(pages) << 32 | u64::from(at);
         let offset = u64::from(slot) * PAGE_SIZE as u64;
-        let ordered = self.backlog.is_empty() && self.io.order(true, &self.file, &[piece], offset, tag);
+        let ordered = self.backlog.is_empty() && self.io.order(true, self.file.raw(), &[piece], offset, tag);
         self.in_flight += u32::from(ordered);
         ordered
     }
@@ -181,7 +205,7 @@ impl Transfers {
 /// How a request of so many bytes ended.
 fn outcome(ended: &Cqe, bytes: usize) -> Result<(), Errno> {
     match ended.outcome() {
-        Ok(done) if done as usize == bytes => Ok(()),
+        Ok(done) if done as usize >= bytes && bytes > 0 => Ok(()),
         Ok(_) => Err(Errno::IO),
         Err(errno) => Err(errno),
     }

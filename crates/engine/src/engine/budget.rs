@@ -14,7 +14,13 @@ impl Engine {
         self.mm.frames_held() + self.staging.idle_frames() + self.compressed.pool.frames()
     }
 
-    /// Frames that it may hold.
+    /// Frames that it might hold at the start.
+    #[must_use]
+    pub fn budget_at_first(&self) -> u32 {
+        self.allowed_at_first
+    }
+
+    /// The frames allowed now.
     #[must_use]
     pub fn budget(&self) -> u32 {
         self.allowed

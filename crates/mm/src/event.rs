@@ -85,6 +85,8 @@ pub enum Event {
     NotFilled { run: Run },
     /// The program will need `[start, end)` soon.
     WillNeed { space: SpaceId, start: Vpn, end: Vpn },
+    /// Answer to [`Action::Confirm`]: all orders before it were carried out, and what was refused of them was told.
+    Confirmed,
     /// Bring everything in and stop reclaiming ([`Action::Populated`] says when it is done).
     Pause,
     /// Go on after `Pause`.
@@ -120,6 +122,8 @@ pub enum Action {
     Wake { run: Run },
     /// The page is lost: its read failed twice. Its next touch must fail (SIGBUS).
     Fail { page: PageId },
+    /// Answer with [`Event::Confirmed`], after the answers to all orders before.
+    Confirm,
     /// Everything is in the program's view (answer to [`Event::Pause`]).
     Populated,
     /// Something the user should know, once.

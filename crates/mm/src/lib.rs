@@ -27,7 +27,7 @@ pub mod page;
 pub mod pool;
 mod range;
 pub mod readahead;
-mod reclaim;
+pub mod reclaim;
 mod region;
 pub mod reserve;
 mod scan;
@@ -35,6 +35,7 @@ pub mod stats;
 pub mod swap;
 mod transfer;
 pub mod types;
+mod waiting;
 mod watermarks;
 
 pub use event::{Action, Actions, Event, IoId, Run, Unmapped, Warning, WriteResult};

@@ -184,6 +184,7 @@ impl World {
                 self.answer(vpn);
                 self.truth.remove(&vpn);
             }
+            Action::Confirm => events.push_back(Event::Confirmed),
             Action::Populated => self.populated = true,
             Action::Warn(_) => {}
         }

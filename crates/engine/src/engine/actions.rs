@@ -28,6 +28,7 @@ impl Engine {
                 self.retry(run);
             }
             Action::Fail { page } => self.fail(page),
+            Action::Confirm => self.events.push_back(Event::Confirmed),
             Action::Populated => self.notices.push_back(Notice::Populated),
             Action::Warn(warning) => self.warn(warning),
         }

@@ -6,6 +6,8 @@
 //! kernel's do: `clusters`.
 
 mod clusters;
+pub mod extents;
+pub mod header;
 mod next_fit;
 
 use alloc::vec::Vec;
@@ -15,6 +17,9 @@ use self::next_fit::NextFit;
 
 use crate::page::NONE;
 use crate::types::{CHUNK_PAGES, PageId, Slot};
+
+/// How many refer to a slot. As many spaces as there can be ([`crate::types::SpaceId`]) may share one.
+pub(super) type References = u16;
 
 /// Slots in a cluster.
 const CLUSTER: u32 = CHUNK_PAGES as u32;
@@ -36,7 +41,7 @@ pub(crate) struct SwapArea {
     /// Slots it may have in all; the tables below grow with use, a cluster at a time.
     limit: u32,
     /// References to each slot: 0 = free.
-    references: Vec<u8>,
+    references: Vec<References>,
     /// The page that wrote the slot last; meaningful while the slot is in use.
     owner: Vec<u32>,
     /// Slots in use per cluster.
@@ -166,6 +171,17 @@ impl SwapArea {
         self.owner[slot.0 as usize] = page.0;
     }
 
+    /// One more refers to the slot. False: no more can, and nothing has changed.
+    #[must_use]
+    #[cfg_attr(not(test), expect(dead_code, reason = "for forks that share what is on swap"))]
+    pub fn share(&mut self, slot: Slot) -> bool {
+        let references = &mut self.references[slot.0 as usize];
+        assert!(slot.0 != 0 && *references > 0, "only a slot in use is shared");
+        let more = references.checked_add(1);
+        *references = more.unwrap_or(*references);
+        more.is_some()
+    }
+
     /// Gives a reference back; the slot is free when none is left.
     pub fn release(&mut self, slot: Slot) {
         let index = slot.0 as usize;
@@ -197,7 +213,8 @@ impl SwapArea {
 
     /// A slot that must never be used again (its write failed for lack of space).
     pub fn mark_bad(&mut self, slot: Slot) {
-        self.references[slot.0 as usize] = self.references[slot.0 as usize].saturating_add(1);
+        let references = &mut self.references[slot.0 as usize];
+        *references = references.checked_add(1).expect("nobody shares a slot whose first write failed");
     }
 
     fn by_address(&mut self, page: PageId, cluster: &mut u32) -> Option<u32> {
@@ -336,6 +353,24 @@ mod tests {
             }
             assert_eq!(area.used(), 0);
         }
+    }
+
+    /// *The story:* counts were bytes; the 256th fork would have made a slot free that 255 still refer to.
+    #[test]
+    fn a_slot_is_shared_by_as_many_as_there_can_be_and_no_more() {
+        let mut area = SwapArea::new(64, Placement::ByAddress);
+        let mut cluster = NONE;
+        let slot = area.allocate(PageId(5), &mut cluster).unwrap();
+        for _ in 1..u16::MAX {
+            assert!(area.share(slot));
+        }
+        assert!(!area.share(slot), "one more does not fit, and is told");
+        for _ in 1..u16::MAX {
+            area.release(slot);
+            assert_eq!(area.owner(slot), Some(PageId(5)));
+        }
+        area.release(slot);
+        assert_eq!((area.owner(slot), area.used()), (None, 0));
     }
 
     #[test]

@@ -150,6 +150,12 @@ pub fn next(name: &CStr) -> Option<usize> {
     behind.find_map(|map| unsafe { find(map, name) })
 }
 
+/// The address of `name` in the first that has it, the program itself before all libraries: where everybody finds it.
+pub fn first(name: &CStr) -> Option<usize> {
+    // SAFETY: as above.
+    libraries().find_map(|map| unsafe { find(map, name) })
+}
+
 /// Calls `visit` with the handles of whoever asks others for the name, the program included: what exit handlers are
 /// registered by. It is a word that holds its own address, among the data; the programs that lie where they were linked to
 /// have none, and 0 is theirs.

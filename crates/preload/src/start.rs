@@ -10,7 +10,7 @@ use overspill_sys::{AddressRange, reserve};
 
 use crate::agent::Beginning;
 use crate::launcher::Address;
-use crate::{agent, elf, filters, fork, forms, fresh, leaks, retire, veto};
+use crate::{agent, elf, exec, filters, fork, forms, fresh, leaks, retire, veto};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
@@ -47,15 +47,16 @@ unsafe extern "C" {
 }
 
 extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    // SAFETY: the loader passes the environment: pointers to strings, then a null pointer.
+    // SAFETY: the loader passes the environment: pointers to strings, then a null pointer and the auxiliary vector.
+    unsafe { elf::set_up(environment) };
+    exec::set_up();
+    // SAFETY: as above.
     let Some(address) = (unsafe { find(environment) }) else { return };
     TOKEN.store(address.token, Ordering::Release);
     PLACE.store(u64::from(address.process) << 32 | u64::from(address.descriptor), Ordering::Release);
     if filters::is_confined(address.process) {
         return;
     }
-    // SAFETY: as above: what follows the environment is the auxiliary vector.
-    unsafe { elf::set_up(environment) };
     forms::set_up();
     leaks::set_up();
     let Some(()) = fork::set_up() else { return };
@@ -122,15 +123,12 @@ extern "C" fn entry(_: *mut ()) {
     let _ = unsafe { overspill_sys::fd::close_all_descriptors() };
     // Nor does the agent keep a file system busy that the program leaves and unmounts.
     let _ = overspill_sys::file::change_directory(c"/");
-    let place = PLACE.load(Ordering::Acquire);
-    let token = TOKEN.load(Ordering::Acquire);
-    let address = Address { process: (place >> 32) as u32, descriptor: place as u32, token };
     let beginning = match (IS_FORKED.load(Ordering::Acquire), IS_BACK.load(Ordering::Acquire)) {
         (_, true) => Beginning::Return,
         (true, false) => Beginning::Fork,
         (false, false) => Beginning::Program,
     };
-    let mission = agent::enlist(address, beginning);
+    let mission = agent::enlist(address(), beginning);
     if let Some(mission) = &mission {
         fresh::watch(mission.ram());
     }
@@ -139,6 +137,13 @@ extern "C" fn entry(_: *mut ()) {
         agent::run(mission);
         fresh::forget();
     }
+}
+
+/// Where the launcher is.
+pub fn address() -> Address {
+    let place = PLACE.load(Ordering::Acquire);
+    let token = TOKEN.load(Ordering::Acquire);
+    Address { process: (place >> 32) as u32, descriptor: place as u32, token }
 }
 
 /// The value of [`ENV`].

@@ -205,9 +205,9 @@ pub fn fork_by(form: Form, body: &dyn Fn() -> i32) -> isize {
             Form::CallFork => libc::syscall(libc::SYS_fork) as isize,
             Form::CallClone => libc::syscall(libc::SYS_clone, signal, 0, 0, 0, 0) as isize,
             Form::CallClone3 => libc::syscall(libc::SYS_clone3, at, size) as isize,
-            Form::BareFork => bare(libc::SYS_fork, 0, 0),
-            Form::BareClone => bare(libc::SYS_clone, signal, 0),
-            Form::BareClone3 => bare(libc::SYS_clone3, at, size),
+            Form::BareFork => bare(libc::SYS_fork, [0; 6]),
+            Form::BareClone => bare(libc::SYS_clone, [signal, 0, 0, 0, 0, 0]),
+            Form::BareClone3 => bare(libc::SYS_clone3, [at, size, 0, 0, 0, 0]),
         }
     }
 }
@@ -226,26 +226,26 @@ unsafe fn clone(body: &dyn Fn() -> i32) -> isize {
     unsafe { libc::clone(run, stack.as_mut_ptr().add(8192).cast(), libc::SIGCHLD, argument) as isize }
 }
 
-/// The instruction itself.
+/// A system call by the bare instruction: nothing that stands before libc's functions hears of it. -1 where it fails, with errno.
 ///
 /// # Safety
 /// As for the call.
-#[cfg(target_arch = "x86_64")]
-unsafe fn bare(number: libc::c_long, first: usize, second: usize) -> isize {
+pub unsafe fn bare(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
     let result: isize;
-    // SAFETY: nothing but the result and what the instruction clobbers changes.
+    // SAFETY: the instruction clobbers rcx and r11 only; the caller vouches for the call.
     unsafe {
         std::arch::asm!(
             "syscall",
             inlateout("rax") number as isize => result,
-            in("rdi") first, in("rsi") second, in("rdx") 0, in("r10") 0, in("r8") 0,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
             lateout("rcx") _, lateout("r11") _,
+            options(nostack, preserves_flags),
         );
-    }
-    if result < 0 {
-        // SAFETY: this thread's own.
-        unsafe { *libc::__errno_location() = -result as i32 };
-        return -1;
+        if (-4095..0).contains(&result) {
+            *libc::__errno_location() = -result as i32;
+            return -1;
+        }
     }
     result
 }

@@ -40,6 +40,8 @@ pub struct Record {
     pub objection: Option<String>,
     /// What its agent reported at last.
     pub agent: Option<AgentReport>,
+    /// Which place of the shared page that agent has.
+    claim: Option<(usize, u32)>,
     /// It had not ended when the run did.
     pub is_left: bool,
     first_ns: u64,
@@ -136,14 +138,32 @@ impl Census {
         }
     }
 
+    /// Is it a copy of its parent that may call exec any moment?
+    pub fn is_passing(&self, pid: u32) -> bool {
+        let passes = |record: &Record| record.is_copy && record.last_ns - record.first_ns < PASSING_NS;
+        self.living.get(&pid).is_some_and(passes)
+    }
+
+    /// An agent has a place, and goes on.
+    pub fn note(&mut self, report: &AgentReport) {
+        let record =
+            self.living.get_mut(&report.pid).filter(|record| record.program_pages == report.program_pages);
+        if let Some(record) = record.filter(|record| record.claim.is_none()) {
+            record.claim = Some(report.claim());
+        }
+    }
+
     /// What an agent reported last: its process has ended, or has become another program, or the run is over.
     pub fn keep(&mut self, report: AgentReport) {
         let is_its = |record: &&mut Record| {
             record.pid == report.pid
                 && record.program_pages == report.program_pages
-                && record.agent.as_ref().is_none_or(|agent| agent.claim() == report.claim())
+                && record.agent.is_none()
+                // A program that another one has replaced may look like that one.
+                && record.claim.map_or(!report.is_over, |claim| claim == report.claim())
         };
         let living = self.living.get_mut(&report.pid);
+        let (pid, is_over) = (report.pid, report.is_over);
         match living.into_iter().chain(self.ended.iter_mut().rev()).find(is_its) {
             Some(record) => record.hear(report),
             // It came and went between two looks.
@@ -157,6 +177,10 @@ impl Census {
                 record.hear(report);
                 self.ended.push(record);
             }
+        }
+        if is_over && self.living.get(&pid).is_some_and(|record| record.agent.is_some()) {
+            // What the process runs now is seen at the next look.
+            self.ended.extend(self.living.remove(&pid));
         }
         self.shorten();
     }
@@ -287,6 +311,22 @@ mod tests {
         assert_eq!(records.len(), 2);
         assert!(records[0].is_managed() && !records[1].is_managed());
         assert!(records[1].is_left && records[1].anon_peak_bytes == 60 * MIB);
+    }
+
+    /// Two small programs have code of the same size.
+    #[test]
+    fn an_agent_tells_that_another_program_has_taken_over() {
+        let mut census = Census::default();
+        census.look(&[sighting(5, 1, 1, 1)], 0);
+        census.note(&report(5, 1, 1, state::WATCHING));
+        census.look(&[sighting(5, 1, 1, 50)], MS);
+        census.keep(AgentReport { is_over: true, ..report(5, 1, 1, state::WATCHING) });
+        assert_eq!(census.look(&[sighting(5, 1, 1, 60)], 50 * MS), [5]);
+        // Nobody had looked when this one was replaced.
+        census.keep(AgentReport { is_over: true, ..report(5, 1, 2, state::WATCHING) });
+        census.look(&[sighting(5, 1, 1, 60)], 99 * MS);
+        let records = census.finish();
+        assert_eq!(records.iter().map(Record::is_managed).collect::<Vec<_>>(), [true, true, false]);
     }
 
     /// A child of fork that calls exec at once holds all that its parent does, for a millisecond.

@@ -9,10 +9,12 @@
 pub mod agent;
 mod census;
 mod descendants;
+mod divider;
 mod door;
 pub mod program;
 pub mod report;
 pub mod shared_page;
+mod status_line;
 mod summary;
 mod tracing;
 mod verdict;
@@ -36,6 +38,7 @@ use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
 use crate::output::{self, Output};
 use crate::{exit, human, machine};
+use descendants::Descendants;
 use door::Door;
 use report::{Report, Run};
 use shared_page::{Settings, SharedPage};
@@ -78,8 +81,10 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     };
     let pid = child.id();
     signals::forward_to(pid as i32);
-    let watch =
-        Watch::start(page.clone(), pid, ram_bytes, args.trace.is_some()).context("cannot start a thread")?;
+    let descendants = Descendants::new(pid, ready.agent.keeper());
+    let divides = !args.tuning.per_process;
+    let watch = Watch::start(page.clone(), descendants, ram_bytes, divides, args.trace.is_some())
+        .context("cannot start a thread")?;
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
     signals::stop_forwarding();
     let wall_seconds = start.elapsed().as_secs_f64();
@@ -158,6 +163,7 @@ fn flag_bits(args: &RunArgs, swap_is_file: bool) -> u32 {
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
         (tuning.fixed_pool, flags::FIXED_POOL),
+        (tuning.per_process, flags::PER_PROCESS),
         (swap_is_file, flags::SWAP_IS_FILE),
         (args.quiet, flags::QUIET),
         (tuning.idle.unwrap_or_default().polls(), flags::POLL_IDLE),
@@ -249,6 +255,7 @@ impl Tuning {
             ("no-move", self.no_move),
             ("no-uring", self.no_uring),
             ("fixed-pool", self.fixed_pool),
+            ("per-process", self.per_process),
         ];
         args.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| format!("--{name}").into()));
         args

@@ -82,7 +82,7 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         let mut text = format!("went above the budget, to {held}");
         if let Some(reason) = report.unmanaged_reason.as_ref().or(report.partly_unmanaged_reason.as_ref()) {
             text.push_str(&format!("; unmanaged was {reason}"));
-        } else if report.tree_peak_shmem_bytes > 0 {
+        } else if report.tree_peak_shmem_bytes > report.tree_peak_bytes / 16 {
             let shared = human::bytes(report.tree_peak_shmem_bytes);
             text.push_str(&format!(", {shared} of it shared memory, which is not managed"));
         } else if !paged {

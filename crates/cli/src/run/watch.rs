@@ -11,12 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use overspill_engine::shared::ENV;
+use overspill_engine::shared::{ENV, state};
 
 use super::census::{Census, Sighting};
 use super::descendants::{Descendants, Look, Orphans, figure, name};
+use super::divider::{Divider, Member};
 use super::program;
-use super::shared_page::SharedPage;
+use super::shared_page::{Report, SharedPage};
+use super::status_line;
 
 /// Shortest and longest pause between two looks, and how many times as long as a look it is.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -42,16 +44,25 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch the tree below this process, which has started `command`.
-    pub fn start(page: Arc<SharedPage>, command: u32, ram_bytes: u64, traces: bool) -> io::Result<Watch> {
+    /// Begins to watch the tree below this process. With `divides` the budget is the tree's.
+    pub fn start(
+        page: Arc<SharedPage>,
+        descendants: Descendants,
+        ram_bytes: u64,
+        divides: bool,
+        traces: bool,
+    ) -> io::Result<Watch> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let mut watcher = Watcher {
             page,
             traces,
             ram_bytes,
-            descendants: Descendants::new(command),
+            descendants,
             census: Census::default(),
+            divider: Divider::default(),
+            divides,
+            returned_bytes: 0,
             extras: BTreeMap::new(),
             began: Instant::now(),
         };
@@ -59,6 +70,7 @@ impl Watch {
             while !stopped.load(Ordering::Acquire) {
                 let began = Instant::now();
                 watcher.look(false);
+                status_line::answer(&watcher.page, ram_bytes, watcher.began.elapsed());
                 std::thread::park_timeout((began.elapsed() * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX));
             }
             watcher.look(true);
@@ -82,6 +94,11 @@ struct Watcher {
     ram_bytes: u64,
     descendants: Descendants,
     census: Census,
+    divider: Divider,
+    /// The processes' shares are divided.
+    divides: bool,
+    /// What ended processes had of the budget.
+    returned_bytes: u64,
     extras: BTreeMap<u32, Extra>,
     began: Instant,
 }
@@ -142,16 +159,50 @@ impl Watcher {
 
     /// Keeps what those reported that have ended, and lets others have their places.
     fn read_reports(&mut self, looks: &[Look], is_over: bool) -> io::Result<()> {
+        let mut managed = Vec::new();
         for report in self.page.reports()? {
             let lives = looks.iter().any(|look| look.pid == report.pid);
             let has_ended = report.is_over || (!lives && !exists(report.pid));
             if !has_ended && !is_over {
+                self.census.note(&report);
+                managed.push(report);
                 continue;
             }
             if has_ended && !is_over {
                 self.page.release(report.place, self.traces)?;
+                self.returned_bytes += report.share_bytes;
             }
             self.census.keep(report);
+        }
+        if self.divides && !is_over {
+            self.divide(looks, &managed)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the agents what nobody else has, and who has to make room for whom.
+    fn divide(&mut self, looks: &[Look], managed: &[Report]) -> io::Result<()> {
+        let is_managed =
+            |pid| managed.iter().any(|report| report.pid == pid && report.state != state::UNMANAGED);
+        let others = looks.iter().filter(|look| !look.is_guest && !is_managed(look.pid));
+        let unmanaged: u64 =
+            others.filter(|look| !self.census.is_passing(look.pid)).map(|look| look.anon_bytes).sum();
+        let own = self.ram_bytes + self.returned_bytes;
+        self.page.set_launcher_bytes(own.cast_signed() - unmanaged.cast_signed())?;
+        let pages = |report: &Report, names: &[&str]| names.iter().map(|name| report.counter(name)).sum();
+        let member = |report: &Report| Member {
+            place: report.place,
+            share_bytes: report.share_bytes,
+            returned: pages(report, &["workingset_refault_anon", "pgmajfault"]),
+            paged_out: pages(report, &["pswpout", "zswpout"]),
+            waited_us: report.counter("stalled_ns") / 1000,
+        };
+        let members: Vec<Member> =
+            managed.iter().filter(|report| report.state == state::MANAGING).map(member).collect();
+        for (place, limit) in self.divider.divide(self.ram_bytes, self.page.free_bytes()?, &members) {
+            if managed.iter().any(|report| report.place == place && report.limit_bytes != limit) {
+                self.page.set_limit(place, limit)?;
+            }
         }
         Ok(())
     }

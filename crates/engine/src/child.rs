@@ -101,13 +101,8 @@ impl Child {
         true
     }
 
-    /// Where the page is that was at `address`; None when the child has dropped it.
     fn place(&self, address: usize) -> Option<usize> {
-        self.changes.iter().try_fold(address, |at, change| match change {
-            Change::Dropped(range) => (!range.contains(&at)).then_some(at),
-            Change::Moved { from, to } if from.contains(&at) => Some(at - from.start + to),
-            Change::Moved { from, to } => (!(*to..*to + from.len()).contains(&at)).then_some(at),
-        })
+        placed(&self.changes, address)
     }
 
     /// Reads what the child tells. False when that is nothing.
@@ -135,5 +130,36 @@ impl Child {
     /// Keeps the descriptor open for ever: a child that waits is better than one that reads zeroes.
     pub fn hold(self) {
         core::mem::forget(self);
+    }
+}
+
+/// Where the page is that was at `address` before these changes; None when the child has dropped it.
+fn placed(changes: &[Change], address: usize) -> Option<usize> {
+    changes.iter().try_fold(address, |at, change| match change {
+        Change::Dropped(range) => (!range.contains(&at)).then_some(at),
+        Change::Moved { from, to } if from.contains(&at) => Some(at - from.start + to),
+        Change::Moved { from, to } => (!(*to..*to + from.len()).contains(&at)).then_some(at),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_goes_where_the_child_has_moved_it() {
+        let moved = Change::Moved { from: 0x1000..0x3000, to: 0x9000 };
+        assert_eq!(placed(&[], 0x2000), Some(0x2000));
+        assert_eq!(placed(core::slice::from_ref(&moved), 0x2000), Some(0xa000));
+        assert_eq!(placed(core::slice::from_ref(&moved), 0x3000), Some(0x3000), "beside it");
+        assert_eq!(placed(&[moved], 0x9000), None, "replaced by what was moved there");
+    }
+
+    #[test]
+    fn a_page_that_the_child_has_dropped_is_not_wanted_wherever_it_was_then() {
+        let changes = [Change::Moved { from: 0x1000..0x3000, to: 0x9000 }, Change::Dropped(0xa000..0xb000)];
+        assert_eq!(placed(&changes, 0x1000), Some(0x9000));
+        assert_eq!(placed(&changes, 0x2000), None);
+        assert_eq!(placed(&changes, 0xa000), None);
     }
 }

@@ -217,11 +217,11 @@ impl Transfers {
         self.io.order(write, request.fd, &request.pieces, request.offset, tag)
     }
 
-    /// Reads one slot to a page at `address`, and waits for it. False: it could not be read.
-    pub fn read_now(&self, slot: u32, address: usize) -> bool {
-        let offset = u64::from(slot) * PAGE_SIZE as u64;
-        // SAFETY: the caller's page is its own, and no request is under way for it.
-        unsafe { file::pread_at(&self.file, address, PAGE_SIZE, offset) == Ok(PAGE_SIZE) }
+    /// Reads `pages` slots to pages at `address`, and waits for them. False: they could not be read.
+    pub fn read_now(&self, slot: u32, address: usize, pages: u32) -> bool {
+        let (offset, len) = (u64::from(slot) * PAGE_SIZE as u64, pages as usize * PAGE_SIZE);
+        // SAFETY: the caller's pages are its own, and no request is under way for them.
+        unsafe { file::pread_at(&self.file, address, len, offset) == Ok(len) }
     }
 
     /// Hands what was ordered to the kernel.

@@ -34,5 +34,5 @@ pub use engine::{Engine, Notice};
 pub use reactor::Reactor;
 pub use setup::{Failure, MAX_POOL_PERCENT, STEPS, Settings};
 pub use shared_regions::MapperId;
-pub use swapfile::SwapPlace;
+pub use swapfile::{SwapKind, SwapPlace};
 pub use view::Place;

@@ -11,14 +11,14 @@ pub const ENV: &str = "OVERSPILL_RUN";
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Processes that can report; later ones run managed but uncounted.
 pub const PROCESSES: usize = 64;
 /// Buckets of the fault latency histogram: bucket i counts latencies in [2^(i/4), 2^((i+1)/4)) ns, roughly: see
 /// [`latency_bucket`].
 pub const LATENCY_BUCKETS: usize = 128;
-/// Longest path of the swap directory or file, with its final NUL.
-pub const PATH_MAX: usize = 1024;
+/// Room for the places that memory spills to, as [`crate::SwapPlace::encode`] writes them, with a final NUL.
+pub const PLACES_MAX: usize = 4096;
 
 /// What the user asked for; written by the launcher before the program starts, never changed.
 #[repr(C)]
@@ -39,8 +39,8 @@ pub struct Config {
     pub readahead: u32,
     /// Most that the compressed pool may take of the budget, in percent (`--max-pool-percent`).
     pub max_pool_percent: u32,
-    /// NUL-terminated path of the swap directory, or of a file to create (`--swap`).
-    pub swap_path: [u8; PATH_MAX],
+    /// Where memory spills to (`--swap`): [`crate::SwapPlace::encode`].
+    pub swap_places: [u8; PLACES_MAX],
 }
 
 /// Bits of [`Config::flags`].
@@ -51,8 +51,7 @@ pub mod flags {
     pub const NO_MOVE: u32 = 1 << 1;
     /// Use pread/pwrite threads even where io_uring works.
     pub const NO_URING: u32 = 1 << 2;
-    /// `--swap` names a file to create, not a directory.
-    pub const SWAP_IS_FILE: u32 = 1 << 3;
+    // Bit 3 is free.
     /// No warnings on stderr from the agent (`-q`).
     pub const QUIET: u32 = 1 << 4;
     /// A ring for [`crate::trace`] follows this structure for each process (`--trace`).

@@ -1,6 +1,7 @@
-//! Requests to the swap file: one for each `Read` or `Write` of `mm`, vectored over the staging frames of its pages.
+//! Requests to the swap areas: one for each `Read` or `Write` of `mm`, vectored over the staging frames of its pages.
 //!
-//! It keeps what the kernel needs while a request is under way and tells how each one ended; it knows nothing of pages.
+//! Each area has its own queue of what the device does not take yet, so that a slow one keeps nobody waiting but its own. This module
+//! keeps what the kernel needs while a request is under way and tells how each one ended; it knows nothing of pages.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -10,13 +11,18 @@ use overspill_sys::mem::IoVec;
 use overspill_sys::uring::Cqe;
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
 
-use crate::io::Io;
+use crate::io::{Io, Punched};
 
 /// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring frames.
 const PIECES: usize = 256;
 
 /// Bit of a tag: a write of the compressed pool.
 const WRITE_BACK: u64 = 1 << 63;
+/// Bit of a tag: slots whose blocks are given back.
+const DISCARD: u64 = 1 << 62;
+
+/// Requests that one area may have under way where there are several: the ring is for all of them.
+const AREA_DEPTH: u32 = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -26,6 +32,7 @@ enum Kind {
 
 struct Request {
     kind: Kind,
+    area: usize,
     offset: u64,
     bytes: usize,
     pieces: Vec<IoVec>,
@@ -70,21 +77,51 @@ pub(crate) enum Ended {
     Write(IoId, Result<(), Errno>),
     /// A write of the compressed pool; see [`Transfers::write_back`].
     WriteBack { at: u32, pages: u32, outcome: Result<(), Errno> },
+    /// Blocks were given back, as far as that can be: the first of their slots.
+    Discard(u32),
+}
+
+/// A swap area, and what it has to do.
+struct Area {
+    file: Fd,
+    /// The number of its header among the slots of all areas.
+    base: u32,
+    in_flight: u32,
+    /// Ordered, but not taken by the device yet.
+    backlog: VecDeque<IoId>,
+}
+
+impl Area {
+    fn offset_of(&self, slot: u32) -> u64 {
+        u64::from(slot - self.base) * PAGE_SIZE as u64
+    }
 }
 
 /// The requests under way, by their [`IoId`].
 pub(crate) struct Transfers {
-    file: Fd,
+    /// In ascending order of their slots.
+    areas: Vec<Area>,
     io: Io,
     requests: Vec<Request>,
-    /// Ordered, but not taken by the device yet.
-    backlog: VecDeque<IoId>,
     in_flight: u32,
+    /// Blocks that were given back at once, by their first slot.
+    discarded: VecDeque<u32>,
 }
 
 impl Transfers {
-    pub fn new(file: Fd, io: Io) -> Self {
-        Transfers { file, io, requests: Vec::new(), backlog: VecDeque::new(), in_flight: 0 }
+    pub fn new(io: Io) -> Self {
+        Transfers { areas: Vec::new(), io, requests: Vec::new(), in_flight: 0, discarded: VecDeque::new() }
+    }
+
+    /// One more area, whose slots begin at `base`, above those of all others.
+    pub fn add_area(&mut self, file: Fd, base: u32) {
+        assert!(self.areas.last().is_none_or(|last| last.base < base), "areas come in order");
+        self.areas.push(Area { file, base, in_flight: 0, backlog: VecDeque::new() });
+    }
+
+    fn area_of(&self, slot: u32) -> usize {
+        let behind = self.areas.iter().take_while(|area| area.base <= slot).count();
+        behind.checked_sub(1).expect("a slot lies in an area")
     }
 
     pub fn io(&self) -> &Io {
@@ -102,9 +139,9 @@ impl Transfers {
     }
 
     fn order(&mut self, kind: Kind, io: IoId, slot: u32, pieces: &Pieces) {
-        let index = io.0 as usize;
+        let (index, area) = (io.0 as usize, self.area_of(slot));
         while self.requests.len() <= index {
-            self.requests.push(Request { kind, offset: 0, bytes: 0, pieces: Vec::new() });
+            self.requests.push(Request { kind, area: 0, offset: 0, bytes: 0, pieces: Vec::new() });
         }
         let request = &mut self.requests[index];
         request.kind = kind;
@@ -112,10 +149,10 @@ impl Transfers {
         request.pieces.clear();
         request.pieces.extend_from_slice(pieces);
         request.bytes = pieces.iter().map(|piece| piece.len).sum();
-        request.offset = u64::from(slot) * PAGE_SIZE as u64;
+        (request.area, request.offset) = (area, self.areas[area].offset_of(slot));
         self.in_flight += 1;
-        if !self.backlog.is_empty() || !self.start(io) {
-            self.backlog.push_back(io);
+        if !self.areas[area].backlog.is_empty() || !self.start(io) {
+            self.areas[area].backlog.push_back(io);
         }
     }
 
@@ -124,7 +161,13 @@ impl Transfers {
         // The pieces are not touched before the request ended: an IoId is unique while it is under way.
         let request = &self.requests[io.0 as usize];
         let write = request.kind == Kind::Write;
-        self.io.order(write, &self.file, &request.pieces, request.offset, u64::from(io.0))
+        let has_others = self.areas.len() > 1;
+        let area = &mut self.areas[request.area];
+        let may = !has_others || area.in_flight < AREA_DEPTH;
+        let started =
+            may && self.io.order(write, &area.file, &request.pieces, request.offset, u64::from(io.0));
+        area.in_flight += u32::from(started);
+        started
     }
 
     /// Orders a write of `pages` (at least one) pages at `address` to consecutive slots, for the compressed pool, which calls it
@@ -132,19 +175,33 @@ impl Transfers {
     pub fn write_back(&mut self, at: u32, slot: u32, address: usize, pages: u32) -> bool {
         let piece = IoVec { base: address, len: pages as usize * PAGE_SIZE };
         let tag = WRITE_BACK | u64::from(pages) << 32 | u64::from(at);
-        let offset = u64::from(slot) * PAGE_SIZE as u64;
-        let ordered = self.backlog.is_empty() && self.io.order(true, &self.file, &[piece], offset, tag);
+        let area = &self.areas[self.area_of(slot)];
+        let may = area.backlog.is_empty();
+        let ordered = may && self.io.order(true, &area.file, &[piece], area.offset_of(slot), tag);
         self.in_flight += u32::from(ordered);
         ordered
     }
 
+    /// Gives the blocks of slots that nobody uses back to the file system; [`Ended::Discard`] follows.
+    pub fn discard(&mut self, slot: u32, count: u32) {
+        let area = &self.areas[self.area_of(slot)];
+        let (offset, bytes) = (area.offset_of(slot), u64::from(count) * PAGE_SIZE as u64);
+        match self.io.punch(&area.file, offset, bytes, DISCARD | u64::from(slot)) {
+            Punched::Ordered => self.in_flight += 1,
+            // Refused, the blocks stay: they are of use to the next pages.
+            Punched::Done | Punched::Refused => self.discarded.push_back(slot),
+        }
+    }
+
     /// Hands what was ordered to the kernel.
     pub fn submit(&mut self) {
-        while let Some(&io) = self.backlog.front() {
-            if !self.start(io) {
-                break;
+        for area in 0..self.areas.len() {
+            while let Some(&io) = self.areas[area].backlog.front() {
+                if !self.start(io) {
+                    break;
+                }
+                self.areas[area].backlog.pop_front();
             }
-            self.backlog.pop_front();
         }
         self.io.submit();
     }
@@ -161,8 +218,15 @@ impl Transfers {
 
     /// The next request that ended.
     pub fn next_ended(&mut self) -> Option<Ended> {
+        if let Some(slot) = self.discarded.pop_front() {
+            return Some(Ended::Discard(slot));
+        }
         let ended = self.io.pop()?;
         self.in_flight -= 1;
+        if ended.user_data & (WRITE_BACK | DISCARD) == DISCARD {
+            // A file system that cannot keeps its blocks.
+            return Some(Ended::Discard(ended.user_data as u32));
+        }
         if ended.user_data & WRITE_BACK != 0 {
             let (pages, at) = ((ended.user_data & !WRITE_BACK) >> 32, ended.user_data as u32);
             let outcome = outcome(&ended, pages as usize * PAGE_SIZE);
@@ -170,6 +234,7 @@ impl Transfers {
         }
         let id = IoId(ended.user_data as u32);
         let request = &self.requests[id.0 as usize];
+        self.areas[request.area].in_flight -= 1;
         let outcome = outcome(&ended, request.bytes);
         Some(match request.kind {
             Kind::Read => Ended::Read(id, outcome),

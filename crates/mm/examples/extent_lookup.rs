@@ -59,6 +59,9 @@ impl Eytzinger {
     }
 }
 
+/// Name, lookups to make, and the lookup.
+type Map<'a> = (&'a str, u32, &'a mut dyn FnMut(u32) -> Extent);
+
 /// The sum of the places of random pages, each chosen by the last one's too.
 fn run(pages: u32, lookups: u32, mut find: impl FnMut(u32) -> Extent) -> u64 {
     let (mut seed, mut sum) = (0x2545_f491_4f6c_dd1du64, 0);
@@ -97,9 +100,8 @@ fn main() {
             "binary" => size_of::<Extent>(),
             _ => size_of::<Extent>() + 8,
         };
-        let mut cursors = [0; 2];
-        let [mut shared, mut own] = cursors.each_mut();
-        let mut maps: [(&str, u32, &mut dyn FnMut(u32) -> Extent); 5] = [
+        let (mut shared, mut own) = (0, 0);
+        let mut maps: [Map<'_>; 5] = [
             ("list", LOOKUPS_LIST, &mut |page| list.find(&mut shared, page)),
             ("tree", LOOKUPS, &mut |page| tree.find(&mut (), page)),
             ("binary", LOOKUPS, &mut |page| binary.find(page)),

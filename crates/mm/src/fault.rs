@@ -109,7 +109,7 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// Frames that read-ahead and batches may take: not the ones kept for faults.
-    fn spare_frames(&self) -> u32 {
+    pub(crate) fn spare_frames(&self) -> u32 {
         self.frames_free().saturating_sub(self.low() / 4)
     }
 
@@ -173,7 +173,7 @@ impl<P: SwapIn> Mm<P> {
         self.stats.pgmajfault += 1;
         self.note_return(id, false);
         self.refault(id);
-        let slot = Slot(self.pages[id].slot);
+        let slot = self.slot_of(id);
         let touch = self.touch(id);
         let plan = self.regions.find(space, vpn).and_then(|region| {
             region.stats.pgmajfault += 1;
@@ -190,9 +190,9 @@ impl<P: SwapIn> Mm<P> {
 
     /// What the policy is told about a fault, once the region is at hand too.
     fn touch(&self, id: PageId) -> impl FnOnce(&Region<P::Region>) -> Touch + use<P> {
-        let (now, area_slots) = (self.now, self.area.len());
+        let (now, area_slots) = (self.now, self.areas.len());
         let vpn = self.pages.place(id).1;
-        let slot = Some(Slot(self.pages[id].slot)).filter(|slot| slot.0 != 0);
+        let slot = self.pages[id].slot();
         move |region| Touch {
             now,
             vpn,
@@ -244,7 +244,7 @@ impl<P: SwapIn> Mm<P> {
         let joined = self.issue_into(space, plan, &mut reads, Some(wanted), out);
         self.flush(&mut reads, out);
         if !joined {
-            self.read(Run::one(wanted), Slot(self.pages[wanted].slot), out);
+            self.read(Run::one(wanted), self.slot_of(wanted), out);
         }
     }
 
@@ -374,7 +374,7 @@ impl<P: SwapIn> Mm<P> {
             }
             Window::Slots { start, .. } => {
                 let slot = Slot(start.0 + index);
-                self.area.owner(slot).filter(|&id| self.pages[id].slot == slot.0)
+                self.areas.owner(slot).filter(|&id| self.pages[id].slot() == Some(slot))
             }
         }
     }
@@ -435,9 +435,16 @@ impl<P: SwapIn> Mm<P> {
         self.add(reads, id, out);
     }
 
+    /// Adds a page to `reads` that leaves its area; it stays in the swap cache when it arrives.
+    pub(crate) fn read_for_draining(&mut self, id: PageId, reads: &mut Reads, out: &mut Actions) {
+        self.refault_quietly(id);
+        self.start_reading(id);
+        self.add(reads, id, out);
+    }
+
     /// Joins a page that is `Reading` to the read under construction, or begins another.
     fn add(&mut self, reads: &mut Reads, id: PageId, out: &mut Actions) {
-        let slot = Slot(self.pages[id].slot);
+        let slot = self.slot_of(id);
         if !reads.join(id, slot, self.config.read_max) {
             self.flush(reads, out);
             reads.run = Some((Run::one(id), slot));

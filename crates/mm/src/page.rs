@@ -6,7 +6,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::types::{CHUNK_PAGES, PageId, SpaceId, Vpn};
+use crate::swap::{Backing, Homes};
+use crate::types::{CHUNK_PAGES, PageId, Slot, SpaceId, Vpn};
 
 /// Where a page's bytes are. A page is in exactly one state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,8 +69,8 @@ pub mod flag {
 pub struct PageEntry {
     pub(crate) prev: u32,
     pub(crate) next: u32,
-    /// Slot number; 0 = none.
-    pub(crate) slot: u32,
+    /// Where its bytes are beside a frame, if it has one.
+    pub(crate) backing: Backing,
     pub(crate) flags: u16,
     pub(crate) state: State,
     pub(crate) list: u8,
@@ -83,8 +84,20 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) const NO_LIST: u8 = u8::MAX;
 
 impl PageEntry {
-    const EMPTY: PageEntry =
-        PageEntry { prev: NONE, next: NONE, slot: 0, flags: 0, state: State::Untouched, list: NO_LIST };
+    const EMPTY: PageEntry = PageEntry {
+        prev: NONE,
+        next: NONE,
+        backing: Backing::NOTHING,
+        flags: 0,
+        state: State::Untouched,
+        list: NO_LIST,
+    };
+
+    /// Its slot, if it has one.
+    #[inline]
+    pub(crate) fn slot(&self) -> Option<Slot> {
+        self.backing.slot()
+    }
 
     /// Is any of these flags set?
     #[inline]
@@ -118,8 +131,8 @@ pub(crate) struct Chunk {
     pub number: u64,
     /// Pages that are not `Untouched`.
     pub used: u32,
-    /// The swap cluster in which this chunk's slots lie, at the same offsets; [`NONE`] while it has none.
-    pub cluster: u32,
+    /// Where this chunk's slots lie, at the same offsets.
+    pub homes: Homes,
     pages: [PageEntry; CHUNK_PAGES as usize],
 }
 
@@ -155,28 +168,28 @@ impl PageTable {
         if let Some(index) = self.vacant.pop() {
             let chunk = &mut self.chunks[index as usize];
             assert_eq!(chunk.used, 0, "a vacant chunk holds no page");
-            (chunk.space, chunk.number, chunk.cluster) = (space, number, NONE);
+            (chunk.space, chunk.number, chunk.homes) = (space, number, Homes::NONE);
             return index;
         }
         let index = u32::try_from(self.chunks.len()).expect("2^23 chunks are 16 TiB in use");
         assert!(index < u32::MAX / CHUNK_PAGES as u32, "page ids are 32 bits");
         let pages = [PageEntry::EMPTY; CHUNK_PAGES as usize];
-        self.chunks.push(Box::new(Chunk { space, number, used: 0, cluster: NONE, pages }));
+        self.chunks.push(Box::new(Chunk { space, number, used: 0, homes: Homes::NONE, pages }));
         index
     }
 
-    /// Forgets the chunk of `vpn` when nothing in it is in use. Returns its swap cluster.
-    pub fn release_if_unused(&mut self, space: SpaceId, vpn: Vpn) -> Option<u32> {
+    /// Forgets the chunk of `vpn` when nothing in it is in use. Returns the homes of its slots.
+    pub fn release_if_unused(&mut self, space: SpaceId, vpn: Vpn) -> Option<Homes> {
         let key = key(space, vpn.0 / CHUNK_PAGES);
         let index = self.directory.get(key)?;
         let chunk = &mut self.chunks[index as usize];
         if chunk.used != 0 {
             return None;
         }
-        let cluster = core::mem::replace(&mut chunk.cluster, NONE);
+        let homes = core::mem::replace(&mut chunk.homes, Homes::NONE);
         self.directory.remove(key);
         self.vacant.push(index);
-        Some(cluster)
+        Some(homes)
     }
 
     /// Where the page is.
@@ -362,7 +375,7 @@ mod tests {
         table.set_state(id, State::Mapped);
         assert_eq!(table.release_if_unused(space, vpn), None);
         table.set_state(id, State::Untouched);
-        assert_eq!(table.release_if_unused(space, vpn), Some(NONE));
+        assert_eq!(table.release_if_unused(space, vpn), Some(Homes::NONE));
         assert_eq!(table.lookup(space, vpn), None);
         assert_eq!(table.lookup_or_create(SpaceId(0), Vpn(7)).0 / 512, id.0 / 512);
     }

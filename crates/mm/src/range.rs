@@ -6,7 +6,8 @@ use crate::list::ListId;
 use crate::mm::Mm;
 use crate::page::{NO_LIST, State, flag};
 use crate::readahead::SwapIn;
-use crate::types::{CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
+use crate::swap::Backing;
+use crate::types::{CHUNK_PAGES, PageId, RegionKind, SpaceId, Vpn};
 
 /// Pages that may be on their way in at once while everything is brought in.
 const PAUSE_IN_FLIGHT: u32 = 4096;
@@ -114,8 +115,8 @@ impl<P: SwapIn> Mm<P> {
         if self.waiting.iter().any(|&id| chunk(id) == chunk(first)) {
             return;
         }
-        if let Some(cluster) = self.pages.release_if_unused(space, Vpn(number * CHUNK_PAGES)) {
-            self.area.disown(cluster);
+        if let Some(mut homes) = self.pages.release_if_unused(space, Vpn(number * CHUNK_PAGES)) {
+            self.areas.disown(&mut homes);
         }
     }
 
@@ -170,13 +171,13 @@ impl<P: SwapIn> Mm<P> {
         }
         let (list, shadow) = (self.pages[id].list, self.pages[id].prev);
         self.lists.remove(&mut self.pages, id);
-        let (slot, flags) = (self.pages[id].slot, self.pages[id].flags);
+        let (backing, flags) = (self.pages[id].backing, self.pages[id].flags);
         self.pages.set_state(id, State::Untouched);
-        (self.pages[id].slot, self.pages[id].flags) = (0, 0);
+        (self.pages[id].backing, self.pages[id].flags) = (Backing::NOTHING, 0);
         self.pages.set_state(new, state);
-        (self.pages[new].slot, self.pages[new].flags) = (slot, flags);
-        if slot != 0 {
-            self.area.set_owner(Slot(slot), new);
+        (self.pages[new].backing, self.pages[new].flags) = (backing, flags);
+        if let Some(slot) = backing.slot() {
+            self.areas.set_owner(slot, new);
         }
         if list == NO_LIST {
             self.pages[new].prev = shadow;

@@ -124,7 +124,7 @@ impl Builder {
         let settings = Settings {
             frames,
             frames_max: frames,
-            swap: SwapPlace::Directory(path),
+            swap: vec![SwapPlace::directory(path)],
             swap_bytes_max: self.swap_max,
             use_move: self.use_move,
             use_uring: self.use_uring,

@@ -313,12 +313,10 @@ impl Agent {
     fn settings(&self) -> Settings {
         let config: &Config = &self.shared.config;
         let frames = |bytes: u64| u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32);
-        let path = CStr::from_bytes_until_nul(&config.swap_path).map(CString::from).unwrap_or_default();
-        let is_file = self.has(flags::SWAP_IS_FILE);
         Settings {
             frames: frames(config.ram_bytes),
             frames_max: frames(config.ram_bytes),
-            swap: if is_file { SwapPlace::File(path) } else { SwapPlace::Directory(path) },
+            swap: SwapPlace::decode(&config.swap_places),
             swap_bytes_max: config.swap_bytes_max,
             use_move: !self.has(flags::NO_MOVE),
             use_uring: !self.has(flags::NO_URING),

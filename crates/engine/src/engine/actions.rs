@@ -28,6 +28,9 @@ impl Engine {
                 self.retry(run);
             }
             Action::Fail { page } => self.fail(page),
+            Action::Discard { slot, count } => self.transfers.discard(slot.0, count),
+            // What is left there cannot be read: its pages fail when they are touched.
+            Action::AreaLeft { .. } => {}
             Action::Populated => self.notices.push_back(Notice::Populated),
             Action::Warn(warning) => self.warn(warning),
         }
@@ -103,7 +106,9 @@ impl Engine {
     fn warn(&mut self, warning: Warning) {
         match warning {
             Warning::SwapFull => self.notices.push_back(Notice::SwapFull),
-            Warning::AreaRetired => self.write_failed(),
+            Warning::AreaRetired if self.mm.is_swap_full() => self.write_failed(),
+            // The others go on.
+            Warning::AreaRetired => self.notices.push_back(Notice::AreaRetired),
             // `Fail` follows and says which page.
             Warning::PageLost => {}
         }

@@ -22,8 +22,9 @@ use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 
 use overspill_mm::readahead::policy::Policy;
-use overspill_mm::{Actions, Config, Event, Mm, WriteResult};
-use overspill_sys::{AddressRange, Errno, Fd, clock};
+use overspill_mm::types::Slot;
+use overspill_mm::{Actions, AreaConfig, AreaId, Config, Event, Mm, WriteResult};
+use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use compress::Compressed;
 
@@ -33,6 +34,7 @@ use crate::report::Report;
 use crate::reservations::Reservations;
 use crate::shared_regions::SharedRegions;
 use crate::staging::Staging;
+use crate::swapfile::SwapFile;
 use crate::trace::{Ring, Tracer};
 use crate::transfers::{Ended, Transfers};
 use crate::view::{Place, View};
@@ -67,6 +69,7 @@ pub struct Engine {
     staging: Staging,
     fingerprints: Fingerprints,
     transfers: Transfers,
+    areas: u8,
     compressed: Compressed,
     /// Frames that pages and the pool may have, now and at the start.
     allowed: u32,
@@ -103,6 +106,7 @@ impl Engine {
             staging: Staging::new(staging_blocks),
             fingerprints,
             transfers,
+            areas: 0,
             compressed: Compressed::new(0, false),
             allowed,
             allowed_at_first: allowed,
@@ -127,6 +131,17 @@ impl Engine {
     /// Idle processors are kept awake while it matters.
     pub(crate) fn with_vigil(self, vigil: Vigil) -> Self {
         Engine { vigil, ..self }
+    }
+
+    /// One more swap area, as large as there are slot numbers left.
+    pub(crate) fn add_area(&mut self, swap: SwapFile) {
+        let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX);
+        let area = AreaConfig { slots, priority: swap.priority, discards: swap.is_sparse };
+        self.feed(Event::AreaAdded(area));
+        let id = AreaId(self.areas);
+        self.areas += 1;
+        swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
+        self.transfers.add_area(swap.file, self.mm.area_place(id).0.0);
     }
 
     /// From now on what happens is told to `ring`.
@@ -251,6 +266,7 @@ impl Engine {
                 };
                 self.feed(Event::WriteDone { io, result });
             }
+            Ended::Discard(slot) => self.feed(Event::DiscardDone { slot: Slot(slot) }),
             Ended::WriteBack { at, pages, outcome } => self.written_back(at, pages, outcome),
         }
     }

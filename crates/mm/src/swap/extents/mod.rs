@@ -142,7 +142,6 @@ pub trait Lookup {
 }
 
 /// The parts of a run of pages that are contiguous on the backing, in order: a transfer never straddles an extent's end.
-#[must_use]
 pub fn split<'a, L: Lookup>(
     map: &'a L,
     cursor: &'a mut L::Cursor,

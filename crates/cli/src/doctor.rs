@@ -18,7 +18,7 @@ struct Document<'a> {
 
 /// Prints the checks; exit code 1 if one fails.
 pub fn main(args: &DoctorArgs) -> Result<u8> {
-    let checks = checks::all(args.swap.as_deref());
+    let checks = checks::all(args.swap.as_ref());
     let failures = checks.iter().filter(|check| check.status == Status::Fail).count();
     if args.json {
         let document = Document { schema_version: 1, ok: failures == 0, checks: &checks };

@@ -23,6 +23,7 @@ mod run;
 mod sim;
 mod size;
 mod stdout;
+mod swap;
 mod trace;
 mod usage;
 
@@ -50,6 +51,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Command::Compare(args) => compare::main(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Sim(args) => sim::main(&args),
+        Command::Swap(args) => swap::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Record(args) => record::main(&args),
         Command::Load(args) => load::main(&args),

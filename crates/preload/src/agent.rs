@@ -5,9 +5,7 @@
 //! program's heap.
 
 use alloc::boxed::Box;
-use alloc::ffi::CString;
 use alloc::vec::Vec;
-use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
 use overspill_engine::growth::Growth;

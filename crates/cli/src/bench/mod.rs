@@ -233,7 +233,7 @@ fn is_worth_repeating(row: &Row, rows: &[Row]) -> bool {
 }
 
 fn lab(args: &BenchArgs, ways: &[Way], sizes: Sizes) -> Result<Lab> {
-    let place = compare::place_for(ways, args.tuning.swap.as_deref())?;
+    let place = compare::place_for(ways, &args.tuning.swap)?;
     let progress = Progress::new();
     progress.say(compare::WAITING);
     Lab::new(place, &args.tuning, sizes.ram_bytes + ALLOWANCE_BYTES, sizes.size_bytes)

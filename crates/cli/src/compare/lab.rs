@@ -24,6 +24,7 @@ use crate::checks::SwapPlace;
 use crate::machine;
 use crate::os::child::{self, Ended, Status};
 use crate::os::{inherit, signals};
+use crate::swap::arg::SwapArg;
 
 const PAGE_BYTES: u64 = 4096;
 /// What a fenced run may use beyond its budget.
@@ -99,7 +100,10 @@ impl Lab {
             fs::write(&path, "+memory")
                 .with_context(|| format!("cannot write +memory to {}", path.display()))?;
         }
-        let tuning = Tuning { swap: Some(place.path.clone()), ..tuning.clone() };
+        let mut tuning = tuning.clone();
+        if tuning.swap.is_empty() {
+            tuning.swap.push(SwapArg::plain(place.path.clone()));
+        }
         Ok(Lab { hierarchy, guardian, place, swap_file: None, tuning, budget_bytes, need_bytes, serial: 0 })
     }
 

@@ -21,6 +21,7 @@ use crate::machine::{self, Machine};
 use crate::os::signals;
 use crate::progress::Progress;
 use crate::stdout::print;
+use crate::swap::arg::SwapArg;
 use crate::{cgroup, checks, exit, human};
 use figures::{Median, Ratio};
 pub use lab::{Lab, Measurement, require_program};
@@ -75,7 +76,7 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
         return Ok(exit::NOT_FOUND);
     }
     let ways = args.measuring.ways();
-    let place = place_for(&ways, args.tuning.swap.as_deref())?;
+    let place = place_for(&ways, &args.tuning.swap)?;
     let ram_bytes = args.ram.bytes(machine::ram_bytes());
     let keep = args.keep_output.as_deref().map(create).transpose()?;
     let directory = place.directory.clone();
@@ -106,13 +107,14 @@ fn create(path: &Path) -> Result<File> {
 }
 
 /// Where to spill, with the checks that `run` would make anyway.
-pub fn place_for(ways: &[Way], swap: Option<&Path>) -> Result<checks::SwapPlace> {
+pub fn place_for(ways: &[Way], swap: &[SwapArg]) -> Result<checks::SwapPlace> {
     let wants_agent = ways.iter().any(|way| matches!(way, Way::Overspill { .. }));
     let found = if wants_agent {
         checks::essential(swap).map(|ready| ready.swap)
     } else {
-        checks::swap_place::resolve(swap)
+        checks::swap_place::resolve_all(swap)
     };
+    let found = found.map(|places| places.into_iter().next().expect("there is at least the default"));
     found.map_err(|check| anyhow::anyhow!("{}", check.line()))
 }
 

@@ -12,7 +12,7 @@ mod summary;
 mod tracing;
 mod verdict;
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
@@ -38,7 +38,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
         eprintln!("overspill: {}: not found", args.command[0].display());
         return Ok(exit::NOT_FOUND);
     };
-    let ready = match checks::essential(args.tuning.swap.as_deref()) {
+    let ready = match erased(args).and_then(|()| checks::essential(&args.tuning.swap)) {
         Ok(ready) => ready,
         Err(check) => {
             eprintln!("overspill: {}", check.line());
@@ -73,7 +73,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
         eprintln!("overspill: {error:#}"); // the program has run: a warning, not a failure
     }
 
-    let swap = ready.swap.path.display().to_string();
+    let shown: Vec<String> = ready.swap.iter().map(|place| place.path.display().to_string()).collect();
+    let swap = shown.join(", ");
     let run = Run { args, ram_bytes, swap, pid, ended, wall_seconds, unmanageable };
     let report = Report::new(&run, &reports);
     write_report(args, &report, json, summary);
@@ -108,28 +109,45 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
     }
 }
 
-fn shared_page(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) -> Result<SharedPage> {
+/// With `--erase` the files and devices that are no swap areas become some.
+fn erased(args: &RunArgs) -> Result<(), checks::Check> {
+    let places =
+        if args.tuning.erase { checks::swap_place::resolve_all(&args.tuning.swap)? } else { Vec::new() };
+    places.iter().try_for_each(checks::swap_place::erase)
+}
+
+/// The places as agents read them.
+fn encoded(places: &[SwapPlace]) -> Vec<u8> {
+    let place = |place: &SwapPlace| overspill_engine::SwapPlace {
+        kind: place.kind,
+        path: CString::new(place.path.as_os_str().as_bytes()).expect("it was found by that name"),
+        bytes_max: place.bytes_max,
+        priority: place.priority,
+    };
+    overspill_engine::SwapPlace::encode(&places.iter().map(place).collect::<Vec<_>>())
+}
+
+fn shared_page(args: &RunArgs, ram_bytes: u64, swap: &[SwapPlace]) -> Result<SharedPage> {
     let tuning = &args.tuning;
     let settings = Settings {
         ram_bytes,
         swap_bytes_max: tuning.swap_max.map_or(0, |size| size.bytes(machine::ram_bytes())),
         page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
-        flags: flag_bits(args, swap.is_file),
+        flags: flag_bits(args),
         readahead: tuning.readahead.unwrap_or_default().number(),
         max_pool_percent: tuning.max_pool_percent.unwrap_or(MAX_POOL_PERCENT),
-        swap_path: swap.path.as_os_str().as_bytes().into(),
+        swap_places: encoded(swap).into(),
     };
     SharedPage::new(&settings).context("cannot make the memory shared with the agent")
 }
 
-fn flag_bits(args: &RunArgs, swap_is_file: bool) -> u32 {
+fn flag_bits(args: &RunArgs) -> u32 {
     let tuning = &args.tuning;
     let bits = [
         (tuning.strict, flags::STRICT),
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
         (tuning.fixed_pool, flags::FIXED_POOL),
-        (swap_is_file, flags::SWAP_IS_FILE),
         (args.quiet, flags::QUIET),
         (tuning.idle.unwrap_or_default().polls(), flags::POLL_IDLE),
         (args.trace.is_some(), flags::TRACE),
@@ -209,13 +227,14 @@ impl Tuning {
                 args.push(word);
             }
         };
-        option("swap", self.swap.as_ref().map(|path| path.clone().into()));
+        self.swap.iter().for_each(|swap| option("swap", Some(swap.to_word())));
         option("swap-max", self.swap_max.map(|size| size.to_string().into()));
         option("page-cluster", self.page_cluster.map(|n| n.to_string().into()));
         option("max-pool-percent", self.max_pool_percent.map(|n| n.to_string().into()));
         option("idle", self.idle.map(|idle| idle.to_string().into()));
         option("readahead", self.readahead.map(|policy| policy.to_string().into()));
         let switches = [
+            ("erase", self.erase),
             ("strict", self.strict),
             ("no-move", self.no_move),
             ("no-uring", self.no_uring),

@@ -95,4 +95,6 @@ impl Homes {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 //! column, and by the order of its columns.
 
 pub mod detector;
+pub mod extents;
 pub mod lu;
 pub mod render;
 pub mod sheet;
@@ -39,7 +40,7 @@ pub struct Effort<'a> {
 }
 
 /// All experiments.
-pub const PAPERS: [Paper; 2] = [
+pub const PAPERS: [Paper; 3] = [
     Paper {
         name: "swapin-detector",
         title: "swap: add a simple detector for inappropriate swapin readahead (Linux 3.14)",
@@ -53,6 +54,13 @@ pub const PAPERS: [Paper; 2] = [
         source: "announcement of the series, 2017; specification 6.7, seed 5",
         shorten: 1,
         run: vma::run,
+    },
+    Paper {
+        name: "swap-extents",
+        title: "mm, swap: use rbtree for swap_extent (Linux 5.3)",
+        source: "kernel commit 4efaceb1c5f8, 2019; specification 3.2 and 6.7, seed 3",
+        shorten: 1,
+        run: extents::run,
     },
 ];
 

@@ -237,6 +237,9 @@ pub struct Tuning {
     /// Use threads for I/O, even where io_uring works
     #[arg(long, env = "OVERSPILL_NO_URING", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub no_uring: bool,
+    /// Believe what comes back from swap, without comparing its checksum: to measure what that costs
+    #[arg(long, env = "OVERSPILL_NO_CHECKSUM", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub no_checksum: bool,
 }
 
 /// `overspill run`.

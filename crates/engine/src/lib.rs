@@ -24,6 +24,7 @@ pub mod setup;
 pub mod shared;
 mod shared_regions;
 mod staging;
+mod sums;
 mod swapfile;
 pub mod trace;
 mod transfers;

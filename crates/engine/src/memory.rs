@@ -526,6 +526,13 @@ impl Memory {
         fill(unsafe { &mut *(self.bounce_address(index) as *mut Page) })
     }
 
+    /// What a bounce page holds.
+    pub fn bounce_words(&self, index: u32) -> &[u64; WORDS] {
+        assert!(index < BOUNCE);
+        // SAFETY: the page lies within the mapping, is aligned, and is ours alone; the device only reads it.
+        unsafe { &*(self.bounce_address(index) as *const [u64; WORDS]) }
+    }
+
     /// The address of a bounce page, for direct I/O.
     pub fn bounce_address(&self, index: u32) -> usize {
         self.bounce.page(index as usize)

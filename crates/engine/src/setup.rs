@@ -59,6 +59,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Most that the compressed pool may take of the frames, in percent; 0: there is none.
     pub max_pool_percent: u32,
+    /// What comes back from swap is compared with a checksum of what was written.
+    pub checksums: bool,
     /// The pool may have all of that from the start, whatever it costs.
     pub fixed_pool: bool,
 }
@@ -92,6 +94,7 @@ impl Engine {
         let mut engine =
             Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
         swap.into_iter().for_each(|area| engine.add_area(area));
+        let engine = if settings.checksums { engine } else { engine.without_checksums() };
         Ok(engine.with_pool(pool as u32, settings.fixed_pool).with_vigil(vigil))
     }
 }

@@ -51,7 +51,8 @@ pub mod flags {
     pub const NO_MOVE: u32 = 1 << 1;
     /// Use pread/pwrite threads even where io_uring works.
     pub const NO_URING: u32 = 1 << 2;
-    // Bit 3 is free.
+    /// What comes back from swap is believed (`--no-checksum`).
+    pub const NO_CHECKSUM: u32 = 1 << 3;
     /// No warnings on stderr from the agent (`-q`).
     pub const QUIET: u32 = 1 << 4;
     /// A ring for [`crate::trace`] follows this structure for each process (`--trace`).

@@ -133,6 +133,7 @@ impl Builder {
             policy: self.policy,
             max_pool_percent: self.max_pool_percent,
             fixed_pool: self.fixed_pool,
+            checksums: true,
         };
         Pager::start(settings)
     }

@@ -323,6 +323,7 @@ impl Agent {
             policy: policy_of(config, frames(config.ram_bytes)),
             max_pool_percent: config.max_pool_percent,
             fixed_pool: self.has(flags::FIXED_POOL),
+            checksums: !self.has(flags::NO_CHECKSUM),
         }
     }
 }
@@ -525,13 +526,21 @@ impl Manager<'_> {
             Notice::SwapFull => self.swap_full(),
             Notice::AreaRetired => {
                 self.engine.report().note_event(events::WRITE_ERROR);
-                self.say("a write to swap failed: pages stay in RAM from now on, above the budget");
+                self.say(if self.engine.mm().is_swap_full() {
+                    "a write to swap failed: pages stay in RAM from now on, above the budget"
+                } else {
+                    "a write to swap failed: that area takes no more, and its pages go to the others"
+                });
             }
             Notice::PageLost { poisoned, .. } => {
                 self.engine.report().note_event(events::READ_ERROR);
-                self.say(
-                    "a page could not be read back from swap: the program gets SIGBUS where it touches it",
-                );
+                let lies = self.engine.report().last_error() == Errno::BADMSG;
+                self.say(if lies {
+                    "a page came back from swap that is not what was written there (its checksum differs): the program gets SIGBUS \
+                     where it touches it"
+                } else {
+                    "a page could not be read back from swap: the program gets SIGBUS where it touches it"
+                });
                 if !poisoned {
                     // This kernel cannot mark the page. Going on would show wrong bytes.
                     message::kill_self(Signal::BUS);

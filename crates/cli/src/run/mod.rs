@@ -147,6 +147,7 @@ fn flag_bits(args: &RunArgs) -> u32 {
         (tuning.strict, flags::STRICT),
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
+        (tuning.no_checksum, flags::NO_CHECKSUM),
         (tuning.fixed_pool, flags::FIXED_POOL),
         (args.quiet, flags::QUIET),
         (tuning.idle.unwrap_or_default().polls(), flags::POLL_IDLE),
@@ -238,6 +239,7 @@ impl Tuning {
             ("strict", self.strict),
             ("no-move", self.no_move),
             ("no-uring", self.no_uring),
+            ("no-checksum", self.no_checksum),
             ("fixed-pool", self.fixed_pool),
         ];
         args.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| format!("--{name}").into()));

@@ -86,7 +86,20 @@ impl Engine {
         if self.pack(run, slot) {
             return self.events.push_back(Event::WriteDone { io, result: WriteResult::Done });
         }
+        self.note_sums(run, slot);
         self.transfers.write(io, slot, &pieces);
+    }
+
+    /// Notes the checksums of pages that are about to be written.
+    fn note_sums(&mut self, run: Run, slot: u32) {
+        if !self.sums.is_on() {
+            return;
+        }
+        for (page, slot) in run.pages().zip(slot..) {
+            let frame = self.staging.frame(page).expect("what is written has a frame");
+            let hash = self.fingerprints.hash_of(frame, self.view.program.frame_words(frame));
+            self.sums.written(slot, hash);
+        }
     }
 
     /// Pages could not be put where their range is changing: whoever waits there touches again, after the change.

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 
 use overspill_mm::readahead::policy::Policy;
-use overspill_mm::types::Slot;
+use overspill_mm::types::{PageId, Slot};
 use overspill_mm::{Actions, AreaConfig, AreaId, Config, Event, Mm, WriteResult};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
@@ -34,6 +34,7 @@ use crate::report::Report;
 use crate::reservations::Reservations;
 use crate::shared_regions::SharedRegions;
 use crate::staging::Staging;
+use crate::sums::Sums;
 use crate::swapfile::SwapFile;
 use crate::trace::{Ring, Tracer};
 use crate::transfers::{Ended, Transfers};
@@ -69,6 +70,7 @@ pub struct Engine {
     staging: Staging,
     fingerprints: Fingerprints,
     transfers: Transfers,
+    sums: Sums,
     areas: u8,
     compressed: Compressed,
     /// Frames that pages and the pool may have, now and at the start.
@@ -106,6 +108,7 @@ impl Engine {
             staging: Staging::new(staging_blocks),
             fingerprints,
             transfers,
+            sums: Sums::new(true),
             areas: 0,
             compressed: Compressed::new(0, false),
             allowed,
@@ -131,6 +134,11 @@ impl Engine {
     /// Idle processors are kept awake while it matters.
     pub(crate) fn with_vigil(self, vigil: Vigil) -> Self {
         Engine { vigil, ..self }
+    }
+
+    /// What comes back is believed.
+    pub(crate) fn without_checksums(self) -> Self {
+        Engine { sums: Sums::new(false), ..self }
     }
 
     /// One more swap area, as large as there are slot numbers left.
@@ -247,6 +255,11 @@ impl Engine {
     fn ended(&mut self, ended: Ended) {
         match ended {
             Ended::Read(io, outcome) => {
+                let (program, staging, prints) = (&self.view.program, &self.staging, &self.fingerprints);
+                let outcome = self.sums.read_ends(io, outcome, |run, n| {
+                    let frame = staging.frame(PageId(run.first.0 + n)).expect("what was read has a frame");
+                    prints.hash(program.frame_words(frame))
+                });
                 if let Err(errno) = outcome {
                     self.report.note_error(errno);
                 }

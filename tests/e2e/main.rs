@@ -4,7 +4,8 @@
 //!
 //! - `overspill` (the default): under `overspill run`, with a budget far below what they need.
 //! - `bare`: without it. Everything must pass: proves that a failure is overspill's.
-//! - `broken`: without it, and damaged on purpose. Every test must fail inside, and so pass: proves that it can fail.
+//! - `broken`: without it, and damaged on purpose. Every test must fail inside, and so pass: proves
+//!   that it can fail.
 //!
 //! A test that lacks a permission or a package fails and says so; none is skipped.
 
@@ -46,8 +47,8 @@ macro_rules! ensure {
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    // A shell starts background jobs with the first two ignored, nohup with the third, and what is ignored stays so in every
-    // program that is tested.
+    // A shell starts background jobs with the first two ignored, nohup with the third, and what is
+    // ignored stays so in every program that is tested.
     for ignored in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
         // SAFETY: no handler is installed, and no other thread runs yet.
         unsafe { libc::signal(ignored, libc::SIG_DFL) };

@@ -334,3 +334,51 @@ fn a_trace_of_a_program_that_nobody_manages_is_sound_and_empty() {
         .unwrap();
     assert_eq!(impossible.status.code(), Some(125));
 }
+
+/// `overspill run` with the agent that is part of it, which is unpacked in `scratch`.
+fn with_own_agent(scratch: &Scratch, script: &str) -> std::process::Command {
+    let mut command = run(&["sh", "-c", script]);
+    command.env_remove("OVERSPILL_PRELOAD").env("TMPDIR", &scratch.0);
+    command
+}
+
+fn unpacked(scratch: &Scratch) -> usize {
+    fs::read_dir(&scratch.0).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
+}
+
+/// *The story:* the agent was a file of its own, to be built and installed beside the command.
+#[test]
+fn one_file_is_enough_and_unpacks_itself_while_it_is_needed() {
+    let scratch = Scratch::new("own-agent");
+    let script = "echo $LD_PRELOAD; grep -c liboverspill_preload /proc/self/maps; stat -c %a $LD_PRELOAD";
+    let output = with_own_agent(&scratch, script).output().unwrap();
+    let lines: Vec<String> = stdout(&output).lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 3, "{lines:?} {}", stderr(&output));
+    assert!(lines[0].starts_with(scratch.0.to_str().unwrap()), "{lines:?}");
+    assert!(lines[1] != "0" && lines[2] == "555", "{lines:?}");
+    assert_eq!(unpacked(&scratch), 0, "it is gone with the program");
+}
+
+#[test]
+fn the_agent_stays_for_whoever_outlives_the_launcher_and_no_longer() {
+    let scratch = Scratch::new("left-agent");
+    // The background job has the agent, and starts another program with it when the launcher has ended.
+    let script = "(sleep 1; grep -c liboverspill_preload /proc/self/maps > seen) >/dev/null 2>&1 &";
+    let status = with_own_agent(&scratch, script).current_dir(&scratch.0).status().unwrap();
+    assert!(status.success());
+    assert_eq!(unpacked(&scratch), 1);
+    let seen = scratch.file("seen");
+    support::eventually("the job has ended", || fs::read_to_string(&seen).is_ok_and(|text| !text.is_empty()));
+    assert_ne!(fs::read_to_string(&seen).unwrap().trim(), "0");
+    support::eventually("the agent is gone", || unpacked(&scratch) == 0);
+}
+
+#[test]
+fn a_killed_launcher_leaves_no_agent_behind() {
+    let scratch = Scratch::new("killed-agent");
+    let mut child = with_own_agent(&scratch, "sleep 1").spawn().unwrap();
+    support::eventually("the agent is there", || unpacked(&scratch) == 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    support::eventually("the agent is gone", || unpacked(&scratch) == 0);
+}

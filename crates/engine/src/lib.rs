@@ -9,17 +9,21 @@
 
 extern crate alloc;
 
-pub mod engine;
+pub mod child;
+mod engine;
 mod fingerprint;
 pub mod growth;
 mod helper;
 mod io;
+mod lending;
 mod memory;
 mod own_events;
 mod pool;
+pub mod purse;
 pub mod reactor;
 pub mod report;
 mod reservations;
+mod robust;
 pub mod setup;
 pub mod shared;
 mod shared_regions;

@@ -8,6 +8,7 @@
 //! trash mapping, because dropping them in place would raise an event that this very thread would have to read.
 
 use alloc::collections::VecDeque;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::pagemap::{Categories, PageRegion, Pagemap, Query};
@@ -29,9 +30,13 @@ const CHANGE_SPINS: u32 = 64;
 const HELPER_LOOKS: u32 = 50;
 /// How often a frame of one's own is tried to be dropped.
 const PATIENCE: u32 = 20_000;
-/// A rest in which a thread of the program does what is waited for; the shortest that the kernel gives is some 50 us. Not
-/// sched_yield: each puts off this thread's next turn, and many together by tens of milliseconds when all processors are busy.
-pub(crate) const REST_NS: u64 = 1;
+/// A rest in which another thread does what is waited for. Not sched_yield: each puts off this thread's next turn, and many together
+/// by tens of milliseconds when all processors are busy.
+///
+/// *The story:* it was 1 ns, for which the kernel lets an ordinary thread sleep some 50 us. A thread that comes before all others
+/// is woken exactly when it asked, which was at once: it never slept, and the helper that it waited for never ran on the
+/// same processor. Children of fork without UFFDIO_MOVE used it up for 20 s.
+pub(crate) const REST_NS: u64 = 20_000;
 /// How often a move is repeated while a frame is still pinned by the read that filled it.
 const PIN_PATIENCE: u32 = 200;
 /// So many refused pages speak for the rest of a run.
@@ -48,6 +53,8 @@ const ANY_CONTENT: Query = Query {
     any_of: Categories::PRESENT.union(Categories::SWAPPED),
     report: Categories::empty(),
 };
+/// Guards in place of pages.
+const GUARDS: Query = Query { required: Categories::GUARD, any_of: Categories::empty(), ..ANY_CONTENT };
 /// Pages in RAM, the zero page among them.
 const PRESENT: Query = Query { required: Categories::PRESENT, any_of: Categories::empty(), ..ANY_CONTENT };
 /// Pages of the compressed pool that can be on their way to the file.
@@ -96,6 +103,28 @@ pub(crate) struct Memory {
     helper: Option<Helper>,
     /// Tells which pages are there.
     pagemap: Pagemap,
+    guards: Guards,
+    /// The kernel tells of every fork.
+    hears_forks: bool,
+    /// How it goes with pages that other processes share.
+    sharing: Sharing,
+}
+
+/// What is known of guards (MADV_GUARD_INSTALL) in the program's memory.
+#[derive(Default)]
+struct Guards {
+    /// The kernel tells them from other pages (6.15).
+    are_told: bool,
+    /// One was seen.
+    seen: bool,
+    /// Set before the program installs the first one by a call that is heard of.
+    announced: Option<&'static AtomicBool>,
+}
+
+impl Guards {
+    fn may_be(&self) -> bool {
+        self.are_told && (self.seen || self.announced.is_some_and(|flag| flag.load(Ordering::SeqCst)))
+    }
 }
 
 /// Events tell what becomes of mappings, protection which of them are registered.
@@ -108,7 +137,10 @@ impl Memory {
     /// Opens the descriptors and maps `staging_frames` frames (all holes).
     pub fn new(staging_frames: u32, use_move: bool, user_mode_only: bool) -> Result<Self, Errno> {
         let wanted = NEEDED | Features::MOVE | Features::POISON;
-        let (program, granted) = Uffd::open(wanted, user_mode_only)?;
+        let heard = Uffd::open(wanted | Features::EVENT_FORK, user_mode_only);
+        let hears_forks = heard.is_ok();
+        // Only a privilege lets the kernel tell of forks.
+        let (program, granted) = heard.or_else(|_| Uffd::open(wanted, user_mode_only))?;
         if !granted.contains(NEEDED) {
             return Err(Errno::NOSYS);
         }
@@ -124,6 +156,7 @@ impl Memory {
             program.register(staging.range(), Mode::WP)?;
         }
         let helper = if can_move { None } else { Some(Helper::start()?) };
+        let pagemap = Pagemap::open()?;
         Ok(Memory {
             program,
             own,
@@ -138,8 +171,21 @@ impl Memory {
             takes_zero_pages,
             can_poison: granted.contains(Features::POISON),
             helper,
-            pagemap: Pagemap::open()?,
+            guards: Guards { are_told: pagemap.knows_guards(), ..Guards::default() },
+            pagemap,
+            hears_forks,
+            sharing: Sharing::default(),
         })
+    }
+
+    /// Does the kernel tell of every fork?
+    pub fn hears_forks(&self) -> bool {
+        self.hears_forks
+    }
+
+    /// From now on pages may be shared with another process: there was a fork.
+    pub fn note_sharing(&mut self) {
+        self.sharing.begin();
     }
 
     /// Are pages moved, not copied?
@@ -181,6 +227,25 @@ impl Memory {
     /// The address of a frame, for direct I/O.
     pub fn frame_address(&self, frame: Frame) -> usize {
         self.staging.page(frame.0 as usize)
+    }
+
+    /// Lets go of a range, and of who waits in it. EAGAIN while a change is under way is the caller's to wait out.
+    ///
+    /// # Safety
+    /// Every page of the range is in view, or was never touched.
+    pub unsafe fn unregister(&self, range: AddressRange) {
+        // SAFETY: passed on to the caller. What cannot be registered at all was replaced, and is not registered.
+        let _ = unsafe { self.program.unregister(range) };
+    }
+
+    /// Ends the helper, if it is idle or becomes so.
+    pub fn end_helper(&mut self) {
+        if let Some(helper) = self.helper.take() {
+            while !helper.is_idle() {
+                clock::sleep_ns(REST_NS);
+            }
+            helper.end();
+        }
     }
 
     // Messages.
@@ -266,7 +331,15 @@ impl Memory {
     }
 
     fn move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
-        let (mut result, settled) = self.try_move_out(address, first, count);
+        let (mut result, mut settled) = self.try_move_out(address, first, count, u64::MAX);
+        let refused = bits(0, count) & !(result.taken | result.gone);
+        if settled && refused != 0 && self.sharing.may_help() {
+            let helped = self.unshare(address, refused);
+            let (more, again) = self.try_move_out(address, first, count, helped);
+            self.sharing.note(more.taken != 0);
+            result.taken |= more.taken;
+            settled = again;
+        }
         if !settled {
             return result;
         }
@@ -283,8 +356,9 @@ impl Memory {
         result
     }
 
-    /// The second value is false when the range is changing: then the page map tells nothing about the pages we know.
-    fn try_move_out(&mut self, address: usize, first: Frame, count: u32) -> (Taken, bool) {
+    /// Tries the pages of the set `which`. The second value is false when the range is changing: then the page map tells nothing
+    /// about the pages we know.
+    fn try_move_out(&mut self, address: usize, first: Frame, count: u32, which: u64) -> (Taken, bool) {
         let mut result = Taken::default();
         let mut tries = 0;
         let mut page = 0;
@@ -292,7 +366,12 @@ impl Memory {
         let mut reach = Reach::new(count);
         while page < count {
             let at = page as usize * PAGE_SIZE;
-            let len = reach.len(count - page);
+            let run = (which >> page).trailing_ones().min(count - page);
+            if run == 0 {
+                page += 1;
+                continue;
+            }
+            let len = reach.len(run);
             let (dst, src) = (self.frame_address(first) + at, address + at);
             // SAFETY: the frames are holes of staging, ours; the pages are managed and mm ordered them out. If the
             // program changed the range meanwhile, the kernel refuses.
@@ -350,10 +429,46 @@ impl Memory {
         result
     }
 
+    /// Guards are announced by `flag`, before they are installed.
+    pub fn watch_guards(&mut self, flag: &'static AtomicBool) {
+        self.guards.announced = Some(flag);
+    }
+
+    /// Of `count` pages at `address`: how many at the head are not guarded, and how many behind those are. While nothing is known of
+    /// any guard that is not looked for.
+    pub fn guards(&mut self, address: usize, count: u32) -> (u32, u32) {
+        if self.guards.may_be() { self.find_guards(address, count) } else { (count, 0) }
+    }
+
+    /// How many of `count` pages, of which a thread waits for the first, lie before the next guard. It does not wait where there is one.
+    pub fn open_before_guards(&mut self, address: usize, count: u32) -> u32 {
+        if count == 1 || !self.guards.are_told {
+            return count;
+        }
+        let (open, guarded) = self.find_guards(address, count);
+        self.guards.seen |= guarded > 0;
+        open.max(1)
+    }
+
+    fn find_guards(&self, address: usize, count: u32) -> (u32, u32) {
+        let mut runs = [PageRegion::default(); 1];
+        let range = address..address + count as usize * PAGE_SIZE;
+        match self.pagemap.scan(range, GUARDS, &mut runs) {
+            Ok(scan) if scan.regions > 0 => {
+                let open = (runs[0].start as usize - address) / PAGE_SIZE;
+                (open as u32, runs[0].pages() as u32)
+            }
+            _ => (count, 0),
+        }
+    }
+
     /// Is the page at `address` really not there?
     pub fn is_missing(&self, address: usize) -> bool {
         let mut runs = [PageRegion::default(); 1];
-        let scan = self.pagemap.scan(address..address + PAGE_SIZE, ANY_CONTENT, &mut runs);
+        // A guard reads as something in the kernel's own swap.
+        let excluded = if self.guards.are_told { Categories::GUARD } else { Categories::empty() };
+        let query = Query { excluded, ..ANY_CONTENT };
+        let scan = self.pagemap.scan(address..address + PAGE_SIZE, query, &mut runs);
         scan.is_ok_and(|scan| scan.regions == 0)
     }
 
@@ -451,6 +566,8 @@ impl Memory {
                     pinned += 1;
                     core::hint::spin_loop();
                 }
+                // A private mapping of /dev/zero: see `move_zeroes`.
+                Some(Errno::FAULT) if copy && self.can_move => copy = false,
                 Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
                 Some(Errno::BUSY | Errno::INVAL) if !copy => copy = true,
                 Some(_) => break,
@@ -467,12 +584,18 @@ impl Memory {
         }
         let mut done = 0;
         let mut tries = 0;
+        let mut by_move = false;
         let mut reach = Reach::new(ZEROES as u32);
         while done < count {
             let dst = address + done as usize * PAGE_SIZE;
             let len = reach.len(count - done);
-            // SAFETY: mm found the pages untouched: they show zeroes.
-            let outcome = unsafe { self.program.copy(dst, self.zeroes.start(), len, CopyMode::empty()) };
+            let (outcome, len) = if by_move {
+                self.move_zeroes(dst, len)
+            } else {
+                // SAFETY: mm found the pages untouched: they show zeroes.
+                let copied = unsafe { self.program.copy(dst, self.zeroes.start(), len, CopyMode::empty()) };
+                (copied, len)
+            };
             let (pages, errno) = progress(outcome, len);
             done += pages;
             match errno {
@@ -484,11 +607,32 @@ impl Memory {
                     self.program.wake(dst..dst + PAGE_SIZE).unwrap_or(());
                     done += 1;
                 }
+                Some(Errno::FAULT) if self.can_move && !by_move => by_move = true,
                 Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
                 Some(_) => break,
             }
         }
         done
+    }
+
+    /// Moves fresh pages to `dst`, as many of `len` bytes as are made at a time; says how many those are. For private mappings of
+    /// /dev/zero: they are anonymous memory, but the kernel measures a copy into them by the length of the device, which is none.
+    fn move_zeroes(&mut self, dst: usize, len: usize) -> (Result<(), Partial>, usize) {
+        let len = len.min(TRASH * PAGE_SIZE);
+        for at in (0..len).step_by(PAGE_SIZE) {
+            // SAFETY: the trash is ours and holds nothing; a store makes a page of zeroes.
+            unsafe { ((self.trash.start() + at) as *mut u64).write_volatile(0) };
+        }
+        // SAFETY: mm found the pages untouched: they show zeroes.
+        let moved = unsafe { self.program.move_pages(dst, self.trash.start(), len, MoveMode::empty()) };
+        self.empty_trash();
+        (moved, len)
+    }
+
+    fn empty_trash(&mut self) {
+        // SAFETY: the trash is ours and holds nothing; it is registered where no events are reported.
+        let emptied = unsafe { self.trash.advise(Advice::DontNeed) };
+        assert!(emptied.is_ok(), "dropping pages of a mapping of one's own cannot fail");
     }
 
     // Frames.
@@ -528,9 +672,15 @@ impl Memory {
 
     /// What a bounce page holds.
     pub fn bounce_words(&self, index: u32) -> &[u64; WORDS] {
-        assert!(index < BOUNCE);
+        assert!(index <= BOUNCE);
         // SAFETY: the page lies within the mapping, is aligned, and is ours alone; the device only reads it.
         unsafe { &*(self.bounce_address(index) as *const [u64; WORDS]) }
+    }
+
+    /// Has `fill` write the page whose content does not matter.
+    pub fn fill_scratch<R>(&mut self, fill: impl FnOnce(&mut Page) -> R) -> R {
+        // SAFETY: the page lies within the mapping, which is ours alone; what a device may still write there matters to nobody.
+        fill(unsafe { &mut *(self.scratch_address() as *mut Page) })
     }
 
     /// The address of a bounce page, for direct I/O.
@@ -569,14 +719,15 @@ impl Memory {
                 Err(_) => break,
             }
         }
-        // SAFETY: the trash is ours and holds nothing; it is registered where no events are reported.
-        let emptied = unsafe { self.trash.advise(Advice::DontNeed) };
-        assert!(emptied.is_ok(), "dropping pages of a mapping of one's own cannot fail");
+        self.empty_trash();
         (done / PAGE_SIZE) as u32
     }
 
-    /// Takes the page of a doorbell away, so that its next touch is reported again.
-    pub fn rearm(&mut self, address: usize) {
+    /// Takes the page of a doorbell away, so that its next touch is reported again. False when it is still there.
+    pub fn rearm(&mut self, address: usize) -> bool {
+        if self.is_missing(address) {
+            return true;
+        }
         let trash = self.trash.start();
         if self.can_move {
             // SAFETY: the page belongs to the pager and holds nothing.
@@ -586,30 +737,32 @@ impl Memory {
         } else {
             self.drop_program_pages(address..address + PAGE_SIZE);
         }
+        self.is_missing(address)
     }
 
-    /// Has pages of the program made exclusive to it again (after a fork), so that they can be moved. False when the
-    /// helper has not done its last order yet.
-    pub fn unshare(&mut self, range: AddressRange) -> bool {
+    /// Has pages of the program that another process shares made its own, so that they can be moved: those of the set
+    /// `which` from `address` on. Returns those for which that was done.
+    ///
+    /// The helper does it, since a store to a page that is missing by then waits for this thread. Then it is left alone with
+    /// the rest. Pages that a device uses stay as they are.
+    fn unshare(&mut self, address: usize, which: u64) -> u64 {
         if self.helper.is_none() {
             self.helper = Helper::start().ok();
         }
-        let helper = self.helper.filter(Helper::is_idle);
-        if let Some(helper) = helper {
-            helper.order(Job::Unshare, range);
+        let Some(helper) = self.helper else { return 0 };
+        let mut done = 0;
+        for (page, run) in runs(which) {
+            let start = address + page as usize * PAGE_SIZE;
+            if !helper.is_idle() {
+                break;
+            }
+            helper.order(Job::Unshare, start..start + run as usize * PAGE_SIZE);
+            if !helper.is_awaited() {
+                break;
+            }
+            done |= bits(page, run);
         }
-        helper.is_some()
-    }
-
-    /// Has the helper nothing to do?
-    pub fn helper_is_idle(&self) -> bool {
-        self.helper.as_ref().is_none_or(Helper::is_idle)
-    }
-
-    /// Calls `visit` with every run of present pages of a range.
-    pub fn present_runs(&self, range: AddressRange, visit: impl FnMut(AddressRange)) {
-        // Where that fails half of the way, the rest is not known.
-        let _ = self.pagemap.for_each_run(range, Query::OWN_CONTENT, visit);
+        done
     }
 
     // Threads that wait.
@@ -648,6 +801,39 @@ impl Memory {
     pub fn poison(&mut self, range: AddressRange) -> bool {
         // SAFETY: mm gave the page up.
         self.can_poison && unsafe { self.program.poison(range, false) }.is_ok()
+    }
+}
+
+/// How it goes with pages that are refused because another process shares them, or shared them. Nobody tells them from pages
+/// that a device uses, which stay: so after a try in vain the next ones are left out, twice as many each time.
+#[derive(Default)]
+struct Sharing {
+    /// There was a fork.
+    begun: bool,
+    in_vain: u32,
+    left_out: u32,
+}
+
+impl Sharing {
+    /// As many refusals are passed over between two tries, at most.
+    const LEFT_OUT_MAX: u32 = 64;
+
+    fn begin(&mut self) {
+        *self = Sharing { begun: true, ..Sharing::default() };
+    }
+
+    /// Is it worth a try?
+    fn may_help(&mut self) -> bool {
+        if !self.begun || self.left_out == 0 {
+            return self.begun;
+        }
+        self.left_out -= 1;
+        false
+    }
+
+    fn note(&mut self, helped: bool) {
+        self.in_vain = if helped { 0 } else { (self.in_vain * 2 + 1).min(Self::LEFT_OUT_MAX) };
+        self.left_out = self.in_vain;
     }
 }
 

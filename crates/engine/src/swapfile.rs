@@ -37,6 +37,8 @@ pub enum SwapKind {
     NewFile,
     /// A file or a device with the header of a swap area.
     Area,
+    /// A file without a name that somebody else has made: its descriptor, which becomes the engine's.
+    Given(i32),
 }
 
 impl SwapKind {
@@ -70,7 +72,7 @@ impl SwapPlace {
         let mut bytes = Vec::new();
         for place in places {
             let letter = SwapKind::LETTERS.iter().find(|(_, kind)| *kind == place.kind);
-            bytes.push(letter.expect("every kind has one").0);
+            bytes.push(letter.expect("a descriptor is nobody else's").0);
             bytes.extend(alloc::format!("{}:{}:", place.priority, place.bytes_max).into_bytes());
             bytes.extend(place.path.as_bytes_with_nul());
         }
@@ -110,7 +112,7 @@ impl SwapFile {
                     Err(Errno::AGAIN) => continue,
                     file => file?,
                 },
-                SwapKind::Directory | SwapKind::NewFile => {
+                SwapKind::Directory | SwapKind::NewFile | SwapKind::Given(_) => {
                     let file = SwapFile::create(place, left)?;
                     left -= file.bytes;
                     file
@@ -130,13 +132,16 @@ impl SwapFile {
 
     /// Makes a file, sparse.
     fn create(place: &SwapPlace, bytes_max: u64) -> Result<SwapFile, Errno> {
-        let file = if place.kind == SwapKind::Directory {
-            file::open_nameless(&place.path, true)?
-        } else {
-            let how = Open::READ_WRITE | Open::CREATE | Open::EXCLUSIVE | Open::NO_FOLLOW | Open::DIRECT;
-            let file = file::open(&place.path, how)?;
-            file::unlink(&place.path)?;
-            file
+        let file = match place.kind {
+            SwapKind::Directory => file::open_nameless(&place.path, true)?,
+            // SAFETY: the descriptor was handed over with the settings.
+            SwapKind::Given(descriptor) => unsafe { Fd::from_raw(descriptor) },
+            SwapKind::NewFile | SwapKind::Area => {
+                let how = Open::READ_WRITE | Open::CREATE | Open::EXCLUSIVE | Open::NO_FOLLOW | Open::DIRECT;
+                let file = file::open(&place.path, how)?;
+                file::unlink(&place.path)?;
+                file
+            }
         };
         let free = file::space(&file)?.available_bytes / 16 * SHARE_16THS;
         let bytes = whole_pages(free.min(bytes_max).min(limit(place)));
@@ -192,7 +197,7 @@ fn directory_of(place: &SwapPlace) -> CString {
     let path = place.path.as_bytes();
     let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
     match place.kind {
-        SwapKind::Directory => place.path.clone(),
+        SwapKind::Directory | SwapKind::Given(_) => place.path.clone(),
         _ if path.starts_with(b"/dev/") || end == 0 => CString::from(c"/var/tmp"),
         _ => CString::new(&path[..end]).expect("a part of a path has no NUL"),
     }

@@ -2,14 +2,17 @@
 //!
 //! Each area has its own queue of what the device does not take yet, so that a slow one keeps nobody waiting but its own. This module
 //! keeps what the kernel needs while a request is under way and tells how each one ended; it knows nothing of pages.
+//!
+//! A request that the file system did in part is not at its end: the rest is ordered again, and says why it stopped there.
+//! *The story:* a file system that was nearly full took the first part of a write. That was taken for EIO, so "swap is full" became
+//! "a write failed", and `--strict` did not end the program.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use overspill_mm::IoId;
 use overspill_sys::mem::IoVec;
-use overspill_sys::uring::Cqe;
-use overspill_sys::{Errno, Fd, PAGE_SIZE};
+use overspill_sys::{Errno, Fd, PAGE_SIZE, file};
 
 use crate::io::{Io, Punched};
 
@@ -28,14 +31,52 @@ const AREA_DEPTH: u32 = 256;
 enum Kind {
     Read,
     Write,
+    /// A write of the compressed pool, of so many pages.
+    WriteBack(u32),
 }
 
+/// A request, or what is left of it.
 struct Request {
     kind: Kind,
     area: usize,
     offset: u64,
     bytes: usize,
     pieces: Vec<IoVec>,
+}
+
+impl Request {
+    const NONE: Request = Request { kind: Kind::Read, area: 0, offset: 0, bytes: 0, pieces: Vec::new() };
+
+    /// The first `bytes` are done.
+    fn advance(&mut self, bytes: usize) {
+        assert!(bytes < self.bytes, "a request that is done has no rest");
+        self.offset += bytes as u64;
+        self.bytes -= bytes;
+        let mut done = bytes;
+        self.pieces.retain_mut(|piece| {
+            let part = done.min(piece.len);
+            done -= part;
+            piece.base += part;
+            piece.len -= part;
+            piece.len > 0
+        });
+    }
+
+    /// What a result says: `None` where something was done and the rest is to be ordered. Only whole pages count, as direct I/O
+    /// goes on at such offsets only.
+    fn judge(&mut self, result: Result<u32, Errno>) -> Option<Result<(), Errno>> {
+        let done = match result {
+            Ok(done) if done as usize == self.bytes => return Some(Ok(())),
+            Ok(done) => done as usize / PAGE_SIZE * PAGE_SIZE,
+            Err(errno) => return Some(Err(errno)),
+        };
+        if done == 0 {
+            // A file ends early, or a file system has no room and does not say so.
+            return Some(Err(if self.kind == Kind::Read { Errno::IO } else { Errno::NOSPC }));
+        }
+        self.advance(done);
+        None
+    }
 }
 
 /// The pieces of one request, neighbours joined.
@@ -87,8 +128,8 @@ struct Area {
     /// The number of its header among the slots of all areas.
     base: u32,
     in_flight: u32,
-    /// Ordered, but not taken by the device yet.
-    backlog: VecDeque<IoId>,
+    /// Ordered, but not taken by the device yet, by their tags.
+    backlog: VecDeque<u64>,
 }
 
 impl Area {
@@ -97,12 +138,15 @@ impl Area {
     }
 }
 
-/// The requests under way, by their [`IoId`].
+/// The requests under way.
 pub(crate) struct Transfers {
     /// In ascending order of their slots.
     areas: Vec<Area>,
     io: Io,
+    /// By their [`IoId`].
     requests: Vec<Request>,
+    /// Those of the compressed pool, by what it calls them.
+    write_backs: Vec<Request>,
     in_flight: u32,
     /// Blocks that were given back at once, by their first slot.
     discarded: VecDeque<u32>,
@@ -110,7 +154,8 @@ pub(crate) struct Transfers {
 
 impl Transfers {
     pub fn new(io: Io) -> Self {
-        Transfers { areas: Vec::new(), io, requests: Vec::new(), in_flight: 0, discarded: VecDeque::new() }
+        let (areas, requests, write_backs) = (Vec::new(), Vec::new(), Vec::new());
+        Transfers { areas, io, requests, write_backs, in_flight: 0, discarded: VecDeque::new() }
     }
 
     /// One more area, whose slots begin at `base`, above those of all others.
@@ -130,56 +175,81 @@ impl Transfers {
 
     /// Orders a read of consecutive slots into `pieces`.
     pub fn read(&mut self, io: IoId, slot: u32, pieces: &Pieces) {
-        self.order(Kind::Read, io, slot, pieces);
+        self.order(Kind::Read, u64::from(io.0), slot, pieces.as_slice());
     }
 
     /// Orders a write of `pieces` to consecutive slots.
     pub fn write(&mut self, io: IoId, slot: u32, pieces: &Pieces) {
-        self.order(Kind::Write, io, slot, pieces);
-    }
-
-    fn order(&mut self, kind: Kind, io: IoId, slot: u32, pieces: &Pieces) {
-        let (index, area) = (io.0 as usize, self.area_of(slot));
-        while self.requests.len() <= index {
-            self.requests.push(Request { kind, area: 0, offset: 0, bytes: 0, pieces: Vec::new() });
-        }
-        let request = &mut self.requests[index];
-        request.kind = kind;
-        let pieces = pieces.as_slice();
-        request.pieces.clear();
-        request.pieces.extend_from_slice(pieces);
-        request.bytes = pieces.iter().map(|piece| piece.len).sum();
-        (request.area, request.offset) = (area, self.areas[area].offset_of(slot));
-        self.in_flight += 1;
-        if !self.areas[area].backlog.is_empty() || !self.start(io) {
-            self.areas[area].backlog.push_back(io);
-        }
-    }
-
-    /// Gives a request to the device; false when that takes no more now.
-    fn start(&mut self, io: IoId) -> bool {
-        // The pieces are not touched before the request ended: an IoId is unique while it is under way.
-        let request = &self.requests[io.0 as usize];
-        let write = request.kind == Kind::Write;
-        let has_others = self.areas.len() > 1;
-        let area = &mut self.areas[request.area];
-        let may = !has_others || area.in_flight < AREA_DEPTH;
-        let started =
-            may && self.io.order(write, &area.file, &request.pieces, request.offset, u64::from(io.0));
-        area.in_flight += u32::from(started);
-        started
+        self.order(Kind::Write, u64::from(io.0), slot, pieces.as_slice());
     }
 
     /// Orders a write of `pages` (at least one) pages at `address` to consecutive slots, for the compressed pool, which calls it
     /// `at`. False: the device takes no more now.
     pub fn write_back(&mut self, at: u32, slot: u32, address: usize, pages: u32) -> bool {
+        let tag = WRITE_BACK | u64::from(at);
         let piece = IoVec { base: address, len: pages as usize * PAGE_SIZE };
-        let tag = WRITE_BACK | u64::from(pages) << 32 | u64::from(at);
-        let area = &self.areas[self.area_of(slot)];
-        let may = area.backlog.is_empty();
-        let ordered = may && self.io.order(true, &area.file, &[piece], area.offset_of(slot), tag);
+        self.prepare(Kind::WriteBack(pages), tag, slot, &[piece]);
+        let ordered = self.areas[self.area_of(slot)].backlog.is_empty() && self.start(tag);
         self.in_flight += u32::from(ordered);
         ordered
+    }
+
+    fn order(&mut self, kind: Kind, tag: u64, slot: u32, pieces: &[IoVec]) {
+        self.prepare(kind, tag, slot, pieces);
+        self.in_flight += 1;
+        self.start_or_wait(tag);
+    }
+
+    fn prepare(&mut self, kind: Kind, tag: u64, slot: u32, pieces: &[IoVec]) {
+        let area = self.area_of(slot);
+        let offset = self.areas[area].offset_of(slot);
+        let request = self.request(tag);
+        (request.area, request.offset) = (area, offset);
+        request.kind = kind;
+        request.pieces.clear();
+        request.pieces.extend_from_slice(pieces);
+        request.bytes = pieces.iter().map(|piece| piece.len).sum();
+    }
+
+    /// The request with a tag; an empty one at first.
+    fn request(&mut self, tag: u64) -> &mut Request {
+        let (requests, index) = match tag & WRITE_BACK {
+            0 => (&mut self.requests, tag as usize),
+            _ => (&mut self.write_backs, (tag & !WRITE_BACK) as usize),
+        };
+        if requests.len() <= index {
+            requests.resize_with(index + 1, || Request::NONE);
+        }
+        &mut requests[index]
+    }
+
+    fn start_or_wait(&mut self, tag: u64) {
+        let area = self.request(tag).area;
+        if !self.areas[area].backlog.is_empty() || !self.start(tag) {
+            self.areas[area].backlog.push_back(tag);
+        }
+    }
+
+    /// Gives a request to the device; false when that takes no more now.
+    fn start(&mut self, tag: u64) -> bool {
+        // The pieces are not touched before the request ended: a tag is unique while its request is under way.
+        let requests = if tag & WRITE_BACK == 0 { &self.requests } else { &self.write_backs };
+        let request = &requests[(tag & !WRITE_BACK) as usize];
+        let write = request.kind != Kind::Read;
+        let has_others = self.areas.len() > 1;
+        let area = &mut self.areas[request.area];
+        let may = !has_others || area.in_flight < AREA_DEPTH;
+        let started = may && self.io.order(write, &area.file, &request.pieces, request.offset, tag);
+        area.in_flight += u32::from(started);
+        started
+    }
+
+    /// Reads one slot to a page at `address`, and waits for it. False: it could not be read.
+    pub fn read_now(&self, slot: u32, address: usize) -> bool {
+        let area = &self.areas[self.area_of(slot)];
+        let offset = area.offset_of(slot);
+        // SAFETY: the caller's page is its own, and no request is under way for it.
+        unsafe { file::pread_at(&area.file, address, PAGE_SIZE, offset) == Ok(PAGE_SIZE) }
     }
 
     /// Gives the blocks of slots that nobody uses back to the file system; [`Ended::Discard`] follows.
@@ -196,8 +266,8 @@ impl Transfers {
     /// Hands what was ordered to the kernel.
     pub fn submit(&mut self) {
         for area in 0..self.areas.len() {
-            while let Some(&io) = self.areas[area].backlog.front() {
-                if !self.start(io) {
+            while let Some(&tag) = self.areas[area].backlog.front() {
+                if !self.start(tag) {
                     break;
                 }
                 self.areas[area].backlog.pop_front();
@@ -221,33 +291,62 @@ impl Transfers {
         if let Some(slot) = self.discarded.pop_front() {
             return Some(Ended::Discard(slot));
         }
-        let ended = self.io.pop()?;
-        self.in_flight -= 1;
-        if ended.user_data & (WRITE_BACK | DISCARD) == DISCARD {
-            // A file system that cannot keeps its blocks.
-            return Some(Ended::Discard(ended.user_data as u32));
+        loop {
+            let ended = self.io.pop()?;
+            let tag = ended.user_data;
+            if tag & (WRITE_BACK | DISCARD) == DISCARD {
+                // A file system that cannot keeps its blocks.
+                self.in_flight -= 1;
+                return Some(Ended::Discard(tag as u32));
+            }
+            let request = self.request(tag);
+            let (kind, area) = (request.kind, request.area);
+            self.areas[area].in_flight -= 1;
+            let request = self.request(tag);
+            let Some(outcome) = request.judge(ended.outcome()) else {
+                self.start_or_wait(tag);
+                continue;
+            };
+            self.in_flight -= 1;
+            let index = (tag & !WRITE_BACK) as u32;
+            return Some(match kind {
+                Kind::Read => Ended::Read(IoId(index), outcome),
+                Kind::Write => Ended::Write(IoId(index), outcome),
+                Kind::WriteBack(pages) => Ended::WriteBack { at: index, pages, outcome },
+            });
         }
-        if ended.user_data & WRITE_BACK != 0 {
-            let (pages, at) = ((ended.user_data & !WRITE_BACK) >> 32, ended.user_data as u32);
-            let outcome = outcome(&ended, pages as usize * PAGE_SIZE);
-            return Some(Ended::WriteBack { at, pages: pages as u32, outcome });
-        }
-        let id = IoId(ended.user_data as u32);
-        let request = &self.requests[id.0 as usize];
-        self.areas[request.area].in_flight -= 1;
-        let outcome = outcome(&ended, request.bytes);
-        Some(match request.kind {
-            Kind::Read => Ended::Read(id, outcome),
-            Kind::Write => Ended::Write(id, outcome),
-        })
     }
 }
 
-/// How a request of so many bytes ended.
-fn outcome(ended: &Cqe, bytes: usize) -> Result<(), Errno> {
-    match ended.outcome() {
-        Ok(done) if done as usize == bytes => Ok(()),
-        Ok(_) => Err(Errno::IO),
-        Err(errno) => Err(errno),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(kind: Kind) -> Request {
+        let piece = |base: usize, pages: usize| IoVec { base, len: pages * PAGE_SIZE };
+        let pieces = std::vec![piece(0x10_000, 2), piece(0x40_000, 3)];
+        Request { kind, area: 0, offset: 7 * PAGE_SIZE as u64, bytes: 5 * PAGE_SIZE, pieces }
+    }
+
+    /// See the head of the file.
+    #[test]
+    fn a_write_that_was_done_in_part_goes_on_and_says_why_it_stops() {
+        let mut write = request(Kind::Write);
+        assert_eq!(write.judge(Ok(3 * PAGE_SIZE as u32 + 512)), None, "the rest is to be written");
+        assert_eq!((write.offset, write.bytes), (10 * PAGE_SIZE as u64, 2 * PAGE_SIZE));
+        assert_eq!(write.pieces.len(), 1);
+        assert_eq!((write.pieces[0].base, write.pieces[0].len), (0x41_000, 2 * PAGE_SIZE));
+        assert_eq!(write.judge(Err(Errno::NOSPC)), Some(Err(Errno::NOSPC)));
+        assert_eq!(request(Kind::Write).judge(Ok(0)), Some(Err(Errno::NOSPC)));
+        assert_eq!(request(Kind::WriteBack(5)).judge(Ok(512)), Some(Err(Errno::NOSPC)));
+    }
+
+    #[test]
+    fn a_read_that_ends_early_has_failed() {
+        let mut read = request(Kind::Read);
+        assert_eq!(read.judge(Ok(PAGE_SIZE as u32)), None);
+        assert_eq!((read.pieces[0].base, read.pieces[0].len), (0x11_000, PAGE_SIZE));
+        assert_eq!(read.judge(Ok(0)), Some(Err(Errno::IO)));
+        assert_eq!(request(Kind::Read).judge(Ok(5 * PAGE_SIZE as u32)), Some(Ok(())));
     }
 }

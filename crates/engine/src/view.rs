@@ -44,6 +44,14 @@ impl View {
         }
     }
 
+    /// Of `count` pages from `first` on: how many at the head are not guarded, and how many behind those are.
+    pub fn guards(&mut self, (space, first): Place, count: u32) -> (u32, u32) {
+        match space {
+            PROGRAM => self.program.guards(address(first), count),
+            _ => (count, 0),
+        }
+    }
+
     /// Fills `count` pages with zeroes, waking whoever waits there. Returns how many were done.
     pub fn fill_fresh(&mut self, (space, first): Place, count: u32) -> u32 {
         match space {

@@ -59,9 +59,6 @@ impl Eytzinger {
     }
 }
 
-/// Name, lookups to make, and the lookup.
-type Map<'a> = (&'a str, u32, &'a mut dyn FnMut(u32) -> Extent);
-
 /// The sum of the places of random pages, each chosen by the last one's too.
 fn run(pages: u32, lookups: u32, mut find: impl FnMut(u32) -> Extent) -> u64 {
     let (mut seed, mut sum) = (0x2545_f491_4f6c_dd1du64, 0);
@@ -84,6 +81,9 @@ fn timed(pages: u32, lookups: u32, mut find: impl FnMut(u32) -> Extent) -> u128 
     (0..5).map(round).min().unwrap_or(0)
 }
 
+/// One way to look a page up.
+type Find<'a> = &'a mut dyn FnMut(u32) -> Extent;
+
 fn main() {
     let only = std::env::args().nth(1);
     println!("{:>8} {:>10} {:>10} {:>16}", "extents", "map", "ns", "bytes an extent");
@@ -100,13 +100,14 @@ fn main() {
             "binary" => size_of::<Extent>(),
             _ => size_of::<Extent>() + 8,
         };
-        let (mut shared, mut own) = (0, 0);
-        let mut maps: [Map<'_>; 5] = [
-            ("list", LOOKUPS_LIST, &mut |page| list.find(&mut shared, page)),
+        let mut cursors = [0; 2];
+        let [shared, own] = cursors.each_mut();
+        let mut maps: [(&str, u32, Find<'_>); 5] = [
+            ("list", LOOKUPS_LIST, &mut |page| list.find(shared, page)),
             ("tree", LOOKUPS, &mut |page| tree.find(&mut (), page)),
             ("binary", LOOKUPS, &mut |page| binary.find(page)),
             ("eytzinger", LOOKUPS, &mut |page| eytzinger.find(page)),
-            ("sorted", LOOKUPS, &mut |page| sorted.find(&mut own, page)),
+            ("sorted", LOOKUPS, &mut |page| sorted.find(own, page)),
         ];
         for (name, lookups, find) in &mut maps {
             match &only {

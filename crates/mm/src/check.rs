@@ -15,18 +15,21 @@ impl<P: SwapIn> Mm<P> {
     pub fn check(&self) {
         let mut seen = Seen::default();
         for index in 0..self.pages.chunk_count() {
-            let mut used = 0;
+            let (mut used, queued) = (0, seen.queued);
             let first = index as u32 * CHUNK_PAGES as u32;
             for id in (first..first + CHUNK_PAGES as u32).map(PageId) {
                 used += u32::from(self.pages[id].state != State::Untouched);
                 self.check_page(id, &mut seen);
             }
-            assert_eq!(used, self.pages.chunk_at(index).used, "a chunk counts its pages");
+            let chunk = self.pages.chunk_at(index);
+            assert_eq!(used, chunk.used, "a chunk counts its pages");
+            assert_eq!(seen.queued - queued, u32::from(chunk.queued), "and those that wait");
         }
         assert_eq!(seen.held, self.held, "frames are counted");
+        assert_eq!(seen.swapped, self.pages.swapped(), "pages without a frame are counted");
         assert_eq!((seen.reading, seen.writing), (self.reading, self.writing), "transfers are counted");
         assert_eq!(seen.unmapping, self.unmapping, "unmaps are counted");
-        assert_eq!(seen.queued as usize, self.waiting.len(), "waiting faults are queued once");
+        assert_eq!(seen.queued, self.waiting.len(), "waiting faults are queued once");
         for list in [ListId::Inactive, ListId::Active, ListId::Cache] {
             assert_eq!(seen.listed[list as usize], self.lists.len(list), "{list:?} counts its pages");
         }
@@ -81,7 +84,10 @@ impl<P: SwapIn> Mm<P> {
                 seen.reading += 1;
                 assert!(page.slot().is_some(), "a page is read from a slot");
             }
-            State::Swapped => assert!(page.slot().is_some(), "a page on swap has a slot"),
+            State::Swapped => {
+                seen.swapped += 1;
+                assert!(page.slot().is_some(), "a page on swap has a slot");
+            }
         }
         if let Some(slot) = page.slot() {
             assert_eq!(self.areas.owner(slot), Some(id), "a slot knows its page");
@@ -92,7 +98,7 @@ impl<P: SwapIn> Mm<P> {
                 matches!(page.state, State::Untouched | State::Swapped),
                 "a page with a frame does not wait"
             );
-            assert!(self.waiting.contains(&id));
+            assert!(self.waiting.has(&self.pages, id), "who waits is in the queue");
             let (space, vpn) = self.pages.place(id);
             assert_eq!(self.pages.lookup(space, vpn), Some(id), "who waits is not forgotten");
         }
@@ -106,6 +112,7 @@ impl<P: SwapIn> Mm<P> {
 #[derive(Default)]
 struct Seen {
     held: u32,
+    swapped: u32,
     reading: u32,
     writing: u32,
     unmapping: u32,

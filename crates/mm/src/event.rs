@@ -86,6 +86,8 @@ pub enum Event {
     NotFilled { run: Run },
     /// The program will need `[start, end)` soon.
     WillNeed { space: SpaceId, start: Vpn, end: Vpn },
+    /// Answer to [`Action::Confirm`]: all orders before it were carried out, and what was refused of them was told.
+    Confirmed,
     /// Bring everything in and stop reclaiming ([`Action::Populated`] says when it is done).
     Pause,
     /// Go on after `Pause`.
@@ -131,6 +133,8 @@ pub enum Action {
     Discard { slot: Slot, count: u32 },
     /// An area that was to leave, or that failed, is used no more; `slots` are those that could not be brought elsewhere.
     AreaLeft { area: AreaId, slots: u32 },
+    /// Answer with [`Event::Confirmed`], after the answers to all orders before.
+    Confirm,
     /// Everything is in the program's view (answer to [`Event::Pause`]).
     Populated,
     /// Something the user should know, once.

@@ -42,8 +42,8 @@ impl<P: SwapIn> Mm<P> {
             return self.start(id, access, out);
         }
         self.stats.allocstall += 1;
-        self.pages[id].set(wanted(access) | flag::QUEUED);
-        self.waiting.push_back(id);
+        self.pages[id].set(wanted(access));
+        self.waiting.push(&mut self.pages, id);
     }
 
     /// Fills or reads a page that has no frame; the caller has seen to the budget.
@@ -87,6 +87,7 @@ impl<P: SwapIn> Mm<P> {
         self.note_answered(id, true);
         self.held += count as u32;
         self.stats.zero_fill += count;
+        self.note_view_change();
         out.push(Action::ZeroFill { run: Run { first: id, count: count as u32 } });
     }
 

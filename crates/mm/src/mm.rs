@@ -4,7 +4,6 @@
 //! I/O and unmapping, `range` carries out what the program does to its address space. This file only dispatches, and
 //! ends every step with [`Mm::pump`], which serves waiting faults and keeps frames free ahead of demand.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::ageing::Ageing;
@@ -18,7 +17,8 @@ use crate::region::{Region, Regions};
 use crate::scan::Scans;
 use crate::stats::{RegionStats, Vmstat};
 use crate::swap::{AreaConfig, AreaId, Areas, Placement};
-use crate::types::{Access, Nanos, PageId, Slot, SpaceId, Vpn};
+use crate::types::{Access, CHUNK_PAGES, Nanos, PageId, Slot, SpaceId, Vpn};
+use crate::waiting::Waiting;
 use crate::watermarks::Appetite;
 
 /// What the shell decides once.
@@ -138,7 +138,7 @@ pub struct Mm<P: SwapIn> {
     /// Reads that give way to others.
     pub(crate) pace: Pace,
     /// Faults that wait for a frame, oldest first.
-    pub(crate) waiting: VecDeque<PageId>,
+    pub(crate) waiting: Waiting,
     /// Frames held: pages that are mapped, cached, being written or being read.
     pub(crate) held: u32,
     pub(crate) reading: u32,
@@ -170,10 +170,23 @@ pub struct Mm<P: SwapIn> {
 }
 
 /// Progress of bringing everything in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pause {
     pub next_chunk: usize,
+    pub view: View,
     pub answered: bool,
+}
+
+/// What is known, while everything is brought in, of what was to come into view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum View {
+    /// Something was ordered, or refused, since the shell was last asked.
+    #[default]
+    Changed,
+    /// [`Action::Confirm`] asks, and nothing was ordered or refused since.
+    Asked,
+    /// The shell has answered: all that was ordered is in view.
+    Whole,
 }
 
 impl<P: SwapIn> Mm<P> {
@@ -201,7 +214,7 @@ impl<P: SwapIn> Mm<P> {
             ios: Vec::new(),
             ios_free: Vec::new(),
             pace: Pace::default(),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             held: 0,
             reading: 0,
             writing: 0,
@@ -244,14 +257,17 @@ impl<P: SwapIn> Mm<P> {
             Event::NotMapped { run } => return self.not_mapped(run),
             Event::NotFilled { run } => return self.not_filled(run),
             Event::WillNeed { space, start, end } => self.will_need(space, start, end, out),
-            Event::Pause => self.pause = Some(Pause { next_chunk: 0, answered: false }),
+            Event::Pause => self.pause = Some(Pause::default()),
             Event::Resume => self.pause = None,
             Event::Budget { frames } => self.set_budget(frames),
             Event::AreaAdded(area) => self.add_area(&area),
             Event::AreaLeaves { area } => drop(self.areas.leave(area)),
             Event::DiscardDone { slot } => self.areas.discarded(slot),
+            Event::Confirmed if self.was_refused() => return,
+            Event::Confirmed => {}
             Event::Idle | Event::Tick => {}
         }
+        self.forget_chunks();
         let before = out.as_slice().len();
         self.pump(out);
         self.keep_areas(out);
@@ -267,18 +283,17 @@ impl<P: SwapIn> Mm<P> {
             self.populate(out);
         }
         loop {
-            while let Some(&id) = self.waiting.front() {
+            while let Some(id) = self.waiting.front() {
                 if !self.frames_suffice(id) && self.pause.is_none() {
                     break;
                 }
-                self.waiting.pop_front();
-                self.serve(id, out);
+                self.serve_next(out);
             }
             if self.pause.is_some() {
                 return;
             }
             self.reclaim(out);
-            let Some(&id) = self.waiting.front() else { return };
+            let Some(id) = self.waiting.front() else { return };
             if !self.frames_suffice(id) {
                 if self.reading + self.writing + self.unmapping > 0 {
                     return;
@@ -286,8 +301,7 @@ impl<P: SwapIn> Mm<P> {
                 if self.frames_free() == 0 {
                     self.warn_full(out);
                 }
-                self.waiting.pop_front();
-                self.serve(id, out);
+                self.serve_next(out);
             }
         }
     }
@@ -298,8 +312,9 @@ impl<P: SwapIn> Mm<P> {
         self.frames_free() >= needed
     }
 
-    fn serve(&mut self, id: PageId, out: &mut Actions) {
-        assert!(self.pages[id].take(flag::QUEUED), "only queued pages wait");
+    /// The fault that has waited longest goes on.
+    fn serve_next(&mut self, out: &mut Actions) {
+        let id = self.waiting.pop(&mut self.pages).expect("a fault waits");
         let write = self.pages[id].take(flag::WANTED_WRITE);
         self.pages[id].clear(flag::WANTED);
         let access = if write { Access::Write } else { Access::Read };
@@ -430,6 +445,12 @@ impl<P: SwapIn> Mm<P> {
         self.areas.used()
     }
 
+    /// Pages that are on swap and have no frame: with [`Self::frames_held`] all that the program has.
+    #[must_use]
+    pub fn pages_swapped(&self) -> u32 {
+        self.pages.swapped()
+    }
+
     /// Requests and unmaps under way.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
@@ -452,6 +473,15 @@ impl<P: SwapIn> Mm<P> {
     #[must_use]
     pub fn lookup(&self, space: SpaceId, vpn: Vpn) -> Option<PageId> {
         self.pages.lookup(space, vpn)
+    }
+
+    /// Every page of every chunk in which something is known of one.
+    pub fn known_pages(&self) -> impl Iterator<Item = PageId> + '_ {
+        let used = (0..self.pages.chunk_count()).filter(|&index| self.pages.chunk_at(index).used > 0);
+        used.flat_map(|index| {
+            let first = index as u32 * CHUNK_PAGES as u32;
+            (first..first + CHUNK_PAGES as u32).map(PageId)
+        })
     }
 
     /// Where the page's bytes are.

@@ -64,7 +64,8 @@ pub mod flag {
 /// One page.
 ///
 /// While the page is on a list, `prev` and `next` are its neighbours there; while it is on swap, `prev` holds the
-/// reclaim clock at its eviction (the "shadow" that gives the refault distance).
+/// reclaim clock at its eviction (the "shadow" that gives the refault distance); while its fault waits for a frame, `next`
+/// holds its ticket in that queue.
 #[derive(Clone, Copy, Debug)]
 pub struct PageEntry {
     pub(crate) prev: u32,
@@ -131,9 +132,20 @@ pub(crate) struct Chunk {
     pub number: u64,
     /// Pages that are not `Untouched`.
     pub used: u32,
+    /// Pages whose faults wait for a frame.
+    pub queued: u16,
+    /// Unmapped by the program, in whole or in part: forgotten as soon as nothing in it is in use.
+    leaving: bool,
     /// Where this chunk's slots lie, at the same offsets.
     pub homes: Homes,
     pages: [PageEntry; CHUNK_PAGES as usize],
+}
+
+impl Chunk {
+    /// Nothing is known of any of its pages.
+    fn is_unused(&self) -> bool {
+        self.used == 0 && self.queued == 0
+    }
 }
 
 /// All pages of all spaces.
@@ -142,7 +154,11 @@ pub(crate) struct PageTable {
     #[allow(clippy::vec_box, reason = "a chunk is 8 KiB and must not move when the vector grows")]
     chunks: Vec<Box<Chunk>>,
     vacant: Vec<u32>,
+    /// Chunks on their leave that may have become unused.
+    emptied: Vec<u32>,
     directory: Directory,
+    /// Pages on swap that have no frame.
+    swapped: u32,
 }
 
 impl PageTable {
@@ -174,22 +190,51 @@ impl PageTable {
         let index = u32::try_from(self.chunks.len()).expect("2^23 chunks are 16 TiB in use");
         assert!(index < u32::MAX / CHUNK_PAGES as u32, "page ids are 32 bits");
         let pages = [PageEntry::EMPTY; CHUNK_PAGES as usize];
-        self.chunks.push(Box::new(Chunk { space, number, used: 0, homes: Homes::NONE, pages }));
+        self.chunks.push(Box::new(Chunk {
+            space,
+            number,
+            used: 0,
+            queued: 0,
+            leaving: false,
+            homes: Homes::NONE,
+            pages,
+        }));
         index
     }
 
-    /// Forgets the chunk of `vpn` when nothing in it is in use. Returns the homes of its slots.
-    pub fn release_if_unused(&mut self, space: SpaceId, vpn: Vpn) -> Option<Homes> {
-        let key = key(space, vpn.0 / CHUNK_PAGES);
-        let index = self.directory.get(key)?;
-        let chunk = &mut self.chunks[index as usize];
-        if chunk.used != 0 {
-            return None;
+    /// The program unmapped the chunk of `vpn`, or a part of it: it is forgotten once nothing in it is in use, which
+    /// [`PageTable::forget_unused`] does.
+    pub fn leave(&mut self, space: SpaceId, vpn: Vpn) {
+        let Some(index) = self.directory.get(key(space, vpn.0 / CHUNK_PAGES)) else { return };
+        self.chunks[index as usize].leaving = true;
+        self.emptied.push(index);
+    }
+
+    /// Forgets all chunks that are on their leave and unused; `visit` is called with the homes of each.
+    pub fn forget_unused(&mut self, mut visit: impl FnMut(Homes)) {
+        for index in self.emptied.drain(..) {
+            let chunk = &mut self.chunks[index as usize];
+            if chunk.leaving && chunk.is_unused() {
+                chunk.leaving = false;
+                visit(core::mem::replace(&mut chunk.homes, Homes::NONE));
+                self.directory.remove(key(chunk.space, chunk.number));
+                self.vacant.push(index);
+            }
         }
-        let homes = core::mem::replace(&mut chunk.homes, Homes::NONE);
-        self.directory.remove(key);
-        self.vacant.push(index);
-        Some(homes)
+    }
+
+    /// A fault of the chunk waits no longer.
+    pub fn dequeued(&mut self, id: PageId) {
+        let chunk = self.chunk_mut(id);
+        chunk.queued = chunk.queued.checked_sub(1).expect("a page waits once");
+        self.note_unused(id);
+    }
+
+    fn note_unused(&mut self, id: PageId) {
+        let chunk = self.chunk(id);
+        if chunk.leaving && chunk.is_unused() {
+            self.emptied.push(id.0 / CHUNK_PAGES as u32);
+        }
     }
 
     /// Where the page is.
@@ -218,9 +263,19 @@ impl PageTable {
         let was = core::mem::replace(&mut page.state, state);
         match (was == State::Untouched, state == State::Untouched) {
             (true, false) => chunk.used += 1,
-            (false, true) => chunk.used -= 1,
+            (false, true) => {
+                chunk.used -= 1;
+                self.note_unused(id);
+            }
             _ => {}
         }
+        self.swapped += u32::from(state == State::Swapped);
+        self.swapped -= u32::from(was == State::Swapped);
+    }
+
+    /// Pages on swap that have no frame: a slot may also belong to a page that has one.
+    pub fn swapped(&self) -> u32 {
+        self.swapped
     }
 
     /// Number of chunks ever made; their indices are below it.
@@ -373,9 +428,17 @@ mod tests {
         let id = table.lookup_or_create(space, vpn);
         assert_eq!(table.place(id), (space, vpn));
         table.set_state(id, State::Mapped);
-        assert_eq!(table.release_if_unused(space, vpn), None);
+        let forget = |table: &mut PageTable| {
+            let mut clusters = Vec::new();
+            table.forget_unused(|cluster| clusters.push(cluster));
+            clusters
+        };
+        assert_eq!(forget(&mut table), []);
+        table.leave(space, vpn);
+        assert_eq!(forget(&mut table), [], "a page is in use");
         table.set_state(id, State::Untouched);
-        assert_eq!(table.release_if_unused(space, vpn), Some(Homes::NONE));
+        assert_eq!(forget(&mut table), [Homes::NONE]);
+        assert_eq!(forget(&mut table), [], "it is forgotten once");
         assert_eq!(table.lookup(space, vpn), None);
         assert_eq!(table.lookup_or_create(SpaceId(0), Vpn(7)).0 / 512, id.0 / 512);
     }

@@ -3,7 +3,7 @@
 use crate::event::{Action, Actions};
 use crate::fault::Reads;
 use crate::list::ListId;
-use crate::mm::Mm;
+use crate::mm::{Mm, View};
 use crate::page::{NO_LIST, State, flag};
 use crate::readahead::SwapIn;
 use crate::swap::Backing;
@@ -89,35 +89,29 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn region_removed(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
         self.discard(space, start, end, out);
         self.regions.remove(space, start, end);
-        self.release_chunks(space, start, end);
+        self.leave_chunks(space, start, end);
     }
 
-    /// Forgets the chunks of a range in which nothing is in use any more.
-    fn release_chunks(&mut self, space: SpaceId, start: Vpn, end: Vpn) {
+    /// Forgets the chunks of a range: at the end of the step those in which nothing is in use any more, the others when what
+    /// keeps them (a transfer, a fault that waits for a frame) has ended.
+    fn leave_chunks(&mut self, space: SpaceId, start: Vpn, end: Vpn) {
         let (first, last) = (start.0 / CHUNK_PAGES, end.0.div_ceil(CHUNK_PAGES));
         let existing = self.pages.chunk_count();
         if last - first <= existing as u64 {
-            (first..last).for_each(|number| self.release_chunk(space, number));
+            (first..last).for_each(|number| self.pages.leave(space, Vpn(number * CHUNK_PAGES)));
             return;
         }
         for index in 0..existing {
             let (owner, number) = (self.pages.chunk_at(index).space, self.pages.chunk_at(index).number);
             if owner == space && (first..last).contains(&number) {
-                self.release_chunk(space, number);
+                self.pages.leave(space, Vpn(number * CHUNK_PAGES));
             }
         }
     }
 
-    fn release_chunk(&mut self, space: SpaceId, number: u64) {
-        let Some(first) = self.pages.lookup(space, Vpn(number * CHUNK_PAGES)) else { return };
-        let chunk = |id: PageId| id.0 / CHUNK_PAGES as u32;
-        // A page that waits for its first frame is untouched: only the queue knows of it.
-        if self.waiting.iter().any(|&id| chunk(id) == chunk(first)) {
-            return;
-        }
-        if let Some(mut homes) = self.pages.release_if_unused(space, Vpn(number * CHUNK_PAGES)) {
-            self.areas.disown(&mut homes);
-        }
+    /// Lets go of chunks that are on their leave and unused, and of their homes among the slots.
+    pub(crate) fn forget_chunks(&mut self) {
+        self.pages.forget_unused(|mut homes| self.areas.disown(&mut homes));
     }
 
     /// These pages are in the program's view and `mm` did not know: they are charged, and can be reclaimed.
@@ -148,7 +142,7 @@ impl<P: SwapIn> Mm<P> {
             mm.move_page(space, id, Vpn(vpn.0 - from.0 + to.0), out);
         });
         self.regions.remove(space, from, from_end);
-        self.release_chunks(space, from, from_end);
+        self.leave_chunks(space, from, from_end);
     }
 
     fn move_page(&mut self, space: SpaceId, id: PageId, to: Vpn, out: &mut Actions) {
@@ -165,8 +159,8 @@ impl<P: SwapIn> Mm<P> {
         let new = self.pages.lookup_or_create(space, to);
         assert_eq!(self.pages[new].state, State::Untouched, "the destination was discarded");
         if self.pages[id].has(flag::QUEUED) {
-            self.waiting.retain(|&other| other != id);
-            self.pages[id].clear(flag::QUEUED | flag::WANTED | flag::WANTED_WRITE);
+            self.waiting.remove(&mut self.pages, id);
+            self.pages[id].clear(flag::WANTED | flag::WANTED_WRITE);
             out.push(Action::Wake { run: crate::event::Run::one(id) });
         }
         let (list, shadow) = (self.pages[id].list, self.pages[id].prev);
@@ -190,13 +184,31 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Goes on bringing everything in; answers when nothing is left out.
+    /// The program's view is being changed.
+    pub(crate) fn note_view_change(&mut self) {
+        if let Some(pause) = &mut self.pause {
+            pause.view = View::Changed;
+        }
+    }
+
+    /// The shell has answered for all orders. True when one of them was refused: it is repeated when something else happens,
+    /// as what is changing there must be heard of first.
+    pub(crate) fn was_refused(&mut self) -> bool {
+        let Some(pause) = &mut self.pause else { return true };
+        let refused = pause.view == View::Changed;
+        if !refused {
+            pause.view = View::Whole;
+        }
+        refused
+    }
+
+    /// Goes on bringing everything in; answers when nothing is left out, which it takes the shell's word for.
     pub(crate) fn populate(&mut self, out: &mut Actions) {
-        let Some(mut pause) = self.pause else { return };
         while let Some(id) = self.lists.tail(ListId::Cache) {
             self.pages[id].clear(flag::READ_AHEAD | flag::MARKER);
             self.map(id, ListId::Inactive, out);
         }
+        let Some(mut pause) = self.pause else { return };
         let mut reads = Reads::default();
         while self.reading < PAUSE_IN_FLIGHT && pause.next_chunk < self.pages.chunk_count() {
             let first = pause.next_chunk as u32 * CHUNK_PAGES as u32;
@@ -212,8 +224,17 @@ impl<P: SwapIn> Mm<P> {
         self.flush(&mut reads, out);
         let done = pause.next_chunk == self.pages.chunk_count() && self.in_flight() == 0;
         if done && !pause.answered && self.waiting.is_empty() {
-            pause.answered = true;
-            out.push(Action::Populated);
+            match pause.view {
+                View::Changed => {
+                    pause.view = View::Asked;
+                    out.push(Action::Confirm);
+                }
+                View::Asked => {}
+                View::Whole => {
+                    pause.answered = true;
+                    out.push(Action::Populated);
+                }
+            }
         }
         self.pause = Some(pause);
     }

@@ -37,6 +37,7 @@ impl<P: SwapIn> Mm<P> {
             }
             self.enlist(list, id);
         }
+        self.note_view_change();
         out.push_map(id);
     }
 
@@ -96,23 +97,23 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// A window whose read failed is given up; a page that a fault waits for is read once more, alone.
+    /// A window whose read failed is given up; a page that a fault waits for, or a fork, is read once more, alone.
     fn read_failed(&mut self, id: PageId, out: &mut Actions) {
         out.push_free(id);
+        let needed = self.pause.is_some() || self.pages[id].has(flag::WANTED);
         let page = &mut self.pages[id];
         page.clear(flag::READ_AHEAD | flag::MARKER | flag::EAGER | flag::ACTIVATE);
-        if page.has(flag::WANTED) && !page.has(flag::RETRIED) {
+        if needed && !page.has(flag::RETRIED) {
             page.set(flag::RETRIED);
             let slot = self.slot_of(id);
             self.reading += 1;
             self.read(Run::one(id), slot, out);
             return;
         }
-        let lost = page.take(flag::WANTED);
-        page.clear(flag::WANTED_WRITE | flag::RETRIED);
+        page.clear(flag::WANTED | flag::WANTED_WRITE | flag::RETRIED);
         self.pages.set_state(id, State::Swapped);
         self.held -= 1;
-        if lost {
+        if needed {
             out.push(Action::Warn(Warning::PageLost));
             out.push(Action::Fail { page: id });
         }
@@ -192,7 +193,9 @@ impl<P: SwapIn> Mm<P> {
             assert!(self.pages[id].take(flag::UNMAPPING), "only what was to be unmapped is reported");
             self.unmapping -= 1;
             let bit = 1u64 << index;
-            if result.taken & bit != 0 || self.pages[id].take(flag::UNVIEWED) {
+            // Cleared whatever the answer: left behind, it would make the next answer about this page a wrong one.
+            let unviewed = self.pages[id].take(flag::UNVIEWED);
+            if result.taken & bit != 0 || unviewed {
                 self.taken(id, result.zero & bit != 0, result.same & bit != 0, out);
             } else if result.gone & bit != 0 || self.pages[id].has(flag::DISCARDED) {
                 self.held -= 1;
@@ -246,9 +249,8 @@ impl<P: SwapIn> Mm<P> {
     /// The page is untouched again; a fault that waited tries again and finds it so.
     pub(crate) fn forget_and_answer(&mut self, id: PageId, out: &mut Actions) {
         self.forget(id);
-        let page = &mut self.pages[id];
-        if page.has(flag::QUEUED) {
-            self.waiting.retain(|&other| other != id);
+        if self.pages[id].has(flag::QUEUED) {
+            self.waiting.remove(&mut self.pages, id);
         }
         let page = &mut self.pages[id];
         if page.take(flag::WANTED) {
@@ -258,6 +260,7 @@ impl<P: SwapIn> Mm<P> {
     }
 
     pub(crate) fn not_mapped(&mut self, run: Run) {
+        self.note_view_change();
         for id in run.pages() {
             assert_eq!(self.pages[id].state, State::Mapped, "only what was to be mapped is reported");
             if self.pages[id].has(flag::UNMAPPING) {
@@ -272,6 +275,7 @@ impl<P: SwapIn> Mm<P> {
     }
 
     pub(crate) fn not_filled(&mut self, run: Run) {
+        self.note_view_change();
         for id in run.pages() {
             assert_eq!(self.pages[id].state, State::Mapped, "only what was to be filled is reported");
             if self.pages[id].has(flag::UNMAPPING) {

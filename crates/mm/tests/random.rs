@@ -198,6 +198,7 @@ impl World {
                 self.answer(vpn);
                 self.truth.remove(&vpn);
             }
+            Action::Confirm => events.push_back(Event::Confirmed),
             Action::Populated => self.populated = true,
             Action::Discard { slot, count } => {
                 self.swap.retain(|&other, _| !(slot.0..slot.0 + count).contains(&other));

@@ -26,7 +26,8 @@ fn refuse_all(mm: &mut Mm<NoReadAhead>, event: Event, budget_of_steps: u32) -> u
                 }
                 Action::Map { run, .. } => events.push_back(Event::NotMapped { run }),
                 Action::ZeroFill { run } => events.push_back(Event::NotFilled { run }),
-                _ => {}
+                Action::Populated => panic!("pages are out of view"),
+                order => events.extend(willing::answer(&order)),
             }
         }
         mm.check();
@@ -83,12 +84,27 @@ fn refused_maps_end_while_everything_is_brought_in() {
     mm.step(0, Event::Budget { frames: 890 }, &mut out);
     let mut unmaps: std::collections::VecDeque<Action> = out.drain().collect();
     while let Some(action) = unmaps.pop_front() {
-        if matches!(action, Action::Unmap { .. }) {
-            mm.step(0, willing::answer(&action).expect("unmaps are answered"), &mut out);
+        if let Some(event) = willing::answer(&action) {
+            mm.step(0, event, &mut out);
             unmaps.extend(out.drain());
         }
     }
     assert!(refuse_all(&mut mm, Event::Pause, 2000) > 1);
+    // It was refused a second time, and a third; then the change is over.
+    assert!(refuse_all(&mut mm, Event::Tick, 2000) > 1);
+    let mut events = std::collections::VecDeque::from([Event::Tick]);
+    let mut orders = Vec::new();
+    while let Some(event) = events.pop_front() {
+        mm.step(0, event, &mut out);
+        for order in out.drain() {
+            events.extend(willing::answer(&order));
+            orders.push(order);
+        }
+    }
+    let at = |wanted: fn(&Action) -> bool| orders.iter().position(wanted);
+    let mapped = at(|order| matches!(order, Action::Map { .. })).expect("what was refused is mapped");
+    let populated = at(|order| matches!(order, Action::Populated)).expect("then everything is in");
+    assert!(mapped < populated, "{orders:?}");
 }
 
 /// Found by the simulator (seed 1766): a page that was filled or mapped and chosen by reclaim in one step, with both refused,
@@ -126,4 +142,61 @@ fn a_page_refused_twice_in_one_step_is_where_it_was() {
         assert!(matches!(orders[..], [Action::ZeroFill { .. }, ..]), "page 9 has its turn: {orders:?}");
         assert_eq!(mm.frames_held(), 1);
     }
+}
+
+/// Found by reading: what is said of a page that was refused its mapping and then taken out of view all the same was
+/// remembered, until the next time that it could not be taken out: then it was in view, and counted as in the swap cache.
+#[test]
+fn a_page_taken_after_all_is_like_any_other() {
+    let mut mm = Mm::new(Config { unit: 1, cache: 0, ..Config::live(64, 8192) }, NoReadAhead);
+    let mut out = Actions::new();
+    let (start, end) = (Vpn(0), Vpn(4096));
+    mm.step(0, Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon }, &mut out);
+    mm.step(0, Event::Budget { frames: 1 }, &mut out);
+    let fault = |vpn| Event::Fault { space: SPACE, vpn: Vpn(vpn), access: Access::Write };
+    mm.step(0, fault(7), &mut out);
+    out.drain();
+    mm.step(0, fault(8), &mut out);
+    let unmap = |out: &mut Actions| {
+        let mut runs = out.drain().filter_map(|order| match order {
+            Action::Unmap { run } => Some(run),
+            _ => None,
+        });
+        runs.next_back().expect("the one frame is wanted by another page")
+    };
+    let run = unmap(&mut out);
+    mm.step(0, Event::NotMapped { run }, &mut out);
+    let taken = Unmapped { taken: 1, ..Unmapped::default() };
+    mm.step(0, Event::Unmapped { run, result: taken }, &mut out);
+    // It is written, read back, mapped, and wanted out of view again, but busy.
+    let mut orders: std::collections::VecDeque<Action> = out.drain().collect();
+    orders.retain(|order| !matches!(order, Action::Unmap { .. }));
+    mm.step(0, fault(7), &mut out);
+    orders.extend(out.drain());
+    let mut refusals = 0;
+    for _ in 0..100 {
+        let Some(order) = orders.pop_front() else { break };
+        let busy = Unmapped::default();
+        let event = match order {
+            Action::Unmap { run: again } if again == run && refusals == 0 => {
+                refusals += 1;
+                Some(Event::Unmapped { run, result: busy })
+            }
+            order => willing::answer(&order),
+        };
+        let is_refused = matches!(event, Some(Event::Unmapped { result, .. }) if result == busy);
+        if let Some(event) = event {
+            mm.step(0, event, &mut out);
+            mm.check();
+            if is_refused {
+                assert_eq!(mm.state(run.first), overspill_mm::State::Mapped, "it could not be taken out");
+            }
+            orders.extend(out.drain());
+        }
+        if orders.is_empty() && refusals == 0 {
+            mm.step(0, fault(8), &mut out);
+            orders.extend(out.drain());
+        }
+    }
+    assert_eq!(refusals, 1, "the page was wanted out of view a second time");
 }

@@ -31,6 +31,7 @@ impl Engine {
             Action::Discard { slot, count } => self.transfers.discard(slot.0, count),
             // What is left there cannot be read: its pages fail when they are touched.
             Action::AreaLeft { .. } => {}
+            Action::Confirm => self.events.push_back(Event::Confirmed),
             Action::Populated => self.notices.push_back(Notice::Populated),
             Action::Warn(warning) => self.warn(warning),
         }

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use overspill_mm::pool::{Figures, Held, PoolSize};
 use overspill_mm::types::{Nanos, PageId, Slot};
-use overspill_mm::{Event, IoId, Run, State};
+use overspill_mm::{Event, IoId, Run, State, WriteResult};
 use overspill_sys::{Errno, clock};
 
 use super::{Engine, Notice};
@@ -301,10 +301,13 @@ impl Engine {
                     }
                 }
             }
-            Err(errno) => {
-                self.report.note_error(errno);
-                self.write_failed();
-            }
+            Err(errno) => match Self::write_result(errno) {
+                WriteResult::NoSpace => self.write_stopped(Notice::SwapFull),
+                _ => {
+                    self.report.note_error(errno);
+                    self.write_failed();
+                }
+            },
         }
         if self.compressed.writes == 0 {
             self.compressed.leaving.clear();
@@ -313,9 +316,13 @@ impl Engine {
 
     /// A write of either kind has failed: that is said once, and the pool takes no more, as what is in it could not leave.
     pub(super) fn write_failed(&mut self) {
+        self.write_stopped(Notice::AreaRetired);
+    }
+
+    fn write_stopped(&mut self, notice: Notice) {
         self.compressed.pool.set_limit(0);
         if !core::mem::replace(&mut self.compressed.failed, true) {
-            self.notices.push_back(Notice::AreaRetired);
+            self.notices.push_back(notice);
         }
     }
 }

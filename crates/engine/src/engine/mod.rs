@@ -10,6 +10,7 @@
 
 mod actions;
 mod budget;
+mod children;
 mod compress;
 mod fork;
 mod mapping;
@@ -19,7 +20,6 @@ mod sharing;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicBool;
 
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::types::{PageId, Slot};
@@ -28,10 +28,13 @@ use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use compress::Compressed;
 
+use crate::child::Child;
 use crate::fingerprint::Fingerprints;
+use crate::lending::Lending;
 use crate::memory::Memory;
 use crate::report::Report;
 use crate::reservations::Reservations;
+use crate::robust::Robust;
 use crate::shared_regions::SharedRegions;
 use crate::staging::Staging;
 use crate::sums::Sums;
@@ -83,10 +86,11 @@ pub struct Engine {
     doorbells: AddressRange,
     reservations: Reservations,
     report: Report,
-    /// Set before the program lends pages to the kernel without a pin that UFFDIO_MOVE sees (vmsplice, MSG_ZEROCOPY).
-    lent: Option<&'static AtomicBool>,
-    /// What is still to be unshared after a fork.
-    to_unshare: Vec<AddressRange>,
+    lending: Lending,
+    /// What stays in RAM for the ends of threads; None where nobody asked for it.
+    robust: Option<Robust>,
+    /// Children that nobody announced, while they get what they lack.
+    children: Vec<Child>,
     /// Tells what happens, if somebody wants to know.
     tracer: Option<Tracer>,
 }
@@ -120,8 +124,9 @@ impl Engine {
             doorbells: 0..0,
             reservations: Reservations::default(),
             report,
-            lent: None,
-            to_unshare: Vec::new(),
+            lending: Lending::default(),
+            robust: None,
+            children: Vec::new(),
             tracer: None,
         }
     }
@@ -269,18 +274,22 @@ impl Engine {
                 self.compressed.keeps = true;
             }
             Ended::Write(io, outcome) => {
-                let result = match outcome {
-                    Ok(()) => WriteResult::Done,
-                    Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => WriteResult::NoSpace,
-                    Err(errno) => {
-                        self.report.note_error(errno);
-                        WriteResult::Failed
-                    }
-                };
+                let result = outcome.map_or_else(Self::write_result, |()| WriteResult::Done);
+                if let (WriteResult::Failed, Err(errno)) = (result, outcome) {
+                    self.report.note_error(errno);
+                }
                 self.feed(Event::WriteDone { io, result });
             }
             Ended::Discard(slot) => self.feed(Event::DiscardDone { slot: Slot(slot) }),
             Ended::WriteBack { at, pages, outcome } => self.written_back(at, pages, outcome),
+        }
+    }
+
+    /// What a write's error means: no room, or a device that fails.
+    fn write_result(errno: Errno) -> WriteResult {
+        match errno {
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => WriteResult::NoSpace,
+            _ => WriteResult::Failed,
         }
     }
 

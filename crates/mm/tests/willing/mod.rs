@@ -11,6 +11,7 @@ pub fn answer(action: &Action) -> Option<Event> {
         }
         Action::Write { io, .. } => Some(Event::WriteDone { io, result: WriteResult::Done }),
         Action::Read { io, .. } => Some(Event::ReadDone { io, ok: true }),
+        Action::Confirm => Some(Event::Confirmed),
         _ => None,
     }
 }

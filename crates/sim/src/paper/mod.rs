@@ -1,8 +1,9 @@
-//! Published experiments, run again: what was printed then beside what the simulation says, and whether the shape is the same.
+//! Published experiments, run again: what was printed then beside what the simulation says, and
+//! whether the shape is the same.
 //!
-//! A [`Paper`] is a name, a source and a function that simulates its [`Sheet`]s. Shape means: who wins, and by about how
-//! much. Absolute times depend on machines that the announcements do not name; so a row is judged by the ratios to its first
-//! column, and by the order of its columns.
+//! A [`Paper`] is a name, a source and a function that simulates its [`Sheet`]s. Shape means: who
+//! wins, and by about how much. Absolute times depend on machines that the announcements do not
+//! name; so a row is judged by the ratios to its first column, and by the order of its columns.
 
 pub mod detector;
 pub mod extents;
@@ -23,7 +24,8 @@ pub struct Paper {
     pub title: &'static str,
     /// Where it was published, and the section of the specification with its numbers.
     pub source: &'static str,
-    /// What is long is divided by this unless somebody asks for another number: the rows hold, or not, as in full.
+    /// What is long is divided by this unless somebody asks for another number: the rows hold, or
+    /// not, as in full.
     pub shorten: u64,
     /// Runs it.
     pub run: fn(&Effort<'_>) -> Result<Vec<Sheet>, WorkloadError>,
@@ -33,7 +35,8 @@ pub struct Paper {
 pub struct Effort<'a> {
     /// Simulations at a time.
     pub jobs: usize,
-    /// Everything that is long is divided by this; 1 = as published (or as much as a simulation gets through).
+    /// Everything that is long is divided by this; 1 = as published (or as much as a simulation
+    /// gets through).
     pub shorten: u64,
     /// Hears how many of how many simulations are done.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),

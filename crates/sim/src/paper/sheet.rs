@@ -3,8 +3,9 @@
 use crate::time::muldiv;
 use serde::Serialize;
 
-/// Columns of a row whose published values differ by less than this, in thousandths, are a tie: single runs of the same
-/// rule differ by up to 4 % in the tables (Vanilla and the detector on a sequential load, which read the same blocks).
+/// Columns of a row whose published values differ by less than this, in thousandths, are a tie:
+/// single runs of the same rule differ by up to 4 % in the tables (Vanilla and the detector on a
+/// sequential load, which read the same blocks).
 pub const TIE_PERMILLE: u64 = 60;
 
 /// One value, then and now.

@@ -69,7 +69,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// Starts when fewer than `low` frames are free, ends when `high` are free or on their way.
     pub(crate) fn reclaim(&mut self, out: &mut Actions) {
-        let demand = self.waiting.len() as u32;
+        let demand = self.waiting.len();
         let was_reclaiming = self.reclaiming;
         self.reclaiming |= self.frames_free() < self.low() || demand > 0 || self.held > self.config.budget;
         if !self.reclaiming || self.refused >= REFUSED_MAX {

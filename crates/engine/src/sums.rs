@@ -54,6 +54,11 @@ impl Sums {
         }
     }
 
+    /// Is a content with that hash what was written to the slot?
+    pub fn agrees(&mut self, slot: u32, hash: u64) -> bool {
+        *self.at(slot) == of(slot, hash)
+    }
+
     /// A read of `run` from `slot` on begins; `unpacked` says which pages are there already.
     pub fn read_begins(&mut self, io: IoId, run: Run, slot: u32, unpacked: impl Fn(u32) -> bool) {
         if !self.is_on {
@@ -87,7 +92,7 @@ impl Sums {
         outcome?;
         for n in 0..run.count {
             let is_unpacked = unpacked[n as usize / 64] >> (n % 64) & 1 != 0;
-            if !is_unpacked && *self.at(slot + n) != of(slot + n, hash(run, n)) {
+            if !is_unpacked && !self.agrees(slot + n, hash(run, n)) {
                 return Err(Errno::BADMSG);
             }
         }

@@ -91,7 +91,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     drop(ready.agent); // before the ways out that run no destructors
     let processor_ns = (ended.user + ended.system).as_nanos() as u64;
 
-    let swap = ready.swap.path.display().to_string();
+    let shown: Vec<String> = ready.swap.iter().map(|place| place.path.display().to_string()).collect();
+    let swap = shown.join(", ");
     let run = Run { args, ram_bytes, swap, pid, ended, wall_seconds, unmanageable, watched };
     let report = Report::new(run);
     let agents_ns = report.sum("agent_cpu_ns");

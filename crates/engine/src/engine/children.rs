@@ -67,17 +67,22 @@ impl Engine {
     fn give_from_swap(&mut self, id: PageId, vpn: Vpn) {
         let Some(slot) = self.mm.slot(id) else { return };
         let pool = &self.compressed.pool;
-        let unpacked = self.view.program.fill_scratch(|page| pool.peek(slot.0, page));
-        let source = self.view.program.scratch_address();
-        if unpacked || self.transfers.read_now(slot.0, source) {
+        let unpacked = self.view.program.fill_loan(|page| pool.peek(slot.0, page));
+        let source = self.view.program.loan_address();
+        if unpacked || self.transfers.read_now(slot.0, source) && self.loan_agrees(slot.0) {
             self.give_page(vpn, source);
         } else {
             self.each_child(|child, born| child.poison(address(vpn), born));
         }
     }
 
+    /// Is what was read into the loan page what was written to the slot?
+    fn loan_agrees(&mut self, slot: u32) -> bool {
+        !self.sums.is_on() || self.sums.agrees(slot, self.fingerprints.hash(self.view.program.loan_words()))
+    }
+
     fn give_page(&mut self, vpn: Vpn, source: usize) {
-        // SAFETY: the source is a frame or the scratch page, which nobody writes to meanwhile.
+        // SAFETY: the source is a frame or the loan page, which nobody writes to meanwhile.
         self.each_child(|child, born| unsafe { child.give(address(vpn), source, born) });
     }
 

@@ -22,6 +22,7 @@ mod real;
 mod sampler;
 mod scratch;
 mod status;
+mod swap_areas;
 mod swap_faults;
 mod torture;
 mod uring_off;
@@ -119,6 +120,7 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
     if context.mode == Mode::Overspill {
         tests.extend(bad_input::tests());
         tests.extend(bounds::tests(context, selected));
+        tests.extend(swap_areas::tests());
         tests.extend(swap_faults::tests());
         tests.extend(kills::tests());
         tests.extend(uring_off::tests());

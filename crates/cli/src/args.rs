@@ -102,6 +102,9 @@ is first filled in order (not counted), then one word a page is touched, and at
 the end every page's content is verified. The kernel's cgroup and overspill both
 get --ram plus 4 MiB for the program itself.
 
+`extents` makes a file in many pieces where --swap is, shows how many (FIEMAP), and
+what finding a page in it costs with the list, the tree and the default map.
+
 Suites: swapin (sequential and random, private and shared memory) and mixed (4
 sequential and 8 random threads) set every kind of read-ahead side by side, the
 kernel's with page-cluster 0, 3 and 5, by slots and by regions; all runs every

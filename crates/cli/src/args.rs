@@ -17,7 +17,7 @@ use crate::output;
 use crate::policy::ReadAhead;
 use crate::size::{Size, parse_budget};
 use crate::swap::arg::SwapArg;
-use crate::{record, sim, swap, trace};
+use crate::{record, sim, swap, top, trace};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -141,13 +141,15 @@ Loads take size=1G, touches=1M or laps=3, write=PERCENT, programs=N, shared,
 prefill and more after a colon. Equal options give equal output, byte for byte.";
 
 const SWAP_EXAMPLES: &str = "\
-What `make` makes, swapon takes, too, and what mkswap made, --swap takes. A file's blocks are reserved at once; what pages leave in
-it stays there when the program has ended (see --encrypt of `run`).
+What `make` makes, swapon takes, too, and what mkswap made, --swap takes. A file's
+blocks are reserved at once. What pages leave in it stays there when the program has
+ended: it may hold secrets.
 
 Examples:
   overspill swap make /mnt/nvme/spill --size 64G --label spill
   overspill swap info /mnt/nvme/spill
-  overspill run --ram 1G --swap /mnt/nvme/spill:prio=10 --swap /var/tmp -- ./solver";
+  overspill run --ram 1G --swap /mnt/nvme/spill:prio=10 \\
+      --swap /var/tmp -- ./solver";
 
 const TRACE_EXAMPLES: &str = "\
 What is simulated are page accesses. Of a trace of file calls (strace) info and
@@ -214,6 +216,8 @@ pub enum Command {
     /// Record the page accesses of a program (exact, slow: under valgrind).
     #[command(after_long_help = RECORD_EXAMPLES)]
     Record(record::Args),
+    /// Watch the budgets that are running: processes, resident, faults, rates, stalls.
+    Top(top::Args),
     /// The load of `bench` as a plain program: prints one line of JSON.
     #[command(hide = true)]
     Load(LoadArgs),
@@ -251,9 +255,10 @@ pub enum Command {
 /// How to spill; the same for every command that runs something under overspill.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Tuning {
-    /// Where to spill, as often as there are places: a directory on a disk, a file to create there, a swap file or device
-    /// (`overspill swap make`, mkswap); with the most to use of it, and a priority: the highest is filled first, equal ones take
-    /// turns [default: $TMPDIR if on a disk, else /var/tmp]
+    /// Where to spill, as often as there are places: a directory on a disk, a file to create
+    /// there, a swap file or device (`overspill swap make`, mkswap); with the most to use of it,
+    /// and a priority: the highest is filled first, equal ones take turns [default: $TMPDIR if on
+    /// a disk, else /var/tmp]
     #[arg(long, env = "OVERSPILL_SWAP", value_name = "PLACE[:SIZE][:prio=N]",
           value_parser = OsStringValueParser::new().try_map(SwapArg::parse))]
     pub swap: Vec<SwapArg>,
@@ -294,7 +299,8 @@ pub struct Tuning {
     /// Use threads for I/O, even where io_uring works
     #[arg(long, env = "OVERSPILL_NO_URING", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub no_uring: bool,
-    /// Believe what comes back from swap, without comparing its checksum: to measure what that costs
+    /// Believe what comes back from swap, without comparing its checksum: to measure what that
+    /// costs
     #[arg(long, env = "OVERSPILL_NO_CHECKSUM", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub no_checksum: bool,
 }

@@ -26,6 +26,7 @@ mod sim;
 mod size;
 mod stdout;
 mod swap;
+mod top;
 mod trace;
 mod usage;
 
@@ -55,6 +56,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Command::Swap(args) => swap::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Record(args) => record::main(&args),
+        Command::Top(args) => top::main(&args),
         Command::Load(args) => load::main(&args),
         Command::Guard => compare::guardian::main(),
         Command::Keep { directory } => run::agent::keep(&directory),

@@ -42,12 +42,18 @@ impl Fingerprints {
         self.known.taken(page, frame.0, slot.map(Slot), |_| self.key.of(words))
     }
 
+    /// The fingerprint of some words; never 0.
+    pub fn of(&self, words: &[u64; WORDS]) -> u64 {
+        self.key.of(words)
+    }
+
     /// `frame` is being filled from `slot`.
     pub fn read(&mut self, slot: u32, frame: Frame) {
         self.known.read(Slot(slot), frame.0);
     }
 
-    /// The hash of what `frame` holds: the one that was taken when its page left the view, else that of `words`.
+    /// The hash of what `frame` holds: the one that was taken when its page left the view, else
+    /// that of `words`.
     pub fn hash_of(&self, frame: Frame, words: &[u64; WORDS]) -> u64 {
         match self.known.of_frame(frame.0) {
             0 => self.key.of(words),

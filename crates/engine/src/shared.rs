@@ -48,7 +48,8 @@ pub const PROCESSES: usize = 512;
 pub const LATENCY_BUCKETS: usize = 128;
 /// Longest path of the agent, with its final NUL.
 pub const PATH_MAX: usize = 1024;
-/// Room for the places that memory spills to, as [`crate::SwapPlace::encode`] writes them, with a final NUL.
+/// Room for the places that memory spills to, as [`crate::SwapPlace::encode`] writes them, with a
+/// final NUL.
 pub const PLACES_MAX: usize = 4096;
 
 /// What the user asked for; written by the launcher before the program starts, never changed.

@@ -1,9 +1,12 @@
-//! Checksums of slots: what comes back from an area must be what was written there last, or nobody sees it.
+//! Checksums of slots: what comes back from an area must be what was written there last, or nobody
+//! sees it.
 //!
-//! A page's sum is kept in memory, by slot, and mixed with the slot's number; so bytes that changed, that are older, that were written
-//! in part only, or that are another slot's do not agree with it. It is the hash of the fingerprints (two contents agree with a
-//! probability below 2^-62), and taken from there where a page has one already. A read that does not agree is a read that failed
-//! ([`Errno::BADMSG`]): it is repeated once, alone, and then the page is lost, with SIGBUS for whoever touches it.
+//! A page's sum is kept in memory, by slot, and mixed with the slot's number; so bytes that
+//! changed, that are older, that were written in part only, or that are another slot's do not agree
+//! with it. It is the hash of the fingerprints (two contents agree with a probability below 2^-62),
+//! and taken from there where a page has one already. A read that does not agree is a read that
+//! failed ([`Errno::BADMSG`]): it is repeated once, alone, and then the page is lost, with SIGBUS
+//! for whoever touches it.
 
 use alloc::vec::Vec;
 

@@ -1,9 +1,10 @@
 //! Where pages go: directories, files and devices, and how each is opened.
 //!
-//! In a directory it is a file without a name: readable by nobody else, sparse, gone with its last descriptor however the program ends.
-//! A file or device that is there already must carry the header of a swap area (mkswap, `overspill swap make`), and is locked:
-//! whoever finds it locked does without it. Its content stays when the program has ended. The launcher has refused, with its reason,
-//! what cannot serve; what is refused here changed since.
+//! In a directory it is a file without a name: readable by nobody else, sparse, gone with its last
+//! descriptor however the program ends. A file or device that is there already must carry the
+//! header of a swap area (mkswap, `overspill swap make`), and is locked: whoever finds it locked
+//! does without it. Its content stays when the program has ended. The launcher has refused, with
+//! its reason, what cannot serve; what is refused here changed since.
 
 use alloc::boxed::Box;
 use alloc::ffi::CString;
@@ -37,7 +38,8 @@ pub enum SwapKind {
     NewFile,
     /// A file or a device with the header of a swap area.
     Area,
-    /// A file without a name that somebody else has made: its descriptor, which becomes the engine's.
+    /// A file without a name that somebody else has made: its descriptor, which becomes the
+    /// engine's.
     Given(i32),
 }
 
@@ -66,7 +68,8 @@ impl SwapPlace {
         SwapPlace { kind: SwapKind::Directory, path, bytes_max: 0, priority: 0 }
     }
 
-    /// The places as the launcher's page carries them: for each a letter, two numbers and the path, then a NUL.
+    /// The places as the launcher's page carries them: for each a letter, two numbers and the path,
+    /// then a NUL.
     #[must_use]
     pub fn encode(places: &[SwapPlace]) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -79,7 +82,8 @@ impl SwapPlace {
         bytes
     }
 
-    /// The places of [`SwapPlace::encode`]; what follows the last of them is zeroes. What is malformed is left out.
+    /// The places of [`SwapPlace::encode`]; what follows the last of them is zeroes. What is
+    /// malformed is left out.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Vec<SwapPlace> {
         let words = bytes.split(|&byte| byte == 0);
@@ -101,8 +105,9 @@ impl SwapPlace {
 }
 
 impl SwapFile {
-    /// Opens all places, as large as there is room; in files without a name at most `bytes_max` together (0 = no limit). Areas that
-    /// another process has are left out; where nothing is left it is a file without a name beside the first one.
+    /// Opens all places, as large as there is room; in files without a name at most `bytes_max`
+    /// together (0 = no limit). Areas that another process has are left out; where nothing is left
+    /// it is a file without a name beside the first one.
     pub fn open_all(places: &[SwapPlace], bytes_max: u64) -> Result<Vec<SwapFile>, Errno> {
         let mut left = if bytes_max == 0 { u64::MAX } else { bytes_max };
         let mut files = Vec::new();
@@ -149,7 +154,8 @@ impl SwapFile {
         Ok(SwapFile { file, bytes, priority: place.priority, bad_pages: Vec::new(), is_sparse: true })
     }
 
-    /// Opens what is there. EAGAIN: somebody else has it. EBUSY: the device is mounted, or the kernel's swap. EINVAL: it is no swap area.
+    /// Opens what is there. EAGAIN: somebody else has it. EBUSY: the device is mounted, or the
+    /// kernel's swap. EINVAL: it is no swap area.
     fn open_area(place: &SwapPlace) -> Result<SwapFile, Errno> {
         let how = Open::READ_WRITE | Open::DIRECT;
         let mut file = file::open(&place.path, how)?;
@@ -236,7 +242,8 @@ mod tests {
         assert_eq!(beside(SwapKind::Directory, "/mnt"), "/mnt");
     }
 
-    /// A file that mkswap might have made is used as far as its header says; while one process has it another does without.
+    /// A file that mkswap might have made is used as far as its header says; while one process has
+    /// it another does without.
     #[test]
     fn an_area_is_had_by_one_at_a_time() {
         let directory = std::env::var("CARGO_TARGET_TMPDIR").unwrap_or_else(|_| "/var/tmp".into());

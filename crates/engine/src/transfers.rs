@@ -1,22 +1,28 @@
-//! Requests to the swap areas: one for each `Read` or `Write` of `mm`, vectored over the staging frames of its pages.
+//! Requests to the swap areas: one for each `Read` or `Write` of `mm`, vectored over the staging
+//! frames of its pages.
 //!
-//! Each area has its own queue of what the device does not take yet, so that a slow one keeps nobody waiting but its own. This module
-//! keeps what the kernel needs while a request is under way and tells how each one ended; it knows nothing of pages.
+//! Each area has its own queue of what the device does not take yet, so that a slow one keeps
+//! nobody waiting but its own. This module keeps what the kernel needs while a request is under way
+//! and tells how each one ended; it knows nothing of pages.
 //!
-//! A request that the file system did in part is not at its end: the rest is ordered again, and says why it stopped there.
-//! *The story:* a file system that was nearly full took the first part of a write. That was taken for EIO, so "swap is full" became
-//! "a write failed", and `--strict` did not end the program.
+//! A request that the file system did in part is not at its end: the rest is ordered again, and
+//! says why it stopped there. *The story:* a file system that was nearly full took the first part
+//! of a write. That was taken for EIO, so "swap is full" became "a write failed", and `--strict`
+//! did not end the program.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use overspill_mm::IoId;
+use overspill_mm::types::Slot;
 use overspill_sys::mem::IoVec;
 use overspill_sys::{Errno, Fd, PAGE_SIZE, file};
 
+use crate::files::Files;
 use crate::io::{Io, Punched};
 
-/// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring frames.
+/// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring
+/// frames.
 const PIECES: usize = 256;
 
 /// Bit of a tag: a write of the compressed pool.
@@ -38,14 +44,18 @@ enum Kind {
 /// A request, or what is left of it.
 struct Request {
     kind: Kind,
-    area: usize,
+    /// The swap area; none: of another file.
+    area: Option<usize>,
+    fd: i32,
     offset: u64,
+    /// What must arrive: less than the pieces hold where a file ends within its last page.
     bytes: usize,
     pieces: Vec<IoVec>,
 }
 
 impl Request {
-    const NONE: Request = Request { kind: Kind::Read, area: 0, offset: 0, bytes: 0, pieces: Vec::new() };
+    const NONE: Request =
+        Request { kind: Kind::Read, area: None, fd: -1, offset: 0, bytes: 0, pieces: Vec::new() };
 
     /// The first `bytes` are done.
     fn advance(&mut self, bytes: usize) {
@@ -62,11 +72,11 @@ impl Request {
         });
     }
 
-    /// What a result says: `None` where something was done and the rest is to be ordered. Only whole pages count, as direct I/O
-    /// goes on at such offsets only.
+    /// What a result says: `None` where something was done and the rest is to be ordered. Only
+    /// whole pages count, as direct I/O goes on at such offsets only.
     fn judge(&mut self, result: Result<u32, Errno>) -> Option<Result<(), Errno>> {
         let done = match result {
-            Ok(done) if done as usize == self.bytes => return Some(Ok(())),
+            Ok(done) if done as usize >= self.bytes && self.bytes > 0 => return Some(Ok(())),
             Ok(done) => done as usize / PAGE_SIZE * PAGE_SIZE,
             Err(errno) => return Some(Err(errno)),
         };
@@ -142,6 +152,9 @@ impl Area {
 pub(crate) struct Transfers {
     /// In ascending order of their slots.
     areas: Vec<Area>,
+    files: Files,
+    /// Requests for other files that the device does not take yet, by their tags.
+    backlog: VecDeque<u64>,
     io: Io,
     /// By their [`IoId`].
     requests: Vec<Request>,
@@ -155,7 +168,8 @@ pub(crate) struct Transfers {
 impl Transfers {
     pub fn new(io: Io) -> Self {
         let (areas, requests, write_backs) = (Vec::new(), Vec::new(), Vec::new());
-        Transfers { areas, io, requests, write_backs, in_flight: 0, discarded: VecDeque::new() }
+        let (files, backlog, discarded) = (Files::default(), VecDeque::new(), VecDeque::new());
+        Transfers { areas, files, backlog, io, requests, write_backs, in_flight: 0, discarded }
     }
 
     /// One more area, whose slots begin at `base`, above those of all others.
@@ -173,6 +187,11 @@ impl Transfers {
         &self.io
     }
 
+    /// The files beside the swap file.
+    pub fn files(&mut self) -> &mut Files {
+        &mut self.files
+    }
+
     /// Orders a read of consecutive slots into `pieces`.
     pub fn read(&mut self, io: IoId, slot: u32, pieces: &Pieces) {
         self.order(Kind::Read, u64::from(io.0), slot, pieces.as_slice());
@@ -183,8 +202,8 @@ impl Transfers {
         self.order(Kind::Write, u64::from(io.0), slot, pieces.as_slice());
     }
 
-    /// Orders a write of `pages` (at least one) pages at `address` to consecutive slots, for the compressed pool, which calls it
-    /// `at`. False: the device takes no more now.
+    /// Orders a write of `pages` (at least one) pages at `address` to consecutive slots, for the
+    /// compressed pool, which calls it `at`. False: the device takes no more now.
     pub fn write_back(&mut self, at: u32, slot: u32, address: usize, pages: u32) -> bool {
         let tag = WRITE_BACK | u64::from(at);
         let piece = IoVec { base: address, len: pages as usize * PAGE_SIZE };
@@ -201,14 +220,20 @@ impl Transfers {
     }
 
     fn prepare(&mut self, kind: Kind, tag: u64, slot: u32, pieces: &[IoVec]) {
-        let area = self.area_of(slot);
-        let offset = self.areas[area].offset_of(slot);
+        let bytes = pieces.iter().map(|piece| piece.len).sum();
+        let (area, fd, offset, bytes) = if Slot(slot).is_file() {
+            let spot = self.files.spot(Slot(slot));
+            let available = usize::try_from(spot.available).unwrap_or(usize::MAX);
+            (None, spot.fd, spot.offset, available.min(bytes))
+        } else {
+            let area = self.area_of(slot);
+            (Some(area), self.areas[area].file.raw(), self.areas[area].offset_of(slot), bytes)
+        };
         let request = self.request(tag);
-        (request.area, request.offset) = (area, offset);
-        request.kind = kind;
+        (request.kind, request.area, request.fd) = (kind, area, fd);
+        (request.offset, request.bytes) = (offset, bytes);
         request.pieces.clear();
         request.pieces.extend_from_slice(pieces);
-        request.bytes = pieces.iter().map(|piece| piece.len).sum();
     }
 
     /// The request with a tag; an empty one at first.
@@ -223,24 +248,31 @@ impl Transfers {
         &mut requests[index]
     }
 
+    fn backlog_of(&mut self, area: Option<usize>) -> &mut VecDeque<u64> {
+        area.map_or(&mut self.backlog, |area| &mut self.areas[area].backlog)
+    }
+
     fn start_or_wait(&mut self, tag: u64) {
         let area = self.request(tag).area;
-        if !self.areas[area].backlog.is_empty() || !self.start(tag) {
-            self.areas[area].backlog.push_back(tag);
+        if !self.backlog_of(area).is_empty() || !self.start(tag) {
+            self.backlog_of(area).push_back(tag);
         }
     }
 
     /// Gives a request to the device; false when that takes no more now.
     fn start(&mut self, tag: u64) -> bool {
-        // The pieces are not touched before the request ended: a tag is unique while its request is under way.
+        // The pieces are not touched before the request ended: a tag is unique while its request is
+        // under way.
         let requests = if tag & WRITE_BACK == 0 { &self.requests } else { &self.write_backs };
         let request = &requests[(tag & !WRITE_BACK) as usize];
         let write = request.kind != Kind::Read;
         let has_others = self.areas.len() > 1;
-        let area = &mut self.areas[request.area];
-        let may = !has_others || area.in_flight < AREA_DEPTH;
-        let started = may && self.io.order(write, &area.file, &request.pieces, request.offset, tag);
-        area.in_flight += u32::from(started);
+        let mut area = request.area.map(|area| &mut self.areas[area]);
+        let may = !has_others || area.as_ref().is_none_or(|area| area.in_flight < AREA_DEPTH);
+        let started = may && self.io.order(write, request.fd, &request.pieces, request.offset, tag);
+        if let Some(area) = &mut area {
+            area.in_flight += u32::from(started);
+        }
         started
     }
 
@@ -252,7 +284,8 @@ impl Transfers {
         unsafe { file::pread_at(&area.file, address, PAGE_SIZE, offset) == Ok(PAGE_SIZE) }
     }
 
-    /// Gives the blocks of slots that nobody uses back to the file system; [`Ended::Discard`] follows.
+    /// Gives the blocks of slots that nobody uses back to the file system; [`Ended::Discard`]
+    /// follows.
     pub fn discard(&mut self, slot: u32, count: u32) {
         let area = &self.areas[self.area_of(slot)];
         let (offset, bytes) = (area.offset_of(slot), u64::from(count) * PAGE_SIZE as u64);
@@ -265,12 +298,12 @@ impl Transfers {
 
     /// Hands what was ordered to the kernel.
     pub fn submit(&mut self) {
-        for area in 0..self.areas.len() {
-            while let Some(&tag) = self.areas[area].backlog.front() {
+        for area in (0..self.areas.len()).map(Some).chain([None]) {
+            while let Some(&tag) = self.backlog_of(area).front() {
                 if !self.start(tag) {
                     break;
                 }
-                self.areas[area].backlog.pop_front();
+                self.backlog_of(area).pop_front();
             }
         }
         self.io.submit();
@@ -301,7 +334,9 @@ impl Transfers {
             }
             let request = self.request(tag);
             let (kind, area) = (request.kind, request.area);
-            self.areas[area].in_flight -= 1;
+            if let Some(area) = area {
+                self.areas[area].in_flight -= 1;
+            }
             let request = self.request(tag);
             let Some(outcome) = request.judge(ended.outcome()) else {
                 self.start_or_wait(tag);
@@ -325,7 +360,8 @@ mod tests {
     fn request(kind: Kind) -> Request {
         let piece = |base: usize, pages: usize| IoVec { base, len: pages * PAGE_SIZE };
         let pieces = std::vec![piece(0x10_000, 2), piece(0x40_000, 3)];
-        Request { kind, area: 0, offset: 7 * PAGE_SIZE as u64, bytes: 5 * PAGE_SIZE, pieces }
+        let offset = 7 * PAGE_SIZE as u64;
+        Request { kind, area: None, fd: 3, offset, bytes: 5 * PAGE_SIZE, pieces }
     }
 
     /// See the head of the file.

@@ -89,7 +89,7 @@ impl<P: SwapIn> Mm<P> {
                 assert!(page.slot().is_some(), "a page on swap has a slot");
             }
         }
-        if let Some(slot) = page.slot() {
+        if let Some(slot) = page.area_slot() {
             assert_eq!(self.areas.owner(slot), Some(id), "a slot knows its page");
         }
         if page.has(flag::QUEUED) {

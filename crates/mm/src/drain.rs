@@ -1,9 +1,11 @@
-//! Areas that leave: what is in them is brought elsewhere, a little at a time, while frames are spare.
+//! Areas that leave: what is in them is brought elsewhere, a little at a time, while frames are
+//! spare.
 //!
-//! A page that is in RAM gives its slot up and is dirty. A page on swap is read, gives its slot up when it arrives, and leaves RAM as
-//! any other does, for another area. So after one round over all slots, once nothing is under way, only pages whose read failed are
-//! left; a second round reads them one by one, since a read of many fails as a whole, and what the third finds stays where it is.
-//! Also here: freed clusters are handed to the shell.
+//! A page that is in RAM gives its slot up and is dirty. A page on swap is read, gives its slot up
+//! when it arrives, and leaves RAM as any other does, for another area. So after one round over all
+//! slots, once nothing is under way, only pages whose read failed are left; a second round reads
+//! them one by one, since a read of many fails as a whole, and what the third finds stays where it
+//! is. Also here: freed clusters are handed to the shell.
 
 use crate::event::{Action, Actions};
 use crate::fault::Reads;
@@ -32,7 +34,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// A page of an area that leaves has arrived in RAM: it has no slot any more.
     pub(crate) fn leave_slot(&mut self, id: PageId) {
-        if let Some(slot) = self.pages[id].slot()
+        if let Some(slot) = self.pages[id].area_slot()
             && self.areas.is_leaving(slot)
         {
             self.release_slot(id);
@@ -60,7 +62,8 @@ impl<P: SwapIn> Mm<P> {
         self.flush(&mut reads, out);
     }
 
-    /// The round is over once nothing is under way; then there is another one, or the area has been left.
+    /// The round is over once nothing is under way; then there is another one, or the area has been
+    /// left.
     fn end_round(&mut self, area: AreaId, out: &mut Actions) {
         if self.reading > 0 || self.areas.is_written(area) {
             return;

@@ -129,9 +129,11 @@ pub enum Action {
     Wake { run: Run },
     /// The page is lost: its read failed twice. Its next touch must fail (SIGBUS).
     Fail { page: PageId },
-    /// Nobody uses these slots: their backing may have its blocks back. They are not used before [`Event::DiscardDone`].
+    /// Nobody uses these slots: their backing may have its blocks back. They are not used before
+    /// [`Event::DiscardDone`].
     Discard { slot: Slot, count: u32 },
-    /// An area that was to leave, or that failed, is used no more; `slots` are those that could not be brought elsewhere.
+    /// An area that was to leave, or that failed, is used no more; `slots` are those that could not
+    /// be brought elsewhere.
     AreaLeft { area: AreaId, slots: u32 },
     /// Answer with [`Event::Confirmed`], after the answers to all orders before.
     Confirm,

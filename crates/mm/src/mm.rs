@@ -26,7 +26,8 @@ use crate::watermarks::Appetite;
 pub struct Config {
     /// Frames that may be held.
     pub budget: u32,
-    /// Slots of the first swap area, its header (slot 0) included; 0: there is none before an [`Event::AreaAdded`].
+    /// Slots of the first swap area, its header (slot 0) included; 0: there is none before an
+    /// [`Event::AreaAdded`].
     pub swap_slots: u32,
     /// Which slot an evicted page gets.
     pub placement: Placement,
@@ -146,6 +147,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) unmapping: u32,
     /// Pages that could not be unmapped since anything else happened.
     pub(crate) refused: u32,
+    /// How often in a row reclaim ended in that way.
+    pub(crate) in_vain: u32,
     /// Pages that were taken since an active one was deactivated for them, times those active.
     pub(crate) aged: u64,
     /// Background reclaim has started and not yet reached the high watermark.
@@ -220,6 +223,7 @@ impl<P: SwapIn> Mm<P> {
             writing: 0,
             unmapping: 0,
             refused: 0,
+            in_vain: 0,
             aged: 0,
             reclaiming: false,
             pause: None,
@@ -243,10 +247,10 @@ impl<P: SwapIn> Mm<P> {
         }
         self.reclaims_on(&event);
         match event {
-            Event::RegionAdded { space, start, end, kind } => self.regions.add(space, start, end, kind),
+            Event::RegionAdded { space, start, end, kind } => self.region_added(space, start, end, kind),
             Event::RegionRemoved { space, start, end } => self.region_removed(space, start, end, out),
             Event::Resident { space, start, end } => self.resident(space, start, end),
-            Event::Discarded { space, start, end } => self.discard(space, start, end, out),
+            Event::Discarded { space, start, end } => self.discarded(space, start, end, out),
             Event::Moved { space, from, to, pages } => self.moved(space, from, to, pages, out),
             Event::Fault { space, vpn, access } => self.fault(space, vpn, access, out),
             Event::ReadDone { io, ok } => self.read_done(io, ok, false, out),
@@ -366,7 +370,8 @@ impl<P: SwapIn> Mm<P> {
 
     /// Gives the page's slot back, if it has one.
     pub(crate) fn release_slot(&mut self, id: PageId) {
-        if let Some(slot) = core::mem::take(&mut self.pages[id].backing).slot() {
+        let slot = core::mem::take(&mut self.pages[id].backing).slot();
+        if let Some(slot) = slot.filter(|slot| !slot.is_file()) {
             self.areas.release(slot);
         }
     }

@@ -100,6 +100,12 @@ impl PageEntry {
         self.backing.slot()
     }
 
+    /// Its slot in a swap area, if it has one: a file's page is in none.
+    #[inline]
+    pub(crate) fn area_slot(&self) -> Option<Slot> {
+        self.slot().filter(|slot| !slot.is_file())
+    }
+
     /// Is any of these flags set?
     #[inline]
     pub(crate) fn has(&self, flags: u16) -> bool {

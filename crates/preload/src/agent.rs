@@ -222,7 +222,7 @@ pub fn run(mission: Mission) {
         (prepared, prepared)
     });
     if retire::is_asked() {
-        return;
+        return leave(agent.process);
     }
     if let Err(failure) = agent.manage(inherits) {
         give_up(agent.process, failure);
@@ -266,6 +266,13 @@ fn claim(shared: &'static Shared, pid: u32, program_pages: u32) -> Option<&'stat
     process.state.store(state::WATCHING, Ordering::Release);
     shared.tree.places_used.fetch_max(index as u32 + 1, Ordering::AcqRel);
     Some(process)
+}
+
+/// The agent was asked to go. Whether it comes back, or the program is at its end, the launcher is told.
+fn leave(process: &Process) {
+    if retire::is_banned() {
+        give_up(process, Failure { step: 5, errno: Errno::PERM });
+    }
 }
 
 fn give_up(process: &Process, failure: Failure) {
@@ -352,6 +359,7 @@ impl Agent {
         let ram = self.ram();
         self.watch(|growth, ram| (growth.start_bytes(ram), Growth::earliest_bytes(ram)));
         if retire::is_asked() {
+            leave(self.process);
             return Ok(());
         }
         if inherits {
@@ -655,8 +663,8 @@ impl Manager<'_> {
                 self.engine.report().note_event(events::READ_ERROR);
                 let lies = self.engine.report().last_error() == Errno::BADMSG;
                 self.say(if lies {
-                    "a page came back from swap that is not what was written there (its checksum differs): the program gets SIGBUS \
-                     where it touches it"
+                    "a page came back from swap that is not what was written there (its checksum \
+                     differs): the program gets SIGBUS where it touches it"
                 } else {
                     "a page could not be read back from swap: the program gets SIGBUS where it touches it"
                 });
@@ -708,7 +716,7 @@ impl Manager<'_> {
         }
         fork::stop_managing();
         fresh::forget();
-        self.agent.process.state.store(state::WATCHING, Ordering::Release);
+        leave(self.agent.process);
         true
     }
 

@@ -342,7 +342,8 @@ pub fn device_bytes(fd: &Fd) -> Result<u64, Errno> {
     Ok(bytes)
 }
 
-/// Locks the open file for this descriptor alone, until it is closed or its process ends. EAGAIN: somebody else has the lock.
+/// Locks the open file for this descriptor alone, until it is closed or its process ends. EAGAIN:
+/// somebody else has the lock.
 pub fn lock(fd: &Fd) -> Result<(), Errno> {
     let how = (nr::LOCK_EX | nr::LOCK_NB) as usize;
     // SAFETY: takes no memory.

@@ -1,8 +1,10 @@
-//! `overspill bench extents`: what finding a page costs on a file that is really in pieces, and beside it on a map cut artificially.
+//! `overspill bench extents`: what finding a page costs on a file that is really in pieces, and
+//! beside it on a map cut artificially.
 //!
-//! The file is put in pieces as full file systems do it: two files grow in turns, 64 KiB at a time, with a hole punched in every
-//! other piece of the second and filled by the first. What came of it is what the file system says (FIEMAP). The lookups are of
-//! random pages, each waiting for the last one; the device is not touched by them, so the figures are those of the maps alone.
+//! The file is put in pieces as full file systems do it: two files grow in turns, 64 KiB at a time,
+//! with a hole punched in every other piece of the second and filled by the first. What came of it
+//! is what the file system says (FIEMAP). The lookups are of random pages, each waiting for the
+//! last one; the device is not touched by them, so the figures are those of the maps alone.
 
 use std::fs::{self, File};
 use std::hint::black_box;

@@ -107,9 +107,12 @@ fn reaching_child(page: &SharedPage) -> io::Result<Command> {
     Ok(child)
 }
 
-/// The other end of [`shared_memory`]: the hidden command `reach PID:FD`.
+/// The other end of [`shared_memory`]: the hidden command `reach PID:FD:TOKEN`.
+///
+/// *The story:* the token came later, was taken for a part of the descriptor, and the check always failed.
 pub fn reach(shared: &str) -> anyhow::Result<u8> {
-    let (pid, fd) = shared.split_once(':').ok_or_else(|| anyhow::anyhow!("expected PID:FD"))?;
+    let mut parts = shared.split(':');
+    let (Some(pid), Some(fd)) = (parts.next(), parts.next()) else { anyhow::bail!("expected PID:FD:TOKEN") };
     std::fs::OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
     if std::env::var_os(ENV).is_some() {
         std::thread::sleep(TRIAL_TIME); // for the agent to report

@@ -38,6 +38,8 @@ pub struct Descendants {
     root: u32,
     /// The command: whoever started it waits for it.
     command: u32,
+    /// The keeper of the agent's library: the launcher's own helper, no part of the run.
+    keeper: Option<u32>,
     loadavg: Option<File>,
     last_pid: Option<u64>,
     /// So many looks walk the tree.
@@ -70,11 +72,12 @@ pub fn adopt_orphans() -> io::Result<()> {
 }
 
 impl Descendants {
-    /// Of this process, which has started `command`.
-    pub fn new(command: u32) -> Descendants {
+    /// Of this process, which has started `command`, and `keeper` for itself.
+    pub fn new(command: u32, keeper: Option<u32>) -> Descendants {
         Descendants {
             root: std::process::id(),
             command,
+            keeper,
             loadavg: File::open("/proc/loadavg").ok(),
             last_pid: None,
             walks: WALKS,
@@ -119,7 +122,7 @@ impl Descendants {
         let mut next = 0;
         while let Some(&parent) = parents.get(next) {
             next += 1;
-            for child in children(parent) {
+            for child in children(parent).into_iter().filter(|child| Some(*child) != self.keeper) {
                 parents.push(child);
                 match self.processes.get_mut(&child) {
                     Some(process) => process.parent = parent,
@@ -230,7 +233,7 @@ mod tests {
     #[test]
     fn grandchildren_are_seen_and_the_ended_are_not() {
         let mut shell = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
-        let mut descendants = Descendants::new(shell.id());
+        let mut descendants = Descendants::new(shell.id(), None);
         let sleeper = loop {
             let looks = descendants.look();
             let child = looks.iter().find(|look| look.parent == shell.id());

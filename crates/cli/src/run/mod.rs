@@ -14,6 +14,7 @@ mod door;
 pub mod program;
 pub mod report;
 pub mod shared_page;
+mod status_line;
 mod summary;
 mod tracing;
 mod verdict;
@@ -37,6 +38,7 @@ use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
 use crate::output::{self, Output};
 use crate::{exit, human, machine};
+use descendants::Descendants;
 use door::Door;
 use report::{Report, Run};
 use shared_page::{Settings, SharedPage};
@@ -79,8 +81,9 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     };
     let pid = child.id();
     signals::forward_to(pid as i32);
+    let descendants = Descendants::new(pid, ready.agent.keeper());
     let divides = !args.tuning.per_process;
-    let watch = Watch::start(page.clone(), pid, ram_bytes, divides, args.trace.is_some())
+    let watch = Watch::start(page.clone(), descendants, ram_bytes, divides, args.trace.is_some())
         .context("cannot start a thread")?;
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
     signals::stop_forwarding();

@@ -31,9 +31,9 @@ pub fn text(report: &Report) -> String {
         lines.push(row("warning", &format!("ran unmanaged: {reason}{more}")));
     }
     lines.push(row("verdict", &report.verdict.text));
-    lines.push(row("next", &report.verdict.next));
-    assert!(lines.len() <= LINES_MAX);
-    lines.iter().map(|line| human::folded(line, &row("", ""))).collect()
+    assert!(lines.len() < LINES_MAX);
+    let text: String = lines.iter().map(|line| human::folded(line, &row("", ""))).collect();
+    text + &human::folded_command(&row("next", &report.verdict.next), &row("", ""))
 }
 
 fn row(name: &str, text: &str) -> String {
@@ -69,9 +69,8 @@ fn ram(report: &Report) -> String {
 
 fn stalled(report: &Report) -> String {
     let (seconds, agents) = (human::seconds(report.stalled_seconds), human::seconds(report.agent_seconds));
-    let refaults = human::count(report.sum("workingset_refault_anon"));
     format!(
-        "{:.1} % of the time ({seconds}); {refaults} refaults; agent {agents} of processor time; x{:.2} the time with RAM enough",
+        "{:.1} % ({seconds}), agent {agents}; x{:.2} the time with RAM enough",
         report.stalled_share * 100.0,
         report.slowdown_estimate
     )
@@ -101,10 +100,12 @@ fn swap(report: &Report) -> String {
 
 fn read_ahead(report: &Report) -> String {
     let (hits, read) = (report.sum("swap_ra_hit"), report.sum("swap_ra"));
+    let refaults = human::count(report.sum("workingset_refault_anon"));
     if read == 0 {
-        return "none".into();
+        return format!("none; {refaults} refaults");
     }
-    format!("hit rate {} ({} of {} pages)", human::share(hits, read), human::count(hits), human::count(read))
+    let (share, hits, read) = (human::share(hits, read), human::count(hits), human::count(read));
+    format!("hit rate {share} ({hits} of {read} pages); {refaults} refaults")
 }
 
 #[cfg(test)]
@@ -142,8 +143,8 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
   faults     soft 12,345 (p50 12.0 us, p99 40.0 us, max 1.2 ms)
              major 0
   swap       in 1.0 MiB (364.4 KiB/s); out 2.0 MiB (728.8 KiB/s)
-  read-ahead hit rate 97.0 % (97 of 100 pages)
-  stalled    0.0 % of the time (0.0 ms); 0 refaults; agent 0.0 ms of processor time; x1.00 the time with RAM enough
+  read-ahead hit rate 97.0 % (97 of 100 pages); 0 refaults
+  stalled    0.0 % (0.0 ms), agent 0.0 ms; x1.00 the time with RAM enough
   verdict    works
   next       overspill run
 ";

@@ -18,6 +18,7 @@ use super::descendants::{Descendants, Look, Orphans, figure, name};
 use super::divider::{Divider, Member};
 use super::program;
 use super::shared_page::{Report, SharedPage};
+use super::status_line;
 
 /// Shortest and longest pause between two looks, and how many times as long as a look it is.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -43,11 +44,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch the tree below this process, which has started `command`.
-    /// With `divides` the budget is the tree's.
+    /// Begins to watch the tree below this process. With `divides` the budget is the tree's.
     pub fn start(
         page: Arc<SharedPage>,
-        command: u32,
+        descendants: Descendants,
         ram_bytes: u64,
         divides: bool,
         traces: bool,
@@ -58,7 +58,7 @@ impl Watch {
             page,
             traces,
             ram_bytes,
-            descendants: Descendants::new(command),
+            descendants,
             census: Census::default(),
             divider: Divider::default(),
             divides,
@@ -70,6 +70,7 @@ impl Watch {
             while !stopped.load(Ordering::Acquire) {
                 let began = Instant::now();
                 watcher.look(false);
+                status_line::answer(&watcher.page, ram_bytes, watcher.began.elapsed());
                 std::thread::park_timeout((began.elapsed() * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX));
             }
             watcher.look(true);

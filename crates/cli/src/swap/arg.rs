@@ -1,4 +1,5 @@
-//! `--swap PLACE[:SIZE][:prio=N]`: taking the words apart. What the place is, and whether it can serve, is found out elsewhere.
+//! `--swap PLACE[:SIZE][:prio=N]`: taking the words apart. What the place is, and whether it can
+//! serve, is found out elsewhere.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -23,7 +24,8 @@ impl SwapArg {
         SwapArg { path, size: None, priority: None }
     }
 
-    /// Takes the words apart from their end. A path that exists as it stands is one, colons and all.
+    /// Takes the words apart from their end. A path that exists as it stands is one, colons and
+    /// all.
     pub fn parse(text: OsString) -> Result<SwapArg, String> {
         let whole = PathBuf::from(&text);
         if whole.as_os_str().is_empty() {

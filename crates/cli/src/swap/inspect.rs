@@ -1,8 +1,10 @@
-//! What a file or device is as a swap area: its header, where it lies, who has it. It reads, and changes nothing.
+//! What a file or device is as a swap area: its header, where it lies, who has it. It reads, and
+//! changes nothing.
 //!
-//! A file is refused with the first reason for which the kernel would refuse it, too (specification 3.1 and 3.3): a header that
-//! is none, a hole, extents that other files have as well or that are not on the device as they are read. Beyond that it
-//! must not be in use: by the kernel, or by another run, which holds a lock on it.
+//! A file is refused with the first reason for which the kernel would refuse it, too (specification
+//! 3.1 and 3.3): a header that is none, a hole, extents that other files have as well or that are
+//! not on the device as they are read. Beyond that it must not be in use: by the kernel, or by
+//! another run, which holds a lock on it.
 
 use std::ffi::CString;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! `overspill swap make`: a file or device that mkswap's and swapon's users accept, and `--swap --erase`, which does the same on the way.
+//! `overspill swap make`: a file or device that mkswap's and swapon's users accept, and `--swap
+//! --erase`, which does the same on the way.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -56,7 +57,8 @@ fn remake(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result<H
         Err(Refused::Io(error)) => return Err(error.into()),
         _ => true,
     };
-    // A file without any content is nobody's; what the rest of a file or a device holds is not looked at.
+    // A file without any content is nobody's; what the rest of a file or a device holds is not
+    // looked at.
     let is_blank = candidate.bytes == 0;
     if !was_area && !is_blank && !erase {
         return Err(refusal(Refused::Foreign));

@@ -1,4 +1,5 @@
-//! `overspill swap`: areas to spill to, and what `--swap` names. Printing and making; the rules are in [`overspill_mm::swap`].
+//! `overspill swap`: areas to spill to, and what `--swap` names. Printing and making; the rules are
+//! in [`overspill_mm::swap`].
 
 pub mod arg;
 mod info;
@@ -22,7 +23,8 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show what a swap file or device is, where it lies and what that costs; exit status 1 if it cannot be used
+    /// Show what a swap file or device is, where it lies and what that costs; exit status 1 if it
+    /// cannot be used
     Info {
         /// The file or device
         path: PathBuf,

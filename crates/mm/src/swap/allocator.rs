@@ -1,9 +1,10 @@
 //! The contract of slot allocators: which free slot of an area an evicted page gets.
 //!
-//! The caller guarantees that the area is not full, that it marks what was chosen as taken before it asks again, and that it
-//! reports each slot that became free. The allocator must answer with a free slot whenever there is one, and never with another.
-//! It may let the table grow. There is one file for each: `by_address` (ours), `clusters` (the kernel's today), `ssd` (3.12 to 4.x)
-//! and `next_fit` (2012).
+//! The caller guarantees that the area is not full, that it marks what was chosen as taken before
+//! it asks again, and that it reports each slot that became free. The allocator must answer with a
+//! free slot whenever there is one, and never with another. It may let the table grow. There is one
+//! file for each: `by_address` (ours), `clusters` (the kernel's today), `ssd` (3.12 to 4.x) and
+//! `next_fit` (2012).
 
 use super::Placement;
 use super::by_address::ByAddress;
@@ -14,11 +15,13 @@ use super::table::SlotTable;
 
 /// See the head of the file.
 pub(super) trait SlotAllocator {
-    /// Any free slot, and how many of those behind it, up to `count` in all, are free and in the same window.
+    /// Any free slot, and how many of those behind it, up to `count` in all, are free and in the
+    /// same window.
     fn choose(&mut self, table: &mut SlotTable, count: u32) -> Option<(u32, u32)>;
 
-    /// So many windows side by side, at a multiple of their number, that nobody uses: they are the home of a piece of
-    /// memory until [`SlotAllocator::disown`]. None: there are none, or slots do not go by address.
+    /// So many windows side by side, at a multiple of their number, that nobody uses: they are the
+    /// home of a piece of memory until [`SlotAllocator::disown`]. None: there are none, or slots do
+    /// not go by address.
     fn home(&mut self, _table: &mut SlotTable, _windows: u32) -> Option<u32> {
         None
     }

@@ -1,7 +1,8 @@
 //! One swap area: its slots, its allocator, and whether it takes pages.
 //!
-//! Slot numbers are the area's own here. Clusters that nobody uses any more are given back to the backing (a hole is punched, a
-//! device is told), but for some that are kept for the next pages: the first write of a block costs several times a later one.
+//! Slot numbers are the area's own here. Clusters that nobody uses any more are given back to the
+//! backing (a hole is punched, a device is told), but for some that are kept for the next pages:
+//! the first write of a block costs several times a later one.
 
 use alloc::vec::Vec;
 
@@ -10,7 +11,8 @@ use super::table::SlotTable;
 use super::{AreaConfig, CLUSTER, Placement, WINDOW};
 use crate::types::PageId;
 
-/// Of clusters without pages that still have blocks on the backing so many are kept, and one for so many in use.
+/// Of clusters without pages that still have blocks on the backing so many are kept, and one for so
+/// many in use.
 const KEPT_MIN: u32 = 16;
 const KEPT_SHARE: u32 = 8;
 
@@ -43,7 +45,8 @@ pub(super) struct Area {
     written: Vec<bool>,
     /// Clusters without pages that have blocks.
     stale: u32,
-    /// Where draining goes on, in which round over the slots, and whether it passed busy pages in this one.
+    /// Where draining goes on, in which round over the slots, and whether it passed busy pages in
+    /// this one.
     pub cursor: u32,
     pub round: u32,
     pub again: bool,

@@ -1,11 +1,14 @@
 //! All swap areas: which one the next page goes to, and whose a slot is.
 //!
-//! Areas are filled by priority, the highest first. Those of one priority take turns, window by window and not page by page, so that a
-//! read-ahead window is one request and two of them are on two devices. An area whose writes pile up, or that is full, is passed
-//! over. One that fails takes nothing more; [`crate::Mm`] brings what is in it elsewhere, as it does with one that is to leave.
+//! Areas are filled by priority, the highest first. Those of one priority take turns, window by
+//! window and not page by page, so that a read-ahead window is one request and two of them are on
+//! two devices. An area whose writes pile up, or that is full, is passed over. One that fails takes
+//! nothing more; [`crate::Mm`] brings what is in it elsewhere, as it does with one that is to
+//! leave.
 //!
-//! Slots of all areas are numbered through: an area's begin at its base, a multiple of a cluster, with its header. So a page's
-//! [`Backing`](super::Backing) is one number, and tables by slot stay dense.
+//! Slots of all areas are numbered through: an area's begin at its base, a multiple of a cluster,
+//! with its header. So a page's [`Backing`](super::Backing) is one number, and tables by slot stay
+//! dense.
 
 use alloc::vec::Vec;
 
@@ -14,8 +17,8 @@ use super::{AreaConfig, AreaId, CLUSTER, Homes, Placement, WINDOW, WINDOWS};
 use crate::page::NONE;
 use crate::types::{PageId, Slot};
 
-/// Slots that there can be in all areas together.
-const SLOTS_MAX: u32 = u32::MAX / CLUSTER * CLUSTER;
+/// Slots that there can be in all areas together: behind them are the pages of files.
+const SLOTS_MAX: u32 = Slot::FILES;
 /// An area with more than so many pages under way, and twice as many as another, is passed over.
 const PILED_UP: u32 = 4 * WINDOW;
 
@@ -87,7 +90,8 @@ impl Areas {
         self.areas.iter().all(Area::is_full)
     }
 
-    /// Is more than half in use? Then slots of pages in RAM are not worth keeping (specification 1.7).
+    /// Is more than half in use? Then slots of pages in RAM are not worth keeping (specification
+    /// 1.7).
     #[inline]
     pub fn is_tight(&self) -> bool {
         (self.capacity - self.used) * 2 < self.capacity
@@ -141,7 +145,8 @@ impl Areas {
         self.allocate_run(page, 1, homes).map(|(slot, _)| slot)
     }
 
-    /// Slots side by side for `count` pages of one window, or for as many of the first ones as there are; how many is told.
+    /// Slots side by side for `count` pages of one window, or for as many of the first ones as
+    /// there are; how many is told.
     #[inline]
     pub fn allocate_run(&mut self, page: PageId, count: u32, homes: &mut Homes) -> Option<(Slot, u32)> {
         let (window, offset) = ((page.0 % CLUSTER / WINDOW) as usize, page.0 % WINDOW);
@@ -194,7 +199,8 @@ impl Areas {
         Some((found, run))
     }
 
-    /// Makes a home for a window of memory; for its whole 2 MiB, where no areas take turns and it has none.
+    /// Makes a home for a window of memory; for its whole 2 MiB, where no areas take turns and it
+    /// has none.
     #[cold]
     fn make_home(&mut self, window: usize, homes: &mut Homes) {
         self.turn = 0;
@@ -320,7 +326,8 @@ impl Areas {
         is_new
     }
 
-    /// The slot's area has failed: it takes no more pages, and what is in it is to be brought elsewhere. True: that is new.
+    /// The slot's area has failed: it takes no more pages, and what is in it is to be brought
+    /// elsewhere. True: that is new.
     pub fn retire(&mut self, slot: Slot) -> bool {
         let area = self.area_of(slot);
         self.leave(area)
@@ -367,7 +374,8 @@ impl Areas {
         self.areas[usize::from(area.0)].writing > 0
     }
 
-    /// A round is over. All that could be brought elsewhere was: the slots that are left are told. None: there is another round.
+    /// A round is over. All that could be brought elsewhere was: the slots that are left are told.
+    /// None: there is another round.
     pub fn round_ends(&mut self, area: AreaId) -> Option<u32> {
         let area = &mut self.areas[usize::from(area.0)];
         let was_busy = core::mem::take(&mut area.again);

@@ -1,8 +1,9 @@
 //! Where the pager puts an evicted page: neighbours in memory become neighbours on disk.
 //!
-//! A window of slots is the home of a window of memory, and a page goes to the slot at its own offset there; so a window that is read
-//! ahead is one request. Who has which home is kept with the memory; here is known which windows are somebody's, so that nobody
-//! else's home is made there. A page whose own slot is taken goes to the next free one anywhere.
+//! A window of slots is the home of a window of memory, and a page goes to the slot at its own
+//! offset there; so a window that is read ahead is one request. Who has which home is kept with the
+//! memory; here is known which windows are somebody's, so that nobody else's home is made there. A
+//! page whose own slot is taken goes to the next free one anywhere.
 
 use alloc::vec::Vec;
 
@@ -76,7 +77,8 @@ impl SlotAllocator for ByAddress {
         Some(first)
     }
 
-    /// The next free slot at or after the cursor; full clusters are passed over, new ones are begun at the end.
+    /// The next free slot at or after the cursor; full clusters are passed over, new ones are begun
+    /// at the end.
     fn choose(&mut self, table: &mut SlotTable, count: u32) -> Option<(u32, u32)> {
         let mut slot = self.next;
         let mut wrapped = false;

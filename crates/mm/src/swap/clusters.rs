@@ -1,8 +1,10 @@
-//! Where the kernel puts an evicted page: clusters on lists, by how full they are (specification 3.4, 6.19).
+//! Where the kernel puts an evicted page: clusters on lists, by how full they are (specification
+//! 3.4, 6.19).
 //!
-//! Slots are taken from the cluster in hand, upwards from the last one. At its end the next cluster is one that was used and
-//! has free slots again, in the order in which they came to have them; else a free one; else one that was left with holes.
-//! So a page that is evicted among others soon lies between strangers: the holes that earlier pages left are filled first.
+//! Slots are taken from the cluster in hand, upwards from the last one. At its end the next cluster
+//! is one that was used and has free slots again, in the order in which they came to have them;
+//! else a free one; else one that was left with holes. So a page that is evicted among others soon
+//! lies between strangers: the holes that earlier pages left are filled first.
 
 use alloc::vec::Vec;
 

@@ -1,10 +1,12 @@
 //! Swap areas: slots, their reference counts and owners, and where the next page goes.
 //!
-//! `areas` has all of them and decides which one is next, `area` is one, `table` its slots, `allocator` the contract of those who
-//! choose among the free ones. Slots are handed out in clusters of 512. Under [`Placement::ByAddress`] a window of memory has a home
-//! among them and a page goes to the slot at its own offset, so that neighbours in memory are neighbours on disk. Under
-//! [`Placement::InOrder`] slots follow the order of eviction and fill holes, as the kernel's do. [`extents`] says where an area's pages
-//! lie on a device, [`header`] what its first page looks like.
+//! `areas` has all of them and decides which one is next, `area` is one, `table` its slots,
+//! `allocator` the contract of those who choose among the free ones. Slots are handed out in
+//! clusters of 512. Under [`Placement::ByAddress`] a window of memory has a home among them and a
+//! page goes to the slot at its own offset, so that neighbours in memory are neighbours on disk.
+//! Under [`Placement::InOrder`] slots follow the order of eviction and fill holes, as the kernel's
+//! do. [`extents`] says where an area's pages lie on a device, [`header`] what its first page looks
+//! like.
 
 mod allocator;
 mod area;
@@ -49,7 +51,8 @@ pub struct AreaId(pub u8);
 /// What a shell decides of an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AreaConfig {
-    /// Its slots, the header (slot 0) included. It takes some six bytes for each slot that was ever in a cluster in use.
+    /// Its slots, the header (slot 0) included. It takes some six bytes for each slot that was ever
+    /// in a cluster in use.
     pub slots: u32,
     /// Areas of a higher priority are filled first; those of one priority take turns.
     pub priority: i16,
@@ -85,7 +88,8 @@ impl Backing {
     }
 }
 
-/// The homes of 2 MiB of memory among the slots of all areas, by window: the first slot, or [`NONE`].
+/// The homes of 2 MiB of memory among the slots of all areas, by window: the first slot, or
+/// [`NONE`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Homes([u32; WINDOWS]);
 

@@ -1,8 +1,10 @@
-//! Random allocation, freeing, sharing, giving back, failing and leaving against a simple model: no difference in ten million
-//! operations (in a debug build, which is thirty times slower, in 300,000).
+//! Random allocation, freeing, sharing, giving back, failing and leaving against a simple model: no
+//! difference in ten million operations (in a debug build, which is thirty times slower, in
+//! 300,000).
 //!
-//! The model knows each slot by its number, with the pages that refer to it; the areas must hand out a slot that nobody has,
-//! of an area that takes pages, whenever there is one that is not being given back, and must agree on every count.
+//! The model knows each slot by its number, with the pages that refer to it; the areas must hand
+//! out a slot that nobody has, of an area that takes pages, whenever there is one that is not being
+//! given back, and must agree on every count.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +69,7 @@ impl Model {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        ((self.random >> 32) * u64::from(bound) >> 32) as u32
+        (((self.random >> 32) * u64::from(bound)) >> 32) as u32
     }
 
     fn add_area(&mut self) {

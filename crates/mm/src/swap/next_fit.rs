@@ -1,7 +1,9 @@
-//! Where the kernels before the cluster lists put an evicted page on a disk: after the last one (specification 3.4, 3.14).
+//! Where the kernels before the cluster lists put an evicted page on a disk: after the last one
+//! (specification 3.4, 3.14).
 //!
-//! After a cluster's worth of slots the first run of that many free slots is sought from the lowest on; where there is none,
-//! and within a run, it is the next free slot upwards, and from the lowest again.
+//! After a cluster's worth of slots the first run of that many free slots is sought from the lowest
+//! on; where there is none, and within a run, it is the next free slot upwards, and from the lowest
+//! again.
 
 use super::allocator::SlotAllocator;
 use super::table::{References, SlotTable};

@@ -1,9 +1,10 @@
-//! Where the kernels from 3.12 on put an evicted page on an SSD: aligned clusters, a current one, a list of free ones
-//! (specification 3.4, 3.14).
+//! Where the kernels from 3.12 on put an evicted page on an SSD: aligned clusters, a current one, a
+//! list of free ones (specification 3.4, 3.14).
 //!
-//! The current cluster is used up from its first slot to its last; then comes the head of the list of free clusters. Where there is
-//! none it is first-fit from the lowest slot on. A cluster goes to the end of the list when its last slot is freed. (The kernel has
-//! a current cluster for each processor and begins at a random one; here is one processor, and it begins at the first.)
+//! The current cluster is used up from its first slot to its last; then comes the head of the list
+//! of free clusters. Where there is none it is first-fit from the lowest slot on. A cluster goes to
+//! the end of the list when its last slot is freed. (The kernel has a current cluster for each
+//! processor and begins at a random one; here is one processor, and it begins at the first.)
 
 use alloc::collections::VecDeque;
 
@@ -42,7 +43,8 @@ impl SlotAllocator for Ssd {
                     return Some((slot, 1));
                 }
             }
-            // One that was used by first-fit meanwhile, or is withheld, is passed over: it comes back when it is free.
+            // One that was used by first-fit meanwhile, or is withheld, is passed over: it comes
+            // back when it is free.
             let Some(cluster) = self.free.pop_front() else { break };
             if table.is_cluster_free(cluster) {
                 (self.current, self.next) = (cluster, cluster * CLUSTER);

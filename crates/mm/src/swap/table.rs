@@ -1,7 +1,8 @@
 //! What is known of each slot of one area: how many refer to it, and which page wrote it.
 //!
-//! It counts the slots in use by window and by cluster, and asserts that a slot is taken when it is free and given back as often
-//! as it was taken. Which slot a page gets is an allocator's business; numbers here are the area's own, from 0, the header.
+//! It counts the slots in use by window and by cluster, and asserts that a slot is taken when it is
+//! free and given back as often as it was taken. Which slot a page gets is an allocator's business;
+//! numbers here are the area's own, from 0, the header.
 
 use alloc::vec::Vec;
 
@@ -9,7 +10,8 @@ use super::{CLUSTER, WINDOW, WINDOWS};
 use crate::page::NONE;
 use crate::types::PageId;
 
-/// How many refer to a slot. As many spaces as there can be ([`crate::types::SpaceId`]) may share one.
+/// How many refer to a slot. As many spaces as there can be ([`crate::types::SpaceId`]) may share
+/// one.
 pub(super) type References = u16;
 
 /// The slots of an area; they become known a cluster at a time, with use.
@@ -173,7 +175,8 @@ impl SlotTable {
         true
     }
 
-    /// Gives `count` slots of one window back that nobody shares. False: somebody does, and nothing has changed.
+    /// Gives `count` slots of one window back that nobody shares. False: somebody does, and nothing
+    /// has changed.
     #[inline]
     pub fn release_run(&mut self, slot: u32, count: u32) -> bool {
         let slots = slot as usize..(slot + count) as usize;
@@ -209,7 +212,8 @@ impl SlotTable {
         self.lost += 1;
     }
 
-    /// Takes all slots of a cluster in which none is in use out of everybody's reach, or puts them back.
+    /// Takes all slots of a cluster in which none is in use out of everybody's reach, or puts them
+    /// back.
     pub fn withhold(&mut self, cluster: u32, withheld: bool) {
         let first = (cluster * CLUSTER).max(1);
         let slots = first as usize..(cluster * CLUSTER + self.cluster_size(cluster)) as usize;

@@ -1,4 +1,5 @@
-//! One area, then several: what the allocators promise, turns, priorities, piled-up writes, discards.
+//! One area, then several: what the allocators promise, turns, priorities, piled-up writes,
+//! discards.
 
 use std::collections::BTreeSet;
 
@@ -74,7 +75,8 @@ fn freed_clusters_are_found_again() {
     assert_eq!(areas.used(), 0);
 }
 
-/// *The story:* counts were bytes; the 256th fork would have made a slot free that 255 still refer to.
+/// *The story:* counts were bytes; the 256th fork would have made a slot free that 255 still refer
+/// to.
 #[test]
 fn a_slot_is_shared_by_as_many_as_there_can_be_and_no_more() {
     let mut areas = areas(Placement::ByAddress, &[(64, 0)]);
@@ -91,7 +93,8 @@ fn a_slot_is_shared_by_as_many_as_there_can_be_and_no_more() {
     assert_eq!((areas.owner(slot), areas.used()), (None, 0));
 }
 
-/// Areas take turns by window: a window that is read ahead is one request, and the next one is the other device's.
+/// Areas take turns by window: a window that is read ahead is one request, and the next one is the
+/// other device's.
 #[test]
 fn equals_take_turns_by_window() {
     for placement in ALL {

@@ -1,11 +1,14 @@
-//! The announcement of the tree of swap extents: tasks that swap out and then in on a file of 20,000 extents of 1 MiB, with the list and
-//! its shared cursor, with the tree, and with the map that this project has by default.
+//! The announcement of the tree of swap extents: tasks that swap out and then in on a file of
+//! 20,000 extents of 1 MiB, with the list and its shared cursor, with the tree, and with the map
+//! that this project has by default.
 //!
-//! The maps are the real ones ([`overspill_mm::swap::extents`]); what is simulated is who looks when. Each task goes round: work of its
-//! own, a lookup, the device, which serves one page after another. A task's pages lie in order in clusters of 256 slots, here an
-//! extent each, and each cluster is somewhere else. The walk through the list follows from that; nothing of it is put in. Work and
-//! device are solved from the tree's cells at 4 and 8 tasks, out and in; a node's cost in the list is specification 3.2's,
-//! in the tree that of its published share of the time. All cells of the list are predictions.
+//! The maps are the real ones ([`overspill_mm::swap::extents`]); what is simulated is who looks
+//! when. Each task goes round: work of its own, a lookup, the device, which serves one page after
+//! another. A task's pages lie in order in clusters of 256 slots, here an extent each, and each
+//! cluster is somewhere else. The walk through the list follows from that; nothing of it is put in.
+//! Work and device are solved from the tree's cells at 4 and 8 tasks, out and in; a node's cost in
+//! the list is specification 3.2's, in the tree that of its published share of the time. All cells
+//! of the list are predictions.
 
 use super::{Cell, Effort, Judge, Row, Sheet};
 use crate::rng::Rng;
@@ -15,7 +18,8 @@ use crate::workload::WorkloadError;
 use overspill_mm::swap::extents::{Extents, ListMap, Lookup, SortedMap, TreeMap};
 use overspill_mm::types::PAGE_SIZE;
 
-/// Pages that a task puts side by side: a cluster of slots, and the 1 MiB at which the file was cut.
+/// Pages that a task puts side by side: a cluster of slots, and the 1 MiB at which the file was
+/// cut.
 const CLUSTER_PAGES: u32 = 256;
 /// Pages that are brought out or in by all tasks together.
 const PAGES: u64 = 12_000;
@@ -79,7 +83,8 @@ struct Outcome {
     lookup_share: u64,
 }
 
-/// The published rows: tasks, way, KB/s and share of time in hundredths of a percent, each for list and tree.
+/// The published rows: tasks, way, KB/s and share of time in hundredths of a percent, each for list
+/// and tree.
 const PUBLISHED: [(usize, Way, [u64; 2], [u64; 2]); 4] = [
     (4, Way::Out, [165_191, 858_993], [9_077, 216]),
     (4, Way::In, [171_798, 715_827], [9_021, 77]),
@@ -111,7 +116,8 @@ type Found<'a> = &'a dyn Fn((u32, u32), usize, Way, Map) -> Outcome;
 
 const FILE: (u32, u32) = FILES[1];
 /// Of ratios that are allowed to be off by more than elsewhere.
-const LATENCY: &str = "what a swap-in waits for the drive counts as work of its task here, also where the list keeps the drive idle";
+const LATENCY: &str = "what a swap-in waits for the drive counts as work of its task here, also where the list \
+     keeps the drive idle";
 
 fn throughput(of: Found<'_>) -> Sheet {
     let row = |&(tasks, way, published, _): &(usize, Way, [u64; 2], [u64; 2])| {
@@ -129,8 +135,13 @@ fn throughput(of: Found<'_>) -> Sheet {
         columns: vec!["list", "tree"],
         rows: PUBLISHED.iter().map(row).collect(),
         notes: vec![
-            "solved from the tree's cells: a task's work of 10 us a page out and 16 us in, a device that takes 4.15 and 3.65 us".to_owned(),
-            format!("a node of the list {LIST_NODE_NS} ns, of the tree {TREE_NODE_NS} ns, of the default {DEFAULT_NODE_NS} ns"),
+            "solved from the tree's cells: a task's work of 10 us a page out and 16 us in, a \
+             device that takes 4.15 and 3.65 us"
+                .to_owned(),
+            format!(
+                "a node of the list {LIST_NODE_NS} ns, of the tree {TREE_NODE_NS} ns, of the \
+                 default {DEFAULT_NODE_NS} ns"
+            ),
         ],
     }
 }
@@ -296,7 +307,8 @@ fn around(rng: &mut Rng, mean: Nanos) -> Nanos {
 mod tests {
     use super::*;
 
-    /// What the announcement says, on a tenth of the pages: one task does not mind the list, several do, and the tree mends it.
+    /// What the announcement says, on a tenth of the pages: one task does not mind the list,
+    /// several do, and the tree mends it.
     #[test]
     fn the_list_is_slow_for_several_tasks_only() {
         let rate = |map, tasks| simulate(Job { map, file: FILE, tasks, way: Way::Out }, 4000).kb_per_second;

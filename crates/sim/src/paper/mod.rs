@@ -7,6 +7,7 @@
 
 pub mod detector;
 pub mod extents;
+pub mod file_readahead;
 pub mod lu;
 pub mod render;
 pub mod sheet;
@@ -43,7 +44,7 @@ pub struct Effort<'a> {
 }
 
 /// All experiments.
-pub const PAPERS: [Paper; 3] = [
+pub const PAPERS: [Paper; 4] = [
     Paper {
         name: "swapin-detector",
         title: "swap: add a simple detector for inappropriate swapin readahead (Linux 3.14)",
@@ -64,6 +65,13 @@ pub const PAPERS: [Paper; 3] = [
         source: "kernel commit 4efaceb1c5f8, 2019; specification 3.2 and 6.7, seed 3",
         shorten: 1,
         run: extents::run,
+    },
+    Paper {
+        name: "file-readahead",
+        title: "readahead: on-demand readahead logic (Linux 2.6.23)",
+        source: "kernel commit 122a21d11cbf, 2007; specification 6.2 to 6.5 and 6.7, seed 4",
+        shorten: 8,
+        run: file_readahead::run,
     },
 ];
 

@@ -23,6 +23,7 @@ mod real;
 mod sampler;
 mod scratch;
 mod status;
+mod swap_areas;
 mod swap_faults;
 mod torture;
 mod uring_off;
@@ -121,6 +122,7 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
         tests.extend(bad_input::tests());
         tests.extend(citizens::tests());
         tests.extend(bounds::tests(context, selected));
+        tests.extend(swap_areas::tests());
         tests.extend(swap_faults::tests());
         tests.extend(kills::tests());
         tests.extend(uring_off::tests());

@@ -42,6 +42,8 @@ pub fn tests() -> Vec<Test> {
             write_error(context, "pool", &POOL, WRITTEN_BESIDE_POOL)
         }),
         Test::new("swap::read-error-pool", |context| read_error(context, "pool", &POOL)),
+        Test::new("swap::lies", lies),
+        Test::new("swap::lies-pool", |context| lie(context, "pool", "--flip-reads-after", &POOL)),
         Test::new("swap::slow", slow),
     ]
 }
@@ -161,6 +163,29 @@ fn read_error(context: &Context, way: &str, options: &[&str]) -> Outcome {
     let reason = finished.stderr.to_lowercase();
     ensure!(
         reason.contains("swap") && reason.contains("read"),
+        "{}",
+        finished.complain("the reason is not said")
+    );
+    Ok(())
+}
+
+/// *The story:* what a device gave back was believed: a wrong bit, the bytes of another place, or
+/// those of before a write that it had only said to have done, were the program's memory.
+fn lies(context: &Context) -> Outcome {
+    let kinds =
+        ["--flip-reads-after", "--misplace-reads-after", "--forget-writes-after", "--tear-writes-after"];
+    kinds.into_iter().try_for_each(|kind| lie(context, kind.trim_start_matches('-'), kind, &[]))
+}
+
+/// A device that lies: the program dies by SIGBUS at that page, and the reason is said; the subtest
+/// never sees a wrong word.
+fn lie(context: &Context, name: &str, kind: &str, options: &[&str]) -> Outcome {
+    let disk = FaultyDisk::new(context, &format!("swap-lie-{name}"), &[kind, "8388608"])?;
+    let launch = torture(context, &format!("lie-{name}"), "cold").swap(&disk.directory).options(options);
+    let finished = launch.run()?;
+    finished.killed_by(libc::SIGBUS)?;
+    ensure!(
+        finished.stderr.contains("not what was written"),
         "{}",
         finished.complain("the reason is not said")
     );

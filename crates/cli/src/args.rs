@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::bench::What;
@@ -17,7 +17,8 @@ use crate::on_full::OnFull;
 use crate::output;
 use crate::policy::ReadAhead;
 use crate::size::{Size, parse_budget};
-use crate::{record, sim, top, trace};
+use crate::swap::arg::SwapArg;
+use crate::{record, sim, swap, top, trace};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,6 +103,9 @@ is first filled in order (not counted), then one word a page is touched, and at
 the end every page's content is verified. The kernel's cgroup and overspill both
 get --ram plus 4 MiB for the program itself.
 
+`extents` makes a file in many pieces where --swap is, shows how many (FIEMAP), and
+what finding a page in it costs with the list, the tree and the default map.
+
 Suites: swapin (sequential and random, private and shared memory) and mixed (4
 sequential and 8 random threads) set every kind of read-ahead side by side, the
 kernel's with page-cluster 0, 3 and 5, by slots and by regions; all runs every
@@ -136,6 +140,17 @@ Examples:
 
 Loads take size=1G, touches=1M or laps=3, write=PERCENT, programs=N, shared,
 prefill and more after a colon. Equal options give equal output, byte for byte.";
+
+const SWAP_EXAMPLES: &str = "\
+What `make` makes, swapon takes, too, and what mkswap made, --swap takes. A file's
+blocks are reserved at once. What pages leave in it stays there when the program has
+ended: it may hold secrets.
+
+Examples:
+  overspill swap make /mnt/nvme/spill --size 64G --label spill
+  overspill swap info /mnt/nvme/spill
+  overspill run --ram 1G --swap /mnt/nvme/spill:prio=10 \\
+      --swap /var/tmp -- ./solver";
 
 const TRACE_EXAMPLES: &str = "\
 What is simulated are page accesses. Of a trace of file calls (strace) info and
@@ -193,6 +208,9 @@ pub enum Command {
     /// Simulate a trace or a load on other machines: RAM, read-ahead, devices, systems.
     #[command(after_long_help = SIM_EXAMPLES)]
     Sim(sim::Args),
+    /// Look at swap areas, and make them.
+    #[command(after_long_help = SWAP_EXAMPLES)]
+    Swap(swap::Args),
     /// Look at traces, convert and cut them.
     #[command(after_long_help = TRACE_EXAMPLES)]
     Trace(trace::Args),
@@ -238,10 +256,16 @@ pub enum Command {
 /// How to spill; the same for every command that runs something under overspill.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Tuning {
-    /// Where to spill: a directory on a disk, or a file to create there [default: $TMPDIR if on a
-    /// disk, else /var/tmp]
-    #[arg(long, env = "OVERSPILL_SWAP", value_name = "DIR-or-FILE")]
-    pub swap: Option<PathBuf>,
+    /// Where to spill, as often as there are places: a directory on a disk, a file to create
+    /// there, a swap file or device (`overspill swap make`, mkswap); with the most to use of it,
+    /// and a priority: the highest is filled first, equal ones take turns [default: $TMPDIR if on
+    /// a disk, else /var/tmp]
+    #[arg(long, env = "OVERSPILL_SWAP", value_name = "PLACE[:SIZE][:prio=N]",
+          value_parser = OsStringValueParser::new().try_map(SwapArg::parse))]
+    pub swap: Vec<SwapArg>,
+    /// Overwrite the files and devices of --swap, whatever is in them
+    #[arg(long, env = "OVERSPILL_ERASE", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub erase: bool,
     /// Spill no more than this [default: what the file system has]
     #[arg(long, env = "OVERSPILL_SWAP_MAX", value_name = "SIZE")]
     pub swap_max: Option<Size>,
@@ -280,6 +304,10 @@ pub struct Tuning {
     /// Use threads for I/O, even where io_uring works
     #[arg(long, env = "OVERSPILL_NO_URING", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub no_uring: bool,
+    /// Believe what comes back from swap, without comparing its checksum: to measure what that
+    /// costs
+    #[arg(long, env = "OVERSPILL_NO_CHECKSUM", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub no_checksum: bool,
 }
 
 /// `overspill run`.
@@ -313,8 +341,9 @@ pub struct RunArgs {
 #[derive(Args)]
 pub struct DoctorArgs {
     /// The swap directory to check [default: as for `run`]
-    #[arg(long, env = "OVERSPILL_SWAP", value_name = "DIR")]
-    pub swap: Option<PathBuf>,
+    #[arg(long, env = "OVERSPILL_SWAP", value_name = "PLACE",
+          value_parser = OsStringValueParser::new().try_map(SwapArg::parse))]
+    pub swap: Option<SwapArg>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -26,6 +26,7 @@ mod run;
 mod sim;
 mod size;
 mod stdout;
+mod swap;
 mod top;
 mod trace;
 mod usage;
@@ -53,6 +54,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Command::Compare(args) => compare::main(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Sim(args) => sim::main(&args),
+        Command::Swap(args) => swap::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Record(args) => record::main(&args),
         Command::Top(args) => top::main(&args),

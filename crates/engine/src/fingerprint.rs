@@ -52,6 +52,20 @@ impl Fingerprints {
         self.known.read(Slot(slot), frame.0);
     }
 
+    /// The hash of what `frame` holds: the one that was taken when its page left the view, else
+    /// that of `words`.
+    pub fn hash_of(&self, frame: Frame, words: &[u64; WORDS]) -> u64 {
+        match self.known.of_frame(frame.0) {
+            0 => self.key.of(words),
+            known => known,
+        }
+    }
+
+    /// The hash of a content.
+    pub fn hash(&self, words: &[u64; WORDS]) -> u64 {
+        self.key.of(words)
+    }
+
     /// What `slot` holds does not matter any more: no page is like it.
     pub fn forget(&mut self, slot: u32) {
         self.known.forget(Slot(slot));

@@ -1,5 +1,6 @@
 //! The way to the device: io_uring, or threads with preadv/pwritev where io_uring is refused.
 
+use overspill_sys::file::{self, Allocate};
 use overspill_sys::io::IoEngine;
 use overspill_sys::mem::IoVec;
 use overspill_sys::uring::{Cqe, Ring, Sqe};
@@ -12,6 +13,14 @@ const COMPLETIONS: u32 = 2048;
 /// Requests that the threads take at once, and their number.
 const DEPTH: u32 = 256;
 const WORKERS: u32 = 8;
+
+/// What became of [`Io::punch`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Punched {
+    Ordered,
+    Done,
+    Refused,
+}
 
 /// The requests of one reactor.
 #[expect(clippy::large_enum_variant, reason = "there is one an engine")]
@@ -72,6 +81,23 @@ impl Io {
                 }
             },
         }
+    }
+
+    /// Orders that the file's blocks from `offset` on are given back. False when too much is under
+    /// way, and where there is no ring: then it is done when this returns, and nothing ends later.
+    pub fn punch(&mut self, fd: &Fd, offset: u64, bytes: u64, tag: u64) -> Punched {
+        let what = Allocate::PunchHole;
+        let Io::Ring(ring) = self else {
+            // A file system that cannot keeps its blocks.
+            let _ = file::allocate(fd, what, offset, bytes);
+            return Punched::Done;
+        };
+        if ring.pending() == ring.entries() && ring.submit().is_err() {
+            return Punched::Refused;
+        }
+        let request = Sqe::fallocate(fd.raw(), what as u32, offset, bytes, tag);
+        // SAFETY: the request names no memory.
+        if unsafe { ring.push(request) }.is_ok() { Punched::Ordered } else { Punched::Refused }
     }
 
     /// Hands over what was ordered. EAGAIN and EBUSY leave requests on the ring: they go with the next call.

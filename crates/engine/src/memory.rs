@@ -179,7 +179,7 @@ impl Memory {
             staging,
             trash,
             zeroes: zeroes()?,
-            bounce: frames(BOUNCE as usize + 1)?,
+            bounce: frames(BOUNCE as usize + 2)?,
             changes: VecDeque::with_capacity(MESSAGES),
             faults: VecDeque::with_capacity(MESSAGES),
             handling: [0..0, 0..0],
@@ -760,10 +760,32 @@ impl Memory {
         fill(unsafe { &mut *(self.bounce_address(index) as *mut Page) })
     }
 
-    /// Has `fill` write the page whose content does not matter.
-    pub fn fill_scratch<R>(&mut self, fill: impl FnOnce(&mut Page) -> R) -> R {
-        // SAFETY: the page lies within the mapping, which is ours alone; what a device may still write there matters to nobody.
-        fill(unsafe { &mut *(self.scratch_address() as *mut Page) })
+    /// What a bounce page holds.
+    pub fn bounce_words(&self, index: u32) -> &[u64; WORDS] {
+        assert!(index < BOUNCE);
+        // SAFETY: the page lies within the mapping, is aligned, and is ours alone; the device only reads it.
+        unsafe { &*(self.bounce_address(index) as *const [u64; WORDS]) }
+    }
+
+    /// Has `fill` write the page on which children are given what is on swap.
+    ///
+    /// *A review's story:* it was the scratch page, into which a read that is under way may still
+    /// write what nobody wants; a child would have been given that.
+    pub fn fill_loan<R>(&mut self, fill: impl FnOnce(&mut Page) -> R) -> R {
+        // SAFETY: the page lies within the mapping, which is ours alone, and no request that
+        // outlives a call names it.
+        fill(unsafe { &mut *(self.loan_address() as *mut Page) })
+    }
+
+    /// What that page holds.
+    pub fn loan_words(&self) -> &[u64; WORDS] {
+        // SAFETY: as above, and it is aligned.
+        unsafe { &*(self.loan_address() as *const [u64; WORDS]) }
+    }
+
+    /// Its address.
+    pub fn loan_address(&self) -> usize {
+        self.bounce_address(BOUNCE + 1)
     }
 
     /// The address of a bounce page, for direct I/O.

@@ -188,6 +188,12 @@ impl Report {
         self.process.error.store(errno.raw_os_error() as u32, Ordering::Relaxed);
     }
 
+    /// The kernel's reason for the last failure; EBADMSG stands for a checksum that did not agree.
+    #[must_use]
+    pub fn last_error(&self) -> Errno {
+        Errno::from_raw_os_error(self.process.error.load(Ordering::Relaxed) as i32)
+    }
+
     /// Sets bits of [`crate::shared::events`].
     pub fn note_event(&mut self, bits: u32) {
         self.process.events.fetch_or(bits, Ordering::Relaxed);

@@ -1,8 +1,10 @@
 //! Putting an engine together: descriptors, staging, swap file, policy, budget.
 
+use alloc::vec::Vec;
+
 use overspill_mm::Config;
 use overspill_mm::readahead::policy::Policy;
-use overspill_sys::{Errno, PAGE_SIZE};
+use overspill_sys::Errno;
 
 use crate::engine::Engine;
 use crate::fingerprint::Fingerprints;
@@ -19,7 +21,7 @@ use crate::vigil::Vigil;
 pub const STEPS: [&str; 7] = [
     "none",
     "open userfaultfd",
-    "create the swap file",
+    "open the swap areas",
     "set up io_uring and its fallback",
     "register memory",
     "start the agent's thread",
@@ -42,8 +44,8 @@ pub struct Settings {
     /// Frames that it may ever be allowed: staging is sized for them.
     pub frames_max: u32,
     /// Where pages go.
-    pub swap: SwapPlace,
-    /// Most bytes of swap; 0 = what the file system gives.
+    pub swap: Vec<SwapPlace>,
+    /// Most bytes of swap in files that are made for it; 0 = what the file systems give.
     pub swap_bytes_max: u64,
     /// Use UFFDIO_MOVE where the kernel has it.
     pub use_move: bool,
@@ -57,6 +59,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Most that the compressed pool may take of the frames, in percent; 0: there is none.
     pub max_pool_percent: u32,
+    /// What comes back from swap is compared with a checksum of what was written.
+    pub checksums: bool,
     /// The pool may have all of that from the start, whatever it costs.
     pub fixed_pool: bool,
 }
@@ -76,19 +80,21 @@ impl Engine {
         let blocks = (settings.frames_max / BLOCK).saturating_mul(STAGING_SPREAD) + STAGING_EXTRA;
         let memory =
             Memory::new(blocks * BLOCK, settings.use_move, settings.user_mode_only).map_err(failed(1))?;
-        let swap = SwapFile::create(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;
+        let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
-        let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX - 1);
-        let config = Config { compares: true, ..Config::live(settings.frames, slots) };
+        let config = Config { compares: true, ..Config::live(settings.frames, 0) };
         let vigil = Vigil::new(settings.poll_idle);
         let paths = (if memory.can_move() { paths::MOVE } else { 0 })
             | (if io.is_uring() { paths::URING } else { 0 })
             | (if vigil.is_possible() { paths::POLL_IDLE } else { 0 });
-        report.note_setup(paths, swap.bytes);
-        let transfers = Transfers::new(swap.file, io);
+        report.note_setup(paths, swap.iter().map(|area| area.bytes).sum());
+        let transfers = Transfers::new(io);
         let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable());
         let pool = u64::from(settings.frames) * u64::from(settings.max_pool_percent.min(100)) / 100;
-        let engine = Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
+        let mut engine =
+            Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
+        swap.into_iter().for_each(|area| engine.add_area(area));
+        let engine = if settings.checksums { engine } else { engine.without_checksums() };
         Ok(engine.with_pool(pool as u32, settings.fixed_pool).with_vigil(vigil))
     }
 }

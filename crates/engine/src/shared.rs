@@ -46,8 +46,11 @@ pub const PROCESSES: usize = 512;
 /// Buckets of the fault latency histogram: bucket i counts latencies in [2^(i/4), 2^((i+1)/4)) ns, roughly: see
 /// [`latency_bucket`].
 pub const LATENCY_BUCKETS: usize = 128;
-/// Longest path of the swap directory or file, with its final NUL.
+/// Longest path of the agent, with its final NUL.
 pub const PATH_MAX: usize = 1024;
+/// Room for the places that memory spills to, as [`crate::SwapPlace::encode`] writes them, with a
+/// final NUL.
+pub const PLACES_MAX: usize = 4096;
 
 /// What the user asked for; written by the launcher before the program starts, never changed.
 #[repr(C)]
@@ -70,8 +73,8 @@ pub struct Config {
     pub max_pool_percent: u32,
     /// What the launcher's variable names, too: tells this page from that of another run.
     pub token: u64,
-    /// NUL-terminated path of the swap directory, or of a file to create (`--swap`).
-    pub swap_path: [u8; PATH_MAX],
+    /// Where memory spills to (`--swap`): [`crate::SwapPlace::encode`].
+    pub swap_places: [u8; PLACES_MAX],
     /// NUL-terminated path of the agent, as LD_PRELOAD names it.
     pub agent_path: [u8; PATH_MAX],
 }
@@ -84,8 +87,8 @@ pub mod flags {
     pub const NO_MOVE: u32 = 1 << 1;
     /// Use pread/pwrite threads even where io_uring works.
     pub const NO_URING: u32 = 1 << 2;
-    /// `--swap` names a file to create, not a directory.
-    pub const SWAP_IS_FILE: u32 = 1 << 3;
+    /// What comes back from swap is believed (`--no-checksum`).
+    pub const NO_CHECKSUM: u32 = 1 << 3;
     /// No warnings on stderr from the agent (`-q`).
     pub const QUIET: u32 = 1 << 4;
     /// A ring for [`crate::trace`] follows this structure for each process (`--trace`).

@@ -1,48 +1,270 @@
-//! The swap file: without a name, readable by nobody else, gone with the last descriptor however the program ends.
+//! Where pages go: directories, files and devices, and how each is opened.
+//!
+//! In a directory it is a file without a name: readable by nobody else, sparse, gone with its last
+//! descriptor however the program ends. A file or device that is there already must carry the
+//! header of a swap area (mkswap, `overspill swap make`), and is locked: whoever finds it locked
+//! does without it. Its content stays when the program has ended. The launcher has refused, with
+//! its reason, what cannot serve; what is refused here changed since.
 
+use alloc::boxed::Box;
 use alloc::ffi::CString;
+use alloc::vec::Vec;
 
-use overspill_sys::file::{self, Open};
+use overspill_mm::swap::header::{HEADER_BYTES, Header, Medium};
+use overspill_sys::file::{self, Kind, Open};
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
 
 /// Largest part of the free space that is taken, in 1/16: the file system stays usable for others.
 const SHARE_16THS: u64 = 15;
 
-/// An open swap file and how large it may grow.
+/// An open swap area.
 pub(crate) struct SwapFile {
     pub file: Fd,
+    /// Its length, or as much of it as may be used.
     pub bytes: u64,
+    pub priority: i16,
+    /// Pages that are not to be used.
+    pub bad_pages: Vec<u32>,
+    /// It is ours alone and sparse: what is not used any more is given back.
+    pub is_sparse: bool,
 }
 
-/// Where the swap file goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SwapPlace {
+/// What a place is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwapKind {
     /// A directory in which a file without a name is made.
-    Directory(CString),
+    Directory,
     /// A file to create; its name is removed at once.
-    File(CString),
-    /// A file without a name that somebody else has made: its descriptor, which becomes the engine's.
+    NewFile,
+    /// A file or a device with the header of a swap area.
+    Area,
+    /// A file without a name that somebody else has made: its descriptor, which becomes the
+    /// engine's.
     Given(i32),
 }
 
+impl SwapKind {
+    const LETTERS: [(u8, SwapKind); 3] =
+        [(b'd', SwapKind::Directory), (b'n', SwapKind::NewFile), (b'a', SwapKind::Area)];
+}
+
+/// Where a swap area is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwapPlace {
+    /// What the path is.
+    pub kind: SwapKind,
+    /// Of the directory, file or device.
+    pub path: CString,
+    /// Use no more than this; 0 = no limit.
+    pub bytes_max: u64,
+    /// Places of a higher priority are filled first; those of one priority take turns.
+    pub priority: i16,
+}
+
+impl SwapPlace {
+    /// A directory.
+    #[must_use]
+    pub fn directory(path: CString) -> Self {
+        SwapPlace { kind: SwapKind::Directory, path, bytes_max: 0, priority: 0 }
+    }
+
+    /// The places as the launcher's page carries them: for each a letter, two numbers and the path,
+    /// then a NUL.
+    #[must_use]
+    pub fn encode(places: &[SwapPlace]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for place in places {
+            let letter = SwapKind::LETTERS.iter().find(|(_, kind)| *kind == place.kind);
+            bytes.push(letter.expect("a descriptor is nobody else's").0);
+            bytes.extend(alloc::format!("{}:{}:", place.priority, place.bytes_max).into_bytes());
+            bytes.extend(place.path.as_bytes_with_nul());
+        }
+        bytes
+    }
+
+    /// The places of [`SwapPlace::encode`]; what follows the last of them is zeroes. What is
+    /// malformed is left out.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Vec<SwapPlace> {
+        let words = bytes.split(|&byte| byte == 0);
+        words.take_while(|word| !word.is_empty()).filter_map(SwapPlace::decode_one).collect()
+    }
+
+    fn decode_one(word: &[u8]) -> Option<SwapPlace> {
+        let (&letter, rest) = word.split_first()?;
+        let mut parts = rest.splitn(3, |&byte| byte == b':');
+        let mut number = || core::str::from_utf8(parts.next()?).ok()?.parse::<i64>().ok();
+        let (priority, bytes_max) = (number()?, number()?);
+        Some(SwapPlace {
+            kind: SwapKind::LETTERS.iter().find(|(known, _)| *known == letter)?.1,
+            path: CString::new(parts.next()?).ok()?,
+            bytes_max: u64::try_from(bytes_max).ok()?,
+            priority: i16::try_from(priority).ok()?,
+        })
+    }
+}
+
 impl SwapFile {
-    /// Makes the file, sparse, as large as there is room, at most `bytes_max` (0 = no limit).
-    pub fn create(place: &SwapPlace, bytes_max: u64) -> Result<SwapFile, Errno> {
-        let file = match place {
-            SwapPlace::Directory(directory) => file::open_nameless(directory, true)?,
-            SwapPlace::File(path) => {
+    /// Opens all places, as large as there is room; in files without a name at most `bytes_max`
+    /// together (0 = no limit). Areas that another process has are left out; where nothing is left
+    /// it is a file without a name beside the first one.
+    pub fn open_all(places: &[SwapPlace], bytes_max: u64) -> Result<Vec<SwapFile>, Errno> {
+        let mut left = if bytes_max == 0 { u64::MAX } else { bytes_max };
+        let mut files = Vec::new();
+        for place in places {
+            let file = match place.kind {
+                SwapKind::Area => match SwapFile::open_area(place) {
+                    Err(Errno::AGAIN) => continue,
+                    file => file?,
+                },
+                SwapKind::Directory | SwapKind::NewFile | SwapKind::Given(_) => {
+                    let file = SwapFile::create(place, left)?;
+                    left -= file.bytes;
+                    file
+                }
+            };
+            if file.bytes > PAGE_SIZE as u64 {
+                files.push(file);
+            }
+        }
+        if files.is_empty() {
+            let first = places.first().ok_or(Errno::NOENT)?;
+            let beside = SwapPlace::directory(directory_of(first));
+            files.push(SwapFile::create(&beside, left)?);
+        }
+        Ok(files)
+    }
+
+    /// Makes a file, sparse.
+    fn create(place: &SwapPlace, bytes_max: u64) -> Result<SwapFile, Errno> {
+        let file = match place.kind {
+            SwapKind::Directory => file::open_nameless(&place.path, true)?,
+            // SAFETY: the descriptor was handed over with the settings.
+            SwapKind::Given(descriptor) => unsafe { Fd::from_raw(descriptor) },
+            SwapKind::NewFile | SwapKind::Area => {
                 let how = Open::READ_WRITE | Open::CREATE | Open::EXCLUSIVE | Open::NO_FOLLOW | Open::DIRECT;
-                let file = file::open(path, how)?;
-                file::unlink(path)?;
+                let file = file::open(&place.path, how)?;
+                file::unlink(&place.path)?;
                 file
             }
-            // SAFETY: the descriptor was handed over with the settings.
-            SwapPlace::Given(descriptor) => unsafe { Fd::from_raw(*descriptor) },
         };
         let free = file::space(&file)?.available_bytes / 16 * SHARE_16THS;
-        let bytes = if bytes_max == 0 { free } else { free.min(bytes_max) };
-        let bytes = bytes / PAGE_SIZE as u64 * PAGE_SIZE as u64;
+        let bytes = whole_pages(free.min(bytes_max).min(limit(place)));
         file::truncate(&file, bytes)?;
-        Ok(SwapFile { file, bytes })
+        Ok(SwapFile { file, bytes, priority: place.priority, bad_pages: Vec::new(), is_sparse: true })
+    }
+
+    /// Opens what is there. EAGAIN: somebody else has it. EBUSY: the device is mounted, or the
+    /// kernel's swap. EINVAL: it is no swap area.
+    fn open_area(place: &SwapPlace) -> Result<SwapFile, Errno> {
+        let how = Open::READ_WRITE | Open::DIRECT;
+        let mut file = file::open(&place.path, how)?;
+        let status = file::status(&file)?;
+        let (medium, bytes) = match status.kind {
+            Kind::Regular => (Medium::File, status.len),
+            Kind::BlockDevice => {
+                // Of a device EXCLUSIVE means that nobody has it mounted.
+                file = file::open(&place.path, how | Open::EXCLUSIVE)?;
+                (Medium::Device, file::device_bytes(&file)?)
+            }
+            Kind::Directory | Kind::Other => return Err(Errno::INVAL),
+        };
+        file::lock(&file)?;
+        let mut page = Box::new(Aligned([0; HEADER_BYTES]));
+        if file::pread(&file, &mut page.0, 0)? != HEADER_BYTES {
+            return Err(Errno::INVAL);
+        }
+        let header = Header::parse(&page.0, medium, bytes / PAGE_SIZE as u64).map_err(|_| Errno::INVAL)?;
+        let bytes = (u64::from(header.last_page) + 1) * PAGE_SIZE as u64;
+        Ok(SwapFile {
+            file,
+            bytes: whole_pages(bytes.min(limit(place))),
+            priority: place.priority,
+            bad_pages: header.bad_pages,
+            is_sparse: false,
+        })
+    }
+}
+
+/// For direct transfers.
+#[repr(C, align(4096))]
+struct Aligned([u8; HEADER_BYTES]);
+
+fn limit(place: &SwapPlace) -> u64 {
+    if place.bytes_max == 0 { u64::MAX } else { place.bytes_max }
+}
+
+fn whole_pages(bytes: u64) -> u64 {
+    bytes / PAGE_SIZE as u64 * PAGE_SIZE as u64
+}
+
+/// The directory of a file; of a device one that is on a disk as a rule.
+fn directory_of(place: &SwapPlace) -> CString {
+    let path = place.path.as_bytes();
+    let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+    match place.kind {
+        SwapKind::Directory | SwapKind::Given(_) => place.path.clone(),
+        _ if path.starts_with(b"/dev/") || end == 0 => CString::from(c"/var/tmp"),
+        _ => CString::new(&path[..end]).expect("a part of a path has no NUL"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(kind: SwapKind, path: &str, bytes_max: u64, priority: i16) -> SwapPlace {
+        SwapPlace { kind, path: CString::new(path).unwrap(), bytes_max, priority }
+    }
+
+    #[test]
+    fn places_survive_the_launchers_page() {
+        let places = [
+            place(SwapKind::Area, "/dev/nvme0n1p3", 0, 32767),
+            place(SwapKind::Directory, "/var/tmp", 5 << 30, -1),
+            place(SwapKind::NewFile, "/a:b:c", 4096, 0),
+        ];
+        let mut bytes = SwapPlace::encode(&places);
+        bytes.extend([0; 9]);
+        assert_eq!(SwapPlace::decode(&bytes), places);
+        assert_eq!(SwapPlace::decode(&[0; 4]), []);
+        for malformed in ["x0:0:/a", "d1:/a", "d99999:0:/a", "d0:-1:/a", "d0:x:/a"] {
+            assert_eq!(SwapPlace::decode(malformed.as_bytes()), [], "{malformed}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_area_of_its_own_goes_beside_it() {
+        let beside = |kind, path: &str| directory_of(&place(kind, path, 0, 0)).into_string().unwrap();
+        assert_eq!(beside(SwapKind::Area, "/mnt/fast/swap"), "/mnt/fast");
+        assert_eq!(beside(SwapKind::Area, "/dev/sdb2"), "/var/tmp");
+        assert_eq!(beside(SwapKind::Area, "/swap"), "/var/tmp");
+        assert_eq!(beside(SwapKind::Directory, "/mnt"), "/mnt");
+    }
+
+    /// A file that mkswap might have made is used as far as its header says; while one process has
+    /// it another does without.
+    #[test]
+    fn an_area_is_had_by_one_at_a_time() {
+        let directory = std::env::var("CARGO_TARGET_TMPDIR").unwrap_or_else(|_| "/var/tmp".into());
+        let path = std::format!("{directory}/overspill-engine-area-{}", std::process::id());
+        let mut page = [0; HEADER_BYTES];
+        Header::new(100, [1; 16], b"test").write(&mut page);
+        let mut content = page.to_vec();
+        content.resize(120 * PAGE_SIZE, 0);
+        std::fs::write(&path, &content).unwrap();
+        let area = [place(SwapKind::Area, &path, 0, 3)];
+        let first = SwapFile::open_all(&area, 0).unwrap();
+        assert_eq!((first[0].bytes, first[0].priority, first[0].is_sparse), (100 * 4096, 3, false));
+        let second = SwapFile::open_all(&area, 1 << 20).unwrap();
+        assert!(second[0].is_sparse && second[0].bytes == 1 << 20, "a file of its own");
+        drop(first);
+        let limited = SwapFile::open_all(&[place(SwapKind::Area, &path, 50 << 12, 0)], 0).unwrap();
+        assert_eq!(limited[0].bytes, 50 << 12);
+        drop(limited);
+        content[4090] = b'?';
+        std::fs::write(&path, &content).unwrap();
+        assert_eq!(SwapFile::open_all(&area, 0).err(), Some(Errno::INVAL), "no signature");
+        std::fs::remove_file(&path).unwrap();
     }
 }

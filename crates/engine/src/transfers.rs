@@ -1,10 +1,14 @@
-//! Requests to the swap file: one for each `Read` or `Write` of `mm`, vectored over the staging frames of its pages.
+//! Requests to the swap areas: one for each `Read` or `Write` of `mm`, vectored over the staging
+//! frames of its pages.
 //!
-//! It keeps what the kernel needs while a request is under way and tells how each one ended; it knows nothing of pages.
+//! Each area has its own queue of what the device does not take yet, so that a slow one keeps
+//! nobody waiting but its own. This module keeps what the kernel needs while a request is under way
+//! and tells how each one ended; it knows nothing of pages.
 //!
-//! A request that the file system did in part is not at its end: the rest is ordered again, and says why it stopped there.
-//! *The story:* a file system that was nearly full took the first part of a write. That was taken for EIO, so "swap is full" became
-//! "a write failed", and `--strict` did not end the program.
+//! A request that the file system did in part is not at its end: the rest is ordered again, and
+//! says why it stopped there. *The story:* a file system that was nearly full took the first part
+//! of a write. That was taken for EIO, so "swap is full" became "a write failed", and `--strict`
+//! did not end the program.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -15,13 +19,19 @@ use overspill_sys::mem::IoVec;
 use overspill_sys::{Errno, Fd, PAGE_SIZE, file};
 
 use crate::files::Files;
-use crate::io::Io;
+use crate::io::{Io, Punched};
 
-/// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring frames.
+/// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring
+/// frames.
 const PIECES: usize = 256;
 
 /// Bit of a tag: a write of the compressed pool.
 const WRITE_BACK: u64 = 1 << 63;
+/// Bit of a tag: slots whose blocks are given back.
+const DISCARD: u64 = 1 << 62;
+
+/// Requests that one area may have under way where there are several: the ring is for all of them.
+const AREA_DEPTH: u32 = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -34,7 +44,8 @@ enum Kind {
 /// A request, or what is left of it.
 struct Request {
     kind: Kind,
-    /// Of the swap file, or of another one.
+    /// The swap area; none: of another file.
+    area: Option<usize>,
     fd: i32,
     offset: u64,
     /// What must arrive: less than the pieces hold where a file ends within its last page.
@@ -43,7 +54,8 @@ struct Request {
 }
 
 impl Request {
-    const NONE: Request = Request { kind: Kind::Read, fd: -1, offset: 0, bytes: 0, pieces: Vec::new() };
+    const NONE: Request =
+        Request { kind: Kind::Read, area: None, fd: -1, offset: 0, bytes: 0, pieces: Vec::new() };
 
     /// The first `bytes` are done.
     fn advance(&mut self, bytes: usize) {
@@ -60,8 +72,8 @@ impl Request {
         });
     }
 
-    /// What a result says: `None` where something was done and the rest is to be ordered. Only whole pages count, as direct I/O
-    /// goes on at such offsets only.
+    /// What a result says: `None` where something was done and the rest is to be ordered. Only
+    /// whole pages count, as direct I/O goes on at such offsets only.
     fn judge(&mut self, result: Result<u32, Errno>) -> Option<Result<(), Errno>> {
         let done = match result {
             Ok(done) if done as usize >= self.bytes && self.bytes > 0 => return Some(Ok(())),
@@ -116,27 +128,59 @@ pub(crate) enum Ended {
     Write(IoId, Result<(), Errno>),
     /// A write of the compressed pool; see [`Transfers::write_back`].
     WriteBack { at: u32, pages: u32, outcome: Result<(), Errno> },
+    /// Blocks were given back, as far as that can be: the first of their slots.
+    Discard(u32),
+}
+
+/// A swap area, and what it has to do.
+struct Area {
+    file: Fd,
+    /// The number of its header among the slots of all areas.
+    base: u32,
+    in_flight: u32,
+    /// Ordered, but not taken by the device yet, by their tags.
+    backlog: VecDeque<u64>,
+}
+
+impl Area {
+    fn offset_of(&self, slot: u32) -> u64 {
+        u64::from(slot - self.base) * PAGE_SIZE as u64
+    }
 }
 
 /// The requests under way.
 pub(crate) struct Transfers {
-    file: Fd,
+    /// In ascending order of their slots.
+    areas: Vec<Area>,
     files: Files,
+    /// Requests for other files that the device does not take yet, by their tags.
+    backlog: VecDeque<u64>,
     io: Io,
     /// By their [`IoId`].
     requests: Vec<Request>,
     /// Those of the compressed pool, by what it calls them.
     write_backs: Vec<Request>,
-    /// Ordered, but not taken by the device yet, by their tags.
-    backlog: VecDeque<u64>,
     in_flight: u32,
+    /// Blocks that were given back at once, by their first slot.
+    discarded: VecDeque<u32>,
 }
 
 impl Transfers {
-    pub fn new(file: Fd, io: Io) -> Self {
-        let (requests, write_backs) = (Vec::new(), Vec::new());
-        let (files, backlog) = (Files::default(), VecDeque::new());
-        Transfers { file, files, io, requests, write_backs, backlog, in_flight: 0 }
+    pub fn new(io: Io) -> Self {
+        let (areas, requests, write_backs) = (Vec::new(), Vec::new(), Vec::new());
+        let (files, backlog, discarded) = (Files::default(), VecDeque::new(), VecDeque::new());
+        Transfers { areas, files, backlog, io, requests, write_backs, in_flight: 0, discarded }
+    }
+
+    /// One more area, whose slots begin at `base`, above those of all others.
+    pub fn add_area(&mut self, file: Fd, base: u32) {
+        assert!(self.areas.last().is_none_or(|last| last.base < base), "areas come in order");
+        self.areas.push(Area { file, base, in_flight: 0, backlog: VecDeque::new() });
+    }
+
+    fn area_of(&self, slot: u32) -> usize {
+        let behind = self.areas.iter().take_while(|area| area.base <= slot).count();
+        behind.checked_sub(1).expect("a slot lies in an area")
     }
 
     pub fn io(&self) -> &Io {
@@ -158,13 +202,13 @@ impl Transfers {
         self.order(Kind::Write, u64::from(io.0), slot, pieces.as_slice());
     }
 
-    /// Orders a write of `pages` (at least one) pages at `address` to consecutive slots, for the compressed pool, which calls it
-    /// `at`. False: the device takes no more now.
+    /// Orders a write of `pages` (at least one) pages at `address` to consecutive slots, for the
+    /// compressed pool, which calls it `at`. False: the device takes no more now.
     pub fn write_back(&mut self, at: u32, slot: u32, address: usize, pages: u32) -> bool {
         let tag = WRITE_BACK | u64::from(at);
         let piece = IoVec { base: address, len: pages as usize * PAGE_SIZE };
         self.prepare(Kind::WriteBack(pages), tag, slot, &[piece]);
-        let ordered = self.backlog.is_empty() && self.start(tag);
+        let ordered = self.areas[self.area_of(slot)].backlog.is_empty() && self.start(tag);
         self.in_flight += u32::from(ordered);
         ordered
     }
@@ -176,18 +220,20 @@ impl Transfers {
     }
 
     fn prepare(&mut self, kind: Kind, tag: u64, slot: u32, pieces: &[IoVec]) {
-        let swap = self.file.raw();
-        let spot = Slot(slot).is_file().then(|| self.files.spot(Slot(slot)));
+        let bytes = pieces.iter().map(|piece| piece.len).sum();
+        let (area, fd, offset, bytes) = if Slot(slot).is_file() {
+            let spot = self.files.spot(Slot(slot));
+            let available = usize::try_from(spot.available).unwrap_or(usize::MAX);
+            (None, spot.fd, spot.offset, available.min(bytes))
+        } else {
+            let area = self.area_of(slot);
+            (Some(area), self.areas[area].file.raw(), self.areas[area].offset_of(slot), bytes)
+        };
         let request = self.request(tag);
-        (request.kind, request.fd) = (kind, spot.map_or(swap, |spot| spot.fd));
+        (request.kind, request.area, request.fd) = (kind, area, fd);
+        (request.offset, request.bytes) = (offset, bytes);
         request.pieces.clear();
         request.pieces.extend_from_slice(pieces);
-        request.bytes = pieces.iter().map(|piece| piece.len).sum();
-        request.offset = u64::from(slot) * PAGE_SIZE as u64;
-        if let Some(spot) = spot {
-            request.offset = spot.offset;
-            request.bytes = request.bytes.min(usize::try_from(spot.available).unwrap_or(usize::MAX));
-        }
     }
 
     /// The request with a tag; an empty one at first.
@@ -202,35 +248,68 @@ impl Transfers {
         &mut requests[index]
     }
 
+    fn backlog_of(&mut self, area: Option<usize>) -> &mut VecDeque<u64> {
+        area.map_or(&mut self.backlog, |area| &mut self.areas[area].backlog)
+    }
+
     fn start_or_wait(&mut self, tag: u64) {
-        if !self.backlog.is_empty() || !self.start(tag) {
-            self.backlog.push_back(tag);
+        let area = self.request(tag).area;
+        if !self.backlog_of(area).is_empty() || !self.start(tag) {
+            self.backlog_of(area).push_back(tag);
         }
     }
 
     /// Gives a request to the device; false when that takes no more now.
     fn start(&mut self, tag: u64) -> bool {
-        // The pieces are not touched before the request ended: a tag is unique while its request is under way.
+        // The pieces are not touched before the request ended: a tag is unique while its request is
+        // under way.
         let requests = if tag & WRITE_BACK == 0 { &self.requests } else { &self.write_backs };
         let request = &requests[(tag & !WRITE_BACK) as usize];
         let write = request.kind != Kind::Read;
-        self.io.order(write, request.fd, &request.pieces, request.offset, tag)
+        let has_others = self.areas.len() > 1;
+        let mut area = request.area.map(|area| &mut self.areas[area]);
+        let may = !has_others || area.as_ref().is_none_or(|area| area.in_flight < AREA_DEPTH);
+        let started = may && self.io.order(write, request.fd, &request.pieces, request.offset, tag);
+        if let Some(area) = &mut area {
+            area.in_flight += u32::from(started);
+        }
+        started
     }
 
-    /// Reads `pages` slots to pages at `address`, and waits for them. False: they could not be read.
+    /// Reads `pages` slots to pages at `address`, and waits for them. False: they could not be read,
+    /// or do not lie in one area.
     pub fn read_now(&self, slot: u32, address: usize, pages: u32) -> bool {
-        let (offset, len) = (u64::from(slot) * PAGE_SIZE as u64, pages as usize * PAGE_SIZE);
+        let index = self.area_of(slot);
+        if index != self.area_of(slot + pages - 1) {
+            return false;
+        }
+        let (area, len) = (&self.areas[index], pages as usize * PAGE_SIZE);
+        let offset = area.offset_of(slot);
         // SAFETY: the caller's pages are its own, and no request is under way for them.
-        unsafe { file::pread_at(&self.file, address, len, offset) == Ok(len) }
+        unsafe { file::pread_at(&area.file, address, len, offset) == Ok(len) }
+    }
+
+    /// Gives the blocks of slots that nobody uses back to the file system; [`Ended::Discard`]
+    /// follows.
+    pub fn discard(&mut self, slot: u32, count: u32) {
+        let area = &self.areas[self.area_of(slot)];
+        let (offset, bytes) = (area.offset_of(slot), u64::from(count) * PAGE_SIZE as u64);
+        match self.io.punch(&area.file, offset, bytes, DISCARD | u64::from(slot)) {
+            Punched::Ordered => self.in_flight += 1,
+            // Refused, the blocks stay: they are of use to the next pages.
+            Punched::Done | Punched::Refused => self.discarded.push_back(slot),
+        }
     }
 
     /// Hands what was ordered to the kernel.
     pub fn submit(&mut self) {
-        while let Some(&tag) = self.backlog.front() {
-            if !self.start(tag) {
-                break;
+        for area in (0..self.areas.len()).map(Some).chain([None]) {
+            while let Some(&tag) = self.backlog_of(area).front() {
+                if !self.start(tag) {
+                    break;
+                }
+                self.backlog_of(area).pop_front();
             }
-            self.backlog.pop_front();
         }
         self.io.submit();
     }
@@ -247,11 +326,23 @@ impl Transfers {
 
     /// The next request that ended.
     pub fn next_ended(&mut self) -> Option<Ended> {
+        if let Some(slot) = self.discarded.pop_front() {
+            return Some(Ended::Discard(slot));
+        }
         loop {
             let ended = self.io.pop()?;
             let tag = ended.user_data;
+            if tag & (WRITE_BACK | DISCARD) == DISCARD {
+                // A file system that cannot keeps its blocks.
+                self.in_flight -= 1;
+                return Some(Ended::Discard(tag as u32));
+            }
             let request = self.request(tag);
-            let kind = request.kind;
+            let (kind, area) = (request.kind, request.area);
+            if let Some(area) = area {
+                self.areas[area].in_flight -= 1;
+            }
+            let request = self.request(tag);
             let Some(outcome) = request.judge(ended.outcome()) else {
                 self.start_or_wait(tag);
                 continue;
@@ -274,7 +365,8 @@ mod tests {
     fn request(kind: Kind) -> Request {
         let piece = |base: usize, pages: usize| IoVec { base, len: pages * PAGE_SIZE };
         let pieces = std::vec![piece(0x10_000, 2), piece(0x40_000, 3)];
-        Request { kind, fd: 3, offset: 7 * PAGE_SIZE as u64, bytes: 5 * PAGE_SIZE, pieces }
+        let offset = 7 * PAGE_SIZE as u64;
+        Request { kind, area: None, fd: 3, offset, bytes: 5 * PAGE_SIZE, pieces }
     }
 
     /// See the head of the file.

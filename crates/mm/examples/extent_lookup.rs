@@ -1,8 +1,10 @@
-//! What a lookup in an extent map costs: `cargo run --release -p overspill-mm --example extent_lookup`.
+//! What a lookup in an extent map costs: `cargo run --release -p overspill-mm --example
+//! extent_lookup`.
 //!
-//! Every map is asked for the same random pages, each lookup waiting for the last one's answer; the figures are nanoseconds a
-//! lookup, the best of five rounds. Beside the three maps of the library stand two that were tried and not taken: a plain binary
-//! search, and the array in Eytzinger's order. With a name of one of them as argument (`sorted`, `tree`, ...) only that one runs, once
+//! Every map is asked for the same random pages, each lookup waiting for the last one's answer; the
+//! figures are nanoseconds a lookup, the best of five rounds. Beside the three maps of the library
+//! stand two that were tried and not taken: a plain binary search, and the array in Eytzinger's
+//! order. With a name of one of them as argument (`sorted`, `tree`, ...) only that one runs, once
 //! and without a clock: for callgrind, which counts its instructions.
 
 use std::hint::black_box;

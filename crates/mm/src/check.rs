@@ -4,7 +4,7 @@ use crate::list::ListId;
 use crate::mm::{IoKind, Mm};
 use crate::page::{NO_LIST, State, flag};
 use crate::readahead::SwapIn;
-use crate::types::{CHUNK_PAGES, PageId, Slot};
+use crate::types::{CHUNK_PAGES, PageId};
 
 impl<P: SwapIn> Mm<P> {
     /// Walks everything and panics at the first thing that does not fit. Costs time in proportion to the pages.
@@ -51,7 +51,7 @@ impl<P: SwapIn> Mm<P> {
                 let in_order_of_use = self.config.accessed_bits && page.list != NO_LIST;
                 assert!(page.list == ListId::Cache as u8 || in_order_of_use, "a cached page is on a list");
                 assert!(
-                    page.has(flag::DIRTY) || page.slot != 0,
+                    page.has(flag::DIRTY) || page.slot().is_some(),
                     "a cached page is dirty or has a valid slot"
                 );
                 assert!(!page.has(flag::WANTED), "a cached page is mapped as soon as it is wanted");
@@ -66,7 +66,7 @@ impl<P: SwapIn> Mm<P> {
             seen.listed[list as usize] += 1;
         }
         match page.state {
-            State::Untouched => assert_eq!(page.slot, 0, "an untouched page has no slot"),
+            State::Untouched => assert_eq!(page.slot(), None, "an untouched page has no slot"),
             State::Mapped => {
                 seen.held += 1;
                 seen.unmapping += u32::from(unmapping);
@@ -77,20 +77,20 @@ impl<P: SwapIn> Mm<P> {
             State::Writing => {
                 seen.held += 1;
                 seen.writing += 1;
-                assert_ne!(page.slot, 0, "a page is written to a slot");
+                assert!(page.slot().is_some(), "a page is written to a slot");
             }
             State::Reading => {
                 seen.held += 1;
                 seen.reading += 1;
-                assert_ne!(page.slot, 0, "a page is read from a slot");
+                assert!(page.slot().is_some(), "a page is read from a slot");
             }
             State::Swapped => {
                 seen.swapped += 1;
-                assert_ne!(page.slot, 0, "a page on swap has a slot");
+                assert!(page.slot().is_some(), "a page on swap has a slot");
             }
         }
-        if page.slot != 0 && !Slot(page.slot).is_file() {
-            assert_eq!(self.area.owner(Slot(page.slot)), Some(id), "a slot knows its page");
+        if let Some(slot) = page.area_slot() {
+            assert_eq!(self.areas.owner(slot), Some(id), "a slot knows its page");
         }
         if page.has(flag::QUEUED) {
             seen.queued += 1;

@@ -1,5 +1,6 @@
 //! What goes into the state machine and what comes out of it.
 
+use crate::swap::{AreaConfig, AreaId};
 use crate::types::{Access, PageId, RegionKind, Slot, SpaceId, Vpn};
 
 /// A request under way; unique while it is.
@@ -91,6 +92,12 @@ pub enum Event {
     Pause,
     /// Go on after `Pause`.
     Resume,
+    /// One more swap area; it gets the next [`AreaId`].
+    AreaAdded(AreaConfig),
+    /// An area is to be used no more: what is in it is brought elsewhere ([`Action::AreaLeft`]).
+    AreaLeaves { area: AreaId },
+    /// Answer to [`Action::Discard`].
+    DiscardDone { slot: Slot },
     /// The budget changed.
     Budget { frames: u32 },
     /// The shell has nothing else to do while requests are under way: what will have to be done can be done now. Only to be fed
@@ -122,6 +129,12 @@ pub enum Action {
     Wake { run: Run },
     /// The page is lost: its read failed twice. Its next touch must fail (SIGBUS).
     Fail { page: PageId },
+    /// Nobody uses these slots: their backing may have its blocks back. They are not used before
+    /// [`Event::DiscardDone`].
+    Discard { slot: Slot, count: u32 },
+    /// An area that was to leave, or that failed, is used no more; `slots` are those that could not
+    /// be brought elsewhere.
+    AreaLeft { area: AreaId, slots: u32 },
     /// Answer with [`Event::Confirmed`], after the answers to all orders before.
     Confirm,
     /// Everything is in the program's view (answer to [`Event::Pause`]).

@@ -111,7 +111,7 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// Frames that read-ahead and batches may take: not the ones kept for faults.
-    fn spare_frames(&self) -> u32 {
+    pub(crate) fn spare_frames(&self) -> u32 {
         self.frames_free().saturating_sub(self.low() / 4)
     }
 
@@ -175,7 +175,7 @@ impl<P: SwapIn> Mm<P> {
         self.stats.pgmajfault += 1;
         self.note_return(id, false);
         self.refault(id);
-        let slot = Slot(self.pages[id].slot);
+        let slot = self.slot_of(id);
         let touch = self.touch(id);
         let plan = self.regions.find(space, vpn).and_then(|region| {
             region.stats.pgmajfault += 1;
@@ -192,10 +192,10 @@ impl<P: SwapIn> Mm<P> {
 
     /// What the policy is told about a fault, once the region is at hand too.
     fn touch(&self, id: PageId) -> impl FnOnce(&Region<P::Region>) -> Touch + use<P> {
-        let (now, area_slots) = (self.now, self.area.len());
+        let (now, area_slots) = (self.now, self.areas.len());
         let vpn = self.pages.place(id).1;
         // Detectors that go by slot have nothing to say of files.
-        let slot = Some(Slot(self.pages[id].slot)).filter(|slot| slot.0 != 0 && !slot.is_file());
+        let slot = self.pages[id].area_slot();
         move |region| Touch {
             now,
             vpn,
@@ -247,7 +247,7 @@ impl<P: SwapIn> Mm<P> {
         let joined = self.issue_into(space, plan, &mut reads, Some(wanted), out);
         self.flush(&mut reads, out);
         if !joined {
-            self.read(Run::one(wanted), Slot(self.pages[wanted].slot), out);
+            self.read(Run::one(wanted), self.slot_of(wanted), out);
         }
     }
 
@@ -377,7 +377,7 @@ impl<P: SwapIn> Mm<P> {
             }
             Window::Slots { start, .. } => {
                 let slot = Slot(start.0 + index);
-                self.area.owner(slot).filter(|&id| self.pages[id].slot == slot.0)
+                self.areas.owner(slot).filter(|&id| self.pages[id].slot() == Some(slot))
             }
         }
     }
@@ -438,9 +438,16 @@ impl<P: SwapIn> Mm<P> {
         self.add(reads, id, out);
     }
 
+    /// Adds a page to `reads` that leaves its area; it stays in the swap cache when it arrives.
+    pub(crate) fn read_for_draining(&mut self, id: PageId, reads: &mut Reads, out: &mut Actions) {
+        self.refault_quietly(id);
+        self.start_reading(id);
+        self.add(reads, id, out);
+    }
+
     /// Joins a page that is `Reading` to the read under construction, or begins another.
     fn add(&mut self, reads: &mut Reads, id: PageId, out: &mut Actions) {
-        let slot = Slot(self.pages[id].slot);
+        let slot = self.slot_of(id);
         if !reads.join(id, slot, self.config.read_max) {
             self.flush(reads, out);
             reads.run = Some((Run::one(id), slot));

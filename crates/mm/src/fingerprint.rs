@@ -72,6 +72,12 @@ impl<F: Copy + Eq + Default> Fingerprints<F> {
         *at(&mut self.of_frame, frame) = fingerprint;
     }
 
+    /// What is known of the content of `frame`.
+    #[must_use]
+    pub fn of_frame(&self, frame: u32) -> F {
+        self.of_frame.get(frame as usize).copied().unwrap_or_default()
+    }
+
     /// Is the page worth a fingerprint?
     pub fn pays(&mut self, page: PageId) -> bool {
         let chunk = chunk(page);

@@ -15,6 +15,7 @@ extern crate alloc;
 
 mod ageing;
 mod check;
+mod drain;
 pub mod event;
 mod fault;
 pub mod fileread;
@@ -42,4 +43,4 @@ pub use event::{Action, Actions, Event, IoId, Run, Unmapped, Warning, WriteResul
 pub use mm::{Config, Mm};
 pub use page::State;
 pub use stats::{RegionStats, Vmstat};
-pub use swap::Placement;
+pub use swap::{AreaConfig, AreaId, Placement};

@@ -16,7 +16,7 @@ use crate::readahead::SwapIn;
 use crate::region::{Region, Regions};
 use crate::scan::Scans;
 use crate::stats::{RegionStats, Vmstat};
-use crate::swap::{Placement, SwapArea};
+use crate::swap::{AreaConfig, AreaId, Areas, Placement};
 use crate::types::{Access, CHUNK_PAGES, Nanos, PageId, Slot, SpaceId, Vpn};
 use crate::waiting::Waiting;
 use crate::watermarks::Appetite;
@@ -26,7 +26,8 @@ use crate::watermarks::Appetite;
 pub struct Config {
     /// Frames that may be held.
     pub budget: u32,
-    /// Slots of the swap area, its header (slot 0) included.
+    /// Slots of the first swap area, its header (slot 0) included; 0: there is none before an
+    /// [`Event::AreaAdded`].
     pub swap_slots: u32,
     /// Which slot an evicted page gets.
     pub placement: Placement,
@@ -95,6 +96,15 @@ impl Config {
     }
 }
 
+/// The area that the configuration speaks of.
+fn first_area(config: &Config) -> Areas {
+    let mut areas = Areas::new(config.placement);
+    if config.swap_slots > 0 {
+        areas.add(&AreaConfig { slots: config.swap_slots, priority: 0, discards: false });
+    }
+    areas
+}
+
 /// Answered faults that are remembered: more than the pages one instruction of each of a few threads can touch.
 pub(crate) const ANSWERED: usize = 16;
 
@@ -113,7 +123,7 @@ pub(crate) struct Io {
     pub run: Run,
 }
 
-/// The memory manager of one budget: any number of spaces, one swap area, one swap-in policy.
+/// The memory manager of one budget: any number of spaces, its swap areas, one swap-in policy.
 pub struct Mm<P: SwapIn> {
     /// What holds now, and what was asked for: a budget that becomes small takes the watermarks along, for as long as it is small.
     pub(crate) config: Config,
@@ -123,7 +133,7 @@ pub struct Mm<P: SwapIn> {
     pub(crate) pages: PageTable,
     pub(crate) lists: Lists,
     pub(crate) regions: Regions<P::Region>,
-    pub(crate) area: SwapArea,
+    pub(crate) areas: Areas,
     pub(crate) ios: Vec<Io>,
     pub(crate) ios_free: Vec<u32>,
     /// Reads that give way to others.
@@ -203,7 +213,7 @@ impl<P: SwapIn> Mm<P> {
             pages: PageTable::default(),
             lists: Lists::default(),
             regions: Regions::new(),
-            area: SwapArea::new(config.swap_slots, config.placement),
+            areas: first_area(&config),
             ios: Vec::new(),
             ios_free: Vec::new(),
             pace: Pace::default(),
@@ -254,6 +264,9 @@ impl<P: SwapIn> Mm<P> {
             Event::Pause => self.pause = Some(Pause::default()),
             Event::Resume => self.pause = None,
             Event::Budget { frames } => self.set_budget(frames),
+            Event::AreaAdded(area) => self.add_area(&area),
+            Event::AreaLeaves { area } => drop(self.areas.leave(area)),
+            Event::DiscardDone { slot } => self.areas.discarded(slot),
             Event::Confirmed if self.was_refused() => return,
             Event::Confirmed => {}
             Event::Idle | Event::Tick => {}
@@ -261,6 +274,7 @@ impl<P: SwapIn> Mm<P> {
         self.forget_chunks();
         let before = out.as_slice().len();
         self.pump(out);
+        self.keep_areas(out);
         if event == Event::Idle && out.as_slice().len() == before {
             self.rest();
         }
@@ -312,7 +326,7 @@ impl<P: SwapIn> Mm<P> {
     }
 
     pub(crate) fn warn_full(&mut self, out: &mut Actions) {
-        if self.area.is_full() && !self.warned_full {
+        if self.areas.is_full() && !self.warned_full {
             self.warned_full = true;
             out.push(Action::Warn(Warning::SwapFull));
         }
@@ -356,9 +370,9 @@ impl<P: SwapIn> Mm<P> {
 
     /// Gives the page's slot back, if it has one.
     pub(crate) fn release_slot(&mut self, id: PageId) {
-        let slot = core::mem::take(&mut self.pages[id].slot);
-        if slot != 0 && !Slot(slot).is_file() {
-            self.area.release(Slot(slot));
+        let slot = core::mem::take(&mut self.pages[id].backing).slot();
+        if let Some(slot) = slot.filter(|slot| !slot.is_file()) {
+            self.areas.release(slot);
         }
     }
 
@@ -371,7 +385,41 @@ impl<P: SwapIn> Mm<P> {
         page.flags &= flag::WANTED | flag::WANTED_WRITE | flag::QUEUED;
     }
 
+    /// One more area, with its highest number last; `Mm` is full no more.
+    fn add_area(&mut self, config: &AreaConfig) {
+        self.areas.add(config);
+        self.warned_full = false;
+    }
+
+    /// The slot of a page that is known to have one.
+    pub(crate) fn slot_of(&self, id: PageId) -> Slot {
+        self.pages[id].slot().expect("what is read or written has a slot")
+    }
+
     // What shells, reports and tests may look at.
+
+    /// A page of an area is bad: nothing is ever put there. Before the area's first use.
+    pub fn exclude(&mut self, area: AreaId, page: u32) {
+        self.areas.exclude(area, page);
+    }
+
+    /// The area of a slot.
+    #[must_use]
+    pub fn area_of(&self, slot: Slot) -> AreaId {
+        self.areas.area_of(slot)
+    }
+
+    /// The number of an area's header among the slots of all areas, and its slots.
+    #[must_use]
+    pub fn area_place(&self, area: AreaId) -> (Slot, u32) {
+        self.areas.place_of(area)
+    }
+
+    /// Does no area take pages any more?
+    #[must_use]
+    pub fn is_swap_full(&self) -> bool {
+        self.areas.is_full()
+    }
 
     /// The counters.
     #[must_use]
@@ -399,7 +447,7 @@ impl<P: SwapIn> Mm<P> {
     /// Slots in use.
     #[must_use]
     pub fn slots_used(&self) -> u32 {
-        self.area.used()
+        self.areas.used()
     }
 
     /// Pages that are on swap and have no frame: with [`Self::frames_held`] all that the program has.
@@ -450,13 +498,13 @@ impl<P: SwapIn> Mm<P> {
     /// The page's slot, if it has one.
     #[must_use]
     pub fn slot(&self, id: PageId) -> Option<Slot> {
-        Some(Slot(self.pages[id].slot)).filter(|slot| slot.0 != 0)
+        self.pages[id].slot()
     }
 
     /// The page that has the slot, while that is in use.
     #[must_use]
     pub fn owner(&self, slot: Slot) -> Option<PageId> {
-        self.area.owner(slot)
+        self.areas.owner(slot)
     }
 
     /// What is counted for the region of a page, and what its policy keeps for it (knobs, for example).
@@ -497,7 +545,7 @@ impl<P: SwapIn> Mm<P> {
             Access::Write => flag::REFERENCED | flag::DIRTY,
         };
         page.set(bits);
-        if access == Access::Write && page.slot != 0 && self.config.placement != Placement::ByAddress {
+        if access == Access::Write && page.slot().is_some() && self.config.placement != Placement::ByAddress {
             // The first store makes the bytes on swap worthless; the kernel gives the slot back at once, so that the page
             // later goes where its neighbours in time go (specification 1.7).
             self.release_slot(id);

@@ -6,7 +6,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::types::{CHUNK_PAGES, PageId, SpaceId, Vpn};
+use crate::swap::{Backing, Homes};
+use crate::types::{CHUNK_PAGES, PageId, Slot, SpaceId, Vpn};
 
 /// Where a page's bytes are. A page is in exactly one state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,8 +70,8 @@ pub mod flag {
 pub struct PageEntry {
     pub(crate) prev: u32,
     pub(crate) next: u32,
-    /// Slot number; 0 = none.
-    pub(crate) slot: u32,
+    /// Where its bytes are beside a frame, if it has one.
+    pub(crate) backing: Backing,
     pub(crate) flags: u16,
     pub(crate) state: State,
     pub(crate) list: u8,
@@ -84,8 +85,26 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) const NO_LIST: u8 = u8::MAX;
 
 impl PageEntry {
-    const EMPTY: PageEntry =
-        PageEntry { prev: NONE, next: NONE, slot: 0, flags: 0, state: State::Untouched, list: NO_LIST };
+    const EMPTY: PageEntry = PageEntry {
+        prev: NONE,
+        next: NONE,
+        backing: Backing::NOTHING,
+        flags: 0,
+        state: State::Untouched,
+        list: NO_LIST,
+    };
+
+    /// Its slot, if it has one.
+    #[inline]
+    pub(crate) fn slot(&self) -> Option<Slot> {
+        self.backing.slot()
+    }
+
+    /// Its slot in a swap area, if it has one: a file's page is in none.
+    #[inline]
+    pub(crate) fn area_slot(&self) -> Option<Slot> {
+        self.slot().filter(|slot| !slot.is_file())
+    }
 
     /// Is any of these flags set?
     #[inline]
@@ -123,8 +142,8 @@ pub(crate) struct Chunk {
     pub queued: u16,
     /// Unmapped by the program, in whole or in part: forgotten as soon as nothing in it is in use.
     leaving: bool,
-    /// The swap cluster in which this chunk's slots lie, at the same offsets; [`NONE`] while it has none.
-    pub cluster: u32,
+    /// Where this chunk's slots lie, at the same offsets.
+    pub homes: Homes,
     pages: [PageEntry; CHUNK_PAGES as usize],
 }
 
@@ -171,7 +190,7 @@ impl PageTable {
         if let Some(index) = self.vacant.pop() {
             let chunk = &mut self.chunks[index as usize];
             assert_eq!(chunk.used, 0, "a vacant chunk holds no page");
-            (chunk.space, chunk.number, chunk.cluster) = (space, number, NONE);
+            (chunk.space, chunk.number, chunk.homes) = (space, number, Homes::NONE);
             return index;
         }
         let index = u32::try_from(self.chunks.len()).expect("2^23 chunks are 16 TiB in use");
@@ -183,7 +202,7 @@ impl PageTable {
             used: 0,
             queued: 0,
             leaving: false,
-            cluster: NONE,
+            homes: Homes::NONE,
             pages,
         }));
         index
@@ -197,14 +216,13 @@ impl PageTable {
         self.emptied.push(index);
     }
 
-    /// Forgets all chunks that are on their leave and unused; `visit` is called with the swap cluster of each, [`NONE`] if it
-    /// had none.
-    pub fn forget_unused(&mut self, mut visit: impl FnMut(u32)) {
+    /// Forgets all chunks that are on their leave and unused; `visit` is called with the homes of each.
+    pub fn forget_unused(&mut self, mut visit: impl FnMut(Homes)) {
         for index in self.emptied.drain(..) {
             let chunk = &mut self.chunks[index as usize];
             if chunk.leaving && chunk.is_unused() {
                 chunk.leaving = false;
-                visit(core::mem::replace(&mut chunk.cluster, NONE));
+                visit(core::mem::replace(&mut chunk.homes, Homes::NONE));
                 self.directory.remove(key(chunk.space, chunk.number));
                 self.vacant.push(index);
             }
@@ -425,7 +443,7 @@ mod tests {
         table.leave(space, vpn);
         assert_eq!(forget(&mut table), [], "a page is in use");
         table.set_state(id, State::Untouched);
-        assert_eq!(forget(&mut table), [NONE]);
+        assert_eq!(forget(&mut table), [Homes::NONE]);
         assert_eq!(forget(&mut table), [], "it is forgotten once");
         assert_eq!(table.lookup(space, vpn), None);
         assert_eq!(table.lookup_or_create(SpaceId(0), Vpn(7)).0 / 512, id.0 / 512);

@@ -6,7 +6,8 @@ use crate::list::ListId;
 use crate::mm::{Mm, View};
 use crate::page::{NO_LIST, State, flag};
 use crate::readahead::SwapIn;
-use crate::types::{CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
+use crate::swap::Backing;
+use crate::types::{CHUNK_PAGES, PageId, RegionKind, SpaceId, Vpn};
 
 /// Pages that may be on their way in at once while everything is brought in.
 const PAUSE_IN_FLIGHT: u32 = 4096;
@@ -110,7 +111,7 @@ impl<P: SwapIn> Mm<P> {
         }
         self.pages.set_state(id, State::Swapped);
         let page = &mut self.pages[id];
-        page.slot = slot.0;
+        page.backing = Backing::in_slot(slot);
         // It never left: as far away as can be.
         page.prev = self.clock.wrapping_sub(1 << 31);
     }
@@ -139,9 +140,9 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Lets go of chunks that are on their leave and unused, and of their swap clusters.
+    /// Lets go of chunks that are on their leave and unused, and of their homes among the slots.
     pub(crate) fn forget_chunks(&mut self) {
-        self.pages.forget_unused(|cluster| self.area.disown(cluster));
+        self.pages.forget_unused(|mut homes| self.areas.disown(&mut homes));
     }
 
     /// These pages are in the program's view and `mm` did not know: they are charged, and can be reclaimed.
@@ -200,13 +201,13 @@ impl<P: SwapIn> Mm<P> {
         }
         let (list, shadow) = (self.pages[id].list, self.pages[id].prev);
         self.lists.remove(&mut self.pages, id);
-        let (slot, flags) = (self.pages[id].slot, self.pages[id].flags);
+        let (backing, flags) = (self.pages[id].backing, self.pages[id].flags);
         self.pages.set_state(id, State::Untouched);
-        (self.pages[id].slot, self.pages[id].flags) = (0, 0);
+        (self.pages[id].backing, self.pages[id].flags) = (Backing::NOTHING, 0);
         self.pages.set_state(new, state);
-        (self.pages[new].slot, self.pages[new].flags) = (slot, flags);
-        if slot != 0 && !Slot(slot).is_file() {
-            self.area.set_owner(Slot(slot), new);
+        (self.pages[new].backing, self.pages[new].flags) = (backing, flags);
+        if let Some(slot) = backing.slot().filter(|slot| !slot.is_file()) {
+            self.areas.set_owner(slot, new);
         }
         if list == NO_LIST {
             self.pages[new].prev = shadow;
@@ -250,7 +251,7 @@ impl<P: SwapIn> Mm<P> {
             if self.pages.chunk_at(pause.next_chunk).used > 0 {
                 for id in (first..first + CHUNK_PAGES as u32).map(PageId) {
                     // A child of the fork finds its files by itself.
-                    if self.is_on_swap(id) && !Slot(self.pages[id].slot).is_file() {
+                    if self.is_on_swap(id) && self.pages[id].area_slot().is_some() {
                         self.read_unasked(id, &mut reads, out);
                     }
                 }

@@ -5,6 +5,7 @@ use crate::list::ListId;
 use crate::mm::{ANSWERED, IoKind, Mm};
 use crate::page::{State, flag};
 use crate::readahead::SwapIn;
+use crate::swap::Backing;
 use crate::types::{PageId, RegionKind, Slot};
 
 impl<P: SwapIn> Mm<P> {
@@ -25,8 +26,8 @@ impl<P: SwapIn> Mm<P> {
             page.set(flag::DIRTY);
         }
         let keeps_slot = self.config.compares || self.config.accessed_bits && !self.gives_slot_up(id);
-        let is_in_file = Slot(self.pages[id].slot).is_file();
-        if !is_in_file && (!keeps_slot || self.area.is_tight()) {
+        let is_in_file = self.pages[id].slot().is_some_and(Slot::is_file);
+        if !is_in_file && (!keeps_slot || self.areas.is_tight()) {
             self.release_slot(id);
             self.pages[id].set(flag::DIRTY);
         }
@@ -74,6 +75,7 @@ impl<P: SwapIn> Mm<P> {
 
     fn arrived(&mut self, id: PageId, out: &mut Actions) {
         self.pages[id].clear(flag::DIRTY);
+        self.leave_slot(id);
         let list = if self.pages[id].has(flag::ACTIVATE) { ListId::Active } else { ListId::Inactive };
         if self.pages[id].has(flag::WANTED) {
             self.map(id, list, out);
@@ -104,7 +106,7 @@ impl<P: SwapIn> Mm<P> {
         page.clear(flag::READ_AHEAD | flag::MARKER | flag::EAGER | flag::ACTIVATE);
         if needed && !page.has(flag::RETRIED) {
             page.set(flag::RETRIED);
-            let slot = Slot(page.slot);
+            let slot = self.slot_of(id);
             self.reading += 1;
             self.read(Run::one(id), slot, out);
             return;
@@ -120,17 +122,20 @@ impl<P: SwapIn> Mm<P> {
 
     pub(crate) fn write_done(&mut self, io: IoId, result: WriteResult, out: &mut Actions) {
         let run = self.take_io(io, IoKind::Write);
+        let first = self.slot_of(run.first);
+        self.areas.write_ended(first, run.count);
         match result {
             WriteResult::Done => {}
-            WriteResult::Failed | WriteResult::NoSpace => self.retire(result, out),
+            WriteResult::NoSpace => self.close(first, out),
+            WriteResult::Failed => self.retire(first, out),
         }
         for id in run.pages() {
             assert_eq!(self.pages[id].state, State::Writing, "what was written was being written");
             self.writing -= 1;
             if result != WriteResult::Done {
-                let slot = core::mem::take(&mut self.pages[id].slot);
-                self.area.mark_bad(Slot(slot));
-                self.area.release(Slot(slot));
+                let slot = self.slot_of(id);
+                self.pages[id].backing = Backing::NOTHING;
+                self.areas.condemn(slot);
             } else {
                 self.pages[id].clear(flag::DIRTY);
             }
@@ -149,18 +154,28 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    fn retire(&mut self, result: WriteResult, out: &mut Actions) {
-        self.area.retire();
-        if result == WriteResult::NoSpace {
-            self.warn_full(out);
-        } else if !core::mem::replace(&mut self.warned_full, true) {
+    /// The backing has no room: its area takes no more.
+    fn close(&mut self, slot: Slot, out: &mut Actions) {
+        self.areas.close(slot);
+        self.warn_full(out);
+    }
+
+    /// The backing has failed: its area takes no more, and what is in it is brought elsewhere if
+    /// that can be.
+    fn retire(&mut self, slot: Slot, out: &mut Actions) {
+        if self.areas.retire(slot) {
             out.push(Action::Warn(Warning::AreaRetired));
         }
+        // Where no area is left, that has been said with this.
+        self.warned_full |= self.areas.is_full();
     }
 
     /// A cached page whose slot is valid leaves RAM.
     pub(crate) fn evict(&mut self, id: PageId, out: &mut Actions) {
-        assert!(self.pages[id].slot != 0 && !self.pages[id].has(flag::DIRTY), "only a clean page leaves RAM");
+        assert!(
+            self.pages[id].slot().is_some() && !self.pages[id].has(flag::DIRTY),
+            "only a clean page leaves RAM"
+        );
         self.note_eviction(id);
         self.lists.remove(&mut self.pages, id);
         self.pages.set_state(id, State::Swapped);
@@ -197,9 +212,10 @@ impl<P: SwapIn> Mm<P> {
         self.pages.set_state(id, State::Cached);
         self.pages[id].clear(flag::REFERENCED);
         if same {
-            assert_ne!(self.pages[id].slot, 0, "only what has a slot is like it");
+            assert!(self.pages[id].slot().is_some(), "only what has a slot is like it");
             self.pages[id].clear(flag::DIRTY);
         }
+        self.leave_slot(id);
         if self.pages[id].has(flag::DISCARDED) {
             self.drop_discarded(id, out);
         } else if self.pages[id].has(flag::WANTED) || self.pause.is_some() {

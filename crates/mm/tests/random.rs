@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 
 use overspill_mm::readahead::{Mapping, Plan, SwapIn, Touch, Window};
-use overspill_mm::types::{Access, PageId, RegionKind, SpaceId, Vpn};
-use overspill_mm::{Action, Actions, Config, Event, IoId, Mm, Run, Unmapped, WriteResult};
+use overspill_mm::types::{Access, PageId, RegionKind, Slot, SpaceId, Vpn};
+use overspill_mm::{
+    Action, Actions, AreaConfig, AreaId, Config, Event, IoId, Mm, Run, Unmapped, WriteResult,
+};
 
 /// Plans anything a policy may plan.
 struct Wild(u64);
@@ -63,6 +65,10 @@ struct World {
     cache: BTreeMap<PageId, u64>,
     swap: BTreeMap<u32, u64>,
     transfers: Vec<(IoId, Run, u32, bool)>,
+    /// Slots whose blocks are being given back.
+    discards: Vec<(Slot, u32)>,
+    areas: u8,
+    left: Vec<AreaId>,
     /// What each page must show.
     truth: BTreeMap<u64, u64>,
     waiting: BTreeMap<u64, Access>,
@@ -89,6 +95,9 @@ impl World {
             cache: BTreeMap::new(),
             swap: BTreeMap::new(),
             transfers: Vec::new(),
+            discards: Vec::new(),
+            areas: 1,
+            left: Vec::new(),
             truth: BTreeMap::new(),
             waiting: BTreeMap::new(),
             failures,
@@ -130,6 +139,11 @@ impl World {
                             .iter()
                             .any(|&(_, run, first, _)| (first..first + run.count).contains(&slot))
                     );
+                    let is_discarded =
+                        |&(first, count): &(Slot, u32)| (first.0..first.0 + count).contains(&slot);
+                    assert!(!self.discards.iter().any(is_discarded), "{slot} is being given back");
+                    let area = self.mm.area_of(Slot(slot));
+                    assert!(!self.left.contains(&area), "{area:?} has been left");
                 }
                 self.transfers.push((io, run, slot.0, false));
             }
@@ -186,6 +200,14 @@ impl World {
             }
             Action::Confirm => events.push_back(Event::Confirmed),
             Action::Populated => self.populated = true,
+            Action::Discard { slot, count } => {
+                self.swap.retain(|&other, _| !(slot.0..slot.0 + count).contains(&other));
+                self.discards.push((slot, count));
+            }
+            Action::AreaLeft { area, slots } => {
+                assert!(self.failures || slots == 0, "all that can be read is brought elsewhere");
+                self.left.push(area);
+            }
             Action::Warn(_) => {}
         }
     }
@@ -285,7 +307,30 @@ impl World {
                 self.feed(Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon });
             }
             994..997 => self.remap(pages),
+            997 => self.change_areas(),
             _ => self.pause(),
+        }
+    }
+
+    /// An area comes, or goes, or has its blocks back.
+    fn change_areas(&mut self) {
+        match self.random.next(4) {
+            0 if self.areas < 6 => {
+                let (slots, priority) = (64 + self.random.next(4000) as u32, self.random.next(2) as i16);
+                let discards = self.random.next(2) == 0;
+                self.feed(Event::AreaAdded(AreaConfig { slots, priority, discards }));
+                self.areas += 1;
+            }
+            // The last one stays, so that there is somewhere to go.
+            1 if self.areas > 1 => {
+                let area = AreaId(self.random.next(u64::from(self.areas) - 1) as u8);
+                self.feed(Event::AreaLeaves { area });
+            }
+            _ => {
+                if let Some((slot, _)) = self.discards.pop() {
+                    self.feed(Event::DiscardDone { slot });
+                }
+            }
         }
     }
 

@@ -124,7 +124,7 @@ impl Builder {
         let settings = Settings {
             frames,
             frames_max: frames,
-            swap: SwapPlace::Directory(path),
+            swap: vec![SwapPlace::directory(path)],
             swap_bytes_max: self.swap_max,
             use_move: self.use_move,
             use_uring: self.use_uring,
@@ -133,6 +133,7 @@ impl Builder {
             policy: self.policy,
             max_pool_percent: self.max_pool_percent,
             fixed_pool: self.fixed_pool,
+            checksums: true,
         };
         Pager::start(settings)
     }

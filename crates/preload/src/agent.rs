@@ -5,7 +5,6 @@
 //! program's heap.
 
 use alloc::boxed::Box;
-use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -14,7 +13,7 @@ use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
 use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
-use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
+use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapKind, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
@@ -407,12 +406,14 @@ impl Agent {
     fn settings(&mut self) -> Settings {
         let config: &Config = &self.shared.config;
         let frames = |bytes: u64| u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32);
-        let path = CString::from(launcher::path(&config.swap_path));
-        let swap = match self.swap.take() {
-            Some(file) => SwapPlace::Given(file.into_raw()),
-            None if self.has(flags::SWAP_IS_FILE) => SwapPlace::File(path),
-            None => SwapPlace::Directory(path),
-        };
+        let mut swap = SwapPlace::decode(&config.swap_places);
+        if let Some(file) = self.swap.take() {
+            // The launcher has made the file in the directory that comes first.
+            let first = swap.first_mut().filter(|place| place.kind == SwapKind::Directory);
+            if let Some(first) = first {
+                first.kind = SwapKind::Given(file.into_raw());
+            }
+        }
         let (descriptors, _) = procfs::limit(Limit::Descriptors).unwrap_or((u64::MAX, u64::MAX));
         let is_rich = descriptors >= DESCRIPTORS_ENOUGH;
         Settings {
@@ -427,6 +428,7 @@ impl Agent {
             policy: policy_of(config, frames(config.ram_bytes)),
             max_pool_percent: config.max_pool_percent,
             fixed_pool: self.has(flags::FIXED_POOL),
+            checksums: !self.has(flags::NO_CHECKSUM),
         }
     }
 }
@@ -663,13 +665,21 @@ impl Manager<'_> {
             Notice::SwapFull => self.swap_full(),
             Notice::AreaRetired => {
                 self.engine.report().note_event(events::WRITE_ERROR);
-                self.say("a write to swap failed: pages stay in RAM from now on, above the budget");
+                self.say(if self.engine.mm().is_swap_full() {
+                    "a write to swap failed: pages stay in RAM from now on, above the budget"
+                } else {
+                    "a write to swap failed: that area takes no more, and its pages go to the others"
+                });
             }
             Notice::PageLost { poisoned, .. } => {
                 self.engine.report().note_event(events::READ_ERROR);
-                self.say(
-                    "a page could not be read back from swap: the program gets SIGBUS where it touches it",
-                );
+                let lies = self.engine.report().last_error() == Errno::BADMSG;
+                self.say(if lies {
+                    "a page came back from swap that is not what was written there (its checksum \
+                     differs): the program gets SIGBUS where it touches it"
+                } else {
+                    "a page could not be read back from swap: the program gets SIGBUS where it touches it"
+                });
                 if !poisoned {
                     // This kernel cannot mark the page. Going on would show wrong bytes.
                     message::kill_self(Signal::BUS);

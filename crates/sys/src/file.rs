@@ -342,6 +342,14 @@ pub fn device_bytes(fd: &Fd) -> Result<u64, Errno> {
     Ok(bytes)
 }
 
+/// Locks the open file for this descriptor alone, until it is closed or its process ends. EAGAIN:
+/// somebody else has the lock.
+pub fn lock(fd: &Fd) -> Result<(), Errno> {
+    let how = (nr::LOCK_EX | nr::LOCK_NB) as usize;
+    // SAFETY: takes no memory.
+    unsafe { syscall!(nr::__NR_flock, fd.raw() as usize, how).map(drop) }
+}
+
 /// A run of a file that is contiguous on its device (`struct fiemap_extent`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -363,6 +371,20 @@ impl Extent {
     pub const LAST: u32 = 1 << 0;
     /// The place is not known.
     pub const UNKNOWN: u32 = 1 << 1;
+    /// Not on the device yet.
+    pub const DELAYED: u32 = 1 << 2;
+    /// Compressed or otherwise unlike what is read.
+    pub const ENCODED: u32 = 1 << 3;
+    /// Encrypted by the file system.
+    pub const ENCRYPTED: u32 = 1 << 7;
+    /// Begins or ends within a block.
+    pub const UNALIGNED: u32 = 1 << 8;
+    /// Lies among the file system's own data.
+    pub const INLINE: u32 = 1 << 9;
+    /// Shares its block with other files' ends.
+    pub const TAIL: u32 = 1 << 10;
+    /// Other files have it, too (a reflink).
+    pub const SHARED: u32 = 1 << 13;
     /// Reserved and never written: reads as zeroes.
     pub const UNWRITTEN: u32 = 1 << 11;
 }

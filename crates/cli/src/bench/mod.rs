@@ -2,6 +2,7 @@
 //! load gets the table of `compare`; a suite gets one table a load, made for read-ahead, and a file
 //! of raw figures a load.
 
+mod extents;
 mod goals;
 mod rows;
 pub mod suite;
@@ -40,16 +41,23 @@ pub enum What {
     Single(Pattern),
     /// Several.
     Suite(Suite),
+    /// Finding pages in a file that is in pieces.
+    Extents,
 }
 
 impl FromStr for What {
     type Err = String;
 
     fn from_str(text: &str) -> Result<What, String> {
+        if text == "extents" {
+            return Ok(What::Extents);
+        }
         match (text.parse(), text.parse()) {
             (Ok(suite), _) => Ok(What::Suite(suite)),
             (_, Ok(pattern)) => Ok(What::Single(pattern)),
-            (_, Err(message)) => Err(format!("{message}; the suites are swapin, mixed, all")),
+            (_, Err(message)) => {
+                Err(format!("{message}; the suites are swapin, mixed, all; and there is extents"))
+            }
         }
     }
 }
@@ -92,7 +100,15 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
     match args.what {
         What::Single(pattern) => single(args, pattern),
         What::Suite(suite) => all_of(args, suite),
+        What::Extents => extents(args),
     }
+}
+
+/// Where the swap directory is, in a file of 1280 MiB unless another size is asked for: 20,000 pieces.
+fn extents(args: &BenchArgs) -> Result<u8> {
+    let place = compare::place_for(&[], &args.tuning.swap)?;
+    let bytes = args.size.map_or(1280 * MIB, |size| size.bytes(machine::ram_bytes()));
+    extents::main(&place.directory, bytes)
 }
 
 fn single(args: &BenchArgs, pattern: Pattern) -> Result<u8> {
@@ -228,7 +244,7 @@ fn is_worth_repeating(row: &Row, rows: &[Row]) -> bool {
 }
 
 fn lab(args: &BenchArgs, ways: &[Way], sizes: Sizes) -> Result<Lab> {
-    let place = compare::place_for(ways, args.tuning.swap.as_deref())?;
+    let place = compare::place_for(ways, &args.tuning.swap)?;
     let progress = Progress::new();
     progress.say(compare::WAITING);
     Lab::new(place, ways, &args.tuning, sizes.ram_bytes + ALLOWANCE_BYTES, sizes.size_bytes)

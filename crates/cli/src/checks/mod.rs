@@ -5,9 +5,9 @@ mod kernel;
 mod surroundings;
 pub mod swap_place;
 
-use std::path::Path;
-
 use serde::Serialize;
+
+use crate::swap::arg::SwapArg;
 
 pub use surroundings::reach;
 pub use swap_place::SwapPlace;
@@ -74,22 +74,22 @@ impl Check {
 /// What `run` needs and has found to be there.
 #[derive(Debug)]
 pub struct Ready {
-    /// Where to spill.
-    pub swap: SwapPlace,
+    /// Where to spill; at least one place.
+    pub swap: Vec<SwapPlace>,
     /// The agent's library.
     pub agent: Agent,
 }
 
 /// The checks without which nothing can be managed; quick, and the first failure is returned.
-pub fn essential(swap: Option<&Path>) -> Result<Ready, Check> {
+pub fn essential(swap: &[SwapArg]) -> Result<Ready, Check> {
     kernel::essential().into_iter().try_for_each(passed)?;
-    let swap = swap_place::resolve(swap)?;
-    passed(swap_place::usable(&swap))?;
+    let swap = swap_place::resolve_all(swap)?;
+    swap.iter().map(swap_place::usable).try_for_each(passed)?;
     Ok(Ready { swap, agent: surroundings::agent()? })
 }
 
 /// Every check, for `doctor`.
-pub fn all(swap: Option<&Path>) -> Vec<Check> {
+pub fn all(swap: Option<&SwapArg>) -> Vec<Check> {
     let mut checks = kernel::all();
     checks.extend(surroundings::all());
     match swap_place::resolve(swap) {

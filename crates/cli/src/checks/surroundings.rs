@@ -95,7 +95,7 @@ fn shared_memory() -> Check {
 fn page() -> io::Result<SharedPage> {
     SharedPage::new(&Settings {
         ram_bytes: TRIAL_BYTES,
-        swap_path: b"/var/tmp"[..].into(),
+        swap_places: b"d0:0:/var/tmp\0"[..].into(),
         ..Settings::default()
     })
 }

@@ -11,9 +11,15 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{FsType, TMPFS_MAGIC, statfs};
 
+use overspill_engine::SwapKind;
+use overspill_mm::swap::header::Refusal;
+
 use super::Check;
 use crate::histogram::Histogram;
 use crate::human;
+use crate::machine;
+use crate::swap::arg::SwapArg;
+use crate::swap::inspect::{Candidate, Refused};
 
 const NAME: &str = "swap directory";
 /// `ramfs` has no constant in the library.
@@ -32,18 +38,30 @@ const MEASURE_BYTES: usize = 64 << 20;
 /// Where to spill.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SwapPlace {
-    /// The directory, or the file to create, as an absolute path.
+    /// The directory, file or device, as an absolute path.
     pub path: PathBuf,
-    /// The directory that it is or lies in.
+    /// The directory that it is or lies in; of a device one on a disk.
     pub directory: PathBuf,
-    /// Whether `path` names a file to create.
-    pub is_file: bool,
+    /// What `path` is.
+    pub kind: SwapKind,
+    /// Use no more than this; 0 = no limit.
+    pub bytes_max: u64,
+    /// Places of a higher priority are filled first.
+    pub priority: i16,
+}
+
+/// All places that were asked for, or the default.
+pub fn resolve_all(asked: &[SwapArg]) -> Result<Vec<SwapPlace>, Check> {
+    match asked {
+        [] => Ok(vec![resolve(None)?]),
+        asked => asked.iter().map(|asked| resolve(Some(asked))).collect(),
+    }
 }
 
 /// The place that was asked for, or the default: $TMPDIR if it is on a disk, else /var/tmp.
-pub fn resolve(asked: Option<&Path>) -> Result<SwapPlace, Check> {
+pub fn resolve(asked: Option<&SwapArg>) -> Result<SwapPlace, Check> {
     let path = match asked {
-        Some(path) => path.to_path_buf(),
+        Some(asked) => asked.path.clone(),
         None => default_directory(),
     };
     let failed =
@@ -51,14 +69,17 @@ pub fn resolve(asked: Option<&Path>) -> Result<SwapPlace, Check> {
     match fs::metadata(&path) {
         Ok(metadata) if metadata.is_dir() => {
             let directory = path.canonicalize().map_err(|error| failed(&error))?;
-            Ok(SwapPlace { path: directory.clone(), directory, is_file: false })
+            Ok(place(asked, SwapKind::Directory, directory.clone(), directory))
         }
-        Ok(_) => Err(Check::fail(
-            NAME,
-            format!("{} exists, and overspill overwrites no file", path.display()),
-            "--swap with a directory, or with the name of a file that does not exist",
-        )),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && asked.is_some() => file_to_create(&path),
+        Ok(_) => {
+            let path = path.canonicalize().map_err(|error| failed(&error))?;
+            let directory = path.parent().filter(|parent| !parent.starts_with("/dev"));
+            let directory = directory.unwrap_or(Path::new("/var/tmp")).to_path_buf();
+            Ok(place(asked, SwapKind::Area, path, directory))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound && asked.is_some() => {
+            file_to_create(asked, &path)
+        }
         Err(error) => Err(failed(&error)),
     }
 }
@@ -68,13 +89,24 @@ fn default_directory() -> PathBuf {
     temporary.filter(|path| path.is_dir() && !is_memory(path)).unwrap_or_else(|| "/var/tmp".into())
 }
 
-fn file_to_create(path: &Path) -> Result<SwapPlace, Check> {
+fn place(asked: Option<&SwapArg>, kind: SwapKind, path: PathBuf, directory: PathBuf) -> SwapPlace {
+    let size = asked.and_then(|asked| asked.size);
+    SwapPlace {
+        path,
+        directory,
+        kind,
+        bytes_max: size.map_or(0, |size| size.bytes(machine::ram_bytes())),
+        priority: asked.and_then(|asked| asked.priority).unwrap_or(0),
+    }
+}
+
+fn file_to_create(asked: Option<&SwapArg>, path: &Path) -> Result<SwapPlace, Check> {
     let absent =
         || Check::fail(NAME, format!("{}: no such directory", path.display()), mend_by_other_place());
     let name = path.file_name().ok_or_else(absent)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let directory = parent.canonicalize().map_err(|_| absent())?;
-    Ok(SwapPlace { path: directory.join(name), directory, is_file: true })
+    Ok(place(asked, SwapKind::NewFile, directory.join(name), directory))
 }
 
 fn mend_by_other_place() -> String {
@@ -88,6 +120,9 @@ fn is_memory(path: &Path) -> bool {
 
 /// Whether memory can spill there at all: the check that `run` makes, well below a millisecond.
 pub fn usable(place: &SwapPlace) -> Check {
+    if place.kind == SwapKind::Area {
+        return usable_area(place);
+    }
     let shown = place.directory.display();
     if is_memory(&place.directory) {
         let found = format!("{shown} is in memory (tmpfs), so spilling there would save nothing");
@@ -109,6 +144,34 @@ pub fn usable(place: &SwapPlace) -> Check {
         }
         _ => Check::ok(NAME, format!("{shown} takes direct writes and gives them back")),
     }
+}
+
+/// Whether what is there is a swap area that nobody uses.
+fn usable_area(place: &SwapPlace) -> Check {
+    const NAME: &str = "swap area";
+    let shown = place.path.display();
+    match Candidate::open(&place.path).and_then(|candidate| candidate.usable()) {
+        Ok((header, layout)) => {
+            let (size, extents) = (u64::from(header.usable()) * 4096, layout.extents.runs().len() as u64);
+            let pieces = if extents == 1 { "one piece".into() } else { human::count(extents) + " pieces" };
+            Check::ok(NAME, format!("{shown} has room for {}, in {pieces}", human::bytes(size)))
+        }
+        Err(refused @ Refused::Header(Refusal::NoSignature)) => {
+            let fix = format!("overspill swap make {shown}, or --erase, if nobody needs what is in it");
+            Check::fail(NAME, format!("{shown}: {refused}"), fix)
+        }
+        Err(refused) => Check::fail(NAME, format!("{shown}: {refused}"), mend_by_other_place()),
+    }
+}
+
+/// Makes a swap area of a file or device that is none.
+pub fn erase(place: &SwapPlace) -> Result<(), Check> {
+    const NAME: &str = "swap area";
+    if place.kind != SwapKind::Area || usable_area(place).status != super::Status::Fail {
+        return Ok(());
+    }
+    let made = crate::swap::make::make(&place.path, None, "", true);
+    made.map(drop).map_err(|error| Check::fail(NAME, format!("{error:#}"), mend_by_other_place()))
 }
 
 /// Everything about the place, its speed included: about 0.3 s.
@@ -252,13 +315,15 @@ mod tests {
 
     #[test]
     fn a_directory_a_new_file_and_an_old_file() {
-        let place = resolve(Some(&disk())).unwrap();
-        assert!(!place.is_file && place.path.is_absolute());
-        let place = resolve(Some(&disk().join("swap.new"))).unwrap();
-        assert!(place.is_file && place.path.ends_with("swap.new"));
-        let refused = resolve(Some(&disk().join("Cargo.toml"))).unwrap_err();
-        assert!(refused.detail.contains("overwrites no file"));
-        let refused = resolve(Some(Path::new("/no/such/directory"))).unwrap_err();
+        let asked = |path: &Path| resolve(Some(&SwapArg::plain(path.to_path_buf())));
+        let place = asked(&disk()).unwrap();
+        assert!(place.kind == SwapKind::Directory && place.path.is_absolute());
+        let place = asked(&disk().join("swap.new")).unwrap();
+        assert!(place.kind == SwapKind::NewFile && place.path.ends_with("swap.new"));
+        let refused = usable(&asked(&disk().join("Cargo.toml")).unwrap());
+        assert_eq!(refused.status, Status::Fail);
+        assert!(refused.line().contains("no swap signature"), "{}", refused.line());
+        let refused = asked(Path::new("/no/such/directory")).unwrap_err();
         assert!(refused.detail.contains("no such directory"), "{}", refused.detail);
         assert!(!refused.line().contains('\n'));
     }
@@ -266,7 +331,7 @@ mod tests {
     #[test]
     fn memory_is_no_place_to_spill() {
         assert!(is_memory(Path::new("/dev/shm")));
-        let place = resolve(Some(Path::new("/dev/shm"))).unwrap();
+        let place = resolve(Some(&SwapArg::plain("/dev/shm".into()))).unwrap();
         let check = usable(&place);
         assert_eq!(check.status, Status::Fail);
         assert!(check.detail.contains("in memory"));
@@ -274,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_says_so() {
-        let check = usable(&resolve(Some(Path::new("/proc"))).unwrap());
+        let check = usable(&resolve(Some(&SwapArg::plain("/proc".into()))).unwrap());
         assert_eq!(check.status, Status::Fail);
         assert!(!is_memory(&disk()));
     }

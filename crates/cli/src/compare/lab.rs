@@ -25,6 +25,7 @@ use crate::checks::SwapPlace;
 use crate::machine;
 use crate::os::child::{self, Ended, Status};
 use crate::os::{inherit, signals};
+use crate::swap::arg::SwapArg;
 
 const PAGE_BYTES: u64 = 4096;
 /// What a fenced run may use beyond its budget.
@@ -134,7 +135,10 @@ impl Lab {
         let mut grip = if ways.iter().any(|way| way.needs_root()) { Some(Grip::get()?) } else { None };
         signals::survive(&signals::ENDING);
         grip.as_mut().map_or(Ok(()), Grip::enable)?;
-        let tuning = Tuning { swap: Some(place.path.clone()), ..tuning.clone() };
+        let mut tuning = tuning.clone();
+        if tuning.swap.is_empty() {
+            tuning.swap.push(SwapArg::plain(place.path.clone()));
+        }
         Ok(Lab { grip, place, swap_file: None, tuning, budget_bytes, need_bytes, serial: 0 })
     }
 

@@ -24,6 +24,7 @@ use crate::os::signals;
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::stdout::print;
+use crate::swap::arg::SwapArg;
 use crate::{cgroup, checks, exit, human};
 use figures::{Median, Ratio};
 pub use lab::{Lab, Measurement, require_program};
@@ -88,7 +89,7 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
         eprintln!("overspill: {message}");
         return Ok(exit::NOT_FOUND);
     }
-    let place = place_for(&ways, args.tuning.swap.as_deref())?;
+    let place = place_for(&ways, &args.tuning.swap)?;
     let ram_bytes = args.ram.bytes(machine::ram_for_shares());
     let keep = args.keep_output.as_deref().map(create).transpose()?;
     let exports = Exports::prepare(args)?;
@@ -193,13 +194,14 @@ impl Exports {
 }
 
 /// Where to spill, with the checks that `run` would make anyway.
-pub fn place_for(ways: &[Way], swap: Option<&Path>) -> Result<checks::SwapPlace> {
+pub fn place_for(ways: &[Way], swap: &[SwapArg]) -> Result<checks::SwapPlace> {
     let wants_agent = ways.iter().any(|way| matches!(way, Way::Overspill { .. }));
     let found = if wants_agent {
         checks::essential(swap).map(|ready| ready.swap)
     } else {
-        checks::swap_place::resolve(swap)
+        checks::swap_place::resolve_all(swap)
     };
+    let found = found.map(|places| places.into_iter().next().expect("there is at least the default"));
     found.map_err(|check| anyhow::anyhow!("{}", check.line()))
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use overspill_engine::shared::{ENV, flags};
+use overspill_engine::{SwapKind, SwapPlace};
 use overspill_pager::{Config, Knobs, NAMES, Pager, Policy};
 
 use crate::os::memory::{PAGE_BYTES, Pages};
@@ -28,11 +29,14 @@ fn manage(settings: &Settings<'_>, count: usize) -> Result<(Pages, Pager), overs
     }
     let name = NAMES[settings.readahead as usize];
     let policy = Policy::by_name(name, Config { knobs, ..Config::default() });
-    let swap = Path::new(OsStr::from_bytes(&settings.swap_path));
-    let is_file = settings.flags & flags::SWAP_IS_FILE != 0;
+    // The library spills to a directory.
+    let places = SwapPlace::decode(&settings.swap_places);
+    let first = places.first().expect("the launcher knows a place");
+    let path = Path::new(OsStr::from_bytes(first.path.as_bytes()));
+    let is_directory = first.kind == SwapKind::Directory;
     let pager = Pager::builder()
         .ram(settings.ram_bytes)
-        .swap(if is_file { swap.parent().unwrap_or(swap) } else { swap })
+        .swap(if is_directory { path } else { path.parent().unwrap_or(path) })
         .swap_max(settings.swap_bytes_max)
         .readahead(policy.expect("every listed name makes a policy"))
         .max_pool_percent(settings.max_pool_percent)

@@ -29,7 +29,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use overspill_engine::shared::{ENV, flags};
-use overspill_engine::{MAX_POOL_PERCENT, STEPS};
+use overspill_engine::{MAX_POOL_PERCENT, STEPS, SwapKind};
 use overspill_sys::Errno;
 
 use crate::args::{RunArgs, Tuning};
@@ -52,7 +52,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
         eprintln!("overspill: {}: not found", args.command[0].display());
         return Ok(exit::NOT_FOUND);
     };
-    let ready = match checks::essential(args.tuning.swap.as_deref()) {
+    let ready = match erased(args).and_then(|()| checks::essential(&args.tuning.swap)) {
         Ok(ready) => ready,
         Err(check) => {
             eprintln!("overspill: {}", check.line());
@@ -71,7 +71,9 @@ pub fn main(args: &RunArgs) -> Result<u8> {
         return Ok(exit::OWN_FAILURE);
     }
     print_notes(args, ram_bytes, unmanageable.as_deref());
-    print_room(args, ram_bytes, &ready.swap);
+    if let [only] = &ready.swap[..] {
+        print_room(args, ram_bytes, only);
+    }
     let page = Arc::new(shared_page(args, ram_bytes, &ready)?);
     if let Err(errno) = door(&page, &ready.swap).and_then(|door| door.open(page.token())) {
         eprintln!("overspill: note: other users and pid namespaces run unmanaged: {errno}");
@@ -100,7 +102,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     drop(ready.agent); // before the ways out that run no destructors
     let processor_ns = (ended.user + ended.system).as_nanos() as u64;
 
-    let swap = ready.swap.path.display().to_string();
+    let shown: Vec<String> = ready.swap.iter().map(|place| place.path.display().to_string()).collect();
+    let swap = shown.join(", ");
     let run = Run { args, ram_bytes, swap, pid, ended, wall_seconds, unmanageable, watched };
     let report = Report::new(run);
     let agents_ns = report.sum("agent_cpu_ns");
@@ -148,7 +151,10 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
 
 /// Says how much room is wanted and how much there is, where that is too little.
 fn print_room(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) {
-    let path = if swap.is_file { swap.path.parent().unwrap_or(&swap.path) } else { &swap.path };
+    if swap.kind != SwapKind::Directory {
+        return; // its room is its own
+    }
+    let path = &swap.path;
     let Ok(space) = nix::sys::statvfs::statvfs(path) else { return };
     let there = space.blocks_available() * space.fragment_size();
     let asked = args.tuning.swap_max.map(|size| size.bytes(machine::ram_for_shares()));
@@ -162,9 +168,29 @@ fn print_room(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) {
     }
 }
 
-fn door(page: &SharedPage, swap: &SwapPlace) -> Result<Door, Errno> {
-    let directory = CString::new(swap.path.as_os_str().as_bytes()).ok();
-    Ok(Door { page: page.descriptor()?, swap_directory: directory.filter(|_| !swap.is_file) })
+/// With `--erase` the files and devices that are no swap areas become some.
+fn erased(args: &RunArgs) -> Result<(), checks::Check> {
+    let places =
+        if args.tuning.erase { checks::swap_place::resolve_all(&args.tuning.swap)? } else { Vec::new() };
+    places.iter().try_for_each(checks::swap_place::erase)
+}
+
+/// The places as agents read them.
+fn encoded(places: &[SwapPlace]) -> Vec<u8> {
+    let place = |place: &SwapPlace| overspill_engine::SwapPlace {
+        kind: place.kind,
+        path: CString::new(place.path.as_os_str().as_bytes()).expect("it was found by that name"),
+        bytes_max: place.bytes_max,
+        priority: place.priority,
+    };
+    overspill_engine::SwapPlace::encode(&places.iter().map(place).collect::<Vec<_>>())
+}
+
+/// A directory that comes first is opened here, too: an agent may not be able to.
+fn door(page: &SharedPage, places: &[SwapPlace]) -> Result<Door, Errno> {
+    let first = places.first().filter(|place| place.kind == SwapKind::Directory);
+    let directory = first.and_then(|place| CString::new(place.path.as_os_str().as_bytes()).ok());
+    Ok(Door { page: page.descriptor()?, swap_directory: directory })
 }
 
 fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPage> {
@@ -173,25 +199,25 @@ fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPa
         ram_bytes,
         swap_bytes_max: tuning.swap_max.map_or(0, |size| size.bytes(machine::ram_for_shares())),
         page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
-        flags: flag_bits(args, swap.is_file),
+        flags: flag_bits(args),
         readahead: tuning.readahead.unwrap_or_default().number(),
         max_pool_percent: tuning.max_pool_percent.unwrap_or(MAX_POOL_PERCENT),
-        swap_path: swap.path.as_os_str().as_bytes().into(),
+        swap_places: encoded(swap).into(),
         agent_path: ready.agent.path().as_os_str().as_bytes().into(),
     };
     SharedPage::new(&settings).context("cannot make the memory shared with the agent")
 }
 
-fn flag_bits(args: &RunArgs, swap_is_file: bool) -> u32 {
+fn flag_bits(args: &RunArgs) -> u32 {
     let tuning = &args.tuning;
     let bits = [
         (tuning.ends_when_full(), flags::STRICT),
         (tuning.on_full == Some(OnFull::Stop) && !tuning.strict, flags::STOP_WHEN_FULL),
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
+        (tuning.no_checksum, flags::NO_CHECKSUM),
         (tuning.fixed_pool, flags::FIXED_POOL),
         (tuning.per_process, flags::PER_PROCESS),
-        (swap_is_file, flags::SWAP_IS_FILE),
         (args.quiet, flags::QUIET),
         (tuning.idle.unwrap_or_default().polls(), flags::POLL_IDLE),
         (args.trace.is_some(), flags::TRACE),
@@ -276,7 +302,7 @@ impl Tuning {
                 args.push(word);
             }
         };
-        option("swap", self.swap.as_ref().map(|path| path.clone().into()));
+        self.swap.iter().for_each(|swap| option("swap", Some(swap.to_word())));
         option("swap-max", self.swap_max.map(|size| size.to_string().into()));
         option("page-cluster", self.page_cluster.map(|n| n.to_string().into()));
         option("max-pool-percent", self.max_pool_percent.map(|n| n.to_string().into()));
@@ -284,9 +310,11 @@ impl Tuning {
         option("idle", self.idle.map(|idle| idle.to_string().into()));
         option("readahead", self.readahead.map(|policy| policy.to_string().into()));
         let switches = [
+            ("erase", self.erase),
             ("strict", self.strict),
             ("no-move", self.no_move),
             ("no-uring", self.no_uring),
+            ("no-checksum", self.no_checksum),
             ("fixed-pool", self.fixed_pool),
             ("per-process", self.per_process),
         ];

@@ -14,8 +14,8 @@ use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use overspill_engine::shared::{
-    Config, Counters, LATENCY_BUCKETS, MAGIC, PATH_MAX, PROCESSES, Process, Shared, Tree, VERSION, flags,
-    state,
+    Config, Counters, LATENCY_BUCKETS, MAGIC, PATH_MAX, PLACES_MAX, PROCESSES, Process, Shared, Tree,
+    VERSION, flags, state,
 };
 use overspill_engine::trace;
 
@@ -36,8 +36,8 @@ pub struct Settings<'a> {
     pub readahead: u32,
     /// `--max-pool-percent`.
     pub max_pool_percent: u32,
-    /// The swap directory or file, absolute.
-    pub swap_path: Cow<'a, [u8]>,
+    /// The places to spill to, as `SwapPlace::encode` writes them.
+    pub swap_places: Cow<'a, [u8]>,
     /// The agent, as LD_PRELOAD names it.
     pub agent_path: Cow<'a, [u8]>,
 }
@@ -177,7 +177,10 @@ impl SharedPage {
     pub fn settings(&self) -> io::Result<Settings<'static>> {
         let mut bytes = vec![0; size_of::<Config>()];
         self.file.read_exact_at(&mut bytes, offset_of!(Shared, config) as u64)?;
-        let path = bytes[offset_of!(Config, swap_path)..].split(|&byte| byte == 0).next().unwrap_or_default();
+        let places = &bytes[offset_of!(Config, swap_places)..][..PLACES_MAX];
+        // Each path ends with a NUL, and nothing follows the last.
+        let end = places.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 2);
+        let places = &places[..end];
         let fields = Fields(&bytes);
         Ok(Settings {
             ram_bytes: fields.u64(offset_of!(Config, ram_bytes)),
@@ -186,7 +189,7 @@ impl SharedPage {
             flags: fields.u32(offset_of!(Config, flags)),
             readahead: fields.u32(offset_of!(Config, readahead)),
             max_pool_percent: fields.u32(offset_of!(Config, max_pool_percent)),
-            swap_path: Cow::Owned(path.to_vec()),
+            swap_places: Cow::Owned(places.to_vec()),
             agent_path: Cow::default(),
         })
     }
@@ -244,7 +247,7 @@ impl SharedPage {
 }
 
 fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {
-    if settings.swap_path.len().max(settings.agent_path.len()) >= PATH_MAX {
+    if settings.swap_places.len() >= PLACES_MAX || settings.agent_path.len() >= PATH_MAX {
         return Err(io::Error::from(io::ErrorKind::InvalidFilename));
     }
     let mut bytes = vec![0; size_of::<Config>()];
@@ -258,7 +261,7 @@ fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {
     put(offset_of!(Config, readahead), &settings.readahead.to_ne_bytes());
     put(offset_of!(Config, max_pool_percent), &settings.max_pool_percent.to_ne_bytes());
     put(offset_of!(Config, token), &token.to_ne_bytes());
-    put(offset_of!(Config, swap_path), &settings.swap_path);
+    put(offset_of!(Config, swap_places), &settings.swap_places);
     put(offset_of!(Config, agent_path), &settings.agent_path);
     Ok(bytes)
 }
@@ -320,7 +323,7 @@ mod tests {
         flags: 5,
         readahead: 1,
         max_pool_percent: 40,
-        swap_path: Cow::Borrowed(b"/var/tmp"),
+        swap_places: Cow::Borrowed(b"d0:0:/var/tmp\0"),
         agent_path: Cow::Borrowed(b""),
     };
 
@@ -336,8 +339,8 @@ mod tests {
         page.file.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(&bytes[..8], b"OVRSPILL");
         assert!(bytes.ends_with(&[0]));
-        let path = offset_of!(Config, swap_path);
-        assert_eq!(&bytes[path..path + 9], b"/var/tmp\0");
+        let places = offset_of!(Config, swap_places);
+        assert_eq!(&bytes[places..places + 14], b"d0:0:/var/tmp\0");
         assert_eq!(Fields(&bytes).u64(offset_of!(Config, ram_bytes)), 100 << 20);
         assert_eq!(page.settings().unwrap(), SETTINGS);
     }
@@ -368,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_path_that_does_not_fit_is_refused() {
-        let path = [b'a'; PATH_MAX];
-        assert!(SharedPage::new(&Settings { swap_path: Cow::Borrowed(&path), ..SETTINGS }).is_err());
+        let path = [b'a'; PLACES_MAX];
+        assert!(SharedPage::new(&Settings { swap_places: Cow::Borrowed(&path), ..SETTINGS }).is_err());
     }
 }

@@ -9,6 +9,7 @@ use super::report::Report;
 use crate::args::Tuning;
 use crate::human;
 use crate::size::shortest;
+use crate::swap::arg::SwapArg;
 
 /// Waiting less than this share of the time is not worth more RAM.
 const COMFORTABLE_SHARE: f64 = 0.05;
@@ -188,7 +189,7 @@ fn more_swap(report: &Report, tuning: &Tuning) -> String {
     let mut tuning = tuning.clone();
     match report.swap_max_bytes {
         Some(bytes) => tuning.swap_max = Some(crate::size::Size::Bytes(rounded(bytes.saturating_mul(2)))),
-        None => tuning.swap = Some("DIR-WITH-MORE-ROOM".into()),
+        None => tuning.swap = vec![SwapArg::plain("DIR-WITH-MORE-ROOM".into())],
     }
     run_line(report, &tuning, report.ram_bytes)
 }
@@ -316,7 +317,11 @@ mod tests {
 
     #[test]
     fn the_next_command_is_complete() {
-        let tuning = Tuning { swap: Some("/mnt/fast disk".into()), no_uring: true, ..Tuning::default() };
+        let tuning = Tuning {
+            swap: vec![SwapArg::plain("/mnt/fast disk".into())],
+            no_uring: true,
+            ..Tuning::default()
+        };
         let next = judge(&Report { stalled_share: 0.2, ..report() }, &tuning).next;
         assert_eq!(next, "overspill run --ram 341M '--swap=/mnt/fast disk' --no-uring -- sort -S 2G");
     }

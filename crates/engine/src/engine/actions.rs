@@ -28,6 +28,9 @@ impl Engine {
                 self.retry(run);
             }
             Action::Fail { page } => self.fail(page),
+            Action::Discard { slot, count } => self.transfers.discard(slot.0, count),
+            // What is left there cannot be read: its pages fail when they are touched.
+            Action::AreaLeft { .. } => {}
             Action::Confirm => self.events.push_back(Event::Confirmed),
             Action::Populated => self.notices.push_back(Notice::Populated),
             Action::Warn(warning) => self.warn(warning),
@@ -102,7 +105,20 @@ impl Engine {
         if self.pack(run, slot) {
             return self.events.push_back(Event::WriteDone { io, result: WriteResult::Done });
         }
+        self.note_sums(run, slot);
         self.transfers.write(io, slot, &pieces);
+    }
+
+    /// Notes the checksums of pages that are about to be written.
+    fn note_sums(&mut self, run: Run, slot: u32) {
+        if !self.sums.is_on() {
+            return;
+        }
+        for (page, slot) in run.pages().zip(slot..) {
+            let frame = self.staging.frame(page).expect("what is written has a frame");
+            let hash = self.fingerprints.hash_of(frame, self.view.program.frame_words(frame));
+            self.sums.written(slot, hash);
+        }
     }
 
     /// Pages could not be put where their range is changing: whoever waits there touches again, after the change.
@@ -122,7 +138,9 @@ impl Engine {
     fn warn(&mut self, warning: Warning) {
         match warning {
             Warning::SwapFull => self.notices.push_back(Notice::SwapFull),
-            Warning::AreaRetired => self.write_failed(),
+            Warning::AreaRetired if self.mm.is_swap_full() => self.write_failed(),
+            // The others go on.
+            Warning::AreaRetired => self.notices.push_back(Notice::AreaRetired),
             // `Fail` follows and says which page.
             Warning::PageLost => {}
         }

@@ -54,7 +54,7 @@ impl Engine {
     }
 
     /// Reads the pages at the head of the list that lie one after another in memory and in the file, to the bounce pages, none of
-    /// which is in use while nothing is under way. Returns how many; 0: the first does not come from the file, or cannot be read.
+    /// which is in use while nothing is under way. Returns how many; 0: the first does not come from the file, or cannot be read as it was written.
     fn read_from_file(&mut self, pages: &[PageId]) -> u32 {
         let place = |id: PageId| {
             let slot = self.mm.slot(id).filter(|_| self.mm.state(id) == State::Swapped)?;
@@ -63,7 +63,8 @@ impl Engine {
         let Some((vpn, slot)) = place(pages[0]) else { return 0 };
         let follows = |&(n, &id): &(u32, &PageId)| place(id) == Some((vpn + u64::from(n), slot + n));
         let count = (0..BOUNCE).zip(pages).take_while(follows).count() as u32;
-        if self.transfers.read_now(slot, self.view.program.bounce_address(0), count) { count } else { 0 }
+        let is_read = self.transfers.read_now(slot, self.view.program.bounce_address(0), count);
+        if is_read && self.bounce_agrees(slot, count) { count } else { 0 }
     }
 
     /// Gives a page from its frame, from the pool, or alone from the file.
@@ -97,17 +98,29 @@ impl Engine {
     fn give_from_swap(&mut self, id: PageId, vpn: Vpn) {
         let Some(slot) = self.mm.slot(id) else { return };
         let pool = &self.compressed.pool;
-        let unpacked = self.view.program.fill_scratch(|page| pool.peek(slot.0, page));
-        let source = self.view.program.scratch_address();
-        if unpacked || self.transfers.read_now(slot.0, source, 1) {
+        let unpacked = self.view.program.fill_loan(|page| pool.peek(slot.0, page));
+        let source = self.view.program.loan_address();
+        if unpacked || self.transfers.read_now(slot.0, source, 1) && self.loan_agrees(slot.0) {
             self.give_pages(vpn, source, 1);
         } else {
             self.each_child(|child, born| child.poison(address(vpn), born));
         }
     }
 
+    /// Is what was read into the loan page what was written to the slot?
+    fn loan_agrees(&mut self, slot: u32) -> bool {
+        !self.sums.is_on() || self.sums.agrees(slot, self.fingerprints.hash(self.view.program.loan_words()))
+    }
+
+    /// Are the first bounce pages what was written to these slots?
+    fn bounce_agrees(&mut self, slot: u32, count: u32) -> bool {
+        let memory = &self.view.program;
+        !self.sums.is_on()
+            || (0..count).all(|n| self.sums.agrees(slot + n, self.fingerprints.hash(memory.bounce_words(n))))
+    }
+
     fn give_pages(&mut self, vpn: Vpn, source: usize, pages: u32) {
-        // SAFETY: the source are frames, bounce pages or the scratch page, which nobody writes to meanwhile.
+        // SAFETY: the source are frames, bounce pages or the loan page, which nobody writes to meanwhile.
         self.each_child(|child, born| unsafe { child.give(address(vpn), source, pages, born) });
     }
 

@@ -139,6 +139,8 @@ impl Engine {
                 pieces.push(if in_pool { memory.scratch_address() } else { memory.frame_address(frame) }, 1);
             }
         }
+        let pool = &self.compressed.pool;
+        self.sums.read_begins(io, run, slot, |n| pool.holds(slot + n));
         self.transfers.read(io, slot + first, &pieces);
     }
 
@@ -166,6 +168,8 @@ impl Engine {
         self.compressed.packing_ns += clock::monotonic_ns() - begun;
         if packed {
             self.compressed.whole_writes += 1;
+            // What the area has there is older.
+            slots.for_each(|slot| self.sums.forget(slot));
             self.compressed.taken += u64::from(run.count);
         } else if pool.entries() > 0 {
             slots.for_each(|slot| {
@@ -270,6 +274,10 @@ impl Engine {
         for (index, &slot) in (at..).zip(slots) {
             let found = self.view.program.fill_bounce(index as u32, |bytes| pool.peek(slot, bytes));
             assert!(found, "only what is in the pool leaves it");
+            if self.sums.is_on() {
+                let hash = self.fingerprints.hash(self.view.program.bounce_words(index as u32));
+                self.sums.written(slot, hash);
+            }
         }
         let address = self.view.program.bounce_address(at as u32);
         if !self.transfers.write_back(at as u32, slots[0], address, slots.len() as u32) {

@@ -23,8 +23,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use overspill_mm::readahead::policy::Policy;
-use overspill_mm::{Actions, Config, Event, Mm, WriteResult};
-use overspill_sys::{AddressRange, Errno, Fd, clock};
+use overspill_mm::types::{PageId, Slot};
+use overspill_mm::{Actions, AreaConfig, AreaId, Config, Event, Mm, WriteResult};
+use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use compress::Compressed;
 
@@ -37,6 +38,8 @@ use crate::reservations::Reservations;
 use crate::robust::Robust;
 use crate::shared_regions::SharedRegions;
 use crate::staging::Staging;
+use crate::sums::Sums;
+use crate::swapfile::SwapFile;
 use crate::trace::{Ring, Tracer};
 use crate::transfers::{Ended, Transfers};
 use crate::view::{Place, View};
@@ -71,6 +74,8 @@ pub struct Engine {
     staging: Staging,
     fingerprints: Fingerprints,
     transfers: Transfers,
+    sums: Sums,
+    areas: u8,
     compressed: Compressed,
     /// Frames that pages and the pool may have, now and at the start.
     allowed: u32,
@@ -110,6 +115,8 @@ impl Engine {
             staging: Staging::new(staging_blocks),
             fingerprints,
             transfers,
+            sums: Sums::new(true),
+            areas: 0,
             compressed: Compressed::new(0, false),
             allowed,
             allowed_at_first: allowed,
@@ -136,6 +143,22 @@ impl Engine {
     /// Idle processors are kept awake while it matters.
     pub(crate) fn with_vigil(self, vigil: Vigil) -> Self {
         Engine { vigil, ..self }
+    }
+
+    /// What comes back is believed.
+    pub(crate) fn without_checksums(self) -> Self {
+        Engine { sums: Sums::new(false), ..self }
+    }
+
+    /// One more swap area, as large as there are slot numbers left.
+    pub(crate) fn add_area(&mut self, swap: SwapFile) {
+        let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX);
+        let area = AreaConfig { slots, priority: swap.priority, discards: swap.is_sparse };
+        self.feed(Event::AreaAdded(area));
+        let id = AreaId(self.areas);
+        self.areas += 1;
+        swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
+        self.transfers.add_area(swap.file, self.mm.area_place(id).0.0);
     }
 
     /// From now on what happens is told to `ring`.
@@ -242,6 +265,11 @@ impl Engine {
     fn ended(&mut self, ended: Ended) {
         match ended {
             Ended::Read(io, outcome) => {
+                let (program, staging, prints) = (&self.view.program, &self.staging, &self.fingerprints);
+                let outcome = self.sums.read_ends(io, outcome, |run, n| {
+                    let frame = staging.frame(PageId(run.first.0 + n)).expect("what was read has a frame");
+                    prints.hash(program.frame_words(frame))
+                });
                 if let Err(errno) = outcome {
                     self.report.note_error(errno);
                 }
@@ -258,6 +286,7 @@ impl Engine {
                 }
                 self.feed(Event::WriteDone { io, result });
             }
+            Ended::Discard(slot) => self.feed(Event::DiscardDone { slot: Slot(slot) }),
             Ended::WriteBack { at, pages, outcome } => self.written_back(at, pages, outcome),
         }
     }

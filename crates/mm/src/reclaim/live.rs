@@ -12,6 +12,7 @@ use crate::list::ListId;
 use crate::mm::{ANSWERED, IoKind, Mm};
 use crate::page::{State, flag};
 use crate::readahead::SwapIn;
+use crate::swap::Backing;
 use crate::types::{CHUNK_PAGES, PageId, Slot};
 
 /// Most pages of one [`Action::Unmap`]: its answer has a bit for each.
@@ -48,7 +49,7 @@ impl<P: SwapIn> Mm<P> {
         !self.config.accessed_bits
             && self.pause.is_none()
             && self.refused < self.patience()
-            && !self.area.is_full()
+            && !self.areas.is_full()
             && self.lists.len(ListId::Inactive) > ANSWERED as u32
             && self.frames_free() + self.writing + batch <= self.high()
     }
@@ -119,7 +120,7 @@ impl<P: SwapIn> Mm<P> {
             let short = goal - (self.frames_free() + self.writing).saturating_sub(over);
             let progress = if cached > cache {
                 self.shrink_cache(out)
-            } else if cached + self.unmapping < cache + short && !self.area.is_full() && looks > 0 {
+            } else if cached + self.unmapping < cache + short && !self.areas.is_full() && looks > 0 {
                 self.unmap_unit(&mut looks, out)
             } else {
                 break;
@@ -144,7 +145,7 @@ impl<P: SwapIn> Mm<P> {
         let Some(id) = self.lists.tail(ListId::Cache) else { return false };
         self.tell_unused(id);
         let page = &self.pages[id];
-        if page.slot != 0 && !page.has(flag::DIRTY) {
+        if page.slot().is_some() && !page.has(flag::DIRTY) {
             self.stats.clean_dropped += 1;
             self.evict(id, out);
             return true;
@@ -160,7 +161,7 @@ impl<P: SwapIn> Mm<P> {
     fn rescue_clean(&mut self, mut id: PageId, out: &mut Actions) -> bool {
         for _ in 0..self.lists.len(ListId::Cache) {
             let page = &self.pages[id];
-            if page.slot != 0 && !page.has(flag::DIRTY) {
+            if page.slot().is_some() && !page.has(flag::DIRTY) {
                 self.tell_unused(id);
                 self.evict(id, out);
                 return true;
@@ -215,13 +216,20 @@ impl<P: SwapIn> Mm<P> {
 
     /// The page's slot; a new one if it has none.
     fn slot_for(&mut self, id: PageId) -> Option<Slot> {
-        if self.pages[id].slot != 0 && !Slot(self.pages[id].slot).is_file() {
-            // The old place is as good as any, but a retired area takes nothing, old places included.
-            return (!self.area.is_retired()).then_some(Slot(self.pages[id].slot));
+        if let Some(slot) = self.pages[id].area_slot() {
+            if self.areas.is_open(slot) {
+                return Some(slot);
+            }
+            // The old place is as good as any, but an area that takes nothing takes nothing, old
+            // places included.
+            if self.areas.is_full() {
+                return None;
+            }
+            self.release_slot(id);
         }
         let chunk = self.pages.chunk_mut(id);
-        let slot = self.area.allocate(id, &mut chunk.cluster)?;
-        self.pages[id].slot = slot.0;
+        let slot = self.areas.allocate(id, &mut chunk.homes)?;
+        self.pages[id].backing = Backing::in_slot(slot);
         Some(slot)
     }
 
@@ -233,6 +241,7 @@ impl<P: SwapIn> Mm<P> {
             }
             self.stats.write_ops += 1;
             self.stats.pswpout += u64::from(run.count);
+            self.areas.write_begins(slot, run.count);
             let io = self.new_io(IoKind::Write, run);
             out.push(Action::Write { io, run, slot });
         }

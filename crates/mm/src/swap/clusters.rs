@@ -1,11 +1,16 @@
-//! Where the kernel puts an evicted page: clusters on lists, by how full they are (specification 3.4, 6.19).
+//! Where the kernel puts an evicted page: clusters on lists, by how full they are (specification
+//! 3.4, 6.19).
 //!
-//! Slots are taken from the cluster in hand, upwards from the last one. At its end the next cluster is one that was used and
-//! has free slots again, in the order in which they came to have them; else a free one; else one that was left with holes.
-//! So a page that is evicted among others soon lies between strangers: the holes that earlier pages left are filled first.
+//! Slots are taken from the cluster in hand, upwards from the last one. At its end the next cluster
+//! is one that was used and has free slots again, in the order in which they came to have them;
+//! else a free one; else one that was left with holes. So a page that is evicted among others soon
+//! lies between strangers: the holes that earlier pages left are filled first.
 
 use alloc::vec::Vec;
 
+use super::CLUSTER;
+use super::allocator::SlotAllocator;
+use super::table::SlotTable;
 use crate::page::NONE;
 
 /// Which list a cluster is on.
@@ -36,37 +41,83 @@ pub(super) struct Clusters {
     clusters: Vec<Cluster>,
     ends: [(u32, u32); LISTS],
     in_hand: u32,
+    /// Where the search in the cluster in hand goes on.
+    next: u32,
+}
+
+impl SlotAllocator for Clusters {
+    /// The next free slot of the cluster in hand, or of the next one.
+    fn choose(&mut self, table: &mut SlotTable, _count: u32) -> Option<(u32, u32)> {
+        loop {
+            if let Some(cluster) = self.in_hand() {
+                let end = cluster * CLUSTER + table.cluster_size(cluster);
+                if let Some(slot) = (self.next..end).find(|&slot| table.is_free(slot)) {
+                    self.next = slot + 1;
+                    return Some((slot, 1));
+                }
+            }
+            // Clusters not known yet are free ones, the first on their list.
+            let cluster = self.take_used().or_else(|| {
+                table.grow().then(|| {
+                    self.join(table.clusters());
+                    self.take_newest()
+                })
+            });
+            let cluster = cluster.or_else(|| self.take_any())?;
+            self.next = cluster * CLUSTER;
+        }
+    }
+
+    fn taken(&mut self, table: &SlotTable, slot: u32) {
+        self.join(table.clusters());
+        let cluster = slot / CLUSTER;
+        let is_full = table.cluster_used(cluster) == table.cluster_size(cluster);
+        self.change(cluster, if is_full { List::Full } else { List::Frag });
+    }
+
+    fn freed(&mut self, table: &SlotTable, slot: u32) {
+        self.join(table.clusters());
+        let cluster = slot / CLUSTER;
+        self.change(cluster, if table.is_cluster_free(cluster) { List::Free } else { List::NonFull });
+    }
 }
 
 impl Clusters {
     pub fn new() -> Self {
-        Clusters { clusters: Vec::new(), ends: [(NONE, NONE); LISTS], in_hand: NONE }
+        Clusters { clusters: Vec::new(), ends: [(NONE, NONE); LISTS], in_hand: NONE, next: 1 }
+    }
+
+    /// Clusters that the table knows and the lists do not join, free.
+    fn join(&mut self, known: u32) {
+        while (self.clusters.len() as u32) < known {
+            self.add();
+        }
     }
 
     /// A cluster joins, free.
-    pub fn add(&mut self) {
+    fn add(&mut self) {
         let index = self.clusters.len() as u32;
         self.clusters.push(Cluster { next: NONE, prev: NONE, list: List::Free });
         self.append(index, List::Free);
     }
 
     /// The cluster in hand.
-    pub fn in_hand(&self) -> Option<u32> {
+    fn in_hand(&self) -> Option<u32> {
         (self.in_hand != NONE).then_some(self.in_hand)
     }
 
     /// The cluster in hand has come to its end: one that was used and has free slots again.
-    pub fn take_used(&mut self) -> Option<u32> {
+    fn take_used(&mut self) -> Option<u32> {
         self.take(&[List::NonFull])
     }
 
     /// A free one, else one that was left with holes.
-    pub fn take_any(&mut self) -> Option<u32> {
+    fn take_any(&mut self) -> Option<u32> {
         self.take(&[List::Free, List::Frag])
     }
 
     /// The one that joined last.
-    pub fn take_newest(&mut self) -> u32 {
+    fn take_newest(&mut self) -> u32 {
         self.in_hand = self.clusters.len() as u32 - 1;
         self.in_hand
     }
@@ -76,16 +127,6 @@ impl Clusters {
         let taken = heads.into_iter().find(|&cluster| cluster != NONE);
         self.in_hand = taken.unwrap_or(NONE);
         taken
-    }
-
-    /// A slot of the cluster was taken.
-    pub fn taken(&mut self, cluster: u32, is_full: bool) {
-        self.change(cluster, if is_full { List::Full } else { List::Frag });
-    }
-
-    /// A slot of the cluster was freed.
-    pub fn freed(&mut self, cluster: u32, is_free: bool) {
-        self.change(cluster, if is_free { List::Free } else { List::NonFull });
     }
 
     /// To the end of a list; a cluster that is there already keeps its place.
@@ -128,24 +169,24 @@ mod tests {
         let take = |clusters: &mut Clusters| clusters.take_used().or_else(|| clusters.take_any());
         (0..4).for_each(|_| clusters.add());
         assert_eq!(take(&mut clusters), Some(0));
-        clusters.taken(0, true);
+        clusters.change(0, List::Full);
         assert_eq!(take(&mut clusters), Some(1));
-        clusters.taken(1, true);
-        clusters.freed(1, false);
-        clusters.freed(0, false);
+        clusters.change(1, List::Full);
+        clusters.change(1, List::NonFull);
+        clusters.change(0, List::NonFull);
         assert_eq!(take(&mut clusters), Some(1));
-        clusters.taken(1, false);
+        clusters.change(1, List::Frag);
         assert_eq!(take(&mut clusters), Some(0));
-        clusters.taken(0, true);
+        clusters.change(0, List::Full);
         assert_eq!(take(&mut clusters), Some(2));
-        clusters.taken(2, true);
-        clusters.freed(0, true);
+        clusters.change(2, List::Full);
+        clusters.change(0, List::Free);
         assert_eq!([take(&mut clusters), clusters.in_hand()], [Some(3); 2]);
-        clusters.taken(3, true);
+        clusters.change(3, List::Full);
         assert_eq!(take(&mut clusters), Some(0));
-        clusters.taken(0, true);
+        clusters.change(0, List::Full);
         assert_eq!(take(&mut clusters), Some(1));
-        clusters.taken(1, true);
+        clusters.change(1, List::Full);
         assert_eq!(take(&mut clusters), None);
     }
 }

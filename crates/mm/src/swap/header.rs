@@ -1,8 +1,10 @@
-//! Page 0 of a swap area, as mkswap writes it and the kernel reads it (specification 3.1; the byte diagram is docs/swap-header.md).
+//! Page 0 of a swap area, as mkswap writes it and the kernel reads it (specification 3.1; the byte
+//! diagram is docs/swap-header.md).
 //!
-//! [`Header::parse`] refuses what the kernel refuses, in the kernel's order, each with its reason; a header of a machine with the
-//! other byte order is read, too. [`Header::write`] writes one in this machine's order. What the area's pages hold is nobody's
-//! business here, and nothing is read or written.
+//! [`Header::parse`] refuses what the kernel refuses, in the kernel's order, each with its reason;
+//! a header of a machine with the other byte order is read, too. [`Header::write`] writes one in
+//! this machine's order. What the area's pages hold is nobody's business here, and nothing is read
+//! or written.
 
 use core::fmt;
 
@@ -175,7 +177,8 @@ impl Header {
         Ok(Header { last_page, uuid: bytes(UUID_AT), label: bytes(LABEL_AT), bad_pages, is_swapped })
     }
 
-    /// Writes it into a page, in this machine's byte order. The first 1024 bytes stay: they may be a boot loader's.
+    /// Writes it into a page, in this machine's byte order. The first 1024 bytes stay: they may be
+    /// a boot loader's.
     ///
     /// # Panics
     /// When there are more bad pages than there is room for.
@@ -294,7 +297,8 @@ mod tests {
         assert_eq!(twice.usable(), 998, "a page that is listed twice is bad once");
     }
 
-    /// Of several reasons the kernel names the first; and nothing that a page may hold makes the parser fail.
+    /// Of several reasons the kernel names the first; and nothing that a page may hold makes the
+    /// parser fail.
     #[test]
     fn the_first_reason_counts_and_any_bytes_will_do() {
         let both = with(|page| {

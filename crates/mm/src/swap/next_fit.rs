@@ -1,9 +1,12 @@
-//! Where the kernels before the cluster lists put an evicted page on a disk: after the last one (specification 3.4, 3.14).
+//! Where the kernels before the cluster lists put an evicted page on a disk: after the last one
+//! (specification 3.4, 3.14).
 //!
-//! After a cluster's worth of slots the first run of that many free slots is sought from the lowest on; where there is none,
-//! and within a run, it is the next free slot upwards, and from the lowest again.
+//! After a cluster's worth of slots the first run of that many free slots is sought from the lowest
+//! on; where there is none, and within a run, it is the next free slot upwards, and from the lowest
+//! again.
 
-use super::References;
+use super::allocator::SlotAllocator;
+use super::table::{References, SlotTable};
 
 /// The cursor.
 #[derive(Clone, Copy, Debug)]
@@ -16,13 +19,22 @@ pub(super) struct NextFit {
 /// Slots in a cluster, in those days.
 const RUN: u32 = 256;
 
+impl SlotAllocator for NextFit {
+    fn choose(&mut self, table: &mut SlotTable, _count: u32) -> Option<(u32, u32)> {
+        // These kernels know all of their slots from the start.
+        while table.grow() {}
+        let slot = self.allocate(table.references(), table.capacity() - table.used())?;
+        Some((slot, 1))
+    }
+}
+
 impl NextFit {
     pub fn new() -> Self {
         NextFit { next: 1, left: 0 }
     }
 
     /// A free slot of `references` (0 = free), of which `free` are.
-    pub fn allocate(&mut self, references: &[References], free: u32) -> Option<u32> {
+    fn allocate(&mut self, references: &[References], free: u32) -> Option<u32> {
         if self.left == 0 {
             self.left = RUN;
             if free >= RUN

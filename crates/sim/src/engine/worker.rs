@@ -300,6 +300,9 @@ impl<P: SwapIn> Engine<P> {
             Action::Fail { page } => self.fail(page),
             Action::Confirm => self.worker.answers.push_back(Event::Confirmed),
             Action::Populated => self.populated(),
+            // A simulated device has blocks enough, and forgets nothing.
+            Action::Discard { slot, .. } => self.worker.answers.push_back(Event::DiscardDone { slot }),
+            Action::AreaLeft { .. } => {}
             Action::Warn(warning) => {
                 self.worker.over_budget |= warning != Warning::PageLost;
             }

@@ -6,6 +6,7 @@
 //! name; so a row is judged by the ratios to its first column, and by the order of its columns.
 
 pub mod detector;
+pub mod extents;
 pub mod file_readahead;
 pub mod lu;
 pub mod render;
@@ -43,7 +44,7 @@ pub struct Effort<'a> {
 }
 
 /// All experiments.
-pub const PAPERS: [Paper; 3] = [
+pub const PAPERS: [Paper; 4] = [
     Paper {
         name: "swapin-detector",
         title: "swap: add a simple detector for inappropriate swapin readahead (Linux 3.14)",
@@ -57,6 +58,13 @@ pub const PAPERS: [Paper; 3] = [
         source: "announcement of the series, 2017; specification 6.7, seed 5",
         shorten: 1,
         run: vma::run,
+    },
+    Paper {
+        name: "swap-extents",
+        title: "mm, swap: use rbtree for swap_extent (Linux 5.3)",
+        source: "kernel commit 4efaceb1c5f8, 2019; specification 3.2 and 6.7, seed 3",
+        shorten: 1,
+        run: extents::run,
     },
     Paper {
         name: "file-readahead",

@@ -17,13 +17,30 @@ pub struct Faults {
     pub written_bytes_max: u64,
     /// Reads beyond this are EIO.
     pub read_bytes_max: u64,
+    /// Reads beyond this come with a bit turned in each block.
+    pub flip_reads_after: u64,
+    /// Reads beyond this bring the blocks behind those that were asked for.
+    pub misplace_reads_after: u64,
+    /// Writes beyond this are said to be done, and are not.
+    pub forget_writes_after: u64,
+    /// Of writes beyond this the first half of each block is done.
+    pub tear_writes_after: u64,
     /// Every read and write takes this long.
     pub delay_us: u64,
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { capacity_bytes: 1 << 40, written_bytes_max: u64::MAX, read_bytes_max: u64::MAX, delay_us: 0 }
+        Self {
+            capacity_bytes: 1 << 40,
+            written_bytes_max: u64::MAX,
+            read_bytes_max: u64::MAX,
+            flip_reads_after: u64::MAX,
+            misplace_reads_after: u64::MAX,
+            forget_writes_after: u64::MAX,
+            tear_writes_after: u64::MAX,
+            delay_us: 0,
+        }
     }
 }
 
@@ -147,13 +164,18 @@ impl Files {
         if self.read_bytes > self.faults.read_bytes_max {
             return Err(libc::EIO);
         }
+        let flips = self.read_bytes > self.faults.flip_reads_after;
+        let shift = u64::from(self.read_bytes > self.faults.misplace_reads_after);
         let node = self.node(number)?;
         let len = len.min(node.size.saturating_sub(offset) as usize);
         let mut bytes = vec![0; len];
         for (block, within, range) in pieces(offset, len) {
-            if let Some(content) = node.blocks.get(&block) {
+            if let Some(content) = node.blocks.get(&(block + shift)) {
                 let count = range.len();
-                bytes[range].copy_from_slice(&content[within..within + count]);
+                bytes[range.clone()].copy_from_slice(&content[within..within + count]);
+            }
+            if flips {
+                bytes[range.start + range.len() / 2] ^= 1 << 5;
             }
         }
         Ok(bytes)
@@ -166,6 +188,10 @@ impl Files {
         if self.written_bytes > self.faults.written_bytes_max {
             return Err(libc::EIO);
         }
+        let (forgets, tears) = (
+            self.written_bytes > self.faults.forget_writes_after,
+            self.written_bytes > self.faults.tear_writes_after,
+        );
         let free = self.space().1;
         let node = self.node(number)?;
         let fresh =
@@ -174,8 +200,12 @@ impl Files {
             return Err(libc::ENOSPC);
         }
         for (block, within, range) in pieces(offset, bytes.len()) {
+            if forgets {
+                continue;
+            }
             let content = node.blocks.entry(block).or_insert_with(|| vec![0; BLOCK].into());
-            content[within..within + range.len()].copy_from_slice(&bytes[range]);
+            let done = if tears { range.len() / 2 } else { range.len() };
+            content[within..within + done].copy_from_slice(&bytes[range.start..range.start + done]);
         }
         node.size = node.size.max(offset + bytes.len() as u64);
         Ok(())

@@ -109,7 +109,7 @@ pub fn main(args: &Args) -> Result<u8> {
     };
     let cases = cases(args.only.as_deref(), &args.loads);
     let ways: Vec<Way> = cases.iter().map(|case| case.way).collect();
-    let place = compare::place_for(&ways, args.tuning.swap.as_deref())?;
+    let place = compare::place_for(&ways, &args.tuning.swap)?;
     let progress = Progress::new();
     let devices = devices(args, &cases, &place.directory, &progress)?;
     progress.say(compare::WAITING);

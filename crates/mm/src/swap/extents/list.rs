@@ -1,8 +1,9 @@
 //! Lookup as the kernel had it before 5.3: a circular list and one cursor for everybody.
 //!
-//! The search begins at the extent of the last one and steps forward, round the end, until it has the page. So one task in order
-//! is answered at once, and several at different places walk half of the list each, because they move the cursor under each other.
-//! Kept for comparison; unfit for anything with many extents.
+//! The search begins at the extent of the last one and steps forward, round the end, until it has
+//! the page. So one task in order is answered at once, and several at different places walk half of
+//! the list each, because they move the cursor under each other. Kept for comparison; unfit for
+//! anything with many extents.
 
 use alloc::vec::Vec;
 

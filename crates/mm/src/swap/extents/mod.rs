@@ -1,9 +1,10 @@
 //! The extent map: which place on the backing each page of a swap area has (specification 3.2).
 //!
-//! A file lies on its device in runs. [`Extents`] is the list of these runs, built in ascending order and merged; on top of it
-//! stand three lookups behind one trait, because they are compared: [`list`] with one shared cursor (the kernel before 5.3),
-//! [`tree`] (since 5.3, the seed) and [`sorted`] (ours, and the default). [`packing`] says which pages of a file are usable at
-//! all. Nothing here reads a file or waits; who asks the file system is the shell.
+//! A file lies on its device in runs. [`Extents`] is the list of these runs, built in ascending
+//! order and merged; on top of it stand three lookups behind one trait, because they are compared:
+//! [`list`] with one shared cursor (the kernel before 5.3), [`tree`] (since 5.3, the seed) and
+//! [`sorted`] (ours, and the default). [`packing`] says which pages of a file are usable at all.
+//! Nothing here reads a file or waits; who asks the file system is the shell.
 
 pub mod list;
 pub mod packing;
@@ -55,7 +56,8 @@ impl Extents {
         Extents::default()
     }
 
-    /// `count` pages of the area follow, which lie at `block`. True: it is a new extent; false: it was merged with the last one.
+    /// `count` pages of the area follow, which lie at `block`. True: it is a new extent; false: it
+    /// was merged with the last one.
     ///
     /// # Panics
     /// When there are more than 2^32 pages.
@@ -73,8 +75,8 @@ impl Extents {
         true
     }
 
-    /// The extent that begins where the last one ended, or is merged with it: the kernel's rule that pages come in order is an
-    /// assertion here.
+    /// The extent that begins where the last one ended, or is merged with it: the kernel's rule
+    /// that pages come in order is an assertion here.
     ///
     /// # Panics
     /// When the extent does not begin where the last one ended.
@@ -95,7 +97,8 @@ impl Extents {
         &self.runs
     }
 
-    /// From the lowest to the highest place, the header page left out: what the kernel tells at swapon.
+    /// From the lowest to the highest place, the header page left out: what the kernel tells at
+    /// swapon.
     #[must_use]
     pub fn span(&self) -> u64 {
         let places = self.runs.iter().filter_map(|run| {
@@ -108,8 +111,8 @@ impl Extents {
         high.saturating_sub(low)
     }
 
-    /// The same pages cut at every multiple of `pages`, and the parts spread so that no two are neighbours on the backing: what
-    /// the seed's author did to an unfragmented file.
+    /// The same pages cut at every multiple of `pages`, and the parts spread so that no two are
+    /// neighbours on the backing: what the seed's author did to an unfragmented file.
     #[must_use]
     pub fn artificial(extents: u32, pages: u32) -> Extents {
         let mut cut = Extents::new();
@@ -120,9 +123,11 @@ impl Extents {
     }
 }
 
-/// How a page is found. Every lookup has the same pages of the same extents; they differ in time and memory.
+/// How a page is found. Every lookup has the same pages of the same extents; they differ in time
+/// and memory.
 pub trait Lookup {
-    /// What a worker keeps between its lookups; where the rule has one cursor for all, all workers hand over the same.
+    /// What a worker keeps between its lookups; where the rule has one cursor for all, all workers
+    /// hand over the same.
     type Cursor: Default;
 
     /// Adds the extent behind the last one: growing files do that while they are in use.
@@ -141,7 +146,8 @@ pub trait Lookup {
     fn extent_bytes(&self) -> usize;
 }
 
-/// The parts of a run of pages that are contiguous on the backing, in order: a transfer never straddles an extent's end.
+/// The parts of a run of pages that are contiguous on the backing, in order: a transfer never
+/// straddles an extent's end.
 pub fn split<'a, L: Lookup>(
     map: &'a L,
     cursor: &'a mut L::Cursor,

@@ -1,9 +1,11 @@
-//! Which pages of a file can be swap, and where they are: the kernel's two rules (specification 3.3).
+//! Which pages of a file can be swap, and where they are: the kernel's two rules (specification
+//! 3.3).
 //!
-//! [`probe`] walks a file block by block, as the generic helper does: a page needs blocks that are there, that follow each other on
-//! the device, and that begin at a page's border there; where one of them does not, the walk goes on one block later, so that page
-//! numbers are packed. [`Packer`] takes the runs that a file system tells (the way of newer ones), joins those that follow each other
-//! on the device and rounds each inwards to whole pages. Neither reads anything.
+//! [`probe`] walks a file block by block, as the generic helper does: a page needs blocks that are
+//! there, that follow each other on the device, and that begin at a page's border there; where one
+//! of them does not, the walk goes on one block later, so that page numbers are packed. [`Packer`]
+//! takes the runs that a file system tells (the way of newer ones), joins those that follow each
+//! other on the device and rounds each inwards to whole pages. Neither reads anything.
 
 use super::Extents;
 use crate::types::{PAGE_SHIFT, PAGE_SIZE};
@@ -19,8 +21,8 @@ pub enum Unfit {
     TooLarge,
 }
 
-/// The extents of a file of `blocks` blocks of `1 << block_shift` bytes; `device_block` says where a block of the file lies on the
-/// device, or nothing for a hole.
+/// The extents of a file of `blocks` blocks of `1 << block_shift` bytes; `device_block` says where
+/// a block of the file lies on the device, or nothing for a hole.
 ///
 /// # Errors
 /// When the file has a hole, or no page that can be used.

@@ -1,8 +1,10 @@
-//! The default lookup: sorted arrays, a table that says where to begin, and a cursor for each worker.
+//! The default lookup: sorted arrays, a table that says where to begin, and a cursor for each
+//! worker.
 //!
-//! The area is divided into equal strides of pages, about one or two for each extent; the table has, for each stride, the extent of
-//! its first page. So a lookup reads one entry of the table and looks at the few extents of one stride: by halves, since a file may
-//! have many small extents in one place. A worker whose pages come in order does not get that far: its cursor has the extent.
+//! The area is divided into equal strides of pages, about one or two for each extent; the table
+//! has, for each stride, the extent of its first page. So a lookup reads one entry of the table and
+//! looks at the few extents of one stride: by halves, since a file may have many small extents in
+//! one place. A worker whose pages come in order does not get that far: its cursor has the extent.
 //! What was compared, and the figures, are in docs/decisions/extent-lookup.md.
 
 use alloc::vec::Vec;

@@ -61,7 +61,8 @@ fn all_lookups_agree_with_a_plain_model() {
     }
 }
 
-/// Files grow while they are in use; what is small in one place and large in another moves the stride.
+/// Files grow while they are in use; what is small in one place and large in another moves the
+/// stride.
 #[test]
 fn maps_that_grow_stay_right() {
     let mut random = Random(77);
@@ -96,7 +97,8 @@ fn bytes_an_extent() {
     assert!(sorted.extent_bytes() <= 20, "{} bytes in all, links and extent", sorted.extent_bytes());
 }
 
-/// Specification 3.2: with one task in order the cursor suffices; with several it is of no use; the tree takes some 15 compares.
+/// Specification 3.2: with one task in order the cursor suffices; with several it is of no use; the
+/// tree takes some 15 compares.
 #[test]
 fn steps_are_those_of_the_kernel() {
     let extents = Extents::artificial(20_000, 256);
@@ -121,7 +123,8 @@ fn steps_are_those_of_the_kernel() {
 
 #[test]
 fn probing_packs_what_is_aligned_and_contiguous() {
-    // Blocks of 1 KiB; device blocks 8..16 are two pages, then one block that begins no page, then a page at 100.
+    // Blocks of 1 KiB; device blocks 8..16 are two pages, then one block that begins no page, then
+    // a page at 100.
     let device: Vec<u64> = (8..16).chain([3]).chain(100..104).collect();
     let map = |block: u64| device.get(block as usize).copied();
     let extents = probe(device.len() as u64, 10, map).unwrap();

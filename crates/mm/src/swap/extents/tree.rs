@@ -1,7 +1,8 @@
 //! Lookup as the kernel has had it since 5.3: a red-black tree by first page, without any cursor.
 //!
-//! An extent is always put at the right-most place, since extents come in order; the search goes down from the root. The links are
-//! 24 bytes an extent (parent with colour, left, right), 8 more than the list's.
+//! An extent is always put at the right-most place, since extents come in order; the search goes
+//! down from the root. The links are 24 bytes an extent (parent with colour, left, right), 8 more
+//! than the list's.
 
 use alloc::vec::Vec;
 
@@ -89,8 +90,8 @@ impl TreeMap {
         }
     }
 
-    /// A red node was put at the right end: nobody on the right spine has a red uncle on its right, so two of the six cases of a
-    /// red-black tree are all that can happen.
+    /// A red node was put at the right end: nobody on the right spine has a red uncle on its right,
+    /// so two of the six cases of a red-black tree are all that can happen.
     fn rebalance(&mut self, mut at: u64) {
         while let parent = self.parent(at)
             && self.is_red(parent)
@@ -128,7 +129,8 @@ impl TreeMap {
         panic!("page {page} is in no extent");
     }
 
-    /// Checks the rules of a red-black tree and returns the number of black nodes on every way down.
+    /// Checks the rules of a red-black tree and returns the number of black nodes on every way
+    /// down.
     #[cfg(test)]
     pub(super) fn black_height(&self) -> u32 {
         assert!(!self.is_red(self.root), "the root is black");

@@ -1,0 +1,105 @@
+//! `overspill bench extents`: what finding a page costs on a file that is really in pieces, and
+//! beside it on a map cut artificially.
+//!
+//! The file is put in pieces as full file systems do it: two files grow in turns, 64 KiB at a time,
+//! with a hole punched in every other piece of the second and filled by the first. What came of it
+//! is what the file system says (FIEMAP). The lookups are of random pages, each waiting for the
+//! last one; the device is not touched by them, so the figures are those of the maps alone.
+
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use nix::fcntl::{FallocateFlags, fallocate};
+use overspill_mm::swap::extents::{Extents, ListMap, Lookup, SortedMap, TreeMap};
+use overspill_sim::report::table::aligned;
+
+use crate::stdout::print;
+use crate::swap::inspect::Candidate;
+
+/// How much a file grows in its turn.
+const PIECE_BYTES: i64 = 64 << 10;
+const LOOKUPS: u32 = 200_000;
+/// The list walks through half of itself each time: as many nodes, roughly, as the others look at.
+const LIST_NODES: u32 = 20_000_000;
+
+/// Files that are gone when this is.
+struct Scratch([PathBuf; 2]);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // One that was never made cannot be removed.
+        self.0.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+}
+
+/// Carries out the command in a directory, with a file of so many bytes.
+pub fn main(directory: &Path, bytes: u64) -> Result<u8> {
+    let (real, reported) = in_pieces(directory, bytes)?;
+    let pages = real.pages();
+    let count = real.runs().len() as u32;
+    let cut = Extents::artificial(count.max(1), (pages / count.max(1)).max(1));
+    let mut rows = vec![["map", "extents", "lookup", "ns", "bytes an extent"].map(str::to_owned).to_vec()];
+    for (name, extents) in [("the file's", &real), ("cut artificially", &cut)] {
+        rows.push(row(name, "list", extents, &ListMap::new(extents)));
+        rows.push(row(name, "tree", extents, &TreeMap::new(extents)));
+        rows.push(row(name, "default", extents, &SortedMap::new(extents)));
+    }
+    let told = format!(
+        "{} of {} in {reported} extents by FIEMAP\n\n",
+        directory.display(),
+        crate::human::bytes(bytes)
+    );
+    print(&(told + &aligned(&rows, &[false, true, false, true, true]) + "\n"))?;
+    Ok(0)
+}
+
+/// A file in pieces: where its pages lie, and its extents as the file system tells them.
+fn in_pieces(directory: &Path, bytes: u64) -> Result<(Extents, u64)> {
+    let name = |which: &str| directory.join(format!(".overspill-bench-{which}-{}", std::process::id()));
+    let scratch = Scratch([name("pieces"), name("between")]);
+    let make = |path: &PathBuf| File::create_new(path).with_context(|| path.display().to_string());
+    let [first, second] = [make(&scratch.0[0])?, make(&scratch.0[1])?];
+    let reserve = |file: &File, flags, offset| {
+        fallocate(file, flags, offset, PIECE_BYTES).context("cannot reserve blocks")
+    };
+    let pieces = (bytes as i64 / PIECE_BYTES).max(4);
+    for piece in 0..pieces / 2 {
+        reserve(&first, FallocateFlags::empty(), piece * PIECE_BYTES)?;
+        reserve(&second, FallocateFlags::empty(), piece * PIECE_BYTES)?;
+    }
+    let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    for piece in (0..pieces / 2).step_by(2) {
+        reserve(&second, punch, piece * PIECE_BYTES)?;
+    }
+    for piece in pieces / 2..pieces {
+        reserve(&first, FallocateFlags::empty(), piece * PIECE_BYTES)?;
+    }
+    first.sync_all()?;
+    let layout = Candidate::open(&scratch.0[0]).and_then(|file| file.layout());
+    let layout = layout.map_err(|refused| anyhow!("{refused}"))?;
+    Ok((layout.extents, layout.reported))
+}
+
+fn row<L: Lookup>(name: &str, lookup: &str, extents: &Extents, map: &L) -> Vec<String> {
+    let count = extents.runs().len() as u32;
+    let lookups = if lookup == "list" { (LIST_NODES / count.max(1)).clamp(100, LOOKUPS) } else { LOOKUPS };
+    let best = (0..5).map(|_| timed(map, extents.pages(), lookups)).min().unwrap_or(0);
+    let ns = format!("{}.{}", best / 10, best % 10);
+    vec![name.into(), count.to_string(), lookup.into(), ns, map.extent_bytes().to_string()]
+}
+
+/// Tenths of a nanosecond a lookup.
+fn timed<L: Lookup>(map: &L, pages: u32, lookups: u32) -> u128 {
+    let (mut cursor, mut seed, mut sum) = (L::Cursor::default(), 0x2545_f491_4f6c_dd1du64, 0);
+    let begun = Instant::now();
+    for _ in 0..lookups {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let page = ((seed >> 32 ^ sum & 1) * u64::from(pages)) >> 32;
+        sum += map.find(&mut cursor, page as u32).block;
+    }
+    black_box(sum);
+    begun.elapsed().as_nanos() * 10 / u128::from(lookups.max(1))
+}

@@ -1,0 +1,104 @@
+//! `--swap PLACE[:SIZE][:prio=N]`: taking the words apart. What the place is, and whether it can
+//! serve, is found out elsewhere.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use crate::size::Size;
+
+/// One place to spill to, as it was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SwapArg {
+    /// A directory, a file or a device.
+    pub path: PathBuf,
+    /// Use no more of it than this.
+    pub size: Option<Size>,
+    /// Places of a higher priority are filled first.
+    pub priority: Option<i16>,
+}
+
+impl SwapArg {
+    /// A place and nothing else.
+    pub fn plain(path: PathBuf) -> SwapArg {
+        SwapArg { path, size: None, priority: None }
+    }
+
+    /// Takes the words apart from their end. A path that exists as it stands is one, colons and
+    /// all.
+    pub fn parse(text: OsString) -> Result<SwapArg, String> {
+        let whole = PathBuf::from(&text);
+        if whole.as_os_str().is_empty() {
+            return Err("a place to spill to has a path".into());
+        }
+        if whole.exists() {
+            return Ok(SwapArg::plain(whole));
+        }
+        let mut bytes = text.as_bytes();
+        let priority = match cut(bytes).and_then(|(head, word)| Some((head, word.strip_prefix("prio=")?))) {
+            None => None,
+            Some((head, number)) => {
+                bytes = head;
+                let wrong = || format!("`{number}` is no priority: write a number from -32768 to 32767");
+                Some(number.parse().map_err(|_| wrong())?)
+            }
+        };
+        let size = cut(bytes).and_then(|(head, word)| Some((head, word.parse().ok()?)));
+        let size = size.map(|(head, size)| {
+            bytes = head;
+            size
+        });
+        if bytes.is_empty() {
+            return Err("a place to spill to has a path".into());
+        }
+        Ok(SwapArg { path: OsStr::from_bytes(bytes).into(), size, priority })
+    }
+
+    /// The words again, for another command line.
+    pub fn to_word(&self) -> OsString {
+        let mut word = self.path.clone().into_os_string().into_vec();
+        if let Some(size) = self.size {
+            word.extend(format!(":{size}").into_bytes());
+        }
+        if let Some(priority) = self.priority {
+            word.extend(format!(":prio={priority}").into_bytes());
+        }
+        OsString::from_vec(word)
+    }
+}
+
+/// What stands before and behind the last colon.
+fn cut(bytes: &[u8]) -> Option<(&[u8], &str)> {
+    let colon = bytes.iter().rposition(|&byte| byte == b':')?;
+    Some((&bytes[..colon], std::str::from_utf8(&bytes[colon + 1..]).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<SwapArg, String> {
+        SwapArg::parse(text.into())
+    }
+
+    #[test]
+    fn words_are_taken_apart_and_put_together() {
+        let arg = |path: &str, size, priority| SwapArg { path: path.into(), size, priority };
+        let bytes = |bytes| Some(Size::Bytes(bytes));
+        let cases = [
+            ("/mnt/a", arg("/mnt/a", None, None)),
+            ("/mnt/a:2G", arg("/mnt/a", bytes(2 << 30), None)),
+            ("/mnt/a:prio=-5", arg("/mnt/a", None, Some(-5))),
+            ("/mnt/a:2G:prio=10", arg("/mnt/a", bytes(2 << 30), Some(10))),
+            ("/mnt/a:b", arg("/mnt/a:b", None, None)),
+            ("/mnt/a:b:1K", arg("/mnt/a:b", bytes(1024), None)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse(text), Ok(expected.clone()));
+            assert_eq!(expected.to_word(), text);
+        }
+        assert!(parse("/mnt/a:prio=x").unwrap_err().contains("no priority"));
+        assert!(parse("/mnt/a:prio=40000").is_err());
+        assert!(parse("").is_err() && parse(":2G").is_err());
+    }
+}

@@ -1,0 +1,272 @@
+//! What a file or device is as a swap area: its header, where it lies, who has it. It reads, and
+//! changes nothing.
+//!
+//! A file is refused with the first reason for which the kernel would refuse it, too (specification
+//! 3.1 and 3.3): a header that is none, a hole, extents that other files have as well or that are
+//! not on the device as they are read. Beyond that it must not be in use: by the kernel, or by
+//! another run, which holds a lock on it.
+
+use std::ffi::CString;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use overspill_mm::swap::extents::Extents;
+use overspill_mm::swap::extents::packing::{Packer, Unfit};
+use overspill_mm::swap::header::{HEADER_BYTES, Header, Medium, Refusal};
+use overspill_sys::file::{self, EXTENTS_MAX, Extent, Kind, Open};
+use overspill_sys::{Errno, Fd};
+
+use crate::human;
+
+/// Why something cannot be a swap area.
+#[derive(Debug)]
+pub enum Refused {
+    /// It cannot be looked at.
+    Io(io::Error),
+    /// It is a directory, a pipe, ...
+    Kind,
+    /// Its header.
+    Header(Refusal),
+    /// A hole, or nothing that can be used.
+    Unfit(Unfit),
+    /// Part of it is not where a direct transfer finds it.
+    Extent { offset: u64, flags: u32 },
+    /// The file system does not tell where it lies.
+    NoExtents,
+    /// The kernel swaps to it.
+    KernelHasIt,
+    /// Another run has it.
+    Locked,
+    /// The device is mounted, or something else holds it.
+    DeviceBusy,
+    /// There is something in it that is no swap area.
+    Foreign,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Io(error) => write!(f, "{error}"),
+            Refused::Kind => write!(f, "it is neither a file nor a block device"),
+            Refused::Header(refusal) => write!(f, "{refusal}"),
+            Refused::Unfit(Unfit::Hole(offset)) => write!(f, "it has a hole at byte {offset}"),
+            Refused::Unfit(Unfit::NoPages) => {
+                write!(f, "no whole page of it lies in one piece on its device")
+            }
+            Refused::Unfit(Unfit::TooLarge) => write!(f, "it has more pages than there are page numbers"),
+            Refused::Extent { offset, flags } => {
+                let what = FLAWS.iter().find(|(flag, _)| flags & flag != 0).map_or("unusable", |flaw| flaw.1);
+                write!(f, "the part at byte {offset} is {what}")
+            }
+            Refused::NoExtents => write!(f, "its file system does not tell where it lies (FIEMAP)"),
+            Refused::KernelHasIt => write!(f, "the kernel swaps to it; `swapoff` comes first"),
+            Refused::Locked => write!(f, "another run of overspill has it"),
+            Refused::DeviceBusy => write!(f, "the device is mounted, or in use by something else"),
+            Refused::Foreign => write!(f, "there is something else in it, which only --erase overwrites"),
+        }
+    }
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Refused {
+        Refused::Io(io::Error::from_raw_os_error(errno.raw_os_error()))
+    }
+}
+
+/// What of an extent cannot be read past the file system, and why.
+const FLAWS: [(u32, &str); 6] = [
+    (Extent::INLINE | Extent::TAIL, "stored among the file system's own data (inline)"),
+    (Extent::SHARED, "shared with another file (a reflink or a snapshot)"),
+    (Extent::ENCODED, "compressed by the file system"),
+    (Extent::ENCRYPTED, "encrypted by the file system"),
+    (Extent::UNALIGNED, "not at a block's border"),
+    (Extent::UNKNOWN | Extent::DELAYED, "not on the device yet"),
+];
+
+/// An open file or device.
+pub struct Candidate {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Open for reading.
+    pub fd: Fd,
+    /// File or device.
+    pub medium: Medium,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl Candidate {
+    /// Opens it for reading.
+    pub fn open(path: &Path) -> Result<Candidate, Refused> {
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Refused::from(Errno::INVAL))?;
+        let fd = file::open(&name, Open::empty())?;
+        let status = file::status(&fd)?;
+        let (medium, bytes) = match status.kind {
+            Kind::Regular => (Medium::File, status.len),
+            Kind::BlockDevice => (Medium::Device, file::device_bytes(&fd)?),
+            Kind::Directory | Kind::Other => return Err(Refused::Kind),
+        };
+        Ok(Candidate { path: path.to_path_buf(), fd, medium, bytes })
+    }
+
+    /// Its first page; shorter ones end in zeroes.
+    pub fn first_page(&self) -> Result<[u8; HEADER_BYTES], Refused> {
+        let mut page = [0; HEADER_BYTES];
+        file::pread(&self.fd, &mut page, 0)?;
+        Ok(page)
+    }
+
+    /// Its header.
+    pub fn header(&self) -> Result<Header, Refused> {
+        let pages = self.bytes / HEADER_BYTES as u64;
+        Header::parse(&self.first_page()?, self.medium, pages).map_err(Refused::Header)
+    }
+
+    /// Where it lies. A device lies where it lies, in one piece.
+    pub fn layout(&self) -> Result<Layout, Refused> {
+        match self.medium {
+            Medium::Device => {
+                let mut extents = Extents::new();
+                let pages = u32::try_from(self.bytes / HEADER_BYTES as u64).unwrap_or(u32::MAX);
+                if pages > 0 {
+                    extents.push(pages, 0);
+                }
+                Ok(Layout { reported: 1, extents })
+            }
+            Medium::File => layout_of_file(&self.fd, self.bytes),
+        }
+    }
+
+    /// Refuses what somebody uses.
+    pub fn refuse_used(&self) -> Result<(), Refused> {
+        if kernel_swaps_to(&self.path) {
+            return Err(Refused::KernelHasIt);
+        }
+        if self.medium == Medium::Device {
+            let name = CString::new(self.path.as_os_str().as_bytes()).expect("it was opened by that name");
+            match file::open(&name, Open::EXCLUSIVE) {
+                Err(Errno::BUSY) => return Err(Refused::DeviceBusy),
+                result => drop(result?),
+            }
+        }
+        match file::lock(&self.fd) {
+            Err(Errno::AGAIN) => Err(Refused::Locked),
+            result => Ok(result?),
+        }
+    }
+
+    /// Everything that has to be right before pages go there.
+    pub fn usable(&self) -> Result<(Header, Layout), Refused> {
+        self.refuse_used()?;
+        Ok((self.header()?, self.layout()?))
+    }
+}
+
+/// Where a file lies on its device.
+pub struct Layout {
+    /// Extents as the file system tells them.
+    pub reported: u64,
+    /// Those that pages can use, packed and merged by the kernel's rules.
+    pub extents: Extents,
+}
+
+fn layout_of_file(fd: &Fd, bytes: u64) -> Result<Layout, Refused> {
+    let (mut packer, mut reported, mut offset) = (Packer::default(), 0, 0);
+    let mut found = [Extent::default(); EXTENTS_MAX];
+    loop {
+        let count = match file::extents(fd, offset, &mut found) {
+            Err(Errno::OPNOTSUPP | Errno::NOTTY) => return Err(Refused::NoExtents),
+            count => count?,
+        };
+        for extent in &found[..count] {
+            // Blocks behind the end belong to the file and are none of its pages.
+            if extent.logical >= bytes {
+                continue;
+            }
+            if FLAWS.iter().any(|(flag, _)| extent.flags & flag != 0) {
+                return Err(Refused::Extent { offset: extent.logical, flags: extent.flags });
+            }
+            let len = extent.len.min(bytes - extent.logical);
+            packer.add(extent.logical, extent.physical, len).map_err(Refused::Unfit)?;
+            reported += 1;
+        }
+        let Some(last) = found[..count].last() else { break };
+        offset = last.logical + last.len;
+        if last.flags & Extent::LAST != 0 {
+            break;
+        }
+    }
+    // A last block that is no whole page is no page.
+    let pages = bytes / HEADER_BYTES as u64 * HEADER_BYTES as u64;
+    Ok(Layout { reported, extents: packer.finish(pages).map_err(Refused::Unfit)? })
+}
+
+/// Does the kernel swap to it? By what it is, not by its name.
+pub fn kernel_swaps_to(path: &Path) -> bool {
+    let Ok(listed) = fs::read_to_string("/proc/swaps") else { return false };
+    let Ok(own) = fs::metadata(path) else { return false };
+    let is_own = |other: fs::Metadata| {
+        let both_devices = own.file_type().is_block_device() && other.file_type().is_block_device();
+        let same_device = both_devices && own.rdev() == other.rdev();
+        same_device || (own.dev(), own.ino()) == (other.dev(), other.ino())
+    };
+    listed.lines().skip(1).filter_map(swap_path).any(|other| fs::metadata(other).is_ok_and(is_own))
+}
+
+/// The path in a line of /proc/swaps, in which blanks and the like are written in octal.
+fn swap_path(line: &str) -> Option<PathBuf> {
+    let word = line.split_ascii_whitespace().next()?.as_bytes();
+    let (mut path, mut at) = (Vec::new(), 0);
+    while at < word.len() {
+        let octal = word.get(at + 1..at + 4).filter(|_| word[at] == b'\\');
+        let octal = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        path.push(octal.unwrap_or(word[at]));
+        at += if octal.is_some() { 4 } else { 1 };
+    }
+    Some(std::ffi::OsString::from_vec(path).into())
+}
+
+/// A label or an uuid as people write them.
+pub fn uuid_text(uuid: [u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// The size of so many pages, for people.
+pub fn pages_text(pages: u64) -> String {
+    human::bytes(pages * HEADER_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_proc_swaps() {
+        let line = "/var/tmp/a\\040b\\134c  file  1024  0  -2";
+        assert_eq!(swap_path(line), Some(PathBuf::from("/var/tmp/a b\\c")));
+        assert_eq!(swap_path(""), None);
+    }
+
+    #[test]
+    fn uuids_are_written_in_groups() {
+        let uuid = std::array::from_fn(|n| n as u8 * 17);
+        assert_eq!(uuid_text(uuid), "00112233-4455-6677-8899-aabbccddeeff");
+    }
+
+    #[test]
+    fn what_is_no_area_says_why() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let refused = |path: &Path| match Candidate::open(path).and_then(|found| found.usable()) {
+            Err(refused) => refused.to_string(),
+            Ok(_) => panic!("{} is no swap area", path.display()),
+        };
+        assert!(refused(here).contains("neither a file"), "{}", refused(here));
+        assert!(refused(&here.join("Cargo.toml")).contains("no swap signature"));
+        assert!(refused(Path::new("/no/such/file")).contains("No such file"));
+    }
+}

@@ -1,0 +1,118 @@
+//! `overspill swap make`: a file or device that mkswap's and swapon's users accept, and `--swap
+//! --erase`, which does the same on the way.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::fcntl::{FallocateFlags, fallocate};
+use overspill_mm::swap::header::{HEADER_BYTES, Header, LABEL_BYTES, Medium, Refusal};
+
+use super::inspect::{Candidate, Refused, pages_text};
+use crate::stdout::print;
+
+/// The smallest area that mkswap makes: ten pages.
+const PAGES_MIN: u64 = 10;
+
+/// Carries out the command.
+pub fn main(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result<u8> {
+    let header = make(path, bytes, label, erase)?;
+    print(&format!("{}: {} usable\n", path.display(), pages_text(header.usable().into())))?;
+    Ok(0)
+}
+
+/// Makes the area; nothing is changed when that cannot be.
+pub fn make(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result<Header> {
+    if label.len() > LABEL_BYTES {
+        bail!("a label has at most {LABEL_BYTES} bytes, and `{label}` has {}", label.len());
+    }
+    if path.try_exists().unwrap_or(false) {
+        return remake(path, bytes, label, erase).with_context(|| path.display().to_string());
+    }
+    let bytes = bytes.ok_or_else(|| anyhow!("{}: a new file needs --size", path.display()))?;
+    let made = fresh(path, bytes, label).with_context(|| path.display().to_string());
+    if made.is_err() {
+        let _ = fs::remove_file(path);
+    }
+    made
+}
+
+/// A new file, all of its blocks reserved.
+fn fresh(path: &Path, bytes: u64, label: &str) -> Result<Header> {
+    let pages = page_count(bytes)?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
+    reserve(&file, pages)?;
+    write_header(path, &file, pages, label)
+}
+
+/// A file or device that is there: an area before, or whatever it was with `erase`.
+fn remake(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result<Header> {
+    let candidate = Candidate::open(path).map_err(refusal)?;
+    candidate.refuse_used().map_err(refusal)?;
+    let was_area = match candidate.header() {
+        Err(Refused::Header(Refusal::NoSignature | Refusal::Suspended)) => false,
+        Err(Refused::Io(error)) => return Err(error.into()),
+        _ => true,
+    };
+    // A file without any content is nobody's; what the rest of a file or a device holds is not
+    // looked at.
+    let is_blank = candidate.bytes == 0;
+    if !was_area && !is_blank && !erase {
+        return Err(refusal(Refused::Foreign));
+    }
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let bytes = match candidate.medium {
+        Medium::Device => bytes.map_or(candidate.bytes, |asked| asked.min(candidate.bytes)),
+        Medium::File => bytes.unwrap_or(candidate.bytes),
+    };
+    let pages = page_count(bytes)?;
+    if candidate.medium == Medium::File {
+        file.set_len(u64::from(pages) * HEADER_BYTES as u64)?;
+        reserve(&file, pages)?;
+    }
+    drop(candidate);
+    write_header(path, &file, pages, label)
+}
+
+fn refusal(refused: Refused) -> anyhow::Error {
+    anyhow!("{refused}")
+}
+
+fn page_count(bytes: u64) -> Result<u32> {
+    let pages = bytes / HEADER_BYTES as u64;
+    if pages < PAGES_MIN {
+        bail!("an area has at least {}", pages_text(PAGES_MIN));
+    }
+    Ok(u32::try_from(pages).unwrap_or(u32::MAX))
+}
+
+/// All blocks of the file: an area has no holes.
+fn reserve(file: &File, pages: u32) -> Result<()> {
+    let bytes = i64::from(pages) * HEADER_BYTES as i64;
+    fallocate(file, FallocateFlags::empty(), 0, bytes).context("cannot reserve its blocks")
+}
+
+/// Writes the first page, and looks whether what came of it can be used.
+fn write_header(path: &Path, file: &File, pages: u32, label: &str) -> Result<Header> {
+    let header = Header::new(pages, random_uuid()?, label.as_bytes());
+    // What was in the first kilobyte goes, too: a file system's mark there would be a lie.
+    let mut page = [0; HEADER_BYTES];
+    header.write(&mut page);
+    file.write_all_at(&page, 0)?;
+    file.sync_all()?;
+    let (found, _) = Candidate::open(path).and_then(|made| made.usable()).map_err(refusal)?;
+    assert_eq!(found, header, "what was written is read back");
+    Ok(found)
+}
+
+/// Version 4: random but for six bits.
+fn random_uuid() -> Result<[u8; 16]> {
+    let mut uuid = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut uuid)?;
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    Ok(uuid)
+}

@@ -1,0 +1,96 @@
+//! Areas that leave: what is in them is brought elsewhere, a little at a time, while frames are
+//! spare.
+//!
+//! A page that is in RAM gives its slot up and is dirty. A page on swap is read, gives its slot up
+//! when it arrives, and leaves RAM as any other does, for another area. So after one round over all
+//! slots, once nothing is under way, only pages whose read failed are left; a second round reads
+//! them one by one, since a read of many fails as a whole, and what the third finds stays where it
+//! is. Also here: freed clusters are handed to the shell.
+
+use crate::event::{Action, Actions};
+use crate::fault::Reads;
+use crate::mm::Mm;
+use crate::page::{State, flag};
+use crate::readahead::SwapIn;
+use crate::swap::AreaId;
+use crate::types::PageId;
+
+/// Slots looked at in a step, and pages under way for an area that leaves.
+const LOOKS: u32 = 256;
+const READS_MAX: u32 = 64;
+
+impl<P: SwapIn> Mm<P> {
+    /// Ends every step.
+    pub(crate) fn keep_areas(&mut self, out: &mut Actions) {
+        while let Some((slot, count)) = self.areas.next_discard() {
+            out.push(Action::Discard { slot, count });
+        }
+        if let Some(area) = self.areas.leaving()
+            && self.pause.is_none()
+        {
+            self.drain(area, out);
+        }
+    }
+
+    /// A page of an area that leaves has arrived in RAM: it has no slot any more.
+    pub(crate) fn leave_slot(&mut self, id: PageId) {
+        if let Some(slot) = self.pages[id].area_slot()
+            && self.areas.is_leaving(slot)
+        {
+            self.release_slot(id);
+            self.pages[id].set(flag::DIRTY);
+        }
+    }
+
+    fn drain(&mut self, area: AreaId, out: &mut Actions) {
+        if self.areas.is_full() || !self.waiting.is_empty() {
+            return;
+        }
+        let mut reads = Reads::default();
+        let mut room = self.spare_frames().min(READS_MAX.saturating_sub(self.reading));
+        let mut looks = LOOKS;
+        while room > 0 && looks > 0 {
+            looks -= 1;
+            match self.areas.next_leaving(area) {
+                Some((_, id)) => room -= u32::from(self.drain_page(area, id, &mut reads, out)),
+                None => {
+                    self.end_round(area, out);
+                    break;
+                }
+            }
+        }
+        self.flush(&mut reads, out);
+    }
+
+    /// The round is over once nothing is under way; then there is another one, or the area has been
+    /// left.
+    fn end_round(&mut self, area: AreaId, out: &mut Actions) {
+        if self.reading > 0 || self.areas.is_written(area) {
+            return;
+        }
+        if let Some(slots) = self.areas.round_ends(area) {
+            out.push(Action::AreaLeft { area, slots });
+        }
+    }
+
+    /// True: it is being read.
+    fn drain_page(&mut self, area: AreaId, id: PageId, reads: &mut Reads, out: &mut Actions) -> bool {
+        let page = &self.pages[id];
+        let is_busy = page.has(flag::UNMAPPING | flag::QUEUED | flag::WANTED);
+        let round = self.areas.round(area);
+        match page.state {
+            _ if is_busy => self.areas.look_again(area),
+            State::Mapped | State::Cached => self.leave_slot(id),
+            State::Swapped if round < 2 => {
+                self.read_for_draining(id, reads, out);
+                if round == 1 {
+                    self.flush(reads, out);
+                }
+                return true;
+            }
+            State::Swapped => {}
+            State::Untouched | State::Reading | State::Writing => self.areas.look_again(area),
+        }
+        false
+    }
+}

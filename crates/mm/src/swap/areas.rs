@@ -1,0 +1,406 @@
+//! All swap areas: which one the next page goes to, and whose a slot is.
+//!
+//! Areas are filled by priority, the highest first. Those of one priority take turns, window by
+//! window and not page by page, so that a read-ahead window is one request and two of them are on
+//! two devices. An area whose writes pile up, or that is full, is passed over. One that fails takes
+//! nothing more; [`crate::Mm`] brings what is in it elsewhere, as it does with one that is to
+//! leave.
+//!
+//! Slots of all areas are numbered through: an area's begin at its base, a multiple of a cluster,
+//! with its header. So a page's [`Backing`](super::Backing) is one number, and tables by slot stay
+//! dense.
+
+use alloc::vec::Vec;
+
+use super::area::{Area, Stand};
+use super::{AreaConfig, AreaId, CLUSTER, Homes, Placement, WINDOW, WINDOWS};
+use crate::page::NONE;
+use crate::types::{PageId, Slot};
+
+/// Slots that there can be in all areas together: behind them are the pages of files.
+const SLOTS_MAX: u32 = Slot::FILES;
+/// An area with more than so many pages under way, and twice as many as another, is passed over.
+const PILED_UP: u32 = 4 * WINDOW;
+
+/// The areas of one budget.
+pub(crate) struct Areas {
+    placement: Placement,
+    /// By [`AreaId`], which is the order of their bases, too.
+    areas: Vec<Area>,
+    /// By priority, the highest first, and then in order of adding.
+    order: Vec<u8>,
+    /// The area that got a page last, and pages it may have until the next one's turn.
+    in_hand: u8,
+    turn: u32,
+    used: u32,
+    capacity: u32,
+    /// First slots of clusters that are to be given back to their backings.
+    discards: Vec<Slot>,
+}
+
+impl Areas {
+    pub fn new(placement: Placement) -> Self {
+        Areas {
+            placement,
+            areas: Vec::new(),
+            order: Vec::new(),
+            in_hand: 0,
+            turn: 0,
+            used: 0,
+            capacity: 0,
+            discards: Vec::new(),
+        }
+    }
+
+    /// One more area; it gets as many slots as there are numbers left.
+    pub fn add(&mut self, config: &AreaConfig) -> AreaId {
+        let base = self.len().next_multiple_of(CLUSTER);
+        let slots = config.slots.min(SLOTS_MAX - base);
+        let id = u8::try_from(self.areas.len()).expect("nobody has so many areas");
+        self.areas.push(Area::new(&AreaConfig { slots, ..*config }, self.placement, base));
+        self.capacity += self.areas[usize::from(id)].table.capacity();
+        let priority = |&other: &u8| self.areas[usize::from(other)].priority >= config.priority;
+        let at = self.order.iter().take_while(|&other| priority(other)).count();
+        self.order.insert(at, id);
+        AreaId(id)
+    }
+
+    /// A page of an area that is bad from the start.
+    pub fn exclude(&mut self, area: AreaId, page: u32) {
+        let table = &mut self.areas[usize::from(area.0)].table;
+        if page < table.limit() {
+            table.exclude(page);
+            self.capacity -= 1;
+        }
+    }
+
+    /// The number behind the last slot.
+    pub fn len(&self) -> u32 {
+        self.areas.last().map_or(0, |area| area.base + area.table.limit())
+    }
+
+    /// Slots in use.
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Has no area a slot to give?
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.areas.iter().all(Area::is_full)
+    }
+
+    /// Is more than half in use? Then slots of pages in RAM are not worth keeping (specification
+    /// 1.7).
+    #[inline]
+    pub fn is_tight(&self) -> bool {
+        (self.capacity - self.used) * 2 < self.capacity
+    }
+
+    /// Whose the slot is.
+    #[inline]
+    pub fn area_of(&self, slot: Slot) -> AreaId {
+        let behind = self.areas.iter().skip(1).take_while(|area| area.base <= slot.0).count();
+        AreaId(behind as u8)
+    }
+
+    /// Where an area's slots begin, and how many it has.
+    pub fn place_of(&self, area: AreaId) -> (Slot, u32) {
+        let area = &self.areas[usize::from(area.0)];
+        (Slot(area.base), area.table.limit())
+    }
+
+    #[inline]
+    fn find(&mut self, slot: Slot) -> (&mut Area, u32) {
+        let index = usize::from(self.area_of(slot).0);
+        let area = &mut self.areas[index];
+        let own = slot.0 - area.base;
+        (area, own)
+    }
+
+    fn look(&self, slot: Slot) -> (&Area, u32) {
+        let area = &self.areas[usize::from(self.area_of(slot).0)];
+        (area, slot.0 - area.base)
+    }
+
+    /// The page that wrote `slot`, while the slot is in use.
+    pub fn owner(&self, slot: Slot) -> Option<PageId> {
+        let (area, slot) = (!self.areas.is_empty()).then(|| self.look(slot))?;
+        area.table.owner(slot)
+    }
+
+    /// May the page in this slot be written there again?
+    pub fn is_open(&self, slot: Slot) -> bool {
+        self.look(slot).0.stand == Stand::Open
+    }
+
+    /// Is what the slot's area holds to be brought elsewhere?
+    #[inline]
+    pub fn is_leaving(&self, slot: Slot) -> bool {
+        matches!(self.look(slot).0.stand, Stand::Leaving | Stand::Left)
+    }
+
+    /// A slot for `page`. `homes` belong to its 2 MiB of memory and may be changed.
+    pub fn allocate(&mut self, page: PageId, homes: &mut Homes) -> Option<Slot> {
+        self.allocate_run(page, 1, homes).map(|(slot, _)| slot)
+    }
+
+    /// Slots side by side for `count` pages of one window, or for as many of the first ones as
+    /// there are; how many is told.
+    #[inline]
+    pub fn allocate_run(&mut self, page: PageId, count: u32, homes: &mut Homes) -> Option<(Slot, u32)> {
+        let (window, offset) = ((page.0 % CLUSTER / WINDOW) as usize, page.0 % WINDOW);
+        assert!(count > 0 && offset + count <= WINDOW, "the pages are of one window");
+        if homes.0[window] == NONE && self.placement == Placement::ByAddress {
+            self.make_home(window, homes);
+        }
+        if homes.0[window] != NONE {
+            let home = Slot(homes.0[window]);
+            let (area, own) = self.find(home);
+            let slot = own + offset;
+            if area.stand == Stand::Open {
+                let count = count.min(area.table.capacity() - area.table.used());
+                let run = if area.table.are_free(slot, count) {
+                    count
+                } else {
+                    (0..count).take_while(|&n| area.table.is_free(slot + n)).count() as u32
+                };
+                if run > 0 {
+                    area.take(slot, run, page);
+                    self.used += run;
+                    return Some((Slot(home.0 + offset), run));
+                }
+            }
+        }
+        self.allocate_anywhere(page, count)
+    }
+
+    #[cold]
+    fn allocate_anywhere(&mut self, page: PageId, count: u32) -> Option<(Slot, u32)> {
+        let index = self.next_area()?;
+        if let Some((slot, run)) = self.allocate_in(index, page, count) {
+            self.turn = self.turn.saturating_sub(run);
+            return Some((slot, run));
+        }
+        // All that is free there is withheld, until the backing has it back.
+        self.turn = 0;
+        let is_other = |&other: &usize| other != index && !self.areas[other].is_full();
+        let other = (0..self.areas.len()).find(is_other)?;
+        self.allocate_in(other, page, count)
+    }
+
+    fn allocate_in(&mut self, index: usize, page: PageId, count: u32) -> Option<(Slot, u32)> {
+        let Area { table, allocator, base, .. } = &mut self.areas[index];
+        let most = count.min(table.capacity() - table.used());
+        let (slot, run) = allocator.get().choose(table, most)?;
+        let found = Slot(*base + slot);
+        self.areas[index].take(slot, run, page);
+        self.used += run;
+        Some((found, run))
+    }
+
+    /// Makes a home for a window of memory; for its whole 2 MiB, where no areas take turns and it
+    /// has none.
+    #[cold]
+    fn make_home(&mut self, window: usize, homes: &mut Homes) {
+        self.turn = 0;
+        let Some(index) = self.next_area() else { return };
+        let alone = !self.equals(index).any(|other| other != index);
+        let whole = alone && homes.0.iter().all(|&home| home == NONE);
+        let Area { table, allocator, base, .. } = &mut self.areas[index];
+        let allocator = allocator.get();
+        if whole && let Some(first) = allocator.home(table, WINDOWS as u32) {
+            let home = |n: u32| *base + (first + n) * WINDOW;
+            homes.0 = core::array::from_fn(|n| home(n as u32));
+        } else if !whole && let Some(own) = allocator.home(table, 1) {
+            homes.0[window] = *base + own * WINDOW;
+        }
+    }
+
+    /// Areas that take turns with this one.
+    fn equals(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
+        let priority = self.areas[index].priority;
+        let is_equal = move |&other: &usize| {
+            let area = &self.areas[other];
+            area.priority == priority && area.stand == Stand::Open
+        };
+        (0..self.areas.len()).filter(is_equal)
+    }
+
+    /// The area whose turn it is.
+    fn next_area(&mut self) -> Option<usize> {
+        let in_hand = usize::from(self.in_hand);
+        let mut best = self.order.iter().map(|&index| usize::from(index));
+        let best = best.find(|&index| !self.areas[index].is_full())?;
+        let has_turn = self.turn > 0
+            && !self.areas[in_hand].is_full()
+            && self.areas[in_hand].priority == self.areas[best].priority;
+        if has_turn {
+            return Some(in_hand);
+        }
+        let writing = |index: usize| self.areas[index].writing;
+        let candidates = || self.equals(best).filter(|&index| !self.areas[index].is_full());
+        let least = candidates().map(writing).min().unwrap_or(0);
+        let is_quick = |&index: &usize| writing(index) <= PILED_UP + 2 * least;
+        // The one after the last, round the end.
+        let after = candidates().filter(is_quick).find(|&index| index > in_hand);
+        let next = after.or_else(|| candidates().find(is_quick)).expect("the one with the least is quick");
+        self.in_hand = next as u8;
+        self.turn = WINDOW;
+        Some(next)
+    }
+
+    /// The page that owns a slot lives elsewhere now (mremap).
+    pub fn set_owner(&mut self, slot: Slot, page: PageId) {
+        let (area, own) = self.find(slot);
+        area.table.set_owner(own, page);
+    }
+
+    /// One more refers to the slot. False: no more can, and nothing has changed.
+    #[must_use]
+    #[cfg_attr(not(test), expect(dead_code, reason = "for forks that share what is on swap"))]
+    pub fn share(&mut self, slot: Slot) -> bool {
+        let (area, own) = self.find(slot);
+        area.table.share(own)
+    }
+
+    /// Gives a reference back; the slot is free when none is left.
+    #[inline]
+    pub fn release(&mut self, slot: Slot) {
+        let (area, own) = self.find(slot);
+        let before = area.table.used();
+        let emptied = area.release(own).map(|cluster| Slot(area.base + cluster * CLUSTER));
+        let freed = before - area.table.used();
+        self.used -= freed;
+        self.discards.extend(emptied);
+    }
+
+    /// As [`Areas::release`], for slots of one window.
+    #[inline]
+    #[cfg_attr(not(test), expect(dead_code, reason = "whole runs are freed one by one so far"))]
+    pub fn release_run(&mut self, slot: Slot, count: u32) {
+        let (area, own) = self.find(slot);
+        let before = area.table.used();
+        let emptied = area.release_run(own, count).map(|cluster| Slot(area.base + cluster * CLUSTER));
+        let freed = before - area.table.used();
+        self.used -= freed;
+        self.discards.extend(emptied);
+    }
+
+    /// The page gives up its slot, which must never be used again: its write failed.
+    pub fn condemn(&mut self, slot: Slot) {
+        let (area, own) = self.find(slot);
+        area.table.condemn(own);
+        self.used -= 1;
+        self.capacity -= 1;
+    }
+
+    /// The memory that had these homes is gone.
+    pub fn disown(&mut self, homes: &mut Homes) {
+        for home in &mut homes.0 {
+            let home = core::mem::replace(home, NONE);
+            if home != NONE {
+                let (area, own) = self.find(Slot(home));
+                area.allocator.get().disown(&area.table, own / WINDOW);
+            }
+        }
+    }
+
+    /// `count` pages are on their way to slots from this one on.
+    pub fn write_begins(&mut self, slot: Slot, count: u32) {
+        self.find(slot).0.writing += count;
+    }
+
+    /// They are there, or are not.
+    pub fn write_ended(&mut self, slot: Slot, count: u32) {
+        self.find(slot).0.writing -= count;
+    }
+
+    /// The slot's area has no room on its backing: it takes no more pages. True: that is new.
+    pub fn close(&mut self, slot: Slot) -> bool {
+        let area = self.find(slot).0;
+        let is_new = area.stand == Stand::Open;
+        if is_new {
+            area.stand = Stand::Closed;
+        }
+        is_new
+    }
+
+    /// The slot's area has failed: it takes no more pages, and what is in it is to be brought
+    /// elsewhere. True: that is new.
+    pub fn retire(&mut self, slot: Slot) -> bool {
+        let area = self.area_of(slot);
+        self.leave(area)
+    }
+
+    /// The area is to leave. True: that is new.
+    pub fn leave(&mut self, area: AreaId) -> bool {
+        let area = &mut self.areas[usize::from(area.0)];
+        let is_new = matches!(area.stand, Stand::Open | Stand::Closed);
+        if is_new {
+            (area.stand, area.cursor, area.round, area.again) = (Stand::Leaving, 1, 0, false);
+        }
+        is_new
+    }
+
+    /// An area whose pages are to be brought elsewhere, if there is one.
+    #[inline]
+    pub fn leaving(&self) -> Option<AreaId> {
+        let found = self.areas.iter().position(|area| area.stand == Stand::Leaving)?;
+        Some(AreaId(found as u8))
+    }
+
+    /// The next slot in use of an area that leaves; `None` at its end.
+    pub fn next_leaving(&mut self, area: AreaId) -> Option<(Slot, PageId)> {
+        let area = &mut self.areas[usize::from(area.0)];
+        let slots = area.cursor..area.table.known();
+        let found = slots.into_iter().find_map(|slot| Some((slot, area.table.owner(slot)?)));
+        area.cursor = found.map_or(area.table.known(), |(slot, _)| slot + 1);
+        found.map(|(slot, page)| (Slot(area.base + slot), page))
+    }
+
+    /// Rounds over the slots of an area that leaves so far.
+    pub fn round(&self, area: AreaId) -> u32 {
+        self.areas[usize::from(area.0)].round
+    }
+
+    /// A page of an area that leaves is busy: its slot is looked at again.
+    pub fn look_again(&mut self, area: AreaId) {
+        self.areas[usize::from(area.0)].again = true;
+    }
+
+    /// Is anything being written to the area?
+    pub fn is_written(&self, area: AreaId) -> bool {
+        self.areas[usize::from(area.0)].writing > 0
+    }
+
+    /// A round is over. All that could be brought elsewhere was: the slots that are left are told.
+    /// None: there is another round.
+    pub fn round_ends(&mut self, area: AreaId) -> Option<u32> {
+        let area = &mut self.areas[usize::from(area.0)];
+        let was_busy = core::mem::take(&mut area.again);
+        area.cursor = 1;
+        if area.table.used() > 0 && (area.round < 2 || was_busy) {
+            area.round = (area.round + 1).min(2);
+            return None;
+        }
+        area.stand = Stand::Left;
+        Some(area.table.used())
+    }
+
+    /// A cluster that is to be given back to its backing: its first slot, and how many it has.
+    pub fn next_discard(&mut self) -> Option<(Slot, u32)> {
+        let slot = self.discards.pop()?;
+        let (area, own) = self.look(slot);
+        let size = area.table.cluster_size(own / CLUSTER);
+        // The header stays.
+        let skipped = u32::from(own == 0);
+        Some((Slot(slot.0 + skipped), size - skipped))
+    }
+
+    /// The backing has the cluster back.
+    pub fn discarded(&mut self, slot: Slot) {
+        let (area, own) = self.find(slot);
+        area.discarded(own / CLUSTER);
+    }
+}

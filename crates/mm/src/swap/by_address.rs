@@ -1,0 +1,121 @@
+//! Where the pager puts an evicted page: neighbours in memory become neighbours on disk.
+//!
+//! A window of slots is the home of a window of memory, and a page goes to the slot at its own
+//! offset there; so a window that is read ahead is one request. Who has which home is kept with the
+//! memory; here is known which windows are somebody's, so that nobody else's home is made there. A
+//! page whose own slot is taken goes to the next free one anywhere.
+
+use alloc::vec::Vec;
+
+use super::allocator::SlotAllocator;
+use super::table::SlotTable;
+use super::{CLUSTER, WINDOW, WINDOWS};
+
+/// Which windows are homes.
+#[derive(Debug)]
+pub(super) struct ByAddress {
+    /// By window.
+    owned: Vec<bool>,
+    /// No cluster in which nobody is at home and no slot in use lies below this one.
+    clusters_from: u32,
+    /// The same of windows.
+    windows_from: u32,
+    /// Where the search for any slot goes on.
+    next: u32,
+}
+
+impl Default for ByAddress {
+    fn default() -> Self {
+        ByAddress { owned: Vec::new(), clusters_from: 0, windows_from: 0, next: 1 }
+    }
+}
+
+impl ByAddress {
+    fn is_vacant(&self, table: &SlotTable, window: u32) -> bool {
+        table.is_window_free(window) && !self.owned.get(window as usize).is_some_and(|&owned| owned)
+    }
+
+    fn is_cluster_vacant(&self, table: &SlotTable, cluster: u32) -> bool {
+        let first = cluster * WINDOWS as u32;
+        (first..first + WINDOWS as u32).all(|window| self.is_vacant(table, window))
+    }
+
+    fn cluster(&mut self, table: &mut SlotTable) -> Option<u32> {
+        let known = table.clusters();
+        let found = (self.clusters_from..known).find(|&cluster| self.is_cluster_vacant(table, cluster));
+        let found = found.or_else(|| table.grow().then_some(known));
+        self.clusters_from = found.map_or(known, |cluster| cluster + 1);
+        found.map(|cluster| cluster * WINDOWS as u32)
+    }
+
+    fn window(&mut self, table: &mut SlotTable) -> Option<u32> {
+        let known = table.clusters() * WINDOWS as u32;
+        let found = (self.windows_from..known).find(|&window| self.is_vacant(table, window));
+        let found = found.or_else(|| table.grow().then_some(known));
+        self.windows_from = found.map_or(known, |window| window + 1);
+        found
+    }
+
+    /// A window may be somebody's home again.
+    fn vacated(&mut self, table: &SlotTable, window: u32) {
+        if self.is_vacant(table, window) {
+            self.windows_from = self.windows_from.min(window);
+            let cluster = window / WINDOWS as u32;
+            if cluster < self.clusters_from && self.is_cluster_vacant(table, cluster) {
+                self.clusters_from = cluster;
+            }
+        }
+    }
+}
+
+impl SlotAllocator for ByAddress {
+    fn home(&mut self, table: &mut SlotTable, windows: u32) -> Option<u32> {
+        assert!(windows == 1 || windows == WINDOWS as u32, "a window, or a whole cluster");
+        let first = if windows == 1 { self.window(table) } else { self.cluster(table) }?;
+        self.owned.resize((table.clusters() as usize) * WINDOWS, false);
+        self.owned[first as usize..(first + windows) as usize].fill(true);
+        Some(first)
+    }
+
+    /// The next free slot at or after the cursor; full clusters are passed over, new ones are begun
+    /// at the end.
+    fn choose(&mut self, table: &mut SlotTable, count: u32) -> Option<(u32, u32)> {
+        let mut slot = self.next;
+        let mut wrapped = false;
+        loop {
+            let known = table.known();
+            if slot >= known {
+                // Half of what is known is free: going round is better than spreading further.
+                if (table.used() * 2 >= known || wrapped) && table.grow() {
+                    slot = slot.min(known).max(1);
+                    continue;
+                }
+                if wrapped {
+                    return None;
+                }
+                (slot, wrapped) = (1, true);
+                continue;
+            }
+            let cluster = slot / CLUSTER;
+            if table.cluster_used(cluster) == table.cluster_size(cluster) {
+                slot = (cluster + 1) * CLUSTER;
+            } else if table.is_free(slot) {
+                let most = count.min(WINDOW - slot % WINDOW);
+                let run = (1..most).take_while(|&n| table.is_free(slot + n)).count() as u32 + 1;
+                self.next = slot + run;
+                return Some((slot, run));
+            } else {
+                slot += 1;
+            }
+        }
+    }
+
+    fn freed(&mut self, table: &SlotTable, slot: u32) {
+        self.vacated(table, slot / WINDOW);
+    }
+
+    fn disown(&mut self, table: &SlotTable, window: u32) {
+        self.owned[window as usize] = false;
+        self.vacated(table, window);
+    }
+}

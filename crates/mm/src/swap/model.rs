@@ -1,0 +1,323 @@
+//! Random allocation, freeing, sharing, giving back, failing and leaving against a simple model: no
+//! difference in ten million operations (in a debug build, which is thirty times slower, in
+//! 300,000).
+//!
+//! The model knows each slot by its number, with the pages that refer to it; the areas must hand
+//! out a slot that nobody has, of an area that takes pages, whenever there is one that is not being
+//! given back, and must agree on every count.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::types::PageId;
+
+const OPERATIONS: u32 = if cfg!(debug_assertions) { 300_000 } else { 10_000_000 };
+/// Windows of memory whose pages are evicted.
+const CHUNKS: usize = 24;
+
+/// What is known of a slot in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Used {
+    page: PageId,
+    references: u32,
+    /// In the list of slots in use.
+    at: usize,
+}
+
+/// An area as the model has it.
+struct Known {
+    first: u32,
+    slots: u32,
+    used: u32,
+    lost: u32,
+    withheld: u32,
+    open: bool,
+}
+
+struct Model {
+    areas: Areas,
+    random: u64,
+    homes: Vec<Homes>,
+    known: Vec<Known>,
+    used: Vec<Option<Used>>,
+    /// The slots in use, in no order.
+    list: Vec<u32>,
+    bad: Vec<bool>,
+    /// Clusters that are being given back: first slot and count.
+    withheld: Vec<(Slot, u32)>,
+    is_withheld: Vec<bool>,
+    drained: BTreeMap<u8, u32>,
+}
+
+impl Model {
+    fn new(placement: Placement, seed: u64) -> Self {
+        Model {
+            areas: Areas::new(placement),
+            random: seed,
+            homes: vec![Homes::NONE; CHUNKS],
+            known: Vec::new(),
+            used: Vec::new(),
+            list: Vec::new(),
+            bad: Vec::new(),
+            withheld: Vec::new(),
+            is_withheld: Vec::new(),
+            drained: BTreeMap::new(),
+        }
+    }
+
+    fn below(&mut self, bound: u32) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (((self.random >> 32) * u64::from(bound)) >> 32) as u32
+    }
+
+    fn add_area(&mut self) {
+        if self.known.len() >= 12 {
+            return;
+        }
+        let (slots, priority) = (2 + self.below(6000), self.below(3) as i16);
+        let discards = self.below(2) == 0;
+        let id = self.areas.add(&AreaConfig { slots, priority, discards });
+        let (first, count) = self.areas.place_of(id);
+        assert_eq!(count, slots);
+        let end = (first.0 + slots) as usize;
+        self.used.resize(end, None);
+        self.bad.resize(end, false);
+        self.is_withheld.resize(end, false);
+        self.bad[first.0 as usize] = true;
+        let mut known = Known { first: first.0, slots, used: 0, lost: 1, withheld: 0, open: true };
+        for _ in 0..self.below(3) {
+            let page = 1 + self.below(slots - 1);
+            let slot = (first.0 + page) as usize;
+            if !std::mem::replace(&mut self.bad[slot], true) {
+                self.areas.exclude(id, page);
+                known.lost += 1;
+            }
+        }
+        self.known.push(known);
+    }
+
+    fn known_of(&mut self, slot: u32) -> &mut Known {
+        let id = usize::from(self.areas.area_of(Slot(slot)).0);
+        let known = &mut self.known[id];
+        assert!((known.first..known.first + known.slots).contains(&slot), "a slot lies in its area");
+        known
+    }
+
+    fn allocate(&mut self) {
+        let chunk = self.below(CHUNKS as u32) as usize;
+        let offset = self.below(CLUSTER);
+        let count = 1 + self.below(16.min(WINDOW - offset % WINDOW));
+        let page = PageId(chunk as u32 * CLUSTER + offset);
+        let found = self.areas.allocate_run(page, count, &mut self.homes[chunk]);
+        let Some((slot, run)) = found else {
+            let is_full =
+                |known: &Known| !known.open || known.used + known.lost + known.withheld == known.slots;
+            assert!(self.known.iter().all(is_full), "there is a free slot, and it is not found");
+            return;
+        };
+        assert!(run >= 1 && run <= count);
+        for (slot, page) in (slot.0..slot.0 + run).zip(page.0..) {
+            let index = slot as usize;
+            assert!(!self.bad[index] && !self.is_withheld[index], "{slot} must not be used");
+            assert_eq!(self.used[index], None, "{slot} is somebody's");
+            self.used[index] = Some(Used { page: PageId(page), references: 1, at: self.list.len() });
+            self.list.push(slot);
+        }
+        let known = self.known_of(slot.0);
+        assert!(known.open, "the area takes no pages");
+        known.used += run;
+    }
+
+    /// A slot in use, at random.
+    fn pick(&mut self) -> Option<u32> {
+        let count = self.list.len() as u32;
+        (count > 0).then(|| self.below(count)).map(|at| self.list[at as usize])
+    }
+
+    fn forget(&mut self, slot: u32) {
+        let used = self.used[slot as usize].take().expect("it was in use");
+        self.list.swap_remove(used.at);
+        if let Some(&moved) = self.list.get(used.at) {
+            self.used[moved as usize].as_mut().expect("what is listed is in use").at = used.at;
+        }
+        self.known_of(slot).used -= 1;
+    }
+
+    fn release(&mut self, slot: u32) {
+        let used = self.used[slot as usize].as_mut().expect("it was in use");
+        used.references -= 1;
+        if used.references == 0 {
+            self.forget(slot);
+        }
+        self.areas.release(Slot(slot));
+        self.note_discards();
+    }
+
+    /// As many neighbours as there are in the window, each once.
+    fn release_run(&mut self, slot: u32) {
+        let window_end = slot - slot % WINDOW + WINDOW;
+        let is_used = |slot: &u32| self.used.get(*slot as usize).is_some_and(Option::is_some);
+        let count = (slot..window_end).take_while(is_used).count() as u32;
+        for slot in slot..slot + count {
+            let used = self.used[slot as usize].as_mut().expect("it was in use");
+            used.references -= 1;
+            if used.references == 0 {
+                self.forget(slot);
+            }
+        }
+        self.areas.release_run(Slot(slot), count);
+        self.note_discards();
+    }
+
+    fn note_discards(&mut self) {
+        while let Some((slot, count)) = self.areas.next_discard() {
+            for slot in slot.0..slot.0 + count {
+                assert!(self.used[slot as usize].is_none(), "what is given back is nobody's");
+                assert!(!std::mem::replace(&mut self.is_withheld[slot as usize], true));
+            }
+            let bad = (slot.0..slot.0 + count).filter(|&slot| self.bad[slot as usize]).count();
+            assert_eq!(bad, 0, "a cluster with a bad slot is never empty");
+            self.known_of(slot.0).withheld += count;
+            self.withheld.push((slot, count));
+        }
+    }
+
+    fn discarded(&mut self) {
+        let count = self.withheld.len() as u32;
+        if count > 0 {
+            let at = self.below(count) as usize;
+            let (slot, count) = self.withheld.swap_remove(at);
+            self.is_withheld[slot.0 as usize..(slot.0 + count) as usize].fill(false);
+            self.known_of(slot.0).withheld -= count;
+            self.areas.discarded(slot);
+        }
+    }
+
+    fn fail(&mut self, slot: u32) {
+        let used = self.used[slot as usize].expect("it is in use");
+        if used.references > 1 {
+            return;
+        }
+        self.forget(slot);
+        self.bad[slot as usize] = true;
+        self.known_of(slot).lost += 1;
+        self.areas.condemn(Slot(slot));
+        if self.below(50) == 0 {
+            self.areas.close(Slot(slot));
+            self.known_of(slot).open = false;
+        }
+    }
+
+    /// An area leaves; its slots are gone through and given up one after another, as pages arrive.
+    fn leave(&mut self) {
+        if self.known.is_empty() {
+            return;
+        }
+        let id = AreaId(self.below(self.known.len() as u32) as u8);
+        if self.areas.leave(id) {
+            self.known[usize::from(id.0)].open = false;
+        }
+    }
+
+    fn drain(&mut self) {
+        let Some(id) = self.areas.leaving() else { return };
+        for _ in 0..64 {
+            let Some((slot, page)) = self.areas.next_leaving(id) else {
+                if let Some(slots) = self.areas.round_ends(id) {
+                    assert_eq!(slots, self.known[usize::from(id.0)].used);
+                    assert_eq!(self.drained.insert(id.0, slots), None, "an area leaves once");
+                }
+                return;
+            };
+            assert_eq!(self.used[slot.0 as usize].map(|used| used.page), Some(page));
+            while self.used[slot.0 as usize].is_some() {
+                self.release(slot.0);
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let busy = self.list.len() > 12_000;
+        match self.below(1000) {
+            0..450 if !busy => self.allocate(),
+            0..800 => {
+                let Some(slot) = self.pick() else { return };
+                if self.below(4) == 0 { self.release_run(slot) } else { self.release(slot) }
+            }
+            800..850 => {
+                let Some(slot) = self.pick() else { return };
+                assert!(self.areas.share(Slot(slot)));
+                self.used[slot as usize].as_mut().expect("picked").references += 1;
+            }
+            850..870 => {
+                let Some(slot) = self.pick() else { return };
+                let page = PageId(self.below(CHUNKS as u32 * CLUSTER));
+                self.areas.set_owner(Slot(slot), page);
+                self.used[slot as usize].as_mut().expect("picked").page = page;
+            }
+            870..880 => {
+                let chunk = self.below(CHUNKS as u32) as usize;
+                self.areas.disown(&mut self.homes[chunk]);
+            }
+            880..920 => self.discarded(),
+            920..921 => {
+                if let Some(slot) = self.pick() {
+                    self.fail(slot);
+                }
+            }
+            921..960 => self.drain(),
+            960..961 if self.below(60) == 0 => self.leave(),
+            961..963 => self.add_area(),
+            // A burst, so that areas fill up.
+            963..970 if !busy => (0..200).for_each(|_| self.allocate()),
+            _ => {}
+        }
+    }
+
+    fn check(&self) {
+        assert_eq!(self.areas.used() as usize, self.list.len());
+        assert_eq!(self.areas.used(), self.known.iter().map(|known| known.used).sum::<u32>());
+        for (slot, used) in self.used.iter().enumerate() {
+            assert_eq!(self.areas.owner(Slot(slot as u32)), used.map(|used| used.page), "slot {slot}");
+        }
+    }
+}
+
+fn differences(placement: Placement, operations: u32) {
+    let (mut done, mut round) = (0, 0);
+    while done < operations {
+        round += 1;
+        let mut model = Model::new(placement, 0x27_0000 + round);
+        model.add_area();
+        for operation in 0..100_000.min(operations - done) {
+            model.step();
+            if operation % 10_000 == 0 {
+                model.check();
+            }
+        }
+        model.check();
+        done += 100_000.min(operations - done);
+    }
+}
+
+#[test]
+fn by_address_differs_in_nothing() {
+    differences(Placement::ByAddress, OPERATIONS / 10 * 7);
+}
+
+#[test]
+fn in_order_differs_in_nothing() {
+    differences(Placement::InOrder, OPERATIONS / 10);
+}
+
+#[test]
+fn on_ssds_differs_in_nothing() {
+    differences(Placement::Ssd, OPERATIONS / 10);
+}
+
+#[test]
+fn next_fit_differs_in_nothing() {
+    differences(Placement::NextFit, OPERATIONS / 10);
+}

@@ -1,0 +1,171 @@
+//! One area, then several: what the allocators promise, turns, priorities, piled-up writes,
+//! discards.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::types::PageId;
+
+const ALL: [Placement; 4] = [Placement::ByAddress, Placement::InOrder, Placement::Ssd, Placement::NextFit];
+
+fn areas(placement: Placement, slots: &[(u32, i16)]) -> Areas {
+    let mut areas = Areas::new(placement);
+    for &(slots, priority) in slots {
+        areas.add(&AreaConfig { slots, priority, discards: false });
+    }
+    areas
+}
+
+#[test]
+fn neighbours_in_memory_are_neighbours_on_disk() {
+    let mut areas = areas(Placement::ByAddress, &[(4096, 0)]);
+    let mut homes = Homes::NONE;
+    let mut slot = |page| areas.allocate(PageId(page), &mut homes).unwrap().0;
+    assert_eq!([5, 7, 6, 100, 500].map(&mut slot), [5, 7, 6, 100, 500]);
+    let mut other = Homes::NONE;
+    assert_eq!(areas.allocate(PageId(512 + 9), &mut other), Some(Slot(512 + 9)));
+    assert_eq!(areas.owner(Slot(6)), Some(PageId(6)));
+    areas.release(Slot(6));
+    assert_eq!(areas.owner(Slot(6)), None);
+}
+
+#[test]
+fn runs_are_as_long_as_what_is_free() {
+    let mut areas = areas(Placement::ByAddress, &[(4096, 0)]);
+    let mut homes = Homes::NONE;
+    assert_eq!(areas.allocate_run(PageId(16), 16, &mut homes), Some((Slot(16), 16)));
+    assert_eq!(areas.allocate_run(PageId(10), 16, &mut homes), Some((Slot(10), 6)), "up to those");
+    areas.release_run(Slot(16), 16);
+    assert_eq!((areas.used(), areas.owner(Slot(20))), (6, None));
+}
+
+#[test]
+fn every_slot_is_found_and_none_twice() {
+    for placement in ALL {
+        let mut areas = areas(placement, &[(1500, 0), (700, 0), (65, 3)]);
+        let mut homes = [Homes::NONE; 8];
+        let mut seen = BTreeSet::new();
+        for n in 0..1499 + 699 + 64u32 {
+            // Pages scattered over eight chunks.
+            let page = (n * 7) % 8 * 512 + (n * 13) % 512;
+            let slot = areas.allocate(PageId(page), &mut homes[page as usize / 512]).unwrap();
+            assert!(seen.insert(slot), "{slot:?} twice");
+            assert!(n >= 64 || areas.area_of(slot) == AreaId(2), "the highest priority first");
+        }
+        assert!(areas.is_full());
+        assert_eq!(areas.allocate(PageId(0), &mut homes[0]), None);
+        for slot in seen {
+            areas.release(slot);
+        }
+        assert_eq!(areas.used(), 0);
+    }
+}
+
+#[test]
+fn freed_clusters_are_found_again() {
+    let mut areas = areas(Placement::ByAddress, &[(2048, 0)]);
+    let mut homes = [Homes::NONE; 4];
+    for round in 0..3 {
+        let slots: Vec<Slot> = (0..4u32)
+            .map(|c| areas.allocate(PageId(c * 512 + 1 + round), &mut homes[c as usize]).unwrap())
+            .collect();
+        slots.iter().for_each(|&slot| areas.release(slot));
+        homes.iter_mut().for_each(|homes| areas.disown(homes));
+    }
+    assert_eq!(areas.used(), 0);
+}
+
+/// *The story:* counts were bytes; the 256th fork would have made a slot free that 255 still refer
+/// to.
+#[test]
+fn a_slot_is_shared_by_as_many_as_there_can_be_and_no_more() {
+    let mut areas = areas(Placement::ByAddress, &[(64, 0)]);
+    let slot = areas.allocate(PageId(5), &mut Homes::NONE.clone()).unwrap();
+    for _ in 1..u16::MAX {
+        assert!(areas.share(slot));
+    }
+    assert!(!areas.share(slot), "one more does not fit, and is told");
+    for _ in 1..u16::MAX {
+        areas.release(slot);
+        assert_eq!(areas.owner(slot), Some(PageId(5)));
+    }
+    areas.release(slot);
+    assert_eq!((areas.owner(slot), areas.used()), (None, 0));
+}
+
+/// Areas take turns by window: a window that is read ahead is one request, and the next one is the
+/// other device's.
+#[test]
+fn equals_take_turns_by_window() {
+    for placement in ALL {
+        let mut areas = areas(placement, &[(1 << 14, 5), (1 << 14, 5), (1 << 14, 4)]);
+        let mut homes = [Homes::NONE; 8];
+        let of: Vec<AreaId> = (0..4096u32)
+            .map(|page| {
+                let slot = areas.allocate(PageId(page), &mut homes[page as usize / 512]).unwrap();
+                areas.area_of(slot)
+            })
+            .collect();
+        assert!(of.iter().all(|&area| area != AreaId(2)), "a lower priority waits");
+        let changes = of.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert_eq!(changes, 4096 / WINDOW as usize - 1, "{placement:?}");
+        let first = of.iter().filter(|&&area| area == AreaId(0)).count();
+        assert_eq!(first, 2048);
+    }
+}
+
+/// One slow area never stalls the others: what piles up there is not added to.
+#[test]
+fn an_area_whose_writes_pile_up_is_passed_over() {
+    let mut areas = areas(Placement::ByAddress, &[(1 << 16, 0), (1 << 16, 0)]);
+    let mut counts = [0; 2];
+    for chunk in 0..64u32 {
+        let mut homes = Homes::NONE;
+        for page in chunk * 512..(chunk + 1) * 512 {
+            let slot = areas.allocate(PageId(page), &mut homes).unwrap();
+            let area = areas.area_of(slot);
+            counts[usize::from(area.0)] += 1;
+            // The first one never gets done with anything, the second one at once.
+            if area == AreaId(0) {
+                areas.write_begins(slot, 1);
+            }
+        }
+    }
+    assert!(counts[0] <= 5 * WINDOW && counts[1] > 30_000, "{counts:?}");
+}
+
+#[test]
+fn freed_clusters_are_given_back_but_for_some() {
+    for placement in [Placement::ByAddress, Placement::InOrder] {
+        let mut areas = Areas::new(placement);
+        areas.add(&AreaConfig { slots: 100 * CLUSTER, priority: 0, discards: true });
+        let mut homes = vec![Homes::NONE; 100];
+        let slots: Vec<Slot> = (0..64 * CLUSTER)
+            .map(|page| areas.allocate(PageId(page), &mut homes[(page / CLUSTER) as usize]).unwrap())
+            .collect();
+        slots.iter().for_each(|&slot| areas.release(slot));
+        let mut given = Vec::new();
+        while let Some((slot, count)) = areas.next_discard() {
+            assert!(slot.0 != 0 && count <= CLUSTER, "the header stays");
+            given.push(slot);
+        }
+        // The header takes a slot, so one more than 64.
+        assert_eq!(given.len(), 65 - 16, "{placement:?}: some are kept for the next pages");
+        // What is being given back is nobody's, until it is done.
+        homes.iter_mut().for_each(|homes| areas.disown(homes));
+        let taken: BTreeSet<u32> = (0..30 * CLUSTER)
+            .map(|page| areas.allocate(PageId(page), &mut homes[(page / CLUSTER) as usize]).unwrap().0)
+            .collect();
+        assert!(given.iter().all(|slot| !taken.contains(&slot.0)));
+        given.iter().for_each(|&slot| areas.discarded(slot));
+        let free = (0..).map_while(|n| areas.allocate(PageId(n % 512), &mut homes[99])).count();
+        assert_eq!(free as u32 + 30 * CLUSTER, 100 * CLUSTER - 1, "{placement:?}: everything can be used");
+    }
+}
+
+#[test]
+fn backing_is_a_slot_or_nothing() {
+    assert_eq!(Backing::NOTHING.slot(), None);
+    assert_eq!(Backing::in_slot(Slot(7)).slot(), Some(Slot(7)));
+    assert_eq!(Backing::default(), Backing::NOTHING);
+}

@@ -1,0 +1,135 @@
+//! Swap areas that are there already, several at a time, and what must not be one.
+
+use std::path::Path;
+use std::process::Output;
+
+use crate::context::Context;
+use crate::launch::{Launch, MIB};
+use crate::scratch::administer;
+use crate::{Outcome, Test, ensure};
+
+const RAM_BYTES: u64 = 64 * MIB;
+
+/// All of this file.
+pub fn tests() -> Vec<Test> {
+    vec![
+        Test::new("areas::made-and-used", made_and_used),
+        Test::new("areas::of-mkswap", of_mkswap),
+        Test::new("areas::several", several),
+        Test::new("areas::refused", refused),
+        Test::new("areas::swapon", swapon),
+    ]
+}
+
+fn overspill(context: &Context, arguments: &[&str]) -> Outcome<Output> {
+    context.overspill_command().args(arguments).output().map_err(|error| error.to_string())
+}
+
+fn make(context: &Context, path: &Path, mib: u64) -> Outcome {
+    let _ = std::fs::remove_file(path);
+    let (path, size) = (path.to_string_lossy(), format!("{mib}M"));
+    let made = overspill(context, &["swap", "make", &path, "--size", &size, "--label", "test"])?;
+    ensure!(made.status.success(), "swap make: {}", String::from_utf8_lossy(&made.stderr));
+    Ok(())
+}
+
+fn info(context: &Context, path: &Path) -> Outcome<(bool, String)> {
+    let info = overspill(context, &["swap", "info", &path.to_string_lossy()])?;
+    Ok((info.status.success(), String::from_utf8_lossy(&info.stdout).into_owned()))
+}
+
+fn cold<'a>(context: &'a Context, name: &str) -> Launch<'a> {
+    Launch::new(context, format!("areas-{name}"), &context.torture)
+        .args(["cold", "--seconds", "3", "--expect-cold", "--dir"])
+        .args([&context.scratch])
+        .ram(RAM_BYTES)
+        .timeout(120)
+}
+
+/// A file of `swap make` serves one run after another, and is as it was.
+fn made_and_used(context: &Context) -> Outcome {
+    let file = context.path("areas-made");
+    make(context, &file, 512)?;
+    for turn in ["first", "second"] {
+        cold(context, turn).swap(&file).run()?.succeeded()?.paged()?;
+    }
+    let (usable, told) = info(context, &file)?;
+    ensure!(usable && told.contains("test"), "after two runs: {told}");
+    std::fs::remove_file(&file).map_err(|error| error.to_string())
+}
+
+fn of_mkswap(context: &Context) -> Outcome {
+    let file = context.path("areas-mkswap");
+    let path = file.to_string_lossy();
+    administer("fallocate", &["-l", "512M", &path])?;
+    administer("chmod", &["600", &path])?;
+    administer("mkswap", &[&path])?;
+    cold(context, "mkswap").swap(&file).run()?.succeeded()?.paged()?;
+    std::fs::remove_file(&file).map_err(|error| error.to_string())
+}
+
+/// A small one that is filled first, then two that take turns.
+fn several(context: &Context) -> Outcome {
+    let files = ["areas-first", "areas-left", "areas-right"].map(|name| context.path(name));
+    for (file, mib) in files.iter().zip([8, 256, 256]) {
+        make(context, file, mib)?;
+    }
+    let word = |file: &Path, priority: i32| format!("{}:prio={priority}", file.display());
+    let launch = cold(context, "several").swap(word(&files[0], 9));
+    let others = [word(&files[1], 5), word(&files[2], 5)];
+    let launch = launch.options(["--swap", &others[0], "--swap", &others[1], "--max-pool-percent", "0"]);
+    launch.run()?.succeeded()?.paged()?;
+    for file in &files {
+        // A sparse second page would be the file's end: both halves of the pair were written.
+        let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+        let written = bytes[4096..].chunks(4096).filter(|page| page.iter().any(|&byte| byte != 0)).count();
+        ensure!(written > 500, "only {written} pages went to {}", file.display());
+        std::fs::remove_file(file).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// What is somebody's, has holes, or is in use is refused with its reason, and is not touched.
+fn refused(context: &Context) -> Outcome {
+    let file = context.path("areas-refused");
+    let refusal = |path: &Path, reason: &str| -> Outcome {
+        let finished = cold(context, "refused").swap(path).run()?;
+        finished.exited(125)?;
+        ensure!(finished.stderr.contains(reason), "{}", finished.complain(&format!("not `{reason}`")));
+        Ok(())
+    };
+    let text = vec![b'x'; 1 << 20];
+    std::fs::write(&file, &text).map_err(|error| error.to_string())?;
+    refusal(&file, "no swap signature")?;
+    let path = file.to_string_lossy().into_owned();
+    let foreign = overspill(context, &["swap", "make", &path])?;
+    let complaint = String::from_utf8_lossy(&foreign.stderr).into_owned();
+    ensure!(!foreign.status.success() && complaint.contains("--erase"), "swap make: {complaint}");
+    ensure!(std::fs::read(&file).is_ok_and(|now| now == text), "a foreign file was touched");
+    let erased = overspill(context, &["swap", "make", &path, "--erase"])?;
+    ensure!(erased.status.success(), "{}", String::from_utf8_lossy(&erased.stderr));
+    administer("fallocate", &["--punch-hole", "-o", "409600", "-l", "40960", &path])?;
+    refusal(&file, "a hole at byte 409600")?;
+    make(context, &file, 64)?;
+    let locked = std::fs::File::open(&file).map_err(|error| error.to_string())?;
+    locked.lock().map_err(|error| error.to_string())?;
+    refusal(&file, "another run")?;
+    drop(locked);
+    std::fs::remove_file(&file).map_err(|error| error.to_string())
+}
+
+/// The kernel takes what `swap make` made; meanwhile it is nobody else's.
+fn swapon(context: &Context) -> Outcome {
+    let file = context.path("areas-swapon");
+    make(context, &file, 64)?;
+    let path = file.to_string_lossy().into_owned();
+    administer("swapon", &[&path])?;
+    let meanwhile = info(context, &file);
+    let again = overspill(context, &["swap", "make", &path, "--erase"]);
+    administer("swapoff", &[&path])?;
+    let (usable, told) = meanwhile?;
+    ensure!(!usable && told.contains("the kernel swaps to it"), "{told}");
+    ensure!(!again?.status.success(), "an area in use was made anew");
+    ensure!(info(context, &file)?.0, "it cannot be used after swapoff");
+    std::fs::remove_file(&file).map_err(|error| error.to_string())
+}

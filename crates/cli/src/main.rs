@@ -15,6 +15,7 @@ mod idle;
 mod load;
 mod machine;
 mod manual;
+mod on_full;
 #[allow(unsafe_code)]
 mod os;
 mod output;

@@ -276,12 +276,12 @@ impl Transfers {
         started
     }
 
-    /// Reads one slot to a page at `address`, and waits for it. False: it could not be read.
-    pub fn read_now(&self, slot: u32, address: usize) -> bool {
+    /// Reads `pages` slots to pages at `address`, and waits for them. False: they could not be read.
+    pub fn read_now(&self, slot: u32, address: usize, pages: u32) -> bool {
         let area = &self.areas[self.area_of(slot)];
-        let offset = area.offset_of(slot);
-        // SAFETY: the caller's page is its own, and no request is under way for it.
-        unsafe { file::pread_at(&area.file, address, PAGE_SIZE, offset) == Ok(PAGE_SIZE) }
+        let (offset, len) = (area.offset_of(slot), pages as usize * PAGE_SIZE);
+        // SAFETY: the caller's pages are its own, and no request is under way for them.
+        unsafe { file::pread_at(&area.file, address, len, offset) == Ok(len) }
     }
 
     /// Gives the blocks of slots that nobody uses back to the file system; [`Ended::Discard`]

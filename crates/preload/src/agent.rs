@@ -17,7 +17,7 @@ use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapKind, Swa
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
-use overspill_sys::procfs::{self, Limit, ResidentReader};
+use overspill_sys::procfs::{self, Fields, Limit, ResidentReader};
 use overspill_sys::thread::Scheduling;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
 
@@ -40,6 +40,10 @@ const SMALL_BYTES: u64 = 4 << 20;
 const SMALL_SHARE: u64 = 16;
 /// A child of fork that has not called exec by then is taken for a program of its own.
 const COPY_NS: u64 = 20_000_000;
+/// A budget in which so many bytes are not paged keeps this part of them free, at most: an eighth of all.
+const RESERVE_SHARE: u64 = 7;
+/// A program that has passed its budget ends when less than this share of the machine's memory is left: a sixteenth.
+const LEFT_SHARE: u64 = 16;
 /// Beside others a process has this share of the budget more than it holds, if nobody else wants it.
 const HEADROOM_SHARE: u64 = 16;
 /// With a limit below this the agent does without the descriptors that it need not have.
@@ -380,6 +384,8 @@ impl Agent {
             step: STEP_MIN,
             next_resync: 0,
             reserve: Reserve::new(ram),
+            bursts: Reserve::new(u64::MAX),
+            excess: None,
             hands_back: false,
             hurries: false,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
@@ -470,6 +476,10 @@ struct Manager<'a> {
     step: u32,
     next_resync: u64,
     reserve: Reserve,
+    /// The reserve that a budget without bounds would have: for what the program would need not to be paged at all.
+    bursts: Reserve,
+    /// Swap is full; so many tenths of the budget above it were told.
+    excess: Option<u64>,
     /// Everything is brought in, for the agent is to go.
     hands_back: bool,
     /// This thread comes before all others.
@@ -546,10 +556,12 @@ impl Manager<'_> {
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
         let books = (crate::book_bytes() as u64).min(stray);
-        let needed = self.engine.pages_bytes() + stray - books;
-        self.engine.report().sample_needed(needed);
+        let pages = self.engine.pages_bytes() + stray - books;
+        self.bursts.observe(growth, now);
+        self.engine.report().sample_needed(pages + self.bursts.bytes().min(pages / RESERVE_SHARE));
         let books = books.min(ram / BOOKS_SHARE);
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
+        self.bound_excess(held);
         let allowed = self.agent.purse.follow(held, self.wanted(held));
         let budget = allowed.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
@@ -682,7 +694,34 @@ impl Manager<'_> {
             self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
             message::kill_self(Signal::KILL);
         }
-        self.say("swap is full: the program goes on above its budget");
+        if self.agent.has(flags::STOP_WHEN_FULL) {
+            self.say("swap is full: the program is stopped; SIGCONT lets it go on above its budget");
+            message::kill_self(Signal::STOP);
+        } else {
+            self.say("swap is full: the program goes on above its budget");
+        }
+        self.excess.get_or_insert(0);
+    }
+
+    /// Swap is full, and the program holds `held` bytes: each tenth of the budget beyond it is said, and before the machine has
+    /// nothing left for others the program ends.
+    fn bound_excess(&mut self, held: u64) {
+        let Some(said) = self.excess else { return };
+        let ram = self.agent.ram();
+        let tenths = held.saturating_sub(ram) / (ram / 10).max(1);
+        if tenths > said {
+            self.excess = Some(tenths);
+            self.say_words(format_args!("the program holds {} % more than its budget", tenths * 10));
+            let machine = Fields::of_machine();
+            let left = |name| machine.as_ref().ok().and_then(|fields| fields.number(name));
+            if let (Some(left), Some(all)) = (left("MemAvailable"), left("MemTotal"))
+                && left < all / LEFT_SHARE
+            {
+                self.say("the machine has next to no memory left: the program is ended");
+                self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
+                message::kill_self(Signal::KILL);
+            }
+        }
     }
 
     fn pause(&mut self) {
@@ -721,8 +760,12 @@ impl Manager<'_> {
     }
 
     fn say(&self, text: &str) {
+        self.say_words(format_args!("{text}"));
+    }
+
+    fn say_words(&self, words: core::fmt::Arguments<'_>) {
         if !self.agent.has(flags::QUIET) {
-            message::say(text);
+            message::say(words);
         }
     }
 }

@@ -68,6 +68,8 @@ pub struct Census {
     pub tree_peak_bytes: u64,
     /// See there.
     pub tree_peak_shmem_bytes: u64,
+    /// The most that it would have held at a time with RAM enough.
+    pub tree_needed_bytes: u64,
     tree_sum_bytes: u128,
     looks: u64,
     /// Records that are not kept one by one.
@@ -138,6 +140,11 @@ impl Census {
         }
     }
 
+    /// So much the tree would hold now with RAM enough.
+    pub fn need(&mut self, bytes: u64) {
+        self.tree_needed_bytes = self.tree_needed_bytes.max(bytes);
+    }
+
     /// Is it a copy of its parent that may call exec any moment?
     pub fn is_passing(&self, pid: u32) -> bool {
         let passes = |record: &Record| record.is_copy && record.last_ns - record.first_ns < PASSING_NS;
@@ -183,6 +190,18 @@ impl Census {
             self.ended.extend(self.living.remove(&pid));
         }
         self.shorten();
+    }
+
+    /// Why a living program cannot be managed that holds more than `bytes`.
+    pub fn unkept(&self, bytes: u64) -> Option<String> {
+        let is_unkept = |record: &&Record| {
+            record.anon_peak_bytes > bytes
+                && record.claim.is_none()
+                && !record.is_copy
+                && record.objection.is_some()
+        };
+        let record = self.living.values().find(is_unkept)?;
+        Some(format!("{} ({}): {}", record.name, record.pid, record.reason()?))
     }
 
     /// Everything, at the end of the run, in the order in which the programs ended.
@@ -232,6 +251,11 @@ impl Record {
             self.name.clone_from(&report.name);
         }
         self.agent = Some(report);
+    }
+
+    /// For how long it was seen, in nanoseconds.
+    pub fn lived_ns(&self) -> u64 {
+        self.last_ns - self.first_ns
     }
 
     /// An agent watched or managed it, and did not give up.

@@ -240,8 +240,8 @@ pub fn discarding(context: &mut Context) -> Outcome {
             }
             return Ok(());
         }
-        let forked = (0..100).try_for_each(|round: usize| {
-            let page = round * memory.pages() / 100;
+        let forked = (0..12).try_for_each(|round: usize| {
+            let page = round * memory.pages() / 12;
             child::fork(|| pattern::check_page(memory, page, SEED, page, "in the child"))?
                 .succeed("a child beside threads that discard")
         });

@@ -264,7 +264,8 @@ pub struct Tuning {
           value_parser = OsStringValueParser::new().try_map(SwapArg::parse))]
     pub swap: Vec<SwapArg>,
     /// Overwrite the files and devices of --swap, whatever is in them
-    #[arg(long, env = "OVERSPILL_ERASE", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "OVERSPILL_ERASE", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue)]
     pub erase: bool,
     /// Spill no more than this [default: what the file system has]
     #[arg(long, env = "OVERSPILL_SWAP_MAX", value_name = "SIZE")]
@@ -306,7 +307,8 @@ pub struct Tuning {
     pub no_uring: bool,
     /// Believe what comes back from swap, without comparing its checksum: to measure what that
     /// costs
-    #[arg(long, env = "OVERSPILL_NO_CHECKSUM", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "OVERSPILL_NO_CHECKSUM", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue)]
     pub no_checksum: bool,
 }
 

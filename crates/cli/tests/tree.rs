@@ -24,7 +24,7 @@ const DECISION_LINES: usize = 60;
 const LONG_LINES: [(&str, usize); 10] = [
     ("crates/cli", 167),
     ("crates/engine", 254),
-    ("crates/mm", 303),
+    ("crates/mm", 265),
     ("crates/pager", 40),
     ("crates/preload", 158),
     ("crates/sim", 18),

@@ -58,8 +58,8 @@ impl Sums {
     }
 
     /// Is a content with that hash what was written to the slot?
-    pub fn agrees(&mut self, slot: u32, hash: u64) -> bool {
-        *self.at(slot) == of(slot, hash)
+    pub fn agrees(&self, slot: u32, hash: u64) -> bool {
+        self.of_slot.get(slot as usize) == Some(&of(slot, hash))
     }
 
     /// A read of `run` from `slot` on begins; `unpacked` says which pages are there already.

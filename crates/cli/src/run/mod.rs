@@ -71,9 +71,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
         return Ok(exit::OWN_FAILURE);
     }
     print_notes(args, ram_bytes, unmanageable.as_deref());
-    if let [only] = &ready.swap[..] {
-        print_room(args, ram_bytes, only);
-    }
+    ready.swap.iter().for_each(|place| print_room(args, ram_bytes, place));
     let page = Arc::new(shared_page(args, ram_bytes, &ready)?);
     if let Err(errno) = door(&page, &ready.swap).and_then(|door| door.open(page.token())) {
         eprintln!("overspill: note: other users and pid namespaces run unmanaged: {errno}");
@@ -149,25 +147,6 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
     }
 }
 
-/// Says how much room is wanted and how much there is, where that is too little.
-fn print_room(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) {
-    if swap.kind != SwapKind::Directory {
-        return; // its room is its own
-    }
-    let path = &swap.path;
-    let Ok(space) = nix::sys::statvfs::statvfs(path) else { return };
-    let there = space.blocks_available() * space.fragment_size();
-    let asked = args.tuning.swap_max.map(|size| size.bytes(machine::ram_for_shares()));
-    let wanted = asked.unwrap_or(ram_bytes);
-    if there < wanted && !args.quiet {
-        let (wanted, there) = (human::bytes(wanted), human::bytes(there));
-        eprintln!(
-            "overspill: note: {wanted} of room to spill are wanted, and {} has {there}",
-            path.display()
-        );
-    }
-}
-
 /// With `--erase` the files and devices that are no swap areas become some.
 fn erased(args: &RunArgs) -> Result<(), checks::Check> {
     let places =
@@ -184,6 +163,25 @@ fn encoded(places: &[SwapPlace]) -> Vec<u8> {
         priority: place.priority,
     };
     overspill_engine::SwapPlace::encode(&places.iter().map(place).collect::<Vec<_>>())
+}
+
+/// Says how much room is wanted and how much there is, where that is too little.
+fn print_room(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) {
+    if swap.kind == SwapKind::Area {
+        return;
+    }
+    let path = &swap.directory;
+    let Ok(space) = nix::sys::statvfs::statvfs(path) else { return };
+    let there = space.blocks_available() * space.fragment_size();
+    let asked = args.tuning.swap_max.map(|size| size.bytes(machine::ram_for_shares()));
+    let wanted = asked.unwrap_or(ram_bytes);
+    if there < wanted && !args.quiet {
+        let (wanted, there) = (human::bytes(wanted), human::bytes(there));
+        eprintln!(
+            "overspill: note: {wanted} of room to spill are wanted, and {} has {there}",
+            path.display()
+        );
+    }
 }
 
 /// A directory that comes first is opened here, too: an agent may not be able to.

@@ -63,8 +63,14 @@ impl Engine {
         let Some((vpn, slot)) = place(pages[0]) else { return 0 };
         let follows = |&(n, &id): &(u32, &PageId)| place(id) == Some((vpn + u64::from(n), slot + n));
         let count = (0..BOUNCE).zip(pages).take_while(follows).count() as u32;
-        let is_read = self.transfers.read_now(slot, self.view.program.bounce_address(0), count);
-        if is_read && self.bounce_agrees(slot, count) { count } else { 0 }
+        if !self.transfers.read_now(slot, self.view.program.bounce_address(0), count) {
+            return 0;
+        }
+        let agrees = |n: &u32| {
+            let hash = || self.fingerprints.hash(self.view.program.bounce_words(*n));
+            !self.sums.is_on() || self.sums.agrees(slot + n, hash())
+        };
+        (0..count).take_while(agrees).count() as u32
     }
 
     /// Gives a page from its frame, from the pool, or alone from the file.
@@ -108,15 +114,9 @@ impl Engine {
     }
 
     /// Is what was read into the loan page what was written to the slot?
-    fn loan_agrees(&mut self, slot: u32) -> bool {
-        !self.sums.is_on() || self.sums.agrees(slot, self.fingerprints.hash(self.view.program.loan_words()))
-    }
-
-    /// Are the first bounce pages what was written to these slots?
-    fn bounce_agrees(&mut self, slot: u32, count: u32) -> bool {
-        let memory = &self.view.program;
-        !self.sums.is_on()
-            || (0..count).all(|n| self.sums.agrees(slot + n, self.fingerprints.hash(memory.bounce_words(n))))
+    fn loan_agrees(&self, slot: u32) -> bool {
+        let hash = || self.fingerprints.hash(self.view.program.loan_words());
+        !self.sums.is_on() || self.sums.agrees(slot, hash())
     }
 
     fn give_pages(&mut self, vpn: Vpn, source: usize, pages: u32) {

@@ -126,6 +126,7 @@ impl Area {
         self.stale -= 1;
         self.written[cluster as usize] = false;
         self.table.withhold(cluster, true);
+        self.allocator.get().taken(&self.table, cluster * CLUSTER);
         Some(cluster)
     }
 

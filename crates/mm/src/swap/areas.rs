@@ -184,9 +184,10 @@ impl Areas {
         }
         // All that is free there is withheld, until the backing has it back.
         self.turn = 0;
-        let is_other = |&other: &usize| other != index && !self.areas[other].is_full();
-        let other = (0..self.areas.len()).find(is_other)?;
-        self.allocate_in(other, page, count)
+        (0..self.areas.len()).find_map(|other| {
+            let is_other = other != index && !self.areas[other].is_full();
+            if is_other { self.allocate_in(other, page, count) } else { None }
+        })
     }
 
     fn allocate_in(&mut self, index: usize, page: PageId, count: u32) -> Option<(Slot, u32)> {

@@ -116,8 +116,8 @@ type Found<'a> = &'a dyn Fn((u32, u32), usize, Way, Map) -> Outcome;
 
 const FILE: (u32, u32) = FILES[1];
 /// Of ratios that are allowed to be off by more than elsewhere.
-const LATENCY: &str = "what a swap-in waits for the drive counts as work of its task here, also where the list \
-     keeps the drive idle";
+const LATENCY: &str = "what a swap-in waits for the drive counts as work of its task here, also \
+                       where the list keeps the drive idle";
 
 fn throughput(of: Found<'_>) -> Sheet {
     let row = |&(tasks, way, published, _): &(usize, Way, [u64; 2], [u64; 2])| {

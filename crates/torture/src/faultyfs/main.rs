@@ -20,8 +20,9 @@ const USAGE: &str = "usage: overspill-faultyfs DIR [--capacity BYTES] [--fail-wr
                      [--fail-reads-after BYTES] [--delay-us N] [--flip-reads-after BYTES] \
                      [--misplace-reads-after BYTES] [--forget-writes-after BYTES] [--tear-writes-after BYTES]
        mounts a file system in memory on DIR that is full after --capacity bytes (ENOSPC), whose writes or reads fail
-       (EIO) after so many bytes, and whose reads and writes take --delay-us; after so many bytes it lies: a bit of each
-       block is turned, other blocks are brought, writes are done not at all or by halves; until standard input ends";
+       (EIO) after so many bytes, and whose reads and writes take --delay-us; after so many bytes it
+       lies: a bit of each block is turned, other blocks are brought, writes are done not at all or by
+       halves; until standard input ends";
 
 fn main() -> ExitCode {
     match parse(std::env::args().skip(1)) {

@@ -15,6 +15,7 @@ mod idle;
 mod load;
 mod machine;
 mod manual;
+mod on_full;
 #[allow(unsafe_code)]
 mod os;
 mod output;
@@ -25,6 +26,7 @@ mod run;
 mod sim;
 mod size;
 mod stdout;
+mod top;
 mod trace;
 mod usage;
 
@@ -53,6 +55,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Command::Sim(args) => sim::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Record(args) => record::main(&args),
+        Command::Top(args) => top::main(&args),
         Command::Load(args) => load::main(&args),
         Command::Guard => compare::guardian::main(),
         Command::Keep { directory } => run::agent::keep(&directory),

@@ -15,6 +15,9 @@ use crate::memory::REST_NS;
 /// How often a copy is tried again while a change is under way in the child, before the page is given up: about a second.
 const TRIES: u32 = 20_000;
 
+/// What is done to some bytes: at this address in the child, so far from the first of them, so many.
+type Act<'a> = &'a dyn Fn(&Uffd, usize, usize, usize) -> Result<(), Partial>;
+
 /// What the child did to its missing pages.
 #[derive(Clone)]
 enum Change {
@@ -35,59 +38,71 @@ impl Child {
         Child { uffd, changes: Vec::new(), gone: false }
     }
 
-    /// Gives it the page that was at `address` when it was made; `source` is a page that does not change meanwhile. Its own
-    /// children since are added to `born`. False when it could not be given, and must not be taken for a page of zeroes.
+    /// Gives it the `pages` pages that were at `address` when it was made; at `source` is what they hold. Its own children since
+    /// are added to `born`. False when one could not be given, and must not be taken for a page of zeroes.
     ///
     /// # Safety
-    /// `source` is a readable page.
-    pub unsafe fn give(&mut self, address: usize, source: usize, born: &mut Vec<Child>) -> bool {
-        // SAFETY: the page was missing in the child, as it was in its parent, and this is its content.
-        self.settle(address, born, |uffd, at| unsafe { uffd.copy(at, source, PAGE_SIZE, CopyMode::empty()) })
+    /// At `source` are so many readable pages, which do not change meanwhile.
+    pub unsafe fn give(&mut self, address: usize, source: usize, pages: u32, born: &mut Vec<Child>) -> bool {
+        // SAFETY: the pages were missing in the child, as they were in its parent, and this is their content.
+        self.settle(address, pages, born, &|uffd, at, offset, len| unsafe {
+            uffd.copy(at, source + offset, len, CopyMode::empty())
+        })
     }
 
     /// The page that was at `address` is lost: its touch raises SIGBUS. False where the kernel cannot do that.
     pub fn poison(&mut self, address: usize, born: &mut Vec<Child>) -> bool {
         // SAFETY: the content is lost.
-        self.settle(address, born, |uffd, at| unsafe { uffd.poison(at..at + PAGE_SIZE, false) })
+        self.settle(address, 1, born, &|uffd, at, _, len| unsafe { uffd.poison(at..at + len, false) })
     }
 
-    /// Does something to a missing page, wherever that is by now.
-    fn settle(
-        &mut self,
-        address: usize,
-        born: &mut Vec<Child>,
-        act: impl Fn(&Uffd, usize) -> Result<(), Partial>,
-    ) -> bool {
-        for tries in 0..TRIES {
-            let Some(at) = self.place(address).filter(|_| !self.gone) else { return true };
-            match act(&self.uffd, at).map_err(|partial| partial.errno) {
-                Ok(()) => return true,
-                Err(Errno::AGAIN) => {
+    /// Does something to missing pages, wherever they are by now: all that are left at once, while the child has changed nothing.
+    fn settle(&mut self, address: usize, pages: u32, born: &mut Vec<Child>, act: Act<'_>) -> bool {
+        let bytes = pages as usize * PAGE_SIZE;
+        let (mut done, mut tries) = (0, 0);
+        while done < bytes && !self.gone {
+            let Some(at) = self.place(address + done) else {
+                done += PAGE_SIZE;
+                continue;
+            };
+            let len = if self.changes.is_empty() { bytes - done } else { PAGE_SIZE };
+            let Err(Partial { done: some, errno }) = act(&self.uffd, at, done, len) else {
+                done += len;
+                continue;
+            };
+            done += some;
+            match errno {
+                Errno::AGAIN if some > 0 => {}
+                Errno::AGAIN if tries == TRIES => return false,
+                Errno::AGAIN => {
                     if !self.listen(born) && tries > 0 {
                         clock::sleep_ns(REST_NS);
                     }
+                    tries += 1;
                 }
                 // It has one there, made after its birth, or shares its parent's.
-                Err(Errno::EXIST) => {
+                Errno::EXIST => {
                     let _ = self.uffd.wake(at..at + PAGE_SIZE);
-                    return true;
+                    done += PAGE_SIZE;
                 }
-                // Not its memory any more.
-                Err(Errno::NOENT | Errno::INVAL) => return true,
-                Err(Errno::SRCH) => self.gone = true,
-                Err(_) => return false,
+                // Not its memory any more, or not all of it: page by page it is told.
+                Errno::NOENT | Errno::INVAL if len > PAGE_SIZE => {
+                    let pages = (bytes - done) / PAGE_SIZE;
+                    let each = |n: usize| (address + done + n * PAGE_SIZE, done + n * PAGE_SIZE);
+                    return (0..pages).map(each).all(|(address, offset)| {
+                        self.settle(address, 1, born, &|uffd, at, _, len| act(uffd, at, offset, len))
+                    });
+                }
+                Errno::NOENT | Errno::INVAL => done += PAGE_SIZE,
+                Errno::SRCH => self.gone = true,
+                _ => return false,
             }
         }
-        false
+        true
     }
 
-    /// Where the page is that was at `address`; None when the child has dropped it.
     fn place(&self, address: usize) -> Option<usize> {
-        self.changes.iter().try_fold(address, |at, change| match change {
-            Change::Dropped(range) => (!range.contains(&at)).then_some(at),
-            Change::Moved { from, to } if from.contains(&at) => Some(at - from.start + to),
-            Change::Moved { from, to } => (!(*to..*to + from.len()).contains(&at)).then_some(at),
-        })
+        placed(&self.changes, address)
     }
 
     /// Reads what the child tells. False when that is nothing.
@@ -115,5 +130,36 @@ impl Child {
     /// Keeps the descriptor open for ever: a child that waits is better than one that reads zeroes.
     pub fn hold(self) {
         core::mem::forget(self);
+    }
+}
+
+/// Where the page is that was at `address` before these changes; None when the child has dropped it.
+fn placed(changes: &[Change], address: usize) -> Option<usize> {
+    changes.iter().try_fold(address, |at, change| match change {
+        Change::Dropped(range) => (!range.contains(&at)).then_some(at),
+        Change::Moved { from, to } if from.contains(&at) => Some(at - from.start + to),
+        Change::Moved { from, to } => (!(*to..*to + from.len()).contains(&at)).then_some(at),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_goes_where_the_child_has_moved_it() {
+        let moved = Change::Moved { from: 0x1000..0x3000, to: 0x9000 };
+        assert_eq!(placed(&[], 0x2000), Some(0x2000));
+        assert_eq!(placed(core::slice::from_ref(&moved), 0x2000), Some(0xa000));
+        assert_eq!(placed(core::slice::from_ref(&moved), 0x3000), Some(0x3000), "beside it");
+        assert_eq!(placed(&[moved], 0x9000), None, "replaced by what was moved there");
+    }
+
+    #[test]
+    fn a_page_that_the_child_has_dropped_is_not_wanted_wherever_it_was_then() {
+        let changes = [Change::Moved { from: 0x1000..0x3000, to: 0x9000 }, Change::Dropped(0xa000..0xb000)];
+        assert_eq!(placed(&changes, 0x1000), Some(0x9000));
+        assert_eq!(placed(&changes, 0x2000), None);
+        assert_eq!(placed(&changes, 0xa000), None);
     }
 }

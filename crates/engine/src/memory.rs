@@ -30,9 +30,13 @@ const CHANGE_SPINS: u32 = 64;
 const HELPER_LOOKS: u32 = 50;
 /// How often a frame of one's own is tried to be dropped.
 const PATIENCE: u32 = 20_000;
-/// A rest in which a thread of the program does what is waited for; the shortest that the kernel gives is some 50 us. Not
-/// sched_yield: each puts off this thread's next turn, and many together by tens of milliseconds when all processors are busy.
-pub(crate) const REST_NS: u64 = 1;
+/// A rest in which another thread does what is waited for. Not sched_yield: each puts off this thread's next turn, and many together
+/// by tens of milliseconds when all processors are busy.
+///
+/// *The story:* it was 1 ns, for which the kernel lets an ordinary thread sleep some 50 us. A thread that comes before all others
+/// is woken exactly when it asked, which was at once: it never slept, and the helper that it waited for never ran on the
+/// same processor. Children of fork without UFFDIO_MOVE used it up for 20 s.
+pub(crate) const REST_NS: u64 = 20_000;
 /// How often a move is repeated while a frame is still pinned by the read that filled it.
 const PIN_PATIENCE: u32 = 200;
 /// So many refused pages speak for the rest of a run.

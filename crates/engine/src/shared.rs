@@ -94,6 +94,10 @@ pub mod flags {
     pub const POLL_IDLE: u32 = 1 << 6;
     /// The compressed pool may have all of its share from the start (`--fixed-pool`).
     pub const FIXED_POOL: u32 = 1 << 7;
+    /// The budget is each process's, not the tree's (`--per-process`).
+    pub const PER_PROCESS: u32 = 1 << 8;
+    /// Stop the program when swap is full (`--on-full stop`).
+    pub const STOP_WHEN_FULL: u32 = 1 << 9;
 }
 
 /// Values of [`Process::state`].
@@ -252,6 +256,10 @@ pub struct Process {
     pub is_over: AtomicU32,
     /// Keeps what follows aligned.
     pub reserved: AtomicU32,
+    /// What it has of the tree's budget; the agent's.
+    pub share_bytes: AtomicU64,
+    /// What it may have, 0 for no limit; the launcher's.
+    pub limit_bytes: AtomicU64,
     /// Its name: at most 15 bytes, then NUL.
     pub name: [AtomicU64; 2],
     /// Bits of [`events`].
@@ -281,6 +289,8 @@ impl Process {
             program_pages: AtomicU32::new(0),
             is_over: AtomicU32::new(0),
             reserved: AtomicU32::new(0),
+            share_bytes: AtomicU64::new(0),
+            limit_bytes: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; 2],
             events: AtomicU32::new(0),
             error: AtomicU32::new(0),
@@ -306,6 +316,8 @@ impl Process {
         for number in [&self.is_over, &self.events, &self.error, &self.error_step, &self.paths] {
             number.store(0, Relaxed);
         }
+        zero(&self.share_bytes);
+        zero(&self.limit_bytes);
         self.counters.numbers().for_each(zero);
         self.soft_latency.iter().chain(&self.major_latency).for_each(zero);
     }
@@ -313,13 +325,16 @@ impl Process {
 
 /// What concerns all processes of a run.
 #[repr(C)]
+#[derive(Default)]
 pub struct Tree {
     /// No place from this one on was ever claimed.
     pub places_used: AtomicU32,
     /// Keeps what follows aligned.
     pub reserved: AtomicU32,
-    /// Bytes of the budget that nobody has; below zero, so many must be given back.
+    /// What agents have given back less what they have taken: see [`crate::purse`].
     pub pool_bytes: AtomicI64,
+    /// The launcher's part of the pool, which only it changes: the budget, what ended processes had, less what is unmanaged.
+    pub launcher_bytes: AtomicI64,
 }
 
 /// The whole shared area.

@@ -237,10 +237,10 @@ impl<P: SwapIn> Mm<P> {
         }
         self.reclaims_on(&event);
         match event {
-            Event::RegionAdded { space, start, end, kind } => self.regions.add(space, start, end, kind),
+            Event::RegionAdded { space, start, end, kind } => self.region_added(space, start, end, kind),
             Event::RegionRemoved { space, start, end } => self.region_removed(space, start, end, out),
             Event::Resident { space, start, end } => self.resident(space, start, end),
-            Event::Discarded { space, start, end } => self.discard(space, start, end, out),
+            Event::Discarded { space, start, end } => self.discarded(space, start, end, out),
             Event::Moved { space, from, to, pages } => self.moved(space, from, to, pages, out),
             Event::Fault { space, vpn, access } => self.fault(space, vpn, access, out),
             Event::ReadDone { io, ok } => self.read_done(io, ok, false, out),
@@ -357,7 +357,7 @@ impl<P: SwapIn> Mm<P> {
     /// Gives the page's slot back, if it has one.
     pub(crate) fn release_slot(&mut self, id: PageId) {
         let slot = core::mem::take(&mut self.pages[id].slot);
-        if slot != 0 {
+        if slot != 0 && !Slot(slot).is_file() {
             self.area.release(Slot(slot));
         }
     }

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::growth::Growth;
+use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
 use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
@@ -17,7 +18,7 @@ use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
-use overspill_sys::procfs::{self, Limit, ResidentReader};
+use overspill_sys::procfs::{self, Fields, Limit, ResidentReader};
 use overspill_sys::thread::Scheduling;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
 
@@ -35,11 +36,26 @@ use crate::veto;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so that it can start at once.
 const PREPARE_PERCENT: u64 = 75;
+/// A process with less is not worth managing: so much, or this share of the tree's budget if that is less.
+const SMALL_BYTES: u64 = 4 << 20;
+const SMALL_SHARE: u64 = 16;
+/// A child of fork that has not called exec by then is taken for a program of its own.
+const COPY_NS: u64 = 20_000_000;
+/// A budget in which so many bytes are not paged keeps this part of them free, at most: an eighth of all.
+const RESERVE_SHARE: u64 = 7;
+/// A program that has passed its budget ends when less than this share of the machine's memory is left: a sixteenth.
+const LEFT_SHARE: u64 = 16;
+/// Beside others a process has this share of the budget more than it holds, if nobody else wants it.
+const HEADROOM_SHARE: u64 = 16;
+/// With a limit below this the agent does without the descriptors that it need not have.
+const DESCRIPTORS_ENOUGH: u64 = 16;
 /// Length of the agent's turns on a busy processor: the shortest there is.
 const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
 const LOOK_NS_MAX: u64 = 50_000_000;
 const LOOK_NS_MIN: u64 = 1_000_000;
+/// The shortest for a process that holds next to nothing where others hold most.
+const TINY_LOOK_NS: u64 = 5_000_000;
 /// While memory is not managed, so many looks share one look at the processor time that they took, which costs as much as one.
 const LOOKS_A_CPU_SAMPLE: u32 = 16;
 /// Longest pause once memory is managed: threads that map much wait for the next look.
@@ -80,6 +96,9 @@ struct Agent {
     swap: Option<Fd>,
     resident: ResidentReader,
     growth: Growth,
+    purse: Purse,
+    /// A child of fork holds what its parent does until then, most of it only as a copy that was never made.
+    counts_from: u64,
 }
 
 /// What the launcher told, and where to report.
@@ -155,6 +174,12 @@ fn known_shared() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
+/// The agent's own path, as LD_PRELOAD names it; `None` while it is not known.
+pub fn path() -> Option<&'static [u8]> {
+    let path = launcher::path(&known_shared()?.config.agent_path).to_bytes();
+    (!path.is_empty()).then_some(path)
+}
+
 fn known_place() -> Option<&'static Process> {
     // SAFETY: it lies in that mapping, or in memory that is never given back.
     unsafe { PLACE.load(Ordering::Acquire).as_ref() }
@@ -192,12 +217,17 @@ pub fn run(mission: Mission) {
     // Until the program's memory is managed nothing but this thread's coming in time keeps the budget.
     let _ = Scheduling::first().set();
     let Mission { shared, process, memory, swap, inherits, resident } = mission;
-    let growth = Growth::default();
-    let mut agent = Agent { shared, process, memory, swap, resident, growth };
-    let prepared = Growth::earliest_bytes(agent.ram()) / 100 * PREPARE_PERCENT;
-    agent.watch(|_| (prepared, prepared));
+    let shares = shared.config.flags & flags::PER_PROCESS == 0;
+    let purse = Purse::new(shares.then_some(&shared.tree), process, shared.config.ram_bytes);
+    let counts_from = if inherits { clock::monotonic_ns() + COPY_NS } else { 0 };
+    let mut agent =
+        Agent { shared, process, memory, swap, resident, growth: Growth::default(), purse, counts_from };
+    agent.watch(|_, ram| {
+        let prepared = Growth::earliest_bytes(ram) / 100 * PREPARE_PERCENT;
+        (prepared, prepared)
+    });
     if retire::is_asked() {
-        return;
+        return leave(agent.process);
     }
     if let Err(failure) = agent.manage(inherits) {
         give_up(agent.process, failure);
@@ -218,6 +248,7 @@ fn claim(shared: &'static Shared, pid: u32, program_pages: u32) -> Option<&'stat
     for before in
         shared.processes.iter().take(used).filter(|before| before.pid.load(Ordering::Relaxed) == pid)
     {
+        Purse::close(&shared.tree, before);
         before.is_over.store(1, Ordering::Release);
     }
     let take = |process: &Process, from| {
@@ -242,6 +273,13 @@ fn claim(shared: &'static Shared, pid: u32, program_pages: u32) -> Option<&'stat
     Some(process)
 }
 
+/// The agent was asked to go. Whether it comes back, or the program is at its end, the launcher is told.
+fn leave(process: &Process) {
+    if retire::is_banned() {
+        give_up(process, Failure { step: 5, errno: Errno::PERM });
+    }
+}
+
 fn give_up(process: &Process, failure: Failure) {
     process.error_step.store(failure.step, Ordering::Relaxed);
     process.error.store(failure.errno.raw_os_error() as u32, Ordering::Relaxed);
@@ -262,11 +300,24 @@ impl Agent {
         self.shared.config.flags & flag != 0
     }
 
+    /// What the process, which holds `held` bytes, could hold now, as far as others leave it.
+    fn reach(&self, held: u64, now: u64) -> u64 {
+        if now >= self.counts_from {
+            self.purse.follow(held, held);
+        }
+        self.purse.reach()
+    }
+
+    /// Who has less than this is left alone, however little there is.
+    fn small_bytes(&self) -> u64 {
+        let shares = !self.has(flags::PER_PROCESS);
+        if shares { SMALL_BYTES.min(self.ram() / SMALL_SHARE) } else { 0 }
+    }
+
     /// Returns when the program holds as many bytes as `start` tells for its growth: for now, and the least that it can tell
     /// at the next look.
-    fn watch(&mut self, start: impl Fn(&Growth) -> (u64, u64)) {
+    fn watch(&mut self, start: impl Fn(&Growth, u64) -> (u64, u64)) {
         let mut report = Report::new(self.process);
-        let ram = self.ram();
         for looks in 0_u32.. {
             let asked = fresh::asked();
             let bytes = self.anon_bytes();
@@ -275,15 +326,21 @@ impl Agent {
             if looks.is_multiple_of(LOOKS_A_CPU_SAMPLE) {
                 report.sample_cpu();
             }
-            self.growth.observe(bytes, clock::monotonic_ns());
-            let (start, earliest) = start(&self.growth);
+            let now = clock::monotonic_ns();
+            self.growth.observe(bytes, now);
+            let ram = self.reach(bytes, now);
+            let (start, earliest) = start(&self.growth, ram);
+            let small = self.small_bytes();
+            let (start, earliest) = (start.max(small), earliest.max(small));
             if bytes + fresh::coming() >= start || retire::is_asked() {
                 return;
             }
             fresh::seen(asked);
             let next = if bytes < earliest { earliest } else { start };
             let pause = self.growth.pause_ns(next, ram);
-            fresh::sleep(asked, pause.clamp(LOOK_NS_MIN, LOOK_NS_MAX));
+            let is_tiny = bytes < small / 2 && ram < self.ram() / 2;
+            let least = if is_tiny { TINY_LOOK_NS } else { LOOK_NS_MIN };
+            fresh::sleep(asked, pause.clamp(least, LOOK_NS_MAX));
         }
     }
 
@@ -305,8 +362,9 @@ impl Agent {
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
         let mut adopter = Adopter::open(&engine).map_err(failed)?;
         let ram = self.ram();
-        self.watch(|growth| (growth.start_bytes(ram), Growth::earliest_bytes(ram)));
+        self.watch(|growth, ram| (growth.start_bytes(ram), Growth::earliest_bytes(ram)));
         if retire::is_asked() {
+            leave(self.process);
             return Ok(());
         }
         if inherits {
@@ -327,6 +385,8 @@ impl Agent {
             step: STEP_MIN,
             next_resync: 0,
             reserve: Reserve::new(ram),
+            bursts: Reserve::new(u64::MAX),
+            excess: None,
             hands_back: false,
             hurries: false,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
@@ -353,14 +413,16 @@ impl Agent {
             None if self.has(flags::SWAP_IS_FILE) => SwapPlace::File(path),
             None => SwapPlace::Directory(path),
         };
+        let (descriptors, _) = procfs::limit(Limit::Descriptors).unwrap_or((u64::MAX, u64::MAX));
+        let is_rich = descriptors >= DESCRIPTORS_ENOUGH;
         Settings {
             frames: frames(config.ram_bytes),
             frames_max: frames(config.ram_bytes),
             swap,
             swap_bytes_max: config.swap_bytes_max,
             use_move: !self.has(flags::NO_MOVE),
-            use_uring: !self.has(flags::NO_URING),
-            poll_idle: self.has(flags::POLL_IDLE),
+            use_uring: is_rich && !self.has(flags::NO_URING),
+            poll_idle: is_rich && self.has(flags::POLL_IDLE),
             user_mode_only: false,
             policy: policy_of(config, frames(config.ram_bytes)),
             max_pool_percent: config.max_pool_percent,
@@ -392,6 +454,11 @@ fn own_ranges(engine: &Engine) -> impl Fn(&mut Vec<AddressRange>) + use<> {
     }
 }
 
+/// What is managed and in RAM, in bytes.
+fn managed_bytes(engine: &Engine) -> u64 {
+    u64::from(engine.frames()) * PAGE_SIZE as u64
+}
+
 /// The second half of the agent's life.
 struct Manager<'a> {
     engine: Engine,
@@ -407,6 +474,10 @@ struct Manager<'a> {
     step: u32,
     next_resync: u64,
     reserve: Reserve,
+    /// The reserve that a budget without bounds would have: for what the program would need not to be paged at all.
+    bursts: Reserve,
+    /// Swap is full; so many tenths of the budget above it were told.
+    excess: Option<u64>,
     /// Everything is brought in, for the agent is to go.
     hands_back: bool,
     /// This thread comes before all others.
@@ -461,7 +532,7 @@ impl Manager<'_> {
         self.engine.report().sample_cpu();
         let now = clock::monotonic_ns();
         self.agent.growth.observe(resident, now);
-        let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
+        let managed = managed_bytes(&self.engine);
         let mut stray = resident.saturating_sub(managed);
         let growth = stray.saturating_sub(self.stray_accepted);
         self.grew = growth > STRAY_BYTES / 4;
@@ -473,7 +544,7 @@ impl Manager<'_> {
                 self.hurry(true);
             }
             let missed = self.adopt(has_grown);
-            let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
+            let managed = managed_bytes(&self.engine);
             stray = self.agent.anon_bytes().saturating_sub(managed);
             if !missed {
                 self.stray_accepted = stray;
@@ -483,10 +554,14 @@ impl Manager<'_> {
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
         let books = (crate::book_bytes() as u64).min(stray);
-        let needed = self.engine.pages_bytes() + stray - books;
-        self.engine.report().sample_needed(needed);
+        let pages = self.engine.pages_bytes() + stray - books;
+        self.bursts.observe(growth, now);
+        self.engine.report().sample_needed(pages + self.bursts.bytes().min(pages / RESERVE_SHARE));
         let books = books.min(ram / BOOKS_SHARE);
-        let budget = ram.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
+        let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
+        self.bound_excess(held);
+        let allowed = self.agent.purse.follow(held, self.wanted(held));
+        let budget = allowed.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         if self.approach(budget) {
             self.shrinks_since.get_or_insert_with(clock::monotonic_ns);
@@ -500,6 +575,12 @@ impl Manager<'_> {
         }
         self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
+    }
+
+    /// What a process that holds `held` bytes should have before it pages: all, unless others want some, too.
+    fn wanted(&self, held: u64) -> u64 {
+        let ram = self.agent.ram();
+        if self.agent.purse.is_alone() { ram } else { held + ram / HEADROOM_SHARE }
     }
 
     /// Brings the engine's budget to `budget`, at once or by a step. True while more steps are due: see [`Engine::make_room`].
@@ -538,7 +619,9 @@ impl Manager<'_> {
     /// True when something is still to be adopted that was changing. What has grown is somewhere.
     fn adopt(&mut self, has_grown: bool) -> bool {
         let own = own_ranges(&self.engine);
-        let adopted = self.adopter.adopt(&mut self.engine, own).unwrap_or_default();
+        let adopted = self.adopter.adopt(&mut self.engine, own);
+        self.own_up(adopted.as_ref().err().copied());
+        let adopted = adopted.unwrap_or_default();
         let now = clock::monotonic_ns();
         if has_grown && adopted.pages == 0 && !adopted.missed && now >= self.next_resync {
             // Nothing new is mapped: pages came in old mappings without a fault (stores to what had been read before it was
@@ -547,6 +630,15 @@ impl Manager<'_> {
             self.next_resync = now + (clock::monotonic_ns() - now) * RESYNC_SHARE;
         }
         adopted.missed
+    }
+
+    /// A process of which nothing can be managed is not managed, whatever the agent would like to do.
+    fn own_up(&self, failure: Option<Errno>) {
+        let process = self.agent.process;
+        match failure {
+            Some(errno) if self.engine.frames() == 0 => give_up(process, Failure { step: 4, errno }),
+            _ => process.state.store(state::MANAGING, Ordering::Release),
+        }
     }
 
     fn judge_all(&mut self) {
@@ -592,7 +684,34 @@ impl Manager<'_> {
             self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
             message::kill_self(Signal::KILL);
         }
-        self.say("swap is full: the program goes on above its budget");
+        if self.agent.has(flags::STOP_WHEN_FULL) {
+            self.say("swap is full: the program is stopped; SIGCONT lets it go on above its budget");
+            message::kill_self(Signal::STOP);
+        } else {
+            self.say("swap is full: the program goes on above its budget");
+        }
+        self.excess.get_or_insert(0);
+    }
+
+    /// Swap is full, and the program holds `held` bytes: each tenth of the budget beyond it is said, and before the machine has
+    /// nothing left for others the program ends.
+    fn bound_excess(&mut self, held: u64) {
+        let Some(said) = self.excess else { return };
+        let ram = self.agent.ram();
+        let tenths = held.saturating_sub(ram) / (ram / 10).max(1);
+        if tenths > said {
+            self.excess = Some(tenths);
+            self.say_words(format_args!("the program holds {} % more than its budget", tenths * 10));
+            let machine = Fields::of_machine();
+            let left = |name| machine.as_ref().ok().and_then(|fields| fields.number(name));
+            if let (Some(left), Some(all)) = (left("MemAvailable"), left("MemTotal"))
+                && left < all / LEFT_SHARE
+            {
+                self.say("the machine has next to no memory left: the program is ended");
+                self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
+                message::kill_self(Signal::KILL);
+            }
+        }
     }
 
     fn pause(&mut self) {
@@ -626,13 +745,17 @@ impl Manager<'_> {
         }
         fork::stop_managing();
         fresh::forget();
-        self.agent.process.state.store(state::WATCHING, Ordering::Release);
+        leave(self.agent.process);
         true
     }
 
     fn say(&self, text: &str) {
+        self.say_words(format_args!("{text}"));
+    }
+
+    fn say_words(&self, words: core::fmt::Arguments<'_>) {
         if !self.agent.has(flags::QUIET) {
-            message::say(text);
+            message::say(words);
         }
     }
 }

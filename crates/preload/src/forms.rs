@@ -255,10 +255,9 @@ unsafe extern "C" fn concerning(
         return unsafe { registering::ioctl(a as c_int, b as c_ulong, c) } as isize;
     }
     if number == __NR_seccomp {
-        filters::announce(a, b);
-    } else {
-        lend::announce(number, b, c);
+        return filters::for_seccomp(a, b, c, call);
     }
+    lend::announce(number, b, c);
     call()
 }
 

@@ -10,7 +10,7 @@ use overspill_sys::{AddressRange, reserve};
 
 use crate::agent::Beginning;
 use crate::launcher::Address;
-use crate::{agent, elf, filters, fork, forms, fresh, retire, veto};
+use crate::{agent, elf, exec, filters, fork, forms, fresh, leaks, retire, veto};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
@@ -47,22 +47,30 @@ unsafe extern "C" {
 }
 
 extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    // SAFETY: the loader passes the environment: pointers to strings, then a null pointer.
+    // SAFETY: the loader passes the environment: pointers to strings, then a null pointer and the auxiliary vector.
+    unsafe { elf::set_up(environment) };
+    exec::set_up();
+    // SAFETY: as above.
     let Some(address) = (unsafe { find(environment) }) else { return };
     TOKEN.store(address.token, Ordering::Release);
     PLACE.store(u64::from(address.process) << 32 | u64::from(address.descriptor), Ordering::Release);
     if filters::is_confined(address.process) {
         return;
     }
-    // SAFETY: as above: what follows the environment is the auxiliary vector.
-    unsafe { elf::set_up(environment) };
     forms::set_up();
+    leaks::set_up();
     let Some(()) = fork::set_up() else { return };
     // SAFETY: the handlers are safe to call in any thread of the program; the library is never unloaded.
     if unsafe { __register_atfork(fork::prepare, fork::parent, fork::child, core::ptr::null_mut()) } != 0 {
         return;
     }
     start_agent();
+}
+
+/// In a child of fork: the parent's agent is not there.
+pub fn forget_agent() {
+    THREAD[0].store(0, Ordering::Release);
+    THREAD[1].store(0, Ordering::Release);
 }
 
 /// In a child of fork, in its only thread: an agent of its own. What the parent's agent had is not there, or lies idle.
@@ -90,7 +98,7 @@ pub fn come_back() {
 /// Waits until the agent's thread has ended. It must be on its way.
 pub fn wait_until_gone() {
     let [start, end] = [&THREAD[0], &THREAD[1]].map(|at| at.load(Ordering::Acquire));
-    if start != 0 {
+    if start != 0 && fork::is_ours() {
         // SAFETY: the range is that of the agent's thread, which is never joined.
         unsafe { Thread::wait_at(start..end) };
     }
@@ -115,15 +123,12 @@ extern "C" fn entry(_: *mut ()) {
     let _ = unsafe { overspill_sys::fd::close_all_descriptors() };
     // Nor does the agent keep a file system busy that the program leaves and unmounts.
     let _ = overspill_sys::file::change_directory(c"/");
-    let place = PLACE.load(Ordering::Acquire);
-    let token = TOKEN.load(Ordering::Acquire);
-    let address = Address { process: (place >> 32) as u32, descriptor: place as u32, token };
     let beginning = match (IS_FORKED.load(Ordering::Acquire), IS_BACK.load(Ordering::Acquire)) {
         (_, true) => Beginning::Return,
         (true, false) => Beginning::Fork,
         (false, false) => Beginning::Program,
     };
-    let mission = agent::enlist(address, beginning);
+    let mission = agent::enlist(address(), beginning);
     if let Some(mission) = &mission {
         fresh::watch(mission.ram());
     }
@@ -132,6 +137,13 @@ extern "C" fn entry(_: *mut ()) {
         agent::run(mission);
         fresh::forget();
     }
+}
+
+/// Where the launcher is.
+pub fn address() -> Address {
+    let place = PLACE.load(Ordering::Acquire);
+    let token = TOKEN.load(Ordering::Acquire);
+    Address { process: (place >> 32) as u32, descriptor: place as u32, token }
 }
 
 /// The value of [`ENV`].

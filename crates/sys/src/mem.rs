@@ -301,8 +301,9 @@ impl Mapping {
         Mapping::anon(len, Prot::empty())
     }
 
-    /// Private memory of twice `half` bytes that the kernel counts as promised, and that nobody may touch. Each half is
-    /// promised for itself; the kernel, which joins them, may not promise the whole at once, as to a child of fork.
+    /// Private memory of twice `half` bytes that the kernel counts as promised, and that nobody may
+    /// touch. Each half is promised for itself; the kernel, which joins them, may not promise the
+    /// whole at once, as to a child of fork.
     pub fn promised_twice(half: usize) -> Result<Mapping, Errno> {
         let mapping = Mapping::new(2 * half, Prot::empty(), MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)?;
         for start in [mapping.start, mapping.start + half] {

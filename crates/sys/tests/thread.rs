@@ -201,3 +201,19 @@ fn futexes_time_out_and_wake() {
     assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
     assert!(clock::thread_cpu_ns() > 0);
 }
+
+/// *The story:* a failed assertion found its thread in SCHED_FIFO, where it span for ever.
+#[test]
+fn whoever_stands_back_is_an_ordinary_thread() {
+    use overspill_sys::thread::{Scheduling, stand_back};
+    // A thread of its own: it keeps what it sets. The class takes a privilege.
+    std::thread::spawn(|| {
+        let current = || Scheduling::current().expect("a thread may know its own class");
+        let is_first = Scheduling::first().set().is_ok();
+        let before = current();
+        stand_back();
+        assert_eq!(before != current(), is_first);
+    })
+    .join()
+    .expect("the assertion holds");
+}

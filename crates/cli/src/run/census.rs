@@ -40,6 +40,8 @@ pub struct Record {
     pub objection: Option<String>,
     /// What its agent reported at last.
     pub agent: Option<AgentReport>,
+    /// Which place of the shared page that agent has.
+    claim: Option<(usize, u32)>,
     /// It had not ended when the run did.
     pub is_left: bool,
     first_ns: u64,
@@ -66,6 +68,8 @@ pub struct Census {
     pub tree_peak_bytes: u64,
     /// See there.
     pub tree_peak_shmem_bytes: u64,
+    /// The most that it would have held at a time with RAM enough.
+    pub tree_needed_bytes: u64,
     tree_sum_bytes: u128,
     looks: u64,
     /// Records that are not kept one by one.
@@ -136,14 +140,37 @@ impl Census {
         }
     }
 
+    /// So much the tree would hold now with RAM enough.
+    pub fn need(&mut self, bytes: u64) {
+        self.tree_needed_bytes = self.tree_needed_bytes.max(bytes);
+    }
+
+    /// Is it a copy of its parent that may call exec any moment?
+    pub fn is_passing(&self, pid: u32) -> bool {
+        let passes = |record: &Record| record.is_copy && record.last_ns - record.first_ns < PASSING_NS;
+        self.living.get(&pid).is_some_and(passes)
+    }
+
+    /// An agent has a place, and goes on.
+    pub fn note(&mut self, report: &AgentReport) {
+        let record =
+            self.living.get_mut(&report.pid).filter(|record| record.program_pages == report.program_pages);
+        if let Some(record) = record.filter(|record| record.claim.is_none()) {
+            record.claim = Some(report.claim());
+        }
+    }
+
     /// What an agent reported last: its process has ended, or has become another program, or the run is over.
     pub fn keep(&mut self, report: AgentReport) {
         let is_its = |record: &&mut Record| {
             record.pid == report.pid
                 && record.program_pages == report.program_pages
-                && record.agent.as_ref().is_none_or(|agent| agent.claim() == report.claim())
+                && record.agent.is_none()
+                // A program that another one has replaced may look like that one.
+                && record.claim.map_or(!report.is_over, |claim| claim == report.claim())
         };
         let living = self.living.get_mut(&report.pid);
+        let (pid, is_over) = (report.pid, report.is_over);
         match living.into_iter().chain(self.ended.iter_mut().rev()).find(is_its) {
             Some(record) => record.hear(report),
             // It came and went between two looks.
@@ -158,7 +185,23 @@ impl Census {
                 self.ended.push(record);
             }
         }
+        if is_over && self.living.get(&pid).is_some_and(|record| record.agent.is_some()) {
+            // What the process runs now is seen at the next look.
+            self.ended.extend(self.living.remove(&pid));
+        }
         self.shorten();
+    }
+
+    /// Why a living program cannot be managed that holds more than `bytes`.
+    pub fn unkept(&self, bytes: u64) -> Option<String> {
+        let is_unkept = |record: &&Record| {
+            record.anon_peak_bytes > bytes
+                && record.claim.is_none()
+                && !record.is_copy
+                && record.objection.is_some()
+        };
+        let record = self.living.values().find(is_unkept)?;
+        Some(format!("{} ({}): {}", record.name, record.pid, record.reason()?))
     }
 
     /// Everything, at the end of the run, in the order in which the programs ended.
@@ -208,6 +251,11 @@ impl Record {
             self.name.clone_from(&report.name);
         }
         self.agent = Some(report);
+    }
+
+    /// For how long it was seen, in nanoseconds.
+    pub fn lived_ns(&self) -> u64 {
+        self.last_ns - self.first_ns
     }
 
     /// An agent watched or managed it, and did not give up.
@@ -287,6 +335,22 @@ mod tests {
         assert_eq!(records.len(), 2);
         assert!(records[0].is_managed() && !records[1].is_managed());
         assert!(records[1].is_left && records[1].anon_peak_bytes == 60 * MIB);
+    }
+
+    /// Two small programs have code of the same size.
+    #[test]
+    fn an_agent_tells_that_another_program_has_taken_over() {
+        let mut census = Census::default();
+        census.look(&[sighting(5, 1, 1, 1)], 0);
+        census.note(&report(5, 1, 1, state::WATCHING));
+        census.look(&[sighting(5, 1, 1, 50)], MS);
+        census.keep(AgentReport { is_over: true, ..report(5, 1, 1, state::WATCHING) });
+        assert_eq!(census.look(&[sighting(5, 1, 1, 60)], 50 * MS), [5]);
+        // Nobody had looked when this one was replaced.
+        census.keep(AgentReport { is_over: true, ..report(5, 1, 2, state::WATCHING) });
+        census.look(&[sighting(5, 1, 1, 60)], 99 * MS);
+        let records = census.finish();
+        assert_eq!(records.iter().map(Record::is_managed).collect::<Vec<_>>(), [true, true, false]);
     }
 
     /// A child of fork that calls exec at once holds all that its parent does, for a millisecond.

@@ -9,10 +9,12 @@
 pub mod agent;
 mod census;
 mod descendants;
+mod divider;
 mod door;
 pub mod program;
 pub mod report;
 pub mod shared_page;
+mod status_line;
 mod summary;
 mod tracing;
 mod verdict;
@@ -32,15 +34,17 @@ use overspill_sys::Errno;
 
 use crate::args::{RunArgs, Tuning};
 use crate::checks::{self, Ready, SwapPlace};
+use crate::on_full::OnFull;
 use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
 use crate::output::{self, Output};
 use crate::{exit, human, machine};
+use descendants::Descendants;
 use door::Door;
 use report::{Report, Run};
 use shared_page::{Settings, SharedPage};
 use tracing::Tracing;
-use watch::Watch;
+use watch::{Options, Watch};
 
 /// Runs the program; the result is this process's exit code.
 pub fn main(args: &RunArgs) -> Result<u8> {
@@ -62,7 +66,12 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let summary = args.output.as_deref().map(Output::prepare).transpose()?;
     let ram_bytes = args.ram.bytes(machine::ram_for_shares());
     let unmanageable = program::unmanageable(&program);
+    if let (Some(reason), true) = (&unmanageable, args.tuning.strict) {
+        eprintln!("overspill: {reason}: --strict runs nothing without a limit");
+        return Ok(exit::OWN_FAILURE);
+    }
     print_notes(args, ram_bytes, unmanageable.as_deref());
+    print_room(args, ram_bytes, &ready.swap);
     let page = Arc::new(shared_page(args, ram_bytes, &ready)?);
     if let Err(errno) = door(&page, &ready.swap).and_then(|door| door.open(page.token())) {
         eprintln!("overspill: note: other users and pid namespaces run unmanaged: {errno}");
@@ -71,6 +80,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let tracing = args.trace.as_deref().map(|path| Tracing::start(path, &page, &args.command)).transpose()?;
 
     signals::survive(&signals::FORWARDED);
+    let helpers = Descendants::helpers();
     let start = Instant::now();
     let child = match inherit::spawn(&mut command(args, &ready, &page), None) {
         Ok(child) => child,
@@ -78,8 +88,9 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     };
     let pid = child.id();
     signals::forward_to(pid as i32);
-    let watch =
-        Watch::start(page.clone(), pid, ram_bytes, args.trace.is_some()).context("cannot start a thread")?;
+    let divides = !args.tuning.per_process;
+    let options = Options { ram_bytes, divides, traces: args.trace.is_some(), strict: args.tuning.strict };
+    let watch = Watch::start(page.clone(), pid, helpers, options).context("cannot start a thread")?;
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
     signals::stop_forwarding();
     let wall_seconds = start.elapsed().as_secs_f64();
@@ -103,6 +114,10 @@ pub fn main(args: &RunArgs) -> Result<u8> {
 
 /// Ends like the program: its code, its signal, or 125 when swap was full under `--strict`.
 fn finish(args: &RunArgs, report: &Report) -> Result<u8> {
+    if let Some(reason) = &report.strict_refused {
+        eprintln!("overspill: {reason}: --strict ended the program");
+        return Ok(exit::OWN_FAILURE);
+    }
     if report.strict_ended {
         if args.quiet || args.output.is_some() {
             eprintln!("overspill: {}", report.verdict.text); // nobody has said it on standard error yet
@@ -131,6 +146,22 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
     }
 }
 
+/// Says how much room is wanted and how much there is, where that is too little.
+fn print_room(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) {
+    let path = if swap.is_file { swap.path.parent().unwrap_or(&swap.path) } else { &swap.path };
+    let Ok(space) = nix::sys::statvfs::statvfs(path) else { return };
+    let there = space.blocks_available() * space.fragment_size();
+    let asked = args.tuning.swap_max.map(|size| size.bytes(machine::ram_for_shares()));
+    let wanted = asked.unwrap_or(ram_bytes);
+    if there < wanted && !args.quiet {
+        let (wanted, there) = (human::bytes(wanted), human::bytes(there));
+        eprintln!(
+            "overspill: note: {wanted} of room to spill are wanted, and {} has {there}",
+            path.display()
+        );
+    }
+}
+
 fn door(page: &SharedPage, swap: &SwapPlace) -> Result<Door, Errno> {
     let directory = CString::new(swap.path.as_os_str().as_bytes()).ok();
     Ok(Door { page: page.descriptor()?, swap_directory: directory.filter(|_| !swap.is_file) })
@@ -154,10 +185,12 @@ fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPa
 fn flag_bits(args: &RunArgs, swap_is_file: bool) -> u32 {
     let tuning = &args.tuning;
     let bits = [
-        (tuning.strict, flags::STRICT),
+        (tuning.ends_when_full(), flags::STRICT),
+        (tuning.on_full == Some(OnFull::Stop) && !tuning.strict, flags::STOP_WHEN_FULL),
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
         (tuning.fixed_pool, flags::FIXED_POOL),
+        (tuning.per_process, flags::PER_PROCESS),
         (swap_is_file, flags::SWAP_IS_FILE),
         (args.quiet, flags::QUIET),
         (tuning.idle.unwrap_or_default().polls(), flags::POLL_IDLE),
@@ -228,6 +261,11 @@ fn write_report(args: &RunArgs, report: &Report, json: Option<Output>, summary: 
 }
 
 impl Tuning {
+    /// Is the program ended when swap is full?
+    pub fn ends_when_full(&self) -> bool {
+        self.strict || self.on_full == Some(OnFull::Kill)
+    }
+
     /// These options as command-line arguments.
     pub fn to_args(&self) -> Vec<OsString> {
         let mut args = Vec::new();
@@ -242,6 +280,7 @@ impl Tuning {
         option("swap-max", self.swap_max.map(|size| size.to_string().into()));
         option("page-cluster", self.page_cluster.map(|n| n.to_string().into()));
         option("max-pool-percent", self.max_pool_percent.map(|n| n.to_string().into()));
+        option("on-full", self.on_full.map(|what| what.to_string().into()));
         option("idle", self.idle.map(|idle| idle.to_string().into()));
         option("readahead", self.readahead.map(|policy| policy.to_string().into()));
         let switches = [
@@ -249,6 +288,7 @@ impl Tuning {
             ("no-move", self.no_move),
             ("no-uring", self.no_uring),
             ("fixed-pool", self.fixed_pool),
+            ("per-process", self.per_process),
         ];
         args.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| format!("--{name}").into()));
         args

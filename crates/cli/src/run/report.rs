@@ -116,19 +116,23 @@ pub struct Report {
     pub swap_full: bool,
     /// ... and `--strict` ended the program for it.
     pub strict_ended: bool,
+    /// ... or for this program, which could not be managed.
+    pub strict_refused: Option<String>,
     /// The most anonymous memory that a process held.
     pub resident_peak_bytes: u64,
     /// The mean over that process's life.
     pub resident_mean_bytes: u64,
     /// The most that a process had in swap.
     pub swap_peak_bytes: u64,
-    /// Time in which a process waited for major faults (the process that waited most).
+    /// Time in which a process waited for pages that were paged out, all processes together.
     pub stalled_seconds: f64,
-    /// Its share of the wall time.
+    /// Its share of the wall time, or of the time that those processes lived if that is more.
     pub stalled_share: f64,
+    /// Time in which a process waited for its agent at all, all processes together.
+    pub waiting_seconds: f64,
     /// Processor time of the agents.
     pub agent_seconds: f64,
-    /// How many times as long it took as it would have with RAM enough, as far as waiting tells (the process that waited most).
+    /// How many times as long it took as it would have with RAM enough, as far as waiting and the agents' work tell.
     pub slowdown_estimate: f64,
     /// Latency of the faults that needed no reading.
     pub soft_faults: Latency,
@@ -221,6 +225,7 @@ impl Report {
             page_cluster: args.tuning.page_cluster,
             readahead: args.tuning.readahead.unwrap_or_default().name(),
             strict: args.tuning.strict,
+            strict_refused: run.watched.refused.clone(),
             tree_mean_bytes: census.tree_mean_bytes(),
             tree_peak_bytes: census.tree_peak_bytes,
             tree_peak_shmem_bytes: census.tree_peak_shmem_bytes,
@@ -234,6 +239,10 @@ impl Report {
         }
         report
             .add_up(records.iter().filter_map(|record| record.agent.as_ref()).chain(&census.left_out_agents));
+        let waited =
+            |record: &&Record| record.agent.as_ref().is_some_and(|agent| agent.counter("waiting_ns") > 0);
+        let lives_ns: u64 = records.iter().filter(waited).map(Record::lived_ns).sum();
+        report.estimate(lives_ns as f64 / 1e9);
         report.judge_records(&run, &records);
         report.verdict = verdict::judge(&report, &args.tuning);
         report
@@ -278,8 +287,8 @@ impl Report {
         for agent in &agents {
             soft.add(&agent.soft);
             major.add(&agent.major);
-            stalled_ns = stalled_ns.max(agent.counter("stalled_ns"));
-            waiting_ns = waiting_ns.max(agent.counter("waiting_ns"));
+            stalled_ns += agent.counter("stalled_ns");
+            waiting_ns += agent.counter("waiting_ns");
             agent_ns += agent.counter("agent_cpu_ns");
             self.needed_bytes = self.needed_bytes.max(agent.counter("needed_peak_bytes"));
             self.swap_full |= agent.events & events::SWAP_FULL != 0 || agent.state == state::STRICT_FULL;
@@ -299,13 +308,24 @@ impl Report {
         }
         self.soft_faults = soft.latency();
         self.major_faults = major.latency();
-        self.stalled_seconds = stalled_ns as f64 / 1e9;
-        self.stalled_share =
-            if self.wall_seconds > 0.0 { self.stalled_seconds / self.wall_seconds } else { 0.0 };
         self.agent_seconds = agent_ns as f64 / 1e9;
-        let waiting = (waiting_ns as f64 / 1e9).min(self.wall_seconds * WAITING_SHARE_MAX);
-        self.slowdown_estimate =
-            if self.wall_seconds > 0.0 { self.wall_seconds / (self.wall_seconds - waiting) } else { 1.0 };
+        self.stalled_seconds = stalled_ns as f64 / 1e9;
+        self.waiting_seconds = waiting_ns as f64 / 1e9;
+    }
+
+    /// What waiting cost. `lives_seconds` is how long the programs lived, together, that waited at all: where several do side
+    /// by side their waits are, too.
+    fn estimate(&mut self, lives_seconds: f64) {
+        let whole = lives_seconds.max(self.wall_seconds).max(1e-9);
+        let side_by_side = whole / self.wall_seconds.max(1e-9);
+        self.stalled_share = (self.stalled_seconds / whole).min(1.0);
+        let waiting = (self.waiting_seconds / whole).min(WAITING_SHARE_MAX) * self.wall_seconds;
+        let agents = self.agent_seconds / side_by_side;
+        let programs = (self.user_seconds + self.system_seconds - self.agent_seconds) / side_by_side;
+        // Without its waits, or as long as it computes if agents kept it from that, too.
+        let (most, least) = (self.wall_seconds - waiting, self.wall_seconds - waiting - agents);
+        let alone = programs.max(least).min(most).max(self.wall_seconds * (1.0 - WAITING_SHARE_MAX));
+        self.slowdown_estimate = if self.wall_seconds > 0.0 { self.wall_seconds / alone } else { 1.0 };
     }
 
     /// A sum by its name; 0 when no process reported.

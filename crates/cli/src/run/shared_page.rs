@@ -55,6 +55,10 @@ pub struct Report {
     pub program_pages: u32,
     /// Its name.
     pub name: String,
+    /// What it has of the tree's budget, and the limit that it was given.
+    pub share_bytes: u64,
+    /// See there; 0: none.
+    pub limit_bytes: u64,
     /// The process has become another program by exec.
     pub is_over: bool,
     /// A value of [`overspill_engine::shared::state`].
@@ -121,7 +125,9 @@ impl SharedPage {
         file.set_len(if traces { trace::ring_offset(PROCESSES) } else { size_of::<Shared>() } as u64)?;
         let token = overspill_sys::random::unpredictable();
         file.write_all_at(&config_bytes(settings, token)?, offset_of!(Shared, config) as u64)?;
-        Ok(SharedPage { file, token })
+        let page = SharedPage { file, token };
+        page.set_launcher_bytes(settings.ram_bytes.cast_signed())?;
+        Ok(page)
     }
 
     /// The memory of another launcher, by its [`SharedPage::address`].
@@ -132,6 +138,19 @@ impl SharedPage {
             |radix| words.next().and_then(|word| u64::from_str_radix(word, radix).ok()).ok_or_else(invalid);
         let (launcher, descriptor, token) = (number(10)?, number(10)?, number(16)?);
         Ok(SharedPage { file: File::open(format!("/proc/{launcher}/fd/{descriptor}"))?, token })
+    }
+
+    /// The memory of another launcher, if the file is of this version's layout: only to be read.
+    pub fn of(file: File) -> Option<SharedPage> {
+        let page = SharedPage { file, token: 0 };
+        let number = |offset: usize, bytes: &mut [u8]| {
+            page.file.read_exact_at(bytes, (offset_of!(Shared, config) + offset) as u64)
+        };
+        let (mut magic, mut version) = ([0; 8], [0; 4]);
+        number(offset_of!(Config, magic), &mut magic).ok()?;
+        number(offset_of!(Config, version), &mut version).ok()?;
+        let is_known = u64::from_ne_bytes(magic) == MAGIC && u32::from_ne_bytes(version) == VERSION;
+        is_known.then_some(page)
     }
 
     /// The value of [`overspill_engine::shared::ENV`] that leads the agents here.
@@ -188,6 +207,27 @@ impl SharedPage {
         let reports = reports.map(|(place, bytes)| report(place, &Fields(bytes)));
         let nothing = [state::FREE, state::CLAIMING, state::ENDED];
         Ok(reports.filter(|report| !nothing.contains(&report.state)).collect())
+    }
+
+    /// Bytes of the budget that nobody has.
+    pub fn free_bytes(&self) -> io::Result<i64> {
+        let mut bytes = [0; size_of::<Tree>()];
+        self.file.read_exact_at(&mut bytes, offset_of!(Shared, tree) as u64)?;
+        let fields = Fields(&bytes);
+        let of = |field| fields.u64(field).cast_signed();
+        Ok(of(offset_of!(Tree, pool_bytes)) + of(offset_of!(Tree, launcher_bytes)))
+    }
+
+    /// Sets the launcher's part of the pool.
+    pub fn set_launcher_bytes(&self, bytes: i64) -> io::Result<()> {
+        let at = offset_of!(Shared, tree) + offset_of!(Tree, launcher_bytes);
+        self.file.write_all_at(&bytes.to_ne_bytes(), at as u64)
+    }
+
+    /// Limits the share of a process; 0: not at all.
+    pub fn set_limit(&self, place: usize, bytes: u64) -> io::Result<()> {
+        assert!(place < PROCESSES);
+        self.put(place, offset_of!(Process, limit_bytes), &bytes.to_ne_bytes())
     }
 
     /// Lets others have a place whose process has ended; with `spares` it stays out of use while others are free.
@@ -253,6 +293,8 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         place,
         generation: fields.u32(offset_of!(Process, generation)),
         program_pages: fields.u32(offset_of!(Process, program_pages)),
+        share_bytes: fields.u64(offset_of!(Process, share_bytes)),
+        limit_bytes: fields.u64(offset_of!(Process, limit_bytes)),
         is_over: fields.u32(offset_of!(Process, is_over)) != 0,
         name: String::from_utf8_lossy(name).into_owned(),
         pid: fields.u32(offset_of!(Process, pid)),

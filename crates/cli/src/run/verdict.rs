@@ -22,14 +22,18 @@ const BOOKS_SHARE: u64 = 64;
 /// The bound on what a tree that pages holds: its budget, 2 %, and these, in all and for each program.
 const BOUND_BYTES: u64 = 8 << 20;
 const BOUND_BYTES_EACH: u64 = 1 << 20;
-/// So much of a need comes on top of it.
+/// So much of a need comes on top of it: what is taken out ahead of demand.
 const HEADROOM_SHARE: u64 = 32;
+/// What the agent keeps free of a budget for a program that grows fast, at most (an eighth of all).
+const RESERVE_BYTES: u64 = 16 << 20;
+const RESERVE_SHARE: u64 = 7;
 
 /// The verdict.
 #[derive(Serialize, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// `fits`, `comfortable`, `works` or `thrashes` if all was seen and kept; else `exceeded`, `unmanaged`, `partly_unmanaged`,
-    /// `killed`, `went_on`, `swap_full`, `strict_ended` or `read_error`.
+    /// `killed`, `went_on`, `swap_full`, `strict_ended`, `strict_refused` or
+    /// `read_error`.
     pub kind: &'static str,
     /// The line for people.
     pub text: String,
@@ -48,9 +52,13 @@ pub fn judge(report: &Report, tuning: &Tuning) -> Verdict {
 
 /// What went wrong.
 fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
+    if let Some(reason) = &report.strict_refused {
+        let text = format!("--strict ended the program: {reason}");
+        return Some(Verdict { kind: "strict_refused", text, next: "overspill doctor".into() });
+    }
     if report.strict_ended {
         let text = format!(
-            "swap was full at {} and --strict ended the program",
+            "swap was full at {} and --strict (or --on-full kill) ended the program",
             human::bytes(report.swap_peak_bytes)
         );
         return Some(Verdict { kind: "strict_ended", text, next: more_swap(report, tuning) });
@@ -82,7 +90,7 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         let mut text = format!("went above the budget, to {held}");
         if let Some(reason) = report.unmanaged_reason.as_ref().or(report.partly_unmanaged_reason.as_ref()) {
             text.push_str(&format!("; unmanaged was {reason}"));
-        } else if report.tree_peak_shmem_bytes > 0 {
+        } else if report.tree_peak_shmem_bytes > report.tree_peak_bytes / 16 {
             let shared = human::bytes(report.tree_peak_shmem_bytes);
             text.push_str(&format!(", {shared} of it shared memory, which is not managed"));
         } else if !paged {
@@ -158,14 +166,11 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     Verdict { kind, text: format!("{text}: {waited}; {avoids}"), next: at(enough) }
 }
 
-/// With so much nothing would be paged out.
+/// With so much nothing would be paged out: what was needed, or held where nothing was paged, and what a pager keeps free.
 fn needed(report: &Report) -> u64 {
-    // The agent takes pages out a little before the budget is full.
-    let needed = report.needed_bytes.max(if report.sum("pswpout") + report.sum("zswpout") == 0 {
-        report.tree_peak_bytes
-    } else {
-        0
-    });
+    let is_paged = report.sum("pswpout") + report.sum("zswpout") > 0;
+    let held = report.tree_peak_bytes;
+    let needed = if is_paged { report.needed_bytes } else { held + RESERVE_BYTES.min(held / RESERVE_SHARE) };
     needed + needed / HEADROOM_SHARE
 }
 
@@ -299,7 +304,7 @@ mod tests {
             report.vmstat.clear();
             (report.tree_peak_bytes, report.needed_bytes) = (60 << 20, 60 << 20);
         });
-        assert!(fits.next.starts_with("overspill run --ram 62M "), "{}", fits.next);
+        assert!(fits.next.starts_with("overspill run --ram 71M "), "{}", fits.next);
     }
 
     #[test]

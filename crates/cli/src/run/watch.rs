@@ -11,12 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use overspill_engine::shared::ENV;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use overspill_engine::shared::{ENV, state};
 
 use super::census::{Census, Sighting};
 use super::descendants::{Descendants, Look, Orphans, figure, name};
+use super::divider::{Divider, Member};
 use super::program;
-use super::shared_page::SharedPage;
+use super::shared_page::{Report, SharedPage};
+use super::status_line;
 
 /// Shortest and longest pause between two looks, and how many times as long as a look it is.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -24,6 +28,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 const PAUSE_FACTOR: u32 = 300;
 /// A process's shared memory is asked for again when the sum of it and of its files has changed by so much.
 const SHARED_STEP_BYTES: u64 = 1 << 20;
+/// A process without an agent may hold so much under `--strict`.
+const STRICT_BYTES: u64 = 4 << 20;
 /// Between two questions that walk a process's page tables.
 const ROLLUP_PAUSE: Duration = Duration::from_millis(50);
 
@@ -33,6 +39,21 @@ pub struct Watched {
     pub census: Census,
     /// What orphans used.
     pub orphans: Orphans,
+    /// Why `--strict` ended the run.
+    pub refused: Option<String>,
+}
+
+/// What it has to know.
+#[derive(Clone, Copy)]
+pub struct Options {
+    /// The budget.
+    pub ram_bytes: u64,
+    /// It is the tree's, not each process's.
+    pub divides: bool,
+    /// A place is not used again while there are others: the trace numbers processes by their places.
+    pub traces: bool,
+    /// What cannot be managed, and holds more than next to nothing, ends the run.
+    pub strict: bool,
 }
 
 /// The thread.
@@ -42,16 +63,24 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch the tree below this process, which has started `command`.
-    pub fn start(page: Arc<SharedPage>, command: u32, ram_bytes: u64, traces: bool) -> io::Result<Watch> {
+    /// Begins to watch the tree below this process, which has started `command` and had `helpers` before.
+    pub fn start(
+        page: Arc<SharedPage>,
+        command: u32,
+        helpers: Vec<u32>,
+        options: Options,
+    ) -> io::Result<Watch> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let mut watcher = Watcher {
             page,
-            traces,
-            ram_bytes,
-            descendants: Descendants::new(command),
+            command,
+            options,
+            refused: None,
+            descendants: Descendants::new(command, helpers),
             census: Census::default(),
+            divider: Divider::default(),
+            returned_bytes: 0,
             extras: BTreeMap::new(),
             began: Instant::now(),
         };
@@ -59,10 +88,12 @@ impl Watch {
             while !stopped.load(Ordering::Acquire) {
                 let began = Instant::now();
                 watcher.look(false);
+                status_line::answer(&watcher.page, watcher.options.ram_bytes, watcher.began.elapsed());
                 std::thread::park_timeout((began.elapsed() * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX));
             }
             watcher.look(true);
-            Watched { census: watcher.census, orphans: watcher.descendants.orphans() }
+            let orphans = watcher.descendants.orphans();
+            Watched { census: watcher.census, orphans, refused: watcher.refused }
         })?;
         Ok(Watch { stop, thread })
     }
@@ -77,11 +108,14 @@ impl Watch {
 
 struct Watcher {
     page: Arc<SharedPage>,
-    /// A place is not used again while there are others: the trace numbers processes by their places.
-    traces: bool,
-    ram_bytes: u64,
+    command: u32,
+    options: Options,
+    refused: Option<String>,
     descendants: Descendants,
     census: Census,
+    divider: Divider,
+    /// What ended processes had of the budget.
+    returned_bytes: u64,
     extras: BTreeMap<u32, Extra>,
     began: Instant,
 }
@@ -104,14 +138,26 @@ impl Watcher {
         self.extras.retain(|pid, _| looks.iter().any(|look| look.pid == *pid));
         let mut sightings: Vec<Sighting> = looks.iter().map(|look| self.sighting(*look)).collect();
         let sum: u64 = sightings.iter().map(|seen| seen.look.anon_bytes + seen.shmem_bytes).sum();
-        if sum > self.ram_bytes && looks.len() > 1 {
+        if sum > self.options.ram_bytes && looks.len() > 1 {
             sightings = looks.iter().map(|look| self.exact_sighting(*look)).collect();
         }
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
             self.census.describe(pid, name(pid), objection(pid));
         }
+        if self.options.strict && !is_over {
+            self.refuse(&looks);
+        }
         // A report that cannot be read is told by no record having it.
         let _ = self.read_reports(&looks, is_over);
+    }
+
+    /// Ends the run for the sake of a process that cannot be managed.
+    fn refuse(&mut self, looks: &[Look]) {
+        let Some(reason) = self.census.unkept(STRICT_BYTES) else { return };
+        self.refused.get_or_insert(reason);
+        for look in looks.iter().map(|look| look.pid).chain([self.command]) {
+            let _ = kill(Pid::from_raw(look as i32), Signal::SIGKILL);
+        }
     }
 
     fn sighting(&mut self, look: Look) -> Sighting {
@@ -142,16 +188,60 @@ impl Watcher {
 
     /// Keeps what those reported that have ended, and lets others have their places.
     fn read_reports(&mut self, looks: &[Look], is_over: bool) -> io::Result<()> {
+        let mut managed = Vec::new();
         for report in self.page.reports()? {
             let lives = looks.iter().any(|look| look.pid == report.pid);
             let has_ended = report.is_over || (!lives && !exists(report.pid));
             if !has_ended && !is_over {
+                self.census.note(&report);
+                managed.push(report);
                 continue;
             }
             if has_ended && !is_over {
-                self.page.release(report.place, self.traces)?;
+                self.page.release(report.place, self.options.traces)?;
+                self.returned_bytes += report.share_bytes;
             }
             self.census.keep(report);
+        }
+        self.census.need(self.needed(looks, &managed));
+        if self.options.divides && !is_over {
+            self.divide(looks, &managed)?;
+        }
+        Ok(())
+    }
+
+    /// What the tree would hold now with RAM enough.
+    fn needed(&self, looks: &[Look], managed: &[Report]) -> u64 {
+        let of = |look: &Look| {
+            let report = managed.iter().find(|report| report.pid == look.pid);
+            report.map_or(0, |report| report.counter("needed_bytes")).max(look.anon_bytes)
+        };
+        looks.iter().filter(|look| !look.is_guest && !self.census.is_passing(look.pid)).map(of).sum()
+    }
+
+    /// Tells the agents what nobody else has, and who has to make room for whom.
+    fn divide(&mut self, looks: &[Look], managed: &[Report]) -> io::Result<()> {
+        let is_managed =
+            |pid| managed.iter().any(|report| report.pid == pid && report.state != state::UNMANAGED);
+        let others = looks.iter().filter(|look| !look.is_guest && !is_managed(look.pid));
+        let unmanaged: u64 =
+            others.filter(|look| !self.census.is_passing(look.pid)).map(|look| look.anon_bytes).sum();
+        let own = self.options.ram_bytes + self.returned_bytes;
+        self.page.set_launcher_bytes(own.cast_signed() - unmanaged.cast_signed())?;
+        let pages = |report: &Report, names: &[&str]| names.iter().map(|name| report.counter(name)).sum();
+        let member = |report: &Report| Member {
+            place: report.place,
+            share_bytes: report.share_bytes,
+            returned: pages(report, &["workingset_refault_anon", "pgmajfault"]),
+            paged_out: pages(report, &["pswpout", "zswpout"]),
+            waited_us: report.counter("stalled_ns") / 1000,
+        };
+        let members: Vec<Member> =
+            managed.iter().filter(|report| report.state == state::MANAGING).map(member).collect();
+        for (place, limit) in self.divider.divide(self.options.ram_bytes, self.page.free_bytes()?, &members) {
+            if managed.iter().any(|report| report.place == place && report.limit_bytes != limit) {
+                self.page.set_limit(place, limit)?;
+            }
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use overspill_sys::uffd::Uffd;
 
 use super::Engine;
 use crate::child::Child;
+use crate::memory::BOUNCE;
 use crate::view::{PROGRAM, address};
 
 impl Engine {
@@ -35,15 +36,44 @@ impl Engine {
             !matches!(self.mm.state(*id), State::Untouched | State::Mapped) && self.mm.place(*id).0 == PROGRAM
         };
         let out: Vec<PageId> = self.mm.known_pages().filter(is_out).collect();
-        for id in out {
-            let (_, vpn) = self.mm.place(id);
-            if self.mm.state(id) == State::Swapped {
-                self.give_from_swap(id, vpn);
-            } else {
-                self.give_from_frame(id, vpn);
-            }
+        let mut rest = out.as_slice();
+        while let Some(&first) = rest.first() {
+            let given = match self.read_from_file(rest) {
+                0 => {
+                    self.give_one(first);
+                    1
+                }
+                count => {
+                    self.give_pages(self.mm.place(first).1, self.view.program.bounce_address(0), count);
+                    count
+                }
+            };
+            rest = &rest[given as usize..];
         }
         self.children.clear();
+    }
+
+    /// Reads the pages at the head of the list that lie one after another in memory and in the file, to the bounce pages, none of
+    /// which is in use while nothing is under way. Returns how many; 0: the first does not come from the file, or cannot be read.
+    fn read_from_file(&mut self, pages: &[PageId]) -> u32 {
+        let place = |id: PageId| {
+            let slot = self.mm.slot(id).filter(|_| self.mm.state(id) == State::Swapped)?;
+            (!self.compressed.pool.holds(slot.0)).then_some((self.mm.place(id).1.0, slot.0))
+        };
+        let Some((vpn, slot)) = place(pages[0]) else { return 0 };
+        let follows = |&(n, &id): &(u32, &PageId)| place(id) == Some((vpn + u64::from(n), slot + n));
+        let count = (0..BOUNCE).zip(pages).take_while(follows).count() as u32;
+        if self.transfers.read_now(slot, self.view.program.bounce_address(0), count) { count } else { 0 }
+    }
+
+    /// Gives a page from its frame, from the pool, or alone from the file.
+    fn give_one(&mut self, id: PageId) {
+        let (_, vpn) = self.mm.place(id);
+        if self.mm.state(id) == State::Swapped {
+            self.give_from_swap(id, vpn);
+        } else {
+            self.give_from_frame(id, vpn);
+        }
     }
 
     /// Gives a page that is about to come into view to the children that lack it.
@@ -61,7 +91,7 @@ impl Engine {
 
     fn give_from_frame(&mut self, id: PageId, vpn: Vpn) {
         let Some(frame) = self.staging.frame(id) else { return };
-        self.give_page(vpn, self.view.program.frame_address(frame));
+        self.give_pages(vpn, self.view.program.frame_address(frame), 1);
     }
 
     fn give_from_swap(&mut self, id: PageId, vpn: Vpn) {
@@ -69,16 +99,16 @@ impl Engine {
         let pool = &self.compressed.pool;
         let unpacked = self.view.program.fill_scratch(|page| pool.peek(slot.0, page));
         let source = self.view.program.scratch_address();
-        if unpacked || self.transfers.read_now(slot.0, source) {
-            self.give_page(vpn, source);
+        if unpacked || self.transfers.read_now(slot.0, source, 1) {
+            self.give_pages(vpn, source, 1);
         } else {
             self.each_child(|child, born| child.poison(address(vpn), born));
         }
     }
 
-    fn give_page(&mut self, vpn: Vpn, source: usize) {
-        // SAFETY: the source is a frame or the scratch page, which nobody writes to meanwhile.
-        self.each_child(|child, born| unsafe { child.give(address(vpn), source, born) });
+    fn give_pages(&mut self, vpn: Vpn, source: usize, pages: u32) {
+        // SAFETY: the source are frames, bounce pages or the scratch page, which nobody writes to meanwhile.
+        self.each_child(|child, born| unsafe { child.give(address(vpn), source, pages, born) });
     }
 
     /// Those born meanwhile lack the page, too.

@@ -215,7 +215,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// The page's slot; a new one if it has none.
     fn slot_for(&mut self, id: PageId) -> Option<Slot> {
-        if self.pages[id].slot != 0 {
+        if self.pages[id].slot != 0 && !Slot(self.pages[id].slot).is_file() {
             // The old place is as good as any, but a retired area takes nothing, old places included.
             return (!self.area.is_retired()).then_some(Slot(self.pages[id].slot));
         }

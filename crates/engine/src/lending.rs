@@ -8,7 +8,7 @@
 //!
 //! Whoever stands before libc's functions says when the program calls one of those ([`Lending::watch`]). That does not see what is called
 //! by the bare instruction. So before a frame is used again the program's descriptors are looked at, unless that was done since the
-//! frame's page was taken out of view: what was lent was lent before. An io_uring or a socket that may lend settles it for
+//! frame's page was taken out of view, or just before: what was lent was lent before. An io_uring or a socket that may lend settles it for
 //! good, a pipe to somebody else that is full for as long as it is.
 //!
 //! What this cannot see, of calls by the bare instruction: a descriptor that was opened and closed between two looks while what it lent is
@@ -25,10 +25,10 @@ use overspill_mm::types::Nanos;
 use overspill_sys::descriptors::{Descriptor, Kind, Table};
 use overspill_sys::{Errno, clock};
 
-/// With more descriptors a look takes too long for each batch of pages, and shares the time: so many times as long passes
-/// before the next.
-const DESCRIPTORS_FEW: u32 = 128;
-const LOOK_SHARE: u64 = 50;
+/// Two looks lie so far apart, and farther where a look takes long. (Where pages go one by one there were looks as often as
+/// every third fault.) In less time nobody opens a descriptor, lends a page by it, and loses the page to swap.
+const LOOK_NS: Nanos = 2_000_000;
+const LOOK_SHARE: u64 = 100;
 /// Sockets are asked so often, since that takes a descriptor of each for an instant.
 const SOCKETS_NS: Nanos = 500_000_000;
 /// A pipe that was full is asked again after this.
@@ -47,7 +47,7 @@ pub(crate) struct Lending {
     cleared: u64,
     /// A pipe was full: nothing is cleared before this.
     held_until: Nanos,
-    /// The next look, where that takes long, and the next question to sockets.
+    /// The next look, and the next question to sockets.
     next_look: Nanos,
     next_sockets: Nanos,
 }
@@ -104,20 +104,18 @@ impl Lending {
         if sockets {
             self.next_sockets = now + SOCKETS_NS;
         }
-        let (seen, found) = self.look_at_table(sockets).unwrap_or_else(|_| {
+        let found = self.look_at_table(sockets).unwrap_or_else(|_| {
             // The thread whose table it was has ended: another one's. Without any descriptor there is nothing to lend by.
             self.table = None;
-            self.look_at_table(sockets).unwrap_or((0, Found::Nothing))
+            self.look_at_table(sockets).unwrap_or(Found::Nothing)
         });
-        if seen > DESCRIPTORS_FEW {
-            let ended = clock::monotonic_ns();
-            self.next_look = ended + (ended - now) * LOOK_SHARE;
-        }
+        let ended = clock::monotonic_ns();
+        self.next_look = ended + LOOK_NS.max((ended - now) * LOOK_SHARE);
         found
     }
 
-    /// How many descriptors there are, and what can be lent by them.
-    fn look_at_table(&mut self, sockets: bool) -> Result<(u32, Found), Errno> {
+    /// What can be lent by the descriptors that there are.
+    fn look_at_table(&mut self, sockets: bool) -> Result<Found, Errno> {
         let Lending { table, read, written, .. } = self;
         let table = match table {
             Some(table) => table,
@@ -125,9 +123,8 @@ impl Lending {
         };
         read.clear();
         written.clear();
-        let (mut seen, mut is_lender) = (0, false);
+        let mut is_lender = false;
         table.for_each(|Descriptor { number, kind }| {
-            seen += 1;
             match kind {
                 Kind::Uring => is_lender = true,
                 Kind::Socket => is_lender |= sockets && table.lends(number) == Some(true),
@@ -139,13 +136,12 @@ impl Lending {
         })?;
         let is_held =
             |&(inode, number): &(u64, u32)| !read.contains(&inode) && table.is_full(number) != Some(false);
-        let found = if is_lender {
+        Ok(if is_lender {
             Found::Lender
         } else if written.iter().any(is_held) {
             Found::Held
         } else {
             Found::Nothing
-        };
-        Ok((seen, found))
+        })
     }
 }

@@ -1,11 +1,12 @@
-//! Builds the agent and hands it to the command as bytes, so that one file is all there is to install; notes the commit
-//! that the command is built from, for the machine description in benchmark files. Outside a git checkout that note is
-//! simply missing.
+//! Builds the agent and hands it to the command as bytes, so that one file is all there is to
+//! install; notes the commit that the command is built from, for the machine description in
+//! benchmark files. Outside a git checkout that note is simply missing.
 //!
-//! A nested cargo builds it, since no dependency can: the agent is a library for other programs, has no standard library,
-//! and must not get the features that the command's own tree switches on. It has a target directory of its own, so that it
-//! never waits for the lock that the outer cargo holds. That directory is shared by `check`, `clippy`, `build` and `test`,
-//! which would each build it once otherwise.
+//! A nested cargo builds it, since no dependency can: the agent is a library for other programs,
+//! has no standard library, and must not get the features that the command's own tree switches on.
+//! It has a target directory of its own, so that it never waits for the lock that the outer cargo
+//! holds. That directory is shared by `check`, `clippy`, `build` and `test`, which would each build
+//! it once otherwise.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,8 @@ use std::{env, fs};
 
 const PACKAGE: &str = "overspill-preload";
 const LIBRARY: &str = "liboverspill_preload.so";
-/// What the outer cargo says for itself, or clippy for the packages that are looked at: not for a build inside of it.
+/// What the outer cargo says for itself, or clippy for the packages that are looked at: not for a
+/// build inside of it.
 const NOT_PASSED_ON: [&str; 4] =
     ["RUSTC_WORKSPACE_WRAPPER", "CLIPPY_ARGS", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET"];
 /// Profile settings that come by way of the environment.
@@ -68,7 +70,8 @@ fn build(workspace: &Path, target: &Path, profile: &str) {
     let mut cargo = Command::new(variable("CARGO"));
     cargo.current_dir(workspace).args(["build", "--package", PACKAGE, "--profile", profile, "--target-dir"]);
     cargo.arg(target);
-    // The workspace's own lock file, as it is: what it names has been fetched for the command already.
+    // The workspace's own lock file, as it is: what it names has been fetched for the command
+    // already.
     if workspace.join("Cargo.lock").is_file() {
         cargo.arg("--locked");
     }
@@ -79,7 +82,8 @@ fn build(workspace: &Path, target: &Path, profile: &str) {
     assert!(status.success(), "the agent cannot be built: {cargo:?} says why above");
 }
 
-/// Has this run again when something of the agent changes: its sources, as the compiler lists them, and manifests.
+/// Has this run again when something of the agent changes: its sources, as the compiler lists them,
+/// and manifests.
 fn watch(workspace: &Path, dependencies: &Path) {
     let list = fs::read_to_string(dependencies).expect("cargo writes what a library depends on beside it");
     let (_, sources) = list.split_once(": ").expect("a line `library: sources`");

@@ -1,5 +1,6 @@
-//! The command line: every option, its environment variable and its help, in one place. It decides nothing; a flag beats
-//! the environment, which beats the configuration file ([`crate::config`]), which beats the default.
+//! The command line: every option, its environment variable and its help, in one place. It decides
+//! nothing; a flag beats the environment, which beats the configuration file ([`crate::config`]),
+//! which beats the default.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use crate::on_full::OnFull;
 use crate::output;
 use crate::policy::ReadAhead;
 use crate::size::{Size, parse_budget};
-use crate::{record, sim, trace};
+use crate::{record, sim, top, trace};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -198,10 +199,13 @@ pub enum Command {
     /// Record the page accesses of a program (exact, slow: under valgrind).
     #[command(after_long_help = RECORD_EXAMPLES)]
     Record(record::Args),
+    /// Watch the budgets that are running: processes, resident, faults, rates, stalls.
+    Top(top::Args),
     /// The load of `bench` as a plain program: prints one line of JSON.
     #[command(hide = true)]
     Load(LoadArgs),
-    /// Clean-up for `compare` and `bench`: outlives its parent and undoes what that has noted on standard input.
+    /// Clean-up for `compare` and `bench`: outlives its parent and undoes what that has noted on
+    /// standard input.
     #[command(hide = true)]
     Guard,
     /// Waits until nobody uses the unpacked agent, then removes it.
@@ -234,7 +238,8 @@ pub enum Command {
 /// How to spill; the same for every command that runs something under overspill.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Tuning {
-    /// Where to spill: a directory on a disk, or a file to create there [default: $TMPDIR if on a disk, else /var/tmp]
+    /// Where to spill: a directory on a disk, or a file to create there [default: $TMPDIR if on a
+    /// disk, else /var/tmp]
     #[arg(long, env = "OVERSPILL_SWAP", value_name = "DIR-or-FILE")]
     pub swap: Option<PathBuf>,
     /// Spill no more than this [default: what the file system has]
@@ -243,18 +248,20 @@ pub struct Tuning {
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
     #[arg(long, env = "OVERSPILL_PAGE_CLUSTER", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]
     pub page_cluster: Option<u32>,
-    /// Most of the budget that pages may take compressed, in percent; how much they do follows from what they cost and what the
-    /// swap file costs. 0: none are [default: 50]
+    /// Most of the budget that pages may take compressed, in percent; how much they do follows from
+    /// what they cost and what the swap file costs. 0: none are [default: 50]
     #[arg(long, env = "OVERSPILL_MAX_POOL_PERCENT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=90))]
     pub max_pool_percent: Option<u32>,
-    /// Let compressed pages take all that --max-pool-percent allows from the start, whatever that costs
+    /// Let compressed pages take all that --max-pool-percent allows from the start, whatever that
+    /// costs
     #[arg(long, env = "OVERSPILL_FIXED_POOL", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub fixed_pool: bool,
     /// What to read beside the page that is wanted.
     #[arg(long, env = "OVERSPILL_READAHEAD", value_name = "POLICY", help = ReadAhead::help())]
     pub readahead: Option<ReadAhead>,
-    /// What idle processors do while the program waits for pages: polling shortens every wait, needs root, and costs the power
-    /// of all idle processors; auto polls on machines of up to 16 [default: auto]
+    /// What idle processors do while the program waits for pages: polling shortens every wait,
+    /// needs root, and costs the power of all idle processors; auto polls on machines of up to 16
+    /// [default: auto]
     #[arg(long, env = "OVERSPILL_IDLE", value_name = "WHAT")]
     pub idle: Option<Idle>,
     /// End the program when swap is full, instead of letting it exceed its budget, and start none that cannot be managed
@@ -287,7 +294,8 @@ pub struct RunArgs {
     /// Write the figures to FILE as JSON (%p = process id)
     #[arg(long, env = "OVERSPILL_JSON", value_name = "FILE", value_parser = output::file_name())]
     pub json: Option<PathBuf>,
-    /// Write what the pager sees (faults, evictions, refaults, read-ahead) to FILE, for `overspill trace`
+    /// Write what the pager sees (faults, evictions, refaults, read-ahead) to FILE, for `overspill
+    /// trace`
     #[arg(long, env = "OVERSPILL_TRACE", value_name = "FILE", value_parser = output::file_name())]
     pub trace: Option<PathBuf>,
     /// Write the summary to FILE instead of standard error (%p = process id)
@@ -321,7 +329,8 @@ pub struct Measuring {
     /// Runs of each way; the table shows medians
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
-    /// What to run, in this order [default: bare,kernel:3,kernel:5,overspill; suites have their own]
+    /// What to run, in this order [default: bare,kernel:3,kernel:5,overspill; suites have their
+    /// own]
     #[arg(long, value_name = "WAY,..", value_delimiter = ',')]
     pub ways: Vec<Way>,
     /// Write every run, the medians and the machine's description to FILE
@@ -368,10 +377,12 @@ pub struct CompareArgs {
 /// `overspill bench`.
 #[derive(Args)]
 pub struct BenchArgs {
-    /// A load: seq, random, descending, interleaved:K, stride:S, mixed:K+L or phases; or a suite: swapin, mixed or all
+    /// A load: seq, random, descending, interleaved:K, stride:S, mixed:K+L or phases; or a suite:
+    /// swapin, mixed or all
     #[arg(value_name = "LOAD-or-SUITE")]
     pub what: What,
-    /// Memory to touch [default: ten ninths of the budget; for random twice, for the suites' mixed three times the budget]
+    /// Memory to touch [default: ten ninths of the budget; for random twice, for the suites' mixed
+    /// three times the budget]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Size>,
     /// The budget [default: 900M, at most a quarter of the machine's RAM]
@@ -380,7 +391,8 @@ pub struct BenchArgs {
     /// Of a suite, only these loads
     #[arg(long, value_name = "LOAD,..", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Write a suite's figures to DIR, a file for each load: every run, the rows and the machine's description
+    /// Write a suite's figures to DIR, a file for each load: every run, the rows and the machine's
+    /// description
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// How to spill.

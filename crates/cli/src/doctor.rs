@@ -24,7 +24,8 @@ const INDENT: usize = 22;
 /// A file that mends something, as the project ships it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Remedy {
-    /// A rule for udev: users of the group `overspill`, and whoever sits at the machine, may open /dev/userfaultfd
+    /// A rule for udev: users of the group `overspill`, and whoever sits at the machine, may open
+    /// /dev/userfaultfd
     Udev,
     /// A seccomp profile for docker and podman that lets userfaultfd and io_uring through
     Seccomp,

@@ -1,5 +1,5 @@
-//! Figures for people: KiB / MiB / GiB, seconds with a fitting unit, thousands set apart, commands quoted for a shell.
-//! Machines get plain bytes and nanoseconds from the JSON files instead.
+//! Figures for people: KiB / MiB / GiB, seconds with a fitting unit, thousands set apart, commands
+//! quoted for a shell. Machines get plain bytes and nanoseconds from the JSON files instead.
 
 use std::ffi::OsStr;
 
@@ -62,16 +62,29 @@ pub fn clipped(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max.saturating_sub(3)).chain("...".chars()).collect()
 }
 
-/// `text` in lines of at most 80 characters, each ended, the second and later ones behind `indent`. Words that are longer stay
-/// whole.
+/// Ends a line of a command that goes on.
+const CONTINUED: &str = " \\";
+
+/// `text` in lines of at most 80 characters, each ended, the second and later ones behind `indent`.
+/// Words that are longer stay whole.
 pub fn folded(text: &str, indent: &str) -> String {
+    folded_to(text, indent, WIDTH)
+}
+
+/// The same for a command: a shell still takes it as one line.
+pub fn folded_command(text: &str, indent: &str) -> String {
+    let lines = folded_to(text, indent, WIDTH - CONTINUED.len());
+    lines.trim_end().replace('\n', &format!("{CONTINUED}\n")) + "\n"
+}
+
+fn folded_to(text: &str, indent: &str, columns: usize) -> String {
     let words = text.trim_start();
     let mut lines = String::new();
     let mut line = text[..text.len() - words.len()].to_string();
     let mut is_empty = true;
     for word in words.trim_end().split(' ') {
         let width = line.chars().count() + usize::from(!is_empty) + word.chars().count();
-        if !is_empty && width > WIDTH {
+        if !is_empty && width > columns {
             lines.push_str(line.trim_end());
             lines.push('\n');
             line = indent.to_string();
@@ -129,6 +142,10 @@ mod tests {
         assert!(text.lines().all(|line| line.len() <= WIDTH) && text.lines().count() == 2, "{text}");
         assert_eq!(text.split_whitespace().count(), 15);
         assert!(text.lines().nth(1).unwrap().starts_with("    seven77 "));
+        let command = folded_command(&words, "    ");
+        assert!(
+            command.lines().all(|line| line.len() <= WIDTH) && command.contains("seven77 \\\n    seven77")
+        );
         assert_eq!(escaped("a<b> & c"), "a&lt;b&gt; &amp; c");
     }
 

@@ -26,6 +26,7 @@ mod run;
 mod sim;
 mod size;
 mod stdout;
+mod top;
 mod trace;
 mod usage;
 
@@ -54,6 +55,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Command::Sim(args) => sim::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Record(args) => record::main(&args),
+        Command::Top(args) => top::main(&args),
         Command::Load(args) => load::main(&args),
         Command::Guard => compare::guardian::main(),
         Command::Keep { directory } => run::agent::keep(&directory),

@@ -85,7 +85,7 @@ mod tests {
     fn every_command_has_a_page_with_its_options_and_variables() {
         let pages = pages().unwrap();
         let names: Vec<&str> = pages.iter().map(|page| page.name.as_str()).collect();
-        for name in ["overspill", "overspill-run", "overspill-compare", "overspill-sim"] {
+        for name in ["overspill", "overspill-run", "overspill-compare", "overspill-sim", "overspill-top"] {
             assert!(names.contains(&name), "{names:?}");
         }
         assert!(!names.iter().any(|name| name.ends_with("guard") || name.ends_with("keep")), "{names:?}");

@@ -1,5 +1,6 @@
-//! Files that are written: where summaries, JSON and pages go. Those of `run`: files are tried before the program starts, so that a wrong path costs no run, and
-//! written when it has ended. `%p` in a name becomes the program's process id.
+//! Files that are written: where summaries, JSON and pages go. Those of `run`: files are tried
+//! before the program starts, so that a wrong path costs no run, and written when it has ended.
+//! `%p` in a name becomes the program's process id.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
-//! From the words of the command line to [`Cli`]; a mistake is one clear line, like every other failure.
+//! From the words of the command line to [`Cli`]; a mistake is one clear line, like every other
+//! failure.
 
 use std::ffi::OsString;
 
@@ -11,11 +12,12 @@ use crate::args::Cli;
 use crate::stdout::print;
 use crate::{config, exit, human};
 
-/// Commands whose options are variables without the command's name in them: what they say is the same for each.
+/// Commands whose options are variables without the command's name in them: what they say is the
+/// same for each.
 const PLAIN: [&str; 3] = ["run", "compare", "bench"];
 
-/// The one table of options: what is parsed, helped with, completed, and written into manual pages. Every option of it is
-/// also an environment variable.
+/// The one table of options: what is parsed, helped with, completed, and written into manual pages.
+/// Every option of it is also an environment variable.
 pub fn table() -> clap::Command {
     let table = Cli::command().term_width(human::WIDTH);
     let names: Vec<String> = table.get_subcommands().map(|command| command.get_name().to_owned()).collect();
@@ -44,7 +46,8 @@ fn with_variables(command: clap::Command, prefix: &str) -> clap::Command {
     })
 }
 
-/// Reads this process's command line; `Err` holds the exit code when everything has been said already.
+/// Reads this process's command line; `Err` holds the exit code when everything has been said
+/// already.
 pub fn parse() -> Result<Result<Cli, u8>> {
     let command = config::apply(table())?;
     match parse_from(command, std::env::args_os()) {
@@ -76,7 +79,8 @@ fn narrow(help: &str) -> String {
     help.lines().map(|line| human::folded(line, &" ".repeat(hanging(line)))).collect()
 }
 
-/// Where the text of a line begins: behind the option that it explains, else where its first word does.
+/// Where the text of a line begins: behind the option that it explains, else where its first word
+/// does.
 fn hanging(line: &str) -> usize {
     let indent = line.len() - line.trim_start().len();
     let gap = line[indent..].find("  ").map(|gap| indent + gap);
@@ -146,7 +150,8 @@ mod tests {
             .for_each(|inner| each_command(inner, visit));
     }
 
-    /// *The story:* help was made for 110 columns, and broke in the middle of words on a terminal of 80.
+    /// *The story:* help was made for 110 columns, and broke in the middle of words on a terminal
+    /// of 80.
     #[test]
     fn no_help_is_wider_than_a_terminal() {
         let mut table = table();

@@ -27,7 +27,7 @@ pub mod page;
 pub mod pool;
 mod range;
 pub mod readahead;
-mod reclaim;
+pub mod reclaim;
 mod region;
 pub mod reserve;
 mod scan;

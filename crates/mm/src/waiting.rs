@@ -1,8 +1,9 @@
 //! The faults that wait for a frame, oldest first.
 //!
-//! A page that waits has no frame, so it is on no list and its link `next` is idle: it holds the page's ticket here. So a
-//! fault is taken back (its page was unmapped, or moved) without a search, however many wait; the hole that it leaves is
-//! passed over later. How many wait in a chunk is counted there, so that the chunk stays.
+//! A page that waits has no frame, so it is on no list and its link `next` is idle: it holds the
+//! page's ticket here. So a fault is taken back (its page was unmapped, or moved) without a search,
+//! however many wait; the hole that it leaves is passed over later. How many wait in a chunk is
+//! counted there, so that the chunk stays.
 
 use alloc::collections::VecDeque;
 
@@ -104,7 +105,8 @@ mod tests {
             seed = seed.wrapping_mul(1664525).wrapping_add(1013904223);
             let id = PageId(first.0 + (seed >> 8) % 400);
             match model.iter().position(|&page| page == id) {
-                // The first one stands for long stretches, as when nothing can be freed: holes gather behind it.
+                // The first one stands for long stretches, as when nothing can be freed: holes
+                // gather behind it.
                 Some(0) if round % 2000 != 0 => {}
                 Some(place) => {
                     model.remove(place);

@@ -1,6 +1,7 @@
-//! Found by reading: a range that is unmapped while its pages are being written, read or taken out of view cannot be forgotten
-//! at once, and was never forgotten afterwards. Its chunks of the page table stayed, and with them their swap clusters: of
-//! fifty such ranges, fifty. A program that maps and unmaps for days held a chunk of 8 KiB for each.
+//! Found by reading: a range that is unmapped while its pages are being written, read or taken out
+//! of view cannot be forgotten at once, and was never forgotten afterwards. Its chunks of the page
+//! table stayed, and with them their swap clusters: of fifty such ranges, fifty. A program that
+//! maps and unmaps for days held a chunk of 8 KiB for each.
 
 mod willing;
 
@@ -116,7 +117,8 @@ fn ranges_unmapped_while_pages_go_out_or_come_in_are_forgotten() {
     }
 }
 
-/// The last that keeps the chunk is a page that the program dropped itself before the unmap was answered.
+/// The last that keeps the chunk is a page that the program dropped itself before the unmap was
+/// answered.
 #[test]
 fn ranges_whose_pages_are_gone_are_forgotten() {
     let mut world = World::new();

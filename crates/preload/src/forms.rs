@@ -6,14 +6,15 @@
 //!
 //! *The story:* children of `_Fork()` read zeroes where the parent's page was out.
 
-use core::ffi::{c_int, c_long, c_uint, c_void};
+use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use linux_raw_sys::general::{
-    __NR_clone, __NR_clone3, __NR_fork, __NR_seccomp, __NR_setns, __NR_unshare, CLONE_VM,
+    __NR_clone, __NR_clone3, __NR_fork, __NR_io_uring_setup, __NR_ioctl, __NR_madvise, __NR_mlockall,
+    __NR_process_madvise, __NR_seccomp, __NR_setns, __NR_setsockopt, __NR_unshare, __NR_vmsplice, CLONE_VM,
 };
 
-use crate::{elf, filters, fork, libc, retire};
+use crate::{elf, filters, fork, guards, lend, libc, locking, populate, registering, retire};
 
 /// The next library's `_Fork` and `clone`; 0 where it has none.
 static FORK: AtomicUsize = AtomicUsize::new(0);
@@ -138,6 +139,20 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "je 4f",
         "cmp edi, {setns}",
         "je 4f",
+        "cmp edi, {vmsplice}",
+        "je 4f",
+        "cmp edi, {setsockopt}",
+        "je 4f",
+        "cmp edi, {io_uring_setup}",
+        "je 4f",
+        "cmp edi, {madvise}",
+        "je 4f",
+        "cmp edi, {process_madvise}",
+        "je 4f",
+        "cmp edi, {mlockall}",
+        "je 4f",
+        "cmp edi, {ioctl}",
+        "je 4f",
         "5:",
         "mov rax, rdi",
         "mov rdi, rsi",
@@ -184,6 +199,13 @@ pub unsafe extern "C" fn syscall() -> c_long {
         seccomp = const __NR_seccomp,
         unshare = const __NR_unshare,
         setns = const __NR_setns,
+        vmsplice = const __NR_vmsplice,
+        setsockopt = const __NR_setsockopt,
+        io_uring_setup = const __NR_io_uring_setup,
+        madvise = const __NR_madvise,
+        process_madvise = const __NR_process_madvise,
+        mlockall = const __NR_mlockall,
+        ioctl = const __NR_ioctl,
         vm = const CLONE_VM,
         concerning = sym concerning,
         failed = sym failed,
@@ -215,7 +237,27 @@ unsafe extern "C" fn concerning(
     if number == __NR_setns {
         return retire::for_setns(b, call);
     }
-    filters::announce(a, b);
+    if number == __NR_madvise {
+        // SAFETY: passed on to the caller.
+        return unsafe { populate::madvise(a as *mut c_void, b, c as c_int) } as isize;
+    }
+    if number == __NR_process_madvise {
+        let pieces = b as *const c_void;
+        // SAFETY: passed on to the caller.
+        return unsafe { guards::process_madvise(a as c_int, pieces, c, d as c_int, e as c_uint) };
+    }
+    if number == __NR_mlockall {
+        // SAFETY: passed on to the caller.
+        return unsafe { locking::mlockall(a as c_int) } as isize;
+    }
+    if number == __NR_ioctl {
+        // SAFETY: passed on to the caller.
+        return unsafe { registering::ioctl(a as c_int, b as c_ulong, c) } as isize;
+    }
+    if number == __NR_seccomp {
+        return filters::for_seccomp(a, b, c, call);
+    }
+    lend::announce(number, b, c);
     call()
 }
 

@@ -1,9 +1,7 @@
-//! Pages that the program lends to the kernel by reference: vmsplice, and sockets with SO_ZEROCOPY.
+//! Notices that the program is about to lend pages to the kernel by reference: vmsplice, sockets with SO_ZEROCOPY, io_uring.
 //!
-//! Direct I/O and io_uring pin the pages they use, and UFFDIO_MOVE leaves pinned pages alone. These two only count a
-//! reference, which nothing in user space can see: the page would be moved out, and its frame, still read by the
-//! borrower, would be filled with something else. So the agent watches for the calls; from the first one on it gives
-//! every frame back to the kernel instead of using it again, and the borrower keeps what it was lent.
+//! From then on the engine gives every frame back to the kernel instead of using it again: see `engine/lending.rs`, which also finds
+//! what these functions do not hear of.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -16,6 +14,17 @@ const SOL_SOCKET: c_int = 1;
 const SO_ZEROCOPY: c_int = 60;
 
 static LENT: AtomicBool = AtomicBool::new(false);
+
+/// A call by number that is about to be made: vmsplice, io_uring_setup, or setsockopt with these arguments.
+pub fn announce(number: u32, level: usize, option: usize) {
+    if number != __NR_setsockopt || is_zerocopy(level as c_int, option as c_int) {
+        LENT.store(true, SeqCst);
+    }
+}
+
+fn is_zerocopy(level: c_int, option: c_int) -> bool {
+    level == SOL_SOCKET && option == SO_ZEROCOPY
+}
 
 /// Set before the program first lends a page, or when it prepares to.
 pub fn lent() -> &'static AtomicBool {
@@ -45,7 +54,7 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: c_uint,
 ) -> c_int {
-    if level == SOL_SOCKET && option == SO_ZEROCOPY {
+    if is_zerocopy(level, option) {
         LENT.store(true, SeqCst);
     }
     let arguments = [socket as usize, level as usize, option as usize, value as usize, len as usize, 0];

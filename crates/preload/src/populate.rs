@@ -13,7 +13,7 @@ use linux_raw_sys::general::{
 
 use overspill_sys::mem::{self, Advice};
 
-use crate::{filters, fresh, libc};
+use crate::{filters, fresh, guards, libc};
 
 /// What mmap returns when it fails.
 const MAP_FAILED: isize = -1;
@@ -31,6 +31,9 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
         // SAFETY: passed on to the caller.
         unsafe { libc::call(__NR_madvise, [at as usize, len, advice as usize, 0, 0, 0]) as c_int }
     };
+    if advice == guards::INSTALL {
+        return guards::install(address as usize, len, || call(address, len) as isize) as c_int;
+    }
     let populates = [MADV_POPULATE_READ, MADV_POPULATE_WRITE].contains(&(advice as u32));
     if !populates || (address as usize).checked_add(len).is_none() {
         return call(address, len);

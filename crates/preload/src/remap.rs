@@ -22,8 +22,8 @@ const WAIT_NS: u64 = 50_000_000;
 /// story:* both waited equally long once, so that a call which had begun to wait as early as the agent gave up in the midst of the
 /// turn (`mremap-adopted`, EFAULT in one of some fifty runs, on a day when the host was slow).
 const CALL_WAIT_NS: u64 = 4 * WAIT_NS;
-/// A rest; the shortest that the kernel gives is some 50 us.
-const REST_NS: u64 = 1;
+/// A rest. Shorter is none for a thread that comes before all others, as the agent may.
+const REST_NS: u64 = 20_000;
 
 /// Threads in a call.
 static CALLS: AtomicU32 = AtomicU32::new(0);

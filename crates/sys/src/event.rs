@@ -14,12 +14,19 @@ pub struct PollFd {
 }
 const _: () = assert!(size_of::<PollFd>() == 8);
 const POLLIN: u16 = 1;
+const POLLOUT: u16 = 4;
 
 impl PollFd {
     /// Waits until `fd` is readable.
     #[must_use]
     pub fn readable(fd: &Fd) -> PollFd {
         PollFd { fd: fd.raw(), events: POLLIN, revents: 0 }
+    }
+
+    /// Waits until `fd` is writable.
+    #[must_use]
+    pub fn writable(fd: &Fd) -> PollFd {
+        PollFd { fd: fd.raw(), events: POLLOUT, revents: 0 }
     }
 
     /// Waits until `fd` is readable; without one, for nothing.

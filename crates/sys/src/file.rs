@@ -133,6 +133,12 @@ pub fn descriptor_of_program(fd: u32) -> Result<Fd, Errno> {
     unsafe { syscall!(nr::__NR_pidfd_getfd, process.raw() as usize, fd as usize, 0).map(Fd::made) }
 }
 
+/// Puts a directory's position to its beginning.
+pub(crate) fn rewind(directory: &Fd) -> Result<(), Errno> {
+    // SAFETY: changes a position.
+    unsafe { syscall!(nr::__NR_lseek, directory.raw() as usize, 0, nr::SEEK_SET as usize).map(drop) }
+}
+
 /// A file that lives in memory, empty (3.17).
 pub fn memfd(name: &CStr) -> Result<Fd, Errno> {
     // SAFETY: the name is NUL-terminated.

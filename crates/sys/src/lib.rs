@@ -10,6 +10,7 @@
 
 pub mod alloc;
 pub mod clock;
+pub mod descriptors;
 pub mod event;
 pub mod fd;
 pub mod file;

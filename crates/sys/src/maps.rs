@@ -1,5 +1,6 @@
-//! The mappings of this process, from /proc/thread-self/maps or by the PROCMAP_QUERY command (6.11). (/proc/self is that of the first
-//! thread: it is empty once that one has ended, though others go on.)
+//! The mappings of this process, from /proc/thread-self/maps or by the PROCMAP_QUERY command
+//! (6.11). (/proc/self is that of the first thread: it is empty once that one has ended, though
+//! others go on.)
 //!
 //! It never allocates: lines are read into the caller's buffer and handed on one by one, so the list may
 //! change while it is read; each line is true at some moment, and no mapping that stays is missed. Neighbours
@@ -119,8 +120,9 @@ pub struct Maps {
 
 /// Device and inode of /dev/zero.
 ///
-/// A private mapping of it is anonymous memory, to the kernel as well (old allocators get theirs that way), but its line names the
-/// device: such a mapping is told as what it is. A file of that name which is not the device stays a file.
+/// A private mapping of it is anonymous memory, to the kernel as well (old allocators get theirs
+/// that way), but its line names the device: such a mapping is told as what it is. A file of that
+/// name which is not the device stays a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Zero {
     device: (u32, u32),
@@ -148,8 +150,8 @@ impl Maps {
         Ok(Maps { fd: file::open(c"/proc/thread-self/maps", Open::empty())?, zero: Zero::find() })
     }
 
-    /// As [`Maps::open`], but private mappings of /dev/zero are told as mappings of a file: what copies pages into memory
-    /// ([`crate::uffd::Uffd::copy`]) cannot copy them there.
+    /// As [`Maps::open`], but private mappings of /dev/zero are told as mappings of a file: what
+    /// copies pages into memory ([`crate::uffd::Uffd::copy`]) cannot copy them there.
     #[must_use]
     pub fn without_dev_zero(self) -> Maps {
         Maps { zero: None, ..self }

@@ -185,6 +185,12 @@ pub unsafe fn mlock(range: AddressRange) -> Result<(), Errno> {
     unsafe { syscall!(nr::__NR_mlock, range.start, range.len()).map(drop) }
 }
 
+/// Takes the lock off a range, of whichever of its mappings are locked.
+pub fn munlock(range: AddressRange) -> Result<(), Errno> {
+    // SAFETY: changes no content.
+    unsafe { syscall!(nr::__NR_munlock, range.start, range.len()).map(drop) }
+}
+
 /// Copies from any address of this process; memory that is not mapped or not readable gives EFAULT instead of
 /// a signal. Returns the bytes copied, which may be fewer than asked for when the source ends early.
 ///
@@ -295,8 +301,9 @@ impl Mapping {
         Mapping::anon(len, Prot::empty())
     }
 
-    /// Private memory of twice `half` bytes that the kernel counts as promised, and that nobody may touch. Each half is
-    /// promised for itself; the kernel, which joins them, may not promise the whole at once, as to a child of fork.
+    /// Private memory of twice `half` bytes that the kernel counts as promised, and that nobody may
+    /// touch. Each half is promised for itself; the kernel, which joins them, may not promise the
+    /// whole at once, as to a child of fork.
     pub fn promised_twice(half: usize) -> Result<Mapping, Errno> {
         let mapping = Mapping::new(2 * half, Prot::empty(), MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)?;
         for start in [mapping.start, mapping.start + half] {

@@ -153,6 +153,14 @@ impl Pagemap {
         self.by_scan
     }
 
+    /// [`Categories::GUARD`] is known.
+    #[must_use]
+    pub fn knows_guards(&self) -> bool {
+        let guards = Query { required: Categories::GUARD, ..Query::default() };
+        let somewhere = PAGE_SIZE..2 * PAGE_SIZE;
+        self.by_scan && self.by_command(&somewhere, guards, 0, &mut [PageRegion::default()]).is_ok()
+    }
+
     /// Finds the pages of a page-aligned range that match. Go on at [`Scan::end`] until it is the range's
     /// end. The answer is a snapshot of nothing: each page was like that at some moment during the call.
     pub fn scan(&self, range: AddressRange, query: Query, out: &mut [PageRegion]) -> Result<Scan, Errno> {

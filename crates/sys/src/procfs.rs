@@ -21,11 +21,11 @@ pub struct Resident {
     pub program_pages: u64,
 }
 
-/// Reads /proc/thread-self/statm: half the price of /proc/thread-self/status, and `resident - shared` is the same
-/// `RssAnon`.
+/// Reads /proc/thread-self/statm: half the price of /proc/thread-self/status, and `resident -
+/// shared` is the same `RssAnon`.
 ///
-/// *The story:* a program whose first thread ends by pthread_exit goes on with the others. /proc/self is that of the first thread, and says
-/// that it holds nothing: nothing was managed.
+/// *The story:* a program whose first thread ends by pthread_exit goes on with the others.
+/// /proc/self is that of the first thread, and says that it holds nothing: nothing was managed.
 #[derive(Debug)]
 pub struct ResidentReader {
     fd: Fd,
@@ -66,7 +66,8 @@ fn parse_statm(text: &[u8]) -> Option<Resident> {
     })
 }
 
-/// This process's id as /proc has it: that of the pid namespace that /proc was mounted for, which need not be its own.
+/// This process's id as /proc has it: that of the pid namespace that /proc was mounted for, which
+/// need not be its own.
 pub fn process_id_in_proc() -> Result<u32, Errno> {
     let mut text = [0; 16];
     let digits = file::read_link(c"/proc/self", &mut text)?;
@@ -76,7 +77,8 @@ pub fn process_id_in_proc() -> Result<u32, Errno> {
     }
 }
 
-/// The name of the calling thread: at most 15 bytes, then zeroes. A thread has its creator's until it takes another.
+/// The name of the calling thread: at most 15 bytes, then zeroes. A thread has its creator's until
+/// it takes another.
 #[must_use]
 pub fn thread_name() -> [u8; 16] {
     let mut name = [0u8; 16];
@@ -202,6 +204,15 @@ pub fn number_in(path: &CStr) -> Option<i64> {
 /// that start or end meanwhile may be missed or told.
 pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
     let directory = file::open(c"/proc/self/task", Open::DIRECTORY)?;
+    for_each_entry(&directory, |name| {
+        if let Some((tid, [])) = take_number(name, 10) {
+            visit(tid as u32);
+        }
+    })
+}
+
+/// Calls `visit` with the name of every entry of a directory from its position on, `.` and `..` included.
+pub(crate) fn for_each_entry(directory: &Fd, mut visit: impl FnMut(&[u8])) -> Result<(), Errno> {
     let mut buffer = Entries([0; 2048]);
     loop {
         let (pointer, len) = (buffer.0.as_mut_ptr() as usize, buffer.0.len());
@@ -210,11 +221,7 @@ pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
         if filled == 0 {
             return Ok(());
         }
-        for_each_name(&buffer.0[..filled], |name| {
-            if let Some((tid, [])) = take_number(name, 10) {
-                visit(tid as u32);
-            }
-        });
+        for_each_name(&buffer.0[..filled], &mut visit);
     }
 }
 

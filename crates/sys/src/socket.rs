@@ -1,9 +1,9 @@
 //! Letters between two processes that share a socket: two numbers, and a descriptor if there is one
 //! to hand over.
 //!
-//! Sockets are of the kind that keeps letters apart (SOCK_SEQPACKET) and say so when the other side is gone, however that
-//! ended. Two processes have a pair, or one listens at an abstract name: no file, any user, any pid namespace, but the same
-//! network namespace.
+//! Sockets are of the kind that keeps letters apart (SOCK_SEQPACKET) and say so when the other side
+//! is gone, however that ended. Two processes have a pair, or one listens at an abstract name: no
+//! file, any user, any pid namespace, but the same network namespace.
 
 use core::mem::MaybeUninit;
 
@@ -68,7 +68,8 @@ pub fn limit_patience(socket: &Fd, seconds: u64) -> Result<(), Errno> {
     sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(patience))
 }
 
-/// Who is on the other side of a connected socket: process id (in the caller's pid namespace; 0: it has none there) and user.
+/// Who is on the other side of a connected socket: process id (in the caller's pid namespace; 0: it
+/// has none there) and user.
 pub fn peer(socket: &Fd) -> Result<(u32, u32), Errno> {
     let credentials = sockopt::socket_peercred(socket)?;
     Ok((credentials.pid.as_raw_nonzero().get() as u32, credentials.uid.as_raw()))

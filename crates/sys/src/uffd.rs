@@ -123,8 +123,8 @@ const USER_MODE_ONLY: u32 = 1;
 /// The device, opened by somebody who may; -1: nobody gave it.
 static GIVEN_DEVICE: AtomicI32 = AtomicI32::new(-1);
 
-/// From now on descriptors are made by this one of /dev/userfaultfd, where the system call is refused: what they manage is
-/// the memory of whoever asks, not of who opened the device.
+/// From now on descriptors are made by this one of /dev/userfaultfd, where the system call is
+/// refused: what they manage is the memory of whoever asks, not of who opened the device.
 pub fn use_device(device: Fd) {
     GIVEN_DEVICE.store(device.into_raw(), Ordering::Release);
 }

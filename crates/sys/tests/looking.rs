@@ -206,8 +206,8 @@ fn private_mappings_of_dev_zero_are_anonymous() {
     assert!(is_anonymous(private.start()) && !is_anonymous(shared.start()));
 }
 
-/// The first thread ends by pthread_exit, others go on: what /proc/self says of memory then is that there is none. In a process of
-/// its own, since this one's first thread is needed.
+/// The first thread ends by pthread_exit, others go on: what /proc/self says of memory then is that
+/// there is none. In a process of its own, since this one's first thread is needed.
 #[test]
 fn memory_is_told_when_the_first_thread_has_ended() {
     extern "C" fn look(memory: *mut libc::c_void) -> *mut libc::c_void {

@@ -31,6 +31,61 @@ pub fn fork(body: impl FnOnce() -> Outcome) -> Outcome<Child> {
     unsafe { libc::_exit(status) }
 }
 
+/// A way to make a child with memory of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `_Fork(3)`, which runs no handlers.
+    Quiet,
+    /// libc's function `clone`, with a stack.
+    Clone,
+    /// `fork`, `clone` and `clone3` by way of libc's `syscall`.
+    CallFork,
+    /// See above.
+    CallClone,
+    /// See above.
+    CallClone3,
+    /// The same by the instruction itself.
+    BareFork,
+    /// See above.
+    BareClone,
+    /// See above.
+    BareClone3,
+}
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Form; 8] = [
+        Form::Quiet,
+        Form::Clone,
+        Form::CallFork,
+        Form::CallClone,
+        Form::CallClone3,
+        Form::BareFork,
+        Form::BareClone,
+        Form::BareClone3,
+    ];
+
+    /// May the call fail where nobody hears of it?
+    #[must_use]
+    pub fn is_bare(self) -> bool {
+        matches!(self, Form::BareFork | Form::BareClone | Form::BareClone3)
+    }
+}
+
+/// As [`fork`], in another form. The child runs without libc's handlers: `body` must not allocate.
+pub fn fork_by(form: Form, body: impl Fn() -> Outcome) -> Outcome<Child> {
+    let run = || match body() {
+        Ok(()) => 0,
+        Err(_) => 1,
+    };
+    let pid = check(&format!("{form:?}"), crate::sys::fork_by(form, &run))?;
+    if pid != 0 {
+        return Ok(Child(pid as libc::pid_t));
+    }
+    // SAFETY: ends this process.
+    unsafe { libc::_exit(run()) }
+}
+
 impl Child {
     /// Waits; fails unless the child ended with 0.
     pub fn succeed(self, what: &str) -> Outcome {

@@ -1,4 +1,5 @@
-//! What the adaptive read-ahead must reach against the kernel's best setting, load by load, and whether it does.
+//! What the adaptive read-ahead must reach against the kernel's best setting, load by load, and
+//! whether it does.
 
 use serde::Serialize;
 

@@ -1,5 +1,6 @@
-//! `overspill bench`: the built-in load ([`crate::load`]) as the command of a comparison. A single load gets the table of
-//! `compare`; a suite gets one table a load, made for read-ahead, and a file of raw figures a load.
+//! `overspill bench`: the built-in load ([`crate::load`]) as the command of a comparison. A single
+//! load gets the table of `compare`; a suite gets one table a load, made for read-ahead, and a file
+//! of raw figures a load.
 
 mod goals;
 mod rows;
@@ -183,8 +184,8 @@ impl Measuring<'_> {
         Ok(goals)
     }
 
-    /// Every way once, then again as often as asked for; where only the kernel's best setting matters, without those of its
-    /// settings that are far from it.
+    /// Every way once, then again as often as asked for; where only the kernel's best setting
+    /// matters, without those of its settings that are far from it.
     fn runs(
         &self,
         lab: &mut Lab,
@@ -274,8 +275,8 @@ fn file_name(suite: Suite, load: &str, sizes: Sizes) -> String {
     format!("{today}-{suite}-{load}-{}-in-{}.json", shortest(sizes.size_bytes), shortest(sizes.ram_bytes))
 }
 
-/// Reads the load's line; a load that failed its own verification ends the bench. One that the kernel killed for want of memory is
-/// let pass: its swap does that to small groups at times.
+/// Reads the load's line; a load that failed its own verification ends the bench. One that the
+/// kernel killed for want of memory is let pass: its swap does that to small groups at times.
 fn read_done(run: &mut Measurement) -> Result<()> {
     if run.was_killed_for_memory() {
         return Ok(());
@@ -286,7 +287,8 @@ fn read_done(run: &mut Measurement) -> Result<()> {
     Ok(())
 }
 
-/// For loads whose threads do different things: each kind's rate, and with `--latency` the faults' latency.
+/// For loads whose threads do different things: each kind's rate, and with `--latency` the faults'
+/// latency.
 fn part_lines(runs: &[Measurement]) -> String {
     let mut lines = String::new();
     for row in rows::rows(runs) {

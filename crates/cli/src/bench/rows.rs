@@ -1,5 +1,5 @@
-//! From the runs of one load to its table: a row for each way, medians of its runs, and how it stands against the
-//! kernel's best setting.
+//! From the runs of one load to its table: a row for each way, medians of its runs, and how it
+//! stands against the kernel's best setting.
 
 use serde::Serialize;
 
@@ -70,7 +70,8 @@ impl Row {
         }
     }
 
-    /// What makes a setting better than another: the rate, or the geometric mean of the kinds' rates.
+    /// What makes a setting better than another: the rate, or the geometric mean of the kinds'
+    /// rates.
     pub fn score(&self) -> f64 {
         let kinds = self.kinds.iter().map(|kind| kind.touches_per_second);
         if self.kinds.is_empty() {
@@ -137,8 +138,9 @@ fn kinds(loads: &[&Done]) -> Vec<Kind> {
     patterns.into_iter().map(kind).collect()
 }
 
-/// The kernel's best setting: its row, if the kernel was measured at all. Of a load with several kinds of threads it is
-/// the one with the highest geometric mean of their rates, since one setting must do for all.
+/// The kernel's best setting: its row, if the kernel was measured at all. Of a load with several
+/// kinds of threads it is the one with the highest geometric mean of their rates, since one setting
+/// must do for all.
 pub fn best_kernel(rows: &[Row]) -> Option<&Row> {
     rows.iter().filter(|row| row.is_kernel()).max_by(|one, other| one.score().total_cmp(&other.score()))
 }

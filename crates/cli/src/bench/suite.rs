@@ -1,5 +1,5 @@
-//! The suites of `bench`: several loads, each with its own kernel settings, budgets alike. What is in them stands in the
-//! tables here, what is asked of them in [`super::goals`].
+//! The suites of `bench`: several loads, each with its own kernel settings, budgets alike. What is
+//! in them stands in the tables here, what is asked of them in [`super::goals`].
 
 use std::fmt;
 use std::str::FromStr;

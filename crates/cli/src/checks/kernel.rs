@@ -1,8 +1,9 @@
-//! What the kernel offers and permits: its version, userfaultfd and its features, io_uring, PAGEMAP_SCAN, seccomp. Each is
-//! tried, not guessed from the version, which only explains.
+//! What the kernel offers and permits: its version, userfaultfd and its features, io_uring,
+//! PAGEMAP_SCAN, seccomp. Each is tried, not guessed from the version, which only explains.
 //!
-//! Who refuses userfaultfd is told by a second call: with UFFD_USER_MODE_ONLY the kernel itself refuses nobody (since
-//! 5.11), so a refusal then comes from a filter. The mend that opens the least is named first.
+//! Who refuses userfaultfd is told by a second call: with UFFD_USER_MODE_ONLY the kernel itself
+//! refuses nobody (since 5.11), so a refusal then comes from a filter. The mend that opens the
+//! least is named first.
 
 use overspill_sys::Errno;
 use overspill_sys::pagemap::Pagemap;
@@ -15,7 +16,8 @@ use crate::machine::kernel_release;
 /// The oldest kernel that the agent starts on, and the first that can move pages.
 const OLDEST: (u32, u32) = (5, 11);
 const MOVES_PAGES: (u32, u32) = (6, 8);
-/// Why nothing works inside most containers, and what helps: the project's profile for docker and podman.
+/// Why nothing works inside most containers, and what helps: the project's profile for docker and
+/// podman.
 const SECCOMP_FIX: &str = "docker run (or podman run) --security-opt seccomp=overspill-seccomp.json";
 /// Where that is to be had.
 const SECCOMP_PROFILE: &str = "overspill doctor --print seccomp > overspill-seccomp.json, beforehand";
@@ -76,8 +78,8 @@ fn userfaultfd() -> Check {
     }
 }
 
-/// Why userfaultfd was refused with `error`; `restricted` is what became of the restricted kind, which the kernel gives to
-/// everybody.
+/// Why userfaultfd was refused with `error`; `restricted` is what became of the restricted kind,
+/// which the kernel gives to everybody.
 fn refused(name: &'static str, error: Errno, restricted: Option<Errno>) -> Check {
     match restricted {
         None if is_container() => {
@@ -188,8 +190,9 @@ fn io_uring() -> Check {
     }
 }
 
-fn text(error: Errno) -> String {
-    std::io::Error::from_raw_os_error(error.raw_os_error()).to_string()
+/// In the system's words.
+pub(super) fn text(error: Errno) -> String {
+    nix::errno::Errno::from_raw(error.raw_os_error()).desc().to_string()
 }
 
 fn is_filtered() -> bool {
@@ -212,7 +215,8 @@ fn seccomp() -> Check {
 mod tests {
     use super::*;
 
-    /// *The story:* every EPERM inside a container was put down to the filter, and outside to the sysctl that opens it to all.
+    /// *The story:* every EPERM inside a container was put down to the filter, and outside to the
+    /// sysctl that opens it to all.
     #[test]
     fn who_refuses_is_told_by_a_second_call() {
         let by_user = refused("x", Errno::PERM, None);

@@ -1,5 +1,5 @@
-//! What is around the program: the agent's library, the launcher's shared memory, limits of the cgroup and of the user,
-//! and settings of the machine's memory.
+//! What is around the program: the agent's library, the launcher's shared memory, limits of the
+//! cgroup and of the user, and settings of the machine's memory.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -75,7 +75,8 @@ fn agent_reports() -> Check {
     }
 }
 
-/// Whether another process of this user can open memory of this one through /proc/PID/fd: hidden /proc mounts forbid it.
+/// Whether another process of this user can open memory of this one through /proc/PID/fd: hidden
+/// /proc mounts forbid it.
 fn shared_memory() -> Check {
     const NAME: &str = "shared memory";
     match page().and_then(|page| reaching_child(&page)?.output()) {
@@ -106,9 +107,12 @@ fn reaching_child(page: &SharedPage) -> io::Result<Command> {
     Ok(child)
 }
 
-/// The other end of [`shared_memory`]: the hidden command `reach PID:FD`.
+/// The other end of [`shared_memory`]: the hidden command `reach PID:FD:TOKEN`.
+///
+/// *The story:* the token came later, was taken for a part of the descriptor, and the check always failed.
 pub fn reach(shared: &str) -> anyhow::Result<u8> {
-    let (pid, fd) = shared.split_once(':').ok_or_else(|| anyhow::anyhow!("expected PID:FD"))?;
+    let mut parts = shared.split(':');
+    let (Some(pid), Some(fd)) = (parts.next(), parts.next()) else { anyhow::bail!("expected PID:FD:TOKEN") };
     std::fs::OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
     if std::env::var_os(ENV).is_some() {
         std::thread::sleep(TRIAL_TIME); // for the agent to report
@@ -164,9 +168,14 @@ fn idle_processors() -> Check {
         Ok(_) => Check::ok(NAME, "many: they sleep unless `--idle poll` is given"),
         Err(error) => Check::warn(
             NAME,
-            format!("{path}: {error}: they sleep between the steps of a fault, which makes each one longer"),
-            format!("run as root, or: sudo setfacl -m u:$USER:w {path}; in a container: --device {path}"),
-        ),
+            format!(
+                "{path}: {}: they sleep between the steps of a fault, which makes each one longer",
+                super::kernel::text(error)
+            ),
+            format!("sudo setfacl -m u:$USER:w {path}"),
+        )
+        .or("run as root")
+        .or(format!("in a container: --device {path}")),
     }
 }
 

@@ -13,7 +13,8 @@ pub struct Median {
     pub way: String,
     /// So many runs.
     pub runs: usize,
-    /// Of these, so many ended otherwise than the first run of all; they do not count unless there are no others.
+    /// Of these, so many ended otherwise than the first run of all; they do not count unless there
+    /// are no others.
     pub failed_runs: usize,
     /// How the runs ended, or how the first one that failed did.
     pub status: String,
@@ -57,7 +58,8 @@ pub fn medians(runs: &[Measurement]) -> Vec<Median> {
     ways.iter().map(|way| median_of(way, runs)).collect()
 }
 
-/// The median of one way over its runs that ended like the first run of all; over all its runs if none did.
+/// The median of one way over its runs that ended like the first run of all; over all its runs if
+/// none did.
 fn median_of(way: &str, runs: &[Measurement]) -> Median {
     let own = || runs.iter().filter(|run| run.way == way);
     let (good, failed): (Vec<_>, Vec<_>) = own().partition(|run| run.status == runs[0].status);

@@ -1,4 +1,5 @@
-//! Runs one command one way and measures it: cgroup, swap, kernel settings, clocks and counters around a child process.
+//! Runs one command one way and measures it: cgroup, swap, kernel settings, clocks and counters
+//! around a child process.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -101,8 +102,8 @@ pub struct Measurement {
     pub swap_in_bytes: u64,
     /// Written to swap.
     pub swap_out_bytes: u64,
-    /// The most memory held: the cgroup's peak, or under overspill the largest process's anonymous memory. Where no way needs
-    /// a cgroup: the most that one process of the bare run held.
+    /// The most memory held: the cgroup's peak, or under overspill the largest process's anonymous
+    /// memory. Where no way needs a cgroup: the most that one process of the bare run held.
     pub peak_bytes: u64,
     /// The cgroup's peak, page cache included.
     pub cgroup_peak_bytes: u64,
@@ -114,13 +115,15 @@ pub struct Measurement {
     pub overspill: Option<serde_json::Value>,
     /// What the built-in load said.
     pub load: Option<crate::load::Done>,
-    /// The beginning of its standard output and the end of its standard error, for whoever started it.
+    /// The beginning of its standard output and the end of its standard error, for whoever started
+    /// it.
     #[serde(skip)]
     pub captured: Captured,
 }
 
 impl Lab {
-    /// Prepares for runs of these ways with a budget; `need_bytes` is what the command wants, 0 = unknown.
+    /// Prepares for runs of these ways with a budget; `need_bytes` is what the command wants, 0 =
+    /// unknown.
     pub fn new(
         place: SwapPlace,
         ways: &[Way],
@@ -183,7 +186,8 @@ impl Lab {
             KernelRules::Cluster => settings.push(self.grip().set(PER_VMA, "false")?),
             KernelRules::Vma => {
                 settings.push(self.grip().set(PER_VMA, "true")?);
-                // The kernel asks when swap is switched on, and keeps to slots while any of its disks rotates.
+                // The kernel asks when swap is switched on, and keeps to slots while any of its
+                // disks rotates.
                 if let Some(path) = machine::rotational_file(&self.place.directory) {
                     settings.push(self.grip().set(&path.to_string_lossy(), "0")?);
                 }
@@ -352,7 +356,8 @@ impl Measurement {
         self.captured = captured;
     }
 
-    /// Takes over what `overspill run` counted: it knows better than the kernel what went to its swap.
+    /// Takes over what `overspill run` counted: it knows better than the kernel what went to its
+    /// swap.
     fn set_report(&mut self, report: &mut File) -> Result<()> {
         let mut text = String::new();
         report.read_to_string(&mut text)?;
@@ -372,7 +377,8 @@ impl Measurement {
         Ok(())
     }
 
-    /// Whether it did not end by itself: the kernel killed it, or a part of it, as its group was out of memory.
+    /// Whether it did not end by itself: the kernel killed it, or a part of it, as its group was
+    /// out of memory.
     pub fn was_killed_for_memory(&self) -> bool {
         self.oom_kills > 0 && !self.is_success()
     }

@@ -1,4 +1,5 @@
-//! `overspill compare`: one command, several ways, one table. `bench` drives its built-in load through the same series.
+//! `overspill compare`: one command, several ways, one table. `bench` drives its built-in load
+//! through the same series.
 
 mod capture;
 pub mod figures;
@@ -33,7 +34,8 @@ use way::Way;
 /// Of the JSON files' layout.
 const SCHEMA_VERSION: u32 = 1;
 
-/// How often a run is made that the kernel kills: its swap does so at times for want of memory, with swap free.
+/// How often a run is made that the kernel kills: its swap does so at times for want of memory,
+/// with swap free.
 pub const ATTEMPTS: u32 = 3;
 
 /// What is going on while another comparison has the machine.
@@ -77,7 +79,8 @@ pub fn require_root_for(ways: &[Way], command: &str) -> Result<()> {
     cgroup::require_root(command).context("--ways bare,overspill takes no root, the kernel's swap does")
 }
 
-/// Runs the comparison; the exit code is 1 when the runs did not all end alike with the same output.
+/// Runs the comparison; the exit code is 1 when the runs did not all end alike with the same
+/// output.
 pub fn main(args: &CompareArgs) -> Result<u8> {
     let ways = args.measuring.ways();
     require_root_for(&ways, "compare")?;
@@ -209,8 +212,9 @@ pub struct Turns<'a> {
     pub rounds: u32,
 }
 
-/// Every way, as often as asked for, in turns: so that a drift of the machine meets all of them. A run that the kernel kills
-/// for want of memory, as its swap does now and then in a cgroup, is made again.
+/// Every way, as often as asked for, in turns: so that a drift of the machine meets all of them. A
+/// run that the kernel kills for want of memory, as its swap does now and then in a cgroup, is made
+/// again.
 pub fn series(
     lab: &mut Lab,
     turns: Turns,

@@ -1,4 +1,5 @@
-//! The comparison as one HTML file: a bar for each way's time, and the table. Nothing is loaded from anywhere.
+//! The comparison as one HTML file: a bar for each way's time, and the table. Nothing is loaded
+//! from anywhere.
 
 use super::figures::Median;
 use super::table::Table;

@@ -1,5 +1,6 @@
-//! A table for people: the first column to the left, figures to the right. On a terminal it fits 80 columns, if need be
-//! without those columns that its maker can best do without; as Markdown and HTML it is whole.
+//! A table for people: the first column to the left, figures to the right. On a terminal it fits 80
+//! columns, if need be without those columns that its maker can best do without; as Markdown and
+//! HTML it is whole.
 
 use crate::human::{self, WIDTH};
 
@@ -29,7 +30,8 @@ impl Table {
         (0..self.rows[0].len()).map(width).collect()
     }
 
-    /// Without the first of the `dispensable` columns, and the next, until a line is at most 80 wide.
+    /// Without the first of the `dispensable` columns, and the next, until a line is at most 80
+    /// wide.
     #[must_use]
     pub fn fitting(mut self, dispensable: &[&str]) -> Table {
         for name in dispensable {

@@ -23,7 +23,8 @@ pub enum Way {
     Overspill {
         /// `--readahead`, unless the command line's own.
         readahead: Option<ReadAhead>,
-        /// Inside a memory cgroup of the budget and a little more, without swap: it must not need the kernel's help.
+        /// Inside a memory cgroup of the budget and a little more, without swap: it must not need
+        /// the kernel's help.
         fenced: bool,
     },
 }
@@ -35,7 +36,8 @@ pub enum KernelRules {
     AsFound,
     /// By aligned blocks of slots.
     Cluster,
-    /// By the region that is touched: for private memory, and only on disks that do not call themselves rotating.
+    /// By the region that is touched: for private memory, and only on disks that do not call
+    /// themselves rotating.
     Vma,
 }
 

@@ -1,12 +1,14 @@
-//! The agent's library, which is part of this executable: unpacking it where every descendant of the program can load it,
-//! and handing it to the program by way of the environment.
+//! The agent's library, which is part of this executable: unpacking it where every descendant of
+//! the program can load it, and handing it to the program by way of the environment.
 //!
-//! LD_PRELOAD carries a path, and the path must lead there for whatever the program starts: other users (su), other pid
-//! namespaces, processes that close all descriptors, and those that live longer than the launcher. So it is a file with a
-//! name, in a directory of its own that only this user can write and everybody can read. It is removed when the last
-//! process that has loaded it is gone, by whoever is left to see that: the launcher, or a [keeper](keep) if the launcher
-//! was killed or ended first. Only where no directory takes executable files it is a sealed memfd of the launcher's, which
-//! other users cannot reach. For development $OVERSPILL_PRELOAD names another library.
+//! LD_PRELOAD carries a path, and the path must lead there for whatever the program starts: other
+//! users (su), other pid namespaces, processes that close all descriptors, and those that live
+//! longer than the launcher. So it is a file with a name, in a directory of its own that only this
+//! user can write and everybody can read. It is removed when the last process that has loaded it is
+//! gone, by whoever is left to see that: the launcher, or a [keeper](keep) if the launcher was
+//! killed or ended first. Only where no directory takes executable files it is a sealed memfd of
+//! the launcher's, which other users cannot reach. For development $OVERSPILL_PRELOAD names another
+//! library.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
@@ -33,10 +35,12 @@ const LIBRARY: &str = "liboverspill_preload.so";
 const PLACES: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 /// Names to try before a directory for temporary files is given up.
 const NAMES_MAX: u32 = 100;
-/// How often a keeper looks whether the library is still in use, and how often in a row it must not be.
+/// How often a keeper looks whether the library is still in use, and how often in a row it must not
+/// be.
 ///
-/// *The story:* a process that calls exec has left the library and not loaded it again yet. One look found the last process of a
-/// tree in that instant, and the library was gone when the process wanted it.
+/// *The story:* a process that calls exec has left the library and not loaded it again yet. One
+/// look found the last process of a tree in that instant, and the library was gone when the process
+/// wanted it.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 const LOOKS_UNUSED: u32 = 4;
 
@@ -108,6 +112,14 @@ impl Agent {
         &self.path
     }
 
+    /// The process that waits to remove it, if there is one.
+    pub fn keeper(&self) -> Option<u32> {
+        match &self.home {
+            Home::Directory(keeper) => keeper.process.as_ref().map(Child::id),
+            Home::Given | Home::Memory(_) => None,
+        }
+    }
+
     /// Where it comes from, for people.
     pub fn describe(&self) -> String {
         match &self.home {
@@ -126,7 +138,8 @@ fn can_be_preloaded(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| b" :\n\t".contains(byte))
 }
 
-/// The best directory for temporary files: one that takes executable files, and that everybody can enter if there is one.
+/// The best directory for temporary files: one that takes executable files, and that everybody can
+/// enter if there is one.
 fn place() -> Option<PathBuf> {
     let own = std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let places = own.into_iter().chain(PLACES.map(PathBuf::from));
@@ -200,8 +213,8 @@ impl Drop for Keeper {
     }
 }
 
-/// The keeper: the hidden command `keep DIRECTORY`. It waits until its standard input is at its end, as the launcher has
-/// ended or was killed, and until nobody has the library loaded.
+/// The keeper: the hidden command `keep DIRECTORY`. It waits until its standard input is at its
+/// end, as the launcher has ended or was killed, and until nobody has the library loaded.
 pub fn keep(directory: &Path) -> Result<u8> {
     let _ = nix::unistd::setsid(); // a Ctrl-C in the launcher's terminal is not for us
     crate::os::signals::survive(&crate::os::signals::ENDING);
@@ -231,7 +244,8 @@ fn remove(directory: &Path) {
     let _ = fs::remove_dir(directory);
 }
 
-/// The value of LD_PRELOAD with the agent before whatever the user preloads, and without another launcher's agent.
+/// The value of LD_PRELOAD with the agent before whatever the user preloads, and without another
+/// launcher's agent.
 pub fn preload_value(agent: &Path, present: Option<&OsStr>) -> OsString {
     let mut value = agent.as_os_str().to_owned();
     let others = present.map_or(&b""[..], OsStr::as_bytes).split(|byte| b" :".contains(byte));

@@ -140,6 +140,19 @@ impl SharedPage {
         Ok(SharedPage { file: File::open(format!("/proc/{launcher}/fd/{descriptor}"))?, token })
     }
 
+    /// The memory of another launcher, if the file is of this version's layout: only to be read.
+    pub fn of(file: File) -> Option<SharedPage> {
+        let page = SharedPage { file, token: 0 };
+        let number = |offset: usize, bytes: &mut [u8]| {
+            page.file.read_exact_at(bytes, (offset_of!(Shared, config) + offset) as u64)
+        };
+        let (mut magic, mut version) = ([0; 8], [0; 4]);
+        number(offset_of!(Config, magic), &mut magic).ok()?;
+        number(offset_of!(Config, version), &mut version).ok()?;
+        let is_known = u64::from_ne_bytes(magic) == MAGIC && u32::from_ne_bytes(version) == VERSION;
+        is_known.then_some(page)
+    }
+
     /// The value of [`overspill_engine::shared::ENV`] that leads the agents here.
     pub fn address(&self) -> String {
         format!("{}:{}:{:016x}", std::process::id(), self.file.as_raw_fd(), self.token)

@@ -6,8 +6,8 @@ use crate::human;
 
 /// The guide's bound.
 const LINES_MAX: usize = 12;
-/// Of a command line within the summary.
-const COMMAND_CHARS_MAX: usize = 60;
+/// Of a command line within the summary, whatever else there is to say on its line.
+const COMMAND_CHARS_MIN: usize = 12;
 const PAGE_BYTES: u64 = 4096;
 
 /// The summary, each line ended.
@@ -31,9 +31,9 @@ pub fn text(report: &Report) -> String {
         lines.push(row("warning", &format!("ran unmanaged: {reason}{more}")));
     }
     lines.push(row("verdict", &report.verdict.text));
-    lines.push(row("next", &report.verdict.next));
-    assert!(lines.len() <= LINES_MAX);
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    assert!(lines.len() < LINES_MAX);
+    let text: String = lines.iter().map(|line| human::folded(line, &row("", ""))).collect();
+    text + &human::folded_command(&row("next", &report.verdict.next), &row("", ""))
 }
 
 fn row(name: &str, text: &str) -> String {
@@ -41,14 +41,17 @@ fn row(name: &str, text: &str) -> String {
 }
 
 fn headline(report: &Report) -> String {
-    format!(
-        "overspill: {}: {} after {} (user {}, system {})",
-        human::clipped(&human::command(&report.command), COMMAND_CHARS_MAX),
-        report.status().text(),
-        human::seconds(report.wall_seconds),
+    let command = human::command(&report.command);
+    let ended = format!(": {} after {}", report.status().text(), human::seconds(report.wall_seconds));
+    let processor = format!(
+        " (user {}, system {})",
         human::seconds(report.user_seconds),
         human::seconds(report.system_seconds),
-    )
+    );
+    let room = |ending: &str| human::WIDTH.saturating_sub("overspill: ".len() + ending.len());
+    let long = format!("{ended}{processor}");
+    let ending = if room(&long) < command.len().min(COMMAND_CHARS_MIN) { ended } else { long };
+    format!("overspill: {}{ending}", human::clipped(&command, room(&ending).max(COMMAND_CHARS_MIN)))
 }
 
 fn ram(report: &Report) -> String {
@@ -66,9 +69,8 @@ fn ram(report: &Report) -> String {
 
 fn stalled(report: &Report) -> String {
     let (seconds, agents) = (human::seconds(report.stalled_seconds), human::seconds(report.agent_seconds));
-    let refaults = human::count(report.sum("workingset_refault_anon"));
     format!(
-        "{:.1} % of the time ({seconds}); {refaults} refaults; agent {agents} of processor time; x{:.2} the time with RAM enough",
+        "{:.1} % ({seconds}), agent {agents}; x{:.2} the time with RAM enough",
         report.stalled_share * 100.0,
         report.slowdown_estimate
     )
@@ -91,17 +93,19 @@ fn swap(report: &Report) -> String {
     let transfer = |pages: u64| {
         let bytes = pages.saturating_mul(PAGE_BYTES);
         let rate = (bytes as f64 / report.wall_seconds.max(1e-9)) as u64;
-        format!("{} pages, {}, {}/s", human::count(pages), human::bytes(bytes), human::bytes(rate))
+        format!("{} ({}/s)", human::bytes(bytes), human::bytes(rate))
     };
     format!("in {}; out {}", transfer(report.sum("pswpin")), transfer(report.sum("pswpout")))
 }
 
 fn read_ahead(report: &Report) -> String {
     let (hits, read) = (report.sum("swap_ra_hit"), report.sum("swap_ra"));
+    let refaults = human::count(report.sum("workingset_refault_anon"));
     if read == 0 {
-        return "none".into();
+        return format!("none; {refaults} refaults");
     }
-    format!("hit rate {} ({} of {} pages)", human::share(hits, read), human::count(hits), human::count(read))
+    let (share, hits, read) = (human::share(hits, read), human::count(hits), human::count(read));
+    format!("hit rate {share} ({hits} of {read} pages); {refaults} refaults")
 }
 
 #[cfg(test)]
@@ -138,13 +142,44 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
   ram        limit 100.0 MiB, peak 99.0 MiB, mean 87.0 MiB
   faults     soft 12,345 (p50 12.0 us, p99 40.0 us, max 1.2 ms)
              major 0
-  swap       in 256 pages, 1.0 MiB, 364.4 KiB/s; out 512 pages, 2.0 MiB, 728.8 KiB/s
-  read-ahead hit rate 97.0 % (97 of 100 pages)
-  stalled    0.0 % of the time (0.0 ms); 0 refaults; agent 0.0 ms of processor time; x1.00 the time with RAM enough
+  swap       in 1.0 MiB (364.4 KiB/s); out 2.0 MiB (728.8 KiB/s)
+  read-ahead hit rate 97.0 % (97 of 100 pages); 0 refaults
+  stalled    0.0 % (0.0 ms), agent 0.0 ms; x1.00 the time with RAM enough
   verdict    works
   next       overspill run
 ";
         assert_eq!(text(&report()), expected);
+    }
+
+    /// *The story:* on a terminal of 80 columns four lines of the summary took two each.
+    #[test]
+    fn no_figures_make_a_line_too_long() {
+        let huge = Latency {
+            count: u64::MAX / 4096,
+            p50_ns: 999_900_000,
+            p90_ns: 999_900_000,
+            p99_ns: 999_900_000,
+            max_ns: 99_999_900_000,
+        };
+        let report = Report {
+            command: vec!["a-program".into(), "x".repeat(200)],
+            soft_faults: huge,
+            major_faults: huge,
+            vmstat: [
+                ("pswpin", 1 << 38),
+                ("pswpout", 1 << 38),
+                ("swap_ra", 1 << 38),
+                ("swap_ra_hit", 1 << 37),
+            ]
+            .into(),
+            ram_bytes: 1023 << 30,
+            resident_peak_bytes: 1023 << 30,
+            resident_mean_bytes: 1023 << 30,
+            ..report()
+        };
+        let text = text(&report);
+        assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
+        assert!(text.lines().count() <= LINES_MAX, "{text}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 use overspill_engine::shared::{PROCESSES, Shared, Tree};
 use overspill_engine::trace::{RECORDS, Record as Raw, Ring, VPN_BITS, ring_offset};
 use overspill_sim::trace::own::Writer;
-use overspill_sim::trace::sightings::processor_note;
+use overspill_sim::trace::sightings::{processor_note, ram_note};
 use overspill_sim::trace::{NameRecord, PagerOp, PagerRecord, Record, RecordWriter, TraceError};
 
 use super::shared_page::SharedPage;
@@ -45,6 +45,7 @@ impl Tracing {
         let mut output = Writer::new(BufWriter::new(file)).with_context(cannot)?;
         let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
         note(&mut output, format!("seen by overspill run: {}", words.join(" "))).with_context(cannot)?;
+        note(&mut output, ram_note(page.settings()?.ram_bytes)).with_context(cannot)?;
         let mut drain =
             Drain { rings: page.file()?, output, start_ns: monotonic_ns(), tails: [0; PROCESSES] };
         let stop = Arc::new(AtomicBool::new(false));

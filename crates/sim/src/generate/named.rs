@@ -83,9 +83,10 @@ pub const NAMES: [&str; 12] = [
 /// Other words for some of them.
 const SYNONYMS: [(&str, &str); 2] = [("sequential", "seq"), ("strided", "stride")];
 
-const HINT: &str = "keys are size=1G, touches=1M or laps=3, write=PERCENT, repeat=N, think=NS, programs=N, shared, prefill, \
-                    seed=N, and stride=, streams=, exponent=0.8, window=SIZE, dwell=N where the load has them; swapload has \
-                    random; mixed has scale=64";
+const HINT: &str = "keys are size=1G, touches=1M or laps=3, write=PERCENT, repeat=N, think=NS, \
+                    programs=N, shared, prefill, seed=N, and stride=, streams=, exponent=0.8, \
+                    window=SIZE, dwell=N where the load has them; swapload has random; mixed has \
+                    scale=64";
 
 /// Streams, strides and programs beyond this are mistakes.
 const PARAMETER_MAX: u64 = 4096;
@@ -351,8 +352,8 @@ fn mixed(keys: &Keys) -> Load {
     Load { programs, ram_bytes: Some(32_000_000_000 / keys.scale), until_ns: Some(300 * SECOND / keys.scale) }
 }
 
-/// The load that `bench` calls `mixed:K+L`: so many programs in order in one half of the memory, so many at random in the
-/// other. (Those of `bench` are threads.)
+/// The load that `bench` calls `mixed:K+L`: so many programs in order in one half of the memory, so
+/// many at random in the other. (Those of `bench` are threads.)
 fn two_kinds(keys: &Keys, (sequential, random): (u64, u64)) -> Load {
     let half = Keys { size_bytes: Some(keys.size_bytes.unwrap_or(256 << 20) / 2), ..*keys };
     let kind = |pattern: &Pattern, programs: u64| Keys { programs, ..half }.programs(pattern, 0);
@@ -390,7 +391,8 @@ mod tests {
         }
     }
 
-    /// *The story:* `bench` said stride:16 and `sim` strided:stride=16, seq and sequential, and `mixed:1+1` was no load here.
+    /// *The story:* `bench` said stride:16 and `sim` strided:stride=16, seq and sequential, and
+    /// `mixed:1+1` was no load here.
     #[test]
     fn the_words_of_bench_are_loads_here() {
         for (bench, own) in [

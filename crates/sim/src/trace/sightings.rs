@@ -19,6 +19,16 @@ const FAULT_NS: Nanos = 5_000;
 /// Begins the note in which the launcher says how long the program computed, agent not counted.
 const PROCESSOR_NOTE: &str = "processor time of the program itself, ns: ";
 
+/// Begins the note in which the launcher says how much RAM the run had.
+const RAM_NOTE: &str = "RAM of the run, bytes: ";
+
+/// The note at the beginning of a live trace: its run had so much RAM, and about less it knows
+/// nothing.
+#[must_use]
+pub fn ram_note(bytes: u64) -> String {
+    format!("{RAM_NOTE}{bytes}")
+}
+
 /// The note at the end of a live trace: the program, without its agent, had a processor for `ns`.
 #[must_use]
 pub fn processor_note(ns: Nanos) -> String {
@@ -37,7 +47,10 @@ pub struct Sightings {
     faults: u64,
     /// By the launcher's note.
     processor_ns: Option<Nanos>,
-    /// Touches of pages in view since the last fault: they are over before the next, nobody knows when.
+    /// By the launcher's other note.
+    ram_bytes: Option<u64>,
+    /// Touches of pages in view since the last fault: they are over before the next, nobody knows
+    /// when.
     since: Vec<AccessRecord>,
     /// Accesses whose time is known.
     ready: VecDeque<AccessRecord>,
@@ -81,6 +94,14 @@ impl Sightings {
     pub fn hear(&mut self, note: &str) {
         let ns = note.strip_prefix(PROCESSOR_NOTE).and_then(|ns| ns.parse().ok());
         self.processor_ns = ns.or(self.processor_ns);
+        let bytes = note.strip_prefix(RAM_NOTE).and_then(|bytes| bytes.parse().ok());
+        self.ram_bytes = bytes.or(self.ram_bytes);
+    }
+
+    /// The RAM of the run, if the trace says so: it answers for that much and for more.
+    #[must_use]
+    pub fn ram_bytes(&self) -> Option<u64> {
+        self.ram_bytes
     }
 
     /// After the last record: the time that the program had a processor for, and the time between

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::child;
+use crate::child::{self, Form};
 use crate::context::{Context, parallel};
 use crate::memory::{Memory, PAGE, WORDS};
 use crate::outcome::Outcome;
@@ -197,4 +197,57 @@ pub fn advice(context: &mut Context) -> Outcome {
     })?;
     child.succeed("a child under MADV_WIPEONFORK and MADV_DONTFORK")?;
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "in the parent")
+}
+
+/// `fork-forms`: children made past libc's fork, and children of theirs. *The story:* whoever forked by `_Fork`, `clone` or the bare
+/// call had a child that read zeroes where the parent's page was out. A form that nobody hears of may fail, as a fork may.
+pub fn forms(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    for (round, form) in (0..).zip(Form::ALL) {
+        context.cool(&memory)?;
+        let verify = || pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the child");
+        let verify_both = || {
+            let grandchild = child::fork_by(form, verify)?;
+            verify()?;
+            grandchild.succeed("a child's child")
+        };
+        match child::fork_by(form, verify_both) {
+            Ok(child) => child.succeed(&format!("a child by {form:?}"))?,
+            Err(failure) => {
+                let is_refused = form.is_bare() && sys::errno() == libc::ENOMEM;
+                ensure!(is_refused, "{form:?}: {failure:?}");
+            }
+        }
+        pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the parent")?;
+        pattern::fill_pages(&memory, 0..memory.pages(), SEED + round + 1);
+    }
+    Ok(())
+}
+
+/// `fork-discarding`: forks while threads discard memory all the time, so that no moment is quiet. *The story:* the agent gave the
+/// forking thread one answer, gave that up while the address space was changing, and the fork waited for ever.
+pub fn discarding(context: &mut Context) -> Outcome {
+    const THREADS: usize = 3;
+    let memory = &context.subject(SEED)?;
+    let scratch = &Memory::map(THREADS * 64 * PAGE)?;
+    let stop = &AtomicBool::new(false);
+    context.cool(memory)?;
+    parallel(THREADS + 1, |lane| {
+        if lane < THREADS {
+            while !stop.load(Relaxed) {
+                scratch.word(lane * 64, 0).store(1, Relaxed);
+                sys::madvise(scratch.page(lane * 64), 64 * PAGE, libc::MADV_DONTNEED)?;
+            }
+            return Ok(());
+        }
+        let forked = (0..100).try_for_each(|round: usize| {
+            let page = round * memory.pages() / 100;
+            child::fork(|| pattern::check_page(memory, page, SEED, page, "in the child"))?
+                .succeed("a child beside threads that discard")
+        });
+        stop.store(true, Relaxed);
+        forked
+    })?;
+    context.cool(memory)?;
+    pattern::check_pages(memory, 0..memory.pages(), SEED, "after the forks")
 }

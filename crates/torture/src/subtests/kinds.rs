@@ -1,4 +1,5 @@
-//! Kinds of memory and of processes that a pager may overlook: all of it is the program's own memory, and must go cold as any.
+//! Kinds of memory and of processes that a pager may overlook: all of it is the program's own
+//! memory, and must go cold as any.
 
 use crate::context::Context;
 use crate::memory::{MIB, Memory, PAGE, PRIVATE, RW};
@@ -7,8 +8,8 @@ use crate::{child, ensure, pattern, sys};
 
 const SEED: u64 = 0x41d5;
 
-/// `dev-zero`: a private mapping of /dev/zero, which is anonymous memory that the list of mappings calls a file's. Parts are
-/// written, discarded, touched first one by one and in order.
+/// `dev-zero`: a private mapping of /dev/zero, which is anonymous memory that the list of mappings
+/// calls a file's. Parts are written, discarded, touched first one by one and in order.
 pub fn dev_zero(context: &mut Context) -> Outcome {
     let len = context.options.mib * MIB / 4;
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/zero")?;
@@ -26,8 +27,9 @@ pub fn dev_zero(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED + 1, "of /dev/zero, again")
 }
 
-/// `no-reserve`: memory mapped with MAP_NORESERVE, as much of it as there is address space near everything else that is
-/// mapped. The kernel makes one mapping of it and of neighbours with the same properties, whoever these belong to.
+/// `no-reserve`: memory mapped with MAP_NORESERVE, as much of it as there is address space near
+/// everything else that is mapped. The kernel makes one mapping of it and of neighbours with the
+/// same properties, whoever these belong to.
 pub fn no_reserve(context: &mut Context) -> Outcome {
     const PIECES: usize = 16;
     let len = context.options.mib * MIB / 4 / PIECES;
@@ -45,7 +47,8 @@ pub fn no_reserve(context: &mut Context) -> Outcome {
         .try_for_each(|(seed, piece)| pattern::check_pages(piece, 0..piece.pages(), seed, "without reserve"))
 }
 
-/// `above-file`: a large block directly above a private mapping of a file, where a library has the end of its data.
+/// `above-file`: a large block directly above a private mapping of a file, where a library has the
+/// end of its data.
 pub fn above_file(context: &mut Context) -> Outcome {
     let len = context.options.mib * MIB / 4 + PAGE;
     let whole = Memory::map_with(len, RW, PRIVATE)?;

@@ -220,3 +220,56 @@ pub fn sigsegv(context: &mut Context) -> Outcome {
     })?;
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "after the faults")
 }
+
+const MADV_GUARD_INSTALL: i32 = 102;
+const MADV_GUARD_REMOVE: i32 = 103;
+
+/// `madv-guard`: guards (MADV_GUARD_INSTALL) over cold, warm and untouched memory. They stay while other memory is pushed out,
+/// while what lies beside them is read in order, and while fresh memory is filled up to them; behind them nothing is left.
+pub fn madv_guard(context: &mut Context) -> Outcome {
+    const PART: usize = 64;
+    faults::install()?;
+    let memory = context.subject(SEED)?;
+    let fresh = Memory::map(memory.len())?;
+    context.cool(&memory)?;
+    if sys::madvise(memory.base(), PAGE, MADV_GUARD_INSTALL).is_err() {
+        // A kernel before 6.13.
+        return context.sabotage_status();
+    }
+    let guarded = |page: usize| page / PART % 4 == 1 || page.is_multiple_of(97);
+    for page in (0..memory.pages()).filter(|&page| guarded(page)) {
+        sys::madvise(memory.page(page), PAGE, MADV_GUARD_INSTALL)?;
+    }
+    // Into memory that was never touched by the bare instruction: nobody hears of it before it is filled.
+    for page in (0..fresh.pages()).filter(|&page| guarded(page)) {
+        let arguments = [fresh.page(page), PAGE, MADV_GUARD_INSTALL as usize, 0, 0, 0];
+        // SAFETY: concerns a page of ours in which nothing is.
+        sys::check("madvise", unsafe { sys::bare(libc::SYS_madvise, arguments) })?;
+    }
+    for round in 0..2 {
+        for page in 0..memory.pages() {
+            if guarded(page) {
+                let fault = faults::load(memory.page(page)).map(drop);
+                expect_fault(fault, memory.page(page), "a load from a guard")?;
+                let fault = faults::store(fresh.page(page), 1);
+                expect_fault(fault, fresh.page(page), "a store to a guard in fresh memory")?;
+            } else {
+                pattern::check_page(&memory, page, SEED, page, "beside a guard")?;
+                pattern::fill_page(&fresh, page, SEED + round, page);
+            }
+        }
+        context.cool(&memory)?;
+    }
+    for memory in [&memory, &fresh] {
+        sys::madvise(memory.base(), memory.len(), MADV_GUARD_REMOVE)?;
+    }
+    for page in 0..memory.pages() {
+        if guarded(page) {
+            pattern::check_zero(&memory, page..page + 1, "behind a guard")?;
+            pattern::check_zero(&fresh, page..page + 1, "behind a guard in fresh memory")?;
+        } else {
+            pattern::check_page(&fresh, page, SEED + 1, page, "fresh, beside a guard")?;
+        }
+    }
+    Ok(())
+}

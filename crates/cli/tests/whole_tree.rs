@@ -1,0 +1,205 @@
+//! What `overspill run` says of a tree is what it has seen of it: with the agent that is built in, which only watches here
+//! (nothing comes near its budget but what cannot be managed), so that no privilege is needed.
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use support::{Scratch, overspill, stderr};
+
+const MIB: u32 = 1 << 20;
+
+/// A run with its report.
+fn report(scratch: &Scratch, ram: &str, options: &[&str], words: &[&str]) -> (Output, Value) {
+    let json = scratch.file("run.json");
+    let mut command = overspill();
+    command.env_remove("OVERSPILL_PRELOAD").args(["run", "--ram", ram, "--json"]).arg(&json);
+    let output = command.args(options).arg("--").args(words).output().unwrap();
+    let text = fs::read_to_string(json).unwrap_or_default();
+    (output, serde_json::from_str(&text).unwrap_or(Value::Null))
+}
+
+fn of<'a>(report: &'a Value, comm: &str) -> Vec<&'a Value> {
+    let all = report["processes"].as_array().unwrap();
+    all.iter().filter(|process| process["comm"] == comm).collect()
+}
+
+/// Flags of mmap.
+const PRIVATE_ANONYMOUS: u8 = 0x22;
+const SHARED_ANONYMOUS: u8 = 0x21;
+
+/// A static program: maps memory, stores to each page, sleeps for 100 ms, exits.
+fn static_program(bytes: u32) -> Vec<u8> {
+    static_program_that_maps(bytes, PRIVATE_ANONYMOUS)
+}
+
+fn static_program_that_maps(bytes: u32, flags: u8) -> Vec<u8> {
+    let [a, b, c, d] = bytes.to_le_bytes();
+    #[rustfmt::skip]
+    let code = [
+        0xb8, 9, 0, 0, 0, 0x31, 0xff, 0xbe, a, b, c, d, // mmap(0, bytes,
+        0xba, 3, 0, 0, 0, 0x41, 0xba, flags, 0, 0, 0, // PROT_READ | PROT_WRITE, flags,
+        0x49, 0xc7, 0xc0, 0xff, 0xff, 0xff, 0xff, 0x45, 0x31, 0xc9, 0x0f, 0x05, // -1, 0)
+        0x48, 0x89, 0xc3, 0xb9, a, b, c, d, 0xc1, 0xe9, 12, // pages
+        0xc6, 0x03, 1, 0x48, 0x81, 0xc3, 0, 0x10, 0, 0, 0xff, 0xc9, 0x75, 0xf2, // a byte in each
+        0x68, 0x00, 0xe1, 0xf5, 0x05, 0x6a, 0, 0x48, 0x89, 0xe7, 0x31, 0xf6, // {0, 100 ms}
+        0xb8, 35, 0, 0, 0, 0x0f, 0x05, // nanosleep
+        0xb8, 60, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05, // exit(0)
+    ];
+    const BASE: u64 = 0x40_0000;
+    const HEAD: u64 = 64 + 56;
+    let length = HEAD + code.len() as u64;
+    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    for half in [2u16, 62] {
+        file.extend(half.to_le_bytes());
+    }
+    file.extend(1u32.to_le_bytes());
+    for word in [BASE + HEAD, 64, 0] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(0u32.to_le_bytes());
+    for half in [64u16, 56, 1, 64, 0, 0] {
+        file.extend(half.to_le_bytes());
+    }
+    for number in [1u32, 5] {
+        file.extend(number.to_le_bytes());
+    }
+    for word in [0, BASE, BASE, length, length, 0x1000] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(code);
+    file
+}
+
+/// *The story:* `sh -c 'go build'` held 290 MiB of 100, and was said to fit: never more than 152 KiB.
+#[test]
+fn a_static_program_that_a_shell_starts_is_seen() {
+    let scratch = Scratch::new("static");
+    let program = scratch.executable("hog", &static_program(60 * MIB));
+    let line = format!("{}; true", program.display());
+    let (output, report) = report(&scratch, "20M", &[], &["sh", "-c", &line]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        (&report["managed"], &report["verdict"]["kind"]),
+        (&false.into(), &"exceeded".into()),
+        "{report}"
+    );
+    let hog = of(&report, "hog")[0];
+    assert_eq!(hog["managed"], false);
+    assert!(hog["reason"].as_str().unwrap().contains("statically linked"), "{hog}");
+    assert!(hog["peak_bytes"].as_u64().unwrap() >= 60 << 20, "{hog}");
+    assert!(report["tree_peak_bytes"].as_u64().unwrap() >= 60 << 20);
+    assert_eq!(of(&report, "sh")[0]["managed"], true, "{report}");
+    assert!(stderr(&output).contains("went above the budget"), "{}", stderr(&output));
+}
+
+/// One that stays small does not exceed, but nobody kept it, either.
+#[test]
+fn a_small_static_program_does_not_fit() {
+    let scratch = Scratch::new("small-static");
+    let program = scratch.executable("mouse", &static_program(MIB / 4));
+    let (_, report) = report(&scratch, "100M", &[], &["sh", "-c", &format!("{}; true", program.display())]);
+    assert_eq!(report["verdict"]["kind"], "partly_unmanaged", "{report}");
+}
+
+#[test]
+fn strict_runs_nothing_without_a_limit() {
+    let scratch = Scratch::new("strict");
+    let program = scratch.executable("hog", &static_program(60 * MIB));
+    let program = program.to_str().unwrap();
+    let (output, _) = report(&scratch, "100M", &["--strict"], &[program]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("statically linked"), "{}", stderr(&output));
+    let (output, report) =
+        report(&scratch, "100M", &["--strict"], &["sh", "-c", &format!("{program}; true")]);
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(report["verdict"]["kind"], "strict_refused", "{report}");
+}
+
+/// *The story:* places of ended processes were kept, and what came after the 64th was not managed and not mentioned.
+#[test]
+fn every_one_of_many_programs_is_managed() {
+    let scratch = Scratch::new("many");
+    let (_, report) = report(&scratch, "100M", &[], &["sh", "-c", "for i in $(seq 150); do /bin/true; done"]);
+    assert_eq!((&report["managed"], &report["verdict"]["kind"]), (&true.into(), &"fits".into()), "{report}");
+    assert!(of(&report, "true").len() >= 150, "{}", report["processes"].as_array().unwrap().len());
+}
+
+/// *The story:* `env -i CMD` ran without an agent, and "fit".
+#[test]
+fn a_cleaned_environment_is_mended() {
+    let scratch = Scratch::new("env");
+    let (output, report) = report(&scratch, "100M", &[], &["env", "-i", "/bin/sleep", "0.05"]);
+    assert!(output.status.success());
+    let sleep = of(&report, "sleep");
+    assert_eq!((sleep.len(), &sleep[0]["managed"]), (1, &true.into()), "{report}");
+    assert_eq!(report["managed"], true);
+}
+
+/// A shell's own way to leave out one variable leaves the other.
+#[test]
+fn a_preload_of_the_programs_own_stays() {
+    let scratch = Scratch::new("preload");
+    let line = "LD_PRELOAD=libm.so.6 sh -c 'echo $LD_PRELOAD; sleep 0.05'";
+    let (output, report) = report(&scratch, "100M", &[], &["sh", "-c", line]);
+    let shown = support::stdout(&output);
+    assert!(shown.contains("overspill") && shown.trim_end().ends_with(":libm.so.6"), "{shown}");
+    assert_eq!(report["managed"], true, "{report}");
+}
+
+#[test]
+fn runs_that_are_killed_or_leave_something_behind_do_not_fit() {
+    let scratch = Scratch::new("killed");
+    let (_, killed) = report(&scratch, "100M", &[], &["sh", "-c", "sleep 0.05; kill -KILL $$"]);
+    assert_eq!(killed["verdict"]["kind"], "killed", "{killed}");
+    let (output, left) =
+        report(&scratch, "100M", &[], &["sh", "-c", "sleep 3 > /dev/null 2>&1 & sleep 0.05"]);
+    assert!(output.status.success());
+    assert_eq!((&left["verdict"]["kind"], &left["programs_left"]), (&"went_on".into(), &1.into()), "{left}");
+}
+
+/// *The story:* memory that several map was no part of any figure: "25.1 MiB" was said of 404.
+#[test]
+fn shared_memory_counts() {
+    let scratch = Scratch::new("shared");
+    let program = scratch.executable("shared", &static_program_that_maps(60 * MIB, SHARED_ANONYMOUS));
+    let (_, report) = report(&scratch, "20M", &[], &["sh", "-c", &format!("{}; true", program.display())]);
+    assert_eq!(report["verdict"]["kind"], "exceeded", "{report}");
+    assert!(report["tree_peak_shmem_bytes"].as_u64().unwrap() >= 50 << 20, "{report}");
+}
+
+/// Another user cannot look into the launcher's /proc, another pid namespace does not see it: both are told by the socket.
+#[test]
+fn other_users_and_namespaces_have_an_agent() {
+    if !nix::unistd::geteuid().is_root() {
+        return; // neither can be made
+    }
+    let scratch = Scratch::new("others");
+    let mut ways = vec![vec!["setpriv", "--reuid", "65534", "--clear-groups", "/bin/sleep", "0.05"]];
+    // Not every container allows namespaces.
+    if Command::new("unshare")
+        .args(["-pf", "--mount-proc", "true"])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        ways.push(vec!["unshare", "-pf", "--mount-proc", "/bin/sleep", "0.05"]);
+    }
+    for words in ways {
+        let (output, report) = report(&scratch, "100M", &[], &words);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let sleep = of(&report, "sleep");
+        assert_eq!((sleep.len(), &sleep[0]["managed"]), (1, &true.into()), "{words:?}: {report}");
+    }
+}
+
+/// Who loses its parent stays in the tree.
+#[test]
+fn the_launcher_is_the_parent_of_orphans() {
+    let scratch = Scratch::new("orphans");
+    let line = "(sh -c 'sleep 0.3; true' &) ; sleep 0.1; true";
+    let (_, report) = report(&scratch, "100M", &[], &["sh", "-c", line]);
+    assert!(report["programs_left"].as_u64().unwrap() >= 1, "{report}");
+    assert!(of(&report, "sleep").iter().all(|sleep| sleep["managed"] == true), "{report}");
+}

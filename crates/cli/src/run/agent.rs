@@ -112,6 +112,14 @@ impl Agent {
         &self.path
     }
 
+    /// The process that waits to remove it, if there is one.
+    pub fn keeper(&self) -> Option<u32> {
+        match &self.home {
+            Home::Directory(keeper) => keeper.process.as_ref().map(Child::id),
+            Home::Given | Home::Memory(_) => None,
+        }
+    }
+
     /// Where it comes from, for people.
     pub fn describe(&self) -> String {
         match &self.home {

@@ -36,9 +36,10 @@ pub struct Look {
 /// The living descendants.
 pub struct Descendants {
     root: u32,
-    /// Children whom somebody else waits for: the command, and helpers of the launcher's own, which are no part of the run.
+    /// The command: whoever started it waits for it.
     command: u32,
-    helpers: Vec<u32>,
+    /// The keeper of the agent's library: the launcher's own helper, no part of the run.
+    keeper: Option<u32>,
     loadavg: Option<File>,
     last_pid: Option<u64>,
     /// So many looks walk the tree.
@@ -71,23 +72,18 @@ pub fn adopt_orphans() -> io::Result<()> {
 }
 
 impl Descendants {
-    /// Of this process, which has started `command`; `helpers` are left out.
-    pub fn new(command: u32, helpers: Vec<u32>) -> Descendants {
+    /// Of this process, which has started `command`, and `keeper` for itself.
+    pub fn new(command: u32, keeper: Option<u32>) -> Descendants {
         Descendants {
             root: std::process::id(),
             command,
-            helpers,
+            keeper,
             loadavg: File::open("/proc/loadavg").ok(),
             last_pid: None,
             walks: WALKS,
             processes: BTreeMap::new(),
             orphans: Orphans::default(),
         }
-    }
-
-    /// The children that this process has now.
-    pub fn helpers() -> Vec<u32> {
-        children(std::process::id())
     }
 
     /// All that live, in the order of their numbers.
@@ -126,7 +122,7 @@ impl Descendants {
         let mut next = 0;
         while let Some(&parent) = parents.get(next) {
             next += 1;
-            for child in children(parent).into_iter().filter(|child| !self.helpers.contains(child)) {
+            for child in children(parent).into_iter().filter(|child| Some(*child) != self.keeper) {
                 parents.push(child);
                 match self.processes.get_mut(&child) {
                     Some(process) => process.parent = parent,
@@ -237,7 +233,7 @@ mod tests {
     #[test]
     fn grandchildren_are_seen_and_the_ended_are_not() {
         let mut shell = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
-        let mut descendants = Descendants::new(shell.id(), Vec::new());
+        let mut descendants = Descendants::new(shell.id(), None);
         let sleeper = loop {
             let looks = descendants.look();
             let child = looks.iter().find(|look| look.parent == shell.id());

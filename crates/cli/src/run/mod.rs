@@ -80,7 +80,6 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let tracing = args.trace.as_deref().map(|path| Tracing::start(path, &page, &args.command)).transpose()?;
 
     signals::survive(&signals::FORWARDED);
-    let helpers = Descendants::helpers();
     let start = Instant::now();
     let child = match inherit::spawn(&mut command(args, &ready, &page), None) {
         Ok(child) => child,
@@ -90,7 +89,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     signals::forward_to(pid as i32);
     let divides = !args.tuning.per_process;
     let options = Options { ram_bytes, divides, traces: args.trace.is_some(), strict: args.tuning.strict };
-    let watch = Watch::start(page.clone(), pid, helpers, options).context("cannot start a thread")?;
+    let descendants = Descendants::new(pid, ready.agent.keeper());
+    let watch = Watch::start(page.clone(), descendants, options).context("cannot start a thread")?;
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
     signals::stop_forwarding();
     let wall_seconds = start.elapsed().as_secs_f64();

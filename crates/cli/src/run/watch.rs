@@ -63,21 +63,15 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch the tree below this process, which has started `command` and had `helpers` before.
-    pub fn start(
-        page: Arc<SharedPage>,
-        command: u32,
-        helpers: Vec<u32>,
-        options: Options,
-    ) -> io::Result<Watch> {
+    /// Begins to watch the tree below this process.
+    pub fn start(page: Arc<SharedPage>, descendants: Descendants, options: Options) -> io::Result<Watch> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let mut watcher = Watcher {
             page,
-            command,
             options,
             refused: None,
-            descendants: Descendants::new(command, helpers),
+            descendants,
             census: Census::default(),
             divider: Divider::default(),
             returned_bytes: 0,
@@ -88,7 +82,7 @@ impl Watch {
             while !stopped.load(Ordering::Acquire) {
                 let began = Instant::now();
                 watcher.look(false);
-                status_line::answer(&watcher.page, watcher.options.ram_bytes, watcher.began.elapsed());
+                status_line::answer(&watcher.page, options.ram_bytes, watcher.began.elapsed());
                 std::thread::park_timeout((began.elapsed() * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX));
             }
             watcher.look(true);
@@ -108,7 +102,6 @@ impl Watch {
 
 struct Watcher {
     page: Arc<SharedPage>,
-    command: u32,
     options: Options,
     refused: Option<String>,
     descendants: Descendants,
@@ -155,8 +148,8 @@ impl Watcher {
     fn refuse(&mut self, looks: &[Look]) {
         let Some(reason) = self.census.unkept(STRICT_BYTES) else { return };
         self.refused.get_or_insert(reason);
-        for look in looks.iter().map(|look| look.pid).chain([self.command]) {
-            let _ = kill(Pid::from_raw(look as i32), Signal::SIGKILL);
+        for look in looks {
+            let _ = kill(Pid::from_raw(look.pid as i32), Signal::SIGKILL);
         }
     }
 

@@ -1,5 +1,6 @@
-//! What `overspill run` says of a tree is what it has seen of it: with the agent that is built in, which only watches here
-//! (nothing comes near its budget but what cannot be managed), so that no privilege is needed.
+//! What `overspill run` says of a tree is what it has seen of it: with the agent that is built in,
+//! which only watches here (nothing comes near its budget but what cannot be managed), so that no
+//! privilege is needed.
 
 mod support;
 
@@ -118,7 +119,8 @@ fn strict_runs_nothing_without_a_limit() {
     assert_eq!(report["verdict"]["kind"], "strict_refused", "{report}");
 }
 
-/// *The story:* places of ended processes were kept, and what came after the 64th was not managed and not mentioned.
+/// *The story:* places of ended processes were kept, and what came after the 64th was not managed
+/// and not mentioned.
 #[test]
 fn every_one_of_many_programs_is_managed() {
     let scratch = Scratch::new("many");
@@ -170,7 +172,8 @@ fn shared_memory_counts() {
     assert!(report["tree_peak_shmem_bytes"].as_u64().unwrap() >= 50 << 20, "{report}");
 }
 
-/// Another user cannot look into the launcher's /proc, another pid namespace does not see it: both are told by the socket.
+/// Another user cannot look into the launcher's /proc, another pid namespace does not see it: both are
+/// told by the socket.
 #[test]
 fn other_users_and_namespaces_have_an_agent() {
     if !nix::unistd::geteuid().is_root() {

@@ -12,6 +12,7 @@
 mod again;
 mod bad_input;
 mod bounds;
+mod citizens;
 mod context;
 mod json;
 mod kills;
@@ -118,6 +119,7 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
     tests.extend(status::tests());
     if context.mode == Mode::Overspill {
         tests.extend(bad_input::tests());
+        tests.extend(citizens::tests());
         tests.extend(bounds::tests(context, selected));
         tests.extend(swap_faults::tests());
         tests.extend(kills::tests());

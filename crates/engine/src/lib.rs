@@ -11,6 +11,7 @@ extern crate alloc;
 
 pub mod child;
 mod engine;
+mod files;
 mod fingerprint;
 pub mod growth;
 mod helper;
@@ -35,6 +36,7 @@ mod view;
 mod vigil;
 
 pub use engine::{Engine, Notice};
+pub use files::Source;
 pub use reactor::Reactor;
 pub use setup::{Failure, MAX_POOL_PERCENT, STEPS, Settings};
 pub use shared_regions::MapperId;

@@ -10,9 +10,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use overspill_mm::IoId;
+use overspill_mm::types::Slot;
 use overspill_sys::mem::IoVec;
 use overspill_sys::{Errno, Fd, PAGE_SIZE, file};
 
+use crate::files::Files;
 use crate::io::Io;
 
 /// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring frames.
@@ -32,13 +34,16 @@ enum Kind {
 /// A request, or what is left of it.
 struct Request {
     kind: Kind,
+    /// Of the swap file, or of another one.
+    fd: i32,
     offset: u64,
+    /// What must arrive: less than the pieces hold where a file ends within its last page.
     bytes: usize,
     pieces: Vec<IoVec>,
 }
 
 impl Request {
-    const NONE: Request = Request { kind: Kind::Read, offset: 0, bytes: 0, pieces: Vec::new() };
+    const NONE: Request = Request { kind: Kind::Read, fd: -1, offset: 0, bytes: 0, pieces: Vec::new() };
 
     /// The first `bytes` are done.
     fn advance(&mut self, bytes: usize) {
@@ -59,7 +64,7 @@ impl Request {
     /// goes on at such offsets only.
     fn judge(&mut self, result: Result<u32, Errno>) -> Option<Result<(), Errno>> {
         let done = match result {
-            Ok(done) if done as usize == self.bytes => return Some(Ok(())),
+            Ok(done) if done as usize >= self.bytes && self.bytes > 0 => return Some(Ok(())),
             Ok(done) => done as usize / PAGE_SIZE * PAGE_SIZE,
             Err(errno) => return Some(Err(errno)),
         };
@@ -116,6 +121,7 @@ pub(crate) enum Ended {
 /// The requests under way.
 pub(crate) struct Transfers {
     file: Fd,
+    files: Files,
     io: Io,
     /// By their [`IoId`].
     requests: Vec<Request>,
@@ -129,11 +135,17 @@ pub(crate) struct Transfers {
 impl Transfers {
     pub fn new(file: Fd, io: Io) -> Self {
         let (requests, write_backs) = (Vec::new(), Vec::new());
-        Transfers { file, io, requests, write_backs, backlog: VecDeque::new(), in_flight: 0 }
+        let (files, backlog) = (Files::default(), VecDeque::new());
+        Transfers { file, files, io, requests, write_backs, backlog, in_flight: 0 }
     }
 
     pub fn io(&self) -> &Io {
         &self.io
+    }
+
+    /// The files beside the swap file.
+    pub fn files(&mut self) -> &mut Files {
+        &mut self.files
     }
 
     /// Orders a read of consecutive slots into `pieces`.
@@ -164,12 +176,18 @@ impl Transfers {
     }
 
     fn prepare(&mut self, kind: Kind, tag: u64, slot: u32, pieces: &[IoVec]) {
+        let swap = self.file.raw();
+        let spot = Slot(slot).is_file().then(|| self.files.spot(Slot(slot)));
         let request = self.request(tag);
-        request.kind = kind;
+        (request.kind, request.fd) = (kind, spot.map_or(swap, |spot| spot.fd));
         request.pieces.clear();
         request.pieces.extend_from_slice(pieces);
         request.bytes = pieces.iter().map(|piece| piece.len).sum();
         request.offset = u64::from(slot) * PAGE_SIZE as u64;
+        if let Some(spot) = spot {
+            request.offset = spot.offset;
+            request.bytes = request.bytes.min(usize::try_from(spot.available).unwrap_or(usize::MAX));
+        }
     }
 
     /// The request with a tag; an empty one at first.
@@ -196,7 +214,7 @@ impl Transfers {
         let requests = if tag & WRITE_BACK == 0 { &self.requests } else { &self.write_backs };
         let request = &requests[(tag & !WRITE_BACK) as usize];
         let write = request.kind != Kind::Read;
-        self.io.order(write, &self.file, &request.pieces, request.offset, tag)
+        self.io.order(write, request.fd, &request.pieces, request.offset, tag)
     }
 
     /// Reads one slot to a page at `address`, and waits for it. False: it could not be read.
@@ -256,7 +274,7 @@ mod tests {
     fn request(kind: Kind) -> Request {
         let piece = |base: usize, pages: usize| IoVec { base, len: pages * PAGE_SIZE };
         let pieces = std::vec![piece(0x10_000, 2), piece(0x40_000, 3)];
-        Request { kind, offset: 7 * PAGE_SIZE as u64, bytes: 5 * PAGE_SIZE, pieces }
+        Request { kind, fd: 3, offset: 7 * PAGE_SIZE as u64, bytes: 5 * PAGE_SIZE, pieces }
     }
 
     /// See the head of the file.

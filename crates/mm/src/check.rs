@@ -89,7 +89,7 @@ impl<P: SwapIn> Mm<P> {
                 assert_ne!(page.slot, 0, "a page on swap has a slot");
             }
         }
-        if page.slot != 0 {
+        if page.slot != 0 && !Slot(page.slot).is_file() {
             assert_eq!(self.area.owner(Slot(page.slot)), Some(id), "a slot knows its page");
         }
         if page.has(flag::QUEUED) {

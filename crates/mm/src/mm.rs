@@ -137,6 +137,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) unmapping: u32,
     /// Pages that could not be unmapped since anything else happened.
     pub(crate) refused: u32,
+    /// How often in a row reclaim ended in that way.
+    pub(crate) in_vain: u32,
     /// Pages that were taken since an active one was deactivated for them, times those active.
     pub(crate) aged: u64,
     /// Background reclaim has started and not yet reached the high watermark.
@@ -211,6 +213,7 @@ impl<P: SwapIn> Mm<P> {
             writing: 0,
             unmapping: 0,
             refused: 0,
+            in_vain: 0,
             aged: 0,
             reclaiming: false,
             pause: None,
@@ -234,10 +237,10 @@ impl<P: SwapIn> Mm<P> {
         }
         self.reclaims_on(&event);
         match event {
-            Event::RegionAdded { space, start, end, kind } => self.regions.add(space, start, end, kind),
+            Event::RegionAdded { space, start, end, kind } => self.region_added(space, start, end, kind),
             Event::RegionRemoved { space, start, end } => self.region_removed(space, start, end, out),
             Event::Resident { space, start, end } => self.resident(space, start, end),
-            Event::Discarded { space, start, end } => self.discard(space, start, end, out),
+            Event::Discarded { space, start, end } => self.discarded(space, start, end, out),
             Event::Moved { space, from, to, pages } => self.moved(space, from, to, pages, out),
             Event::Fault { space, vpn, access } => self.fault(space, vpn, access, out),
             Event::ReadDone { io, ok } => self.read_done(io, ok, false, out),
@@ -354,7 +357,7 @@ impl<P: SwapIn> Mm<P> {
     /// Gives the page's slot back, if it has one.
     pub(crate) fn release_slot(&mut self, id: PageId) {
         let slot = core::mem::take(&mut self.pages[id].slot);
-        if slot != 0 {
+        if slot != 0 && !Slot(slot).is_file() {
             self.area.release(Slot(slot));
         }
     }

@@ -135,8 +135,14 @@ fn serve(settings: Settings, orders: &Receiver<Order>, bell: &Bell, ready: &Send
     let _bomb = Bomb;
     let _ = ready.send(Ok(()));
     let mut reactor = Reactor::default();
+    let mut looked_ns = 0;
     loop {
         turn(&mut reactor, &mut engine, bell);
+        let now = clock::monotonic_ns();
+        if now >= looked_ns + TICK_NS {
+            engine.look_at_files();
+            looked_ns = now;
+        }
         if bell.hush() {
             for order in orders.try_iter() {
                 match order {

@@ -223,7 +223,7 @@ pub fn run(mission: Mission) {
         (prepared, prepared)
     });
     if retire::is_asked() {
-        return;
+        return leave(agent.process);
     }
     if let Err(failure) = agent.manage(inherits) {
         give_up(agent.process, failure);
@@ -267,6 +267,13 @@ fn claim(shared: &'static Shared, pid: u32, program_pages: u32) -> Option<&'stat
     process.state.store(state::WATCHING, Ordering::Release);
     shared.tree.places_used.fetch_max(index as u32 + 1, Ordering::AcqRel);
     Some(process)
+}
+
+/// The agent was asked to go. Whether it comes back, or the program is at its end, the launcher is told.
+fn leave(process: &Process) {
+    if retire::is_banned() {
+        give_up(process, Failure { step: 5, errno: Errno::PERM });
+    }
 }
 
 fn give_up(process: &Process, failure: Failure) {
@@ -353,6 +360,7 @@ impl Agent {
         let ram = self.ram();
         self.watch(|growth, ram| (growth.start_bytes(ram), Growth::earliest_bytes(ram)));
         if retire::is_asked() {
+            leave(self.process);
             return Ok(());
         }
         if inherits {
@@ -698,7 +706,7 @@ impl Manager<'_> {
         }
         fork::stop_managing();
         fresh::forget();
-        self.agent.process.state.store(state::WATCHING, Ordering::Release);
+        leave(self.agent.process);
         true
     }
 

@@ -33,6 +33,7 @@ struct Header {
     flags: u32,
     offset: usize,
     address: usize,
+    /// Physical address, size in the file, size in memory, alignment.
     rest: [usize; 4],
 }
 
@@ -56,12 +57,17 @@ struct Debug {
 
 const AT_PHDR: usize = 3;
 const AT_PHNUM: usize = 5;
+const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_PHDR: u32 = 6;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_DEBUG: i64 = 21;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
+const PF_W: u32 = 2;
+/// Where an ELF header has the place of the program headers, and their number.
+const HEADERS_AT: usize = 32;
+const HEADERS_COUNT_AT: usize = 56;
 /// Libraries that are looked at, at most.
 const LIBRARIES_MAX: usize = 4096;
 
@@ -138,33 +144,76 @@ unsafe fn value(dynamic: *const Entry, tag: i64) -> Option<usize> {
 
 /// The address of the function `name` in the first library behind the agent that has it.
 pub fn next(name: &CStr) -> Option<usize> {
-    among(name, false)
+    let is_own = |map: &LinkMap| core::ptr::eq(map.dynamic, &raw const OWN_DYNAMIC);
+    let mut behind = libraries().skip_while(|map| !is_own(map)).skip(1);
+    // SAFETY: what the loader lists is loaded.
+    behind.find_map(|map| unsafe { find(map, name) })
 }
 
 /// The address of `name` in the first that has it, the program itself before all libraries: where everybody finds it.
 pub fn first(name: &CStr) -> Option<usize> {
-    among(name, true)
+    // SAFETY: as above.
+    libraries().find_map(|map| unsafe { find(map, name) })
 }
 
-fn among(name: &CStr, all: bool) -> Option<usize> {
-    let mut library = LIBRARIES.load(Ordering::Acquire) as *const LinkMap;
-    let mut counts = all;
-    for _ in 0..LIBRARIES_MAX {
-        if library.is_null() {
-            return None;
+/// Calls `visit` with the handles of whoever asks others for the name, the program included: what exit handlers are
+/// registered by. It is a word that holds its own address, among the data; the programs that lie where they were linked to
+/// have none, and 0 is theirs.
+pub fn handles_of_askers(name: &CStr, mut visit: impl FnMut(usize)) {
+    // SAFETY: as above.
+    for map in libraries().filter(|map| unsafe { asks_for(map, name) }.unwrap_or(false)) {
+        visit(0);
+        if map.base != 0 {
+            // SAFETY: as above, and it begins with its header.
+            unsafe { self_pointers(map.base, &mut visit) };
         }
-        // SAFETY: what the loader lists is loaded, and nothing is unloaded before main.
-        let map = unsafe { &*library };
-        if counts {
-            // SAFETY: as above.
-            if let Some(found) = unsafe { find(map, name) } {
-                return Some(found);
-            }
-        }
-        counts |= core::ptr::eq(map.dynamic, &raw const OWN_DYNAMIC);
-        library = map.next;
     }
-    None
+}
+
+/// # Safety
+/// A library that is loaded begins at `base`, and its data are in memory.
+unsafe fn self_pointers(base: usize, visit: &mut impl FnMut(usize)) {
+    // SAFETY: the header says where the program headers are, and those which words are the library's, all of them readable.
+    unsafe {
+        let headers = *((base + HEADERS_AT) as *const usize);
+        let count = *((base + HEADERS_COUNT_AT) as *const u16);
+        let all = core::slice::from_raw_parts((base + headers) as *const Header, usize::from(count));
+        for data in all.iter().filter(|header| header.kind == PT_LOAD && header.flags & PF_W != 0) {
+            let start = (base + data.address).next_multiple_of(size_of::<usize>());
+            let end = base + data.address + data.rest[1];
+            let words = (start..end.saturating_sub(7)).step_by(size_of::<usize>());
+            words.filter(|&at| (at as *const usize).read_volatile() == at).for_each(&mut *visit);
+        }
+    }
+}
+
+/// What is loaded, the program first.
+fn libraries() -> impl Iterator<Item = &'static LinkMap> {
+    let mut next = LIBRARIES.load(Ordering::Acquire) as *const LinkMap;
+    let all = core::iter::from_fn(move || {
+        // SAFETY: what the loader lists is loaded, and nothing is unloaded before main; its list ends with a null pointer.
+        let map = unsafe { next.as_ref() }?;
+        next = map.next;
+        Some(map)
+    });
+    all.take(LIBRARIES_MAX)
+}
+
+/// # Safety
+/// The library is loaded.
+unsafe fn asks_for(map: &LinkMap, name: &CStr) -> Option<bool> {
+    let address = |value: usize| if value < map.base { map.base + value } else { value };
+    // SAFETY: as for `find`. The hash table leaves out the first symbols, and those that are asked of others are among them.
+    unsafe {
+        let table = |tag| value(map.dynamic, tag).map(address);
+        let (symbols, strings) = (table(DT_SYMTAB)? as *const Symbol, table(DT_STRTAB)?);
+        let first = *(table(DT_GNU_HASH)? as *const u32).add(1);
+        let named = |index| {
+            let symbol: &Symbol = &*symbols.add(index as usize);
+            CStr::from_ptr((strings + symbol.name as usize) as *const c_char) == name
+        };
+        Some((1..first).any(named))
+    }
 }
 
 /// # Safety

@@ -18,9 +18,10 @@ use linux_raw_sys::general::__NR_prctl;
 use overspill_sys::Errno;
 use overspill_sys::procfs::Fields;
 
-use crate::{libc, retire};
+use crate::{fork, libc, retire};
 
 const PR_SET_SECCOMP: c_int = 22;
+const MODE_FILTER: usize = 2;
 /// The operation of seccomp(2) that installs a filter, and its flag for all threads.
 const SET_MODE_FILTER: usize = 1;
 const SET_MODE_STRICT: usize = 0;
@@ -43,14 +44,29 @@ pub fn is_confined(launcher: u32) -> bool {
     own > 0 && own > count(Fields::of_other(launcher))
 }
 
-/// seccomp(2) is about to be called.
-pub fn announce(operation: usize, flags: usize) {
-    if operation == SET_MODE_STRICT || operation == SET_MODE_FILTER {
-        if operation == SET_MODE_FILTER && flags & SYNC != 0 {
-            retire::for_good();
-        }
-        FILTERED.store(true, SeqCst);
+/// Makes a call of seccomp(2). Without a list it only asks what the kernel can do.
+pub fn for_seccomp(operation: usize, flags: usize, list: usize, call: impl FnOnce() -> isize) -> isize {
+    let installs = operation == SET_MODE_FILTER && list != 0;
+    if !installs && operation != SET_MODE_STRICT || is_another() {
+        return call();
     }
+    if installs && flags & SYNC != 0 { retire::for_good(|| noting(call)) } else { noting(call) }
+}
+
+/// Is this a child of vfork, whose filter is its own? Behind a filter that cannot be asked.
+fn is_another() -> bool {
+    !is_filtered() && fork::is_borrowing()
+}
+
+/// Makes a call that puts the program behind a filter if it succeeds.
+fn noting(call: impl FnOnce() -> isize) -> isize {
+    // Before: a thread may fork at once.
+    let was = FILTERED.swap(true, SeqCst);
+    let result = call();
+    if result != 0 {
+        FILTERED.store(was, SeqCst);
+    }
+    result
 }
 
 /// prctl(2), watched.
@@ -65,9 +81,10 @@ pub unsafe extern "C" fn prctl(
     fourth: usize,
     fifth: usize,
 ) -> c_int {
-    if option == PR_SET_SECCOMP {
-        FILTERED.store(true, SeqCst);
-    }
+    let arguments = [option as usize, second, third, fourth, fifth, 0];
     // SAFETY: passed on to the caller.
-    unsafe { libc::call(__NR_prctl, [option as usize, second, third, fourth, fifth, 0]) as c_int }
+    let call = || unsafe { libc::call(__NR_prctl, arguments) };
+    let installs = option == PR_SET_SECCOMP && (second != MODE_FILTER || third != 0);
+    let result = if installs && !is_another() { noting(call) } else { call() };
+    result as c_int
 }

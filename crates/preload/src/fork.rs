@@ -13,7 +13,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
-use overspill_sys::mem::{Advice, Mapping, Prot};
+use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
 use crate::{filters, fresh, remap, retire, start, veto};
@@ -28,6 +28,8 @@ static MANAGING: AtomicBool = AtomicBool::new(false);
 static DOORBELL: AtomicUsize = AtomicUsize::new(0);
 /// Address of a word that is 1 in the process that all this is true of, and 0 in its children.
 static OURS: AtomicUsize = AtomicUsize::new(0);
+/// Its number.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Maps the doorbell, and the word that says whose it is.
 pub fn set_up() -> Option<()> {
@@ -43,6 +45,7 @@ pub fn set_up() -> Option<()> {
         OURS.store(ours.leak().start, SeqCst);
     }
     own_word()?.store(1, SeqCst);
+    PROCESS.store(mem::process_id(), SeqCst);
     Some(())
 }
 
@@ -55,6 +58,11 @@ fn own_word() -> Option<&'static AtomicU32> {
 /// Is this the process of the agent that these words are of?
 pub fn is_ours() -> bool {
     own_word().is_some_and(|word| word.load(SeqCst) == 1)
+}
+
+/// Is the caller a child of vfork, which has its parent's memory until it calls exec? This is a system call.
+pub fn is_borrowing() -> bool {
+    PROCESS.load(SeqCst) != mem::process_id()
 }
 
 /// The doorbell page.
@@ -89,6 +97,7 @@ pub extern "C" fn child() {
     FORKS.store(0, SeqCst);
     remap::forget();
     retire::forget();
+    start::forget_agent();
     if filters::is_filtered() {
         fresh::leave();
         return;

@@ -6,15 +6,15 @@
 //!
 //! *The story:* children of `_Fork()` read zeroes where the parent's page was out.
 
-use core::ffi::{c_int, c_long, c_uint, c_void};
+use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use linux_raw_sys::general::{
-    __NR_clone, __NR_clone3, __NR_fork, __NR_io_uring_setup, __NR_madvise, __NR_process_madvise,
-    __NR_seccomp, __NR_setns, __NR_setsockopt, __NR_unshare, __NR_vmsplice, CLONE_VM,
+    __NR_clone, __NR_clone3, __NR_fork, __NR_io_uring_setup, __NR_ioctl, __NR_madvise, __NR_mlockall,
+    __NR_process_madvise, __NR_seccomp, __NR_setns, __NR_setsockopt, __NR_unshare, __NR_vmsplice, CLONE_VM,
 };
 
-use crate::{elf, filters, fork, guards, lend, libc, populate, retire};
+use crate::{elf, filters, fork, guards, lend, libc, locking, populate, registering, retire};
 
 /// The next library's `_Fork` and `clone`; 0 where it has none.
 static FORK: AtomicUsize = AtomicUsize::new(0);
@@ -149,6 +149,10 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "je 4f",
         "cmp edi, {process_madvise}",
         "je 4f",
+        "cmp edi, {mlockall}",
+        "je 4f",
+        "cmp edi, {ioctl}",
+        "je 4f",
         "5:",
         "mov rax, rdi",
         "mov rdi, rsi",
@@ -200,6 +204,8 @@ pub unsafe extern "C" fn syscall() -> c_long {
         io_uring_setup = const __NR_io_uring_setup,
         madvise = const __NR_madvise,
         process_madvise = const __NR_process_madvise,
+        mlockall = const __NR_mlockall,
+        ioctl = const __NR_ioctl,
         vm = const CLONE_VM,
         concerning = sym concerning,
         failed = sym failed,
@@ -240,11 +246,18 @@ unsafe extern "C" fn concerning(
         // SAFETY: passed on to the caller.
         return unsafe { guards::process_madvise(a as c_int, pieces, c, d as c_int, e as c_uint) };
     }
-    if number == __NR_seccomp {
-        filters::announce(a, b);
-    } else {
-        lend::announce(number, b, c);
+    if number == __NR_mlockall {
+        // SAFETY: passed on to the caller.
+        return unsafe { locking::mlockall(a as c_int) } as isize;
     }
+    if number == __NR_ioctl {
+        // SAFETY: passed on to the caller.
+        return unsafe { registering::ioctl(a as c_int, b as c_ulong, c) } as isize;
+    }
+    if number == __NR_seccomp {
+        return filters::for_seccomp(a, b, c, call);
+    }
+    lend::announce(number, b, c);
     call()
 }
 

@@ -21,14 +21,18 @@ mod forms;
 mod fresh;
 mod guards;
 mod launcher;
+mod leaks;
 mod lend;
 mod libc;
+mod locking;
 mod message;
 mod populate;
+mod registering;
 mod remap;
 mod retire;
 mod stacks;
 mod start;
+mod tasks;
 mod veto;
 
 use overspill_sys::AddressRange;

@@ -18,7 +18,7 @@ use linux_raw_sys::general::{
 
 use overspill_sys::lock::Lock;
 
-use crate::{filters, fresh, libc, start};
+use crate::{filters, fork, fresh, libc, start};
 
 /// What `unshare` may be asked for by a process with one thread only.
 const ALONE: u32 = CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
@@ -27,6 +27,8 @@ const ALONE: u32 = CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
 static ASKED: AtomicBool = AtomicBool::new(false);
 /// It does not come back.
 static GONE: AtomicBool = AtomicBool::new(false);
+/// ... though the program goes on.
+static BANNED: AtomicBool = AtomicBool::new(false);
 /// One thread at a time is alone.
 static TURN: Lock = Lock::new();
 
@@ -53,8 +55,33 @@ fn send_away() {
     start::wait_until_gone();
 }
 
-/// The agent goes and does not come back.
-pub fn for_good() {
+/// Does the program go on without an agent?
+pub fn is_banned() -> bool {
+    BANNED.load(SeqCst)
+}
+
+/// Makes a call that the agent would not survive: it goes before. Only if the call fails it comes back.
+pub fn for_good(call: impl FnOnce() -> isize) -> isize {
+    if is_gone() {
+        return call();
+    }
+    TURN.with(|| {
+        BANNED.store(true, SeqCst);
+        send_away();
+        let result = call();
+        if result == 0 {
+            GONE.store(true, SeqCst);
+        } else {
+            BANNED.store(false, SeqCst);
+            ASKED.store(false, SeqCst);
+            start::come_back();
+        }
+        result
+    })
+}
+
+/// The program ends: the agent goes and does not come back.
+pub fn at_the_end() {
     TURN.with(|| {
         GONE.store(true, SeqCst);
         send_away();
@@ -62,8 +89,8 @@ pub fn for_good() {
 }
 
 /// Makes a call while there is no agent.
-fn without(call: impl FnOnce() -> isize) -> isize {
-    if filters::is_filtered() || is_gone() {
+pub fn without(call: impl FnOnce() -> isize) -> isize {
+    if filters::is_filtered() || is_gone() || fork::is_borrowing() {
         return call();
     }
     TURN.with(|| {

@@ -10,7 +10,7 @@ use overspill_sys::{AddressRange, reserve};
 
 use crate::agent::Beginning;
 use crate::launcher::Address;
-use crate::{agent, elf, exec, filters, fork, forms, fresh, retire, veto};
+use crate::{agent, elf, exec, filters, fork, forms, fresh, leaks, retire, veto};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
@@ -58,12 +58,19 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
         return;
     }
     forms::set_up();
+    leaks::set_up();
     let Some(()) = fork::set_up() else { return };
     // SAFETY: the handlers are safe to call in any thread of the program; the library is never unloaded.
     if unsafe { __register_atfork(fork::prepare, fork::parent, fork::child, core::ptr::null_mut()) } != 0 {
         return;
     }
     start_agent();
+}
+
+/// In a child of fork: the parent's agent is not there.
+pub fn forget_agent() {
+    THREAD[0].store(0, Ordering::Release);
+    THREAD[1].store(0, Ordering::Release);
 }
 
 /// In a child of fork, in its only thread: an agent of its own. What the parent's agent had is not there, or lies idle.
@@ -91,7 +98,7 @@ pub fn come_back() {
 /// Waits until the agent's thread has ended. It must be on its way.
 pub fn wait_until_gone() {
     let [start, end] = [&THREAD[0], &THREAD[1]].map(|at| at.load(Ordering::Acquire));
-    if start != 0 {
+    if start != 0 && fork::is_ours() {
         // SAFETY: the range is that of the agent's thread, which is never joined.
         unsafe { Thread::wait_at(start..end) };
     }

@@ -32,11 +32,11 @@ pub fn set_up() {
     RANGE[1].store(range.end, Ordering::Release);
 }
 
-/// Five eighths of what there is, twice.
+/// Nearly as much as there is, twice.
 fn map() -> Option<AddressRange> {
     let machine = Fields::of_machine().ok()?;
     let all = machine.number("MemTotal")? + machine.number("SwapTotal")?;
-    let half = usize::try_from(all / 8 * 5).ok()?.next_multiple_of(PAGE_SIZE);
+    let half = usize::try_from(all / 16 * 15).ok()?.next_multiple_of(PAGE_SIZE);
     Mapping::promised_twice(half).ok().map(Mapping::leak)
 }
 

@@ -9,6 +9,7 @@
 pub mod calibrate;
 pub mod device;
 pub mod engine;
+pub mod files;
 pub mod generate;
 pub mod nearest;
 pub mod options;

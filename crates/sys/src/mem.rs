@@ -185,6 +185,12 @@ pub unsafe fn mlock(range: AddressRange) -> Result<(), Errno> {
     unsafe { syscall!(nr::__NR_mlock, range.start, range.len()).map(drop) }
 }
 
+/// Takes the lock off a range, of whichever of its mappings are locked.
+pub fn munlock(range: AddressRange) -> Result<(), Errno> {
+    // SAFETY: changes no content.
+    unsafe { syscall!(nr::__NR_munlock, range.start, range.len()).map(drop) }
+}
+
 /// Copies from any address of this process; memory that is not mapped or not readable gives EFAULT instead of
 /// a signal. Returns the bytes copied, which may be fewer than asked for when the source ends early.
 ///

@@ -15,6 +15,12 @@ impl Engine {
         self.mm.frames_held() + self.staging.idle_frames() + self.compressed.pool.frames()
     }
 
+    /// Frames that it might hold at the start.
+    #[must_use]
+    pub fn budget_at_first(&self) -> u32 {
+        self.allowed_at_first
+    }
+
     /// Bytes of the pages that the program has here, whether they have a frame or not.
     #[must_use]
     pub fn pages_bytes(&self) -> u64 {

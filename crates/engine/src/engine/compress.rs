@@ -181,7 +181,7 @@ impl Engine {
         if !pool.is_on() || !self.compressed.keeps || self.mm.state(page) != State::Swapped {
             return;
         }
-        if let Some(Slot(slot)) = self.mm.slot(page)
+        if let Some(Slot(slot)) = self.mm.slot(page).filter(|slot| !slot.is_file())
             && !pool.holds(slot)
             && let Some(frame) = self.staging.frame(page)
         {
@@ -196,7 +196,7 @@ impl Engine {
     pub(super) fn drop_packed(&mut self, page: PageId) {
         let pool = &mut self.compressed.pool;
         if pool.entries() > 0
-            && let Some(Slot(slot)) = self.mm.slot(page)
+            && let Some(Slot(slot)) = self.mm.slot(page).filter(|slot| !slot.is_file())
             && pool.remove(slot)
         {
             self.fingerprints.forget(slot);
@@ -206,7 +206,7 @@ impl Engine {
     /// Would a read of the page be answered by the pool?
     pub(super) fn is_packed(&self, page: PageId) -> bool {
         self.compressed.pool.entries() > 0
-            && self.mm.slot(page).is_some_and(|slot| self.compressed.pool.holds(slot.0))
+            && self.mm.slot(page).is_some_and(|slot| !slot.is_file() && self.compressed.pool.holds(slot.0))
     }
 
     /// Decides how large the pool may be.

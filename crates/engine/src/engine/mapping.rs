@@ -189,6 +189,9 @@ impl Engine {
 
     /// What there is to say of a page that was just taken out of view.
     fn content(&mut self, page: PageId, frame: Frame) -> Content {
+        if let Some(content) = self.file_content(page, frame) {
+            return content;
+        }
         let words = self.view.program.frame_words(frame);
         if is_zero(words) {
             return Content::Zero;
@@ -200,7 +203,7 @@ impl Engine {
 
 /// The content of a page, as far as it matters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Content {
+pub(super) enum Content {
     Zero,
     /// What its slot holds.
     Same,

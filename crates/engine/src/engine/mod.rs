@@ -12,6 +12,7 @@ mod actions;
 mod budget;
 mod children;
 mod compress;
+mod files;
 mod fork;
 mod mapping;
 mod messages;
@@ -88,6 +89,8 @@ pub struct Engine {
     children: Vec<Child>,
     /// Tells what happens, if somebody wants to know.
     tracer: Option<Tracer>,
+    /// Reads from files that are under way.
+    file_reads: Vec<files::FileRead>,
 }
 
 impl Engine {
@@ -121,6 +124,7 @@ impl Engine {
             robust: None,
             children: Vec::new(),
             tracer: None,
+            file_reads: Vec::new(),
         }
     }
 
@@ -211,6 +215,7 @@ impl Engine {
     pub fn tick(&mut self) {
         self.vigil.tick(clock::monotonic_ns());
         self.feed(Event::Tick);
+        self.look_at_files();
         self.size_pool();
         let packed = self.compressed.stats();
         self.report.publish(self.mm.stats(), &packed, self.mm.slots_used());
@@ -241,6 +246,7 @@ impl Engine {
                     self.report.note_error(errno);
                 }
                 // What a failed read left in its frames is not what their slots hold.
+                self.file_was_read(io, outcome.is_ok());
                 self.compressed.keeps = outcome.is_ok();
                 self.feed(Event::ReadDone { io, ok: outcome.is_ok() });
                 self.compressed.keeps = true;

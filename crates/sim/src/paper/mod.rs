@@ -6,6 +6,7 @@
 //! name; so a row is judged by the ratios to its first column, and by the order of its columns.
 
 pub mod detector;
+pub mod file_readahead;
 pub mod lu;
 pub mod render;
 pub mod sheet;
@@ -42,7 +43,7 @@ pub struct Effort<'a> {
 }
 
 /// All experiments.
-pub const PAPERS: [Paper; 2] = [
+pub const PAPERS: [Paper; 3] = [
     Paper {
         name: "swapin-detector",
         title: "swap: add a simple detector for inappropriate swapin readahead (Linux 3.14)",
@@ -56,6 +57,13 @@ pub const PAPERS: [Paper; 2] = [
         source: "announcement of the series, 2017; specification 6.7, seed 5",
         shorten: 1,
         run: vma::run,
+    },
+    Paper {
+        name: "file-readahead",
+        title: "readahead: on-demand readahead logic (Linux 2.6.23)",
+        source: "kernel commit 122a21d11cbf, 2007; specification 6.2 to 6.5 and 6.7, seed 4",
+        shorten: 8,
+        run: file_readahead::run,
     },
 ];
 

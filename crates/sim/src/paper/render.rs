@@ -65,6 +65,7 @@ fn verdict(sheet: &Sheet, row: &Row) -> String {
     let rule = match row.judge {
         Judge::Nothing => return format!("{}: not judged", row.name),
         Judge::Order => "order".to_owned(),
+        Judge::AtLeast { permille } => format!("at least {} of the first", thousandths(permille)),
         Judge::Ratios { within_permille } => format!("order, ratios within {} %", within_permille / 10),
     };
     if failures.is_empty() {

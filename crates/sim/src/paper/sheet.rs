@@ -28,6 +28,11 @@ pub enum Judge {
         /// So many.
         within_permille: u64,
     },
+    /// Every column is at least so many thousandths of the first.
+    AtLeast {
+        /// So many.
+        permille: u64,
+    },
     /// Shown only.
     Nothing,
 }
@@ -98,6 +103,13 @@ impl Row {
     #[must_use]
     pub fn failures(&self, columns: &[&str]) -> Vec<String> {
         let mut failures = Vec::new();
+        if let Judge::AtLeast { permille } = self.judge {
+            let less = (1..self.cells.len()).filter(|&column| self.ratios(column).1 < permille);
+            failures.extend(less.map(|column| {
+                format!("{} is less than {permille} thousandths of {}", columns[column], columns[0])
+            }));
+            return failures;
+        }
         if self.judge != Judge::Nothing {
             failures.extend(
                 self.reversed()
@@ -138,6 +150,13 @@ mod tests {
     fn row(cells: &[(u64, u64)], judge: Judge) -> Row {
         let cells = cells.iter().map(|&(published, simulated)| Cell { published, simulated }).collect();
         Row { name: String::new(), cells, judge, reasons: Vec::new() }
+    }
+
+    #[test]
+    fn at_least_is_of_the_first_column_as_simulated() {
+        let judged = |now: u64| row(&[(10, 100), (30, now)], Judge::AtLeast { permille: 2500 });
+        assert!(judged(250).failures(&["a", "b"]).is_empty());
+        assert_eq!(judged(249).failures(&["a", "b"]).len(), 1);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod forks;
 pub mod kinds;
 mod lending;
 mod mappings;
+mod own_faults;
 pub mod process;
 mod protection;
 pub mod remote;
@@ -119,6 +120,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "advice-race" Holds advice::race, "advice racing with loads and stores";
     "brk" Holds process::brk, "the break up and down";
     "mlock" Exceeded process::mlock, "cold and warm memory locked";
+    "mlockall" Exceeded process::mlock_all, "all memory locked, more mapped later";
+    "own-faults" Exceeded own_faults::run, "a userfaultfd of the program's own";
     "closeall" Holds process::close_all, "every descriptor closed";
     "descriptors" Holds process::descriptors, "nothing foreign in the descriptor table";
     "rlimit" Holds process::rlimit, "limits lowered after the start";

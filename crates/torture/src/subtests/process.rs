@@ -304,3 +304,26 @@ pub fn chroot_part(context: &mut Context) -> Outcome {
     ensure!(memory.word(0, 0).load(Relaxed) != 0, "the first word is zero");
     Ok(())
 }
+
+/// `mlockall`: all of the program's memory is locked while some of it is cold; what is mapped later is not, and goes cold beside it.
+pub fn mlock_all(context: &mut Context) -> Outcome {
+    const SEED: u64 = 0x10c4;
+    let memory = Memory::map(24 * MIB)?;
+    pattern::fill_pages(&memory, 0..memory.pages(), SEED);
+    let other = Memory::map(context.options.mib * MIB / 2)?;
+    pattern::fill_pages(&other, 0..other.pages(), SEED + 1);
+    other.unmap()?;
+    // SAFETY: changes no bytes.
+    sys::check("mlockall", unsafe { libc::mlockall(libc::MCL_CURRENT) } as isize)?;
+    let resident = sys::resident_pages(memory.base(), memory.len())?;
+    ensure!(resident == memory.pages(), "{resident} of {} locked pages are in RAM", memory.pages());
+    context.press()?;
+    let resident = sys::resident_pages(memory.base(), memory.len())?;
+    ensure!(resident == memory.pages(), "{resident} of {} locked pages stayed in RAM", memory.pages());
+    context.sabotage(&memory);
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "locked")?;
+    // SAFETY: as above.
+    sys::check("munlockall", unsafe { libc::munlockall() } as isize)?;
+    context.cool(&memory)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "no longer locked")
+}

@@ -236,7 +236,7 @@ pub fn madv_guard(context: &mut Context) -> Outcome {
         // A kernel before 6.13.
         return context.sabotage_status();
     }
-    let guarded = |page: usize| page / PART % 4 == 1 || page % 97 == 0;
+    let guarded = |page: usize| page / PART % 4 == 1 || page.is_multiple_of(97);
     for page in (0..memory.pages()).filter(|&page| guarded(page)) {
         sys::madvise(memory.page(page), PAGE, MADV_GUARD_INSTALL)?;
     }

@@ -1,7 +1,8 @@
-//! Memory cgroups, version 1 and 2: finding the hierarchy, making a group of a given size, reading its peak, and removing
-//! it with everything in it.
+//! Memory cgroups, version 1 and 2: finding the hierarchy, making a group of a given size, reading
+//! its peak, and removing it with everything in it.
 //!
-//! Groups are made at the root of the hierarchy as this process sees it, which needs root (or a delegated hierarchy).
+//! Groups are made at the root of the hierarchy as this process sees it, which needs root (or a
+//! delegated hierarchy).
 
 use std::fs;
 use std::io;
@@ -83,7 +84,8 @@ impl Hierarchy {
         second_version
     }
 
-    /// The limit around this very process, if there is one: that of its group and of all groups above.
+    /// The limit around this very process, if there is one: that of its group and of all groups
+    /// above.
     pub fn own_limit_bytes(&self) -> Option<u64> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let own = own_path(&groups, self.version)?;
@@ -100,8 +102,8 @@ impl Hierarchy {
         limit.filter(|&limit| limit < UNLIMITED_BYTES_MIN)
     }
 
-    /// The file in which the memory controller has yet to be switched on for groups below the root (version 2): write
-    /// `+memory`, and `-memory` to undo it.
+    /// The file in which the memory controller has yet to be switched on for groups below the root
+    /// (version 2): write `+memory`, and `-memory` to undo it.
     pub fn missing_controller(&self) -> Option<PathBuf> {
         let control = self.root.join("cgroup.subtree_control");
         let controllers = fs::read_to_string(&control).unwrap_or_default();
@@ -115,7 +117,8 @@ impl Hierarchy {
     }
 }
 
-/// The limit around this process, if there is one that can be found: see [`Hierarchy::own_limit_bytes`].
+/// The limit around this process, if there is one that can be found: see
+/// [`Hierarchy::own_limit_bytes`].
 pub fn own_limit_bytes() -> Option<u64> {
     Hierarchy::find().ok()?.own_limit_bytes()
 }
@@ -176,7 +179,8 @@ impl Group {
         Ok(file.with_context(|| format!("cannot open {}", path.display()))?.into())
     }
 
-    /// The most memory of all kinds that the group held at once; 0 where the kernel does not tell (version 2 before 5.19).
+    /// The most memory of all kinds that the group held at once; 0 where the kernel does not tell
+    /// (version 2 before 5.19).
     pub fn peak_bytes(&self) -> u64 {
         let file = if self.version == Version::V1 { "memory.max_usage_in_bytes" } else { "memory.peak" };
         number(&self.path.join(file)).unwrap_or(0)

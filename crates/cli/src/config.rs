@@ -1,5 +1,6 @@
-//! The configuration file: `key = value` lines, the keys being the names of the options. Its values become the options'
-//! defaults, so that flags and environment variables beat them and the same parsers judge them.
+//! The configuration file: `key = value` lines, the keys being the names of the options. Its values
+//! become the options' defaults, so that flags and environment variables beat them and the same
+//! parsers judge them.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ struct Setting {
     value: String,
 }
 
-/// `command` with the defaults that the user's configuration file sets; unchanged when there is no file.
+/// `command` with the defaults that the user's configuration file sets; unchanged when there is no
+/// file.
 pub fn apply(command: clap::Command) -> Result<clap::Command> {
     let Some(path) = path() else { return Ok(command) };
     let text = match std::fs::read_to_string(&path) {

@@ -1,4 +1,5 @@
-//! Exit codes of the command's own, where people and scripts know them from env(1), timeout(1) and xargs(1).
+//! Exit codes of the command's own, where people and scripts know them from env(1), timeout(1) and
+//! xargs(1).
 
 /// Overspill itself failed.
 pub const OWN_FAILURE: u8 = 125;

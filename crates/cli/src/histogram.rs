@@ -1,5 +1,5 @@
-//! Latencies in the buckets of the shared memory ([`latency_bucket`]): what the agents report and what the load measures
-//! have the same resolution, four buckets an octave.
+//! Latencies in the buckets of the shared memory ([`latency_bucket`]): what the agents report and
+//! what the load measures have the same resolution, four buckets an octave.
 
 use overspill_engine::shared::{LATENCY_BUCKETS, latency_bucket, latency_bucket_max_ns};
 use serde::{Deserialize, Serialize};

@@ -28,7 +28,8 @@ impl Idle {
         self == Idle::Poll || self == Idle::Auto && machine::processors() <= AUTO_PROCESSORS_MAX
     }
 
-    /// Keeps idle processors awake as long as the result lives; None: they are to sleep, or it is not allowed.
+    /// Keeps idle processors awake as long as the result lives; None: they are to sleep, or it is
+    /// not allowed.
     pub fn keep_awake(self) -> Option<WakeLatency> {
         let latency = if self.polls() { WakeLatency::open().ok()? } else { return None };
         latency.forbid_sleep().ok()?;

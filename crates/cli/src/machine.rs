@@ -1,5 +1,5 @@
-//! What machine this is: RAM, kernel, processor, and the file system and device below a directory. Every benchmark file
-//! carries it, because a figure without its machine means nothing.
+//! What machine this is: RAM, kernel, processor, and the file system and device below a directory.
+//! Every benchmark file carries it, because a figure without its machine means nothing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -80,8 +80,8 @@ pub fn ram_bytes() -> u64 {
     meminfo_bytes("MemTotal").unwrap_or(0)
 }
 
-/// What shares such as 50% are counted from: the machine's RAM, or what the memory cgroup around this process allows if
-/// that is less.
+/// What shares such as 50% are counted from: the machine's RAM, or what the memory cgroup around
+/// this process allows if that is less.
 pub fn ram_for_shares() -> u64 {
     let machine = ram_bytes();
     crate::cgroup::own_limit_bytes().map_or(machine, |limit| limit.min(machine))
@@ -129,7 +129,8 @@ fn block_node(number: &str) -> Option<PathBuf> {
     fs::canonicalize(Path::new("/sys/dev/block").join(number)).ok()
 }
 
-/// The request queue of a block device. A partition has none of its own: its disk is the directory above.
+/// The request queue of a block device. A partition has none of its own: its disk is the directory
+/// above.
 fn queue_of(node: &Path) -> PathBuf {
     let disk = if node.join("queue").is_dir() { node } else { node.parent().unwrap_or(node) };
     disk.join("queue")
@@ -168,7 +169,8 @@ pub fn chosen(line: &str) -> &str {
     inside.map_or(line, |(inside, _)| inside)
 }
 
-/// `2026-11-21T20:03:56Z` (civil date from days since 1970, after H. Hinnant's public-domain algorithm).
+/// `2026-11-21T20:03:56Z` (civil date from days since 1970, after H. Hinnant's public-domain
+/// algorithm).
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468; // days since 0000-03-01

@@ -1,4 +1,5 @@
-//! `--readahead`: the policies of `mm` by name. The agent knows them by their place in the list of names.
+//! `--readahead`: the policies of `mm` by name. The agent knows them by their place in the list of
+//! names.
 
 use std::fmt;
 use std::str::FromStr;

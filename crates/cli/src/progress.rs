@@ -32,7 +32,8 @@ impl Progress {
         }
     }
 
-    /// Replaces the line by a bar: how many of all are done, since when, and how much longer it will take at this rate.
+    /// Replaces the line by a bar: how many of all are done, since when, and how much longer it
+    /// will take at this rate.
     pub fn share(&self, done: usize, total: usize, what: &str) {
         self.say(&bar(done, total, what, self.began.elapsed()));
     }

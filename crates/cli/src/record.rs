@@ -1,7 +1,8 @@
 //! `overspill record`: a program's page accesses, exactly, by valgrind's lackey.
 //!
-//! What lackey prints goes through a pipe to a thread that makes a trace of it; it is never stored as text. The pipe has no
-//! name: valgrind opens it as a file of this process, so nothing is left behind, however this ends.
+//! What lackey prints goes through a pipe to a thread that makes a trace of it; it is never stored
+//! as text. The pipe has no name: valgrind opens it as a file of this process, so nothing is left
+//! behind, however this ends.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -32,8 +33,8 @@ use crate::{exit, human};
 /// Room in the pipe: lackey writes line by line and should not have to wait for each.
 const PIPE_BYTES: i32 = 1 << 20;
 
-/// Lackey writes line by line, and a reader who waits for each is woken for each; in this time thousands of lines come together,
-/// but not more than the pipe holds.
+/// Lackey writes line by line, and a reader who waits for each is woken for each; in this time
+/// thousands of lines come together, but not more than the pipe holds.
 const GATHERING: Duration = Duration::from_millis(2);
 
 /// How long the pipe may be silent before somebody looks what has become of the program.
@@ -45,7 +46,8 @@ pub struct Args {
     /// The trace to write
     #[arg(short, long, value_name = "FILE", default_value = "overspill.ovt", value_parser = output::file_name())]
     output: PathBuf,
-    /// Keep every access, also those to pages that were accessed a moment ago (ten to a hundred times as many)
+    /// Keep every access, also those to pages that were accessed a moment ago (ten to a hundred
+    /// times as many)
     #[arg(long)]
     exact: bool,
     /// The program and its arguments
@@ -149,7 +151,8 @@ fn say(args: &Args, copied: Result<Copied, TraceError>, became: Option<&Path>) -
     Ok(())
 }
 
-/// From the pipe to the trace. When it gives up, its end of the pipe is closed, and that ends the program.
+/// From the pipe to the trace. When it gives up, its end of the pipe is closed, and that ends the
+/// program.
 fn convert(lines: Lines<'_>, mut trace: Output, exact: bool) -> Result<Copied, TraceError> {
     let mut reader = LackeyReader::new(BufReader::with_capacity(1 << 18, lines));
     let selection = Selection { thin: !exact, ..Selection::default() };
@@ -192,8 +195,8 @@ impl WriteEnd {
     }
 }
 
-/// What comes through the pipe. Children of the program have it open too, so it ends not only when nobody can write any more,
-/// but also when it is empty after the program has ended.
+/// What comes through the pipe. Children of the program have it open too, so it ends not only when
+/// nobody can write any more, but also when it is empty after the program has ended.
 struct Lines<'a> {
     from: OwnedFd,
     writer: &'a WriteEnd,
@@ -205,7 +208,8 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// Waits until there is something to read, or the pipe's end; false if the program ended and left nothing.
+    /// Waits until there is something to read, or the pipe's end; false if the program ended and
+    /// left nothing.
     fn wait(&self) -> io::Result<bool> {
         loop {
             // Asked first: what the program wrote before its end is found by the look that follows.
@@ -221,7 +225,8 @@ impl Lines<'_> {
         }
     }
 
-    /// Valgrind does not follow exec: the program is silent then, and its process executes something else.
+    /// Valgrind does not follow exec: the program is silent then, and its process executes
+    /// something else.
     fn look(&self) {
         let (Some(before), Some(now)) = (&self.lackey, executable(self.pid)) else { return };
         if *before != now {

@@ -1,4 +1,5 @@
-//! `overspill sim`: the same policy code on virtual time. What it can be asked; the work is in [`overspill_sim`].
+//! `overspill sim`: the same policy code on virtual time. What it can be asked; the work is in
+//! [`overspill_sim`].
 
 mod devices;
 mod paper;
@@ -33,7 +34,8 @@ enum SimCommand {
         /// Write the model to this file [default: standard output]
         #[arg(short, long, value_name = "FILE", value_parser = output::file_name())]
         output: Option<PathBuf>,
-        /// Whether idle processors look for work meanwhile, as they do for the pager; the kernel's swap lets them sleep
+        /// Whether idle processors look for work meanwhile, as they do for the pager; the kernel's
+        /// swap lets them sleep
         #[arg(long, value_name = "WHAT", default_value_t)]
         idle: Idle,
     },
@@ -42,9 +44,11 @@ enum SimCommand {
         /// The device to print
         name: Option<String>,
     },
-    /// Compare this machine's kernel, and overspill itself, with their simulations: same loads, counter by counter (root)
+    /// Compare this machine's kernel, and overspill itself, with their simulations: same loads,
+    /// counter by counter (root)
     Validate(validate::Args),
-    /// Run a published experiment again and compare: cell by cell, then whether the shape holds (0) or not (1)
+    /// Run a published experiment again and compare: cell by cell, then whether the shape holds (0)
+    /// or not (1)
     Paper(paper::Args),
     /// Run random worlds with every check switched on, and say which seed fails
     Soak(soak::Args),

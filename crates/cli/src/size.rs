@@ -1,5 +1,6 @@
-//! Sizes as people write them: `100M`, `1.5GiB`, `2GB`, `50%`. Bare K M G T are powers of 1024, as in systemd and in the
-//! kernel's own files; only KB, MB, GB, TB are powers of 1000. Integers throughout, no float ever holds a size.
+//! Sizes as people write them: `100M`, `1.5GiB`, `2GB`, `50%`. Bare K M G T are powers of 1024, as
+//! in systemd and in the kernel's own files; only KB, MB, GB, TB are powers of 1000. Integers
+//! throughout, no float ever holds a size.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! Standard output. Who stops reading it (`| head`) ends the command without a word, as it ends other programs.
+//! Standard output. Who stops reading it (`| head`) ends the command without a word, as it ends
+//! other programs.
 
 use std::io::{ErrorKind, Write};
 

@@ -1,5 +1,5 @@
-//! `overspill trace`: what is in a trace, one format from another, parts of traces. The formats are the simulator's
-//! ([`overspill_sim::trace`]); here are the options and the printing.
+//! `overspill trace`: what is in a trace, one format from another, parts of traces. The formats are
+//! the simulator's ([`overspill_sim::trace`]); here are the options and the printing.
 
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,8 @@ enum TraceCommand {
         output: PathBuf,
         #[command(flatten)]
         from: From,
-        /// Format of the output: overspill, lackey, strace, perf, csv, oracle [default: by its name, else overspill]
+        /// Format of the output: overspill, lackey, strace, perf, csv, oracle [default: by its
+        /// name, else overspill]
         #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
         to: Option<Format>,
         /// Leave out accesses to pages that were accessed a moment ago
@@ -83,7 +84,8 @@ enum TraceCommand {
 
 #[derive(ClapArgs)]
 struct From {
-    /// Format of the trace, if it cannot be told from its beginning: overspill, lackey, strace, perf, csv, oracle
+    /// Format of the trace, if it cannot be told from its beginning: overspill, lackey, strace,
+    /// perf, csv, oracle
     #[arg(long = "from", value_name = "FORMAT", value_parser = parse_format)]
     format: Option<Format>,
 }
@@ -269,8 +271,8 @@ fn copy_file(
     Ok(copied)
 }
 
-/// Removes a trace that did not become whole: half a trace is worse than none. What is no file of its own (/dev/full, a pipe)
-/// stays: root would remove that as well.
+/// Removes a trace that did not become whole: half a trace is worse than none. What is no file of
+/// its own (/dev/full, a pipe) stays: root would remove that as well.
 pub fn discard(path: &Path) {
     if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         let _ = std::fs::remove_file(path);

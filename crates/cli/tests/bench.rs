@@ -1,5 +1,6 @@
-//! The suites of `overspill bench`: bad input is one line, the tables say what was measured, and the kernel's settings are
-//! the old ones afterwards, however the suite ends. Those tests need root and memory cgroups, and fail without them.
+//! The suites of `overspill bench`: bad input is one line, the tables say what was measured, and
+//! the kernel's settings are the old ones afterwards, however the suite ends. Those tests need root
+//! and memory cgroups, and fail without them.
 
 mod support;
 
@@ -89,7 +90,8 @@ fn a_suite_with_goals_says_what_was_not_reached() {
     assert!(text.contains("mixed-1-1, random part") && text.contains("NO"), "{text}");
 }
 
-/// *A user's story:* `overspill bench swapin | head -1` ended in a panic, since `println!` cannot bear that nobody reads.
+/// *A user's story:* `overspill bench swapin | head -1` ended in a panic, since `println!` cannot
+/// bear that nobody reads.
 #[test]
 fn a_suite_ends_quietly_when_nobody_reads() {
     let _machine = machine();

@@ -1,5 +1,5 @@
-//! `overspill compare` and `bench` against the kernel's swap: the figures add up and nothing is left behind, however they
-//! end. These tests need root and memory cgroups, and fail without them.
+//! `overspill compare` and `bench` against the kernel's swap: the figures add up and nothing is
+//! left behind, however they end. These tests need root and memory cgroups, and fail without them.
 
 mod support;
 

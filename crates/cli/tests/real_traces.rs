@@ -1,5 +1,6 @@
-//! Traces of real programs, made here and now, through the whole of `record`, `trace` and `sim`. They take a minute or two
-//! and need valgrind, gcc, python3 and sqlite3, so `./check` asks for them by name (`--ignored`).
+//! Traces of real programs, made here and now, through the whole of `record`, `trace` and `sim`.
+//! They take a minute or two and need valgrind, gcc, python3 and sqlite3, so `./check` asks for
+//! them by name (`--ignored`).
 
 mod support;
 
@@ -100,7 +101,8 @@ fn a_live_trace_tells_what_was_counted() {
     assert!(read[0] > 10_000 && read[0] >= read[1], "{read:?}");
 }
 
-/// Two parts of a trace have as many records as the whole, and a copy in another format comes back as it was.
+/// Two parts of a trace have as many records as the whole, and a copy in another format comes back
+/// as it was.
 fn parts_add_up(scratch: &Scratch, trace: &Path, records: u64) {
     let half = (records / 2).to_string();
     let part = |name: &str, options: &[&str]| {
@@ -131,8 +133,8 @@ fn record(trace: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// `record` ends as the program ended, and its trace is whole. It used to leave a directory with a pipe in it when the program was
-/// killed, and half a trace when it was told to end itself.
+/// `record` ends as the program ended, and its trace is whole. It used to leave a directory with a
+/// pipe in it when the program was killed, and half a trace when it was told to end itself.
 #[test]
 #[ignore = "./check runs it: it needs packages"]
 fn a_recording_ends_like_the_program() {
@@ -163,8 +165,8 @@ fn a_recording_ends_like_the_program() {
     }
 }
 
-/// Many a python3 is a script that finds the real one and becomes that, which valgrind does not follow: 400,000 accesses were
-/// recorded then, of a shell, and nothing was said.
+/// Many a python3 is a script that finds the real one and becomes that, which valgrind does not
+/// follow: 400,000 accesses were recorded then, of a shell, and nothing was said.
 #[test]
 #[ignore = "./check runs it: it needs packages"]
 fn a_program_that_becomes_another_is_named() {

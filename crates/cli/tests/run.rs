@@ -1,4 +1,5 @@
-//! `overspill run` as a launcher: what it gives on to the program, how it ends, what it writes where.
+//! `overspill run` as a launcher: what it gives on to the program, how it ends, what it writes
+//! where.
 
 mod support;
 
@@ -163,7 +164,8 @@ fn options_come_from_flags_then_environment_then_file() {
     assert!(stderr(&output).contains("no option `nonsense`"), "{}", stderr(&output));
 }
 
-/// Runs a shell script bare and with every `@` in it replaced by `overspill run ... --`; both must print the same.
+/// Runs a shell script bare and with every `@` in it replaced by `overspill run ... --`; both must
+/// print the same.
 fn same_as_bare(script: &str) {
     let launcher = format!("{} run --ram 100M -q -- ", env!("CARGO_BIN_EXE_overspill"));
     let output = |script: &str| {
@@ -213,7 +215,8 @@ fn limits_are_the_callers() {
     same_as_bare("ulimit -n 100; ulimit -c 0; @ sh -c 'ulimit -n; ulimit -c; ulimit -l'");
 }
 
-/// Starts a script under the launcher, in a process group of its own, and waits until it has said `ready`.
+/// Starts a script under the launcher, in a process group of its own, and waits until it has said
+/// `ready`.
 fn started(script: &str) -> std::process::Child {
     use std::os::unix::process::CommandExt;
     let mut command = overspill();
@@ -264,8 +267,8 @@ fn a_killed_launcher_leaves_the_program_running() {
     eventually("the program writes its file", || fs::read_to_string(&done).is_ok_and(|text| text == "yes\n"));
 }
 
-/// A static program for x86-64 that exits with code 9: an ELF header, one program header, `mov edi, 9; mov eax, 60;
-/// syscall`.
+/// A static program for x86-64 that exits with code 9: an ELF header, one program header, `mov edi,
+/// 9; mov eax, 60; syscall`.
 #[cfg(target_arch = "x86_64")]
 fn static_program() -> Vec<u8> {
     let code = [0xbf, 9, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
@@ -373,7 +376,8 @@ fn the_keeper_of_the_agent_is_no_program_of_the_run() {
 #[test]
 fn the_agent_stays_for_whoever_outlives_the_launcher_and_no_longer() {
     let scratch = Scratch::new("left-agent");
-    // The background job has the agent, and starts another program with it when the launcher has ended.
+    // The background job has the agent, and starts another program with it when the launcher has
+    // ended.
     let script = "(sleep 1; grep -c liboverspill_preload /proc/self/maps > seen) >/dev/null 2>&1 &";
     let status = with_own_agent(&scratch, script).current_dir(&scratch.0).status().unwrap();
     assert!(status.success());
@@ -394,7 +398,8 @@ fn a_killed_launcher_leaves_no_agent_behind() {
     support::eventually("the agent is gone", || unpacked(&scratch) == 0);
 }
 
-/// *The story:* SIGUSR1 was passed on like the others, and a program that does not wait for it was killed by a question.
+/// *The story:* SIGUSR1 was passed on like the others, and a program that does not wait for it was
+/// killed by a question.
 #[test]
 fn sigusr1_asks_for_a_line_of_status_and_does_no_harm() {
     let child = started("echo ready; sleep 0.4; exit 6");

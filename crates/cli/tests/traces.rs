@@ -1,5 +1,5 @@
-//! `overspill trace` and `overspill sim` on files that people have: what can be said of them is said, in one line, and nothing
-//! that was there before is lost.
+//! `overspill trace` and `overspill sim` on files that people have: what can be said of them is
+//! said, in one line, and nothing that was there before is lost.
 
 mod support;
 
@@ -27,7 +27,8 @@ fn calls(scratch: &Scratch) -> std::path::PathBuf {
     path
 }
 
-/// What `overspill words... path` complains of: one line, exit status 125, nothing on standard output.
+/// What `overspill words... path` complains of: one line, exit status 125, nothing on standard
+/// output.
 fn complaint(words: &[&str], paths: &[&std::path::Path]) -> String {
     let output = overspill().args(words).args(paths).output().unwrap();
     let text = stderr(&output);
@@ -80,7 +81,8 @@ fn a_part_with_nothing_in_it_is_refused() {
     assert!(output.status.success() && part.exists(), "{}", stderr(&output));
 }
 
-/// Half a trace is removed: but root, writing to /dev/full, removed that, and every program after it wrote to a file.
+/// Half a trace is removed: but root, writing to /dev/full, removed that, and every program after
+/// it wrote to a file.
 #[test]
 fn only_files_of_its_own_are_removed() {
     let scratch = Scratch::new("own");
@@ -138,7 +140,8 @@ fn mistakes_of_a_sweep_are_one_line() {
 /// Three programs at once.
 const LOAD: &str = "moving:size=8M,window=3M,programs=3,touches=20k,write=30";
 
-/// Equal options, equal bytes: whatever the number of simulations at a time, and in every form of the output.
+/// Equal options, equal bytes: whatever the number of simulations at a time, and in every form of
+/// the output.
 #[test]
 fn equal_options_give_equal_bytes() {
     let scratch = Scratch::new("equal");

@@ -1,5 +1,6 @@
-//! The preconditions of running a program in less RAM: each is a [`Check`] with a verdict, what was found, and the one
-//! command that mends it. `doctor` prints all of them; `run` stops at the first essential one that fails.
+//! The preconditions of running a program in less RAM: each is a [`Check`] with a verdict, what was
+//! found, and the one command that mends it. `doctor` prints all of them; `run` stops at the first
+//! essential one that fails.
 
 mod kernel;
 mod surroundings;

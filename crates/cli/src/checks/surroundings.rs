@@ -109,7 +109,8 @@ fn reaching_child(page: &SharedPage) -> io::Result<Command> {
 
 /// The other end of [`shared_memory`]: the hidden command `reach PID:FD:TOKEN`.
 ///
-/// *The story:* the token came later, was taken for a part of the descriptor, and the check always failed.
+/// *The story:* the token came later, was taken for a part of the descriptor, and the check always
+/// failed.
 pub fn reach(shared: &str) -> anyhow::Result<u8> {
     let mut parts = shared.split(':');
     let (Some(pid), Some(fd)) = (parts.next(), parts.next()) else { anyhow::bail!("expected PID:FD:TOKEN") };

@@ -1,5 +1,5 @@
-//! Where memory spills to: which directory or file, and whether it can serve: writable, on a disk, with O_DIRECT, with
-//! room, and how fast it is.
+//! Where memory spills to: which directory or file, and whether it can serve: writable, on a disk,
+//! with O_DIRECT, with room, and how fast it is.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,5 +1,5 @@
-//! Page numbers in the order of a pattern, one generator a thread. Deterministic: the same range and seed give the same
-//! pages. A generator never ends and never leaves its range.
+//! Page numbers in the order of a pattern, one generator a thread. Deterministic: the same range
+//! and seed give the same pages. A generator never ends and never leaves its range.
 
 use overspill_sim::rng::splitmix64;
 use std::ops::Range;
@@ -152,7 +152,8 @@ impl SplitMix {
         splitmix64(&mut self.0)
     }
 
-    /// A number below `bound`, by multiplication; the bias is below 2^-32 for any memory that fits a machine.
+    /// A number below `bound`, by multiplication; the bias is below 2^-32 for any memory that fits
+    /// a machine.
     fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }

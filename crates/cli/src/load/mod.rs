@@ -1,11 +1,13 @@
-//! The built-in load of `bench`: an ordinary program that fills memory, touches one word a page in the order of a
-//! pattern, checks every word it meets and every page at the end, and prints one line of JSON.
+//! The built-in load of `bench`: an ordinary program that fills memory, touches one word a page in
+//! the order of a pattern, checks every word it meets and every page at the end, and prints one
+//! line of JSON.
 //!
-//! A page's word holds the page's number (upper half) and how often it was written (lower half). A touch that reads
-//! checks the number; a touch that writes adds one, atomically, and checks the number it found. At the end the counts of
-//! all pages must add up to the writes that were made: a lost or torn store, or a page in the wrong place, is found. The rest
-//! of a page is noise (but for the share that `--compressible` leaves zero), so that nobody gains by compressing what only
-//! a benchmark would hold; it is checked at the end, too.
+//! A page's word holds the page's number (upper half) and how often it was written (lower half). A
+//! touch that reads checks the number; a touch that writes adds one, atomically, and checks the
+//! number it found. At the end the counts of all pages must add up to the writes that were made: a
+//! lost or torn store, or a page in the wrong place, is found. The rest of a page is noise (but for
+//! the share that `--compressible` leaves zero), so that nobody gains by compressing what only a
+//! benchmark would hold; it is checked at the end, too.
 
 pub mod generator;
 pub mod pattern;
@@ -53,13 +55,15 @@ pub struct Work {
     /// Store instead of load
     #[arg(long)]
     pub write: bool,
-    /// Touch a shared mapping instead of a private one; under overspill it is a region of the pager library
+    /// Touch a shared mapping instead of a private one; under overspill it is a region of the pager
+    /// library
     #[arg(long)]
     pub shared: bool,
     /// Measure the latency of every touch
     #[arg(long)]
     pub latency: bool,
-    /// Ask the kernel for the pages before they are verified, which is not measured and can take long
+    /// Ask the kernel for the pages before they are verified, which is not measured and can take
+    /// long
     #[arg(long)]
     pub hint: bool,
     /// How much of every page is zeroes, in percent; the rest is noise

@@ -1,5 +1,5 @@
-//! The access patterns of the bench load, by name: what order the pages are touched in. Parsing and printing only;
-//! [`super::generator`] makes the page numbers.
+//! The access patterns of the bench load, by name: what order the pages are touched in. Parsing and
+//! printing only; [`super::generator`] makes the page numbers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,8 @@ pub enum Pattern {
     Interleaved(u32),
     /// Every so-manieth page, then the same one page further on, until every page had its turn.
     Stride(u32),
-    /// Threads that go in order through the first half beside threads that touch the second half at random.
+    /// Threads that go in order through the first half beside threads that touch the second half at
+    /// random.
     Mixed {
         /// Threads of the first kind.
         sequential: u32,
@@ -42,7 +43,8 @@ const SIMULATED: [&str; 5] = ["zipf", "moving", "usemem", "usemem-random", "swap
 const PARAMETER_MAX: u32 = 4096;
 
 impl Pattern {
-    /// Whether the work is bounded by time unless the user says otherwise: threads of different speed must overlap.
+    /// Whether the work is bounded by time unless the user says otherwise: threads of different
+    /// speed must overlap.
     pub fn is_timed(self) -> bool {
         matches!(self, Pattern::Mixed { .. } | Pattern::Phases)
     }

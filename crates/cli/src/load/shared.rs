@@ -1,5 +1,6 @@
-//! The load's shared memory under `overspill run`. The agent manages private memory only, so the load asks the pager library for
-//! a region of its own, with the budget, the swap place and the read-ahead that the launcher was given.
+//! The load's shared memory under `overspill run`. The agent manages private memory only, so the
+//! load asks the pager library for a region of its own, with the budget, the swap place and the
+//! read-ahead that the launcher was given.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,6 @@
-//! What was swapped while the load touched its memory, without filling and verifying: by the library's counters where that
-//! manages the memory, by the agent's where that does, else by the kernel's, which are the whole system's.
+//! What was swapped while the load touched its memory, without filling and verifying: by the
+//! library's counters where that manages the memory, by the agent's where that does, else by the
+//! kernel's, which are the whole system's.
 
 use overspill_engine::shared::ENV;
 use overspill_pager::{Pager, Stats, Vmstat};

@@ -66,7 +66,8 @@ pub struct Mismatch {
     pub word: u64,
 }
 
-/// The word of a page that was never written since it got its number. Page 0 differs from a page of zeroes, too.
+/// The word of a page that was never written since it got its number. Page 0 differs from a page of
+/// zeroes, too.
 pub fn tag(page: usize) -> u64 {
     (page as u64 + 1) << TAG_SHIFT
 }

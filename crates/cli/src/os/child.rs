@@ -25,7 +25,8 @@ pub struct Ended {
     pub faults_minor: u64,
     /// Faults that had to read.
     pub faults_major: u64,
-    /// The most that it, or one of its waited-for descendants, had in RAM: files and shared memory included.
+    /// The most that it, or one of its waited-for descendants, had in RAM: files and shared memory
+    /// included.
     pub resident_peak_bytes: u64,
 }
 
@@ -44,7 +45,8 @@ pub fn reap(pid: i32, how: nix::sys::wait::WaitPidFlag) -> Option<Ended> {
     wait4(pid, how.bits()).ok().flatten()
 }
 
-/// Waits until the child has ended, however many signals arrive, without reaping it: its number stays its own.
+/// Waits until the child has ended, however many signals arrive, without reaping it: its number
+/// stays its own.
 pub fn wait_unreaped(pid: i32) -> io::Result<()> {
     while !wait_unreaped_once(pid)? {}
     Ok(())

@@ -1,9 +1,10 @@
 //! What the caller handed down, given on to the program as it was.
 //!
-//! Rust's start-up ignores SIGPIPE and opens /dev/null on closed standard descriptors, and `Command` sets SIGPIPE to its
-//! default in the child. A program run under this tool must see none of that, so the state is recorded before `main` (by
-//! a constructor, which runs before the start-up code) and put back between fork and exec. The signal mask is never
-//! changed by anybody and needs no care.
+//! Rust's start-up ignores SIGPIPE and opens /dev/null on closed standard descriptors, and
+//! `Command` sets SIGPIPE to its default in the child. A program run under this tool must see none
+//! of that, so the state is recorded before `main` (by a constructor, which runs before the
+//! start-up code) and put back between fork and exec. The signal mask is never changed by anybody
+//! and needs no care.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,8 +19,8 @@ static IGNORED: AtomicU32 = AtomicU32::new(0);
 /// Bit i: descriptor i of the standard three was closed.
 static CLOSED: AtomicU32 = AtomicU32::new(0);
 
-// SAFETY: the section holds function pointers that the dynamic loader calls once, before `main`, on the only thread;
-// `capture` uses nothing that the runtime would have to set up first.
+// SAFETY: the section holds function pointers that the dynamic loader calls once, before `main`, on
+// the only thread; `capture` uses nothing that the runtime would have to set up first.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CAPTURE: extern "C" fn() = capture;
@@ -36,8 +37,8 @@ extern "C" fn capture() {
             CLOSED.fetch_or(1 << fd, Relaxed);
         }
     }
-    // With SIGCHLD ignored the kernel reaps children by itself and there is no status left to wait for.
-    // SAFETY: SIG_DFL is a valid disposition and nobody else has installed one yet.
+    // With SIGCHLD ignored the kernel reaps children by itself and there is no status left to wait
+    // for. SAFETY: SIG_DFL is a valid disposition and nobody else has installed one yet.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
@@ -50,8 +51,8 @@ pub(super) fn handler_of(signal: i32) -> Option<libc::sighandler_t> {
     (status == 0).then_some(old.sa_sigaction)
 }
 
-/// Starts `command` with signal dispositions and closed descriptors as this process found them. With `join`, the child
-/// first enters the cgroup whose `cgroup.procs` that descriptor is.
+/// Starts `command` with signal dispositions and closed descriptors as this process found them.
+/// With `join`, the child first enters the cgroup whose `cgroup.procs` that descriptor is.
 pub fn spawn(command: &mut Command, join: Option<OwnedFd>) -> io::Result<Child> {
     let before_exec = move || {
         if let Some(procs) = &join {
@@ -60,8 +61,8 @@ pub fn spawn(command: &mut Command, join: Option<OwnedFd>) -> io::Result<Child> 
         restore();
         Ok(())
     };
-    // SAFETY: between fork and exec the closure only makes system calls (write, signal, close) and reads atomics: no
-    // allocation, no locks.
+    // SAFETY: between fork and exec the closure only makes system calls (write, signal, close) and
+    // reads atomics: no allocation, no locks.
     unsafe { command.pre_exec(before_exec) };
     command.spawn()
 }
@@ -69,19 +70,21 @@ pub fn spawn(command: &mut Command, join: Option<OwnedFd>) -> io::Result<Child> 
 fn restore() {
     for (index, signal) in SIGNALS.into_iter().enumerate() {
         let ignored = IGNORED.load(Relaxed) & 1 << index != 0;
-        // SAFETY: both are valid dispositions; the process is about to exec and has no other thread.
+        // SAFETY: both are valid dispositions; the process is about to exec and has no other
+        // thread.
         unsafe { libc::signal(signal, if ignored { libc::SIG_IGN } else { libc::SIG_DFL }) };
     }
     for fd in 0..3 {
         if CLOSED.load(Relaxed) & 1 << fd != 0 && is_dev_null(fd) {
-            // SAFETY: the descriptor is the /dev/null of Rust's start-up code; nobody uses it after this.
+            // SAFETY: the descriptor is the /dev/null of Rust's start-up code; nobody uses it after
+            // this.
             unsafe { libc::close(fd) };
         }
     }
 }
 
-/// Whether a descriptor is what the start-up code puts in place of a closed one, rather than a redirection by the caller
-/// of [`spawn`].
+/// Whether a descriptor is what the start-up code puts in place of a closed one, rather than a
+/// redirection by the caller of [`spawn`].
 fn is_dev_null(fd: i32) -> bool {
     // SAFETY: all-zero bytes are a valid stat (a plain C struct of integers).
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -90,8 +93,8 @@ fn is_dev_null(fd: i32) -> bool {
     status == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFCHR && stat.st_rdev == libc::makedev(1, 3)
 }
 
-/// The lowest descriptor that launcher files use, so that they are out of the way even to somebody who looks into
-/// /proc/PID/fd.
+/// The lowest descriptor that launcher files use, so that they are out of the way even to somebody
+/// who looks into /proc/PID/fd.
 const LAUNCHER_FD_MIN: i32 = 500;
 
 /// Moves a descriptor far up (close-on-exec), or leaves it where the descriptor limit forbids that.

@@ -1,4 +1,5 @@
-//! The bench load's memory: pages as words, all atomic, so that any number of threads may touch any page.
+//! The bench load's memory: pages as words, all atomic, so that any number of threads may touch any
+//! page.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -20,8 +21,8 @@ pub struct Pages {
     region: Option<SharedRegion>,
 }
 
-// SAFETY: the memory is reached only through shared references to atomics, and unmapped only when the last reference to
-// `Pages` is gone.
+// SAFETY: the memory is reached only through shared references to atomics, and unmapped only when
+// the last reference to `Pages` is gone.
 unsafe impl Sync for Pages {}
 // SAFETY: the mapping belongs to the process, not to a thread.
 unsafe impl Send for Pages {}
@@ -57,15 +58,16 @@ impl Pages {
         if let Some(region) = &self.region {
             return region.prefetch(start..start + bytes);
         }
-        // SAFETY: the range lies inside the mapping; the advice changes no content. A refusal costs only time.
+        // SAFETY: the range lies inside the mapping; the advice changes no content. A refusal costs
+        // only time.
         let _ = unsafe { madvise(self.base.add(start).cast(), bytes, MmapAdvise::MADV_WILLNEED) };
     }
 
     /// The words of a page.
     pub fn words(&self, page: usize) -> &[AtomicU64; PAGE_BYTES / 8] {
         assert!(page < self.count);
-        // SAFETY: the page lies inside the mapping, which lives as long as `self`; it is aligned to 4096, zero is a valid
-        // word, and nobody ever makes another kind of reference to it.
+        // SAFETY: the page lies inside the mapping, which lives as long as `self`; it is aligned to
+        // 4096, zero is a valid word, and nobody ever makes another kind of reference to it.
         unsafe { self.base.add(page * PAGE_BYTES).cast::<[AtomicU64; PAGE_BYTES / 8]>().as_ref() }
     }
 
@@ -80,7 +82,8 @@ impl Drop for Pages {
         if self.region.is_some() {
             return;
         }
-        // SAFETY: exactly the mapping made in `new`; `drop` proves that no reference into it is left.
+        // SAFETY: exactly the mapping made in `new`; `drop` proves that no reference into it is
+        // left.
         let unmapped = unsafe { munmap(self.base.cast(), self.count * PAGE_BYTES) };
         debug_assert!(unmapped.is_ok());
     }

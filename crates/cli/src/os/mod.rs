@@ -1,6 +1,7 @@
 //! The command's only unsafe code: what no safe wrapper offers. Each file owns one thing.
 //!
-//! - [`inherit`]: what the caller handed down and the standard library changes before `main`, given on to the child.
+//! - [`inherit`]: what the caller handed down and the standard library changes before `main`, given
+//!   on to the child.
 //! - [`signals`]: signal handlers that forward or note, and dying by a signal.
 //! - [`child`]: waiting for a child together with the CPU time and the faults of its whole tree.
 //! - [`memory`]: the bench load's memory, one atomic word a page.

@@ -1,10 +1,11 @@
-//! Signals of the launcher: survive them, pass on what the terminal does not deliver to the program itself, and end the
-//! way the program ended.
+//! Signals of the launcher: survive them, pass on what the terminal does not deliver to the program
+//! itself, and end the way the program ended.
 //!
-//! Ctrl-C, Ctrl-\ and a hang-up reach the whole foreground process group from the kernel, so the program has them
-//! already. A signal that some process sent to the launcher alone is sent on, except when the program itself sent it.
-//! Handlers (unlike ignored signals) do not survive exec, so the program gets the default dispositions back by itself;
-//! a signal that was ignored at the start stays ignored for both.
+//! Ctrl-C, Ctrl-\ and a hang-up reach the whole foreground process group from the kernel, so the
+//! program has them already. A signal that some process sent to the launcher alone is sent on,
+//! except when the program itself sent it. Handlers (unlike ignored signals) do not survive exec,
+//! so the program gets the default dispositions back by itself; a signal that was ignored at the
+//! start stays ignored for both.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 
@@ -16,11 +17,13 @@ pub const FORWARDED: [i32; 6] =
 
 /// The process that signals are passed on to; 0 = none yet.
 static CHILD: AtomicI32 = AtomicI32::new(0);
-/// The last signal that was sent by a process and not passed on: its number, and the sender in the upper half.
+/// The last signal that was sent by a process and not passed on: its number, and the sender in the
+/// upper half.
 static PENDING: AtomicU64 = AtomicU64::new(0);
 /// Somebody asks how the run goes ([`STATUS`]).
 static STATUS_REQUESTED: AtomicBool = AtomicBool::new(false);
-/// Asks for a line of status; it is not passed on unasked, as it kills programs that do not wait for it.
+/// Asks for a line of status; it is not passed on unasked, as it kills programs that do not wait
+/// for it.
 const STATUS: i32 = libc::SIGUSR1;
 /// The last signal of any origin.
 static LAST: AtomicI32 = AtomicI32::new(0);
@@ -40,14 +43,16 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
         }
         0 => PENDING.store(u64::from(sender as u32) << 32 | u64::from(signal as u32), SeqCst),
         child if child != sender => {
-            // SAFETY: kill takes no pointers and is async-signal-safe; the child is not reaped before CHILD is cleared.
+            // SAFETY: kill takes no pointers and is async-signal-safe; the child is not reaped
+            // before CHILD is cleared.
             unsafe { libc::kill(child, signal) };
         }
         _ => {}
     }
 }
 
-/// From now on these signals no longer end this process, except those that were ignored anyway (as under nohup).
+/// From now on these signals no longer end this process, except those that were ignored anyway (as
+/// under nohup).
 pub fn survive(signals: &[i32]) {
     for &signal in signals {
         if super::inherit::handler_of(signal) == Some(libc::SIG_IGN) {
@@ -58,13 +63,15 @@ pub fn survive(signals: &[i32]) {
         action.sa_sigaction =
             on_signal as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
         action.sa_flags = libc::SA_SIGINFO;
-        // SAFETY: the handler is async-signal-safe (atomics and kill) and lives as long as the process.
+        // SAFETY: the handler is async-signal-safe (atomics and kill) and lives as long as the
+        // process.
         let status = unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
         assert_eq!(status, 0, "these signals can be caught");
     }
 }
 
-/// Passes signals on to `child` from now on, and what has come in before, unless the child itself was quick to send it.
+/// Passes signals on to `child` from now on, and what has come in before, unless the child itself
+/// was quick to send it.
 pub fn forward_to(child: i32) {
     assert!(child > 0);
     CHILD.store(child, SeqCst);
@@ -104,7 +111,8 @@ pub fn last() -> Option<i32> {
     Some(LAST.load(SeqCst)).filter(|&signal| signal != 0)
 }
 
-/// Ends this process by `signal`, without a core dump of its own: the program had its chance to leave one.
+/// Ends this process by `signal`, without a core dump of its own: the program had its chance to
+/// leave one.
 pub fn die_by(signal: i32) -> ! {
     let _ = nix::sys::prctl::set_dumpable(false);
     // SAFETY: SIG_DFL is valid for every signal (for SIGKILL the call fails and is not needed).
@@ -118,6 +126,7 @@ pub fn die_by(signal: i32) -> ! {
         libc::sigprocmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
         libc::raise(signal);
     }
-    // A signal whose default is harmless cannot have killed the program; the shells' convention is all that is left.
+    // A signal whose default is harmless cannot have killed the program; the shells' convention is
+    // all that is left.
     std::process::exit(128 + signal)
 }

@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// `SWAP_FLAG_PREFER` with the highest priority: the temporary area is filled before any the machine already has.
+/// `SWAP_FLAG_PREFER` with the highest priority: the temporary area is filled before any the
+/// machine already has.
 const HIGHEST_PRIORITY: i32 = 0x8000 | 0x7fff;
 
 /// Starts swapping to the file, which must carry a swap header.

@@ -1,7 +1,8 @@
 //! The program that is about to be run: where it is, and whether the agent can be loaded into it.
 //!
-//! The dynamic linker loads the agent (LD_PRELOAD), so a program without one, or one for which the linker ignores
-//! LD_PRELOAD (set-user-ID, file capabilities), runs unmanaged. Only the file is looked at, nothing is executed.
+//! The dynamic linker loads the agent (LD_PRELOAD), so a program without one, or one for which the
+//! linker ignores LD_PRELOAD (set-user-ID, file capabilities), runs unmanaged. Only the file is
+//! looked at, nothing is executed.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, Metadata};
@@ -12,7 +13,8 @@ use std::path::{Path, PathBuf};
 /// Interpreters of interpreters that the kernel follows.
 const SCRIPT_DEPTH_MAX: u32 = 4;
 
-/// Where execvp(3) would find `name`. A file that cannot be executed is found only if there is nothing better.
+/// Where execvp(3) would find `name`. A file that cannot be executed is found only if there is
+/// nothing better.
 pub fn find(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return fs::metadata(name).is_ok().then(|| PathBuf::from(name));
@@ -28,7 +30,8 @@ pub fn find(name: &OsStr) -> Option<PathBuf> {
     candidates.iter().find(executable).or(candidates.first()).cloned()
 }
 
-/// Why the agent cannot be loaded into the program at `path`; `None` if it can, or if nothing is known against it.
+/// Why the agent cannot be loaded into the program at `path`; `None` if it can, or if nothing is
+/// known against it.
 pub fn unmanageable(path: &Path) -> Option<String> {
     unmanageable_at(path, 0)
 }

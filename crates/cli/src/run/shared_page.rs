@@ -1,9 +1,10 @@
-//! The launcher's end of the memory that it shares with the agents: a memfd that it writes the configuration into and
-//! reads the counters from.
+//! The launcher's end of the memory that it shares with the agents: a memfd that it writes the
+//! configuration into and reads the counters from.
 //!
-//! The launcher never maps it: it reads and writes the file at the offsets of the fields, so that nothing another process
-//! does to the memory can be undefined behaviour here. The descriptor closes on exec; agents reach it by way of
-//! `/proc/PID/fd/FD`, or ask the launcher for it ([`super::door`]).
+//! The launcher never maps it: it reads and writes the file at the offsets of the fields, so that
+//! nothing another process does to the memory can be undefined behaviour here. The descriptor
+//! closes on exec; agents reach it by way of `/proc/PID/fd/FD`, or ask the launcher for it
+//! ([`super::door`]).
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -233,7 +234,8 @@ impl SharedPage {
         self.put(place, offset_of!(Process, limit_bytes), &bytes.to_ne_bytes())
     }
 
-    /// Lets others have a place whose process has ended; with `spares` it stays out of use while others are free.
+    /// Lets others have a place whose process has ended; with `spares` it stays out of use while
+    /// others are free.
     pub fn release(&self, place: usize, spares: bool) -> io::Result<()> {
         assert!(place < PROCESSES);
         let state = if spares { state::ENDED } else { state::FREE };
@@ -286,7 +288,8 @@ impl Fields<'_> {
 }
 
 fn report(place: usize, fields: &Fields<'_>) -> Report {
-    // The counters are one u64 after another; their names come in the same order from an empty set of them.
+    // The counters are one u64 after another; their names come in the same order from an empty set
+    // of them.
     let counters = Counters::default();
     let names = counters.each().map(|(name, _)| name);
     let offset = offset_of!(Process, counters);

@@ -1,7 +1,7 @@
 //! A line about the run so far, for whoever sends SIGUSR1 to the launcher, as dd(1) has it.
 //!
-//! The signal is the program's, too, if the program waits for it; one that does not would be killed by it, and gets
-//! nothing.
+//! The signal is the program's, too, if the program waits for it; one that does not would be killed
+//! by it, and gets nothing.
 
 use std::io;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use crate::human;
 /// The guide's bound.
 const LINES_MAX: usize = 12;
 /// Of a command line within the summary, whatever else there is to say on its line.
-const COMMAND_CHARS_MIN: usize = 12;
+const COMMAND_CHARS_MIN: usize = 32;
 const PAGE_BYTES: u64 = 4096;
 
 /// The summary, each line ended.

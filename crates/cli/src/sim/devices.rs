@@ -1,4 +1,5 @@
-//! `overspill sim devices` and `overspill sim calibrate`: models of devices, built in or measured here.
+//! `overspill sim devices` and `overspill sim calibrate`: models of devices, built in or measured
+//! here.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,9 @@ use crate::output;
 use crate::progress::Progress;
 use crate::stdout::print;
 
-/// Measures a directory's device as the pager meets it: with idle processors awake, if `idle` says so and it is allowed. An
-/// interrupt that finds its processor asleep takes a third longer on some machines.
+/// Measures a directory's device as the pager meets it: with idle processors awake, if `idle` says
+/// so and it is allowed. An interrupt that finds its processor asleep takes a third longer on some
+/// machines.
 pub fn measure(directory: &Path, idle: Idle, progress: &Progress) -> Result<Calibration, CalibrateError> {
     let awake = idle.keep_awake();
     let circumstances = if awake.is_some() { "idle ones kept awake" } else { "" };

@@ -1,4 +1,5 @@
-//! `overspill sim soak`: random worlds until one fails, each announced by the command that repeats it.
+//! `overspill sim soak`: random worlds until one fails, each announced by the command that repeats
+//! it.
 
 use std::io::Write as _;
 

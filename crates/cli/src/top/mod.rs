@@ -1,7 +1,8 @@
 //! `overspill top`: the budgets that are running, looked at from outside, once or again and again.
 //!
-//! It reads the memory that a launcher shares with its agents ([`scan`]), and writes nothing to it. What is shown is
-//! made from two looks ([`view`]): figures now, and rates between them. On a terminal it is drawn in place ([`screen`]).
+//! It reads the memory that a launcher shares with its agents ([`scan`]), and writes nothing to it.
+//! What is shown is made from two looks ([`view`]): figures now, and rates between them. On a
+//! terminal it is drawn in place ([`screen`]).
 
 mod scan;
 mod screen;
@@ -18,7 +19,8 @@ use scan::Look;
 /// Options of `overspill top`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Look for so long, print the figures as text, and end; so it is where standard output is no terminal
+    /// Look for so long, print the figures as text, and end; so it is where standard output is no
+    /// terminal
     #[arg(long)]
     once: bool,
     /// Time between two looks

@@ -1,7 +1,8 @@
-//! Finding the launchers of this machine, as far as this user may look into them, and reading what their agents report.
+//! Finding the launchers of this machine, as far as this user may look into them, and reading what
+//! their agents report.
 //!
-//! A launcher holds its shared memory as an open memfd named `overspill`; nothing else of it is needed, and it need not
-//! answer.
+//! A launcher holds its shared memory as an open memfd named `overspill`; nothing else of it is
+//! needed, and it need not answer.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The live view on a terminal: a bar for each budget, a table for its processes, redrawn in place. `q`, Escape and Ctrl-C
-//! end it; the terminal is as before then.
+//! The live view on a terminal: a bar for each budget, a table for its processes, redrawn in place.
+//! `q`, Escape and Ctrl-C end it; the terminal is as before then.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

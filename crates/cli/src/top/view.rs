@@ -1,4 +1,5 @@
-//! From two looks to what is shown: for each run a heading, for each of its processes a row of figures.
+//! From two looks to what is shown: for each run a heading, for each of its processes a row of
+//! figures.
 
 use super::scan::{Look, Run, state_word};
 use crate::compare::Table;

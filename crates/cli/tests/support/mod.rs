@@ -1,5 +1,5 @@
-//! What the tests of the command share: starting it with a harmless library in the agent's place, so that they test the
-//! launcher alone. The agent itself is tested end to end elsewhere.
+//! What the tests of the command share: starting it with a harmless library in the agent's place,
+//! so that they test the launcher alone. The agent itself is tested end to end elsewhere.
 #![allow(dead_code, missing_docs)]
 
 pub mod machine;
@@ -25,8 +25,9 @@ pub fn overspill() -> Command {
     command
 }
 
-/// A shell starts background jobs with interrupts ignored, nohup with SIGHUP, the tests among them, and what is ignored stays so.
-/// (A shell's `trap` cannot undo it: a test that waited for one waited for ever.)
+/// A shell starts background jobs with interrupts ignored, nohup with SIGHUP, the tests among them,
+/// and what is ignored stays so. (A shell's `trap` cannot undo it: a test that waited for one
+/// waited for ever.)
 fn hear_signals(command: &mut Command) {
     // SAFETY: between fork and exec only signal(2) is called.
     unsafe {
@@ -49,8 +50,8 @@ pub fn run(words: &[&str]) -> Command {
 /// Names the agent to test with, instead of a stand-in.
 pub const TEST_AGENT: &str = "TEST_AGENT";
 
-/// A library that does nothing when it is preloaded, because every program has it already: the C library. Or the real
-/// agent, if that is asked for: the same must be true with it.
+/// A library that does nothing when it is preloaded, because every program has it already: the C
+/// library. Or the real agent, if that is asked for: the same must be true with it.
 pub fn stand_in() -> PathBuf {
     if let Some(agent) = std::env::var_os(TEST_AGENT) {
         return agent.into();

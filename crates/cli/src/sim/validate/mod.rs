@@ -1,9 +1,10 @@
 //! `overspill sim validate`: is the simulation right about this machine?
 //!
-//! The built-in load runs on the kernel's swap in a memory cgroup, and under overspill; the same load is simulated with the
-//! same RAM, swap area and read-ahead; the counters stand side by side. The kernel's read-ahead by slots and by region are
-//! both tried: a disk that calls itself rotating is told otherwise for the latter, and reminded afterwards. The kernel's
-//! counters are the whole system's (/proc/vmstat), so nothing else should swap meanwhile.
+//! The built-in load runs on the kernel's swap in a memory cgroup, and under overspill; the same
+//! load is simulated with the same RAM, swap area and read-ahead; the counters stand side by side.
+//! The kernel's read-ahead by slots and by region are both tried: a disk that calls itself rotating
+//! is told otherwise for the latter, and reminded afterwards. The kernel's counters are the whole
+//! system's (/proc/vmstat), so nothing else should swap meanwhile.
 
 mod real;
 mod simulated;
@@ -27,7 +28,8 @@ use crate::stdout::{print, print_json};
 use crate::{cgroup, machine};
 use verdict::Figure;
 
-/// What the load needs beside its pages: code, stacks, page tables, and what the cgroup charges ahead.
+/// What the load needs beside its pages: code, stacks, page tables, and what the cgroup charges
+/// ahead.
 const ALLOWANCE_BYTES: u64 = 4 << 20;
 
 /// Options of `overspill sim validate`.
@@ -148,7 +150,8 @@ impl Devices {
     }
 }
 
-/// The device that was named; else the directory's is measured, with the processors idle as each system has them.
+/// The device that was named; else the directory's is measured, with the processors idle as each
+/// system has them.
 fn devices(args: &Args, cases: &[Case], directory: &Path, progress: &Progress) -> Result<Devices> {
     if let Some(name) = &args.device {
         let device = Model::find(name)?;

@@ -1,4 +1,5 @@
-//! The real half: runs of the built-in load in a cgroup or under the agent, and what was counted meanwhile.
+//! The real half: runs of the built-in load in a cgroup or under the agent, and what was counted
+//! meanwhile.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,9 +16,10 @@ use crate::load::pattern::Pattern;
 use crate::load::{LoadArgs, Work};
 use crate::progress::Progress;
 
-/// What is left to the load's pages, in bytes. Of the agent: what it leaves to managed memory with the least reserve, the mean over a run
-/// from the first page on that came back (in its first seconds it keeps more in reserve; so does the simulation). Of the kernel: the
-/// cgroup's limit without what a load of hardly any pages holds, and without page tables.
+/// What is left to the load's pages, in bytes. Of the agent: what it leaves to managed memory with
+/// the least reserve, the mean over a run from the first page on that came back (in its first
+/// seconds it keeps more in reserve; so does the simulation). Of the kernel: the cgroup's limit
+/// without what a load of hardly any pages holds, and without page tables.
 pub const BUDGET: &str = "budget_bytes";
 /// Hardly any pages.
 const SMALL_BYTES: u64 = 64 << 10;

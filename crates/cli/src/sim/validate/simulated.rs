@@ -1,4 +1,5 @@
-//! The simulated half: the very touches of `overspill load`, by its own generators, on a modelled machine.
+//! The simulated half: the very touches of `overspill load`, by its own generators, on a modelled
+//! machine.
 
 use anyhow::{Result, anyhow};
 use overspill_mm::Vmstat;
@@ -15,20 +16,22 @@ use super::{ALLOWANCE_BYTES, Case, Counters, Setting};
 use crate::compare::way::{KernelRules, Way};
 use crate::load::generator::{Generator, generator};
 
-/// Both systems amplify small things: so many beginnings are tried. The kernel's statistics have a period of two seconds, and a
-/// load begins anywhere in it. Of the pager's runs none has quite the budget of another: each real run's is simulated in turn,
-/// with a frame more every time round.
+/// Both systems amplify small things: so many beginnings are tried. The kernel's statistics have a
+/// period of two seconds, and a load begins anywhere in it. Of the pager's runs none has quite the
+/// budget of another: each real run's is simulated in turn, with a frame more every time round.
 pub const BEGINNINGS: u64 = 10;
 const PERIOD_NS: Nanos = 2_000_000_000;
-/// What the load computes for each page that it fills, touches and verifies: a page's noise takes the time. (`overspill load` with
-/// RAM enough: 3.8 us a page filled, of which the kernel takes half, and 1.1 verified.)
+/// What the load computes for each page that it fills, touches and verifies: a page's noise takes
+/// the time. (`overspill load` with RAM enough: 3.8 us a page filled, of which the kernel takes
+/// half, and 1.1 verified.)
 const FILL_NS: Nanos = 1_900;
 const TOUCH_NS: Nanos = 50;
 const VERIFY_NS: Nanos = 1_100;
 /// Where its memory lies: a page number in the middle of nowhere, at the start of a chunk.
 const START: u64 = 1 << 20;
 
-/// What the simulations of a case counted, one for each beginning; `real` is what its real runs did.
+/// What the simulations of a case counted, one for each beginning; `real` is what its real runs
+/// did.
 pub fn counters(case: &Case, setting: &Setting, real: &[Counters], device: &Model) -> Result<Vec<Counters>> {
     let machine = machine(case, setting, device);
     let pages = setting.size_bytes / PAGE_SIZE;
@@ -60,7 +63,8 @@ fn machine(case: &Case, setting: &Setting, device: &Model) -> Machine {
     let (system, readahead, ram_bytes) = match case.way {
         Way::Overspill { readahead, .. } => {
             let name = readahead.map_or("adaptive".to_owned(), |policy| policy.to_string());
-            // Watermarks and the size of the swap cache follow what was asked for, whatever is left of it.
+            // Watermarks and the size of the swap cache follow what was asked for, whatever is left
+            // of it.
             (System::Live, name, setting.ram_bytes + ALLOWANCE_BYTES)
         }
         Way::Kernel { rules: KernelRules::Vma, .. } => (System::Kernel, "vma".to_owned(), setting.ram_bytes),

@@ -6,6 +6,7 @@
 
 pub mod detector;
 pub mod lu;
+pub mod reclaim;
 pub mod render;
 pub mod sheet;
 pub mod vma;
@@ -39,7 +40,7 @@ pub struct Effort<'a> {
 }
 
 /// All experiments.
-pub const PAPERS: [Paper; 2] = [
+pub const PAPERS: [Paper; 3] = [
     Paper {
         name: "swapin-detector",
         title: "swap: add a simple detector for inappropriate swapin readahead (Linux 3.14)",
@@ -53,6 +54,13 @@ pub const PAPERS: [Paper; 2] = [
         source: "announcement of the series, 2017; specification 6.7, seed 5",
         shorten: 1,
         run: vma::run,
+    },
+    Paper {
+        name: "proportional-reclaim",
+        title: "mm: vmscan: use proportional scanning during direct reclaim (Linux 3.16)",
+        source: "kernel commit 1a501907bbea, 2014; specification 5.4, 6.1 and 6.7, seed 2",
+        shorten: 8,
+        run: reclaim::run,
     },
 ];
 

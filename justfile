@@ -20,6 +20,14 @@ bare filter="":
 broken filter="":
     ./check broken {{filter}}
 
+# A tarball, a .deb and a wheel in target/packages
+release:
+    ./package
+
+# ... each installed and tried in a fresh Debian (as root)
+packages:
+    ./check packages
+
 # Random stores for so many seconds, every word checked
 soak seconds="600":
     ./check soak {{seconds}}

@@ -1,4 +1,5 @@
-//! Arbitrary payloads behind correct headers and checksums: the column decoder meets what no checksum keeps away.
+//! Arbitrary payloads behind correct headers and checksums: the column decoder meets what no
+//! checksum keeps away.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,9 @@
 //! Tests whose data were right, and which only held too much for an instant, are run again.
 //!
-//! How much a program holds at its peak depends on the host: a virtual processor that is withheld from the agent for 15 ms, while the
-//! program touches fresh memory, is 45 MiB. So such a run is repeated, twice at most; every repetition is told and counted. Wrong data,
-//! hangs and wrong statuses are errors, and never repeated.
+//! How much a program holds at its peak depends on the host: a virtual processor that is withheld
+//! from the agent for 15 ms, while the program touches fresh memory, is 45 MiB. So such a run is
+//! repeated, twice at most; every repetition is told and counted. Wrong data, hangs and wrong
+//! statuses are errors, and never repeated.
 
 use std::fmt::Write as _;
 
@@ -46,7 +47,8 @@ impl Verdict {
     }
 }
 
-/// Runs a test, and again as long as it does nothing worse than to pass its bound; and what there is to say of repetitions.
+/// Runs a test, and again as long as it does nothing worse than to pass its bound; and what there
+/// is to say of repetitions.
 pub fn repeat(mut run: impl FnMut() -> Outcome<Verdict>) -> (Outcome, Option<String>) {
     let mut history = String::new();
     for left in (0..RUNS_MAX).rev() {
@@ -87,7 +89,8 @@ mod tests {
     use super::*;
     use crate::launch::MIB;
 
-    /// The runs end one after another in `ends`: MiB held of 73, or an error. What comes out, and how many runs there were.
+    /// The runs end one after another in `ends`: MiB held of 73, or an error. What comes out, and
+    /// how many runs there were.
     fn runs(ends: &[Result<u64, &str>]) -> (Outcome, Option<String>, usize) {
         let mut count = 0;
         let (outcome, told) = repeat(|| {

@@ -1,4 +1,5 @@
-//! What overspill costs, and that it holds its budget when the kernel enforces it: inside a memory cgroup of the budget
+//! What overspill costs, and that it holds its budget when the kernel enforces it: inside a memory
+//! cgroup of the budget
 //! + 32 MiB without swap, any page too much is a process killed.
 
 use std::process::Stdio;

@@ -62,8 +62,8 @@ fn kernel_version() -> Outcome<(u32, u32)> {
 pub struct Context {
     /// How programs are run.
     pub mode: Mode,
-    /// `OVERSPILL_E2E_SLOW` is set: an emulated machine, whose times say nothing. Programs may take ten times as long, and what they held
-    /// at their peak is not judged.
+    /// `OVERSPILL_E2E_SLOW` is set: an emulated machine, whose times say nothing. Programs may take
+    /// ten times as long, and what they held at their peak is not judged.
     pub slow: bool,
     /// The kernel has UFFDIO_MOVE (6.8), without which some things are not promised.
     pub moves_pages: bool,

@@ -1,4 +1,5 @@
-//! Killed at any moment, overspill leaves nothing behind: no file, no cgroup, no swap, no changed setting, no process.
+//! Killed at any moment, overspill leaves nothing behind: no file, no cgroup, no swap, no changed
+//! setting, no process.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -73,7 +74,8 @@ impl Traces {
     }
 }
 
-/// Those that `compare` makes. *The story:* all were compared once, and one that the machine itself removed meanwhile failed the test.
+/// Those that `compare` makes. *The story:* all were compared once, and one that the machine itself
+/// removed meanwhile failed the test.
 fn collect_cgroups(directory: &Path, depth: u32, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         if depth < 8 && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -158,7 +160,8 @@ fn kill_both(context: &Context) -> Outcome {
     expect_as_before(context, &before)
 }
 
-/// Ctrl-C reaches both, as from a terminal: the program dies by it, the launcher writes its report and does likewise.
+/// Ctrl-C reaches both, as from a terminal: the program dies by it, the launcher writes its report
+/// and does likewise.
 fn interrupt(context: &Context) -> Outcome {
     let before = Traces::now(context);
     let running = start_paging(context, "interrupt", &[])?;
@@ -179,7 +182,8 @@ fn kill_compare(context: &Context, signal: i32, after_ms: u64) -> Outcome {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     std::thread::sleep(Duration::from_millis(after_ms));
-    // *The story:* where the command could not even be started, nothing was left behind either, and this passed.
+    // *The story:* where the command could not even be started, nothing was left behind either, and
+    // this passed.
     let early = child.try_wait().map_err(|error| error.to_string())?;
     ensure!(early.is_none_or(|status| status.success()), "compare ended by itself with {early:?}");
     if early.is_none() {

@@ -1,4 +1,5 @@
-//! Runs one program, under overspill or bare, to its end or its timeout, and keeps all there is to know about the run.
+//! Runs one program, under overspill or bare, to its end or its timeout, and keeps all there is to
+//! know about the run.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -146,8 +147,8 @@ impl<'a> Launch<'a> {
             command.current_dir(directory);
         }
         if let Some(cgroup) = self.cgroup.clone() {
-            // SAFETY: between fork and exec it opens a file and writes to it; this program's other threads hold no lock
-            // that this needs, glibc's allocator being usable after a fork.
+            // SAFETY: between fork and exec it opens a file and writes to it; this program's other
+            // threads hold no lock that this needs, glibc's allocator being usable after a fork.
             unsafe { command.pre_exec(move || std::fs::write(cgroup.join("cgroup.procs"), "0")) };
         }
         let shown = format!("{command:?}");
@@ -294,8 +295,8 @@ impl Finished {
         Ok(self)
     }
 
-    /// Whether anonymous memory stayed within the budget + 2 % + 8 MiB, by our own samples and by the report. To be asked last: a
-    /// test that has nothing else to complain of may be run again.
+    /// Whether anonymous memory stayed within the budget + 2 % + 8 MiB, by our own samples and by
+    /// the report. To be asked last: a test that has nothing else to complain of may be run again.
     pub fn within_budget(&self) -> Outcome<Verdict> {
         if !self.managed || !self.peak_counts {
             return Ok(Verdict::default());

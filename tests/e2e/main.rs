@@ -4,13 +4,15 @@
 //!
 //! - `overspill` (the default): under `overspill run`, with a budget far below what they need.
 //! - `bare`: without it. Everything must pass: proves that a failure is overspill's.
-//! - `broken`: without it, and damaged on purpose. Every test must fail inside, and so pass: proves that it can fail.
+//! - `broken`: without it, and damaged on purpose. Every test must fail inside, and so pass: proves
+//!   that it can fail.
 //!
 //! A test that lacks a permission or a package fails and says so; none is skipped.
 
 mod again;
 mod bad_input;
 mod bounds;
+mod citizens;
 mod context;
 mod json;
 mod kills;
@@ -46,8 +48,8 @@ macro_rules! ensure {
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    // A shell starts background jobs with the first two ignored, nohup with the third, and what is ignored stays so in every
-    // program that is tested.
+    // A shell starts background jobs with the first two ignored, nohup with the third, and what is
+    // ignored stays so in every program that is tested.
     for ignored in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
         // SAFETY: no handler is installed, and no other thread runs yet.
         unsafe { libc::signal(ignored, libc::SIG_DFL) };
@@ -117,6 +119,7 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
     tests.extend(status::tests());
     if context.mode == Mode::Overspill {
         tests.extend(bad_input::tests());
+        tests.extend(citizens::tests());
         tests.extend(bounds::tests(context, selected));
         tests.extend(swap_faults::tests());
         tests.extend(kills::tests());

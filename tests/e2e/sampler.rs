@@ -1,5 +1,5 @@
-//! Reads the anonymous memory of every process of a run, every millisecond: the harness's own figure, beside the one
-//! that the report of the run gives.
+//! Reads the anonymous memory of every process of a run, every millisecond: the harness's own
+//! figure, beside the one that the report of the run gives.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! The child's exit status and signals are the launcher's, and its streams, descriptors, directory and environment are
-//! its own.
+//! The child's exit status and signals are the launcher's, and its streams, descriptors, directory
+//! and environment are its own.
 
 use crate::context::{Context, Mode};
 use crate::launch::{Finished, Launch, MIB};
@@ -38,7 +38,8 @@ fn shell(context: &Context, name: &str, script: &str) -> Outcome<Finished> {
         .run()
 }
 
-/// Standard input arrives, standard output holds the program's bytes and no others, the summary is on standard error.
+/// Standard input arrives, standard output holds the program's bytes and no others, the summary is
+/// on standard error.
 fn streams(context: &Context) -> Outcome {
     let input = context.path("status-streams.in");
     let text = "one\ntwo\0three".repeat(10_000);
@@ -87,8 +88,9 @@ fn surroundings(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// What `doctor` finds is what the agent uses. *The story behind it:* the agent's mappings were put at certain addresses once, which
-/// io_uring refuses, and every program was paged by threads without anybody's being told.
+/// What `doctor` finds is what the agent uses. *The story behind it:* the agent's mappings were put
+/// at certain addresses once, which io_uring refuses, and every program was paged by threads
+/// without anybody's being told.
 fn paths(context: &Context) -> Outcome {
     if context.mode == Mode::Bare {
         return Ok(());

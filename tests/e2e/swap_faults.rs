@@ -1,6 +1,6 @@
-//! Swap that is full, fails or is slow. Real errors of real system calls: from a small ext4 on a loop device, and from
-//! `overspill-faultyfs`, a file system that fails when told to. (The device mapper's error targets would do as well, but
-//! many kernels are built without it.)
+//! Swap that is full, fails or is slow. Real errors of real system calls: from a small ext4 on a
+//! loop device, and from `overspill-faultyfs`, a file system that fails when told to. (The device
+//! mapper's error targets would do as well, but many kernels are built without it.)
 
 use crate::again::Verdict;
 use crate::context::Context;
@@ -10,8 +10,8 @@ use crate::{Outcome, Test, ensure, json};
 
 const RAM_BYTES: u64 = 64 * MIB;
 
-/// What the stores write before a write fails, in bytes; with a pool they write 10 MiB in all, since their pages compress well, and on
-/// an emulated machine 20.
+/// What the stores write before a write fails, in bytes; with a pool they write 10 MiB in all,
+/// since their pages compress well, and on an emulated machine 20.
 const WRITTEN: &str = "62914560";
 const WRITTEN_BESIDE_POOL: &str = "2097152";
 
@@ -54,7 +54,8 @@ fn torture<'a>(context: &'a Context, name: &str, subtest: &str) -> Launch<'a> {
         .timeout(120)
 }
 
-/// A line of standard error that has all the words; at most two, as the summary may say again what was warned of.
+/// A line of standard error that has all the words; at most two, as the summary may say again what
+/// was warned of.
 fn warned_once(finished: &Finished, words: &[&str]) -> Outcome {
     let warning = |line: &&str| {
         let line = line.to_lowercase();
@@ -134,8 +135,8 @@ fn named_file(context: &Context) -> Outcome<Verdict> {
     Ok(verdict)
 }
 
-/// Pages stay in RAM, the area is retired, one warning, the right result. The first so many bytes that the stores write succeed; those
-/// of the other subtest are fewer.
+/// Pages stay in RAM, the area is retired, one warning, the right result. The first so many bytes
+/// that the stores write succeed; those of the other subtest are fewer.
 fn write_error(context: &Context, way: &str, options: &[&str], after_of_stores: &str) -> Outcome {
     let after_of_stores = if context.slow { WRITTEN_BESIDE_POOL } else { after_of_stores };
     for (after, subtest) in [("20971520", "cold"), (after_of_stores, "stores")] {

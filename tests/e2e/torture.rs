@@ -1,4 +1,5 @@
-//! Every subtest of `overspill-torture`, in a budget of 64 MiB, by each of the ways in which pages can go out and in.
+//! Every subtest of `overspill-torture`, in a budget of 64 MiB, by each of the ways in which pages
+//! can go out and in.
 
 use crate::again::Verdict;
 use crate::context::{Context, Mode};
@@ -8,8 +9,8 @@ use crate::{Outcome, Test, ensure};
 /// The budget; the subtests use three times as much.
 const RAM_BYTES: u64 = 64 * MIB;
 
-/// How overspill works inside: what it does by itself on this kernel, what it falls back to on others, and with a compressed
-/// pool that takes all it may, or without any.
+/// How overspill works inside: what it does by itself on this kernel, what it falls back to on
+/// others, and with a compressed pool that takes all it may, or without any.
 const WAYS: [(&str, &[&str]); 7] = [
     ("default", &[]),
     (NO_MOVE, &["--no-move"]),
@@ -22,14 +23,15 @@ const WAYS: [(&str, &[&str]); 7] = [
 
 const NO_MOVE: &str = "no-move";
 
-/// No pool; one in which next to nothing has room; and one that leaves next to nothing beside it: for the subtests of this list.
+/// No pool; one in which next to nothing has room; and one that leaves next to nothing beside it:
+/// for the subtests of this list.
 const NO_POOL: &str = "no-pool";
 const TINY_POOL: &str = "tiny-pool";
 const HUGE_POOL: &str = "huge-pool";
 const OF_POOLS: [&str; 4] = ["stores", "cold", "zero", "fork"];
 
 /// What cannot be promised, in which way (empty: in none), and why.
-const NOT_PROMISED: [(&str, &str, &str); 6] = [
+const NOT_PROMISED: [(&str, &str, &str); 7] = [
     (
         "direct",
         NO_MOVE,
@@ -43,6 +45,12 @@ const NOT_PROMISED: [(&str, &str, &str); 6] = [
          after it was evicted is lost; such programs need kernel 6.8",
     ),
     ("vm-writev", NO_MOVE, "process_vm_writev pins many pages before it writes to them: the same"),
+    (
+        "dev-zero",
+        NO_MOVE,
+        "the kernel measures what is copied into a mapping of /dev/zero by the length of the device: without UFFDIO_MOVE \
+         such memory cannot be managed",
+    ),
     (
         "futex-cold-op",
         "",
@@ -61,7 +69,8 @@ struct Subtest {
     budget_holds: bool,
 }
 
-/// Subtests x ways; bare runs have only one way. What is left out of those that are `selected` by name is told.
+/// Subtests x ways; bare runs have only one way. What is left out of those that are `selected` by
+/// name is told.
 pub fn tests(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
     let subtests = match list(context) {
         Ok(subtests) => subtests,
@@ -91,8 +100,8 @@ pub fn tests(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
         .collect()
 }
 
-/// Whether a subtest is to hold when pages go that way; if not, says so of the test that is `told`. Without UFFDIO_MOVE in the kernel
-/// every way is the one without.
+/// Whether a subtest is to hold when pages go that way; if not, says so of the test that is `told`.
+/// Without UFFDIO_MOVE in the kernel every way is the one without.
 pub fn is_promised(context: &Context, subtest: &str, way: &str, told: Option<&String>) -> bool {
     let is_meant = |of: &str| of == way || of.is_empty() || (of == NO_MOVE && !context.moves_pages);
     let excuse = NOT_PROMISED.iter().find(|(name, of, _)| *name == subtest && is_meant(of));

@@ -1,5 +1,6 @@
-//! A kernel that refuses io_uring: threads do the I/O, and nothing else changes. `--no-uring` only asks for that; here the kernel is
-//! told to refuse (`kernel.io_uring_disabled`, 6.6), for the seconds that one program takes.
+//! A kernel that refuses io_uring: threads do the I/O, and nothing else changes. `--no-uring` only
+//! asks for that; here the kernel is told to refuse (`kernel.io_uring_disabled`, 6.6), for the
+//! seconds that one program takes.
 
 use std::fs;
 use std::io::Read;
@@ -45,8 +46,8 @@ fn stores(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// The setting, changed until this is dropped. A shell of its own changes it back when our end of its pipe closes: also when this
-/// process fails or is killed.
+/// The setting, changed until this is dropped. A shell of its own changes it back when our end of
+/// its pipe closes: also when this process fails or is killed.
 struct Refusal {
     shell: Child,
 }

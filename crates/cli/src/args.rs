@@ -1,5 +1,6 @@
-//! The command line: every option, its environment variable and its help, in one place. It decides nothing; a flag beats
-//! the environment, which beats the configuration file ([`crate::config`]), which beats the default.
+//! The command line: every option, its environment variable and its help, in one place. It decides
+//! nothing; a flag beats the environment, which beats the configuration file ([`crate::config`]),
+//! which beats the default.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,11 +10,13 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::bench::What;
 use crate::compare::way::{KernelRules, Way};
+use crate::doctor::Remedy;
 use crate::idle::Idle;
 use crate::load::LoadArgs;
+use crate::output;
 use crate::policy::ReadAhead;
 use crate::size::{Size, parse_budget};
-use crate::{record, sim, trace};
+use crate::{record, sim, top, trace};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,63 +29,88 @@ Examples:
   A built-in load, one word of every page in order, over and over:
       overspill bench seq --size 1000M --ram 900M
 
-Every option is also an environment variable (--ram is OVERSPILL_RAM) and a line `ram = 1G` in the
-configuration file, $XDG_CONFIG_HOME/overspill/config. Sizes: K, M, G, T are powers of 1024, KB, MB.. of
-1000, 50% is a share of the machine's RAM.";
+Every option is also an environment variable (--ram is OVERSPILL_RAM; of sim
+--ram it is OVERSPILL_SIM_RAM), and those of run, doctor, compare and bench are
+lines `ram = 1G` in the configuration file, $XDG_CONFIG_HOME/overspill/config.
+Sizes: K, M, G, T are powers of 1024, KB, MB.. of 1000, 50% is a share of the
+machine's RAM.
+
+Man pages: overspill man | man -l -, or overspill man DIR for all of them.
+Completions: overspill completions bash, zsh, fish, elvish or powershell.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  overspill run --ram 1G -- python3 crunch.py          a budget of 1 GiB; spill to $TMPDIR or /var/tmp
-  overspill run --ram 25% --swap /mnt/nvme ./solver     a quarter of the machine's RAM; spill to a fast disk
-  overspill run --ram 2G --json run.json -q -- make     no summary, but figures for machines
-  overspill run --ram 1G -o summary.%p -- ./server      the summary in a file named after the process id
+  A budget of 1 GiB; spill to $TMPDIR or /var/tmp:
+      overspill run --ram 1G -- python3 crunch.py
+  A quarter of the machine's RAM; spill to a fast disk:
+      overspill run --ram 25% --swap /mnt/nvme ./solver
+  No summary, but figures for machines:
+      overspill run --ram 2G --json run.json -q -- make
+  The summary in a file named after the process id:
+      overspill run --ram 1G -o summary.%p -- ./server
 
-The program keeps its standard streams, descriptors, signals and directory; nothing is written to its standard
-output. Exit status: the program's own; killed by a signal, the same signal; 125 when overspill itself fails (and
-with --strict when swap is full), 126 when the program cannot be executed, 127 when it is not found.
+The program keeps its standard streams, descriptors, signals and directory;
+nothing is written to its standard output. Exit status: the program's own;
+killed by a signal, the same signal; 125 when overspill itself fails (and with
+--strict when swap is full), 126 when the program cannot be executed, 127 when
+it is not found.
 
-A first Ctrl-C goes to the program; overspill survives it to write its summary. If overspill itself is killed the
-program simply runs on within its budget: its memory is managed from within.
+A first Ctrl-C goes to the program; overspill survives it to write its summary.
+If overspill itself is killed the program simply runs on within its budget: its
+memory is managed from within.
 
-Static and set-user-ID programs cannot be managed (the agent is loaded by the dynamic linker): overspill says so
-and runs them as they are.";
+Static and set-user-ID programs cannot be managed (the agent is loaded by the
+dynamic linker): overspill says so and runs them as they are.";
 
 const DOCTOR_EXAMPLES: &str = "\
-Each line is ok, warn or fail; below a warn or fail stands the command that mends it. Exit status 1 if anything
-fails. `overspill run` makes the checks that matter again and stops at the first that fails.
+Each line is ok, warn or fail; below a warn or fail stands the command that
+mends it. Exit status 1 if anything fails. `overspill run` makes the checks that
+matter again and stops at the first that fails.
 
 Examples:
   overspill doctor
-  overspill doctor --swap /mnt/nvme --json | jq '.checks[] | select(.status != \"ok\")'";
+  overspill doctor --swap /mnt/nvme
+  overspill doctor --json | jq '.checks[] | select(.status != \"ok\")'";
 
 const COMPARE_EXAMPLES: &str = "\
-Runs the command with all the RAM it wants, then on the kernel's swap in a memory cgroup of the given size, with a
-temporary swap file (page-cluster 3 and 5), then under overspill, and prints a table. Standard input that is not a
-terminal is read once and replayed for each run; standard output is only checked for being the same each time.
-Needs root. It leaves no cgroup, swap or file behind, however it ends.
+Runs the command with all the RAM it wants, then on the kernel's swap in a
+memory cgroup of the given size, with a temporary swap file (page-cluster 3 and
+5), then under overspill, and prints a table. Standard input that is not a
+terminal is read once and replayed for each run; standard output is only checked
+for being the same each time. A run that the kernel kills for want of memory is
+made again. The kernel's swap needs root; `--ways bare,overspill` does not. No
+cgroup, swap or file is left behind, however it ends.
 
 Examples:
   sudo overspill compare --ram 100M -- sort -S 2G numbers.txt
-  sudo overspill compare --ram 1G --runs 5 --json compare.json -- python3 crunch.py
-  sudo overspill compare --ram 1G --ways bare,kernel:0,kernel:3,overspill:linux -- ./solver
+  overspill compare --ram 1G --ways bare,overspill -- ./solver
+  sudo overspill compare --ram 1G --runs 5 --json all.json -- python3 crunch.py
+  sudo overspill compare --ram 1G --ways bare,kernel:0,overspill:linux -- ./solver
 
-Ways: bare; kernel:N (page-cluster N, and read-ahead as this machine does it), kernel:N:cluster (read-ahead by slots),
-kernel:N:vma (by regions: the swap disk's `rotational` is set to 0 meanwhile); overspill, overspill:POLICY; fence,
-fence:POLICY (overspill inside a memory cgroup of its budget + 32 MiB, without swap).";
+Ways: bare; kernel:N (page-cluster N, and read-ahead as this machine does it),
+kernel:N:cluster (read-ahead by slots), kernel:N:vma (by regions: the swap
+disk's `rotational` is set to 0 meanwhile); overspill, overspill:POLICY; fence,
+fence:POLICY (overspill inside a memory cgroup of its budget + 32 MiB, without
+swap).";
 
 const BENCH_EXAMPLES: &str = "\
-Patterns: seq; random; descending; interleaved:K (K streams); stride:S (every S-th page, then the pages between);
-mixed:K+L (K sequential and L random threads, each kind in its half); phases (a new pattern every second).
-The memory is first filled in order (not counted), then one word a page is touched, and at the end every page's
-content is verified. The kernel's cgroup and overspill both get --ram plus 4 MiB for the program itself.
+Patterns: seq; random; descending; interleaved:K (K streams); stride:S (every
+S-th page, then the pages between); mixed:K+L (K sequential and L random
+threads, each kind in its half); phases (a new pattern every second). The memory
+is first filled in order (not counted), then one word a page is touched, and at
+the end every page's content is verified. The kernel's cgroup and overspill both
+get --ram plus 4 MiB for the program itself.
 
-Suites: swapin (sequential and random, private and shared memory) and mixed (4 sequential and 8 random threads) set
-every kind of read-ahead side by side, the kernel's with page-cluster 0, 3 and 5, by slots and by regions; all runs
-every load that has a goal, and says whether it is reached (exit status 1 if not). `/ best` is against the kernel's best
-setting for that load; faults are touches of 1 us and more; ra_hit is the share of pages read ahead that were touched.
-Suites take --only, --runs, --ways, --size, --ram and --out; --laps or --seconds shorten them. Kernel settings are
-restored and the cgroup and swap file removed at the end, also after an interrupt.
-Of a load with two kinds of threads, the kernel's best setting is that with the best geometric mean of both.
+Suites: swapin (sequential and random, private and shared memory) and mixed (4
+sequential and 8 random threads) set every kind of read-ahead side by side, the
+kernel's with page-cluster 0, 3 and 5, by slots and by regions; all runs every
+load that has a goal, and says whether it is reached (exit status 1 if not). `/
+best` is against the kernel's best setting for that load; faults are touches of
+1 us and more; ra_hit is the share of pages read ahead that were touched. Suites
+take --only, --runs, --ways, --size, --ram and --out; --laps or --seconds
+shorten them. Kernel settings are restored and the cgroup and swap file removed
+at the end, also after an interrupt. Of a load with two kinds of threads, the
+kernel's best setting is that with the best geometric mean of both.
 
 Examples:
   sudo overspill bench swapin --out results
@@ -98,33 +126,40 @@ Examples:
   How much is enough?
       overspill sim sort.ovt --explain
   Which read-ahead on which device, with curves to look at:
-      overspill sim sort.ovt --ram 256M --readahead adaptive,linux,none --device nvme,sata-ssd,hdd --html sort.html
+      overspill sim sort.ovt --readahead adaptive,linux,none \\
+          --device nvme,sata-ssd,hdd --html sort.html
   A load by its name, on this machine's own device:
       overspill sim calibrate /var/tmp -o here.toml
-      overspill sim zipf:size=1G,touches=5M,write=20 --ram 25%,50%,75% --device here.toml
+      overspill sim zipf:size=1G,touches=5M,write=20 --ram 25%,50% \\
+          --device here.toml
 
-Loads take size=1G, touches=1M or laps=3, write=PERCENT, programs=N, shared, prefill and more after a colon. Equal
-options give equal output, byte for byte.";
+Loads take size=1G, touches=1M or laps=3, write=PERCENT, programs=N, shared,
+prefill and more after a colon. Equal options give equal output, byte for byte.";
 
 const TRACE_EXAMPLES: &str = "\
-What is simulated are page accesses. Of a trace of file calls (strace) info and convert say what was read, but not how much
-RAM is enough.
+What is simulated are page accesses. Of a trace of file calls (strace) info and
+convert say what was read, but not how much RAM is enough.
 
-Formats: overspill (its own), lackey (valgrind --tool=lackey --trace-mem=yes), strace (-f -ttt, file calls), perf
-(perf script of page faults), csv, oracle (libCacheSim's oracleGeneral). All are read and written; what a format does not have
-is left out, and said. Compressed (zstd) input is unpacked.
+Formats: overspill (its own), lackey (valgrind --tool=lackey --trace-mem=yes),
+strace (-f -ttt, file calls), perf (perf script of page faults), csv, oracle
+(libCacheSim's oracleGeneral). All are read and written; what a format does not
+have is left out, and said. Compressed (zstd) input is unpacked.
 
 Examples:
   overspill trace info sort.ovt
   overspill trace convert web.oracleGeneral.bin.zst web.ovt
-  perf script -F comm,pid,tid,time,event,addr | overspill trace convert --from perf - faults.ovt
+  perf script -F comm,pid,tid,time,event,addr |
+      overspill trace convert --from perf - faults.ovt
   overspill trace cut sort.ovt middle.ovt --after 2s --before 3s";
 
 const RECORD_EXAMPLES: &str = "\
-Every instruction, load and store of one program is seen: not of its children (so cc1, not gcc), nor of a program that it
-becomes by exec (so not a python3 that is a script). It takes some 3000 times as long; times in the trace are counts of
-instructions, one a nanosecond. Exit status: the program's own; Ctrl-C and other signals end the program, not the trace.
-Where that is too slow: overspill run --ram SMALL --trace FILE sees the faults only, which answers for that RAM and more.
+Every instruction, load and store of one program is seen: not of its children
+(so cc1, not gcc), nor of a program that it becomes by exec (so not a python3
+that is a script). It takes some 3000 times as long; times in the trace are
+counts of instructions, one a nanosecond. Exit status: the program's own; Ctrl-C
+and other signals end the program, not the trace. Where that is too slow:
+overspill run --ram SMALL --trace FILE sees the faults only, which answers for
+that RAM and more.
 
 Examples:
   overspill record -o sort.ovt -- sort numbers.txt
@@ -132,7 +167,7 @@ Examples:
 
 /// Runs programs in less RAM than they need: memory beyond the budget spills to disk.
 #[derive(Parser)]
-#[command(name = "overspill", version, after_long_help = EXAMPLES, max_term_width = 110)]
+#[command(name = "overspill", version, after_long_help = EXAMPLES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -163,20 +198,36 @@ pub enum Command {
     /// Record the page accesses of a program (exact, slow: under valgrind).
     #[command(after_long_help = RECORD_EXAMPLES)]
     Record(record::Args),
+    /// Watch the budgets that are running: processes, resident, faults, rates, stalls.
+    Top(top::Args),
     /// The load of `bench` as a plain program: prints one line of JSON.
     #[command(hide = true)]
     Load(LoadArgs),
-    /// Clean-up for `compare` and `bench`: outlives its parent and undoes what that has noted on standard input.
+    /// Clean-up for `compare` and `bench`: outlives its parent and undoes what that has noted on
+    /// standard input.
     #[command(hide = true)]
     Guard,
+    /// Waits until nobody uses the unpacked agent, then removes it.
+    #[command(hide = true)]
+    Keep {
+        /// The directory that it was unpacked to.
+        directory: PathBuf,
+    },
     /// Whether another process can open the launcher's shared memory, for `doctor`.
     #[command(hide = true)]
     Reach {
         /// `PID:FD` of the shared memory.
         shared: String,
     },
+    /// Print the manual page, or write the pages of all commands to a directory.
+    Man {
+        /// The directory: MANDIR/man1, say
+        directory: Option<PathBuf>,
+        /// Print the page of this command
+        #[arg(long, value_name = "COMMAND", conflicts_with = "directory")]
+        page: Option<String>,
+    },
     /// Print a completion script for a shell.
-    #[command(hide = true)]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
@@ -186,7 +237,8 @@ pub enum Command {
 /// How to spill; the same for every command that runs something under overspill.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Tuning {
-    /// Where to spill: a directory on a disk, or a file to create there [default: $TMPDIR if on a disk, else /var/tmp]
+    /// Where to spill: a directory on a disk, or a file to create there [default: $TMPDIR if on a
+    /// disk, else /var/tmp]
     #[arg(long, env = "OVERSPILL_SWAP", value_name = "DIR-or-FILE")]
     pub swap: Option<PathBuf>,
     /// Spill no more than this [default: what the file system has]
@@ -195,23 +247,28 @@ pub struct Tuning {
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
     #[arg(long, env = "OVERSPILL_PAGE_CLUSTER", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]
     pub page_cluster: Option<u32>,
-    /// Most of the budget that pages may take compressed, in percent; how much they do follows from what they cost and what the
-    /// swap file costs. 0: none are [default: 50]
+    /// Most of the budget that pages may take compressed, in percent; how much they do follows from
+    /// what they cost and what the swap file costs. 0: none are [default: 50]
     #[arg(long, env = "OVERSPILL_MAX_POOL_PERCENT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=90))]
     pub max_pool_percent: Option<u32>,
-    /// Let compressed pages take all that --max-pool-percent allows from the start, whatever that costs
+    /// Let compressed pages take all that --max-pool-percent allows from the start, whatever that
+    /// costs
     #[arg(long, env = "OVERSPILL_FIXED_POOL", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub fixed_pool: bool,
     /// What to read beside the page that is wanted.
     #[arg(long, env = "OVERSPILL_READAHEAD", value_name = "POLICY", help = ReadAhead::help())]
     pub readahead: Option<ReadAhead>,
-    /// What idle processors do while the program waits for pages: polling shortens every wait, needs root, and costs the power
-    /// of all idle processors; auto polls on machines of up to 16 [default: auto]
+    /// What idle processors do while the program waits for pages: polling shortens every wait,
+    /// needs root, and costs the power of all idle processors; auto polls on machines of up to 16
+    /// [default: auto]
     #[arg(long, env = "OVERSPILL_IDLE", value_name = "WHAT")]
     pub idle: Option<Idle>,
     /// End the program when swap is full, instead of letting it exceed its budget
     #[arg(long, env = "OVERSPILL_STRICT", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub strict: bool,
+    /// Give each process all of the budget, instead of dividing it between the processes of the tree
+    #[arg(long, env = "OVERSPILL_PER_PROCESS", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub per_process: bool,
     /// Evict by write-protect, write and drop, even where the kernel can move pages
     #[arg(long, env = "OVERSPILL_NO_MOVE", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub no_move: bool,
@@ -223,20 +280,21 @@ pub struct Tuning {
 /// `overspill run`.
 #[derive(Args)]
 pub struct RunArgs {
-    /// The budget: how much anonymous memory each process may hold
+    /// The budget: how much anonymous memory the program may hold, with all that it starts
     #[arg(long, env = "OVERSPILL_RAM", value_name = "SIZE", value_parser = parse_budget)]
     pub ram: Size,
     /// How to spill.
     #[command(flatten)]
     pub tuning: Tuning,
     /// Write the figures to FILE as JSON (%p = process id)
-    #[arg(long, env = "OVERSPILL_JSON", value_name = "FILE")]
+    #[arg(long, env = "OVERSPILL_JSON", value_name = "FILE", value_parser = output::file_name())]
     pub json: Option<PathBuf>,
-    /// Write what the pager sees (faults, evictions, refaults, read-ahead) to FILE, for `overspill trace`
-    #[arg(long, env = "OVERSPILL_TRACE", value_name = "FILE")]
+    /// Write what the pager sees (faults, evictions, refaults, read-ahead) to FILE, for `overspill
+    /// trace`
+    #[arg(long, env = "OVERSPILL_TRACE", value_name = "FILE", value_parser = output::file_name())]
     pub trace: Option<PathBuf>,
     /// Write the summary to FILE instead of standard error (%p = process id)
-    #[arg(short, long, env = "OVERSPILL_OUTPUT", value_name = "FILE")]
+    #[arg(short, long, env = "OVERSPILL_OUTPUT", value_name = "FILE", value_parser = output::file_name())]
     pub output: Option<PathBuf>,
     /// No summary, no warnings
     #[arg(short, long, env = "OVERSPILL_QUIET", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
@@ -255,6 +313,9 @@ pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Print a file that mends something, instead of checking
+    #[arg(long, value_name = "FILE")]
+    pub print: Option<Remedy>,
 }
 
 /// How to measure; the same for `compare` and `bench`.
@@ -263,11 +324,12 @@ pub struct Measuring {
     /// Runs of each way; the table shows medians
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
-    /// What to run, in this order [default: bare,kernel:3,kernel:5,overspill; suites have their own]
+    /// What to run, in this order [default: bare,kernel:3,kernel:5,overspill; suites have their
+    /// own]
     #[arg(long, value_name = "WAY,..", value_delimiter = ',')]
     pub ways: Vec<Way>,
     /// Write every run, the medians and the machine's description to FILE
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file_name())]
     pub json: Option<PathBuf>,
 }
 
@@ -294,8 +356,14 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub measuring: Measuring,
     /// Keep the standard output of the first run in FILE
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file_name())]
     pub keep_output: Option<PathBuf>,
+    /// Write the whole table to FILE as Markdown
+    #[arg(long, value_name = "FILE", value_parser = output::file_name())]
+    pub markdown: Option<PathBuf>,
+    /// Write the table, and bars, to FILE as a page
+    #[arg(long, value_name = "FILE", value_parser = output::file_name())]
+    pub html: Option<PathBuf>,
     /// The program and its arguments: everything from the first word that is no option
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
@@ -304,10 +372,12 @@ pub struct CompareArgs {
 /// `overspill bench`.
 #[derive(Args)]
 pub struct BenchArgs {
-    /// A load: seq, random, descending, interleaved:K, stride:S, mixed:K+L or phases; or a suite: swapin, mixed or all
+    /// A load: seq, random, descending, interleaved:K, stride:S, mixed:K+L or phases; or a suite:
+    /// swapin, mixed or all
     #[arg(value_name = "LOAD-or-SUITE")]
     pub what: What,
-    /// Memory to touch [default: ten ninths of the budget; for random twice, for the suites' mixed three times the budget]
+    /// Memory to touch [default: ten ninths of the budget; for random twice, for the suites' mixed
+    /// three times the budget]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Size>,
     /// The budget [default: 900M, at most a quarter of the machine's RAM]
@@ -316,7 +386,8 @@ pub struct BenchArgs {
     /// Of a suite, only these loads
     #[arg(long, value_name = "LOAD,..", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Write a suite's figures to DIR, a file for each load: every run, the rows and the machine's description
+    /// Write a suite's figures to DIR, a file for each load: every run, the rows and the machine's
+    /// description
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// How to spill.

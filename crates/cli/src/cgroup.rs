@@ -115,6 +115,11 @@ impl Hierarchy {
     }
 }
 
+/// The limit around this process, if there is one that can be found: see [`Hierarchy::own_limit_bytes`].
+pub fn own_limit_bytes() -> Option<u64> {
+    Hierarchy::find().ok()?.own_limit_bytes()
+}
+
 impl Group {
     /// Makes a group, or says which permission is missing.
     pub fn create(hierarchy: &Hierarchy, name: &str, limit: Limit) -> Result<Group> {
@@ -123,6 +128,11 @@ impl Group {
         let group = Group { version: hierarchy.version, path };
         group.limit(limit)?;
         Ok(group)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     fn limit(&self, limit: Limit) -> Result<()> {
@@ -242,7 +252,7 @@ pub fn require_root(command: &str) -> Result<()> {
     if nix::unistd::geteuid().is_root() {
         return Ok(());
     }
-    bail!("`overspill {command}` needs root for its cgroup and its temporary swap: run it with sudo");
+    bail!("`overspill {command}` needs root for its cgroup and its temporary swap: run it as root")
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use overspill_engine::shared::{LATENCY_BUCKETS, latency_bucket, latency_bucket_m
 use serde::{Deserialize, Serialize};
 
 /// Counts by latency.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Histogram {
     counts: [u64; LATENCY_BUCKETS],
 }

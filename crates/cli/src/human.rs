@@ -1,7 +1,10 @@
-//! Figures for people: KiB / MiB / GiB, seconds with a fitting unit, thousands set apart, commands quoted for a shell.
-//! Machines get plain bytes and nanoseconds from the JSON files instead.
+//! Figures for people: KiB / MiB / GiB, seconds with a fitting unit, thousands set apart, commands
+//! quoted for a shell. Machines get plain bytes and nanoseconds from the JSON files instead.
 
 use std::ffi::OsStr;
+
+/// What a terminal is sure to have: nothing that is printed for people is wider.
+pub const WIDTH: usize = 80;
 
 /// `812 B`, `1.5 KiB`, `100.0 MiB`.
 pub fn bytes(bytes: u64) -> String {
@@ -46,11 +49,6 @@ pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "-".into() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
 }
 
-/// `1 process`, `2 processes`.
-pub fn processes(count: usize) -> String {
-    if count == 1 { "1 process".into() } else { format!("{count} processes") }
-}
-
 /// A command line as it would be typed, on one line.
 pub fn command<S: AsRef<OsStr>>(words: &[S]) -> String {
     words.iter().map(|word| quoted(&word.as_ref().to_string_lossy())).collect::<Vec<_>>().join(" ")
@@ -62,6 +60,48 @@ pub fn clipped(text: &str, chars_max: usize) -> String {
         return text.to_string();
     }
     text.chars().take(chars_max.saturating_sub(3)).chain("...".chars()).collect()
+}
+
+/// Ends a line of a command that goes on.
+const CONTINUED: &str = " \\";
+
+/// `text` in lines of at most 80 characters, each ended, the second and later ones behind `indent`.
+/// Words that are longer stay whole.
+pub fn folded(text: &str, indent: &str) -> String {
+    folded_to(text, indent, WIDTH)
+}
+
+/// The same for a command: a shell still takes it as one line.
+pub fn folded_command(text: &str, indent: &str) -> String {
+    let lines = folded_to(text, indent, WIDTH - CONTINUED.len());
+    lines.trim_end().replace('\n', &format!("{CONTINUED}\n")) + "\n"
+}
+
+fn folded_to(text: &str, indent: &str, columns: usize) -> String {
+    let words = text.trim_start();
+    let mut lines = String::new();
+    let mut line = text[..text.len() - words.len()].to_string();
+    let mut is_empty = true;
+    for word in words.trim_end().split(' ') {
+        let width = line.chars().count() + usize::from(!is_empty) + word.chars().count();
+        if !is_empty && width > columns {
+            lines.push_str(line.trim_end());
+            lines.push('\n');
+            line = indent.to_string();
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = is_empty && word.is_empty();
+    }
+    lines + &line + "\n"
+}
+
+/// As the text of an HTML element.
+pub fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn quoted(word: &str) -> String {
@@ -91,6 +131,22 @@ mod tests {
         assert_eq!(seconds(0.0123), "12.3 ms");
         assert_eq!(share(1, 0), "-");
         assert_eq!(share(973, 1000), "97.3 %");
+    }
+
+    #[test]
+    fn what_is_long_goes_on_below() {
+        assert_eq!(folded("short", "  "), "short\n");
+        assert_eq!(folded("    two  columns", "  "), "    two  columns\n");
+        let words = vec!["seven77"; 15].join(" ");
+        let text = folded(&words, "    ");
+        assert!(text.lines().all(|line| line.len() <= WIDTH) && text.lines().count() == 2, "{text}");
+        assert_eq!(text.split_whitespace().count(), 15);
+        assert!(text.lines().nth(1).unwrap().starts_with("    seven77 "));
+        let command = folded_command(&words, "    ");
+        assert!(
+            command.lines().all(|line| line.len() <= WIDTH) && command.contains("seven77 \\\n    seven77")
+        );
+        assert_eq!(escaped("a<b> & c"), "a&lt;b&gt; &amp; c");
     }
 
     #[test]

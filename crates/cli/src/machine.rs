@@ -80,6 +80,13 @@ pub fn ram_bytes() -> u64 {
     meminfo_bytes("MemTotal").unwrap_or(0)
 }
 
+/// What shares such as 50% are counted from: the machine's RAM, or what the memory cgroup around this process allows if
+/// that is less.
+pub fn ram_for_shares() -> u64 {
+    let machine = ram_bytes();
+    crate::cgroup::own_limit_bytes().map_or(machine, |limit| limit.min(machine))
+}
+
 /// A line of /proc/meminfo, in bytes.
 pub fn meminfo_bytes(key: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;

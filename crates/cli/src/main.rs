@@ -14,8 +14,10 @@ mod human;
 mod idle;
 mod load;
 mod machine;
+mod manual;
 #[allow(unsafe_code)]
 mod os;
+mod output;
 mod policy;
 mod progress;
 mod record;
@@ -23,13 +25,13 @@ mod run;
 mod sim;
 mod size;
 mod stdout;
+mod top;
 mod trace;
 mod usage;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::CommandFactory;
 
 use args::{Cli, Command};
 
@@ -52,12 +54,12 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Command::Sim(args) => sim::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Record(args) => record::main(&args),
+        Command::Top(args) => top::main(&args),
         Command::Load(args) => load::main(&args),
         Command::Guard => compare::guardian::main(),
+        Command::Keep { directory } => run::agent::keep(&directory),
         Command::Reach { shared } => checks::reach(&shared),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "overspill", &mut std::io::stdout());
-            Ok(0)
-        }
+        Command::Man { directory, page } => manual::main(directory.as_deref(), page.as_deref()),
+        Command::Completions { shell } => manual::completions(shell),
     }
 }

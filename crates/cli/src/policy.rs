@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use overspill_mm::readahead::policy::NAMES;
+use overspill_sim::nearest;
 
 /// A read-ahead policy; the default is the first of the list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,7 +34,10 @@ impl FromStr for ReadAhead {
 
     fn from_str(text: &str) -> Result<ReadAhead, String> {
         let index = NAMES.iter().position(|name| *name == text);
-        index.map(|index| ReadAhead { index }).ok_or_else(|| format!("the policies are {}", NAMES.join(", ")))
+        let hint = || nearest::hint(text, NAMES);
+        index
+            .map(|index| ReadAhead { index })
+            .ok_or_else(|| format!("the policies are {}{}", NAMES.join(", "), hint()))
     }
 }
 
@@ -55,5 +59,6 @@ mod tests {
         }
         assert_eq!(ReadAhead::default().name(), "adaptive");
         assert!("magic".parse::<ReadAhead>().is_err());
+        assert!("lniux".parse::<ReadAhead>().unwrap_err().ends_with("(did you mean `linux`?)"));
     }
 }

@@ -24,6 +24,7 @@ use overspill_sim::trace::{NameRecord, Record, RecordWriter, TraceError};
 
 use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
+use crate::output;
 use crate::run::program;
 use crate::trace::discard;
 use crate::{exit, human};
@@ -42,7 +43,7 @@ const SILENCE_MS: u16 = 5;
 #[derive(ClapArgs)]
 pub struct Args {
     /// The trace to write
-    #[arg(short, long, value_name = "FILE", default_value = "overspill.ovt")]
+    #[arg(short, long, value_name = "FILE", default_value = "overspill.ovt", value_parser = output::file_name())]
     output: PathBuf,
     /// Keep every access, also those to pages that were accessed a moment ago (ten to a hundred times as many)
     #[arg(long)]
@@ -96,7 +97,7 @@ type Output = Writer<BufWriter<File>>;
 /// The trace, with a note on where it comes from.
 fn begin(args: &Args) -> Result<Output> {
     let cannot = || format!("cannot write {}", args.output.display());
-    let file = File::create(&args.output).with_context(cannot)?;
+    let file = output::create(&args.output).with_context(cannot)?;
     let mut trace = Writer::new(BufWriter::with_capacity(1 << 18, file)).with_context(cannot)?;
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let text = format!("recorded by overspill record, valgrind lackey: {}", words.join(" "));

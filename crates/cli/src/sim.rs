@@ -12,6 +12,7 @@ use anyhow::{Result, bail};
 use clap::{Args as ClapArgs, Subcommand};
 
 use crate::idle::Idle;
+use crate::output;
 
 /// Options of `overspill sim`.
 #[derive(ClapArgs)]
@@ -30,7 +31,7 @@ enum SimCommand {
         /// The directory
         directory: PathBuf,
         /// Write the model to this file [default: standard output]
-        #[arg(short, long, value_name = "FILE")]
+        #[arg(short, long, value_name = "FILE", value_parser = output::file_name())]
         output: Option<PathBuf>,
         /// Whether idle processors look for work meanwhile, as they do for the pager; the kernel's swap lets them sleep
         #[arg(long, value_name = "WHAT", default_value_t)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::{Args as ClapArgs, Subcommand};
+use overspill_sim::nearest;
 use overspill_sim::options::show_bytes;
 use overspill_sim::time::show;
 use overspill_sim::trace::convert::{Copied, Selection, Summary, copy};
@@ -13,6 +14,7 @@ use overspill_sim::trace::open::{KNOWN, create, open};
 use overspill_sim::trace::own::Seeker;
 use overspill_sim::trace::{Format, PagerOp, RecordReader, TraceError};
 
+use crate::output;
 use crate::progress::Progress;
 use crate::stdout::{print, print_json};
 
@@ -41,6 +43,7 @@ enum TraceCommand {
         /// The trace to read; - is standard input
         trace: PathBuf,
         /// The trace to write
+        #[arg(value_parser = output::file_name())]
         output: PathBuf,
         #[command(flatten)]
         from: From,
@@ -56,6 +59,7 @@ enum TraceCommand {
         /// The trace to read; - is standard input
         trace: PathBuf,
         /// The trace to write
+        #[arg(value_parser = output::file_name())]
         output: PathBuf,
         #[command(flatten)]
         from: From,
@@ -86,7 +90,9 @@ struct From {
 
 /// For options that name a format.
 pub fn parse_format(text: &str) -> Result<Format, String> {
-    Format::of_name(text).ok_or_else(|| format!("`{text}` is not a trace format; the formats are {KNOWN}"))
+    let hint = || nearest::hint(text, KNOWN.split(", "));
+    Format::of_name(text)
+        .ok_or_else(|| format!("`{text}` is not a trace format{}; the formats are {KNOWN}", hint()))
 }
 
 /// For options that are times.
@@ -241,6 +247,7 @@ fn copy_file(
     ensure!(!same_file(path, output), "{} cannot be read and written at once", path.display());
     let mut reader = named(path, open_at(path, from, selection.from_ns))?;
     let to = to.or_else(|| Format::of_path(output)).unwrap_or(Format::Own);
+    output::say_replaced(output);
     let mut writer = named(output, create(output, to))?;
     let progress = Progress::new();
     let result = copy(&mut *reader, &mut *writer, selection, &mut |records| {

@@ -1,38 +1,92 @@
-//! From the words of the command line to [`Cli`]; a mistake is one clear line, like every other failure.
+//! From the words of the command line to [`Cli`]; a mistake is one clear line, like every other
+//! failure.
 
 use std::ffi::OsString;
 
 use anyhow::Result;
+use clap::builder::FalseyValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches};
+use clap::{ArgAction, CommandFactory, FromArgMatches};
 
 use crate::args::Cli;
-use crate::{config, exit};
+use crate::stdout::print;
+use crate::{config, exit, human};
 
-/// Reads this process's command line; `Err` holds the exit code when everything has been said already.
+/// Commands whose options are variables without the command's name in them: what they say is the
+/// same for each.
+const PLAIN: [&str; 3] = ["run", "compare", "bench"];
+
+/// The one table of options: what is parsed, helped with, completed, and written into manual pages.
+/// Every option of it is also an environment variable.
+pub fn table() -> clap::Command {
+    let table = Cli::command().term_width(human::WIDTH);
+    let names: Vec<String> = table.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    names.iter().fold(table, |table, name| {
+        let prefix = if PLAIN.contains(&name.as_str()) { String::new() } else { format!("{name}-") };
+        table.mut_subcommand(name, |command| with_variables(command, &prefix))
+    })
+}
+
+fn with_variables(command: clap::Command, prefix: &str) -> clap::Command {
+    if command.is_hide_set() {
+        return command;
+    }
+    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let command = names
+        .iter()
+        .fold(command, |command, name| command.mut_subcommand(name, |inner| with_variables(inner, prefix)));
+    command.mut_args(|arg| {
+        let Some(long) = arg.get_long().filter(|_| arg.get_env().is_none()) else { return arg };
+        let variable = format!("OVERSPILL_{prefix}{long}").replace('-', "_").to_uppercase();
+        match arg.get_action() {
+            ArgAction::Help | ArgAction::HelpLong | ArgAction::HelpShort | ArgAction::Version => arg,
+            ArgAction::SetTrue => arg.env(variable).value_parser(FalseyValueParser::new()),
+            _ => arg.env(variable),
+        }
+    })
+}
+
+/// Reads this process's command line; `Err` holds the exit code when everything has been said
+/// already.
 pub fn parse() -> Result<Result<Cli, u8>> {
-    let command = config::apply(Cli::command())?;
-    Ok(parse_from(command, std::env::args_os()).map_err(|error| say(&error)))
+    let command = config::apply(table())?;
+    match parse_from(command, std::env::args_os()) {
+        Ok(cli) => Ok(Ok(cli)),
+        Err(error) => say(&error).map(Err),
+    }
 }
 
 fn parse_from(command: clap::Command, words: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command.try_get_matches_from(words)?)
 }
 
-fn say(error: &clap::Error) -> u8 {
+fn say(error: &clap::Error) -> Result<u8> {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            0
-        }
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => print(&narrow(&error.to_string())).map(|()| 0),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print();
-            exit::OWN_FAILURE
+            eprint!("{}", narrow(&error.to_string()));
+            Ok(exit::OWN_FAILURE)
         }
         _ => {
             eprintln!("overspill: {}", one_line(error));
-            exit::OWN_FAILURE
+            Ok(exit::OWN_FAILURE)
         }
+    }
+}
+
+/// Help in 80 columns: what is longer goes on below, under the text that it belongs to.
+fn narrow(help: &str) -> String {
+    help.lines().map(|line| human::folded(line, &" ".repeat(hanging(line)))).collect()
+}
+
+/// Where the text of a line begins: behind the option that it explains, else where its first word
+/// does.
+fn hanging(line: &str) -> usize {
+    let indent = line.len() - line.trim_start().len();
+    let gap = line[indent..].find("  ").map(|gap| indent + gap);
+    match gap {
+        Some(gap) if indent > 0 => gap + (line[gap..].len() - line[gap..].trim_start().len()),
+        _ => indent,
     }
 }
 
@@ -50,7 +104,18 @@ fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let first_paragraph = text.lines().take_while(|line| !line.trim().is_empty());
     let line = first_paragraph.map(str::trim).collect::<Vec<_>>().join(" ");
-    line.strip_prefix("error: ").unwrap_or(&line).to_string()
+    line.strip_prefix("error: ").unwrap_or(&line).to_string() + &suggestion(error)
+}
+
+/// What was meant, perhaps: of options, commands and values that clap knows.
+fn suggestion(error: &clap::Error) -> String {
+    let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    let meant = kinds.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(word) => Some(word.clone()),
+        ContextValue::Strings(words) => words.first().cloned(),
+        _ => None,
+    });
+    meant.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"))
 }
 
 /// The command that was meant: it follows `Usage:` and the program's name.
@@ -66,7 +131,7 @@ mod tests {
 
     fn complaint(line: &str) -> String {
         let words = line.split(' ').map(OsString::from);
-        match parse_from(Cli::command(), words) {
+        match parse_from(table(), words) {
             Ok(_) => panic!("`{line}` was accepted"),
             Err(error) => one_line(&error),
         }
@@ -74,7 +139,45 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        Cli::command().debug_assert();
+        table().debug_assert();
+    }
+
+    fn each_command(command: &clap::Command, visit: &mut impl FnMut(&clap::Command)) {
+        visit(command);
+        command
+            .get_subcommands()
+            .filter(|inner| !inner.is_hide_set())
+            .for_each(|inner| each_command(inner, visit));
+    }
+
+    /// *The story:* help was made for 110 columns, and broke in the middle of words on a terminal
+    /// of 80.
+    #[test]
+    fn no_help_is_wider_than_a_terminal() {
+        let mut table = table();
+        table.build();
+        each_command(&table, &mut |command| {
+            let mut command = command.clone();
+            for help in [command.render_help(), command.render_long_help()] {
+                let text = narrow(&help.to_string());
+                let wide = text.lines().find(|line| line.chars().count() > human::WIDTH);
+                assert_eq!(wide, None, "{}", command.get_name());
+            }
+        });
+        let mut root = table.clone();
+        let help = root.render_long_help().to_string();
+        assert!(help.contains("overspill man") && help.contains("overspill completions"), "{help}");
+    }
+
+    #[test]
+    fn every_option_is_a_variable() {
+        each_command(&table(), &mut |command| {
+            for arg in command.get_arguments().filter(|arg| arg.get_long().is_some()) {
+                let name = format!("{} --{}", command.get_name(), arg.get_long().unwrap());
+                let variable = arg.get_env().map(|name| name.to_string_lossy().into_owned());
+                assert!(variable.is_some_and(|variable| variable.starts_with("OVERSPILL_")), "{name}");
+            }
+        });
     }
 
     #[test]
@@ -92,7 +195,12 @@ mod tests {
             ("overspill run -- true", "--ram <SIZE> is missing"),
             ("overspill run --ram 1G --readahead magic true", "the policies are"),
             ("overspill run --ram 1G --page-cluster 99 true", "99"),
-            ("overspill run --rom 1G --ram 1G true", "--rom"),
+            ("overspill run --rom 1G --ram 1G true", "'--rom' found (did you mean `--ram`?)"),
+            ("overspill run --ram 1G --readahead lniux true", "(did you mean `linux`?)"),
+            ("overspill bench sqe", "(did you mean `seq`?)"),
+            ("overspill bench zipf", "overspill sim zipf"),
+            ("overspill compare --ram 1G --ways kernal:3 true", "(did you mean `kernel`?)"),
+            ("overspill docter", "(did you mean `doctor`?)"),
             ("overspill bench sideways", "the patterns are"),
             ("overspill compare --ram 1G --ways moon true", "the ways are"),
             ("overspill frobnicate", "frobnicate"),
@@ -109,7 +217,7 @@ mod tests {
         for line in
             ["overspill run --ram 1G sort -S 2G --ram 5", "overspill run --ram 1G -- sort -S 2G --ram 5"]
         {
-            let cli = parse_from(Cli::command(), line.split(' ').map(OsString::from)).unwrap();
+            let cli = parse_from(table(), line.split(' ').map(OsString::from)).unwrap();
             let crate::args::Command::Run(args) = cli.command else { panic!() };
             assert_eq!(args.command, ["sort", "-S", "2G", "--ram", "5"]);
         }

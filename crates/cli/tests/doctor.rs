@@ -21,6 +21,14 @@ fn every_check_has_a_verdict_and_every_failure_a_fix() {
     assert_eq!(report["ok"], !fails);
 }
 
+/// *The story:* the trial asked for a descriptor by a number and a token, and found it nowhere.
+#[test]
+fn a_child_reaches_the_shared_memory() {
+    let output = overspill().arg("doctor").output().unwrap();
+    let text = stdout(&output);
+    assert!(text.contains("ok    shared memory"), "{text}");
+}
+
 #[test]
 fn a_failure_is_shown_with_its_fix() {
     let output = overspill().args(["doctor", "--swap", "/dev/shm"]).output().unwrap();

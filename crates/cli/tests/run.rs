@@ -334,3 +334,113 @@ fn a_trace_of_a_program_that_nobody_manages_is_sound_and_empty() {
         .unwrap();
     assert_eq!(impossible.status.code(), Some(125));
 }
+
+/// `overspill run` with the agent that is part of it, which is unpacked in `scratch`.
+fn with_own_agent(scratch: &Scratch, script: &str) -> std::process::Command {
+    let mut command = run(&["sh", "-c", script]);
+    command.env_remove("OVERSPILL_PRELOAD").env("TMPDIR", &scratch.0);
+    command
+}
+
+fn unpacked(scratch: &Scratch) -> usize {
+    fs::read_dir(&scratch.0).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
+}
+
+/// *The story:* the agent was a file of its own, to be built and installed beside the command.
+#[test]
+fn one_file_is_enough_and_unpacks_itself_while_it_is_needed() {
+    let scratch = Scratch::new("own-agent");
+    let script = "echo $LD_PRELOAD; grep -c liboverspill_preload /proc/self/maps; stat -c %a $LD_PRELOAD";
+    let output = with_own_agent(&scratch, script).output().unwrap();
+    let lines: Vec<String> = stdout(&output).lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 3, "{lines:?} {}", stderr(&output));
+    assert!(lines[0].starts_with(scratch.0.to_str().unwrap()), "{lines:?}");
+    assert!(lines[1] != "0" && lines[2] == "555", "{lines:?}");
+    assert_eq!(unpacked(&scratch), 0, "it is gone with the program");
+}
+
+/// *The story:* the process that removes the library in the end was taken for a program of the run.
+#[test]
+fn the_keeper_of_the_agent_is_no_program_of_the_run() {
+    let scratch = Scratch::new("keeper");
+    let mut command = support::overspill();
+    command.env_remove("OVERSPILL_PRELOAD").env("TMPDIR", &scratch.0);
+    let output = command.args(["run", "--ram", "100M", "--", "sleep", "0.3"]).output().unwrap();
+    let summary = stderr(&output);
+    assert!(summary.contains("verdict") && !summary.contains("unmanaged"), "{summary}");
+}
+
+#[test]
+fn the_agent_stays_for_whoever_outlives_the_launcher_and_no_longer() {
+    let scratch = Scratch::new("left-agent");
+    // The background job has the agent, and starts another program with it when the launcher has ended.
+    let script = "(sleep 1; grep -c liboverspill_preload /proc/self/maps > seen) >/dev/null 2>&1 &";
+    let status = with_own_agent(&scratch, script).current_dir(&scratch.0).status().unwrap();
+    assert!(status.success());
+    assert_eq!(unpacked(&scratch), 1);
+    let seen = scratch.file("seen");
+    support::eventually("the job has ended", || fs::read_to_string(&seen).is_ok_and(|text| !text.is_empty()));
+    assert_ne!(fs::read_to_string(&seen).unwrap().trim(), "0");
+    support::eventually("the agent is gone", || unpacked(&scratch) == 0);
+}
+
+#[test]
+fn a_killed_launcher_leaves_no_agent_behind() {
+    let scratch = Scratch::new("killed-agent");
+    let mut child = with_own_agent(&scratch, "sleep 1").spawn().unwrap();
+    support::eventually("the agent is there", || unpacked(&scratch) == 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    support::eventually("the agent is gone", || unpacked(&scratch) == 0);
+}
+
+/// *The story:* SIGUSR1 was passed on like the others, and a program that does not wait for it was killed by a question.
+#[test]
+fn sigusr1_asks_for_a_line_of_status_and_does_no_harm() {
+    let child = started("echo ready; sleep 0.4; exit 6");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGUSR1).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
+    assert!(stderr(&output).contains(" of 100.0 MiB, 0 major faults"), "{}", stderr(&output));
+}
+
+#[test]
+fn top_shows_a_run_as_text_where_there_is_no_terminal() {
+    let child = started("echo ready; sleep 1.5; exit 0");
+    let pid = child.id().to_string();
+    let top = |pid: &str| overspill().args(["top", "--interval", "0.2", pid]).output().unwrap();
+    let output = top(&pid);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).starts_with(&format!("{pid}  sh -c ")), "{}", stdout(&output));
+    assert!(stdout(&output).lines().all(|line| line.chars().count() <= 80), "{}", stdout(&output));
+    assert!(child.wait_with_output().unwrap().status.success());
+    let output = top(&pid);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains("no run of overspill"), "{}", stdout(&output));
+}
+
+#[test]
+fn what_is_printed_ends_quietly_with_its_reader() {
+    for words in [&["man"][..], &["completions", "zsh"], &["help", "run"], &["doctor", "--print", "seccomp"]]
+    {
+        let mut child =
+            overspill().args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let died = output.status.signal() == Some(Signal::SIGPIPE as i32) || output.status.success();
+        assert!(died && output.stderr.is_empty(), "{words:?}: {:?} {}", output.status, stderr(&output));
+    }
+}
+
+#[test]
+fn nothing_is_overwritten_without_a_word_and_a_dash_is_no_file() {
+    let scratch = Scratch::new("overwritten");
+    let path = scratch.file("run.json");
+    fs::write(&path, "precious").unwrap();
+    let once =
+        || overspill().args(["run", "--ram", "100M", "--json"]).arg(&path).arg("true").output().unwrap();
+    assert!(stderr(&once()).contains("run.json is replaced"), "{}", stderr(&once()));
+    let output = overspill().args(["run", "--ram", "100M", "--json", "-", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("name a file"), "{}", stderr(&output));
+}

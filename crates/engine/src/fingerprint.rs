@@ -42,6 +42,11 @@ impl Fingerprints {
         self.known.taken(page, frame.0, slot.map(Slot), |_| self.key.of(words))
     }
 
+    /// The fingerprint of some words; never 0.
+    pub fn of(&self, words: &[u64; WORDS]) -> u64 {
+        self.key.of(words)
+    }
+
     /// `frame` is being filled from `slot`.
     pub fn read(&mut self, slot: u32, frame: Frame) {
         self.known.read(Slot(slot), frame.0);

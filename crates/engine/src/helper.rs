@@ -13,8 +13,11 @@ use alloc::format;
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::{self, Advice};
 use overspill_sys::procfs::SleepReader;
-use overspill_sys::thread::{self, Descriptors, Scheduling};
+use overspill_sys::thread::{self, Descriptors, Scheduling, Thread};
 use overspill_sys::{AddressRange, Errno};
+
+/// How long an order may take before it is looked whether it waits for somebody.
+const PATIENCE_NS: u64 = 1_000_000;
 
 /// The thread's stack.
 const STACK_BYTES: usize = 64 << 10;
@@ -30,6 +33,8 @@ pub(crate) enum Job {
     Drop,
     /// Make its pages exclusive to this process, as a store would.
     Unshare,
+    /// End.
+    End,
 }
 
 struct Desk {
@@ -47,6 +52,7 @@ pub(crate) struct Helper {
     sleep: Option<&'static SleepReader>,
     /// The thread's own memory.
     pub range: (usize, usize),
+    thread: &'static Thread,
 }
 
 impl Helper {
@@ -65,7 +71,14 @@ impl Helper {
         let path =
             CString::new(format!("/proc/self/task/{}/stat", thread.tid())).map_err(|_| Errno::INVAL)?;
         let sleep = SleepReader::open(&path).ok().map(|sleep| &*Box::leak(Box::new(sleep)));
-        Ok(Helper { desk, sleep, range: (range.start, range.end) })
+        let thread = Box::leak(Box::new(thread));
+        Ok(Helper { desk, sleep, range: (range.start, range.end), thread })
+    }
+
+    /// Ends the thread, and waits for that. The last order must be done.
+    pub fn end(&self) {
+        self.order(Job::End, 0..0);
+        let _ = self.thread.wait(None);
     }
 
     /// Is there no order that is not done?
@@ -76,6 +89,17 @@ impl Helper {
     /// Does it wait in the middle of an order, for the reactor or for a lock? True when that cannot be known.
     pub fn is_stuck(&self) -> bool {
         !self.is_idle() && self.sleep.is_none_or(|sleep| sleep.is_asleep().unwrap_or(true))
+    }
+
+    /// Waits until the order is done. False when it waits for the reactor, or for a lock: it is not done, and the reactor goes on.
+    pub fn is_awaited(&self) -> bool {
+        while !self.is_idle() {
+            let woken = futex::wait(&self.desk.state, ORDERED, Some(PATIENCE_NS), Scope::Private);
+            if woken == Err(Errno::TIMEDOUT) && self.is_stuck() {
+                return self.is_idle();
+            }
+        }
+        true
     }
 
     /// Orders a job. The last one must be done.
@@ -92,10 +116,8 @@ impl Helper {
 extern "C" fn serve(argument: *mut ()) {
     // SAFETY: `Helper::start` passes a leaked `Desk`.
     let desk = unsafe { &*argument.cast::<Desk>() };
-    // Dropping is short, and the reactor waits for it; making all memory exclusive is long. The first takes a privilege. From the
-    // start: the first order waited 45 ms for a turn beside eight busy threads, and 20 MiB came meanwhile.
-    let usual = Scheduling::current().unwrap_or_default();
-    let mut hurries = true;
+    // The reactor waits for it. From the start: the first order waited 45 ms for a turn beside eight busy threads, and 20 MiB came
+    // meanwhile. That takes a privilege.
     let _ = Scheduling::first().set();
     loop {
         let state = desk.state.load(Ordering::Acquire);
@@ -104,15 +126,15 @@ extern "C" fn serve(argument: *mut ()) {
             continue;
         }
         let range = desk.start.load(Ordering::Relaxed)..desk.end.load(Ordering::Relaxed);
-        let drop = desk.job.load(Ordering::Relaxed) == Job::Drop as u32;
-        if drop != hurries {
-            hurries = drop;
-            let _ = if drop { Scheduling::first().set() } else { usual.set() };
+        let job = desk.job.load(Ordering::Relaxed);
+        if job == Job::End as u32 {
+            return;
         }
-        let advice = if drop { Advice::DontNeed } else { Advice::PopulateWrite };
+        let advice = if job == Job::Drop as u32 { Advice::DontNeed } else { Advice::PopulateWrite };
         // SAFETY: pages to be dropped were copied to staging under write protection; populating keeps content. A failure
         // means that the program unmapped the range, which it reports by itself.
         let _ = unsafe { mem::madvise(range, advice) };
         desk.state.store(DONE, Ordering::Release);
+        futex::wake(&desk.state, 1, Scope::Private);
     }
 }

@@ -52,10 +52,10 @@ impl Io {
 
     /// Orders a transfer between `pieces` and the file at `offset`. The pieces stay as they are until it ended. False
     /// when too much is under way: once something has ended it will be taken.
-    pub fn order(&mut self, write: bool, fd: &Fd, pieces: &[IoVec], offset: u64, tag: u64) -> bool {
+    pub fn order(&mut self, write: bool, fd: i32, pieces: &[IoVec], offset: u64, tag: u64) -> bool {
         match self {
             Io::Ring(ring) => {
-                let request = request(write, fd.raw(), pieces, offset, tag);
+                let request = request(write, fd, pieces, offset, tag);
                 if ring.pending() == ring.entries() && ring.submit().is_err() {
                     return false;
                 }
@@ -66,9 +66,9 @@ impl Io {
             // SAFETY: as above.
             Io::Threads(threads) => unsafe {
                 if write {
-                    threads.push_write(fd.raw(), pieces, offset, tag).is_ok()
+                    threads.push_write(fd, pieces, offset, tag).is_ok()
                 } else {
-                    threads.push_read(fd.raw(), pieces, offset, tag).is_ok()
+                    threads.push_read(fd, pieces, offset, tag).is_ok()
                 }
             },
         }

@@ -9,17 +9,22 @@
 
 extern crate alloc;
 
-pub mod engine;
+pub mod child;
+mod engine;
+mod files;
 mod fingerprint;
 pub mod growth;
 mod helper;
 mod io;
+mod lending;
 mod memory;
 mod own_events;
 mod pool;
+pub mod purse;
 pub mod reactor;
 pub mod report;
 mod reservations;
+mod robust;
 pub mod setup;
 pub mod shared;
 mod shared_regions;
@@ -31,6 +36,7 @@ mod view;
 mod vigil;
 
 pub use engine::{Engine, Notice};
+pub use files::Source;
 pub use reactor::Reactor;
 pub use setup::{Failure, MAX_POOL_PERCENT, STEPS, Settings};
 pub use shared_regions::MapperId;

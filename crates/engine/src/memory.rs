@@ -8,6 +8,7 @@
 //! trash mapping, because dropping them in place would raise an event that this very thread would have to read.
 
 use alloc::collections::VecDeque;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::pagemap::{Categories, PageRegion, Pagemap, Query};
@@ -29,13 +30,19 @@ const CHANGE_SPINS: u32 = 64;
 const HELPER_LOOKS: u32 = 50;
 /// How often a frame of one's own is tried to be dropped.
 const PATIENCE: u32 = 20_000;
-/// A rest in which a thread of the program does what is waited for; the shortest that the kernel gives is some 50 us. Not
-/// sched_yield: each puts off this thread's next turn, and many together by tens of milliseconds when all processors are busy.
-pub(crate) const REST_NS: u64 = 1;
+/// A rest in which another thread does what is waited for. Not sched_yield: each puts off this thread's next turn, and many together
+/// by tens of milliseconds when all processors are busy.
+///
+/// *The story:* it was 1 ns, for which the kernel lets an ordinary thread sleep some 50 us. A thread that comes before all others
+/// is woken exactly when it asked, which was at once: it never slept, and the helper that it waited for never ran on the
+/// same processor. Children of fork without UFFDIO_MOVE used it up for 20 s.
+pub(crate) const REST_NS: u64 = 20_000;
 /// How often a move is repeated while a frame is still pinned by the read that filled it.
 const PIN_PATIENCE: u32 = 200;
 /// So many refused pages speak for the rest of a run.
 const BUSY_ENOUGH: u32 = 2;
+/// So many pages one after another that do not fit speak for the rest of a run.
+const UNFIT_ENOUGH: u32 = 4;
 /// So few pages are copied into the program's view rather than moved. A move has to interrupt every processor that may know
 /// the staging address (11 to 34 us where one is idle), a copy of a page takes 3 us, and its frame serves the next read.
 pub(crate) const COPIED_MAX: u32 = 4;
@@ -48,6 +55,8 @@ const ANY_CONTENT: Query = Query {
     any_of: Categories::PRESENT.union(Categories::SWAPPED),
     report: Categories::empty(),
 };
+/// Guards in place of pages.
+const GUARDS: Query = Query { required: Categories::GUARD, any_of: Categories::empty(), ..ANY_CONTENT };
 /// Pages in RAM, the zero page among them.
 const PRESENT: Query = Query { required: Categories::PRESENT, any_of: Categories::empty(), ..ANY_CONTENT };
 /// Pages of the compressed pool that can be on their way to the file.
@@ -73,6 +82,18 @@ pub(crate) struct Taken {
     pub gone: u64,
 }
 
+/// What became of a try to move pages out, by their bits.
+#[derive(Clone, Copy, Default)]
+struct Tried {
+    taken: u64,
+    /// Moved, or refused by the kernel one by one.
+    tried: u64,
+    /// Refused since their mapping is not as staging is: read-only, without access, locked. They may be gone as well.
+    unfit: u64,
+    /// False when the range is changing: then the page map tells nothing about the pages we know.
+    settled: bool,
+}
+
 /// The program's memory, as far as it is managed, and the staging frames.
 pub(crate) struct Memory {
     program: Uffd,
@@ -96,6 +117,30 @@ pub(crate) struct Memory {
     helper: Option<Helper>,
     /// Tells which pages are there.
     pagemap: Pagemap,
+    guards: Guards,
+    /// The kernel tells of every fork.
+    hears_forks: bool,
+    /// How it goes with pages that other processes share.
+    sharing: Sharing,
+    /// How it goes with pages in mappings that are read-only, or locked.
+    copying: Tries,
+}
+
+/// What is known of guards (MADV_GUARD_INSTALL) in the program's memory.
+#[derive(Default)]
+struct Guards {
+    /// The kernel tells them from other pages (6.15).
+    are_told: bool,
+    /// One was seen.
+    seen: bool,
+    /// Set before the program installs the first one by a call that is heard of.
+    announced: Option<&'static AtomicBool>,
+}
+
+impl Guards {
+    fn may_be(&self) -> bool {
+        self.are_told && (self.seen || self.announced.is_some_and(|flag| flag.load(Ordering::SeqCst)))
+    }
 }
 
 /// Events tell what becomes of mappings, protection which of them are registered.
@@ -108,7 +153,10 @@ impl Memory {
     /// Opens the descriptors and maps `staging_frames` frames (all holes).
     pub fn new(staging_frames: u32, use_move: bool, user_mode_only: bool) -> Result<Self, Errno> {
         let wanted = NEEDED | Features::MOVE | Features::POISON;
-        let (program, granted) = Uffd::open(wanted, user_mode_only)?;
+        let heard = Uffd::open(wanted | Features::EVENT_FORK, user_mode_only);
+        let hears_forks = heard.is_ok();
+        // Only a privilege lets the kernel tell of forks.
+        let (program, granted) = heard.or_else(|_| Uffd::open(wanted, user_mode_only))?;
         if !granted.contains(NEEDED) {
             return Err(Errno::NOSYS);
         }
@@ -124,6 +172,7 @@ impl Memory {
             program.register(staging.range(), Mode::WP)?;
         }
         let helper = if can_move { None } else { Some(Helper::start()?) };
+        let pagemap = Pagemap::open()?;
         Ok(Memory {
             program,
             own,
@@ -138,8 +187,22 @@ impl Memory {
             takes_zero_pages,
             can_poison: granted.contains(Features::POISON),
             helper,
-            pagemap: Pagemap::open()?,
+            guards: Guards { are_told: pagemap.knows_guards(), ..Guards::default() },
+            pagemap,
+            hears_forks,
+            sharing: Sharing::default(),
+            copying: Tries::default(),
         })
+    }
+
+    /// Does the kernel tell of every fork?
+    pub fn hears_forks(&self) -> bool {
+        self.hears_forks
+    }
+
+    /// From now on pages may be shared with another process: there was a fork.
+    pub fn note_sharing(&mut self) {
+        self.sharing.begin();
     }
 
     /// Are pages moved, not copied?
@@ -181,6 +244,25 @@ impl Memory {
     /// The address of a frame, for direct I/O.
     pub fn frame_address(&self, frame: Frame) -> usize {
         self.staging.page(frame.0 as usize)
+    }
+
+    /// Lets go of a range, and of who waits in it. EAGAIN while a change is under way is the caller's to wait out.
+    ///
+    /// # Safety
+    /// Every page of the range is in view, or was never touched.
+    pub unsafe fn unregister(&self, range: AddressRange) {
+        // SAFETY: passed on to the caller. What cannot be registered at all was replaced, and is not registered.
+        let _ = unsafe { self.program.unregister(range) };
+    }
+
+    /// Ends the helper, if it is idle or becomes so.
+    pub fn end_helper(&mut self) {
+        if let Some(helper) = self.helper.take() {
+            while !helper.is_idle() {
+                clock::sleep_ns(REST_NS);
+            }
+            helper.end();
+        }
     }
 
     // Messages.
@@ -266,13 +348,23 @@ impl Memory {
     }
 
     fn move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
-        let (mut result, settled) = self.try_move_out(address, first, count);
+        let Tried { mut taken, mut settled, mut tried, unfit } =
+            self.try_move_out(address, first, count, u64::MAX);
+        let refused = bits(0, count) & !taken & !unfit;
+        if settled && refused != 0 && self.sharing.may_help() {
+            let helped = self.unshare(address, refused);
+            let again = self.try_move_out(address, first, count, helped);
+            self.sharing.tries.note(again.taken != 0);
+            taken |= again.taken;
+            tried |= again.tried;
+            settled = again.settled;
+        }
+        let mut result = Taken { taken, gone: 0 };
         if !settled {
             return result;
         }
         // The page map has the last word on what was refused: a page is where it is, whatever the call said.
-        let told = result.taken | result.gone;
-        for page in (0..count).filter(|page| told & 1 << page == 0) {
+        for page in (0..count).filter(|page| tried & !taken & 1 << page != 0) {
             let at = page as usize * PAGE_SIZE;
             if self.is_missing(address + at) {
                 let arrived = !self.is_missing(self.frame_address(first) + at);
@@ -280,19 +372,56 @@ impl Memory {
                 *set |= bits(page, 1);
             }
         }
+        let unfit = unfit & !(result.taken | result.gone);
+        if unfit != 0 && self.copying.may_help() {
+            let copied = self.copy_unfit(address, first, unfit);
+            self.copying.note(copied != 0);
+            result.taken |= copied;
+        }
         result
     }
 
-    /// The second value is false when the range is changing: then the page map tells nothing about the pages we know.
-    fn try_move_out(&mut self, address: usize, first: Frame, count: u32) -> (Taken, bool) {
-        let mut result = Taken::default();
+    /// Takes pages out that cannot be moved since their mapping is not as staging is. It may be read-only: then they can be
+    /// copied and dropped. Or locked: then they stay, and their frames are holes again.
+    ///
+    /// *The story:* 96 MiB that were made read-only in a budget of 48 could not leave: each fault looked at all pages in vain, and took
+    /// 150 times as long.
+    fn copy_unfit(&mut self, address: usize, first: Frame, unfit: u64) -> u64 {
+        if self.helper.is_none() {
+            self.helper = Helper::start().ok();
+        }
+        let mut copied = 0;
+        for (page, run) in runs(unfit) {
+            if !self.helper.is_some_and(|helper| helper.is_idle()) {
+                break;
+            }
+            let frame = Frame(first.0 + page);
+            let taken = self.copy_out(address + page as usize * PAGE_SIZE, frame, run).taken;
+            copied |= taken << page;
+            for (spoiled, count) in runs(bits(0, run) & !taken) {
+                self.drop_frames(Frame(frame.0 + spoiled), count);
+            }
+        }
+        copied
+    }
+
+    /// Tries the pages of the set `which`.
+    fn try_move_out(&mut self, address: usize, first: Frame, count: u32, which: u64) -> Tried {
+        let mut result = Tried { settled: true, ..Tried::default() };
+        let mut unfit_in_row = 0;
+        let mut unlocked = false;
         let mut tries = 0;
         let mut page = 0;
         let mut busy = 0;
         let mut reach = Reach::new(count);
         while page < count {
             let at = page as usize * PAGE_SIZE;
-            let len = reach.len(count - page);
+            let run = (which >> page).trailing_ones().min(count - page);
+            if run == 0 {
+                page += 1;
+                continue;
+            }
+            let len = reach.len(run);
             let (dst, src) = (self.frame_address(first) + at, address + at);
             // SAFETY: the frames are holes of staging, ours; the pages are managed and mm ordered them out. If the
             // program changed the range meanwhile, the kernel refuses.
@@ -300,13 +429,14 @@ impl Memory {
             let (done, errno) = progress(moved, len);
             result.taken |= bits(page, done);
             page += done;
+            result.tried |= bits(page, 1);
             match errno {
                 None => {}
                 Some(Errno::AGAIN) if done > 0 => {}
                 Some(Errno::AGAIN)
                     if self.is_conflict(&(address..address + count as usize * PAGE_SIZE), &mut tries) =>
                 {
-                    return (result, false);
+                    return Tried { settled: false, ..result };
                 }
                 Some(Errno::AGAIN) => {}
                 // A hole, or a page that is being copied on write and missing for an instant.
@@ -318,12 +448,32 @@ impl Memory {
                     }
                     page += 1;
                 }
+                // A hole that is none: the program has locked all memory unheard, and so made it present.
+                Some(Errno::EXIST) if !unlocked => {
+                    unlocked = true;
+                    self.unlock();
+                    (page..count).for_each(|page| {
+                        self.drop_frames(Frame(first.0 + page), 1);
+                    });
+                }
                 // Two mappings, or one that does not fit (locked, other protection): page by page it is told.
                 Some(_) if reach.shorten() => {}
-                Some(_) => page += 1,
+                Some(_) => {
+                    result.unfit |= bits(page, 1);
+                    page += 1;
+                    unfit_in_row += 1;
+                    if unfit_in_row == UNFIT_ENOUGH {
+                        // What follows is likely to be of the same mapping.
+                        result.unfit |= which & bits(page, count - page);
+                        break;
+                    }
+                }
+            }
+            if done > 0 {
+                unfit_in_row = 0;
             }
         }
-        (result, true)
+        result
     }
 
     /// The older kernels' sequence: protect, so that no store is lost; copy; drop; wake whoever stored meanwhile.
@@ -346,14 +496,55 @@ impl Memory {
             result.taken |= bits(page, (copied / PAGE_SIZE) as u32);
         }
         result.taken &= self.drop_copied(address, result.taken);
-        self.program.wake(range).unwrap_or(());
+        if result.taken == present {
+            self.program.wake(range).unwrap_or(());
+        } else {
+            // What stays can be stored to again.
+            self.unprotect(range);
+        }
         result
+    }
+
+    /// Guards are announced by `flag`, before they are installed.
+    pub fn watch_guards(&mut self, flag: &'static AtomicBool) {
+        self.guards.announced = Some(flag);
+    }
+
+    /// Of `count` pages at `address`: how many at the head are not guarded, and how many behind those are. While nothing is known of
+    /// any guard that is not looked for.
+    pub fn guards(&mut self, address: usize, count: u32) -> (u32, u32) {
+        if self.guards.may_be() { self.find_guards(address, count) } else { (count, 0) }
+    }
+
+    /// How many of `count` pages, of which a thread waits for the first, lie before the next guard. It does not wait where there is one.
+    pub fn open_before_guards(&mut self, address: usize, count: u32) -> u32 {
+        if count == 1 || !self.guards.are_told {
+            return count;
+        }
+        let (open, guarded) = self.find_guards(address, count);
+        self.guards.seen |= guarded > 0;
+        open.max(1)
+    }
+
+    fn find_guards(&self, address: usize, count: u32) -> (u32, u32) {
+        let mut runs = [PageRegion::default(); 1];
+        let range = address..address + count as usize * PAGE_SIZE;
+        match self.pagemap.scan(range, GUARDS, &mut runs) {
+            Ok(scan) if scan.regions > 0 => {
+                let open = (runs[0].start as usize - address) / PAGE_SIZE;
+                (open as u32, runs[0].pages() as u32)
+            }
+            _ => (count, 0),
+        }
     }
 
     /// Is the page at `address` really not there?
     pub fn is_missing(&self, address: usize) -> bool {
         let mut runs = [PageRegion::default(); 1];
-        let scan = self.pagemap.scan(address..address + PAGE_SIZE, ANY_CONTENT, &mut runs);
+        // A guard reads as something in the kernel's own swap.
+        let excluded = if self.guards.are_told { Categories::GUARD } else { Categories::empty() };
+        let query = Query { excluded, ..ANY_CONTENT };
+        let scan = self.pagemap.scan(address..address + PAGE_SIZE, query, &mut runs);
         scan.is_ok_and(|scan| scan.regions == 0)
     }
 
@@ -375,8 +566,10 @@ impl Memory {
             let start = address + page as usize * PAGE_SIZE;
             let range = start..start + run as usize * PAGE_SIZE;
             if !self.is_changing(&range) {
-                self.drop_program_pages(range);
-                dropped |= bits(page, run);
+                self.drop_program_pages(range.clone());
+                // The kernel drops nothing of a locked mapping, and says so to the helper only.
+                let left = if self.is_changing(&range) { 0 } else { self.present(range).unwrap_or(0) };
+                dropped |= bits(page, run) & !(left << page);
             }
         }
         dropped
@@ -451,6 +644,8 @@ impl Memory {
                     pinned += 1;
                     core::hint::spin_loop();
                 }
+                // A private mapping of /dev/zero: see `move_zeroes`.
+                Some(Errno::FAULT) if copy && self.can_move => copy = false,
                 Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
                 Some(Errno::BUSY | Errno::INVAL) if !copy => copy = true,
                 Some(_) => break,
@@ -467,12 +662,18 @@ impl Memory {
         }
         let mut done = 0;
         let mut tries = 0;
+        let mut by_move = false;
         let mut reach = Reach::new(ZEROES as u32);
         while done < count {
             let dst = address + done as usize * PAGE_SIZE;
             let len = reach.len(count - done);
-            // SAFETY: mm found the pages untouched: they show zeroes.
-            let outcome = unsafe { self.program.copy(dst, self.zeroes.start(), len, CopyMode::empty()) };
+            let (outcome, len) = if by_move {
+                self.move_zeroes(dst, len)
+            } else {
+                // SAFETY: mm found the pages untouched: they show zeroes.
+                let copied = unsafe { self.program.copy(dst, self.zeroes.start(), len, CopyMode::empty()) };
+                (copied, len)
+            };
             let (pages, errno) = progress(outcome, len);
             done += pages;
             match errno {
@@ -484,11 +685,44 @@ impl Memory {
                     self.program.wake(dst..dst + PAGE_SIZE).unwrap_or(());
                     done += 1;
                 }
+                Some(Errno::FAULT) if self.can_move && !by_move => by_move = true,
                 Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
                 Some(_) => break,
             }
         }
         done
+    }
+
+    /// Moves fresh pages to `dst`, as many of `len` bytes as are made at a time; says how many those are. For private mappings of
+    /// /dev/zero: they are anonymous memory, but the kernel measures a copy into them by the length of the device, which is none.
+    fn move_zeroes(&mut self, dst: usize, len: usize) -> (Result<(), Partial>, usize) {
+        let len = len.min(TRASH * PAGE_SIZE);
+        for at in (0..len).step_by(PAGE_SIZE) {
+            // SAFETY: the trash is ours and holds nothing; a store makes a page of zeroes.
+            unsafe { ((self.trash.start() + at) as *mut u64).write_volatile(0) };
+        }
+        // SAFETY: mm found the pages untouched: they show zeroes.
+        let moved = unsafe { self.program.move_pages(dst, self.trash.start(), len, MoveMode::empty()) };
+        self.empty_trash();
+        (moved, len)
+    }
+
+    /// Takes locks off that mlockall of the program put on memory of ours, by a call that nobody heard of.
+    fn unlock(&self) {
+        for range in [&self.staging, &self.trash, &self.zeroes, &self.bounce].map(Mapping::range) {
+            // It fails for what is not mapped, which ours is.
+            let _ = mem::munlock(range);
+        }
+    }
+
+    fn empty_trash(&mut self) {
+        // SAFETY: the trash is ours and holds nothing; it is registered where no events are reported.
+        let empty = || unsafe { self.trash.advise(Advice::DontNeed) };
+        let emptied = empty().or_else(|_| {
+            self.unlock();
+            empty()
+        });
+        assert!(emptied.is_ok(), "dropping pages of a mapping of one's own cannot fail");
     }
 
     // Frames.
@@ -524,6 +758,12 @@ impl Memory {
         assert!(index < BOUNCE);
         // SAFETY: the page lies within the mapping, which is ours alone; the device only reads, and not from this page.
         fill(unsafe { &mut *(self.bounce_address(index) as *mut Page) })
+    }
+
+    /// Has `fill` write the page whose content does not matter.
+    pub fn fill_scratch<R>(&mut self, fill: impl FnOnce(&mut Page) -> R) -> R {
+        // SAFETY: the page lies within the mapping, which is ours alone; what a device may still write there matters to nobody.
+        fill(unsafe { &mut *(self.scratch_address() as *mut Page) })
     }
 
     /// The address of a bounce page, for direct I/O.
@@ -562,14 +802,15 @@ impl Memory {
                 Err(_) => break,
             }
         }
-        // SAFETY: the trash is ours and holds nothing; it is registered where no events are reported.
-        let emptied = unsafe { self.trash.advise(Advice::DontNeed) };
-        assert!(emptied.is_ok(), "dropping pages of a mapping of one's own cannot fail");
+        self.empty_trash();
         (done / PAGE_SIZE) as u32
     }
 
-    /// Takes the page of a doorbell away, so that its next touch is reported again.
-    pub fn rearm(&mut self, address: usize) {
+    /// Takes the page of a doorbell away, so that its next touch is reported again. False when it is still there.
+    pub fn rearm(&mut self, address: usize) -> bool {
+        if self.is_missing(address) {
+            return true;
+        }
         let trash = self.trash.start();
         if self.can_move {
             // SAFETY: the page belongs to the pager and holds nothing.
@@ -579,30 +820,32 @@ impl Memory {
         } else {
             self.drop_program_pages(address..address + PAGE_SIZE);
         }
+        self.is_missing(address)
     }
 
-    /// Has pages of the program made exclusive to it again (after a fork), so that they can be moved. False when the
-    /// helper has not done its last order yet.
-    pub fn unshare(&mut self, range: AddressRange) -> bool {
+    /// Has pages of the program that another process shares made its own, so that they can be moved: those of the set
+    /// `which` from `address` on. Returns those for which that was done.
+    ///
+    /// The helper does it, since a store to a page that is missing by then waits for this thread. Then it is left alone with
+    /// the rest. Pages that a device uses stay as they are.
+    fn unshare(&mut self, address: usize, which: u64) -> u64 {
         if self.helper.is_none() {
             self.helper = Helper::start().ok();
         }
-        let helper = self.helper.filter(Helper::is_idle);
-        if let Some(helper) = helper {
-            helper.order(Job::Unshare, range);
+        let Some(helper) = self.helper else { return 0 };
+        let mut done = 0;
+        for (page, run) in runs(which) {
+            let start = address + page as usize * PAGE_SIZE;
+            if !helper.is_idle() {
+                break;
+            }
+            helper.order(Job::Unshare, start..start + run as usize * PAGE_SIZE);
+            if !helper.is_awaited() {
+                break;
+            }
+            done |= bits(page, run);
         }
-        helper.is_some()
-    }
-
-    /// Has the helper nothing to do?
-    pub fn helper_is_idle(&self) -> bool {
-        self.helper.as_ref().is_none_or(Helper::is_idle)
-    }
-
-    /// Calls `visit` with every run of present pages of a range.
-    pub fn present_runs(&self, range: AddressRange, visit: impl FnMut(AddressRange)) {
-        // Where that fails half of the way, the rest is not known.
-        let _ = self.pagemap.for_each_run(range, Query::OWN_CONTENT, visit);
+        done
     }
 
     // Threads that wait.
@@ -641,6 +884,50 @@ impl Memory {
     pub fn poison(&mut self, range: AddressRange) -> bool {
         // SAFETY: mm gave the page up.
         self.can_poison && unsafe { self.program.poison(range, false) }.is_ok()
+    }
+}
+
+/// How it goes with pages that are refused because another process shares them, or shared them. Nobody tells them from pages
+/// that a device uses, which stay.
+#[derive(Default)]
+struct Sharing {
+    /// There was a fork.
+    begun: bool,
+    tries: Tries,
+}
+
+impl Sharing {
+    fn begin(&mut self) {
+        *self = Sharing { begun: true, tries: Tries::default() };
+    }
+
+    /// Is it worth a try?
+    fn may_help(&mut self) -> bool {
+        self.begun && self.tries.may_help()
+    }
+}
+
+/// A dear second way for pages that the first one refuses: after a try in vain the next ones are left out, twice as many each time.
+#[derive(Default)]
+struct Tries {
+    in_vain: u32,
+    left_out: u32,
+}
+
+impl Tries {
+    /// As many refusals are passed over between two tries, at most.
+    const LEFT_OUT_MAX: u32 = 64;
+
+    /// Is it worth a try?
+    fn may_help(&mut self) -> bool {
+        let may = self.left_out == 0;
+        self.left_out = self.left_out.saturating_sub(1);
+        may
+    }
+
+    fn note(&mut self, helped: bool) {
+        self.in_vain = if helped { 0 } else { (self.in_vain * 2 + 1).min(Self::LEFT_OUT_MAX) };
+        self.left_out = self.in_vain;
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) enum Wait {
     Soft,
     /// The compressed pool has it.
     Pool,
+    /// It is being read already: somebody else waits for it, or it is read ahead.
+    Coming,
     /// It has to be read.
     Read,
 }
@@ -62,13 +64,41 @@ pub(crate) struct PoolStats {
     pub whole_writes: u64,
 }
 
+/// Counts the time in which at least one thread waits.
+#[derive(Default)]
+struct Stopwatch {
+    waiting: u32,
+    since: Nanos,
+}
+
+impl Stopwatch {
+    fn start(&mut self, now: Nanos) {
+        if self.waiting == 0 {
+            self.since = now;
+        }
+        self.waiting += 1;
+    }
+
+    /// The time that is over when nobody waits any more.
+    fn stop(&mut self, now: Nanos) -> Nanos {
+        self.waiting -= 1;
+        if self.waiting == 0 { now.saturating_sub(self.since) } else { 0 }
+    }
+
+    fn running(&self, now: Nanos) -> Nanos {
+        if self.waiting == 0 { 0 } else { now.saturating_sub(self.since) }
+    }
+}
+
 /// The pen that fills one [`Process`].
 pub struct Report {
     process: &'static Process,
     pending: Vec<Pending>,
     waits: Waits,
-    majors: u32,
-    stalled_since: Nanos,
+    /// Threads that wait for what is read for them; for anything that was paged out; at all.
+    for_reads: Stopwatch,
+    for_swap: Stopwatch,
+    at_all: Stopwatch,
 }
 
 impl Report {
@@ -79,8 +109,9 @@ impl Report {
             process,
             pending: Vec::with_capacity(256),
             waits: Waits::default(),
-            majors: 0,
-            stalled_since: 0,
+            for_reads: Stopwatch::default(),
+            for_swap: Stopwatch::default(),
+            at_all: Stopwatch::default(),
         }
     }
 
@@ -92,8 +123,7 @@ impl Report {
 
     /// What was waited for until `now`.
     pub(crate) fn waits(&self, now: Nanos) -> Waits {
-        let running = if self.majors > 0 { now - self.stalled_since } else { 0 };
-        Waits { reads_ns: self.waits.reads_ns + running, ..self.waits }
+        Waits { reads_ns: self.waits.reads_ns + self.for_reads.running(now), ..self.waits }
     }
 
     pub(crate) fn fault_begins(&mut self, vpn: Vpn, wait: Wait, since: Nanos) {
@@ -102,11 +132,12 @@ impl Report {
         }
         self.pending.push(Pending { vpn, wait, since });
         if wait == Wait::Read {
-            if self.majors == 0 {
-                self.stalled_since = since;
-            }
-            self.majors += 1;
+            self.for_reads.start(since);
         }
+        if wait != Wait::Soft {
+            self.for_swap.start(since);
+        }
+        self.at_all.start(since);
     }
 
     pub(crate) fn fault_ends(&mut self, first: Vpn, count: u32, answer: Answer) {
@@ -126,19 +157,20 @@ impl Report {
                 self.count_latency(&pending, now);
             }
             if pending.wait == Wait::Read {
-                self.majors -= 1;
-                if self.majors == 0 {
-                    self.waits.reads_ns += now - self.stalled_since;
-                    add(&self.process.counters.stalled_ns, now - self.stalled_since);
-                }
+                self.waits.reads_ns += self.for_reads.stop(now);
             }
+            let counters = &self.process.counters;
+            if pending.wait != Wait::Soft {
+                add(&counters.stalled_ns, self.for_swap.stop(now));
+            }
+            add(&counters.waiting_ns, self.at_all.stop(now));
         }
     }
 
     fn count_latency(&mut self, pending: &Pending, now: Nanos) {
         let latency = now - pending.since;
         let histogram = match pending.wait {
-            Wait::Soft => &self.process.soft_latency,
+            Wait::Soft | Wait::Coming => &self.process.soft_latency,
             Wait::Pool => {
                 self.waits.loads += 1;
                 self.waits.loads_ns += latency;
@@ -174,6 +206,12 @@ impl Report {
         raise(&counters.resident_peak_bytes, bytes);
         add(&counters.resident_sum_bytes, bytes);
         add(&counters.resident_samples, 1);
+    }
+
+    /// Tells how much memory the program has, in RAM or not, each page once.
+    pub fn sample_needed(&mut self, bytes: u64) {
+        self.process.counters.needed_bytes.store(bytes, Ordering::Relaxed);
+        raise(&self.process.counters.needed_peak_bytes, bytes);
     }
 
     /// Tells how much of a processor the calling thread, the agent's, has taken so far.
@@ -234,5 +272,40 @@ fn add(counter: &AtomicU64, value: u64) {
 fn raise(counter: &AtomicU64, value: u64) {
     if counter.load(Ordering::Relaxed) < value {
         counter.store(value, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::boxed::Box;
+
+    /// *The story:* jq took 4.2 times as long and was called comfortable: most of its touches waited for pages that were read
+    /// ahead already, which counted as no waiting at all.
+    #[test]
+    fn who_waits_for_a_page_that_is_on_its_way_waits() {
+        let mut report = Report::new(Box::leak(Box::new(Process::new())));
+        let counter = |report: &Report, name| {
+            let mut counters = report.process().counters.each();
+            counters.find(|(own, _)| *own == name).expect("it is a counter").1
+        };
+        let since = clock::monotonic_ns() - 5_000_000;
+        report.fault_begins(Vpn(1), Wait::Coming, since);
+        report.fault_ends(Vpn(1), 1, Answer::Mapped);
+        assert!(counter(&report, "stalled_ns") >= 5_000_000);
+        let stalled_ns = counter(&report, "stalled_ns");
+        report.fault_begins(Vpn(2), Wait::Soft, since);
+        report.fault_ends(Vpn(2), 1, Answer::Mapped);
+        assert_eq!(counter(&report, "stalled_ns"), stalled_ns, "nothing was paged out");
+        assert!(counter(&report, "waiting_ns") >= 10_000_000);
+        assert_eq!(report.waits(clock::monotonic_ns()).reads_ns, 0, "nobody read for it");
+    }
+
+    #[test]
+    fn time_in_which_several_wait_counts_once() {
+        let mut watch = Stopwatch::default();
+        watch.start(10);
+        watch.start(15);
+        assert_eq!((watch.stop(20), watch.running(22), watch.stop(30), watch.running(40)), (0, 12, 20, 0));
     }
 }

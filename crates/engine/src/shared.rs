@@ -1,19 +1,48 @@
 //! The page of memory that the launcher and every agent share: configuration one way, counters the other.
 //!
-//! The launcher makes it in a memfd; an agent finds it as `/proc/PID/fd/FD` from the variable [`ENV`] and maps it, so no
-//! file has a name and nothing is left behind when anybody is killed. All fields are plain integers or atomics: any bit
-//! pattern is valid, and a torn read of a statistic is harmless.
+//! The launcher makes it in a memfd; an agent finds it by the variable [`ENV`], as `/proc/PID/fd/FD` or by asking the
+//! launcher's socket ([`socket_name`]), and maps it, so no file has a name and nothing is left behind when anybody is
+//! killed. All fields are plain integers or atomics: any bit pattern is valid, and a torn read of a statistic is harmless.
+//!
+//! Process ids in here are those of the launcher's pid namespace: a process in another one knows itself by another number.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Environment variable that leads an agent to the shared page: `<launcher pid>:<descriptor>`.
+/// Environment variable that leads an agent to the shared page: `<launcher pid>:<descriptor>:<token>`, the token in
+/// hexadecimal.
 pub const ENV: &str = "OVERSPILL_RUN";
+/// Name of the launcher's abstract socket, without the token that follows in hexadecimal.
+pub const SOCKET_PREFIX: &str = "overspill-";
+/// What the launcher hands over to whoever comes to its socket: the kinds of its letters, in this order.
+pub mod letters {
+    /// The shared page; the value is the process's id in the launcher's pid namespace.
+    pub const PAGE: u64 = 1;
+    /// /dev/userfaultfd.
+    pub const DEVICE: u64 = 2;
+    /// A file without a name to page to.
+    pub const SWAP: u64 = 3;
+    /// That was all.
+    pub const END: u64 = 4;
+}
+
+/// The name of the launcher's socket.
+#[must_use]
+pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
+    let mut name = [0; SOCKET_PREFIX.len() + 16];
+    let (prefix, digits) = name.split_at_mut(SOCKET_PREFIX.len());
+    prefix.copy_from_slice(SOCKET_PREFIX.as_bytes());
+    for (place, digit) in digits.iter_mut().enumerate() {
+        *digit = b"0123456789abcdef"[(token >> (60 - 4 * place)) as usize & 15];
+    }
+    name
+}
+
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 5;
-/// Processes that can report; later ones run managed but uncounted.
-pub const PROCESSES: usize = 64;
+pub const VERSION: u32 = 6;
+/// Processes that can report at a time; the launcher keeps what ended ones reported, and their places are used again.
+pub const PROCESSES: usize = 512;
 /// Buckets of the fault latency histogram: bucket i counts latencies in [2^(i/4), 2^((i+1)/4)) ns, roughly: see
 /// [`latency_bucket`].
 pub const LATENCY_BUCKETS: usize = 128;
@@ -39,8 +68,12 @@ pub struct Config {
     pub readahead: u32,
     /// Most that the compressed pool may take of the budget, in percent (`--max-pool-percent`).
     pub max_pool_percent: u32,
+    /// What the launcher's variable names, too: tells this page from that of another run.
+    pub token: u64,
     /// NUL-terminated path of the swap directory, or of a file to create (`--swap`).
     pub swap_path: [u8; PATH_MAX],
+    /// NUL-terminated path of the agent, as LD_PRELOAD names it.
+    pub agent_path: [u8; PATH_MAX],
 }
 
 /// Bits of [`Config::flags`].
@@ -61,6 +94,10 @@ pub mod flags {
     pub const POLL_IDLE: u32 = 1 << 6;
     /// The compressed pool may have all of its share from the start (`--fixed-pool`).
     pub const FIXED_POOL: u32 = 1 << 7;
+    /// The budget is each process's, not the tree's (`--per-process`).
+    pub const PER_PROCESS: u32 = 1 << 8;
+    /// Stop the program when swap is full (`--on-full stop`).
+    pub const STOP_WHEN_FULL: u32 = 1 << 9;
 }
 
 /// Values of [`Process::state`].
@@ -75,6 +112,10 @@ pub mod state {
     pub const UNMANAGED: u32 = 3;
     /// The agent ended the program: swap was full under `--strict`.
     pub const STRICT_FULL: u32 = 4;
+    /// An agent is about to claim it: nothing in it is valid yet.
+    pub const CLAIMING: u32 = 5;
+    /// The launcher has kept what is here, and would rather have others used first.
+    pub const ENDED: u32 = 6;
 }
 
 /// Bits of [`Process::events`]: things the summary must mention.
@@ -106,6 +147,10 @@ macro_rules! counters {
         #[derive(Default)]
         pub struct Counters { $($(#[$doc])* pub $name: AtomicU64),+ }
         impl Counters {
+            /// Every counter.
+            pub fn numbers(&self) -> impl Iterator<Item = &AtomicU64> + '_ {
+                [$(&self.$name),+].into_iter()
+            }
             /// Every counter with its name, in declaration order (that of the JSON report).
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
                 [$((stringify!($name), &self.$name)),+]
@@ -163,8 +208,10 @@ counters! {
     read_ops,
     /// Write requests sent to the device.
     write_ops,
-    /// Nanoseconds in which at least one thread of the program waited for a major fault.
+    /// Nanoseconds in which at least one thread of the program waited for a page that was paged out, whoever read it.
     stalled_ns,
+    /// Nanoseconds in which at least one thread waited for the agent at all: first touches and pages in RAM, too.
+    waiting_ns,
     /// Nanoseconds of CPU time that the agent used.
     agent_cpu_ns,
     /// Bytes of anonymous memory resident now (`RssAnon`, agent included).
@@ -175,6 +222,10 @@ counters! {
     resident_sum_bytes,
     /// Number of those samples.
     resident_samples,
+    /// All that the program has, in RAM or paged out, each page once: what it would hold with RAM enough.
+    needed_bytes,
+    /// The largest `needed_bytes` seen.
+    needed_peak_bytes,
     /// Bytes in use in the swap area.
     swap_used_bytes,
     /// The largest `swap_used_bytes` seen.
@@ -195,8 +246,22 @@ counters! {
 pub struct Process {
     /// A value of [`state`]; an agent claims a slot by changing FREE to WATCHING.
     pub state: AtomicU32,
-    /// Its process id.
+    /// Its process id, as the launcher knows it.
     pub pid: AtomicU32,
+    /// How often the place was claimed.
+    pub generation: AtomicU32,
+    /// Pages of the program's code, as /proc/PID/statm tells: a program that the process became later has others.
+    pub program_pages: AtomicU32,
+    /// Not 0: the process has become another program by exec, whose agent reports elsewhere.
+    pub is_over: AtomicU32,
+    /// Keeps what follows aligned.
+    pub reserved: AtomicU32,
+    /// What it has of the tree's budget; the agent's.
+    pub share_bytes: AtomicU64,
+    /// What it may have, 0 for no limit; the launcher's.
+    pub limit_bytes: AtomicU64,
+    /// Its name: at most 15 bytes, then NUL.
+    pub name: [AtomicU64; 2],
     /// Bits of [`events`].
     pub events: AtomicU32,
     /// errno of the failure behind UNMANAGED, WRITE_ERROR or READ_ERROR.
@@ -220,6 +285,13 @@ impl Process {
         Process {
             state: AtomicU32::new(state::FREE),
             pid: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            program_pages: AtomicU32::new(0),
+            is_over: AtomicU32::new(0),
+            reserved: AtomicU32::new(0),
+            share_bytes: AtomicU64::new(0),
+            limit_bytes: AtomicU64::new(0),
+            name: [const { AtomicU64::new(0) }; 2],
             events: AtomicU32::new(0),
             error: AtomicU32::new(0),
             error_step: AtomicU32::new(0),
@@ -237,11 +309,41 @@ impl Default for Process {
     }
 }
 
+impl Process {
+    /// Empties a place that was another process's, for one that has just claimed it.
+    pub fn clear(&self) {
+        let zero = |number: &AtomicU64| number.store(0, Relaxed);
+        for number in [&self.is_over, &self.events, &self.error, &self.error_step, &self.paths] {
+            number.store(0, Relaxed);
+        }
+        zero(&self.share_bytes);
+        zero(&self.limit_bytes);
+        self.counters.numbers().for_each(zero);
+        self.soft_latency.iter().chain(&self.major_latency).for_each(zero);
+    }
+}
+
+/// What concerns all processes of a run.
+#[repr(C)]
+#[derive(Default)]
+pub struct Tree {
+    /// No place from this one on was ever claimed.
+    pub places_used: AtomicU32,
+    /// Keeps what follows aligned.
+    pub reserved: AtomicU32,
+    /// What agents have given back less what they have taken: see [`crate::purse`].
+    pub pool_bytes: AtomicI64,
+    /// The launcher's part of the pool, which only it changes: the budget, what ended processes had, less what is unmanaged.
+    pub launcher_bytes: AtomicI64,
+}
+
 /// The whole shared area.
 #[repr(C)]
 pub struct Shared {
     /// Launcher to agents.
     pub config: Config,
+    /// Of the run as a whole.
+    pub tree: Tree,
     /// Agents to launcher.
     pub processes: [Process; PROCESSES],
 }

@@ -32,6 +32,8 @@ pub(crate) struct Segment {
 struct Block {
     live: u64,
     populated: u64,
+    /// When pages were last taken out of view into it, in times that this was done.
+    taken: u64,
 }
 
 /// A block in use up to `next`.
@@ -51,6 +53,8 @@ pub(crate) struct Staging {
     /// Populated frames in all, and those of them that are live.
     populated_frames: u32,
     live_frames: u32,
+    /// How often holes were handed out to take pages out of view.
+    takes: u64,
     /// Blocks of which a part was handed out: small runs share them.
     open_holes: Option<Open>,
     open_reads: Option<Open>,
@@ -69,6 +73,7 @@ impl Staging {
             spare: Vec::new(),
             populated_frames: 0,
             live_frames: 0,
+            takes: 0,
             open_holes: None,
             open_reads: None,
             searched: 0,
@@ -85,7 +90,23 @@ impl Staging {
     pub fn take_holes(&mut self, count: u32) -> Option<Frame> {
         let (frame, open) = carve(self.open_holes, count, || self.holes.pop())?;
         self.open_holes = open;
+        self.takes += 1;
+        self.blocks[(frame.0 / BLOCK) as usize].taken = self.takes;
         Some(frame)
+    }
+
+    /// How often pages were taken out of view so far.
+    pub fn takes(&self) -> u64 {
+        self.takes
+    }
+
+    /// When pages were last taken out of view into the block that the next `count` frames to fill come from, or that
+    /// [`Staging::take_spare`] gives.
+    pub fn next_taken(&self, count: u32) -> u64 {
+        let open = self.open_reads.filter(|open| open.next + count <= BLOCK).map(|open| open.block);
+        let spare = self.spare.last().copied();
+        let taken = |block: Option<u32>| block.map_or(0, |block| self.blocks[block as usize].taken);
+        taken(open).max(taken(spare))
     }
 
     /// Takes frames to read `count` pages into: spare ones if there are any, else holes (the kernel populates what it

@@ -21,6 +21,8 @@ pub enum SwapPlace {
     Directory(CString),
     /// A file to create; its name is removed at once.
     File(CString),
+    /// A file without a name that somebody else has made: its descriptor, which becomes the engine's.
+    Given(i32),
 }
 
 impl SwapFile {
@@ -34,6 +36,8 @@ impl SwapFile {
                 file::unlink(path)?;
                 file
             }
+            // SAFETY: the descriptor was handed over with the settings.
+            SwapPlace::Given(descriptor) => unsafe { Fd::from_raw(*descriptor) },
         };
         let free = file::space(&file)?.available_bytes / 16 * SHARE_16THS;
         let bytes = if bytes_max == 0 { free } else { free.min(bytes_max) };

@@ -1,15 +1,20 @@
 //! Requests to the swap file: one for each `Read` or `Write` of `mm`, vectored over the staging frames of its pages.
 //!
 //! It keeps what the kernel needs while a request is under way and tells how each one ended; it knows nothing of pages.
+//!
+//! A request that the file system did in part is not at its end: the rest is ordered again, and says why it stopped there.
+//! *The story:* a file system that was nearly full took the first part of a write. That was taken for EIO, so "swap is full" became
+//! "a write failed", and `--strict` did not end the program.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use overspill_mm::IoId;
+use overspill_mm::types::Slot;
 use overspill_sys::mem::IoVec;
-use overspill_sys::uring::Cqe;
-use overspill_sys::{Errno, Fd, PAGE_SIZE};
+use overspill_sys::{Errno, Fd, PAGE_SIZE, file};
 
+use crate::files::Files;
 use crate::io::Io;
 
 /// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring frames.
@@ -22,13 +27,54 @@ const WRITE_BACK: u64 = 1 << 63;
 enum Kind {
     Read,
     Write,
+    /// A write of the compressed pool, of so many pages.
+    WriteBack(u32),
 }
 
+/// A request, or what is left of it.
 struct Request {
     kind: Kind,
+    /// Of the swap file, or of another one.
+    fd: i32,
     offset: u64,
+    /// What must arrive: less than the pieces hold where a file ends within its last page.
     bytes: usize,
     pieces: Vec<IoVec>,
+}
+
+impl Request {
+    const NONE: Request = Request { kind: Kind::Read, fd: -1, offset: 0, bytes: 0, pieces: Vec::new() };
+
+    /// The first `bytes` are done.
+    fn advance(&mut self, bytes: usize) {
+        assert!(bytes < self.bytes, "a request that is done has no rest");
+        self.offset += bytes as u64;
+        self.bytes -= bytes;
+        let mut done = bytes;
+        self.pieces.retain_mut(|piece| {
+            let part = done.min(piece.len);
+            done -= part;
+            piece.base += part;
+            piece.len -= part;
+            piece.len > 0
+        });
+    }
+
+    /// What a result says: `None` where something was done and the rest is to be ordered. Only whole pages count, as direct I/O
+    /// goes on at such offsets only.
+    fn judge(&mut self, result: Result<u32, Errno>) -> Option<Result<(), Errno>> {
+        let done = match result {
+            Ok(done) if done as usize >= self.bytes && self.bytes > 0 => return Some(Ok(())),
+            Ok(done) => done as usize / PAGE_SIZE * PAGE_SIZE,
+            Err(errno) => return Some(Err(errno)),
+        };
+        if done == 0 {
+            // A file ends early, or a file system has no room and does not say so.
+            return Some(Err(if self.kind == Kind::Read { Errno::IO } else { Errno::NOSPC }));
+        }
+        self.advance(done);
+        None
+    }
 }
 
 /// The pieces of one request, neighbours joined.
@@ -72,76 +118,116 @@ pub(crate) enum Ended {
     WriteBack { at: u32, pages: u32, outcome: Result<(), Errno> },
 }
 
-/// The requests under way, by their [`IoId`].
+/// The requests under way.
 pub(crate) struct Transfers {
     file: Fd,
+    files: Files,
     io: Io,
+    /// By their [`IoId`].
     requests: Vec<Request>,
-    /// Ordered, but not taken by the device yet.
-    backlog: VecDeque<IoId>,
+    /// Those of the compressed pool, by what it calls them.
+    write_backs: Vec<Request>,
+    /// Ordered, but not taken by the device yet, by their tags.
+    backlog: VecDeque<u64>,
     in_flight: u32,
 }
 
 impl Transfers {
     pub fn new(file: Fd, io: Io) -> Self {
-        Transfers { file, io, requests: Vec::new(), backlog: VecDeque::new(), in_flight: 0 }
+        let (requests, write_backs) = (Vec::new(), Vec::new());
+        let (files, backlog) = (Files::default(), VecDeque::new());
+        Transfers { file, files, io, requests, write_backs, backlog, in_flight: 0 }
     }
 
     pub fn io(&self) -> &Io {
         &self.io
     }
 
+    /// The files beside the swap file.
+    pub fn files(&mut self) -> &mut Files {
+        &mut self.files
+    }
+
     /// Orders a read of consecutive slots into `pieces`.
     pub fn read(&mut self, io: IoId, slot: u32, pieces: &Pieces) {
-        self.order(Kind::Read, io, slot, pieces);
+        self.order(Kind::Read, u64::from(io.0), slot, pieces.as_slice());
     }
 
     /// Orders a write of `pieces` to consecutive slots.
     pub fn write(&mut self, io: IoId, slot: u32, pieces: &Pieces) {
-        self.order(Kind::Write, io, slot, pieces);
-    }
-
-    fn order(&mut self, kind: Kind, io: IoId, slot: u32, pieces: &Pieces) {
-        let index = io.0 as usize;
-        while self.requests.len() <= index {
-            self.requests.push(Request { kind, offset: 0, bytes: 0, pieces: Vec::new() });
-        }
-        let request = &mut self.requests[index];
-        request.kind = kind;
-        let pieces = pieces.as_slice();
-        request.pieces.clear();
-        request.pieces.extend_from_slice(pieces);
-        request.bytes = pieces.iter().map(|piece| piece.len).sum();
-        request.offset = u64::from(slot) * PAGE_SIZE as u64;
-        self.in_flight += 1;
-        if !self.backlog.is_empty() || !self.start(io) {
-            self.backlog.push_back(io);
-        }
-    }
-
-    /// Gives a request to the device; false when that takes no more now.
-    fn start(&mut self, io: IoId) -> bool {
-        // The pieces are not touched before the request ended: an IoId is unique while it is under way.
-        let request = &self.requests[io.0 as usize];
-        let write = request.kind == Kind::Write;
-        self.io.order(write, &self.file, &request.pieces, request.offset, u64::from(io.0))
+        self.order(Kind::Write, u64::from(io.0), slot, pieces.as_slice());
     }
 
     /// Orders a write of `pages` (at least one) pages at `address` to consecutive slots, for the compressed pool, which calls it
     /// `at`. False: the device takes no more now.
     pub fn write_back(&mut self, at: u32, slot: u32, address: usize, pages: u32) -> bool {
+        let tag = WRITE_BACK | u64::from(at);
         let piece = IoVec { base: address, len: pages as usize * PAGE_SIZE };
-        let tag = WRITE_BACK | u64::from(pages) << 32 | u64::from(at);
-        let offset = u64::from(slot) * PAGE_SIZE as u64;
-        let ordered = self.backlog.is_empty() && self.io.order(true, &self.file, &[piece], offset, tag);
+        self.prepare(Kind::WriteBack(pages), tag, slot, &[piece]);
+        let ordered = self.backlog.is_empty() && self.start(tag);
         self.in_flight += u32::from(ordered);
         ordered
     }
 
+    fn order(&mut self, kind: Kind, tag: u64, slot: u32, pieces: &[IoVec]) {
+        self.prepare(kind, tag, slot, pieces);
+        self.in_flight += 1;
+        self.start_or_wait(tag);
+    }
+
+    fn prepare(&mut self, kind: Kind, tag: u64, slot: u32, pieces: &[IoVec]) {
+        let swap = self.file.raw();
+        let spot = Slot(slot).is_file().then(|| self.files.spot(Slot(slot)));
+        let request = self.request(tag);
+        (request.kind, request.fd) = (kind, spot.map_or(swap, |spot| spot.fd));
+        request.pieces.clear();
+        request.pieces.extend_from_slice(pieces);
+        request.bytes = pieces.iter().map(|piece| piece.len).sum();
+        request.offset = u64::from(slot) * PAGE_SIZE as u64;
+        if let Some(spot) = spot {
+            request.offset = spot.offset;
+            request.bytes = request.bytes.min(usize::try_from(spot.available).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// The request with a tag; an empty one at first.
+    fn request(&mut self, tag: u64) -> &mut Request {
+        let (requests, index) = match tag & WRITE_BACK {
+            0 => (&mut self.requests, tag as usize),
+            _ => (&mut self.write_backs, (tag & !WRITE_BACK) as usize),
+        };
+        if requests.len() <= index {
+            requests.resize_with(index + 1, || Request::NONE);
+        }
+        &mut requests[index]
+    }
+
+    fn start_or_wait(&mut self, tag: u64) {
+        if !self.backlog.is_empty() || !self.start(tag) {
+            self.backlog.push_back(tag);
+        }
+    }
+
+    /// Gives a request to the device; false when that takes no more now.
+    fn start(&mut self, tag: u64) -> bool {
+        // The pieces are not touched before the request ended: a tag is unique while its request is under way.
+        let requests = if tag & WRITE_BACK == 0 { &self.requests } else { &self.write_backs };
+        let request = &requests[(tag & !WRITE_BACK) as usize];
+        let write = request.kind != Kind::Read;
+        self.io.order(write, request.fd, &request.pieces, request.offset, tag)
+    }
+
+    /// Reads one slot to a page at `address`, and waits for it. False: it could not be read.
+    pub fn read_now(&self, slot: u32, address: usize) -> bool {
+        let offset = u64::from(slot) * PAGE_SIZE as u64;
+        // SAFETY: the caller's page is its own, and no request is under way for it.
+        unsafe { file::pread_at(&self.file, address, PAGE_SIZE, offset) == Ok(PAGE_SIZE) }
+    }
+
     /// Hands what was ordered to the kernel.
     pub fn submit(&mut self) {
-        while let Some(&io) = self.backlog.front() {
-            if !self.start(io) {
+        while let Some(&tag) = self.backlog.front() {
+            if !self.start(tag) {
                 break;
             }
             self.backlog.pop_front();
@@ -161,28 +247,55 @@ impl Transfers {
 
     /// The next request that ended.
     pub fn next_ended(&mut self) -> Option<Ended> {
-        let ended = self.io.pop()?;
-        self.in_flight -= 1;
-        if ended.user_data & WRITE_BACK != 0 {
-            let (pages, at) = ((ended.user_data & !WRITE_BACK) >> 32, ended.user_data as u32);
-            let outcome = outcome(&ended, pages as usize * PAGE_SIZE);
-            return Some(Ended::WriteBack { at, pages: pages as u32, outcome });
+        loop {
+            let ended = self.io.pop()?;
+            let tag = ended.user_data;
+            let request = self.request(tag);
+            let kind = request.kind;
+            let Some(outcome) = request.judge(ended.outcome()) else {
+                self.start_or_wait(tag);
+                continue;
+            };
+            self.in_flight -= 1;
+            let index = (tag & !WRITE_BACK) as u32;
+            return Some(match kind {
+                Kind::Read => Ended::Read(IoId(index), outcome),
+                Kind::Write => Ended::Write(IoId(index), outcome),
+                Kind::WriteBack(pages) => Ended::WriteBack { at: index, pages, outcome },
+            });
         }
-        let id = IoId(ended.user_data as u32);
-        let request = &self.requests[id.0 as usize];
-        let outcome = outcome(&ended, request.bytes);
-        Some(match request.kind {
-            Kind::Read => Ended::Read(id, outcome),
-            Kind::Write => Ended::Write(id, outcome),
-        })
     }
 }
 
-/// How a request of so many bytes ended.
-fn outcome(ended: &Cqe, bytes: usize) -> Result<(), Errno> {
-    match ended.outcome() {
-        Ok(done) if done as usize == bytes => Ok(()),
-        Ok(_) => Err(Errno::IO),
-        Err(errno) => Err(errno),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(kind: Kind) -> Request {
+        let piece = |base: usize, pages: usize| IoVec { base, len: pages * PAGE_SIZE };
+        let pieces = std::vec![piece(0x10_000, 2), piece(0x40_000, 3)];
+        Request { kind, fd: 3, offset: 7 * PAGE_SIZE as u64, bytes: 5 * PAGE_SIZE, pieces }
+    }
+
+    /// See the head of the file.
+    #[test]
+    fn a_write_that_was_done_in_part_goes_on_and_says_why_it_stops() {
+        let mut write = request(Kind::Write);
+        assert_eq!(write.judge(Ok(3 * PAGE_SIZE as u32 + 512)), None, "the rest is to be written");
+        assert_eq!((write.offset, write.bytes), (10 * PAGE_SIZE as u64, 2 * PAGE_SIZE));
+        assert_eq!(write.pieces.len(), 1);
+        assert_eq!((write.pieces[0].base, write.pieces[0].len), (0x41_000, 2 * PAGE_SIZE));
+        assert_eq!(write.judge(Err(Errno::NOSPC)), Some(Err(Errno::NOSPC)));
+        assert_eq!(request(Kind::Write).judge(Ok(0)), Some(Err(Errno::NOSPC)));
+        assert_eq!(request(Kind::WriteBack(5)).judge(Ok(512)), Some(Err(Errno::NOSPC)));
+    }
+
+    #[test]
+    fn a_read_that_ends_early_has_failed() {
+        let mut read = request(Kind::Read);
+        assert_eq!(read.judge(Ok(PAGE_SIZE as u32)), None);
+        assert_eq!((read.pieces[0].base, read.pieces[0].len), (0x11_000, PAGE_SIZE));
+        assert_eq!(read.judge(Ok(0)), Some(Err(Errno::IO)));
+        assert_eq!(request(Kind::Read).judge(Ok(5 * PAGE_SIZE as u32)), Some(Ok(())));
     }
 }

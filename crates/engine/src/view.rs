@@ -44,6 +44,14 @@ impl View {
         }
     }
 
+    /// Of `count` pages from `first` on: how many at the head are not guarded, and how many behind those are.
+    pub fn guards(&mut self, (space, first): Place, count: u32) -> (u32, u32) {
+        match space {
+            PROGRAM => self.program.guards(address(first), count),
+            _ => (count, 0),
+        }
+    }
+
     /// Fills `count` pages with zeroes, waking whoever waits there. Returns how many were done.
     pub fn fill_fresh(&mut self, (space, first): Place, count: u32) -> u32 {
         match space {
@@ -65,6 +73,13 @@ impl View {
         match space {
             PROGRAM => self.program.is_missing(address(vpn)),
             _ => self.shared.is_missing(vpn),
+        }
+    }
+
+    /// As [`View::poison`], for many pages, as far as nothing is there.
+    pub fn poison_all(&mut self, (space, first): Place, count: u64) {
+        for index in 0..count {
+            self.poison((space, first.offset(index as i64)));
         }
     }
 

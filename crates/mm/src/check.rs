@@ -26,6 +26,7 @@ impl<P: SwapIn> Mm<P> {
             assert_eq!(seen.queued - queued, u32::from(chunk.queued), "and those that wait");
         }
         assert_eq!(seen.held, self.held, "frames are counted");
+        assert_eq!(seen.swapped, self.pages.swapped(), "pages without a frame are counted");
         assert_eq!((seen.reading, seen.writing), (self.reading, self.writing), "transfers are counted");
         assert_eq!(seen.unmapping, self.unmapping, "unmaps are counted");
         assert_eq!(seen.queued, self.waiting.len(), "waiting faults are queued once");
@@ -83,9 +84,12 @@ impl<P: SwapIn> Mm<P> {
                 seen.reading += 1;
                 assert_ne!(page.slot, 0, "a page is read from a slot");
             }
-            State::Swapped => assert_ne!(page.slot, 0, "a page on swap has a slot"),
+            State::Swapped => {
+                seen.swapped += 1;
+                assert_ne!(page.slot, 0, "a page on swap has a slot");
+            }
         }
-        if page.slot != 0 {
+        if page.slot != 0 && !Slot(page.slot).is_file() {
             assert_eq!(self.area.owner(Slot(page.slot)), Some(id), "a slot knows its page");
         }
         if page.has(flag::QUEUED) {
@@ -108,6 +112,7 @@ impl<P: SwapIn> Mm<P> {
 #[derive(Default)]
 struct Seen {
     held: u32,
+    swapped: u32,
     reading: u32,
     writing: u32,
     unmapping: u32,

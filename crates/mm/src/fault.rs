@@ -17,6 +17,7 @@ impl<P: SwapIn> Mm<P> {
         self.stats.pgfault += 1;
         assert!(self.regions.find(space, vpn).is_some(), "faults come from managed pages only");
         let id = self.pages.lookup_or_create(space, vpn);
+        self.back_by_file(id);
         let page = &mut self.pages[id];
         if page.has(flag::WANTED) {
             // A second thread, or the same one after a signal: one answer wakes them all.
@@ -193,7 +194,8 @@ impl<P: SwapIn> Mm<P> {
     fn touch(&self, id: PageId) -> impl FnOnce(&Region<P::Region>) -> Touch + use<P> {
         let (now, area_slots) = (self.now, self.area.len());
         let vpn = self.pages.place(id).1;
-        let slot = Some(Slot(self.pages[id].slot)).filter(|slot| slot.0 != 0);
+        // Detectors that go by slot have nothing to say of files.
+        let slot = Some(Slot(self.pages[id].slot)).filter(|slot| slot.0 != 0 && !slot.is_file());
         move |region| Touch {
             now,
             vpn,

@@ -17,6 +17,7 @@ mod ageing;
 mod check;
 pub mod event;
 mod fault;
+pub mod fileread;
 pub mod fingerprint;
 mod list;
 mod mm;

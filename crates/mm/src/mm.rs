@@ -17,7 +17,7 @@ use crate::region::{Region, Regions};
 use crate::scan::Scans;
 use crate::stats::{RegionStats, Vmstat};
 use crate::swap::{Placement, SwapArea};
-use crate::types::{Access, Nanos, PageId, Slot, SpaceId, Vpn};
+use crate::types::{Access, CHUNK_PAGES, Nanos, PageId, Slot, SpaceId, Vpn};
 use crate::waiting::Waiting;
 use crate::watermarks::Appetite;
 
@@ -137,6 +137,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) unmapping: u32,
     /// Pages that could not be unmapped since anything else happened.
     pub(crate) refused: u32,
+    /// How often in a row reclaim ended in that way.
+    pub(crate) in_vain: u32,
     /// Pages that were taken since an active one was deactivated for them, times those active.
     pub(crate) aged: u64,
     /// Background reclaim has started and not yet reached the high watermark.
@@ -211,6 +213,7 @@ impl<P: SwapIn> Mm<P> {
             writing: 0,
             unmapping: 0,
             refused: 0,
+            in_vain: 0,
             aged: 0,
             reclaiming: false,
             pause: None,
@@ -234,10 +237,10 @@ impl<P: SwapIn> Mm<P> {
         }
         self.reclaims_on(&event);
         match event {
-            Event::RegionAdded { space, start, end, kind } => self.regions.add(space, start, end, kind),
+            Event::RegionAdded { space, start, end, kind } => self.region_added(space, start, end, kind),
             Event::RegionRemoved { space, start, end } => self.region_removed(space, start, end, out),
             Event::Resident { space, start, end } => self.resident(space, start, end),
-            Event::Discarded { space, start, end } => self.discard(space, start, end, out),
+            Event::Discarded { space, start, end } => self.discarded(space, start, end, out),
             Event::Moved { space, from, to, pages } => self.moved(space, from, to, pages, out),
             Event::Fault { space, vpn, access } => self.fault(space, vpn, access, out),
             Event::ReadDone { io, ok } => self.read_done(io, ok, false, out),
@@ -354,7 +357,7 @@ impl<P: SwapIn> Mm<P> {
     /// Gives the page's slot back, if it has one.
     pub(crate) fn release_slot(&mut self, id: PageId) {
         let slot = core::mem::take(&mut self.pages[id].slot);
-        if slot != 0 {
+        if slot != 0 && !Slot(slot).is_file() {
             self.area.release(Slot(slot));
         }
     }
@@ -399,6 +402,12 @@ impl<P: SwapIn> Mm<P> {
         self.area.used()
     }
 
+    /// Pages that are on swap and have no frame: with [`Self::frames_held`] all that the program has.
+    #[must_use]
+    pub fn pages_swapped(&self) -> u32 {
+        self.pages.swapped()
+    }
+
     /// Requests and unmaps under way.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
@@ -421,6 +430,15 @@ impl<P: SwapIn> Mm<P> {
     #[must_use]
     pub fn lookup(&self, space: SpaceId, vpn: Vpn) -> Option<PageId> {
         self.pages.lookup(space, vpn)
+    }
+
+    /// Every page of every chunk in which something is known of one.
+    pub fn known_pages(&self) -> impl Iterator<Item = PageId> + '_ {
+        let used = (0..self.pages.chunk_count()).filter(|&index| self.pages.chunk_at(index).used > 0);
+        used.flat_map(|index| {
+            let first = index as u32 * CHUNK_PAGES as u32;
+            (first..first + CHUNK_PAGES as u32).map(PageId)
+        })
     }
 
     /// Where the page's bytes are.

@@ -144,6 +144,8 @@ pub(crate) struct PageTable {
     /// Chunks on their leave that may have become unused.
     emptied: Vec<u32>,
     directory: Directory,
+    /// Pages on swap that have no frame.
+    swapped: u32,
 }
 
 impl PageTable {
@@ -255,6 +257,13 @@ impl PageTable {
             }
             _ => {}
         }
+        self.swapped += u32::from(state == State::Swapped);
+        self.swapped -= u32::from(was == State::Swapped);
+    }
+
+    /// Pages on swap that have no frame: a slot may also belong to a page that has one.
+    pub fn swapped(&self) -> u32 {
+        self.swapped
     }
 
     /// Number of chunks ever made; their indices are below it.

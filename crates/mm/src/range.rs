@@ -61,6 +61,12 @@ impl<P: SwapIn> Mm<P> {
         self.each_page(space, start, end, |mm, id| mm.discard_page(id, out));
     }
 
+    /// The program discarded `[start, end)`: zeroes, or what the file has.
+    pub(crate) fn discarded(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
+        self.discard(space, start, end, out);
+        self.each_page(space, start, end, |mm, id| mm.back_by_file(id));
+    }
+
     fn discard_page(&mut self, id: PageId, out: &mut Actions) {
         match self.pages[id].state {
             State::Untouched => {
@@ -82,6 +88,31 @@ impl<P: SwapIn> Mm<P> {
             State::Reading | State::Writing => self.pages[id].set(flag::DISCARDED),
             State::Swapped => self.forget_and_answer(id, out),
         }
+    }
+
+    /// `[start, end)` is managed from now on. Pages of a file are in their file.
+    pub(crate) fn region_added(&mut self, space: SpaceId, start: Vpn, end: Vpn, kind: RegionKind) {
+        self.regions.add(space, start, end, kind);
+        if let RegionKind::File { .. } = kind {
+            (start.0..end.0).for_each(|vpn| {
+                let id = self.pages.lookup_or_create(space, Vpn(vpn));
+                self.back_by_file(id);
+            });
+        }
+    }
+
+    /// A page of a file region of which nothing is known is in its file.
+    pub(crate) fn back_by_file(&mut self, id: PageId) {
+        let (space, vpn) = self.pages.place(id);
+        let Some(slot) = self.kind(space, vpn).file_slot(vpn) else { return };
+        if self.pages[id].state != State::Untouched || self.pages[id].has(flag::QUEUED) {
+            return;
+        }
+        self.pages.set_state(id, State::Swapped);
+        let page = &mut self.pages[id];
+        page.slot = slot.0;
+        // It never left: as far away as can be.
+        page.prev = self.clock.wrapping_sub(1 << 31);
     }
 
     /// The program unmapped `[start, end)`.
@@ -133,7 +164,12 @@ impl<P: SwapIn> Mm<P> {
         let from_end = Vpn(from.0 + pages);
         let to_end = Vpn(to.0 + pages);
         self.discard(space, to, to_end, out);
-        let kind = self.regions.find(space, from).map_or(RegionKind::Anon, |region| region.kind);
+        let kind = match self.kind(space, from) {
+            RegionKind::File { bias } => {
+                RegionKind::File { bias: bias.wrapping_add(to.0).wrapping_sub(from.0) }
+            }
+            kind => kind,
+        };
         self.regions.remove(space, to, to_end);
         self.regions.add(space, to, to_end, kind);
         self.each_page(space, from, from_end, |mm, id| {
@@ -169,7 +205,7 @@ impl<P: SwapIn> Mm<P> {
         (self.pages[id].slot, self.pages[id].flags) = (0, 0);
         self.pages.set_state(new, state);
         (self.pages[new].slot, self.pages[new].flags) = (slot, flags);
-        if slot != 0 {
+        if slot != 0 && !Slot(slot).is_file() {
             self.area.set_owner(Slot(slot), new);
         }
         if list == NO_LIST {
@@ -213,7 +249,8 @@ impl<P: SwapIn> Mm<P> {
             let first = pause.next_chunk as u32 * CHUNK_PAGES as u32;
             if self.pages.chunk_at(pause.next_chunk).used > 0 {
                 for id in (first..first + CHUNK_PAGES as u32).map(PageId) {
-                    if self.is_on_swap(id) {
+                    // A child of the fork finds its files by itself.
+                    if self.is_on_swap(id) && !Slot(self.pages[id].slot).is_file() {
                         self.read_unasked(id, &mut reads, out);
                     }
                 }

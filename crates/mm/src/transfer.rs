@@ -25,7 +25,8 @@ impl<P: SwapIn> Mm<P> {
             page.set(flag::DIRTY);
         }
         let keeps_slot = self.config.compares || self.config.accessed_bits && !self.gives_slot_up(id);
-        if !keeps_slot || self.area.is_tight() {
+        let is_in_file = Slot(self.pages[id].slot).is_file();
+        if !is_in_file && (!keeps_slot || self.area.is_tight()) {
             self.release_slot(id);
             self.pages[id].set(flag::DIRTY);
         }
@@ -174,11 +175,12 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn unmapped(&mut self, run: Run, result: Unmapped, out: &mut Actions) {
         let content = result.zero | result.same;
         assert!(run.count <= 64 && content & !result.taken == 0 && result.taken & result.gone == 0);
-        self.refused = if result.taken | result.gone == 0 { self.refused + run.count } else { 0 };
+        self.note_refused(if result.taken | result.gone == 0 { run.count } else { 0 });
         for (index, id) in run.pages().enumerate() {
             assert!(self.pages[id].take(flag::UNMAPPING), "only what was to be unmapped is reported");
             self.unmapping -= 1;
             let bit = 1u64 << index;
+            // Cleared whatever the answer: left behind, it would make the next answer about this page a wrong one.
             let unviewed = self.pages[id].take(flag::UNVIEWED);
             if result.taken & bit != 0 || unviewed {
                 self.taken(id, result.zero & bit != 0, result.same & bit != 0, out);
@@ -202,7 +204,7 @@ impl<P: SwapIn> Mm<P> {
             self.drop_discarded(id, out);
         } else if self.pages[id].has(flag::WANTED) || self.pause.is_some() {
             self.map(id, ListId::Active, out);
-        } else if zero {
+        } else if zero && self.region_of(id).is_none_or(|region| region.kind.is_zero_at_first()) {
             self.stats.zero_dropped += 1;
             self.count_steal();
             self.held -= 1;

@@ -49,6 +49,40 @@ pub enum RegionKind {
     Anon,
     /// Shared memory (a memfd, tmpfs): the kernel never gives it per-region read-ahead.
     Shared,
+    /// A file, privately: what has no frame and was never stored to is in the file. Page `vpn` of
+    /// the region is in slot `vpn - bias`, which [`Slot::is_file`] tells from those of swap.
+    File {
+        /// Page number less slot number: the same for all pages of a file's mapping.
+        bias: u64,
+    },
+}
+
+impl RegionKind {
+    /// Does a page of which nothing is known read as zeroes?
+    #[must_use]
+    pub fn is_zero_at_first(self) -> bool {
+        !matches!(self, RegionKind::File { .. })
+    }
+
+    /// The place of a page of a file region in its file.
+    #[must_use]
+    pub fn file_slot(self, vpn: Vpn) -> Option<Slot> {
+        let RegionKind::File { bias } = self else { return None };
+        let slot = u32::try_from(vpn.0.wrapping_sub(bias)).map(Slot).ok();
+        assert!(slot.is_some_and(Slot::is_file), "a file's pages have slots of files");
+        slot
+    }
+}
+
+impl Slot {
+    /// From here on slots are pages of files: never allocated, never written.
+    pub const FILES: u32 = 1 << 31;
+
+    /// Is it a page of a file?
+    #[must_use]
+    pub fn is_file(self) -> bool {
+        self.0 >= Slot::FILES
+    }
 }
 
 impl Vpn {

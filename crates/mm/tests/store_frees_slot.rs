@@ -67,6 +67,7 @@ fn a_store_gives_the_slot_back_a_load_does_not() {
     assert_eq!(on_swap, 4);
     assert_eq!(touch(&mut mm, 0, Access::Read).len(), 1, "somebody made room");
     assert_eq!(mm.slots_used(), on_swap + 1, "a page that was only read keeps its slot");
+    assert_eq!(mm.frames_held() + mm.pages_swapped(), 8, "but it is there once");
     touch(&mut mm, 0, Access::Write);
     assert_eq!(mm.slots_used(), on_swap, "the first store gives it back");
 }

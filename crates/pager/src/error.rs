@@ -22,6 +22,10 @@ pub enum Error {
     Share(Errno),
     /// What was to be joined is no [`Handle`](crate::Handle), or one that was used already.
     BadHandle,
+    /// A file could not be opened or mapped: its name, and the kernel's reason.
+    File(PathBuf, Errno),
+    /// A file's bytes could not be read or written: the device's reason.
+    Io(Errno),
     /// The pager has stopped, or the process in which it runs is gone.
     Stopped,
 }
@@ -34,6 +38,8 @@ impl std::fmt::Display for Error {
             Error::Start(step, errno) => write!(f, "cannot {step}: {errno}"),
             Error::Map(errno) => write!(f, "cannot map memory: {errno}"),
             Error::Share(errno) => write!(f, "cannot share memory: {errno}"),
+            Error::File(path, errno) => write!(f, "{}: {errno}", path.display()),
+            Error::Io(errno) => write!(f, "input or output failed: {errno}"),
             Error::BadHandle => write!(f, "not a handle of a shared region, or a used one"),
             Error::Stopped => write!(f, "the pager has stopped"),
         }

@@ -16,12 +16,17 @@
 //! swap-in read-ahead have the kernel's names, and hold for all regions ([`Pager::set_page_cluster`]) or for one
 //! ([`Region::set_readahead`]).
 //!
+//! [`Pager::map_file`] maps a file, for reading or with stores that stay private, and [`Pager::open_file`] opens one with a
+//! cache that reads ahead and writes back; both live in the same budget.
+//!
 //! One thread of the pager's own serves the faults. Its memory is not managed memory, and nothing it does touches a
 //! region: a pager that waits for itself waits for ever.
 
 mod builder;
 mod door;
 mod error;
+mod file;
+mod file_region;
 mod link;
 mod pager;
 mod raw;
@@ -30,7 +35,11 @@ mod shared;
 
 pub use builder::Builder;
 pub use error::Error;
+pub use file::{File, FileOptions, FileStats};
+pub use file_region::{FileRegion, MapOptions};
 pub use overspill_mm::Vmstat;
+pub use overspill_mm::fileread::Advice;
+pub use overspill_mm::fileread::policy::NAMES as FILE_READAHEAD_NAMES;
 pub use overspill_mm::readahead::policy::{Config, Knobs, NAMES, Overrides, Policy, WINDOW_BUCKETS};
 pub use pager::{Pager, Stats};
 pub use region::{Region, RegionStats};

@@ -1,6 +1,7 @@
 //! A running pager: what it maps, its knobs, its counters.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use overspill_engine::{Engine, Settings};
@@ -8,13 +9,16 @@ use overspill_mm::Vmstat;
 use overspill_mm::readahead::policy::{Knobs, Policy};
 use overspill_sys::PAGE_SIZE;
 
+use crate::file::Room;
 use crate::link::Link;
-use crate::{Builder, Error, Region, SharedRegion};
+use crate::{Builder, Error, File, FileOptions, FileRegion, MapOptions, Region, SharedRegion};
 
 /// A running pager. It goes on while regions live; with the last of them its thread ends.
 #[derive(Debug)]
 pub struct Pager {
     link: Arc<Link>,
+    /// What its cached files have of the budget.
+    room: Arc<Room>,
 }
 
 /// The counters of a pager at one moment.
@@ -37,7 +41,7 @@ impl Pager {
     }
 
     pub(crate) fn start(settings: Settings) -> Result<Pager, Error> {
-        Ok(Pager { link: Arc::new(Link::start(settings)?) })
+        Ok(Pager { link: Arc::new(Link::start(settings)?), room: Arc::default() })
     }
 
     /// A region of zeroes that may be larger than the budget, or than the machine. `len` is rounded up to whole pages.
@@ -46,6 +50,23 @@ impl Pager {
     /// [`Error::Map`] when there is no address space for it.
     pub fn map_anon(&self, len: usize) -> Result<Region, Error> {
         Region::new(len, &self.link)
+    }
+
+    /// A region that stands for a file, which may be larger than the budget. Its pages are read as they are touched, and ahead;
+    /// those that were only read leave without being written.
+    ///
+    /// # Errors
+    /// [`Error::File`]: it cannot be opened or is empty. [`Error::Map`]: there is no address space for it.
+    pub fn map_file(&self, path: impl AsRef<Path>, options: &MapOptions) -> Result<FileRegion, Error> {
+        FileRegion::new(path.as_ref(), options, &self.link)
+    }
+
+    /// A file with a cache in this pager's budget, of which it takes as much as it uses, half at most.
+    ///
+    /// # Errors
+    /// [`Error::File`]: the kernel's reason.
+    pub fn open_file(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File, Error> {
+        File::open(path.as_ref(), options, &self.link, &self.room)
     }
 
     /// A region of zeroes that other processes can map too ([`SharedRegion::handle`]). Its frames are part of the same

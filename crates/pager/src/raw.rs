@@ -7,6 +7,8 @@ use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::uffd::{Features, Mode, Uffd};
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
 
+use crate::file::Page;
+
 /// What mapping a shared region takes (5.19).
 const SHARING: Features =
     Features::MISSING_SHMEM.union(Features::WP_HUGETLBFS_SHMEM).union(Features::PAGEFAULT_FLAG_WP);
@@ -52,6 +54,18 @@ pub(crate) fn bytes_mut(mapping: &mut Mapping, len: usize) -> &mut [u8] {
     assert!(len <= mapping.len());
     // SAFETY: as above, and the borrow is exclusive.
     unsafe { std::slice::from_raw_parts_mut(mapping.as_ptr(), len) }
+}
+
+/// Pages as bytes.
+pub(crate) fn page_bytes(pages: &[Page]) -> &[u8] {
+    // SAFETY: a page is an array of bytes, without padding, and so is a slice of them.
+    unsafe { std::slice::from_raw_parts(pages.as_ptr().cast(), size_of_val(pages)) }
+}
+
+/// Pages as bytes.
+pub(crate) fn page_bytes_mut(pages: &mut [Page]) -> &mut [u8] {
+    // SAFETY: as above; any bytes make a page, and the borrow is exclusive.
+    unsafe { std::slice::from_raw_parts_mut(pages.as_mut_ptr().cast(), size_of_val(pages)) }
 }
 
 /// The first `len` bytes of shared memory.

@@ -69,6 +69,12 @@ impl Region {
         start..start + whole_pages(self.len)
     }
 
+    /// The way to the thread that serves it.
+    #[cfg(test)]
+    pub(crate) fn wire(&self) -> &Wire {
+        self.link.wire()
+    }
+
     fn place(&self) -> Place {
         Engine::place(self.mapping().start())
     }

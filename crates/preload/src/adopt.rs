@@ -2,8 +2,10 @@
 //!
 //! Managed is private, anonymous, writable memory of some size, with the reservation into which it grows: memory without
 //! any permission directly behind it, as allocators keep it and make it accessible piece by piece. (No event tells of that.)
-//! Left alone are the agent's own mappings, the kernel's special ones, what touches a file mapping (a library's bss), and
+//! Left alone are the agent's own mappings, the kernel's special ones, the small ones that follow a file mapping (a library's bss), and
 //! thread stacks but for what is deep in them (`stacks`).
+//!
+//! To the kernel neighbours with the same properties are one mapping: what is the agent's own is cut out of those that hold it.
 //!
 //! *The story of the reservations:* what an arena of malloc grew by was managed when the next look found it. Four threads at full
 //! speed passed a budget of 64 MiB by up to 13 in one run of twelve, and without UFFDIO_MOVE, where it takes long to make room, in
@@ -27,6 +29,10 @@ use crate::stacks::Stacks;
 const BYTES_MIN: usize = 256 << 10;
 /// A mapping without any permission of at most this size, directly before another one, guards a stack.
 const GUARD_BYTES_MAX: usize = 1 << 20;
+/// What follows a private mapping of a file directly is taken for the end of a library's data up to this size. *The story:* any block
+/// was, and a large one under which the program happened to map a file was never managed. The parts of a library's data that the
+/// kernel writes to without waiting for anybody (a thread library's own) are small.
+const LIBRARY_DATA_BYTES_MAX: usize = 1 << 20;
 /// Larger reservations are not there to be filled, and kernels before 6.7 take seconds a TiB to say that nothing is in them.
 const RESERVATION_BYTES_MAX: usize = 4 << 30;
 /// Up to this share of the budget (a sixteenth) zero pages do not matter.
@@ -88,9 +94,10 @@ pub struct Adopted {
 
 impl Adopter {
     /// Opens the files under /proc that it reads.
-    pub fn open() -> Result<Self, Errno> {
+    pub fn open(engine: &Engine) -> Result<Self, Errno> {
+        let maps = Maps::open()?;
         Ok(Adopter {
-            maps: Maps::open()?,
+            maps: if engine.evicts_slowly() { maps.without_dev_zero() } else { maps },
             pagemap: Pagemap::open()?,
             buffer: Box::new([0; maps::BUFFER_BYTES]),
             mapped: Vec::with_capacity(1024),
@@ -272,7 +279,7 @@ impl Adopter {
                 let grows = is_reserved(vma) && vma.start == found.mapping.end;
                 list(if grows { found.growing_into(vma.range()) } else { found });
             }
-            if is_candidate(vma) && !before.is_file_below(vma) {
+            if is_candidate(vma) && !before.is_data_of(vma) {
                 let part = stacks.end(vma, before.guards(vma), is_managed, pagemap)..vma.end;
                 if part.start > vma.start
                     && let Some(deep) = stacks.deep(vma, pagemap)
@@ -293,17 +300,34 @@ impl Adopter {
         // Last, because collecting may have grown the agent's own memory.
         self.own.clear();
         own(&mut self.own);
+        self.own.sort_unstable_by_key(|own| own.start);
         let is_own = |range: &AddressRange| self.own.iter().any(|own| overlap(own, range));
         // The agent's own addresses are put aside without permissions, too: what lies below them does not grow into them.
         for found in self.mapped.iter_mut().filter(|found| is_own(&found.reserved)) {
             *found = found.without_reservation();
         }
         self.found.clear();
-        for Found { part, mapping, reserved } in self.mapped.iter().filter(|found| !is_own(&found.part)) {
-            engine.unmanaged(part, |part| {
-                self.found.push(Found { part, mapping: mapping.clone(), reserved: reserved.clone() });
+        for Found { part, mapping, reserved } in &self.mapped {
+            each_rest(part, &self.own, |rest| {
+                engine.unmanaged(&rest, |part| {
+                    self.found.push(Found { part, mapping: mapping.clone(), reserved: reserved.clone() });
+                });
             });
         }
+    }
+}
+
+/// Calls `visit` with every part of a range that is in none of `others`, which are in order.
+fn each_rest(range: &AddressRange, others: &[AddressRange], mut visit: impl FnMut(AddressRange)) {
+    let mut from = range.start;
+    for other in others.iter().filter(|other| overlap(other, range)) {
+        if from < other.start {
+            visit(from..other.start);
+        }
+        from = from.max(other.end);
+    }
+    if from < range.end {
+        visit(from..range.end);
     }
 }
 
@@ -323,8 +347,9 @@ impl Before {
         Before { end: vma.end, is_file, is_guard }
     }
 
-    fn is_file_below(&self, vma: &Vma<'_>) -> bool {
-        self.end == vma.start && self.is_file
+    /// Is the mapping the end of a library's data?
+    fn is_data_of(&self, vma: &Vma<'_>) -> bool {
+        self.end == vma.start && self.is_file && vma.range().len() <= LIBRARY_DATA_BYTES_MAX
     }
 
     fn guards(&self, vma: &Vma<'_>) -> bool {

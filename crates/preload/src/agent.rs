@@ -7,10 +7,10 @@
 use alloc::boxed::Box;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
-use core::ffi::CStr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::growth::Growth;
+use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
 use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
@@ -20,25 +20,38 @@ use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::{self, Limit, ResidentReader};
 use overspill_sys::thread::Scheduling;
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, reserve};
+use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
 
-use rustix::process::{Pid, Signal, test_kill_process};
+use rustix::process::Signal;
 
 use crate::adopt::Adopter;
 use crate::fork;
 use crate::fresh;
+use crate::guards;
+use crate::launcher::{self, Address, Found};
 use crate::lend;
 use crate::message;
+use crate::retire;
+use crate::veto;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so that it can start at once.
 const PREPARE_PERCENT: u64 = 75;
-/// A child of fork that inherits this share of the budget is left alone.
-const INHERITED_PERCENT: u64 = 25;
+/// A process with less is not worth managing: so much, or this share of the tree's budget if that is less.
+const SMALL_BYTES: u64 = 4 << 20;
+const SMALL_SHARE: u64 = 16;
+/// A child of fork that has not called exec by then is taken for a program of its own.
+const COPY_NS: u64 = 20_000_000;
+/// Beside others a process has this share of the budget more than it holds, if nobody else wants it.
+const HEADROOM_SHARE: u64 = 16;
+/// With a limit below this the agent does without the descriptors that it need not have.
+const DESCRIPTORS_ENOUGH: u64 = 16;
 /// Length of the agent's turns on a busy processor: the shortest there is.
 const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
 const LOOK_NS_MAX: u64 = 50_000_000;
 const LOOK_NS_MIN: u64 = 1_000_000;
+/// The shortest for a process that holds next to nothing where others hold most.
+const TINY_LOOK_NS: u64 = 5_000_000;
 /// While memory is not managed, so many looks share one look at the processor time that they took, which costs as much as one.
 const LOOKS_A_CPU_SAMPLE: u32 = 16;
 /// Longest pause once memory is managed: threads that map much wait for the next look.
@@ -72,27 +85,27 @@ const FORK_LOOK_NS: u64 = 100_000;
 
 /// Everything the agent has besides the engine.
 struct Agent {
-    place: Place,
     shared: &'static Shared,
     process: &'static Process,
+    /// The file of the shared page, for a trace; and one to page to, if the launcher gave one.
+    memory: Option<Fd>,
+    swap: Option<Fd>,
     resident: ResidentReader,
     growth: Growth,
-}
-
-/// Where the shared page is: descriptor `descriptor` of process `launcher`.
-#[derive(Clone, Copy)]
-pub struct Place {
-    /// Process id.
-    pub launcher: u32,
-    /// Descriptor number there.
-    pub descriptor: u32,
+    purse: Purse,
+    /// A child of fork holds what its parent does until then, most of it only as a copy that was never made.
+    counts_from: u64,
 }
 
 /// What the launcher told, and where to report.
 pub struct Mission {
-    place: Place,
     shared: &'static Shared,
-    process: Option<&'static Process>,
+    process: &'static Process,
+    memory: Option<Fd>,
+    swap: Option<Fd>,
+    /// This process was made by a fork: it may share its memory with others.
+    inherits: bool,
+    resident: ResidentReader,
 }
 
 impl Mission {
@@ -102,18 +115,70 @@ impl Mission {
     }
 }
 
-/// As [`stand_by`], and claims a place in the shared page.
-pub fn enlist(place: Place) -> Option<Mission> {
-    let mission = stand_by(place)?;
-    Some(Mission { process: Some(claim(mission.shared)?), ..mission })
+/// Where an agent begins: in a program, in a child of fork, or again after it had gone for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// After an exec.
+    Program,
+    /// After a fork.
+    Fork,
+    /// In a process that it had left.
+    Return,
 }
 
-/// Finds the shared page and puts addresses aside, but claims nothing before there is something to report: most children of fork
-/// call exec, or do little.
-pub fn stand_by(place: Place) -> Option<Mission> {
-    let shared = map_shared(place).ok()?;
-    put_aside(&shared.config);
-    Some(Mission { place, shared, process: None })
+/// Finds the launcher, claims a place in its page and puts addresses aside. `None`: there is none, or nobody could be told.
+pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
+    let (shared, pid, memory, swap) = match address.find() {
+        Ok(Found { shared, pid, memory, swap }) => (shared, Some(pid), Some(memory), swap),
+        // A sandbox may have shut the ways since.
+        Err(_) => (known_shared()?, None, None, None),
+    };
+    SHARED.store(core::ptr::from_ref(shared).cast_mut(), Ordering::Release);
+    let memory = memory.filter(|_| shared.config.flags & flags::TRACE != 0);
+    let resident = ResidentReader::open();
+    let program_pages = resident.as_ref().map_or(0, |reader| reader.read().unwrap_or_default().program_pages);
+    let process = match (known_place(), pid) {
+        (Some(process), _) if beginning == Beginning::Return => process,
+        (_, Some(pid)) => claim(shared, pid, program_pages as u32)?,
+        // Managed, but nobody will know.
+        (_, None) => Box::leak(Box::new(Process::new())),
+    };
+    process.state.store(state::WATCHING, Ordering::Release);
+    PLACE.store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
+    if !reserve::is_set_up() {
+        put_aside(&shared.config);
+    }
+    match resident {
+        Ok(resident) => {
+            let inherits = beginning == Beginning::Fork;
+            Some(Mission { shared, process, memory, swap, inherits, resident })
+        }
+        Err(errno) => {
+            give_up(process, Failure { step: 6, errno });
+            None
+        }
+    }
+}
+
+/// The shared page, once it is mapped: children have it, too, and in another namespace it might not be found again.
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
+/// The place that an agent of this process, or of one that it was a copy of, has claimed.
+static PLACE: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
+
+fn known_shared() -> Option<&'static Shared> {
+    // SAFETY: what is stored there is a mapping that stays for ever, see `Address::find`.
+    unsafe { SHARED.load(Ordering::Acquire).as_ref() }
+}
+
+/// The agent's own path, as LD_PRELOAD names it; `None` while it is not known.
+pub fn path() -> Option<&'static [u8]> {
+    let path = launcher::path(&known_shared()?.config.agent_path).to_bytes();
+    (!path.is_empty()).then_some(path)
+}
+
+fn known_place() -> Option<&'static Process> {
+    // SAFETY: it lies in that mapping, or in memory that is never given back.
+    unsafe { PLACE.load(Ordering::Acquire).as_ref() }
 }
 
 /// Puts aside the addresses that the agent will need; see [`reserve`] for why. Its books take less than a hundredth of the
@@ -133,14 +198,10 @@ fn put_aside(config: &Config) {
 }
 
 /// The ring of this process, if a trace is wanted. Without it the program is managed all the same.
-fn ring_of(place: Place, shared: &'static Shared, process: &'static Process) -> Option<&'static Ring> {
-    if shared.config.flags & flags::TRACE == 0 {
-        return None;
-    }
+fn ring_of(memory: &Fd, shared: &'static Shared, process: &'static Process) -> Option<&'static Ring> {
     let index = shared.processes.iter().position(|other| core::ptr::eq(other, process))?;
-    let fd = overspill_sys::file::open_of_process(place.launcher, place.descriptor).ok()?;
     let range =
-        Mapping::shared(&fd, trace::RING_BYTES, Prot::RW, trace::ring_offset(index) as u64).ok()?.leak();
+        Mapping::shared(memory, trace::RING_BYTES, Prot::RW, trace::ring_offset(index) as u64).ok()?.leak();
     // SAFETY: with the flag the launcher made the file long enough for a ring for each process; a ring is integers and
     // atomics, valid whatever their bits. The mapping stays for ever.
     Some(unsafe { &*(range.start as *const Ring) })
@@ -151,29 +212,20 @@ pub fn run(mission: Mission) {
     let _ = compete();
     // Until the program's memory is managed nothing but this thread's coming in time keeps the budget.
     let _ = Scheduling::first().set();
-    let Mission { place, shared, process } = mission;
-    let Ok(resident) = ResidentReader::open() else {
-        return process.map_or((), |process| give_up(process, Failure { step: 6, errno: Errno::NOENT }));
-    };
-    let unlisted = || -> &'static Process { Box::leak(Box::new(Process::new())) };
-    let mut agent = Agent {
-        place,
-        shared,
-        process: process.unwrap_or_else(unlisted),
-        resident,
-        growth: Growth::default(),
-    };
-    // What a child shares with its parent cannot be taken from it: one that inherits much is left alone.
-    if process.is_none() && agent.anon_bytes() >= agent.ram() / 100 * INHERITED_PERCENT {
-        return;
+    let Mission { shared, process, memory, swap, inherits, resident } = mission;
+    let shares = shared.config.flags & flags::PER_PROCESS == 0;
+    let purse = Purse::new(shares.then_some(&shared.tree), process, shared.config.ram_bytes);
+    let counts_from = if inherits { clock::monotonic_ns() + COPY_NS } else { 0 };
+    let mut agent =
+        Agent { shared, process, memory, swap, resident, growth: Growth::default(), purse, counts_from };
+    agent.watch(|_, ram| {
+        let prepared = Growth::earliest_bytes(ram) / 100 * PREPARE_PERCENT;
+        (prepared, prepared)
+    });
+    if retire::is_asked() {
+        return leave(agent.process);
     }
-    let prepared = Growth::earliest_bytes(agent.ram()) / 100 * PREPARE_PERCENT;
-    agent.watch(|_| (prepared, prepared));
-    if process.is_none() {
-        let Some(process) = claim(shared) else { return };
-        agent.process = process;
-    }
-    if let Err(failure) = agent.manage() {
+    if let Err(failure) = agent.manage(inherits) {
         give_up(agent.process, failure);
     }
 }
@@ -185,43 +237,43 @@ fn compete() -> Result<(), Errno> {
     ordinary(-10).or_else(|_| ordinary(0))
 }
 
-fn map_shared(place: Place) -> Result<&'static Shared, Errno> {
-    let fd = overspill_sys::file::open_of_process(place.launcher, place.descriptor)?;
-    let len = size_of::<Shared>().next_multiple_of(PAGE_SIZE);
-    let range = Mapping::shared(&fd, len, Prot::RW, 0)?.leak();
-    // SAFETY: the launcher made the file at least this long and keeps its layout; every field is valid whatever its
-    // bits, and everything but the configuration (constant by now) is atomic. The mapping stays for ever.
-    let shared = unsafe { &*(range.start as *const Shared) };
-    let known = shared.config.magic == overspill_engine::shared::MAGIC
-        && shared.config.version == overspill_engine::shared::VERSION;
-    if known { Ok(shared) } else { Err(Errno::INVAL) }
-}
-
-/// A place in the table: after an exec the process's own, else a free one, else one whose process ended without ever having
-/// been managed.
-fn claim(shared: &'static Shared) -> Option<&'static Process> {
-    let pid = overspill_sys::mem::process_id();
-    let mine = |process: &&Process| process.pid.load(Ordering::Relaxed) == pid;
-    let (free, watching) = (state::FREE, state::WATCHING);
-    let is_free = |process: &&Process| {
-        process.state.compare_exchange(free, watching, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+/// A place in the table. What this process ran before an exec has ended with it. Free places are taken first; what is in
+/// one that has ended may not have been read yet.
+fn claim(shared: &'static Shared, pid: u32, program_pages: u32) -> Option<&'static Process> {
+    let used = shared.tree.places_used.load(Ordering::Acquire) as usize;
+    for before in
+        shared.processes.iter().take(used).filter(|before| before.pid.load(Ordering::Relaxed) == pid)
+    {
+        Purse::close(&shared.tree, before);
+        before.is_over.store(1, Ordering::Release);
+    }
+    let take = |process: &Process, from| {
+        process.state.compare_exchange(from, state::CLAIMING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     };
-    let is_left = |process: &&Process| {
-        let owner = process.pid.load(Ordering::Relaxed);
-        process.state.load(Ordering::Acquire) == watching
-            && is_gone(owner)
-            && process.pid.compare_exchange(owner, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    };
-    let all = || shared.processes.iter();
-    let process = all().find(mine).or_else(|| all().find(is_free)).or_else(|| all().find(is_left))?;
+    let is_over = |process: &Process| process.is_over.load(Ordering::Acquire) != 0;
+    let all = || shared.processes.iter().enumerate();
+    let (index, process) = all()
+        .find(|(_, process)| take(process, state::FREE))
+        .or_else(|| all().find(|(_, process)| take(process, state::ENDED)))
+        .or_else(|| all().find(|(_, process)| is_over(process) && take(process, state::WATCHING)))?;
+    process.clear();
     process.pid.store(pid, Ordering::Relaxed);
+    process.program_pages.store(program_pages, Ordering::Relaxed);
+    let name = procfs::thread_name();
+    for (word, part) in process.name.iter().zip(name.chunks_exact(8)) {
+        word.store(u64::from_ne_bytes(part.try_into().expect("chunks of eight")), Ordering::Relaxed);
+    }
+    process.generation.fetch_add(1, Ordering::Relaxed);
     process.state.store(state::WATCHING, Ordering::Release);
+    shared.tree.places_used.fetch_max(index as u32 + 1, Ordering::AcqRel);
     Some(process)
 }
 
-fn is_gone(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+/// The agent was asked to go. Whether it comes back, or the program is at its end, the launcher is told.
+fn leave(process: &Process) {
+    if retire::is_banned() {
+        give_up(process, Failure { step: 5, errno: Errno::PERM });
+    }
 }
 
 fn give_up(process: &Process, failure: Failure) {
@@ -244,45 +296,79 @@ impl Agent {
         self.shared.config.flags & flag != 0
     }
 
+    /// What the process, which holds `held` bytes, could hold now, as far as others leave it.
+    fn reach(&self, held: u64, now: u64) -> u64 {
+        if now >= self.counts_from {
+            self.purse.follow(held, held);
+        }
+        self.purse.reach()
+    }
+
+    /// Who has less than this is left alone, however little there is.
+    fn small_bytes(&self) -> u64 {
+        let shares = !self.has(flags::PER_PROCESS);
+        if shares { SMALL_BYTES.min(self.ram() / SMALL_SHARE) } else { 0 }
+    }
+
     /// Returns when the program holds as many bytes as `start` tells for its growth: for now, and the least that it can tell
     /// at the next look.
-    fn watch(&mut self, start: impl Fn(&Growth) -> (u64, u64)) {
+    fn watch(&mut self, start: impl Fn(&Growth, u64) -> (u64, u64)) {
         let mut report = Report::new(self.process);
-        let ram = self.ram();
         for looks in 0_u32.. {
             let asked = fresh::asked();
             let bytes = self.anon_bytes();
             report.sample_resident(bytes);
+            report.sample_needed(bytes);
             if looks.is_multiple_of(LOOKS_A_CPU_SAMPLE) {
                 report.sample_cpu();
             }
-            self.growth.observe(bytes, clock::monotonic_ns());
-            let (start, earliest) = start(&self.growth);
-            if bytes + fresh::coming() >= start {
+            let now = clock::monotonic_ns();
+            self.growth.observe(bytes, now);
+            let ram = self.reach(bytes, now);
+            let (start, earliest) = start(&self.growth, ram);
+            let small = self.small_bytes();
+            let (start, earliest) = (start.max(small), earliest.max(small));
+            if bytes + fresh::coming() >= start || retire::is_asked() {
                 return;
             }
             fresh::seen(asked);
             let next = if bytes < earliest { earliest } else { start };
             let pause = self.growth.pause_ns(next, ram);
-            fresh::sleep(asked, pause.clamp(LOOK_NS_MIN, LOOK_NS_MAX));
+            let is_tiny = bytes < small / 2 && ram < self.ram() / 2;
+            let least = if is_tiny { TINY_LOOK_NS } else { LOOK_NS_MIN };
+            fresh::sleep(asked, pause.clamp(least, LOOK_NS_MAX));
         }
     }
 
-    /// Manages the program's memory until it ends. Returns only when that is impossible.
-    fn manage(&mut self) -> Result<(), Failure> {
+    /// Manages the program's memory until it ends, or until the agent is asked to go. `inherits`: a fork made the process.
+    fn manage(&mut self, inherits: bool) -> Result<(), Failure> {
         // Threads that are started here compete as this one does.
         let _ = compete();
-        let mut engine = Engine::open(self.settings(), Report::new(self.process))?;
+        let settings = self.settings();
+        let mut engine = Engine::open(settings, Report::new(self.process))?;
         let _ = Scheduling::first().set();
         let failed = |errno| Failure { step: 4, errno };
-        if let Some(ring) = ring_of(self.place, self.shared, self.process) {
+        let ring = self.memory.as_ref().and_then(|memory| ring_of(memory, self.shared, self.process));
+        if let Some(ring) = ring {
             engine.trace_to(ring);
         }
         engine.watch_lending(lend::lent());
+        engine.watch_guards(guards::installed());
+        engine.watch_threads();
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
-        let mut adopter = Adopter::open().map_err(failed)?;
+        let mut adopter = Adopter::open(&engine).map_err(failed)?;
         let ram = self.ram();
-        self.watch(|growth| (growth.start_bytes(ram), Growth::earliest_bytes(ram)));
+        self.watch(|growth, ram| (growth.start_bytes(ram), Growth::earliest_bytes(ram)));
+        if retire::is_asked() {
+            leave(self.process);
+            return Ok(());
+        }
+        if inherits {
+            engine.note_sharing();
+        }
+        if !engine.hears_forks() {
+            veto::set_up();
+        }
         self.process.state.store(state::MANAGING, Ordering::Release);
         let mut manager = Manager {
             engine,
@@ -295,34 +381,42 @@ impl Agent {
             step: STEP_MIN,
             next_resync: 0,
             reserve: Reserve::new(ram),
+            hands_back: false,
             hurries: false,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
-            unsharing: false,
         };
         manager.hurry(true);
         if fork::start_managing() {
             manager.pause();
+            veto::permit();
         }
         fresh::manage(ram);
         manager.look();
-        loop {
+        while !(retire::is_asked() && manager.hand_back()) {
             manager.turn();
         }
+        Ok(())
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&mut self) -> Settings {
         let config: &Config = &self.shared.config;
         let frames = |bytes: u64| u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32);
-        let path = CStr::from_bytes_until_nul(&config.swap_path).map(CString::from).unwrap_or_default();
-        let is_file = self.has(flags::SWAP_IS_FILE);
+        let path = CString::from(launcher::path(&config.swap_path));
+        let swap = match self.swap.take() {
+            Some(file) => SwapPlace::Given(file.into_raw()),
+            None if self.has(flags::SWAP_IS_FILE) => SwapPlace::File(path),
+            None => SwapPlace::Directory(path),
+        };
+        let (descriptors, _) = procfs::limit(Limit::Descriptors).unwrap_or((u64::MAX, u64::MAX));
+        let is_rich = descriptors >= DESCRIPTORS_ENOUGH;
         Settings {
             frames: frames(config.ram_bytes),
             frames_max: frames(config.ram_bytes),
-            swap: if is_file { SwapPlace::File(path) } else { SwapPlace::Directory(path) },
+            swap,
             swap_bytes_max: config.swap_bytes_max,
             use_move: !self.has(flags::NO_MOVE),
-            use_uring: !self.has(flags::NO_URING),
-            poll_idle: self.has(flags::POLL_IDLE),
+            use_uring: is_rich && !self.has(flags::NO_URING),
+            poll_idle: is_rich && self.has(flags::POLL_IDLE),
             user_mode_only: false,
             policy: policy_of(config, frames(config.ram_bytes)),
             max_pool_percent: config.max_pool_percent,
@@ -354,6 +448,11 @@ fn own_ranges(engine: &Engine) -> impl Fn(&mut Vec<AddressRange>) + use<> {
     }
 }
 
+/// What is managed and in RAM, in bytes.
+fn managed_bytes(engine: &Engine) -> u64 {
+    u64::from(engine.frames()) * PAGE_SIZE as u64
+}
+
 /// The second half of the agent's life.
 struct Manager<'a> {
     engine: Engine,
@@ -369,11 +468,11 @@ struct Manager<'a> {
     step: u32,
     next_resync: u64,
     reserve: Reserve,
+    /// Everything is brought in, for the agent is to go.
+    hands_back: bool,
     /// This thread comes before all others.
     hurries: bool,
     hurries_until: u64,
-    /// A fork is over, and pages are being made the program's own again.
-    unsharing: bool,
 }
 
 impl Manager<'_> {
@@ -423,7 +522,7 @@ impl Manager<'_> {
         self.engine.report().sample_cpu();
         let now = clock::monotonic_ns();
         self.agent.growth.observe(resident, now);
-        let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
+        let managed = managed_bytes(&self.engine);
         let mut stray = resident.saturating_sub(managed);
         let growth = stray.saturating_sub(self.stray_accepted);
         self.grew = growth > STRAY_BYTES / 4;
@@ -435,7 +534,7 @@ impl Manager<'_> {
                 self.hurry(true);
             }
             let missed = self.adopt(has_grown);
-            let managed = u64::from(self.engine.frames()) * PAGE_SIZE as u64;
+            let managed = managed_bytes(&self.engine);
             stray = self.agent.anon_bytes().saturating_sub(managed);
             if !missed {
                 self.stray_accepted = stray;
@@ -444,8 +543,13 @@ impl Manager<'_> {
         fresh::seen(asked);
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
-        let books = (crate::book_bytes() as u64).min(ram / BOOKS_SHARE).min(stray);
-        let budget = ram.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
+        let books = (crate::book_bytes() as u64).min(stray);
+        let needed = self.engine.pages_bytes() + stray - books;
+        self.engine.report().sample_needed(needed);
+        let books = books.min(ram / BOOKS_SHARE);
+        let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
+        let allowed = self.agent.purse.follow(held, self.wanted(held));
+        let budget = allowed.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         if self.approach(budget) {
             self.shrinks_since.get_or_insert_with(clock::monotonic_ns);
@@ -459,6 +563,12 @@ impl Manager<'_> {
         }
         self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
+    }
+
+    /// What a process that holds `held` bytes should have before it pages: all, unless others want some, too.
+    fn wanted(&self, held: u64) -> u64 {
+        let ram = self.agent.ram();
+        if self.agent.purse.is_alone() { ram } else { held + ram / HEADROOM_SHARE }
     }
 
     /// Brings the engine's budget to `budget`, at once or by a step. True while more steps are due: see [`Engine::make_room`].
@@ -497,7 +607,9 @@ impl Manager<'_> {
     /// True when something is still to be adopted that was changing. What has grown is somewhere.
     fn adopt(&mut self, has_grown: bool) -> bool {
         let own = own_ranges(&self.engine);
-        let adopted = self.adopter.adopt(&mut self.engine, own).unwrap_or_default();
+        let adopted = self.adopter.adopt(&mut self.engine, own);
+        self.own_up(adopted.as_ref().err().copied());
+        let adopted = adopted.unwrap_or_default();
         let now = clock::monotonic_ns();
         if has_grown && adopted.pages == 0 && !adopted.missed && now >= self.next_resync {
             // Nothing new is mapped: pages came in old mappings without a fault (stores to what had been read before it was
@@ -506,6 +618,15 @@ impl Manager<'_> {
             self.next_resync = now + (clock::monotonic_ns() - now) * RESYNC_SHARE;
         }
         adopted.missed
+    }
+
+    /// A process of which nothing can be managed is not managed, whatever the agent would like to do.
+    fn own_up(&self, failure: Option<Errno>) {
+        let process = self.agent.process;
+        match failure {
+            Some(errno) if self.engine.frames() == 0 => give_up(process, Failure { step: 4, errno }),
+            _ => process.state.store(state::MANAGING, Ordering::Release),
+        }
     }
 
     fn judge_all(&mut self) {
@@ -523,6 +644,7 @@ impl Manager<'_> {
             }
             Notice::Doorbell(_) => self.pause(),
             Notice::Populated => {
+                veto::permit();
                 fork::set_paused();
                 self.engine.answer_doorbell(fork::doorbells().start);
             }
@@ -555,27 +677,37 @@ impl Manager<'_> {
 
     fn pause(&mut self) {
         self.engine.report().note_event(events::FORKED);
-        // A helper that is started for it competes like this thread, and has all of the program's memory to go through.
         self.hurry(false);
+        self.engine.note_sharing();
         self.engine.pause();
     }
 
-    /// Ends a pause in two steps: when no fork is under way, what a child may share is made the program's own again, page
-    /// by page, by the helper thread; when that is done and still no fork is under way, reclaim goes on.
+    /// Ends a pause when no fork is under way. The doorbell comes first: nobody waits at it while the pause lasts.
     fn after_fork(&mut self) {
+        if !self.hands_back
+            && !fork::is_under_way()
+            && self.engine.rearm_doorbell(fork::doorbells().start)
+            && fork::may_resume()
+        {
+            veto::forbid();
+            self.engine.resume_after_fork();
+        }
+    }
+
+    /// Brings everything in and lets go of it. True when that is done, false while it is not, or a fork is under way.
+    fn hand_back(&mut self) -> bool {
         if fork::is_under_way() {
-            self.unsharing = false;
-            return;
+            return false;
         }
-        if !self.unsharing {
-            self.unsharing = true;
-            self.hurry(false);
-            self.engine.start_unsharing();
+        self.hands_back = true;
+        self.engine.pause();
+        if !self.engine.release_all() {
+            return false;
         }
-        if self.engine.unshare_some() && fork::may_resume() {
-            self.unsharing = false;
-            self.engine.resume_after_fork(fork::doorbells().start);
-        }
+        fork::stop_managing();
+        fresh::forget();
+        leave(self.agent.process);
+        true
     }
 
     fn say(&self, text: &str) {

@@ -1,18 +1,22 @@
 //! fork(): before it everything comes in, during it nothing is taken out, the child gets an agent of its own.
 //!
-//! The handlers run in the program's thread that forks. It rings a doorbell (touches a page whose absence the agent is
-//! told of) and sleeps in that touch until everything is in; so no lock, no signal and no descriptor is needed, and the
-//! agent wakes up as for any fault. Only libc's fork runs handlers; vfork and posix_spawn share the address space until
-//! they exec, and need none.
+//! The handlers run in the program's thread that forks: libc's fork calls them, and `forms` does for the other ways. The
+//! thread rings a doorbell (touches a page whose absence the agent is told of) and sleeps in that touch until everything is
+//! in; so no lock, no signal and no descriptor is needed, and the agent wakes up as for any fault. vfork and posix_spawn
+//! share the address space until they exec, and need none.
 //!
 //! Why no page can be out during a fork: the forking thread counts itself in `FORKS`, then waits for `PAUSED`. The agent
 //! clears `PAUSED` first and looks at `FORKS` second. Whichever comes first, one of them sees the other.
+//!
+//! A child that was made unseen has these words from its parent, but neither its agent nor its doorbell. So there is one
+//! word more, in a page that the kernel empties in every child ([`is_ours`]).
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
+use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
-use crate::{fresh, remap, start};
+use crate::{filters, fresh, remap, retire, start, veto};
 
 /// Threads between the start of a fork and its end.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -22,10 +26,43 @@ static PAUSED: AtomicBool = AtomicBool::new(false);
 static MANAGING: AtomicBool = AtomicBool::new(false);
 /// Address of the doorbell page.
 static DOORBELL: AtomicUsize = AtomicUsize::new(0);
+/// Address of a word that is 1 in the process that all this is true of, and 0 in its children.
+static OURS: AtomicUsize = AtomicUsize::new(0);
+/// Its number.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Where the doorbell is.
-pub fn set_doorbell(address: usize) {
-    DOORBELL.store(address, SeqCst);
+/// Maps the doorbell, and the word that says whose it is.
+pub fn set_up() -> Option<()> {
+    let doorbell = Mapping::anon(PAGE_SIZE, Prot::RW).ok()?;
+    // A child gets its own, and a page that a child shares could not be taken away again.
+    // SAFETY: the mapping is ours; content does not change.
+    unsafe { doorbell.advise(Advice::DontFork) }.ok()?;
+    DOORBELL.store(doorbell.leak().start, SeqCst);
+    if own_word().is_none() {
+        let ours = Mapping::anon(PAGE_SIZE, Prot::RW).ok()?;
+        // SAFETY: as above: this process keeps what is there.
+        unsafe { ours.advise(Advice::WipeOnFork) }.ok()?;
+        OURS.store(ours.leak().start, SeqCst);
+    }
+    own_word()?.store(1, SeqCst);
+    PROCESS.store(mem::process_id(), SeqCst);
+    Some(())
+}
+
+fn own_word() -> Option<&'static AtomicU32> {
+    let address = OURS.load(SeqCst);
+    // SAFETY: the page stays mapped for ever, in children, too, and is only accessed so.
+    (address != 0).then(|| unsafe { AtomicU32::from_ptr(address as *mut u32) })
+}
+
+/// Is this the process of the agent that these words are of?
+pub fn is_ours() -> bool {
+    own_word().is_some_and(|word| word.load(SeqCst) == 1)
+}
+
+/// Is the caller a child of vfork, which has its parent's memory until it calls exec? This is a system call.
+pub fn is_borrowing() -> bool {
+    PROCESS.load(SeqCst) != mem::process_id()
 }
 
 /// The doorbell page.
@@ -36,6 +73,9 @@ pub fn doorbells() -> AddressRange {
 
 /// Runs before a fork, in the thread that forks.
 pub extern "C" fn prepare() {
+    if !is_ours() {
+        return;
+    }
     FORKS.fetch_add(1, SeqCst);
     while MANAGING.load(SeqCst) && !PAUSED.load(SeqCst) {
         // SAFETY: the page is mapped readable for ever; the read may wait for the agent, which is what it is for.
@@ -45,17 +85,25 @@ pub extern "C" fn prepare() {
 
 /// Runs after a fork in the parent.
 pub extern "C" fn parent() {
-    FORKS.fetch_sub(1, SeqCst);
+    if is_ours() {
+        FORKS.fetch_sub(1, SeqCst);
+    }
 }
 
-/// Runs after a fork in the child: it has all its memory and no agent yet. What it shares with its parent cannot be taken
-/// from it until it is stored to; what it maps and changes can.
+/// Runs after a fork in the child: it has all its memory and no agent yet. Behind a filter it gets none: see [`filters`].
 pub extern "C" fn child() {
     MANAGING.store(false, SeqCst);
     PAUSED.store(false, SeqCst);
     FORKS.store(0, SeqCst);
     remap::forget();
+    retire::forget();
+    start::forget_agent();
+    if filters::is_filtered() {
+        fresh::leave();
+        return;
+    }
     fresh::forget();
+    veto::forget();
     start::start_again();
 }
 
@@ -63,6 +111,12 @@ pub extern "C" fn child() {
 pub fn start_managing() -> bool {
     MANAGING.store(true, SeqCst);
     FORKS.load(SeqCst) > 0
+}
+
+/// The agent goes: nobody rings any more.
+pub fn stop_managing() {
+    MANAGING.store(false, SeqCst);
+    PAUSED.store(false, SeqCst);
 }
 
 /// Everything is in: forks may go on.

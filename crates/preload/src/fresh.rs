@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use overspill_sys::clock;
 use overspill_sys::futex::{self, Scope};
 
-use crate::fork;
+use crate::{filters, fork};
 
 /// Smaller mappings are not worth the wait; nor are those below this share of the budget.
 const BYTES_MIN: usize = 1 << 20;
@@ -54,6 +54,20 @@ pub fn forget() {
     LARGE_POPULATED.store(usize::MAX, SeqCst);
     COMING.store(0, SeqCst);
     seen(asked());
+}
+
+/// As [`forget`], in a child that makes no calls of its own: nobody waits there.
+pub fn leave() {
+    LARGE_MAPPED.store(usize::MAX, SeqCst);
+    LARGE_POPULATED.store(usize::MAX, SeqCst);
+    COMING.store(0, SeqCst);
+    SEEN.store(asked(), SeqCst);
+}
+
+/// Wakes the agent: there is something to be seen, but nobody waits for that.
+pub fn knock() {
+    seen(ASKED.fetch_add(1, SeqCst).wrapping_add(1));
+    futex::wake(&ASKED, 1, Scope::Private);
 }
 
 /// How many looks have been asked for; for the agent, before it looks.
@@ -114,7 +128,8 @@ impl Drop for Coming {
 
 /// Asks for a look and waits for it.
 fn ask() {
-    if fork::is_paused() {
+    // Behind a filter no call is made that libc does not make, and an unseen child has nobody to ask.
+    if fork::is_paused() || filters::is_filtered() || !fork::is_ours() {
         return;
     }
     let mine = ASKED.fetch_add(1, SeqCst).wrapping_add(1);

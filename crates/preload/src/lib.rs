@@ -12,22 +12,31 @@ extern crate alloc;
 
 mod adopt;
 mod agent;
+mod builtins;
+mod elf;
+mod exec;
+mod filters;
 mod fork;
+mod forms;
 mod fresh;
+mod guards;
+mod launcher;
+mod leaks;
 mod lend;
+mod libc;
+mod locking;
 mod message;
 mod populate;
+mod registering;
 mod remap;
+mod retire;
 mod stacks;
 mod start;
+mod tasks;
+mod veto;
 
 use overspill_sys::AddressRange;
 use overspill_sys::alloc::ArenaAlloc;
-
-unsafe extern "C" {
-    /// libc's, for the calls that are stood before: it sets the caller's errno.
-    fn syscall(number: core::ffi::c_long, ...) -> core::ffi::c_long;
-}
 
 #[global_allocator]
 static ARENA: ArenaAlloc = ArenaAlloc::new();
@@ -47,10 +56,13 @@ fn book_bytes() -> usize {
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     // The state machine found itself in a state that must not be: going on could lose the program's data.
+    // No other signal ends a program whose threads wait in the kernel for this one, and a thread that comes before all
+    // others must not go on.
+    overspill_sys::thread::stand_back();
     message::say(format_args!("bug, the program is ended before it loses data: {info}"));
-    message::kill_self(rustix::process::Signal::ABORT);
     loop {
-        core::hint::spin_loop();
+        message::kill_self(rustix::process::Signal::KILL);
+        overspill_sys::clock::sleep_ns(1_000_000);
     }
 }
 

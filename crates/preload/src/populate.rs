@@ -4,7 +4,7 @@
 //! lock, so one call for more than the budget would fill it all before the agent could manage any of it. In pieces, the
 //! agent gets its turn in between, and from then on the call waits for pages as any touch does.
 
-use core::ffi::{c_int, c_long, c_void};
+use core::ffi::{c_int, c_void};
 
 use linux_raw_sys::general::{
     __NR_madvise, __NR_mmap, MADV_POPULATE_READ, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_HUGETLB, MAP_LOCKED,
@@ -13,7 +13,7 @@ use linux_raw_sys::general::{
 
 use overspill_sys::mem::{self, Advice};
 
-use crate::{fresh, syscall};
+use crate::{filters, fresh, guards, libc};
 
 /// What mmap returns when it fails.
 const MAP_FAILED: isize = -1;
@@ -27,9 +27,13 @@ const PIECE_BYTES: usize = 2 << 20;
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int) -> c_int {
-    // SAFETY: passed on to the caller.
-    let call =
-        |at: *mut c_void, len: usize| unsafe { syscall(__NR_madvise as c_long, at, len, advice) as c_int };
+    let call = |at: *mut c_void, len: usize| {
+        // SAFETY: passed on to the caller.
+        unsafe { libc::call(__NR_madvise, [at as usize, len, advice as usize, 0, 0, 0]) as c_int }
+    };
+    if advice == guards::INSTALL {
+        return guards::install(address as usize, len, || call(address, len) as isize) as c_int;
+    }
     let populates = [MADV_POPULATE_READ, MADV_POPULATE_WRITE].contains(&(advice as u32));
     if !populates || (address as usize).checked_add(len).is_none() {
         return call(address, len);
@@ -49,8 +53,10 @@ fn in_pieces(len: usize, mut call: impl FnMut(usize, usize) -> c_int) -> c_int {
         if result != 0 || done == len {
             return result;
         }
-        // The agent may be waiting for this very processor.
-        overspill_sys::thread::yield_now();
+        if !filters::is_filtered() {
+            // The agent may be waiting for this very processor.
+            overspill_sys::thread::yield_now();
+        }
     }
 }
 
@@ -68,9 +74,11 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    let map = |flags: u32| unsafe {
-        syscall(__NR_mmap as c_long, address, len, protection, flags as c_int, fd, offset) as *mut c_void
+    let map = |flags: u32| {
+        let arguments =
+            [address as usize, len, protection as usize, flags as usize, fd as usize, offset as usize];
+        // SAFETY: passed on to the caller.
+        unsafe { libc::call(__NR_mmap, arguments) as *mut c_void }
     };
     let flags = flags as u32;
     let kinds = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_LOCKED;

@@ -7,13 +7,13 @@
 //!
 //! The C library's own realloc does not come this way: it copies where mremap is refused.
 
-use core::ffi::{c_int, c_long, c_void};
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use linux_raw_sys::general::{__NR_mremap, MREMAP_FIXED};
 use overspill_sys::clock;
 
-use crate::syscall;
+use crate::{filters, fork, libc};
 
 /// How long the agent waits for its turn: threads in a call must get a processor to end it. (2 ms were too short.) For ever it
 /// must not wait: a signal's handler may call mremap inside of mremap.
@@ -22,8 +22,8 @@ const WAIT_NS: u64 = 50_000_000;
 /// story:* both waited equally long once, so that a call which had begun to wait as early as the agent gave up in the midst of the
 /// turn (`mremap-adopted`, EFAULT in one of some fifty runs, on a day when the host was slow).
 const CALL_WAIT_NS: u64 = 4 * WAIT_NS;
-/// A rest; the shortest that the kernel gives is some 50 us.
-const REST_NS: u64 = 1;
+/// A rest. Shorter is none for a thread that comes before all others, as the agent may.
+const REST_NS: u64 = 20_000;
 
 /// Threads in a call.
 static CALLS: AtomicU32 = AtomicU32::new(0);
@@ -74,14 +74,19 @@ pub unsafe extern "C" fn mremap(
     CALLS.fetch_add(1, SeqCst);
     // A child that no handler of fork knows of may have been made during a turn: it waits in vain, but not for ever.
     let patience = clock::monotonic_ns() + CALL_WAIT_NS;
-    while HELD.load(SeqCst) && clock::monotonic_ns() < patience {
+    while HELD.load(SeqCst) && fork::is_ours() && clock::monotonic_ns() < patience {
         CALLS.fetch_sub(1, SeqCst);
-        clock::sleep_ns(REST_NS);
+        if filters::is_filtered() {
+            core::hint::spin_loop();
+        } else {
+            clock::sleep_ns(REST_NS);
+        }
         CALLS.fetch_add(1, SeqCst);
     }
     let new = if flags as u32 & MREMAP_FIXED != 0 { new } else { core::ptr::null_mut() };
+    let arguments = [old as usize, old_len, new_len, flags as usize, new as usize, 0];
     // SAFETY: passed on to the caller.
-    let result = unsafe { syscall(__NR_mremap as c_long, old, old_len, new_len, flags, new) };
+    let result = unsafe { libc::call(__NR_mremap, arguments) };
     CALLS.fetch_sub(1, SeqCst);
     result as *mut c_void
 }

@@ -5,20 +5,26 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use overspill_engine::shared::ENV;
-use overspill_sys::mem::{Advice, Mapping, Prot};
-use overspill_sys::thread::{self, Descriptors};
-use overspill_sys::{AddressRange, PAGE_SIZE, reserve};
+use overspill_sys::thread::{self, Descriptors, Thread};
+use overspill_sys::{AddressRange, reserve};
 
-use crate::{agent, fork, fresh};
+use crate::agent::Beginning;
+use crate::launcher::Address;
+use crate::{agent, elf, exec, filters, fork, forms, fresh, leaks, retire, veto};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
+/// And the launcher's token.
+static TOKEN: AtomicU64 = AtomicU64::new(0);
 
 /// The agent has closed its copies of the program's descriptors, and is known to the launcher.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// This process is a child of fork that has not called exec.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// The agent was there before, and went.
+static IS_BACK: AtomicBool = AtomicBool::new(false);
 
 /// The memory of the agent's thread: start and end.
 static THREAD: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
@@ -41,15 +47,30 @@ unsafe extern "C" {
 }
 
 extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    // SAFETY: the loader passes the environment: pointers to strings, then a null pointer.
-    let Some((launcher, descriptor)) = (unsafe { find(environment) }) else { return };
-    PLACE.store(u64::from(launcher) << 32 | u64::from(descriptor), Ordering::Release);
-    let Some(()) = make_doorbell() else { return };
+    // SAFETY: the loader passes the environment: pointers to strings, then a null pointer and the auxiliary vector.
+    unsafe { elf::set_up(environment) };
+    exec::set_up();
+    // SAFETY: as above.
+    let Some(address) = (unsafe { find(environment) }) else { return };
+    TOKEN.store(address.token, Ordering::Release);
+    PLACE.store(u64::from(address.process) << 32 | u64::from(address.descriptor), Ordering::Release);
+    if filters::is_confined(address.process) {
+        return;
+    }
+    forms::set_up();
+    leaks::set_up();
+    let Some(()) = fork::set_up() else { return };
     // SAFETY: the handlers are safe to call in any thread of the program; the library is never unloaded.
     if unsafe { __register_atfork(fork::prepare, fork::parent, fork::child, core::ptr::null_mut()) } != 0 {
         return;
     }
     start_agent();
+}
+
+/// In a child of fork: the parent's agent is not there.
+pub fn forget_agent() {
+    THREAD[0].store(0, Ordering::Release);
+    THREAD[1].store(0, Ordering::Release);
 }
 
 /// In a child of fork, in its only thread: an agent of its own. What the parent's agent had is not there, or lies idle.
@@ -61,18 +82,26 @@ pub fn start_again() {
     }
     STARTED.store(false, Ordering::Release);
     IS_FORKED.store(true, Ordering::Release);
-    if make_doorbell().is_some() {
+    IS_BACK.store(false, Ordering::Release);
+    if !retire::is_gone() && fork::set_up().is_some() {
         start_agent();
     }
 }
 
-fn make_doorbell() -> Option<()> {
-    let doorbell = Mapping::anon(PAGE_SIZE, Prot::RW).ok()?;
-    // A child gets its own, and a page that a child shares could not be taken away again.
-    // SAFETY: the mapping is ours; content does not change.
-    unsafe { doorbell.advise(Advice::DontFork) }.ok()?;
-    fork::set_doorbell(doorbell.leak().start);
-    Some(())
+/// After [`wait_until_gone`], in any thread of the program: another agent.
+pub fn come_back() {
+    STARTED.store(false, Ordering::Release);
+    IS_BACK.store(true, Ordering::Release);
+    start_agent();
+}
+
+/// Waits until the agent's thread has ended. It must be on its way.
+pub fn wait_until_gone() {
+    let [start, end] = [&THREAD[0], &THREAD[1]].map(|at| at.load(Ordering::Acquire));
+    if start != 0 && fork::is_ours() {
+        // SAFETY: the range is that of the agent's thread, which is never joined.
+        unsafe { Thread::wait_at(start..end) };
+    }
 }
 
 fn start_agent() {
@@ -94,10 +123,12 @@ extern "C" fn entry(_: *mut ()) {
     let _ = unsafe { overspill_sys::fd::close_all_descriptors() };
     // Nor does the agent keep a file system busy that the program leaves and unmounts.
     let _ = overspill_sys::file::change_directory(c"/");
-    let place = PLACE.load(Ordering::Acquire);
-    let place = agent::Place { launcher: (place >> 32) as u32, descriptor: place as u32 };
-    let mission =
-        if IS_FORKED.load(Ordering::Acquire) { agent::stand_by(place) } else { agent::enlist(place) };
+    let beginning = match (IS_FORKED.load(Ordering::Acquire), IS_BACK.load(Ordering::Acquire)) {
+        (_, true) => Beginning::Return,
+        (true, false) => Beginning::Fork,
+        (false, false) => Beginning::Program,
+    };
+    let mission = agent::enlist(address(), beginning);
     if let Some(mission) = &mission {
         fresh::watch(mission.ram());
     }
@@ -108,11 +139,18 @@ extern "C" fn entry(_: *mut ()) {
     }
 }
 
-/// The value of [`ENV`]: `<pid>:<descriptor>`.
+/// Where the launcher is.
+pub fn address() -> Address {
+    let place = PLACE.load(Ordering::Acquire);
+    let token = TOKEN.load(Ordering::Acquire);
+    Address { process: (place >> 32) as u32, descriptor: place as u32, token }
+}
+
+/// The value of [`ENV`].
 ///
 /// # Safety
 /// `environment` is null or a null-terminated array of strings.
-unsafe fn find(environment: *const *const c_char) -> Option<(u32, u32)> {
+unsafe fn find(environment: *const *const c_char) -> Option<Address> {
     if environment.is_null() {
         return None;
     }
@@ -125,8 +163,7 @@ unsafe fn find(environment: *const *const c_char) -> Option<(u32, u32)> {
         // SAFETY: as above.
         let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
         if let Some(value) = entry.strip_prefix(ENV.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
-            let (launcher, descriptor) = core::str::from_utf8(value).ok()?.split_once(':')?;
-            return Some((launcher.parse().ok()?, descriptor.parse().ok()?));
+            return Address::parse(value);
         }
     }
     None
@@ -136,5 +173,6 @@ unsafe fn find(environment: *const *const c_char) -> Option<(u32, u32)> {
 pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
     visit(reserve::range());
     visit(fork::doorbells());
+    visit(veto::range());
     visit(THREAD[0].load(Ordering::Acquire)..THREAD[1].load(Ordering::Acquire));
 }

@@ -1,5 +1,6 @@
-//! Writes a load's accesses as a trace: `cargo run --release -p overspill-sim --example long_trace FILE LOAD`, where the load
-//! is one of `overspill sim`'s. For trying traces that are longer than memory.
+//! Writes a load's accesses as a trace: `cargo run --release -p overspill-sim --example long_trace
+//! FILE LOAD`, where the load is one of `overspill sim`'s. For trying traces that are longer than
+//! memory.
 
 use overspill_sim::generate;
 use overspill_sim::trace::RecordWriter;

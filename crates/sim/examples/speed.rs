@@ -1,9 +1,9 @@
-//! How many accesses a second the simulator gets through, one core: per system and policy, hits mostly; and what it holds for
-//! each page.
+//! How many accesses a second the simulator gets through, one core: per system and policy, hits
+//! mostly; and what it holds for each page.
 //!
-//! `cargo run --release -p overspill-sim --example speed [MILLIONS]`. The accesses are drawn beforehand, so that what is
-//! measured is the simulation and not the drawing. Time is the processor time of this thread, so that a busy machine does
-//! not spoil it much.
+//! `cargo run --release -p overspill-sim --example speed [MILLIONS]`. The accesses are drawn
+//! beforehand, so that what is measured is the simulation and not the drawing. Time is the
+//! processor time of this thread, so that a busy machine does not spoil it much.
 
 use overspill_mm::readahead::policy;
 use overspill_sim::device::params::Model;

@@ -1,9 +1,11 @@
 //! Sizes, lists and ranges as people type them: `256M,512M,1G`, `10%..100%/10`, `1G..4G/1G`.
 //!
-//! A bare K, M, G, T is a power of 1024 (as in systemd and the rest of the project), KB and so on a power of 1000. A
-//! percentage is of what the caller says: the pages that a workload touches. A range needs a step; with percentages the step
-//! is a number of points, otherwise a size, or `xN` for a factor.
+//! A bare K, M, G, T is a power of 1024 (as in systemd and the rest of the project), KB and so on a
+//! power of 1000. A percentage is of what the caller says: the pages that a workload touches. A
+//! range needs a step; with percentages the step is a number of points, otherwise a size, or `xN`
+//! for a factor.
 
+use crate::nearest;
 use crate::time::muldiv;
 use thiserror::Error;
 
@@ -47,12 +49,14 @@ pub enum ListError {
         text: String,
     },
     /// Not one of the names.
-    #[error("'{text}' is not one of {known}")]
+    #[error("'{text}' is not one of {known}{hint}")]
     Name {
         /// What was typed.
         text: String,
         /// The names.
         known: String,
+        /// What was meant, perhaps.
+        hint: String,
     },
 }
 
@@ -135,7 +139,8 @@ pub fn names(text: &str, known: &[&str]) -> Result<Vec<String>, ListError> {
             if known.contains(&entry) {
                 Ok(entry.to_owned())
             } else {
-                Err(ListError::Name { text: entry.to_owned(), known: known.join(", ") })
+                let hint = nearest::hint(entry, known.iter().copied());
+                Err(ListError::Name { text: entry.to_owned(), known: known.join(", "), hint })
             }
         })
         .collect()

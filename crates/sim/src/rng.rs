@@ -1,8 +1,9 @@
 //! The only source of chance in a simulation: one 64-bit seed, one generator, integers in and integers out.
 //!
-//! The generator is xoshiro256** (Blackman and Vigna, public domain), its state filled from the seed by splitmix64, as
-//! its authors advise. There is no function that takes or returns a float: a probability is a ratio of two integers, so
-//! that (seed, commit, options) gives the same bytes on every machine. It is not for cryptography.
+//! The generator is xoshiro256** (Blackman and Vigna, public domain), its state filled from the
+//! seed by splitmix64, as its authors advise. There is no function that takes or returns a float: a
+//! probability is a ratio of two integers, so that (seed, commit, options) gives the same bytes on
+//! every machine. It is not for cryptography.
 
 use std::ops::Range;
 
@@ -57,8 +58,8 @@ impl Rng {
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "below(0) has no answer");
-        // The high half of a 128-bit product is uniform once the few low halves that would be over-represented are
-        // drawn again (Lemire 2018).
+        // The high half of a 128-bit product is uniform once the few low halves that would be
+        // over-represented are drawn again (Lemire 2018).
         loop {
             let product = u128::from(self.next_u64()) * u128::from(bound);
             let low = product as u64;

@@ -1,7 +1,8 @@
-//! Random worlds, one a seed: a machine, programs and troubles drawn from it, run with every check switched on.
+//! Random worlds, one a seed: a machine, programs and troubles drawn from it, run with every check
+//! switched on.
 //!
-//! The drawn options are printed before anything runs, and a failure names the command that repeats it. A seed means the
-//! same world at the same commit, nothing more.
+//! The drawn options are printed before anything runs, and a failure names the command that repeats
+//! it. A seed means the same world at the same commit, nothing more.
 
 use crate::device::params::Model;
 use crate::engine::chaos::{Chaos, Wild};
@@ -112,8 +113,9 @@ impl World {
     }
 }
 
-/// `mm`'s configuration, within what makes sense: with batches, windows and reserves of the order of the budget,
-/// several threads steal each other's pages before they are touched, and nobody gets on.
+/// `mm`'s configuration, within what makes sense: with batches, windows and reserves of the order
+/// of the budget, several threads steal each other's pages before they are touched, and nobody gets
+/// on.
 fn vary_mm(options: &mut Options, kernel: bool, rng: &mut Rng) {
     let mm = &mut options.mm;
     let eighth = (mm.budget / 8).max(1);
@@ -204,10 +206,11 @@ mod tests {
         soak(0..32);
     }
 
-    /// A page was moved by mremap, in view, and another thread touched it before the kernel had heard of the call: the mark of
-    /// that touch found no page in view. It was the world that was wrong, not `mm`: a kernel makes such a change itself and
-    /// has not to hear of it. One of 9,000 worlds came upon it, when half a microsecond lay between; two more when the move had to
-    /// wait until a disk was done.
+    /// A page was moved by mremap, in view, and another thread touched it before the kernel had
+    /// heard of the call: the mark of that touch found no page in view. It was the world that was
+    /// wrong, not `mm`: a kernel makes such a change itself and has not to hear of it. One of 9,000
+    /// worlds came upon it, when half a microsecond lay between; two more when the move had to wait
+    /// until a disk was done.
     #[test]
     fn a_kernel_knows_of_its_own_system_calls() {
         // Half of the pages are in view: a page that is comes to lie where one was that is not.
@@ -226,14 +229,16 @@ mod tests {
         soak(9_006_507..9_006_508);
     }
 
-    /// Nearly every page was active; each that reclaim took was the one that somebody waited for, which came back, so that
-    /// reclaim never ended: and only a reclaim that began anew asked whether the active list is too long.
+    /// Nearly every page was active; each that reclaim took was the one that somebody waited for,
+    /// which came back, so that reclaim never ended: and only a reclaim that began anew asked
+    /// whether the active list is too long.
     #[test]
     fn a_reclaim_without_end_ages_the_active_list() {
         soak(9_006_174..9_006_175);
     }
 
-    /// Four threads waited for pages that were being written; each got its page and lost it in the same step, for ever.
+    /// Four threads waited for pages that were being written; each got its page and lost it in the
+    /// same step, for ever.
     #[test]
     fn who_is_answered_gets_to_use_the_page() {
         soak(96..97);

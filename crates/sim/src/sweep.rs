@@ -1,7 +1,7 @@
 //! One workload under many machines: every combination of RAM, read-ahead, device and system, on all cores.
 //!
-//! Each combination is a simulation of its own, so they run side by side, and the rows come out in the order of the
-//! combinations whoever finishes first. The workload is begun anew for each.
+//! Each combination is a simulation of its own, so they run side by side, and the rows come out in
+//! the order of the combinations whoever finishes first. The workload is begun anew for each.
 
 use crate::device::params::Model;
 use crate::engine::outcome::Outcome;
@@ -252,7 +252,8 @@ mod tests {
         }
     }
 
-    /// *The story:* a sort that fits was simulated to take 1.5 times as long as it does: the agent answered all its first touches.
+    /// *The story:* a sort that fits was simulated to take 1.5 times as long as it does: the agent
+    /// answered all its first touches.
     #[test]
     fn what_fits_is_left_alone() {
         let load = generate::parse("sequential:size=32M,laps=1").expect("a load");
@@ -266,8 +267,8 @@ mod tests {
         assert!(some.pager_ns > 0 && some.vmstat.zero_fill < extent.pages / 4, "the last sixth");
     }
 
-    /// The pager keeps an eighth of 16 MiB in reserve at first: of a program that fills 94 % some leaves, and has room later. See
-    /// [`overspill_mm::reserve`].
+    /// The pager keeps an eighth of 16 MiB in reserve at first: of a program that fills 94 % some
+    /// leaves, and has room later. See [`overspill_mm::reserve`].
     #[test]
     fn a_reserve_is_kept_at_first() {
         let load = generate::parse("sequential:size=15M,laps=2,think=100000").expect("a load");
@@ -280,7 +281,8 @@ mod tests {
         assert_eq!(not_kept.pswpout, 0, "all of it fits");
     }
 
-    /// A sequential sweep over more than the RAM, with read-ahead, is bound by the device and not by round trips.
+    /// A sequential sweep over more than the RAM, with read-ahead, is bound by the device and not
+    /// by round trips.
     #[test]
     fn readahead_helps_a_stream() {
         let load = generate::parse("sequential:size=64M,laps=4").expect("a load");
@@ -293,7 +295,8 @@ mod tests {
         assert!(adaptive * 3 < none, "adaptive {adaptive} none {none}");
     }
 
-    /// Pages read while one thread touches the pages of each range in order, so many times over, in a RAM of 4096 pages.
+    /// Pages read while one thread touches the pages of each range in order, so many times over, in
+    /// a RAM of 4096 pages.
     fn pages_read(phases: &[(std::ops::Range<u64>, u32)]) -> u64 {
         struct Laps(Box<dyn Iterator<Item = u64> + Send>);
         impl Workload for Laps {
@@ -322,7 +325,8 @@ mod tests {
         assert!(read < 20 * 8192 * 3 / 4, "{read} pages in 20 laps over 8192");
     }
 
-    /// Who turns from one set that fits to another has it in RAM soon: expelling what was passed must not keep it out.
+    /// Who turns from one set that fits to another has it in RAM soon: expelling what was passed
+    /// must not keep it out.
     #[test]
     fn a_new_set_that_fits_is_kept() {
         let (one, other) = (0..3000, 3000..6000);

@@ -1,4 +1,5 @@
-//! Virtual time and integer arithmetic: nanoseconds as `u64`, text for people, roots and rates without floats.
+//! Virtual time and integer arithmetic: nanoseconds as `u64`, text for people, roots and rates
+//! without floats.
 //!
 //! Nothing here asks the real clock.
 
@@ -11,8 +12,8 @@ pub const MILLISECOND: Nanos = 1_000_000;
 /// Nanoseconds in a second.
 pub const SECOND: Nanos = 1_000_000_000;
 
-/// Nanoseconds that `bytes` take at `bytes_per_us` (a microsecond's worth = the rate in MB/s), rounded up; no time at
-/// all at rate 0, which means "not limited".
+/// Nanoseconds that `bytes` take at `bytes_per_us` (a microsecond's worth = the rate in MB/s),
+/// rounded up; no time at all at rate 0, which means "not limited".
 #[must_use]
 pub fn transfer_ns(bytes: u64, bytes_per_us: u64) -> Nanos {
     if bytes_per_us == 0 { 0 } else { muldiv_up(bytes, MICROSECOND, bytes_per_us) }
@@ -42,7 +43,8 @@ pub fn permille(numerator: u64, denominator: u64) -> u64 {
     u64::try_from(rounded).unwrap_or(u64::MAX)
 }
 
-/// A duration for people, three or four figures: `950 ns`, `47.1 us`, `12.3 ms`, `1.08 s`, `95.2 s`, `1234 s`.
+/// A duration for people, three or four figures: `950 ns`, `47.1 us`, `12.3 ms`, `1.08 s`, `95.2
+/// s`, `1234 s`.
 #[must_use]
 pub fn show(ns: Nanos) -> String {
     match ns {

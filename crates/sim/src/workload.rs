@@ -1,8 +1,8 @@
 //! What a program does to its memory: a stream of accesses, from a generator or from a trace.
 //!
-//! A [`Workload`] is one program. Its accesses carry a thread and a space (an address space of the program's own numbering);
-//! each thread's accesses come in that thread's order, and a thread waits for its own faults only. Streams are never held
-//! in memory as a whole.
+//! A [`Workload`] is one program. Its accesses carry a thread and a space (an address space of the
+//! program's own numbering); each thread's accesses come in that thread's order, and a thread waits
+//! for its own faults only. Streams are never held in memory as a whole.
 
 use crate::time::Nanos;
 use overspill_mm::types::RegionKind;

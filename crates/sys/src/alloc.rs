@@ -4,9 +4,9 @@
 //! list each; larger ones are mappings of their own. A lock guards it: the few threads of an agent
 //! rarely meet there. Memory of the small classes is never given back, only reused.
 //!
-//! It knows which addresses are its own ([`ArenaAlloc::for_each_range`]), so that a pager can keep its hands
-//! off itself. A child of fork must not use it before [`ArenaAlloc::forget`]: the lock may be held by a thread
-//! that the child does not have.
+//! It knows which addresses are its own ([`ArenaAlloc::for_each_range`]), so that a pager can keep
+//! its hands off itself. A child of fork must not use it before [`ArenaAlloc::forget`]: the lock
+//! may be held by a thread that the child does not have.
 
 mod class;
 mod large;
@@ -102,7 +102,8 @@ impl ArenaAlloc {
         }
     }
 
-    /// Begins anew in a child of fork. What was allocated stays mapped, if the child has it, and is never used again.
+    /// Begins anew in a child of fork. What was allocated stays mapped, if the child has it, and is
+    /// never used again.
     ///
     /// # Safety
     /// No other thread of this process uses the allocator, and nothing that was allocated is used any more.
@@ -241,8 +242,9 @@ impl State {
     }
 }
 
-/// Memory for the arena: named, and without huge pages, because sparse tables must cost only what is touched. A program that
-/// lowered its limit on private data gets shared memory for it: the second value says so.
+/// Memory for the arena: named, and without huge pages, because sparse tables must cost only what
+/// is touched. A program that lowered its limit on private data gets shared memory for it: the
+/// second value says so.
 fn map_own(bytes: usize, room: Room) -> Result<(Mapping, bool), Errno> {
     let private = Mapping::anon_in(bytes, Prot::RW, room).map(|mapping| (mapping, false));
     let (mapping, is_shared) =

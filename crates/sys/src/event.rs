@@ -14,12 +14,19 @@ pub struct PollFd {
 }
 const _: () = assert!(size_of::<PollFd>() == 8);
 const POLLIN: u16 = 1;
+const POLLOUT: u16 = 4;
 
 impl PollFd {
     /// Waits until `fd` is readable.
     #[must_use]
     pub fn readable(fd: &Fd) -> PollFd {
         PollFd { fd: fd.raw(), events: POLLIN, revents: 0 }
+    }
+
+    /// Waits until `fd` is writable.
+    #[must_use]
+    pub fn writable(fd: &Fd) -> PollFd {
+        PollFd { fd: fd.raw(), events: POLLOUT, revents: 0 }
     }
 
     /// Waits until `fd` is readable; without one, for nothing.
@@ -84,7 +91,8 @@ impl Watch {
         self.control(nr::EPOLL_CTL_ADD, fd, &raw mut event)
     }
 
-    /// Watches `fd` no more. Closing it is not enough where another process has a descriptor of the same file.
+    /// Watches `fd` no more. Closing it is not enough where another process has a descriptor of the
+    /// same file.
     pub fn remove(&self, fd: &Fd) -> Result<(), Errno> {
         self.control(nr::EPOLL_CTL_DEL, fd, core::ptr::null_mut())
     }

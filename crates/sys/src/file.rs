@@ -111,18 +111,32 @@ pub fn open_of_process(pid: u32, fd: u32) -> Result<Fd, Errno> {
     open(path, Open::READ_WRITE)
 }
 
+/// What a symbolic link says, cut to the length of `text`.
+pub fn read_link<'a>(path: &CStr, text: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let (at, len) = (text.as_mut_ptr() as usize, text.len());
+    // SAFETY: the path is NUL-terminated and the buffer exclusive.
+    let len = unsafe { syscall!(nr::__NR_readlinkat, HERE, path.as_ptr() as usize, at, len)? };
+    Ok(&text[..len])
+}
+
 /// Makes a directory the working directory of the calling thread, and of those that follow its.
 pub fn change_directory(path: &CStr) -> Result<(), Errno> {
     // SAFETY: the path is NUL-terminated.
     unsafe { syscall!(nr::__NR_chdir, path.as_ptr() as usize).map(drop) }
 }
 
-/// Descriptor `fd` of this process's first thread, for a thread that has a descriptor table of its own: the same open file,
-/// with its position and flags (5.6). EBADF: that descriptor is not open.
+/// Descriptor `fd` of this process's first thread, for a thread that has a descriptor table of its
+/// own: the same open file, with its position and flags (5.6). EBADF: that descriptor is not open.
 pub fn descriptor_of_program(fd: u32) -> Result<Fd, Errno> {
     let process = crate::mem::pidfd_self()?;
     // SAFETY: makes a descriptor.
     unsafe { syscall!(nr::__NR_pidfd_getfd, process.raw() as usize, fd as usize, 0).map(Fd::made) }
+}
+
+/// Puts a directory's position to its beginning.
+pub(crate) fn rewind(directory: &Fd) -> Result<(), Errno> {
+    // SAFETY: changes a position.
+    unsafe { syscall!(nr::__NR_lseek, directory.raw() as usize, 0, nr::SEEK_SET as usize).map(drop) }
 }
 
 /// A file that lives in memory, empty (3.17).
@@ -162,8 +176,8 @@ pub fn allocate(fd: &Fd, what: Allocate, offset: u64, len: u64) -> Result<(), Er
     unsafe { syscall!(nr::__NR_fallocate, fd.raw() as usize, what, offset as usize, len as usize).map(drop) }
 }
 
-/// Is there anything at `offset`, or is it a hole (or the end)? (Moves the offset of the open file, which nothing
-/// here uses.)
+/// Is there anything at `offset`, or is it a hole (or the end)? (Moves the offset of the open file,
+/// which nothing here uses.)
 pub fn has_data(fd: &Fd, offset: u64) -> Result<bool, Errno> {
     // SAFETY: changes the offset only.
     match unsafe { syscall!(nr::__NR_lseek, fd.raw() as usize, offset as usize, nr::SEEK_DATA as usize) } {

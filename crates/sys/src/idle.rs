@@ -1,5 +1,5 @@
-//! How deep idle processors may sleep: the machine's bound on the time that one takes to wake up. From pm_qos_interface.rst of
-//! the kernel's documentation.
+//! How deep idle processors may sleep: the machine's bound on the time that one takes to wake up.
+//! From pm_qos_interface.rst of the kernel's documentation.
 
 use crate::file::{self, Open};
 use crate::{Errno, Fd};
@@ -7,8 +7,8 @@ use crate::{Errno, Fd};
 /// Microseconds that stand for "no bound".
 const ANY: i32 = 2_000_000_000;
 
-/// A bound on behalf of whoever holds this. The strictest one of the machine holds; this one ends with its descriptor, however
-/// its owner ends.
+/// A bound on behalf of whoever holds this. The strictest one of the machine holds; this one ends
+/// with its descriptor, however its owner ends.
 #[derive(Debug)]
 pub struct WakeLatency {
     fd: Fd,

@@ -10,13 +10,14 @@
 
 pub mod alloc;
 pub mod clock;
+pub mod descriptors;
 pub mod event;
 pub mod fd;
 pub mod file;
 pub mod futex;
 pub mod idle;
 pub mod io;
-mod lock;
+pub mod lock;
 pub mod maps;
 pub mod mem;
 pub mod pagemap;
@@ -32,6 +33,7 @@ pub mod uffd;
 pub mod uring;
 
 pub use fd::Fd;
+pub use raw::call;
 pub use rustix::io::Errno;
 
 /// Size of a page in bytes; the crate supports no other.

@@ -1,8 +1,9 @@
 //! A lock for threads that libc does not know.
 //!
-//! Who waits for it sleeps on a futex. *A review's story:* it was a loop of sched_yield. The agent can be in a real-time class, and
-//! there yielding gives the processor to nobody else: a thread that was put off while it held the lock would never have run
-//! again beside an agent that wanted it, on a machine with one processor.
+//! Who waits for it sleeps on a futex. *A review's story:* it was a loop of sched_yield. The agent
+//! can be in a real-time class, and there yielding gives the processor to nobody else: a thread
+//! that was put off while it held the lock would never have run again beside an agent that wanted
+//! it, on a machine with one processor.
 
 use crate::futex::{self, Scope};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -38,8 +39,8 @@ impl Lock {
         result
     }
 
-    /// Makes it free in a child of fork: a thread that the child does not have may have held it. False when one did: what it guards
-    /// may be half changed.
+    /// Makes it free in a child of fork: a thread that the child does not have may have held it.
+    /// False when one did: what it guards may be half changed.
     pub fn forget(&self) -> bool {
         self.0.swap(FREE, Ordering::Relaxed) == FREE
     }
@@ -81,8 +82,9 @@ mod tests {
         let _ = unsafe { syscall!(nr::__NR_sched_setaffinity, 0, size_of::<u64>(), &raw const set as usize) };
     }
 
-    /// See the head of this file. With yields the ordinary thread ran after a second, when the kernel's guard against real-time
-    /// threads that hog a processor let it (where it has one). Without the privilege this says nothing, and holds.
+    /// See the head of this file. With yields the ordinary thread ran after a second, when the
+    /// kernel's guard against real-time threads that hog a processor let it (where it has one).
+    /// Without the privilege this says nothing, and holds.
     #[test]
     fn an_ordinary_holder_gets_the_processor_of_a_realtime_thread_that_waits() {
         static LOCK: Lock = Lock::new();

@@ -1,4 +1,6 @@
-//! The mappings of this process, from /proc/self/maps or by the PROCMAP_QUERY command (6.11).
+//! The mappings of this process, from /proc/thread-self/maps or by the PROCMAP_QUERY command
+//! (6.11). (/proc/self is that of the first thread: it is empty once that one has ended, though
+//! others go on.)
 //!
 //! It never allocates: lines are read into the caller's buffer and handed on one by one, so the list may
 //! change while it is read; each line is true at some moment, and no mapping that stays is missed. Neighbours
@@ -113,12 +115,54 @@ const VMA_SHARED: u64 = 0x08;
 #[derive(Debug)]
 pub struct Maps {
     fd: Fd,
+    zero: Option<Zero>,
+}
+
+/// Device and inode of /dev/zero.
+///
+/// A private mapping of it is anonymous memory, to the kernel as well (old allocators get theirs
+/// that way), but its line names the device: such a mapping is told as what it is. A file of that
+/// name which is not the device stays a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Zero {
+    device: (u32, u32),
+    inode: u64,
+}
+
+impl Zero {
+    const NUMBERS: (u32, u32) = (1, 5);
+
+    fn find() -> Option<Zero> {
+        let status = file::status(&file::open(c"/dev/zero", Open::empty()).ok()?).ok()?;
+        let is_zero = status.kind == file::Kind::Other && status.is_device == Zero::NUMBERS;
+        is_zero.then_some(Zero { device: status.device, inode: status.inode })
+    }
+
+    fn names(self, vma: &Vma<'_>) -> bool {
+        let is_file = matches!(vma.name, Name::File { deleted: false, .. });
+        is_file && !vma.shared && (vma.device, vma.inode) == (self.device, self.inode)
+    }
 }
 
 impl Maps {
     /// Opens it.
     pub fn open() -> Result<Maps, Errno> {
-        Ok(Maps { fd: file::open(c"/proc/self/maps", Open::empty())? })
+        Ok(Maps { fd: file::open(c"/proc/thread-self/maps", Open::empty())?, zero: Zero::find() })
+    }
+
+    /// As [`Maps::open`], but private mappings of /dev/zero are told as mappings of a file: what
+    /// copies pages into memory ([`crate::uffd::Uffd::copy`]) cannot copy them there.
+    #[must_use]
+    pub fn without_dev_zero(self) -> Maps {
+        Maps { zero: None, ..self }
+    }
+
+    /// The mapping as what it is to the kernel.
+    fn known<'a>(&self, vma: Vma<'a>) -> Vma<'a> {
+        if self.zero.is_some_and(|zero| zero.names(&vma)) {
+            return Vma { offset: 0, device: (0, 0), inode: 0, name: Name::Anonymous, ..vma };
+        }
+        vma
     }
 
     /// Calls `visit` with every mapping in order of address, until it breaks. `visit` may map and unmap.
@@ -139,7 +183,7 @@ impl Maps {
             while let Some(len) = buffer[used..filled].iter().position(|&byte| byte == b'\n') {
                 if !core::mem::take(&mut skipping)
                     && let Some(vma) = parse_line(&buffer[used..used + len])
-                    && let ControlFlow::Break(value) = visit(&vma)
+                    && let ControlFlow::Break(value) = visit(&self.known(vma))
                 {
                     return Ok(ControlFlow::Break(value));
                 }
@@ -150,7 +194,7 @@ impl Maps {
                 // end.
                 if !skipping
                     && let Some(vma) = parse_line(&buffer[..filled])
-                    && let ControlFlow::Break(value) = visit(&vma)
+                    && let ControlFlow::Break(value) = visit(&self.known(vma))
                 {
                     return Ok(ControlFlow::Break(value));
                 }
@@ -174,7 +218,7 @@ impl Maps {
     ) -> Result<Option<B>, Errno> {
         match self.query_by_command(address, or_next, buffer) {
             Err(Errno::NOTTY) => self.query_by_list(address, or_next, buffer, visit),
-            other => Ok(other?.map(|argument| visit(&argument.vma(buffer)))),
+            other => Ok(other?.map(|argument| visit(&self.known(argument.vma(buffer))))),
         }
     }
 

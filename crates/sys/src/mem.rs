@@ -43,6 +43,8 @@ pub enum Advice {
     Remove = nr::MADV_REMOVE,
     /// A forked child does not get the mapping.
     DontFork = nr::MADV_DONTFORK,
+    /// A forked child gets the mapping, as is usual.
+    DoFork = nr::MADV_DOFORK,
     /// A forked child sees zeroes (4.14).
     WipeOnFork = nr::MADV_WIPEONFORK,
     /// Leave it out of core dumps.
@@ -165,6 +167,14 @@ pub fn process_id() -> u32 {
     unsafe { syscall!(nr::__NR_getpid).expect("getpid cannot fail") as u32 }
 }
 
+/// Do two processes run in the same memory (vfork)? False where that cannot be asked.
+#[must_use]
+pub fn shares_memory(one: u32, other: u32) -> bool {
+    const KCMP_VM: usize = 1;
+    // SAFETY: kcmp takes numbers only; it compares two processes and changes nothing.
+    unsafe { syscall!(nr::__NR_kcmp, one as usize, other as usize, KCMP_VM, 0, 0) == Ok(0) }
+}
+
 /// Locks a range into memory, faulting it in.
 ///
 /// # Safety
@@ -173,6 +183,12 @@ pub fn process_id() -> u32 {
 pub unsafe fn mlock(range: AddressRange) -> Result<(), Errno> {
     // SAFETY: does not change content; the caller vouches for faults.
     unsafe { syscall!(nr::__NR_mlock, range.start, range.len()).map(drop) }
+}
+
+/// Takes the lock off a range, of whichever of its mappings are locked.
+pub fn munlock(range: AddressRange) -> Result<(), Errno> {
+    // SAFETY: changes no content.
+    unsafe { syscall!(nr::__NR_munlock, range.start, range.len()).map(drop) }
 }
 
 /// Copies from any address of this process; memory that is not mapped or not readable gives EFAULT instead of
@@ -184,8 +200,9 @@ pub fn copy_from_self(destination: &mut [u8], source: usize) -> Result<usize, Er
     let local = IoVec { base: destination.as_mut_ptr() as usize, len: destination.len() };
     let remote = IoVec { base: source, len: destination.len() };
     let (local, remote) = (&raw const local as usize, &raw const remote as usize);
-    // By this thread's number: once the first thread has ended, the process's own answers ESRCH, and then nothing could be paged
-    // out without UFFDIO_MOVE: `torture exit` took 38 to 60 s in place of 18 to 20, and once did not end in 94.
+    // By this thread's number: once the first thread has ended, the process's own answers ESRCH,
+    // and then nothing could be paged out without UFFDIO_MOVE: `torture exit` took 38 to 60 s in
+    // place of 18 to 20, and once did not end in 94.
     let this = crate::thread::id() as usize;
     // SAFETY: the local vector is the exclusive slice; the remote one is checked by the kernel.
     unsafe { syscall!(nr::__NR_process_vm_readv, this, local, 1, remote, 1, 0) }
@@ -211,7 +228,7 @@ pub struct OwnMemory {
 impl OwnMemory {
     /// Opens it. EACCES, EPERM: a process that may not be traced (setuid, PR_SET_DUMPABLE).
     pub fn open() -> Result<OwnMemory, Errno> {
-        Ok(OwnMemory { fd: file::open(c"/proc/self/mem", file::Open::READ_WRITE)? })
+        Ok(OwnMemory { fd: file::open(c"/proc/thread-self/mem", file::Open::READ_WRITE)? })
     }
 
     /// Copies out; fewer bytes than asked for when the source ends early.
@@ -228,7 +245,8 @@ impl OwnMemory {
     }
 }
 
-/// A mapping that is unmapped when dropped. It lies in the [`reserve`] where there is one with room, else where the kernel likes.
+/// A mapping that is unmapped when dropped. It lies in the [`reserve`] where there is one with
+/// room, else where the kernel likes.
 #[derive(Debug)]
 pub struct Mapping {
     start: usize,
@@ -241,7 +259,8 @@ impl Mapping {
         Mapping::anon_in(len, prot, Room::None)
     }
 
-    /// The same, at a certain kind of place in the reserve; with [`Room::ToGrow`] [`Mapping::grow`] has a chance.
+    /// The same, at a certain kind of place in the reserve; with [`Room::ToGrow`] [`Mapping::grow`]
+    /// has a chance.
     pub(crate) fn anon_in(len: usize, prot: Prot, room: Room) -> Result<Mapping, Errno> {
         if let Some(start) = reserve::take_anon(len, prot, room)? {
             return Ok(Mapping { start, len });
@@ -249,13 +268,14 @@ impl Mapping {
         Mapping::new(len, prot, MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)
     }
 
-    /// As [`Mapping::anon`], readable and writable, but shared with children of fork, and thereby outside of the limit on private data
-    /// (`RLIMIT_DATA`).
+    /// As [`Mapping::anon`], readable and writable, but shared with children of fork, and thereby
+    /// outside of the limit on private data (`RLIMIT_DATA`).
     pub fn anon_shared(len: usize) -> Result<Mapping, Errno> {
         Mapping::new(len, Prot::RW, nr::MAP_SHARED | nr::MAP_ANONYMOUS | nr::MAP_NORESERVE, -1, 0)
     }
 
-    /// Makes private anonymous memory, readable and writable, longer; it may be somewhere else then. On failure it is as before.
+    /// Makes private anonymous memory, readable and writable, longer; it may be somewhere else
+    /// then. On failure it is as before.
     ///
     /// # Safety
     /// It is only used at its new place.
@@ -281,6 +301,20 @@ impl Mapping {
         Mapping::anon(len, Prot::empty())
     }
 
+    /// Private memory of twice `half` bytes that the kernel counts as promised, and that nobody may
+    /// touch. Each half is promised for itself; the kernel, which joins them, may not promise the
+    /// whole at once, as to a child of fork.
+    pub fn promised_twice(half: usize) -> Result<Mapping, Errno> {
+        let mapping = Mapping::new(2 * half, Prot::empty(), MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)?;
+        for start in [mapping.start, mapping.start + half] {
+            // SAFETY: the place is ours, and nothing is in it.
+            unsafe { mmap(start, half, Prot::RW, MAP_ANON_PRIVATE | nr::MAP_FIXED, -1, 0)? };
+        }
+        // SAFETY: as above. What is promised stays so.
+        unsafe { mprotect(mapping.range(), Prot::empty())? };
+        Ok(mapping)
+    }
+
     /// A file, shared with everybody who maps it.
     pub fn shared(fd: &Fd, len: usize, prot: Prot, offset: u64) -> Result<Mapping, Errno> {
         Mapping::new(len, prot, nr::MAP_SHARED, fd.raw(), offset)
@@ -291,8 +325,8 @@ impl Mapping {
         Mapping::new(len, prot, nr::MAP_PRIVATE, fd.raw(), offset)
     }
 
-    /// The rings of io_uring, for which only the kernel may choose an address since 6.6, and which cannot be moved: so they lie
-    /// outside of the reserve.
+    /// The rings of io_uring, for which only the kernel may choose an address since 6.6, and which
+    /// cannot be moved: so they lie outside of the reserve.
     pub(crate) fn rings(fd: &Fd, len: usize, offset: u64) -> Result<Mapping, Errno> {
         // SAFETY: nothing is replaced.
         let start = unsafe { mmap(0, len, Prot::RW, nr::MAP_SHARED | nr::MAP_POPULATE, fd.raw(), offset)? };
@@ -301,8 +335,8 @@ impl Mapping {
 
     fn new(len: usize, prot: Prot, flags: u32, fd: i32, offset: u64) -> Result<Mapping, Errno> {
         let (wish, fixed) = reserve::take(len).map_or((0, 0), |start| (start, nr::MAP_FIXED));
-        // SAFETY: a part of the reserve that was taken is nobody else's; elsewhere nothing is replaced. What is refused in the
-        // reserve may be a hole now, and is not given back.
+        // SAFETY: a part of the reserve that was taken is nobody else's; elsewhere nothing is
+        // replaced. What is refused in the reserve may be a hole now, and is not given back.
         let start = unsafe { mmap(wish, len, prot, flags | fixed, fd, offset)? };
         Ok(Mapping { start, len })
     }
@@ -405,7 +439,8 @@ impl Buffer {
     #[must_use]
     pub fn bytes(&self, at: usize, len: usize) -> &[u8] {
         assert!(at <= self.mapping.len() && len <= self.mapping.len() - at);
-        // SAFETY: the bytes lie in the mapping, which lives as long as `self` and is written only through `&mut self`.
+        // SAFETY: the bytes lie in the mapping, which lives as long as `self` and is written only
+        // through `&mut self`.
         unsafe { core::slice::from_raw_parts((self.mapping.start() + at) as *const u8, len) }
     }
 
@@ -428,7 +463,8 @@ impl Buffer {
             at.is_multiple_of(PAGE_SIZE) && len.is_multiple_of(PAGE_SIZE) && at + len <= self.mapping.len()
         );
         let start = self.mapping.start() + at;
-        // SAFETY: the pages are in the mapping, and nobody has a reference to their bytes. A refusal leaves old bytes there.
+        // SAFETY: the pages are in the mapping, and nobody has a reference to their bytes. A
+        // refusal leaves old bytes there.
         let _ = unsafe { madvise(start..start + len, Advice::DontNeed) };
     }
 }

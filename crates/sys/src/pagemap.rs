@@ -60,7 +60,8 @@ impl Query {
         report: Categories::empty(),
     };
 
-    /// Pages that were only read so far: the kernel's zero page. A store to one raises no fault that anybody hears of.
+    /// Pages that were only read so far: the kernel's zero page. A store to one raises no fault
+    /// that anybody hears of.
     pub const ZERO_PAGE: Query = Query {
         required: Categories::PRESENT.union(Categories::PFNZERO),
         excluded: Categories::FILE,
@@ -134,7 +135,7 @@ pub struct Pagemap {
 impl Pagemap {
     /// Opens it and finds out whether the kernel can scan.
     pub fn open() -> Result<Pagemap, Errno> {
-        let fd = file::open(c"/proc/self/pagemap", Open::empty())?;
+        let fd = file::open(c"/proc/thread-self/pagemap", Open::empty())?;
         let mut empty = ScanArgument { size: size_of::<ScanArgument>() as u64, ..ScanArgument::default() };
         // SAFETY: the structure is the command's; the range is empty.
         let by_scan = !matches!(unsafe { fd.ioctl(PAGEMAP_SCAN, &raw mut empty) }, Err(Errno::NOTTY));
@@ -150,6 +151,14 @@ impl Pagemap {
     #[must_use]
     pub fn can_scan(&self) -> bool {
         self.by_scan
+    }
+
+    /// [`Categories::GUARD`] is known.
+    #[must_use]
+    pub fn knows_guards(&self) -> bool {
+        let guards = Query { required: Categories::GUARD, ..Query::default() };
+        let somewhere = PAGE_SIZE..2 * PAGE_SIZE;
+        self.by_scan && self.by_command(&somewhere, guards, 0, &mut [PageRegion::default()]).is_ok()
     }
 
     /// Finds the pages of a page-aligned range that match. Go on at [`Scan::end`] until it is the range's

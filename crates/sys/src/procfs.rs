@@ -4,7 +4,7 @@
 
 use crate::file::{self, Open};
 use crate::raw::{nr, syscall};
-use crate::text::{skip_blanks, take_number};
+use crate::text::{Decimal, skip_blanks, take_number};
 use crate::{Errno, Fd, PAGE_SIZE};
 use core::ffi::CStr;
 
@@ -17,10 +17,15 @@ pub struct Resident {
     pub shared_bytes: u64,
     /// Addresses in use.
     pub virtual_bytes: u64,
+    /// Pages of the program's code: the same for the life of a program, another figure after an exec.
+    pub program_pages: u64,
 }
 
-/// Reads /proc/self/statm: half the price of /proc/self/status, and `resident - shared` is the same
-/// `RssAnon`.
+/// Reads /proc/thread-self/statm: half the price of /proc/thread-self/status, and `resident -
+/// shared` is the same `RssAnon`.
+///
+/// *The story:* a program whose first thread ends by pthread_exit goes on with the others.
+/// /proc/self is that of the first thread, and says that it holds nothing: nothing was managed.
 #[derive(Debug)]
 pub struct ResidentReader {
     fd: Fd,
@@ -29,7 +34,7 @@ pub struct ResidentReader {
 impl ResidentReader {
     /// Opens it.
     pub fn open() -> Result<ResidentReader, Errno> {
-        Ok(ResidentReader { fd: file::open(c"/proc/self/statm", Open::empty())? })
+        Ok(ResidentReader { fd: file::open(c"/proc/thread-self/statm", Open::empty())? })
     }
 
     /// Anonymous memory in RAM, in bytes. One system call of about a microsecond. The kernel counts per
@@ -50,13 +55,45 @@ impl ResidentReader {
 fn parse_statm(text: &[u8]) -> Option<Resident> {
     let (virtual_pages, rest) = take_number(text, 10)?;
     let (resident, rest) = take_number(skip_blanks(rest), 10)?;
-    let (shared, _) = take_number(skip_blanks(rest), 10)?;
+    let (shared, rest) = take_number(skip_blanks(rest), 10)?;
+    let program_pages = take_number(skip_blanks(rest), 10).map_or(0, |(pages, _)| pages);
     let page = PAGE_SIZE as u64;
     Some(Resident {
         anon_bytes: resident.saturating_sub(shared) * page,
         shared_bytes: shared * page,
         virtual_bytes: virtual_pages * page,
+        program_pages,
     })
+}
+
+/// This process's id as /proc has it: that of the pid namespace that /proc was mounted for, which
+/// need not be its own.
+pub fn process_id_in_proc() -> Result<u32, Errno> {
+    let mut text = [0; 16];
+    let digits = file::read_link(c"/proc/self", &mut text)?;
+    match take_number(digits, 10) {
+        Some((pid, [])) => u32::try_from(pid).map_err(|_| Errno::RANGE),
+        _ => Err(Errno::NOENT),
+    }
+}
+
+/// The name of the calling thread: at most 15 bytes, then zeroes. A thread has its creator's until
+/// it takes another.
+#[must_use]
+pub fn thread_name() -> [u8; 16] {
+    let mut name = [0u8; 16];
+    // SAFETY: the call writes 16 bytes.
+    let _ = unsafe {
+        syscall!(
+            nr::__NR_prctl,
+            linux_raw_sys::prctl::PR_GET_NAME as usize,
+            name.as_mut_ptr() as usize,
+            0,
+            0,
+            0
+        )
+    };
+    name
 }
 
 /// Tells whether a thread sleeps in the kernel; some 2 us a look.
@@ -109,7 +146,18 @@ impl Fields {
 
     /// /proc/self/status: `Threads`, `Seccomp`, `RssAnon`, `VmLck`, `SigCgt`, ...
     pub fn of_process() -> Result<Fields, Errno> {
-        Fields::read(c"/proc/self/status")
+        Fields::read(c"/proc/thread-self/status")
+    }
+
+    /// /proc/PID/status, for a process.
+    pub fn of_other(pid: u32) -> Result<Fields, Errno> {
+        let mut path = [0; 32];
+        let mut at = 0;
+        for part in [b"/proc/".as_slice(), Decimal::new(u64::from(pid)).as_bytes(), b"/status"] {
+            path[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        Fields::read(CStr::from_bytes_until_nul(&path).expect("the buffer is longer than the longest path"))
     }
 
     /// /proc/meminfo: `MemTotal`, `MemAvailable`, `SwapTotal`, ...
@@ -156,6 +204,15 @@ pub fn number_in(path: &CStr) -> Option<i64> {
 /// that start or end meanwhile may be missed or told.
 pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
     let directory = file::open(c"/proc/self/task", Open::DIRECTORY)?;
+    for_each_entry(&directory, |name| {
+        if let Some((tid, [])) = take_number(name, 10) {
+            visit(tid as u32);
+        }
+    })
+}
+
+/// Calls `visit` with the name of every entry of a directory from its position on, `.` and `..` included.
+pub(crate) fn for_each_entry(directory: &Fd, mut visit: impl FnMut(&[u8])) -> Result<(), Errno> {
     let mut buffer = Entries([0; 2048]);
     loop {
         let (pointer, len) = (buffer.0.as_mut_ptr() as usize, buffer.0.len());
@@ -164,11 +221,7 @@ pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
         if filled == 0 {
             return Ok(());
         }
-        for_each_name(&buffer.0[..filled], |name| {
-            if let Some((tid, [])) = take_number(name, 10) {
-                visit(tid as u32);
-            }
-        });
+        for_each_name(&buffer.0[..filled], &mut visit);
     }
 }
 
@@ -253,8 +306,16 @@ mod tests {
     fn statm() {
         let resident = parse_statm(b"1000 300 100 5 0 400 0\n").unwrap();
         assert_eq!((resident.anon_bytes, resident.shared_bytes), (200 * 4096, 100 * 4096));
+        assert_eq!(resident.program_pages, 5);
         assert_eq!(parse_statm(b"1000 300"), None);
         assert_eq!(parse_statm(b"5 1 3 ").unwrap().anon_bytes, 0);
+    }
+
+    #[test]
+    fn a_process_knows_its_number_and_name() {
+        assert_eq!(process_id_in_proc(), Ok(std::process::id()));
+        assert_ne!(thread_name(), [0; 16]);
+        assert_eq!(thread_name()[15], 0);
     }
 
     #[test]

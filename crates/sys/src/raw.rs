@@ -12,7 +12,7 @@ pub(crate) use linux_raw_sys::general as nr;
 /// descriptors owned.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-pub(crate) unsafe fn call(number: u32, arguments: [usize; 6]) -> Result<usize, Errno> {
+pub unsafe fn call(number: u32, arguments: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
     // SAFETY: the instruction clobbers rcx and r11 only; the caller vouches for the call.
@@ -35,7 +35,7 @@ pub(crate) unsafe fn call(number: u32, arguments: [usize; 6]) -> Result<usize, E
 /// descriptors owned.
 #[cfg(target_arch = "aarch64")]
 #[inline]
-pub(crate) unsafe fn call(number: u32, arguments: [usize; 6]) -> Result<usize, Errno> {
+pub unsafe fn call(number: u32, arguments: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
     // SAFETY: the instruction clobbers x0 only; the caller vouches for the call.

@@ -1,12 +1,20 @@
-//! Addresses put aside for this crate's own mappings, before the program around us counts on which ones are free.
+//! Addresses put aside for this crate's own mappings, before the program around us counts on which
+//! ones are free.
 //!
-//! *The story:* a program unmapped a part of its memory and, a moment later, mapped it again at the same addresses, as it may.
-//! In between the agent's heap had grown, and the kernel had put it into the gap. `MAP_FIXED_NOREPLACE` failed; `MAP_FIXED` would
-//! have replaced the agent's books. Another program lowered its limit on address space, and the heap could not grow at all.
+//! *The story:* a program unmapped a part of its memory and, a moment later, mapped it again at the
+//! same addresses, as it may. In between the agent's heap had grown, and the kernel had put it into
+//! the gap. `MAP_FIXED_NOREPLACE` failed; `MAP_FIXED` would have replaced the agent's books.
+//! Another program lowered its limit on address space, and the heap could not grow at all.
 //!
-//! So the agent asks for a range without access rights ([`set_up`]) while the program still waits for it. From then on every
-//! [`Mapping`] lies in there, as long as there is room; afterwards the kernel chooses, as it does where
-//! nothing was put aside. (It always does for the rings of io_uring, which are mapped once.) A reserve costs no memory, no commit charge, and no more of a limit on address space than its length.
+//! So the agent asks for a range without access rights ([`set_up`]) while the program still waits
+//! for it. From then on every [`Mapping`] lies in there, as long as there is room; afterwards the
+//! kernel chooses, as it does where nothing was put aside. (It always does for the rings of
+//! io_uring, which are mapped once.) A reserve costs no memory, no commit charge, and no more of a
+//! limit on address space than its length.
+//!
+//! Its first and its last page are never used. *The story:* a program mapped memory with
+//! MAP_NORESERVE, which came to lie directly below the agent's heap. To the kernel the two were one
+//! mapping, which was taken for the agent's own: 234 MiB stayed unmanaged.
 
 use crate::lock::Lock;
 use crate::mem::{self, Advice, Mapping, Prot};
@@ -38,8 +46,8 @@ fn with<R>(action: impl FnOnce(&mut State) -> R) -> R {
     RESERVE.lock.with(|| action(unsafe { &mut *RESERVE.state.get() }))
 }
 
-/// Puts `bytes` of addresses aside, or fewer: half as many as often as the kernel refuses (a limit on address space), a page
-/// at least. There must be no reserve yet.
+/// Puts `bytes` of addresses aside, or fewer: half as many as often as the kernel refuses (a limit
+/// on address space), a page at least. There must be no reserve yet.
 pub fn set_up(bytes: usize) -> Result<(), Errno> {
     let mut bytes = bytes.max(1).next_multiple_of(PAGE_SIZE);
     let range = loop {
@@ -52,7 +60,10 @@ pub fn set_up(bytes: usize) -> Result<(), Errno> {
     with(|state| {
         assert!(state.end == 0, "there is one reserve");
         *state = State { start: range.start, end: range.end, gaps: Gaps::NONE };
-        state.gaps.put(range);
+        let inner = range.start + PAGE_SIZE..range.end - PAGE_SIZE.min(range.len());
+        if inner.start < inner.end {
+            state.gaps.put(inner);
+        }
     });
     Ok(())
 }
@@ -69,8 +80,8 @@ pub fn range() -> AddressRange {
     with(|state| state.start..state.end)
 }
 
-/// Begins anew in a child of fork: without a reserve, and without the unused part of its parent's. What lay in there stays mapped, if
-/// the child has it.
+/// Begins anew in a child of fork: without a reserve, and without the unused part of its parent's.
+/// What lay in there stays mapped, if the child has it.
 ///
 /// # Safety
 /// The process has one thread.
@@ -104,15 +115,15 @@ pub(crate) fn take(len: usize) -> Option<usize> {
     with(|state| state.gaps.take(len, Room::None))
 }
 
-/// Takes `len` bytes (whole pages) as private anonymous memory, zeroed. NOMEM: the process may not have more private data
-/// (`RLIMIT_DATA`), or not so many mappings.
+/// Takes `len` bytes (whole pages) as private anonymous memory, zeroed. NOMEM: the process may not
+/// have more private data (`RLIMIT_DATA`), or not so many mappings.
 pub(crate) fn take_anon(len: usize, prot: Prot, room: Room) -> Result<Option<usize>, Errno> {
     let Some(start) = with(|state| state.gaps.take(len, room)) else { return Ok(None) };
     open(start..start + len, prot).map(|()| Some(start))
 }
 
-/// Makes a range of private anonymous memory `len` bytes long, in its place. NOMEM when there is no gap behind it that is
-/// long enough, and as for [`take_anon`].
+/// Makes a range of private anonymous memory `len` bytes long, in its place. NOMEM when there is no
+/// gap behind it that is long enough, and as for [`take_anon`].
 pub(crate) fn extend(range: AddressRange, len: usize) -> Result<(), Errno> {
     let more = range.end..range.start + len;
     if !with(|state| state.gaps.take_at(more.clone())) {
@@ -123,7 +134,8 @@ pub(crate) fn extend(range: AddressRange, len: usize) -> Result<(), Errno> {
 
 /// Gives access to what was taken from the gaps, or gives it back.
 fn open(range: AddressRange, prot: Prot) -> Result<(), Errno> {
-    // SAFETY: nobody else uses what was taken, and nothing was ever stored in it. A refusal leaves it as it is.
+    // SAFETY: nobody else uses what was taken, and nothing was ever stored in it. A refusal leaves
+    // it as it is.
     let result = unsafe { mem::mprotect(range.clone(), prot) };
     if result.is_err() {
         with(|state| state.gaps.put(range));

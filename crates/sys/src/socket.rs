@@ -1,7 +1,9 @@
-//! Letters between two processes that share a socket: two numbers, and a descriptor if there is one to hand over.
+//! Letters between two processes that share a socket: two numbers, and a descriptor if there is one
+//! to hand over.
 //!
-//! A pair is of the kind that keeps letters apart (SOCK_SEQPACKET) and says so when the other side is gone, however that
-//! ended.
+//! Sockets are of the kind that keeps letters apart (SOCK_SEQPACKET) and say so when the other side
+//! is gone, however that ended. Two processes have a pair, or one listens at an abstract name: no
+//! file, any user, any pid namespace, but the same network namespace.
 
 use core::mem::MaybeUninit;
 
@@ -9,7 +11,8 @@ use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
 use rustix::io::{IoSlice, IoSliceMut};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
+    socketpair, sockopt,
 };
 
 use crate::{Errno, Fd};
@@ -29,6 +32,47 @@ const BYTES: usize = 16;
 pub fn pair() -> Result<[Fd; 2], Errno> {
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     Ok([owned(one), owned(other)])
+}
+
+fn named(name: &[u8]) -> Result<(Fd, SocketAddrUnix), Errno> {
+    let address = SocketAddrUnix::new_abstract_name(name)?;
+    let kind = SocketType::SEQPACKET;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    Ok((owned(socket), address))
+}
+
+/// Listens at an abstract name. EADDRINUSE: somebody else does.
+pub fn listen(name: &[u8]) -> Result<Fd, Errno> {
+    const WAITING_MAX: i32 = 128;
+    let (socket, address) = named(name)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, WAITING_MAX)?;
+    Ok(socket)
+}
+
+/// Waits for somebody who comes to a listening socket; whoever it is has neither been asked nor heard yet.
+pub fn accept(socket: &Fd) -> Result<Fd, Errno> {
+    rustix::net::accept_with(socket, SocketFlags::CLOEXEC).map(owned)
+}
+
+/// Goes to whoever listens at an abstract name. ECONNREFUSED: nobody does. EAGAIN: too many wait there.
+pub fn connect(name: &[u8]) -> Result<Fd, Errno> {
+    let (socket, address) = named(name)?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket)
+}
+
+/// [`receive`] says EAGAIN after so long.
+pub fn limit_patience(socket: &Fd, seconds: u64) -> Result<(), Errno> {
+    let patience = core::time::Duration::from_secs(seconds);
+    sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(patience))
+}
+
+/// Who is on the other side of a connected socket: process id (in the caller's pid namespace; 0: it
+/// has none there) and user.
+pub fn peer(socket: &Fd) -> Result<(u32, u32), Errno> {
+    let credentials = sockopt::socket_peercred(socket)?;
+    Ok((credentials.pid.as_raw_nonzero().get() as u32, credentials.uid.as_raw()))
 }
 
 /// Sends a letter; the descriptor arrives as a second one of the same file. EPIPE: the other side is gone.
@@ -84,6 +128,21 @@ fn owned(fd: OwnedFd) -> Fd {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_listened_at_and_the_other_side_is_known() {
+        let name = std::format!("overspill-test-{}", std::process::id());
+        assert_eq!(connect(name.as_bytes()).unwrap_err(), Errno::CONNREFUSED);
+        let listener = listen(name.as_bytes()).unwrap();
+        let one = connect(name.as_bytes()).unwrap();
+        let other = accept(&listener).unwrap();
+        let (pid, user) = peer(&other).unwrap();
+        assert_eq!((pid, user), (std::process::id(), rustix::process::getuid().as_raw()));
+        send(&other, Letter { kind: 1, value: 2 }, None).unwrap();
+        assert!(matches!(receive(&one), Ok(Some((Letter { kind: 1, value: 2 }, None)))));
+        limit_patience(&one, 1).unwrap();
+        assert!(matches!(receive(&one), Err(Errno::AGAIN)));
+    }
 
     #[test]
     fn letters_carry_descriptors_and_end_with_the_sender() {

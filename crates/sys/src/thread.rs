@@ -28,8 +28,9 @@ pub enum Descriptors {
     /// Those of the thread that makes it, from now on the same table.
     Shared,
     /// A copy of the table, which keeps the files of the program open: its first act should be
-    /// [`crate::fd::close_all_descriptors`], and the maker should wait for that. Root and working directory are copies too:
-    /// chroot in the program does not reach the thread, and setns sees a program with a single thread.
+    /// [`crate::fd::close_all_descriptors`], and the maker should wait for that. Root and working
+    /// directory are copies too: chroot in the program does not reach the thread, and setns sees a
+    /// program with a single thread.
     Private,
 }
 
@@ -94,6 +95,23 @@ pub unsafe fn spawn(
 }
 
 impl Thread {
+    /// Waits until the thread in this memory, which [`spawn`] made and nobody joins, has ended.
+    ///
+    /// # Safety
+    /// The range is the [`Thread::range`] of a thread, and stays mapped.
+    pub unsafe fn wait_at(range: AddressRange) {
+        let address = range.end - PAGE_SIZE + TID_AT;
+        // SAFETY: the word is the thread's, as in `tid_word`.
+        let word = unsafe { AtomicU32::from_ptr(address as *mut u32) };
+        loop {
+            let tid = word.load(Ordering::Acquire);
+            if tid == 0 {
+                return;
+            }
+            let _ = futex::wait(word, tid, None, Scope::Shared);
+        }
+    }
+
     /// Its id.
     #[must_use]
     pub fn tid(&self) -> u32 {
@@ -202,8 +220,9 @@ pub struct Scheduling {
 impl Scheduling {
     const SIZE: u32 = size_of::<Scheduling>() as u32;
 
-    /// Like all others, with a nice value (-20, most, to 19) and turns of so many nanoseconds (100 us to 100 ms; kernels before
-    /// 6.12 take no notice of it). Short turns come sooner: the thread gets no larger a share by them, but waits less for it.
+    /// Like all others, with a nice value (-20, most, to 19) and turns of so many nanoseconds (100
+    /// us to 100 ms; kernels before 6.12 take no notice of it). Short turns come sooner: the thread
+    /// gets no larger a share by them, but waits less for it.
     #[must_use]
     pub fn ordinary(nice: i32, turn_ns: u64) -> Scheduling {
         Scheduling {
@@ -215,8 +234,8 @@ impl Scheduling {
         }
     }
 
-    /// Before every ordinary thread: it is given a processor as soon as it wants one, and keeps it until it sleeps
-    /// (`SCHED_FIFO`, lowest priority).
+    /// Before every ordinary thread: it is given a processor as soon as it wants one, and keeps it
+    /// until it sleeps (`SCHED_FIFO`, lowest priority).
     #[must_use]
     pub fn first() -> Scheduling {
         Scheduling { size: Self::SIZE, policy: nr::SCHED_FIFO, priority: 1, ..Scheduling::default() }
@@ -235,12 +254,17 @@ impl Scheduling {
     /// Makes it that of the calling thread.
     ///
     /// # Errors
-    /// `ACCESS` or `PERM` when the process may not have that: coming first and nice values below 0 take CAP_SYS_NICE or a
-    /// limit that allows them.
+    /// `ACCESS` or `PERM` when the process may not have that: coming first and nice values below 0
+    /// take CAP_SYS_NICE or a limit that allows them.
     pub fn set(&self) -> Result<(), Errno> {
         // SAFETY: the attributes are as long as they say, and are only read.
         unsafe { syscall!(nr::__NR_sched_setattr, 0, &raw const *self as usize, 0) }.map(drop)
     }
+}
+
+/// The calling thread competes like any other from now on. Whoever leaves a class needs no privilege for it.
+pub fn stand_back() {
+    let _ = Scheduling { size: Scheduling::SIZE, ..Scheduling::default() }.set();
 }
 
 /// Sends a signal to a thread of this process.

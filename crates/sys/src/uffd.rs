@@ -15,6 +15,7 @@ use crate::{AddressRange, Errno, Fd, PAGE_SIZE};
 use abi::{Range, Transfer};
 use bitflags::bitflags;
 use core::ffi::CStr;
+use core::sync::atomic::{AtomicI32, Ordering};
 
 bitflags! {
     /// Features of the descriptor, asked for when it is opened.
@@ -119,6 +120,15 @@ pub struct Uffd {
 const DEVICE: &CStr = c"/dev/userfaultfd";
 const USER_MODE_ONLY: u32 = 1;
 
+/// The device, opened by somebody who may; -1: nobody gave it.
+static GIVEN_DEVICE: AtomicI32 = AtomicI32::new(-1);
+
+/// From now on descriptors are made by this one of /dev/userfaultfd, where the system call is
+/// refused: what they manage is the memory of whoever asks, not of who opened the device.
+pub fn use_device(device: Fd) {
+    GIVEN_DEVICE.store(device.into_raw(), Ordering::Release);
+}
+
 impl Uffd {
     /// Opens a descriptor with those of `wanted` that the kernel has, and says which. Non-blocking,
     /// close-on-exec.
@@ -165,6 +175,14 @@ impl Uffd {
     }
 
     fn by_device(flags: u32) -> Result<Fd, Errno> {
+        let given = GIVEN_DEVICE.load(Ordering::Acquire);
+        if given >= 0 {
+            // SAFETY: as below; whoever gave the number keeps it open.
+            let made = unsafe {
+                syscall!(nr::__NR_ioctl, given as usize, abi::USERFAULTFD_IOC_NEW as usize, flags as usize)
+            };
+            return made.map(Fd::made);
+        }
         let (path, open_flags) = (DEVICE.as_ptr() as usize, (nr::O_RDWR | nr::O_CLOEXEC) as usize);
         // SAFETY: the path is NUL-terminated.
         let device =
@@ -194,8 +212,8 @@ impl Uffd {
         &self.fd
     }
 
-    /// Takes over a descriptor that another process opened and sent. What is done with it is done to that process's
-    /// memory; ESRCH once that process is gone.
+    /// Takes over a descriptor that another process opened and sent. What is done with it is done
+    /// to that process's memory; ESRCH once that process is gone.
     #[must_use]
     pub fn received(fd: Fd) -> Uffd {
         Uffd { fd, source: Source::Received }

@@ -184,3 +184,59 @@ fn threads_and_limits() {
     let (soft, hard) = procfs::limit(Limit::Descriptors).unwrap();
     assert!(soft > 0 && soft <= hard);
 }
+
+/// A private mapping of /dev/zero is anonymous memory: 400 MiB of it were never managed.
+#[test]
+fn private_mappings_of_dev_zero_are_anonymous() {
+    let zero = file::open(c"/dev/zero", file::Open::READ_WRITE).unwrap();
+    let private = Mapping::private(&zero, 4 * PAGE_SIZE, Prot::RW, 0).unwrap();
+    let shared = Mapping::shared(&zero, 4 * PAGE_SIZE, Prot::RW, 0).unwrap();
+    let maps = Maps::open().unwrap();
+    let mut buffer = [0; BUFFER_BYTES];
+    let mut is_anonymous = |address| {
+        let query =
+            maps.query(address, false, &mut buffer, |vma| vma.is_private_anonymous()).unwrap().unwrap();
+        let listed = maps.for_each(&mut buffer, |vma| match vma.range().contains(&address) {
+            true => ControlFlow::Break(vma.is_private_anonymous()),
+            false => ControlFlow::Continue(()),
+        });
+        assert_eq!(listed.unwrap().break_value(), Some(query), "both ways agree");
+        query
+    };
+    assert!(is_anonymous(private.start()) && !is_anonymous(shared.start()));
+}
+
+/// The first thread ends by pthread_exit, others go on: what /proc/self says of memory then is that
+/// there is none. In a process of its own, since this one's first thread is needed.
+#[test]
+fn memory_is_told_when_the_first_thread_has_ended() {
+    extern "C" fn look(memory: *mut libc::c_void) -> *mut libc::c_void {
+        // The first thread is gone once its state says so.
+        let stat =
+            || std::fs::read_to_string(format!("/proc/self/task/{}/stat", std::process::id())).unwrap();
+        while !stat().contains(") Z") {
+            std::thread::yield_now();
+        }
+        let held = ResidentReader::open().unwrap().anon_bytes().unwrap();
+        let mut buffer = [0; BUFFER_BYTES];
+        let is_mapped = Maps::open().unwrap().query(memory as usize, false, &mut buffer, |_| ()).unwrap();
+        let range = memory as usize..memory as usize + 512 * PAGE_SIZE;
+        let is_there = Pagemap::open().unwrap().has_any(range, Query::OWN_CONTENT).unwrap();
+        let told = held >= 2 << 20 && is_mapped.is_some() && is_there;
+        unsafe { libc::_exit(i32::from(!told)) }
+    }
+    let memory = plain(512);
+    (0..512).for_each(|page| store(memory.page(page)));
+    unsafe {
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            let mut thread = 0;
+            libc::pthread_create(&raw mut thread, std::ptr::null(), look, memory.start() as *mut _);
+            libc::syscall(libc::SYS_exit, 0);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        assert_eq!(status, 0);
+    }
+}

@@ -1,5 +1,5 @@
-//! A reserve of addresses: what lies in it, what stays out of the program's gaps, and what limits do to it. One test, because a
-//! process has one reserve and one set of limits.
+//! A reserve of addresses: what lies in it, what stays out of the program's gaps, and what limits
+//! do to it. One test, because a process has one reserve and one set of limits.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "every block acts on memory the test mapped itself")]
 
 use overspill_sys::alloc::ArenaAlloc;
@@ -28,6 +28,12 @@ fn own_mappings_lie_in_the_reserve_and_nowhere_else() {
     assert_eq!(reserve::range().len(), 64 * MIB);
     assert!(!is_inside(&before.range()));
     drop(before);
+    // Whatever lies beside it, the kernel makes no mapping of the program's and its own one.
+    for _ in 0..2 {
+        let own = Mapping::anon(62 * MIB, Prot::RW).unwrap();
+        let all = reserve::range();
+        assert!(all.start < own.range().start && own.range().end < all.end);
+    }
 
     // The story of the module: a gap that the program makes stays free whatever the heap does.
     let program = map_program(0, 40 * MIB, 0).unwrap();
@@ -52,7 +58,8 @@ fn own_mappings_lie_in_the_reserve_and_nowhere_else() {
         unsafe { arena.dealloc(block, layout(10 * MIB)) };
     }
 
-    // Limits that come down afterwards do not concern what was put aside; there, private memory becomes shared memory.
+    // Limits that come down afterwards do not concern what was put aside; there, private memory
+    // becomes shared memory.
     let mapped = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = mapped.split(' ').next().unwrap().parse().unwrap();
     set_limit(libc::RLIMIT_AS, pages * PAGE_SIZE as u64);

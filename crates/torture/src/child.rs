@@ -1,4 +1,5 @@
-//! Child processes of subtests: forked ones that run a closure, and copies of this program that run a part of it.
+//! Child processes of subtests: forked ones that run a closure, and copies of this program that run
+//! a part of it.
 
 use std::process::{Command, ExitStatus};
 
@@ -10,10 +11,11 @@ use crate::sys::check;
 #[derive(Debug)]
 pub struct Child(libc::pid_t);
 
-/// Forks; the child runs `body`, says what went wrong on stderr, and ends with 0 or 1 without running exit handlers.
+/// Forks; the child runs `body`, says what went wrong on stderr, and ends with 0 or 1 without
+/// running exit handlers.
 pub fn fork(body: impl FnOnce() -> Outcome) -> Outcome<Child> {
-    // SAFETY: the child calls what is safe after a fork of a threaded program as long as `body` does; glibc makes its
-    // allocator usable there.
+    // SAFETY: the child calls what is safe after a fork of a threaded program as long as `body`
+    // does; glibc makes its allocator usable there.
     let pid = check("fork", unsafe { libc::fork() } as isize)?;
     if pid != 0 {
         return Ok(Child(pid as libc::pid_t));
@@ -27,6 +29,61 @@ pub fn fork(body: impl FnOnce() -> Outcome) -> Outcome<Child> {
     };
     // SAFETY: ends this process.
     unsafe { libc::_exit(status) }
+}
+
+/// A way to make a child with memory of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `_Fork(3)`, which runs no handlers.
+    Quiet,
+    /// libc's function `clone`, with a stack.
+    Clone,
+    /// `fork`, `clone` and `clone3` by way of libc's `syscall`.
+    CallFork,
+    /// See above.
+    CallClone,
+    /// See above.
+    CallClone3,
+    /// The same by the instruction itself.
+    BareFork,
+    /// See above.
+    BareClone,
+    /// See above.
+    BareClone3,
+}
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Form; 8] = [
+        Form::Quiet,
+        Form::Clone,
+        Form::CallFork,
+        Form::CallClone,
+        Form::CallClone3,
+        Form::BareFork,
+        Form::BareClone,
+        Form::BareClone3,
+    ];
+
+    /// May the call fail where nobody hears of it?
+    #[must_use]
+    pub fn is_bare(self) -> bool {
+        matches!(self, Form::BareFork | Form::BareClone | Form::BareClone3)
+    }
+}
+
+/// As [`fork`], in another form. The child runs without libc's handlers: `body` must not allocate.
+pub fn fork_by(form: Form, body: impl Fn() -> Outcome) -> Outcome<Child> {
+    let run = || match body() {
+        Ok(()) => 0,
+        Err(_) => 1,
+    };
+    let pid = check(&format!("{form:?}"), crate::sys::fork_by(form, &run))?;
+    if pid != 0 {
+        return Ok(Child(pid as libc::pid_t));
+    }
+    // SAFETY: ends this process.
+    unsafe { libc::_exit(run()) }
 }
 
 impl Child {

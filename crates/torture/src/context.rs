@@ -1,5 +1,6 @@
-//! What every subtest is given: its options, and the means to push memory out of RAM. A budget smaller than the ballast
-//! makes the rest cold as soon as the ballast is walked; on a bare machine nothing goes cold and the checks are the same.
+//! What every subtest is given: its options, and the means to push memory out of RAM. A budget
+//! smaller than the ballast makes the rest cold as soon as the ballast is walked; on a bare machine
+//! nothing goes cold and the checks are the same.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -88,7 +89,8 @@ impl Context {
         Ok(())
     }
 
-    /// As [`Self::cool`], for memory that may stay in RAM (locked, pinned, small): walks a few times, expects nothing.
+    /// As [`Self::cool`], for memory that may stay in RAM (locked, pinned, small): walks a few
+    /// times, expects nothing.
     pub fn press(&mut self) -> Outcome {
         self.ensure_ballast()?;
         (0..2).try_for_each(|_| self.walk_ballast())

@@ -1,5 +1,5 @@
-//! Touches memory that may not be there, and reports the signal instead of dying by it: two probe instructions whose
-//! address the handler knows, and to which it gives a way out.
+//! Touches memory that may not be there, and reports the signal instead of dying by it: two probe
+//! instructions whose address the handler knows, and to which it gives a way out.
 
 use std::cell::Cell;
 
@@ -88,7 +88,8 @@ pub fn load(address: usize) -> Result<u8, Fault> {
 
 /// Stores a byte, or says which signal that raised.
 pub fn store(address: usize, byte: u8) -> Result<(), Fault> {
-    // SAFETY: callers pass addresses in ranges that they own or that nobody owns; a fault comes back by `on_fault`.
+    // SAFETY: callers pass addresses in ranges that they own or that nobody owns; a fault comes
+    // back by `on_fault`.
     let value = unsafe { overspill_probe_store(address, byte) };
     if value == 0 { Ok(()) } else { Err(LAST.take().expect("the handler has run in this thread")) }
 }

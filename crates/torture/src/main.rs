@@ -1,5 +1,6 @@
-//! `overspill-torture SUBTEST [options]`: does to memory what programs do to it, and checks every word. Run bare, it
-//! passes on any Linux; run under a budget smaller than `--mib`, it passes only when paging is invisible.
+//! `overspill-torture SUBTEST [options]`: does to memory what programs do to it, and checks every
+//! word. Run bare, it passes on any Linux; run under a budget smaller than `--mib`, it passes only
+//! when paging is invisible.
 //!
 //! Prints `ok NAME` and exits 0, or one line that says what is wrong and exits 1.
 

@@ -1,5 +1,6 @@
-//! A mapping of the program, addressed by page and word. Every access is a relaxed atomic, because another thread, a
-//! system call or a pager may change the bytes at any time: such memory is never a `&[u8]`.
+//! A mapping of the program, addressed by page and word. Every access is a relaxed atomic, because
+//! another thread, a system call or a pager may change the bytes at any time: such memory is never
+//! a `&[u8]`.
 
 use std::sync::atomic::AtomicU64;
 
@@ -116,8 +117,9 @@ impl Memory {
     #[must_use]
     pub fn word(&self, page: usize, index: usize) -> &AtomicU64 {
         assert!(index < WORDS && page < self.pages(), "word {index} of page {page} of {}", self.pages());
-        // SAFETY: in bounds and aligned (asserted, and the base is page aligned); mapped as long as `self` is borrowed,
-        // unless a subtest took the page away on purpose, which then is the fault it wants; any bits are a valid u64.
+        // SAFETY: in bounds and aligned (asserted, and the base is page aligned); mapped as long as
+        // `self` is borrowed, unless a subtest took the page away on purpose, which then is the
+        // fault it wants; any bits are a valid u64.
         unsafe { AtomicU64::from_ptr((self.base + page * PAGE + index * 8) as *mut u64) }
     }
 
@@ -133,7 +135,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // A subtest that unmapped the range itself has called `forget`; failing here would hide the first failure.
+        // A subtest that unmapped the range itself has called `forget`; failing here would hide the
+        // first failure.
         let _ = sys::munmap(self.base, self.len);
     }
 }

@@ -1,4 +1,5 @@
-//! How a subtest says that something is wrong: a sentence, carried by `?` to `main`, which prints it and exits 1.
+//! How a subtest says that something is wrong: a sentence, carried by `?` to `main`, which prints
+//! it and exits 1.
 
 /// What was expected and what was found, in one line.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
-//! `overspill-torture part NAME`: processes that subtests start, each a few lines that call the subtest's own file.
+//! `overspill-torture part NAME`: processes that subtests start, each a few lines that call the
+//! subtest's own file.
 
 use crate::context::Context;
 use crate::fail;
 use crate::outcome::Outcome;
-use crate::subtests::{exits, process, remote};
+use crate::subtests::{exits, kinds, process, remote};
 
 /// Runs the part named first, with the rest as its arguments.
 pub fn run(arguments: &[String]) -> Outcome {
@@ -20,6 +21,7 @@ pub fn run(arguments: &[String]) -> Outcome {
             _ => fail!("part poke PID ADDRESS BYTES"),
         },
         "exec-self" => remote::exec_self_part(&mut context(arguments)?),
+        "main-exit" => kinds::main_exit_part(context(arguments)?),
         "setuid" => process::setuid_part(&mut context(arguments)?),
         "chroot" => process::chroot_part(&mut context(arguments)?),
         "exit" => match arguments {

@@ -1,5 +1,6 @@
-//! What memory is filled with: every word follows from a seed, the page's number and the word's place in it, so that a
-//! lost, torn, stale or misplaced page is told apart from the right one, and from one another.
+//! What memory is filled with: every word follows from a seed, the page's number and the word's
+//! place in it, so that a lost, torn, stale or misplaced page is told apart from the right one, and
+//! from one another.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +23,8 @@ pub const fn word(seed: u64, page: usize, index: usize) -> u64 {
     mix(mix(seed) ^ ((page * WORDS + index) as u64))
 }
 
-/// The bytes that a memory filled with `seed` holds at `offset`, for comparing with what came through a system call.
+/// The bytes that a memory filled with `seed` holds at `offset`, for comparing with what came
+/// through a system call.
 pub fn bytes(seed: u64, offset: usize, into: &mut [u8]) {
     let mut done = 0;
     while done < into.len() {

@@ -1,11 +1,13 @@
-//! The kernel calls that subtests make, with their failures as sentences. Pointers are plain addresses here: most
-//! subtests hand the kernel addresses that Rust knows nothing about, which is what they are for.
+//! The kernel calls that subtests make, with their failures as sentences. Pointers are plain
+//! addresses here: most subtests hand the kernel addresses that Rust knows nothing about, which is
+//! what they are for.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use crate::child::Form;
 use crate::fail;
 use crate::memory::PAGE;
 use crate::outcome::{Failure, Outcome};
@@ -23,7 +25,8 @@ pub fn errno() -> i32 {
 
 /// `mmap(2)`; an `address` of 0 lets the kernel choose.
 pub fn mmap(address: usize, len: usize, protection: i32, flags: i32, fd: i32) -> Outcome<usize> {
-    // SAFETY: without MAP_FIXED nothing that exists is touched; with it, the caller names a range that it owns.
+    // SAFETY: without MAP_FIXED nothing that exists is touched; with it, the caller names a range
+    // that it owns.
     let result = unsafe { libc::mmap(address as *mut _, len, protection, flags, fd, 0) };
     if result == libc::MAP_FAILED {
         return Err(Failure(format!("mmap of {len} bytes: {}", std::io::Error::last_os_error())));
@@ -59,7 +62,8 @@ pub fn mremap(address: usize, old: usize, new: usize, flags: i32, target: usize)
 
 /// `mprotect(2)`.
 pub fn mprotect(address: usize, len: usize, protection: i32) -> Outcome {
-    // SAFETY: changes access to a range that the caller owns; a fault that follows is one that the subtest wants.
+    // SAFETY: changes access to a range that the caller owns; a fault that follows is one that the
+    // subtest wants.
     check("mprotect", unsafe { libc::mprotect(address as *mut _, len, protection) } as isize).map(drop)
 }
 
@@ -167,4 +171,81 @@ pub fn thread_id() -> i32 {
 /// Sleeps.
 pub fn pause_ms(milliseconds: u64) {
     std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+}
+
+unsafe extern "C" {
+    /// glibc 2.34.
+    fn _Fork() -> libc::pid_t;
+}
+
+/// The arguments of clone3(2), first version.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+}
+
+/// Makes a child: its pid, 0 in the child, -1 and errno. By `clone` the child runs `body` on a stack of its own and ends.
+pub fn fork_by(form: Form, body: &dyn Fn() -> i32) -> isize {
+    let signal = libc::SIGCHLD as usize;
+    let arguments = CloneArguments { exit_signal: signal as u64, ..CloneArguments::default() };
+    let (at, size) = (&raw const arguments as usize, size_of::<CloneArguments>());
+    // SAFETY: each call forks as fork(2) does, and the child does no more than `body`.
+    unsafe {
+        match form {
+            Form::Quiet => _Fork() as isize,
+            Form::Clone => clone(body),
+            Form::CallFork => libc::syscall(libc::SYS_fork) as isize,
+            Form::CallClone => libc::syscall(libc::SYS_clone, signal, 0, 0, 0, 0) as isize,
+            Form::CallClone3 => libc::syscall(libc::SYS_clone3, at, size) as isize,
+            Form::BareFork => bare(libc::SYS_fork, [0; 6]),
+            Form::BareClone => bare(libc::SYS_clone, [signal, 0, 0, 0, 0, 0]),
+            Form::BareClone3 => bare(libc::SYS_clone3, [at, size, 0, 0, 0, 0]),
+        }
+    }
+}
+
+/// # Safety
+/// The child runs `body` and ends.
+unsafe fn clone(body: &dyn Fn() -> i32) -> isize {
+    extern "C" fn run(body: *mut libc::c_void) -> i32 {
+        // SAFETY: the caller's reference, in the copy of its memory.
+        let body = unsafe { *body.cast::<&dyn Fn() -> i32>() };
+        body()
+    }
+    let mut stack = vec![0_u128; 8192];
+    let argument = (&raw const body).cast_mut().cast();
+    // SAFETY: the stack grows down from its end, and lives until the call returns: the child has a copy of it.
+    unsafe { libc::clone(run, stack.as_mut_ptr().add(8192).cast(), libc::SIGCHLD, argument) as isize }
+}
+
+/// A system call by the bare instruction: nothing that stands before libc's functions hears of it. -1 where it fails, with errno.
+///
+/// # Safety
+/// As for the call.
+pub unsafe fn bare(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result: isize;
+    // SAFETY: the instruction clobbers rcx and r11 only; the caller vouches for the call.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack, preserves_flags),
+        );
+        if (-4095..0).contains(&result) {
+            *libc::__errno_location() = -result as i32;
+            return -1;
+        }
+    }
+    result
 }

@@ -55,9 +55,9 @@ pub fn numbers(context: &Context) -> Outcome<PathBuf> {
     })
 }
 
-/// Blocks of text, each from a few sentences of its own: a compressor touches all of its tables in the end, but few of
-/// them at a time. (On text without such locality it touches them all the time at random, and no budget below what it
-/// wants makes sense.)
+/// Blocks of text, each from a few sentences of its own: a compressor touches all of its tables in
+/// the end, but few of them at a time. (On text without such locality it touches them all the time
+/// at random, and no budget below what it wants makes sense.)
 pub fn corpus(context: &Context) -> Outcome<PathBuf> {
     const BLOCKS: usize = 96;
     const BLOCK_LEN: usize = 64 << 10;

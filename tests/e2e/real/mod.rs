@@ -1,8 +1,8 @@
-//! Programs that people use, at a half and at a quarter of the RAM they want: their output must be, byte for byte, that
-//! of a bare run.
+//! Programs that people use, at a half and at a quarter of the RAM they want: their output must be,
+//! byte for byte, that of a bare run.
 //!
-//! What a program wants is the most anonymous memory that its largest process held in a bare run, which is made once per
-//! program and whose output is the one to match.
+//! What a program wants is the most anonymous memory that its largest process held in a bare run,
+//! which is made once per program and whose output is the one to match.
 
 mod inputs;
 mod programs;

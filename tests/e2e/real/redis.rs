@@ -1,5 +1,5 @@
-//! redis-server: filled with known data, loaded by redis-benchmark, read back key by key, saved by a fork while it is
-//! written to, and restarted bare from what it saved.
+//! redis-server: filled with known data, loaded by redis-benchmark, read back key by key, saved by
+//! a fork while it is written to, and restarted bare from what it saved.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};

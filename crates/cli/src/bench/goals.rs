@@ -1,4 +1,5 @@
-//! What the adaptive read-ahead must reach against the kernel's best setting, load by load, and whether it does.
+//! What the adaptive read-ahead must reach against the kernel's best setting, load by load, and
+//! whether it does.
 
 use serde::Serialize;
 
@@ -104,7 +105,7 @@ pub fn table(verdicts: &[Verdict]) -> String {
             holds.into(),
         ]);
     }
-    table.render()
+    table.fitting(&["against"]).render()
 }
 
 #[cfg(test)]

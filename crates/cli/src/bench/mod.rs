@@ -1,5 +1,6 @@
-//! `overspill bench`: the built-in load ([`crate::load`]) as the command of a comparison. A single load gets the table of
-//! `compare`; a suite gets one table a load, made for read-ahead, and a file of raw figures a load.
+//! `overspill bench`: the built-in load ([`crate::load`]) as the command of a comparison. A single
+//! load gets the table of `compare`; a suite gets one table a load, made for read-ahead, and a file
+//! of raw figures a load.
 
 mod goals;
 mod rows;
@@ -19,7 +20,7 @@ use crate::load::{Done, LoadArgs, Work};
 use crate::progress::Progress;
 use crate::size::{Size, shortest};
 use crate::stdout::print;
-use crate::{cgroup, human, machine};
+use crate::{human, machine};
 use goals::Verdict;
 use rows::Row;
 use suite::{Load, Suite};
@@ -99,8 +100,8 @@ fn single(args: &BenchArgs, pattern: Pattern) -> Result<u8> {
         args.only.is_empty() && args.out.is_none(),
         "--only and --out are for suites; one load has --json FILE"
     );
-    cgroup::require_root("bench")?;
     let ways = args.measuring.ways();
+    compare::require_root_for(&ways, "bench")?;
     let sizes = Sizes::new(args, if pattern == Pattern::Random { 18 } else { suite::NINTHS });
     let mut lab = lab(args, &ways, sizes)?;
     let directory = lab.directory().to_path_buf();
@@ -112,7 +113,8 @@ fn single(args: &BenchArgs, pattern: Pattern) -> Result<u8> {
     let runs = compare::end_of(lab, runs)?;
     let subject = subject(&command, sizes, parameters(pattern, sizes, &args.work));
     let table = compare::table(&subject, args.measuring.runs, &runs);
-    let text = format!("load {}\n{table}{}", load_line(&command, sizes), part_lines(&runs));
+    let head = human::folded(&format!("load {}", load_line(&command, sizes)), "    ");
+    let text = format!("{head}{table}{}", part_lines(&runs));
     if let Some(path) = &args.measuring.json {
         compare::write(path, subject, runs, &directory)?;
     }
@@ -129,11 +131,11 @@ fn all_of(args: &BenchArgs, suite: Suite) -> Result<u8> {
         "a suite writes a file for each load: give --out DIR instead of --json"
     );
     let loads = suite.chosen(&args.only).map_err(anyhow::Error::msg)?;
-    cgroup::require_root("bench")?;
+    let ways = if args.measuring.ways.is_empty() { suite.ways() } else { args.measuring.ways.clone() };
+    compare::require_root_for(&ways, "bench")?;
     if let Some(directory) = &args.out {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
-    let ways = if args.measuring.ways.is_empty() { suite.ways() } else { args.measuring.ways.clone() };
     let largest =
         loads.iter().map(|load| load.ninths).max().expect("no suite is empty, and names are of loads");
     let mut lab = lab(args, &ways, Sizes::new(args, largest))?;
@@ -162,11 +164,12 @@ impl Measuring<'_> {
         let runs = self.runs(lab, load, ways.to_vec(), &command)?;
         let rows = rows::rows(&runs);
         let goals = if self.suite == Suite::All { goals::judge(load.name, &rows) } else { Vec::new() };
-        let mut text = format!("{}: {}\n{}", load.name, load_line(&command, sizes), rows::table(&rows));
+        let head = human::folded(&format!("{}: {}", load.name, load_line(&command, sizes)), "    ");
+        let mut text = head + &rows::table(&rows);
         if load.is_shared() {
             text += "overspill's rows are those of its library: the agent does not manage shared memory\n";
         }
-        text += &killed_lines(&runs);
+        text += &compare::killed_lines(&runs);
         if let Some(directory) = &self.args.out {
             let parameters = Parameters {
                 load: Some(load.name),
@@ -181,8 +184,8 @@ impl Measuring<'_> {
         Ok(goals)
     }
 
-    /// Every way once, then again as often as asked for; where only the kernel's best setting matters, without those of its
-    /// settings that are far from it.
+    /// Every way once, then again as often as asked for; where only the kernel's best setting
+    /// matters, without those of its settings that are far from it.
     fn runs(
         &self,
         lab: &mut Lab,
@@ -205,19 +208,11 @@ impl Measuring<'_> {
     }
 }
 
-/// Every way once; again where the kernel killed the load for want of memory, as it does now and then in a cgroup.
+/// Every way once.
 fn round(lab: &mut Lab, ways: &[Way], command: &[OsString], label: &str) -> Result<Vec<Measurement>> {
     let progress = Progress::about(label);
-    let mut pending = ways.to_vec();
-    let mut runs = Vec::new();
-    for _ in 0..compare::ATTEMPTS {
-        let turns = Turns { ways: &pending, rounds: 1 };
-        let input = Input::nothing()?;
-        let round = compare::series(lab, turns, command, &input, None, &progress, read_done)?;
-        pending.retain(|way| round.iter().any(|run| run.way == way.to_string() && run.load.is_none()));
-        runs.extend(round);
-    }
-    Ok(runs)
+    let turns = Turns { ways, rounds: 1 };
+    compare::series(lab, turns, command, &Input::nothing()?, None, &progress, read_done)
 }
 
 /// Figures are held against the first run's.
@@ -236,7 +231,7 @@ fn lab(args: &BenchArgs, ways: &[Way], sizes: Sizes) -> Result<Lab> {
     let place = compare::place_for(ways, args.tuning.swap.as_deref())?;
     let progress = Progress::new();
     progress.say(compare::WAITING);
-    Lab::new(place, &args.tuning, sizes.ram_bytes + ALLOWANCE_BYTES, sizes.size_bytes)
+    Lab::new(place, ways, &args.tuning, sizes.ram_bytes + ALLOWANCE_BYTES, sizes.size_bytes)
 }
 
 fn command(pattern: Pattern, sizes: Sizes, work: &Work) -> Result<Vec<OsString>> {
@@ -280,10 +275,10 @@ fn file_name(suite: Suite, load: &str, sizes: Sizes) -> String {
     format!("{today}-{suite}-{load}-{}-in-{}.json", shortest(sizes.size_bytes), shortest(sizes.ram_bytes))
 }
 
-/// Reads the load's line; a load that failed its own verification ends the bench. One that the kernel killed for want of memory is
-/// let pass: its swap does that to small groups at times.
+/// Reads the load's line; a load that failed its own verification ends the bench. One that the
+/// kernel killed for want of memory is let pass: its swap does that to small groups at times.
 fn read_done(run: &mut Measurement) -> Result<()> {
-    if run.oom_kills > 0 && !run.is_success() {
+    if run.was_killed_for_memory() {
         return Ok(());
     }
     ensure!(run.is_success(), "the load failed: {}", run.captured.error_tail);
@@ -292,21 +287,8 @@ fn read_done(run: &mut Measurement) -> Result<()> {
     Ok(())
 }
 
-/// A line for each way that the kernel killed, be it now and then or always.
-fn killed_lines(runs: &[Measurement]) -> String {
-    let mut ways: Vec<&str> =
-        runs.iter().filter(|run| run.load.is_none()).map(|run| run.way.as_str()).collect();
-    ways.sort_unstable();
-    ways.dedup();
-    let line = |way: &&str| {
-        let of_way = || runs.iter().filter(|run| run.way == **way);
-        let killed = of_way().filter(|run| run.load.is_none()).count();
-        format!("{way}: out of memory in its cgroup and killed in {killed} of {} runs\n", of_way().count())
-    };
-    ways.iter().map(line).collect()
-}
-
-/// For loads whose threads do different things: each kind's rate, and with `--latency` the faults' latency.
+/// For loads whose threads do different things: each kind's rate, and with `--latency` the faults'
+/// latency.
 fn part_lines(runs: &[Measurement]) -> String {
     let mut lines = String::new();
     for row in rows::rows(runs) {
@@ -315,12 +297,13 @@ fn part_lines(runs: &[Measurement]) -> String {
                 format!("{} {} touches/s", kind.pattern, human::count(kind.touches_per_second as u64))
             };
             let rates: Vec<_> = row.kinds.iter().map(rate).collect();
-            lines.push_str(&format!("{}: {}\n", row.way, rates.join(", ")));
+            lines.push_str(&human::folded(&format!("{}: {}", row.way, rates.join(", ")), "    "));
         }
         if row.faults > 0 {
             let [p50, p90, p99] = [row.fault_p50_ns, row.fault_p90_ns, row.fault_p99_ns].map(human::nanos);
             let count = human::count(row.faults);
-            lines.push_str(&format!("{}: {count} faults, p50 {p50}, p90 {p90}, p99 {p99}\n", row.way));
+            let line = format!("{}: {count} faults, p50 {p50}, p90 {p90}, p99 {p99}", row.way);
+            lines.push_str(&human::folded(&line, "    "));
         }
     }
     lines
@@ -357,14 +340,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_killed_is_said() {
+    fn what_the_kernel_killed_is_no_failure_of_the_load() {
         let run = |way: &str, oom_kills| Measurement { way: way.into(), oom_kills, ..Measurement::default() };
-        let mut kept = run("kernel:3", 0);
-        kept.load = Some(Done::default());
-        let runs = [run("kernel:3", 1), kept, run("kernel:0", 1)];
-        let expected = "kernel:0: out of memory in its cgroup and killed in 1 of 1 runs\n\
-                        kernel:3: out of memory in its cgroup and killed in 1 of 2 runs\n";
-        assert_eq!(killed_lines(&runs), expected);
         assert!(read_done(&mut run("kernel:3", 1)).is_ok());
         assert!(read_done(&mut run("overspill", 0)).is_err());
     }

@@ -1,8 +1,10 @@
-//! The suites of `bench`: several loads, each with its own kernel settings, budgets alike. What is in them stands in the
-//! tables here, what is asked of them in [`super::goals`].
+//! The suites of `bench`: several loads, each with its own kernel settings, budgets alike. What is
+//! in them stands in the tables here, what is asked of them in [`super::goals`].
 
 use std::fmt;
 use std::str::FromStr;
+
+use overspill_sim::nearest;
 
 use crate::compare::way::Way;
 use crate::load::Work;
@@ -107,7 +109,8 @@ impl Suite {
         let all = || self.loads().iter().copied();
         if let Some(stranger) = names.iter().find(|name| !all().any(|load| load.name == name.as_str())) {
             let known: Vec<_> = all().map(|load| load.name).collect();
-            return Err(format!("`{stranger}` is no load of `{self}`: it has {}", known.join(", ")));
+            let hint = nearest::hint(stranger, known.iter().copied());
+            return Err(format!("`{stranger}` is no load of `{self}`{hint}: it has {}", known.join(", ")));
         }
         Ok(all().filter(|load| names.is_empty() || names.iter().any(|name| name == load.name)).collect())
     }

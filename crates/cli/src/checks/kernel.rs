@@ -1,5 +1,9 @@
-//! What the kernel offers and permits: its version, userfaultfd and its features, io_uring, PAGEMAP_SCAN, seccomp. Each is
-//! tried, not guessed from the version, which only explains.
+//! What the kernel offers and permits: its version, userfaultfd and its features, io_uring,
+//! PAGEMAP_SCAN, seccomp. Each is tried, not guessed from the version, which only explains.
+//!
+//! Who refuses userfaultfd is told by a second call: with UFFD_USER_MODE_ONLY the kernel itself
+//! refuses nobody (since 5.11), so a refusal then comes from a filter. The mend that opens the
+//! least is named first.
 
 use overspill_sys::Errno;
 use overspill_sys::pagemap::Pagemap;
@@ -12,9 +16,15 @@ use crate::machine::kernel_release;
 /// The oldest kernel that the agent starts on, and the first that can move pages.
 const OLDEST: (u32, u32) = (5, 11);
 const MOVES_PAGES: (u32, u32) = (6, 8);
-/// Why nothing works inside most containers, and what helps.
-const SECCOMP_FIX: &str =
-    "docker run --security-opt seccomp=unconfined, or a profile that allows userfaultfd and io_uring";
+/// Why nothing works inside most containers, and what helps: the project's profile for docker and
+/// podman.
+const SECCOMP_FIX: &str = "docker run (or podman run) --security-opt seccomp=overspill-seccomp.json";
+/// Where that is to be had.
+const SECCOMP_PROFILE: &str = "overspill doctor --print seccomp > overspill-seccomp.json, beforehand";
+/// The device that gives userfaultfd to whoever may open it (6.1).
+const DEVICE: &str = "/dev/userfaultfd";
+const SYSCTL_FIX: &str = "sudo sysctl -w vm.unprivileged_userfaultfd=1";
+const IO_URING_DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 
 /// Without these nothing can be managed.
 pub fn essential() -> Vec<Check> {
@@ -64,17 +74,57 @@ fn userfaultfd() -> Check {
                 Source::Syscall | Source::UserMode | Source::Received => "permitted",
             },
         ),
-        Err(Errno::NOSYS) if !is_filtered() => {
-            Check::fail(NAME, "this kernel has none", "a kernel built with CONFIG_USERFAULTFD")
-        }
-        Err(_) if is_filtered() => {
-            Check::fail(NAME, "refused, most likely by the seccomp filter", SECCOMP_FIX)
-        }
-        Err(Errno::PERM) => {
-            Check::fail(NAME, "not permitted for this user", "sudo sysctl -w vm.unprivileged_userfaultfd=1")
-        }
-        Err(error) => Check::fail(NAME, format!("refused: {}", text(error)), "run overspill as root"),
+        Err(error) => refused(NAME, error, Uffd::open(Features::empty(), true).err()),
     }
+}
+
+/// Why userfaultfd was refused with `error`; `restricted` is what became of the restricted kind,
+/// which the kernel gives to everybody.
+fn refused(name: &'static str, error: Errno, restricted: Option<Errno>) -> Check {
+    match restricted {
+        None if is_container() => {
+            let found = format!("{}: this container's user may not have it", text(error));
+            Check::fail(name, found, format!("docker run (or podman run) --device {DEVICE}"))
+                .or(format!("{SYSCTL_FIX}, on the host"))
+        }
+        None => {
+            let found =
+                format!("{}: this user may not have it (vm.unprivileged_userfaultfd is 0)", text(error));
+            by_permission(Check::fail(name, found, narrowest()))
+        }
+        Some(Errno::NOSYS) if !is_filtered() => Check::fail(
+            name,
+            format!("{}: this kernel has none", text(error)),
+            "a kernel with CONFIG_USERFAULTFD",
+        ),
+        Some(_) => Check::fail(name, format!("{}: a seccomp filter refuses it", text(error)), SECCOMP_FIX)
+            .or(SECCOMP_PROFILE)
+            .or("docker run --security-opt seccomp=unconfined, which lifts the whole filter"),
+    }
+}
+
+/// The device for this user alone, until the next boot.
+fn narrowest() -> String {
+    if !std::path::Path::new(DEVICE).exists() {
+        return SYSCTL_FIX.into();
+    }
+    match crate::run::program::find("setfacl".as_ref()) {
+        Some(_) => format!("sudo setfacl -m u:$USER:rw {DEVICE}"),
+        None => format!("sudo chown $USER {DEVICE}"),
+    }
+}
+
+/// For good, and for a group of users; then for everybody.
+fn by_permission(check: Check) -> Check {
+    if !std::path::Path::new(DEVICE).exists() {
+        return check;
+    }
+    let rule = "for good: overspill doctor --print udev | sudo tee /etc/udev/rules.d/60-overspill.rules";
+    check.or(rule).or(format!("for everybody: {SYSCTL_FIX}"))
+}
+
+fn is_container() -> bool {
+    ["/.dockerenv", "/run/.containerenv"].iter().any(|path| std::path::Path::new(path).exists())
 }
 
 /// What makes paging fast and safe, where the kernel has it.
@@ -114,14 +164,24 @@ fn io_uring() -> Check {
     const NAME: &str = "io_uring";
     match Ring::best(8, 16) {
         Ok(_) => Check::ok(NAME, "available"),
-        Err(_) if is_filtered() => {
-            Check::warn(NAME, "refused by the seccomp filter: threads do the I/O", SECCOMP_FIX)
+        Err(Errno::PERM) => match crate::machine::first_line(IO_URING_DISABLED).as_deref() {
+            Some("1") => Check::warn(
+                NAME,
+                "only for a group (kernel.io_uring_disabled is 1): threads do the I/O instead",
+                "sudo sysctl -w kernel.io_uring_group=$(id -g)",
+            ),
+            Some("2") => Check::warn(
+                NAME,
+                "switched off (kernel.io_uring_disabled is 2): threads do the I/O instead",
+                "sudo sysctl -w kernel.io_uring_disabled=0",
+            ),
+            _ => Check::warn(NAME, "refused by a seccomp filter: threads do the I/O instead", SECCOMP_FIX)
+                .or(SECCOMP_PROFILE),
+        },
+        Err(Errno::NOSYS) if is_filtered() => {
+            Check::warn(NAME, "refused by a seccomp filter: threads do the I/O instead", SECCOMP_FIX)
+                .or(SECCOMP_PROFILE)
         }
-        Err(Errno::PERM) => Check::warn(
-            NAME,
-            "switched off: threads do the I/O instead",
-            "sudo sysctl -w kernel.io_uring_disabled=0",
-        ),
         Err(error) => Check::warn(
             NAME,
             format!("not available ({}): threads do the I/O instead", text(error)),
@@ -130,8 +190,9 @@ fn io_uring() -> Check {
     }
 }
 
-fn text(error: Errno) -> String {
-    std::io::Error::from_raw_os_error(error.raw_os_error()).to_string()
+/// In the system's words.
+pub(super) fn text(error: Errno) -> String {
+    nix::errno::Errno::from_raw(error.raw_os_error()).desc().to_string()
 }
 
 fn is_filtered() -> bool {
@@ -145,16 +206,30 @@ fn status_field(key: &str) -> Option<String> {
 
 fn seccomp() -> Check {
     const NAME: &str = "seccomp";
-    if is_filtered() {
-        let found = "a filter is active and may refuse userfaultfd or io_uring to the program";
-        return Check::warn(NAME, found, format!("if a line above fails: {SECCOMP_FIX}"));
-    }
-    Check::ok(NAME, "no filter")
+    let found =
+        if is_filtered() { "a filter is active; the lines above say what it refuses" } else { "no filter" };
+    Check::ok(NAME, found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// *The story:* every EPERM inside a container was put down to the filter, and outside to the
+    /// sysctl that opens it to all.
+    #[test]
+    fn who_refuses_is_told_by_a_second_call() {
+        let by_user = refused("x", Errno::PERM, None);
+        if !is_container() && std::path::Path::new(DEVICE).exists() {
+            let fix = by_user.fix.unwrap();
+            assert!(fix.contains(DEVICE), "{fix}");
+            assert!(by_user.other_fixes[0].contains("udev") && by_user.other_fixes[1].contains("sysctl"));
+        }
+        let by_filter = refused("x", Errno::PERM, Some(Errno::PERM));
+        assert!(by_filter.detail.contains("seccomp filter"), "{}", by_filter.detail);
+        assert!(by_filter.fix.unwrap().contains("overspill-seccomp.json"));
+        assert!(by_filter.detail.starts_with("Operation not permitted"), "the system's own text comes first");
+    }
 
     #[test]
     fn releases_are_versions() {

@@ -5,12 +5,14 @@ mod kernel;
 mod surroundings;
 pub mod swap_place;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
 pub use surroundings::reach;
 pub use swap_place::SwapPlace;
+
+use crate::run::agent::Agent;
 
 /// The verdict of a check.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,19 +38,28 @@ pub struct Check {
     /// The command, or the deed, that mends it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
+    /// What does as well, or belongs to it; what opens the most comes last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_fixes: Vec<String>,
 }
 
 impl Check {
     fn ok(name: &'static str, detail: impl Into<String>) -> Check {
-        Check { name, status: Status::Ok, detail: detail.into(), fix: None }
+        Check { name, status: Status::Ok, detail: detail.into(), fix: None, other_fixes: Vec::new() }
     }
 
     fn warn(name: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Check {
-        Check { name, status: Status::Warn, detail: detail.into(), fix: Some(fix.into()) }
+        Check { status: Status::Warn, fix: Some(fix.into()), ..Check::ok(name, detail) }
     }
 
     fn fail(name: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Check {
-        Check { name, status: Status::Fail, detail: detail.into(), fix: Some(fix.into()) }
+        Check { status: Status::Fail, fix: Some(fix.into()), ..Check::ok(name, detail) }
+    }
+
+    /// Another way to mend it.
+    fn or(mut self, fix: impl Into<String>) -> Check {
+        self.other_fixes.push(fix.into());
+        self
     }
 
     /// The check on one line, as `run` prints it.
@@ -66,17 +77,15 @@ pub struct Ready {
     /// Where to spill.
     pub swap: SwapPlace,
     /// The agent's library.
-    pub agent: PathBuf,
+    pub agent: Agent,
 }
 
 /// The checks without which nothing can be managed; quick, and the first failure is returned.
 pub fn essential(swap: Option<&Path>) -> Result<Ready, Check> {
-    passed(surroundings::agent())?;
     kernel::essential().into_iter().try_for_each(passed)?;
     let swap = swap_place::resolve(swap)?;
     passed(swap_place::usable(&swap))?;
-    let agent = crate::run::agent::find().expect("the agent's check has just found it");
-    Ok(Ready { swap, agent })
+    Ok(Ready { swap, agent: surroundings::agent()? })
 }
 
 /// Every check, for `doctor`.

@@ -1,5 +1,5 @@
-//! What is around the program: the agent's library, the launcher's shared memory, limits of the cgroup and of the user,
-//! and settings of the machine's memory.
+//! What is around the program: the agent's library, the launcher's shared memory, limits of the
+//! cgroup and of the user, and settings of the machine's memory.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -11,10 +11,11 @@ use overspill_sys::idle::WakeLatency;
 
 use super::Check;
 use crate::cgroup::Hierarchy;
+use crate::human;
 use crate::idle::Idle;
 use crate::machine::{chosen, first_line, ram_bytes};
+use crate::run::agent::Agent;
 use crate::run::shared_page::{Settings, SharedPage};
-use crate::{human, run};
 
 const AGENT: &str = "agent";
 /// A budget that a trial program stays far below.
@@ -38,35 +39,35 @@ pub fn all() -> Vec<Check> {
     ]
 }
 
-/// Whether the agent's library is where it should be: the check that `run` makes.
-pub fn agent() -> Check {
-    match run::agent::find() {
-        Ok(path) => Check::ok(AGENT, path.display().to_string()),
-        Err(error) => {
-            Check::fail(AGENT, format!("{error:#}"), "cargo build --release, or set OVERSPILL_PRELOAD")
-        }
-    }
+/// The agent's library, ready to be loaded: the check that `run` makes.
+pub fn agent() -> Result<Agent, Check> {
+    let mend = "TMPDIR=DIR with a directory that you may write to, and OVERSPILL_PRELOAD unset";
+    Agent::ready().map_err(|error| Check::fail(AGENT, format!("{error:#}"), mend))
 }
 
 /// Whether the agent also loads into a program and reports from there.
 fn agent_reports() -> Check {
-    let present = agent();
-    let Ok(path) = run::agent::find() else { return present };
+    let agent = match agent() {
+        Ok(agent) => agent,
+        Err(check) => return check,
+    };
+    let shown = agent.describe();
     let reports = page().and_then(|page| {
         let mut child = reaching_child(&page)?;
-        child.env("LD_PRELOAD", &path).env(ENV, page.address());
+        child.env("LD_PRELOAD", agent.path()).env(ENV, page.address());
         let output = child.output()?;
         Ok((page.reports()?, output))
     });
     match reports {
-        Ok((reports, _)) if !reports.is_empty() => {
-            Check::ok(AGENT, format!("{} loads and reports", path.display()))
-        }
+        Ok((reports, _)) if !reports.is_empty() => Check::ok(AGENT, format!("{shown}: loads and reports")),
         Ok((_, output)) => {
             let errors = String::from_utf8_lossy(&output.stderr);
             let why = errors.lines().next().unwrap_or("it never reported from a child");
-            let fix = "build the command and the agent together: cargo build --release";
-            Check::fail(AGENT, format!("{} does not work: {why}", path.display()), fix)
+            Check::fail(
+                AGENT,
+                format!("{shown}: does not work: {why}"),
+                "OVERSPILL_PRELOAD unset, or another agent",
+            )
         }
         Err(error) => {
             Check::fail(AGENT, format!("cannot be tried: {error}"), "run doctor outside the sandbox")
@@ -74,7 +75,8 @@ fn agent_reports() -> Check {
     }
 }
 
-/// Whether another process of this user can open memory of this one through /proc/PID/fd: hidden /proc mounts forbid it.
+/// Whether another process of this user can open memory of this one through /proc/PID/fd: hidden
+/// /proc mounts forbid it.
 fn shared_memory() -> Check {
     const NAME: &str = "shared memory";
     match page().and_then(|page| reaching_child(&page)?.output()) {
@@ -105,9 +107,12 @@ fn reaching_child(page: &SharedPage) -> io::Result<Command> {
     Ok(child)
 }
 
-/// The other end of [`shared_memory`]: the hidden command `reach PID:FD`.
+/// The other end of [`shared_memory`]: the hidden command `reach PID:FD:TOKEN`.
+///
+/// *The story:* the token came later, was taken for a part of the descriptor, and the check always failed.
 pub fn reach(shared: &str) -> anyhow::Result<u8> {
-    let (pid, fd) = shared.split_once(':').ok_or_else(|| anyhow::anyhow!("expected PID:FD"))?;
+    let mut parts = shared.split(':');
+    let (Some(pid), Some(fd)) = (parts.next(), parts.next()) else { anyhow::bail!("expected PID:FD:TOKEN") };
     std::fs::OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
     if std::env::var_os(ENV).is_some() {
         std::thread::sleep(TRIAL_TIME); // for the agent to report
@@ -163,9 +168,14 @@ fn idle_processors() -> Check {
         Ok(_) => Check::ok(NAME, "many: they sleep unless `--idle poll` is given"),
         Err(error) => Check::warn(
             NAME,
-            format!("{path}: {error}: they sleep between the steps of a fault, which makes each one longer"),
-            format!("run as root, or: sudo setfacl -m u:$USER:w {path}; in a container: --device {path}"),
-        ),
+            format!(
+                "{path}: {}: they sleep between the steps of a fault, which makes each one longer",
+                super::kernel::text(error)
+            ),
+            format!("sudo setfacl -m u:$USER:w {path}"),
+        )
+        .or("run as root")
+        .or(format!("in a container: --device {path}")),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The output of a measured command: its standard output is counted and hashed (the runs must agree on it), the end of
-//! its standard error is kept for the case that it fails.
+//! The output of a measured command: its standard output is counted and hashed (the runs must agree
+//! on it), the end of its standard error is kept for the case that it fails.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow};
 
-/// How much of the beginning of the standard output is kept: more than one line of the built-in load.
+/// How much of the beginning of the standard output is kept: more than one line of the built-in
+/// load.
 const HEAD_BYTES_MAX: usize = 1 << 20;
 /// How much of the end of the standard error is kept.
 const TAIL_BYTES_MAX: usize = 4096;

@@ -13,7 +13,8 @@ pub struct Median {
     pub way: String,
     /// So many runs.
     pub runs: usize,
-    /// Of these, so many ended otherwise than the first run of all; they do not count unless there are no others.
+    /// Of these, so many ended otherwise than the first run of all; they do not count unless there
+    /// are no others.
     pub failed_runs: usize,
     /// How the runs ended, or how the first one that failed did.
     pub status: String,
@@ -57,7 +58,8 @@ pub fn medians(runs: &[Measurement]) -> Vec<Median> {
     ways.iter().map(|way| median_of(way, runs)).collect()
 }
 
-/// The median of one way over its runs that ended like the first run of all; over all its runs if none did.
+/// The median of one way over its runs that ended like the first run of all; over all its runs if
+/// none did.
 fn median_of(way: &str, runs: &[Measurement]) -> Median {
     let own = || runs.iter().filter(|run| run.way == way);
     let (good, failed): (Vec<_>, Vec<_>) = own().partition(|run| run.status == runs[0].status);
@@ -105,7 +107,18 @@ impl Median {
         if self.failed_runs == 0 {
             return self.status.clone();
         }
-        format!("{} of {}: {}", self.failed_runs, self.runs, self.status)
+        format!("{}/{} failed", self.failed_runs, self.runs)
+    }
+
+    /// What the table's cell has no room for.
+    fn failure_line(&self) -> String {
+        if self.failed_runs == 0 {
+            return String::new();
+        }
+        let figures = if self.is_usable() { "the figures are those of the others" } else { "no run counts" };
+        let line =
+            format!("{}: {} of {} runs: {}; {figures}", self.way, self.failed_runs, self.runs, self.status);
+        human::folded(&line, "    ")
     }
 }
 
@@ -128,14 +141,23 @@ pub fn ratios(medians: &[Median]) -> Vec<Ratio> {
     ratios
 }
 
-/// The table of all ways.
-pub fn table(medians: &[Median]) -> String {
+/// Columns that a terminal can do without, the least telling first.
+const DISPENSABLE: [&str; 6] = ["minor", "cpu", "swap out", "MB/s", "peak", "swap in"];
+
+/// The table of all ways, for a terminal, and what is to be said of runs that failed.
+pub fn text(medians: &[Median]) -> String {
+    let failures: String = medians.iter().map(Median::failure_line).collect();
+    table(medians).fitting(&DISPENSABLE).render() + &failures
+}
+
+/// The table of all ways, whole.
+pub fn table(medians: &[Median]) -> Table {
     let is_load = medians.iter().any(|median| median.touches_per_second.is_some());
     let mut header = vec!["way"];
     if is_load {
         header.extend(["touches/s", "MB/s"]);
     }
-    header.extend(["wall", "cpu", "minor faults", "major faults", "swapped in", "swapped out", "peak"]);
+    header.extend(["wall", "cpu", "minor", "major", "swap in", "swap out", "peak"]);
     if medians.len() > 1 {
         header.push("speed");
     }
@@ -167,7 +189,7 @@ pub fn table(medians: &[Median]) -> String {
         }
         table.push(row);
     }
-    table.render()
+    table
 }
 
 /// `overspill: 4.10x kernel:3, 2.60x kernel:5, 0.80x bare`: a line for each way of overspill.
@@ -180,7 +202,10 @@ pub fn ratio_lines(ratios: &[Ratio]) -> String {
             None => lines.push((ratio.way.clone(), vec![part])),
         }
     }
-    lines.iter().map(|(way, parts)| format!("speed of {way}: {}\n", parts.join(", "))).collect()
+    let line = |(way, parts): &(String, Vec<String>)| {
+        human::folded(&format!("speed of {way}: {}", parts.join(", ")), "    ")
+    };
+    lines.iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -231,7 +256,12 @@ mod tests {
             ["bare", "kernel:3", "fence"]
         );
         assert_eq!((rows[0].wall_seconds, rows[0].status_cell()), (2.0, "exit 1".into()));
-        assert_eq!((rows[1].wall_seconds, rows[1].status_cell()), (5.0, "1 of 2: killed by SIGKILL".into()));
+        assert_eq!((rows[1].wall_seconds, rows[1].status_cell()), (5.0, "1/2 failed".into()));
+        assert!(
+            rows[1].failure_line().contains("1 of 2 runs: killed by SIGKILL"),
+            "{}",
+            rows[1].failure_line()
+        );
         assert!(rows[1].is_usable() && !rows[2].is_usable());
     }
 
@@ -245,19 +275,44 @@ mod tests {
         let ratios = ratios(&rows);
         assert_eq!(ratio_lines(&ratios), "speed of overspill: 0.50x bare, 2.00x kernel:3\n");
         let expected = "\
-way          wall     cpu  minor faults  major faults  swapped in  swapped out       peak  speed
-bare       2.00 s  1.00 s             1             2     1.0 MiB          0 B  100.0 MiB  1.00x
-kernel:3   8.00 s  1.00 s             1             2     1.0 MiB          0 B  100.0 MiB  0.25x
-overspill  4.00 s  1.00 s             1             2     1.0 MiB          0 B  100.0 MiB  0.50x
+way          wall     cpu  minor  major  swap in  swap out       peak  speed
+bare       2.00 s  1.00 s      1      2  1.0 MiB       0 B  100.0 MiB  1.00x
+kernel:3   8.00 s  1.00 s      1      2  1.0 MiB       0 B  100.0 MiB  0.25x
+overspill  4.00 s  1.00 s      1      2  1.0 MiB       0 B  100.0 MiB  0.50x
 ";
-        assert_eq!(table(&rows), expected);
+        assert_eq!(text(&rows), expected);
     }
 
     #[test]
     fn a_load_is_compared_by_its_touches() {
         let rows = [median_row("kernel:3", 8.0, Some(1000.0)), median_row("overspill", 9.0, Some(4100.0))];
         assert_eq!(ratio_lines(&ratios(&rows)), "speed of overspill: 4.10x kernel:3\n");
-        assert!(table(&rows).contains("touches/s"));
+        assert!(text(&rows).contains("touches/s"));
+    }
+
+    /// *The story:* the table was 98 columns wide, and each of its lines took two on a terminal.
+    #[test]
+    fn no_figures_make_a_line_too_long() {
+        let huge = |way: &str, touches| Median {
+            failed_runs: 1,
+            runs: 2,
+            minor_faults: 1_234_567_890,
+            major_faults: 1_234_567_890,
+            swap_in_bytes: 1023 << 40,
+            swap_out_bytes: 1023 << 40,
+            peak_bytes: 1023 << 40,
+            cpu_seconds: 12_345.678,
+            ..median_row(way, 123_456.789, touches)
+        };
+        for touches in [None, Some(123_456_789.0)] {
+            let rows: Vec<_> =
+                ["bare", "kernel:3:cluster", "kernel:5:cluster", "kernel:5:vma", "overspill:adaptive"]
+                    .map(|way| huge(way, touches))
+                    .into();
+            let text = text(&rows) + &ratio_lines(&ratios(&rows));
+            assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
+            assert!(text.contains("wall") && text.contains("speed"), "{text}");
+        }
     }
 
     #[test]
@@ -266,7 +321,7 @@ overspill  4.00 s  1.00 s             1             2     1.0 MiB          0 B  
         failed.status = "killed by SIGKILL".into();
         failed.failed_runs = 1;
         let rows = [median_row("bare", 2.0, None), failed, median_row("overspill", 4.0, None)];
-        assert!(table(&rows).contains("1 of 1: killed by SIGKILL"));
+        assert!(text(&rows).contains("1/1 failed") && text(&rows).contains("1 of 1 runs: killed by SIGKILL"));
         assert_eq!(ratio_lines(&ratios(&rows)), "speed of overspill: 0.50x bare\n");
     }
 }

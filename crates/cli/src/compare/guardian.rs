@@ -1,11 +1,14 @@
-//! What `compare` and `bench` set up and must take down again, however they end: a cgroup, a swap file, a kernel setting.
+//! What `compare` and `bench` set up and must take down again, however they end: a cgroup, a swap
+//! file, a kernel setting.
 //!
-//! Everything is noted with a guardian before it is made: a process of its own session that waits for the end of its
-//! standard input. While all goes well the parent undoes its own work; when the parent is gone, even by SIGKILL, the
-//! guardian finds the pipe closed and undoes what is still noted. Undoing twice is harmless. When it is the guardian
-//! that gets killed, the parent still undoes its own work.
+//! Everything is noted with a guardian before it is made: a process of its own session that waits
+//! for the end of its standard input. While all goes well the parent undoes its own work; when the
+//! parent is gone, even by SIGKILL, the guardian finds the pipe closed and undoes what is still
+//! noted. Undoing twice is harmless. When it is the guardian that gets killed, the parent still
+//! undoes its own work.
 //!
-//! The guardian also holds the machine: a lock that lets only one comparison at a time change its settings.
+//! The guardian also holds the machine: a lock that lets only one comparison at a time change its
+//! settings.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -103,7 +106,8 @@ impl Guardian {
         Ok(guardian)
     }
 
-    /// Notes something that is about to be made. When this returns it will be undone, whatever happens.
+    /// Notes something that is about to be made. When this returns it will be undone, whatever
+    /// happens.
     pub fn hold(&mut self, resource: Resource) -> Result<()> {
         self.held.push(resource.clone());
         self.tell(&Note::Hold(resource)).context("the guardian process is gone")
@@ -145,11 +149,12 @@ impl Drop for Guardian {
     }
 }
 
-/// What to undo next: groups, whose programs use the rest, then swap files, then settings; of each the latest.
+/// What to undo next: groups, whose programs use the rest, then swap files, then settings; of each
+/// the latest.
 ///
-/// *The story:* the kernel counts the rotating disks it swaps to, and asks a disk for its flag when swap is switched on and
-/// again when it is switched off. With the flag restored in between, the count went below zero, and until the next boot
-/// the kernel never read ahead by regions again.
+/// *The story:* the kernel counts the rotating disks it swaps to, and asks a disk for its flag when
+/// swap is switched on and again when it is switched off. With the flag restored in between, the
+/// count went below zero, and until the next boot the kernel never read ahead by regions again.
 fn first_to_undo(held: &[Resource]) -> Option<usize> {
     let order = |resource: &Resource| match resource {
         Resource::Cgroup(_) => 0,
@@ -159,7 +164,8 @@ fn first_to_undo(held: &[Resource]) -> Option<usize> {
     (0..held.len()).rev().min_by_key(|&index| order(&held[index]))
 }
 
-/// Waits until no other comparison runs. The lock is on a setting that every comparison changes, so no file is made for it.
+/// Waits until no other comparison runs. The lock is on a setting that every comparison changes, so
+/// no file is made for it.
 fn lock_machine() -> Result<Flock<File>> {
     let file = File::open(super::lab::PAGE_CLUSTER)?;
     Flock::lock(file, FlockArg::LockExclusive)
@@ -179,7 +185,8 @@ pub fn main() -> Result<u8> {
             Note::Hold(resource) => held.push(resource),
             Note::Released(resource) => held.retain(|other| *other != resource),
         }
-        // A parent that died meanwhile is no reason to stop: its end of the other pipe says so next.
+        // A parent that died meanwhile is no reason to stop: its end of the other pipe says so
+        // next.
         let _ = writeln!(io::stdout(), "{NOTED}");
     }
     let mut code = 0;

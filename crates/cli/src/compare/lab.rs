@@ -1,4 +1,5 @@
-//! Runs one command one way and measures it: cgroup, swap, kernel settings, clocks and counters around a child process.
+//! Runs one command one way and measures it: cgroup, swap, kernel settings, clocks and counters
+//! around a child process.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -34,10 +35,40 @@ const SWAP_SPARE_BYTES: u64 = 64 << 20;
 pub const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 const PER_VMA: &str = "/sys/kernel/mm/swap/vma_ra_enabled";
 
-/// Everything the runs share.
-pub struct Lab {
+/// What takes root: groups to run in, and somebody who undoes what was changed.
+struct Grip {
     hierarchy: Hierarchy,
     guardian: Guardian,
+}
+
+impl Grip {
+    fn get() -> Result<Grip> {
+        let hierarchy = Hierarchy::find()?;
+        let guardian = Guardian::start()?; // waits for other comparisons; until then a signal simply ends us
+        Ok(Grip { hierarchy, guardian })
+    }
+
+    /// Has the kernel count memory by groups.
+    fn enable(&mut self) -> Result<()> {
+        let Some(path) = self.hierarchy.missing_controller() else { return Ok(()) };
+        self.guardian.hold(Resource::Setting { path: path.clone(), value: "-memory".into() })?;
+        fs::write(&path, "+memory").with_context(|| format!("cannot write +memory to {}", path.display()))
+    }
+
+    /// Sets something of the kernel's, and notes its value of now for the guardian.
+    fn set(&mut self, path: &str, value: &str) -> Result<Resource> {
+        let old = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+        let setting = Resource::Setting { path: path.into(), value: old.trim().to_string() };
+        self.guardian.hold(setting.clone())?;
+        fs::write(path, value).with_context(|| format!("cannot write {value} to {path}"))?;
+        Ok(setting)
+    }
+}
+
+/// Everything the runs share.
+pub struct Lab {
+    /// Only where a way needs it.
+    grip: Option<Grip>,
     place: SwapPlace,
     swap_file: Option<SwapFile>,
     tuning: Tuning,
@@ -71,7 +102,8 @@ pub struct Measurement {
     pub swap_in_bytes: u64,
     /// Written to swap.
     pub swap_out_bytes: u64,
-    /// The most memory held: the cgroup's peak, or under overspill the largest process's anonymous memory.
+    /// The most memory held: the cgroup's peak, or under overspill the largest process's anonymous
+    /// memory. Where no way needs a cgroup: the most that one process of the bare run held.
     pub peak_bytes: u64,
     /// The cgroup's peak, page cache included.
     pub cgroup_peak_bytes: u64,
@@ -83,24 +115,31 @@ pub struct Measurement {
     pub overspill: Option<serde_json::Value>,
     /// What the built-in load said.
     pub load: Option<crate::load::Done>,
-    /// The beginning of its standard output and the end of its standard error, for whoever started it.
+    /// The beginning of its standard output and the end of its standard error, for whoever started
+    /// it.
     #[serde(skip)]
     pub captured: Captured,
 }
 
 impl Lab {
-    /// Prepares for runs with a budget; `need_bytes` is what the command wants, 0 = unknown.
-    pub fn new(place: SwapPlace, tuning: &Tuning, budget_bytes: u64, need_bytes: u64) -> Result<Lab> {
-        let hierarchy = Hierarchy::find()?;
-        let mut guardian = Guardian::start()?; // waits for other comparisons; until then a signal simply ends us
+    /// Prepares for runs of these ways with a budget; `need_bytes` is what the command wants, 0 =
+    /// unknown.
+    pub fn new(
+        place: SwapPlace,
+        ways: &[Way],
+        tuning: &Tuning,
+        budget_bytes: u64,
+        need_bytes: u64,
+    ) -> Result<Lab> {
+        let mut grip = if ways.iter().any(|way| way.needs_root()) { Some(Grip::get()?) } else { None };
         signals::survive(&signals::ENDING);
-        if let Some(path) = hierarchy.missing_controller() {
-            guardian.hold(Resource::Setting { path: path.clone(), value: "-memory".into() })?;
-            fs::write(&path, "+memory")
-                .with_context(|| format!("cannot write +memory to {}", path.display()))?;
-        }
+        grip.as_mut().map_or(Ok(()), Grip::enable)?;
         let tuning = Tuning { swap: Some(place.path.clone()), ..tuning.clone() };
-        Ok(Lab { hierarchy, guardian, place, swap_file: None, tuning, budget_bytes, need_bytes, serial: 0 })
+        Ok(Lab { grip, place, swap_file: None, tuning, budget_bytes, need_bytes, serial: 0 })
+    }
+
+    fn grip(&mut self) -> &mut Grip {
+        self.grip.as_mut().expect("there is one when a way needs it")
     }
 
     /// Where kernel and overspill spill to.
@@ -126,7 +165,7 @@ impl Lab {
             swap.off()?;
         }
         for setting in kernel_settings.iter().rev() {
-            self.guardian.release(setting)?;
+            self.grip().guardian.release(setting)?;
         }
         let measurement = result?;
         if way == Way::Bare && self.need_bytes < measurement.peak_bytes {
@@ -141,15 +180,16 @@ impl Lab {
         if self.swap_file.is_none() {
             self.swap_file = Some(self.make_swap_file()?);
         }
-        let mut settings = vec![self.set(PAGE_CLUSTER, &page_cluster.to_string())?];
+        let mut settings = vec![self.grip().set(PAGE_CLUSTER, &page_cluster.to_string())?];
         match rules {
             KernelRules::AsFound => {}
-            KernelRules::Cluster => settings.push(self.set(PER_VMA, "false")?),
+            KernelRules::Cluster => settings.push(self.grip().set(PER_VMA, "false")?),
             KernelRules::Vma => {
-                settings.push(self.set(PER_VMA, "true")?);
-                // The kernel asks when swap is switched on, and keeps to slots while any of its disks rotates.
+                settings.push(self.grip().set(PER_VMA, "true")?);
+                // The kernel asks when swap is switched on, and keeps to slots while any of its
+                // disks rotates.
                 if let Some(path) = machine::rotational_file(&self.place.directory) {
-                    settings.push(self.set(&path.to_string_lossy(), "0")?);
+                    settings.push(self.grip().set(&path.to_string_lossy(), "0")?);
                 }
             }
         }
@@ -159,20 +199,11 @@ impl Lab {
 
     fn make_swap_file(&mut self) -> Result<SwapFile> {
         let path = SwapFile::path_in(&self.place.directory);
-        self.guardian.hold(Resource::SwapFile(path.clone()))?;
+        self.grip().guardian.hold(Resource::SwapFile(path.clone()))?;
         let wanted = self.need_bytes.max(self.budget_bytes * 2);
         let default = wanted + wanted / 4 + SWAP_SPARE_BYTES;
         let bytes = self.tuning.swap_max.map_or(default, |size| size.bytes(machine::ram_bytes()));
         SwapFile::create(&path, bytes.max(SWAP_SPARE_BYTES))
-    }
-
-    /// Sets something of the kernel's, and notes its value of now for the guardian.
-    fn set(&mut self, path: &str, value: &str) -> Result<Resource> {
-        let old = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-        let setting = Resource::Setting { path: path.into(), value: old.trim().to_string() };
-        self.guardian.hold(setting.clone())?;
-        fs::write(path, value).with_context(|| format!("cannot write {value} to {path}"))?;
-        Ok(setting)
     }
 
     fn run_in_group(
@@ -183,12 +214,16 @@ impl Lab {
         keep: Option<File>,
     ) -> Result<Measurement> {
         self.serial += 1;
+        let limit = self.limit(way);
         let name = cgroup::unique_name(self.serial);
-        let held = Resource::Cgroup(self.hierarchy.group_path(&name));
-        self.guardian.hold(held.clone())?;
-        let group = Group::create(&self.hierarchy, &name, self.limit(way))?;
-        let result = self.run_child(way, command, input, keep, &group);
-        self.guardian.release(&held)?;
+        let Some(grip) = &mut self.grip else {
+            return self.run_child(way, command, input, keep, None);
+        };
+        let held = Resource::Cgroup(grip.hierarchy.group_path(&name));
+        grip.guardian.hold(held.clone())?;
+        let group = Group::create(&grip.hierarchy, &name, limit)?;
+        let result = self.run_child(way, command, input, keep, Some(&group));
+        self.grip().guardian.release(&held)?;
         result
     }
 
@@ -206,7 +241,7 @@ impl Lab {
         command: &[OsString],
         input: &Input,
         keep: Option<File>,
-        group: &Group,
+        group: Option<&Group>,
     ) -> Result<Measurement> {
         let mut report = File::from(memfd_create(c"overspill-report", MFdFlags::MFD_CLOEXEC)?);
         let mut child_command = match way {
@@ -218,7 +253,7 @@ impl Lab {
         nix::unistd::sync(); // what earlier runs wrote is not this run's business
         let before = SwapTraffic::now();
         let start = Instant::now();
-        let spawned = inherit::spawn(&mut child_command, Some(group.entrance()?));
+        let spawned = inherit::spawn(&mut child_command, group.map(Group::entrance).transpose()?);
         let mut child =
             spawned.with_context(|| format!("cannot execute {}", child_command.get_program().display()))?;
         let streams = capture::start(&mut child, keep);
@@ -226,11 +261,14 @@ impl Lab {
         let after = SwapTraffic::now();
         let mut measurement = Measurement::new(way, ended, wall_seconds);
         measurement.set_traffic(before, after);
-        measurement.cgroup_peak_bytes = group.peak_bytes();
-        measurement.peak_bytes = measurement.cgroup_peak_bytes;
-        measurement.oom_kills = group.killed_count();
-        // Whatever the command left running would keep the pipes open.
-        cgroup::remove(&self.hierarchy.group_path(&cgroup::unique_name(self.serial)))?;
+        measurement.peak_bytes = ended.resident_peak_bytes;
+        if let Some(group) = group {
+            measurement.cgroup_peak_bytes = group.peak_bytes();
+            measurement.peak_bytes = measurement.cgroup_peak_bytes;
+            measurement.oom_kills = group.killed_count();
+            // Whatever the command left running would keep the pipes open.
+            cgroup::remove(group.path())?;
+        }
         measurement.set_captured(streams.finish()?);
         if matches!(way, Way::Overspill { .. }) {
             report.rewind()?;
@@ -318,7 +356,8 @@ impl Measurement {
         self.captured = captured;
     }
 
-    /// Takes over what `overspill run` counted: it knows better than the kernel what went to its swap.
+    /// Takes over what `overspill run` counted: it knows better than the kernel what went to its
+    /// swap.
     fn set_report(&mut self, report: &mut File) -> Result<()> {
         let mut text = String::new();
         report.read_to_string(&mut text)?;
@@ -336,6 +375,12 @@ impl Measurement {
         self.peak_bytes = number("/resident_peak_bytes");
         self.overspill = Some(report);
         Ok(())
+    }
+
+    /// Whether it did not end by itself: the kernel killed it, or a part of it, as its group was
+    /// out of memory.
+    pub fn was_killed_for_memory(&self) -> bool {
+        self.oom_kills > 0 && !self.is_success()
     }
 
     /// Whether the command ran to a normal end.

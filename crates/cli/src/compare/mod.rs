@@ -1,9 +1,11 @@
-//! `overspill compare`: one command, several ways, one table. `bench` drives its built-in load through the same series.
+//! `overspill compare`: one command, several ways, one table. `bench` drives its built-in load
+//! through the same series.
 
 mod capture;
 pub mod figures;
 pub mod guardian;
 mod lab;
+mod page;
 mod stdin;
 mod swap_file;
 mod table;
@@ -11,7 +13,7 @@ pub mod way;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -19,6 +21,7 @@ use serde::Serialize;
 use crate::args::CompareArgs;
 use crate::machine::{self, Machine};
 use crate::os::signals;
+use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::stdout::print;
 use crate::{cgroup, checks, exit, human};
@@ -31,7 +34,8 @@ use way::Way;
 /// Of the JSON files' layout.
 const SCHEMA_VERSION: u32 = 1;
 
-/// How often a run is made that the kernel kills: its swap does so at times for want of memory, with swap free.
+/// How often a run is made that the kernel kills: its swap does so at times for want of memory,
+/// with swap free.
 pub const ATTEMPTS: u32 = 3;
 
 /// What is going on while another comparison has the machine.
@@ -67,42 +71,125 @@ pub struct Subject<'a, P: Serialize> {
     pub parameters: P,
 }
 
-/// Runs the comparison; the exit code is 1 when the runs did not all end alike with the same output.
+/// Refuses early ways that take root, and names those that do not.
+pub fn require_root_for(ways: &[Way], command: &str) -> Result<()> {
+    if !ways.iter().any(|way| way.needs_root()) {
+        return Ok(());
+    }
+    cgroup::require_root(command).context("--ways bare,overspill takes no root, the kernel's swap does")
+}
+
+/// Runs the comparison; the exit code is 1 when the runs did not all end alike with the same
+/// output.
 pub fn main(args: &CompareArgs) -> Result<u8> {
-    cgroup::require_root("compare")?;
+    let ways = args.measuring.ways();
+    require_root_for(&ways, "compare")?;
     if let Err(message) = require_program(&args.command[0]) {
         eprintln!("overspill: {message}");
         return Ok(exit::NOT_FOUND);
     }
-    let ways = args.measuring.ways();
     let place = place_for(&ways, args.tuning.swap.as_deref())?;
-    let ram_bytes = args.ram.bytes(machine::ram_bytes());
+    let ram_bytes = args.ram.bytes(machine::ram_for_shares());
     let keep = args.keep_output.as_deref().map(create).transpose()?;
+    let exports = Exports::prepare(args)?;
     let directory = place.directory.clone();
     let progress = Progress::new();
     progress.say("reading standard input");
     let input = Input::capture(&directory)?;
     progress.say(WAITING);
-    let mut lab = Lab::new(place, &args.tuning, ram_bytes, 0)?;
+    let mut lab = Lab::new(place, &ways, &args.tuning, ram_bytes, 0)?;
     let rounds = args.measuring.runs;
     let runs =
         series(&mut lab, Turns { ways: &ways, rounds }, &args.command, &input, keep, &progress, |_| Ok(()));
     drop(progress);
-    let runs = end_of(lab, runs)?;
+    let mut runs = end_of(lab, runs)?;
+    runs.sort_by_key(Measurement::was_killed_for_memory); // figures are held against the first run's
     let subject =
         Subject { kind: "compare", command: &args.command, ram_bytes, allowance_bytes: 0, parameters: () };
-    let same_output = has_same_output(&runs);
-    let table = table(&subject, rounds, &runs);
+    let alike = alike(&runs);
+    let title = human::command(&args.command);
+    exports.write(&title, &subject, rounds, &runs)?;
+    let text = table(&subject, rounds, &runs);
     if let Some(path) = &args.measuring.json {
         write(path, subject, runs, &directory)?;
     }
-    let alike = if same_output { "the same output in all runs" } else { "THE OUTPUT OR THE STATUS DIFFERS" };
-    print(&format!("{}\n{table}{alike}\n", human::command(&args.command)))?;
-    Ok(u8::from(!same_output))
+    print(&format!(
+        "{}\n{text}{}",
+        human::clipped(&title, human::WIDTH),
+        human::folded(alike.text(), "    ")
+    ))?;
+    Ok(u8::from(alike != Alike::Yes))
+}
+
+/// Whether the runs did the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Alike {
+    Yes,
+    /// Some way has no run that the kernel let end.
+    Killed,
+    No,
+}
+
+impl Alike {
+    fn text(self) -> &'static str {
+        match self {
+            Alike::Yes => "the same output in all runs",
+            Alike::Killed => {
+                "the same output in all runs that were not killed, but every run of some way was"
+            }
+            Alike::No => "THE OUTPUT OR THE STATUS DIFFERS",
+        }
+    }
+}
+
+/// Runs that the kernel killed are made again; they say nothing about the command.
+fn alike(runs: &[Measurement]) -> Alike {
+    let ended: Vec<&Measurement> = runs.iter().filter(|run| !run.was_killed_for_memory()).collect();
+    if !has_same_output(&ended) {
+        return Alike::No;
+    }
+    let has_ended = |killed: &Measurement| ended.iter().any(|run| run.way == killed.way);
+    if runs.iter().all(has_ended) { Alike::Yes } else { Alike::Killed }
 }
 
 fn create(path: &Path) -> Result<File> {
-    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+    output::create(path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The table in files, for documents.
+struct Exports {
+    markdown: Option<Output>,
+    html: Option<Output>,
+}
+
+impl Exports {
+    /// Whether they can be written is said before the work, not after.
+    fn prepare(args: &CompareArgs) -> Result<Exports> {
+        let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
+        Ok(Exports { markdown: prepare(&args.markdown)?, html: prepare(&args.html)? })
+    }
+
+    fn write<P: Serialize>(
+        self,
+        title: &str,
+        subject: &Subject<'_, P>,
+        rounds: u32,
+        runs: &[Measurement],
+    ) -> Result<()> {
+        let medians = figures::medians(runs);
+        let table = figures::table(&medians);
+        let budget = budget_line(subject.ram_bytes, subject.allowance_bytes, rounds);
+        let ratios = figures::ratio_lines(&figures::ratios(&medians));
+        if let Some(file) = self.markdown {
+            let text = format!("`{title}`, {budget}:\n\n{}\n{ratios}", table.markdown());
+            file.write(std::process::id(), &text)?;
+        }
+        if let Some(file) = self.html {
+            let text = page::render(title, &budget, &ratios, &medians, &table);
+            file.write(std::process::id(), &text)?;
+        }
+        Ok(())
+    }
 }
 
 /// Where to spill, with the checks that `run` would make anyway.
@@ -125,7 +212,9 @@ pub struct Turns<'a> {
     pub rounds: u32,
 }
 
-/// Every way, as often as asked for, in turns: so that a drift of the machine meets all of them.
+/// Every way, as often as asked for, in turns: so that a drift of the machine meets all of them. A
+/// run that the kernel kills for want of memory, as its swap does now and then in a cgroup, is made
+/// again.
 pub fn series(
     lab: &mut Lab,
     turns: Turns,
@@ -137,16 +226,25 @@ pub fn series(
 ) -> Result<Vec<Measurement>> {
     let mut runs = Vec::new();
     for round in 1..=turns.rounds {
-        for way in turns.ways {
-            let round =
-                if turns.rounds == 1 { String::new() } else { format!(", run {round} of {}", turns.rounds) };
-            progress.say(&format!("{way}{round}"));
-            let mut run = lab.run(*way, command, input, keep.take())?;
-            if run.overspill.is_none() && matches!(way, Way::Overspill { .. }) {
-                bail!("`overspill run` failed ({}): {}", run.status, run.captured.error_tail);
+        let label =
+            if turns.rounds == 1 { String::new() } else { format!(", run {round} of {}", turns.rounds) };
+        let mut pending = turns.ways.to_vec();
+        for attempt in 1..=ATTEMPTS {
+            let again = if attempt == 1 { "" } else { ", again: the kernel killed it" };
+            let mut killed = Vec::new();
+            for way in pending {
+                progress.say(&format!("{way}{label}{again}"));
+                let mut run = lab.run(way, command, input, keep.take())?;
+                if run.overspill.is_none() && matches!(way, Way::Overspill { .. }) {
+                    bail!("`overspill run` failed ({}): {}", run.status, run.captured.error_tail);
+                }
+                complete(&mut run).with_context(|| format!("{way}: {}", run.status))?;
+                if run.was_killed_for_memory() {
+                    killed.push(way);
+                }
+                runs.push(run);
             }
-            complete(&mut run).with_context(|| format!("{way}: {}", run.status))?;
-            runs.push(run);
+            pending = killed;
         }
     }
     Ok(runs)
@@ -161,8 +259,8 @@ pub fn end_of<T>(lab: Lab, result: Result<T>) -> Result<T> {
     }
 }
 
-fn has_same_output(runs: &[Measurement]) -> bool {
-    let key = |run: &Measurement| (run.status.clone(), run.output_bytes, run.output_hash.clone());
+fn has_same_output(runs: &[&Measurement]) -> bool {
+    let key = |run: &&Measurement| (run.status.clone(), run.output_bytes, run.output_hash.clone());
     runs.windows(2).all(|pair| key(&pair[0]) == key(&pair[1]))
 }
 
@@ -171,12 +269,25 @@ pub fn table<P: Serialize>(subject: &Subject<'_, P>, rounds: u32, runs: &[Measur
     let medians = figures::medians(runs);
     let ratios = figures::ratios(&medians);
     let budget = budget_line(subject.ram_bytes, subject.allowance_bytes, rounds);
-    let killed = runs
-        .iter()
-        .filter(|run| run.oom_kills > 0)
-        .map(|run| format!("{}: out of memory in its cgroup, {} killed\n", run.way, run.oom_kills));
-    format!("{budget}\n{}{}", figures::table(&medians), figures::ratio_lines(&ratios))
-        + &killed.collect::<String>()
+    let budget = human::folded(&budget, "    ");
+    format!("{budget}{}{}", figures::text(&medians), figures::ratio_lines(&ratios)) + &killed_lines(runs)
+}
+
+/// A line for each way that the kernel killed, be it now and then or always.
+pub fn killed_lines(runs: &[Measurement]) -> String {
+    let mut ways: Vec<&str> =
+        runs.iter().filter(|run| run.was_killed_for_memory()).map(|run| run.way.as_str()).collect();
+    ways.sort_unstable();
+    ways.dedup();
+    let line = |way: &&str| {
+        let of_way = || runs.iter().filter(|run| run.way == **way);
+        let (all, killed) = (of_way().count(), of_way().filter(|run| run.was_killed_for_memory()).count());
+        let rest = if killed < all { "; it was run again" } else { ": this way did not get through" };
+        let line =
+            format!("{way}: the kernel killed {killed} of {all} runs, out of memory in their cgroup{rest}");
+        human::folded(&line, "    ")
+    };
+    ways.iter().map(line).collect()
 }
 
 /// Writes the JSON, with every run, to `path`; `directory` is where the runs spilled to.
@@ -198,11 +309,11 @@ pub fn write<P: Serialize>(
         parameters: subject.parameters,
         medians,
         ratios,
-        same_output: has_same_output(&runs),
+        same_output: alike(&runs) != Alike::No,
         runs,
     };
     let text = serde_json::to_string_pretty(&document)? + "\n";
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    Output::prepare(path)?.write(std::process::id(), &text)
 }
 
 fn budget_line(ram_bytes: u64, allowance_bytes: u64, runs: u32) -> String {
@@ -213,4 +324,52 @@ fn budget_line(ram_bytes: u64, allowance_bytes: u64, runs: u32) -> String {
     }
     let allowance = human::bytes(allowance_bytes);
     format!("budget {ram} + {allowance} for the program itself, kernel and overspill alike; {runs}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(way: &str, status: &str, oom_kills: u64, hash: &str) -> Measurement {
+        Measurement {
+            way: way.into(),
+            status: status.into(),
+            oom_kills,
+            output_hash: hash.into(),
+            ..Measurement::default()
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_killed_is_said_and_no_difference() {
+        let runs = [
+            run("bare", "exit 0", 0, "a"),
+            run("kernel:3", "exit 0", 0, "a"),
+            run("kernel:3", "killed by SIGKILL", 1, ""),
+        ];
+        assert_eq!(alike(&runs), Alike::Yes);
+        let line = killed_lines(&runs);
+        assert!(
+            line.starts_with("kernel:3: the kernel killed 1 of 2 runs") && line.contains("run again"),
+            "{line}"
+        );
+        assert!(line.lines().all(|line| line.len() <= human::WIDTH));
+        let never = [run("bare", "exit 0", 0, "a"), run("kernel:0", "killed by SIGKILL", 1, "")];
+        assert_eq!(alike(&never), Alike::Killed);
+        assert!(killed_lines(&never).replace("\n    ", " ").contains("this way did not get through"));
+        assert_eq!(alike(&[run("bare", "exit 0", 0, "a"), run("overspill", "exit 0", 0, "b")]), Alike::No);
+    }
+
+    #[test]
+    fn the_page_and_the_markdown_have_every_figure() {
+        let runs = [run("bare", "exit 0", 0, "a"), run("overspill", "exit 0", 0, "a")];
+        let medians = figures::medians(&runs);
+        let table = figures::table(&medians);
+        assert!(table.markdown().contains("| minor |"));
+        let page = page::render("sort <x>", "budget", "speed", &medians, &table);
+        assert!(page.contains("sort &lt;x&gt;") && page.contains("<th>minor</th>"));
+        for foreign in ["http", "src=", "url("] {
+            assert!(!page.contains(foreign), "{foreign}");
+        }
+    }
 }

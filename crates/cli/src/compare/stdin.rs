@@ -1,5 +1,5 @@
-//! Standard input, replayed: each run of a command must read the same bytes, so what is no terminal is read once into a
-//! file without a name.
+//! Standard input, replayed: each run of a command must read the same bytes, so what is no terminal
+//! is read once into a file without a name.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Seek};

@@ -1,4 +1,5 @@
-//! The kernel's temporary swap area: a file with a swap header, on the file system that overspill spills to.
+//! The kernel's temporary swap area: a file with a swap header, on the file system that overspill
+//! spills to.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -26,7 +27,8 @@ impl SwapFile {
         directory.join(format!(".overspill-compare-{}.swap", std::process::id()))
     }
 
-    /// Makes the file at `path` (which must be noted with the guardian already), readable by nobody else.
+    /// Makes the file at `path` (which must be noted with the guardian already), readable by nobody
+    /// else.
     pub fn create(path: &Path, bytes: u64) -> Result<SwapFile> {
         let bytes = bytes.next_multiple_of(PAGE_BYTES);
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use overspill_sim::nearest;
+
 use crate::policy::ReadAhead;
 
 /// A way to run a command.
@@ -21,7 +23,8 @@ pub enum Way {
     Overspill {
         /// `--readahead`, unless the command line's own.
         readahead: Option<ReadAhead>,
-        /// Inside a memory cgroup of the budget and a little more, without swap: it must not need the kernel's help.
+        /// Inside a memory cgroup of the budget and a little more, without swap: it must not need
+        /// the kernel's help.
         fenced: bool,
     },
 }
@@ -33,8 +36,16 @@ pub enum KernelRules {
     AsFound,
     /// By aligned blocks of slots.
     Cluster,
-    /// By the region that is touched: for private memory, and only on disks that do not call themselves rotating.
+    /// By the region that is touched: for private memory, and only on disks that do not call
+    /// themselves rotating.
     Vma,
+}
+
+impl Way {
+    /// Whether it takes a cgroup, or the kernel's swap.
+    pub fn needs_root(self) -> bool {
+        !matches!(self, Way::Bare | Way::Overspill { fenced: false, .. })
+    }
 }
 
 /// Beyond this the kernel refuses.
@@ -60,9 +71,11 @@ impl FromStr for Way {
             [name @ ("overspill" | "fence"), policy] => {
                 Ok(Way::Overspill { readahead: Some(policy.parse()?), fenced: name == "fence" })
             }
-            _ => Err("the ways are bare, kernel:N, kernel:N:cluster, kernel:N:vma, overspill, \
-                      overspill:POLICY, fence, fence:POLICY"
-                .into()),
+            _ => Err(format!(
+                "the ways are bare, kernel:N, kernel:N:cluster, kernel:N:vma, overspill, \
+                 overspill:POLICY, fence, fence:POLICY{}",
+                nearest::hint(words[0], ["bare", "kernel", "overspill", "fence"])
+            )),
         }
     }
 }

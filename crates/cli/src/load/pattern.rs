@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use overspill_sim::nearest;
+
 /// An access pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pattern {
@@ -28,6 +30,14 @@ pub enum Pattern {
     Phases,
 }
 
+/// What can follow `overspill bench`, for people.
+const KNOWN: &str = "seq, random, descending, interleaved:K, stride:S, mixed:K+L, phases";
+/// The names alone, those of the suites among them.
+const NAMES: [&str; 9] =
+    ["seq", "random", "descending", "interleaved", "stride", "mixed", "phases", "swapin", "all"];
+/// Loads that only `overspill sim` has.
+const SIMULATED: [&str; 5] = ["zipf", "moving", "usemem", "usemem-random", "swapload"];
+
 /// Streams, strides and threads beyond this are mistakes.
 const PARAMETER_MAX: u32 = 4096;
 
@@ -47,23 +57,32 @@ impl FromStr for Pattern {
             None => (text, None),
         };
         match (name, parameter) {
-            ("seq", None) => Ok(Pattern::Sequential),
+            ("seq" | "sequential", None) => Ok(Pattern::Sequential),
             ("random", None) => Ok(Pattern::Random),
             ("descending", None) => Ok(Pattern::Descending),
             ("phases", None) => Ok(Pattern::Phases),
-            ("interleaved", parameter) => Ok(Pattern::Interleaved(number(parameter.unwrap_or("4"))?)),
-            ("stride", parameter) => Ok(Pattern::Stride(number(parameter.unwrap_or("16"))?)),
+            ("interleaved", parameter) => {
+                Ok(Pattern::Interleaved(number(valued("streams", parameter.unwrap_or("4")))?))
+            }
+            ("stride" | "strided", parameter) => {
+                Ok(Pattern::Stride(number(valued("stride", parameter.unwrap_or("16")))?))
+            }
             ("mixed", parameter) => {
                 let parameter = parameter.unwrap_or("1+1");
                 let counts = parameter.split_once('+').ok_or("mixed:K+L has two thread counts")?;
                 Ok(Pattern::Mixed { sequential: number(counts.0)?, random: number(counts.1)? })
             }
-            _ => {
-                Err("the patterns are seq, random, descending, interleaved:K, stride:S, mixed:K+L, phases"
-                    .into())
-            }
+            _ if SIMULATED.contains(&name) => Err(format!(
+                "`{name}` can only be simulated (overspill sim {name}); the patterns are {KNOWN}"
+            )),
+            _ => Err(format!("the patterns are {KNOWN}{}", nearest::hint(name, NAMES))),
         }
     }
+}
+
+/// `stride:16` is also `stride:stride=16`, as the simulator has it.
+fn valued<'a>(key: &str, text: &'a str) -> &'a str {
+    text.strip_prefix(key).and_then(|rest| rest.strip_prefix('=')).unwrap_or(text)
 }
 
 fn number(text: &str) -> Result<u32, String> {
@@ -98,13 +117,15 @@ mod tests {
             assert_eq!(name.parse::<Pattern>().unwrap().to_string(), name);
         }
         assert_eq!("stride".parse(), Ok(Pattern::Stride(16)));
+        assert_eq!("strided:stride=8".parse(), Ok(Pattern::Stride(8)));
+        assert_eq!("sequential".parse(), Ok(Pattern::Sequential));
     }
 
     #[test]
     fn nonsense_is_refused() {
         for name in [
             "",
-            "sequential",
+            "sequentially",
             "stride:0",
             "stride:x",
             "mixed:3",

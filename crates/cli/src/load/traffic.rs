@@ -83,7 +83,8 @@ fn library(stats: Stats) -> Traffic {
 
 fn agent(page: &SharedPage) -> Option<Traffic> {
     let reports = page.reports().ok()?;
-    let own = reports.iter().find(|report| report.pid == std::process::id())?;
+    let mut own = reports.iter().filter(|report| !report.is_over);
+    let own = own.find(|report| report.pid == std::process::id())?;
     Some(Traffic::from_counters(|name| own.counter(name)))
 }
 

@@ -25,16 +25,23 @@ pub struct Ended {
     pub faults_minor: u64,
     /// Faults that had to read.
     pub faults_major: u64,
+    /// The most that it, or one of its waited-for descendants, had in RAM: files and shared memory included.
+    pub resident_peak_bytes: u64,
 }
 
 /// Waits until the child has ended, however many signals arrive meanwhile.
 pub fn wait(pid: i32) -> io::Result<Ended> {
     loop {
-        match wait4(pid) {
+        match wait4(pid, 0) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
+            result => return result.map(|ended| ended.expect("it waits until there is one")),
         }
     }
+}
+
+/// What a child used that has ended; it is reaped. `None`: it lives, or is no child.
+pub fn reap(pid: i32, how: nix::sys::wait::WaitPidFlag) -> Option<Ended> {
+    wait4(pid, how.bits()).ok().flatten()
 }
 
 /// Waits until the child has ended, however many signals arrive, without reaping it: its number stays its own.
@@ -54,24 +61,28 @@ pub fn wait_unreaped_once(pid: i32) -> io::Result<bool> {
     }
 }
 
-fn wait4(pid: i32) -> io::Result<Ended> {
+fn wait4(pid: i32, options: i32) -> io::Result<Option<Ended>> {
     assert!(pid > 0, "one child, never a group");
     let mut status = 0;
     // SAFETY: all-zero bytes are a valid rusage (a plain C struct of integers).
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are valid places for the answers.
-    let result = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
+    let result = unsafe { libc::wait4(pid, &mut status, options, &mut usage) };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
+    if result == 0 {
+        return Ok(None);
+    }
     assert_eq!(result, pid);
-    Ok(Ended {
+    Ok(Some(Ended {
         status: decode(status),
         user: duration(usage.ru_utime),
         system: duration(usage.ru_stime),
         faults_minor: usage.ru_minflt as u64,
         faults_major: usage.ru_majflt as u64,
-    })
+        resident_peak_bytes: usage.ru_maxrss as u64 * 1024,
+    }))
 }
 
 fn decode(status: i32) -> Status {

@@ -6,7 +6,7 @@
 //! Handlers (unlike ignored signals) do not survive exec, so the program gets the default dispositions back by itself;
 //! a signal that was ignored at the start stays ignored for both.
 
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 
 /// What asks a process to end.
 pub const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
@@ -18,6 +18,10 @@ pub const FORWARDED: [i32; 6] =
 static CHILD: AtomicI32 = AtomicI32::new(0);
 /// The last signal that was sent by a process and not passed on: its number, and the sender in the upper half.
 static PENDING: AtomicU64 = AtomicU64::new(0);
+/// Somebody asks how the run goes ([`STATUS`]).
+static STATUS_REQUESTED: AtomicBool = AtomicBool::new(false);
+/// Asks for a line of status; it is not passed on unasked, as it kills programs that do not wait for it.
+const STATUS: i32 = libc::SIGUSR1;
 /// The last signal of any origin.
 static LAST: AtomicI32 = AtomicI32::new(0);
 
@@ -31,6 +35,9 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
     // SAFETY: codes <= 0 are user-sent and carry the sender's id.
     let sender = unsafe { (*info).si_pid() };
     match CHILD.load(SeqCst) {
+        child if signal == STATUS => {
+            STATUS_REQUESTED.fetch_or(child != sender, SeqCst);
+        }
         0 => PENDING.store(u64::from(sender as u32) << 32 | u64::from(signal as u32), SeqCst),
         child if child != sender => {
             // SAFETY: kill takes no pointers and is async-signal-safe; the child is not reaped before CHILD is cleared.
@@ -65,6 +72,24 @@ pub fn forward_to(child: i32) {
     let (sender, signal) = ((pending >> 32) as i32, pending as u32 as i32);
     if signal != 0 && sender != child {
         // SAFETY: kill takes no pointers; the child is ours and not reaped yet.
+        unsafe { libc::kill(child, signal) };
+    }
+}
+
+/// Whether a line of status was asked for since the last call.
+pub fn take_status_request() -> bool {
+    STATUS_REQUESTED.swap(false, SeqCst)
+}
+
+/// The process that signals are passed on to, as long as there is one.
+pub fn child() -> Option<i32> {
+    Some(CHILD.load(SeqCst)).filter(|&child| child > 0)
+}
+
+/// Sends the child a signal, if there still is one.
+pub fn pass_on(signal: i32) {
+    if let Some(child) = child() {
+        // SAFETY: kill takes no pointers; the child is not reaped before CHILD is cleared.
         unsafe { libc::kill(child, signal) };
     }
 }

@@ -1,48 +1,266 @@
-//! Finding the agent's library and handing it to the program by way of the environment.
+//! The agent's library, which is part of this executable: unpacking it where every descendant of
+//! the program can load it, and handing it to the program by way of the environment.
+//!
+//! LD_PRELOAD carries a path, and the path must lead there for whatever the program starts: other
+//! users (su), other pid namespaces, processes that close all descriptors, and those that live
+//! longer than the launcher. So it is a file with a name, in a directory of its own that only this
+//! user can write and everybody can read. It is removed when the last process that has loaded it is
+//! gone, by whoever is left to see that: the launcher, or a [keeper](keep) if the launcher was
+//! killed or ended first. Only where no directory takes executable files it is a sealed memfd of
+//! the launcher's, which other users cannot reach. For development $OVERSPILL_PRELOAD names another
+//! library.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::statvfs::{FsFlags, statvfs};
 
-/// File name of the agent's library.
+use crate::os::{inherit, lease};
+
+/// The library, as the build script has built it.
+const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liboverspill_preload.so"));
+/// Its file name; other launchers' libraries are told by it.
 const LIBRARY: &str = "liboverspill_preload.so";
-/// Where it lies beside or below the executable: a build tree, an unpacked archive, an installation under a prefix.
-const PLACES: [&str; 3] = ["", "../lib/overspill", "../lib"];
+/// Where to unpack it, if $TMPDIR is no such place.
+const PLACES: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+/// Names to try before a directory for temporary files is given up.
+const NAMES_MAX: u32 = 100;
+/// How often a keeper looks whether the library is still in use, and how often in a row it must not
+/// be.
+///
+/// *The story:* a process that calls exec has left the library and not loaded it again yet. One
+/// look found the last process of a tree in that instant, and the library was gone when the process
+/// wanted it.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const LOOKS_UNUSED: u32 = 4;
 
-/// The agent's library: `$OVERSPILL_PRELOAD`, else where it was built or installed with this executable.
-pub fn find() -> Result<PathBuf> {
-    let path = match std::env::var_os("OVERSPILL_PRELOAD") {
-        Some(path) if Path::new(&path).is_file() => std::path::absolute(path)?,
-        Some(path) => bail!("OVERSPILL_PRELOAD names {}, which is no file", path.display()),
-        None => beside_executable()?,
-    };
-    if path.as_os_str().as_bytes().iter().any(|byte| b" :\n\t".contains(byte)) {
-        bail!("{} has a blank or a colon in its path, which LD_PRELOAD cannot carry", path.display());
-    }
-    Ok(path)
+/// The library where the dynamic linker can find it.
+#[derive(Debug)]
+pub struct Agent {
+    path: PathBuf,
+    home: Home,
 }
 
-fn beside_executable() -> Result<PathBuf> {
-    let executable = std::env::current_exe()?;
-    let directory = executable.parent().unwrap_or(Path::new("/"));
-    let candidates = PLACES.map(|place| directory.join(place).join(LIBRARY));
-    match candidates.iter().find(|candidate| candidate.is_file()) {
-        Some(library) => Ok(library.canonicalize()?),
-        None => bail!("{LIBRARY} is neither beside {} nor in ../lib/overspill", executable.display()),
+/// Whose the file is.
+#[derive(Debug)]
+enum Home {
+    /// The user's.
+    Given,
+    /// Ours, and so is the directory that it is in.
+    Directory(Keeper),
+    /// Nobody's: it has no name, and vanishes with this process.
+    Memory(File),
+}
+
+impl Agent {
+    /// $OVERSPILL_PRELOAD, else the library of this executable, unpacked.
+    pub fn ready() -> Result<Agent> {
+        match std::env::var_os("OVERSPILL_PRELOAD").filter(|path| !path.is_empty()) {
+            Some(path) => Agent::given(Path::new(&path)),
+            None => Agent::unpacked(),
+        }
+    }
+
+    fn given(path: &Path) -> Result<Agent> {
+        if !path.is_file() {
+            bail!("OVERSPILL_PRELOAD names {}, which is no file", path.display());
+        }
+        let path = std::path::absolute(path)?;
+        if !can_be_preloaded(&path) {
+            bail!("{} has a blank or a colon in its path, which LD_PRELOAD cannot carry", path.display());
+        }
+        Ok(Agent { path, home: Home::Given })
+    }
+
+    fn unpacked() -> Result<Agent> {
+        let Some(place) = place() else { return Agent::in_memory() };
+        let directory = new_directory(&place)
+            .with_context(|| format!("cannot unpack the agent in {}", place.display()))?;
+        let path = directory.join(LIBRARY);
+        let agent = Agent { path: path.clone(), home: Home::Directory(Keeper::start(directory)) };
+        write_library(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(agent)
+    }
+
+    fn in_memory() -> Result<Agent> {
+        let make = || -> io::Result<File> {
+            let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+            let mut file = File::from(inherit::moved_up(memfd_create(c"liboverspill_preload.so", flags)?));
+            file.write_all(BYTES)?;
+            let seals = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
+            let seals = nix::fcntl::SealFlag::from_bits_retain(seals);
+            nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_ADD_SEALS(seals))?;
+            Ok(file)
+        };
+        let file = make().context("cannot unpack the agent into memory")?;
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        Ok(Agent { path: path.into(), home: Home::Memory(file) })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The process that waits to remove it, if there is one.
+    pub fn keeper(&self) -> Option<u32> {
+        match &self.home {
+            Home::Directory(keeper) => keeper.process.as_ref().map(Child::id),
+            Home::Given | Home::Memory(_) => None,
+        }
+    }
+
+    /// Where it comes from, for people.
+    pub fn describe(&self) -> String {
+        match &self.home {
+            Home::Given => self.path.display().to_string(),
+            Home::Directory(keeper) => format!("built in, unpacked to {}", keeper.directory.display()),
+            Home::Memory(file) => format!(
+                "built in, kept in memory as descriptor {}: it does not reach programs of other users",
+                file.as_raw_fd()
+            ),
+        }
     }
 }
 
-/// The value of LD_PRELOAD with the agent before whatever the user preloads.
+/// Whether LD_PRELOAD can carry the path.
+fn can_be_preloaded(path: &Path) -> bool {
+    !path.as_os_str().as_bytes().iter().any(|byte| b" :\n\t".contains(byte))
+}
+
+/// The best directory for temporary files: one that takes executable files, and that everybody can
+/// enter if there is one.
+fn place() -> Option<PathBuf> {
+    let own = std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let places = own.into_iter().chain(PLACES.map(PathBuf::from));
+    let fitting: Vec<PathBuf> =
+        places.filter(|path| can_be_preloaded(path) && takes_executables(path)).collect();
+    fitting.iter().find(|path| all_may_enter(path)).or(fitting.first()).cloned()
+}
+
+fn takes_executables(directory: &Path) -> bool {
+    let may_write =
+        nix::unistd::access(directory, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK);
+    let flags = statvfs(directory).map(|info| info.flags());
+    may_write.is_ok() && flags.is_ok_and(|flags| !flags.intersects(FsFlags::ST_NOEXEC | FsFlags::ST_RDONLY))
+}
+
+fn all_may_enter(directory: &Path) -> bool {
+    let may_enter =
+        |path: &Path| fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o001 != 0);
+    directory.ancestors().all(may_enter)
+}
+
+/// A new directory that everybody may enter and only this user may change.
+fn new_directory(place: &Path) -> io::Result<PathBuf> {
+    let mut number = 0;
+    loop {
+        let path = place.join(format!("overspill-{}-{number}", std::process::id()));
+        match fs::create_dir(&path) {
+            Ok(()) => return fs::set_permissions(&path, Permissions::from_mode(0o755)).map(|()| path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < NAMES_MAX => number += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn write_library(path: &Path) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(BYTES)?;
+    file.set_permissions(Permissions::from_mode(0o555))
+}
+
+/// A directory with the library, and the process that removes it when this one cannot.
+#[derive(Debug)]
+struct Keeper {
+    directory: PathBuf,
+    /// It ends by itself; without one the launcher's own removal is all there is.
+    process: Option<Child>,
+}
+
+impl Keeper {
+    fn start(directory: PathBuf) -> Keeper {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("keep").arg(&directory).env_remove("LD_PRELOAD");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn().ok();
+        Keeper { directory, process }
+    }
+}
+
+impl Drop for Keeper {
+    /// Removes the directory, unless somebody else still needs it, whom the keeper then waits for.
+    fn drop(&mut self) {
+        let is_kept = self.process.is_some() && is_used(&self.directory);
+        if !is_kept {
+            remove(&self.directory);
+        }
+        let Some(mut process) = self.process.take() else { return };
+        drop(process.stdin.take()); // which tells it that this process is done
+        if !is_kept {
+            let _ = process.wait();
+        }
+    }
+}
+
+/// The keeper: the hidden command `keep DIRECTORY`. It waits until its standard input is at its
+/// end, as the launcher has ended or was killed, and until nobody has the library loaded.
+pub fn keep(directory: &Path) -> Result<u8> {
+    let _ = nix::unistd::setsid(); // a Ctrl-C in the launcher's terminal is not for us
+    crate::os::signals::survive(&crate::os::signals::ENDING);
+    // Who tidies directories for temporary files (tmpfiles.d) leaves a locked one alone.
+    let locked = File::open(directory).map(|file| Flock::lock(file, FlockArg::LockSharedNonblock));
+    io::stdin().read_to_end(&mut Vec::new()).context("standard input")?;
+    if !directory.exists() {
+        return Ok(0); // the launcher has removed it
+    }
+    let mut unused = 0;
+    while unused < LOOKS_UNUSED {
+        std::thread::sleep(LOOK_AGAIN);
+        unused = if is_used(directory) { 0 } else { unused + 1 };
+    }
+    remove(directory);
+    drop(locked);
+    Ok(0)
+}
+
+fn is_used(directory: &Path) -> bool {
+    matches!(lease::is_open_elsewhere(&directory.join(LIBRARY)), Ok(true))
+}
+
+/// Only what was put there is removed.
+fn remove(directory: &Path) {
+    let _ = fs::remove_file(directory.join(LIBRARY));
+    let _ = fs::remove_dir(directory);
+}
+
+/// The value of LD_PRELOAD with the agent before whatever the user preloads, and without another
+/// launcher's agent.
 pub fn preload_value(agent: &Path, present: Option<&OsStr>) -> OsString {
     let mut value = agent.as_os_str().to_owned();
     let others = present.map_or(&b""[..], OsStr::as_bytes).split(|byte| b" :".contains(byte));
-    for other in others.filter(|other| !other.is_empty() && *other != agent.as_os_str().as_bytes()) {
+    let others = others.map(|other| Path::new(OsStr::from_bytes(other)));
+    for other in others.filter(|other| !other.as_os_str().is_empty() && *other != agent && !is_agent(other)) {
         value.push(":");
-        value.push(OsStr::from_bytes(other));
+        value.push(other);
     }
     value
+}
+
+/// Whether it is another launcher's agent: a program with two of them would be paged by both.
+fn is_agent(library: &Path) -> bool {
+    let in_memory = library.starts_with("/proc") && library.parent().is_some_and(|path| path.ends_with("fd"));
+    in_memory || library.file_name() == Some(OsStr::new(LIBRARY))
 }
 
 #[cfg(test)]
@@ -57,5 +275,33 @@ mod tests {
         assert_eq!(value(Some("")), "/lib/agent.so");
         assert_eq!(value(Some("a.so b.so")), "/lib/agent.so:a.so:b.so");
         assert_eq!(value(Some("/lib/agent.so:a.so")), "/lib/agent.so:a.so");
+        let nested = "/tmp/overspill-7-0/liboverspill_preload.so:/proc/7/fd/500:a.so";
+        assert_eq!(value(Some(nested)), "/lib/agent.so:a.so");
+    }
+
+    #[test]
+    fn what_is_unpacked_is_for_everybody_and_gone_when_nobody_has_it_open() {
+        let directory = new_directory(&place().unwrap()).unwrap();
+        let library = directory.join(LIBRARY);
+        write_library(&library).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&directory), mode(&library)), (0o755, 0o555));
+        assert_eq!(&fs::read(&library).unwrap()[..4], b"\x7fELF");
+        let user = File::open(&library).unwrap();
+        assert!(is_used(&directory));
+        drop(user);
+        assert!(!is_used(&directory));
+        drop(Keeper { directory: directory.clone(), process: None });
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn where_nothing_can_be_unpacked_the_agent_is_in_memory() {
+        let agent = Agent::in_memory().unwrap();
+        assert_eq!(fs::read(agent.path()).unwrap(), BYTES);
+        let Home::Memory(file) = &agent.home else { panic!("{agent:?}") };
+        let mut file = file;
+        assert!(file.write_all(b"x").is_err(), "it is sealed");
+        assert!(!takes_executables(Path::new("/no/such/directory")));
     }
 }

@@ -2,35 +2,48 @@
 //!
 //! The launcher does no paging: that is the agent's work, inside the program. If the launcher is killed the program goes
 //! on, still within its budget; only the summary is lost. Nothing is left behind, for the shared memory has no name.
+//!
+//! It looks at the whole tree meanwhile (`watch`): what it says at the end is computed from what it saw, not from what
+//! the agents alone tell.
 
 pub mod agent;
-mod output;
+mod census;
+mod descendants;
+mod divider;
+mod door;
 pub mod program;
 pub mod report;
 pub mod shared_page;
+mod status_line;
 mod summary;
 mod tracing;
 mod verdict;
+mod watch;
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use overspill_engine::shared::{ENV, flags};
 use overspill_engine::{MAX_POOL_PERCENT, STEPS};
+use overspill_sys::Errno;
 
 use crate::args::{RunArgs, Tuning};
 use crate::checks::{self, Ready, SwapPlace};
 use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
+use crate::output::{self, Output};
 use crate::{exit, human, machine};
-use output::Output;
+use descendants::Descendants;
+use door::Door;
 use report::{Report, Run};
 use shared_page::{Settings, SharedPage};
 use tracing::Tracing;
+use watch::Watch;
 
 /// Runs the program; the result is this process's exit code.
 pub fn main(args: &RunArgs) -> Result<u8> {
@@ -45,12 +58,19 @@ pub fn main(args: &RunArgs) -> Result<u8> {
             return Ok(exit::OWN_FAILURE);
         }
     };
+    if args.quiet {
+        output::be_quiet();
+    }
     let json = args.json.as_deref().map(Output::prepare).transpose()?;
     let summary = args.output.as_deref().map(Output::prepare).transpose()?;
-    let ram_bytes = args.ram.bytes(machine::ram_bytes());
+    let ram_bytes = args.ram.bytes(machine::ram_for_shares());
     let unmanageable = program::unmanageable(&program);
     print_notes(args, ram_bytes, unmanageable.as_deref());
-    let page = shared_page(args, ram_bytes, &ready.swap)?;
+    let page = Arc::new(shared_page(args, ram_bytes, &ready)?);
+    if let Err(errno) = door(&page, &ready.swap).and_then(|door| door.open(page.token())) {
+        eprintln!("overspill: note: other users and pid namespaces run unmanaged: {errno}");
+    }
+    descendants::adopt_orphans().context("cannot become the parent of orphans")?;
     let tracing = args.trace.as_deref().map(|path| Tracing::start(path, &page, &args.command)).transpose()?;
 
     signals::survive(&signals::FORWARDED);
@@ -61,21 +81,27 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     };
     let pid = child.id();
     signals::forward_to(pid as i32);
+    let descendants = Descendants::new(pid, ready.agent.keeper());
+    let divides = !args.tuning.per_process;
+    let watch = Watch::start(page.clone(), descendants, ram_bytes, divides, args.trace.is_some())
+        .context("cannot start a thread")?;
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
     signals::stop_forwarding();
-    let ended = child::wait(pid as i32).context("cannot wait for the program")?;
     let wall_seconds = start.elapsed().as_secs_f64();
-    let reports = page.reports()?;
-    let agents_ns: u64 = reports.iter().map(|report| report.counter("agent_cpu_ns")).sum();
+    // As long as it is not reaped nobody else has its number.
+    let watched = watch.finish();
+    let ended = child::wait(pid as i32).context("cannot wait for the program")?;
+    drop(ready.agent); // before the ways out that run no destructors
     let processor_ns = (ended.user + ended.system).as_nanos() as u64;
+
+    let swap = ready.swap.path.display().to_string();
+    let run = Run { args, ram_bytes, swap, pid, ended, wall_seconds, unmanageable, watched };
+    let report = Report::new(run);
+    let agents_ns = report.sum("agent_cpu_ns");
     let finish_trace = |tracing: Tracing| tracing.finish(processor_ns.saturating_sub(agents_ns));
     if let Some(Err(error)) = tracing.map(finish_trace) {
         eprintln!("overspill: {error:#}"); // the program has run: a warning, not a failure
     }
-
-    let swap = ready.swap.path.display().to_string();
-    let run = Run { args, ram_bytes, swap, pid, ended, wall_seconds, unmanageable };
-    let report = Report::new(&run, &reports);
     write_report(args, &report, json, summary);
     finish(args, &report)
 }
@@ -98,26 +124,34 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
     if args.quiet {
         return;
     }
-    let machine_bytes = machine::ram_bytes();
-    if machine_bytes > 0 && ram_bytes > machine_bytes {
-        let (ram, machine) = (human::bytes(ram_bytes), human::bytes(machine_bytes));
-        eprintln!("overspill: note: --ram {ram} is more than this machine's {machine}");
+    let (machine_bytes, allowed_bytes) = (machine::ram_bytes(), machine::ram_for_shares());
+    if allowed_bytes > 0 && ram_bytes > allowed_bytes {
+        let (ram, allowed) = (human::bytes(ram_bytes), human::bytes(allowed_bytes));
+        let whose =
+            if allowed_bytes < machine_bytes { "what this memory cgroup gives," } else { "this machine's" };
+        eprintln!("overspill: note: --ram {ram} is more than {whose} {allowed}");
     }
     if let Some(reason) = unmanageable {
         eprintln!("overspill: note: {reason}: it runs unmanaged, without a limit");
     }
 }
 
-fn shared_page(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) -> Result<SharedPage> {
-    let tuning = &args.tuning;
+fn door(page: &SharedPage, swap: &SwapPlace) -> Result<Door, Errno> {
+    let directory = CString::new(swap.path.as_os_str().as_bytes()).ok();
+    Ok(Door { page: page.descriptor()?, swap_directory: directory.filter(|_| !swap.is_file) })
+}
+
+fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPage> {
+    let (tuning, swap) = (&args.tuning, &ready.swap);
     let settings = Settings {
         ram_bytes,
-        swap_bytes_max: tuning.swap_max.map_or(0, |size| size.bytes(machine::ram_bytes())),
+        swap_bytes_max: tuning.swap_max.map_or(0, |size| size.bytes(machine::ram_for_shares())),
         page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
         flags: flag_bits(args, swap.is_file),
         readahead: tuning.readahead.unwrap_or_default().number(),
         max_pool_percent: tuning.max_pool_percent.unwrap_or(MAX_POOL_PERCENT),
         swap_path: swap.path.as_os_str().as_bytes().into(),
+        agent_path: ready.agent.path().as_os_str().as_bytes().into(),
     };
     SharedPage::new(&settings).context("cannot make the memory shared with the agent")
 }
@@ -129,6 +163,7 @@ fn flag_bits(args: &RunArgs, swap_is_file: bool) -> u32 {
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
         (tuning.fixed_pool, flags::FIXED_POOL),
+        (tuning.per_process, flags::PER_PROCESS),
         (swap_is_file, flags::SWAP_IS_FILE),
         (args.quiet, flags::QUIET),
         (tuning.idle.unwrap_or_default().polls(), flags::POLL_IDLE),
@@ -141,7 +176,7 @@ fn command(args: &RunArgs, ready: &Ready, page: &SharedPage) -> Command {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     let present = std::env::var_os("LD_PRELOAD");
-    command.env("LD_PRELOAD", agent::preload_value(&ready.agent, present.as_deref()));
+    command.env("LD_PRELOAD", agent::preload_value(ready.agent.path(), present.as_deref()));
     command.env(ENV, page.address());
     command
 }
@@ -220,6 +255,7 @@ impl Tuning {
             ("no-move", self.no_move),
             ("no-uring", self.no_uring),
             ("fixed-pool", self.fixed_pool),
+            ("per-process", self.per_process),
         ];
         args.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| format!("--{name}").into()));
         args

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use overspill_engine::shared::{events, paths, state};
 use serde::Serialize;
 
+use super::census::Record;
 use super::shared_page::Report as AgentReport;
 use super::verdict::{self, Verdict};
+use super::watch::Watched;
 use crate::args::RunArgs;
 use crate::histogram::{Histogram, Latency};
 use crate::os::child::{Ended, Status};
@@ -35,7 +37,7 @@ const VMSTAT: [&str; 17] = [
     "pgdeactivate",
 ];
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-const LEVELS: [&str; 9] = [
+const LEVELS: [&str; 11] = [
     "pool_peak_bytes",
     "resident_bytes",
     "resident_peak_bytes",
@@ -43,9 +45,17 @@ const LEVELS: [&str; 9] = [
     "resident_samples",
     "swap_used_bytes",
     "swap_peak_bytes",
+    "needed_bytes",
+    "needed_peak_bytes",
     "budget_sum_bytes",
     "budget_samples",
 ];
+
+/// So much more than what was seen, and a quarter of that, may have gone by between two looks without being told.
+const UNSEEN_BYTES: u64 = 8 << 20;
+const UNSEEN_SHARE: u64 = 4;
+/// Of all its time a program cannot have waited, whatever was counted.
+const WAITING_SHARE_MAX: f64 = 0.99;
 
 type Counts = BTreeMap<&'static str, u64>;
 
@@ -80,12 +90,28 @@ pub struct Report {
     pub readahead: &'static str,
     /// `--strict`.
     pub strict: bool,
-    /// Whether an agent watched or managed at least one process to the end.
+    /// Whether every process that was seen was watched or managed by an agent to the end.
     pub managed: bool,
-    /// Why none did.
+    /// Why none was.
     pub unmanaged_reason: Option<String>,
-    /// Why some did not, although others did.
+    /// Why some were not, although others were: that of the largest of them.
     pub partly_unmanaged_reason: Option<String>,
+    /// Programs that ran, and how many of them had no agent.
+    pub programs_total: u64,
+    /// See there.
+    pub programs_unmanaged: u64,
+    /// ... and had not ended when the command had.
+    pub programs_left: u64,
+    /// The most that the whole tree held at a time: anonymous and shared memory.
+    pub tree_peak_bytes: u64,
+    /// What of that was shared memory, which is not managed.
+    pub tree_peak_shmem_bytes: u64,
+    /// The mean over the run.
+    pub tree_mean_bytes: u64,
+    /// The most RAM of any kind that a process had in an instant that nobody saw; 0: what was seen explains all.
+    pub unseen_peak_bytes: u64,
+    /// What the largest process would have held with RAM enough: each of its pages once.
+    pub needed_bytes: u64,
     /// Swap was full at some time.
     pub swap_full: bool,
     /// ... and `--strict` ended the program for it.
@@ -100,6 +126,10 @@ pub struct Report {
     pub stalled_seconds: f64,
     /// Its share of the wall time.
     pub stalled_share: f64,
+    /// Processor time of the agents.
+    pub agent_seconds: f64,
+    /// How many times as long it took as it would have with RAM enough, as far as waiting tells (the process that waited most).
+    pub slowdown_estimate: f64,
     /// Latency of the faults that needed no reading.
     pub soft_faults: Latency,
     /// Latency of those that did.
@@ -110,7 +140,7 @@ pub struct Report {
     pub pager: Counts,
     /// What to think of it.
     pub verdict: Verdict,
-    /// Every process that reported.
+    /// Every program that a process ran and that was seen or reported; a process that called exec has several.
     pub processes: Vec<Process>,
 }
 
@@ -119,7 +149,19 @@ pub struct Report {
 pub struct Process {
     /// Its id.
     pub pid: u32,
-    /// `watching`, `managing`, `unmanaged` or `strict_full`.
+    /// Its name.
+    pub comm: String,
+    /// Whether an agent watched or managed it to its end.
+    pub managed: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// The most anonymous memory that it held.
+    pub peak_bytes: u64,
+    /// The most shared memory that it was seen to hold.
+    pub shmem_peak_bytes: u64,
+    /// It had not ended when the command had.
+    pub left: bool,
+    /// `watching`, `managing`, `unmanaged` or `strict_full`; `unseen`: there was no agent.
     pub state: &'static str,
     /// What the summary must mention.
     pub events: Vec<&'static str>,
@@ -155,48 +197,91 @@ pub struct Run<'a> {
     pub wall_seconds: f64,
     /// Why the agent could not be loaded, if that was known beforehand.
     pub unmanageable: Option<String>,
+    /// What was seen meanwhile.
+    pub watched: Watched,
 }
 
 impl Report {
-    /// Puts together what `run` and the agents know.
-    pub fn new(run: &Run<'_>, agents: &[AgentReport]) -> Report {
+    /// Puts together what was seen and what the agents told.
+    pub fn new(mut run: Run<'_>) -> Report {
         let args = run.args;
-        let machine_bytes = crate::machine::ram_bytes();
+        let records = run.watched.census.finish();
+        let census = &run.watched.census;
+        let orphans = run.watched.orphans;
         let mut report = Report {
             schema_version: SCHEMA_VERSION,
             command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             pid: run.pid,
             wall_seconds: run.wall_seconds,
-            user_seconds: run.ended.user.as_secs_f64(),
-            system_seconds: run.ended.system.as_secs_f64(),
+            user_seconds: run.ended.user.as_secs_f64() + orphans.user_us as f64 / 1e6,
+            system_seconds: run.ended.system.as_secs_f64() + orphans.system_us as f64 / 1e6,
             ram_bytes: run.ram_bytes,
-            swap_max_bytes: args.tuning.swap_max.map(|size| size.bytes(machine_bytes)),
+            swap_max_bytes: args.tuning.swap_max.map(|size| size.bytes(crate::machine::ram_for_shares())),
             swap: run.swap.clone(),
             page_cluster: args.tuning.page_cluster,
             readahead: args.tuning.readahead.unwrap_or_default().name(),
             strict: args.tuning.strict,
-            processes: agents.iter().map(process).collect(),
+            tree_mean_bytes: census.tree_mean_bytes(),
+            tree_peak_bytes: census.tree_peak_bytes,
+            tree_peak_shmem_bytes: census.tree_peak_shmem_bytes,
+            programs_total: records.len() as u64 + census.left_out,
+            processes: records.iter().map(process).collect(),
             ..Report::default()
         };
         match run.ended.status {
             Status::Exited(code) => report.exit_code = Some(code),
             Status::Signaled(signal) => report.signal = Some(signal),
         }
-        report.add_up(agents);
-        report.unmanaged_reason = unmanaged_reason(run, agents);
-        report.managed = report.unmanaged_reason.is_none();
-        report.partly_unmanaged_reason = agents.iter().find_map(failure).filter(|_| report.managed);
+        report
+            .add_up(records.iter().filter_map(|record| record.agent.as_ref()).chain(&census.left_out_agents));
+        report.judge_records(&run, &records);
         report.verdict = verdict::judge(&report, &args.tuning);
         report
     }
 
-    fn add_up(&mut self, agents: &[AgentReport]) {
+    /// Who was managed, and what was held.
+    fn judge_records(&mut self, run: &Run<'_>, records: &[Record]) {
+        let unmanaged = || records.iter().filter(|record| !record.is_managed());
+        let peak = |record: &&Record| record.anon_peak_bytes + record.shmem_peak_bytes;
+        self.programs_unmanaged = unmanaged().count() as u64;
+        self.programs_left = records.iter().filter(|record| record.is_left).count() as u64;
+        let largest = unmanaged().max_by_key(peak);
+        let reason = largest.map(|record| {
+            format!("{} ({}): {}", record.name, record.pid, record.reason().unwrap_or_default())
+        });
+        if self.programs_total == 0 || self.programs_unmanaged == self.programs_total {
+            let never = || "the agent never reported from the program".to_owned();
+            // What was known of the command beforehand says more than what its process could be asked.
+            self.unmanaged_reason = Some(run.unmanageable.clone().or(reason).unwrap_or_else(never));
+        } else {
+            self.partly_unmanaged_reason = reason;
+        }
+        self.managed = self.programs_unmanaged == 0 && self.programs_total > 0;
+        let process_peak = records.iter().map(|record| record.anon_peak_bytes).max().unwrap_or(0);
+        self.resident_peak_bytes = self.resident_peak_bytes.max(process_peak);
+        self.tree_peak_bytes = self.tree_peak_bytes.max(self.resident_peak_bytes);
+        let seen = records
+            .iter()
+            .map(|record| record.resident_peak_bytes.max(record.anon_peak_bytes))
+            .max()
+            .unwrap_or(0);
+        let reached = run.ended.resident_peak_bytes.max(run.watched.orphans.resident_peak_bytes);
+        if reached > seen + seen / UNSEEN_SHARE + UNSEEN_BYTES {
+            self.unseen_peak_bytes = reached;
+        }
+    }
+
+    fn add_up<'a>(&mut self, agents: impl Iterator<Item = &'a AgentReport>) {
+        let agents: Vec<&AgentReport> = agents.collect();
         let (mut soft, mut major) = (Histogram::default(), Histogram::default());
-        let mut stalled_ns = 0;
-        for agent in agents {
+        let (mut stalled_ns, mut waiting_ns, mut agent_ns) = (0, 0, 0);
+        for agent in &agents {
             soft.add(&agent.soft);
             major.add(&agent.major);
             stalled_ns = stalled_ns.max(agent.counter("stalled_ns"));
+            waiting_ns = waiting_ns.max(agent.counter("waiting_ns"));
+            agent_ns += agent.counter("agent_cpu_ns");
+            self.needed_bytes = self.needed_bytes.max(agent.counter("needed_peak_bytes"));
             self.swap_full |= agent.events & events::SWAP_FULL != 0 || agent.state == state::STRICT_FULL;
             self.strict_ended |= agent.state == state::STRICT_FULL;
             self.swap_peak_bytes = self.swap_peak_bytes.max(agent.counter("swap_peak_bytes"));
@@ -217,6 +302,10 @@ impl Report {
         self.stalled_seconds = stalled_ns as f64 / 1e9;
         self.stalled_share =
             if self.wall_seconds > 0.0 { self.stalled_seconds / self.wall_seconds } else { 0.0 };
+        self.agent_seconds = agent_ns as f64 / 1e9;
+        let waiting = (waiting_ns as f64 / 1e9).min(self.wall_seconds * WAITING_SHARE_MAX);
+        self.slowdown_estimate =
+            if self.wall_seconds > 0.0 { self.wall_seconds / (self.wall_seconds - waiting) } else { 1.0 };
     }
 
     /// A sum by its name; 0 when no process reported.
@@ -239,20 +328,27 @@ fn group<'a>(name: &str, vmstat: &'a mut Counts, pager: &'a mut Counts) -> &'a m
     if VMSTAT.contains(&name) { vmstat } else { pager }
 }
 
-fn process(agent: &AgentReport) -> Process {
+fn process(record: &Record) -> Process {
     let (mut vmstat, mut pager) = (Counts::new(), Counts::new());
-    for &(name, value) in &agent.counters {
+    let agent = record.agent.as_ref();
+    for &(name, value) in agent.map_or(&[][..], |agent| &agent.counters) {
         group(name, &mut vmstat, &mut pager).insert(name, value);
     }
     Process {
-        pid: agent.pid,
-        state: state_name(agent.state),
-        events: names(agent.events, &EVENTS),
-        paths: names(agent.paths, &PATHS),
-        error: agent.error,
-        error_step: agent.error_step,
-        soft_faults: agent.soft.latency(),
-        major_faults: agent.major.latency(),
+        pid: record.pid,
+        comm: record.name.clone(),
+        managed: record.is_managed(),
+        reason: record.reason(),
+        peak_bytes: record.anon_peak_bytes,
+        shmem_peak_bytes: record.shmem_peak_bytes,
+        left: record.is_left,
+        state: agent.map_or("unseen", |agent| state_name(agent.state)),
+        events: agent.map_or_else(Vec::new, |agent| names(agent.events, &EVENTS)),
+        paths: agent.map_or_else(Vec::new, |agent| names(agent.paths, &PATHS)),
+        error: agent.map_or(0, |agent| agent.error),
+        error_step: agent.map_or(0, |agent| agent.error_step),
+        soft_faults: agent.map_or_else(Latency::default, |agent| agent.soft.latency()),
+        major_faults: agent.map_or_else(Latency::default, |agent| agent.major.latency()),
         vmstat,
         pager,
     }
@@ -280,19 +376,4 @@ const PATHS: [(u32, &str); 3] =
 /// The names of the bits that are set.
 fn names(bits: u32, names: &[(u32, &'static str)]) -> Vec<&'static str> {
     names.iter().filter(|(bit, _)| bits & bit != 0).map(|&(_, name)| name).collect()
-}
-
-/// Why no process was managed to the end; `None` if one was.
-fn unmanaged_reason(run: &Run<'_>, agents: &[AgentReport]) -> Option<String> {
-    if agents.iter().any(|agent| agent.state != state::UNMANAGED) {
-        return None;
-    }
-    if let Some(reason) = agents.iter().find_map(failure) {
-        return Some(reason);
-    }
-    Some(run.unmanageable.clone().unwrap_or_else(|| "the agent never reported from the program".into()))
-}
-
-fn failure(agent: &AgentReport) -> Option<String> {
-    (agent.state == state::UNMANAGED).then(|| super::failure_text(agent.error_step, agent.error))
 }

@@ -3,7 +3,7 @@
 //!
 //! The launcher never maps it: it reads and writes the file at the offsets of the fields, so that nothing another process
 //! does to the memory can be undefined behaviour here. The descriptor closes on exec; agents reach it by way of
-//! `/proc/PID/fd/FD`, which needs the same user and no more.
+//! `/proc/PID/fd/FD`, or ask the launcher for it ([`super::door`]).
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -14,7 +14,8 @@ use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use overspill_engine::shared::{
-    Config, Counters, LATENCY_BUCKETS, MAGIC, PATH_MAX, PROCESSES, Process, Shared, VERSION, flags, state,
+    Config, Counters, LATENCY_BUCKETS, MAGIC, PATH_MAX, PROCESSES, Process, Shared, Tree, VERSION, flags,
+    state,
 };
 use overspill_engine::trace;
 
@@ -37,12 +38,29 @@ pub struct Settings<'a> {
     pub max_pool_percent: u32,
     /// The swap directory or file, absolute.
     pub swap_path: Cow<'a, [u8]>,
+    /// The agent, as LD_PRELOAD names it.
+    pub agent_path: Cow<'a, [u8]>,
 }
 
 /// What an agent has reported.
+#[derive(Clone, Debug)]
 pub struct Report {
+    /// Index of its place.
+    pub place: usize,
+    /// How often the place had been claimed.
+    pub generation: u32,
     /// The process.
     pub pid: u32,
+    /// Tells its program from others that the process ran.
+    pub program_pages: u32,
+    /// Its name.
+    pub name: String,
+    /// What it has of the tree's budget, and the limit that it was given.
+    pub share_bytes: u64,
+    /// See there; 0: none.
+    pub limit_bytes: u64,
+    /// The process has become another program by exec.
+    pub is_over: bool,
     /// A value of [`overspill_engine::shared::state`].
     pub state: u32,
     /// Bits of [`overspill_engine::shared::events`].
@@ -62,6 +80,29 @@ pub struct Report {
 }
 
 impl Report {
+    /// Which claim of which place it is.
+    pub fn claim(&self) -> (usize, u32) {
+        (self.place, self.generation)
+    }
+
+    /// Nothing yet, of such a program.
+    #[cfg(test)]
+    pub fn empty(place: usize, generation: u32, pid: u32, program_pages: u32) -> Report {
+        let bytes = vec![0; size_of::<Process>()];
+        Report { generation, pid, program_pages, ..report(place, &Fields(&bytes)) }
+    }
+
+    /// Adds what another one reported: both are over.
+    pub fn add(&mut self, other: &Report) {
+        self.events |= other.events;
+        self.paths |= other.paths;
+        for ((_, sum), (_, value)) in self.counters.iter_mut().zip(&other.counters) {
+            *sum += value;
+        }
+        self.soft.add(&other.soft);
+        self.major.add(&other.major);
+    }
+
     /// A counter by name.
     pub fn counter(&self, name: &str) -> u64 {
         let found = self.counters.iter().find(|(own, _)| *own == name);
@@ -72,6 +113,7 @@ impl Report {
 /// The shared memory.
 pub struct SharedPage {
     file: File,
+    token: u64,
 }
 
 impl SharedPage {
@@ -81,27 +123,54 @@ impl SharedPage {
         let file = File::from(crate::os::inherit::moved_up(memfd));
         let traces = settings.flags & flags::TRACE != 0;
         file.set_len(if traces { trace::ring_offset(PROCESSES) } else { size_of::<Shared>() } as u64)?;
-        file.write_all_at(&config_bytes(settings)?, offset_of!(Shared, config) as u64)?;
-        Ok(SharedPage { file })
+        let token = overspill_sys::random::unpredictable();
+        file.write_all_at(&config_bytes(settings, token)?, offset_of!(Shared, config) as u64)?;
+        let page = SharedPage { file, token };
+        page.set_launcher_bytes(settings.ram_bytes.cast_signed())?;
+        Ok(page)
     }
 
     /// The memory of another launcher, by its [`SharedPage::address`].
     pub fn open(address: &str) -> io::Result<SharedPage> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
-        let (launcher, descriptor) = address.split_once(':').ok_or_else(invalid)?;
-        let (launcher, descriptor): (u32, u32) =
-            launcher.parse().ok().zip(descriptor.parse().ok()).ok_or_else(invalid)?;
-        Ok(SharedPage { file: File::open(format!("/proc/{launcher}/fd/{descriptor}"))? })
+        let mut words = address.split(':');
+        let mut number =
+            |radix| words.next().and_then(|word| u64::from_str_radix(word, radix).ok()).ok_or_else(invalid);
+        let (launcher, descriptor, token) = (number(10)?, number(10)?, number(16)?);
+        Ok(SharedPage { file: File::open(format!("/proc/{launcher}/fd/{descriptor}"))?, token })
+    }
+
+    /// The memory of another launcher, if the file is of this version's layout: only to be read.
+    pub fn of(file: File) -> Option<SharedPage> {
+        let page = SharedPage { file, token: 0 };
+        let number = |offset: usize, bytes: &mut [u8]| {
+            page.file.read_exact_at(bytes, (offset_of!(Shared, config) + offset) as u64)
+        };
+        let (mut magic, mut version) = ([0; 8], [0; 4]);
+        number(offset_of!(Config, magic), &mut magic).ok()?;
+        number(offset_of!(Config, version), &mut version).ok()?;
+        let is_known = u64::from_ne_bytes(magic) == MAGIC && u32::from_ne_bytes(version) == VERSION;
+        is_known.then_some(page)
     }
 
     /// The value of [`overspill_engine::shared::ENV`] that leads the agents here.
     pub fn address(&self) -> String {
-        format!("{}:{}", std::process::id(), self.file.as_raw_fd())
+        format!("{}:{}:{:016x}", std::process::id(), self.file.as_raw_fd(), self.token)
+    }
+
+    /// What the address ends with.
+    pub fn token(&self) -> u64 {
+        self.token
     }
 
     /// The memory, for whoever drains the rings in it.
     pub fn file(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+
+    /// The memory, to be handed over.
+    pub fn descriptor(&self) -> Result<overspill_sys::Fd, overspill_sys::Errno> {
+        overspill_sys::file::open_of_process(std::process::id(), self.file.as_raw_fd() as u32)
     }
 
     /// What the launcher told.
@@ -118,20 +187,64 @@ impl SharedPage {
             readahead: fields.u32(offset_of!(Config, readahead)),
             max_pool_percent: fields.u32(offset_of!(Config, max_pool_percent)),
             swap_path: Cow::Owned(path.to_vec()),
+            agent_path: Cow::default(),
         })
     }
 
-    /// What every agent that claimed a slot has reported so far.
+    /// How many places were ever claimed.
+    pub fn places_used(&self) -> io::Result<usize> {
+        let mut bytes = [0; 4];
+        let at = offset_of!(Shared, tree) + offset_of!(Tree, places_used);
+        self.file.read_exact_at(&mut bytes, at as u64)?;
+        Ok((u32::from_ne_bytes(bytes) as usize).min(PROCESSES))
+    }
+
+    /// What agents have reported so far, for every place that is claimed.
     pub fn reports(&self) -> io::Result<Vec<Report>> {
-        let mut bytes = vec![0; size_of::<Process>() * PROCESSES];
+        let mut bytes = vec![0; size_of::<Process>() * self.places_used()?];
         self.file.read_exact_at(&mut bytes, offset_of!(Shared, processes) as u64)?;
-        let reports = bytes.chunks_exact(size_of::<Process>()).map(|bytes| report(&Fields(bytes)));
-        Ok(reports.filter(|report| report.state != state::FREE).collect())
+        let reports = bytes.chunks_exact(size_of::<Process>()).enumerate();
+        let reports = reports.map(|(place, bytes)| report(place, &Fields(bytes)));
+        let nothing = [state::FREE, state::CLAIMING, state::ENDED];
+        Ok(reports.filter(|report| !nothing.contains(&report.state)).collect())
+    }
+
+    /// Bytes of the budget that nobody has.
+    pub fn free_bytes(&self) -> io::Result<i64> {
+        let mut bytes = [0; size_of::<Tree>()];
+        self.file.read_exact_at(&mut bytes, offset_of!(Shared, tree) as u64)?;
+        let fields = Fields(&bytes);
+        let of = |field| fields.u64(field).cast_signed();
+        Ok(of(offset_of!(Tree, pool_bytes)) + of(offset_of!(Tree, launcher_bytes)))
+    }
+
+    /// Sets the launcher's part of the pool.
+    pub fn set_launcher_bytes(&self, bytes: i64) -> io::Result<()> {
+        let at = offset_of!(Shared, tree) + offset_of!(Tree, launcher_bytes);
+        self.file.write_all_at(&bytes.to_ne_bytes(), at as u64)
+    }
+
+    /// Limits the share of a process; 0: not at all.
+    pub fn set_limit(&self, place: usize, bytes: u64) -> io::Result<()> {
+        assert!(place < PROCESSES);
+        self.put(place, offset_of!(Process, limit_bytes), &bytes.to_ne_bytes())
+    }
+
+    /// Lets others have a place whose process has ended; with `spares` it stays out of use while others are free.
+    pub fn release(&self, place: usize, spares: bool) -> io::Result<()> {
+        assert!(place < PROCESSES);
+        let state = if spares { state::ENDED } else { state::FREE };
+        self.put(place, offset_of!(Process, state), &state.to_ne_bytes())
+    }
+
+    fn put(&self, place: usize, field: usize, bytes: &[u8]) -> io::Result<()> {
+        let at = offset_of!(Shared, processes) + place * size_of::<Process>() + field;
+        self.file.write_all_at(bytes, at as u64)
     }
 }
 
-fn config_bytes(settings: &Settings<'_>) -> io::Result<Vec<u8>> {
-    if settings.swap_path.len() >= PATH_MAX {
+fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {
+    if settings.swap_path.len().max(settings.agent_path.len()) >= PATH_MAX {
         return Err(io::Error::from(io::ErrorKind::InvalidFilename));
     }
     let mut bytes = vec![0; size_of::<Config>()];
@@ -144,7 +257,9 @@ fn config_bytes(settings: &Settings<'_>) -> io::Result<Vec<u8>> {
     put(offset_of!(Config, flags), &settings.flags.to_ne_bytes());
     put(offset_of!(Config, readahead), &settings.readahead.to_ne_bytes());
     put(offset_of!(Config, max_pool_percent), &settings.max_pool_percent.to_ne_bytes());
+    put(offset_of!(Config, token), &token.to_ne_bytes());
     put(offset_of!(Config, swap_path), &settings.swap_path);
+    put(offset_of!(Config, agent_path), &settings.agent_path);
     Ok(bytes)
 }
 
@@ -167,12 +282,21 @@ impl Fields<'_> {
     }
 }
 
-fn report(fields: &Fields<'_>) -> Report {
+fn report(place: usize, fields: &Fields<'_>) -> Report {
     // The counters are one u64 after another; their names come in the same order from an empty set of them.
     let counters = Counters::default();
     let names = counters.each().map(|(name, _)| name);
     let offset = offset_of!(Process, counters);
+    let name = &fields.0[offset_of!(Process, name)..][..16];
+    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
     Report {
+        place,
+        generation: fields.u32(offset_of!(Process, generation)),
+        program_pages: fields.u32(offset_of!(Process, program_pages)),
+        share_bytes: fields.u64(offset_of!(Process, share_bytes)),
+        limit_bytes: fields.u64(offset_of!(Process, limit_bytes)),
+        is_over: fields.u32(offset_of!(Process, is_over)) != 0,
+        name: String::from_utf8_lossy(name).into_owned(),
         pid: fields.u32(offset_of!(Process, pid)),
         state: fields.u32(offset_of!(Process, state)),
         events: fields.u32(offset_of!(Process, events)),
@@ -197,6 +321,7 @@ mod tests {
         readahead: 1,
         max_pool_percent: 40,
         swap_path: Cow::Borrowed(b"/var/tmp"),
+        agent_path: Cow::Borrowed(b""),
     };
 
     #[test]
@@ -222,18 +347,23 @@ mod tests {
         let page = SharedPage::new(&SETTINGS).unwrap();
         let slot = (offset_of!(Shared, processes) + size_of::<Process>() * 2) as u64;
         let put = |offset: usize, value: &[u8]| page.file.write_all_at(value, slot + offset as u64).unwrap();
+        let used = (offset_of!(Shared, tree) + offset_of!(Tree, places_used)) as u64;
+        page.file.write_all_at(&3u32.to_ne_bytes(), used).unwrap();
         put(offset_of!(Process, state), &state::MANAGING.to_ne_bytes());
+        put(offset_of!(Process, name), b"sort");
         put(offset_of!(Process, pid), &77u32.to_ne_bytes());
         put(offset_of!(Process, counters) + offset_of!(Counters, pswpin), &123u64.to_ne_bytes());
         put(offset_of!(Process, major_latency) + 80, &9u64.to_ne_bytes());
         let reports = SharedPage::open(&page.address()).unwrap().reports().unwrap();
         assert!(SharedPage::open("1").is_err() && SharedPage::open("x:3").is_err());
-        assert_eq!(reports.len(), 1);
+        assert_eq!((reports.len(), reports[0].place, reports[0].name.as_str()), (1, 2, "sort"));
         assert_eq!(
             (reports[0].pid, reports[0].counter("pswpin"), reports[0].counter("pswpout")),
             (77, 123, 0)
         );
         assert_eq!(reports[0].major.latency().count, 9);
+        page.release(2, false).unwrap();
+        assert!(page.reports().unwrap().is_empty());
     }
 
     #[test]

@@ -6,34 +6,34 @@ use crate::human;
 
 /// The guide's bound.
 const LINES_MAX: usize = 12;
-/// Of a command line within the summary.
-const COMMAND_CHARS_MAX: usize = 60;
+/// Of a command line within the summary, whatever else there is to say on its line.
+const COMMAND_CHARS_MIN: usize = 12;
 const PAGE_BYTES: u64 = 4096;
 
 /// The summary, each line ended.
 pub fn text(report: &Report) -> String {
     let mut lines = vec![headline(report)];
-    if report.managed {
+    if report.unmanaged_reason.is_none() {
         lines.push(row("ram", &ram(report)));
         lines.push(row("faults", &format!("soft {}", faults(report.soft_faults))));
         lines.push(row("", &format!("major {}", faults(report.major_faults))));
         lines.push(row("swap", &swap(report)));
         lines.push(row("read-ahead", &read_ahead(report)));
-        lines.push(row("refaults", &human::count(report.sum("workingset_refault_anon"))));
-        let stalled = human::seconds(report.stalled_seconds);
-        lines.push(row("stalled", &format!("{:.1} % of the time ({stalled})", report.stalled_share * 100.0)));
+        lines.push(row("stalled", &stalled(report)));
     }
     if report.has_event("write_error") {
         lines
             .push(row("warning", "a write to swap failed; its area was retired and its pages stayed in RAM"));
     }
     if let Some(reason) = &report.partly_unmanaged_reason {
-        lines.push(row("warning", &format!("a process ran unmanaged: {reason}")));
+        let others = report.programs_unmanaged.saturating_sub(1);
+        let more = if others > 0 { format!(" (and {others} more)") } else { String::new() };
+        lines.push(row("warning", &format!("ran unmanaged: {reason}{more}")));
     }
     lines.push(row("verdict", &report.verdict.text));
-    lines.push(row("next", &report.verdict.next));
-    assert!(lines.len() <= LINES_MAX);
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    assert!(lines.len() < LINES_MAX);
+    let text: String = lines.iter().map(|line| human::folded(line, &row("", ""))).collect();
+    text + &human::folded_command(&row("next", &report.verdict.next), &row("", ""))
 }
 
 fn row(name: &str, text: &str) -> String {
@@ -41,28 +41,39 @@ fn row(name: &str, text: &str) -> String {
 }
 
 fn headline(report: &Report) -> String {
-    format!(
-        "overspill: {}: {} after {} (user {}, system {})",
-        human::clipped(&human::command(&report.command), COMMAND_CHARS_MAX),
-        report.status().text(),
-        human::seconds(report.wall_seconds),
+    let command = human::command(&report.command);
+    let ended = format!(": {} after {}", report.status().text(), human::seconds(report.wall_seconds));
+    let processor = format!(
+        " (user {}, system {})",
         human::seconds(report.user_seconds),
         human::seconds(report.system_seconds),
-    )
+    );
+    let room = |ending: &str| human::WIDTH.saturating_sub("overspill: ".len() + ending.len());
+    let long = format!("{ended}{processor}");
+    let ending = if room(&long) < command.len().min(COMMAND_CHARS_MIN) { ended } else { long };
+    format!("overspill: {}{ending}", human::clipped(&command, room(&ending).max(COMMAND_CHARS_MIN)))
 }
 
 fn ram(report: &Report) -> String {
-    let count = report.processes.len();
     let limit = human::bytes(report.ram_bytes);
-    let mut text = format!(
-        "limit {limit}, peak {}, mean {}",
-        human::bytes(report.resident_peak_bytes),
-        human::bytes(report.resident_mean_bytes)
-    );
-    if count > 1 {
-        text.push_str(&format!(" (the largest of {})", human::processes(count)));
+    let (peak, mean) = (human::bytes(report.resident_peak_bytes), human::bytes(report.resident_mean_bytes));
+    if report.programs_total <= 1 {
+        return format!("limit {limit}, peak {peak}, mean {mean}");
     }
-    text
+    let (tree, count) = (human::bytes(report.tree_peak_bytes), human::count(report.programs_total));
+    format!(
+        "limit {limit}, peak {tree} (the largest of {count} programs {peak}), mean {}",
+        human::bytes(report.tree_mean_bytes)
+    )
+}
+
+fn stalled(report: &Report) -> String {
+    let (seconds, agents) = (human::seconds(report.stalled_seconds), human::seconds(report.agent_seconds));
+    format!(
+        "{:.1} % ({seconds}), agent {agents}; x{:.2} the time with RAM enough",
+        report.stalled_share * 100.0,
+        report.slowdown_estimate
+    )
 }
 
 fn faults(latency: Latency) -> String {
@@ -82,17 +93,19 @@ fn swap(report: &Report) -> String {
     let transfer = |pages: u64| {
         let bytes = pages.saturating_mul(PAGE_BYTES);
         let rate = (bytes as f64 / report.wall_seconds.max(1e-9)) as u64;
-        format!("{} pages, {}, {}/s", human::count(pages), human::bytes(bytes), human::bytes(rate))
+        format!("{} ({}/s)", human::bytes(bytes), human::bytes(rate))
     };
     format!("in {}; out {}", transfer(report.sum("pswpin")), transfer(report.sum("pswpout")))
 }
 
 fn read_ahead(report: &Report) -> String {
     let (hits, read) = (report.sum("swap_ra_hit"), report.sum("swap_ra"));
+    let refaults = human::count(report.sum("workingset_refault_anon"));
     if read == 0 {
-        return "none".into();
+        return format!("none; {refaults} refaults");
     }
-    format!("hit rate {} ({} of {} pages)", human::share(hits, read), human::count(hits), human::count(read))
+    let (share, hits, read) = (human::share(hits, read), human::count(hits), human::count(read));
+    format!("hit rate {share} ({hits} of {read} pages); {refaults} refaults")
 }
 
 #[cfg(test)]
@@ -113,6 +126,7 @@ mod tests {
             resident_peak_bytes: 99 << 20,
             resident_mean_bytes: 87 << 20,
             managed: true,
+            slowdown_estimate: 1.0,
             soft_faults: soft,
             major_faults: Latency::default(),
             vmstat: [("pswpin", 256), ("pswpout", 512), ("swap_ra", 100), ("swap_ra_hit", 97)].into(),
@@ -128,19 +142,49 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
   ram        limit 100.0 MiB, peak 99.0 MiB, mean 87.0 MiB
   faults     soft 12,345 (p50 12.0 us, p99 40.0 us, max 1.2 ms)
              major 0
-  swap       in 256 pages, 1.0 MiB, 364.4 KiB/s; out 512 pages, 2.0 MiB, 728.8 KiB/s
-  read-ahead hit rate 97.0 % (97 of 100 pages)
-  refaults   0
-  stalled    0.0 % of the time (0.0 ms)
+  swap       in 1.0 MiB (364.4 KiB/s); out 2.0 MiB (728.8 KiB/s)
+  read-ahead hit rate 97.0 % (97 of 100 pages); 0 refaults
+  stalled    0.0 % (0.0 ms), agent 0.0 ms; x1.00 the time with RAM enough
   verdict    works
   next       overspill run
 ";
         assert_eq!(text(&report()), expected);
     }
 
+    /// *The story:* on a terminal of 80 columns four lines of the summary took two each.
+    #[test]
+    fn no_figures_make_a_line_too_long() {
+        let huge = Latency {
+            count: u64::MAX / 4096,
+            p50_ns: 999_900_000,
+            p90_ns: 999_900_000,
+            p99_ns: 999_900_000,
+            max_ns: 99_999_900_000,
+        };
+        let report = Report {
+            command: vec!["a-program".into(), "x".repeat(200)],
+            soft_faults: huge,
+            major_faults: huge,
+            vmstat: [
+                ("pswpin", 1 << 38),
+                ("pswpout", 1 << 38),
+                ("swap_ra", 1 << 38),
+                ("swap_ra_hit", 1 << 37),
+            ]
+            .into(),
+            ram_bytes: 1023 << 30,
+            resident_peak_bytes: 1023 << 30,
+            resident_mean_bytes: 1023 << 30,
+            ..report()
+        };
+        let text = text(&report);
+        assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
+        assert!(text.lines().count() <= LINES_MAX, "{text}");
+    }
+
     #[test]
     fn an_unmanaged_run_is_short() {
-        let text = text(&Report { managed: false, signal: Some(9), ..report() });
+        let text = text(&Report { unmanaged_reason: Some("static".into()), signal: Some(9), ..report() });
         assert_eq!(text.lines().count(), 3);
         assert!(text.contains("killed by SIGKILL"));
     }

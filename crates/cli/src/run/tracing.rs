@@ -15,13 +15,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use overspill_engine::shared::{PROCESSES, Process, Shared, state};
+use overspill_engine::shared::{PROCESSES, Shared, Tree};
 use overspill_engine::trace::{RECORDS, Record as Raw, Ring, VPN_BITS, ring_offset};
 use overspill_sim::trace::own::Writer;
-use overspill_sim::trace::sightings::processor_note;
+use overspill_sim::trace::sightings::{processor_note, ram_note};
 use overspill_sim::trace::{NameRecord, PagerOp, PagerRecord, Record, RecordWriter, TraceError};
 
 use super::shared_page::SharedPage;
+use crate::output;
 
 /// Between two looks at the rings: they hold what millions of faults a second leave in this time.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -40,10 +41,11 @@ impl Tracing {
     /// Begins; the program is started next.
     pub fn start(path: &Path, page: &SharedPage, command: &[OsString]) -> Result<Tracing> {
         let cannot = || format!("cannot write the trace {}", path.display());
-        let file = File::create(path).with_context(cannot)?;
+        let file = output::create(path).with_context(cannot)?;
         let mut output = Writer::new(BufWriter::new(file)).with_context(cannot)?;
         let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
         note(&mut output, format!("seen by overspill run: {}", words.join(" "))).with_context(cannot)?;
+        note(&mut output, ram_note(page.settings()?.ram_bytes)).with_context(cannot)?;
         let mut drain =
             Drain { rings: page.file()?, output, start_ns: monotonic_ns(), tails: [0; PROCESSES] };
         let stop = Arc::new(AtomicBool::new(false));
@@ -80,20 +82,20 @@ impl Drain {
     /// Takes what all rings hold, in the order of time.
     fn pass(&mut self) -> Result<(), TraceError> {
         let mut records = Vec::new();
-        for process in 0..PROCESSES {
-            if self.claimed(process) {
-                self.take(process, &mut records).map_err(|error| TraceError::io(0, error))?;
-            }
+        for process in 0..self.places_used() {
+            self.take(process, &mut records).map_err(|error| TraceError::io(0, error))?;
         }
         records.sort_by_key(|record| record.time_ns);
         records.into_iter().try_for_each(|record| self.output.push(Record::Pager(record)))
     }
 
-    fn claimed(&self, process: usize) -> bool {
-        let place =
-            offset_of!(Shared, processes) + process * size_of::<Process>() + offset_of!(Process, state);
+    fn places_used(&self) -> usize {
         let mut bytes = [0; 4];
-        self.rings.read_exact_at(&mut bytes, place as u64).is_ok() && u32::from_ne_bytes(bytes) != state::FREE
+        let place = offset_of!(Shared, tree) + offset_of!(Tree, places_used);
+        match self.rings.read_exact_at(&mut bytes, place as u64) {
+            Ok(()) => (u32::from_ne_bytes(bytes) as usize).min(PROCESSES),
+            Err(_) => 0,
+        }
     }
 
     fn number(&self, process: usize, field: usize) -> io::Result<u64> {
@@ -135,9 +137,8 @@ impl Drain {
     fn end(mut self, processor_ns: u64) -> Result<(), TraceError> {
         self.pass()?;
         note(&mut self.output, processor_note(processor_ns))?;
-        let claimed = (0..PROCESSES).filter(|&process| self.claimed(process));
-        let lost: u64 =
-            claimed.map(|process| self.number(process, offset_of!(Ring, lost)).unwrap_or(0)).sum();
+        let lost_by = |process| self.number(process, offset_of!(Ring, lost)).unwrap_or(0);
+        let lost: u64 = (0..self.places_used()).map(lost_by).sum();
         if lost > 0 {
             note(&mut self.output, format!("{lost} events were lost: they came too fast"))?;
         }

@@ -1,5 +1,6 @@
 //! `overspill sim devices` and `overspill sim calibrate`: models of devices, built in or measured here.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -9,6 +10,7 @@ use overspill_sim::report::table;
 use overspill_sim::time::show as duration;
 
 use crate::idle::Idle;
+use crate::output;
 use crate::progress::Progress;
 use crate::stdout::print;
 
@@ -43,7 +45,8 @@ pub fn tell(directory: &Path, idle: Idle, output: Option<&PathBuf>) -> Result<u8
     let text = calibration.model.to_toml();
     match output {
         Some(path) => {
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            let write = output::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+            write.with_context(|| format!("cannot write {}", path.display()))?;
         }
         None => print(&text)?,
     }

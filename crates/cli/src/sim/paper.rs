@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use anyhow::{Result, anyhow};
+use overspill_sim::nearest;
 use overspill_sim::paper::{self, Effort, PAPERS, Sheet, render};
 use overspill_sim::report::table::aligned;
 
@@ -32,8 +33,10 @@ pub fn main(args: &Args) -> Result<u8> {
         return Ok(0);
     }
     let known = || PAPERS.map(|paper| paper.name).join(", ");
-    let paper = paper::find(&args.name)
-        .ok_or_else(|| anyhow!("no experiment is called `{}`; there are {}", args.name, known()))?;
+    let paper = paper::find(&args.name).ok_or_else(|| {
+        let hint = nearest::hint(&args.name, PAPERS.map(|paper| paper.name));
+        anyhow!("no experiment is called `{}`{hint}; there are {}", args.name, known())
+    })?;
     let progress = Mutex::new(Progress::new());
     progress.lock().expect("nobody else has it yet").share(0, 1, "simulations");
     let say = |done: usize, total: usize| {

@@ -1,4 +1,5 @@
-//! `overspill sim TRACE-or-LOAD`: every combination of RAM, read-ahead, device and system, as a table, JSON, curves or a sentence.
+//! `overspill sim TRACE-or-LOAD`: every combination of RAM, read-ahead, device and system, as a
+//! table, JSON, curves or a sentence.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -7,19 +8,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, anyhow, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use overspill_mm::readahead::policy::{Knobs, NAMES as POLICIES};
 use overspill_mm::reclaim::scan::Era;
 use overspill_sim::device::params::Model;
 use overspill_sim::generate::{self, Load};
 use overspill_sim::options::{Amount, amount, amounts, names, show_bytes};
 use overspill_sim::replace::{self, Touches, report::Cell};
+use overspill_sim::report::explain::{Cost, Knee, Question};
 use overspill_sim::report::{Header, Row, explain, html, json, table};
 use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
 use overspill_sim::trace::Format;
 use overspill_sim::trace::workload::TraceWorkload;
 use overspill_sim::workload::Workload;
 
+use crate::output;
 use crate::progress::Progress;
 use crate::stdout::print;
 
@@ -32,11 +35,12 @@ const LEAST_BYTES: u64 = 16 << 12;
 /// Options of a sweep.
 #[derive(Args)]
 pub struct SweepArgs {
-    /// A trace, or a load: NAME or NAME:key=value,... (sequential, descending, random, zipf, strided, interleaved,
-    /// moving, phases, usemem, usemem-random, swapload, mixed)
+    /// A trace, or a load: NAME or NAME:key=value,... (sequential, descending, random, zipf,
+    /// strided, interleaved, moving, phases, usemem, usemem-random, swapload, mixed)
     #[arg(value_name = "TRACE-or-LOAD")]
     workload: String,
-    /// RAM: sizes, shares of the workload's pages, ranges [default: the load's own, else 10%..100%/10]
+    /// RAM: sizes, shares of the workload's pages, ranges [default: the load's own, else
+    /// 10%..100%/10]
     #[arg(long, env = "OVERSPILL_SIM_RAM", value_name = "LIST")]
     ram: Option<String>,
     /// Read-ahead policies
@@ -66,7 +70,7 @@ pub struct SweepArgs {
     #[arg(long)]
     json: bool,
     /// Write the curves to this file, which needs nothing else
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file_name())]
     html: Option<PathBuf>,
     /// Say in a sentence how much RAM is enough (for the first policy and device)
     #[arg(long)]
@@ -74,20 +78,82 @@ pub struct SweepArgs {
     /// Simulations at a time [default: one for each processor]
     #[arg(long, env = "OVERSPILL_SIM_JOBS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
+    /// When a page of a trace gets content: with its first touch, or when it is stored to (auto:
+    /// with its first touch if the trace knows no stores at all, as most public ones do)
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    content: Content,
     /// Format of the trace, if it cannot be told from its beginning
     #[arg(long = "from", value_name = "FORMAT", value_parser = crate::trace::parse_format)]
     from: Option<Format>,
 }
 
-/// What a live trace lacks, and how far its ratios were from those of runs (`bench/explain.py`; ARCHITECTURE, "What a live trace can tell").
+/// What a live trace lacks, and how far its ratios were from those of runs (`bench/explain.py`;
+/// docs/decisions/0060-live-traces.md).
 const LIVE_CAUTION: &str = "\ncaution: a live trace lacks touches of pages in view: with less RAM than its run had its answers mean nothing; with that and more the \
      ratios of four programs were 0.6 to 1.2 of those of runs";
 
+/// When a page of a trace gets content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Content {
+    /// With its first touch if the trace knows no stores, else when it is stored to.
+    Auto,
+    /// With its first touch.
+    First,
+    /// When it is stored to: until then it is empty, and costs nothing to lose.
+    Stores,
+}
+
 /// What is simulated.
 enum Subject {
-    /// The file, its format, and the share of its times that is the program's own.
-    Trace(PathBuf, Option<Format>, (u64, u64)),
+    Trace(Recorded),
     Load(Load),
+}
+
+/// A trace in a file.
+struct Recorded {
+    path: PathBuf,
+    format: Option<Format>,
+    content: Content,
+    /// The share of its times that is the program's own.
+    share: (u64, u64),
+    /// Pages have content from their first touch on.
+    filled: bool,
+    /// What its answers are about.
+    question: fn(u64) -> Question,
+    /// The RAM of its run, if it knows nothing of less.
+    floor: Option<u64>,
+}
+
+impl Recorded {
+    fn start(&self) -> Result<TraceWorkload> {
+        Ok(open(&self.path, self.format)?.with_share(self.share).with_content(self.filled))
+    }
+
+    /// Goes through the trace; the result is its extent, and what must be said of answers from it.
+    fn survey(&mut self) -> Result<(Extent, &'static str)> {
+        let mut trace = open(&self.path, self.format)?;
+        let mut extent = Extent::default();
+        extent.add(&mut trace).map_err(|error| anyhow!("{error}"))?;
+        self.share = trace.share();
+        self.floor = trace.ram_bytes();
+        self.filled = match self.content {
+            Content::First => true,
+            Content::Stores => false,
+            Content::Auto => !trace.has_stores() && !trace.is_live(),
+        };
+        if trace.counts_seconds() {
+            self.question = misses;
+        }
+        Ok((extent, if trace.is_live() { LIVE_CAUTION } else { "" }))
+    }
+}
+
+fn time(whole_bytes: u64) -> Question {
+    Question { cost: Cost::Time, whole_bytes, floor: None }
+}
+
+fn misses(whole_bytes: u64) -> Question {
+    Question { cost: Cost::Misses, whole_bytes, floor: None }
 }
 
 fn open(path: &Path, format: Option<Format>) -> Result<TraceWorkload> {
@@ -98,7 +164,15 @@ impl Subject {
     fn new(args: &SweepArgs) -> Result<Subject> {
         let path = PathBuf::from(&args.workload);
         if path.exists() {
-            return Ok(Subject::Trace(path, args.from, (1, 1)));
+            return Ok(Subject::Trace(Recorded {
+                path,
+                format: args.from,
+                content: args.content,
+                share: (1, 1),
+                filled: false,
+                question: time,
+                floor: None,
+            }));
         }
         match generate::parse(&args.workload) {
             Ok(_) if args.from.is_some() => {
@@ -118,9 +192,7 @@ impl Subject {
     fn start(&self) -> Result<Vec<Box<dyn Workload + Send>>> {
         match self {
             Subject::Load(load) => Ok(load.start()),
-            Subject::Trace(path, format, share) => {
-                Ok(vec![Box::new(open(path, *format)?.with_share(*share))])
-            }
+            Subject::Trace(trace) => Ok(vec![Box::new(trace.start()?)]),
         }
     }
 
@@ -128,20 +200,22 @@ impl Subject {
     fn survey(&mut self) -> Result<(Extent, &'static str)> {
         match self {
             Subject::Load(load) => Ok((Extent::of_load(load), "")),
-            Subject::Trace(path, format, share) => {
-                let mut trace = open(path, *format)?;
-                let mut extent = Extent::default();
-                extent.add(&mut trace).map_err(|error| anyhow!("{error}"))?;
-                *share = trace.share();
-                Ok((extent, if trace.is_live() { LIVE_CAUTION } else { "" }))
-            }
+            Subject::Trace(trace) => trace.survey(),
+        }
+    }
+
+    /// What its answers are about.
+    fn question(&self, extent: &Extent) -> Question {
+        match self {
+            Subject::Load(_) => time(extent.bytes()),
+            Subject::Trace(trace) => Question { floor: trace.floor, ..(trace.question)(extent.bytes()) },
         }
     }
 
     fn load(&self) -> Option<&Load> {
         match self {
             Subject::Load(load) => Some(load),
-            Subject::Trace(..) => None,
+            Subject::Trace(_) => None,
         }
     }
 }
@@ -243,11 +317,14 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let jobs = super::jobs(args.jobs);
-    let explanation = if args.explain {
-        Some(explain(&machines[0], &subject, &extent, &progress)? + caution)
+    // A page of curves has the answer on it.
+    let answer = if args.explain || args.html.is_some() {
+        Some(explain(&machines[0], &subject, &extent, &progress)?)
     } else {
         None
     };
+    let explanation =
+        answer.as_ref().filter(|_| args.explain).map(|answer| answer.sentence.clone() + caution);
     let rows = if args.explain && args.ram.is_none() && args.html.is_none() {
         Vec::new()
     } else {
@@ -264,14 +341,16 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     };
     print(&text)?;
     if let (Some(path), Some(mut page)) = (&args.html, page) {
-        page.write_all(html::render(&header, &rows, explanation.as_deref()).as_bytes())
+        let lead = answer.as_ref().map(|answer| answer.sentence.clone() + caution);
+        let knee = answer.and_then(|answer| answer.knee);
+        page.write_all(html::render(&header, &rows, lead.as_deref(), knee.as_ref()).as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(0)
 }
 
 fn create(path: &Path) -> Result<File> {
-    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+    output::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn simulate_all(
@@ -325,10 +404,20 @@ fn replace_all(
     Ok(parallel(total, jobs, run, say))
 }
 
-/// The sentence for the combination of `machine`, whatever its RAM.
-fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Progress) -> Result<String> {
+/// How much RAM is enough: in a sentence, and where it can be told as figures.
+struct Answer {
+    sentence: String,
+    knee: Option<Knee>,
+}
+
+/// The answer for the combination of `machine`, whatever its RAM.
+fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Progress) -> Result<Answer> {
+    if let Some(sentence) = explain::too_small(extent.bytes()) {
+        return Ok(Answer { sentence, knee: None });
+    }
     let mut tried = BTreeSet::new();
-    let knee = explain::find(extent.bytes(), |ram_bytes| -> Result<u64> {
+    let question = subject.question(extent);
+    let knee = explain::find(question, |ram_bytes| -> Result<u64> {
         tried.insert(ram_bytes);
         progress.say(&format!(
             "looking for the knee: machine {} with {}",
@@ -337,7 +426,10 @@ fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Pro
         ));
         let machine = Machine { ram_bytes, ..machine.clone() };
         let outcome = simulate(&machine, extent, subject.start()?).map_err(|error| anyhow!("{error}"))?;
-        Ok(outcome.elapsed_ns)
+        Ok(match question.cost {
+            Cost::Time => outcome.elapsed_ns,
+            Cost::Misses => extent.pages + outcome.major.count(),
+        })
     })?;
-    Ok(knee.sentence())
+    Ok(Answer { sentence: knee.sentence(), knee: Some(knee) })
 }

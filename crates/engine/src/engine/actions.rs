@@ -1,6 +1,6 @@
 //! The carrying out of the actions of `mm`: which becomes a transfer, which a call of the kernel, which a notice.
 
-use overspill_mm::types::PageId;
+use overspill_mm::types::{PageId, Slot};
 use overspill_mm::{Action, Event, IoId, Run, State, Warning, WriteResult};
 use overspill_sys::clock;
 
@@ -62,15 +62,33 @@ impl Engine {
             for index in 0..count {
                 let (page, frame) = (PageId(run.first.0 + done + index), Frame(first.0 + index));
                 self.staging.enter(page, frame);
-                self.fingerprints.read(slot + done + index, frame);
+                if !Slot(slot).is_file() {
+                    self.fingerprints.read(slot + done + index, frame);
+                }
             }
             done += count;
+        }
+        if Slot(slot).is_file() {
+            return self.read_file(io, run, slot);
         }
         self.read_slots(io, run, slot);
     }
 
+    /// The frames that hold pages, as pieces of a request.
+    pub(super) fn pieces_of(&self, run: Run) -> Pieces {
+        let mut pieces = Pieces::default();
+        let mut done = 0;
+        while done < run.count {
+            let segment = self.staging.segment(PageId(run.first.0 + done), run.count - done);
+            pieces.push(self.view.program.frame_address(segment.first_frame), segment.count);
+            done += segment.count;
+        }
+        pieces
+    }
+
     /// Brings the frames of pages to consecutive slots.
     fn write(&mut self, io: IoId, run: Run, slot: u32) {
+        assert!(!Slot(slot).is_file(), "files are never written to");
         let mut pieces = Pieces::default();
         let mut done = 0;
         while done < run.count {

@@ -1,7 +1,8 @@
 //! The budget: what counts against it, and the giving back of idle frames that do not fit.
 
 use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::SeqCst;
+
+use overspill_sys::PAGE_SIZE;
 
 use super::Engine;
 use crate::memory::{bits, runs};
@@ -12,6 +13,18 @@ impl Engine {
     #[must_use]
     pub fn frames(&self) -> u32 {
         self.mm.frames_held() + self.staging.idle_frames() + self.compressed.pool.frames()
+    }
+
+    /// Frames that it might hold at the start.
+    #[must_use]
+    pub fn budget_at_first(&self) -> u32 {
+        self.allowed_at_first
+    }
+
+    /// Bytes of the pages that the program has here, whether they have a frame or not.
+    #[must_use]
+    pub fn pages_bytes(&self) -> u64 {
+        u64::from(self.mm.frames_held() + self.mm.pages_swapped()) * PAGE_SIZE as u64
     }
 
     /// Frames that it may hold.
@@ -27,15 +40,15 @@ impl Engine {
     }
 
     /// Once `lent` is set a frame that held a page is given back to the kernel, never to another page: what the borrower of a
-    /// page still reads must not change.
+    /// page still reads must not change. What the program does by calls that nobody sees is looked for: see [`crate::lending`].
     pub fn watch_lending(&mut self, lent: &'static AtomicBool) {
-        self.lent = Some(lent);
+        self.lending.watch(lent);
     }
 
-    /// May frames that held a page hold another one? To be asked after the page was taken out of view: whoever lends a page that
-    /// is still in view has set the flag before.
-    pub(super) fn recycles(&self) -> bool {
-        !self.lent.is_some_and(|lent| lent.load(SeqCst))
+    /// May the frames that come next, `count` of them, hold another page than they held? To be asked when that is about to be done:
+    /// what was lent was lent before its page was taken out of view.
+    pub(super) fn recycles(&mut self, count: u32) -> bool {
+        self.lending.clears(self.staging.next_taken(count), self.staging.takes())
     }
 
     /// Consecutive frames to bring `count` pages into.
@@ -44,7 +57,7 @@ impl Engine {
     /// again within a turn still was a page that a pipe held: what came out of the pipe was another page (`torture splice`, one
     /// run in ten).
     pub(super) fn frames_to_fill(&mut self, count: u32) -> Option<Frame> {
-        if self.recycles() {
+        if self.recycles(count) {
             return self.staging.take_for_read(count);
         }
         self.staging.take_holes(count).or_else(|| {
@@ -56,7 +69,7 @@ impl Engine {
     /// Idle frames count against the budget: those that do not fit are given back to the kernel.
     pub(super) fn trim(&mut self) {
         let spare = self.mm.config().budget.saturating_sub(self.mm.frames_held());
-        let allowed = if self.recycles() { spare } else { 0 };
+        let allowed = if self.lending.allows() { spare } else { 0 };
         while self.staging.idle_frames() > allowed {
             let (populated, left) = if let Some((first, populated)) = self.staging.take_spare() {
                 let left = self.drop_frames(first, populated);

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use overspill_mm::pool::{Figures, Held, PoolSize};
 use overspill_mm::types::{Nanos, PageId, Slot};
-use overspill_mm::{Event, IoId, Run, State};
+use overspill_mm::{Event, IoId, Run, State, WriteResult};
 use overspill_sys::{Errno, clock};
 
 use super::{Engine, Notice};
@@ -181,7 +181,7 @@ impl Engine {
         if !pool.is_on() || !self.compressed.keeps || self.mm.state(page) != State::Swapped {
             return;
         }
-        if let Some(Slot(slot)) = self.mm.slot(page)
+        if let Some(Slot(slot)) = self.mm.slot(page).filter(|slot| !slot.is_file())
             && !pool.holds(slot)
             && let Some(frame) = self.staging.frame(page)
         {
@@ -196,7 +196,7 @@ impl Engine {
     pub(super) fn drop_packed(&mut self, page: PageId) {
         let pool = &mut self.compressed.pool;
         if pool.entries() > 0
-            && let Some(Slot(slot)) = self.mm.slot(page)
+            && let Some(Slot(slot)) = self.mm.slot(page).filter(|slot| !slot.is_file())
             && pool.remove(slot)
         {
             self.fingerprints.forget(slot);
@@ -206,7 +206,7 @@ impl Engine {
     /// Would a read of the page be answered by the pool?
     pub(super) fn is_packed(&self, page: PageId) -> bool {
         self.compressed.pool.entries() > 0
-            && self.mm.slot(page).is_some_and(|slot| self.compressed.pool.holds(slot.0))
+            && self.mm.slot(page).is_some_and(|slot| !slot.is_file() && self.compressed.pool.holds(slot.0))
     }
 
     /// Decides how large the pool may be.
@@ -293,10 +293,13 @@ impl Engine {
                     }
                 }
             }
-            Err(errno) => {
-                self.report.note_error(errno);
-                self.write_failed();
-            }
+            Err(errno) => match Self::write_result(errno) {
+                WriteResult::NoSpace => self.write_stopped(Notice::SwapFull),
+                _ => {
+                    self.report.note_error(errno);
+                    self.write_failed();
+                }
+            },
         }
         if self.compressed.writes == 0 {
             self.compressed.leaving.clear();
@@ -305,9 +308,13 @@ impl Engine {
 
     /// A write of either kind has failed: that is said once, and the pool takes no more, as what is in it could not leave.
     pub(super) fn write_failed(&mut self) {
+        self.write_stopped(Notice::AreaRetired);
+    }
+
+    fn write_stopped(&mut self, notice: Notice) {
         self.compressed.pool.set_limit(0);
         if !core::mem::replace(&mut self.compressed.failed, true) {
-            self.notices.push_back(Notice::AreaRetired);
+            self.notices.push_back(notice);
         }
     }
 }

@@ -1,12 +1,12 @@
-//! What owners do around a fork of the program: the doorbell that announces it, the pause, and making pages exclusive again.
+//! What owners do around a fork of the program: the doorbell that announces it, and the pause.
 
-use overspill_mm::Event;
-use overspill_sys::{AddressRange, Errno};
+use alloc::vec::Vec;
+
+use overspill_mm::types::PageId;
+use overspill_mm::{Event, State};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use super::Engine;
-
-/// Memory that is unshared by one call of the helper.
-const UNSHARE_BYTES: usize = 1 << 20;
 
 impl Engine {
     /// Page addresses in this range are doorbells: a touch is a [`Notice::Doorbell`](super::Notice::Doorbell).
@@ -16,9 +16,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets the threads at a doorbell go on, and silences it until [`Engine::resume_after_fork`].
+    /// Lets the threads at a doorbell go on, and silences it until [`Engine::rearm_doorbell`]. Where that cannot be done, since
+    /// other threads change the address space all the time, they are woken and ring again.
+    ///
+    /// *The story:* it gave up without a word once, while threads were in madvise: the fork waited for ever.
     pub fn answer_doorbell(&mut self, address: usize) {
-        self.view.program.fill_fresh(address, 1);
+        if self.view.program.fill_fresh(address, 1) == 0 {
+            self.view.program.wake(address..address + PAGE_SIZE);
+        }
     }
 
     /// Brings everything in and stops reclaiming until [`Engine::resume_after_fork`];
@@ -27,37 +32,36 @@ impl Engine {
         self.feed(Event::Pause);
     }
 
-    /// After a fork, still paused: the kernel refuses to move pages that a child shares, or shared until it ended. Notes
-    /// what is present, to be made the program's own by [`Engine::unshare_some`].
-    pub fn start_unsharing(&mut self) {
-        self.to_unshare.clear();
-        let mut parts = core::mem::take(&mut self.to_unshare);
-        for region in self.regions() {
-            self.view.program.present_runs(region, |run| {
-                let mut start = run.start;
-                while start < run.end {
-                    let end = run.end.min(start + UNSHARE_BYTES);
-                    parts.push(start..end);
-                    start = end;
-                }
-            });
-        }
-        self.to_unshare = parts;
+    /// Arms the doorbell again. False when that is to be tried again.
+    pub fn rearm_doorbell(&mut self, address: usize) -> bool {
+        self.view.program.rearm(address)
     }
 
-    /// Has the helper thread unshare the next part. True when all is done.
-    pub fn unshare_some(&mut self) -> bool {
-        if let Some(range) = self.to_unshare.last().cloned()
-            && self.view.program.unshare(range)
-        {
-            self.to_unshare.pop();
-        }
-        self.to_unshare.is_empty() && self.view.program.helper_is_idle()
+    /// There was a fork, here or before this process began: pages may be shared with other processes. Each is made the
+    /// program's own when it is taken out.
+    pub fn note_sharing(&mut self) {
+        self.view.program.note_sharing();
     }
 
-    /// Goes on after [`Engine::pause`], with the doorbell armed again.
-    pub fn resume_after_fork(&mut self, doorbell: usize) {
-        self.view.program.rearm(doorbell);
+    /// Lets go of all memory, which is the program's alone again. True when that is done; false while something is still out.
+    /// To be called after [`Engine::pause`] and [`Notice::Populated`](super::Notice::Populated), until it is true.
+    pub fn release_all(&mut self) -> bool {
+        self.finish_transfers();
+        let is_out = |id: PageId| !matches!(self.mm.state(id), State::Untouched | State::Mapped);
+        if self.mm.known_pages().any(is_out) {
+            return false;
+        }
+        let regions: Vec<AddressRange> = self.regions().chain([self.doorbells.clone()]).collect();
+        for region in regions {
+            // SAFETY: nothing is out.
+            unsafe { self.view.program.unregister(region) };
+        }
+        self.view.program.end_helper();
+        true
+    }
+
+    /// Goes on after [`Engine::pause`].
+    pub fn resume_after_fork(&mut self) {
         self.feed(Event::Resume);
     }
 }

@@ -2,18 +2,42 @@
 
 use overspill_mm::types::PageId;
 use overspill_mm::{Event, Run, Unmapped};
+use overspill_sys::{AddressRange, PAGE_SIZE};
 
 use super::Engine;
 use crate::memory::COPIED_MAX;
 use crate::report::Answer;
-use crate::staging::Frame;
-use crate::view::{PROGRAM, Place, address};
+use crate::staging::{BLOCK, Frame};
+use crate::view::{PROGRAM, Place, address, vpn};
 
 impl Engine {
-    /// Puts pages of the swap cache into view.
+    /// Puts pages of the swap cache into view, but for those that the program has put guards in place of: their content is gone.
     pub(super) fn map(&mut self, run: Run) {
-        if let Some(run) = self.put(run, Self::map_part) {
-            self.events.push_back(Event::NotMapped { run });
+        let mut done = 0;
+        while done < run.count {
+            let rest = rest_of(run, done);
+            let (open, guarded) = self.view.guards(self.mm.place(rest.first), rest.count);
+            if open > 0
+                && let Some(run) = self.put(Run { count: open, ..rest }, Self::map_part)
+            {
+                self.events.push_back(Event::NotMapped { run });
+            }
+            let guarded = Run { first: PageId(rest.first.0 + open), count: guarded };
+            self.give_up(guarded);
+            done += open + guarded.count;
+        }
+    }
+
+    /// The program threw the content of pages away that were about to come into view.
+    fn give_up(&mut self, run: Run) {
+        for page in run.pages() {
+            self.drop_packed(page);
+            self.staging.leave(page, true);
+        }
+        if run.count > 0 {
+            self.retry(run);
+            let (space, start) = self.mm.place(run.first);
+            self.events.push_back(Event::Discarded { space, start, end: start.offset(run.count.into()) });
         }
     }
 
@@ -21,7 +45,8 @@ impl Engine {
     pub(super) fn zero_fill(&mut self, run: Run) {
         let (space, first) = self.mm.place(run.first);
         let count = if space == PROGRAM {
-            self.reservations.accessible(address(first), run.count)
+            let open = self.view.program.open_before_guards(address(first), run.count);
+            self.reservations.accessible(address(first), open)
         } else {
             run.count
         };
@@ -58,6 +83,7 @@ impl Engine {
     fn map_part(&mut self, run: Run) -> (u32, u32) {
         let segment = self.staging.segment(run.first, run.count);
         let place = self.mm.place(segment.first_page);
+        self.give(segment.first_page, segment.count);
         let put = self.view.put_in(place, segment.first_frame, segment.count);
         for index in 0..put.done {
             let page = PageId(segment.first_page.0 + index);
@@ -70,8 +96,8 @@ impl Engine {
     /// Fills the head of `run`: what a spare block has frames for, or all of it with fresh frames.
     fn zero_fill_part(&mut self, run: Run) -> (u32, u32) {
         let place = self.mm.place(run.first);
-        let moves = self.view.moves(place) && run.count > COPIED_MAX && self.recycles();
-        let spare = if moves { self.staging.take_spare() } else { None };
+        let moves = self.view.moves(place) && run.count > COPIED_MAX;
+        let spare = if moves && self.recycles(BLOCK) { self.staging.take_spare() } else { None };
         match spare {
             Some((first, populated)) => self.fill_from_spare(place, run.count, first, populated),
             None => (self.view.fill_fresh(place, run.count), run.count),
@@ -117,12 +143,55 @@ impl Engine {
         }
         if taken.taken == 0 {
             self.staging.abandon(first);
+        } else if self.robust.is_some() && self.mm.place(run.first).0 == PROGRAM {
+            self.put_back_kept(run, &mut result);
         }
         result
     }
 
+    /// Puts pages back that have to stay in view, see [`crate::robust`]: they were busy, for whoever asks.
+    fn put_back_kept(&mut self, run: Run, result: &mut Unmapped) {
+        let start = address(self.mm.place(run.first).1);
+        let range = start..start + run.count as usize * PAGE_SIZE;
+        loop {
+            let Some(robust) = &mut self.robust else { return };
+            let kept = robust.kept(&range) & result.taken;
+            for index in (0..run.count).filter(|index| kept & 1 << index != 0) {
+                let page = PageId(run.first.0 + index);
+                let frame = self.staging.frame(page).expect("a page that was taken has a frame");
+                let put = self.view.put_in(self.mm.place(page), frame, 1);
+                if put.done == 0 {
+                    // Its range is changing: what becomes of the page is not known yet.
+                    return;
+                }
+                self.staging.leave(page, put.moved == 0);
+                result.taken &= !(1 << index);
+            }
+            result.zero &= result.taken;
+            result.same &= result.taken;
+            // With what is back the lists may be read further.
+            if kept == 0 {
+                return self.bring_missing_in(&range);
+            }
+        }
+    }
+
+    /// Orders pages that have to be in view and are out; what was just taken stays out.
+    fn bring_missing_in(&mut self, taken: &AddressRange) {
+        let Some(robust) = &mut self.robust else { return };
+        while let Some(page) = robust.missing() {
+            let (start, end) = (vpn(page), vpn(page).offset(1));
+            if !taken.contains(&page) && self.mm.manages(PROGRAM, start, end) {
+                self.events.push_back(Event::WillNeed { space: PROGRAM, start, end });
+            }
+        }
+    }
+
     /// What there is to say of a page that was just taken out of view.
     fn content(&mut self, page: PageId, frame: Frame) -> Content {
+        if let Some(content) = self.file_content(page, frame) {
+            return content;
+        }
         let words = self.view.program.frame_words(frame);
         if is_zero(words) {
             return Content::Zero;
@@ -134,7 +203,7 @@ impl Engine {
 
 /// The content of a page, as far as it matters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Content {
+pub(super) enum Content {
     Zero,
     /// What its slot holds.
     Same,

@@ -84,8 +84,8 @@ impl Engine {
                     self.view.program.handled();
                 }
             }
-            // The child's pages were all brought in before the fork: nothing of it is ours. Closing lets it go.
-            Message::Fork { .. } | Message::Other(_) => {}
+            Message::Fork { fd } => self.forked(fd),
+            Message::Other(_) => {}
         }
     }
 
@@ -132,6 +132,7 @@ impl Engine {
                     Wait::Read
                 }
             }
+            Some(id) if self.mm.state(id) == State::Reading => Wait::Coming,
             _ => Wait::Soft,
         };
         if before == Some(State::Mapped) && self.view.is_missing(place) {

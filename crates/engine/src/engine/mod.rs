@@ -10,7 +10,9 @@
 
 mod actions;
 mod budget;
+mod children;
 mod compress;
+mod files;
 mod fork;
 mod mapping;
 mod messages;
@@ -19,7 +21,6 @@ mod sharing;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicBool;
 
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::{Actions, Config, Event, Mm, WriteResult};
@@ -27,10 +28,13 @@ use overspill_sys::{AddressRange, Errno, Fd, clock};
 
 use compress::Compressed;
 
+use crate::child::Child;
 use crate::fingerprint::Fingerprints;
+use crate::lending::Lending;
 use crate::memory::Memory;
 use crate::report::Report;
 use crate::reservations::Reservations;
+use crate::robust::Robust;
 use crate::shared_regions::SharedRegions;
 use crate::staging::Staging;
 use crate::trace::{Ring, Tracer};
@@ -78,12 +82,15 @@ pub struct Engine {
     doorbells: AddressRange,
     reservations: Reservations,
     report: Report,
-    /// Set before the program lends pages to the kernel without a pin that UFFDIO_MOVE sees (vmsplice, MSG_ZEROCOPY).
-    lent: Option<&'static AtomicBool>,
-    /// What is still to be unshared after a fork.
-    to_unshare: Vec<AddressRange>,
+    lending: Lending,
+    /// What stays in RAM for the ends of threads; None where nobody asked for it.
+    robust: Option<Robust>,
+    /// Children that nobody announced, while they get what they lack.
+    children: Vec<Child>,
     /// Tells what happens, if somebody wants to know.
     tracer: Option<Tracer>,
+    /// Reads from files that are under way.
+    file_reads: Vec<files::FileRead>,
 }
 
 impl Engine {
@@ -113,9 +120,11 @@ impl Engine {
             doorbells: 0..0,
             reservations: Reservations::default(),
             report,
-            lent: None,
-            to_unshare: Vec::new(),
+            lending: Lending::default(),
+            robust: None,
+            children: Vec::new(),
             tracer: None,
+            file_reads: Vec::new(),
         }
     }
 
@@ -206,6 +215,7 @@ impl Engine {
     pub fn tick(&mut self) {
         self.vigil.tick(clock::monotonic_ns());
         self.feed(Event::Tick);
+        self.look_at_files();
         self.size_pool();
         let packed = self.compressed.stats();
         self.report.publish(self.mm.stats(), &packed, self.mm.slots_used());
@@ -236,22 +246,27 @@ impl Engine {
                     self.report.note_error(errno);
                 }
                 // What a failed read left in its frames is not what their slots hold.
+                self.file_was_read(io, outcome.is_ok());
                 self.compressed.keeps = outcome.is_ok();
                 self.feed(Event::ReadDone { io, ok: outcome.is_ok() });
                 self.compressed.keeps = true;
             }
             Ended::Write(io, outcome) => {
-                let result = match outcome {
-                    Ok(()) => WriteResult::Done,
-                    Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => WriteResult::NoSpace,
-                    Err(errno) => {
-                        self.report.note_error(errno);
-                        WriteResult::Failed
-                    }
-                };
+                let result = outcome.map_or_else(Self::write_result, |()| WriteResult::Done);
+                if let (WriteResult::Failed, Err(errno)) = (result, outcome) {
+                    self.report.note_error(errno);
+                }
                 self.feed(Event::WriteDone { io, result });
             }
             Ended::WriteBack { at, pages, outcome } => self.written_back(at, pages, outcome),
+        }
+    }
+
+    /// What a write's error means: no room, or a device that fails.
+    fn write_result(errno: Errno) -> WriteResult {
+        match errno {
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => WriteResult::NoSpace,
+            _ => WriteResult::Failed,
         }
     }
 

@@ -1,11 +1,14 @@
 //! What owners do with the regions of the program's own memory, and with any region by one of its pages.
 
+use core::sync::atomic::AtomicBool;
+
 use overspill_mm::readahead::policy::{Overrides, RegionState};
 use overspill_mm::types::{RegionKind, Vpn};
 use overspill_mm::{Event, RegionStats};
 use overspill_sys::{AddressRange, Errno};
 
 use super::Engine;
+use crate::robust::Robust;
 use crate::view::{PROGRAM, Place, address, vpn, vpns};
 
 impl Engine {
@@ -18,6 +21,16 @@ impl Engine {
     #[must_use]
     pub fn is_registered(&self, address: usize) -> bool {
         self.view.program.is_registered(address)
+    }
+
+    /// `installed` is set before the program puts the first guard (MADV_GUARD_INSTALL) in the place of a page.
+    pub fn watch_guards(&mut self, installed: &'static AtomicBool) {
+        self.view.program.watch_guards(installed);
+    }
+
+    /// From now on pages that the kernel needs when a thread of this process ends stay in RAM.
+    pub fn watch_threads(&mut self) {
+        self.robust = Robust::new();
     }
 
     /// Can pages that were only read so far be taken out of view?

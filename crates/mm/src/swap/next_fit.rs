@@ -3,6 +3,8 @@
 //! After a cluster's worth of slots the first run of that many free slots is sought from the lowest on; where there is none,
 //! and within a run, it is the next free slot upwards, and from the lowest again.
 
+use super::References;
+
 /// The cursor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NextFit {
@@ -20,7 +22,7 @@ impl NextFit {
     }
 
     /// A free slot of `references` (0 = free), of which `free` are.
-    pub fn allocate(&mut self, references: &[u16], free: u32) -> Option<u32> {
+    pub fn allocate(&mut self, references: &[References], free: u32) -> Option<u32> {
         if self.left == 0 {
             self.left = RUN;
             if free >= RUN
@@ -39,7 +41,7 @@ impl NextFit {
 }
 
 /// The lowest run of [`RUN`] free slots.
-fn first_run(references: &[u16]) -> Option<u32> {
+fn first_run(references: &[References]) -> Option<u32> {
     let mut free = 0;
     for (slot, &count) in references.iter().enumerate().skip(1) {
         free = if count == 0 { free + 1 } else { 0 };
@@ -56,11 +58,11 @@ mod tests {
 
     #[test]
     fn runs_first_then_holes() {
-        let mut references = vec![0u16; 1 + 3 * RUN as usize];
+        let mut references = vec![0 as References; 1 + 3 * RUN as usize];
         references[0] = 1;
         references[10] = 1;
         let mut cursor = NextFit::new();
-        let take = |cursor: &mut NextFit, references: &mut Vec<u16>| {
+        let take = |cursor: &mut NextFit, references: &mut Vec<References>| {
             let free = references.iter().filter(|&&count| count == 0).count() as u32;
             let slot = cursor.allocate(references, free)?;
             references[slot as usize] = 1;

@@ -1,9 +1,10 @@
 //! From measurements to the flash model's parameters, in integers.
 //!
-//! The highest rate of small reads gives the controller's time, bulk transfers give the bus, what is left of a single
-//! small read is overhead, and the slope from 64 KiB to 1 MiB one at a time gives the rate of one stream. What a read loses
-//! beside writes becomes the suspension time of a single "die" that is busy whenever writes are. Latencies are medians: a
-//! busy machine has a long tail that is not the device's.
+//! The highest rate of small reads gives the controller's time, bulk transfers give the bus, what
+//! is left of a single small read is overhead, and the slope from 64 KiB to 1 MiB one at a time
+//! gives the rate of one stream. What a read loses beside writes becomes the suspension time of a
+//! single "die" that is busy whenever writes are. Latencies are medians: a busy machine has a long
+//! tail that is not the device's.
 
 use super::Measurement;
 use crate::device::Op;

@@ -1,8 +1,9 @@
 //! `overspill sim calibrate DIR`: measures the device under a directory and makes a model of it.
 //!
-//! The only part of the simulator that touches the real world. It writes one temporary file (0600, unlinked at once), reads
-//! and writes it past the page cache for a few seconds, and solves the parameters of the flash model from what it saw
-//! ([`fit`]). Real times go into the model and nowhere else; the simulation itself never asks a clock.
+//! The only part of the simulator that touches the real world. It writes one temporary file (0600,
+//! unlinked at once), reads and writes it past the page cache for a few seconds, and solves the
+//! parameters of the flash model from what it saw ([`fit`]). Real times go into the model and
+//! nowhere else; the simulation itself never asks a clock.
 
 pub mod fit;
 mod probe;
@@ -106,8 +107,8 @@ pub struct Calibration {
     pub check: Vec<(String, Nanos, Nanos)>,
 }
 
-/// Measures the device under `dir`; `progress` hears the name of each step as it begins. The model's source names the
-/// `circumstances`, if there are any.
+/// Measures the device under `dir`; `progress` hears the name of each step as it begins. The
+/// model's source names the `circumstances`, if there are any.
 pub fn calibrate(
     dir: &Path,
     circumstances: &str,

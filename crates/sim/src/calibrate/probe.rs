@@ -1,7 +1,7 @@
 //! The hands of the calibration: a file of random bytes and threads that read and write it with O_DIRECT.
 //!
-//! One thread a request in flight, each with its own aligned buffer: no io_uring here, since a directory must be
-//! measurable on any kernel and in any container.
+//! One thread a request in flight, each with its own aligned buffer: no io_uring here, since a
+//! directory must be measurable on any kernel and in any container.
 
 use super::{CalibrateError, FILE_BYTES_MAX, FILE_BYTES_MIN, Measurement};
 use crate::device::Op;
@@ -199,7 +199,8 @@ fn summarise(
     }
 }
 
-/// The type of the file system that holds `dir`, from the mount table: the longest mount point that is a prefix.
+/// The type of the file system that holds `dir`, from the mount table: the longest mount point that
+/// is a prefix.
 pub fn file_system(dir: &Path) -> Option<String> {
     let dir = dir.canonicalize().ok()?;
     let table = std::fs::read_to_string("/proc/self/mounts").ok()?;

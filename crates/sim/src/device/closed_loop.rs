@@ -1,5 +1,5 @@
-//! A closed loop around a device: so many requests, so many at a time. What `sim calibrate` does to a real device, done to
-//! a model, so that the two can be compared line by line.
+//! A closed loop around a device: so many requests, so many at a time. What `sim calibrate` does to
+//! a real device, done to a model, so that the two can be compared line by line.
 
 use super::{Device, Op, Request};
 use crate::rng::Rng;

@@ -1,10 +1,12 @@
 //! A hard disk: one head, a seek curve, rotation, zones, the disk's own look-ahead, and an elevator in front.
 //!
-//! Requests wait in two queues, reads before writes; the head sweeps upwards from where it is and jumps back to the
-//! lowest (one-way elevator), and a request that has waited past its deadline goes first. Positioning costs a seek (root of
-//! the distance up to a third of the stroke, linear beyond: the usual fit to measured curves, Ruemmler and Wilkes 1994) and
-//! the wait for the sector, which is known because the platter's angle is a function of the time. A request that begins
-//! where the last one of its kind ended (a read: or a little further) pays neither: the disk has read on, or gathers the writes.
+//! Requests wait in two queues, reads before writes; the head sweeps upwards from where it is and
+//! jumps back to the lowest (one-way elevator), and a request that has waited past its deadline
+//! goes first. Positioning costs a seek (root of the distance up to a third of the stroke, linear
+//! beyond: the usual fit to measured curves, Ruemmler and Wilkes 1994) and the wait for the sector,
+//! which is known because the platter's angle is a function of the time. A request that begins
+//! where the last one of its kind ended (a read: or a little further) pays neither: the disk has
+//! read on, or gathers the writes.
 
 use super::params::DiskParams;
 use super::{Device, Op, Request, Ticket, Usage};
@@ -163,11 +165,13 @@ impl Disk {
         end
     }
 
-    /// The end of a request that goes on where its kind stopped (a read: or soon after), if the disk still has the trail.
+    /// The end of a request that goes on where its kind stopped (a read: or soon after), if the
+    /// disk still has the trail.
     fn continued(&self, begin: Nanos, request: &Request, media_ns: Nanos) -> Option<Nanos> {
         let trail = self.trails[request.op as usize].filter(|trail| trail.end <= request.offset_bytes)?;
         let skipped_bytes = request.offset_bytes - trail.end;
-        // The media went on by itself since the trail's end: a read finds its bytes under way or in the buffer.
+        // The media went on by itself since the trail's end: a read finds its bytes under way or in
+        // the buffer.
         let media_at = trail.at + transfer_ns(skipped_bytes, self.rate(trail.end)) + media_ns;
         let buffered_at = begin + transfer_ns(request.bytes, self.params.interface_bytes_per_us);
         match request.op {

@@ -1,11 +1,12 @@
 //! Solid-state storage: a controller, a bus, and dies that work side by side.
 //!
-//! A command takes the controller for a moment; its bytes are cut into units, each on the die its address names; the dies
-//! read side by side; the bus carries the bytes. A write is acknowledged once its bytes are in the device's buffer, and
-//! programmed afterwards, on the same dies: a read that finds its die programming waits, at most until the program is
-//! suspended. That is where mixed loads lose their latency. The parameters are chosen so that the model gives the data
-//! sheet's four figures (one 4 KiB read, deep 4 KiB reads, bulk reads, bulk writes); a measured device uses the same model
-//! with as many dies as show in its measurements.
+//! A command takes the controller for a moment; its bytes are cut into units, each on the die its
+//! address names; the dies read side by side; the bus carries the bytes. A write is acknowledged
+//! once its bytes are in the device's buffer, and programmed afterwards, on the same dies: a read
+//! that finds its die programming waits, at most until the program is suspended. That is where
+//! mixed loads lose their latency. The parameters are chosen so that the model gives the data
+//! sheet's four figures (one 4 KiB read, deep 4 KiB reads, bulk reads, bulk writes); a measured
+//! device uses the same model with as many dies as show in its measurements.
 
 use super::params::FlashParams;
 use super::{Op, Request, Serial, Service};
@@ -63,7 +64,8 @@ impl Flash {
             let until = ((unit + 1) * unit_bytes).min(end);
             let bytes = until - at;
             at = until;
-            // Runs of units go round the dies; each round begins somewhere else, as a translation layer's does.
+            // Runs of units go round the dies; each round begins somewhere else, as a translation
+            // layer's does.
             let mut round = unit / dies;
             let die = (unit + splitmix64(&mut round)) % dies;
             Some((die as usize, bytes))
@@ -117,7 +119,8 @@ impl Service for Flash {
                         (last_at, last_bytes) = (at, bytes);
                     }
                 }
-                // The bus is booked from the command on, not from the last die: one slow die does not idle it.
+                // The bus is booked from the command on, not from the last die: one slow die does
+                // not idle it.
                 let carried_at = last_at + transfer_ns(last_bytes, bytes_per_us);
                 let stream_ends_at =
                     accepted_at + transfer_ns(request.bytes, self.params.stream_read_bytes_per_us);

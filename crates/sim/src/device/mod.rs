@@ -1,9 +1,9 @@
 //! Modelled storage devices: requests go in at a virtual time, completions come out at a later one.
 //!
-//! A device owns its queue, its mechanics and its accounts; it holds no data and never fails by itself (the engine
-//! injects faults and keeps the contents). Everything is integer arithmetic on the state the earlier requests left, so the
-//! same requests at the same times complete at the same times. Parameters come from a TOML model ([`params`]) that names
-//! its source.
+//! A device owns its queue, its mechanics and its accounts; it holds no data and never fails by
+//! itself (the engine injects faults and keeps the contents). Everything is integer arithmetic on
+//! the state the earlier requests left, so the same requests at the same times complete at the same
+//! times. Parameters come from a TOML model ([`params`]) that names its source.
 
 pub mod closed_loop;
 pub mod disk;
@@ -78,7 +78,8 @@ impl Usage {
         }
     }
 
-    /// Counts `from .. until` as busy, once, however many requests overlap in it. Intervals come in the order of `from`.
+    /// Counts `from .. until` as busy, once, however many requests overlap in it. Intervals come in
+    /// the order of `from`.
     fn occupy(&mut self, from: Nanos, until: Nanos) {
         assert!(from <= until, "an interval ends after it begins");
         let from = from.max(self.busy_until);
@@ -103,7 +104,8 @@ pub trait Device {
     /// Takes a request.
     fn submit(&mut self, now: Nanos, ticket: Ticket, request: Request);
 
-    /// When the next completion is due, as far as is known: a later `submit` can only make it earlier or leave it.
+    /// When the next completion is due, as far as is known: a later `submit` can only make it
+    /// earlier or leave it.
     fn next_completion(&self) -> Option<Nanos>;
 
     /// Takes back one request that is complete at `now`, earliest first, equals in order of submission.
@@ -113,7 +115,8 @@ pub trait Device {
     fn usage(&self) -> &Usage;
 }
 
-/// A model whose answer is known when the question is put: nothing that is submitted later changes a completion time.
+/// A model whose answer is known when the question is put: nothing that is submitted later changes
+/// a completion time.
 pub trait Service {
     /// When the request will be complete; at least `now`.
     fn serve(&mut self, now: Nanos, request: &Request) -> Nanos;

@@ -1,13 +1,14 @@
 //! Device models as text: the TOML files of `devices/` and what `sim calibrate` writes.
 //!
-//! A model is a name, a sentence, the sources of its numbers, and exactly one table of parameters. Every number is
-//! checked here, once, against bounds in which the models' arithmetic cannot overflow; a file that breaks them gets one
-//! line that names the key.
+//! A model is a name, a sentence, the sources of its numbers, and exactly one table of parameters.
+//! Every number is checked here, once, against bounds in which the models' arithmetic cannot
+//! overflow; a file that breaks them gets one line that names the key.
 
 use super::disk::Disk;
 use super::flash::Flash;
 use super::simple::{Linear, Network, Ram};
 use super::{Device, Direct};
+use crate::nearest;
 use crate::time::SECOND;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -136,7 +137,8 @@ pub struct RamParams {
     pub handling_page_ns: u64,
     /// Processors that may do so at the same time.
     pub lanes: u32,
-    /// Bytes in to bytes kept, in hundredths (210 = 2.1 to 1). A property for reports; it does not enter the timing.
+    /// Bytes in to bytes kept, in hundredths (210 = 2.1 to 1). A property for reports; it does not
+    /// enter the timing.
     pub ratio_percent: u64,
 }
 
@@ -196,12 +198,14 @@ pub enum ModelError {
         error: std::io::Error,
     },
     /// Neither a built-in model nor a file.
-    #[error("no device '{name}': not a file, and the built-in ones are {known}")]
+    #[error("no device '{name}': not a file, and the built-in ones are {known}{hint}")]
     Unknown {
         /// What was asked for.
         name: String,
         /// The built-in names.
         known: String,
+        /// What was meant, perhaps.
+        hint: String,
     },
 }
 
@@ -242,7 +246,8 @@ impl Model {
         let path = Path::new(name);
         if !path.exists() {
             let known = Model::builtin_names().collect::<Vec<_>>().join(", ");
-            return Err(ModelError::Unknown { name: name.to_owned(), known });
+            let hint = nearest::hint(name, Model::builtin_names());
+            return Err(ModelError::Unknown { name: name.to_owned(), known, hint });
         }
         let text = std::fs::read_to_string(path)
             .map_err(|error| ModelError::Read { file: name.to_owned(), error })?;

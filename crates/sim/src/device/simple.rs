@@ -1,8 +1,9 @@
-//! Models with few parameters: a device of fixed cost an operation and a page, a store behind a network, compressed RAM.
+//! Models with few parameters: a device of fixed cost an operation and a page, a store behind a
+//! network, compressed RAM.
 //!
-//! The first is the one that reproduces the published load of the swap-in detector, whose authors named no device: its two
-//! constants are solved from their table. The others follow from their own arithmetic: a round trip and a link; a processor
-//! and a page.
+//! The first is the one that reproduces the published load of the swap-in detector, whose authors
+//! named no device: its two constants are solved from their table. The others follow from their own
+//! arithmetic: a round trip and a link; a processor and a page.
 
 use super::params::{LinearParams, NetworkParams, RamParams};
 use super::{Lanes, Op, Request, Serial, Service};
@@ -13,8 +14,8 @@ fn pages(request: &Request) -> u64 {
     request.bytes.div_ceil(PAGE_SIZE)
 }
 
-/// `a` an operation and `b` a page, one operation at a time. Reads that arrive together are one operation: a device with a
-/// queue of commands looks for all of them at once.
+/// `a` an operation and `b` a page, one operation at a time. Reads that arrive together are one
+/// operation: a device with a queue of commands looks for all of them at once.
 #[derive(Debug)]
 pub struct Linear {
     params: LinearParams,
@@ -71,8 +72,8 @@ impl Service for Network {
                 self.lanes.book(sent_at + half_ns, server_ns) + half_ns
             }
             Op::Read => {
-                // The link is booked in order of submission, without waiting for the server: an answer that is late
-                // there does not hold up the others here.
+                // The link is booked in order of submission, without waiting for the server: an
+                // answer that is late there does not hold up the others here.
                 let link_ends_at = self.inbound.book(now + half_ns, span_ns);
                 let served_at = self.lanes.book(now + half_ns, server_ns);
                 (served_at + span_ns).max(link_ends_at) + half_ns

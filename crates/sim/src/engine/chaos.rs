@@ -1,9 +1,11 @@
-//! An unfriendly world: failing and late transfers, busy pages, threads that change the address space while others fault.
+//! An unfriendly world: failing and late transfers, busy pages, threads that change the address
+//! space while others fault.
 //!
-//! What a real kernel and a real device may do at any moment, done at random moments from one seed. The rules are the
-//! shell's side of `mm`'s contract: while a change of an address space has not been heard of, its pages can be neither
-//! mapped nor unmapped (userfaultfd answers EAGAIN); a thread that changes a mapping waits until the worker has heard of
-//! it; touches of a range that is gone never reach `mm`.
+//! What a real kernel and a real device may do at any moment, done at random moments from one seed.
+//! The rules are the shell's side of `mm`'s contract: while a change of an address space has not
+//! been heard of, its pages can be neither mapped nor unmapped (userfaultfd answers EAGAIN); a
+//! thread that changes a mapping waits until the worker has heard of it; touches of a range that is
+//! gone never reach `mm`.
 
 use super::costs::Worker;
 use super::lane::LaneState;
@@ -207,8 +209,9 @@ impl<P: SwapIn> Engine<P> {
         self.lanes[lane as usize].time + self.options.costs.trap_ns
     }
 
-    /// A change of the address space that is made already. A reactor hears of it at `at`; a kernel made it itself, so nothing
-    /// happens in between: a thread that touches a page just moved, in view, leaves its mark in the page that is there now.
+    /// A change of the address space that is made already. A reactor hears of it at `at`; a kernel
+    /// made it itself, so nothing happens in between: a thread that touches a page just moved, in
+    /// view, leaves its mark in the page that is there now.
     fn tell(&mut self, at: Nanos, event: Event, caller: Option<u32>) {
         match self.options.costs.worker {
             Worker::Kernel => self.arrive(Message { event, caller }),
@@ -258,7 +261,8 @@ impl<P: SwapIn> Engine<P> {
 
     /// mremap on top of another range, and new memory at the old place.
     fn call_move(&mut self, lane: u32) {
-        // `mm` hears of a move when no transfer is under way. A kernel moves in an instant, so then or not at all.
+        // `mm` hears of a move when no transfer is under way. A kernel moves in an instant, so then
+        // or not at all.
         if self.options.costs.worker == Worker::Kernel && self.mm.in_flight() > 0 {
             return;
         }
@@ -349,8 +353,8 @@ impl<P: SwapIn> Engine<P> {
         lane.time = lane.time.max(at);
     }
 
-    /// Ends all chaos and reads every page that has content: each must come back with what was stored last. Needs
-    /// [`super::Options::shadow`] to mean anything.
+    /// Ends all chaos and reads every page that has content: each must come back with what was
+    /// stored last. Needs [`super::Options::shadow`] to mean anything.
     pub fn sweep(&mut self) -> Result<(), crate::workload::WorkloadError> {
         if let Some(mischief) = &mut self.mischief {
             mischief.calm = true;

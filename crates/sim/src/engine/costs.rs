@@ -1,13 +1,15 @@
 //! What the processor's part of memory management costs, for the two systems that are modelled.
 //!
-//! Each entry is the time of an operation plus a time for each of its pages, so that batching pays as it does in the real
-//! thing. The live pager's figures are the design's cost table (measured on a virtualised two-core machine, Linux 6.18), with idle
-//! processors awake, as the pager keeps them; today's kernel's are of the same machine: its first touch from the same table, its requests from a load of `sim validate`
-//! (stride:16 by slot took 12.9 s, a lone swap-in 92 us where the device takes 63), the rest estimates.
+//! Each entry is the time of an operation plus a time for each of its pages, so that batching pays
+//! as it does in the real thing. The live pager's figures are the design's cost table (measured on
+//! a virtualised two-core machine, Linux 6.18), with idle processors awake, as the pager keeps
+//! them; today's kernel's are of the same machine: its first touch from the same table, its
+//! requests from a load of `sim validate` (stride:16 by slot took 12.9 s, a lone swap-in 92 us
+//! where the device takes 63), the rest estimates.
 
 use crate::time::Nanos;
 
-/// The first touch of a page that nobody but the kernel manages (ARCHITECTURE, "What things cost").
+/// The first touch of a page that nobody but the kernel manages (docs/costs.md).
 pub const UNMANAGED_FILL_NS: Nanos = 1_900;
 
 /// A cost: once an operation, and for each page of it.
@@ -34,7 +36,8 @@ impl Cost {
 /// Who does the work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Worker {
-    /// One thread of its own, to which faults are sent: one thing after another, asleep when there is nothing to do.
+    /// One thread of its own, to which faults are sent: one thing after another, asleep when there
+    /// is nothing to do.
     Reactor {
         /// From a message's arrival until a sleeping reactor runs.
         wake_ns: Nanos,
@@ -100,8 +103,8 @@ impl Costs {
         Costs { submit: Cost::new(5_000, 300), complete: Cost::new(10_000, 0), ..Costs::kernel_2012() }
     }
 
-    /// A kernel of 2012 to 2017 on a machine of its own. Where the device's constants were solved from published times, they
-    /// hold most of what the processor did, too.
+    /// A kernel of 2012 to 2017 on a machine of its own. Where the device's constants were solved
+    /// from published times, they hold most of what the processor did, too.
     #[must_use]
     pub const fn kernel_2012() -> Costs {
         Costs {

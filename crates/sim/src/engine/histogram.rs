@@ -1,4 +1,5 @@
-//! Latencies, counted in log-linear buckets: 16 to each power of two, so a quantile is exact within 1/16. Integers only.
+//! Latencies, counted in log-linear buckets: 16 to each power of two, so a quantile is exact within
+//! 1/16. Integers only.
 
 use crate::time::Nanos;
 

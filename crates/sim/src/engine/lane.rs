@@ -1,7 +1,7 @@
 //! One thread of a program: its time, and its run through accesses that need nobody.
 //!
-//! This is the inner loop of the simulator. A hit costs a look at the view's bits; everything else ends the run and is
-//! seen to by the engine.
+//! This is the inner loop of the simulator. A hit costs a look at the view's bits; everything else
+//! ends the run and is seen to by the engine.
 
 use super::Options;
 use super::histogram::Histogram;

@@ -1,8 +1,9 @@
 //! What is really where: the program's view, the swap cache, the slots, and (when asked) the bytes.
 //!
-//! This is the other side of `mm`'s bookkeeping. It is kept from the actions alone, never by asking `mm`, so that the two can
-//! disagree and be caught. Bytes are stood for by a version a page: each store makes a new one, transfers copy it, and
-//! a page that comes into view must have the version that was stored last.
+//! This is the other side of `mm`'s bookkeeping. It is kept from the actions alone, never by asking
+//! `mm`, so that the two can disagree and be caught. Bytes are stood for by a version a page: each
+//! store makes a new one, transfers copy it, and a page that comes into view must have the version
+//! that was stored last.
 
 use overspill_mm::types::{CHUNK_PAGES, PageId, Slot};
 use std::collections::HashMap;

@@ -1,13 +1,15 @@
 //! The virtual-time shell around `mm`: threads, a worker, a device, and the truth about every page.
 //!
-//! Discrete events in integer nanoseconds. Program threads run through their accesses until they fault; faults and
-//! completions are messages to the worker (one reactor, or the kernel in each thread's own context), which steps `mm` and
-//! carries its actions out in order, at the cost of the table; transfers go to the device model and come back when it
-//! says. Equal times are settled by order of creation, threads by number, so a run is a function of its options.
+//! Discrete events in integer nanoseconds. Program threads run through their accesses until they
+//! fault; faults and completions are messages to the worker (one reactor, or the kernel in each
+//! thread's own context), which steps `mm` and carries its actions out in order, at the cost of the
+//! table; transfers go to the device model and come back when it says. Equal times are settled by
+//! order of creation, threads by number, so a run is a function of its options.
 //!
-//! [`memory`] keeps what is really where, apart from `mm`, and asserts at every action that the two agree: frames within
-//! the budget, one frame a page, no slot reused while it is referred to, the bytes that a page shows the last ones
-//! stored. Faults that nobody answers end the run with their list. [`chaos`] makes the world unfriendly.
+//! [`memory`] keeps what is really where, apart from `mm`, and asserts at every action that the two
+//! agree: frames within the budget, one frame a page, no slot reused while it is referred to, the
+//! bytes that a page shows the last ones stored. Faults that nobody answers end the run with their
+//! list. [`chaos`] makes the world unfriendly.
 
 pub mod chaos;
 pub mod costs;
@@ -45,8 +47,9 @@ pub struct Options {
     pub mm: Config,
     /// The processor's part.
     pub costs: Costs,
-    /// Nobody manages the program before it holds so many frames: until then the kernel answers its first touches, and from then on
-    /// the pager keeps some of the budget in reserve, as [`overspill_mm::reserve`] says; the least of that is off the budget already.
+    /// Nobody manages the program before it holds so many frames: until then the kernel answers its
+    /// first touches, and from then on the pager keeps some of the budget in reserve, as
+    /// [`overspill_mm::reserve`] says; the least of that is off the budget already.
     pub managed_from: u64,
     /// The swap device.
     pub device: Model,
@@ -85,8 +88,9 @@ impl Options {
         }
     }
 
-    /// A kernel that swaps the pages of a memory cgroup: hardware bits, slots in order of eviction, reclaim in the
-    /// faulting thread by 32 pages (specification 5.5), one frame a first touch. `window` is the largest read-ahead window.
+    /// A kernel that swaps the pages of a memory cgroup: hardware bits, slots in order of eviction,
+    /// reclaim in the faulting thread by 32 pages (specification 5.5), one frame a first touch.
+    /// `window` is the largest read-ahead window.
     #[must_use]
     pub fn kernel(budget: u32, slots: u32, device: Model, window: u32) -> Options {
         let swap_in_frames = window.clamp(1, (budget / 8).max(1));
@@ -106,8 +110,8 @@ impl Options {
         Options { mm, costs: Costs::kernel(), ..Options::live(budget, slots, device) }
     }
 
-    /// A machine with a kernel of 2012 to 2017: its order of use, slots and background reclaim of all its memory, between the
-    /// low and the high watermark (specification 5.1, 3.4 and 5.6).
+    /// A machine with a kernel of 2012 to 2017: its order of use, slots and background reclaim of
+    /// all its memory, between the low and the high watermark (specification 5.1, 3.4 and 5.6).
     #[must_use]
     pub fn kernel_2012(budget: u32, slots: u32, device: Model, window: u32) -> Options {
         let today = Options::kernel(budget, slots, device, window);
@@ -352,7 +356,8 @@ impl<P: SwapIn> Engine<P> {
         Ok(())
     }
 
-    /// How much slower threads compute when there are more of them than processors: numerator and denominator.
+    /// How much slower threads compute when there are more of them than processors: numerator and
+    /// denominator.
     fn stretch(&self) -> (u32, u32) {
         if self.options.processors == 0 {
             return (1, 1);
@@ -404,8 +409,8 @@ impl<P: SwapIn> Engine<P> {
         self.send(self.lanes[lane as usize].time + self.options.costs.trap_ns, event, None);
     }
 
-    /// A first touch, as all are that fault while nobody manages the program. (The agent hears of such pages when it takes over, by
-    /// address; here the order of use is kept.)
+    /// A first touch, as all are that fault while nobody manages the program. (The agent hears of
+    /// such pages when it takes over, by address; here the order of use is kept.)
     fn touch_unmanaged(&mut self, lane: u32, space: u16, vpn: u64) {
         let (place, _) = self.memory.find_or_create(space, vpn);
         self.memory.zero_fill(place);

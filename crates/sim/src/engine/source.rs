@@ -1,8 +1,9 @@
 //! Where a program's accesses come from: one workload, dealt out to its threads.
 //!
-//! A generator has one thread and needs no dealing. A trace mixes the threads: when one thread asks and the next accesses are
-//! others', those are kept for them, up to a limit, so that memory does not grow with the trace. At the limit the thread
-//! that asked waits until the others have caught up.
+//! A generator has one thread and needs no dealing. A trace mixes the threads: when one thread asks
+//! and the next accesses are others', those are kept for them, up to a limit, so that memory does
+//! not grow with the trace. At the limit the thread that asked waits until the others have caught
+//! up.
 
 use crate::workload::{Access, Workload, WorkloadError};
 use std::collections::VecDeque;
@@ -93,7 +94,8 @@ impl Source {
         !std::mem::replace(&mut self.known[index], true)
     }
 
-    /// May a thread that was told [`Next::Later`] ask again? Something was kept for it meanwhile, or there is room.
+    /// May a thread that was told [`Next::Later`] ask again? Something was kept for it meanwhile,
+    /// or there is room.
     pub fn may_ask(&self, thread: u16) -> bool {
         self.kept_total <= KEPT_MAX / 2 || self.kept.get(thread as usize).is_some_and(|kept| !kept.is_empty())
     }
@@ -150,7 +152,8 @@ mod tests {
         assert_eq!(newcomers, [1, 2]);
     }
 
-    /// A thread that was told to wait must not wait for others once its own accesses have turned up: all would wait.
+    /// A thread that was told to wait must not wait for others once its own accesses have turned
+    /// up: all would wait.
     #[test]
     fn who_has_something_kept_may_ask_whatever_is_kept_for_others() {
         let flood = |thread| (0..KEPT_MAX as u64).map(move |vpn| access(thread, vpn));

@@ -1,9 +1,10 @@
 //! The worker: takes messages, steps `mm`, carries its actions out.
 //!
-//! One rule above all, the shell's part of `mm`'s contract: the actions of one step are carried out in order, and all of
-//! them before the next message is looked at. A reactor works through its inbox one message after another and is busy for
-//! as long as the cost table says; the kernel handles each message where it arises. Actions take effect when the worker
-//! comes to them, their waiters and transfers go on at the worker's own clock. With [`super::chaos`] the reactor stops
+//! One rule above all, the shell's part of `mm`'s contract: the actions of one step are carried out
+//! in order, and all of them before the next message is looked at. A reactor works through its
+//! inbox one message after another and is busy for as long as the cost table says; the kernel
+//! handles each message where it arises. Actions take effect when the worker comes to them, their
+//! waiters and transfers go on at the worker's own clock. With [`super::chaos`] the reactor stops
 //! between two actions now and then and lets the program run.
 
 use super::chaos::Mischief;
@@ -140,8 +141,8 @@ impl<P: SwapIn> Engine<P> {
         }
     }
 
-    /// The next message that may be dealt with: a move waits until no transfer is under way, and all but completions
-    /// wait behind it.
+    /// The next message that may be dealt with: a move waits until no transfer is under way, and
+    /// all but completions wait behind it.
     fn next_message(&mut self) -> Option<Message> {
         let moving =
             self.worker.inbox.iter().position(|message| matches!(message.event, Event::Moved { .. }));
@@ -360,8 +361,8 @@ impl<P: SwapIn> Engine<P> {
         }
     }
 
-    /// The kernel gathers the transfers of a fault and joins those that are neighbours on the device, whatever pages they
-    /// carry, into one request.
+    /// The kernel gathers the transfers of a fault and joins those that are neighbours on the
+    /// device, whatever pages they carry, into one request.
     fn unplug(&mut self) {
         let mut plug = std::mem::take(&mut self.worker.plug);
         plug.sort_by_key(|&ticket| {

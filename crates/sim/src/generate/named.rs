@@ -1,7 +1,9 @@
-//! Loads by name: `random:size=1G,touches=1M,write=50`, and the loads of the benchmarks that the project compares itself
-//! with (specification, section 6), their sizes scaled to what a simulation gets through.
+//! Loads by name: `random:size=1G,touches=1M,write=50`, and the loads of the benchmarks that the
+//! project compares itself with (specification, section 6), their sizes scaled to what a simulation
+//! gets through.
 
 use super::pattern::{Pattern, Spec, Stream};
+use crate::nearest;
 use crate::options::{Amount, amount, entries, show_bytes};
 use crate::time::{Nanos, SECOND};
 use crate::workload::Workload;
@@ -47,7 +49,7 @@ impl Load {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum LoadError {
     /// Not one of the names.
-    #[error("no load '{name}'; there are {}", NAMES.join(", "))]
+    #[error("no load '{name}'{}; there are {}", nearest::hint(name, NAMES), NAMES.join(", "))]
     Name {
         /// What was typed.
         name: String,
@@ -62,13 +64,13 @@ pub enum LoadError {
     },
 }
 
-/// The loads.
+/// The loads; those that `bench` has too are called as there, and written as there: `stride:16`, `mixed:4+8`.
 pub const NAMES: [&str; 12] = [
-    "sequential",
+    "seq",
     "descending",
     "random",
     "zipf",
-    "strided",
+    "stride",
     "interleaved",
     "moving",
     "phases",
@@ -78,11 +80,19 @@ pub const NAMES: [&str; 12] = [
     "mixed",
 ];
 
-const HINT: &str = "keys are size=1G, touches=1M or laps=3, write=PERCENT, repeat=N, think=NS, programs=N, shared, prefill, \
-                    seed=N, and stride=, streams=, exponent=0.8, window=SIZE, dwell=N where the load has them; swapload has \
-                    random; mixed has scale=64";
+/// Other words for some of them.
+const SYNONYMS: [(&str, &str); 2] = [("sequential", "seq"), ("strided", "stride")];
+
+const HINT: &str = "keys are size=1G, touches=1M or laps=3, write=PERCENT, repeat=N, think=NS, \
+                    programs=N, shared, prefill, seed=N, and stride=, streams=, exponent=0.8, \
+                    window=SIZE, dwell=N where the load has them; swapload has random; mixed has \
+                    scale=64";
+
+/// Streams, strides and programs beyond this are mistakes.
+const PARAMETER_MAX: u64 = 4096;
 
 /// The keys, as typed.
+#[derive(Clone, Copy)]
 struct Keys {
     size_bytes: Option<u64>,
     touches: Option<u64>,
@@ -101,6 +111,8 @@ struct Keys {
     window_bytes: u64,
     dwell: u64,
     scale: u64,
+    /// Programs of each kind, as typed behind `mixed:`.
+    counts: Option<(u64, u64)>,
 }
 
 impl Default for Keys {
@@ -123,6 +135,7 @@ impl Default for Keys {
             window_bytes: 64 << 20,
             dwell: 8,
             scale: 64,
+            counts: None,
         }
     }
 }
@@ -146,13 +159,32 @@ fn size(text: &str) -> Option<u64> {
 }
 
 impl Keys {
-    fn parse(text: &str) -> Result<Keys, LoadError> {
+    fn parse(name: &str, text: &str) -> Result<Keys, LoadError> {
         let mut keys = Keys::default();
         let list = if text.is_empty() { Vec::new() } else { entries(text).unwrap_or(vec![text]) };
-        for entry in list {
+        for (index, entry) in list.into_iter().enumerate() {
+            let is_parameter = index == 0 && keys.set_parameter(name, entry).is_some();
+            if is_parameter {
+                continue;
+            }
             keys.set(entry).ok_or_else(|| LoadError::Entry { entry: entry.to_owned(), hint: HINT })?;
         }
         Ok(keys)
+    }
+
+    /// What `bench` writes behind the name, if that is what `entry` is.
+    fn set_parameter(&mut self, name: &str, entry: &str) -> Option<()> {
+        let number = |text: &str| text.parse().ok().filter(|number| (1..=PARAMETER_MAX).contains(number));
+        match name {
+            "stride" => self.stride = number(entry)?,
+            "interleaved" => self.streams = number(entry)?,
+            "mixed" => {
+                let (sequential, random) = entry.split_once('+')?;
+                self.counts = Some((number(sequential)?, number(random)?));
+            }
+            _ => return None,
+        }
+        Some(())
     }
 
     fn set(&mut self, entry: &str) -> Option<()> {
@@ -219,29 +251,31 @@ fn tenths(text: &str) -> Option<u32> {
 
 /// The load that `text` describes: `NAME` or `NAME:key=value,...`.
 pub fn parse(text: &str) -> Result<Load, LoadError> {
-    let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+    let (typed, rest) = text.split_once(':').unwrap_or((text, ""));
+    let synonym = SYNONYMS.iter().find(|(word, _)| *word == typed);
+    let name = synonym.map_or(typed, |(_, name)| name);
     if !NAMES.contains(&name) {
         return Err(LoadError::Name { name: name.to_owned() });
     }
-    let keys = Keys::parse(rest)?;
+    let keys = Keys::parse(name, rest)?;
     let plain = |pattern: Pattern| Load {
         programs: keys.programs(&pattern, 256 << 20),
         ram_bytes: None,
         until_ns: None,
     };
     Ok(match name {
-        "sequential" => plain(Pattern::Sequential),
+        "seq" => plain(Pattern::Sequential),
         "descending" => plain(Pattern::Descending),
         "random" => plain(Pattern::Random),
         "zipf" => plain(Pattern::Zipf { tenths: keys.tenths }),
-        "strided" => plain(Pattern::Strided { stride: keys.stride }),
+        "stride" => plain(Pattern::Strided { stride: keys.stride }),
         "interleaved" => plain(Pattern::Interleaved { streams: keys.streams }),
         "moving" => plain(Pattern::Moving { size: keys.window_bytes / PAGE_SIZE, dwell: keys.dwell }),
         "phases" => plain(phases(&keys)),
         "usemem" => usemem(&keys, false),
         "usemem-random" => usemem(&keys, true),
         "swapload" => swapload(&keys),
-        _ => mixed(&keys),
+        _ => keys.counts.map_or_else(|| mixed(&keys), |counts| two_kinds(&keys, counts)),
     })
 }
 
@@ -257,8 +291,8 @@ fn phases(keys: &Keys) -> Pattern {
     Pattern::Phases { length: pages.div_ceil(2).max(1), patterns }
 }
 
-/// vm-scalability's usemem (specification 6.1): every 8-byte word written in order, or as many random words. A page's 512
-/// words in a row are one touch that takes the time of 512 stores.
+/// vm-scalability's usemem (specification 6.1): every 8-byte word written in order, or as many
+/// random words. A page's 512 words in a row are one touch that takes the time of 512 stores.
 fn usemem(keys: &Keys, random: bool) -> Load {
     const WORDS: u64 = PAGE_SIZE / 8;
     const STORE_NS: u32 = 1;
@@ -277,8 +311,8 @@ fn usemem(keys: &Keys, random: bool) -> Load {
     Load { programs, ram_bytes: None, until_ns: None }
 }
 
-/// The load of the swap-in detector's announcement (specification 6.6): 1000 MB in 900 MB, one word a page, 5 million
-/// touches, in order or random.
+/// The load of the swap-in detector's announcement (specification 6.6): 1000 MB in 900 MB, one word
+/// a page, 5 million touches, in order or random.
 fn swapload(keys: &Keys) -> Load {
     let pattern = if keys.random { Pattern::Random } else { Pattern::Sequential };
     let mut programs = keys.programs(&pattern, 1000 << 20);
@@ -292,8 +326,9 @@ fn swapload(keys: &Keys) -> Load {
     Load { programs, ram_bytes: Some(900 << 20), until_ns: None }
 }
 
-/// The load of the per-region read-ahead's announcement (specification 6.7, seed 5), its sizes divided by `scale`: 4 programs
-/// write 50 GB in order, 8 write 30 GB at random, in 32 GB, for 300 s (divided as well).
+/// The load of the per-region read-ahead's announcement (specification 6.7, seed 5), its sizes
+/// divided by `scale`: 4 programs write 50 GB in order, 8 write 30 GB at random, in 32 GB, for 300
+/// s (divided as well).
 fn mixed(keys: &Keys) -> Load {
     let share = |bytes: u64, programs: u64| (bytes / keys.scale / programs / PAGE_SIZE).max(1);
     let spec = |index: u64, pages, pattern: &Pattern, think_ns| Spec {
@@ -315,6 +350,20 @@ fn mixed(keys: &Keys) -> Load {
         .chain((4..12).map(|index| spec(index, background, &Pattern::Random, keys.think_ns)))
         .collect();
     Load { programs, ram_bytes: Some(32_000_000_000 / keys.scale), until_ns: Some(300 * SECOND / keys.scale) }
+}
+
+/// The load that `bench` calls `mixed:K+L`: so many programs in order in one half of the memory, so
+/// many at random in the other. (Those of `bench` are threads.)
+fn two_kinds(keys: &Keys, (sequential, random): (u64, u64)) -> Load {
+    let half = Keys { size_bytes: Some(keys.size_bytes.unwrap_or(256 << 20) / 2), ..*keys };
+    let kind = |pattern: &Pattern, programs: u64| Keys { programs, ..half }.programs(pattern, 0);
+    let mut programs = kind(&Pattern::Sequential, sequential);
+    programs.extend(kind(&Pattern::Random, random));
+    for (index, spec) in (0..).zip(&mut programs) {
+        spec.start = (1 << 20) + index * (1 << 30);
+        spec.seed = keys.seed.wrapping_add(index);
+    }
+    Load { programs, ram_bytes: None, until_ns: None }
 }
 
 /// A load in a line, for reports.
@@ -340,6 +389,28 @@ mod tests {
             assert!(programs[0].next().expect("no error").is_some(), "{name}");
             assert!(!describe(&load).is_empty());
         }
+    }
+
+    /// *The story:* `bench` said stride:16 and `sim` strided:stride=16, seq and sequential, and
+    /// `mixed:1+1` was no load here.
+    #[test]
+    fn the_words_of_bench_are_loads_here() {
+        for (bench, own) in [
+            ("seq", "sequential"),
+            ("stride:16", "strided:stride=16"),
+            ("interleaved:7", "interleaved:streams=7"),
+            ("stride:16,size=1M", "stride:size=1M,stride=16"),
+        ] {
+            assert_eq!(parse(bench), parse(own), "{bench}");
+        }
+        let mixed = parse("mixed:1+2,size=64M,laps=2").expect("a load");
+        let patterns: Vec<_> = mixed.programs.iter().map(|spec| spec.pattern.clone()).collect();
+        assert_eq!(patterns, [Pattern::Sequential, Pattern::Random, Pattern::Random]);
+        assert_eq!(mixed.pages(), 16_384);
+        assert_eq!(mixed.programs[0].pages, 8192);
+        let error = parse("sqe").expect_err("no load").to_string();
+        assert!(error.contains("did you mean `seq`?"), "{error}");
+        assert!(parse("mixed:0+1").is_err() && parse("random:3").is_err());
     }
 
     #[test]

@@ -144,7 +144,8 @@ impl Walk {
     }
 }
 
-/// Touch `index` (below `pages`) of a strided sweep: lanes 0, 1, .. stride - 1; lane k has the pages k, k + stride, ...
+/// Touch `index` (below `pages`) of a strided sweep: lanes 0, 1, .. stride - 1; lane k has the
+/// pages k, k + stride, ...
 fn strided(index: u64, stride: u64, pages: u64) -> u64 {
     let (long, rest) = (pages / stride + 1, pages % stride);
     // The first `rest` lanes have one page more than the others.

@@ -1,7 +1,8 @@
 //! Zipf-distributed ranks, from an integer table.
 //!
-//! Rank k (from 1) has the weight 1/k^s with s = `tenths`/10. Weights are made in fixed point by integer roots and
-//! divisions, never by floats, so the table is the same on every machine. A draw is a binary search in the cumulative sums.
+//! Rank k (from 1) has the weight 1/k^s with s = `tenths`/10. Weights are made in fixed point by
+//! integer roots and divisions, never by floats, so the table is the same on every machine. A draw
+//! is a binary search in the cumulative sums.
 
 use crate::rng::Rng;
 

@@ -1,10 +1,11 @@
-//! The swap-in detector's announcement: one program, 1000 MB in 900 MB, in order and at random, on a disk and on an SSD,
-//! private and shared memory, under six rules of read-ahead.
+//! The swap-in detector's announcement: one program, 1000 MB in 900 MB, in order and at random, on
+//! a disk and on an SSD, private and shared memory, under six rules of read-ahead.
 //!
-//! The load is specification 6.6; the program was never published. What it does not say is taken from what it implies: of
-//! `mem=900M` some 850 MB are left for the mapping (15 % of random touches fault). The SSD's constants are solved from the
-//! rows themselves ([`crate::device::params`], `swapload-ssd`): three of its sequential cells and the mean of two random
-//! ones; the other cells are predictions. The disk is one of its time.
+//! The load is specification 6.6; the program was never published. What it does not say is taken
+//! from what it implies: of `mem=900M` some 850 MB are left for the mapping (15 % of random touches
+//! fault). The SSD's constants are solved from the rows themselves ([`crate::device::params`],
+//! `swapload-ssd`): three of its sequential cells and the mean of two random ones; the other cells
+//! are predictions. The disk is one of its time.
 
 use super::{Cell, Effort, Judge, Row, Sheet};
 use crate::device::params::Model;
@@ -253,8 +254,8 @@ fn program(line: &Line, touches: u64) -> Spec {
 mod tests {
     use super::*;
 
-    /// The mechanism itself, on a fortieth of the touches: blind read-ahead loses at random, the detector does not, and none
-    /// at all loses in order.
+    /// The mechanism itself, on a fortieth of the touches: blind read-ahead loses at random, the
+    /// detector does not, and none at all loses in order.
     #[test]
     fn the_detector_has_the_better_of_both() {
         let time = |random, name| {

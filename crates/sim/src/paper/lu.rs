@@ -1,8 +1,10 @@
-//! What Linpack does to memory: the blocked factorization of a matrix that lies column by column in one region.
+//! What Linpack does to memory: the blocked factorization of a matrix that lies column by column in
+//! one region.
 //!
-//! For each block of columns: one thread goes through the block from the diagonal down; then every block to its right is
-//! updated, column by column from the diagonal's row down, the blocks dealt out to threads. The arithmetic of a page's
-//! update is its 512 numbers times the block's columns; what that takes is given.
+//! For each block of columns: one thread goes through the block from the diagonal down; then every
+//! block to its right is updated, column by column from the diagonal's row down, the blocks dealt
+//! out to threads. The arithmetic of a page's update is its 512 numbers times the block's columns;
+//! what that takes is given.
 
 use crate::workload::{Access, RegionSpec, Workload, WorkloadError};
 use overspill_mm::types::{PAGE_SIZE, RegionKind};

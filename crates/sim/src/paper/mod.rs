@@ -1,10 +1,12 @@
-//! Published experiments, run again: what was printed then beside what the simulation says, and whether the shape is the same.
+//! Published experiments, run again: what was printed then beside what the simulation says, and
+//! whether the shape is the same.
 //!
-//! A [`Paper`] is a name, a source and a function that simulates its [`Sheet`]s. Shape means: who wins, and by about how
-//! much. Absolute times depend on machines that the announcements do not name; so a row is judged by the ratios to its first
-//! column, and by the order of its columns.
+//! A [`Paper`] is a name, a source and a function that simulates its [`Sheet`]s. Shape means: who
+//! wins, and by about how much. Absolute times depend on machines that the announcements do not
+//! name; so a row is judged by the ratios to its first column, and by the order of its columns.
 
 pub mod detector;
+pub mod file_readahead;
 pub mod lu;
 pub mod reclaim;
 pub mod render;
@@ -23,7 +25,8 @@ pub struct Paper {
     pub title: &'static str,
     /// Where it was published, and the section of the specification with its numbers.
     pub source: &'static str,
-    /// What is long is divided by this unless somebody asks for another number: the rows hold, or not, as in full.
+    /// What is long is divided by this unless somebody asks for another number: the rows hold, or
+    /// not, as in full.
     pub shorten: u64,
     /// Runs it.
     pub run: fn(&Effort<'_>) -> Result<Vec<Sheet>, WorkloadError>,
@@ -33,14 +36,15 @@ pub struct Paper {
 pub struct Effort<'a> {
     /// Simulations at a time.
     pub jobs: usize,
-    /// Everything that is long is divided by this; 1 = as published (or as much as a simulation gets through).
+    /// Everything that is long is divided by this; 1 = as published (or as much as a simulation
+    /// gets through).
     pub shorten: u64,
     /// Hears how many of how many simulations are done.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
 }
 
 /// All experiments.
-pub const PAPERS: [Paper; 3] = [
+pub const PAPERS: [Paper; 4] = [
     Paper {
         name: "swapin-detector",
         title: "swap: add a simple detector for inappropriate swapin readahead (Linux 3.14)",
@@ -61,6 +65,13 @@ pub const PAPERS: [Paper; 3] = [
         source: "kernel commit 1a501907bbea, 2014; specification 5.4, 6.1 and 6.7, seed 2",
         shorten: 8,
         run: reclaim::run,
+    },
+    Paper {
+        name: "file-readahead",
+        title: "readahead: on-demand readahead logic (Linux 2.6.23)",
+        source: "kernel commit 122a21d11cbf, 2007; specification 6.2 to 6.5 and 6.7, seed 4",
+        shorten: 8,
+        run: file_readahead::run,
     },
 ];
 

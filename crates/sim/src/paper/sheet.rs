@@ -3,8 +3,9 @@
 use crate::time::muldiv;
 use serde::Serialize;
 
-/// Columns of a row whose published values differ by less than this, in thousandths, are a tie: single runs of the same
-/// rule differ by up to 4 % in the tables (Vanilla and the detector on a sequential load, which read the same blocks).
+/// Columns of a row whose published values differ by less than this, in thousandths, are a tie:
+/// single runs of the same rule differ by up to 4 % in the tables (Vanilla and the detector on a
+/// sequential load, which read the same blocks).
 pub const TIE_PERMILLE: u64 = 60;
 
 /// One value, then and now.
@@ -167,6 +168,13 @@ mod tests {
         let cell = |&(published, simulated)| Cell { published: Some(published), simulated };
         let cells = cells.iter().map(cell).collect();
         Row { name: String::new(), cells, judge, reasons: Vec::new() }
+    }
+
+    #[test]
+    fn at_least_is_of_the_first_column_as_simulated() {
+        let judged = |now: u64| row(&[(10, 100), (30, now)], Judge::AtLeast { permille: 2500 });
+        assert!(judged(250).failures(&["a", "b"]).is_empty());
+        assert_eq!(judged(249).failures(&["a", "b"]).len(), 1);
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! The announcement of per-region read-ahead: programs that write in order beside programs that write at random, and Linpack,
-//! in less memory than they need, on an NVMe drive, with the detector by slots and the one by region.
+//! The announcement of per-region read-ahead: programs that write in order beside programs that
+//! write at random, and Linpack, in less memory than they need, on an NVMe drive, with the detector
+//! by slots and the one by region.
 //!
-//! Sizes and times are the published ones divided by one number, which leaves rates, shares and latencies as they are. What
-//! is not published is chosen here and named in the notes: the drive (the smallest data-centre one of the time's best known), the
-//! swap area, and Linpack's matrix.
+//! Sizes and times are the published ones divided by one number, which leaves rates, shares and
+//! latencies as they are. What is not published is chosen here and named in the notes: the drive
+//! (the smallest data-centre one of the time's best known), the swap area, and Linpack's matrix.
 
 use super::{Cell, Effort, Judge, Row, Sheet};
 use crate::device::params::Model;
@@ -21,15 +22,16 @@ use overspill_mm::types::PAGE_SIZE;
 const SCALE: u64 = 64;
 /// Programs that write in order; they come first in the load, and the published values are theirs.
 const FOREGROUND: usize = 4;
-/// The swap area of the mixed load, twice the RAM as was usual: 80 GB in 32 and 64 fill the area enough for its free slots to lie
-/// apart, which is what read-ahead by slot finds there.
+/// The swap area of the mixed load, twice the RAM as was usual: 80 GB in 32 and 64 fill the area
+/// enough for its free slots to lie apart, which is what read-ahead by slot finds there.
 const SWAP_BYTES: u64 = 64_000_000_000;
 /// The columns' policies.
 const POLICIES: [&str; 2] = ["cluster", "vma"];
 /// Linpack's matrix is larger than its RAM by so many percent.
 const LINPACK_RAM_PERCENT: u64 = 80;
 
-/// A row: its name, the published values, what must hold, its value out of a simulation, and why it differs if it does.
+/// A row: its name, the published values, what must hold, its value out of a simulation, and why it
+/// differs if it does.
 type Line = (&'static str, [u64; 2], Judge, fn(&Outcome) -> u64, Option<&'static str>);
 
 const CLOSE: Judge = Judge::Ratios { within_permille: 150 };

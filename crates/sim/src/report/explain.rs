@@ -1,12 +1,14 @@
 //! The knee of the curve, in one sentence: how much RAM is enough, and where thrashing begins.
 //!
-//! Two bisections over the RAM, each a dozen simulations: the least RAM with which the run takes at most 1.10 times as long
-//! as with all it wants, and the most with which it takes at least twice as long. Times are taken to fall as RAM grows;
-//! where they do not quite, the sentence is about a point near by.
+//! Two bisections over the RAM, each a dozen simulations: the least RAM with which the run takes at
+//! most 1.10 times as long as with all it wants, and the most with which it takes at least twice as
+//! long. Times are taken to fall as RAM grows; where they do not quite, the sentence is about a
+//! point near by. What a trace cannot tell is not said: there is a floor below which nothing is
+//! tried, and of a trace that has no times of its own it is the misses that count.
 
 use crate::options::show_bytes;
-use crate::time::Nanos;
 use overspill_mm::types::PAGE_SIZE;
+use serde::Serialize;
 
 /// "As fast as with all the RAM", in thousandths of its time.
 pub const FINE_PERMILLE: u64 = 1100;
@@ -14,56 +16,102 @@ pub const FINE_PERMILLE: u64 = 1100;
 pub const THRASH_PERMILLE: u64 = 2000;
 /// The answer's resolution: a share of the workload's pages.
 const STEPS: u64 = 200;
+/// ... and no less than so many.
+const STEP_PAGES_MIN: u64 = 64;
 
-/// What was found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Knee {
-    /// Bytes of all pages of the workload.
-    pub whole_bytes: u64,
-    /// Time with all of it in RAM.
-    pub unlimited_ns: Nanos,
-    /// The least RAM that is fine, and the time with it.
-    pub fine: (u64, Nanos),
-    /// The most RAM with which it thrashes, and the time with it; `None` if it never does.
-    pub thrash: Option<(u64, Nanos)>,
-    /// The least RAM that was tried and with which it does not thrash, and the time with it.
-    pub least: (u64, Nanos),
+/// What a run is judged by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cost {
+    /// How long it takes, in nanoseconds.
+    Time,
+    /// How often a page was not there: for traces whose times are not those of a program.
+    Misses,
 }
 
-/// Finds the knee. `time` simulates the workload with that much RAM.
-pub fn find<E>(whole_bytes: u64, mut time: impl FnMut(u64) -> Result<Nanos, E>) -> Result<Knee, E> {
-    let step = (whole_bytes / STEPS).max(64 * PAGE_SIZE);
+/// What was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Knee {
+    /// What was counted.
+    pub cost: Cost,
+    /// Bytes of all pages of the workload.
+    pub whole_bytes: u64,
+    /// The cost with all of it in RAM.
+    pub unlimited: u64,
+    /// The least RAM that is fine, and the cost with it.
+    pub fine: (u64, u64),
+    /// The most RAM with which it thrashes, and the cost with it; `None`: not with as little as was
+    /// tried.
+    pub thrash: Option<(u64, u64)>,
+    /// The least RAM that was tried and with which it does not thrash, and the cost with it.
+    pub least: (u64, u64),
+    /// Nothing was tried below, and this is why there may be more to know.
+    pub floor: Option<u64>,
+}
+
+/// What to look for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Question {
+    /// What counts.
+    pub cost: Cost,
+    /// Bytes of all pages of the workload.
+    pub whole_bytes: u64,
+    /// Below this the workload cannot tell anything.
+    pub floor: Option<u64>,
+}
+
+/// Of a workload of so few pages no threshold can be told.
+#[must_use]
+pub fn too_small(whole_bytes: u64) -> Option<String> {
+    let least = 4 * STEP_PAGES_MIN * PAGE_SIZE;
+    (whole_bytes < least).then(|| {
+        let whole = show_bytes(whole_bytes);
+        format!(
+            "a workload of {whole} is too small to tell how much RAM is enough: {} is the least",
+            show_bytes(least)
+        )
+    })
+}
+
+/// Finds the knee. `simulate` says what the workload costs with that much RAM.
+pub fn find<E>(question: Question, mut simulate: impl FnMut(u64) -> Result<u64, E>) -> Result<Knee, E> {
+    let Question { cost, whole_bytes, floor } = question;
+    let step = (whole_bytes / STEPS).max(STEP_PAGES_MIN * PAGE_SIZE);
     // So much that nobody need manage the program.
     let all = whole_bytes + whole_bytes / 2 + 256 * PAGE_SIZE;
-    let unlimited_ns = time(all)?;
+    let unlimited = simulate(all)?;
     let slow =
-        |ns: Nanos, permille: u64| u128::from(ns) * 1000 > u128::from(unlimited_ns) * u128::from(permille);
-    let mut fine = (all, unlimited_ns);
-    let mut short = 0;
+        |cost: u64, permille: u64| u128::from(cost) * 1000 > u128::from(unlimited) * u128::from(permille);
+    let bottom = floor.unwrap_or(step).min(all);
+    let at_bottom = (bottom, simulate(bottom)?);
+    let mut fine = if slow(at_bottom.1, FINE_PERMILLE) { (all, unlimited) } else { at_bottom };
+    let mut short = bottom;
     while fine.0 - short > step {
         let ram_bytes = short + (fine.0 - short) / 2;
-        let ns = time(ram_bytes)?;
-        if slow(ns, FINE_PERMILLE) { short = ram_bytes } else { fine = (ram_bytes, ns) }
+        let cost = simulate(ram_bytes)?;
+        if slow(cost, FINE_PERMILLE) { short = ram_bytes } else { fine = (ram_bytes, cost) }
     }
-    let (mut thrash, mut least) = (None, fine);
-    let (mut low, mut high) = (0, fine.0);
-    while high - low > step {
-        let ram_bytes = low + (high - low) / 2;
-        let ns = time(ram_bytes)?;
-        if slow(ns, THRASH_PERMILLE) {
-            thrash = Some((ram_bytes, ns));
-            low = ram_bytes;
-        } else {
-            high = ram_bytes;
-            least = (ram_bytes, ns);
+    let (mut thrash, mut least) = (None, at_bottom);
+    if slow(at_bottom.1, THRASH_PERMILLE) {
+        (thrash, least) = (Some(at_bottom), fine);
+        let mut high = fine.0;
+        while let Some((low, _)) = thrash.filter(|(low, _)| high - low > step) {
+            let ram_bytes = low + (high - low) / 2;
+            let cost = simulate(ram_bytes)?;
+            if slow(cost, THRASH_PERMILLE) {
+                thrash = Some((ram_bytes, cost));
+            } else {
+                high = ram_bytes;
+                least = (ram_bytes, cost);
+            }
         }
     }
-    Ok(Knee { whole_bytes, unlimited_ns, fine, thrash, least })
+    Ok(Knee { cost, whole_bytes, unlimited, fine, thrash, least, floor })
 }
 
 /// `1.08x`.
-fn ratio(ns: Nanos, of_ns: Nanos) -> String {
-    let hundredths = (u128::from(ns) * 100 + u128::from(of_ns) / 2) / u128::from(of_ns.max(1));
+fn ratio(cost: u64, of: u64) -> String {
+    let hundredths = (u128::from(cost) * 100 + u128::from(of) / 2) / u128::from(of.max(1));
     format!("{}.{:02}x", hundredths / 100, hundredths % 100)
 }
 
@@ -71,25 +119,41 @@ impl Knee {
     /// The sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let (fine_bytes, fine_ns) = self.fine;
-        let fine = format!(
-            "with {} the run takes {} of unlimited RAM",
-            show_bytes(fine_bytes),
-            ratio(fine_ns, self.unlimited_ns)
-        );
-        match self.thrash {
-            Some((bytes, ns)) => {
-                format!("{fine}; below {} it thrashes ({})", show_bytes(bytes), ratio(ns, self.unlimited_ns))
-            }
+        let (verb, thing) = match self.cost {
+            Cost::Time => ("takes", "the run"),
+            Cost::Misses => ("has", "it"),
+        };
+        let times = |cost| ratio(cost, self.unlimited);
+        let of = match self.cost {
+            Cost::Time => "of unlimited RAM",
+            Cost::Misses => "of the misses with unlimited RAM",
+        };
+        let (fine_bytes, fine_cost) = self.fine;
+        let fine = format!("with {} {thing} {verb} {} {of}", show_bytes(fine_bytes), times(fine_cost));
+        let rest = match self.thrash {
+            Some((bytes, cost)) => format!("below {} it thrashes ({})", show_bytes(bytes), times(cost)),
+            None if self.least.0 == fine_bytes => "it does not thrash there".to_owned(),
             None => {
-                let (bytes, ns) = self.least;
+                let (bytes, cost) = self.least;
+                format!("it does not thrash with as little as {}: {}", show_bytes(bytes), times(cost))
+            }
+        };
+        match self.floor {
+            Some(floor) if self.thrash.is_none_or(|(bytes, _)| bytes == floor) || fine_bytes == floor => {
                 format!(
-                    "{fine}; it never thrashes: with {} it takes {}",
-                    show_bytes(bytes),
-                    ratio(ns, self.unlimited_ns)
+                    "{fine}; {rest}; about less than {}, the RAM of its run, the trace says nothing",
+                    show_bytes(floor)
                 )
             }
+            _ => format!("{fine}; {rest}"),
         }
+    }
+
+    /// The command that follows from it.
+    #[must_use]
+    pub fn command(&self) -> String {
+        let mebibytes = self.fine.0.div_ceil(1 << 20);
+        format!("overspill run --ram {mebibytes}M -- CMD")
     }
 }
 
@@ -98,14 +162,16 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
+    const TIME: Question = Question { cost: Cost::Time, whole_bytes: 1 << 30, floor: None };
+
     #[test]
     fn a_knee_is_found_where_it_is() {
         // 1 s with 600 MiB and more, 1 s more for every 100 MiB less.
-        let time = |ram_bytes: u64| -> Result<Nanos, Infallible> {
+        let time = |ram_bytes: u64| -> Result<u64, Infallible> {
             let missing = (600_u64 << 20).saturating_sub(ram_bytes);
             Ok(1_000_000_000 + missing * 10_000_000 / (1 << 20))
         };
-        let knee = find(1 << 30, time).expect("no error");
+        let knee = find(TIME, time).expect("no error");
         let near = |bytes: u64, expected: u64| bytes.abs_diff(expected << 20) <= 6 << 20;
         assert!(near(knee.fine.0, 590), "{knee:?}");
         assert!(near(knee.thrash.expect("it does").0, 500), "{knee:?}");
@@ -116,17 +182,52 @@ mod tests {
 
     #[test]
     fn some_loads_never_thrash() {
-        let knee = find(1 << 30, |_| Ok::<_, Infallible>(5_000_000_000)).expect("no error");
-        assert!(knee.sentence().contains("1.00x of unlimited RAM; it never thrashes"));
+        let knee = find(TIME, |_| Ok::<_, Infallible>(5_000_000_000)).expect("no error");
+        assert!(
+            knee.sentence().contains("1.00x of unlimited RAM; it does not thrash there"),
+            "{}",
+            knee.sentence()
+        );
     }
 
-    /// *The story:* of a sort that takes 1.27 times as long in a sixth of its RAM it was said that it has little use for more.
+    /// *The story:* of a sort that takes 1.27 times as long in a sixth of its RAM it was said that
+    /// it has little use for more.
     #[test]
     fn what_never_thrashes_may_still_be_slower() {
         let time =
             |ram_bytes: u64| Ok::<_, Infallible>(if ram_bytes < 600 << 20 { 1_270_000 } else { 1_000_000 });
-        let knee = find(1 << 30, time).expect("no error");
+        let knee = find(TIME, time).expect("no error");
         assert!(knee.thrash.is_none() && knee.fine.0 >= 600 << 20 && knee.least.0 < 64 << 20, "{knee:?}");
-        assert!(knee.sentence().ends_with("MiB it takes 1.27x"), "{}", knee.sentence());
+        assert!(knee.sentence().ends_with("MiB: 1.27x"), "{}", knee.sentence());
+    }
+
+    /// *The story:* of a trace that was made in 700 MiB it was said that below 40 MiB it thrashes.
+    /// It cannot know.
+    #[test]
+    fn what_the_trace_cannot_tell_is_neither_tried_nor_said() {
+        let floor = 700 << 20;
+        let time = |ram_bytes: u64| {
+            assert!(ram_bytes >= floor, "{ram_bytes} is below the RAM of the run");
+            let missing = (600_u64 << 20).saturating_sub(ram_bytes);
+            Ok::<_, Infallible>(1_000_000_000 + missing * 10_000_000 / (1 << 20))
+        };
+        let knee = find(Question { floor: Some(floor), ..TIME }, time).expect("no error");
+        assert_eq!((knee.fine.0, knee.thrash), (floor, None));
+        let sentence = knee.sentence();
+        assert!(sentence.contains("about less than 700 MiB") && !sentence.contains("below"), "{sentence}");
+        // Where the knee is above it the floor is no matter.
+        let above = Question { floor: Some(100 << 20), ..TIME };
+        let slow_below_600 =
+            |ram_bytes: u64| Ok::<_, Infallible>(if ram_bytes < 600 << 20 { 5_000_000 } else { 1_000_000 });
+        let sentence = find(above, slow_below_600).expect("no error").sentence();
+        assert!(sentence.contains("it thrashes (5.00x)") && !sentence.contains("says nothing"), "{sentence}");
+        assert!(too_small(1 << 19).is_some() && too_small(1 << 20).is_none());
+        let misses = find(Question { cost: Cost::Misses, ..TIME }, slow_below_600).expect("no error");
+        assert!(
+            misses.sentence().contains("it has 1.00x of the misses with unlimited RAM"),
+            "{}",
+            misses.sentence()
+        );
+        assert!(misses.command().starts_with("overspill run --ram 60"), "{}", misses.command());
     }
 }

@@ -1,4 +1,6 @@
-//! The table: one row a combination, columns as wide as their widest entry.
+//! The table: one row a combination, columns as wide as their widest entry. It fits a terminal of
+//! 80 columns: names that are the same in every row stand above it, and what is least telling is
+//! left out. JSON and the page have everything.
 
 use super::{Header, Row};
 use crate::options::show_bytes;
@@ -26,6 +28,12 @@ const COLUMNS: &[Column] = &[
     ("p99", true, |row| show(row.fault_p99_ns)),
     ("busy", true, |row| percent(row.device_busy_permille)),
 ];
+
+/// A terminal is sure to have so many columns.
+pub const WIDTH: usize = 80;
+/// What the table can do without, the least telling first.
+const DISPENSABLE: [&str; 10] =
+    ["busy", "refaults", "soft", "read ahead", "used", "pages out", "of all", "p50", "p99", "pages in"];
 
 /// The options, the table (where there are rows), the notes on it, the explanation.
 #[must_use]
@@ -57,11 +65,28 @@ fn notes(rows: &[Row]) -> String {
 #[must_use]
 pub fn render(header: &Header, rows: &[Row]) -> String {
     let mut text = options(header);
-    let headings: Vec<String> = COLUMNS.iter().map(|(heading, _, _)| (*heading).to_owned()).collect();
-    let mut lines = vec![headings];
-    lines.extend(rows.iter().map(cells));
-    text.push_str(&aligned(&lines, &COLUMNS.iter().map(|(_, right, _)| *right).collect::<Vec<_>>()));
-    text
+    let same = |entry: fn(&Row) -> String| rows.windows(2).all(|pair| entry(&pair[0]) == entry(&pair[1]));
+    let is_name = |column: &Column| !column.1;
+    let (above, mut columns): (Vec<&Column>, Vec<&Column>) =
+        COLUMNS.iter().partition(|column| is_name(column) && !rows.is_empty() && same(column.2));
+    for (heading, _, entry) in &above {
+        let _ = writeln!(text, "{heading:<14}{}", entry(&rows[0]));
+    }
+    if !above.is_empty() {
+        text.push('\n');
+    }
+    let table = |columns: &[&Column]| {
+        let mut lines = vec![columns.iter().map(|(heading, _, _)| (*heading).to_owned()).collect()];
+        lines.extend(rows.iter().map(|row| columns.iter().map(|(_, _, entry)| entry(row)).collect()));
+        aligned(&lines, &columns.iter().map(|(_, right, _)| *right).collect::<Vec<_>>())
+    };
+    for name in DISPENSABLE {
+        if table(&columns).lines().all(|line| line.chars().count() <= WIDTH) {
+            break;
+        }
+        columns.retain(|(heading, _, _)| *heading != name);
+    }
+    text + &table(&columns)
 }
 
 /// What stands in a row, from left to right.
@@ -120,6 +145,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_figures_make_a_line_too_long() {
+        let header = Header {
+            workload: "zipf".to_owned(),
+            workload_bytes: 1 << 30,
+            seed: Some(1),
+            page_cluster: 3,
+            processors: 0,
+            version: "0.1.0".to_owned(),
+        };
+        let mut row = sample(1023 << 30, "adaptive", 123_456_789_000);
+        (row.faults_major, row.pswpin, row.pswpout) = (1 << 40, 1 << 40, 1 << 40);
+        let mut other = Row { readahead: "linux".to_owned(), policy: "kernel-2012", ..row.clone() };
+        other.device = "network-ssd".to_owned();
+        let text = render(&header, &[row, other]);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(text.contains("time") && text.contains("major") && text.contains("kernel-2012"), "{text}");
+    }
+
+    #[test]
     fn columns_line_up() {
         let header = Header {
             workload: "zipf".to_owned(),
@@ -132,16 +176,18 @@ mod tests {
         let text = render(&header, &[sample(1 << 20, "adaptive", 1_000_000), sample(512 << 20, "none", 2)]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "workload      zipf");
-        assert_eq!(lines.len(), 10);
+        assert_eq!(lines.len(), 13);
+        assert_eq!(lines[7..10], ["device        nvme", "policy        live", ""]);
         let at = |line: &str, word: &str| line.find(word).expect("the column is there");
-        assert_eq!(at(lines[7], "read-ahead"), at(lines[8], "adaptive"));
-        assert_eq!(at(lines[8], "adaptive"), at(lines[9], "none"));
+        assert_eq!(at(lines[10], "read-ahead"), at(lines[11], "adaptive"));
+        assert_eq!(at(lines[11], "adaptive"), at(lines[12], "none"));
         let mut over = sample(1 << 20, "none", 2);
         assert_eq!(notes(std::slice::from_ref(&over)), "");
         over.resident_bytes_max = 3 << 20;
         let note =
             "note: swap was full in 1 of 1 rows, which took more than their RAM: with 1 MiB up to 3 MiB";
         assert!(report(&header, &[over], Some("much")).ends_with(&format!("\n{note}\n\nmuch\n")));
-        assert!(lines[8].contains("75.0 %") && lines[8].contains("42.1 %"));
+        let everything = cells(&sample(1 << 20, "adaptive", 1_000_000));
+        assert!(everything.contains(&"75.0 %".to_owned()) && everything.contains(&"42.1 %".to_owned()));
     }
 }

@@ -1,8 +1,9 @@
 //! Comma-separated values: what spreadsheets and scripts can make.
 //!
-//! Written as `time_ns,thread,space,page,op`; pager events and file calls have their own ops and use the same columns, with
-//! `argument` and `file`, `offset`, `bytes` behind them. Read with a header line that names the columns in any order (also
-//! `tid`, `address`, `type`, ...), or without one in the written order. A page may be missing if there is an address.
+//! Written as `time_ns,thread,space,page,op`; pager events and file calls have their own ops and
+//! use the same columns, with `argument` and `file`, `offset`, `bytes` behind them. Read with a
+//! header line that names the columns in any order (also `tid`, `address`, `type`, ...), or without
+//! one in the written order. A page may be missing if there is an address.
 
 use super::line::{Lines, number, show};
 use super::record::{AccessKind, AccessRecord, FileOp, FileRecord, NameRecord, PagerOp, PagerRecord, Record};

@@ -1,9 +1,10 @@
 //! Thinning an exact trace: accesses to pages that were accessed a moment ago say nothing new.
 //!
-//! A small LRU stack of recent pages stands before the writer. An access to one of its pages is left out, unless it is the
-//! first store since the page came in, or the page has not been written down for [`AGE_MAX_NS`]. This is Smith's stack
-//! deletion (1977): a cache several times larger than the stack misses as often on the thinned trace as on the full one,
-//! within a fraction of a percent; the refresh keeps policies that forget (second chance, aging) informed. Exact traces
+//! A small LRU stack of recent pages stands before the writer. An access to one of its pages is
+//! left out, unless it is the first store since the page came in, or the page has not been written
+//! down for [`AGE_MAX_NS`]. This is Smith's stack deletion (1977): a cache several times larger
+//! than the stack misses as often on the thinned trace as on the full one, within a fraction of a
+//! percent; the refresh keeps policies that forget (second chance, aging) informed. Exact traces
 //! shrink by one to two orders of magnitude.
 
 use super::record::{AccessKind, AccessRecord};

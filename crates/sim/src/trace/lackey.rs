@@ -1,8 +1,9 @@
 //! Valgrind's lackey with `--trace-mem=yes`: every instruction fetch, load and store, exact and slow.
 //!
-//! Lines are `I  ADDRESS,SIZE`, ` L ADDRESS,SIZE`, ` S ...`, ` M ...` (load and store). What does not look like that is the
-//! program's or valgrind's own talk and is passed over, but a file without a single access is not such a trace. There is no
-//! time and no thread in it: an instruction is taken to last a nanosecond.
+//! Lines are `I  ADDRESS,SIZE`, ` L ADDRESS,SIZE`, ` S ...`, ` M ...` (load and store). What does
+//! not look like that is the program's or valgrind's own talk and is passed over, but a file
+//! without a single access is not such a trace. There is no time and no thread in it: an
+//! instruction is taken to last a nanosecond.
 
 use super::line::{LineWriter, Lines, decimal, hex};
 use super::record::{AccessKind, AccessRecord, Record};
@@ -10,7 +11,8 @@ use super::{RecordReader, RecordWriter, TraceError};
 use overspill_mm::types::PAGE_SHIFT;
 use std::io::{BufRead, Write};
 
-/// The largest access that is believed: an AVX-512 store is 64, an `fxsave` 512, `xsave` areas a few thousand.
+/// The largest access that is believed: an AVX-512 store is 64, an `fxsave` 512, `xsave` areas a
+/// few thousand.
 const SIZE_MAX: u64 = 1 << 16;
 
 /// Reads lackey's output.
@@ -90,7 +92,8 @@ impl<R: BufRead> RecordReader for LackeyReader<R> {
     }
 }
 
-/// Writes accesses in lackey's way: one access of 8 bytes at the page's first address. Times, threads and spaces are lost.
+/// Writes accesses in lackey's way: one access of 8 bytes at the page's first address. Times,
+/// threads and spaces are lost.
 pub struct LackeyWriter<W: Write> {
     lines: LineWriter<W>,
 }

@@ -1,8 +1,9 @@
 //! Traces: what programs did to their memory and files, and what a pager did about it.
 //!
-//! The project's own format ([`own`], drawn in `docs/trace-format.md`) is streamed, compressed, checksummed and seekable;
-//! five foreign formats are read and three written. Nothing here holds a trace in memory, and nothing panics on foreign
-//! bytes: a damaged file gets one [`TraceError`] with the offset at which it stops making sense.
+//! The project's own format ([`own`], drawn in `docs/trace-format.md`) is streamed, compressed,
+//! checksummed and seekable; five foreign formats are read and three written. Nothing here holds a
+//! trace in memory, and nothing panics on foreign bytes: a damaged file gets one [`TraceError`]
+//! with the offset at which it stops making sense.
 
 pub mod convert;
 pub mod csv;

@@ -125,8 +125,8 @@ fn looks_like_oracle(head: &[u8]) -> bool {
         && records.iter().all(|record| likely(record) && matches!(reader.next_record(), Ok(Some(_))))
 }
 
-/// Opens a trace; `format` when it is known, else what its beginning looks like. `-` is standard input. A zstd-compressed
-/// file is unpacked on the way.
+/// Opens a trace; `format` when it is known, else what its beginning looks like. `-` is standard
+/// input. A zstd-compressed file is unpacked on the way.
 pub fn open(
     path: &Path,
     format: Option<Format>,

@@ -1,9 +1,10 @@
-//! `perf script` lines of page faults, from `perf record -e page-faults -c 1 -d` (or major-faults, minor-faults, or the
-//! `exceptions:page_fault_user` tracepoint).
+//! `perf script` lines of page faults, from `perf record -e page-faults -c 1 -d` (or major-faults,
+//! minor-faults, or the `exceptions:page_fault_user` tracepoint).
 //!
-//! A line is `COMM PID[/TID] [CPU]? TIME: PERIOD? EVENT: ADDRESS ...`, where COMM may hold spaces; the tracepoint says
-//! `address=0x... error_code=0x...` (bit 1 of the code: a store). Only the faulting pages are in it, not the accesses: each
-//! becomes one access, a load unless the line says otherwise. Lines of other events are passed over.
+//! A line is `COMM PID[/TID] [CPU]? TIME: PERIOD? EVENT: ADDRESS ...`, where COMM may hold spaces;
+//! the tracepoint says `address=0x... error_code=0x...` (bit 1 of the code: a store). Only the
+//! faulting pages are in it, not the accesses: each becomes one access, a load unless the line says
+//! otherwise. Lines of other events are passed over.
 
 use super::line::{LineWriter, Lines, decimal, hex, number, seconds, show, show_seconds, words};
 use super::record::{AccessKind, AccessRecord, Record};
@@ -33,7 +34,8 @@ pub struct PerfFault {
     pub write: bool,
 }
 
-/// Said of a line whose only address is an instruction's: no program faults on the kernel's half of the address space.
+/// Said of a line whose only address is an instruction's: no program faults on the kernel's half of
+/// the address space.
 const INSTRUCTION: &str =
     "this is an instruction's address, not the fault's (perf script needs -F comm,pid,tid,time,event,addr)";
 /// The first address of the kernel's half.
@@ -128,7 +130,8 @@ impl<R: BufRead> RecordReader for PerfReader<R> {
     }
 }
 
-/// Writes each access as a fault, as the tracepoint prints it. Spaces are lost, and that something was a fetch.
+/// Writes each access as a fault, as the tracepoint prints it. Spaces are lost, and that something
+/// was a fetch.
 pub struct PerfWriter<W: Write> {
     lines: LineWriter<W>,
 }

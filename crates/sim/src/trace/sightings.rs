@@ -1,20 +1,33 @@
-//! The accesses that a live trace tells of (`overspill run --trace`): the pager sees no touch of a page in view, but every fault
-//! is one, and what is read ahead is, as good as always, touched before the next.
+//! The accesses that a live trace tells of (`overspill run --trace`): the pager sees no touch of a
+//! page in view, but every fault is one, and what is read ahead is, as good as always, touched
+//! before the next.
 //!
-//! Whether a page is stored to is taken from how it left the last time. The program's own time is what passes while no fault waits,
-//! less what every fault costs before the pager hears of it and after it has answered: the simulation charges that anew. What is not
-//! known is how often a page was used while it was there: with more RAM those touches are no faults either, with less they are missing.
-//! So such a trace answers for the RAM of its run and for more.
+//! Whether a page is stored to is taken from how it left the last time. The program's own time is
+//! what passes while no fault waits, less what every fault costs before the pager hears of it and
+//! after it has answered: the simulation charges that anew. What is not known is how often a page
+//! was used while it was there: with more RAM those touches are no faults either, with less they
+//! are missing. So such a trace answers for the RAM of its run and for more.
 
 use super::record::{AccessKind, AccessRecord, PagerOp, PagerRecord};
 use crate::engine::costs::{Costs, Worker};
 use crate::time::Nanos;
 use std::collections::{HashMap, VecDeque};
 
-/// What a fault costs its thread in the kernel: 1.59 s of processor time in 195,698 faults of a python program that takes 0.62 alone.
+/// What a fault costs its thread in the kernel: 1.59 s of processor time in 195,698 faults of a
+/// python program that takes 0.62 alone.
 const FAULT_NS: Nanos = 5_000;
 /// Begins the note in which the launcher says how long the program computed, agent not counted.
 const PROCESSOR_NOTE: &str = "processor time of the program itself, ns: ";
+
+/// Begins the note in which the launcher says how much RAM the run had.
+const RAM_NOTE: &str = "RAM of the run, bytes: ";
+
+/// The note at the beginning of a live trace: its run had so much RAM, and about less it knows
+/// nothing.
+#[must_use]
+pub fn ram_note(bytes: u64) -> String {
+    format!("{RAM_NOTE}{bytes}")
+}
 
 /// The note at the end of a live trace: the program, without its agent, had a processor for `ns`.
 #[must_use]
@@ -34,7 +47,10 @@ pub struct Sightings {
     faults: u64,
     /// By the launcher's note.
     processor_ns: Option<Nanos>,
-    /// Touches of pages in view since the last fault: they are over before the next, nobody knows when.
+    /// By the launcher's other note.
+    ram_bytes: Option<u64>,
+    /// Touches of pages in view since the last fault: they are over before the next, nobody knows
+    /// when.
     since: Vec<AccessRecord>,
     /// Accesses whose time is known.
     ready: VecDeque<AccessRecord>,
@@ -78,10 +94,19 @@ impl Sightings {
     pub fn hear(&mut self, note: &str) {
         let ns = note.strip_prefix(PROCESSOR_NOTE).and_then(|ns| ns.parse().ok());
         self.processor_ns = ns.or(self.processor_ns);
+        let bytes = note.strip_prefix(RAM_NOTE).and_then(|bytes| bytes.parse().ok());
+        self.ram_bytes = bytes.or(self.ram_bytes);
     }
 
-    /// After the last record: the time that the program had a processor for, and the time between its faults, of which it is a part. A
-    /// thread that was answered waits until the agent has made room and gives up the processor, and the clock does not tell.
+    /// The RAM of the run, if the trace says so: it answers for that much and for more.
+    #[must_use]
+    pub fn ram_bytes(&self) -> Option<u64> {
+        self.ram_bytes
+    }
+
+    /// After the last record: the time that the program had a processor for, and the time between
+    /// its faults, of which it is a part. A thread that was answered waits until the agent has made
+    /// room and gives up the processor, and the clock does not tell.
     #[must_use]
     pub fn share(&self) -> (Nanos, Nanos) {
         let processor_ns =
@@ -99,7 +124,8 @@ impl Sightings {
         self.ready.pop_front()
     }
 
-    /// A fault began: what was touched since the last one was touched evenly in the program's time between them.
+    /// A fault began: what was touched since the last one was touched evenly in the program's time
+    /// between them.
     fn fault(&mut self, access: AccessRecord, began_ns: Nanos) {
         let own_ns = own(began_ns.saturating_sub(self.answered_ns));
         let parts = self.since.len() as u64 + 1;
@@ -112,8 +138,8 @@ impl Sightings {
     }
 }
 
-/// The program's part of the time between an answer and the next fault: without its way to the pager, which is longer when that
-/// sleeps, and back.
+/// The program's part of the time between an answer and the next fault: without its way to the
+/// pager, which is longer when that sleeps, and back.
 fn own(between_ns: Nanos) -> Nanos {
     const COSTS: Costs = Costs::pager();
     let awake_ns = between_ns.saturating_sub(COSTS.trap_ns + COSTS.resume_ns);
@@ -162,8 +188,9 @@ mod tests {
         assert_eq!(list, expected);
     }
 
-    /// *The story:* sqlite3 spent 4.5 s of its own, and 22.6 s in the simulation: most of it passed between the pager's answers
-    /// and the instant in which the thread ran again, or the pager heard of its next fault.
+    /// *The story:* sqlite3 spent 4.5 s of its own, and 22.6 s in the simulation: most of it passed
+    /// between the pager's answers and the instant in which the thread ran again, or the pager
+    /// heard of its next fault.
     #[test]
     fn a_fault_that_follows_at_once_leaves_no_time_of_its_own() {
         let list = seen(&[
@@ -174,8 +201,9 @@ mod tests {
         assert_eq!(list.iter().map(|access| access.0).collect::<Vec<_>>(), [0, 0, 387_000 - 13_000]);
     }
 
-    /// *The story:* python objects at half their RAM took 16 times as long as with all of it, and 2.6 times as long in the simulation: of
-    /// the time between two faults most was not the program's, which ran when the agent had made room, on the same processor.
+    /// *The story:* python objects at half their RAM took 16 times as long as with all of it, and
+    /// 2.6 times as long in the simulation: of the time between two faults most was not the
+    /// program's, which ran when the agent had made room, on the same processor.
     #[test]
     fn the_launcher_knows_how_long_the_program_computed() {
         let mut sightings = Sightings::default();

@@ -1,8 +1,9 @@
 //! `strace` of file I/O: `strace -f -ttt -e trace=openat,read,pread64,lseek,mmap,close,... -o FILE COMMAND`.
 //!
-//! Follows descriptors and positions per process, through dup, fork and close, so that each read and write gets a file, an
-//! offset and a length. Times (-r excepted) and process ids are optional. Lines that are not system calls (signals, exits,
-//! the program's own output) are passed over; a file call whose arguments make no sense is an error.
+//! Follows descriptors and positions per process, through dup, fork and close, so that each read
+//! and write gets a file, an offset and a length. Times (-r excepted) and process ids are optional.
+//! Lines that are not system calls (signals, exits, the program's own output) are passed over; a
+//! file call whose arguments make no sense is an error.
 
 mod writer;
 

@@ -1,8 +1,14 @@
-//! A trace as a [`Workload`]: its accesses, thread by thread, with the time between them as thinking time.
+//! A trace as a [`Workload`]: its accesses, thread by thread, with the time between them as
+//! thinking time.
 //!
-//! Threads get small numbers in the order in which they turn up. Pages that are hashes (oracleGeneral) are numbered anew in
-//! the order of their first access, so that the simulated tables stay dense; that alone makes memory grow with the number
-//! of distinct pages. Everything else streams.
+//! Threads get small numbers in the order in which they turn up. Pages that are hashes
+//! (oracleGeneral) are numbered anew in the order of their first access, so that the simulated
+//! tables stay dense; that alone makes memory grow with the number of distinct pages. Everything
+//! else streams.
+//!
+//! A trace that knows no stores (oracleGeneral and most that are public: they are of caches of
+//! files and objects) is of pages with content: their first touch brings it, as a store. Otherwise
+//! they would be empty, and cost nothing to lose.
 
 use super::open::{Format, open};
 use super::record::{AccessKind, AccessRecord, Record};
@@ -10,7 +16,7 @@ use super::sightings::Sightings;
 use super::{RecordReader, TraceError};
 use crate::time::{Nanos, muldiv};
 use crate::workload::{Access, RegionSpec, Workload, WorkloadError};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// Pages from here on cannot be addresses: 2^36 pages are 48 bits.
@@ -37,6 +43,13 @@ pub struct TraceWorkload {
     /// The last thread and its small number.
     memo: (u32, u16),
     renumber: Option<HashMap<u64, u64>>,
+    /// Some: the first touch of a page is a store. Those that were touched, unless `renumber` knows
+    /// them.
+    filled: Option<HashSet<(u16, u64)>>,
+    /// An access so far was a store.
+    has_stores: bool,
+    /// Its times are those of requests, in whole seconds.
+    counts_seconds: bool,
 }
 
 impl TraceWorkload {
@@ -86,7 +99,35 @@ impl TraceWorkload {
             clocks: Vec::new(),
             memo: (0, u16::MAX),
             renumber: renumber.then(HashMap::new),
+            filled: None,
+            has_stores: false,
+            counts_seconds: renumber,
         })
+    }
+
+    /// Whether any access so far was a store by the trace's own account.
+    #[must_use]
+    pub fn has_stores(&self) -> bool {
+        self.has_stores
+    }
+
+    /// Whether its times say nothing about how long a program takes: oracleGeneral has whole
+    /// seconds.
+    #[must_use]
+    pub fn counts_seconds(&self) -> bool {
+        self.counts_seconds
+    }
+
+    /// The RAM of the run that a live trace is of, if it says so.
+    #[must_use]
+    pub fn ram_bytes(&self) -> Option<u64> {
+        self.sightings.ram_bytes()
+    }
+
+    /// Pages have content from their first touch on.
+    #[must_use]
+    pub fn with_content(self, content: bool) -> TraceWorkload {
+        TraceWorkload { filled: content.then(HashSet::new), ..self }
     }
 
     /// Is it what a pager saw (`run --trace`), and silent about touches of pages that were in view?
@@ -95,7 +136,8 @@ impl TraceWorkload {
         self.live
     }
 
-    /// After the last access: of the times of a live trace so much is the program's own, see [`Sightings::share`].
+    /// After the last access: of the times of a live trace so much is the program's own, see
+    /// [`Sightings::share`].
     #[must_use]
     pub fn share(&self) -> (Nanos, Nanos) {
         if self.live { self.sightings.share() } else { (1, 1) }
@@ -138,9 +180,11 @@ impl TraceWorkload {
         let clock = &mut self.clocks[thread as usize];
         let think_ns = muldiv(record.time_ns.saturating_sub(*clock), self.share.0, self.share.1);
         *clock = record.time_ns.max(*clock);
+        let mut is_new = false;
         let vpn = match &mut self.renumber {
             Some(numbers) => {
                 let next = FIRST_VPN + numbers.len() as u64;
+                is_new = !numbers.contains_key(&record.vpn);
                 *numbers.entry(record.vpn).or_insert(next)
             }
             None if record.vpn < VPN_LIMIT => record.vpn,
@@ -148,7 +192,14 @@ impl TraceWorkload {
                 return Err(self.fails(format_args!("page {:#x} lies beyond 48-bit addresses", record.vpn)));
             }
         };
-        let write = record.kind == AccessKind::Write;
+        let stores = record.kind == AccessKind::Write;
+        self.has_stores |= stores;
+        let fills = match &mut self.filled {
+            Some(_) if self.renumber.is_some() => is_new,
+            Some(touched) => touched.insert((record.space, vpn)),
+            None => false,
+        };
+        let write = stores || fills;
         Ok(Access { vpn, think_ns, thread, space: record.space, write })
     }
 }
@@ -211,7 +262,23 @@ mod tests {
         assert_eq!(error.to_string(), "test: page 0xdeadbeefdeadbeef lies beyond 48-bit addresses");
     }
 
-    /// Of a trace of file calls it was once said that there is nothing at offset 0, which helped nobody.
+    #[test]
+    fn a_first_touch_brings_content_where_there_are_no_stores() {
+        for renumber in [false, true] {
+            let text = "0,0,0,1\n1,0,0,2\n2,0,0,1\n3,0,0,2\n";
+            let mut trace = workload(text, renumber).expect("a trace").with_content(true);
+            let stores: Vec<_> =
+                std::iter::from_fn(|| trace.next().expect("no error")).map(|access| access.write).collect();
+            assert_eq!(stores, [true, true, false, false]);
+            assert!(!trace.has_stores(), "by the trace's own account");
+        }
+        let mut trace = workload("0,0,0,1,write\n", false).expect("a trace");
+        while trace.next().expect("no error").is_some() {}
+        assert!(trace.has_stores());
+    }
+
+    /// Of a trace of file calls it was once said that there is nothing at offset 0, which helped
+    /// nobody.
     #[test]
     fn a_trace_without_accesses_says_what_it_has() {
         let Err(error) = workload("5,1,,,file_read,,0,0,4096\n", false) else { panic!("it was accepted") };

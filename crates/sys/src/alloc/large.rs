@@ -52,8 +52,8 @@ pub(super) unsafe fn unmap(block: usize) -> usize {
     }
 }
 
-/// Makes a block longer that is off the list, moving it if need be; returns its address and by how much the mapped bytes grew.
-/// A shorter one keeps its mapping. On failure it is as before.
+/// Makes a block longer that is off the list, moving it if need be; returns its address and by how
+/// much the mapped bytes grew. A shorter one keeps its mapping. On failure it is as before.
 ///
 /// # Safety
 /// The block came from [`map`] with an alignment of at most a page, and is only used under its new address.

@@ -1,7 +1,8 @@
 //! The engine over threads: for kernels and containers that refuse io_uring.
 //!
-//! Workers are threads without libc. One lock guards queue and completions; who waits for it, and idle workers, sleep on a
-//! futex. An eventfd rings exactly while completions wait: it changes under the lock too.
+//! Workers are threads without libc. One lock guards queue and completions; who waits for it, and
+//! idle workers, sleep on a futex. An eventfd rings exactly while completions wait: it changes
+//! under the lock too.
 
 use super::{Full, Operation, VECTORS_MAX};
 use crate::event::{Bell, PollFd, poll};

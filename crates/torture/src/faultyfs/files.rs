@@ -1,4 +1,5 @@
-//! The files themselves: one flat directory, contents in memory by blocks, and the rules by which operations fail.
+//! The files themselves: one flat directory, contents in memory by blocks, and the rules by which
+//! operations fail.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! `overspill-faultyfs DIR [options]`: a file system in memory that fails when told to, for tests of what happens when a
-//! swap file cannot be written or read. Linux mounts it through /dev/fuse, so the errors come from real system calls.
+//! `overspill-faultyfs DIR [options]`: a file system in memory that fails when told to, for tests
+//! of what happens when a swap file cannot be written or read. Linux mounts it through /dev/fuse,
+//! so the errors come from real system calls.
 //!
 //! Runs until its standard input ends or it is killed; says `ready` when mounted. Needs root.
 

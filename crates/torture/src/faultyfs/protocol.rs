@@ -1,5 +1,5 @@
-//! The messages of /dev/fuse, as <linux/fuse.h> lays them out: only those that a swap file needs. All integers are in
-//! native byte order; answers are built field by field.
+//! The messages of /dev/fuse, as <linux/fuse.h> lays them out: only those that a swap file needs.
+//! All integers are in native byte order; answers are built field by field.
 
 use std::fs::File;
 use std::io::{Read, Write};

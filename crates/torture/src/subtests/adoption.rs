@@ -17,7 +17,8 @@ const FRESH_KEPT: usize = 24;
 /// Arenas that grow at the same time, and by how much: as malloc's do.
 const ARENAS: usize = 4;
 const GROWTH_PAGES: usize = 33;
-/// A piece in which `holes` opens one, the pages of the hole, for how long, and how many pieces a thread keeps.
+/// A piece in which `holes` opens one, the pages of the hole, for how long, and how many pieces a
+/// thread keeps.
 const HOLED_PAGES: usize = 1024;
 const HOLE: Range<usize> = 256..768;
 const HOLING: Duration = Duration::from_millis(1);
@@ -29,11 +30,12 @@ const NEVER_STORED: usize = 7;
 /// A mapping is replaced by a new one, of which nobody knows yet, after so many changes.
 const CHANGES: usize = 50;
 
-/// `mremap-adopted`: threads grow, shrink and move young mappings without pause while another maps fresh memory, so that a
-/// pager looks for new mappings all the time. The kernel refuses (EFAULT) to remap a range that was split in two.
+/// `mremap-adopted`: threads grow, shrink and move young mappings without pause while another maps
+/// fresh memory, so that a pager looks for new mappings all the time. The kernel refuses (EFAULT)
+/// to remap a range that was split in two.
 ///
-/// It also refuses every transfer until the thread whose call changed the address space runs again: beside other work that
-/// takes as long as it takes, and the budget cannot be kept meanwhile.
+/// It also refuses every transfer until the thread whose call changed the address space runs again:
+/// beside other work that takes as long as it takes, and the budget cannot be kept meanwhile.
 pub fn mremap(context: &mut Context) -> Outcome {
     let subject = context.subject(SEED)?;
     context.cool(&subject)?;
@@ -95,10 +97,12 @@ fn resize_young(rng: &mut crate::rng::Rng) -> Outcome {
     memory.unmap()
 }
 
-/// `grown-read-only`: cold memory grows by mremap, and what is new is made read-only before anybody touches it.
+/// `grown-read-only`: cold memory grows by mremap, and what is new is made read-only before anybody
+/// touches it.
 ///
-/// *The story:* the kernel extends the registration with the mapping, so a touch of what is new is reported; it was in no
-/// region yet, was no candidate for one, and the thread was sent to try again, for ever.
+/// *The story:* the kernel extends the registration with the mapping, so a touch of what is new is
+/// reported; it was in no region yet, was no candidate for one, and the thread was sent to try
+/// again, for ever.
 pub fn grown_read_only(context: &mut Context) -> Outcome {
     let mut memory = context.subject(SEED)?;
     for protection in [libc::PROT_READ, libc::PROT_READ | libc::PROT_EXEC, RW | libc::PROT_EXEC] {
@@ -115,12 +119,15 @@ pub fn grown_read_only(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "grown three times")
 }
 
-/// `arenas`: threads grow their memory as malloc does, by making a reservation accessible piece by piece, together more than
-/// the budget; take the right to touch one half of it away and give it back; give that half up and grow anew.
+/// `arenas`: threads grow their memory as malloc does, by making a reservation accessible piece by
+/// piece, together more than the budget; take the right to touch one half of it away and give it
+/// back; give that half up and grow anew.
 ///
-/// *The stories:* a mapping that another thread grew between the list of mappings and its registration was left for later, and
-/// what was left was taken for memory that cannot be managed: 24 of 48 MiB at the first look, 20 MiB more 20 ms later. And what a
-/// managed arena grew by was found by the next look only: up to 88 MiB in a budget of 64. Its reservation is managed with it now.
+/// *The stories:* a mapping that another thread grew between the list of mappings and its
+/// registration was left for later, and what was left was taken for memory that cannot be managed:
+/// 24 of 48 MiB at the first look, 20 MiB more 20 ms later. And what a managed arena grew by was
+/// found by the next look only: up to 88 MiB in a budget of 64. Its reservation is managed with it
+/// now.
 pub fn arenas(context: &mut Context) -> Outcome {
     let bytes = context.options.mib * MIB / ARENAS;
     parallel(ARENAS, |lane| {
@@ -155,10 +162,12 @@ fn grow(arena: &Memory, pages: Range<usize>, seed: u64) -> Outcome {
     Ok(())
 }
 
-/// `holes`: threads unmap a part of young mappings and map another in its place, over and over, while the mappings are found.
+/// `holes`: threads unmap a part of young mappings and map another in its place, over and over,
+/// while the mappings are found.
 ///
-/// *The story:* the kernel registers what is in a range, holes or not. What came into the hole after that was not registered, and
-/// taken for managed memory: its pages were moved out, nobody was told of the next touches, and they found zeroes.
+/// *The story:* the kernel registers what is in a range, holes or not. What came into the hole
+/// after that was not registered, and taken for managed memory: its pages were moved out, nobody
+/// was told of the next touches, and they found zeroes.
 pub fn holes(context: &mut Context) -> Outcome {
     let deadline = context.deadline();
     context.under_pressure(|context| {
@@ -180,7 +189,8 @@ pub fn holes(context: &mut Context) -> Outcome {
     })
 }
 
-/// A mapping that is full again after a hole was in it many times. Its first page is read-only and keeps it apart from others.
+/// A mapping that is full again after a hole was in it many times. Its first page is read-only and
+/// keeps it apart from others.
 fn holed() -> Outcome<Memory> {
     let memory = Memory::map_unheard(HOLED_PAGES * PAGE)?;
     sys::mprotect(memory.base(), PAGE, libc::PROT_READ)?;
@@ -200,11 +210,13 @@ fn holed() -> Outcome<Memory> {
     Ok(memory)
 }
 
-/// `zero-stores`: threads store to memory that was only read so far, which is the kernel's zero page, in the moment in which it
-/// is found and its pages are taken away. Mapped by bare system calls, so that it is not found before.
+/// `zero-stores`: threads store to memory that was only read so far, which is the kernel's zero
+/// page, in the moment in which it is found and its pages are taken away. Mapped by bare system
+/// calls, so that it is not found before.
 ///
-/// *The story:* a store to a zero page raises no fault that anybody hears of, so that memory adopted with zero pages in view filled
-/// up unseen: 69 to 126 MiB in a budget of 64. They are taken out of view now, beside the stores; none may be lost.
+/// *The story:* a store to a zero page raises no fault that anybody hears of, so that memory
+/// adopted with zero pages in view filled up unseen: 69 to 126 MiB in a budget of 64. They are
+/// taken out of view now, beside the stores; none may be lost.
 pub fn zero_stores(context: &mut Context) -> Outcome {
     let (deadline, threads) = (context.deadline(), context.options.threads);
     for round in 1.. {

@@ -104,8 +104,9 @@ pub fn harmless(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `populate`: one call that populates fresh memory, more than the budget. The kernel holds the lock of the address space
-/// all the while, so that nobody can register the memory before the call ends, unless it is made in pieces.
+/// `populate`: one call that populates fresh memory, more than the budget. The kernel holds the
+/// lock of the address space all the while, so that nobody can register the memory before the call
+/// ends, unless it is made in pieces.
 pub fn populate(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     let mapped = Memory::map_with(context.options.mib * MIB, RW, PRIVATE | libc::MAP_POPULATE)?;
@@ -120,8 +121,8 @@ pub fn populate(context: &mut Context) -> Outcome {
     pattern::check_zero(&fresh, 0..fresh.pages(), "populated again, managed by now")
 }
 
-/// `populate-child`: children of fork that do the same at once, before their agents have managed anything, by mmap and by
-/// madvise in turns. Each waits a while, so that its peak is seen.
+/// `populate-child`: children of fork that do the same at once, before their agents have managed
+/// anything, by mmap and by madvise in turns. Each waits a while, so that its peak is seen.
 pub fn populate_in_child(context: &mut Context) -> Outcome {
     for round in 0..4 {
         let bytes = context.options.mib * MIB;
@@ -143,8 +144,8 @@ pub fn populate_in_child(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `advice-race`: while threads load and store, others give ranges up; a page is then the old one, a new one or zero,
-/// and what was stored after the last advice is there.
+/// `advice-race`: while threads load and store, others give ranges up; a page is then the old one,
+/// a new one or zero, and what was stored after the last advice is there.
 pub fn race(context: &mut Context) -> Outcome {
     const GENERATIONS: u64 = 1 << 32;
     let memory = Memory::map(context.options.mib * MIB / 2)?;

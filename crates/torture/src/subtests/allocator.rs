@@ -1,5 +1,5 @@
-//! malloc, calloc, realloc, posix_memalign and free of all sizes by several threads, more live than the budget holds;
-//! the heap's own book-keeping goes cold as well.
+//! malloc, calloc, realloc, posix_memalign and free of all sizes by several threads, more live than
+//! the budget holds; the heap's own book-keeping goes cold as well.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,9 +26,11 @@ struct Block {
     seed: u64,
 }
 
-/// `malloc-arenas`: threads of their own arenas fill them with small blocks at full speed, twice, together more than the budget.
+/// `malloc-arenas`: threads of their own arenas fill them with small blocks at full speed, twice,
+/// together more than the budget.
 ///
-/// *The story:* see `arenas`; a program of this kind held up to 88 MiB in a budget of 64, and 104 without UFFDIO_MOVE.
+/// *The story:* see `arenas`; a program of this kind held up to 88 MiB in a budget of 64, and 104
+/// without UFFDIO_MOVE.
 pub fn arenas(context: &mut Context) -> Outcome {
     const BLOCK_BYTES: usize = 1000;
     let count = context.options.mib * MIB / THREADS / BLOCK_BYTES;

@@ -1,4 +1,5 @@
-//! System calls that read or fill small structures, each in a cold page of its own; words that threads sleep on.
+//! System calls that read or fill small structures, each in a cold page of its own; words that
+//! threads sleep on.
 
 use std::ffi::CString;
 use std::os::fd::AsRawFd;
@@ -33,8 +34,8 @@ impl ColdPages<'_> {
     }
 }
 
-/// `calls`: getrandom, poll, select, epoll, stat, clocks, paths, directory entries, ioctl, sleep: in and out of cold
-/// memory.
+/// `calls`: getrandom, poll, select, epoll, stat, clocks, paths, directory entries, ioctl, sleep:
+/// in and out of cold memory.
 pub fn calls(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     for _ in 0..4 {
@@ -67,7 +68,8 @@ fn waiting(pages: &mut ColdPages<'_>) -> Outcome {
     let (reader, writer) = sys::pipe()?;
     sys::write_all(writer.as_raw_fd(), b"x".as_ptr(), 1)?;
     let ready: *mut libc::pollfd = pages.place();
-    // SAFETY: all places are ours, aligned and in bounds; each call gets what its page in the manual asks for.
+    // SAFETY: all places are ours, aligned and in bounds; each call gets what its page in the
+    // manual asks for.
     unsafe {
         ready.write(libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0x55 });
         ensure!(sys::check("poll", libc::poll(ready, 1, 1000) as isize)? == 1, "poll found nothing ready");
@@ -166,8 +168,8 @@ fn paths(pages: &mut ColdPages<'_>) -> Outcome {
     Ok(())
 }
 
-/// `futex`: threads sleep on words whose pages are evicted while they sleep, and are all woken; a wait whose value
-/// differs returns at once; timeouts lie in cold memory.
+/// `futex`: threads sleep on words whose pages are evicted while they sleep, and are all woken; a
+/// wait whose value differs returns at once; timeouts lie in cold memory.
 pub fn futex(context: &mut Context) -> Outcome {
     const SLEEPERS: usize = 8;
     let memory = &context.subject(SEED)?;
@@ -222,8 +224,8 @@ pub fn futex(context: &mut Context) -> Outcome {
     context.sabotage_status()
 }
 
-/// `futex-pi`: threads contend for priority-inheriting locks in memory that is paged, as a C library does it: the word
-/// is changed by the program first, and by the kernel when that fails.
+/// `futex-pi`: threads contend for priority-inheriting locks in memory that is paged, as a C
+/// library does it: the word is changed by the program first, and by the kernel when that fails.
 pub fn futex_pi(context: &mut Context) -> Outcome {
     const LOCKS: usize = 16;
     let memory = &context.subject(SEED)?;
@@ -290,7 +292,8 @@ pub fn futex_cold_op(context: &mut Context) -> Outcome {
 }
 
 fn word(memory: &Memory, page: usize) -> &AtomicU32 {
-    // SAFETY: aligned and in bounds (asserted by `place`), mapped while `memory` is borrowed, any bits are valid.
+    // SAFETY: aligned and in bounds (asserted by `place`), mapped while `memory` is borrowed, any
+    // bits are valid.
     unsafe { AtomicU32::from_ptr(memory.place(page * PAGE + 1024)) }
 }
 

@@ -1,5 +1,5 @@
-//! Plain memory: cold pages read back, all-zero pages, pages written again after they came back, first touches by many
-//! threads at once, huge page advice.
+//! Plain memory: cold pages read back, all-zero pages, pages written again after they came back,
+//! first touches by many threads at once, huge page advice.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,7 +28,8 @@ pub fn cold(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `zero`: all-zero pages are read back as zeroes, also beside others and after they were written and zeroed again.
+/// `zero`: all-zero pages are read back as zeroes, also beside others and after they were written
+/// and zeroed again.
 pub fn zero(context: &mut Context) -> Outcome {
     let memory = context.subject(1)?;
     for round in 0..3 {
@@ -57,8 +58,8 @@ pub fn zero(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `first-touch`: threads touch fresh memory for the first time at full speed: in blocks, interleaved, and all of them
-/// everywhere.
+/// `first-touch`: threads touch fresh memory for the first time at full speed: in blocks,
+/// interleaved, and all of them everywhere.
 pub fn first_touch(context: &mut Context) -> Outcome {
     let threads = context.options.threads;
     let len = context.options.mib * MIB;
@@ -111,7 +112,8 @@ fn in_blocks(threads: usize, memory: &Memory, work: impl Fn(Range<usize>) -> Out
     parallel(threads, |lane| work(lane * share..((lane + 1) * share).min(memory.pages())))
 }
 
-/// `awakened`: as in `first-touch`, by a program that has done nothing but compute for a while, so that nobody expects it.
+/// `awakened`: as in `first-touch`, by a program that has done nothing but compute for a while, so
+/// that nobody expects it.
 pub fn awakened(context: &mut Context) -> Outcome {
     const QUIET: Duration = Duration::from_millis(300);
     let until = Instant::now() + QUIET;
@@ -138,7 +140,8 @@ pub fn huge(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), 4, "huge page advice")?;
     context.cool(&memory)?;
     for offset in (0..memory.len()).step_by(HUGE) {
-        // A few pages come back, then the kernel is asked to make one huge page of what is there: it may refuse.
+        // A few pages come back, then the kernel is asked to make one huge page of what is there:
+        // it may refuse.
         pattern::check_pages(&memory, offset / PAGE..offset / PAGE + 9, 4, "before a collapse")?;
         // SAFETY: a range of ours; collapsing must not change its bytes, which is what is tested.
         unsafe { libc::madvise(memory.at(offset).cast(), HUGE, libc::MADV_COLLAPSE) };

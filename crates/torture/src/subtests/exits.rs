@@ -1,5 +1,5 @@
-//! How programs end while their memory is out of RAM and threads wait for pages: each way in a process of its own, whose
-//! status must be the one it ended with.
+//! How programs end while their memory is out of RAM and threads wait for pages: each way in a
+//! process of its own, whose status must be the one it ended with.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -61,8 +61,8 @@ pub fn part(context: &mut Context, way: &str, argument: i32) -> Outcome {
         // SAFETY: ends the process.
         "quick-exit" => unsafe { libc::_exit(argument) },
         "signal" => {
-            // SAFETY: takes back the handler that Rust has for SIGSEGV, and sends a signal to this process; a core would
-            // only take time.
+            // SAFETY: takes back the handler that Rust has for SIGSEGV, and sends a signal to this
+            // process; a core would only take time.
             unsafe {
                 libc::signal(argument, libc::SIG_DFL);
                 libc::prctl(libc::PR_SET_DUMPABLE, 0);
@@ -76,7 +76,8 @@ pub fn part(context: &mut Context, way: &str, argument: i32) -> Outcome {
     }
 }
 
-/// The main thread ends, others go on: /proc/PID shows an empty process from then on. The last word is another thread's.
+/// The main thread ends, others go on: /proc/PID shows an empty process from then on. The last word
+/// is another thread's.
 fn main_leaves(base: usize, len: usize) -> Outcome {
     std::thread::spawn(move || {
         sys::pause_ms(200);

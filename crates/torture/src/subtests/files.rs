@@ -1,5 +1,5 @@
-//! Files read into and written from memory that is out of RAM: through the page cache, with O_DIRECT, in one very large
-//! call, and by splicing.
+//! Files read into and written from memory that is out of RAM: through the page cache, with
+//! O_DIRECT, in one very large call, and by splicing.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -45,7 +45,8 @@ fn read_in_pieces(context: &Context, file: &File, target: &Memory) -> Outcome {
     Ok(())
 }
 
-/// `big-read`: one read(2) and one write(2) of 64 MiB, larger than the budget may be, into and from cold memory.
+/// `big-read`: one read(2) and one write(2) of 64 MiB, larger than the budget may be, into and from
+/// cold memory.
 pub fn big_read(context: &mut Context) -> Outcome {
     const LEN: usize = 64 * MIB;
     let file = sys::scratch_file(&context.options.directory, 0)?;
@@ -64,8 +65,8 @@ pub fn big_read(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "read in one call, cold again")
 }
 
-/// `direct`: threads copy cold memory to a file and back with O_DIRECT while other memory pushes theirs out: the
-/// device reads and writes frames that a pager must not take away meanwhile.
+/// `direct`: threads copy cold memory to a file and back with O_DIRECT while other memory pushes
+/// theirs out: the device reads and writes frames that a pager must not take away meanwhile.
 pub fn direct(context: &mut Context) -> Outcome {
     const THREADS: usize = 4;
     const PIECE: usize = 256 << 10;
@@ -104,7 +105,8 @@ fn round_trip(file: &File, memory: &Memory, offset: usize, len: usize) -> Outcom
     pattern::check_pages(memory, pages, SEED, "O_DIRECT round trip")
 }
 
-/// `splice`: cold pages are lent to pipes with vmsplice and come out right, although they are evicted meanwhile.
+/// `splice`: cold pages are lent to pipes with vmsplice and come out right, although they are
+/// evicted meanwhile.
 pub fn splice(context: &mut Context) -> Outcome {
     const LEN: usize = 8 * PAGE;
     /// Many: a frame that is used again too early is one among a thousand.
@@ -116,7 +118,8 @@ pub fn splice(context: &mut Context) -> Outcome {
         let offset = |pipe: usize| memory.len() / PIPES * pipe / PAGE * PAGE + round * PAGE;
         for (pipe, (_, writer)) in pipes.iter().enumerate() {
             let vector = libc::iovec { iov_base: memory.at(offset(pipe)).cast(), iov_len: LEN };
-            // SAFETY: the kernel takes references to pages of ours, which stay as they are until they are read below.
+            // SAFETY: the kernel takes references to pages of ours, which stay as they are until
+            // they are read below.
             let lent = unsafe { libc::vmsplice(writer.as_raw_fd(), &raw const vector, 1, 0) };
             let lent = sys::check("vmsplice", lent)?;
             ensure!(lent == LEN, "vmsplice took {lent} of {LEN} bytes");

@@ -1,9 +1,9 @@
-//! fork, vfork and posix_spawn of a program whose memory is out of RAM: the child sees what the parent saw at the fork,
-//! and neither sees what the other does later.
+//! fork, vfork and posix_spawn of a program whose memory is out of RAM: the child sees what the
+//! parent saw at the fork, and neither sees what the other does later.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::child;
+use crate::child::{self, Form};
 use crate::context::{Context, parallel};
 use crate::memory::{Memory, PAGE, WORDS};
 use crate::outcome::Outcome;
@@ -12,7 +12,8 @@ use crate::{ensure, pattern, sys};
 
 const SEED: u64 = 0xf04c;
 
-/// `fork`: the child verifies all memory and ends, the parent goes on; the child changes it, the parent does not see.
+/// `fork`: the child verifies all memory and ends, the parent goes on; the child changes it, the
+/// parent does not see.
 pub fn plain(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     for round in 0..4 {
@@ -41,8 +42,8 @@ fn sealed(sequence: u64, page: usize, index: usize) -> u64 {
     sequence << 32 | pattern::word(sequence, page, index) >> 32
 }
 
-/// `fork-storing`: the program forks while threads store. In the child every word is one that was stored, and no older
-/// than what was known to be stored before the fork.
+/// `fork-storing`: the program forks while threads store. In the child every word is one that was
+/// stored, and no older than what was known to be stored before the fork.
 pub fn storing(context: &mut Context) -> Outcome {
     const THREADS: usize = 4;
     const PLACES: [usize; 3] = [0, 77, WORDS - 1];
@@ -120,8 +121,8 @@ pub fn exec_loops(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "after the children")
 }
 
-/// `fork-snapshot`: a child lives long and walks its memory slowly while the parent changes all of it, twice: the child
-/// sees the state at the fork, as a server that saves itself relies on.
+/// `fork-snapshot`: a child lives long and walks its memory slowly while the parent changes all of
+/// it, twice: the child sees the state at the fork, as a server that saves itself relies on.
 pub fn snapshot(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     context.cool(&memory)?;
@@ -143,7 +144,8 @@ pub fn snapshot(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED + 2, "after the snapshot")
 }
 
-/// `fork-tree`: children of children, two at a time, each of which writes; daemons do this twice at the start.
+/// `fork-tree`: children of children, two at a time, each of which writes; daemons do this twice at
+/// the start.
 pub fn tree(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     context.cool(&memory)?;
@@ -171,8 +173,8 @@ fn grow(memory: &Memory, levels: u64, seed: u64) -> Outcome {
     pattern::check_pages(memory, 0..memory.pages(), seed, "above the children")
 }
 
-/// `fork-advice`: MADV_WIPEONFORK memory is zero in the child, MADV_DONTFORK memory is not there, both stay in the
-/// parent.
+/// `fork-advice`: MADV_WIPEONFORK memory is zero in the child, MADV_DONTFORK memory is not there,
+/// both stay in the parent.
 pub fn advice(context: &mut Context) -> Outcome {
     crate::faults::install()?;
     let memory = context.subject(SEED)?;
@@ -195,4 +197,57 @@ pub fn advice(context: &mut Context) -> Outcome {
     })?;
     child.succeed("a child under MADV_WIPEONFORK and MADV_DONTFORK")?;
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "in the parent")
+}
+
+/// `fork-forms`: children made past libc's fork, and children of theirs. *The story:* whoever forked by `_Fork`, `clone` or the bare
+/// call had a child that read zeroes where the parent's page was out. A form that nobody hears of may fail, as a fork may.
+pub fn forms(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    for (round, form) in (0..).zip(Form::ALL) {
+        context.cool(&memory)?;
+        let verify = || pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the child");
+        let verify_both = || {
+            let grandchild = child::fork_by(form, verify)?;
+            verify()?;
+            grandchild.succeed("a child's child")
+        };
+        match child::fork_by(form, verify_both) {
+            Ok(child) => child.succeed(&format!("a child by {form:?}"))?,
+            Err(failure) => {
+                let is_refused = form.is_bare() && sys::errno() == libc::ENOMEM;
+                ensure!(is_refused, "{form:?}: {failure:?}");
+            }
+        }
+        pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the parent")?;
+        pattern::fill_pages(&memory, 0..memory.pages(), SEED + round + 1);
+    }
+    Ok(())
+}
+
+/// `fork-discarding`: forks while threads discard memory all the time, so that no moment is quiet. *The story:* the agent gave the
+/// forking thread one answer, gave that up while the address space was changing, and the fork waited for ever.
+pub fn discarding(context: &mut Context) -> Outcome {
+    const THREADS: usize = 3;
+    let memory = &context.subject(SEED)?;
+    let scratch = &Memory::map(THREADS * 64 * PAGE)?;
+    let stop = &AtomicBool::new(false);
+    context.cool(memory)?;
+    parallel(THREADS + 1, |lane| {
+        if lane < THREADS {
+            while !stop.load(Relaxed) {
+                scratch.word(lane * 64, 0).store(1, Relaxed);
+                sys::madvise(scratch.page(lane * 64), 64 * PAGE, libc::MADV_DONTNEED)?;
+            }
+            return Ok(());
+        }
+        let forked = (0..100).try_for_each(|round: usize| {
+            let page = round * memory.pages() / 100;
+            child::fork(|| pattern::check_page(memory, page, SEED, page, "in the child"))?
+                .succeed("a child beside threads that discard")
+        });
+        stop.store(true, Relaxed);
+        forked
+    })?;
+    context.cool(memory)?;
+    pattern::check_pages(memory, 0..memory.pages(), SEED, "after the forks")
 }

@@ -1,5 +1,5 @@
-//! munmap, MAP_FIXED and mremap on memory that is out of RAM: what goes must be gone, what stays must be right, what
-//! moves must arrive, and what is new must be zero.
+//! munmap, MAP_FIXED and mremap on memory that is out of RAM: what goes must be gone, what stays
+//! must be right, what moves must arrive, and what is new must be zero.
 
 use crate::context::{Context, parallel};
 use crate::memory::{MIB, Memory, PAGE, PRIVATE, RW};
@@ -9,8 +9,8 @@ use crate::{ensure, pattern, sys};
 
 const SEED: u64 = 0x3a9;
 
-/// `munmap`: parts of cold memory are unmapped at the head, at the tail and as holes, mapped again at the same place,
-/// and are zero then; the rest is right.
+/// `munmap`: parts of cold memory are unmapped at the head, at the tail and as holes, mapped again
+/// at the same place, and are zero then; the rest is right.
 pub fn munmap(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     let pages = memory.pages();
@@ -51,7 +51,8 @@ fn check_around(memory: &Memory, holes: &[std::ops::Range<usize>], seed: u64) ->
     })
 }
 
-/// `munmap-churn`: threads map, fill, check, unmap in parts and map again at the same addresses, all the time.
+/// `munmap-churn`: threads map, fill, check, unmap in parts and map again at the same addresses,
+/// all the time.
 pub fn munmap_churn(context: &mut Context) -> Outcome {
     let deadline = context.deadline();
     context.under_pressure(|context| {
@@ -65,8 +66,8 @@ pub fn munmap_churn(context: &mut Context) -> Outcome {
     })
 }
 
-/// `munmap-again`: threads unmap blocks that are just going cold, map others at the same addresses at once and fill them. What
-/// was ordered for the old pages must not reach the new ones.
+/// `munmap-again`: threads unmap blocks that are just going cold, map others at the same addresses
+/// at once and fill them. What was ordered for the old pages must not reach the new ones.
 pub fn munmap_again(context: &mut Context) -> Outcome {
     const BLOCKS: usize = 12;
     let pages = context.options.mib * MIB / 2 / PAGE / context.options.threads / BLOCKS;
@@ -167,8 +168,8 @@ pub fn fixed(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "patched")
 }
 
-/// `mremap`: cold memory grows, shrinks and moves, to places of the kernel's and of our choice, by whole pages that are
-/// no multiple of 64 KiB or 2 MiB.
+/// `mremap`: cold memory grows, shrinks and moves, to places of the kernel's and of our choice, by
+/// whole pages that are no multiple of 64 KiB or 2 MiB.
 pub fn mremap(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     let (pages, (mut base, mut len)) = (memory.pages(), memory.forget());

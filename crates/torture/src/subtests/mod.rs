@@ -8,10 +8,14 @@ mod content;
 pub mod exits;
 mod files;
 mod forks;
+pub mod kinds;
+mod lending;
 mod mappings;
+mod own_faults;
 pub mod process;
 mod protection;
 pub mod remote;
+mod robust;
 mod signals;
 mod stacks;
 mod stores;
@@ -68,10 +72,14 @@ pub const SUBTESTS: &[Subtest] = table! {
     "big-read" Holds files::big_read, "64 MiB in one read and one write";
     "direct" Holds files::direct, "O_DIRECT under pressure";
     "splice" Holds files::splice, "vmsplice lends cold pages to a pipe";
+    "splice-bare" Holds lending::splice_bare, "the same by syscall(2), and tee";
+    "send-zc" Holds lending::send_zc, "io_uring sends from cold memory without copying";
+    "zero-copy" Holds lending::zero_copy, "MSG_ZEROCOPY, asked for by the bare instruction";
     "calls" Holds calls::calls, "getrandom, poll, stat, clocks, paths, ...";
     "futex" Holds calls::futex, "wait, wake, requeue on cold words";
     "futex-pi" Holds calls::futex_pi, "priority-inheriting locks";
     "futex-cold-op" Holds calls::futex_cold_op, "operations in which the kernel changes a cold word";
+    "robust" Holds robust::run, "locks whose owners end while their pages are cold";
     "uring" Holds uring::buffered, "the program's own io_uring";
     "uring-direct" Holds uring::direct, "its direct operations";
     "uring-fixed" Holds uring::fixed, "its registered buffers";
@@ -93,9 +101,14 @@ pub const SUBTESTS: &[Subtest] = table! {
     "holes" Holds adoption::holes, "memory with a hole that opens and closes while it is found";
     "zero-stores" Holds adoption::zero_stores, "stores to memory that was only read, while it is found";
     "grown-read-only" Holds adoption::grown_read_only, "memory that grows and is protected before it is touched";
+    "dev-zero" Holds kinds::dev_zero, "private mappings of /dev/zero";
+    "no-reserve" Holds kinds::no_reserve, "MAP_NORESERVE, beside whatever else is mapped";
+    "above-file" Holds kinds::above_file, "a large block above a mapping of a file";
+    "main-exit" Holds kinds::main_exit, "the first thread ends, others go on";
     "mprotect" Holds protection::mprotect, "read-only, inaccessible, striped";
     "code" Holds protection::code, "code in writable memory";
     "guard" Holds protection::guard, "inaccessible pages between accessible ones";
+    "madv-guard" Holds protection::madv_guard, "MADV_GUARD_INSTALL over cold and fresh memory";
     "guarded" Holds protection::guarded, "a block with a small guard in front, as a stack has one";
     "write-barrier" Holds protection::write_barrier, "a handler that opens read-only pages";
     "sigsegv" Holds protection::sigsegv, "the program's handlers of SIGSEGV and SIGBUS";
@@ -107,6 +120,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "advice-race" Holds advice::race, "advice racing with loads and stores";
     "brk" Holds process::brk, "the break up and down";
     "mlock" Exceeded process::mlock, "cold and warm memory locked";
+    "mlockall" Exceeded process::mlock_all, "all memory locked, more mapped later";
+    "own-faults" Exceeded own_faults::run, "a userfaultfd of the program's own";
     "closeall" Holds process::close_all, "every descriptor closed";
     "descriptors" Holds process::descriptors, "nothing foreign in the descriptor table";
     "rlimit" Holds process::rlimit, "limits lowered after the start";
@@ -125,6 +140,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-exec" Exceeded forks::exec_loops, "fork, vfork, posix_spawn with exec, by threads";
     "fork-snapshot" Exceeded forks::snapshot, "a child lives while the parent writes";
     "fork-tree" Exceeded forks::tree, "children of children";
+    "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";
+    "fork-discarding" Exceeded forks::discarding, "forks while threads discard all the time";
     "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";
     "exit" Holds exits::exits, "every way to end while threads fault";
 };
@@ -135,7 +152,8 @@ pub fn find(name: &str) -> Option<&'static Subtest> {
     SUBTESTS.iter().find(|subtest| subtest.name == name)
 }
 
-/// One line a subtest: name, `holds` or `exceeded`, what is tested; separated by tabs, for people and the harness.
+/// One line a subtest: name, `holds` or `exceeded`, what is tested; separated by tabs, for people
+/// and the harness.
 #[must_use]
 pub fn list() -> String {
     let line = |subtest: &Subtest| {

@@ -1,5 +1,5 @@
-//! What belongs to the process as a whole: break, locks, limits, descriptors, credentials, very large reservations,
-//! shared memory.
+//! What belongs to the process as a whole: break, locks, limits, descriptors, credentials, very
+//! large reservations, shared memory.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,8 +13,8 @@ use crate::{ensure, fail, pattern, sys};
 
 const SEED: u64 = 0x9c0c;
 
-/// `brk`: the break goes up, memory there goes cold and is right, the break goes down and up again, memory there is
-/// zero. Runs in a thread of its own, whose allocations come from elsewhere.
+/// `brk`: the break goes up, memory there goes cold and is right, the break goes down and up again,
+/// memory there is zero. Runs in a thread of its own, whose allocations come from elsewhere.
 pub fn brk(context: &mut Context) -> Outcome {
     std::thread::scope(|scope| {
         scope.spawn(|| brk_in_thread(context)).join().expect("a panic ends the process")
@@ -23,8 +23,8 @@ pub fn brk(context: &mut Context) -> Outcome {
 
 fn brk_in_thread(context: &mut Context) -> Outcome {
     let len = context.options.mib * MIB / 4 / PAGE * PAGE;
-    // SAFETY: sbrk(0) asks; the others move the break over memory that only this subtest uses, as the allocator of
-    // this thread has an arena of its own and the main thread waits.
+    // SAFETY: sbrk(0) asks; the others move the break over memory that only this subtest uses, as
+    // the allocator of this thread has an arena of its own and the main thread waits.
     let start = unsafe { libc::sbrk(0) } as usize;
     let start = start.next_multiple_of(PAGE);
     set_break(start + len)?;
@@ -49,7 +49,8 @@ fn set_break(address: usize) -> Outcome {
     check("brk", unsafe { libc::brk(address as *mut _) } as isize).map(drop)
 }
 
-/// `mlock`: locking cold memory brings it in and keeps it in, locking warm memory keeps it in; unlocking lets go.
+/// `mlock`: locking cold memory brings it in and keeps it in, locking warm memory keeps it in;
+/// unlocking lets go.
 pub fn mlock(context: &mut Context) -> Outcome {
     const LOCKED: usize = 4 * MIB;
     let memory = context.subject(SEED)?;
@@ -77,13 +78,13 @@ pub fn mlock(context: &mut Context) -> Outcome {
     pattern::check_pages(&fresh, 0..fresh.pages(), SEED, "mapped locked")
 }
 
-/// `closeall`: the program closes every descriptor, by a loop and by close_range, and goes on; numbers that it opens
-/// afterwards start where they should.
+/// `closeall`: the program closes every descriptor, by a loop and by close_range, and goes on;
+/// numbers that it opens afterwards start where they should.
 pub fn close_all(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     context.cool(&memory)?;
-    // SAFETY: closes descriptors that nothing in this program uses any more, as its files are opened and closed in
-    // single calls; 1 and 2 stay.
+    // SAFETY: closes descriptors that nothing in this program uses any more, as its files are
+    // opened and closed in single calls; 1 and 2 stay.
     (3..65_536).for_each(|fd| _ = unsafe { libc::close(fd) });
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "after closing by a loop")?;
     context.cool(&memory)?;
@@ -119,7 +120,8 @@ pub fn descriptors(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "while listing descriptors")
 }
 
-/// `rlimit`: the program lowers its limits for address space, data, descriptors and locked memory after the start.
+/// `rlimit`: the program lowers its limits for address space, data, descriptors and locked memory
+/// after the start.
 pub fn rlimit(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     context.cool(&memory)?;
@@ -140,7 +142,8 @@ pub fn rlimit(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `rlimit-fsize`: the program forbids itself to write files; whatever a pager can do then, content stays right.
+/// `rlimit-fsize`: the program forbids itself to write files; whatever a pager can do then, content
+/// stays right.
 pub fn rlimit_fsize(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     context.cool(&memory)?;
@@ -163,8 +166,8 @@ fn set_limit(resource: libc::__rlimit_resource_t, value: u64) -> Outcome {
     check("setrlimit", unsafe { libc::setrlimit(resource, &raw const limit) } as isize).map(drop)
 }
 
-/// `sparse`: 64 TiB reserved as JVMs and sanitizers do it, parts of it used far apart; and 32 TiB that is accessible
-/// from end to end.
+/// `sparse`: 64 TiB reserved as JVMs and sanitizers do it, parts of it used far apart; and 32 TiB
+/// that is accessible from end to end.
 pub fn sparse(context: &mut Context) -> Outcome {
     const TIB: usize = 1 << 40;
     const PART: usize = 4 * MIB;
@@ -231,7 +234,8 @@ pub fn shared(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `setuid`: a privileged program gives up its user and group, as servers do after the start; in a process of its own.
+/// `setuid`: a privileged program gives up its user and group, as servers do after the start; in a
+/// process of its own.
 pub fn setuid(context: &mut Context) -> Outcome {
     let mib = context.options.mib.to_string();
     let mut command = child::part("setuid", &["--mib", &mib]);
@@ -299,4 +303,27 @@ pub fn chroot_part(context: &mut Context) -> Outcome {
     }
     ensure!(memory.word(0, 0).load(Relaxed) != 0, "the first word is zero");
     Ok(())
+}
+
+/// `mlockall`: all of the program's memory is locked while some of it is cold; what is mapped later is not, and goes cold beside it.
+pub fn mlock_all(context: &mut Context) -> Outcome {
+    const SEED: u64 = 0x10c4;
+    let memory = Memory::map(24 * MIB)?;
+    pattern::fill_pages(&memory, 0..memory.pages(), SEED);
+    let other = Memory::map(context.options.mib * MIB / 2)?;
+    pattern::fill_pages(&other, 0..other.pages(), SEED + 1);
+    other.unmap()?;
+    // SAFETY: changes no bytes.
+    sys::check("mlockall", unsafe { libc::mlockall(libc::MCL_CURRENT) } as isize)?;
+    let resident = sys::resident_pages(memory.base(), memory.len())?;
+    ensure!(resident == memory.pages(), "{resident} of {} locked pages are in RAM", memory.pages());
+    context.press()?;
+    let resident = sys::resident_pages(memory.base(), memory.len())?;
+    ensure!(resident == memory.pages(), "{resident} of {} locked pages stayed in RAM", memory.pages());
+    context.sabotage(&memory);
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "locked")?;
+    // SAFETY: as above.
+    sys::check("munlockall", unsafe { libc::munlockall() } as isize)?;
+    context.cool(&memory)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "no longer locked")
 }

@@ -10,7 +10,8 @@ use crate::{ensure, pattern, sys};
 
 const SEED: u64 = 0x9207;
 
-/// `mprotect`: cold memory is made read-only and read, inaccessible and back, executable and run, in parts as well.
+/// `mprotect`: cold memory is made read-only and read, inaccessible and back, executable and run,
+/// in parts as well.
 pub fn mprotect(context: &mut Context) -> Outcome {
     faults::install()?;
     let memory = context.subject(SEED)?;
@@ -54,8 +55,8 @@ fn expect_fault(result: Result<(), Fault>, address: usize, what: &str) -> Outcom
     Ok(())
 }
 
-/// `code`: functions written into memory with PROT_EXEC are run, rewritten and run again while all else is paged. Such
-/// memory need not go cold: a pager may leave generated code alone.
+/// `code`: functions written into memory with PROT_EXEC are run, rewritten and run again while all
+/// else is paged. Such memory need not go cold: a pager may leave generated code alone.
 pub fn code(context: &mut Context) -> Outcome {
     const ALL: i32 = RW | libc::PROT_EXEC;
     let memory = Memory::map_with(context.options.mib * MIB / 4, ALL, PRIVATE)?;
@@ -88,7 +89,8 @@ fn write_function(memory: &Memory, page: usize, value: u32) {
     memory.word(page, 0).store(word, Relaxed);
 }
 
-/// `guard`: accessible parts between inaccessible pages; the parts keep their content, the guards keep guarding.
+/// `guard`: accessible parts between inaccessible pages; the parts keep their content, the guards
+/// keep guarding.
 pub fn guard(context: &mut Context) -> Outcome {
     const PART: usize = 31;
     faults::install()?;
@@ -114,8 +116,9 @@ pub fn guard(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `guarded`: a block with some inaccessible pages right in front of it, from the start. It looks like the stack of a thread that has
-/// ended, and must go cold all the same; beside it such stacks are used again by new threads.
+/// `guarded`: a block with some inaccessible pages right in front of it, from the start. It looks
+/// like the stack of a thread that has ended, and must go cold all the same; beside it such stacks
+/// are used again by new threads.
 pub fn guarded(context: &mut Context) -> Outcome {
     const GUARD: usize = 16;
     let len = GUARD * PAGE + context.options.mib * MIB / 4;
@@ -155,7 +158,8 @@ extern "C" fn on_barrier(signal: i32, info: *mut libc::siginfo_t, _context: *mut
     }
 }
 
-/// `write-barrier`: a collector's way to learn of stores: cold memory is read-only, the handler opens each page.
+/// `write-barrier`: a collector's way to learn of stores: cold memory is read-only, the handler
+/// opens each page.
 pub fn write_barrier(context: &mut Context) -> Outcome {
     faults::install_handler(libc::SIGSEGV, on_barrier)?;
     let memory = context.subject(SEED)?;
@@ -186,8 +190,8 @@ pub fn write_barrier(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `sigsegv`: wild accesses by several threads reach the program's handler with the right address, as does SIGBUS
-/// behind the end of a mapped file, while other memory is paged.
+/// `sigsegv`: wild accesses by several threads reach the program's handler with the right address,
+/// as does SIGBUS behind the end of a mapped file, while other memory is paged.
 pub fn sigsegv(context: &mut Context) -> Outcome {
     faults::install()?;
     let memory = context.subject(SEED)?;
@@ -215,4 +219,57 @@ pub fn sigsegv(context: &mut Context) -> Outcome {
         })
     })?;
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "after the faults")
+}
+
+const MADV_GUARD_INSTALL: i32 = 102;
+const MADV_GUARD_REMOVE: i32 = 103;
+
+/// `madv-guard`: guards (MADV_GUARD_INSTALL) over cold, warm and untouched memory. They stay while other memory is pushed out,
+/// while what lies beside them is read in order, and while fresh memory is filled up to them; behind them nothing is left.
+pub fn madv_guard(context: &mut Context) -> Outcome {
+    const PART: usize = 64;
+    faults::install()?;
+    let memory = context.subject(SEED)?;
+    let fresh = Memory::map(memory.len())?;
+    context.cool(&memory)?;
+    if sys::madvise(memory.base(), PAGE, MADV_GUARD_INSTALL).is_err() {
+        // A kernel before 6.13.
+        return context.sabotage_status();
+    }
+    let guarded = |page: usize| page / PART % 4 == 1 || page.is_multiple_of(97);
+    for page in (0..memory.pages()).filter(|&page| guarded(page)) {
+        sys::madvise(memory.page(page), PAGE, MADV_GUARD_INSTALL)?;
+    }
+    // Into memory that was never touched by the bare instruction: nobody hears of it before it is filled.
+    for page in (0..fresh.pages()).filter(|&page| guarded(page)) {
+        let arguments = [fresh.page(page), PAGE, MADV_GUARD_INSTALL as usize, 0, 0, 0];
+        // SAFETY: concerns a page of ours in which nothing is.
+        sys::check("madvise", unsafe { sys::bare(libc::SYS_madvise, arguments) })?;
+    }
+    for round in 0..2 {
+        for page in 0..memory.pages() {
+            if guarded(page) {
+                let fault = faults::load(memory.page(page)).map(drop);
+                expect_fault(fault, memory.page(page), "a load from a guard")?;
+                let fault = faults::store(fresh.page(page), 1);
+                expect_fault(fault, fresh.page(page), "a store to a guard in fresh memory")?;
+            } else {
+                pattern::check_page(&memory, page, SEED, page, "beside a guard")?;
+                pattern::fill_page(&fresh, page, SEED + round, page);
+            }
+        }
+        context.cool(&memory)?;
+    }
+    for memory in [&memory, &fresh] {
+        sys::madvise(memory.base(), memory.len(), MADV_GUARD_REMOVE)?;
+    }
+    for page in 0..memory.pages() {
+        if guarded(page) {
+            pattern::check_zero(&memory, page..page + 1, "behind a guard")?;
+            pattern::check_zero(&fresh, page..page + 1, "behind a guard in fresh memory")?;
+        } else {
+            pattern::check_page(&fresh, page, SEED + 1, page, "fresh, beside a guard")?;
+        }
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
-//! Memory that is out of RAM and is read or written from elsewhere: by process_vm_readv of the process itself and of
-//! another process, through /proc/PID/mem, and by an exec that takes its arguments from there.
+//! Memory that is out of RAM and is read or written from elsewhere: by process_vm_readv of the
+//! process itself and of another process, through /proc/PID/mem, and by an exec that takes its
+//! arguments from there.
 
 use std::os::unix::fs::FileExt;
 
@@ -82,7 +83,8 @@ fn move_remote(pid: i32, remote: usize, local: usize, len: usize, read: bool) ->
         let vector =
             |address: usize| libc::iovec { iov_base: (address + done) as *mut _, iov_len: len - done };
         let (local, remote) = (vector(local), vector(remote));
-        // SAFETY: the local range is ours; the remote one is checked by the kernel, and the subtest owns it too.
+        // SAFETY: the local range is ours; the remote one is checked by the kernel, and the subtest
+        // owns it too.
         let count = unsafe {
             if read {
                 libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0)
@@ -97,8 +99,8 @@ fn move_remote(pid: i32, remote: usize, local: usize, len: usize, read: bool) ->
     Ok(())
 }
 
-/// `exec`: path, arguments and environment of an exec lie in cold memory: by posix_spawn, by vfork, by fork; and the
-/// program replaces itself while its memory is cold and threads run.
+/// `exec`: path, arguments and environment of an exec lie in cold memory: by posix_spawn, by vfork,
+/// by fork; and the program replaces itself while its memory is cold and threads run.
 pub fn exec(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     let start = 8 * PAGE;
@@ -173,7 +175,8 @@ impl ExecArguments {
         let mut write = |text: &str| {
             let at = memory.at(offset + PAGE - 5);
             offset += text.len().next_multiple_of(PAGE) + 2 * PAGE;
-            // SAFETY: in bounds: the memory is much larger than all strings together, and nothing else lies there.
+            // SAFETY: in bounds: the memory is much larger than all strings together, and nothing
+            // else lies there.
             unsafe {
                 at.copy_from(text.as_ptr(), text.len());
                 at.add(text.len()).write(0);
@@ -217,7 +220,8 @@ fn spawn(arguments: &ExecArguments) -> Outcome<Child> {
 }
 
 fn vfork_exec(arguments: &ExecArguments) -> Outcome<Child> {
-    // SAFETY: as in `spawn`; the child shares our memory and stack until it execs, and calls nothing but exec and exit.
+    // SAFETY: as in `spawn`; the child shares our memory and stack until it execs, and calls
+    // nothing but exec and exit.
     let pid = unsafe {
         #[expect(deprecated, reason = "it is what is tested")]
         let pid = libc::vfork();

@@ -1,5 +1,5 @@
-//! Signals whose handlers run on stacks that are out of RAM, and signals that interrupt threads while they wait for
-//! pages.
+//! Signals whose handlers run on stacks that are out of RAM, and signals that interrupt threads
+//! while they wait for pages.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -34,7 +34,8 @@ extern "C" fn on_tick(_signal: i32, _info: *mut libc::siginfo_t, _context: *mut 
     HANDLED.fetch_add(1, Relaxed);
 }
 
-/// `sigaltstack`: the kernel pushes the frame of a handler onto a cold alternative stack, which the handler then uses.
+/// `sigaltstack`: the kernel pushes the frame of a handler onto a cold alternative stack, which the
+/// handler then uses.
 pub fn sigaltstack(context: &mut Context) -> Outcome {
     const STACK_LEN: usize = 64 * PAGE;
     let memory = context.subject(SEED)?;
@@ -64,8 +65,8 @@ pub fn sigaltstack(context: &mut Context) -> Outcome {
         .map(drop)
 }
 
-/// `interrupts`: a timer interrupts threads thousands of times a second while they load and store cold memory and while
-/// the kernel does so for them.
+/// `interrupts`: a timer interrupts threads thousands of times a second while they load and store
+/// cold memory and while the kernel does so for them.
 pub fn interrupts(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     context.cool(&memory)?;

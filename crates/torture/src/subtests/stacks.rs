@@ -1,5 +1,5 @@
-//! Thread stacks: many threads come and go under pressure, stacks lie in memory that has been paged out before, and
-//! recursion goes deep.
+//! Thread stacks: many threads come and go under pressure, stacks lie in memory that has been paged
+//! out before, and recursion goes deep.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -83,7 +83,8 @@ fn descend_to(identity: usize, levels: usize, at_bottom: &mut dyn FnMut(usize) -
     Ok(())
 }
 
-/// `recursion`: the main thread uses 6 MiB of its stack, leaves it idle while all else is walked, and comes back.
+/// `recursion`: the main thread uses 6 MiB of its stack, leaves it idle while all else is walked,
+/// and comes back.
 pub fn recursion(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     descend_to(0, 1200, &mut |_| context.cool(&memory))?;
@@ -96,8 +97,9 @@ pub fn recursion(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "beside deep stacks")
 }
 
-/// `deep-stacks`: threads whose stacks go deep, go cold there and come back, on new stacks and on those of threads that have ended;
-/// and the block by which the kernel knows a thread is never paged.
+/// `deep-stacks`: threads whose stacks go deep, go cold there and come back, on new stacks and on
+/// those of threads that have ended; and the block by which the kernel knows a thread is never
+/// paged.
 pub fn deep(context: &mut Context) -> Outcome {
     const STACK: usize = 12 * MIB;
     const LEVELS: usize = 2000;
@@ -163,8 +165,8 @@ extern "C" fn custom_body(argument: *mut libc::c_void) -> *mut libc::c_void {
     argument
 }
 
-/// `custom-stacks`: threads whose stacks, with their thread-local data, lie in ordinary memory that is cold when they
-/// start, as runtimes that allocate stacks themselves do it.
+/// `custom-stacks`: threads whose stacks, with their thread-local data, lie in ordinary memory that
+/// is cold when they start, as runtimes that allocate stacks themselves do it.
 pub fn custom(context: &mut Context) -> Outcome {
     const STACK: usize = 64 * PAGE;
     const THREADS: usize = 32;
@@ -191,8 +193,9 @@ pub fn custom(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `joined-stacks`: memory that is one mapping with the stack below it, as a kernel before 6.7 joins the two; with a thread on the
-/// stack, and with one that has ended (which later kernels keep apart by themselves).
+/// `joined-stacks`: memory that is one mapping with the stack below it, as a kernel before 6.7
+/// joins the two; with a thread on the stack, and with one that has ended (which later kernels keep
+/// apart by themselves).
 pub fn joined(context: &mut Context) -> Outcome {
     const STACK: usize = 8 * MIB;
     let len = context.options.mib * MIB / 4;
@@ -240,7 +243,8 @@ fn go_cold_and_move(context: &mut Context, memory: Memory) -> Outcome {
 
 type Body = extern "C" fn(*mut libc::c_void) -> *mut libc::c_void;
 
-/// Starts a thread on a stack, or on one of the C library's. The stack and what the argument points to outlive it.
+/// Starts a thread on a stack, or on one of the C library's. The stack and what the argument points
+/// to outlive it.
 fn start(
     stack: Option<(*mut u8, usize)>,
     body: Body,

@@ -1,11 +1,13 @@
-//! Threads store to random pages while they are evicted; every word is checked: a lost or torn store is a failure.
+//! Threads store to random pages while they are evicted; every word is checked: a lost or torn
+//! store is a failure.
 //!
 //! ```text
 //! word of a page:  0        8 .. 8+48*lanes            500        511
 //!                  |edge|   | lane 0 | lane 1 | ... |  |counter|  |edge|
 //! ```
-//! A lane belongs to one thread, which keeps the sequence number it stored last in its own memory. The counter is added
-//! to by every thread. The edge words of two neighbours carry one eight-byte store that straddles the page boundary.
+//! A lane belongs to one thread, which keeps the sequence number it stored last in its own memory.
+//! The counter is added to by every thread. The edge words of two neighbours carry one eight-byte
+//! store that straddles the page boundary.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -137,7 +139,8 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Stores across the boundary behind the page of ours that is nearest to `page`, and checks what was there.
+    /// Stores across the boundary behind the page of ours that is nearest to `page`, and checks
+    /// what was there.
     fn straddle(&mut self, page: usize) -> Outcome {
         let page = page / self.threads * self.threads + self.number;
         if page + 1 >= self.memory.pages() {

@@ -1,5 +1,5 @@
-//! read, write and their vectored forms through pipes, files and sockets, with the buffers, the vectors and the message
-//! headers themselves out of RAM.
+//! read, write and their vectored forms through pipes, files and sockets, with the buffers, the
+//! vectors and the message headers themselves out of RAM.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -31,7 +31,8 @@ pub fn pipes(context: &mut Context) -> Outcome {
     pattern::check_pages(&target, 4..target.pages() - 1, SEED, "through a pipe")
 }
 
-/// `sockets`: the same over a socket pair, then with message headers, addresses and control data in cold memory.
+/// `sockets`: the same over a socket pair, then with message headers, addresses and control data in
+/// cold memory.
 pub fn sockets(context: &mut Context) -> Outcome {
     let (source, target) = source_and_target(context)?;
     let (one, other) = socket_pair(libc::SOCK_STREAM)?;
@@ -75,7 +76,8 @@ fn transfer(
     })
 }
 
-/// Moves `len` bytes of the payload in pieces of random sizes and numbers; `call` gets a vector that lies in the memory.
+/// Moves `len` bytes of the payload in pieces of random sizes and numbers; `call` gets a vector
+/// that lies in the memory.
 fn move_pieces(
     mut rng: Rng,
     memory: &Memory,
@@ -100,7 +102,8 @@ fn move_pieces(
     Ok(())
 }
 
-/// Datagrams whose headers, vectors, payloads and control data are all cold, on both sides; each passes a descriptor.
+/// Datagrams whose headers, vectors, payloads and control data are all cold, on both sides; each
+/// passes a descriptor.
 fn messages(context: &mut Context) -> Outcome {
     let (sending, receiving) = (context.subject(SEED)?, context.subject(SEED + 1)?);
     let (one, other) = socket_pair(libc::SOCK_DGRAM)?;
@@ -123,7 +126,8 @@ fn messages(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// One message in a memory: header, vector and control data in pages of their own, far apart, then the payload.
+/// One message in a memory: header, vector and control data in pages of their own, far apart, then
+/// the payload.
 struct Message<'a> {
     memory: &'a Memory,
     start: usize,
@@ -148,8 +152,8 @@ impl<'a> Message<'a> {
     fn prepare(&self, pass: Option<i32>) {
         let vector: *mut libc::iovec = self.memory.place(self.start + 16 * PAGE);
         let control: *mut libc::cmsghdr = self.memory.place(self.start + 32 * PAGE);
-        // SAFETY: three places in memory of ours, aligned (asserted by `place`), in pages of their own; CMSG_LEN and
-        // CMSG_DATA only compute. All-zero is a valid msghdr.
+        // SAFETY: three places in memory of ours, aligned (asserted by `place`), in pages of their
+        // own; CMSG_LEN and CMSG_DATA only compute. All-zero is a valid msghdr.
         unsafe {
             vector.write(libc::iovec {
                 iov_base: self.memory.at(self.payload_offset()).cast(),

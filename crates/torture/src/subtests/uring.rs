@@ -1,5 +1,5 @@
-//! The program's own io_uring: reads and writes of memory that is out of RAM, buffered and direct, and buffers that are
-//! registered, which the kernel holds by their frames.
+//! The program's own io_uring: reads and writes of memory that is out of RAM, buffered and direct,
+//! and buffers that are registered, which the kernel holds by their frames.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -84,8 +84,8 @@ fn between(context: &mut Context, flags: i32) -> Outcome {
     pattern::check_pages(&source, 0..source.pages(), SEED, "written by io_uring")
 }
 
-/// `uring-fixed`: cold memory is registered as buffers, all else is walked, and what is read into the buffers then is
-/// what the program sees.
+/// `uring-fixed`: cold memory is registered as buffers, all else is walked, and what is read into
+/// the buffers then is what the program sees.
 pub fn fixed(context: &mut Context) -> Outcome {
     const BUFFERS: usize = 32;
     let file = sys::scratch_file(&context.options.directory, libc::O_DIRECT)?;

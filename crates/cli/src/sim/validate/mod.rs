@@ -113,7 +113,8 @@ pub fn main(args: &Args) -> Result<u8> {
     let progress = Progress::new();
     let devices = devices(args, &cases, &place.directory, &progress)?;
     progress.say(compare::WAITING);
-    let mut lab = Lab::new(place, &args.tuning, setting.ram_bytes + ALLOWANCE_BYTES, setting.size_bytes)?;
+    let mut lab =
+        Lab::new(place, &ways, &args.tuning, setting.ram_bytes + ALLOWANCE_BYTES, setting.size_bytes)?;
     let mut bench = real::Bench { lab: &mut lab, setting, progress: &progress };
     let figures = compare_all(&mut bench, &cases, &devices, args.more);
     drop(progress);

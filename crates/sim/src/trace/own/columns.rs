@@ -1,7 +1,8 @@
 //! Records as columns of variable-length integers, and back.
 //!
-//! Each block stands by itself: differences begin anew in it. A column is its length as a varint, then its bytes. Decoding
-//! trusts nothing: lengths, counts and numbers are checked, and what is left over is an error.
+//! Each block stands by itself: differences begin anew in it. A column is its length as a varint,
+//! then its bytes. Decoding trusts nothing: lengths, counts and numbers are checked, and what is
+//! left over is an error.
 
 use super::layout::BlockKind;
 use crate::trace::record::{

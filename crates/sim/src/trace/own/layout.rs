@@ -1,4 +1,5 @@
-//! Headers, as bytes. Every number is little endian; every header ends with the CRC32C of the bytes before it.
+//! Headers, as bytes. Every number is little endian; every header ends with the CRC32C of the bytes
+//! before it.
 
 use crate::trace::TraceError;
 

@@ -43,7 +43,8 @@ impl<R: Read + Seek> Seeker<R> {
         self.footer.records
     }
 
-    /// A reader that begins with the last block whose first record is not after `time_ns` (or the first block).
+    /// A reader that begins with the last block whose first record is not after `time_ns` (or the
+    /// first block).
     pub fn from_time(mut self, time_ns: u64) -> Result<Reader<R>, TraceError> {
         let after = self.entries.partition_point(|entry| entry.first_ns <= time_ns);
         let number = after.saturating_sub(1);

@@ -16,8 +16,8 @@ const RAW_BYTES_SOFT: usize = (RAW_BYTES_MAX / 2) as usize;
 /// The longest name that is kept; longer ones are cut.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// A trace being written. Call [`RecordWriter::finish`] at the end: without it there is no index, and readers say that the
-/// file was cut off.
+/// A trace being written. Call [`RecordWriter::finish`] at the end: without it there is no index,
+/// and readers say that the file was cut off.
 pub struct Writer<W: Write> {
     out: W,
     offset: u64,

@@ -1,7 +1,8 @@
 //! Writes calls on files as strace would print them, each with an offset of its own.
 //!
-//! All threads share their descriptors, as the threads of one process do: that of a file is its number and three. A file that is used
-//! before the trace opens it is opened first. Accesses to memory are left out.
+//! All threads share their descriptors, as the threads of one process do: that of a file is its
+//! number and three. A file that is used before the trace opens it is opened first. Accesses to
+//! memory are left out.
 
 use crate::trace::line::{LineWriter, show_seconds};
 use crate::trace::record::{FileOp, FileRecord, Record};

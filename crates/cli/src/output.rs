@@ -1,12 +1,21 @@
-//! Where the summary and the JSON go: files are tried before the program starts, so that a wrong path costs no run, and
-//! written when it has ended. `%p` in a name becomes the program's process id.
+//! Files that are written: where summaries, JSON and pages go. Those of `run`: files are tried
+//! before the program starts, so that a wrong path costs no run, and written when it has ended.
+//! `%p` in a name becomes the program's process id.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use anyhow::{Context, Result};
+use clap::builder::{PathBufValueParser, TypedValueParser};
+
+use crate::human;
+
+/// Whether it was asked for silence.
+static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// A file to write at the end.
 pub struct Output {
@@ -39,7 +48,39 @@ impl Output {
 
 fn open(path: &Path) -> Result<File> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    opened.with_context(|| format!("cannot write {}", path.display()))
+    let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
+    say_replaced(path);
+    Ok(file)
+}
+
+/// An empty file, in place of what was there, which is said.
+pub fn create(path: &Path) -> io::Result<File> {
+    say_replaced(path);
+    File::create(path)
+}
+
+/// Nothing is overwritten without a word; `-q` is the user's word for it.
+pub fn say_replaced(path: &Path) {
+    let old = fs::metadata(path).ok().filter(|about| about.is_file() && about.len() > 0);
+    if let Some(old) = old.filter(|_| !QUIET.load(Relaxed)) {
+        let (path, size) = (path.display(), human::bytes(old.len()));
+        eprintln!("overspill: note: {path} is replaced ({size} were in it)");
+    }
+}
+
+/// From now on nothing is said of files that are replaced.
+pub fn be_quiet() {
+    QUIET.store(true, Relaxed);
+}
+
+/// For options that name a file to write: a lone dash is none.
+pub fn file_name() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| {
+        if path.as_os_str() == "-" {
+            return Err("nothing but the program's own goes to standard output: name a file, or /dev/stderr");
+        }
+        Ok(path)
+    })
 }
 
 fn with_pid(path: &Path, pid: u32) -> PathBuf {

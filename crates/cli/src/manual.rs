@@ -1,0 +1,97 @@
+//! Man pages and completions, made from the one table of options ([`crate::usage::table`]).
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use clap::Command;
+use clap_complete::Shell;
+use clap_mangen::Man;
+use overspill_sim::nearest;
+
+use crate::stdout::print;
+use crate::{output, usage};
+
+/// Prints a page, or writes all of them.
+pub fn main(directory: Option<&Path>, page: Option<&str>) -> Result<u8> {
+    let pages = pages()?;
+    match directory {
+        Some(directory) => write_all(directory, &pages)?,
+        None => print(&chosen(&pages, page.unwrap_or("overspill"))?.text)?,
+    }
+    Ok(0)
+}
+
+/// Prints a shell's completions.
+pub fn completions(shell: Shell) -> Result<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut usage::table(), "overspill", &mut script);
+    print(&String::from_utf8(script).context("the completion script")?)?;
+    Ok(0)
+}
+
+/// A page, and its file.
+struct Page {
+    name: String,
+    text: String,
+}
+
+/// The page `overspill.1`, then `overspill-run.1` and so on.
+fn pages() -> Result<Vec<Page>> {
+    let mut table = usage::table();
+    table.build();
+    let commands = table.get_subcommands().filter(|command| !command.is_hide_set());
+    let commands = commands.filter(|command| command.get_name() != "help").cloned();
+    let all: Vec<Command> = std::iter::once(table.clone()).chain(commands).collect();
+    all.into_iter().map(page).collect()
+}
+
+fn page(command: Command) -> Result<Page> {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_string();
+    let mut text = Vec::new();
+    let man = Man::new(command.display_name(name.clone())).title(name.to_uppercase()).manual("Overspill");
+    man.render(&mut text).context("a page in memory")?;
+    let text = String::from_utf8(text).context("a page of text")?;
+    Ok(Page { name, text: text.replace(".SH EXTRA\n", ".SH EXAMPLES\n") })
+}
+
+fn chosen<'a>(pages: &'a [Page], name: &str) -> Result<&'a Page> {
+    let short = |page: &'a Page| page.name.strip_prefix("overspill-").unwrap_or(&page.name);
+    let found = pages.iter().find(|page| page.name == name || short(page) == name);
+    found.ok_or_else(|| {
+        let hint = nearest::hint(name, pages.iter().map(short));
+        anyhow!("there is no page `{name}`{hint}")
+    })
+}
+
+fn write_all(directory: &Path, pages: &[Page]) -> Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    for page in pages {
+        let path = directory.join(format!("{}.1", page.name));
+        let same = fs::read(&path).is_ok_and(|old| old == page.text.as_bytes());
+        if !same {
+            output::say_replaced(&path);
+            fs::write(&path, &page.text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_with_its_options_and_variables() {
+        let pages = pages().unwrap();
+        let names: Vec<&str> = pages.iter().map(|page| page.name.as_str()).collect();
+        for name in ["overspill", "overspill-run", "overspill-compare", "overspill-sim", "overspill-top"] {
+            assert!(names.contains(&name), "{names:?}");
+        }
+        assert!(!names.iter().any(|name| name.ends_with("guard") || name.ends_with("keep")), "{names:?}");
+        let run = &chosen(&pages, "run").unwrap().text;
+        assert!(run.contains("OVERSPILL_SWAP_MAX") && run.contains("strict"), "{run}");
+        let error = chosen(&pages, "rnu").err().unwrap().to_string();
+        assert!(chosen(&pages, "overspill-run").is_ok() && error.contains("no page"), "{error}");
+    }
+}

@@ -1,0 +1,377 @@
+//! Who was in the tree, what each held, and whether it was managed: the books that the verdict is computed from.
+//!
+//! A record is a program that a process ran; a process that becomes another program by exec has one for each. What /proc
+//! told (sightings) and what agents reported meet here, in whatever order they come, by process id and by the size of the
+//! program's code. It reads nothing itself and has no clock: whoever feeds it does.
+
+use std::collections::BTreeMap;
+
+use overspill_engine::shared::state;
+
+use super::descendants::Look;
+use super::shared_page::Report as AgentReport;
+
+/// Records that are kept one by one; what later ones reported is added up.
+const RECORDS_MAX: usize = 4096;
+/// A copy of its parent that lives no longer than this before it calls exec or ends is no program of its own.
+const PASSING_NS: u64 = 100_000_000;
+/// A program that was seen for no longer than this, holding no more, may have ended before its agent could be loaded.
+const GLIMPSE_NS: u64 = 30_000_000;
+const GLIMPSE_BYTES: u64 = 1 << 20;
+
+/// A program that a process ran.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Tells this program from others that the process ran.
+    pub program_pages: u32,
+    /// It was a copy of its parent when it was first seen.
+    pub is_copy: bool,
+    /// The most anonymous memory that it was seen to hold, or reported.
+    pub anon_peak_bytes: u64,
+    /// The most shared memory.
+    pub shmem_peak_bytes: u64,
+    /// The most RAM of any kind.
+    pub resident_peak_bytes: u64,
+    /// What is known against its being managed, should no agent report.
+    pub objection: Option<String>,
+    /// What its agent reported at last.
+    pub agent: Option<AgentReport>,
+    /// Which place of the shared page that agent has.
+    claim: Option<(usize, u32)>,
+    /// It had not ended when the run did.
+    pub is_left: bool,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+/// A sighting with what was read beside it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sighting {
+    /// What /proc says.
+    pub look: Look,
+    /// Of its anonymous memory, what others of the tree hold, too.
+    pub doubly_bytes: u64,
+    /// Its part of shared memory.
+    pub shmem_bytes: u64,
+}
+
+/// The books.
+#[derive(Default)]
+pub struct Census {
+    living: BTreeMap<u32, Record>,
+    ended: Vec<Record>,
+    /// The most that the tree held at a time, anonymous and shared memory; and what of it was shared.
+    pub tree_peak_bytes: u64,
+    /// See there.
+    pub tree_peak_shmem_bytes: u64,
+    tree_sum_bytes: u128,
+    looks: u64,
+    /// Records that are not kept one by one.
+    pub left_out: u64,
+    /// ... what their agents reported, added up.
+    pub left_out_agents: Option<AgentReport>,
+}
+
+impl Census {
+    /// All that live at `now`. Returns those that are new: their names and objections are to be told.
+    pub fn look(&mut self, sightings: &[Sighting], now: u64) -> Vec<u32> {
+        let mut new = Vec::new();
+        let (mut anon_bytes, mut shmem_bytes) = (0, 0);
+        for sighting in sightings.iter().filter(|sighting| !sighting.look.is_guest) {
+            anon_bytes += sighting.look.anon_bytes - sighting.doubly_bytes.min(sighting.look.anon_bytes);
+            shmem_bytes += sighting.shmem_bytes;
+            if self.see(sighting, now) {
+                new.push(sighting.look.pid);
+            }
+        }
+        let gone: Vec<u32> = {
+            let lives = |pid: &u32| {
+                sightings.iter().any(|sighting| sighting.look.pid == *pid && !sighting.look.is_guest)
+            };
+            self.living.keys().filter(|pid| !lives(pid)).copied().collect()
+        };
+        gone.into_iter()
+            .filter_map(|pid| self.living.remove(&pid))
+            .for_each(|record| self.ended.push(record));
+        if anon_bytes + shmem_bytes > self.tree_peak_bytes {
+            (self.tree_peak_bytes, self.tree_peak_shmem_bytes) = (anon_bytes + shmem_bytes, shmem_bytes);
+        }
+        self.tree_sum_bytes += u128::from(anon_bytes + shmem_bytes);
+        self.looks += 1;
+        new
+    }
+
+    /// True if it is a program that was not seen before.
+    fn see(&mut self, sighting: &Sighting, now: u64) -> bool {
+        let look = &sighting.look;
+        let is_known =
+            self.living.get(&look.pid).is_some_and(|record| record.program_pages == look.program_pages);
+        if !is_known {
+            let parent = self.living.get(&look.parent);
+            let is_copy = parent.is_some_and(|parent| parent.program_pages == look.program_pages)
+                && !self.living.contains_key(&look.pid);
+            let record = Record {
+                pid: look.pid,
+                program_pages: look.program_pages,
+                is_copy,
+                first_ns: now,
+                ..Record::default()
+            };
+            self.ended.extend(self.living.insert(look.pid, record));
+        }
+        let record = self.living.get_mut(&look.pid).expect("it was inserted if it was not there");
+        record.last_ns = now;
+        record.anon_peak_bytes = record.anon_peak_bytes.max(look.anon_bytes);
+        record.shmem_peak_bytes = record.shmem_peak_bytes.max(sighting.shmem_bytes);
+        record.resident_peak_bytes = record.resident_peak_bytes.max(look.anon_bytes + look.shared_bytes);
+        !is_known
+    }
+
+    /// Tells the name of a living program, and what is known against its being managed.
+    pub fn describe(&mut self, pid: u32, name: String, objection: Option<String>) {
+        if let Some(record) = self.living.get_mut(&pid) {
+            (record.name, record.objection) = (name, objection);
+        }
+    }
+
+    /// Is it a copy of its parent that may call exec any moment?
+    pub fn is_passing(&self, pid: u32) -> bool {
+        let passes = |record: &Record| record.is_copy && record.last_ns - record.first_ns < PASSING_NS;
+        self.living.get(&pid).is_some_and(passes)
+    }
+
+    /// An agent has a place, and goes on.
+    pub fn note(&mut self, report: &AgentReport) {
+        let record =
+            self.living.get_mut(&report.pid).filter(|record| record.program_pages == report.program_pages);
+        if let Some(record) = record.filter(|record| record.claim.is_none()) {
+            record.claim = Some(report.claim());
+        }
+    }
+
+    /// What an agent reported last: its process has ended, or has become another program, or the run is over.
+    pub fn keep(&mut self, report: AgentReport) {
+        let is_its = |record: &&mut Record| {
+            record.pid == report.pid
+                && record.program_pages == report.program_pages
+                && record.agent.is_none()
+                // A program that another one has replaced may look like that one.
+                && record.claim.map_or(!report.is_over, |claim| claim == report.claim())
+        };
+        let living = self.living.get_mut(&report.pid);
+        let (pid, is_over) = (report.pid, report.is_over);
+        match living.into_iter().chain(self.ended.iter_mut().rev()).find(is_its) {
+            Some(record) => record.hear(report),
+            // It came and went between two looks.
+            None => {
+                let mut record = Record {
+                    pid: report.pid,
+                    program_pages: report.program_pages,
+                    name: report.name.clone(),
+                    ..Record::default()
+                };
+                record.hear(report);
+                self.ended.push(record);
+            }
+        }
+        if is_over && self.living.get(&pid).is_some_and(|record| record.agent.is_some()) {
+            // What the process runs now is seen at the next look.
+            self.ended.extend(self.living.remove(&pid));
+        }
+        self.shorten();
+    }
+
+    /// Everything, at the end of the run, in the order in which the programs ended.
+    pub fn finish(&mut self) -> Vec<Record> {
+        for (_, record) in std::mem::take(&mut self.living) {
+            self.ended.push(Record { is_left: true, ..record });
+        }
+        let mut records = std::mem::take(&mut self.ended);
+        records.retain(Record::is_program);
+        records
+    }
+
+    /// The mean of what the tree held.
+    pub fn tree_mean_bytes(&self) -> u64 {
+        u64::try_from(self.tree_sum_bytes / u128::from(self.looks.max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// Keeps no more records than there is room for: managed ones are added up, the others stay.
+    fn shorten(&mut self) {
+        if self.ended.len() <= RECORDS_MAX {
+            return;
+        }
+        self.ended.retain(Record::is_program);
+        let spare = self.ended.len().saturating_sub(RECORDS_MAX / 2);
+        let mut left_out = Vec::new();
+        self.ended.retain_mut(|record| {
+            let goes = left_out.len() < spare && record.is_managed();
+            if goes {
+                left_out.extend(record.agent.take());
+            }
+            !goes
+        });
+        self.left_out += left_out.len() as u64;
+        for agent in left_out {
+            match &mut self.left_out_agents {
+                Some(sum) => sum.add(&agent),
+                None => self.left_out_agents = Some(agent),
+            }
+        }
+    }
+}
+
+impl Record {
+    fn hear(&mut self, report: AgentReport) {
+        self.anon_peak_bytes = self.anon_peak_bytes.max(report.counter("resident_peak_bytes"));
+        if self.name.is_empty() {
+            self.name.clone_from(&report.name);
+        }
+        self.agent = Some(report);
+    }
+
+    /// An agent watched or managed it, and did not give up.
+    pub fn is_managed(&self) -> bool {
+        self.agent.as_ref().is_some_and(|agent| agent.state != state::UNMANAGED)
+    }
+
+    /// Why it was not managed.
+    pub fn reason(&self) -> Option<String> {
+        if self.is_managed() {
+            return None;
+        }
+        let gave_up = self.agent.as_ref().map(|agent| super::failure_text(agent.error_step, agent.error));
+        let unknown = || {
+            let text = if self.is_copy {
+                "it was made by a bare system call, or ended before its agent began"
+            } else {
+                "no agent reported from it"
+            };
+            text.into()
+        };
+        Some(gave_up.or_else(|| self.objection.clone()).unwrap_or_else(unknown))
+    }
+
+    /// False of what was seen between fork and exec, or before its agent could be loaded.
+    fn is_program(&self) -> bool {
+        if self.agent.is_some() || self.objection.is_some() {
+            return true;
+        }
+        let lived_ns = self.last_ns - self.first_ns;
+        let is_passing = self.is_copy && lived_ns < PASSING_NS;
+        let is_glimpse = lived_ns < GLIMPSE_NS && self.anon_peak_bytes < GLIMPSE_BYTES;
+        !(is_passing || is_glimpse)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const MS: u64 = 1_000_000;
+
+    fn sighting(pid: u32, parent: u32, program_pages: u32, mib: u64) -> Sighting {
+        let look = Look { pid, parent, program_pages, anon_bytes: mib * MIB, ..Look::default() };
+        Sighting { look, ..Sighting::default() }
+    }
+
+    fn report(pid: u32, program_pages: u32, generation: u32, state: u32) -> AgentReport {
+        AgentReport { state, ..AgentReport::empty(0, generation, pid, program_pages) }
+    }
+
+    /// *The story:* a shell started a static program of 290 MiB in 100, and the run was said to fit, as the shell needed 152 KiB.
+    #[test]
+    fn what_no_agent_reports_from_is_unmanaged() {
+        let mut census = Census::default();
+        assert_eq!(census.look(&[sighting(5, 1, 30, 1)], 0), [5]);
+        assert_eq!(census.look(&[sighting(5, 1, 30, 1), sighting(6, 5, 900, 290)], 10 * MS), [6]);
+        census.describe(6, "go".into(), Some("it is static".into()));
+        census.keep(report(5, 30, 1, state::WATCHING));
+        assert!(census.look(&[], 20 * MS).is_empty());
+        let records = census.finish();
+        assert_eq!(records.iter().map(Record::is_managed).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(records[1].reason().unwrap(), "it is static");
+        assert_eq!((census.tree_peak_bytes, records[1].anon_peak_bytes), (291 * MIB, 290 * MIB));
+    }
+
+    /// One place for all that a process became hid that the last program had no agent.
+    #[test]
+    fn a_program_that_a_process_becomes_has_a_record_of_its_own() {
+        let mut census = Census::default();
+        census.look(&[sighting(5, 1, 30, 1)], 0);
+        assert_eq!(census.look(&[sighting(5, 1, 31, 50)], 40 * MS), [5]);
+        census.look(&[sighting(5, 1, 31, 60)], 90 * MS);
+        census.keep(report(5, 30, 1, state::WATCHING));
+        let records = census.finish();
+        assert_eq!(records.len(), 2);
+        assert!(records[0].is_managed() && !records[1].is_managed());
+        assert!(records[1].is_left && records[1].anon_peak_bytes == 60 * MIB);
+    }
+
+    /// Two small programs have code of the same size.
+    #[test]
+    fn an_agent_tells_that_another_program_has_taken_over() {
+        let mut census = Census::default();
+        census.look(&[sighting(5, 1, 1, 1)], 0);
+        census.note(&report(5, 1, 1, state::WATCHING));
+        census.look(&[sighting(5, 1, 1, 50)], MS);
+        census.keep(AgentReport { is_over: true, ..report(5, 1, 1, state::WATCHING) });
+        assert_eq!(census.look(&[sighting(5, 1, 1, 60)], 50 * MS), [5]);
+        // Nobody had looked when this one was replaced.
+        census.keep(AgentReport { is_over: true, ..report(5, 1, 2, state::WATCHING) });
+        census.look(&[sighting(5, 1, 1, 60)], 99 * MS);
+        let records = census.finish();
+        assert_eq!(records.iter().map(Record::is_managed).collect::<Vec<_>>(), [true, true, false]);
+    }
+
+    /// A child of fork that calls exec at once holds all that its parent does, for a millisecond.
+    #[test]
+    fn what_lies_between_fork_and_exec_is_no_program() {
+        let mut census = Census::default();
+        census.look(&[sighting(5, 1, 30, 80)], 0);
+        census.look(&[sighting(5, 1, 30, 80), sighting(6, 5, 30, 80)], MS);
+        census.look(&[sighting(5, 1, 30, 80), sighting(6, 5, 7, 1)], 2 * MS);
+        census.keep(report(5, 30, 1, state::WATCHING));
+        census.keep(report(6, 7, 2, state::WATCHING));
+        let records = census.finish();
+        assert_eq!(
+            records.iter().map(|record| (record.pid, record.is_managed())).collect::<Vec<_>>(),
+            [(5, true), (6, true)]
+        );
+        // But one that stays is.
+        census.look(&[sighting(5, 1, 30, 80)], 0);
+        census.look(&[sighting(5, 1, 30, 80), sighting(6, 5, 30, 80)], MS);
+        census.look(&[sighting(5, 1, 30, 80), sighting(6, 5, 30, 90)], 201 * MS);
+        assert_eq!(census.finish().iter().filter(|record| record.pid == 6).count(), 1);
+    }
+
+    #[test]
+    fn what_two_hold_together_counts_once_and_guests_do_not_count() {
+        let mut census = Census::default();
+        let mut child = sighting(6, 5, 30, 80);
+        child.doubly_bytes = 70 * MIB;
+        let mut guest = sighting(7, 5, 30, 80);
+        guest.look.is_guest = true;
+        census.look(&[sighting(5, 1, 30, 80), child, guest], 0);
+        assert_eq!(census.tree_peak_bytes, 90 * MIB);
+        let pids: Vec<u32> = census.finish().iter().map(|record| record.pid).collect();
+        assert_eq!(pids, [5], "the copy was seen once");
+    }
+
+    /// *The story:* of a shell that started seventy programs six had no place, and were neither managed nor mentioned.
+    #[test]
+    fn any_number_of_programs_is_counted() {
+        let mut census = Census::default();
+        for pid in 10..10 + 2 * RECORDS_MAX as u32 {
+            census.keep(report(pid, 30, 1, state::WATCHING));
+        }
+        let left_out = census.left_out;
+        assert_eq!(census.finish().len() + left_out as usize, 2 * RECORDS_MAX);
+        assert!(census.left_out_agents.is_some());
+    }
+}

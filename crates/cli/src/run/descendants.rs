@@ -1,0 +1,252 @@
+//! The descendants of this process and how much memory each holds, as /proc tells.
+//!
+//! The launcher is a subreaper: whoever loses its parent becomes its child, so that nobody leaves the tree. A look costs a
+//! read for each process; the tree is walked only when the machine has made a process since the look before, which the
+//! last field of /proc/loadavg tells. Nothing here knows of agents or budgets.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use nix::sys::wait::WaitPidFlag;
+use overspill_sys::mem::shares_memory;
+
+const PAGE_BYTES: u64 = 4096;
+/// A process has a number some microseconds before its parent shows it: it is looked for twice.
+const WALKS: u32 = 2;
+
+/// What /proc says of one process at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Its id, in the launcher's pid namespace.
+    pub pid: u32,
+    /// Its parent's, when it was found.
+    pub parent: u32,
+    /// Pages of the program's code: another program after an exec has others.
+    pub program_pages: u32,
+    /// Anonymous memory in RAM.
+    pub anon_bytes: u64,
+    /// Files and shared memory in RAM.
+    pub shared_bytes: u64,
+    /// It runs in its parent's memory (vfork): what it holds is counted there.
+    pub is_guest: bool,
+}
+
+/// The living descendants.
+pub struct Descendants {
+    root: u32,
+    /// The command: whoever started it waits for it.
+    command: u32,
+    /// The keeper of the agent's library: the launcher's own helper, no part of the run.
+    keeper: Option<u32>,
+    loadavg: Option<File>,
+    last_pid: Option<u64>,
+    /// So many looks walk the tree.
+    walks: u32,
+    processes: BTreeMap<u32, Process>,
+    orphans: Orphans,
+}
+
+/// What orphans used that were waited for here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Orphans {
+    /// Processor time in programs and in the kernel, in microseconds.
+    pub user_us: u64,
+    /// See `user_us`.
+    pub system_us: u64,
+    /// The most that one of them had in RAM, files included.
+    pub resident_peak_bytes: u64,
+}
+
+struct Process {
+    parent: u32,
+    statm: File,
+    /// Program and whether it was a guest, at the last look.
+    last: Option<(u32, bool)>,
+}
+
+/// From now on orphans of the tree become children of this process.
+pub fn adopt_orphans() -> io::Result<()> {
+    nix::sys::prctl::set_child_subreaper(true).map_err(io::Error::from)
+}
+
+impl Descendants {
+    /// Of this process, which has started `command`, and `keeper` for itself.
+    pub fn new(command: u32, keeper: Option<u32>) -> Descendants {
+        Descendants {
+            root: std::process::id(),
+            command,
+            keeper,
+            loadavg: File::open("/proc/loadavg").ok(),
+            last_pid: None,
+            walks: WALKS,
+            processes: BTreeMap::new(),
+            orphans: Orphans::default(),
+        }
+    }
+
+    /// All that live, in the order of their numbers.
+    pub fn look(&mut self) -> Vec<Look> {
+        let last_pid = self.loadavg.as_ref().and_then(last_pid);
+        if last_pid.is_none() || last_pid != self.last_pid {
+            self.walks = WALKS;
+            self.last_pid = last_pid;
+        }
+        if self.walks > 0 {
+            self.walks -= 1;
+            self.walk();
+        }
+        self.reap();
+        let before = self.processes.len();
+        let mut looks = Vec::with_capacity(before);
+        self.processes.retain(|&pid, process| {
+            let look = process.look(pid);
+            looks.extend(look);
+            look.is_some()
+        });
+        if looks.len() < before {
+            self.walks = self.walks.max(1); // who was a child of theirs is one of this process's now
+        }
+        looks
+    }
+
+    /// What the orphans used that have ended.
+    pub fn orphans(&self) -> Orphans {
+        self.orphans
+    }
+
+    /// Finds who is new.
+    fn walk(&mut self) {
+        let mut parents = vec![self.root];
+        let mut next = 0;
+        while let Some(&parent) = parents.get(next) {
+            next += 1;
+            for child in children(parent).into_iter().filter(|child| Some(*child) != self.keeper) {
+                parents.push(child);
+                match self.processes.get_mut(&child) {
+                    Some(process) => process.parent = parent,
+                    None => {
+                        if let Ok(statm) = File::open(format!("/proc/{child}/statm")) {
+                            self.processes.insert(child, Process { parent, statm, last: None });
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nobody else waits for orphans.
+    fn reap(&mut self) {
+        let (root, command) = (self.root, self.command);
+        let orphans =
+            self.processes.iter().filter(|(pid, process)| process.parent == root && **pid != command);
+        for (&pid, _) in orphans {
+            if let Some(used) = crate::os::child::reap(pid as i32, WaitPidFlag::WNOHANG) {
+                self.orphans.user_us += used.user.as_micros() as u64;
+                self.orphans.system_us += used.system.as_micros() as u64;
+                self.orphans.resident_peak_bytes =
+                    self.orphans.resident_peak_bytes.max(used.resident_peak_bytes);
+            }
+        }
+    }
+}
+
+impl Process {
+    /// `None`: it has ended.
+    fn look(&mut self, pid: u32) -> Option<Look> {
+        let mut look = parse(&self.statm).or_else(|| look_at_threads(pid))?;
+        (look.pid, look.parent) = (pid, self.parent);
+        // A guest stays one until it calls exec; whoever is none never becomes one.
+        look.is_guest = match self.last {
+            Some((program, is_guest)) if program == look.program_pages => {
+                is_guest && shares_memory(pid, self.parent)
+            }
+            Some(_) => false,
+            None => shares_memory(pid, self.parent),
+        };
+        self.last = Some((look.program_pages, look.is_guest));
+        Some(look)
+    }
+}
+
+/// `None`: nobody has that memory any more.
+fn parse(statm: &File) -> Option<Look> {
+    let mut bytes = [0; 128];
+    let length = statm.read_at(&mut bytes, 0).ok()?;
+    let text = std::str::from_utf8(&bytes[..length]).ok()?;
+    let mut numbers = text.split_ascii_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
+    let [_, resident, shared, program] = std::array::from_fn(|_| numbers.next().unwrap_or(0));
+    (resident > 0).then(|| Look {
+        program_pages: u32::try_from(program).unwrap_or(u32::MAX),
+        anon_bytes: resident.saturating_sub(shared) * PAGE_BYTES,
+        shared_bytes: shared * PAGE_BYTES,
+        ..Look::default()
+    })
+}
+
+/// A process whose first thread has ended says nothing; its other threads do.
+fn look_at_threads(pid: u32) -> Option<Look> {
+    numbers_in(&format!("/proc/{pid}/task"))
+        .filter(|&thread| thread != pid)
+        .find_map(|thread| parse(&File::open(format!("/proc/{pid}/task/{thread}/statm")).ok()?))
+}
+
+/// The children of all threads of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let of_thread =
+        |thread| fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).unwrap_or_default();
+    let lists = numbers_in(&format!("/proc/{pid}/task")).map(of_thread);
+    lists.flat_map(|list| list.split_ascii_whitespace().flat_map(str::parse).collect::<Vec<u32>>()).collect()
+}
+
+fn numbers_in(directory: &str) -> impl Iterator<Item = u32> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The number that the newest process of the machine was given.
+fn last_pid(loadavg: &File) -> Option<u64> {
+    let mut bytes = [0; 128];
+    let length = loadavg.read_at(&mut bytes, 0).ok()?;
+    std::str::from_utf8(&bytes[..length]).ok()?.split_ascii_whitespace().last()?.parse().ok()
+}
+
+/// A figure of /proc/PID/status or smaps_rollup, in bytes; `None` where it cannot be read.
+pub fn figure(pid: u32, file: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// The name of a process.
+pub fn name(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).map_or_else(|_| "?".into(), |name| name.trim().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// *The story:* only processes with an agent were known, and what a static program held that a shell had started was not.
+    #[test]
+    fn grandchildren_are_seen_and_the_ended_are_not() {
+        let mut shell = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let mut descendants = Descendants::new(shell.id(), None);
+        let sleeper = loop {
+            let looks = descendants.look();
+            let child = looks.iter().find(|look| look.parent == shell.id());
+            if let Some(look) = child.filter(|look| name(look.pid) == "sleep") {
+                break *look;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        };
+        assert!(sleeper.anon_bytes > 0 && sleeper.program_pages > 0 && !sleeper.is_guest);
+        assert!(figure(sleeper.pid, "status", "RssAnon").unwrap() > 0);
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(sleeper.pid as i32), nix::sys::signal::SIGKILL)
+            .unwrap();
+        shell.wait().unwrap();
+        assert!(descendants.look().iter().all(|look| look.pid != sleeper.pid && look.pid != shell.id()));
+    }
+}

@@ -1,0 +1,204 @@
+//! Divides the budget of a tree between its processes, by need: a pure value, with no clock and no memory but its own.
+//!
+//! Agents take what is free by themselves (`overspill_engine::purse`). Only where nothing is free and somebody pages does
+//! it matter who has it: then each process that is managed gets a limit. What a process needs shows in the pages that come
+//! back to it and in those that it has to page out for new ones; one that idles does neither, and gives up what it has, step
+//! by step, down to a floor. Limits never add up to more than what the managed have and what is free.
+
+use std::collections::BTreeMap;
+
+/// What is left to a process that does nothing.
+const FLOOR_BYTES: u64 = 4 << 20;
+/// ... or this share of an equal part, if that is less.
+const FLOOR_SHARE: u64 = 4;
+/// A process gives up this part of the budget at a time.
+const STEP_SHARE: u64 = 16;
+/// Of what was needed before this part still counts, in eighths.
+const MEMORY_EIGHTHS: u64 = 6;
+/// A page that comes back says more than one that makes room for a new one.
+const RETURN_WEIGHT: u64 = 4;
+/// While less than this part of the budget is free the rest is divided.
+const FREE_SHARE: u64 = 32;
+
+/// What is known of a managed process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// Its key.
+    pub place: usize,
+    /// What it has of the budget.
+    pub share_bytes: u64,
+    /// Pages that came back to it, since it began.
+    pub returned: u64,
+    /// Pages that it has paged out.
+    pub paged_out: u64,
+    /// Microseconds in which it waited for pages.
+    pub waited_us: u64,
+}
+
+/// The books of the division.
+#[derive(Default)]
+pub struct Divider {
+    known: BTreeMap<usize, Known>,
+}
+
+struct Known {
+    last: Member,
+    /// How much it needs more, in pages for each turn and smoothed.
+    need: u64,
+}
+
+impl Divider {
+    /// One turn: `free_bytes` are nobody's, `total_bytes` is the budget. The limits by place; 0: none.
+    pub fn divide(&mut self, total_bytes: u64, free_bytes: i64, members: &[Member]) -> Vec<(usize, u64)> {
+        self.known.retain(|place, _| members.iter().any(|member| member.place == *place));
+        for member in members {
+            self.observe(member);
+        }
+        let wants = members.iter().any(|member| self.known[&member.place].need > 0);
+        let is_tight = free_bytes < (total_bytes / FREE_SHARE).cast_signed();
+        if members.len() < 2 || !wants || !is_tight {
+            return members.iter().map(|member| (member.place, 0)).collect();
+        }
+        let shares: u64 = members.iter().map(|member| member.share_bytes).sum();
+        let all = shares.saturating_add_signed(free_bytes);
+        let targets = self.targets(all, members);
+        let step = (total_bytes / STEP_SHARE).max(1 << 20);
+        let limit = |member: &Member, target: u64| target.max(member.share_bytes.saturating_sub(step));
+        members
+            .iter()
+            .zip(targets)
+            .map(|(member, target)| (member.place, limit(member, target).max(1)))
+            .collect()
+    }
+
+    fn observe(&mut self, member: &Member) {
+        let known = self.known.entry(member.place).or_insert(Known { last: *member, need: 0 });
+        let returned = member.returned.saturating_sub(known.last.returned);
+        let paged_out = member.paged_out.saturating_sub(known.last.paged_out);
+        let waited_us = member.waited_us.saturating_sub(known.last.waited_us);
+        // A wait of 100 us is a page's.
+        let need = returned * RETURN_WEIGHT + paged_out + waited_us / 100;
+        known.need = (known.need * MEMORY_EIGHTHS + need * (8 - MEMORY_EIGHTHS)) / 8;
+        known.last = *member;
+    }
+
+    /// What each is to have in the end: a floor, and the rest by need. They add up to `all` at most.
+    fn targets(&self, all: u64, members: &[Member]) -> Vec<u64> {
+        let count = members.len() as u64;
+        let floor = FLOOR_BYTES.min(all / count / FLOOR_SHARE);
+        let rest = u128::from(all - floor * count);
+        let sum: u64 = members.iter().map(|member| self.known[&member.place].need).sum();
+        let part = |need: u64| rest * u128::from(need) / u128::from(sum.max(1));
+        members.iter().map(|member| floor + part(self.known[&member.place].need) as u64).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const TOTAL: u64 = 160 * MIB;
+
+    /// Processes that follow their limits, of which each pages as much as it has too little.
+    struct Tree {
+        divider: Divider,
+        members: Vec<Member>,
+        /// What each would hold with RAM enough; 0: it idles.
+        wants: Vec<u64>,
+    }
+
+    impl Tree {
+        fn new(shares: &[u64], wants: &[u64]) -> Tree {
+            let member = |(place, share): (usize, &u64)| Member {
+                place,
+                share_bytes: share * MIB,
+                ..Member::default()
+            };
+            Tree {
+                divider: Divider::default(),
+                members: shares.iter().enumerate().map(member).collect(),
+                wants: wants.iter().map(|mib| mib * MIB).collect(),
+            }
+        }
+
+        fn run(&mut self, turns: u32) {
+            for _ in 0..turns {
+                let free = TOTAL - self.members.iter().map(|member| member.share_bytes).sum::<u64>();
+                let limits = self.divider.divide(TOTAL, free.cast_signed(), &self.members);
+                assert_eq!(limits.len(), self.members.len());
+                let mut free = free;
+                for (member, (_, limit)) in self.members.iter_mut().zip(&limits) {
+                    let limit = if *limit == 0 { TOTAL } else { *limit };
+                    if member.share_bytes > limit {
+                        free += member.share_bytes - limit;
+                        member.share_bytes = limit;
+                    }
+                }
+                for (index, (_, limit)) in limits.iter().enumerate() {
+                    let member = &mut self.members[index];
+                    let limit = if *limit == 0 { TOTAL } else { *limit };
+                    let more = limit.min(self.wants[index]).saturating_sub(member.share_bytes).min(free);
+                    member.share_bytes += more;
+                    free -= more;
+                    member.returned += self.wants[index].saturating_sub(member.share_bytes) / MIB;
+                }
+                let sum: u64 = self.members.iter().map(|member| member.share_bytes).sum();
+                assert!(sum <= TOTAL, "{sum}");
+            }
+        }
+
+        fn shares(&self) -> Vec<u64> {
+            self.members.iter().map(|member| member.share_bytes / MIB).collect()
+        }
+    }
+
+    #[test]
+    fn who_is_alone_or_need_not_page_has_no_limit() {
+        let mut divider = Divider::default();
+        let one = [Member { share_bytes: TOTAL, returned: 7, ..Member::default() }];
+        assert_eq!(divider.divide(TOTAL, 0, &one), [(0, 0)]);
+        let two = [one[0], Member { place: 1, ..Member::default() }];
+        assert_eq!(divider.divide(TOTAL, 0, &two), [(0, 0), (1, 0)]);
+    }
+
+    /// One that idles had filled the budget; another one comes.
+    #[test]
+    fn an_idle_process_gives_up_what_it_has() {
+        let mut tree = Tree::new(&[158, 2], &[0, 150]);
+        tree.run(40);
+        let shares = tree.shares();
+        assert!(shares[0] <= 14 && shares[1] >= 140, "{shares:?}");
+    }
+
+    #[test]
+    fn equal_needs_end_as_equal_shares() {
+        let mut tree = Tree::new(&[150, 5, 5], &[300, 300, 300]);
+        tree.run(100);
+        let shares = tree.shares();
+        assert!(shares.iter().all(|share| (45..=62).contains(share)), "{shares:?}");
+    }
+
+    #[test]
+    fn the_one_that_needs_more_gets_more() {
+        let mut tree = Tree::new(&[80, 80], &[100, 400]);
+        tree.run(200);
+        let shares = tree.shares();
+        assert!(shares[1] > shares[0] + 20, "{shares:?}");
+    }
+
+    /// A share goes down by no more than a sixteenth of the budget at a time, and never below the floor.
+    #[test]
+    fn limits_go_down_in_steps_to_a_floor() {
+        let mut divider = Divider::default();
+        let members = |returned| {
+            let idle = Member { place: 3, share_bytes: 150 * MIB, ..Member::default() };
+            [idle, Member { place: 9, share_bytes: 10 * MIB, returned, ..Member::default() }]
+        };
+        divider.divide(TOTAL, 0, &members(0));
+        let limits = divider.divide(TOTAL, 0, &members(1000));
+        assert_eq!(limits[0], (3, 140 * MIB));
+        let tiny = [Member { share_bytes: 5 * MIB, ..members(0)[0] }, members(2000)[1]];
+        assert_eq!(divider.divide(TOTAL, 0, &tiny)[0].1, 15 * MIB / 2 / FLOOR_SHARE);
+    }
+}

@@ -1,0 +1,97 @@
+//! The launcher's door: an abstract socket at which a process of the run asks for the shared page.
+//!
+//! Only those come here that cannot open the page by way of /proc: another user, another pid namespace. They get what
+//! they could not open themselves, too: /dev/userfaultfd, and a file to page to. A name in the abstract namespace is seen
+//! by everybody on the machine, so whoever comes is answered only if it is a descendant of this process.
+
+use std::ffi::CString;
+use std::fs;
+
+use overspill_engine::shared::{letters, socket_name};
+use overspill_sys::file::{self, Open};
+use overspill_sys::socket::{self, Letter};
+use overspill_sys::{Errno, Fd};
+
+/// Parents that are followed up to this process.
+const DEPTH_MAX: u32 = 4096;
+
+/// What is handed over.
+pub struct Door {
+    /// The shared page.
+    pub page: Fd,
+    /// Where swap files are made; none where it is a file to create.
+    pub swap_directory: Option<CString>,
+}
+
+impl Door {
+    /// Opens it; it is answered by a thread of its own until this process ends.
+    pub fn open(self, token: u64) -> Result<(), Errno> {
+        let listener = socket::listen(&socket_name(token))?;
+        let serve = move || {
+            loop {
+                match socket::accept(&listener) {
+                    // Whoever has gone meanwhile needs no answer.
+                    Ok(guest) => drop(self.answer(&guest)),
+                    Err(Errno::INTR | Errno::CONNABORTED) => {}
+                    Err(_) => return,
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("door".into()).spawn(serve);
+        thread.map(drop).map_err(|_| Errno::AGAIN)
+    }
+
+    fn answer(&self, guest: &Fd) -> Result<(), Errno> {
+        let (pid, _) = socket::peer(guest)?;
+        if !is_descendant(pid) {
+            return Err(Errno::PERM);
+        }
+        let letter = |kind, value| Letter { kind, value };
+        socket::send(guest, letter(letters::PAGE, u64::from(pid)), Some(&self.page))?;
+        if let Ok(device) = file::open(c"/dev/userfaultfd", Open::READ_WRITE) {
+            socket::send(guest, letter(letters::DEVICE, 0), Some(&device))?;
+        }
+        let swap = self.swap_directory.as_ref().and_then(|place| file::open_nameless(place, true).ok());
+        if let Some(swap) = swap {
+            socket::send(guest, letter(letters::SWAP, 0), Some(&swap))?;
+        }
+        socket::send(guest, letter(letters::END, 0), None)
+    }
+}
+
+fn is_descendant(pid: u32) -> bool {
+    let own = std::process::id();
+    let mut at = pid;
+    for _ in 0..DEPTH_MAX {
+        match parent(at) {
+            Some(parent) if parent == own => return true,
+            Some(parent) if parent > 1 => at = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name that everybody can see must not give everybody the page.
+    #[test]
+    fn strangers_are_sent_away() {
+        let token = overspill_sys::random::unpredictable();
+        let page = file::memfd(c"page").unwrap();
+        Door { page, swap_directory: None }.open(token).unwrap();
+        // This process is no descendant of itself.
+        let guest = socket::connect(&socket_name(token)).unwrap();
+        assert!(matches!(socket::receive(&guest), Ok(None)));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(is_descendant(child.id()) && !is_descendant(1) && !is_descendant(std::process::id()));
+        child.kill().and_then(|()| child.wait()).unwrap();
+    }
+}

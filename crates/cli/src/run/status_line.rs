@@ -1,0 +1,81 @@
+//! A line about the run so far, for whoever sends SIGUSR1 to the launcher, as dd(1) has it.
+//!
+//! The signal is the program's, too, if the program waits for it; one that does not would be killed by it, and gets
+//! nothing.
+
+use std::io;
+use std::time::Duration;
+
+use super::shared_page::{Report, SharedPage};
+use crate::histogram::Histogram;
+use crate::human;
+use crate::os::signals;
+
+const PAGE_BYTES: u64 = 4096;
+
+/// Says the line if it was asked for.
+pub fn answer(page: &SharedPage, ram_bytes: u64, elapsed: Duration) {
+    if !signals::take_status_request() {
+        return;
+    }
+    if signals::child().is_some_and(waits_for_signal) {
+        signals::pass_on(libc::SIGUSR1);
+    }
+    let Ok(reports) = page.reports() else { return };
+    eprint!("{}", human::folded(&line(&reports, ram_bytes, elapsed), "    "));
+}
+
+fn line(reports: &[Report], ram_bytes: u64, elapsed: Duration) -> String {
+    let sum = |name: &str| reports.iter().map(|report| report.counter(name)).sum::<u64>();
+    let mut major = Histogram::default();
+    reports.iter().for_each(|report| major.add(&report.major));
+    let latency = major.latency();
+    let processes = if reports.len() == 1 { "process" } else { "processes" };
+    let seconds = elapsed.as_secs_f64().max(1e-9);
+    let rate = |name: &str| human::bytes(((sum(name) * PAGE_BYTES) as f64 / seconds) as u64);
+    format!(
+        "overspill: {}: {} {processes}, {} of {}, {} major faults (p99 {}), in {}/s, out {}/s, stalled {}",
+        human::seconds(seconds),
+        reports.len(),
+        human::bytes(sum("resident_bytes")),
+        human::bytes(ram_bytes),
+        human::count(latency.count),
+        human::nanos(latency.p99_ns),
+        rate("pswpin"),
+        rate("pswpout"),
+        human::share(sum("stalled_ns"), elapsed.as_nanos() as u64),
+    )
+}
+
+/// Whether the program has a handler for the signal.
+fn waits_for_signal(pid: i32) -> bool {
+    let handled = |status: io::Result<String>| -> Option<u64> {
+        let status = status.ok()?;
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    };
+    let mask = handled(std::fs::read_to_string(format!("/proc/{pid}/status")));
+    mask.is_some_and(|mask| mask >> (libc::SIGUSR1 - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_how_the_run_goes() {
+        let mut report = Report::empty(0, 1, 1234, 7);
+        for (name, value) in &mut report.counters {
+            *value = match *name {
+                "resident_bytes" => 50 << 20,
+                "pswpin" => 512,
+                "stalled_ns" => 500_000_000,
+                _ => 0,
+            };
+        }
+        let line = line(&[report], 100 << 20, Duration::from_secs(2));
+        let expected = "overspill: 2.00 s: 1 process, 50.0 MiB of 100.0 MiB, 0 major faults (p99 0 ns), \
+                        in 1.0 MiB/s, out 0 B/s, stalled 25.0 %";
+        assert_eq!(line, expected);
+    }
+}

@@ -1,0 +1,235 @@
+//! A thread that looks at the whole tree while the program runs: what /proc says of each process, and what the agents
+//! report. It keeps the books ([`Census`]) and takes back the places of processes that have ended.
+//!
+//! Its pauses follow from what its looks cost, so that it takes some thousandths of a processor at most.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use overspill_engine::shared::{ENV, state};
+
+use super::census::{Census, Sighting};
+use super::descendants::{Descendants, Look, Orphans, figure, name};
+use super::divider::{Divider, Member};
+use super::program;
+use super::shared_page::{Report, SharedPage};
+use super::status_line;
+
+/// Shortest and longest pause between two looks, and how many times as long as a look it is.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+const PAUSE_FACTOR: u32 = 300;
+/// A process's shared memory is asked for again when the sum of it and of its files has changed by so much.
+const SHARED_STEP_BYTES: u64 = 1 << 20;
+/// Between two questions that walk a process's page tables.
+const ROLLUP_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the run was like, when it is over.
+pub struct Watched {
+    /// The books.
+    pub census: Census,
+    /// What orphans used.
+    pub orphans: Orphans,
+}
+
+/// The thread.
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Watched>,
+}
+
+impl Watch {
+    /// Begins to watch the tree below this process. With `divides` the budget is the tree's.
+    pub fn start(
+        page: Arc<SharedPage>,
+        descendants: Descendants,
+        ram_bytes: u64,
+        divides: bool,
+        traces: bool,
+    ) -> io::Result<Watch> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let mut watcher = Watcher {
+            page,
+            traces,
+            ram_bytes,
+            descendants,
+            census: Census::default(),
+            divider: Divider::default(),
+            divides,
+            returned_bytes: 0,
+            extras: BTreeMap::new(),
+            began: Instant::now(),
+        };
+        let thread = std::thread::Builder::new().name("watch".into()).spawn(move || {
+            while !stopped.load(Ordering::Acquire) {
+                let began = Instant::now();
+                watcher.look(false);
+                status_line::answer(&watcher.page, ram_bytes, watcher.began.elapsed());
+                std::thread::park_timeout((began.elapsed() * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX));
+            }
+            watcher.look(true);
+            Watched { census: watcher.census, orphans: watcher.descendants.orphans() }
+        })?;
+        Ok(Watch { stop, thread })
+    }
+
+    /// The run is over.
+    pub fn finish(self) -> Watched {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        self.thread.join().expect("the watcher does not panic")
+    }
+}
+
+struct Watcher {
+    page: Arc<SharedPage>,
+    /// A place is not used again while there are others: the trace numbers processes by their places.
+    traces: bool,
+    ram_bytes: u64,
+    descendants: Descendants,
+    census: Census,
+    divider: Divider,
+    /// The processes' shares are divided.
+    divides: bool,
+    /// What ended processes had of the budget.
+    returned_bytes: u64,
+    extras: BTreeMap<u32, Extra>,
+    began: Instant,
+}
+
+/// What is not read at every look.
+#[derive(Default)]
+struct Extra {
+    /// The figure of files and shared memory when it was read.
+    shared_bytes: u64,
+    shmem_bytes: u64,
+    /// Of that, what others map, too, and of anonymous memory what others have.
+    shmem_doubly_bytes: u64,
+    anon_doubly_bytes: u64,
+    rolled_up: Option<Instant>,
+}
+
+impl Watcher {
+    fn look(&mut self, is_over: bool) {
+        let looks = self.descendants.look();
+        self.extras.retain(|pid, _| looks.iter().any(|look| look.pid == *pid));
+        let mut sightings: Vec<Sighting> = looks.iter().map(|look| self.sighting(*look)).collect();
+        let sum: u64 = sightings.iter().map(|seen| seen.look.anon_bytes + seen.shmem_bytes).sum();
+        if sum > self.ram_bytes && looks.len() > 1 {
+            sightings = looks.iter().map(|look| self.exact_sighting(*look)).collect();
+        }
+        for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
+            self.census.describe(pid, name(pid), objection(pid));
+        }
+        // A report that cannot be read is told by no record having it.
+        let _ = self.read_reports(&looks, is_over);
+    }
+
+    fn sighting(&mut self, look: Look) -> Sighting {
+        let extra = self.extras.entry(look.pid).or_default();
+        if look.shared_bytes.abs_diff(extra.shared_bytes) >= SHARED_STEP_BYTES {
+            extra.shared_bytes = look.shared_bytes;
+            extra.shmem_bytes = figure(look.pid, "status", "RssShmem").unwrap_or(0);
+        }
+        Sighting {
+            look,
+            doubly_bytes: extra.anon_doubly_bytes,
+            shmem_bytes: extra.shmem_bytes - extra.shmem_doubly_bytes.min(extra.shmem_bytes),
+        }
+    }
+
+    /// With what several processes have together counted once, as far as that is known.
+    fn exact_sighting(&mut self, look: Look) -> Sighting {
+        let extra = self.extras.entry(look.pid).or_default();
+        if extra.rolled_up.is_none_or(|then| then.elapsed() >= ROLLUP_PAUSE) {
+            extra.rolled_up = Some(Instant::now());
+            if let Some([anon, shmem]) = proportional(look.pid) {
+                extra.anon_doubly_bytes = look.anon_bytes.saturating_sub(anon);
+                extra.shmem_doubly_bytes = extra.shmem_bytes.saturating_sub(shmem);
+            }
+        }
+        self.sighting(look)
+    }
+
+    /// Keeps what those reported that have ended, and lets others have their places.
+    fn read_reports(&mut self, looks: &[Look], is_over: bool) -> io::Result<()> {
+        let mut managed = Vec::new();
+        for report in self.page.reports()? {
+            let lives = looks.iter().any(|look| look.pid == report.pid);
+            let has_ended = report.is_over || (!lives && !exists(report.pid));
+            if !has_ended && !is_over {
+                self.census.note(&report);
+                managed.push(report);
+                continue;
+            }
+            if has_ended && !is_over {
+                self.page.release(report.place, self.traces)?;
+                self.returned_bytes += report.share_bytes;
+            }
+            self.census.keep(report);
+        }
+        if self.divides && !is_over {
+            self.divide(looks, &managed)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the agents what nobody else has, and who has to make room for whom.
+    fn divide(&mut self, looks: &[Look], managed: &[Report]) -> io::Result<()> {
+        let is_managed =
+            |pid| managed.iter().any(|report| report.pid == pid && report.state != state::UNMANAGED);
+        let others = looks.iter().filter(|look| !look.is_guest && !is_managed(look.pid));
+        let unmanaged: u64 =
+            others.filter(|look| !self.census.is_passing(look.pid)).map(|look| look.anon_bytes).sum();
+        let own = self.ram_bytes + self.returned_bytes;
+        self.page.set_launcher_bytes(own.cast_signed() - unmanaged.cast_signed())?;
+        let pages = |report: &Report, names: &[&str]| names.iter().map(|name| report.counter(name)).sum();
+        let member = |report: &Report| Member {
+            place: report.place,
+            share_bytes: report.share_bytes,
+            returned: pages(report, &["workingset_refault_anon", "pgmajfault"]),
+            paged_out: pages(report, &["pswpout", "zswpout"]),
+            waited_us: report.counter("stalled_ns") / 1000,
+        };
+        let members: Vec<Member> =
+            managed.iter().filter(|report| report.state == state::MANAGING).map(member).collect();
+        for (place, limit) in self.divider.divide(self.ram_bytes, self.page.free_bytes()?, &members) {
+            if managed.iter().any(|report| report.place == place && report.limit_bytes != limit) {
+                self.page.set_limit(place, limit)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is a process's own of anonymous and of shared memory, what it has with others divided by their number.
+fn proportional(pid: u32) -> Option<[u64; 2]> {
+    let of = |name| figure(pid, "smaps_rollup", name);
+    Some([of("Pss_Anon")?, of("Pss_Shmem")?])
+}
+
+fn exists(pid: u32) -> bool {
+    let state = |stat: String| stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    stat.and_then(state).is_some_and(|state| !['Z', 'X'].contains(&state))
+}
+
+/// What is known against a program's being managed. To be asked while it lives.
+fn objection(pid: u32) -> Option<String> {
+    let executable = format!("/proc/{pid}/exe");
+    if let Some(reason) = program::unmanageable(Path::new(&executable)) {
+        let path =
+            std::fs::read_link(&executable).map_or_else(|_| name(pid), |path| path.display().to_string());
+        return Some(reason.replace(&executable, &path));
+    }
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let variable = [ENV.as_bytes(), b"="].concat();
+    let is_there = environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(&variable));
+    (!is_there && !environment.is_empty()).then(|| "its environment was cleaned before it was started".into())
+}

@@ -1,0 +1,125 @@
+//! The live view on a terminal: a bar for each budget, a table for its processes, redrawn in place. `q`, Escape and Ctrl-C
+//! end it; the terminal is as before then.
+
+use std::io::{self, Read};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ratatui::Frame;
+use ratatui::Terminal;
+use ratatui::backend::TermionBackend;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::widgets::{Gauge, Paragraph, Row, Table};
+use termion::raw::IntoRawMode;
+use termion::screen::IntoAlternateScreen;
+
+use super::scan::Look;
+use super::view::{HEADER, View, views};
+
+/// `q`, Ctrl-C and Escape.
+const ENDING: [u8; 3] = [b'q', 3, 27];
+/// Columns' widths: the widest figure that is likely.
+const WIDTHS: [u16; 10] = [7, 12, 7, 10, 10, 8, 8, 9, 9, 7];
+/// Bar, header.
+const LINES_BESIDE_ROWS: u16 = 3;
+
+/// Shows the runs until a key ends it.
+pub fn show(pids: &[u32], interval: Duration) -> Result<()> {
+    let raw = io::stdout().into_raw_mode().context("the terminal cannot be drawn on")?;
+    let screen = raw.into_alternate_screen().context("the terminal cannot be drawn on")?;
+    let mut terminal = Terminal::new(TermionBackend::new(screen)).context("the terminal")?;
+    terminal.hide_cursor().context("the terminal")?;
+    let keys = keys();
+    let mut before = Look::now(pids);
+    let mut pause = interval.min(Duration::from_millis(250)); // the first figures come soon
+    loop {
+        match keys.recv_timeout(pause) {
+            Ok(key) if ENDING.contains(&key) => break,
+            Ok(_) => continue,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(pause),
+        }
+        pause = interval;
+        let now = Look::now(pids);
+        let shown = views(&before, &now);
+        terminal.draw(|frame| draw(frame, &shown)).context("the terminal")?;
+        before = now;
+    }
+    terminal.show_cursor().context("the terminal")
+}
+
+/// What is typed, byte by byte.
+fn keys() -> Receiver<u8> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for byte in io::stdin().lock().bytes().map_while(Result::ok) {
+            if sender.send(byte).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+fn draw(frame: &mut Frame<'_>, views: &[View]) {
+    let heights = views.iter().map(|view| {
+        Constraint::Length(
+            u16::try_from(view.rows.len()).unwrap_or(u16::MAX).saturating_add(LINES_BESIDE_ROWS),
+        )
+    });
+    let rest = [Constraint::Min(0), Constraint::Length(1)];
+    let areas = Layout::vertical(heights.chain(rest)).split(frame.area());
+    for (view, area) in views.iter().zip(areas.iter()) {
+        draw_run(frame, view, *area);
+    }
+    if views.is_empty() {
+        frame.render_widget(Paragraph::new("no run of overspill that this user may look into"), areas[0]);
+    }
+    frame.render_widget(Paragraph::new("q: end").style(faint()), areas[areas.len() - 1]);
+}
+
+fn draw_run(frame: &mut Frame<'_>, view: &View, area: Rect) {
+    let [heading, bar, table] =
+        Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Min(0)]).areas(area);
+    frame.render_widget(Paragraph::new(view.heading.as_str()), heading);
+    let gauge = Gauge::default().percent(view.percent.min(100) as u16).label("");
+    let gauge = if colours() { gauge.gauge_style(Color::Cyan) } else { gauge };
+    frame.render_widget(gauge, bar);
+    let rows = view.rows.iter().map(|row| Row::new(row.clone()));
+    let header = Row::new(HEADER).style(faint());
+    frame.render_widget(Table::new(rows, WIDTHS).header(header), table);
+}
+
+fn faint() -> Style {
+    Style::new().add_modifier(Modifier::DIM)
+}
+
+/// Unless the user does without.
+fn colours() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::backend::TestBackend;
+
+    #[test]
+    fn runs_are_drawn_one_below_the_other() {
+        let view = |pid: u32| View {
+            heading: format!("{pid}  sort: 50.0 MiB of 100.0 MiB (50 %)"),
+            percent: 50,
+            rows: vec![HEADER.map(|name| format!("{pid}{}", &name[..1])).to_vec()],
+        };
+        let mut terminal = Terminal::new(TestBackend::new(100, 12)).unwrap();
+        terminal.draw(|frame| draw(frame, &[view(7), view(8)])).unwrap();
+        let text = terminal.backend().to_string();
+        let line = |word: &str| text.lines().position(|line| line.contains(word)).unwrap_or(usize::MAX);
+        assert!(line("7  sort") < line("7p") && line("7p") < line("8  sort"), "{text}");
+        assert!(text.contains("stalled") && text.contains("q: end"), "{text}");
+        terminal.draw(|frame| draw(frame, &[])).unwrap();
+        assert!(terminal.backend().to_string().contains("no run"));
+    }
+}

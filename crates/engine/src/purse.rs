@@ -1,0 +1,165 @@
+//! What one process has of a budget that a whole tree shares.
+//!
+//! What nobody has lies in a pool. A process takes from it what it comes to hold, at once and without asking; what it holds
+//! is its share even if the pool goes below zero, and then all that page give back a little at each look until it does not.
+//! So the sum is kept whoever grows, and whether the launcher lives or not. Who has to make room for whom is the launcher's
+//! word: a limit for each share. The pool's other part is the launcher's alone: the budget, less what nobody manages, and
+//! what ended processes had.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use crate::shared::{Process, Tree};
+
+/// Part of its share that a process gives back at a look while more is held than there is.
+const GIVEN_SHARE: u64 = 32;
+/// What a process is left with, whatever others want.
+pub const LEAST_BYTES: u64 = 1 << 20;
+/// With so little in the hands of others (a sixteenth of the budget) all that is left is taken at once.
+const ALONE_SHARE: u64 = 16;
+
+/// A purse.
+#[derive(Clone, Copy)]
+pub struct Purse {
+    /// `None`: nothing is shared, and all of the budget is this process's.
+    tree: Option<&'static Tree>,
+    process: &'static Process,
+    total: u64,
+}
+
+impl Purse {
+    /// Of the process that reports there; `total` is the budget. Without `tree` all of that is its own.
+    #[must_use]
+    pub fn new(tree: Option<&'static Tree>, process: &'static Process, total: u64) -> Self {
+        Purse { tree, process, total }
+    }
+
+    /// What nobody has; below zero: what must be given back.
+    fn free(tree: &Tree) -> i64 {
+        tree.pool_bytes.load(Acquire).saturating_add(tree.launcher_bytes.load(Acquire))
+    }
+
+    fn limit(&self) -> u64 {
+        match self.process.limit_bytes.load(Acquire) {
+            0 => self.total,
+            limit => limit.clamp(LEAST_BYTES, self.total.max(LEAST_BYTES)),
+        }
+    }
+
+    /// What the process could hold now if it wanted.
+    #[must_use]
+    pub fn reach(&self) -> u64 {
+        let Some(tree) = self.tree else { return self.total };
+        let free = u64::try_from(Purse::free(tree)).unwrap_or(0);
+        let share = self.process.share_bytes.load(Acquire);
+        (share + free).min(self.limit()).min(self.total)
+    }
+
+    /// Has nobody else anything to speak of?
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.total - self.reach().min(self.total) <= self.total / ALONE_SHARE
+    }
+
+    /// The process holds `held` bytes and wants `wanted`. Returns what it may hold: that is less than it holds if it has to
+    /// give back.
+    pub fn follow(&self, held: u64, wanted: u64) -> u64 {
+        let Some(tree) = self.tree else { return self.total };
+        let share = self.process.share_bytes.load(Acquire);
+        let free = Purse::free(tree);
+        let most = match u64::try_from(free) {
+            Ok(free) => share.saturating_add(free),
+            Err(_) => share - free.unsigned_abs().min(share / GIVEN_SHARE),
+        };
+        let allowed = wanted.min(self.limit()).min(most).max(LEAST_BYTES);
+        // What is held is had, until it is held no more.
+        let had = if allowed < held { held } else { allowed };
+        self.process.share_bytes.store(had, Release);
+        tree.pool_bytes.fetch_add(share.cast_signed() - had.cast_signed(), AcqRel);
+        allowed
+    }
+
+    /// Gives everything back: the process is not managed, or has become another program.
+    pub fn close(tree: &Tree, process: &Process) {
+        let share = process.share_bytes.swap(0, AcqRel);
+        tree.pool_bytes.fetch_add(share.cast_signed(), AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::boxed::Box;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    const MIB: u64 = 1 << 20;
+    const TOTAL: u64 = 100 * MIB;
+
+    fn tree() -> &'static Tree {
+        let tree = Box::leak(Box::new(Tree::default()));
+        tree.launcher_bytes.store(TOTAL.cast_signed(), Relaxed);
+        tree
+    }
+
+    fn purse(tree: &'static Tree) -> Purse {
+        Purse::new(Some(tree), Box::leak(Box::new(Process::new())), TOTAL)
+    }
+
+    #[test]
+    fn who_is_alone_has_all_of_it() {
+        let own = Purse::new(None, Box::leak(Box::new(Process::new())), TOTAL);
+        assert!(own.is_alone());
+        assert_eq!((own.reach(), own.follow(120 * MIB, 5 * MIB)), (TOTAL, TOTAL));
+        let tree = tree();
+        let (shell, sort) = (purse(tree), purse(tree));
+        assert_eq!(shell.follow(2 * MIB, 2 * MIB), 2 * MIB);
+        assert!(sort.is_alone());
+        assert_eq!(sort.follow(60 * MIB, TOTAL), 98 * MIB);
+        assert!(!shell.is_alone());
+    }
+
+    /// *The story:* each process had the whole budget: make -j4 held 607 MiB of 150.
+    #[test]
+    fn two_never_have_more_than_there_is() {
+        let tree = tree();
+        let (one, other) = (purse(tree), purse(tree));
+        for held in (0..50).map(|mib| mib * MIB) {
+            assert!(one.follow(held, held + 8 * MIB) >= held);
+            assert!(other.follow(held, held + 8 * MIB) >= held || held > 42 * MIB);
+            let sum = one.process.share_bytes.load(Relaxed) + other.process.share_bytes.load(Relaxed);
+            assert!(sum <= TOTAL, "{held}: {sum}");
+        }
+    }
+
+    /// What is held counts, and is paid back by all that can, a little at a time.
+    #[test]
+    fn a_debt_is_paid_back() {
+        let tree = tree();
+        let (large, newcomer) = (purse(tree), purse(tree));
+        let mut held = large.follow(100 * MIB, TOTAL);
+        assert_eq!(newcomer.follow(6 * MIB, 6 * MIB), LEAST_BYTES, "it may hold no more than it must");
+        assert_eq!(Purse::free(tree), -6 * MIB.cast_signed());
+        let mut looks = 0;
+        while Purse::free(tree) < 0 {
+            let allowed = large.follow(held, TOTAL);
+            assert!(held - allowed <= held / 32 + 1);
+            held = allowed;
+            looks += 1;
+            assert!(looks < 10);
+        }
+        assert_eq!(newcomer.follow(6 * MIB, 6 * MIB), 6 * MIB);
+    }
+
+    #[test]
+    fn a_limit_is_followed_down_and_gives_to_others() {
+        let tree = tree();
+        let (idle, busy) = (purse(tree), purse(tree));
+        idle.follow(90 * MIB, TOTAL);
+        idle.process.limit_bytes.store(40 * MIB, Relaxed);
+        assert_eq!(idle.follow(90 * MIB, TOTAL), 40 * MIB);
+        assert_eq!(busy.follow(5 * MIB, TOTAL), 10 * MIB, "not before it is given back");
+        assert_eq!(idle.follow(40 * MIB, TOTAL), 40 * MIB);
+        assert_eq!(busy.follow(9 * MIB, TOTAL), 60 * MIB);
+        Purse::close(tree, idle.process);
+        assert_eq!(busy.reach(), TOTAL);
+    }
+}

@@ -1,0 +1,275 @@
+//! The default: up to eight streams a file, each with its own way and its own distance.
+//!
+//! What differs from the kernel's rules: a second read that continues any of the last sixteen
+//! begins a stream at once, so interleaved readers need no luck; backward and strided readers are
+//! streams, too; windows grow to what the device and the budget allow, no further than a reader's
+//! rate needs, and shrink where pages go unused; and whoever reads at random gets what it asked
+//! for, in a mapping, too. Unfit for: readers with no pattern over pages that will be read soon
+//! (hot areas), where the kernel's marks left by chance pull in more.
+
+mod stream;
+#[cfg(test)]
+mod tests;
+mod track;
+
+use super::{Advice, Ask, Cause, Extent, Fault, FileRead, MapAdvice, PageCache, Reads, window};
+use crate::types::Nanos;
+use stream::Stream;
+use track::Track;
+
+/// Streams of a file that are known at a time.
+pub const STREAMS: usize = 8;
+/// Reads that began no stream and are remembered.
+const RECENT: usize = 16;
+/// The largest distance between the pieces of a strided reader, in pages.
+const STEP_MAX: u64 = 4096;
+/// Reads at equal distance, the present one not counted, that make a strided reader.
+const STRIDED_AFTER: u32 = 3;
+/// Part of the frames that all windows together may take.
+const FRAMES_PART: u64 = 2;
+
+/// Of the device and the budget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Pages in the largest window.
+    pub window_max: u64,
+    /// Frames that files may have.
+    pub frames: u64,
+    /// What a small read takes.
+    pub latency_ns: Nanos,
+    /// What a page more takes.
+    pub page_ns: Nanos,
+}
+
+impl Default for Config {
+    /// An NVMe drive; 8 MiB.
+    fn default() -> Self {
+        Config { window_max: 2048, frames: u64::MAX, latency_ns: 70_000, page_ns: 1_800 }
+    }
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct Adaptive {
+    config: Config,
+    /// Streams of all files: they share the frames.
+    live: u64,
+}
+
+/// A read that began no stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Recent {
+    page: u64,
+    pages: u64,
+}
+
+/// What it keeps for an open file.
+#[derive(Clone, Debug)]
+pub struct File {
+    streams: [Option<Stream>; STREAMS],
+    recent: [Option<Recent>; RECENT],
+    /// Where the next one is remembered: the one before that is the latest.
+    recent_next: usize,
+    calls: u64,
+    random: bool,
+    sequential: bool,
+}
+
+impl File {
+    fn remember(&mut self, ask: &Ask) {
+        self.recent[self.recent_next] = Some(Recent { page: ask.page, pages: ask.pages });
+        self.recent_next = (self.recent_next + 1) % RECENT;
+    }
+
+    /// The remembered reads, latest first.
+    fn latest_first(&self) -> impl Iterator<Item = Recent> {
+        (1..=RECENT).filter_map(|back| self.recent[(self.recent_next + RECENT - back) % RECENT])
+    }
+
+    /// The way of a reader of which this is the second read, or a later one.
+    fn recognise(&self, ask: &Ask) -> Option<Track> {
+        let Ask { page, pages, .. } = *ask;
+        if page == 0 || self.sequential {
+            return Some(Track::Forward);
+        }
+        for recent in self.latest_first() {
+            if recent.page + recent.pages == page {
+                return Some(Track::Forward);
+            }
+            if page + pages == recent.page {
+                return Some(Track::Backward);
+            }
+        }
+        self.recognise_strided(ask)
+    }
+
+    fn recognise_strided(&self, ask: &Ask) -> Option<Track> {
+        let Ask { page, pages, .. } = *ask;
+        let step = self.latest_first().find_map(|recent| {
+            let step = page.wrapping_sub(recent.page) as i64;
+            (step.unsigned_abs() <= STEP_MAX && step != 0 && self.is_strided(ask, step)).then_some(step)
+        })?;
+        // Pieces that leave little between them are read with what is between them.
+        Some(match step {
+            step if step.unsigned_abs() > 2 * pages => Track::Strided { origin: page, step, piece: pages },
+            1.. => Track::Forward,
+            _ => Track::Backward,
+        })
+    }
+
+    /// Were there reads of the same size one step, two steps, ... before?
+    fn is_strided(&self, ask: &Ask, step: i64) -> bool {
+        let mut wanted = ask.page;
+        let mut seen = 0;
+        for recent in self.latest_first() {
+            if recent.pages == ask.pages && wanted.wrapping_sub(recent.page) as i64 == step {
+                wanted = recent.page;
+                seen += 1;
+            }
+        }
+        seen >= STRIDED_AFTER
+    }
+
+    /// The stream with which a reader goes on, and where it is there.
+    fn stream_at(&mut self, page: u64, pages: u64) -> Option<(&mut Stream, track::Span)> {
+        self.calls += 1;
+        let calls = self.calls;
+        self.streams.iter_mut().flatten().find_map(|stream| {
+            let span = stream.track.locate(page, pages)?;
+            stream.follows(span).then(|| {
+                stream.stamp = calls;
+                (stream, span)
+            })
+        })
+    }
+
+    /// Keeps a new stream in place of the one not used for longest; true where there was room.
+    fn keep(&mut self, mut stream: Stream) -> bool {
+        stream.stamp = self.calls;
+        let place = self
+            .streams
+            .iter_mut()
+            .min_by_key(|place| place.map_or(0, |stream| stream.stamp + 1))
+            .expect("there are places");
+        place.replace(stream).is_none()
+    }
+}
+
+impl Adaptive {
+    /// No files, no streams.
+    #[must_use]
+    pub fn new(config: Config) -> Adaptive {
+        assert!(config.window_max > 0, "a window holds a page");
+        Adaptive { config, live: 0 }
+    }
+
+    /// The largest window of one among the streams that there are.
+    fn most(&self) -> u64 {
+        // Two windows of a stream are in RAM at a time.
+        self.config.window_max.min(self.config.frames / (FRAMES_PART * 2 * self.live.max(1)))
+    }
+
+    fn begin(&mut self, file: &mut File, track: Track, ask: &Ask, cause: Cause, reads: &mut Reads) {
+        let span = track.locate(ask.page, ask.pages).expect("a reader is on its own way");
+        let window = window::init(ask.pages, self.most());
+        let stream = Stream::begin(track, span, window, self.most(), cause, reads);
+        self.live += u64::from(file.keep(stream));
+    }
+}
+
+impl FileRead for Adaptive {
+    type File = File;
+
+    fn open(&mut self) -> File {
+        File {
+            streams: [None; STREAMS],
+            recent: [None; RECENT],
+            recent_next: 0,
+            calls: 0,
+            random: false,
+            sequential: false,
+        }
+    }
+
+    fn close(&mut self, file: &mut File) {
+        let streams = file.streams.iter_mut().filter_map(Option::take).count() as u64;
+        self.live = self.live.checked_sub(streams).expect("each stream is counted once");
+    }
+
+    fn missing(&mut self, file: &mut File, ask: &Ask, _: &dyn PageCache, reads: &mut Reads) {
+        let most = self.most();
+        if file.random {
+            return exactly(ask, reads);
+        }
+        if let Some((stream, span)) = file.stream_at(ask.page, ask.pages) {
+            return stream.missed(span, most, reads);
+        }
+        match file.recognise(ask) {
+            Some(track) => {
+                let cause = if ask.page == 0 { Cause::Initial } else { Cause::Sequential };
+                self.begin(file, track, ask, cause, reads);
+            }
+            None => {
+                exactly(ask, reads);
+                file.remember(ask);
+            }
+        }
+    }
+
+    fn marked(&mut self, file: &mut File, ask: &Ask, cache: &dyn PageCache, reads: &mut Reads) {
+        let (config, most) = (self.config, self.most());
+        if let Some((stream, _)) = file.stream_at(ask.page, 1) {
+            return stream.met_mark(ask.now, &config, most, reads);
+        }
+        // A mark whose stream was forgotten: goes on where the cached pages end.
+        if let Some(missing) = cache.next_missing(ask.page + 1, most) {
+            let rest = Ask { page: missing, pages: missing - ask.page, ..*ask };
+            self.begin(file, Track::Forward, &rest, Cause::Marked, reads);
+        }
+    }
+
+    fn finished(&mut self, _: &mut File, _: u64) {}
+
+    fn advise(&mut self, file: &mut File, advice: Advice, _: &dyn PageCache, reads: &mut Reads) {
+        match advice {
+            Advice::Normal => (file.random, file.sequential) = (false, false),
+            Advice::Random => (file.random, file.sequential) = (true, false),
+            Advice::Sequential => (file.random, file.sequential) = (false, true),
+            // All of it: what cannot be had is cut by whoever reads, and said.
+            Advice::WillNeed { page, pages } => {
+                reads.push(Extent { start: page, pages, marker: None, cause: Cause::Forced });
+            }
+        }
+    }
+
+    fn fault_missing(&mut self, file: &mut File, fault: &Fault, cache: &dyn PageCache, reads: &mut Reads) {
+        match fault.advice {
+            MapAdvice::Random => exactly(&fault.ask, reads),
+            MapAdvice::Sequential => {
+                let before = core::mem::replace(&mut file.sequential, true);
+                self.missing(file, &fault.ask, cache, reads);
+                file.sequential = before;
+            }
+            MapAdvice::Normal => self.missing(file, &fault.ask, cache, reads),
+        }
+    }
+
+    fn fault_cached(&mut self, file: &mut File, fault: &Fault, cache: &dyn PageCache, reads: &mut Reads) {
+        if fault.marked {
+            self.marked(file, &fault.ask, cache, reads);
+        }
+    }
+
+    fn unused(&mut self, file: &mut File, page: u64) {
+        for stream in file.streams.iter_mut().flatten() {
+            if stream.track.locate(page, 1).is_some_and(|span| stream.has_read(span)) {
+                stream.thrashed();
+            }
+        }
+    }
+}
+
+fn exactly(ask: &Ask, reads: &mut Reads) {
+    let Ask { page, pages, .. } = *ask;
+    reads.push(Extent { start: page, pages, marker: None, cause: Cause::Random });
+}

@@ -1,0 +1,146 @@
+//! One reader's stream along a track: how far it was read ahead, and how large the next window is.
+//!
+//! A window is marked at its first place, so that the next one is on its way while it is used. It
+//! grows while the marks are met; it is as small as the reader's rate allows once that is known; it
+//! is halved when pages went before they were used.
+
+use super::super::{Cause, Reads};
+use super::Config;
+use super::track::{Span, Track};
+use crate::types::Nanos;
+
+/// Pages in the smallest window.
+const PAGES_MIN: u64 = 4;
+/// Windows below this grow fourfold, others twofold.
+const FAST_BELOW: u64 = 64;
+/// A reader may skip so many places beyond what was read ahead and still be the same.
+const GAP: u64 = 2;
+/// A window lasts for so many times of what the device needs for it.
+const LEAD: u64 = 4;
+
+/// The stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stream {
+    /// Where it goes.
+    pub track: Track,
+    /// When it was used last, in the file's own count of calls.
+    pub stamp: u64,
+    /// Places from here to `frontier` are the last two windows.
+    tail: u64,
+    /// The first place that was not read ahead.
+    frontier: u64,
+    /// The place that bears the mark.
+    marker: u64,
+    /// Pages in the last window.
+    window: u64,
+    /// Pages that did not thrash.
+    cap: u64,
+    /// When the last mark was met; 0: none, or no clock.
+    met: Nanos,
+    /// How many marks in a row.
+    marks: u32,
+}
+
+impl Stream {
+    /// A reader was recognised at `span`: reads its first window, `window` pages or more.
+    pub fn begin(
+        track: Track,
+        span: Span,
+        window: u64,
+        most: u64,
+        cause: Cause,
+        reads: &mut Reads,
+    ) -> Stream {
+        let mut stream = Stream {
+            track,
+            stamp: 0,
+            tail: span.at,
+            frontier: span.at,
+            marker: span.at,
+            window: window.clamp(PAGES_MIN, most.max(PAGES_MIN)),
+            cap: u64::MAX,
+            met: 0,
+            marks: 0,
+        };
+        stream.restart(span, cause, reads);
+        stream
+    }
+
+    /// Does a reader at `span` go on with this stream?
+    #[must_use]
+    pub fn follows(&self, span: Span) -> bool {
+        self.tail <= span.at && span.at <= self.frontier + self.gap()
+    }
+
+    /// Is the page of this place one that was read ahead for this stream?
+    #[must_use]
+    pub fn has_read(&self, span: Span) -> bool {
+        self.tail <= span.at && span.at < self.frontier
+    }
+
+    fn gap(&self) -> u64 {
+        if matches!(self.track, Track::Strided { .. }) { 0 } else { GAP }
+    }
+
+    /// Places in a window of so many pages, and not fewer than are wanted.
+    fn places(&self, wanted: u64) -> u64 {
+        (self.window / self.track.place_pages()).max(wanted).max(1).min(self.track.span_max())
+    }
+
+    /// Reads a window from `span` on, for a reader that waits there.
+    fn restart(&mut self, span: Span, cause: Cause, reads: &mut Reads) {
+        let count = self.places(span.count);
+        // What lies ahead of the request is asked for; where nothing does, the half of it.
+        self.marker = if count > span.count { span.at + span.count } else { span.at + count / 2 };
+        (self.tail, self.frontier) = (span.at, span.at + count);
+        self.track.push(Span { at: span.at, count }, self.marker, cause, reads);
+    }
+
+    /// A wanted place is missing.
+    pub fn missed(&mut self, span: Span, most: u64, reads: &mut Reads) {
+        if span.at < self.frontier {
+            self.thrashed();
+            self.window = self.window.min(self.cap);
+        } else {
+            self.window = self.grown(most);
+        }
+        self.marks = 0;
+        self.met = 0;
+        self.restart(span, Cause::Sequential, reads);
+    }
+
+    /// The mark was met at `now`.
+    pub fn met_mark(&mut self, now: Nanos, config: &Config, most: u64, reads: &mut Reads) {
+        self.marks += 1;
+        self.cap = self.cap.saturating_add(self.cap / 8);
+        let grown = self.grown(most);
+        let needed = self.needed(now, config);
+        self.window = needed.map_or(grown, |needed| grown.min(needed.max(PAGES_MIN)));
+        self.met = now;
+        let span = Span { at: self.frontier, count: self.places(1) };
+        (self.tail, self.marker, self.frontier) = (self.marker, span.at, span.at + span.count);
+        self.track.push(span, span.at, Cause::Next, reads);
+    }
+
+    /// Pages went before they were used: half of the window is the most that pays.
+    pub fn thrashed(&mut self) {
+        self.cap = self.cap.min((self.window / 2).max(PAGES_MIN));
+    }
+
+    fn grown(&self, most: u64) -> u64 {
+        let factor = if self.window < FAST_BELOW { 4 } else { 2 };
+        self.window.saturating_mul(factor).min(self.cap).min(most.max(PAGES_MIN))
+    }
+
+    /// Pages that keep the device ahead of a reader of this rate, and are worth a request.
+    fn needed(&self, now: Nanos, config: &Config) -> Option<u64> {
+        if self.met == 0 || now <= self.met || self.marks < 2 {
+            return None;
+        }
+        let used = self.frontier.saturating_sub(self.marker).saturating_mul(self.track.place_pages());
+        let service_ns = config.latency_ns + used.saturating_mul(config.page_ns);
+        let in_service = u128::from(used) * u128::from(service_ns) / u128::from(now - self.met);
+        let worth = 2 * config.latency_ns / config.page_ns.max(1);
+        Some(u64::try_from(in_service).unwrap_or(u64::MAX).saturating_mul(LEAD).max(worth))
+    }
+}

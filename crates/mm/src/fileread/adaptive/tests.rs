@@ -1,0 +1,121 @@
+//! What the default promises, against the kernel's rules where they promise less.
+
+use super::super::policy::Config as PolicyConfig;
+use super::super::testing::Sim;
+use super::super::{Limits, MapAdvice};
+use super::Config;
+
+fn sim(frames: u64) -> Sim {
+    let adaptive = Config { frames, ..Config::default() };
+    let config = PolicyConfig { adaptive, limits: Limits::default() };
+    let capacity = usize::try_from(frames).unwrap_or(usize::MAX);
+    Sim::with("adaptive", config, 1, capacity)
+}
+
+/// Reads of `pages` by readers in turns, each its own list of first pages; requests and pages read.
+fn turns(sim: &mut Sim, readers: &[&dyn Fn(u64) -> u64], rounds: u64, pages: u64) -> (u64, u64) {
+    for round in 0..rounds {
+        readers.iter().for_each(|reader| sim.read(0, reader(round), pages));
+    }
+    (sim.counts.ios, sim.counts.pages)
+}
+
+#[test]
+fn windows_grow_to_the_largest() {
+    let mut sim = sim(u64::MAX);
+    (0..20_000).for_each(|page| sim.read(0, page, 1));
+    assert_eq!(sim.log.iter().map(|extent| extent.pages).max(), Some(2048));
+    assert!(sim.counts.ios < 24, "{:?}", sim.counts);
+}
+
+#[test]
+fn eight_interleaved_streams_are_found_with_the_second_read_of_each() {
+    let mut sim = sim(u64::MAX);
+    let readers: Vec<Box<dyn Fn(u64) -> u64>> =
+        (1..=8u64).map(|n| Box::new(move |round| 100_000 * n + round) as Box<dyn Fn(u64) -> u64>).collect();
+    let readers: Vec<&dyn Fn(u64) -> u64> = readers.iter().map(Box::as_ref).collect();
+    turns(&mut sim, &readers, 2, 1);
+    let windows = sim.log.iter().filter(|extent| extent.pages >= 4).count();
+    assert_eq!(windows, 8, "{:?}", sim.trace());
+    let (ios, pages) = turns(&mut sim, &readers, 4000, 1);
+    assert!(ios < 8 * 16 && pages < 8 * 9000, "{ios} {pages}");
+}
+
+#[test]
+fn backward_readers_are_read_ahead_below() {
+    for pages in [1, 16] {
+        let mut sim = sim(u64::MAX);
+        let (ios, read) = turns(&mut sim, &[&|round| 40_000 - pages * (round + 1)], 2000, pages);
+        assert!(ios < 32, "{pages}: {ios}");
+        assert!(read < 2000 * pages + 2 * 2048 + 64, "{pages}: {read}");
+    }
+    let mut to_the_start = sim(u64::MAX);
+    turns(&mut to_the_start, &[&|round| 999 - round], 1000, 1);
+    assert_eq!(to_the_start.counts.pages, 1000, "none twice, none beyond the start");
+}
+
+#[test]
+fn strided_readers_get_their_pieces_and_nothing_else() {
+    // iozone: records of 16 pages, every 17th.
+    let mut sim = sim(u64::MAX);
+    turns(&mut sim, &[&|round| 17 * 16 * round + 5000], 300, 16);
+    assert!(sim.counts.pages <= 16 * (300 + 2 * 8), "{:?}", sim.counts);
+    assert!(sim.log.iter().all(|extent| extent.pages == 16), "{:?}", sim.trace());
+    let ahead = sim.counts.by_cause["Strided"];
+    assert!(ahead >= 296, "all but the first were read ahead: {ahead}");
+}
+
+#[test]
+fn every_second_page_is_a_stream_with_holes() {
+    let mut sim = sim(u64::MAX);
+    let (ios, _) = turns(&mut sim, &[&|round| 1000 + 2 * round], 2000, 1);
+    assert!(ios < 24, "{ios}");
+}
+
+#[test]
+fn random_reads_and_faults_get_what_they_ask_for() {
+    let mut sim = sim(u64::MAX);
+    let mut seed = 7u64;
+    let mut draw = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % 1_000_000
+    };
+    for _ in 0..10_000 {
+        sim.touch(0, draw() + 1, MapAdvice::Normal);
+    }
+    // Some pages were drawn twice: some 50 of them, and a few pairs lie side by side.
+    assert!((9900..10_100).contains(&sim.counts.pages), "{:?}", sim.counts);
+}
+
+#[test]
+fn windows_of_many_streams_fit_the_frames_together() {
+    let adaptive = Config { frames: 20_000, ..Config::default() };
+    let config = PolicyConfig { adaptive, limits: Limits::default() };
+    let mut sim = Sim::with("adaptive", config, 200, 20_000);
+    for round in 0..600 {
+        (0..200).for_each(|file| sim.read(file, 4 * round, 4));
+    }
+    let counts = &sim.counts;
+    assert!(counts.pages * 10 < counts.used * 13, "nearly nothing is read twice: {counts:?}");
+    assert!(counts.pages / counts.ios >= 16, "in requests of 64 KiB or more: {counts:?}");
+}
+
+#[test]
+fn a_slow_reader_gets_no_more_than_it_needs() {
+    let mut slow = sim(u64::MAX);
+    for page in 0..20_000 {
+        slow.now += 1_000_000;
+        slow.read(0, page, 1);
+    }
+    let largest = slow.log.iter().skip(8).map(|extent| extent.pages).max().expect("many");
+    // Worth a request: as long on the way as 2 x 70 us are of transfer.
+    assert!((64..=256).contains(&largest), "{largest}");
+}
+
+#[test]
+fn advice_is_taken_whole() {
+    let mut sim = sim(u64::MAX);
+    sim.touch(0, 5000, MapAdvice::Sequential);
+    sim.touch(0, 5001, MapAdvice::Sequential);
+    assert_eq!(sim.trace()[0], "seq[5000,+4 @5001]");
+}

@@ -1,0 +1,523 @@
+//! The pages of one file: which are there, which are on their way, which are newer than the file.
+//!
+//! One lock guards the books; it is not held while the device works. A page that is on its way has
+//! its place already, so that nobody reads it twice. Pages leave first in, first out, with a second
+//! chance for those used again; dirty ones are written before, with their neighbours.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use overspill_mm::fileread::policy::{FileState, Policy};
+use overspill_mm::fileread::{Advice, Ask, FileRead, PageCache, Reads};
+use overspill_sys::{Errno, PAGE_SIZE};
+
+use super::FileStats;
+use super::room::Room;
+use super::store::{Page, Store};
+use crate::link::Link;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// Pages of one request, at most.
+const REQUEST_MAX: u64 = 256;
+/// With so many dirty pages whoever writes writes some back.
+const DIRTY_MAX: usize = 4096;
+
+/// Pages that are on their way, and that somebody has to fetch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    pub first: u64,
+    pub count: u64,
+}
+
+/// The frames come from a pager, or, in tests, from nowhere.
+enum Frames {
+    Pager(Arc<Link>, Arc<Room>),
+    #[cfg(test)]
+    Fixed(std::sync::atomic::AtomicI32),
+}
+
+impl Frames {
+    fn take(&self) -> bool {
+        match self {
+            Frames::Pager(link, room) => room.take(link),
+            #[cfg(test)]
+            Frames::Fixed(left) => {
+                use std::sync::atomic::Ordering::SeqCst;
+                left.fetch_update(SeqCst, SeqCst, |left| (left > 0).then_some(left - 1)).is_ok()
+            }
+        }
+    }
+
+    fn take_anyway(&self) {
+        match self {
+            Frames::Pager(_, room) => room.take_anyway(),
+            #[cfg(test)]
+            Frames::Fixed(left) => {
+                left.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Has somebody got a frame where there was none?
+    fn are_overdrawn(&self) -> bool {
+        match self {
+            Frames::Pager(_, room) => room.is_overdrawn(),
+            #[cfg(test)]
+            Frames::Fixed(left) => left.load(std::sync::atomic::Ordering::SeqCst) < 0,
+        }
+    }
+
+    fn release(&self, pages: u32) {
+        match self {
+            Frames::Pager(link, room) => room.release(link, pages),
+            #[cfg(test)]
+            Frames::Fixed(left) => {
+                left.fetch_add(pages as i32, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+/// A page's place. Without bytes it is on its way.
+#[derive(Default)]
+struct Entry {
+    bytes: Option<Box<Page>>,
+    marked: bool,
+    /// Used once, and since it was looked at last.
+    used: bool,
+    referenced: bool,
+    /// Newer than the file; the number says which store was the last.
+    dirty: Option<u64>,
+}
+
+struct Books {
+    pages: HashMap<u64, Entry>,
+    order: VecDeque<u64>,
+    dirty: BTreeSet<u64>,
+    stores: u64,
+    len: u64,
+    policy: Policy,
+    file: FileState,
+    error: Option<Errno>,
+    stats: FileStats,
+}
+
+/// What a policy sees.
+struct View<'a>(&'a HashMap<u64, Entry>);
+
+impl PageCache for View<'_> {
+    fn holds(&self, page: u64) -> bool {
+        self.0.contains_key(&page)
+    }
+}
+
+/// The cache of one file.
+pub(super) struct Cache {
+    store: Box<dyn Store>,
+    books: Mutex<Books>,
+    arrived: Condvar,
+    /// One write-back at a time: two of one page would race.
+    writing: Mutex<()>,
+    frames: Frames,
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Cache {
+    pub fn new(
+        store: Box<dyn Store>,
+        policy: Policy,
+        link: Arc<Link>,
+        room: Arc<Room>,
+    ) -> Result<Cache, Errno> {
+        Cache::over(store, policy, Frames::Pager(link, room))
+    }
+
+    #[cfg(test)]
+    pub fn fixed(store: Box<dyn Store>, policy: Policy, frames: i32) -> Cache {
+        Cache::over(store, policy, Frames::Fixed(frames.into())).expect("its length is known")
+    }
+
+    fn over(store: Box<dyn Store>, mut policy: Policy, frames: Frames) -> Result<Cache, Errno> {
+        let books = Books {
+            pages: HashMap::new(),
+            order: VecDeque::new(),
+            dirty: BTreeSet::new(),
+            stores: 0,
+            len: store.len()?,
+            file: policy.open(),
+            policy,
+            error: None,
+            stats: FileStats::default(),
+        };
+        let (books, writing) = (Mutex::new(books), Mutex::new(()));
+        Ok(Cache { store, books, arrived: Condvar::new(), writing, frames })
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn len(&self) -> u64 {
+        self.books().len
+    }
+
+    pub fn stats(&self) -> FileStats {
+        let books = self.books();
+        FileStats { cached: books.pages.len() as u64, dirty: books.dirty.len() as u64, ..books.stats }
+    }
+
+    /// Reads; `order` has somebody else fetch what is read ahead.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64, order: impl Fn(Run)) -> Result<usize, Errno> {
+        let mut books = self.books();
+        let end = books.len.min(offset.saturating_add(buffer.len() as u64));
+        if offset >= end {
+            return Ok(0);
+        }
+        let (mut at, last) = (offset, (end - 1) / PAGE);
+        while at < end {
+            let page = at / PAGE;
+            books.stats.pages_wanted += 1;
+            books = self.bring_in(books, page, last - page + 1, &order)?;
+            let within = (at % PAGE) as usize;
+            let count = (PAGE_SIZE - within).min((end - at) as usize);
+            let entry = books.pages.get_mut(&page).expect("it was brought in");
+            let bytes = entry.bytes.as_ref().expect("it has arrived");
+            let to = (at - offset) as usize;
+            buffer[to..to + count].copy_from_slice(&bytes.0[within..within + count]);
+            entry.referenced |= std::mem::replace(&mut entry.used, true);
+            at += count as u64;
+        }
+        let Books { policy, file, .. } = &mut *books;
+        policy.finished(file, end);
+        self.repay(&mut books);
+        Ok((end - offset) as usize)
+    }
+
+    /// Sees to it that a page is there, the first of `wanted` of this call.
+    fn bring_in<'a>(
+        &'a self,
+        mut books: MutexGuard<'a, Books>,
+        page: u64,
+        wanted: u64,
+        order: &impl Fn(Run),
+    ) -> Result<MutexGuard<'a, Books>, Errno> {
+        loop {
+            let found = books
+                .pages
+                .get_mut(&page)
+                .map(|entry| (entry.bytes.is_some(), std::mem::take(&mut entry.marked)));
+            let Some((is_there, marked)) = found else {
+                books.stats.misses += 1;
+                books = self.fetch_missing(books, page, wanted, order)?;
+                continue;
+            };
+            if marked {
+                let runs = self.ask(&mut books, page, wanted, true);
+                runs.into_iter().for_each(order);
+            }
+            // What was read ahead just now may have taken its place.
+            match books.pages.get(&page) {
+                Some(entry) if entry.bytes.is_some() => return Ok(books),
+                Some(_) => {
+                    books = self.arrived.wait(books).unwrap_or_else(PoisonError::into_inner);
+                }
+                None => debug_assert!(is_there, "what is on its way stays"),
+            }
+        }
+    }
+
+    /// Asks the policy, reads what is wanted at once, and has the rest read.
+    fn fetch_missing<'a>(
+        &'a self,
+        mut books: MutexGuard<'a, Books>,
+        page: u64,
+        wanted: u64,
+        order: &impl Fn(Run),
+    ) -> Result<MutexGuard<'a, Books>, Errno> {
+        let runs = self.ask(&mut books, page, wanted, false);
+        let mut own = None;
+        for run in runs {
+            if (run.first..run.first + run.count).contains(&page) {
+                own = Some(run);
+            } else {
+                order(run);
+            }
+        }
+        let own = match own {
+            Some(run) => run,
+            None => {
+                self.claim(&mut books, page);
+                Run { first: page, count: 1 }
+            }
+        };
+        drop(books);
+        let fetched = self.fetch(own);
+        if fetched.is_err() && own.count > 1 {
+            // A window may fail for a page that nobody wants.
+            let mut books = self.books();
+            if books.pages.contains_key(&page) {
+                // Somebody else tries.
+                return Ok(books);
+            }
+            self.claim(&mut books, page);
+            drop(books);
+            self.fetch(Run { first: page, count: 1 })?;
+        } else {
+            fetched?;
+        }
+        Ok(self.books())
+    }
+
+    /// What a policy wants read: runs of missing pages, which have their places now.
+    fn ask(&self, books: &mut Books, page: u64, wanted: u64, marked: bool) -> Vec<Run> {
+        let file_pages = books.len.div_ceil(PAGE);
+        let ask = Ask::new(page, wanted, file_pages);
+        let mut reads = Reads::new(file_pages);
+        let Books { policy, file, pages, .. } = books;
+        if marked {
+            policy.marked(file, &ask, &View(pages), &mut reads);
+        } else {
+            policy.missing(file, &ask, &View(pages), &mut reads);
+        }
+        self.place(books, &reads, (!marked).then_some(page))
+    }
+
+    /// Gives what is missing of an answer its places, as far as there is room.
+    fn place(&self, books: &mut Books, reads: &Reads, must: Option<u64>) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for extent in reads.extents() {
+            for page in extent.start..extent.end() {
+                if books.pages.contains_key(&page) {
+                    continue;
+                }
+                if !self.frames.take() && !self.evict_one(books) {
+                    if must != Some(page) {
+                        return runs;
+                    }
+                    // Whoever waits is served, room or not.
+                    self.frames.take_anyway();
+                }
+                let marked = extent.marker == Some(page);
+                books.pages.insert(page, Entry { marked, ..Entry::default() });
+                match runs.last_mut() {
+                    Some(run) if run.first + run.count == page && run.count < REQUEST_MAX => {
+                        run.count += 1;
+                    }
+                    _ => runs.push(Run { first: page, count: 1 }),
+                }
+            }
+        }
+        runs
+    }
+
+    /// A place for a page that somebody waits for, room or not.
+    fn claim(&self, books: &mut Books, page: u64) {
+        if !self.frames.take() && !self.evict_one(books) {
+            self.frames.take_anyway();
+        }
+        let before = books.pages.insert(page, Entry::default());
+        assert!(before.is_none(), "a page has one place");
+    }
+
+    /// Makes up for frames that were not there. Not before a call is done with its pages: one that
+    /// lost a page as soon as it had it would go round for ever.
+    fn repay(&self, books: &mut Books) {
+        while self.frames.are_overdrawn() && self.evict_one(books) {
+            self.frames.release(1);
+        }
+    }
+
+    /// Frees the place of the oldest clean page that was not used again; its frame is the caller's.
+    fn evict_one(&self, books: &mut Books) -> bool {
+        for _ in 0..2 * books.order.len() {
+            let page = books.order.pop_front().expect("as many as were counted");
+            let Some(entry) = books.pages.get_mut(&page) else { continue };
+            let busy = entry.bytes.is_none() || entry.dirty.is_some();
+            if busy || std::mem::take(&mut entry.referenced) {
+                books.order.push_back(page);
+                continue;
+            }
+            let used = entry.used;
+            books.pages.remove(&page);
+            if !used {
+                books.stats.unused += 1;
+                let Books { policy, file, .. } = books;
+                policy.unused(file, page);
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Reads pages that have their places. When it fails their places are free again.
+    pub fn fetch(&self, run: Run) -> Result<(), Errno> {
+        let mut pages = vec![Page([0; PAGE_SIZE]); run.count as usize];
+        let outcome = self.store.read(run.first, &mut pages);
+        let mut books = self.books();
+        if outcome.is_ok() {
+            books.stats.reads += 1;
+            books.stats.pages_read += run.count;
+            for (page, bytes) in (run.first..).zip(pages) {
+                let entry = books.pages.get_mut(&page).expect("what is on its way keeps its place");
+                // Somebody may have written the whole page meanwhile.
+                if entry.bytes.is_none() {
+                    entry.bytes = Some(Box::new(bytes));
+                    books.order.push_back(page);
+                }
+            }
+        } else {
+            self.forget(&mut books, run);
+        }
+        drop(books);
+        self.arrived.notify_all();
+        outcome
+    }
+
+    fn forget(&self, books: &mut Books, run: Run) {
+        let mut gone = 0;
+        for page in run.first..run.first + run.count {
+            if books.pages.get(&page).is_some_and(|entry| entry.bytes.is_none()) {
+                books.pages.remove(&page);
+                gone += 1;
+            }
+        }
+        self.frames.release(gone);
+    }
+
+    pub fn advise(&self, advice: Advice, order: impl Fn(Run)) {
+        let mut books = self.books();
+        let mut reads = Reads::new(books.len.div_ceil(PAGE));
+        let Books { policy, file, pages, .. } = &mut *books;
+        policy.advise(file, advice, &View(pages), &mut reads);
+        let runs = self.place(&mut books, &reads, None);
+        drop(books);
+        runs.into_iter().for_each(order);
+    }
+
+    pub fn write_at(&self, bytes: &[u8], offset: u64, order: impl Fn(Run)) -> Result<(), Errno> {
+        let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
+        let mut at = offset;
+        while at < end {
+            let page = at / PAGE;
+            let within = (at % PAGE) as usize;
+            let count = (PAGE_SIZE - within).min((end - at) as usize);
+            let from = (at - offset) as usize;
+            self.write_page(page, within, &bytes[from..from + count], &order)?;
+            at += count as u64;
+        }
+        if self.books().dirty.len() >= DIRTY_MAX {
+            // It is told by the next sync.
+            let _ = self.write_back();
+        }
+        Ok(())
+    }
+
+    fn write_page(&self, page: u64, within: usize, bytes: &[u8], order: &impl Fn(Run)) -> Result<(), Errno> {
+        let mut books = self.books();
+        let inside = books.len.saturating_sub(page * PAGE).min(PAGE) as usize;
+        // Only what is kept of the page has to be known.
+        let covers = within == 0 && bytes.len() >= inside;
+        if !covers {
+            books = self.bring_in(books, page, 1, order)?;
+        } else if !books.pages.contains_key(&page) {
+            if !self.frames.take() && !self.evict_one(&mut books) {
+                drop(books);
+                self.write_back()?;
+                books = self.books();
+                if !books.pages.contains_key(&page) {
+                    self.claim(&mut books, page);
+                }
+            } else {
+                books.pages.insert(page, Entry::default());
+            }
+        }
+        books.stores += 1;
+        let stores = books.stores;
+        let entry = books.pages.get_mut(&page).expect("it has its place");
+        if entry.bytes.is_none() {
+            entry.bytes = Some(Box::new(Page([0; PAGE_SIZE])));
+            books.order.push_back(page);
+        }
+        let entry = books.pages.get_mut(&page).expect("it has its place");
+        let held = entry.bytes.as_mut().expect("it was made");
+        held.0[within..within + bytes.len()].copy_from_slice(bytes);
+        (entry.dirty, entry.used) = (Some(stores), true);
+        books.dirty.insert(page);
+        books.len = books.len.max(page * PAGE + (within + bytes.len()) as u64);
+        drop(books);
+        self.arrived.notify_all();
+        Ok(())
+    }
+
+    /// Writes what is dirty, in file order, neighbours together.
+    pub fn write_back(&self) -> Result<(), Errno> {
+        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = 0;
+        let mut outcome = Ok(());
+        while let Some((first, pages, stamps, len)) = self.next_dirty(next) {
+            next = first + pages.len() as u64;
+            let written = self.store.write(first, &pages, len);
+            let mut books = self.books();
+            match written {
+                Ok(()) => {
+                    books.stats.writes += 1;
+                    books.stats.pages_written += pages.len() as u64;
+                    for (page, stamp) in (first..).zip(stamps) {
+                        let entry = books.pages.get_mut(&page).expect("what is dirty stays");
+                        // Stored to meanwhile: still newer than the file.
+                        if entry.dirty == Some(stamp) {
+                            entry.dirty = None;
+                            books.dirty.remove(&page);
+                        }
+                    }
+                }
+                Err(errno) => {
+                    books.error.get_or_insert(errno);
+                    outcome = Err(errno);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// The first run of dirty pages from a page on: copies, as they are now.
+    fn next_dirty(&self, from: u64) -> Option<(u64, Vec<Page>, Vec<u64>, u64)> {
+        let books = self.books();
+        let first = *books.dirty.range(from..).next()?;
+        let (mut pages, mut stamps) = (Vec::new(), Vec::new());
+        for page in books.dirty.range(first..).copied().take(REQUEST_MAX as usize) {
+            if page != first + pages.len() as u64 {
+                break;
+            }
+            let entry = &books.pages[&page];
+            pages.push(Page::clone(entry.bytes.as_ref().expect("what is dirty is there")));
+            stamps.push(entry.dirty.expect("what is listed is dirty"));
+        }
+        Some((first, pages, stamps, books.len))
+    }
+
+    pub fn sync(&self) -> Result<(), Errno> {
+        let written = self.write_back();
+        let synced = written.and_then(|()| self.store.sync());
+        match self.books().error.take() {
+            Some(errno) => Err(errno),
+            None => synced,
+        }
+    }
+
+    /// The file is closed: all frames go back.
+    pub fn empty(&self) {
+        let mut books = self.books();
+        let count = books.pages.len() as u32;
+        books.pages.clear();
+        books.order.clear();
+        let Books { policy, file, .. } = &mut *books;
+        policy.close(file);
+        self.frames.release(count);
+    }
+}

@@ -1,0 +1,220 @@
+//! A file with a cache of its own, in the pager's budget: reads that are read ahead, writes that are
+//! gathered and written back in file order.
+//!
+//! What [`File::sync`] has returned for is on stable storage. What could not be written stays dirty
+//! and is tried again; the failure is told once, to whoever syncs next. Others that change the file
+//! meanwhile are not seen: a cached page is what was read.
+
+mod cache;
+mod room;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use overspill_mm::fileread::Advice;
+use overspill_mm::fileread::policy::{Config, Policy};
+use overspill_mm::fileread::{Limits, adaptive};
+
+use crate::Error;
+use crate::link::Link;
+use cache::{Cache, Run};
+pub(crate) use room::Room;
+pub(crate) use store::Page;
+use store::RealFile;
+
+/// Threads that read ahead for one file.
+const READERS: usize = 2;
+
+/// How a cached file is opened.
+#[derive(Debug, Clone)]
+pub struct FileOptions {
+    write: bool,
+    create: bool,
+    readahead: &'static str,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        FileOptions { write: false, create: false, readahead: "adaptive" }
+    }
+}
+
+impl FileOptions {
+    /// For reading only.
+    #[must_use]
+    pub fn new() -> Self {
+        FileOptions::default()
+    }
+
+    /// For writing, too.
+    #[must_use]
+    pub fn write(mut self, yes: bool) -> Self {
+        self.write = yes;
+        self
+    }
+
+    /// The file is made where it is missing.
+    #[must_use]
+    pub fn create(mut self, yes: bool) -> Self {
+        self.create = yes;
+        self
+    }
+
+    /// The rules of file read-ahead by name, one of
+    /// [`FILE_READAHEAD_NAMES`](crate::FILE_READAHEAD_NAMES). Default: adaptive.
+    ///
+    /// # Panics
+    /// When there are none of that name.
+    #[must_use]
+    pub fn readahead(mut self, name: &'static str) -> Self {
+        assert!(Policy::by_name(name, Config::default()).is_some(), "no rules are called {name}");
+        self.readahead = name;
+        self
+    }
+}
+
+/// What was counted for a cached file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct FileStats {
+    /// Pages that reads wanted, and those of them that had to be waited for.
+    pub pages_wanted: u64,
+    /// Of those, the ones that were not cached.
+    pub misses: u64,
+    /// Pages read from the file, and in how many requests.
+    pub pages_read: u64,
+    /// Requests to read.
+    pub reads: u64,
+    /// Pages read ahead that left before anybody used them.
+    pub unused: u64,
+    /// Pages written back.
+    pub pages_written: u64,
+    /// Requests to write.
+    pub writes: u64,
+    /// Pages in the cache now.
+    pub cached: u64,
+    /// Pages that are newer than the file.
+    pub dirty: u64,
+}
+
+/// A file whose pages are cached within a pager's budget. It may be used by many threads.
+#[derive(Debug)]
+pub struct File {
+    cache: Arc<Cache>,
+    jobs: Option<Sender<Run>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl File {
+    pub(crate) fn open(
+        path: &Path,
+        options: &FileOptions,
+        link: &Arc<Link>,
+        room: &Arc<Room>,
+    ) -> Result<File, Error> {
+        let failed = |errno| Error::File(path.to_owned(), errno);
+        let store = RealFile::open(path, options.write, options.create).map_err(failed)?;
+        let frames = link.wire().ask(|engine| engine.budget())?;
+        let adaptive = adaptive::Config { frames: u64::from(frames) / 2, ..adaptive::Config::default() };
+        let config = Config { limits: Limits::default(), adaptive };
+        let policy = Policy::by_name(options.readahead, config).expect("the options know the names");
+        let cache = Cache::new(Box::new(store), policy, Arc::clone(link), Arc::clone(room));
+        File::with(cache.map_err(failed)?)
+    }
+
+    fn with(cache: Cache) -> Result<File, Error> {
+        let cache = Arc::new(cache);
+        let (jobs, orders) = channel();
+        let orders = Arc::new(std::sync::Mutex::new(orders));
+        let readers = (0..READERS).map(|_| {
+            let (cache, orders) = (Arc::clone(&cache), Arc::clone(&orders));
+            let named = std::thread::Builder::new().name("overspill file".into());
+            named.spawn(move || serve(&cache, &orders)).map_err(|_| Error::Stopped)
+        });
+        let readers = readers.collect::<Result<_, _>>()?;
+        Ok(File { cache, jobs: Some(jobs), readers })
+    }
+
+    /// Reads bytes from `offset` on; fewer than wanted only at the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the device's reason.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
+        self.cache.read_at(buffer, offset, |run| self.order(run)).map_err(Error::Io)
+    }
+
+    /// Writes bytes from `offset` on, into the cache; the file grows if need be.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: a page that is written in part could not be read, or room had to be made and
+    /// nothing could be written.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        self.cache.write_at(bytes, offset, |run| self.order(run)).map_err(Error::Io)
+    }
+
+    /// Writes what is dirty, and returns when it is on stable storage.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the first failure since the last sync. What could not be written stays dirty.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.cache.sync().map_err(Error::Io)
+    }
+
+    /// Says how the file will be used.
+    ///
+    /// # Errors
+    /// None today: what is asked for and cannot be had is left out.
+    pub fn advise(&self, advice: Advice) -> Result<(), Error> {
+        self.cache.advise(advice, |run| self.order(run));
+        Ok(())
+    }
+
+    /// Bytes in the file, those included that were not written back yet.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.cache.len()
+    }
+
+    /// Is there nothing in it?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> FileStats {
+        self.cache.stats()
+    }
+
+    fn order(&self, run: Run) {
+        let jobs = self.jobs.as_ref().expect("taken when the file is closed");
+        jobs.send(run).expect("the readers go on while the file is open");
+    }
+}
+
+fn serve(cache: &Cache, orders: &std::sync::Mutex<Receiver<Run>>) {
+    loop {
+        let order = orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
+        let Ok(run) = order else { return };
+        // Who waits for a page that could not be read finds it missing, and tries for himself.
+        let _ = cache.fetch(run);
+    }
+}
+
+impl Drop for File {
+    /// Writes back what is dirty; whoever wants to know whether that went well calls [`File::sync`].
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
+        }
+        let _ = self.cache.write_back();
+        self.cache.empty();
+    }
+}

@@ -1,0 +1,156 @@
+//! A cached file over stores that fail, lose power, and count.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use overspill_mm::fileread::policy::{Config, Policy};
+use overspill_sys::{Errno, PAGE_SIZE};
+
+use super::cache::Cache;
+use super::store::{Page, Store};
+use super::{Error, File};
+
+/// A file in memory: what was written, what of it is on stable storage, and what fails.
+#[derive(Default)]
+struct Memory {
+    written: Mutex<Vec<u8>>,
+    stable: Mutex<Vec<u8>>,
+    bad_page: AtomicU64,
+    refuses_writes: AtomicBool,
+    largest_write: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Handle(Arc<Memory>);
+
+impl Store for Handle {
+    fn len(&self) -> Result<u64, Errno> {
+        Ok(self.0.written.lock().unwrap().len() as u64)
+    }
+
+    fn read(&self, first: u64, pages: &mut [Page]) -> Result<(), Errno> {
+        let bad = self.0.bad_page.load(SeqCst);
+        if (first..first + pages.len() as u64).contains(&bad) {
+            return Err(Errno::IO);
+        }
+        let written = self.0.written.lock().unwrap();
+        for (page, to) in (first as usize..).zip(pages) {
+            let from = &written[(page * PAGE_SIZE).min(written.len())..];
+            let count = from.len().min(PAGE_SIZE);
+            to.0[..count].copy_from_slice(&from[..count]);
+            to.0[count..].fill(0);
+        }
+        Ok(())
+    }
+
+    fn write(&self, first: u64, pages: &[Page], len: u64) -> Result<(), Errno> {
+        if self.0.refuses_writes.load(SeqCst) {
+            return Err(Errno::IO);
+        }
+        self.0.largest_write.fetch_max(pages.len() as u64, SeqCst);
+        let mut written = self.0.written.lock().unwrap();
+        for (page, from) in (first as usize..).zip(pages) {
+            let (start, end) = (page * PAGE_SIZE, ((page + 1) * PAGE_SIZE).min(len as usize));
+            if written.len() < end {
+                written.resize(end, 0);
+            }
+            written[start..end].copy_from_slice(&from.0[..end - start]);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        *self.0.stable.lock().unwrap() = self.0.written.lock().unwrap().clone();
+        Ok(())
+    }
+}
+
+fn open(bytes: Vec<u8>, frames: i32) -> (File, Arc<Memory>) {
+    let memory = Memory { written: Mutex::new(bytes), ..Memory::default() };
+    memory.bad_page.store(u64::MAX, SeqCst);
+    let memory = Arc::new(memory);
+    let policy = Policy::by_name("adaptive", Config::default()).unwrap();
+    let cache = Cache::fixed(Box::new(Handle(Arc::clone(&memory))), policy, frames);
+    (File::with(cache).unwrap(), memory)
+}
+
+fn noise(len: usize) -> Vec<u8> {
+    (0..len as u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
+}
+
+#[test]
+fn reads_give_what_is_in_the_file() {
+    let bytes = noise(300 * PAGE_SIZE + 777);
+    let (file, _) = open(bytes.clone(), 64);
+    let mut seed = 3u64;
+    for round in 0..2000 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let offset = if round % 2 == 0 { round * 500 } else { (seed >> 33) % bytes.len() as u64 };
+        let mut buffer = [0; 9000];
+        let count = file.read_at(&mut buffer, offset).unwrap();
+        let from = &bytes[(offset as usize).min(bytes.len())..];
+        assert_eq!(count, from.len().min(buffer.len()));
+        assert!(buffer[..count] == from[..count], "{offset}");
+    }
+    let stats = file.stats();
+    assert!(stats.cached <= 64 + 8, "room for what was waited for is made up for: {stats:?}");
+    assert!(stats.pages_read > stats.cached && stats.reads < stats.pages_read, "{stats:?}");
+}
+
+#[test]
+fn what_was_synced_is_on_stable_storage_and_the_rest_is_no_part_of_a_page() {
+    let (file, memory) = open(noise(100 * PAGE_SIZE), 64);
+    let mut model = noise(100 * PAGE_SIZE);
+    for n in 0..3000usize {
+        let (offset, len) = (n * 7919 % (120 * PAGE_SIZE), 1 + n % 5000);
+        let bytes: Vec<u8> = (0..len).map(|at| (n + at) as u8).collect();
+        file.write_at(&bytes, offset as u64).unwrap();
+        if model.len() < offset + len {
+            model.resize(offset + len, 0);
+        }
+        model[offset..offset + len].copy_from_slice(&bytes);
+        if n % 1000 == 999 {
+            file.sync().unwrap();
+            assert!(*memory.stable.lock().unwrap() == model, "after {n}");
+            assert_eq!(file.stats().dirty, 0);
+        }
+    }
+    assert_eq!(file.len(), model.len() as u64);
+    let mut all = vec![0; model.len()];
+    assert_eq!(file.read_at(&mut all, 0).unwrap(), model.len());
+    assert!(all == model);
+    assert!(memory.largest_write.load(SeqCst) >= 16, "neighbours are written together");
+}
+
+#[test]
+fn a_failure_to_write_is_told_once_and_nothing_is_lost() {
+    let (file, memory) = open(vec![0; 10 * PAGE_SIZE], 64);
+    file.write_at(&[7; 3 * PAGE_SIZE], 0).unwrap();
+    memory.refuses_writes.store(true, SeqCst);
+    assert!(matches!(file.sync(), Err(Error::Io(Errno::IO))));
+    assert_eq!(file.stats().dirty, 3, "what could not be written is kept");
+    memory.refuses_writes.store(false, SeqCst);
+    file.sync().unwrap();
+    assert!(memory.stable.lock().unwrap()[..3 * PAGE_SIZE].iter().all(|&byte| byte == 7));
+    // A failure between two syncs is told by the second.
+    file.write_at(&[8; PAGE_SIZE], 0).unwrap();
+    memory.refuses_writes.store(true, SeqCst);
+    file.cache.write_back().unwrap_err();
+    memory.refuses_writes.store(false, SeqCst);
+    assert!(file.sync().is_err());
+    file.sync().unwrap();
+    assert_eq!(memory.stable.lock().unwrap()[0], 8);
+}
+
+#[test]
+fn a_bad_page_fails_alone() {
+    let (file, memory) = open(noise(200 * PAGE_SIZE), 64);
+    memory.bad_page.store(50, SeqCst);
+    let mut page = [0; PAGE_SIZE];
+    for n in 0..200 {
+        let outcome = file.read_at(&mut page, n * PAGE_SIZE as u64);
+        assert_eq!(outcome.is_err(), n == 50, "page {n}: {outcome:?}");
+    }
+    memory.bad_page.store(u64::MAX, SeqCst);
+    assert!(file.read_at(&mut page, 50 * PAGE_SIZE as u64).is_ok());
+}

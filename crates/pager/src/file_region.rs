@@ -1,0 +1,167 @@
+//! Regions that stand for files: read-only, or with stores that stay in this process.
+
+use std::ffi::CString;
+use std::ops::{Deref, Range};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use overspill_engine::{Engine, Place, Source};
+use overspill_mm::readahead::policy::Overrides;
+use overspill_sys::file::{self, Kind, Open};
+use overspill_sys::mem::Mapping;
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
+
+use crate::link::Link;
+use crate::pager::whole_pages;
+use crate::region::{self, RegionStats};
+use crate::{Error, raw};
+
+/// How a file is mapped.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MapOptions {
+    private: bool,
+    offset: u64,
+    len: Option<usize>,
+}
+
+impl MapOptions {
+    /// All of the file, for reading.
+    #[must_use]
+    pub fn new() -> Self {
+        MapOptions::default()
+    }
+
+    /// Stores are allowed, and stay in this process: a page that was stored to is the region's own.
+    #[must_use]
+    pub fn private(mut self) -> Self {
+        self.private = true;
+        self
+    }
+
+    /// Only `len` bytes from `offset` on, which is rounded down to whole pages.
+    #[must_use]
+    pub fn part(mut self, offset: u64, len: usize) -> Self {
+        (self.offset, self.len) = (offset, Some(len));
+        self
+    }
+}
+
+/// The bytes of a file, of which those in use are in RAM.
+///
+/// What others write to the file while it is mapped may be seen or not. When it is cut, what lay
+/// behind its new end raises SIGBUS, as it does in a mapping of the kernel's, once the pager has
+/// noticed (within 40 ms); so does a page that the device cannot read.
+#[derive(Debug)]
+pub struct FileRegion {
+    /// Taken when dropped: the pager forgets the region first.
+    mapping: Option<Mapping>,
+    /// Where its first byte lies in the first page.
+    skip: usize,
+    len: usize,
+    private: bool,
+    link: Arc<Link>,
+}
+
+impl FileRegion {
+    pub(crate) fn new(path: &Path, options: &MapOptions, link: &Arc<Link>) -> Result<FileRegion, Error> {
+        let failed = |errno| Error::File(path.to_owned(), errno);
+        let (file, file_len) = open(path).map_err(failed)?;
+        let skip = (options.offset % PAGE_SIZE as u64) as usize;
+        let offset = options.offset - skip as u64;
+        let rest = usize::try_from(file_len.saturating_sub(options.offset)).unwrap_or(usize::MAX);
+        let len = options.len.unwrap_or(rest);
+        if len == 0 || rest == 0 {
+            return Err(failed(Errno::INVAL));
+        }
+        let mapping = raw::map_private(whole_pages(skip + len)).map_err(Error::Map)?;
+        let private = options.private;
+        let region = FileRegion { mapping: Some(mapping), skip, len, private, link: Arc::clone(link) };
+        let range = region.range();
+        let source = Source { file, offset, len: file_len, writable: private };
+        let added = link.wire().ask(move |engine| {
+            engine.register(range.clone())?;
+            engine.add_file(range, source)
+        })?;
+        added.map_err(Error::Map)?;
+        Ok(region)
+    }
+
+    fn mapping(&self) -> &Mapping {
+        self.mapping.as_ref().expect("a region has its mapping until it is dropped")
+    }
+
+    fn range(&self) -> AddressRange {
+        let start = self.mapping().start();
+        start..start + whole_pages(self.skip + self.len)
+    }
+
+    fn place(&self) -> Place {
+        Engine::place(self.mapping().start())
+    }
+
+    /// The bytes, to be stored to; `None` of a region that is for reading.
+    pub fn as_mut(&mut self) -> Option<&mut [u8]> {
+        let (skip, len) = (self.skip, self.skip + self.len);
+        let mapping = self.mapping.as_mut().expect("a region has its mapping until it is dropped");
+        self.private.then(|| &mut raw::bytes_mut(mapping, len)[skip..])
+    }
+
+    /// Starts reading bytes `range`, as far as the budget has room.
+    ///
+    /// # Panics
+    /// When the range does not lie in the region.
+    pub fn prefetch(&self, range: Range<usize>) {
+        assert!(range.end <= self.len, "the range lies in the region");
+        let range = range.start + self.skip..range.end + self.skip;
+        region::prefetch(self.link.wire(), self.place(), self.skip + self.len, &range);
+    }
+
+    /// The counters of this region.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn stats(&self) -> Result<RegionStats, Error> {
+        region::stats(self.link.wire(), self.place())
+    }
+
+    /// Read-ahead knobs of this region alone, in place of the pager's.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn set_readahead(&self, knobs: Overrides) -> Result<(), Error> {
+        region::set_readahead(self.link.wire(), self.place(), knobs)
+    }
+}
+
+/// Opens a file for reading, past the page cache where that can be; gives its length, too.
+fn open(path: &Path) -> Result<(overspill_sys::Fd, u64), Errno> {
+    let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+    let plain = file::open(&name, Open::empty())?;
+    let status = file::status(&plain)?;
+    if status.kind != Kind::Regular {
+        return Err(Errno::NODEV);
+    }
+    // A trial: some file systems take the flag and refuse the read.
+    let direct = file::open(&name, Open::DIRECT).ok().filter(|direct| {
+        let mut page = [crate::file::Page([0; PAGE_SIZE])];
+        file::pread(direct, raw::page_bytes_mut(&mut page), 0).is_ok()
+    });
+    Ok((direct.unwrap_or(plain), status.len))
+}
+
+impl Deref for FileRegion {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &raw::bytes(self.mapping(), self.skip + self.len)[self.skip..]
+    }
+}
+
+impl Drop for FileRegion {
+    fn drop(&mut self) {
+        let range = self.range();
+        let _ = self.link.wire().ask(|engine| engine.remove_file(range));
+        // The unmapping raises an event, which the pager's thread reads while we wait here.
+        drop(self.mapping.take());
+    }
+}

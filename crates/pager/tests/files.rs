@@ -1,0 +1,247 @@
+//! Files in the budget on the live kernel: mapped ones and cached ones. Needs userfaultfd.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use overspill_pager::{Advice, Error, FileOptions, MapOptions, Pager};
+
+const MIB: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+fn directory() -> PathBuf {
+    std::env::var_os("OVERSPILL_TEST_SWAP").map_or_else(|| "/var/tmp".into(), PathBuf::from)
+}
+
+fn pager(mib: usize, use_move: bool) -> Pager {
+    let builder = Pager::builder().ram((mib * MIB) as u64).swap(directory()).use_move(use_move);
+    builder.build().expect("userfaultfd, io_uring and a disk are there")
+}
+
+/// A file that is gone when this is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, len: usize) -> Scratch {
+        let path = directory().join(format!("overspill-files-{name}-{}", std::process::id()));
+        let mut file = std::fs::File::create(&path).unwrap();
+        for page in 0..len.div_ceil(PAGE) {
+            let bytes: Vec<u8> = (0..PAGE / 8).flat_map(|at| word(page, at).to_ne_bytes()).collect();
+            file.write_all(&bytes[..PAGE.min(len - page * PAGE)]).unwrap();
+        }
+        file.sync_all().unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Word `at` of page `page` of a scratch file; some pages are all zeroes.
+fn word(page: usize, at: usize) -> u64 {
+    if page % 13 == 5 {
+        return 0;
+    }
+    (page as u64 * 512 + at as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+fn is_right(bytes: &[u8], page: usize) -> bool {
+    bytes
+        .chunks_exact(8)
+        .enumerate()
+        .all(|(at, bytes)| u64::from_ne_bytes(bytes.try_into().unwrap()) == word(page, at))
+}
+
+fn cyclic(use_move: bool) {
+    let file = Scratch::new(if use_move { "cyclic" } else { "cyclic-copy" }, 48 * MIB);
+    let pager = pager(16, use_move);
+    let region = pager.map_file(&file.0, &MapOptions::new()).unwrap();
+    assert_eq!(region.len(), 48 * MIB);
+    let mut read = Vec::new();
+    for _ in 0..6 {
+        let before = pager.stats().unwrap().vmstat.pswpin;
+        for (page, bytes) in region.chunks(PAGE).enumerate() {
+            assert!(is_right(bytes, page), "page {page}");
+        }
+        read.push(pager.stats().unwrap().vmstat.pswpin - before);
+    }
+    let stats = pager.stats().unwrap();
+    assert_eq!(stats.vmstat.pswpout, 0, "clean pages of a file are not written: {stats:?}");
+    assert_eq!(stats.slots, 0, "and take no swap");
+    assert!(stats.frames <= 16 * MIB as u32 / 4096, "{stats:?}");
+    // Of 12,288 pages 4096 fit. The kernel reads all of them every lap.
+    assert!(read[0] >= 12_288 && read[5] < 11_000, "pages read a lap: {read:?}");
+}
+
+#[test]
+fn a_loop_over_a_mapped_file_keeps_what_fits() {
+    cyclic(true);
+}
+
+#[test]
+fn a_loop_over_a_mapped_file_without_move() {
+    cyclic(false);
+}
+
+#[test]
+fn a_mapped_file_may_end_anywhere_and_begin_anywhere() {
+    let file = Scratch::new("odd", 9 * MIB + 1234);
+    let pager = pager(4, true);
+    let whole = pager.map_file(&file.0, &MapOptions::new()).unwrap();
+    let bytes = std::fs::read(&file.0).unwrap();
+    assert_eq!(whole.len(), bytes.len());
+    let part = pager.map_file(&file.0, &MapOptions::new().part(5000, 3 * MIB)).unwrap();
+    part.prefetch(MIB..2 * MIB);
+    for at in (0..part.len()).step_by(1000).rev() {
+        assert_eq!(part[at], bytes[at + 5000], "{at}");
+    }
+    assert!(whole[..] == bytes[..]);
+    drop(whole);
+    assert!(part[..] == bytes[5000..5000 + 3 * MIB]);
+    assert!(matches!(pager.map_file("/var/tmp", &MapOptions::new()), Err(Error::File(..))));
+}
+
+fn private(use_move: bool) {
+    let file = Scratch::new(if use_move { "private" } else { "private-copy" }, 24 * MIB);
+    let pager = pager(8, use_move);
+    let mut region = pager.map_file(&file.0, &MapOptions::new().private()).unwrap();
+    let pages = region.len() / PAGE;
+    for round in 1..4u64 {
+        for page in 0..pages {
+            let bytes = &mut region.as_mut().unwrap()[page * PAGE..(page + 1) * PAGE];
+            match page % 4 {
+                // Stored to every round.
+                0 => {
+                    if round > 1 {
+                        assert_eq!(bytes[100..108], (round - 1).to_ne_bytes(), "page {page}");
+                    }
+                    bytes[100..108].copy_from_slice(&round.to_ne_bytes());
+                }
+                // Made all zeroes: it must not show the file again.
+                1 => {
+                    assert!(round == 1 || bytes.iter().all(|&byte| byte == 0), "page {page}");
+                    bytes.fill(0);
+                }
+                _ => assert!(is_right(bytes, page), "page {page}"),
+            }
+        }
+    }
+    let stats = pager.stats().unwrap();
+    assert!(stats.vmstat.pswpout > 2000, "what was stored to goes to swap: {stats:?}");
+    drop(region);
+    let bytes = std::fs::read(&file.0).unwrap();
+    assert!(
+        bytes.chunks(PAGE).enumerate().all(|(page, bytes)| is_right(bytes, page)),
+        "the file is as it was"
+    );
+}
+
+#[test]
+fn private_stores_stay_and_the_file_does_not_change() {
+    private(true);
+}
+
+#[test]
+fn private_stores_stay_without_move() {
+    private(false);
+}
+
+/// Runs one test of this program again, in a process of its own.
+fn again(test: &str, file: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env("OVERSPILL_TEST_FILE", file);
+    command
+}
+
+/// This process is one that was started by [`again`].
+fn file_of_child() -> Option<PathBuf> {
+    std::env::var_os("OVERSPILL_TEST_FILE").map(PathBuf::from)
+}
+
+#[test]
+fn a_cut_file_raises_sigbus() {
+    if let Some(path) = file_of_child() {
+        let pager = pager(8, true);
+        let region = pager.map_file(&path, &MapOptions::new()).unwrap();
+        let before = u64::from(region[20 * MIB]);
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10 * MIB as u64).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert!(is_right(&region[9 * MIB..9 * MIB + PAGE], 9 * MIB / PAGE));
+        println!("still here, {before}");
+        // That page was in view when the file was cut.
+        std::process::exit(i32::from(region[20 * MIB]));
+    }
+    let file = Scratch::new("cut", 24 * MIB);
+    let output = again("a_cut_file_raises_sigbus", &file.0).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("still here"), "{output:?}");
+    assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
+}
+
+#[test]
+fn a_cached_file_reads_writes_and_syncs_within_the_budget() {
+    let file = Scratch::new("cached", 32 * MIB);
+    let pager = pager(16, true);
+    let opened = pager.open_file(&file.0, &FileOptions::new().write(true)).unwrap();
+    let mut buffer = vec![0; 16 * PAGE];
+    for chunk in 0..32 * MIB / buffer.len() {
+        let offset = (chunk * buffer.len()) as u64;
+        assert_eq!(opened.read_at(&mut buffer, offset).unwrap(), 16 * PAGE);
+        for (n, bytes) in buffer.chunks(PAGE).enumerate() {
+            assert!(is_right(bytes, chunk * 16 + n));
+        }
+    }
+    let stats = opened.stats();
+    assert!(stats.reads < 200, "read ahead in large requests: {stats:?}");
+    assert!(stats.cached <= 2048 + 16, "half of the budget at most: {stats:?}");
+    opened.advise(Advice::Random).unwrap();
+    let mut model = std::fs::read(&file.0).unwrap();
+    for n in 0..400usize {
+        let (offset, len) = (n * 1_234_567 % (32 * MIB), 1 + n * 37 % 9000);
+        let bytes = vec![n as u8; len];
+        opened.write_at(&bytes, offset as u64).unwrap();
+        model.resize(model.len().max(offset + len), 0);
+        model[offset..offset + len].copy_from_slice(&bytes);
+    }
+    opened.sync().unwrap();
+    assert!(std::fs::read(&file.0).unwrap() == model);
+    assert_eq!(opened.len(), model.len() as u64);
+    drop(opened);
+    assert!(matches!(pager.open_file("/nowhere/x", &FileOptions::new()), Err(Error::File(..))));
+}
+
+#[test]
+fn what_was_synced_survives_kill() {
+    if let Some(path) = file_of_child() {
+        let pager = pager(8, true);
+        let file = pager.open_file(&path, &FileOptions::new().write(true)).unwrap();
+        for round in 1.. {
+            for page in 0..1024u64 {
+                file.write_at(&[round; PAGE], page * PAGE as u64).unwrap();
+            }
+            file.sync().unwrap();
+            println!("synced {round}");
+        }
+    }
+    let file = Scratch::new("killed", 4 * MIB);
+    let mut child = again("what_was_synced_survives_kill", &file.0).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let synced = lines
+        .by_ref()
+        .map(Result::unwrap)
+        .filter_map(|line| line.split_once("synced ").map(|(_, round)| round.trim().parse::<u8>().unwrap()));
+    let seen = synced.take(5).last().expect("it gets that far");
+    child.kill().unwrap();
+    // What it said before it was killed counts, too.
+    let last = lines.map_while(Result::ok).filter_map(|line| line.strip_prefix("synced ")?.parse().ok());
+    let last: u8 = last.max().unwrap_or(seen).max(seen);
+    child.wait().unwrap();
+    let bytes = std::fs::read(&file.0).unwrap();
+    for (page, bytes) in bytes.chunks(PAGE).enumerate() {
+        assert!(bytes.iter().all(|&byte| byte == bytes[0]), "page {page} is torn");
+        assert!(bytes[0] >= last, "page {page} is of round {}, {last} was synced", bytes[0]);
+    }
+}

@@ -1,0 +1,469 @@
+//! Programs that are started with a cleaned environment get the agent all the same.
+//!
+//! The agent comes to a program by two variables. Where the caller's environment lacks them they are added to what is
+//! handed on, and the caller's own is not touched; a preload of the program's own stays, behind the agent. Who has another
+//! launcher's variable (a run within a run) keeps it. Everything lies on the stack and nothing is locked: this runs in
+//! signal handlers and between vfork and exec. The next library's function makes the call.
+//!
+//! Out of reach: an exec by the bare instruction, what a static program starts, and what the loader itself takes away
+//! (set-user-ID).
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use linux_raw_sys::general::__NR_execve;
+use overspill_engine::shared::ENV;
+use overspill_sys::Errno;
+use overspill_sys::text::Decimal;
+
+use crate::{agent, elf, launcher, libc, start};
+
+/// Strings, then a null pointer.
+type Strings = *const *const c_char;
+type Execve = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
+type Fexecve = unsafe extern "C" fn(c_int, Strings, Strings) -> c_int;
+type Execveat = unsafe extern "C" fn(c_int, *const c_char, Strings, Strings, c_int) -> c_int;
+type Spawn =
+    unsafe extern "C" fn(*mut c_int, *const c_char, *const c_void, *const c_void, Strings, Strings) -> c_int;
+
+static EXECVE: AtomicUsize = AtomicUsize::new(0);
+static EXECVPE: AtomicUsize = AtomicUsize::new(0);
+static FEXECVE: AtomicUsize = AtomicUsize::new(0);
+static EXECVEAT: AtomicUsize = AtomicUsize::new(0);
+static SPAWN: AtomicUsize = AtomicUsize::new(0);
+static SPAWNP: AtomicUsize = AtomicUsize::new(0);
+/// Address of the variable `environ`.
+static ENVIRON: AtomicUsize = AtomicUsize::new(0);
+
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+/// Longest entry for LD_PRELOAD that is made: with a longer one the program does without the agent.
+const PRELOAD_BYTES: usize = 4096;
+const RUN_BYTES: usize = 96;
+/// Entries of an environment for which there is room, by the size of the stack frame that it takes.
+const FEW: usize = 64;
+const MANY: usize = 1024;
+const MOST: usize = 16_384;
+
+/// Looks up what is called later.
+pub fn set_up() {
+    let names = [
+        (&EXECVE, c"execve"),
+        (&EXECVPE, c"execvpe"),
+        (&FEXECVE, c"fexecve"),
+        (&EXECVEAT, c"execveat"),
+        (&SPAWN, c"posix_spawn"),
+        (&SPAWNP, c"posix_spawnp"),
+    ];
+    for (place, name) in names {
+        place.store(elf::next(name).unwrap_or(0), Ordering::Release);
+    }
+    ENVIRON.store(elf::first(c"environ").unwrap_or(0), Ordering::Release);
+}
+
+/// What an environment lacks.
+struct Lack {
+    entries: usize,
+    lacks_run: bool,
+    /// Where LD_PRELOAD is, if it is there without the agent; `None` inside: it is not there at all.
+    preload: Option<Option<usize>>,
+}
+
+/// `None`: nothing, or it is not known what to add.
+///
+/// # Safety
+/// `environment` is null or strings with a null pointer behind them.
+unsafe fn lack(environment: Strings, agent: &[u8]) -> Option<Lack> {
+    let mut lack = Lack { entries: 0, lacks_run: true, preload: Some(None) };
+    // SAFETY: the caller vouches for the array; the loop ends at its null pointer.
+    while !environment.is_null() && unsafe { !(*environment.add(lack.entries)).is_null() } {
+        // SAFETY: as above.
+        let entry = unsafe { CStr::from_ptr(*environment.add(lack.entries)) }.to_bytes();
+        if entry.strip_prefix(ENV.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")) {
+            lack.lacks_run = false;
+        }
+        if let Some(libraries) = entry.strip_prefix(PRELOAD) {
+            let has_agent = libraries.split(|byte| b" :".contains(byte)).any(|library| library == agent);
+            lack.preload = if has_agent { None } else { Some(Some(lack.entries)) };
+        }
+        lack.entries += 1;
+    }
+    (lack.lacks_run || lack.preload.is_some()).then_some(lack)
+}
+
+/// Calls with an environment that has the agent.
+///
+/// # Safety
+/// As for [`lack`].
+unsafe fn with_agent(environment: Strings, mut call: impl FnMut(Strings) -> c_int) -> c_int {
+    let Some(agent) = agent::path() else { return call(environment) };
+    // SAFETY: passed on to the caller.
+    let Some(lack) = (unsafe { lack(environment, agent) }) else { return call(environment) };
+    let call: &mut dyn FnMut(Strings) -> c_int = &mut call;
+    // SAFETY: as above; there is room for two entries more and the null pointer.
+    unsafe {
+        match lack.entries + 3 {
+            few if few <= FEW => in_room::<FEW>(environment, &lack, agent, call),
+            many if many <= MANY => in_room::<MANY>(environment, &lack, agent, call),
+            most if most <= MOST => in_room::<MOST>(environment, &lack, agent, call),
+            _ => call(environment),
+        }
+    }
+}
+
+/// # Safety
+/// As for [`lack`], and `ROOM` is at least the number of entries and three.
+#[inline(never)]
+unsafe fn in_room<const ROOM: usize>(
+    environment: Strings,
+    lack: &Lack,
+    agent: &[u8],
+    call: &mut dyn FnMut(Strings) -> c_int,
+) -> c_int {
+    let mut entries = [const { MaybeUninit::<*const c_char>::uninit() }; ROOM];
+    let mut run = Text { bytes: [0; RUN_BYTES], len: 0 };
+    let mut preload = Text { bytes: [0; PRELOAD_BYTES], len: 0 };
+    let mut count = lack.entries;
+    for (index, entry) in entries.iter_mut().enumerate().take(count) {
+        // SAFETY: the caller vouches for so many entries.
+        entry.write(unsafe { *environment.add(index) });
+    }
+    if lack.lacks_run {
+        entries[count].write(run.address(start::address()));
+        count += 1;
+    }
+    if let Some(place) = lack.preload {
+        preload.put(PRELOAD).put(agent);
+        if let Some(index) = place {
+            // SAFETY: it was found there.
+            let others = unsafe { CStr::from_ptr(*environment.add(index)) }.to_bytes();
+            preload.put(b":").put(&others[PRELOAD.len()..]);
+        }
+        if let Some(text) = preload.text() {
+            entries[place.unwrap_or(count)].write(text);
+            count += usize::from(place.is_none());
+        }
+    }
+    entries[count].write(core::ptr::null());
+    call(entries.as_ptr().cast())
+}
+
+/// A string that is put together, while it fits.
+struct Text<const BYTES: usize> {
+    bytes: [u8; BYTES],
+    len: usize,
+}
+
+impl<const BYTES: usize> Text<BYTES> {
+    fn put(&mut self, part: &[u8]) -> &mut Self {
+        if let Some(room) = self.bytes.get_mut(self.len..).and_then(|rest| rest.get_mut(..part.len())) {
+            room.copy_from_slice(part);
+        }
+        self.len = self.len.saturating_add(part.len());
+        self
+    }
+
+    /// `None`: it did not fit, with the NUL that ends it.
+    fn text(&self) -> Option<*const c_char> {
+        (self.len < BYTES).then_some(self.bytes.as_ptr().cast())
+    }
+
+    /// The launcher's variable.
+    fn address(&mut self, address: launcher::Address) -> *const c_char {
+        self.put(ENV.as_bytes()).put(b"=").put(Decimal::new(u64::from(address.process)).as_bytes());
+        self.put(b":").put(Decimal::new(u64::from(address.descriptor)).as_bytes()).put(b":");
+        for place in (0..16).rev() {
+            self.put(&[b"0123456789abcdef"[(address.token >> (4 * place)) as usize & 15]]);
+        }
+        self.text().expect("a name and three numbers fit")
+    }
+}
+
+/// The environment of this process.
+fn own_environment() -> Strings {
+    let variable = ENVIRON.load(Ordering::Acquire) as *const Strings;
+    // SAFETY: the loader placed the variable for the life of the process; who changes it while another thread calls exec has
+    // that race without an agent, too.
+    if variable.is_null() { core::ptr::null() } else { unsafe { variable.read() } }
+}
+
+/// A function that was looked up.
+fn known(place: &AtomicUsize) -> Option<usize> {
+    Some(place.load(Ordering::Acquire)).filter(|&address| address != 0)
+}
+
+/// execve(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: *const c_char, words: Strings, environment: Strings) -> c_int {
+    let call = |environment: Strings| match known(&EXECVE) {
+        // SAFETY: the function has this type, and the caller vouches for the arguments.
+        Some(next) => unsafe { core::mem::transmute::<usize, Execve>(next)(path, words, environment) },
+        // SAFETY: as above.
+        None => unsafe {
+            let arguments = [path as usize, words as usize, environment as usize, 0, 0, 0];
+            libc::call(__NR_execve, arguments) as c_int
+        },
+    };
+    // SAFETY: the caller vouches for the environment.
+    unsafe { with_agent(environment, call) }
+}
+
+/// execv(3).
+///
+/// # Safety
+/// As for the function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, words: Strings) -> c_int {
+    // SAFETY: passed on to the caller.
+    unsafe { execve(path, words, own_environment()) }
+}
+
+/// execvpe(3).
+///
+/// # Safety
+/// As for the function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: *const c_char, words: Strings, environment: Strings) -> c_int {
+    let Some(next) = known(&EXECVPE) else { return libc::fail(Errno::NOSYS) as c_int };
+    // SAFETY: the function has this type, and the caller vouches for the arguments.
+    unsafe {
+        with_agent(environment, |environment| {
+            core::mem::transmute::<usize, Execve>(next)(file, words, environment)
+        })
+    }
+}
+
+/// execvp(3).
+///
+/// # Safety
+/// As for the function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const c_char, words: Strings) -> c_int {
+    // SAFETY: passed on to the caller.
+    unsafe { execvpe(file, words, own_environment()) }
+}
+
+/// fexecve(3).
+///
+/// # Safety
+/// As for the function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(file: c_int, words: Strings, environment: Strings) -> c_int {
+    let Some(next) = known(&FEXECVE) else { return libc::fail(Errno::NOSYS) as c_int };
+    // SAFETY: the function has this type, and the caller vouches for the arguments.
+    unsafe {
+        with_agent(environment, |environment| {
+            core::mem::transmute::<usize, Fexecve>(next)(file, words, environment)
+        })
+    }
+}
+
+/// execveat(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(
+    directory: c_int,
+    path: *const c_char,
+    words: Strings,
+    environment: Strings,
+    flags: c_int,
+) -> c_int {
+    let Some(next) = known(&EXECVEAT) else { return libc::fail(Errno::NOSYS) as c_int };
+    // SAFETY: the function has this type, and the caller vouches for the arguments.
+    unsafe {
+        with_agent(environment, |environment| {
+            core::mem::transmute::<usize, Execveat>(next)(directory, path, words, environment, flags)
+        })
+    }
+}
+
+/// posix_spawn(3).
+///
+/// # Safety
+/// As for the function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn(
+    pid: *mut c_int,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    words: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: passed on to the caller.
+    unsafe { spawn(&SPAWN, (pid, path, actions, attributes), words, environment) }
+}
+
+/// posix_spawnp(3).
+///
+/// # Safety
+/// As for the function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawnp(
+    pid: *mut c_int,
+    file: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    words: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: passed on to the caller.
+    unsafe { spawn(&SPAWNP, (pid, file, actions, attributes), words, environment) }
+}
+
+/// # Safety
+/// As for the functions.
+unsafe fn spawn(
+    function: &AtomicUsize,
+    (pid, path, actions, attributes): (*mut c_int, *const c_char, *const c_void, *const c_void),
+    words: Strings,
+    environment: Strings,
+) -> c_int {
+    // These return the error.
+    let Some(next) = known(function) else { return Errno::NOSYS.raw_os_error() };
+    // SAFETY: the function has this type, and the caller vouches for the arguments.
+    unsafe {
+        with_agent(environment, |environment| {
+            core::mem::transmute::<usize, Spawn>(next)(pid, path, actions, attributes, words, environment)
+        })
+    }
+}
+
+/// A function that takes the words one by one: what came in registers is put below what came on the stack, which makes the
+/// array. The return address stands between the two, and goes back there for the return.
+#[cfg(all(not(test), target_arch = "x86_64"))]
+macro_rules! listed {
+    ($function:ident) => {
+        core::arch::naked_asm!(
+            "pop rax",
+            "push r9",
+            "push r8",
+            "push rcx",
+            "push rdx",
+            "push rsi",
+            "mov rsi, rsp",
+            "push rax",
+            "call {function}",
+            "pop rcx",
+            "add rsp, 40",
+            "push rcx",
+            "ret",
+            function = sym $function,
+        )
+    };
+}
+
+/// execl(3).
+///
+/// # Safety
+/// As for the function.
+#[cfg(all(not(test), target_arch = "x86_64"))]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn execl() -> c_int {
+    listed!(execv)
+}
+
+/// execlp(3).
+///
+/// # Safety
+/// As for the function.
+#[cfg(all(not(test), target_arch = "x86_64"))]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn execlp() -> c_int {
+    listed!(execvp)
+}
+
+/// execle(3).
+///
+/// # Safety
+/// As for the function.
+#[cfg(all(not(test), target_arch = "x86_64"))]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn execle() -> c_int {
+    listed!(execle_array)
+}
+
+/// execle(3), of which the environment follows the null pointer behind the words.
+///
+/// # Safety
+/// As for the function.
+#[cfg(all(not(test), target_arch = "x86_64"))]
+unsafe extern "C" fn execle_array(path: *const c_char, words: Strings) -> c_int {
+    let mut end = words;
+    // SAFETY: the caller vouches for the list, which ends with a null pointer and the environment.
+    unsafe {
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        execve(path, words, *end.add(1).cast::<Strings>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const AGENT: &[u8] = b"/lib/agent.so";
+
+    fn mended(environment: &[&CStr]) -> Vec<std::string::String> {
+        let mut entries: Vec<*const c_char> = environment.iter().map(|entry| entry.as_ptr()).collect();
+        entries.push(core::ptr::null());
+        // SAFETY: strings with a null pointer behind them.
+        let Some(lack) = (unsafe { lack(entries.as_ptr(), AGENT) }) else { return Vec::new() };
+        let mut seen = Vec::new();
+        let mut call = |environment: Strings| {
+            let mut at = environment;
+            // SAFETY: as above.
+            unsafe {
+                while !(*at).is_null() {
+                    seen.push(CStr::from_ptr(*at).to_str().unwrap().into());
+                    at = at.add(1);
+                }
+            }
+            0
+        };
+        // SAFETY: as above, and there is room.
+        unsafe { in_room::<FEW>(entries.as_ptr(), &lack, AGENT, &mut call) };
+        seen
+    }
+
+    /// *The story:* `env -i CMD` ran without an agent, and was said to fit.
+    #[test]
+    fn a_cleaned_environment_gets_both() {
+        let seen = mended(&[]);
+        assert_eq!(seen.len(), 2);
+        assert!(seen[0].starts_with("OVERSPILL_RUN=") && seen[1] == "LD_PRELOAD=/lib/agent.so", "{seen:?}");
+    }
+
+    #[test]
+    fn what_the_program_preloads_stays() {
+        let seen = mended(&[c"A=1", c"LD_PRELOAD=/lib/other.so:/lib/more.so", c"OVERSPILL_RUN=1:2:3"]);
+        assert_eq!(
+            seen,
+            ["A=1", "LD_PRELOAD=/lib/agent.so:/lib/other.so:/lib/more.so", "OVERSPILL_RUN=1:2:3"]
+        );
+    }
+
+    #[test]
+    fn what_is_complete_is_left_alone() {
+        assert!(mended(&[c"LD_PRELOAD=/lib/other.so:/lib/agent.so", c"OVERSPILL_RUN=1:2:3"]).is_empty());
+        // A run within a run has a launcher of its own.
+        assert_eq!(mended(&[c"OVERSPILL_RUN=7:8:9"]), ["OVERSPILL_RUN=7:8:9", "LD_PRELOAD=/lib/agent.so"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_cut() {
+        let mut text = Text { bytes: [0; 8], len: 0 };
+        assert!(text.put(b"1234567").text().is_some());
+        assert!(text.put(b"8").text().is_none() && text.put(b"9").text().is_none());
+    }
+}

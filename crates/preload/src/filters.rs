@@ -1,0 +1,90 @@
+//! Programs that put themselves behind a seccomp filter: what the agent does in their threads.
+//!
+//! A filter may kill whoever makes a call that is not on its list, and nobody can ask it. From the first one on the agent
+//! therefore makes no call in the program's threads that libc would not make there: a child of fork gets no agent, and
+//! whoever maps or moves memory does not wait. The agent's own thread stays outside, unless the filter is given to all
+//! threads at once ([`SYNC`]); then it hands everything back first and goes (`retire`).
+//!
+//! A program that was started behind a filter is told by the count in /proc: as many filters as the launcher has are the
+//! container's, which let programs run; one more may be anything.
+//!
+//! *The story:* a program with a list of twenty calls forked. The child was killed, because the agent that was started in
+//! it makes others.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use linux_raw_sys::general::__NR_prctl;
+use overspill_sys::Errno;
+use overspill_sys::procfs::Fields;
+
+use crate::{fork, libc, retire};
+
+const PR_SET_SECCOMP: c_int = 22;
+const MODE_FILTER: usize = 2;
+/// The operation of seccomp(2) that installs a filter, and its flag for all threads.
+const SET_MODE_FILTER: usize = 1;
+const SET_MODE_STRICT: usize = 0;
+const SYNC: usize = 1;
+
+static FILTERED: AtomicBool = AtomicBool::new(false);
+
+/// Has the program put a filter before any of its threads?
+pub fn is_filtered() -> bool {
+    FILTERED.load(SeqCst)
+}
+
+/// Was this program started behind a filter that the launcher is not behind? No, where the kernel does not count (before
+/// 5.9). The calls are those that the loader makes, too.
+pub fn is_confined(launcher: u32) -> bool {
+    let count = |status: Result<Fields, Errno>| {
+        status.ok().and_then(|fields| fields.number("Seccomp_filters")).unwrap_or(0)
+    };
+    let own = count(Fields::of_process());
+    own > 0 && own > count(Fields::of_other(launcher))
+}
+
+/// Makes a call of seccomp(2). Without a list it only asks what the kernel can do.
+pub fn for_seccomp(operation: usize, flags: usize, list: usize, call: impl FnOnce() -> isize) -> isize {
+    let installs = operation == SET_MODE_FILTER && list != 0;
+    if !installs && operation != SET_MODE_STRICT || is_another() {
+        return call();
+    }
+    if installs && flags & SYNC != 0 { retire::for_good(|| noting(call)) } else { noting(call) }
+}
+
+/// Is this a child of vfork, whose filter is its own? Behind a filter that cannot be asked.
+fn is_another() -> bool {
+    !is_filtered() && fork::is_borrowing()
+}
+
+/// Makes a call that puts the program behind a filter if it succeeds.
+fn noting(call: impl FnOnce() -> isize) -> isize {
+    // Before: a thread may fork at once.
+    let was = FILTERED.swap(true, SeqCst);
+    let result = call();
+    if result != 0 {
+        FILTERED.store(was, SeqCst);
+    }
+    result
+}
+
+/// prctl(2), watched.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(
+    option: c_int,
+    second: usize,
+    third: usize,
+    fourth: usize,
+    fifth: usize,
+) -> c_int {
+    let arguments = [option as usize, second, third, fourth, fifth, 0];
+    // SAFETY: passed on to the caller.
+    let call = || unsafe { libc::call(__NR_prctl, arguments) };
+    let installs = option == PR_SET_SECCOMP && (second != MODE_FILTER || third != 0);
+    let result = if installs && !is_another() { noting(call) } else { call() };
+    result as c_int
+}

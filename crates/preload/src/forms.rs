@@ -1,0 +1,267 @@
+//! The forms of fork that run no handlers: `_Fork`, `clone` without shared memory, and the bare calls by way of libc's
+//! `syscall`. Each is done as [`fork`](crate::fork) has it: everything comes in first.
+//!
+//! What comes by none of these (the instruction itself, in the program's own code) is not seen here: the kernel tells the
+//! engine of it, where it may (see `engine/children.rs`), and where it may not such a call fails (`veto`).
+//!
+//! *The story:* children of `_Fork()` read zeroes where the parent's page was out.
+
+use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use linux_raw_sys::general::{
+    __NR_clone, __NR_clone3, __NR_fork, __NR_io_uring_setup, __NR_ioctl, __NR_madvise, __NR_mlockall,
+    __NR_process_madvise, __NR_seccomp, __NR_setns, __NR_setsockopt, __NR_unshare, __NR_vmsplice, CLONE_VM,
+};
+
+use crate::{elf, filters, fork, guards, lend, libc, locking, populate, registering, retire};
+
+/// The next library's `_Fork` and `clone`; 0 where it has none.
+static FORK: AtomicUsize = AtomicUsize::new(0);
+static CLONE: AtomicUsize = AtomicUsize::new(0);
+
+const SIGCHLD: usize = 17;
+
+/// Looks up what is called later.
+pub fn set_up() {
+    FORK.store(elf::next(c"_Fork").unwrap_or(0), Ordering::Release);
+    CLONE.store(elf::next(c"clone").unwrap_or(0), Ordering::Release);
+}
+
+/// Forks by `call`, which gives 0 in the child.
+fn forked(call: impl FnOnce() -> isize) -> isize {
+    fork::prepare();
+    let result = call();
+    if result == 0 {
+        fork::child()
+    } else {
+        fork::parent()
+    }
+    result
+}
+
+/// _Fork(3).
+///
+/// # Safety
+/// As for the function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Fork() -> c_int {
+    let next = FORK.load(Ordering::Acquire);
+    forked(|| {
+        if next == 0 {
+            // SAFETY: forks; the C library has no such function, and so nothing of its own to do.
+            return unsafe { libc::call(__NR_clone, [SIGCHLD, 0, 0, 0, 0, 0]) };
+        }
+        // SAFETY: the library's function has this type.
+        let call = unsafe { core::mem::transmute::<usize, extern "C" fn() -> c_int>(next) };
+        call() as isize
+    }) as c_int
+}
+
+/// What a new process runs.
+type Start = extern "C" fn(*mut c_void) -> c_int;
+type Clone = unsafe extern "C" fn(
+    Start,
+    *mut c_void,
+    c_int,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+) -> c_int;
+
+/// What the child of [`clone`] runs, in the copy of its maker's memory.
+struct Errand {
+    start: Start,
+    argument: *mut c_void,
+}
+
+extern "C" fn run_errand(errand: *mut c_void) -> c_int {
+    // SAFETY: `clone` passes an `Errand` that stays on its stack until its parent returns; the child has a copy of that.
+    let Errand { start, argument } = *unsafe { &*errand.cast::<Errand>() };
+    fork::child();
+    start(argument)
+}
+
+/// clone(2), libc's function. The last three arguments have a meaning with some flags only.
+///
+/// # Safety
+/// As for the function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clone(
+    start: Option<Start>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent_tid: *mut c_void,
+    tls: *mut c_void,
+    child_tid: *mut c_void,
+) -> c_int {
+    let (next, Some(start)) = (CLONE.load(Ordering::Acquire), start) else {
+        return libc::fail(overspill_sys::Errno::INVAL) as c_int;
+    };
+    if next == 0 {
+        return libc::fail(overspill_sys::Errno::NOSYS) as c_int;
+    }
+    // SAFETY: the library's function has this type; on this processor it takes as many arguments as it wants.
+    let call = unsafe { core::mem::transmute::<usize, Clone>(next) };
+    if flags as c_uint & CLONE_VM != 0 {
+        // SAFETY: passed on to the caller.
+        return unsafe { call(start, stack, flags, argument, parent_tid, tls, child_tid) };
+    }
+    let mut errand = Errand { start, argument };
+    fork::prepare();
+    let errand = (&raw mut errand).cast();
+    // SAFETY: as above; the errand lives until the call returns, and the child has a copy of it.
+    let result = unsafe { call(run_errand, stack, flags, errand, parent_tid, tls, child_tid) };
+    fork::parent();
+    result
+}
+
+/// libc's `syscall`, without a frame: who makes a thread with it returns from it on another stack.
+///
+/// # Safety
+/// As for the system call.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() -> c_long {
+    core::arch::naked_asm!(
+        "cmp edi, {clone}",
+        "je 2f",
+        "cmp edi, {clone3}",
+        "je 3f",
+        "cmp edi, {fork}",
+        "je 4f",
+        "cmp edi, {seccomp}",
+        "je 4f",
+        "cmp edi, {unshare}",
+        "je 4f",
+        "cmp edi, {setns}",
+        "je 4f",
+        "cmp edi, {vmsplice}",
+        "je 4f",
+        "cmp edi, {setsockopt}",
+        "je 4f",
+        "cmp edi, {io_uring_setup}",
+        "je 4f",
+        "cmp edi, {madvise}",
+        "je 4f",
+        "cmp edi, {process_madvise}",
+        "je 4f",
+        "cmp edi, {mlockall}",
+        "je 4f",
+        "cmp edi, {ioctl}",
+        "je 4f",
+        "5:",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 6f",
+        "ret",
+        // clone(flags, stack, ...).
+        "2:",
+        "test esi, {vm}",
+        "jnz 5b",
+        "test rdx, rdx",
+        "jnz 5b",
+        "jmp 4f",
+        // clone3(arguments, size): flags are the first word, the stack is the sixth. The kernel says what is wrong with others.
+        "3:",
+        "cmp rdx, 64",
+        "jb 5b",
+        "test dword ptr [rsi], {vm}",
+        "jnz 5b",
+        "cmp qword ptr [rsi + 40], 0",
+        "jne 5b",
+        // The arguments one place to the left and the number behind the fifth, as `concerning` has them.
+        "4:",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov rcx, r8",
+        "mov r8, r9",
+        "mov r9, rax",
+        "jmp {concerning}",
+        "6:",
+        "mov rdi, rax",
+        "jmp {failed}",
+        clone = const __NR_clone,
+        clone3 = const __NR_clone3,
+        fork = const __NR_fork,
+        seccomp = const __NR_seccomp,
+        unshare = const __NR_unshare,
+        setns = const __NR_setns,
+        vmsplice = const __NR_vmsplice,
+        setsockopt = const __NR_setsockopt,
+        io_uring_setup = const __NR_io_uring_setup,
+        madvise = const __NR_madvise,
+        process_madvise = const __NR_process_madvise,
+        mlockall = const __NR_mlockall,
+        ioctl = const __NR_ioctl,
+        vm = const CLONE_VM,
+        concerning = sym concerning,
+        failed = sym failed,
+    )
+}
+
+/// The calls that concern the agent. `clone` and `clone3` come without CLONE_VM and without a stack.
+///
+/// # Safety
+/// As for the system call.
+unsafe extern "C" fn concerning(
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    number: c_long,
+    f: usize,
+) -> isize {
+    let number = number as c_uint;
+    // SAFETY: passed on to the caller.
+    let call = || unsafe { libc::call(number, [a, b, c, d, e, f]) };
+    if [__NR_fork, __NR_clone, __NR_clone3].contains(&number) {
+        return forked(call);
+    }
+    if number == __NR_unshare {
+        return retire::for_unshare(a, call);
+    }
+    if number == __NR_setns {
+        return retire::for_setns(b, call);
+    }
+    if number == __NR_madvise {
+        // SAFETY: passed on to the caller.
+        return unsafe { populate::madvise(a as *mut c_void, b, c as c_int) } as isize;
+    }
+    if number == __NR_process_madvise {
+        let pieces = b as *const c_void;
+        // SAFETY: passed on to the caller.
+        return unsafe { guards::process_madvise(a as c_int, pieces, c, d as c_int, e as c_uint) };
+    }
+    if number == __NR_mlockall {
+        // SAFETY: passed on to the caller.
+        return unsafe { locking::mlockall(a as c_int) } as isize;
+    }
+    if number == __NR_ioctl {
+        // SAFETY: passed on to the caller.
+        return unsafe { registering::ioctl(a as c_int, b as c_ulong, c) } as isize;
+    }
+    if number == __NR_seccomp {
+        return filters::for_seccomp(a, b, c, call);
+    }
+    lend::announce(number, b, c);
+    call()
+}
+
+/// A system call failed with minus this.
+extern "C" fn failed(result: isize) -> isize {
+    libc::fail(overspill_sys::Errno::from_raw_os_error(-result as i32))
+}

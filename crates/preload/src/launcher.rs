@@ -1,0 +1,121 @@
+//! How the agent finds the launcher: the shared page, and the number that this process has there.
+//!
+//! The variable names the launcher's process, a descriptor of it, and a token. Where /proc shows that process and may be
+//! looked into, the page is opened there, in some microseconds and without the launcher's help. Another user, another pid
+//! namespace with a /proc of its own: there the launcher is asked by way of its abstract socket, which answers to its
+//! descendants only and hands over what such a process could not open itself. What has neither (a network namespace of its
+//! own besides, or a launcher that is gone) runs unmanaged.
+
+use core::ffi::CStr;
+
+use overspill_engine::shared::{self, Shared, letters, socket_name};
+use overspill_sys::mem::{Mapping, Prot};
+use overspill_sys::{Errno, Fd, PAGE_SIZE, file, procfs, socket, uffd};
+
+/// A launcher that is stopped does not answer.
+const PATIENCE_S: u64 = 2;
+
+/// Where the shared page is: descriptor `descriptor` of process `process`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Process id, in the launcher's pid namespace.
+    pub process: u32,
+    /// Descriptor number there.
+    pub descriptor: u32,
+    /// Tells this launcher from others.
+    pub token: u64,
+}
+
+/// The page, and what came with it.
+pub struct Found {
+    /// The page.
+    pub shared: &'static Shared,
+    /// This process's id, as the launcher knows it.
+    pub pid: u32,
+    /// The file that the page is a part of.
+    pub memory: Fd,
+    /// A file to page to, in place of one that is made here.
+    pub swap: Option<Fd>,
+}
+
+impl Address {
+    /// Reads `<pid>:<descriptor>:<token>`.
+    pub fn parse(value: &[u8]) -> Option<Address> {
+        let mut words = core::str::from_utf8(value).ok()?.split(':');
+        let (process, descriptor) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let token = u64::from_str_radix(words.next()?, 16).ok()?;
+        words.next().is_none().then_some(Address { process, descriptor, token })
+    }
+
+    /// Finds the page.
+    pub fn find(self) -> Result<Found, Errno> {
+        self.look().or_else(|_| self.ask())
+    }
+
+    fn look(self) -> Result<Found, Errno> {
+        let memory = file::open_of_process(self.process, self.descriptor)?;
+        let shared = self.map(&memory)?;
+        // /proc has shown the launcher by its number: it shows this process by that of the same namespace.
+        let pid = procfs::process_id_in_proc()?;
+        Ok(Found { shared, pid, memory, swap: None })
+    }
+
+    fn ask(self) -> Result<Found, Errno> {
+        let door = socket::connect(&socket_name(self.token))?;
+        socket::limit_patience(&door, PATIENCE_S)?;
+        let (mut page, mut swap) = (None, None);
+        loop {
+            let Some((letter, descriptor)) = socket::receive(&door)? else { return Err(Errno::CONNRESET) };
+            match (letter.kind, descriptor) {
+                (letters::PAGE, Some(memory)) => page = Some((memory, letter.value as u32)),
+                (letters::DEVICE, Some(device)) => uffd::use_device(device),
+                (letters::SWAP, file) => swap = file,
+                (letters::END, _) => break,
+                // No descriptor could be made here, or it is a letter of another version.
+                _ => return Err(Errno::MFILE),
+            }
+        }
+        let (memory, pid) = page.ok_or(Errno::MFILE)?;
+        Ok(Found { shared: self.map(&memory)?, pid, memory, swap })
+    }
+
+    fn map(self, memory: &Fd) -> Result<&'static Shared, Errno> {
+        let len = size_of::<Shared>().next_multiple_of(PAGE_SIZE);
+        if file::status(memory)?.len < size_of::<Shared>() as u64 {
+            return Err(Errno::INVAL); // whatever this is, it ends within the page
+        }
+        let mapping = Mapping::shared(memory, len, Prot::RW, 0)?;
+        // SAFETY: the file is at least this long and nobody makes it shorter; every field is valid whatever its bits,
+        // and everything but the configuration (constant by now) is atomic. If it is the right page the mapping stays
+        // for ever, and otherwise nothing refers to it when it goes.
+        let shared = unsafe { &*(mapping.range().start as *const Shared) };
+        let config = &shared.config;
+        let is_right =
+            config.magic == shared::MAGIC && config.version == shared::VERSION && config.token == self.token;
+        if !is_right {
+            return Err(Errno::INVAL);
+        }
+        let _ = mapping.leak();
+        Ok(shared)
+    }
+}
+
+/// A path that the launcher told.
+pub fn path(bytes: &[u8]) -> &CStr {
+    CStr::from_bytes_until_nul(bytes).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_three_parts() {
+        let address = Address { process: 12, descriptor: 500, token: 0xfeed };
+        assert_eq!(Address::parse(b"12:500:000000000000feed"), Some(address));
+        for wrong in ["", "12", "12:500", "12:500:", "12:500:xyz", "12:500:1:2", "-1:5:1"] {
+            assert_eq!(Address::parse(wrong.as_bytes()), None, "{wrong}");
+        }
+        assert_eq!(&socket_name(0xfeed), b"overspill-000000000000feed");
+    }
+}

@@ -1,0 +1,34 @@
+//! What the functions that stand before libc's owe their callers: the system call, and errno.
+//!
+//! The call is made here, not by libc's `syscall`: others may stand before that, the agent itself does (`forms`).
+
+use core::ffi::c_int;
+
+use overspill_sys::Errno;
+
+unsafe extern "C" {
+    /// Where the calling thread's errno lies. Only threads of the program call this.
+    fn __errno_location() -> *mut c_int;
+}
+
+/// What libc returns when a call failed.
+const FAILED: isize = -1;
+
+/// A system call as libc makes it: -1 and errno when it fails.
+///
+/// # Safety
+/// The call must be sound with these arguments, and the calling thread one of the program's.
+pub unsafe fn call(number: u32, arguments: [usize; 6]) -> isize {
+    // SAFETY: passed on to the caller.
+    match unsafe { overspill_sys::call(number, arguments) } {
+        Ok(value) => value.cast_signed(),
+        Err(errno) => fail(errno),
+    }
+}
+
+/// Sets errno and returns -1.
+pub fn fail(errno: Errno) -> isize {
+    // SAFETY: the caller is a thread of the program: libc knows it.
+    unsafe { *__errno_location() = errno.raw_os_error() };
+    FAILED
+}

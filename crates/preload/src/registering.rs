@@ -1,0 +1,36 @@
+//! The program's own userfaultfd comes before the agent's.
+//!
+//! The kernel gives a mapping to one userfaultfd at a time, and refuses others (EBUSY). Where it refuses the program, the agent brings
+//! everything in, gives up its registrations and goes, for as long as the call takes; afterwards it manages what is left. That is long for a
+//! large program, and rare: who registers memory does so once.
+//!
+//! *The story:* programs that serve their own faults got EBUSY, which bare they cannot get.
+
+use core::ffi::{c_int, c_ulong};
+
+use linux_raw_sys::general::__NR_ioctl;
+use overspill_sys::Errno;
+
+use crate::{libc, retire};
+
+/// UFFDIO_REGISTER, for a structure of 32 bytes.
+const REGISTER: c_ulong = 0xc020_aa00;
+
+/// ioctl(2). The argument is whatever the command takes.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, argument: usize) -> c_int {
+    let arguments = [fd as usize, command as usize, argument, 0, 0, 0];
+    // SAFETY: passed on to the caller.
+    let call = || unsafe { overspill_sys::call(__NR_ioctl, arguments) };
+    let mut result = call();
+    if command == REGISTER && result == Err(Errno::BUSY) {
+        retire::without(|| {
+            result = call();
+            0
+        });
+    }
+    result.map_or_else(|errno| libc::fail(errno) as c_int, |value| value as c_int)
+}

@@ -1,0 +1,135 @@
+//! The agent goes, and comes back: for calls that a process with more than one thread may not make, and for good where it
+//! could not live on.
+//!
+//! The kernel gives a new user namespace only to who has one thread. So before `unshare` and `setns` the agent brings
+//! everything in, gives up its registrations and ends; after the call another one starts. A filter that seccomp(2) gives to
+//! all threads would be given to the agent, too: it goes before, and stays away, which the launcher is told.
+//!
+//! What is known of the shared page stays mapped: in another namespace it might not be found again.
+//!
+//! *The story:* `unshare -Ur` was refused under `run` (EINVAL), and with it rootless containers and sandboxes.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use linux_raw_sys::general::{
+    __NR_setns, __NR_unshare, CLONE_NEWUSER, CLONE_SIGHAND, CLONE_THREAD, CLONE_VM,
+};
+
+use overspill_sys::lock::Lock;
+
+use crate::{filters, fork, fresh, libc, start};
+
+/// What `unshare` may be asked for by a process with one thread only.
+const ALONE: u32 = CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
+
+/// The agent is to go.
+static ASKED: AtomicBool = AtomicBool::new(false);
+/// It does not come back.
+static GONE: AtomicBool = AtomicBool::new(false);
+/// ... though the program goes on.
+static BANNED: AtomicBool = AtomicBool::new(false);
+/// One thread at a time is alone.
+static TURN: Lock = Lock::new();
+
+/// Is the agent to go?
+pub fn is_asked() -> bool {
+    ASKED.load(SeqCst)
+}
+
+/// A child of fork has none of the threads for which the agent was away.
+pub fn forget() {
+    ASKED.store(false, SeqCst);
+    TURN.forget();
+}
+
+/// Does a new agent have to stay away?
+pub fn is_gone() -> bool {
+    GONE.load(SeqCst)
+}
+
+/// Returns when no agent is there.
+fn send_away() {
+    ASKED.store(true, SeqCst);
+    fresh::knock();
+    start::wait_until_gone();
+}
+
+/// Does the program go on without an agent?
+pub fn is_banned() -> bool {
+    BANNED.load(SeqCst)
+}
+
+/// Makes a call that the agent would not survive: it goes before. Only if the call fails it comes back.
+pub fn for_good(call: impl FnOnce() -> isize) -> isize {
+    if is_gone() {
+        return call();
+    }
+    TURN.with(|| {
+        BANNED.store(true, SeqCst);
+        send_away();
+        let result = call();
+        if result == 0 {
+            GONE.store(true, SeqCst);
+        } else {
+            BANNED.store(false, SeqCst);
+            ASKED.store(false, SeqCst);
+            start::come_back();
+        }
+        result
+    })
+}
+
+/// The program ends: the agent goes and does not come back.
+pub fn at_the_end() {
+    TURN.with(|| {
+        GONE.store(true, SeqCst);
+        send_away();
+    });
+}
+
+/// Makes a call while there is no agent.
+pub fn without(call: impl FnOnce() -> isize) -> isize {
+    if filters::is_filtered() || is_gone() || fork::is_borrowing() {
+        return call();
+    }
+    TURN.with(|| {
+        send_away();
+        let result = call();
+        ASKED.store(false, SeqCst);
+        start::come_back();
+        result
+    })
+}
+
+/// Makes a call of unshare(2) with these flags.
+pub fn for_unshare(flags: usize, call: impl FnOnce() -> isize) -> isize {
+    if flags as u32 & ALONE == 0 { call() } else { without(call) }
+}
+
+/// Makes a call of setns(2) for this kind of namespace; 0: whatever the descriptor is.
+pub fn for_setns(kind: usize, call: impl FnOnce() -> isize) -> isize {
+    if kind != 0 && kind as u32 & CLONE_NEWUSER == 0 { call() } else { without(call) }
+}
+
+/// unshare(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    let flags = flags as usize;
+    // SAFETY: passed on to the caller.
+    for_unshare(flags, || unsafe { libc::call(__NR_unshare, [flags, 0, 0, 0, 0, 0]) }) as c_int
+}
+
+/// setns(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
+    let (fd, kind) = (fd as usize, kind as usize);
+    // SAFETY: passed on to the caller.
+    for_setns(kind, || unsafe { libc::call(__NR_setns, [fd, kind, 0, 0, 0, 0]) }) as c_int
+}

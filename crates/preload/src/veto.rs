@@ -1,0 +1,64 @@
+//! A fork that nobody would hear of fails, where the kernel does not tell of forks.
+//!
+//! Without CAP_SYS_PTRACE the kernel makes a child that waits for nobody: what is out reads as zeroes there. Libc's own
+//! ways of forking are announced (`fork`, `forms`), but a program may have the instruction in its own code. So while pages
+//! may be out the process has a mapping that the kernel refuses to give to a child: it is larger than RAM and swap together,
+//! and such a promise is not made twice (vm.overcommit_memory=0, the default). The call answers ENOMEM. The mapping was
+//! made in two halves, each of which the kernel does promise. Nothing is ever touched in it. While a fork that was announced
+//! is under way, and everything is in, it is marked not to be inherited.
+//!
+//! Where the kernel promises everything (1), or little (2), there is no such mapping; see docs/decisions/forks.md.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use overspill_sys::mem::{self, Advice, Mapping};
+use overspill_sys::procfs::{self, Fields};
+use overspill_sys::{AddressRange, PAGE_SIZE};
+
+static RANGE: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+
+/// The mapping; empty where there is none.
+pub fn range() -> AddressRange {
+    RANGE[0].load(Ordering::Acquire)..RANGE[1].load(Ordering::Acquire)
+}
+
+/// Forbids forks, for the first time in this process.
+pub fn set_up() {
+    if procfs::number_in(c"/proc/sys/vm/overcommit_memory") != Some(0) {
+        return;
+    }
+    let Some(range) = map() else { return };
+    RANGE[0].store(range.start, Ordering::Release);
+    RANGE[1].store(range.end, Ordering::Release);
+}
+
+/// Nearly as much as there is, twice.
+fn map() -> Option<AddressRange> {
+    let machine = Fields::of_machine().ok()?;
+    let all = machine.number("MemTotal")? + machine.number("SwapTotal")?;
+    let half = usize::try_from(all / 16 * 15).ok()?.next_multiple_of(PAGE_SIZE);
+    Mapping::promised_twice(half).ok().map(Mapping::leak)
+}
+
+/// Forks are not heard of, and fail.
+pub fn forbid() {
+    advise(Advice::DoFork);
+}
+
+/// Everything is in, and stays in: forks are right.
+pub fn permit() {
+    advise(Advice::DontFork);
+}
+
+/// A child has nothing of it.
+pub fn forget() {
+    RANGE.iter().for_each(|at| at.store(0, Ordering::Release));
+}
+
+fn advise(advice: Advice) {
+    let range = range();
+    if !range.is_empty() {
+        // SAFETY: the mapping is ours, and nothing is in it.
+        let _ = unsafe { mem::madvise(range, advice) };
+    }
+}

@@ -1,0 +1,517 @@
+//! Files on virtual time: programs that read and write files, a page cache, a read-ahead policy of
+//! `mm`, a modelled device.
+//!
+//! The machine owns the cache and the order of events; which page leaves is decided by an
+//! [`lru::Lru`], what is read by a [`Policy`]. A read waits for each of its pages in order, as
+//! read(2) does; a write only fills the cache, a sync writes what is dirty and waits for it.
+
+pub mod lru;
+pub mod programs;
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
+
+use crate::device::{Device, Op, Request, Usage};
+use crate::time::Nanos;
+use lru::{Key, Lru, TwoLists};
+use overspill_mm::fileread::policy::{FileState, Policy};
+use overspill_mm::fileread::{Ask, Cause, Extent, FileRead, PageCache, Reads};
+use overspill_mm::types::PAGE_SIZE;
+
+/// What a program does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Reads pages of a file.
+    Read {
+        /// Which file.
+        file: usize,
+        /// The first page.
+        page: u64,
+        /// How many; at least one.
+        pages: u64,
+    },
+    /// Overwrites whole pages of a file.
+    Write {
+        /// Which file.
+        file: usize,
+        /// The first page.
+        page: u64,
+        /// How many.
+        pages: u64,
+    },
+    /// Waits until all that is dirty is on the device.
+    Sync,
+    /// Computes for so long.
+    Think(Nanos),
+    /// Sleeps until then.
+    Until(Nanos),
+    /// Has ended.
+    End,
+}
+
+/// A program: what it does next, at a time.
+pub trait Program {
+    /// The next step; after [`Step::End`] it is not asked again.
+    fn next(&mut self, now: Nanos) -> Step;
+}
+
+/// A file's place on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// First byte.
+    pub offset_bytes: u64,
+    /// Pages.
+    pub pages: u64,
+}
+
+/// What processors take for the work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// A page copied to the reader.
+    pub page_ns: Nanos,
+    /// A read call.
+    pub call_ns: Nanos,
+    /// A policy's decision.
+    pub decision_ns: Nanos,
+    /// A look into the page cache.
+    pub lookup_ns: Nanos,
+}
+
+impl Default for Costs {
+    /// A processor of 2007 (2.9 GHz): 3 GB/s copied; the rest assumed.
+    fn default() -> Self {
+        Costs { page_ns: 1_300, call_ns: 300, decision_ns: 60, lookup_ns: 40 }
+    }
+}
+
+/// What was counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Requests to read.
+    pub reads: u64,
+    /// Pages that they carry.
+    pub pages_read: u64,
+    /// Pages that programs read.
+    pub pages_used: u64,
+    /// Times a policy was asked.
+    pub policy_calls: u64,
+    /// Pages looked up in the cache.
+    pub lookups: u64,
+    /// Pages that left before anybody used them.
+    pub unused: u64,
+}
+
+/// What a page in the cache is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    arriving: bool,
+    marked: bool,
+    used: bool,
+    dirty: bool,
+    writing: bool,
+}
+
+/// The cache of all files.
+struct Cache {
+    pages: HashMap<Key, Page>,
+    lru: Box<dyn Lru>,
+    capacity: u64,
+    lookups: Cell<u64>,
+}
+
+/// What a policy sees of it.
+struct View<'a> {
+    cache: &'a Cache,
+    file: usize,
+}
+
+impl PageCache for View<'_> {
+    fn holds(&self, page: u64) -> bool {
+        self.cache.lookups.set(self.cache.lookups.get() + 1);
+        self.cache.pages.contains_key(&Key::new(self.file, page))
+    }
+
+    fn available(&self) -> u64 {
+        self.cache.capacity
+    }
+}
+
+struct File {
+    placed: Placed,
+    state: FileState,
+}
+
+struct Thread {
+    program: Box<dyn Program>,
+    /// A read under way: the step, the next page, and where 2.6.20 wants to be asked.
+    reading: Option<(Step, u64, u64)>,
+    /// Requests that a sync still waits for.
+    syncing: u64,
+}
+
+/// A request under way.
+struct Transfer {
+    first: Key,
+    pages: u64,
+    op: Op,
+    /// Who syncs.
+    thread: Option<usize>,
+}
+
+/// Reads of a span of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sample {
+    /// Bytes that programs got.
+    pub used_bytes: u64,
+    /// Bytes read from the device.
+    pub read_bytes: u64,
+    /// In so many requests.
+    pub reads: u64,
+}
+
+/// Everything.
+pub struct Machine {
+    policy: Policy,
+    files: Vec<File>,
+    cache: Cache,
+    device: Box<dyn Device + Send>,
+    threads: Vec<Thread>,
+    costs: Costs,
+    now: Nanos,
+    wakes: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
+    sequence: u64,
+    transfers: HashMap<u64, Transfer>,
+    waiting: HashMap<Key, Vec<usize>>,
+    dirty: BTreeSet<Key>,
+    counts: Counts,
+    samples: Vec<Sample>,
+    sample_ns: Nanos,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// When the last program ended.
+    pub elapsed_ns: Nanos,
+    /// What was counted.
+    pub counts: Counts,
+    /// What the device did.
+    pub usage: Usage,
+    /// By spans of [`Machine::SAMPLE_NS`].
+    pub samples: Vec<Sample>,
+}
+
+/// Largest request, in pages.
+const REQUEST_MAX: u64 = 256;
+
+impl Machine {
+    /// Length of a sample.
+    pub const SAMPLE_NS: Nanos = 5 * crate::time::SECOND;
+
+    /// A machine with a cache of so many pages.
+    #[must_use]
+    pub fn new(mut policy: Policy, placed: &[Placed], capacity: u64, device: Box<dyn Device + Send>) -> Self {
+        assert!(capacity > REQUEST_MAX, "what is read in one piece fits the cache");
+        let files = placed.iter().map(|&placed| File { placed, state: policy.open() }).collect();
+        Machine {
+            policy,
+            files,
+            cache: Cache {
+                pages: HashMap::new(),
+                lru: Box::new(TwoLists::default()),
+                capacity,
+                lookups: Cell::new(0),
+            },
+            device,
+            threads: Vec::new(),
+            costs: Costs::default(),
+            now: 0,
+            wakes: BinaryHeap::new(),
+            sequence: 0,
+            transfers: HashMap::new(),
+            waiting: HashMap::new(),
+            dirty: BTreeSet::new(),
+            counts: Counts::default(),
+            samples: Vec::new(),
+            sample_ns: Machine::SAMPLE_NS,
+        }
+    }
+
+    /// Adds a program that starts at `at`.
+    pub fn add(&mut self, program: Box<dyn Program>, at: Nanos) {
+        self.threads.push(Thread { program, reading: None, syncing: 0 });
+        self.wake(self.threads.len() - 1, at);
+    }
+
+    /// Runs until all programs have ended.
+    #[must_use]
+    pub fn run(mut self) -> Outcome {
+        let mut elapsed_ns = 0;
+        loop {
+            let woken = self.wakes.peek().map(|Reverse((at, ..))| *at);
+            let completed = self.device.next_completion();
+            match (woken, completed) {
+                (None, None) => break,
+                (Some(at), completed) if completed.is_none_or(|done| at < done) => {
+                    self.now = at;
+                    let Reverse((_, _, thread)) = self.wakes.pop().expect("one was peeked at");
+                    if self.go_on(thread) {
+                        elapsed_ns = self.now;
+                    }
+                }
+                (_, Some(at)) => {
+                    self.now = at;
+                    while let Some(ticket) = self.device.complete(at) {
+                        self.completed(ticket);
+                    }
+                }
+                (Some(_), None) => unreachable!("a wake-up is due"),
+            }
+        }
+        assert!(self.waiting.values().all(Vec::is_empty), "everybody got what he waited for");
+        self.counts.lookups = self.cache.lookups.get();
+        let usage = *self.device.usage();
+        Outcome { elapsed_ns, counts: self.counts, usage, samples: self.samples }
+    }
+
+    fn wake(&mut self, thread: usize, at: Nanos) {
+        self.sequence += 1;
+        self.wakes.push(Reverse((at, self.sequence, thread)));
+    }
+
+    fn sample(&mut self) -> &mut Sample {
+        let index = (self.now / self.sample_ns) as usize;
+        if self.samples.len() <= index {
+            self.samples.resize(index + 1, Sample::default());
+        }
+        &mut self.samples[index]
+    }
+
+    /// True when the program has ended.
+    fn go_on(&mut self, thread: usize) -> bool {
+        let step = match self.threads[thread].reading {
+            Some((step, ..)) => step,
+            None => self.threads[thread].program.next(self.now),
+        };
+        match step {
+            Step::Read { .. } => self.read(thread, step),
+            Step::Write { file, page, pages } => {
+                self.write(file, page, pages);
+                self.wake(thread, self.now + self.costs.call_ns + pages * self.costs.page_ns);
+            }
+            Step::Sync => self.sync(thread),
+            Step::Think(ns) => self.wake(thread, self.now + ns.max(1)),
+            Step::Until(at) => self.wake(thread, at.max(self.now + 1)),
+            Step::End => return true,
+        }
+        false
+    }
+
+    /// Reads on until a page has to be waited for, or all are there.
+    fn read(&mut self, thread: usize, step: Step) {
+        let Step::Read { file, page: first, pages } = step else { unreachable!("a read") };
+        assert!(pages > 0 && first + pages <= self.files[file].placed.pages, "within the file");
+        let (_, mut page, mut call_at) = self.threads[thread].reading.unwrap_or((step, first, first));
+        let end = first + pages;
+        let calls = self.counts.policy_calls;
+        let lookups = self.cache.lookups.get();
+        let from = page;
+        while page < end {
+            let ask = Ask { now: self.now, ..Ask::new(page, end - page, self.files[file].placed.pages) };
+            if self.policy.watches() && page == call_at {
+                call_at =
+                    self.ask(file, |policy, state, cache, reads| policy.watch(state, &ask, cache, reads));
+            }
+            let key = Key::new(file, page);
+            self.cache.lookups.set(self.cache.lookups.get() + 1);
+            if !self.cache.pages.contains_key(&key) {
+                self.ask(file, |policy, state, cache, reads| policy.missing(state, &ask, cache, reads));
+                if !self.cache.pages.contains_key(&key) {
+                    let alone = Extent { start: page, pages: 1, marker: None, cause: Cause::Random };
+                    self.issue(file, &alone);
+                }
+                // It is looked up again once it was ordered: the price of being asked on demand.
+                self.cache.lookups.set(self.cache.lookups.get() + 1);
+            }
+            let entry = self.cache.pages.get_mut(&key).expect("it was there or was ordered");
+            let (arriving, marked) = (entry.arriving, std::mem::take(&mut entry.marked));
+            if !arriving {
+                // Copied, so to speak: what is ordered next may take its place.
+                entry.used = true;
+                self.cache.lru.touched(key);
+            }
+            if marked {
+                self.ask(file, |policy, state, cache, reads| policy.marked(state, &ask, cache, reads));
+            }
+            if arriving {
+                self.threads[thread].reading = Some((step, page, call_at));
+                self.waiting.entry(key).or_default().push(thread);
+                return;
+            }
+            page += 1;
+        }
+        self.threads[thread].reading = None;
+        let state = &mut self.files[file].state;
+        self.policy.finished(state, end * PAGE_SIZE);
+        self.counts.pages_used += pages;
+        self.sample().used_bytes += pages * PAGE_SIZE;
+        let decided = self.counts.policy_calls - calls;
+        let looked_up = self.cache.lookups.get() - lookups;
+        let took_ns = self.costs.call_ns
+            + (end - from) * self.costs.page_ns
+            + decided * self.costs.decision_ns
+            + looked_up * self.costs.lookup_ns;
+        self.wake(thread, self.now + took_ns);
+    }
+
+    /// Asks the policy, and reads what it says.
+    fn ask<T>(
+        &mut self,
+        file: usize,
+        ask: impl FnOnce(&mut Policy, &mut FileState, &dyn PageCache, &mut Reads) -> T,
+    ) -> T {
+        self.counts.policy_calls += 1;
+        let File { placed, state } = &mut self.files[file];
+        let mut reads = Reads::new(placed.pages);
+        let view = View { cache: &self.cache, file };
+        let answer = ask(&mut self.policy, state, &view, &mut reads);
+        for extent in reads.extents() {
+            self.issue(file, extent);
+        }
+        answer
+    }
+
+    /// Reads what is missing of an extent; consecutive missing pages are one request.
+    fn issue(&mut self, file: usize, extent: &Extent) {
+        let mut run: Option<(u64, u64)> = None;
+        for page in extent.start..extent.end() {
+            let key = Key::new(file, page);
+            self.cache.lookups.set(self.cache.lookups.get() + 1);
+            if self.cache.pages.contains_key(&key) {
+                self.submit_read(file, run.take());
+                continue;
+            }
+            let marked = extent.marker == Some(page);
+            self.make_room();
+            self.cache.pages.insert(key, Page { arriving: true, marked, ..Page::default() });
+            match &mut run {
+                Some((_, count)) if *count < REQUEST_MAX => *count += 1,
+                _ => {
+                    self.submit_read(file, run.replace((page, 1)));
+                }
+            }
+        }
+        self.submit_read(file, run);
+    }
+
+    fn submit_read(&mut self, file: usize, run: Option<(u64, u64)>) {
+        let Some((page, pages)) = run else { return };
+        self.counts.reads += 1;
+        self.counts.pages_read += pages;
+        let sample = self.sample();
+        sample.reads += 1;
+        sample.read_bytes += pages * PAGE_SIZE;
+        self.submit(Transfer { first: Key::new(file, page), pages, op: Op::Read, thread: None });
+    }
+
+    fn submit(&mut self, transfer: Transfer) {
+        self.sequence += 1;
+        let placed = self.files[transfer.first.file()].placed;
+        let request = Request {
+            op: transfer.op,
+            offset_bytes: placed.offset_bytes + transfer.first.page() * PAGE_SIZE,
+            bytes: transfer.pages * PAGE_SIZE,
+        };
+        self.transfers.insert(self.sequence, transfer);
+        self.device.submit(self.now, self.sequence, request);
+    }
+
+    /// Evicts as long as the cache is full of pages that may leave.
+    fn make_room(&mut self) {
+        while self.cache.pages.len() as u64 >= self.cache.capacity {
+            let Some(key) = self.cache.lru.evict() else { return };
+            let page = self.cache.pages.remove(&key).expect("what is listed is there");
+            if page.dirty || page.writing {
+                // What is dirty is written as it leaves; nobody waits for it here.
+                self.dirty.remove(&key);
+                if page.dirty {
+                    self.submit(Transfer { first: key, pages: 1, op: Op::Write, thread: None });
+                }
+            } else if !page.used {
+                self.counts.unused += 1;
+                self.policy.unused(&mut self.files[key.file()].state, key.page());
+            }
+        }
+    }
+
+    fn write(&mut self, file: usize, first: u64, pages: u64) {
+        for page in first..first + pages {
+            let key = Key::new(file, page);
+            if !self.cache.pages.contains_key(&key) {
+                self.make_room();
+                self.cache.pages.insert(key, Page::default());
+                self.cache.lru.added(key);
+            }
+            let entry = self.cache.pages.get_mut(&key).expect("it is there now");
+            (entry.dirty, entry.used) = (true, true);
+            self.dirty.insert(key);
+            if !entry.arriving {
+                self.cache.lru.touched(key);
+            }
+        }
+    }
+
+    /// Writes what is dirty, in file order, in large requests.
+    fn sync(&mut self, thread: usize) {
+        let dirty = std::mem::take(&mut self.dirty);
+        let mut runs: Vec<(Key, u64)> = Vec::new();
+        for key in dirty {
+            let page = self.cache.pages.get_mut(&key).expect("what is dirty is there");
+            (page.dirty, page.writing) = (false, true);
+            match runs.last_mut() {
+                Some((first, count))
+                    if *count < REQUEST_MAX
+                        && first.file() == key.file()
+                        && first.page() + *count == key.page() =>
+                {
+                    *count += 1;
+                }
+                _ => runs.push((key, 1)),
+            }
+        }
+        self.threads[thread].syncing = runs.len() as u64;
+        if runs.is_empty() {
+            self.wake(thread, self.now + self.costs.call_ns);
+        }
+        for (first, pages) in runs {
+            self.submit(Transfer { first, pages, op: Op::Write, thread: Some(thread) });
+        }
+    }
+
+    fn completed(&mut self, ticket: u64) {
+        let transfer = self.transfers.remove(&ticket).expect("a request ends once");
+        let Transfer { first, pages, op, thread } = transfer;
+        for page in first.page()..first.page() + pages {
+            let key = Key::new(first.file(), page);
+            let entry = self.cache.pages.get_mut(&key);
+            if op == Op::Write {
+                if let Some(entry) = entry {
+                    entry.writing = false;
+                }
+                continue;
+            }
+            entry.expect("what arrives has its place").arriving = false;
+            self.cache.lru.added(key);
+            for thread in self.waiting.remove(&key).unwrap_or_default() {
+                self.wake(thread, self.now);
+            }
+        }
+        if let Some(thread) = thread {
+            self.threads[thread].syncing -= 1;
+            if self.threads[thread].syncing == 0 {
+                self.wake(thread, self.now + self.costs.call_ns);
+            }
+        }
+    }
+}

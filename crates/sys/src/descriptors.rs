@@ -1,0 +1,180 @@
+//! What a thread that has a descriptor table of its own can see of the program's: which descriptors there are, and a few of their
+//! properties.
+//!
+//! It sees links under /proc, and borrows a descriptor for the length of one question where a link does not say enough. (Whoever
+//! closes that descriptor meanwhile has closed it some microseconds later.) It never keeps one, and never asks what takes a lock: a
+//! thread of the program that waits for a page may hold that of the pipe or socket that it reads into. *The story:* FIONREAD of a
+//! pipe waited for a vmsplice that waited for the page that only the asking thread could bring.
+
+use crate::event::{self, PollFd};
+use crate::file::{self, Open};
+use crate::raw::{nr, syscall};
+use crate::text::{Decimal, take_number};
+use crate::{Errno, Fd, mem, procfs};
+use core::ffi::CStr;
+
+/// One descriptor of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Its number.
+    pub number: u32,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a descriptor is, as far as anybody asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An instance of io_uring.
+    Uring,
+    /// A userfaultfd.
+    Userfaultfd,
+    /// The end of a pipe with this inode from which is read.
+    PipeReader(u64),
+    /// The end of a pipe with this inode to which is written.
+    PipeWriter(u64),
+    /// A socket.
+    Socket,
+    /// Anything else.
+    Other,
+}
+
+/// The descriptor table of the program's first thread, or of another one that lives, if that has ended. Threads that have unshared
+/// theirs are not seen.
+#[derive(Debug)]
+pub struct Table {
+    directory: Fd,
+    pidfd: Option<Fd>,
+}
+
+const PATH_BYTES: usize = 40;
+/// Longest link that is told apart: "anon_inode:[userfaultfd]".
+const LINK_BYTES: usize = 32;
+const SOL_SOCKET: usize = 1;
+const SO_ZEROCOPY: usize = 60;
+const KCMP_FILES: usize = 2;
+
+impl Table {
+    /// Opens it. The calling thread has a table of its own, which is not meant.
+    pub fn open() -> Result<Table, Errno> {
+        let first = mem::process_id();
+        let directory = match directory_of(first) {
+            Ok(directory) => directory,
+            Err(_) => directory_of(other_thread()?)?,
+        };
+        Ok(Table { directory, pidfd: mem::pidfd_self().ok() })
+    }
+
+    /// Calls `visit` with every descriptor, until it says that it has seen enough. ENOENT: there are none, or the thread has ended.
+    pub fn for_each(&self, mut visit: impl FnMut(Descriptor) -> bool) -> Result<(), Errno> {
+        file::rewind(&self.directory)?;
+        let (mut seen, mut enough) = (0, false);
+        procfs::for_each_entry(&self.directory, |name| {
+            let Some((number, [])) = take_number(name, 10) else { return };
+            seen += 1;
+            if !enough {
+                enough = visit(Descriptor { number: number as u32, kind: self.kind(number as u32) });
+            }
+        })?;
+        // A dead thread's directory is empty.
+        if seen == 0 { Err(Errno::NOENT) } else { Ok(()) }
+    }
+
+    fn kind(&self, number: u32) -> Kind {
+        let name = path([Decimal::new(u64::from(number)).as_bytes()]);
+        let mut link = [0u8; LINK_BYTES];
+        let (directory, at) = (self.directory.raw() as usize, name.as_ptr() as usize);
+        // SAFETY: the name is NUL-terminated, the buffer exclusive.
+        let read =
+            unsafe { syscall!(nr::__NR_readlinkat, directory, at, link.as_mut_ptr() as usize, LINK_BYTES) };
+        match &link[..read.unwrap_or(0)] {
+            b"anon_inode:[io_uring]" => Kind::Uring,
+            b"anon_inode:[userfaultfd]" => Kind::Userfaultfd,
+            text if text.starts_with(b"socket:[") => Kind::Socket,
+            text => match text.strip_prefix(b"pipe:[").and_then(|text| take_number(text, 10)) {
+                Some((inode, _)) if self.is_writer(&name) => Kind::PipeWriter(inode),
+                Some((inode, _)) => Kind::PipeReader(inode),
+                None => Kind::Other,
+            },
+        }
+    }
+
+    /// The permissions of a link say how the descriptor was opened. Where they cannot be read it may be for writing.
+    fn is_writer(&self, name: &[u8; PATH_BYTES]) -> bool {
+        // SAFETY: all-zero is a valid value of the plain structure.
+        let mut stat: nr::stat = unsafe { core::mem::zeroed() };
+        let (directory, at) = (self.directory.raw() as usize, name.as_ptr() as usize);
+        let (out, flags) = (&raw mut stat as usize, nr::AT_SYMLINK_NOFOLLOW as usize);
+        // SAFETY: the name is NUL-terminated, the structure the call's.
+        let done = unsafe { syscall!(nr::__NR_newfstatat, directory, at, out, flags) };
+        done.is_err() || stat.st_mode & nr::S_IWUSR != 0
+    }
+
+    /// Is there no room in a pipe that is written to? None: that cannot be known.
+    ///
+    /// Only to be asked of a pipe that the program does not read from: the last one to close an end waits for whoever holds the pipe's
+    /// lock, which may be a thread that reads into memory that only the caller can bring in.
+    #[must_use]
+    pub fn is_full(&self, writer: u32) -> Option<bool> {
+        let pipe = self.borrow(writer)?;
+        let mut fds = [PollFd::writable(&pipe)];
+        event::poll(&mut fds, Some(0)).ok().map(|ready| ready == 0)
+    }
+
+    /// Is a socket allowed to send from the sender's own pages (SO_ZEROCOPY)? None: that cannot be known.
+    #[must_use]
+    pub fn lends(&self, socket: u32) -> Option<bool> {
+        let socket = self.borrow(socket)?;
+        let (mut value, mut len) = (0i32, size_of::<i32>() as u32);
+        let (out, out_len) = (&raw mut value as usize, &raw mut len as usize);
+        let raw = socket.raw() as usize;
+        // SAFETY: the call writes an integer and its length.
+        let asked = unsafe { syscall!(nr::__NR_getsockopt, raw, SOL_SOCKET, SO_ZEROCOPY, out, out_len) };
+        // No socket of ours to ask, or one that knows no such thing.
+        Some(asked.is_ok() && value != 0)
+    }
+
+    fn borrow(&self, number: u32) -> Option<Fd> {
+        let pidfd = self.pidfd.as_ref()?.raw() as usize;
+        // SAFETY: makes a descriptor.
+        unsafe { syscall!(nr::__NR_pidfd_getfd, pidfd, number as usize, 0) }.ok().map(Fd::made)
+    }
+}
+
+/// The directory of a thread's descriptors. ENOENT: there are none, or it has ended.
+fn directory_of(thread: u32) -> Result<Fd, Errno> {
+    let number = Decimal::new(u64::from(thread));
+    let path = path([b"/proc/", number.as_bytes(), b"/fd"]);
+    let path = CStr::from_bytes_until_nul(&path).expect("the buffer is longer than the longest path");
+    let directory = file::open(path, Open::DIRECTORY)?;
+    let mut numbers = 0;
+    procfs::for_each_entry(&directory, |name| numbers += u32::from(name[0].is_ascii_digit()))?;
+    if numbers == 0 { Err(Errno::NOENT) } else { Ok(directory) }
+}
+
+/// A thread whose descriptors are not those of the calling one.
+fn other_thread() -> Result<u32, Errno> {
+    // SAFETY: takes and changes nothing.
+    let own = unsafe { syscall!(nr::__NR_gettid)? };
+    let mut found = None;
+    procfs::for_each_thread(|thread| {
+        // SAFETY: compares, changes nothing.
+        let same = unsafe { syscall!(nr::__NR_kcmp, own, thread as usize, KCMP_FILES, 0, 0) };
+        if thread as usize != own && same != Ok(0) && found.is_none() && directory_of(thread).is_ok() {
+            found = Some(thread);
+        }
+    })?;
+    found.ok_or(Errno::NOENT)
+}
+
+/// The parts one behind the other, with a NUL.
+fn path<const N: usize>(parts: [&[u8]; N]) -> [u8; PATH_BYTES] {
+    let mut path = [0; PATH_BYTES];
+    let mut at = 0;
+    for part in parts {
+        path[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    assert!(at < PATH_BYTES, "there is room for a NUL");
+    path
+}

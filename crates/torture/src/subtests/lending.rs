@@ -1,0 +1,121 @@
+//! Pages lent to the kernel by reference, by calls that are hard to hear of: they are evicted meanwhile, and what the borrower
+//! reads must be what they held at the call.
+//!
+//! *The story:* the pager heard of vmsplice and of SO_ZEROCOPY where libc's functions were called, and of io_uring's SEND_ZC never:
+//! 1940 of 2048 pages went out with another page's bytes.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+
+use io_uring::{IoUring, opcode, types};
+
+use crate::context::Context;
+use crate::memory::{MIB, Memory, PAGE};
+use crate::outcome::{Failure, Outcome};
+use crate::{ensure, pattern, sys};
+
+const SEED: u64 = 0x1e4d;
+/// What is sent, and in what pieces.
+const LEN: usize = 8 * MIB;
+const PIECE: usize = MIB;
+
+/// `send-zc`: io_uring sends from memory that goes cold before the other side reads.
+pub fn send_zc(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    let (sender, receiver) = connection()?;
+    let mut ring = IoUring::new(16)?;
+    for piece in 0..LEN / PIECE {
+        let fd = types::Fd(sender.as_raw_fd());
+        let entry = opcode::SendZc::new(fd, memory.at(piece * PIECE), PIECE as u32)
+            .flags(libc::MSG_WAITALL)
+            .build()
+            .flags(io_uring::squeue::Flags::IO_LINK);
+        // SAFETY: the memory stays mapped until all of it was received.
+        unsafe { ring.submission().push(&entry) }.map_err(|_| Failure("the ring is full".to_owned()))?;
+    }
+    ring.submit()?;
+    late(context, &memory, &receiver)
+}
+
+/// `zero-copy`: the same by MSG_ZEROCOPY, which the socket is told by the bare instruction.
+pub fn zero_copy(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    let (sender, receiver) = connection()?;
+    let on = 1i32;
+    let (level, option) = (libc::SOL_SOCKET as usize, libc::SO_ZEROCOPY as usize);
+    let (value, len) = (&raw const on as usize, size_of::<i32>());
+    let arguments = [sender.as_raw_fd() as usize, level, option, value, len, 0];
+    // SAFETY: the call reads an integer.
+    sys::check("setsockopt", unsafe { sys::bare(libc::SYS_setsockopt, arguments) })?;
+    for piece in 0..LEN / PIECE {
+        let (fd, address) = (sender.as_raw_fd(), memory.at(piece * PIECE));
+        // SAFETY: the memory stays mapped until all of it was received.
+        let sent = unsafe { libc::send(fd, address.cast(), PIECE, libc::MSG_ZEROCOPY) };
+        ensure!(sys::check("send", sent)? == PIECE, "send took {sent} of {PIECE} bytes");
+    }
+    late(context, &memory, &receiver)
+}
+
+/// A connection with room for all that is sent on the sender's side.
+fn connection() -> Outcome<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let sender = TcpStream::connect(listener.local_addr()?)?;
+    let (receiver, _) = listener.accept()?;
+    let bytes = 2 * LEN as i32;
+    let (value, len) = ((&raw const bytes).cast(), size_of::<i32>() as u32);
+    let fd = sender.as_raw_fd();
+    // SAFETY: the call reads an integer. Beyond the limit of the system is a privilege, without which less is lent.
+    let forced = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, value, len) };
+    if forced != 0 {
+        // SAFETY: as above.
+        let set = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, value, len) };
+        sys::check("setsockopt", set as isize)?;
+    }
+    Ok((sender, receiver))
+}
+
+/// What was lent is received after its memory went cold, and other memory went through the frames.
+fn late(context: &mut Context, memory: &Memory, receiver: &TcpStream) -> Outcome {
+    sys::pause_ms(50);
+    context.cool(memory)?;
+    context.press()?;
+    let mut found = vec![0; PIECE];
+    for piece in 0..LEN / PIECE {
+        sys::read_all(receiver.as_raw_fd(), found.as_mut_ptr(), PIECE)?;
+        pattern::check_bytes(SEED, piece * PIECE, &found, "sent from its own page")?;
+    }
+    pattern::check_pages(memory, 0..memory.pages(), SEED, "sent, cold again")
+}
+
+/// `splice-bare`: `splice`, with vmsplice called by libc's syscall(2), and passed on by tee.
+pub fn splice_bare(context: &mut Context) -> Outcome {
+    const PIPED: usize = 8 * PAGE;
+    const PIPES: usize = 64;
+    let memory = context.subject(SEED)?;
+    let pipes = (0..PIPES).map(|_| sys::pipe()).collect::<Outcome<Vec<_>>>()?;
+    let copies = (0..PIPES).map(|_| sys::pipe()).collect::<Outcome<Vec<_>>>()?;
+    for round in 0..4 {
+        context.cool(&memory)?;
+        let offset = |pipe: usize| memory.len() / PIPES * pipe / PAGE * PAGE + round * PAGE;
+        for (pipe, (source, writer)) in pipes.iter().enumerate() {
+            let vector = libc::iovec { iov_base: memory.at(offset(pipe)).cast(), iov_len: PIPED };
+            let fd = writer.as_raw_fd();
+            // SAFETY: the kernel takes references to pages of ours, which stay as they are until they are read below.
+            let lent = unsafe { libc::syscall(libc::SYS_vmsplice, fd, &raw const vector, 1, 0) };
+            let lent = sys::check("vmsplice", lent as isize)?;
+            ensure!(lent == PIPED, "vmsplice took {lent} of {PIPED} bytes");
+            let (source, target) = (source.as_raw_fd() as usize, copies[pipe].1.as_raw_fd() as usize);
+            // SAFETY: concerns pipes of ours.
+            let copied = unsafe { sys::bare(libc::SYS_tee, [source, target, PIPED, 0, 0, 0]) };
+            ensure!(sys::check("tee", copied)? == PIPED, "tee passed {copied} of {PIPED} bytes on");
+        }
+        context.press()?;
+        for (pipe, (reader, _)) in pipes.iter().enumerate().chain(copies.iter().enumerate()) {
+            let mut found = vec![0; PIPED];
+            sys::read_all(reader.as_raw_fd(), found.as_mut_ptr(), PIPED)?;
+            pattern::check_bytes(SEED, offset(pipe), &found, "lent to a pipe unheard")?;
+        }
+    }
+    context.cool(&memory)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "lent to a pipe, cold again")
+}

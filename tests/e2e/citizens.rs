@@ -1,0 +1,99 @@
+//! Programs that watch their surroundings closely: sanitizers, filters of system calls, whoever must have one thread. They
+//! end as they do bare, with their memory right.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::context::Context;
+use crate::launch::{Launch, MIB};
+use crate::{Outcome, Test, ensure, packages};
+
+const BLOCKS: &str = include_str!("citizens/blocks.c");
+const FILTER: &str = include_str!("citizens/filter.c");
+const ALONE: &str = include_str!("citizens/alone.c");
+
+/// All of this file.
+pub fn tests() -> Vec<Test> {
+    vec![
+        Test::new("citizens::symbols", symbols),
+        Test::new("citizens::address-sanitizer", |context| {
+            sanitized(context, "address", &["-fsanitize=address", "-static-libasan"])
+        }),
+        Test::new("citizens::thread-sanitizer", |context| {
+            sanitized(context, "thread", &["-fsanitize=thread", "-static-libtsan"])
+        }),
+        Test::new("citizens::filter", |context| filtered(context, "0")),
+        Test::new("citizens::filter-of-all-threads", |context| filtered(context, "1")),
+        Test::new("citizens::user-namespace", user_namespace),
+        Test::new("citizens::user-namespace-while-paging", user_namespace_while_paging),
+    ]
+}
+
+fn compile(context: &Context, name: &str, source: &str, options: &[&str]) -> Outcome<PathBuf> {
+    let gcc = packages::program("gcc", "gcc")?;
+    let [file, program] = [context.path(format!("{name}.c")), context.path(name)];
+    std::fs::write(&file, source).map_err(|error| error.to_string())?;
+    let mut command = Command::new(gcc);
+    command.arg("-O1").args(options).arg("-o").arg(&program).arg(&file).arg("-lpthread");
+    let output = command.output().map_err(|error| error.to_string())?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(program)
+}
+
+/// What the agent asks of others is what nobody stands before. *The story:* it asked for memcpy, and got a sanitizer's.
+fn symbols(context: &Context) -> Outcome {
+    const MAY: [&str; 2] = ["__errno_location", "__register_atfork"];
+    let library = context.overspill.with_file_name("liboverspill_preload.so");
+    let nm = packages::program("nm", "binutils")?;
+    let output = Command::new(nm).args(["-D", "--undefined-only"]).arg(&library).output();
+    let output = output.map_err(|error| error.to_string())?;
+    ensure!(output.status.success(), "{}: {}", library.display(), String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    // Weak ones may be missing: the compiler's own start files ask for them.
+    let asked = text.lines().filter_map(|line| line.trim().strip_prefix("U "));
+    let names = asked.map(|name| name.split('@').next().unwrap_or(name));
+    let more: Vec<&str> = names.filter(|name| !MAY.contains(name)).collect();
+    ensure!(more.is_empty(), "{} asks others for {more:?}", library.display());
+    Ok(())
+}
+
+/// *The stories:* the agent's calls of memcpy looked into shadow memory that was managed, and it waited for itself; it
+/// used thread-locals of the sanitizer's that its thread does not have. And the search for leaks at the end stops all threads
+/// but one of its own, which then waited for pages.
+fn sanitized(context: &Context, name: &str, options: &[&str]) -> Outcome {
+    let program = compile(context, &format!("sanitized-{name}"), BLOCKS, options)?;
+    let finished =
+        Launch::new(context, format!("citizens-{name}"), program).ram(100 * MIB).timeout(60).run()?;
+    finished.succeeded()?.paged().map(drop)
+}
+
+/// *The story:* the child of a program with a list of twenty calls was killed, as the agent that was started in it made others.
+fn filtered(context: &Context, flags: &str) -> Outcome {
+    let program = compile(context, "filtered", FILTER, &[])?;
+    let finished = Launch::new(context, format!("citizens-filter-{flags}"), program)
+        .args([flags])
+        .ram(48 * MIB)
+        .timeout(60)
+        .run()?;
+    finished.succeeded()?.paged().map(drop)
+}
+
+/// *The story:* the kernel answered EINVAL, as the program had a thread that it did not know of.
+fn user_namespace(context: &Context) -> Outcome {
+    let unshare = packages::program("unshare", "util-linux")?;
+    let finished = Launch::new(context, "citizens-unshare", unshare)
+        .args(["-Ur", "id", "-u"])
+        .ram(100 * MIB)
+        .timeout(20)
+        .run()?;
+    finished.succeeded()?;
+    let said = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+    ensure!(said.trim() == "0", "{}", finished.complain(&format!("id -u says {said}")));
+    Ok(())
+}
+
+fn user_namespace_while_paging(context: &Context) -> Outcome {
+    let program = compile(context, "alone", ALONE, &[])?;
+    let finished = Launch::new(context, "citizens-alone", program).ram(48 * MIB).timeout(60).run()?;
+    finished.succeeded()?.paged().map(drop)
+}

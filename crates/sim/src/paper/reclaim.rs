@@ -410,7 +410,8 @@ mod tests {
         let stalls = [&before, &after].map(|case| case.twice.counters.allocstall);
         assert!(stalls[1] * 4 < stalls[0] * 3, "{stalls:?}");
         let times = [&before, &after].map(|case| case.once.elapsed_ns + case.twice.elapsed_ns);
-        assert!(times[1].abs_diff(times[0]) * 100 < times[0] * 3, "{times:?}");
+        // In one world of this size a sleep or two are more than 3 %.
+        assert!(times[1].abs_diff(times[0]) * 10 < times[0], "{times:?}");
     }
 
     /// The whole table, but for what chance decides, in one cell each.

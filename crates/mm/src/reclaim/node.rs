@@ -827,9 +827,8 @@ mod tests {
         written.iter().for_each(|&page| node.written(page, true));
         let (freed, orders) = reclaim(&mut node, &mut Direct::new());
         assert!(freed >= 32);
-        assert!(
-            matches!(orders[0], Order::Freed { page, has_slot: true, .. } if page == written[written.len() - 1])
-        );
+        assert!(matches!(orders[0], Order::Freed { page, has_slot: true, .. }
+                if page == written[written.len() - 1]));
     }
 
     #[test]

@@ -254,7 +254,9 @@ fn announced(columns: &[&[Case]], shorten: u64) -> Sheet {
         rows: LINES.iter().map(row).collect(),
         notes: vec![
             format!("4 GiB, 4 processors, files divided by {shorten}; means of {} worlds", SEEDS[0]),
-            "chosen: 100 MiB are the system's, which touches 2000 pages a second; memory is full of old files".to_owned(),
+            "chosen: 100 MiB are the system's, which touches 2000 pages a second; memory is \
+             full of old files"
+                .to_owned(),
             "from the published rates: 1.15 us a page filled and read, 0.3 us a page looked at".to_owned(),
             format!(
                 "fitted to the deviations of 3.15: one stall in {SLEEPS_ONE_IN} sleeps for 100 ms, as \
@@ -350,11 +352,14 @@ fn regressed(outcomes: &[Outcome], shorten: u64) -> Sheet {
         ],
         notes: vec![
             format!(
-                "one node of four with 30 readers, in a {NODE_SCALE}th of its memory (targets as in full), for {} s in \
+                "one node of four with 30 readers, in a {NODE_SCALE}th of its memory (targets \
+                 as in full), for {} s in \
                  place of 300",
                 NODE_TIME / SECOND / shorten.max(1)
             ),
-            "solved from the four cells: 19.5 us a page filled and read, 2.4 us a page looked at, 13 ms a stall beside".to_owned(),
+            "solved from the four cells: 19.5 us a page filled and read, 2.4 us a page looked \
+             at, 13 ms a stall beside"
+                .to_owned(),
         ],
     }
 }

@@ -10,9 +10,11 @@ use std::sync::Mutex;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use overspill_mm::readahead::policy::{Knobs, NAMES as POLICIES};
+use overspill_mm::reclaim::scan::Era;
 use overspill_sim::device::params::Model;
 use overspill_sim::generate::{self, Load};
 use overspill_sim::options::{Amount, amount, amounts, names, show_bytes};
+use overspill_sim::replace::{self, Touches, report::Cell};
 use overspill_sim::report::explain::{Cost, Knee, Question};
 use overspill_sim::report::{Header, Row, explain, html, json, table};
 use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
@@ -47,7 +49,9 @@ pub struct SweepArgs {
     /// Swap devices: names of `sim devices`, or files as `sim calibrate` makes them
     #[arg(long, env = "OVERSPILL_SIM_DEVICE", value_name = "LIST", default_value = "nvme")]
     device: String,
-    /// Who manages the memory: live (overspill), kernel (today's), kernel-2012, kernel-2017
+    /// Who manages the memory: live (overspill), kernel (today's), kernel-2012, kernel-2017; or pure replacement, as
+    /// columns: opt, lru, fifo, clock, s3fifo, sieve, 2q, arc, lirs, and the scan loops kernel-3.10, kernel-3.15, kernel-3.16,
+    /// kernel-6.1, bounded
     #[arg(long, env = "OVERSPILL_SIM_POLICY", value_name = "LIST", default_value = "live")]
     policy: String,
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
@@ -216,8 +220,28 @@ impl Subject {
     }
 }
 
-/// Every combination, RAM changing fastest.
-fn machines(args: &SweepArgs, subject: &Subject, extent: &Extent) -> Result<Vec<Machine>> {
+/// What `--policy` names: systems, and pure replacement.
+struct Policies {
+    systems: Vec<String>,
+    replacement: Vec<String>,
+}
+
+impl Policies {
+    fn new(args: &SweepArgs) -> Result<Policies> {
+        let eras = Era::ALL.map(Era::name);
+        let known = [&System::NAMES[..], &replace::NAMES[..], &eras[..]].concat();
+        let all = names(&args.policy, &known).context("--policy")?;
+        let (systems, replacement): (Vec<String>, Vec<String>) =
+            all.into_iter().partition(|name| System::of_name(name).is_some());
+        if systems.is_empty() && (args.explain || args.html.is_some()) {
+            bail!("--policy: pure replacement takes no time, which --explain and --html are about");
+        }
+        Ok(Policies { systems, replacement })
+    }
+}
+
+/// The amounts of RAM.
+fn rams(args: &SweepArgs, subject: &Subject, extent: &Extent) -> Result<Vec<Amount>> {
     let own = subject.load().and_then(|load| load.ram_bytes);
     let enough = |ram: &Amount| ram.bytes(extent.bytes()) >= LEAST_BYTES;
     let rams = match (&args.ram, own) {
@@ -233,8 +257,18 @@ fn machines(args: &SweepArgs, subject: &Subject, extent: &Extent) -> Result<Vec<
     if !rams.iter().all(enough) {
         bail!("--ram: the least is {} (16 pages)", show_bytes(LEAST_BYTES));
     }
+    Ok(rams)
+}
+
+/// Every combination, RAM changing fastest.
+fn machines(
+    args: &SweepArgs,
+    systems: &[String],
+    rams: &[Amount],
+    subject: &Subject,
+    extent: &Extent,
+) -> Result<Vec<Machine>> {
     let readaheads = names(&args.readahead, &POLICIES).context("--readahead")?;
-    let systems = names(&args.policy, &System::NAMES).context("--policy")?;
     let devices: Vec<Model> = args
         .device
         .split(',')
@@ -244,7 +278,7 @@ fn machines(args: &SweepArgs, subject: &Subject, extent: &Extent) -> Result<Vec<
     let mut machines = Vec::new();
     let swap_bytes = args.swap.as_deref().map(amount).transpose().context("--swap")?;
     let swap_bytes = swap_bytes.map(|swap| swap.bytes(extent.bytes()));
-    for system in &systems {
+    for system in systems {
         for device in &devices {
             for readahead in &readaheads {
                 machines.extend(rams.iter().map(|ram| Machine {
@@ -269,7 +303,9 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     let progress = Progress::new();
     progress.say("counting the workload's pages");
     let (extent, caution) = subject.survey()?;
-    let machines = machines(args, &subject, &extent)?;
+    let policies = Policies::new(args)?;
+    let rams = rams(args, &subject, &extent)?;
+    let machines = machines(args, &policies.systems, &rams, &subject, &extent)?;
     // Whether it can be written is said before the work, not after.
     let page = args.html.as_ref().map(|path| create(path)).transpose()?;
     let header = Header {
@@ -294,11 +330,14 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     } else {
         simulate_all(&machines, &subject, &extent, jobs, &progress)?
     };
+    let cells = replace_all(&policies.replacement, &rams, &subject, &extent, jobs, &progress)?;
     drop(progress);
     let text = if args.json {
-        json::render(&header, &rows, explanation.as_deref())
+        json::render(&header, &rows, &cells, explanation.as_deref())
     } else {
-        table::report(&header, &rows, explanation.as_deref())
+        let timed = table::report(&header, &rows, explanation.as_deref());
+        let gap = if rows.is_empty() || cells.is_empty() { "" } else { "\n" };
+        timed + gap + &replace::report::render(&policies.replacement, &cells)
     };
     print(&text)?;
     if let (Some(path), Some(mut page)) = (&args.html, page) {
@@ -336,6 +375,33 @@ fn simulate_all(
         Ok(Row::new(machine, extent.bytes(), &outcome))
     };
     parallel(total, jobs, run, say).into_iter().collect()
+}
+
+/// Every amount of RAM under every policy of pure replacement, the policy changing fastest.
+fn replace_all(
+    policies: &[String],
+    rams: &[Amount],
+    subject: &Subject,
+    extent: &Extent,
+    jobs: usize,
+    progress: &Progress,
+) -> Result<Vec<Cell>> {
+    if policies.is_empty() {
+        return Ok(Vec::new());
+    }
+    let touches = Touches::of(subject.start()?).map_err(|error| anyhow!("{error}"))?;
+    let line = Mutex::new(progress);
+    let total = policies.len() * rams.len();
+    let say = |done: usize| {
+        if let Ok(progress) = line.lock() {
+            progress.share(done, total, "policies");
+        }
+    };
+    let run = |job: usize| {
+        let ram = &rams[job / policies.len()];
+        replace::report::cell(&touches, &policies[job % policies.len()], ram.bytes(extent.bytes()))
+    };
+    Ok(parallel(total, jobs, run, say))
 }
 
 /// How much RAM is enough: in a sentence, and where it can be told as figures.

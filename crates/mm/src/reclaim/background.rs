@@ -130,12 +130,12 @@ impl Background {
             if let Some((id, mut round)) = self.open.take() {
                 let before = round.reclaimed();
                 let (goes_on, looked_at) = node.pass(id, &MANNER, &mut round, out);
-                self.round_looked_at += looked_at;
+                self.round_looked_at += looked_at.inactive;
                 self.round_reclaimed += round.reclaimed() - before;
                 if goes_on {
                     self.open = Some((id, round));
                 }
-                return Step::Looked(looked_at);
+                return Step::Looked(looked_at.all());
             }
             if !self.aged {
                 if node.is_balanced() {

@@ -139,13 +139,13 @@ impl Direct {
         }
         let before = round.reclaimed();
         let (goes_on, looked_at) = node.pass(id, &self.manner, round, out);
-        self.looked_at += looked_at;
+        self.looked_at += looked_at.inactive;
         self.reclaimed += round.reclaimed() - before;
-        self.take_out(node, looked_at);
+        self.take_out(node, looked_at.all());
         if goes_on {
             self.open = Some((id, round.clone()));
         }
-        Step::Looked(looked_at)
+        Step::Looked(looked_at.all())
     }
 
     /// All domains were seen to: is it enough, and if not, how does it go on?

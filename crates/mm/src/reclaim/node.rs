@@ -37,6 +37,8 @@ pub struct Config {
     pub watermarks: Watermarks,
     /// Writing is put off, so that disks can rest.
     pub laptop: bool,
+    /// The node stands for one that is so many times larger: targets follow that one.
+    pub scale: u64,
 }
 
 impl Config {
@@ -44,7 +46,7 @@ impl Config {
     #[must_use]
     pub fn new(frames: u32, swap_slots: u32, rules: Rules, era: Era) -> Config {
         let watermarks = Watermarks::of(rules, u64::from(frames));
-        Config { frames, swap_slots, rules, era, swappiness: 60, watermarks, laptop: false }
+        Config { frames, swap_slots, rules, era, swappiness: 60, watermarks, laptop: false, scale: 1 }
     }
 }
 
@@ -322,6 +324,10 @@ impl Node {
             Kind::Anon if self.config.rules == Rules::Early => List::ActiveAnon,
             kind => List::inactive(kind),
         };
+        if list.is_active() {
+            // Use that shows otherwise weighs like use that reclaim finds when it looks.
+            self.domains[usize::from(domain.0)].recent.note(arrival.kind, 1, 1);
+        }
         self.pages.push_head(page, list);
         page
     }
@@ -361,9 +367,12 @@ impl Node {
                 self.pages.take(page, flag::REFERENCED);
                 self.pages.remove(page);
                 self.activate(page);
-                if self.pages.kind(page) == Kind::File {
+                let kind = self.pages.kind(page);
+                if kind == Kind::File {
                     self.age(page);
                 }
+                // As in `admit`: this, too, is use.
+                self.domains[usize::from(self.pages.domain(page).0)].recent.note(kind, 1, 1);
             }
         }
     }
@@ -464,7 +473,7 @@ impl Node {
             swappiness: self.config.swappiness,
             can_swap: self.can_swap(),
             pages,
-            open: pages.map(|pages| pages - pages * kept / (held + 1)),
+            open: pages.map(|pages| (pages - pages * kept / (held + 1)) * self.config.scale),
             free: self.free,
             high: self.config.watermarks.high,
             low: KINDS.map(|kind| self.is_low(id, kind)),
@@ -472,21 +481,22 @@ impl Node {
         };
         let domain = &mut self.domains[usize::from(id.0)];
         let targets = targets::targets(self.config.rules, &situation, &mut domain.recent, &domain.cost);
+        let targets = at_most(targets, pages);
         let is_global_direct = manner.who == Reclaimer::Direct;
         let round = Round::new(self.config.era, goal, priority, is_global_direct, targets, domain.owed);
         domain.activations_seen = domain.activations;
         Some(round)
     }
 
-    /// One pass of a round. Says whether it goes on, and how much was looked at.
+    /// One pass of a round. Says whether it goes on, and how much was looked at on either list.
     pub(super) fn pass(
         &mut self,
         id: DomainId,
         manner: &Manner,
         round: &mut Round,
         out: &mut Orders,
-    ) -> (bool, u64) {
-        let mut lists = OfDomain { node: self, id, manner, looked_at: 0, out };
+    ) -> (bool, LookedAt) {
+        let mut lists = OfDomain { node: self, id, manner, looked_at: LookedAt::default(), out };
         let goes_on = round.goes_on() && round.pass(&mut lists);
         let looked_at = lists.looked_at;
         if !goes_on {
@@ -692,6 +702,24 @@ impl Node {
     }
 }
 
+/// No list is looked at for longer than it is.
+fn at_most(targets: PerList, pages: PerList) -> PerList {
+    core::array::from_fn(|list| targets[list].min(pages[list]))
+}
+
+/// Pages looked at in a pass. Whether it was enough is asked of the inactive ones alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct LookedAt {
+    pub inactive: u64,
+    pub active: u64,
+}
+
+impl LookedAt {
+    pub fn all(self) -> u64 {
+        self.inactive + self.active
+    }
+}
+
 struct Looks {
     looked_at: u64,
     freed: u64,
@@ -702,19 +730,19 @@ struct OfDomain<'a> {
     node: &'a mut Node,
     id: DomainId,
     manner: &'a Manner,
-    looked_at: u64,
+    looked_at: LookedAt,
     out: &'a mut Orders,
 }
 
 impl Shrink for OfDomain<'_> {
     fn shrink_inactive(&mut self, kind: Kind, pages: u64) -> u64 {
         let looks = self.node.look_at(self.id, self.manner, kind, pages, self.out);
-        self.looked_at += looks.looked_at;
+        self.looked_at.inactive += looks.looked_at;
         looks.freed
     }
 
     fn shrink_active(&mut self, kind: Kind, pages: u64) {
-        self.looked_at += self.node.age_active(self.id, self.manner, kind, pages);
+        self.looked_at.active += self.node.age_active(self.id, self.manner, kind, pages);
     }
 }
 
@@ -799,9 +827,8 @@ mod tests {
         written.iter().for_each(|&page| node.written(page, true));
         let (freed, orders) = reclaim(&mut node, &mut Direct::new());
         assert!(freed >= 32);
-        assert!(
-            matches!(orders[0], Order::Freed { page, has_slot: true, .. } if page == written[written.len() - 1])
-        );
+        assert!(matches!(orders[0], Order::Freed { page, has_slot: true, .. }
+                if page == written[written.len() - 1]));
     }
 
     #[test]

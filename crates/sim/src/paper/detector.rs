@@ -204,7 +204,7 @@ fn row(
     let mut cells = Vec::new();
     for &published in line.published {
         let simulated = times.next().expect("a time for every cell")?;
-        cells.push(Cell { published, simulated });
+        cells.push(Cell { published: Some(published), simulated });
     }
     Ok(Row { name: line.name.to_owned(), cells, judge: line.judge, reasons: line.reasons.to_vec() })
 }

@@ -181,7 +181,10 @@ impl Results {
         let cells = POLICIES
             .iter()
             .zip(published)
-            .map(|(policy, published)| Value { published, simulated: value(self.of(what, policy)) })
+            .map(|(policy, published)| Value {
+                published: Some(published),
+                simulated: value(self.of(what, policy)),
+            })
             .collect();
         Row { name, cells, judge, reasons: Vec::new() }
     }

@@ -9,6 +9,7 @@ pub mod detector;
 pub mod extents;
 pub mod file_readahead;
 pub mod lu;
+pub mod reclaim;
 pub mod render;
 pub mod sheet;
 pub mod vma;
@@ -44,7 +45,7 @@ pub struct Effort<'a> {
 }
 
 /// All experiments.
-pub const PAPERS: [Paper; 4] = [
+pub const PAPERS: [Paper; 5] = [
     Paper {
         name: "swapin-detector",
         title: "swap: add a simple detector for inappropriate swapin readahead (Linux 3.14)",
@@ -65,6 +66,13 @@ pub const PAPERS: [Paper; 4] = [
         source: "kernel commit 4efaceb1c5f8, 2019; specification 3.2 and 6.7, seed 3",
         shorten: 1,
         run: extents::run,
+    },
+    Paper {
+        name: "proportional-reclaim",
+        title: "mm: vmscan: use proportional scanning during direct reclaim (Linux 3.16)",
+        source: "kernel commit 1a501907bbea, 2014; specification 5.4, 6.1 and 6.7, seed 2",
+        shorten: 8,
+        run: reclaim::run,
     },
     Paper {
         name: "file-readahead",

@@ -42,20 +42,25 @@ fn sheet_text(sheet: &Sheet) -> String {
     text
 }
 
+/// Where nothing was published.
+fn none() -> String {
+    "-".to_owned()
+}
+
 fn line(sheet: &Sheet, row: &Row, column: usize) -> Vec<String> {
     let cell = &row.cells[column];
     let (published, simulated) = row.ratios(column);
-    let ratio = permille(cell.simulated, cell.published);
+    let ratio = cell.published.map(|published| permille(cell.simulated, published));
     let reason = row.reasons.iter().find(|(at, _)| *at == column).map_or("", |(_, reason)| reason);
     let is_off = row.judge != Judge::Nothing && row.is_off(column, WORTH_A_WORD_PERMILLE);
     vec![
         row.name.clone(),
         sheet.columns[column].to_owned(),
-        cell.published.to_string(),
-        thousandths(published),
+        cell.published.map_or_else(none, |published| published.to_string()),
+        published.map_or_else(none, thousandths),
         cell.simulated.to_string(),
         thousandths(simulated),
-        thousandths(ratio),
+        ratio.map_or_else(none, thousandths),
         if is_off || row.judge == Judge::Nothing { reason.to_owned() } else { String::new() },
     ]
 }
@@ -65,8 +70,10 @@ fn verdict(sheet: &Sheet, row: &Row) -> String {
     let rule = match row.judge {
         Judge::Nothing => return format!("{}: not judged", row.name),
         Judge::Order => "order".to_owned(),
-        Judge::AtLeast { permille } => format!("at least {} of the first", thousandths(permille)),
         Judge::Ratios { within_permille } => format!("order, ratios within {} %", within_permille / 10),
+        Judge::Same { within_permille } => format!("equal within {} %", within_permille / 10),
+        Judge::AtMost { permille } => format!("at most {} of the first", thousandths(permille)),
+        Judge::AtLeast { permille } => format!("at least {} of the first", thousandths(permille)),
     };
     if failures.is_empty() {
         format!("{}: holds ({rule})", row.name)

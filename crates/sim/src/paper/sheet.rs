@@ -11,8 +11,8 @@ pub const TIE_PERMILLE: u64 = 60;
 /// One value, then and now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cell {
-    /// As printed.
-    pub published: u64,
+    /// As printed; `None`: nobody has.
+    pub published: Option<u64>,
     /// As simulated.
     pub simulated: u64,
 }
@@ -28,7 +28,17 @@ pub enum Judge {
         /// So many.
         within_permille: u64,
     },
-    /// Every column is at least so many thousandths of the first.
+    /// As simulated: the same as in the first column within so many thousandths.
+    Same {
+        /// So many.
+        within_permille: u64,
+    },
+    /// As simulated: at most so many thousandths of the first column.
+    AtMost {
+        /// So many.
+        permille: u64,
+    },
+    /// As simulated: at least so many thousandths of the first column.
     AtLeast {
         /// So many.
         permille: u64,
@@ -66,19 +76,20 @@ pub struct Sheet {
 }
 
 impl Row {
-    /// The ratio to the first column, in thousandths, then and now.
+    /// The ratio to the first column, in thousandths, then (where both are published) and now.
     #[must_use]
-    pub fn ratios(&self, column: usize) -> (u64, u64) {
+    pub fn ratios(&self, column: usize) -> (Option<u64>, u64) {
         let ratio = |value: u64, base: u64| muldiv(value, 1000, base.max(1));
         let (base, cell) = (&self.cells[0], &self.cells[column]);
-        (ratio(cell.published, base.published), ratio(cell.simulated, base.simulated))
+        let then = cell.published.zip(base.published).map(|(cell, base)| ratio(cell, base));
+        (then, ratio(cell.simulated, base.simulated))
     }
 
     /// Is the cell's ratio to the first column off by more than `permille`?
     #[must_use]
     pub fn is_off(&self, column: usize, permille: u64) -> bool {
         let (published, simulated) = self.ratios(column);
-        published.abs_diff(simulated) * 1000 > published * permille
+        published.is_some_and(|published| published.abs_diff(simulated) * 1000 > published * permille)
     }
 
     /// Pairs of columns whose order is another one now.
@@ -88,8 +99,9 @@ impl Row {
         for left in 0..self.cells.len() {
             for right in left + 1..self.cells.len() {
                 let (left_cell, right_cell) = (&self.cells[left], &self.cells[right]);
-                let is_tie = tied(left_cell.published, right_cell.published);
-                let then = left_cell.published < right_cell.published;
+                let Some((before, after)) = left_cell.published.zip(right_cell.published) else { continue };
+                let is_tie = tied(before, after);
+                let then = before < after;
                 let now = left_cell.simulated < right_cell.simulated;
                 if !is_tie && (then != now || left_cell.simulated == right_cell.simulated) {
                     pairs.push((left, right));
@@ -103,14 +115,7 @@ impl Row {
     #[must_use]
     pub fn failures(&self, columns: &[&str]) -> Vec<String> {
         let mut failures = Vec::new();
-        if let Judge::AtLeast { permille } = self.judge {
-            let less = (1..self.cells.len()).filter(|&column| self.ratios(column).1 < permille);
-            failures.extend(less.map(|column| {
-                format!("{} is less than {permille} thousandths of {}", columns[column], columns[0])
-            }));
-            return failures;
-        }
-        if self.judge != Judge::Nothing {
+        if matches!(self.judge, Judge::Order | Judge::Ratios { .. }) {
             failures.extend(
                 self.reversed()
                     .iter()
@@ -124,6 +129,18 @@ impl Row {
                     format!("{} is off by more than {} %", columns[column], within_permille / 10)
                 }),
             );
+        }
+        for column in 1..self.cells.len() {
+            let (_, ratio) = self.ratios(column);
+            let is_wrong = match self.judge {
+                Judge::Same { within_permille } => ratio.abs_diff(1000) > within_permille,
+                Judge::AtMost { permille } => ratio > permille,
+                Judge::AtLeast { permille } => ratio < permille,
+                Judge::Order | Judge::Ratios { .. } | Judge::Nothing => false,
+            };
+            if is_wrong {
+                failures.push(format!("{} is {ratio} thousandths of {}", columns[column], columns[0]));
+            }
         }
         failures
     }
@@ -148,7 +165,8 @@ mod tests {
     use super::*;
 
     fn row(cells: &[(u64, u64)], judge: Judge) -> Row {
-        let cells = cells.iter().map(|&(published, simulated)| Cell { published, simulated }).collect();
+        let cell = |&(published, simulated)| Cell { published: Some(published), simulated };
+        let cells = cells.iter().map(cell).collect();
         Row { name: String::new(), cells, judge, reasons: Vec::new() }
     }
 
@@ -166,6 +184,21 @@ mod tests {
         assert!(judged(&[(100, 5), (103, 4), (200, 6)]).is_empty());
         assert_eq!(judged(&[(100, 5), (107, 4), (200, 6)]), ["a and b change places"]);
         assert_eq!(judged(&[(100, 5), (103, 4), (200, 5)]).len(), 1, "a difference that is gone");
+    }
+
+    #[test]
+    fn what_nobody_published_is_judged_by_the_simulation_alone() {
+        let columns = ["a", "b"];
+        let judged = |simulated: [u64; 2], judge| {
+            let cells = simulated.map(|simulated| Cell { published: None, simulated }).to_vec();
+            Row { name: String::new(), cells, judge, reasons: Vec::new() }.failures(&columns).len()
+        };
+        assert_eq!(judged([100, 103], Judge::Same { within_permille: 30 }), 0);
+        assert_eq!(judged([100, 104], Judge::Same { within_permille: 30 }), 1);
+        assert_eq!(judged([100, 50], Judge::AtMost { permille: 500 }), 0);
+        assert_eq!(judged([100, 51], Judge::AtMost { permille: 500 }), 1);
+        assert_eq!(judged([100, 99], Judge::AtLeast { permille: 1000 }), 1);
+        assert_eq!(judged([100, 7], Judge::Order), 0, "there is no order to compare with");
     }
 
     #[test]

@@ -121,7 +121,9 @@ fn row(line: &Line, outcomes: &[Outcome]) -> Row {
     let cells = published.iter().zip(outcomes);
     Row {
         name: (*name).to_owned(),
-        cells: cells.map(|(&published, outcome)| Cell { published, simulated: value(outcome) }).collect(),
+        cells: cells
+            .map(|(&published, outcome)| Cell { published: Some(published), simulated: value(outcome) })
+            .collect(),
         judge: *judge,
         reasons: reason.map(|reason| vec![(0, reason), (1, reason)]).unwrap_or_default(),
     }

@@ -1,6 +1,7 @@
 //! JSON for machines: `schema_version`, the options, the rows; bytes and nanoseconds, names with units.
 
 use super::{Header, Row};
+use crate::replace::report::Cell;
 use serde::Serialize;
 
 /// Changes when a field changes its meaning or goes away.
@@ -11,20 +12,22 @@ pub(super) struct Report<'a> {
     schema_version: u32,
     options: &'a Header,
     rows: &'a [Row],
+    #[serde(skip_serializing_if = "<[Cell]>::is_empty")]
+    replacement: &'a [Cell],
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<&'a str>,
 }
 
 impl<'a> Report<'a> {
     pub(super) fn new(options: &'a Header, rows: &'a [Row], explanation: Option<&'a str>) -> Report<'a> {
-        Report { schema_version: SCHEMA_VERSION, options, rows, explanation }
+        Report { schema_version: SCHEMA_VERSION, options, rows, replacement: &[], explanation }
     }
 }
 
 /// The report as one JSON object, with a line end.
 #[must_use]
-pub fn render(header: &Header, rows: &[Row], explanation: Option<&str>) -> String {
-    let report = Report::new(header, rows, explanation);
+pub fn render(header: &Header, rows: &[Row], replacement: &[Cell], explanation: Option<&str>) -> String {
+    let report = Report { replacement, ..Report::new(header, rows, explanation) };
     let mut text = serde_json::to_string_pretty(&report).expect("strings and integers have a JSON form");
     text.push('\n');
     text

@@ -98,7 +98,9 @@ impl World {
                 Some(Event::Unmapped { run, result })
             }
             Action::Free { run } => {
-                run.pages().for_each(|id| drop(self.cache.remove(&id)));
+                for id in run.pages() {
+                    self.cache.remove(&id);
+                }
                 None
             }
             Action::Confirm => Some(Event::Confirmed),

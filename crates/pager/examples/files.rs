@@ -1,5 +1,5 @@
-//! How many bytes of a file larger than the budget are read: a lap, by pattern, through a mapping and through a cached
-//! file; counts, which do not depend on who else uses the machine.
+//! How many pages of a file larger than the budget are read a lap, by pattern, through a mapping and
+//! through a cached file: counts, which do not depend on who else uses the machine.
 //!
 //! `cargo run --release -p overspill-pager --example files -- FILE [ram MiB] [laps]`
 

@@ -52,8 +52,8 @@ impl Pager {
         Region::new(len, &self.link)
     }
 
-    /// A region that stands for a file, which may be larger than the budget. Its pages are read as they are touched, and ahead;
-    /// those that were only read leave without being written.
+    /// A region that stands for a file, which may be larger than the budget. Its pages are read as
+    /// they are touched, and ahead; those that were only read leave without being written.
     ///
     /// # Errors
     /// [`Error::File`]: it cannot be opened or is empty. [`Error::Map`]: there is no address space for it.

@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// What there is to say of a page of a file region that was just taken out of view; `None`: it is of none.
+    /// What there is to say of a page that was just taken out of view, if it is of a file region.
     pub(super) fn file_content(&mut self, page: PageId, frame: Frame) -> Option<Content> {
         let (space, vpn) = self.mm.place(page);
         if space != PROGRAM {

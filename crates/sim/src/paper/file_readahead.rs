@@ -308,7 +308,9 @@ fn thrash_sheet(results: &Results) -> Sheet {
         "128 MB, of which 86 MiB are page cache; one more stream of 100 KB/s every second, 200 in all; \
          spans of 5 s"
             .to_owned(),
-        "assumed: a file of 30 MB each, one after another on the disk, reads of 16 KiB; a stream that is late does not catch up".to_owned(),
+        "assumed: a file of 30 MB each, one after another on the disk, reads of 16 KiB; a stream \
+         that is late does not catch up"
+            .to_owned(),
     ];
     notes.extend(["6.8", "6.19", "adaptive"].map(|policy| {
         let outcome = results.of(What::Thrash, policy);

@@ -1,0 +1,185 @@
+//! File regions: what was never stored to is in the file, what was is on swap, and no page of a file
+//! is ever written. A shell with contents and a small budget; the invariants after every step.
+
+use std::collections::HashMap;
+
+use overspill_mm::readahead::policy::{self, Policy};
+use overspill_mm::types::{Access, PageId, RegionKind, Slot, SpaceId, Vpn};
+use overspill_mm::{Action, Actions, Config, Event, Mm, Unmapped, WriteResult};
+
+const SPACE: SpaceId = SpaceId(0);
+const START: u64 = 10_000;
+const PAGES: u64 = 700;
+const FIRST_SLOT: u32 = Slot::FILES + 77;
+
+/// What the file has at a page of the region.
+fn in_file(slot: Slot) -> u64 {
+    u64::from(slot.0 - FIRST_SLOT) * 3 + 1
+}
+
+struct World {
+    mm: Mm<Policy>,
+    /// Frames in view and in the swap cache, by page; what is on swap, by slot.
+    view: HashMap<Vpn, u64>,
+    cache: HashMap<PageId, u64>,
+    swap: HashMap<Slot, u64>,
+    reads: u64,
+}
+
+impl World {
+    fn new(frames: u32) -> World {
+        let config = Config { compares: true, ..Config::live(frames, 4096) };
+        let knobs = policy::Config { frames, ..policy::Config::default() };
+        let policy = Policy::by_name("adaptive", knobs).unwrap();
+        let (view, cache, swap) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut world = World { mm: Mm::new(config, policy), view, cache, swap, reads: 0 };
+        let kind = RegionKind::File { bias: START.wrapping_sub(u64::from(FIRST_SLOT)) };
+        let (start, end) = (Vpn(START), Vpn(START + PAGES));
+        world.feed(Event::RegionAdded { space: SPACE, start, end, kind });
+        world
+    }
+
+    fn feed(&mut self, event: Event) {
+        let mut events = std::collections::VecDeque::from([event]);
+        let mut out = Actions::new();
+        while let Some(event) = events.pop_front() {
+            self.mm.step(0, event, &mut out);
+            self.mm.check();
+            for action in out.drain() {
+                events.extend(self.carry_out(action));
+            }
+        }
+    }
+
+    fn vpn(&self, id: PageId) -> Vpn {
+        self.mm.place(id).1
+    }
+
+    fn carry_out(&mut self, action: Action) -> Option<Event> {
+        match action {
+            Action::Read { io, run, slot } => {
+                self.reads += u64::from(run.count);
+                for (id, slot) in run.pages().zip(slot.0..) {
+                    let slot = Slot(slot);
+                    let bytes = if slot.is_file() { in_file(slot) } else { self.swap[&slot] };
+                    self.cache.insert(id, bytes);
+                }
+                Some(Event::ReadDone { io, ok: true })
+            }
+            Action::Write { io, run, slot } => {
+                for (id, slot) in run.pages().zip(slot.0..) {
+                    assert!(!Slot(slot).is_file(), "a page of the file is written");
+                    self.swap.insert(Slot(slot), self.cache[&id]);
+                }
+                Some(Event::WriteDone { io, result: WriteResult::Done })
+            }
+            Action::Map { run } => {
+                for id in run.pages() {
+                    let bytes = self.cache.remove(&id).expect("it is in the cache");
+                    self.view.insert(self.vpn(id), bytes);
+                }
+                None
+            }
+            Action::Unmap { run } => {
+                let mut result = Unmapped::default();
+                for (index, id) in run.pages().enumerate() {
+                    let vpn = self.vpn(id);
+                    let bytes = self.view.remove(&vpn).expect("it is in view");
+                    self.cache.insert(id, bytes);
+                    result.taken |= 1 << index;
+                    // All zeroes: the shell may say so, and the page must not show the file again.
+                    result.zero |= u64::from(bytes == 0) << index;
+                    let of_slot = self
+                        .mm
+                        .slot(id)
+                        .map(|slot| if slot.is_file() { in_file(slot) } else { self.swap[&slot] });
+                    result.same |= u64::from(of_slot == Some(bytes) && bytes != 0) << index;
+                }
+                Some(Event::Unmapped { run, result })
+            }
+            Action::Free { run } => {
+                for id in run.pages() {
+                    self.cache.remove(&id);
+                }
+                None
+            }
+            Action::Confirm => Some(Event::Confirmed),
+            Action::ZeroFill { .. } | Action::Fail { .. } => panic!("{action:?} in a file region"),
+            _ => None,
+        }
+    }
+
+    fn touch(&mut self, vpn: Vpn) -> &mut u64 {
+        let mut tries = 0;
+        while !self.view.contains_key(&vpn) {
+            tries += 1;
+            assert!(tries < 4, "the fault at {vpn:?} is answered");
+            self.feed(Event::Fault { space: SPACE, vpn, access: Access::Read });
+        }
+        self.view.get_mut(&vpn).expect("the fault was answered")
+    }
+}
+
+fn random(seed: &mut u64, below: u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*seed >> 33) % below
+}
+
+#[test]
+fn stores_stay_and_everything_else_is_the_files() {
+    let mut world = World::new(64);
+    let mut stored: HashMap<u64, u64> = HashMap::new();
+    let mut seed = 5;
+    for round in 0..6000u64 {
+        let page = if round % 3 == 0 { round % PAGES } else { random(&mut seed, PAGES) };
+        let expected = stored.get(&page).copied().unwrap_or(page * 3 + 1);
+        assert_eq!(*world.touch(Vpn(START + page)), expected, "page {page}, round {round}");
+        match random(&mut seed, 8) {
+            0 => {
+                // Every third store is of zeroes.
+                let bytes = if round % 3 == 1 { 0 } else { 1_000_000 + round };
+                *world.touch(Vpn(START + page)) = bytes;
+                stored.insert(page, bytes);
+            }
+            1 if round % 50 == 0 => {
+                let (start, end) = (Vpn(START + page), Vpn((START + page + 9).min(START + PAGES)));
+                world.view.retain(|&vpn, _| vpn < start || vpn >= end);
+                world.feed(Event::Discarded { space: SPACE, start, end });
+                stored.retain(|page, _| Vpn(START + page) < start || Vpn(START + page) >= end);
+            }
+            _ => {}
+        }
+    }
+    assert!(world.mm.stats().pswpout > 100, "what was stored to went to swap");
+}
+
+#[test]
+fn a_file_that_is_only_read_takes_no_swap_and_a_loop_keeps_what_fits() {
+    let mut world = World::new(256);
+    let mut laps = Vec::new();
+    for _ in 0..30 {
+        let before = world.reads;
+        (0..PAGES).for_each(|page| assert_eq!(*world.touch(Vpn(START + page)), page * 3 + 1));
+        laps.push(world.reads - before);
+    }
+    assert_eq!((world.mm.stats().pswpout, world.mm.slots_used()), (0, 0));
+    assert!(laps[0] >= PAGES && laps[29] < PAGES - 100, "pages read a lap: {laps:?}");
+}
+
+#[test]
+fn a_mapping_that_is_moved_and_cut_still_shows_its_file() {
+    let mut world = World::new(64);
+    (0..300).for_each(|page| {
+        world.touch(Vpn(START + page));
+    });
+    let moved = START + 100_000;
+    let view = std::mem::take(&mut world.view);
+    world.view = view.into_iter().map(|(vpn, bytes)| (Vpn(vpn.0 + 100_000), bytes)).collect();
+    world.feed(Event::Moved { space: SPACE, from: Vpn(START), to: Vpn(moved), pages: PAGES });
+    let (start, end) = (Vpn(moved + 100), Vpn(moved + 200));
+    world.view.retain(|&vpn, _| vpn < start || vpn >= end);
+    world.feed(Event::RegionRemoved { space: SPACE, start, end });
+    for page in (0..100).chain(200..PAGES) {
+        assert_eq!(*world.touch(Vpn(moved + page)), page * 3 + 1, "page {page}");
+    }
+}

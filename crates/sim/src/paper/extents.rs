@@ -122,7 +122,7 @@ const LATENCY: &str = "what a swap-in waits for the drive counts as work of its 
 fn throughput(of: Found<'_>) -> Sheet {
     let row = |&(tasks, way, published, _): &(usize, Way, [u64; 2], [u64; 2])| {
         let cell = |map, published| Cell { published, simulated: of(FILE, tasks, way, map).kb_per_second };
-        let cells = vec![cell(Map::List, published[0]), cell(Map::Tree, published[1])];
+        let cells = vec![cell(Map::List, Some(published[0])), cell(Map::Tree, Some(published[1]))];
         let (judge, reasons) = match way {
             Way::Out => (Judge::Ratios { within_permille: 150 }, Vec::new()),
             Way::In => (Judge::Ratios { within_permille: 200 }, vec![(1, LATENCY)]),
@@ -149,7 +149,7 @@ fn throughput(of: Found<'_>) -> Sheet {
 fn shares(of: Found<'_>) -> Sheet {
     let row = |&(tasks, way, _, published): &(usize, Way, [u64; 2], [u64; 2])| {
         let cell = |map, published| Cell { published, simulated: of(FILE, tasks, way, map).lookup_share };
-        let cells = vec![cell(Map::List, published[0]), cell(Map::Tree, published[1])];
+        let cells = vec![cell(Map::List, Some(published[0])), cell(Map::Tree, Some(published[1]))];
         let name = format!("{tasks} tasks {}", way.name());
         Row { name, cells, judge: Judge::Order, reasons: Vec::new() }
     };
@@ -169,7 +169,7 @@ fn alike(of: Found<'_>) -> Sheet {
     let row = |tasks: usize, file: (u32, u32), way: Way| {
         let found = |map| of(file, tasks, way, map).kb_per_second;
         let base = found(Map::List);
-        let cell = |map| Cell { published: 1000, simulated: muldiv(found(map), 1000, base) };
+        let cell = |map| Cell { published: Some(1000), simulated: muldiv(found(map), 1000, base) };
         let task = if tasks == 1 { "task" } else { "tasks" };
         Row {
             name: format!("{} extents, {tasks} {task} {}", file.0, way.name()),
@@ -196,7 +196,7 @@ fn ours(of: Found<'_>) -> Sheet {
     let row = |file: (u32, u32), tasks: usize, way: Way| {
         let found = |map| of(file, tasks, way, map).kb_per_second;
         let base = found(Map::Tree);
-        let cell = |map| Cell { published: 1000, simulated: muldiv(found(map), 1000, base) };
+        let cell = |map| Cell { published: Some(1000), simulated: muldiv(found(map), 1000, base) };
         let name = format!("{} extents, {tasks} tasks {}", file.0, way.name());
         Row { name, cells: vec![cell(Map::Tree), cell(Map::Default)], judge: NONE, reasons: Vec::new() }
     };
@@ -218,7 +218,7 @@ fn server(of: Found<'_>) -> Sheet {
     let row = |file: (u32, u32), published: [u64; 2]| {
         let found = of(file, 8, Way::Out, Map::List);
         let cells = [found.kb_per_second, found.lookup_share];
-        let cell = |(published, simulated)| Cell { published, simulated };
+        let cell = |(published, simulated)| Cell { published: Some(published), simulated };
         Row {
             name: format!("{} extents", file.0),
             cells: published.into_iter().zip(cells).map(cell).collect(),

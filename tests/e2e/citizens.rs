@@ -1,5 +1,5 @@
-//! Programs that watch their surroundings closely: sanitizers, filters of system calls, whoever must have one thread. They
-//! end as they do bare, with their memory right.
+//! Programs that watch their surroundings closely: sanitizers, filters of system calls, whoever
+//! must have one thread. They end as they do bare, with their memory right.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -40,7 +40,8 @@ fn compile(context: &Context, name: &str, source: &str, options: &[&str]) -> Out
     Ok(program)
 }
 
-/// What the agent asks of others is what nobody stands before. *The story:* it asked for memcpy, and got a sanitizer's.
+/// What the agent asks of others is what nobody stands before. *The story:* it asked for memcpy,
+/// and got a sanitizer's.
 fn symbols(context: &Context) -> Outcome {
     const MAY: [&str; 2] = ["__errno_location", "__register_atfork"];
     let library = context.overspill.with_file_name("liboverspill_preload.so");
@@ -57,9 +58,10 @@ fn symbols(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// *The stories:* the agent's calls of memcpy looked into shadow memory that was managed, and it waited for itself; it
-/// used thread-locals of the sanitizer's that its thread does not have. And the search for leaks at the end stops all threads
-/// but one of its own, which then waited for pages.
+/// *The stories:* the agent's calls of memcpy looked into shadow memory that was managed, and it
+/// waited for itself; it used thread-locals of the sanitizer's that its thread does not have. And
+/// the search for leaks at the end stops all threads but one of its own, which then waited for
+/// pages.
 fn sanitized(context: &Context, name: &str, options: &[&str]) -> Outcome {
     let program = compile(context, &format!("sanitized-{name}"), BLOCKS, options)?;
     let finished =
@@ -67,7 +69,8 @@ fn sanitized(context: &Context, name: &str, options: &[&str]) -> Outcome {
     finished.succeeded()?.paged().map(drop)
 }
 
-/// *The story:* the child of a program with a list of twenty calls was killed, as the agent that was started in it made others.
+/// *The story:* the child of a program with a list of twenty calls was killed, as the agent that
+/// was started in it made others.
 fn filtered(context: &Context, flags: &str) -> Outcome {
     let program = compile(context, "filtered", FILTER, &[])?;
     let finished = Launch::new(context, format!("citizens-filter-{flags}"), program)

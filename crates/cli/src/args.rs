@@ -289,11 +289,13 @@ pub struct Tuning {
     /// [default: auto]
     #[arg(long, env = "OVERSPILL_IDLE", value_name = "WHAT")]
     pub idle: Option<Idle>,
-    /// End the program when swap is full, instead of letting it exceed its budget, and start none that cannot be managed
+    /// End the program when swap is full, instead of letting it exceed its budget, and start none
+    /// that cannot be managed
     #[arg(long, env = "OVERSPILL_STRICT", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub strict: bool,
-    /// What becomes of the program when swap is full: it goes on above its budget (until the machine has less than a
-    /// sixteenth of its RAM left), is stopped, or is ended as by --strict [default: exceed]
+    /// What becomes of the program when swap is full: it goes on above its budget (until the
+    /// machine has less than a sixteenth of its RAM left), is stopped, or is ended as by --strict
+    /// [default: exceed]
     #[arg(long, env = "OVERSPILL_ON_FULL", value_name = "WHAT")]
     pub on_full: Option<OnFull>,
     /// Give each process all of the budget, instead of dividing it between the processes of the tree

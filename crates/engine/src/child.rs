@@ -1,9 +1,10 @@
 //! A child that came without asking: its memory, as the kernel handed it over with the event of the fork.
 //!
-//! Its missing pages are those that were missing in the parent at that moment, and it waits where it touches one. They are
-//! given to it one by one; when the descriptor is closed, what is missing still shows zeroes. Until then the child may
-//! change its address space: what it tells of that decides where a page goes, or that nobody wants it. A child of the child
-//! gets what is still to come, too.
+//! Its missing pages are those that were missing in the parent at that moment, and it waits where
+//! it touches one. They are given to it one by one; when the descriptor is closed, what is missing
+//! still shows zeroes. Until then the child may change its address space: what it tells of that
+//! decides where a page goes, or that nobody wants it. A child of the child gets what is still to
+//! come, too.
 
 use alloc::vec::Vec;
 
@@ -12,7 +13,8 @@ use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
 use crate::memory::REST_NS;
 
-/// How often a copy is tried again while a change is under way in the child, before the page is given up: about a second.
+/// How often a copy is tried again while a change is under way in the child, before the page is
+/// given up: about a second.
 const TRIES: u32 = 20_000;
 
 /// What is done to some bytes: at this address in the child, so far from the first of them, so many.
@@ -38,8 +40,9 @@ impl Child {
         Child { uffd, changes: Vec::new(), gone: false }
     }
 
-    /// Gives it the `pages` pages that were at `address` when it was made; at `source` is what they hold. Its own children since
-    /// are added to `born`. False when one could not be given, and must not be taken for a page of zeroes.
+    /// Gives it the `pages` pages that were at `address` when it was made; at `source` is what they
+    /// hold. Its own children since are added to `born`. False when one could not be given, and
+    /// must not be taken for a page of zeroes.
     ///
     /// # Safety
     /// At `source` are so many readable pages, which do not change meanwhile.
@@ -50,13 +53,15 @@ impl Child {
         })
     }
 
-    /// The page that was at `address` is lost: its touch raises SIGBUS. False where the kernel cannot do that.
+    /// The page that was at `address` is lost: its touch raises SIGBUS. False where the kernel
+    /// cannot do that.
     pub fn poison(&mut self, address: usize, born: &mut Vec<Child>) -> bool {
         // SAFETY: the content is lost.
         self.settle(address, 1, born, &|uffd, at, _, len| unsafe { uffd.poison(at..at + len, false) })
     }
 
-    /// Does something to missing pages, wherever they are by now: all that are left at once, while the child has changed nothing.
+    /// Does something to missing pages, wherever they are by now: all that are left at once, while
+    /// the child has changed nothing.
     fn settle(&mut self, address: usize, pages: u32, born: &mut Vec<Child>, act: Act<'_>) -> bool {
         let bytes = pages as usize * PAGE_SIZE;
         let (mut done, mut tries) = (0, 0);

@@ -1,10 +1,13 @@
-//! Is a page still what its slot holds? Fingerprints answer that, so that what was only read is not written again.
+//! Is a page still what its slot holds? Fingerprints answer that, so that what was only read is not
+//! written again.
 //!
-//! Write-protecting what comes in would tell too, but UFFDIO_MOVE cannot protect, and the copy that can costs several
-//! times as much. So a page's content is hashed when it leaves the program's view, and the hash of what was written is
-//! kept by slot. The hash is NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC, 1999) over 64-bit words under a random
-//! key, folded to 64 bits by multiply-shift (Dietzfelbinger): whatever the contents, two different ones agree with a
-//! probability below 2^-62. A disk that promises one unreadable bit in 10^17 loses a page a million times as often.
+//! Write-protecting what comes in would tell too, but UFFDIO_MOVE cannot protect, and the copy that
+//! can costs several times as much. So a page's content is hashed when it leaves the program's
+//! view, and the hash of what was written is kept by slot. The hash is NH (Black, Halevi, Krawczyk,
+//! Krovetz, Rogaway: UMAC, 1999) over 64-bit words under a random key, folded to 64 bits by
+//! multiply-shift (Dietzfelbinger): whatever the contents, two different ones agree with a
+//! probability below 2^-62. A disk that promises one unreadable bit in 10^17 loses a page a million
+//! times as often.
 //!
 //! Which pages are worth it, and what was written where, is `mm`'s part ([`overspill_mm::fingerprint`]).
 
@@ -37,7 +40,8 @@ impl Fingerprints {
         Fingerprints { key: Key::new(seed), known: fingerprint::Fingerprints::default() }
     }
 
-    /// Notes that `frame` holds the content of `page`, just taken out of view, and says whether that is what `slot` holds.
+    /// Notes that `frame` holds the content of `page`, just taken out of view, and says whether
+    /// that is what `slot` holds.
     pub fn taken(&mut self, page: PageId, frame: Frame, slot: Option<u32>, words: &[u64; WORDS]) -> bool {
         self.known.taken(page, frame.0, slot.map(Slot), |_| self.key.of(words))
     }

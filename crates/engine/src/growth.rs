@@ -1,7 +1,8 @@
 //! When management starts: before a program that grows fast could pass its budget while the agent is put off.
 //!
-//! *The story:* management started at 73 % of the budget, however fast memory grew. In 64 MiB, at 3 MB a millisecond, that
-//! leaves 9 ms until the bound is passed, and on a busy host a virtual processor is withheld for longer than that.
+//! *The story:* management started at 73 % of the budget, however fast memory grew. In 64 MiB, at 3
+//! MB a millisecond, that leaves 9 ms until the bound is passed, and on a busy host a virtual
+//! processor is withheld for longer than that.
 
 /// Management starts at this share of the budget at the latest, in percent.
 const LATEST_PERCENT: u64 = overspill_mm::Config::MANAGED_FROM_PERCENT;
@@ -9,8 +10,9 @@ const LATEST_PERCENT: u64 = overspill_mm::Config::MANAGED_FROM_PERCENT;
 const EARLIEST_PERCENT: u64 = 33;
 /// For so long the agent may be put off without the budget being passed.
 const LEAD_NS: u64 = 20_000_000;
-/// But no more memory than this is taken to come meanwhile: in a budget of hundreds of MiB it is less than what lies above the
-/// latest start anyway, so that there a program that stays below that is never managed, even if it came there fast.
+/// But no more memory than this is taken to come meanwhile: in a budget of hundreds of MiB it is
+/// less than what lies above the latest start anyway, so that there a program that stays below that
+/// is never managed, even if it came there fast.
 const LEAD_BYTES_MAX: u64 = 48 << 20;
 /// So many looks are remembered.
 const LOOKS: usize = 4;
@@ -24,7 +26,8 @@ const QUIET_NS: u64 = 50_000_000;
 const SETTLED_NS: u64 = 250_000_000;
 /// What a quiet program is taken to do from now on: touch fresh small pages at the speed of a thread.
 const AWAKENED_BYTES_PER_MS: u64 = 3 << 20;
-/// Until the next look it may come as near to its budget as this, though management starts sooner if it is seen: 11 ms at that speed.
+/// Until the next look it may come as near to its budget as this, though management starts sooner
+/// if it is seen: 11 ms at that speed.
 const AWAKENED_LEAD_BYTES: u64 = 32 << 20;
 
 /// How fast anonymous memory grew, from look to look.
@@ -32,7 +35,8 @@ const AWAKENED_LEAD_BYTES: u64 = 32 << 20;
 pub struct Growth {
     /// The last look, if there was one: bytes, and when in nanoseconds.
     last: Option<(u64, u64)>,
-    /// What would have come in [`LEAD_NS`] at the rate between two looks, for the last few looks; the oldest is at `oldest`.
+    /// What would have come in [`LEAD_NS`] at the rate between two looks, for the last few looks;
+    /// the oldest is at `oldest`.
     leads: [u64; LOOKS],
     oldest: usize,
     /// When it last grew fast, or was first looked at.
@@ -56,11 +60,13 @@ impl Growth {
         }
     }
 
-    /// For how long after the last look, in nanoseconds, nobody need look again: until the program, at its fastest, could hold
-    /// `next` bytes. *The story:* each look wakes a sleeping processor or interrupts the program, 16 to 100 us on a virtual machine,
-    /// and a look a millisecond in budgets of 64 and 170 MiB cost python3 and gcc 4 to 6 %. So a program that has been quiet
-    /// for a while may get half of the way to its budget less 32 MiB, or to the latest start where that is more (what
-    /// is left to the bound of 64 MiB takes it 9 ms then), until the next look, however near `next` is; and one that has settled all of it.
+    /// For how long after the last look, in nanoseconds, nobody need look again: until the program,
+    /// at its fastest, could hold `next` bytes. *The story:* each look wakes a sleeping processor
+    /// or interrupts the program, 16 to 100 us on a virtual machine, and a look a millisecond in
+    /// budgets of 64 and 170 MiB cost python3 and gcc 4 to 6 %. So a program that has been quiet
+    /// for a while may get half of the way to its budget less 32 MiB, or to the latest start where
+    /// that is more (what is left to the bound of 64 MiB takes it 9 ms then), until the next look,
+    /// however near `next` is; and one that has settled all of it.
     #[must_use]
     pub fn pause_ns(&self, next: u64, ram: u64) -> u64 {
         let (bytes, now) = self.last.unwrap_or_default();
@@ -108,7 +114,8 @@ mod tests {
         growth
     }
 
-    /// See the head of the file: at 73 % of 64 MiB there were 17 MiB left, and 3 MiB came in each millisecond.
+    /// See the head of the file: at 73 % of 64 MiB there were 17 MiB left, and 3 MiB came in each
+    /// millisecond.
     #[test]
     fn in_a_small_budget_fast_growth_starts_early() {
         let start = |steps: &[u64]| grown(steps).start_bytes(64 * MIB);

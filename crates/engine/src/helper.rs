@@ -1,8 +1,9 @@
-//! A helper thread for system calls that the reactor must not make itself, because they may wait for the reactor.
+//! A helper thread for system calls that the reactor must not make itself, because they may wait
+//! for the reactor.
 //!
-//! madvise(MADV_DONTNEED) on memory whose REMOVE events are enabled waits until the event was read (kernels without
-//! UFFDIO_MOVE need it); MADV_POPULATE_WRITE waits for missing pages to be filled (it makes pages exclusive again after a
-//! fork). One order at a time.
+//! madvise(MADV_DONTNEED) on memory whose REMOVE events are enabled waits until the event was read
+//! (kernels without UFFDIO_MOVE need it); MADV_POPULATE_WRITE waits for missing pages to be filled
+//! (it makes pages exclusive again after a fork). One order at a time.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -91,7 +92,8 @@ impl Helper {
         !self.is_idle() && self.sleep.is_none_or(|sleep| sleep.is_asleep().unwrap_or(true))
     }
 
-    /// Waits until the order is done. False when it waits for the reactor, or for a lock: it is not done, and the reactor goes on.
+    /// Waits until the order is done. False when it waits for the reactor, or for a lock: it is not
+    /// done, and the reactor goes on.
     pub fn is_awaited(&self) -> bool {
         while !self.is_idle() {
             let woken = futex::wait(&self.desk.state, ORDERED, Some(PATIENCE_NS), Scope::Private);
@@ -116,8 +118,8 @@ impl Helper {
 extern "C" fn serve(argument: *mut ()) {
     // SAFETY: `Helper::start` passes a leaked `Desk`.
     let desk = unsafe { &*argument.cast::<Desk>() };
-    // The reactor waits for it. From the start: the first order waited 45 ms for a turn beside eight busy threads, and 20 MiB came
-    // meanwhile. That takes a privilege.
+    // The reactor waits for it. From the start: the first order waited 45 ms for a turn beside
+    // eight busy threads, and 20 MiB came meanwhile. That takes a privilege.
     let _ = Scheduling::first().set();
     loop {
         let state = desk.state.load(Ordering::Acquire);
@@ -131,8 +133,9 @@ extern "C" fn serve(argument: *mut ()) {
             return;
         }
         let advice = if job == Job::Drop as u32 { Advice::DontNeed } else { Advice::PopulateWrite };
-        // SAFETY: pages to be dropped were copied to staging under write protection; populating keeps content. A failure
-        // means that the program unmapped the range, which it reports by itself.
+        // SAFETY: pages to be dropped were copied to staging under write protection; populating
+        // keeps content. A failure means that the program unmapped the range, which it reports by
+        // itself.
         let _ = unsafe { mem::madvise(range, advice) };
         desk.state.store(DONE, Ordering::Release);
         futex::wake(&desk.state, 1, Scope::Private);

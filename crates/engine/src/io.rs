@@ -59,8 +59,8 @@ impl Io {
         matches!(self, Io::Ring(_))
     }
 
-    /// Orders a transfer between `pieces` and the file at `offset`. The pieces stay as they are until it ended. False
-    /// when too much is under way: once something has ended it will be taken.
+    /// Orders a transfer between `pieces` and the file at `offset`. The pieces stay as they are
+    /// until it ended. False when too much is under way: once something has ended it will be taken.
     pub fn order(&mut self, write: bool, fd: i32, pieces: &[IoVec], offset: u64, tag: u64) -> bool {
         match self {
             Io::Ring(ring) => {
@@ -68,8 +68,9 @@ impl Io {
                 if ring.pending() == ring.entries() && ring.submit().is_err() {
                     return false;
                 }
-                // SAFETY: the pieces and the staging frames they name stay put until the completion was popped: the
-                // transfer table keeps the first, mm keeps the pages out of everybody's reach meanwhile.
+                // SAFETY: the pieces and the staging frames they name stay put until the completion
+                // was popped: the transfer table keeps the first, mm keeps the pages out of
+                // everybody's reach meanwhile.
                 unsafe { ring.push(request) }.is_ok()
             }
             // SAFETY: as above.

@@ -1,10 +1,12 @@
 //! The live engine: binds `mm` to the kernel by way of userfaultfd and direct I/O.
 //!
-//! It has two owners: the agent inside an unmodified program (`preload`) and the library for Rust programs (`pager`).
-//! Like everything the agent is made of it works without the standard library, without libc and without thread-locals.
+//! It has two owners: the agent inside an unmodified program (`preload`) and the library for Rust
+//! programs (`pager`). Like everything the agent is made of it works without the standard library,
+//! without libc and without thread-locals.
 //!
-//! From outside in: `reactor` waits, `engine` turns messages into events and actions into transfers, `memory` moves pages
-//! (the one module with unsafe code), `staging` keeps the books of the frames, `transfers` and `io` reach the device.
+//! From outside in: `reactor` waits, `engine` turns messages into events and actions into
+//! transfers, `memory` moves pages (the one module with unsafe code), `staging` keeps the books of
+//! the frames, `transfers` and `io` reach the device.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;

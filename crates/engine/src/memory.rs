@@ -1,11 +1,13 @@
 //! The program's memory and the staging frames, and every way in which a page passes from one to the other.
 //!
-//! This is the one module of the pager with unsafe code. Two descriptors (guides on userfaultfd call them A and B): the
-//! program's memory and staging are registered on `program`, which reports unmapping, remapping and discarding; the
-//! trash mapping is registered on `own`, which reports nothing. All moves between program and staging are issued on
-//! `program`, because the kernel refuses them (EAGAIN) while the address space is changing and its event is unread: a
-//! page of a mapping that replaced the one we know can never be taken for the old one. Frames are dropped through the
-//! trash mapping, because dropping them in place would raise an event that this very thread would have to read.
+//! This is the one module of the pager with unsafe code. Two descriptors (guides on userfaultfd
+//! call them A and B): the program's memory and staging are registered on `program`, which reports
+//! unmapping, remapping and discarding; the trash mapping is registered on `own`, which reports
+//! nothing. All moves between program and staging are issued on `program`, because the kernel
+//! refuses them (EAGAIN) while the address space is changing and its event is unread: a page of a
+//! mapping that replaced the one we know can never be taken for the old one. Frames are dropped
+//! through the trash mapping, because dropping them in place would raise an event that this very
+//! thread would have to read.
 
 use alloc::collections::VecDeque;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -23,19 +25,21 @@ use crate::staging::{BLOCK, Frame};
 
 /// Messages taken from the kernel by one read.
 const MESSAGES: usize = 64;
-/// How often a transfer is repeated while the kernel says "try again" and no event explains it, at first without a rest.
+/// How often a transfer is repeated while the kernel says "try again" and no event explains it, at
+/// first without a rest.
 const CHANGE_TRIES: u32 = 500;
 const CHANGE_SPINS: u32 = 64;
 /// How often it is looked whether the helper is done, at first without a rest: some 100 us.
 const HELPER_LOOKS: u32 = 50;
 /// How often a frame of one's own is tried to be dropped.
 const PATIENCE: u32 = 20_000;
-/// A rest in which another thread does what is waited for. Not sched_yield: each puts off this thread's next turn, and many together
-/// by tens of milliseconds when all processors are busy.
+/// A rest in which another thread does what is waited for. Not sched_yield: each puts off this
+/// thread's next turn, and many together by tens of milliseconds when all processors are busy.
 ///
-/// *The story:* it was 1 ns, for which the kernel lets an ordinary thread sleep some 50 us. A thread that comes before all others
-/// is woken exactly when it asked, which was at once: it never slept, and the helper that it waited for never ran on the
-/// same processor. Children of fork without UFFDIO_MOVE used it up for 20 s.
+/// *The story:* it was 1 ns, for which the kernel lets an ordinary thread sleep some 50 us. A
+/// thread that comes before all others is woken exactly when it asked, which was at once: it never
+/// slept, and the helper that it waited for never ran on the same processor. Children of fork
+/// without UFFDIO_MOVE used it up for 20 s.
 pub(crate) const REST_NS: u64 = 20_000;
 /// How often a move is repeated while a frame is still pinned by the read that filled it.
 const PIN_PATIENCE: u32 = 200;
@@ -43,8 +47,9 @@ const PIN_PATIENCE: u32 = 200;
 const BUSY_ENOUGH: u32 = 2;
 /// So many pages one after another that do not fit speak for the rest of a run.
 const UNFIT_ENOUGH: u32 = 4;
-/// So few pages are copied into the program's view rather than moved. A move has to interrupt every processor that may know
-/// the staging address (11 to 34 us where one is idle), a copy of a page takes 3 us, and its frame serves the next read.
+/// So few pages are copied into the program's view rather than moved. A move has to interrupt every
+/// processor that may know the staging address (11 to 34 us where one is idle), a copy of a page
+/// takes 3 us, and its frame serves the next read.
 pub(crate) const COPIED_MAX: u32 = 4;
 /// Zeroes to copy from, in pages.
 const ZEROES: usize = 256;
@@ -88,7 +93,8 @@ struct Tried {
     taken: u64,
     /// Moved, or refused by the kernel one by one.
     tried: u64,
-    /// Refused since their mapping is not as staging is: read-only, without access, locked. They may be gone as well.
+    /// Refused since their mapping is not as staging is: read-only, without access, locked. They
+    /// may be gone as well.
     unfit: u64,
     /// False when the range is changing: then the page map tells nothing about the pages we know.
     settled: bool,
@@ -101,19 +107,23 @@ pub(crate) struct Memory {
     staging: Mapping,
     trash: Mapping,
     zeroes: Mapping,
-    /// Pages for what is on its way from the compressed pool to the file, and a last one for what is read and not wanted.
+    /// Pages for what is on its way from the compressed pool to the file, and a last one for what
+    /// is read and not wanted.
     bounce: Mapping,
-    /// Changes of the address space that were read and not handled yet, oldest first. They are handled before any
-    /// fault: a fault only says that a thread waits, and what it finds is decided by the changes.
+    /// Changes of the address space that were read and not handled yet, oldest first. They are
+    /// handled before any fault: a fault only says that a thread waits, and what it finds is
+    /// decided by the changes.
     changes: VecDeque<Message>,
-    /// The ranges of the change that is being handled: until that is done it concerns transfers like one to come.
+    /// The ranges of the change that is being handled: until that is done it concerns transfers
+    /// like one to come.
     handling: [AddressRange; 2],
     /// Faults that were read and not handled yet.
     faults: VecDeque<Message>,
     can_move: bool,
     takes_zero_pages: bool,
     can_poison: bool,
-    /// Makes the calls that could wait for us. Started when first needed: where UFFDIO_MOVE is missing, or after a fork.
+    /// Makes the calls that could wait for us. Started when first needed: where UFFDIO_MOVE is
+    /// missing, or after a fork.
     helper: Option<Helper>,
     /// Tells which pages are there.
     pagemap: Pagemap,
@@ -210,7 +220,8 @@ impl Memory {
         self.can_move
     }
 
-    /// Can pages that show the kernel's zero page be taken out of view? The first kernels with UFFDIO_MOVE refuse to move them.
+    /// Can pages that show the kernel's zero page be taken out of view? The first kernels with
+    /// UFFDIO_MOVE refuse to move them.
     pub fn takes_zero_pages(&self) -> bool {
         self.takes_zero_pages
     }
@@ -225,7 +236,8 @@ impl Memory {
         self.program.register(range, Mode::MISSING | Mode::WP)
     }
 
-    /// Is the page at `address`, which nobody protected, in a registered mapping? No, too, while a change's event is unread.
+    /// Is the page at `address`, which nobody protected, in a registered mapping? No, too, while a
+    /// change's event is unread.
     pub fn is_registered(&self, address: usize) -> bool {
         self.program.write_protect(address..address + PAGE_SIZE, false, true).is_ok()
     }
@@ -246,12 +258,14 @@ impl Memory {
         self.staging.page(frame.0 as usize)
     }
 
-    /// Lets go of a range, and of who waits in it. EAGAIN while a change is under way is the caller's to wait out.
+    /// Lets go of a range, and of who waits in it. EAGAIN while a change is under way is the
+    /// caller's to wait out.
     ///
     /// # Safety
     /// Every page of the range is in view, or was never touched.
     pub unsafe fn unregister(&self, range: AddressRange) {
-        // SAFETY: passed on to the caller. What cannot be registered at all was replaced, and is not registered.
+        // SAFETY: passed on to the caller. What cannot be registered at all was replaced, and is
+        // not registered.
         let _ = unsafe { self.program.unregister(range) };
     }
 
@@ -298,16 +312,17 @@ impl Memory {
         !self.changes.is_empty()
     }
 
-    /// Is the address space free of changes whose events are unread? What was read from the process's maps before a
-    /// "yes" is still true of everything that is registered.
+    /// Is the address space free of changes whose events are unread? What was read from the
+    /// process's maps before a "yes" is still true of everything that is registered.
     pub fn is_quiet(&mut self) -> bool {
-        // The kernel checks for unread events before it looks at the pages; protecting nothing changes nothing.
+        // The kernel checks for unread events before it looks at the pages; protecting nothing
+        // changes nothing.
         let probe = self.staging.page(0)..self.staging.page(1);
         self.program.write_protect(probe, false, true) != Err(Errno::AGAIN)
     }
 
-    /// After EAGAIN: reads events and says whether one of them concerns the range. Then the transfer must be given up:
-    /// what the page shows is no longer what we know.
+    /// After EAGAIN: reads events and says whether one of them concerns the range. Then the
+    /// transfer must be given up: what the page shows is no longer what we know.
     fn is_conflict(&mut self, range: &AddressRange, tries: &mut u32) -> bool {
         self.read_messages();
         *tries += 1;
@@ -323,7 +338,8 @@ impl Memory {
             || self.changes.iter().any(|message| concerns(message, range))
     }
 
-    /// Refuses transfers in these ranges until [`Memory::handled`]: the pages have moved, the books have not yet.
+    /// Refuses transfers in these ranges until [`Memory::handled`]: the pages have moved, the books
+    /// have not yet.
     pub fn handle(&mut self, from: AddressRange, to: AddressRange) {
         self.handling = [from, to];
     }
@@ -381,11 +397,12 @@ impl Memory {
         result
     }
 
-    /// Takes pages out that cannot be moved since their mapping is not as staging is. It may be read-only: then they can be
-    /// copied and dropped. Or locked: then they stay, and their frames are holes again.
+    /// Takes pages out that cannot be moved since their mapping is not as staging is. It may be
+    /// read-only: then they can be copied and dropped. Or locked: then they stay, and their frames
+    /// are holes again.
     ///
-    /// *The story:* 96 MiB that were made read-only in a budget of 48 could not leave: each fault looked at all pages in vain, and took
-    /// 150 times as long.
+    /// *The story:* 96 MiB that were made read-only in a budget of 48 could not leave: each fault
+    /// looked at all pages in vain, and took 150 times as long.
     fn copy_unfit(&mut self, address: usize, first: Frame, unfit: u64) -> u64 {
         if self.helper.is_none() {
             self.helper = Helper::start().ok();
@@ -423,8 +440,8 @@ impl Memory {
             }
             let len = reach.len(run);
             let (dst, src) = (self.frame_address(first) + at, address + at);
-            // SAFETY: the frames are holes of staging, ours; the pages are managed and mm ordered them out. If the
-            // program changed the range meanwhile, the kernel refuses.
+            // SAFETY: the frames are holes of staging, ours; the pages are managed and mm ordered
+            // them out. If the program changed the range meanwhile, the kernel refuses.
             let moved = unsafe { self.program.move_pages(dst, src, len, MoveMode::DONTWAKE) };
             let (done, errno) = progress(moved, len);
             result.taken |= bits(page, done);
@@ -476,7 +493,8 @@ impl Memory {
         result
     }
 
-    /// The older kernels' sequence: protect, so that no store is lost; copy; drop; wake whoever stored meanwhile.
+    /// The older kernels' sequence: protect, so that no store is lost; copy; drop; wake whoever
+    /// stored meanwhile.
     fn copy_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
         let range = address..address + count as usize * PAGE_SIZE;
         let mut result = Taken::default();
@@ -510,13 +528,14 @@ impl Memory {
         self.guards.announced = Some(flag);
     }
 
-    /// Of `count` pages at `address`: how many at the head are not guarded, and how many behind those are. While nothing is known of
-    /// any guard that is not looked for.
+    /// Of `count` pages at `address`: how many at the head are not guarded, and how many behind
+    /// those are. While nothing is known of any guard that is not looked for.
     pub fn guards(&mut self, address: usize, count: u32) -> (u32, u32) {
         if self.guards.may_be() { self.find_guards(address, count) } else { (count, 0) }
     }
 
-    /// How many of `count` pages, of which a thread waits for the first, lie before the next guard. It does not wait where there is one.
+    /// How many of `count` pages, of which a thread waits for the first, lie before the next guard.
+    /// It does not wait where there is one.
     pub fn open_before_guards(&mut self, address: usize, count: u32) -> u32 {
         if count == 1 || !self.guards.are_told {
             return count;
@@ -558,8 +577,8 @@ impl Memory {
         Ok(masks.fold(0, |all, mask| all | mask))
     }
 
-    /// Drops the pages that were copied, run by run, but for runs that the program has changed since: what is there may be other
-    /// memory by now. Returns those that were dropped.
+    /// Drops the pages that were copied, run by run, but for runs that the program has changed
+    /// since: what is there may be other memory by now. Returns those that were dropped.
     fn drop_copied(&mut self, address: usize, copied: u64) -> u64 {
         let mut dropped = 0;
         for (page, run) in runs(copied) {
@@ -577,12 +596,14 @@ impl Memory {
 
     /// Has the helper discard a range, and takes the events that this raises out of the queue.
     ///
-    /// Whoever unmaps the range at the same time waits until the event of that is read, and then may get the same addresses for other
-    /// memory, which must not be discarded. So messages are read only while the helper waits, for its own event to be read or for the
-    /// lock of the address space, and one at a time, since reading its event lets it go on. That leaves two cases in which new memory can
-    /// still be hit, both within microseconds: another thread is given the addresses while the first still waits, or a part of the
-    /// range is unmapped and mapped again while the helper waits with the part before it.
-    /// When it fails, the program has unmapped part of the range: that event is still to come, and settles it.
+    /// Whoever unmaps the range at the same time waits until the event of that is read, and then
+    /// may get the same addresses for other memory, which must not be discarded. So messages are
+    /// read only while the helper waits, for its own event to be read or for the lock of the
+    /// address space, and one at a time, since reading its event lets it go on. That leaves two
+    /// cases in which new memory can still be hit, both within microseconds: another thread is
+    /// given the addresses while the first still waits, or a part of the range is unmapped and
+    /// mapped again while the helper waits with the part before it. When it fails, the program has
+    /// unmapped part of the range: that event is still to come, and settles it.
     fn drop_program_pages(&mut self, range: AddressRange) {
         let helper = self.helper.expect("started where UFFDIO_MOVE is missing");
         helper.order(Job::Drop, range.clone());
@@ -654,7 +675,8 @@ impl Memory {
         result
     }
 
-    /// Fills `count` pages at `address` with zeroes out of the kernel's own stock. Returns how many were done.
+    /// Fills `count` pages at `address` with zeroes out of the kernel's own stock. Returns how many
+    /// were done.
     pub fn fill_fresh(&mut self, address: usize, count: u32) -> u32 {
         let range = address..address + count as usize * PAGE_SIZE;
         if self.is_changing(&range) {
@@ -693,8 +715,9 @@ impl Memory {
         done
     }
 
-    /// Moves fresh pages to `dst`, as many of `len` bytes as are made at a time; says how many those are. For private mappings of
-    /// /dev/zero: they are anonymous memory, but the kernel measures a copy into them by the length of the device, which is none.
+    /// Moves fresh pages to `dst`, as many of `len` bytes as are made at a time; says how many
+    /// those are. For private mappings of /dev/zero: they are anonymous memory, but the kernel
+    /// measures a copy into them by the length of the device, which is none.
     fn move_zeroes(&mut self, dst: usize, len: usize) -> (Result<(), Partial>, usize) {
         let len = len.min(TRASH * PAGE_SIZE);
         for at in (0..len).step_by(PAGE_SIZE) {
@@ -748,15 +771,16 @@ impl Memory {
 
     /// Has `fill` write a frame into which a page is being brought.
     pub fn fill_frame<R>(&mut self, frame: Frame, fill: impl FnOnce(&mut Page) -> R) -> R {
-        // SAFETY: the frame lies within staging, and no request to the device is under way for it. `&mut self` keeps others
-        // from looking meanwhile.
+        // SAFETY: the frame lies within staging, and no request to the device is under way for it.
+        // `&mut self` keeps others from looking meanwhile.
         fill(unsafe { &mut *(self.frame_address(frame) as *mut Page) })
     }
 
     /// Has `fill` write a bounce page that is not on its way to the device.
     pub fn fill_bounce<R>(&mut self, index: u32, fill: impl FnOnce(&mut Page) -> R) -> R {
         assert!(index < BOUNCE);
-        // SAFETY: the page lies within the mapping, which is ours alone; the device only reads, and not from this page.
+        // SAFETY: the page lies within the mapping, which is ours alone; the device only reads, and
+        // not from this page.
         fill(unsafe { &mut *(self.bounce_address(index) as *mut Page) })
     }
 
@@ -798,8 +822,8 @@ impl Memory {
         self.bounce_address(BOUNCE)
     }
 
-    /// Gives the memory of `count` (at most a block) populated frames that hold nothing back to the kernel. Returns how many,
-    /// from the first, are holes then.
+    /// Gives the memory of `count` (at most a block) populated frames that hold nothing back to the
+    /// kernel. Returns how many, from the first, are holes then.
     pub fn drop_frames(&mut self, first: Frame, count: u32) -> u32 {
         let (address, len) = (self.frame_address(first), count as usize * PAGE_SIZE);
         if !self.can_move {
@@ -828,7 +852,8 @@ impl Memory {
         (done / PAGE_SIZE) as u32
     }
 
-    /// Takes the page of a doorbell away, so that its next touch is reported again. False when it is still there.
+    /// Takes the page of a doorbell away, so that its next touch is reported again. False when it
+    /// is still there.
     pub fn rearm(&mut self, address: usize) -> bool {
         if self.is_missing(address) {
             return true;
@@ -845,11 +870,11 @@ impl Memory {
         self.is_missing(address)
     }
 
-    /// Has pages of the program that another process shares made its own, so that they can be moved: those of the set
-    /// `which` from `address` on. Returns those for which that was done.
+    /// Has pages of the program that another process shares made its own, so that they can be
+    /// moved: those of the set `which` from `address` on. Returns those for which that was done.
     ///
-    /// The helper does it, since a store to a page that is missing by then waits for this thread. Then it is left alone with
-    /// the rest. Pages that a device uses stay as they are.
+    /// The helper does it, since a store to a page that is missing by then waits for this thread.
+    /// Then it is left alone with the rest. Pages that a device uses stay as they are.
     fn unshare(&mut self, address: usize, which: u64) -> u64 {
         if self.helper.is_none() {
             self.helper = Helper::start().ok();
@@ -909,8 +934,8 @@ impl Memory {
     }
 }
 
-/// How it goes with pages that are refused because another process shares them, or shared them. Nobody tells them from pages
-/// that a device uses, which stay.
+/// How it goes with pages that are refused because another process shares them, or shared them.
+/// Nobody tells them from pages that a device uses, which stay.
 #[derive(Default)]
 struct Sharing {
     /// There was a fork.
@@ -929,7 +954,8 @@ impl Sharing {
     }
 }
 
-/// A dear second way for pages that the first one refuses: after a try in vain the next ones are left out, twice as many each time.
+/// A dear second way for pages that the first one refuses: after a try in vain the next ones are
+/// left out, twice as many each time.
 #[derive(Default)]
 struct Tries {
     in_vain: u32,
@@ -953,8 +979,8 @@ impl Tries {
     }
 }
 
-/// How far the next call of a transfer reaches. A managed range may consist of several mappings, and a call that spans
-/// two of them fails as a whole: then it is tried shorter and shorter.
+/// How far the next call of a transfer reaches. A managed range may consist of several mappings,
+/// and a call that spans two of them fails as a whole: then it is tried shorter and shorter.
 struct Reach {
     pages: u32,
 }
@@ -977,8 +1003,9 @@ impl Reach {
     }
 }
 
-/// Zeroes, every page of which is the kernel's zero page already: a fault in the middle of a copy would wait for the lock of the
-/// address space (16 ms were seen, beside threads that map and unmap).
+/// Zeroes, every page of which is the kernel's zero page already: a fault in the middle of a copy
+/// would wait for the lock of the address space (16 ms were seen, beside threads that map and
+/// unmap).
 fn zeroes() -> Result<Mapping, Errno> {
     let mapping = Mapping::anon(ZEROES * PAGE_SIZE, Prot::READ)?;
     // SAFETY: reading changes no content, and the mapping is ours. Before 5.14 the faults come later.
@@ -995,7 +1022,8 @@ fn frames(count: usize) -> Result<Mapping, Errno> {
     Ok(mapping)
 }
 
-/// Tries to move the zero page from the first frame, which a read puts there, to the trash. Both are holes before and after.
+/// Tries to move the zero page from the first frame, which a read puts there, to the trash. Both
+/// are holes before and after.
 fn moves_zero_page(own: &Uffd, staging: &Mapping, trash: &Mapping) -> Result<bool, Errno> {
     // SAFETY: the mapping is readable, and ours.
     unsafe { (staging.start() as *const u64).read_volatile() };

@@ -1,11 +1,13 @@
 //! Telling the events of our own discards from those of the program's.
 //!
-//! A discard raises one REMOVE event for each mapping that it touches, so the events of one discard tile its range. The
-//! program may discard parts of the same range at the same time. Any tiling that is found will do: if there are two, the
-//! events that are left over cover the same pages either way.
+//! A discard raises one REMOVE event for each mapping that it touches, so the events of one discard
+//! tile its range. The program may discard parts of the same range at the same time. Any tiling
+//! that is found will do: if there are two, the events that are left over cover the same pages
+//! either way.
 //!
-//! *The story:* the tiling was searched by trying, so that each page of the range that the program had discarded too doubled the
-//! time where the range could not be tiled: 24 pages took two seconds.
+//! *The story:* the tiling was searched by trying, so that each page of the range that the program
+//! had discarded too doubled the time where the range could not be tiled: 24 pages took two
+//! seconds.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,8 +22,9 @@ struct Discard {
     end: usize,
 }
 
-/// Takes the events of our discard of `range` out of `changes`. Where the range cannot be tiled, part of it was not
-/// mapped any more: then all events inside it are taken for ours, because an event that unmaps it follows.
+/// Takes the events of our discard of `range` out of `changes`. Where the range cannot be tiled,
+/// part of it was not mapped any more: then all events inside it are taken for ours, because an
+/// event that unmaps it follows.
 pub(crate) fn remove(changes: &mut VecDeque<Message>, range: &AddressRange) {
     let mut inside: Vec<Discard> =
         changes.iter().enumerate().filter_map(|(index, message)| discard(index, message, range)).collect();
@@ -38,10 +41,11 @@ pub(crate) fn remove(changes: &mut VecDeque<Message>, range: &AddressRange) {
 
 /// The places of events that tile the range, of those inside it, which are sorted by their starts.
 ///
-/// From the back: an event leads to the end if it ends there, or if one leads there that starts where it ends. So each is looked at
-/// once.
+/// From the back: an event leads to the end if it ends there, or if one leads there that starts
+/// where it ends. So each is looked at once.
 fn tiling(inside: &[Discard], range: &AddressRange) -> Option<Vec<usize>> {
-    // One event that leads to the end for each start, from the last start to the first; the next one of its tiling.
+    // One event that leads to the end for each start, from the last start to the first; the next
+    // one of its tiling.
     let mut leading: Vec<(&Discard, Option<usize>)> = Vec::with_capacity(inside.len());
     for event in inside.iter().rev() {
         let next = leading.binary_search_by(|(other, _)| event.end.cmp(&other.start)).ok();
@@ -90,8 +94,9 @@ mod tests {
         changes.iter().map(bounds).collect()
     }
 
-    /// A discard over two mappings raised two events; neither equalled the range, both were taken for the program's, and
-    /// pages that were safe in staging were forgotten. python3 died of it at once.
+    /// A discard over two mappings raised two events; neither equalled the range, both were taken
+    /// for the program's, and pages that were safe in staging were forgotten. python3 died of it at
+    /// once.
     #[test]
     fn a_discard_over_two_mappings_raises_two_events() {
         assert_eq!(left(&[(0, 4), (4, 16)], 0..16), []);
@@ -110,7 +115,8 @@ mod tests {
         assert_eq!(left(&[(0, 4), (8, 16), (20, 24)], 0..16), [(20, 24)]);
     }
 
-    /// See the head of the file: every page twice, but for the last one, which nobody discarded. There are 2^63 ways to try.
+    /// See the head of the file: every page twice, but for the last one, which nobody discarded.
+    /// There are 2^63 ways to try.
     #[test]
     fn a_range_that_cannot_be_tiled_is_searched_once() {
         let twice: Vec<(usize, usize)> =

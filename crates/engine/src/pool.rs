@@ -1,13 +1,15 @@
-//! The compressed pool: pages that left their frames, by the slot that stands for them, in a part of the budget.
+//! The compressed pool: pages that left their frames, by the slot that stands for them, in a part
+//! of the budget.
 //!
-//! A page that compresses to a third takes a third of a frame here, and comes back in microseconds instead of a trip to the
-//! device. To `mm` the pool is part of the device: what was written to a slot is read from it, wherever it is meanwhile. An
-//! entry is *dirty* if the swap file does not hold what it holds.
+//! A page that compresses to a third takes a third of a frame here, and comes back in microseconds
+//! instead of a trip to the device. To `mm` the pool is part of the device: what was written to a
+//! slot is read from it, wherever it is meanwhile. An entry is *dirty* if the swap file does not
+//! hold what it holds.
 //!
-//! Entries are appended to segments, like a log. What is removed or replaced leaves a gap, and a segment without entries
-//! is given back; a segment with few is emptied by moving them on, the oldest one by writing to the file what only it has.
-//! This file keeps entries and books; `engine/compress` decides what goes in and out, [`overspill_mm::pool`] how much room
-//! there is.
+//! Entries are appended to segments, like a log. What is removed or replaced leaves a gap, and a
+//! segment without entries is given back; a segment with few is emptied by moving them on, the
+//! oldest one by writing to the file what only it has. This file keeps entries and books;
+//! `engine/compress` decides what goes in and out, [`overspill_mm::pool`] how much room there is.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -45,8 +47,8 @@ struct Header {
 }
 
 const HEADER_BYTES: usize = 8;
-/// Segments beyond the limit: for what must be taken (a write of 256 pages for each entry that is on its way to the file, none of which
-/// compresses), and for what is moved on.
+/// Segments beyond the limit: for what must be taken (a write of 256 pages for each entry that is
+/// on its way to the file, none of which compresses), and for what is moved on.
 const SPARE_SEGMENTS: u32 = BOUNCE * 256 / (SEGMENT_FRAMES - 1) + 8;
 /// Places are 32 bits: so many segments have one for each of their units.
 const SEGMENTS_MAX: u32 = u32::MAX / (SEGMENT_BYTES / UNIT) as u32 - SPARE_SEGMENTS - 1;
@@ -108,7 +110,8 @@ pub(crate) struct Pool {
     limit: u32,
     entries: u32,
     place_of: Vec<Place>,
-    /// A bit for each slot whose last content did not compress when it was tried: as a copy of what the file has it is not tried again.
+    /// A bit for each slot whose last content did not compress when it was tried: as a copy of what
+    /// the file has it is not tried again.
     stiff: Vec<u64>,
     table: CompressTable,
     packed: Box<[u8]>,
@@ -190,8 +193,9 @@ impl Pool {
         place != 0 && self.header(place).dirty
     }
 
-    /// Stores what the slot stands for from now on, in place of what was there. What must be taken is taken even if it does not
-    /// compress and there is no room. Refused as stiff, what was there stays; for want of room, it is gone.
+    /// Stores what the slot stands for from now on, in place of what was there. What must be taken
+    /// is taken even if it does not compress and there is no room. Refused as stiff, what was there
+    /// stays; for want of room, it is gone.
     pub fn store(&mut self, slot: u32, page: &Page, dirty: bool, must: bool) -> Result<(), Refused> {
         if !dirty && !must && self.is_stiff(slot) {
             return Err(Refused::Stiff);

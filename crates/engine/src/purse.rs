@@ -1,10 +1,11 @@
 //! What one process has of a budget that a whole tree shares.
 //!
-//! What nobody has lies in a pool. A process takes from it what it comes to hold, at once and without asking; what it holds
-//! is its share even if the pool goes below zero, and then all that page give back a little at each look until it does not.
-//! So the sum is kept whoever grows, and whether the launcher lives or not. Who has to make room for whom is the launcher's
-//! word: a limit for each share. The pool's other part is the launcher's alone: the budget, less what nobody manages, and
-//! what ended processes had.
+//! What nobody has lies in a pool. A process takes from it what it comes to hold, at once and
+//! without asking; what it holds is its share even if the pool goes below zero, and then all that
+//! page give back a little at each look until it does not. So the sum is kept whoever grows, and
+//! whether the launcher lives or not. Who has to make room for whom is the launcher's word: a limit
+//! for each share. The pool's other part is the launcher's alone: the budget, less what nobody
+//! manages, and what ended processes had.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
@@ -60,8 +61,8 @@ impl Purse {
         self.total - self.reach().min(self.total) <= self.total / ALONE_SHARE
     }
 
-    /// The process holds `held` bytes and wants `wanted`. Returns what it may hold: that is less than it holds if it has to
-    /// give back.
+    /// The process holds `held` bytes and wants `wanted`. Returns what it may hold: that is less
+    /// than it holds if it has to give back.
     pub fn follow(&self, held: u64, wanted: u64) -> u64 {
         let Some(tree) = self.tree else { return self.total };
         let share = self.process.share_bytes.load(Acquire);

@@ -1,12 +1,14 @@
 //! How to wait for the next message or completion.
 //!
-//! A thread that sleeps in poll answers a fault in some 47 us, one that looks again and again in 16. So the reactor
-//! looks for a while after it was last busy, as long as that pays: looking that ends in sleep halves the while, looking
-//! that ends in work doubles it.
+//! A thread that sleeps in poll answers a fault in some 47 us, one that looks again and again in
+//! 16. So the reactor looks for a while after it was last busy, as long as that pays: looking that
+//! ends in sleep halves the while, looking that ends in work doubles it.
 //!
-//! *The story:* a thread that comes before all others (`SCHED_FIFO`) looked like that, too. The kernel's own threads, which hand writes to
-//! the device and end those that were the first to their blocks, are bound to a processor and come after it. They ran when it slept at last, some
-//! milliseconds later, when no frame was left: a program that fills its memory beyond its budget got a page a fault, 300 MB/s.
+//! *The story:* a thread that comes before all others (`SCHED_FIFO`) looked like that, too. The
+//! kernel's own threads, which hand writes to the device and end those that were the first to their
+//! blocks, are bound to a processor and come after it. They ran when it slept at last, some
+//! milliseconds later, when no frame was left: a program that fills its memory beyond its budget
+//! got a page a fault, 300 MB/s.
 
 use overspill_mm::types::Nanos;
 use overspill_sys::clock;
@@ -32,13 +34,14 @@ impl Default for Reactor {
 }
 
 impl Reactor {
-    /// Whether it may look again and again. A thread that comes before all others must not: see the head of the file.
+    /// Whether it may look again and again. A thread that comes before all others must not: see the
+    /// head of the file.
     pub fn set_spinning(&mut self, spins: bool) {
         self.spins = spins;
     }
 
-    /// Cranks once and then, unless there was something to do, waits until there is, until `bell` is readable or until
-    /// `deadline`.
+    /// Cranks once and then, unless there was something to do, waits until there is, until `bell`
+    /// is readable or until `deadline`.
     pub fn turn(&mut self, engine: &mut Engine, deadline: Nanos, bell: Option<&Bell>) {
         let busy = engine.crank();
         let now = clock::monotonic_ns();

@@ -1,4 +1,5 @@
-//! What the outside sees: the counters of `mm`, latencies of faults, time stalled, written to the shared page.
+//! What the outside sees: the counters of `mm`, latencies of faults, time stalled, written to the
+//! shared page.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -31,8 +32,8 @@ pub(crate) enum Wait {
     Read,
 }
 
-/// Faults that are over: those that were read for, the time in which at least one such was waited for, and those that the pool
-/// answered, with the sum of their times.
+/// Faults that are over: those that were read for, the time in which at least one such was waited
+/// for, and those that the pool answered, with the sum of their times.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Waits {
     pub reads: u64,
@@ -286,8 +287,8 @@ mod tests {
     use super::*;
     use alloc::boxed::Box;
 
-    /// *The story:* jq took 4.2 times as long and was called comfortable: most of its touches waited for pages that were read
-    /// ahead already, which counted as no waiting at all.
+    /// *The story:* jq took 4.2 times as long and was called comfortable: most of its touches
+    /// waited for pages that were read ahead already, which counted as no waiting at all.
     #[test]
     fn who_waits_for_a_page_that_is_on_its_way_waits() {
         let mut report = Report::new(Box::leak(Box::new(Process::new())));

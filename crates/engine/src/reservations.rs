@@ -1,8 +1,8 @@
 //! Managed ranges that the program makes accessible piece by piece: how far a first touch may fill.
 //!
-//! No event tells that memory became accessible; the fault itself does, and nothing but the list of mappings tells how much
-//! behind it did, too. Zeroes put behind that would be of no use, and could not be taken out again: the kernel moves
-//! pages only between mappings of the same permissions.
+//! No event tells that memory became accessible; the fault itself does, and nothing but the list of
+//! mappings tells how much behind it did, too. Zeroes put behind that would be of no use, and could
+//! not be taken out again: the kernel moves pages only between mappings of the same permissions.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,14 +1,17 @@
 //! Pages that the kernel reads and writes when a thread ends, and does not wait for: they stay in RAM.
 //!
-//! A thread's list of robust futexes (get_robust_list(2)) leads through the memory of the program: its head lies in the thread's control
-//! block, its entries are the locks that the thread holds. When the thread ends the kernel follows it and marks each lock, so that whoever
-//! waits learns that the owner died; at the first page that is missing it gives up. Beside the head glibc keeps the word that
-//! pthread_join waits for, which the kernel clears then, too.
+//! A thread's list of robust futexes (get_robust_list(2)) leads through the memory of the program:
+//! its head lies in the thread's control block, its entries are the locks that the thread holds.
+//! When the thread ends the kernel follows it and marks each lock, so that whoever waits learns
+//! that the owner died; at the first page that is missing it gives up. Beside the head glibc keeps
+//! the word that pthread_join waits for, which the kernel clears then, too.
 //!
-//! The lists are read after a page was taken out of view, and a page that is on one goes back. Who takes a lock stores to it: that waits
-//! while the page is out. So no lock is overlooked but of a thread that was made since the threads were last listed ([`LIST_NS`]).
+//! The lists are read after a page was taken out of view, and a page that is on one goes back. Who
+//! takes a lock stores to it: that waits while the page is out. So no lock is overlooked but of a
+//! thread that was made since the threads were last listed ([`LIST_NS`]).
 //!
-//! *The story:* a lock's page was out when its owner ended. Nobody was told; who waited for the lock waits today.
+//! *The story:* a lock's page was out when its owner ended. Nobody was told; who waited for the
+//! lock waits today.
 
 use alloc::vec::Vec;
 
@@ -109,7 +112,8 @@ impl Robust {
 
 const WORD: usize = size_of::<usize>();
 
-/// Follows a list: calls `read` for what lies at an address, until it says that this cannot be read. A lock's own word is asked for, too.
+/// Follows a list: calls `read` for what lies at an address, until it says that this cannot be
+/// read. A lock's own word is asked for, too.
 fn follow(head: usize, mut read: impl FnMut(usize, &mut [u8]) -> bool) {
     let mut words = [0; 3 * WORD];
     if !read(head, &mut words) {

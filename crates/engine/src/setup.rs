@@ -51,7 +51,8 @@ pub struct Settings {
     pub use_move: bool,
     /// Use io_uring where it is allowed.
     pub use_uring: bool,
-    /// Keep idle processors awake while the program waits for pages, if that is allowed: all of the machine's.
+    /// Keep idle processors awake while the program waits for pages, if that is allowed: all of the
+    /// machine's.
     pub poll_idle: bool,
     /// Only faults from user mode are reported (no privileges).
     pub user_mode_only: bool,

@@ -1,15 +1,17 @@
 //! The page of memory that the launcher and every agent share: configuration one way, counters the other.
 //!
-//! The launcher makes it in a memfd; an agent finds it by the variable [`ENV`], as `/proc/PID/fd/FD` or by asking the
-//! launcher's socket ([`socket_name`]), and maps it, so no file has a name and nothing is left behind when anybody is
-//! killed. All fields are plain integers or atomics: any bit pattern is valid, and a torn read of a statistic is harmless.
+//! The launcher makes it in a memfd; an agent finds it by the variable [`ENV`], as
+//! `/proc/PID/fd/FD` or by asking the launcher's socket ([`socket_name`]), and maps it, so no file
+//! has a name and nothing is left behind when anybody is killed. All fields are plain integers or
+//! atomics: any bit pattern is valid, and a torn read of a statistic is harmless.
 //!
-//! Process ids in here are those of the launcher's pid namespace: a process in another one knows itself by another number.
+//! Process ids in here are those of the launcher's pid namespace: a process in another one knows
+//! itself by another number.
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Environment variable that leads an agent to the shared page: `<launcher pid>:<descriptor>:<token>`, the token in
-/// hexadecimal.
+/// Environment variable that leads an agent to the shared page: `<launcher
+/// pid>:<descriptor>:<token>`, the token in hexadecimal.
 pub const ENV: &str = "OVERSPILL_RUN";
 /// Name of the launcher's abstract socket, without the token that follows in hexadecimal.
 pub const SOCKET_PREFIX: &str = "overspill-";
@@ -41,10 +43,11 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
 pub const VERSION: u32 = 6;
-/// Processes that can report at a time; the launcher keeps what ended ones reported, and their places are used again.
+/// Processes that can report at a time; the launcher keeps what ended ones reported, and their
+/// places are used again.
 pub const PROCESSES: usize = 512;
-/// Buckets of the fault latency histogram: bucket i counts latencies in [2^(i/4), 2^((i+1)/4)) ns, roughly: see
-/// [`latency_bucket`].
+/// Buckets of the fault latency histogram: bucket i counts latencies in [2^(i/4), 2^((i+1)/4)) ns,
+/// roughly: see [`latency_bucket`].
 pub const LATENCY_BUCKETS: usize = 128;
 /// Longest path of the agent, with its final NUL.
 pub const PATH_MAX: usize = 1024;
@@ -59,7 +62,8 @@ pub struct Config {
     pub magic: u64,
     /// [`VERSION`].
     pub version: u32,
-    /// log2 of the largest read-ahead window of the kernel's rules (`--page-cluster`); `u32::MAX` = not given.
+    /// log2 of the largest read-ahead window of the kernel's rules (`--page-cluster`); `u32::MAX` =
+    /// not given.
     pub page_cluster: u32,
     /// The budget in bytes.
     pub ram_bytes: u64,
@@ -211,9 +215,11 @@ counters! {
     read_ops,
     /// Write requests sent to the device.
     write_ops,
-    /// Nanoseconds in which at least one thread of the program waited for a page that was paged out, whoever read it.
+    /// Nanoseconds in which at least one thread of the program waited for a page that was paged
+    /// out, whoever read it.
     stalled_ns,
-    /// Nanoseconds in which at least one thread waited for the agent at all: first touches and pages in RAM, too.
+    /// Nanoseconds in which at least one thread waited for the agent at all: first touches and
+    /// pages in RAM, too.
     waiting_ns,
     /// Nanoseconds of CPU time that the agent used.
     agent_cpu_ns,
@@ -237,8 +243,8 @@ counters! {
     swap_area_bytes,
     /// The most that the compressed pool took of the budget.
     pool_peak_bytes,
-    /// What managed memory may hold when the reserve is at its least (the budget without that and what is unmanaged), summed over samples,
-    /// from the first page on that came back.
+    /// What managed memory may hold when the reserve is at its least (the budget without that and
+    /// what is unmanaged), summed over samples, from the first page on that came back.
     budget_sum_bytes,
     /// Number of those samples.
     budget_samples,
@@ -253,7 +259,8 @@ pub struct Process {
     pub pid: AtomicU32,
     /// How often the place was claimed.
     pub generation: AtomicU32,
-    /// Pages of the program's code, as /proc/PID/statm tells: a program that the process became later has others.
+    /// Pages of the program's code, as /proc/PID/statm tells: a program that the process became
+    /// later has others.
     pub program_pages: AtomicU32,
     /// Not 0: the process has become another program by exec, whose agent reports elsewhere.
     pub is_over: AtomicU32,
@@ -336,7 +343,8 @@ pub struct Tree {
     pub reserved: AtomicU32,
     /// What agents have given back less what they have taken: see [`crate::purse`].
     pub pool_bytes: AtomicI64,
-    /// The launcher's part of the pool, which only it changes: the budget, what ended processes had, less what is unmanaged.
+    /// The launcher's part of the pool, which only it changes: the budget, what ended processes
+    /// had, less what is unmanaged.
     pub launcher_bytes: AtomicI64,
 }
 

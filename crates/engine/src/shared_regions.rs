@@ -1,16 +1,18 @@
 //! Shared regions: memory files that several processes map. A page of one exists once, however many map it.
 //!
-//! A page in view is a page of the file, and whoever maps the file sees it without asking us. A page out of view is a hole
-//! of the file; its bytes are in a staging frame or on swap, as those of private memory are. Every process has registered
-//! its mapping on a userfaultfd of its own and handed that over, so a touch of a hole is told here, by whoever made it.
+//! A page in view is a page of the file, and whoever maps the file sees it without asking us. A
+//! page out of view is a hole of the file; its bytes are in a staging frame or on swap, as those of
+//! private memory are. Every process has registered its mapping on a userfaultfd of its own and
+//! handed that over, so a touch of a hole is told here, by whoever made it.
 //!
-//! - Into view: UFFDIO_COPY through the mapping of one who waits. The file has the page at once and as a whole, so the
-//!   others find it there by themselves, once they are woken.
-//! - Out of view: write-protect in every mapping (which holds for pages that are mapped later, too), copy to staging, punch a
-//!   hole, which unmaps the page everywhere, and take the protection off. A store meanwhile waits, and then finds the hole.
+//! - Into view: UFFDIO_COPY through the mapping of one who waits. The file has the page at once and
+//!   as a whole, so the others find it there by themselves, once they are woken.
+//! - Out of view: write-protect in every mapping (which holds for pages that are mapped later,
+//!   too), copy to staging, punch a hole, which unmaps the page everywhere, and take the protection
+//!   off. A store meanwhile waits, and then finds the hole.
 //!
-//! The file is never touched through a mapping here, only by calls that do not wait for us. A process may die or unmap at
-//! any moment: what it maps is of no concern then.
+//! The file is never touched through a mapping here, only by calls that do not wait for us. A
+//! process may die or unmap at any moment: what it maps is of no concern then.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -108,8 +110,8 @@ impl SharedRegions {
         self.regions.iter().map(|region| region.start)
     }
 
-    /// A process has mapped the whole region at `address` and registered that on `uffd`, for missing pages and write
-    /// protection. EINVAL: that is not so.
+    /// A process has mapped the whole region at `address` and registered that on `uffd`, for
+    /// missing pages and write protection. EINVAL: that is not so.
     pub fn join(&mut self, start: Vpn, uffd: Uffd, address: usize) -> Result<MapperId, Errno> {
         let watch = self.watch.as_ref().ok_or(Errno::NOENT)?;
         let at = self.regions.partition_point(|region| region.start < start);
@@ -138,12 +140,14 @@ impl SharedRegions {
         region.mappers.len()
     }
 
-    /// Lets go of the region's mappings: from now on they are ordinary shared memory. Every page must be there or poisoned.
+    /// Lets go of the region's mappings: from now on they are ordinary shared memory. Every page
+    /// must be there or poisoned.
     pub fn release(&mut self, start: Vpn) {
         let Some(region) = self.region_mut(start) else { return };
         for mapper in region.mappers.drain(..) {
             let range = mapper.range(region.start, region.start, region.pages);
-            // SAFETY: the caller vouches that what is missing was never touched. A process that is gone needs nothing.
+            // SAFETY: the caller vouches that what is missing was never touched. A process that is
+            // gone needs nothing.
             let _ = unsafe { mapper.uffd.unregister(range) };
         }
     }
@@ -188,7 +192,8 @@ impl SharedRegions {
 
     // Out of view.
 
-    /// Takes `count` (at most 64) pages from `vpn` on out of everybody's view and copies them to `frames`, an address.
+    /// Takes `count` (at most 64) pages from `vpn` on out of everybody's view and copies them to
+    /// `frames`, an address.
     pub fn take_out(&mut self, vpn: Vpn, frames: usize, count: u32) -> Taken {
         let Some(region) = self.region_mut(vpn) else { return Taken::default() };
         let protected = region.protect(vpn, count, true);
@@ -206,7 +211,8 @@ impl SharedRegions {
 
     // Into view.
 
-    /// Puts `count` pages, whose bytes are at the address `frames`, into everybody's view, and wakes who waits.
+    /// Puts `count` pages, whose bytes are at the address `frames`, into everybody's view, and
+    /// wakes who waits.
     pub fn put_in(&mut self, vpn: Vpn, frames: usize, count: u32) -> Put {
         let Some(region) = self.region_mut(vpn) else { return Put::default() };
         let done = region.fill(
@@ -303,7 +309,8 @@ impl Region {
         self.mappers.iter().find(|mapper| mapper.id == id)
     }
 
-    /// Protects pages against stores in every mapping, or takes that off and wakes. False when some mapping refuses.
+    /// Protects pages against stores in every mapping, or takes that off and wakes. False when some
+    /// mapping refuses.
     fn protect(&self, vpn: Vpn, count: u32, on: bool) -> bool {
         let mut all = true;
         for mapper in &self.mappers {
@@ -321,8 +328,9 @@ impl Region {
         copied == Ok(len) && file::allocate(&self.file, Allocate::PunchHole, offset, len as u64).is_ok()
     }
 
-    /// Fills pages that are not there: `through` the mapping of somebody who waits, if that can be, or else page by page `by`
-    /// writing to the file. Both are told how many pages are done already.
+    /// Fills pages that are not there: `through` the mapping of somebody who waits, if that can be,
+    /// or else page by page `by` writing to the file. Both are told how many pages are done
+    /// already.
     fn fill(
         &mut self,
         vpn: Vpn,

@@ -1,10 +1,12 @@
-//! The frames of the swap cache: which staging frame holds which page, which hold nothing, and which are not there.
+//! The frames of the swap cache: which staging frame holds which page, which hold nothing, and
+//! which are not there.
 //!
-//! Staging is one mapping of many frames, handed out in blocks of 64, so that runs of pages stay runs of frames and one
-//! UFFDIO_MOVE carries them. A frame is *live* (holds a page of the swap cache, or a read into it is under way),
-//! *spare* (populated, holds nothing: the next read or zero-fill uses it, so that no page is allocated, zeroed or freed
-//! in the steady state) or a *hole* (the next UFFDIO_MOVE out of the program puts a page there). This file only keeps
-//! the books; `memory` touches the frames.
+//! Staging is one mapping of many frames, handed out in blocks of 64, so that runs of pages stay
+//! runs of frames and one UFFDIO_MOVE carries them. A frame is *live* (holds a page of the swap
+//! cache, or a read into it is under way), *spare* (populated, holds nothing: the next read or
+//! zero-fill uses it, so that no page is allocated, zeroed or freed in the steady state) or a
+//! *hole* (the next UFFDIO_MOVE out of the program puts a page there). This file only keeps the
+//! books; `memory` touches the frames.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -100,8 +102,8 @@ impl Staging {
         self.takes
     }
 
-    /// When pages were last taken out of view into the block that the next `count` frames to fill come from, or that
-    /// [`Staging::take_spare`] gives.
+    /// When pages were last taken out of view into the block that the next `count` frames to fill
+    /// come from, or that [`Staging::take_spare`] gives.
     pub fn next_taken(&self, count: u32) -> u64 {
         let open = self.open_reads.filter(|open| open.next + count <= BLOCK).map(|open| open.block);
         let spare = self.spare.last().copied();
@@ -109,8 +111,8 @@ impl Staging {
         taken(open).max(taken(spare))
     }
 
-    /// Takes frames to read `count` pages into: spare ones if there are any, else holes (the kernel populates what it
-    /// reads into); they are consecutive.
+    /// Takes frames to read `count` pages into: spare ones if there are any, else holes (the kernel
+    /// populates what it reads into); they are consecutive.
     pub fn take_for_read(&mut self, count: u32) -> Option<Frame> {
         let fresh = || self.spare.pop().or_else(|| self.holes.pop());
         let (frame, open) = carve(self.open_reads, count, fresh)?;
@@ -133,7 +135,8 @@ impl Staging {
         self.file_away(block);
     }
 
-    /// Takes idle frames of some block in which others are live: its first frame, and which. They count as holes from now on.
+    /// Takes idle frames of some block in which others are live: its first frame, and which. They
+    /// count as holes from now on.
     pub fn take_idle(&mut self) -> Option<(Frame, u64)> {
         let count = self.blocks.len();
         let has_idle = |block: &Block| block.live != 0 && block.populated != block.live;

@@ -1,7 +1,9 @@
-//! What the engine sees, as it happens: faults, refaults, evictions and read-ahead, for `overspill run --trace`.
+//! What the engine sees, as it happens: faults, refaults, evictions and read-ahead, for `overspill
+//! run --trace`.
 //!
-//! Records go into a ring in the memory that launcher and agent share, one ring a process, after the counters. The agent never
-//! waits for the launcher: what does not fit is counted as lost. Without a ring none of this is there.
+//! Records go into a ring in the memory that launcher and agent share, one ring a process, after
+//! the counters. The agent never waits for the launcher: what does not fit is counted as lost.
+//! Without a ring none of this is there.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -135,7 +137,8 @@ impl Tracer {
         self.pending.push((vpn, now, kind));
     }
 
-    /// The faults on `count` pages from `first` on have their answer: the page is there, or (`retry`) they try again.
+    /// The faults on `count` pages from `first` on have their answer: the page is there, or
+    /// (`retry`) they try again.
     pub(crate) fn answered(&mut self, now: Nanos, first: Vpn, count: u32, retry: bool) {
         let mut at = 0;
         while at < self.pending.len() {
@@ -159,7 +162,8 @@ impl Tracer {
         }
     }
 
-    /// A page comes into view: what is read ahead and mapped at once is touched unseen, and is no more to be told of.
+    /// A page comes into view: what is read ahead and mapped at once is touched unseen, and is no
+    /// more to be told of.
     pub(crate) fn mapped(&mut self, id: PageId) {
         self.ahead.take(id);
     }

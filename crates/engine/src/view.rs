@@ -1,5 +1,5 @@
-//! The memory in view: the program's own, by address, and shared regions. Which of the two a page belongs to is decided here
-//! and nowhere else.
+//! The memory in view: the program's own, by address, and shared regions. Which of the two a page
+//! belongs to is decided here and nowhere else.
 
 use overspill_mm::types::{SpaceId, Vpn};
 use overspill_sys::{AddressRange, PAGE_SIZE};

@@ -1,14 +1,17 @@
 //! Idle processors stay awake while the program waits for one page after another.
 //!
-//! A fault wakes the agent and the agent wakes whoever waits, each on a processor that is idle by then; and the device interrupts
-//! one that is idle, too. A processor that sleeps takes 10 to 40 us for each of these on a virtual machine (it must be
-//! entered anew), and as long as its deepest sleep allows elsewhere. So while faults follow each other the machine is asked to let
-//! idle processors look for work instead. That takes access to /dev/cpu_dma_latency (root); without it things are merely slower.
+//! A fault wakes the agent and the agent wakes whoever waits, each on a processor that is idle by
+//! then; and the device interrupts one that is idle, too. A processor that sleeps takes 10 to 40 us
+//! for each of these on a virtual machine (it must be entered anew), and as long as its deepest
+//! sleep allows elsewhere. So while faults follow each other the machine is asked to let idle
+//! processors look for work instead. That takes access to /dev/cpu_dma_latency (root); without it
+//! things are merely slower.
 //!
-//! *The story:* before, the agent bound itself and, for the microseconds of an answer, the waiting thread to one processor, and came
-//! before ordinary threads meanwhile (`SCHED_FIFO`). That does not keep the thread from running: after a real-time thread
-//! has kept a processor busy for a while the kernel lets ordinary ones go first, and a thread that was started just then
-//! inherited the narrow set for life. In one run of ten `bench random` ran so.
+//! *The story:* before, the agent bound itself and, for the microseconds of an answer, the waiting
+//! thread to one processor, and came before ordinary threads meanwhile (`SCHED_FIFO`). That does
+//! not keep the thread from running: after a real-time thread has kept a processor busy for a while
+//! the kernel lets ordinary ones go first, and a thread that was started just then inherited the
+//! narrow set for life. In one run of ten `bench random` ran so.
 
 use overspill_mm::types::Nanos;
 use overspill_sys::idle::WakeLatency;

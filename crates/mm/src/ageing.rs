@@ -1,10 +1,12 @@
 //! When the active list is aged where there are access bits: the kernel's rules for a memory cgroup.
 //!
-//! The lists are compared and activations are looked at (specification 5.1, right column), but through statistics that the
-//! kernel sums every two seconds only. Measured on 6.18, by its own tracepoints (memcg_flush_stats, mm_vmscan_lru_shrink_active)
-//! while a load ran in a cgroup: the sums come 2.02 s apart; in the two seconds after one of them some 67,000 pages were
-//! deactivated, 40,000 of them within half a second, in the two before and the two after next to none. So ageing comes in
-//! bursts, and a refault is held to be close by an active list as long as it was at the last sum.
+//! The lists are compared and activations are looked at (specification 5.1, right column), but
+//! through statistics that the kernel sums every two seconds only. Measured on 6.18, by its own
+//! tracepoints (memcg_flush_stats, mm_vmscan_lru_shrink_active) while a load ran in a cgroup: the
+//! sums come 2.02 s apart; in the two seconds after one of them some 67,000 pages were deactivated,
+//! 40,000 of them within half a second, in the two before and the two after next to none. So ageing
+//! comes in bursts, and a refault is held to be close by an active list as long as it was at the
+//! last sum.
 
 use crate::types::Nanos;
 
@@ -14,7 +16,8 @@ const PERIOD: Nanos = 2_000_000_000;
 pub(crate) const BATCH: u32 = 32;
 /// Visits that free a batch of pages: one starts the swap-out, the next frees (specification 5.2).
 const VISITS: u32 = 2 * BATCH;
-/// The first priority: a list is scanned by its length shifted right by this, then by one less (specification 5.3).
+/// The first priority: a list is scanned by its length shifted right by this, then by one less
+/// (specification 5.3).
 const PRIORITY: u32 = 12;
 
 /// What reclaim believes.
@@ -48,12 +51,14 @@ impl Ageing {
         self.active
     }
 
-    /// Has there been a sum since reclaim began? A reclaim that never gets its frames would else go by the same sums for ever.
+    /// Has there been a sum since reclaim began? A reclaim that never gets its frames would else go
+    /// by the same sums for ever.
     pub fn is_outdated(&self) -> bool {
         self.begun != self.period
     }
 
-    /// Reclaim begins: gives how many pages are deactivated at once, to even the lists out, once for each priority.
+    /// Reclaim begins: gives how many pages are deactivated at once, to even the lists out, once
+    /// for each priority.
     pub fn begin(&mut self) -> u32 {
         self.begun = self.period;
         let low = is_low(self.inactive, self.active, 1);
@@ -80,7 +85,8 @@ impl Ageing {
     }
 }
 
-/// Is the inactive list too short: inactive x ratio < active (section 5.1)? On a machine `scale` times as large.
+/// Is the inactive list too short: inactive x ratio < active (section 5.1)? On a machine `scale`
+/// times as large.
 pub(crate) fn is_low(inactive: u32, active: u32, scale: u32) -> bool {
     let pages = u64::from(inactive + active) * u64::from(scale);
     u64::from(inactive) * ratio(pages) < u64::from(active)

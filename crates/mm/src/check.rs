@@ -7,11 +7,12 @@ use crate::readahead::SwapIn;
 use crate::types::{CHUNK_PAGES, PageId};
 
 impl<P: SwapIn> Mm<P> {
-    /// Walks everything and panics at the first thing that does not fit. Costs time in proportion to the pages.
+    /// Walks everything and panics at the first thing that does not fit. Costs time in proportion
+    /// to the pages.
     ///
     /// # Panics
-    /// When an invariant is broken: a page on a list that does not suit its state, a frame not counted, a slot without
-    /// owner, a transfer without page.
+    /// When an invariant is broken: a page on a list that does not suit its state, a frame not
+    /// counted, a slot without owner, a transfer without page.
     pub fn check(&self) {
         let mut seen = Seen::default();
         for index in 0..self.pages.chunk_count() {

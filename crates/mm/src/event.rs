@@ -40,15 +40,16 @@ pub enum WriteResult {
     Failed,
 }
 
-/// What became of the pages of an [`Action::Unmap`]; bit i stands for page i of the run. A page in none of the sets was
-/// busy (pinned, shared, locked) and is still mapped.
+/// What became of the pages of an [`Action::Unmap`]; bit i stands for page i of the run. A page in
+/// none of the sets was busy (pinned, shared, locked) and is still mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unmapped {
     /// Out of the program's view, its bytes in a frame of the swap cache.
     pub taken: u64,
     /// Subset of `taken`: all bytes are zero.
     pub zero: u64,
-    /// Subset of `taken`, of pages with a slot: the bytes are those of the slot, so that they need not be written again.
+    /// Subset of `taken`, of pages with a slot: the bytes are those of the slot, so that they need
+    /// not be written again.
     pub same: u64,
     /// There was no page: the program had dropped it.
     pub gone: u64,
@@ -72,21 +73,22 @@ pub enum Event {
     Fault { space: SpaceId, vpn: Vpn, access: Access },
     /// A read ended.
     ReadDone { io: IoId, ok: bool },
-    /// A read ended at once, without the device: what was read ahead with it is mapped, since a fault for each page would cost
-    /// more than the pages did. Markers wait for their touch.
+    /// A read ended at once, without the device: what was read ahead with it is mapped, since a
+    /// fault for each page would cost more than the pages did. Markers wait for their touch.
     Unpacked { io: IoId },
     /// A write ended.
     WriteDone { io: IoId, result: WriteResult },
     /// Answer to [`Action::Unmap`].
     Unmapped { run: Run, result: Unmapped },
-    /// A [`Action::Map`] could not be carried out, because the address range is changing: the frames are still in the
-    /// swap cache. An event that says what changed follows.
+    /// A [`Action::Map`] could not be carried out, because the address range is changing: the
+    /// frames are still in the swap cache. An event that says what changed follows.
     NotMapped { run: Run },
     /// As `NotMapped`, for [`Action::ZeroFill`]: nothing was filled.
     NotFilled { run: Run },
     /// The program will need `[start, end)` soon.
     WillNeed { space: SpaceId, start: Vpn, end: Vpn },
-    /// Answer to [`Action::Confirm`]: all orders before it were carried out, and what was refused of them was told.
+    /// Answer to [`Action::Confirm`]: all orders before it were carried out, and what was refused
+    /// of them was told.
     Confirmed,
     /// Bring everything in and stop reclaiming ([`Action::Populated`] says when it is done).
     Pause,
@@ -100,8 +102,8 @@ pub enum Event {
     DiscardDone { slot: Slot },
     /// The budget changed.
     Budget { frames: u32 },
-    /// The shell has nothing else to do while requests are under way: what will have to be done can be done now. Only to be fed
-    /// while [`Mm::has_idle_work`](crate::Mm::has_idle_work).
+    /// The shell has nothing else to do while requests are under way: what will have to be done can
+    /// be done now. Only to be fed while [`Mm::has_idle_work`](crate::Mm::has_idle_work).
     Idle,
     /// Time passed.
     Tick,

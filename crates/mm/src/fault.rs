@@ -1,7 +1,7 @@
 //! Faults: what happens when the program touches a page that is not in its view.
 //!
-//! Every fault gets exactly one answer: at once when the page has a frame, when its read or write ends if one is under
-//! way, or when a frame is free. Read-ahead is asked here and nowhere else.
+//! Every fault gets exactly one answer: at once when the page has a frame, when its read or write
+//! ends if one is under way, or when a frame is free. Read-ahead is asked here and nowhere else.
 
 use crate::event::{Action, Actions, Run};
 use crate::list::ListId;
@@ -56,14 +56,16 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// First touch: zeroes, for as many following untouched pages as there are used ones before it (a sequential first
-    /// touch doubles its batch, any number of streams do so independently, a scattered one fills one page).
+    /// First touch: zeroes, for as many following untouched pages as there are used ones before it
+    /// (a sequential first touch doubles its batch, any number of streams do so independently, a
+    /// scattered one fills one page).
     fn zero_fill(&mut self, id: PageId, out: &mut Actions) {
         let (space, vpn) = self.pages.place(id);
         let in_chunk = CHUNK_PAGES - vpn.0 % CHUNK_PAGES;
         let end = self.regions.find(space, vpn).map_or(vpn.offset(1), |region| region.end);
         let wished = u64::from(self.used_before(space, vpn)).min(in_chunk).min(end.0 - vpn.0).max(1);
-        // The wish counts: by what was granted a filler that found few frames free got ever fewer (see `watermarks`).
+        // The wish counts: by what was granted a filler that found few frames free got ever fewer
+        // (see `watermarks`).
         self.appetite.observe(wished as u32);
         let batch = wished.min(u64::from(self.spare_frames())).max(1);
         let list = if self.config.early && self.kind(space, vpn) == RegionKind::Anon {
@@ -126,8 +128,8 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// A page that had been evicted was wanted back. If another page of its unit was too, the unit is in use: the rest
-    /// of it comes back with one action in place of one fault each.
+    /// A page that had been evicted was wanted back. If another page of its unit was too, the unit
+    /// is in use: the rest of it comes back with one action in place of one fault each.
     fn map_unit_around(&mut self, id: PageId, out: &mut Actions) {
         let unit = self.config.unit;
         let first = id.0 / unit * unit;
@@ -210,7 +212,8 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Counts a refault and decides, by its distance, on which list the page goes when it arrives (section 5.7).
+    /// Counts a refault and decides, by its distance, on which list the page goes when it arrives
+    /// (section 5.7).
     fn refault(&mut self, id: PageId) {
         self.stats.workingset_refault_anon += 1;
         let distance = self.clock.wrapping_sub(self.pages[id].prev);
@@ -251,7 +254,8 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Starts reading every page of the plan that is on swap, in ascending order. True when `wanted` was among them.
+    /// Starts reading every page of the plan that is on swap, in ascending order. True when
+    /// `wanted` was among them.
     fn issue_into(
         &mut self,
         space: SpaceId,
@@ -335,7 +339,8 @@ impl<P: SwapIn> Mm<P> {
         self.policy.issued(&mut region.readahead, plan, read);
     }
 
-    /// A page is read that nobody asked for: the kernel looks at its distance all the same, the pager waits for its use.
+    /// A page is read that nobody asked for: the kernel looks at its distance all the same, the
+    /// pager waits for its use.
     fn refault_quietly(&mut self, id: PageId) {
         if self.config.accessed_bits {
             return self.refault(id);
@@ -344,8 +349,9 @@ impl<P: SwapIn> Mm<P> {
         self.pages[id].clear(flag::ACTIVATE);
     }
 
-    /// Marks the first page, from the wished one on in the order of use, that is being read ahead; it and, under
-    /// `Sampled`, the next ones stay out of the program's view until they are touched.
+    /// Marks the first page, from the wished one on in the order of use, that is being read ahead;
+    /// it and, under `Sampled`, the next ones stay out of the program's view until they are
+    /// touched.
     fn place_marker(&mut self, space: SpaceId, plan: &Plan, count: u32) {
         let Some(marker) = plan.marker else { return };
         let mut left = if plan.mapping == Mapping::Sampled { SAMPLES } else { 1 };
@@ -417,7 +423,8 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Reads what is on swap in `[start, end)`, as far as frames are spare. No marks, no windows (section 4.7).
+    /// Reads what is on swap in `[start, end)`, as far as frames are spare. No marks, no windows
+    /// (section 4.7).
     pub(crate) fn will_need(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
         let mut reads = Reads::default();
         let mut spare = self.spare_frames();

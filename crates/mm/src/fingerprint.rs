@@ -1,9 +1,10 @@
 //! Which pages are worth a fingerprint when they leave the program's view, and what is known of slots.
 //!
-//! A shell that compares ([`crate::Config::compares`]) takes a page's fingerprint when the page is taken out of view, and
-//! keeps it with the slot to which the page is written; a page that still has its slot's fingerprint need not be written
-//! again. Where pages come back changed as a rule, that is given up but for a sample, chunk by chunk. The rule is here, so
-//! that the simulator leaves out the same writes as the pager; what a fingerprint is, the shell knows.
+//! A shell that compares ([`crate::Config::compares`]) takes a page's fingerprint when the page is
+//! taken out of view, and keeps it with the slot to which the page is written; a page that still
+//! has its slot's fingerprint need not be written again. Where pages come back changed as a rule,
+//! that is given up but for a sample, chunk by chunk. The rule is here, so that the simulator
+//! leaves out the same writes as the pager; what a fingerprint is, the shell knows.
 
 use alloc::vec::Vec;
 
@@ -12,8 +13,8 @@ use crate::types::{CHUNK_PAGES, PageId, Slot};
 /// Where a chunk's score begins, and its largest value. At 0 only samples are fingerprinted.
 const SCORE_START: u8 = 8;
 const SCORE_MAX: u8 = 32;
-/// What an unchanged page adds to the score; a changed one takes 1 away. So it goes on where one page in five is
-/// unchanged: a fingerprint costs about a fifth of a write.
+/// What an unchanged page adds to the score; a changed one takes 1 away. So it goes on where one
+/// page in five is unchanged: a fingerprint costs about a fifth of a write.
 const SCORE_SAME: u8 = 4;
 /// In a chunk without score, this unit of 16 in so many is fingerprinted all the same.
 const SAMPLE_UNITS: u32 = 8;
@@ -35,8 +36,9 @@ impl<F: Copy + Eq + Default> Default for Fingerprints<F> {
 }
 
 impl<F: Copy + Eq + Default> Fingerprints<F> {
-    /// Notes that `frame` holds the content of `page`, just taken out of view, and says whether that is what `slot` holds.
-    /// `of` makes the fingerprint, given that of the slot; it is asked only where it pays.
+    /// Notes that `frame` holds the content of `page`, just taken out of view, and says whether
+    /// that is what `slot` holds. `of` makes the fingerprint, given that of the slot; it is asked
+    /// only where it pays.
     pub fn taken(&mut self, page: PageId, frame: u32, slot: Option<Slot>, of: impl FnOnce(F) -> F) -> bool {
         let unknown = F::default();
         if !self.pays(page) {

@@ -1,13 +1,15 @@
-//! The memory manager of Overspill: a sans-I/O state machine that decides which pages of a program are in RAM.
+//! The memory manager of Overspill: a sans-I/O state machine that decides which pages of a program
+//! are in RAM.
 //!
-//! `Mm::step(now, Event, &mut Actions)` is all there is: faults, finished transfers and changes of the address space go
-//! in; reads, writes, mappings and unmappings come out. There is no clock, no thread, no float, no I/O, no dependency
-//! and no unsafe code here, so that the live pager and the simulator run the same policy, and the same events give the
-//! same actions, byte for byte.
+//! `Mm::step(now, Event, &mut Actions)` is all there is: faults, finished transfers and changes of
+//! the address space go in; reads, writes, mappings and unmappings come out. There is no clock, no
+//! thread, no float, no I/O, no dependency and no unsafe code here, so that the live pager and the
+//! simulator run the same policy, and the same events give the same actions, byte for byte.
 //!
-//! A fault's way through the files: `fault` (what is wanted, what else to read) -> the shell reads -> `transfer` (what
-//! arrived, what is mapped) -> `reclaim` (what must go). `range` is for whole ranges, `page`, `list`, `region` and
-//! `swap` are the tables that they share, `check` proves the invariants.
+//! A fault's way through the files: `fault` (what is wanted, what else to read) -> the shell reads
+//! -> `transfer` (what arrived, what is mapped) -> `reclaim` (what must go). `range` is for whole
+//! ranges, `page`, `list`, `region` and `swap` are the tables that they share, `check` proves the
+//! invariants.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,7 @@
 //! Index-linked lists of pages: the LRU lists and the swap cache. A page is on at most one of them.
 //!
-//! Links live in the page entries, so a list is twelve bytes, nothing is allocated and the order is deterministic.
+//! Links live in the page entries, so a list is twelve bytes, nothing is allocated and the order is
+//! deterministic.
 
 use crate::page::{NO_LIST, NONE, PageTable};
 use crate::types::PageId;

@@ -1,8 +1,9 @@
 //! The machine itself: its parts, its configuration, and the one entry point, [`Mm::step`].
 //!
-//! The work is in the sibling modules: `fault` answers touches, `reclaim` makes room, `transfer` takes the results of
-//! I/O and unmapping, `range` carries out what the program does to its address space. This file only dispatches, and
-//! ends every step with [`Mm::pump`], which serves waiting faults and keeps frames free ahead of demand.
+//! The work is in the sibling modules: `fault` answers touches, `reclaim` makes room, `transfer`
+//! takes the results of I/O and unmapping, `range` carries out what the program does to its address
+//! space. This file only dispatches, and ends every step with [`Mm::pump`], which serves waiting
+//! faults and keeps frames free ahead of demand.
 
 use alloc::vec::Vec;
 
@@ -31,16 +32,18 @@ pub struct Config {
     pub swap_slots: u32,
     /// Which slot an evicted page gets.
     pub placement: Placement,
-    /// Below this many free frames background reclaim starts; fewer without access bits, while frames are taken singly, see
-    /// `watermarks`. 0 with `high` 0: reclaim only on demand, in batches of [`Config::unit`] (a memory cgroup's way).
+    /// Below this many free frames background reclaim starts; fewer without access bits, while
+    /// frames are taken singly, see `watermarks`. 0 with `high` 0: reclaim only on demand, in
+    /// batches of [`Config::unit`] (a memory cgroup's way).
     pub low: u32,
     /// At this many free frames it stops.
     pub high: u32,
-    /// A fault on a page that is on swap waits until so many frames are free, so that its window is not cut: the kernel reads a
-    /// window page by page, and may reclaim for each. 1 where read-ahead only takes what is free.
+    /// A fault on a page that is on swap waits until so many frames are free, so that its window is
+    /// not cut: the kernel reads a window page by page, and may reclaim for each. 1 where
+    /// read-ahead only takes what is free.
     pub swap_in_frames: u32,
-    /// Most pages in the swap cache: those that wait for a second chance before they are written, and those read ahead; see
-    /// `watermarks`.
+    /// Most pages in the swap cache: those that wait for a second chance before they are written,
+    /// and those read ahead; see `watermarks`.
     pub cache: u32,
     /// Pages taken out of the program's view together (an aligned group); 1..=64, a power of two.
     pub unit: u32,
@@ -50,25 +53,30 @@ pub struct Config {
     pub read_max: u32,
     /// Most pages given to one sequential first touch.
     pub fill_max: u32,
-    /// The shell can tell whether a page that it takes out of view holds what its slot holds ([`Unmapped::same`]): pages
-    /// that are mapped keep their slots.
+    /// The shell can tell whether a page that it takes out of view holds what its slot holds
+    /// ([`Unmapped::same`]): pages that are mapped keep their slots.
     ///
     /// [`Unmapped::same`]: crate::event::Unmapped::same
     pub compares: bool,
-    /// The shell reports accesses through [`Mm::mark_accessed`] (hardware bits): reclaim looks at them instead of
-    /// unmapping pages to learn whether they are used, and pages are dirty only when written.
+    /// The shell reports accesses through [`Mm::mark_accessed`] (hardware bits): reclaim looks at
+    /// them instead of unmapping pages to learn whether they are used, and pages are dirty only
+    /// when written.
     pub accessed_bits: bool,
-    /// With access bits: the rules of kernels before 5.9 (specification 5.1, left column; 1.7). Private pages begin active,
-    /// one use at the tail is enough to become active, and nobody asks how long a page was away.
+    /// With access bits: the rules of kernels before 5.9 (specification 5.1, left column; 1.7).
+    /// Private pages begin active, one use at the tail is enough to become active, and nobody asks
+    /// how long a page was away.
     pub early: bool,
-    /// With access bits: pages new to the lists of use come in batches of so many for each space, see `newcomers`; 1 = singly.
+    /// With access bits: pages new to the lists of use come in batches of so many for each space,
+    /// see `newcomers`; 1 = singly.
     pub newcomers: u32,
-    /// The machine stands for one that is so many times larger: rules that depend on the size of the lists follow that one.
+    /// The machine stands for one that is so many times larger: rules that depend on the size of
+    /// the lists follow that one.
     pub scale: u32,
 }
 
 impl Config {
-    /// A live pager leaves a program alone until it holds this share of its budget, in percent, unless it grows fast.
+    /// A live pager leaves a program alone until it holds this share of its budget, in percent,
+    /// unless it grows fast.
     pub const MANAGED_FROM_PERCENT: u64 = 73;
 
     /// The live pager's defaults for a budget and a swap area.
@@ -105,7 +113,8 @@ fn first_area(config: &Config) -> Areas {
     areas
 }
 
-/// Answered faults that are remembered: more than the pages one instruction of each of a few threads can touch.
+/// Answered faults that are remembered: more than the pages one instruction of each of a few
+/// threads can touch.
 pub(crate) const ANSWERED: usize = 16;
 
 /// What an I/O is about.
@@ -125,7 +134,8 @@ pub(crate) struct Io {
 
 /// The memory manager of one budget: any number of spaces, its swap areas, one swap-in policy.
 pub struct Mm<P: SwapIn> {
-    /// What holds now, and what was asked for: a budget that becomes small takes the watermarks along, for as long as it is small.
+    /// What holds now, and what was asked for: a budget that becomes small takes the watermarks
+    /// along, for as long as it is small.
     pub(crate) config: Config,
     asked: Config,
     pub(crate) policy: P,
@@ -196,8 +206,8 @@ impl<P: SwapIn> Mm<P> {
     /// A machine without regions.
     ///
     /// # Panics
-    /// When the configuration makes no sense: no budget, a unit that is not a power of two up to 64, watermarks above
-    /// the budget.
+    /// When the configuration makes no sense: no budget, a unit that is not a power of two up to
+    /// 64, watermarks above the budget.
     #[must_use]
     pub fn new(config: Config, policy: P) -> Self {
         assert!(config.budget > 0, "a budget of no frames runs nothing");
@@ -280,8 +290,9 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Ends every step: waiting faults get what frames there are, reclaim makes more, and when nothing in flight can
-    /// free a frame the oldest fault is served above the budget, because a program that stops for ever is worse.
+    /// Ends every step: waiting faults get what frames there are, reclaim makes more, and when
+    /// nothing in flight can free a frame the oldest fault is served above the budget, because a
+    /// program that stops for ever is worse.
     fn pump(&mut self, out: &mut Actions) {
         if self.pause.is_some() {
             self.populate(out);
@@ -546,8 +557,9 @@ impl<P: SwapIn> Mm<P> {
         };
         page.set(bits);
         if access == Access::Write && page.slot().is_some() && self.config.placement != Placement::ByAddress {
-            // The first store makes the bytes on swap worthless; the kernel gives the slot back at once, so that the page
-            // later goes where its neighbours in time go (specification 1.7).
+            // The first store makes the bytes on swap worthless; the kernel gives the slot back at
+            // once, so that the page later goes where its neighbours in time go (specification
+            // 1.7).
             self.release_slot(id);
         }
         true

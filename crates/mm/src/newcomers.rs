@@ -1,9 +1,10 @@
-//! Pages that are new to the lists of use, where there are access bits: the kernel gathers them for each processor and adds
-//! them to the lists some at a time ("deferred and batched addition of pages to the LRU", changelog of 2002: 16).
+//! Pages that are new to the lists of use, where there are access bits: the kernel gathers them for
+//! each processor and adds them to the lists some at a time ("deferred and batched addition of
+//! pages to the LRU", changelog of 2002: 16).
 //!
-//! What this changes is the order: pages of one program lie together on the lists, and later on swap, although other programs
-//! fault at the same time. So a page is put beside the last one of its batch, wherever that is by now; every address space
-//! stands for a processor.
+//! What this changes is the order: pages of one program lie together on the lists, and later on
+//! swap, although other programs fault at the same time. So a page is put beside the last one of
+//! its batch, wherever that is by now; every address space stands for a processor.
 
 use alloc::vec::Vec;
 
@@ -17,7 +18,8 @@ use crate::types::PageId;
 pub(crate) struct Newcomers(Vec<(PageId, u32)>);
 
 impl Newcomers {
-    /// Adds a page to its space's batch of at most `most`; gives the page beside which it belongs, unless a batch begins.
+    /// Adds a page to its space's batch of at most `most`; gives the page beside which it belongs,
+    /// unless a batch begins.
     fn join(&mut self, space: usize, id: PageId, most: u32) -> Option<PageId> {
         if space >= self.0.len() {
             self.0.resize(space + 1, (id, most));

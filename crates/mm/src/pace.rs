@@ -1,11 +1,13 @@
 //! Reads of many pages give way to faults that wait for a few.
 //!
-//! A device and a pager serve whoever asks first. A thread that reads in sequence asks for a window at a time, one that jumps about
-//! for a page, and in turns the first gets sixteen pages for each of the second's. The more a stream is given the sooner it is
-//! back, so that random threads beside sequential ones ran at less than half of what the kernel's single pages leave them.
+//! A device and a pager serve whoever asks first. A thread that reads in sequence asks for a window
+//! at a time, one that jumps about for a page, and in turns the first gets sixteen pages for each
+//! of the second's. The more a stream is given the sooner it is back, so that random threads beside
+//! sequential ones ran at less than half of what the kernel's single pages leave them.
 //!
-//! So a large read pays for its place: it starts when as many small reads have started since the last one as it is worth, or when
-//! no small read is under way. Alone, or among its like, a stream is never held up.
+//! So a large read pays for its place: it starts when as many small reads have started since the
+//! last one as it is worth, or when no small read is under way. Alone, or among its like, a stream
+//! is never held up.
 
 use alloc::collections::VecDeque;
 

@@ -1,7 +1,8 @@
 //! The page table of `mm`: one 16-byte entry a page, in chunks of 512, found through a small hash directory.
 //!
-//! Owns the entries and the count of pages in use per chunk; knows nothing of budgets or policies. Chunks exist only
-//! where something is or was known about a page, so a 47-bit sparse reservation costs nothing.
+//! Owns the entries and the count of pages in use per chunk; knows nothing of budgets or policies.
+//! Chunks exist only where something is or was known about a page, so a 47-bit sparse reservation
+//! costs nothing.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -55,7 +56,8 @@ pub mod flag {
     pub const ACTIVATE: u16 = 1 << 11;
     /// The software referenced bit of the kernel's rules (set by the second look, section 5.1).
     pub const SECOND_LOOK: u16 = 1 << 12;
-    /// Its mapping was refused while an unmap was on its way: whatever that finds, the frame is in the swap cache.
+    /// Its mapping was refused while an unmap was on its way: whatever that finds, the frame is in
+    /// the swap cache.
     pub const UNVIEWED: u16 = 1 << 13;
     /// In RAM: expelled when its stream has passed it; on swap: it was.
     pub const BEHIND: u16 = 1 << 14;
@@ -63,9 +65,9 @@ pub mod flag {
 
 /// One page.
 ///
-/// While the page is on a list, `prev` and `next` are its neighbours there; while it is on swap, `prev` holds the
-/// reclaim clock at its eviction (the "shadow" that gives the refault distance); while its fault waits for a frame, `next`
-/// holds its ticket in that queue.
+/// While the page is on a list, `prev` and `next` are its neighbours there; while it is on swap,
+/// `prev` holds the reclaim clock at its eviction (the "shadow" that gives the refault distance);
+/// while its fault waits for a frame, `next` holds its ticket in that queue.
 #[derive(Clone, Copy, Debug)]
 pub struct PageEntry {
     pub(crate) prev: u32,
@@ -208,8 +210,8 @@ impl PageTable {
         index
     }
 
-    /// The program unmapped the chunk of `vpn`, or a part of it: it is forgotten once nothing in it is in use, which
-    /// [`PageTable::forget_unused`] does.
+    /// The program unmapped the chunk of `vpn`, or a part of it: it is forgotten once nothing in it
+    /// is in use, which [`PageTable::forget_unused`] does.
     pub fn leave(&mut self, space: SpaceId, vpn: Vpn) {
         let Some(index) = self.directory.get(key(space, vpn.0 / CHUNK_PAGES)) else { return };
         self.chunks[index as usize].leaving = true;
@@ -319,7 +321,8 @@ fn page_id(chunk: u32, vpn: Vpn) -> PageId {
     PageId(chunk * CHUNK_PAGES as u32 + (vpn.0 % CHUNK_PAGES) as u32)
 }
 
-/// Open-addressing map from chunk key to chunk index. Linear probing, backward-shift deletion, never iterated.
+/// Open-addressing map from chunk key to chunk index. Linear probing, backward-shift deletion,
+/// never iterated.
 #[derive(Default)]
 struct Directory {
     /// `(key, index)`; index [`NONE`] = empty. Length is zero or a power of two.

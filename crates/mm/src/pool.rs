@@ -1,18 +1,21 @@
 //! How much of the budget a compressed pool may have.
 //!
-//! A frame given to the pool holds the pages of several frames, but a page in it costs some microseconds at each touch and each
-//! time it leaves, and one in a frame nothing. So it pays where single pages are waited for on the device, and where they compress; it
-//! does not where a read brings many pages that are used, which come faster than they could be unpacked. The shell says what it sees
-//! ([`Figures`]), a few dozen times a second; the answer is a number of frames.
+//! A frame given to the pool holds the pages of several frames, but a page in it costs some
+//! microseconds at each touch and each time it leaves, and one in a frame nothing. So it pays where
+//! single pages are waited for on the device, and where they compress; it does not where a read
+//! brings many pages that are used, which come faster than they could be unpacked. The shell says
+//! what it sees ([`Figures`]), a few dozen times a second; the answer is a number of frames.
 //!
-//! Both prices are measured: what a page from the device costs is the time waited for reads, by the pages that were read and
-//! used; what one from the pool costs is the time waited for it, and that of packing as many as were packed meanwhile.
+//! Both prices are measured: what a page from the device costs is the time waited for reads, by the
+//! pages that were read and used; what one from the pool costs is the time waited for it, and that
+//! of packing as many as were packed meanwhile.
 //!
-//! What is loaded from the youngest part of the pool, as many pages as the pool has frames, would not have left RAM without
-//! the pool: each load is a loss. What is loaded from the oldest part saves a read. A frame more for the pool makes one page more
-//! of the young kind, and of the old kind as many as fit into it but one. So the pool grows while the program waits for pages and what it
-//! would earn so is clearly more than what it would cost, and shrinks where it is less. Where pages do not compress, or the pool has
-//! shrunk to nothing, it rests for a while.
+//! What is loaded from the youngest part of the pool, as many pages as the pool has frames, would
+//! not have left RAM without the pool: each load is a loss. What is loaded from the oldest part
+//! saves a read. A frame more for the pool makes one page more of the young kind, and of the old
+//! kind as many as fit into it but one. So the pool grows while the program waits for pages and
+//! what it would earn so is clearly more than what it would cost, and shrinks where it is less.
+//! Where pages do not compress, or the pool has shrunk to nothing, it rests for a while.
 
 use crate::types::Nanos;
 
@@ -37,7 +40,8 @@ const PAGES_MIN: u64 = 32;
 /// Pages must come down to this many percent on average, of so many that were tried since the last verdict.
 const PACKED_PERCENT_MAX: u64 = 70;
 const TRIED_MIN: u64 = 256;
-/// For so long a pool that did not pay is not tried again; each time twice as long, until one has paid for so many periods.
+/// For so long a pool that did not pay is not tried again; each time twice as long, until one has
+/// paid for so many periods.
 const REST_NS_MIN: Nanos = 2_000_000_000;
 const REST_NS_MAX: Nanos = 64_000_000_000;
 const PAID_PERIODS: u32 = 50;
@@ -45,8 +49,8 @@ const PAID_PERIODS: u32 = 50;
 /// What the shell saw, in totals since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Figures {
-    /// Faults that were answered by a read, and the time in which at least one waited: reads under way together cost a program no
-    /// more than one.
+    /// Faults that were answered by a read, and the time in which at least one waited: reads under
+    /// way together cost a program no more than one.
     pub reads: u64,
     /// See `reads`.
     pub reads_ns: Nanos,
@@ -154,7 +158,8 @@ impl PoolSize {
         Self { frames, is_fixed: true, ..Self::new(frames) }
     }
 
-    /// The frames that the pool may have, given what has happened until `now` and what it holds. To be called often.
+    /// The frames that the pool may have, given what has happened until `now` and what it holds. To
+    /// be called often.
     pub fn decide(&mut self, now: Nanos, figures: &Figures, held: Held) -> u32 {
         let elapsed = now.saturating_sub(self.decided);
         if self.is_fixed || self.frames_max == 0 || elapsed < PERIOD_NS {

@@ -1,4 +1,5 @@
-//! What the program, or the shell, does to whole ranges: discard, unmap, move, adopt, and the pause before a fork.
+//! What the program, or the shell, does to whole ranges: discard, unmap, move, adopt, and the pause
+//! before a fork.
 
 use crate::event::{Action, Actions};
 use crate::fault::Reads;
@@ -123,8 +124,9 @@ impl<P: SwapIn> Mm<P> {
         self.leave_chunks(space, start, end);
     }
 
-    /// Forgets the chunks of a range: at the end of the step those in which nothing is in use any more, the others when what
-    /// keeps them (a transfer, a fault that waits for a frame) has ended.
+    /// Forgets the chunks of a range: at the end of the step those in which nothing is in use any
+    /// more, the others when what keeps them (a transfer, a fault that waits for a frame) has
+    /// ended.
     fn leave_chunks(&mut self, space: SpaceId, start: Vpn, end: Vpn) {
         let (first, last) = (start.0 / CHUNK_PAGES, end.0.div_ceil(CHUNK_PAGES));
         let existing = self.pages.chunk_count();
@@ -227,8 +229,8 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// The shell has answered for all orders. True when one of them was refused: it is repeated when something else happens,
-    /// as what is changing there must be heard of first.
+    /// The shell has answered for all orders. True when one of them was refused: it is repeated
+    /// when something else happens, as what is changing there must be heard of first.
     pub(crate) fn was_refused(&mut self) -> bool {
         let Some(pause) = &mut self.pause else { return true };
         let refused = pause.view == View::Changed;

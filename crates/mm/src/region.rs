@@ -1,7 +1,7 @@
 //! Spaces and regions: which ranges of which address spaces are managed, and what each region remembers.
 //!
-//! Regions of a space are disjoint and sorted. A region that is cut keeps its state in the left part; the right part
-//! starts anew, as a split VMA does in the kernel (specification 2.2).
+//! Regions of a space are disjoint and sorted. A region that is cut keeps its state in the left
+//! part; the right part starts anew, as a split VMA does in the kernel (specification 2.2).
 
 use alloc::vec::Vec;
 
@@ -123,8 +123,8 @@ impl<R: Default> Region<R> {
     }
 }
 
-/// Inserts `[from, until)` before index `at`, growing the left neighbour instead when it touches and is of one kind.
-/// Afterwards `at` is the index of the region that contains the new range.
+/// Inserts `[from, until)` before index `at`, growing the left neighbour instead when it touches
+/// and is of one kind. Afterwards `at` is the index of the region that contains the new range.
 fn insert_merging<R: Default>(
     regions: &mut Vec<Region<R>>,
     at: &mut usize,

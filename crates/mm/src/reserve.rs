@@ -1,10 +1,11 @@
-//! How much of its budget a live pager keeps free for what the program maps and touches between two looks at it: as much as memory
-//! that nobody manages grew between two looks lately.
+//! How much of its budget a live pager keeps free for what the program maps and touches between two
+//! looks at it: as much as memory that nobody manages grew between two looks lately.
 //!
-//! Here because the simulated pager keeps it, too: when management starts, all that the program holds has just been found, and for a
-//! while the budget is smaller by 16 MiB, 8, 4 and 2. *The story:* the simulation left that out. It evicted 16,000 pages of a
-//! program that fills its memory where the pager evicted 21,000, and three laps later other pages were out: in strides 6 to 18 % too many
-//! were read ahead.
+//! Here because the simulated pager keeps it, too: when management starts, all that the program
+//! holds has just been found, and for a while the budget is smaller by 16 MiB, 8, 4 and 2. *The
+//! story:* the simulation left that out. It evicted 16,000 pages of a program that fills its memory
+//! where the pager evicted 21,000, and three laps later other pages were out: in strides 6 to 18 %
+//! too many were read ahead.
 
 /// At the least so much, or a twentieth of the budget if that is less.
 const LEAST_BYTES: u64 = 1 << 20;
@@ -12,12 +13,13 @@ const LEAST_SHARE: u64 = 20;
 /// At most so much, and no more than this share of the budget (an eighth).
 const MOST_BYTES: u64 = 16 << 20;
 const MOST_SHARE: u64 = 8;
-/// After this time without another such growth half of it is expected. *The story:* it was half a second, so that a load at random that
-/// took 2.3 s had 3 % fewer pages in RAM and as many more faults than it would have had of the kernel.
+/// After this time without another such growth half of it is expected. *The story:* it was half a
+/// second, so that a load at random that took 2.3 s had 3 % fewer pages in RAM and as many more
+/// faults than it would have had of the kernel.
 pub const HALVES_NS: u64 = 100_000_000;
 
-/// The reserve of a budget. A program that has just mapped and touched fresh memory at full speed will do so again, and all
-/// processors may be busy with it when the next look is due.
+/// The reserve of a budget. A program that has just mapped and touched fresh memory at full speed
+/// will do so again, and all processors may be busy with it when the next look is due.
 #[derive(Clone, Copy, Debug)]
 pub struct Reserve {
     /// The budget in bytes.

@@ -1,12 +1,14 @@
 //! Scans larger than RAM: what a stream leaves behind goes first.
 //!
-//! Where a program goes through more than RAM holds, over and over, the order of use always evicts what is needed next: of 1000
-//! MB in 900, all 1000 are read each time. If the pages just passed go instead, the others stay, and 100 are read. (In
-//! processor caches: adaptive insertion, Qureshi et al., ISCA 2007.) But pages that just came are the right ones to keep when
-//! the program has turned to something new that fits. Which of both it is, those tell that leave in the order of use: where
-//! they are soon wanted back, RAM is full of what is in use, and a stream's pages are expelled behind it, all but a few
-//! windows, by which it is seen when that changes. And where what was expelled is wanted back much sooner than the rest, it
-//! was wrong: a program that goes through one array of many several times before it takes the next.
+//! Where a program goes through more than RAM holds, over and over, the order of use always evicts
+//! what is needed next: of 1000 MB in 900, all 1000 are read each time. If the pages just passed go
+//! instead, the others stay, and 100 are read. (In processor caches: adaptive insertion, Qureshi et
+//! al., ISCA 2007.) But pages that just came are the right ones to keep when the program has turned
+//! to something new that fits. Which of both it is, those tell that leave in the order of use:
+//! where they are soon wanted back, RAM is full of what is in use, and a stream's pages are
+//! expelled behind it, all but a few windows, by which it is seen when that changes. And where what
+//! was expelled is wanted back much sooner than the rest, it was wrong: a program that goes through
+//! one array of many several times before it takes the next.
 
 use crate::list::ListId;
 use crate::mm::Mm;
@@ -19,13 +21,15 @@ const KEPT_ONE_IN_MAX: u32 = 8;
 /// Judged anew whenever this part of the budget left in the order of use, and at least so many pages.
 const JUDGED_SHARE: u32 = 64;
 const JUDGED_MIN: u32 = 64;
-/// A page comes back soon when it was away for so many times as many evictions as there are frames: what the program goes
-/// through is at most so many times larger than RAM, and RAM.
+/// A page comes back soon when it was away for so many times as many evictions as there are frames:
+/// what the program goes through is at most so many times larger than RAM, and RAM.
 const SOON_BUDGETS: u32 = 4;
 
-/// What was expelled is wanted back much sooner when it was away for less than this part of the time of the rest.
+/// What was expelled is wanted back much sooner when it was away for less than this part of the
+/// time of the rest.
 const SOONER: u64 = 2;
-/// After expelling was wrong all is kept for so many judgements, and twice as many each time, up to the second number.
+/// After expelling was wrong all is kept for so many judgements, and twice as many each time, up to
+/// the second number.
 const KEPT_MIN: u32 = 8;
 const KEPT_MAX: u32 = 512;
 
@@ -39,7 +43,8 @@ pub(crate) struct Scans {
     /// Of those that had left so, and of those expelled: which came back soon since the last judgement.
     wanted_back: Returns,
     expelled_back: Returns,
-    /// How long the former were away, in evictions, on average of late: where enough of them came back to tell.
+    /// How long the former were away, in evictions, on average of late: where enough of them came
+    /// back to tell.
     usual: u64,
     /// Judgements for which all is kept, now and the next time.
     keeping: u32,
@@ -115,8 +120,8 @@ impl<P: SwapIn> Mm<P> {
         self.scans.judge(self.config.budget);
     }
 
-    /// A page comes back from swap, in a window that is to be `expelled` or not. Expelled is only what was away for a short time, in
-    /// evictions: what comes from longer ago is new to RAM.
+    /// A page comes back from swap, in a window that is to be `expelled` or not. Expelled is only
+    /// what was away for a short time, in evictions: what comes from longer ago is new to RAM.
     pub(crate) fn note_return(&mut self, id: PageId, expelled: bool) {
         let left = self.pages[id].prev;
         let away = self.clock.wrapping_sub(left);
@@ -194,9 +199,11 @@ mod tests {
         }
     }
 
-    /// *The story:* one live run in six of three laps over 256 MiB in 196 read 170,000 pages, the others 128,000 to 133,000. A log of
-    /// the judgements showed why: four pages that had been away for 91,000 evictions, nearly two budgets, took the usual time from
-    /// 30,000 to 60,600, and the scan's own, back after 17,400 as always, were found to be much too soon, nine times in a row.
+    /// *The story:* one live run in six of three laps over 256 MiB in 196 read 170,000 pages, the
+    /// others 128,000 to 133,000. A log of the judgements showed why: four pages that had been away
+    /// for 91,000 evictions, nearly two budgets, took the usual time from 30,000 to 60,600, and the
+    /// scan's own, back after 17,400 as always, were found to be much too soon, nine times in a
+    /// row.
     #[test]
     fn a_few_pages_do_not_tell_what_is_usual() {
         let mut scans = Scans { usual: 30_000, kept_one_in: 8, ..Scans::default() };

@@ -1,5 +1,5 @@
-//! Counters, with the kernel's names and meanings (specification 2.5 and 5.8) where the kernel has the counter: of the whole,
-//! and of one region.
+//! Counters, with the kernel's names and meanings (specification 2.5 and 5.8) where the kernel has
+//! the counter: of the whole, and of one region.
 
 /// Everything `mm` counts. All values only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,7 +52,8 @@ pub struct Vmstat {
     pub write_ops: u64,
 }
 
-/// What is counted for one region, by the region in which the page lies. All values only grow, while the region is not cut.
+/// What is counted for one region, by the region in which the page lies. All values only grow,
+/// while the region is not cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RegionStats {
     /// Faults that had to read from swap.

@@ -11,7 +11,8 @@ use crate::types::{PageId, RegionKind, Slot};
 impl<P: SwapIn> Mm<P> {
     /// Puts a page that has a frame in the swap cache into the program's view and answers its fault.
     pub(crate) fn map(&mut self, id: PageId, list: ListId, out: &mut Actions) {
-        // With hardware bits a page keeps its place in the order of use when it comes into view: its arrival counts.
+        // With hardware bits a page keeps its place in the order of use when it comes into view:
+        // its arrival counts.
         let stays =
             self.pages[id].list == ListId::Inactive as u8 || self.pages[id].list == ListId::Active as u8;
         if !stays {
@@ -89,7 +90,8 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// A read-ahead page goes into the program's view unseen; it counts as a hit when the next marker is touched.
+    /// A read-ahead page goes into the program's view unseen; it counts as a hit when the next
+    /// marker is touched.
     fn count_eager(&mut self, id: PageId) {
         if self.pages[id].take(flag::READ_AHEAD)
             && let Some(region) = self.region_of(id)
@@ -98,7 +100,8 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// A window whose read failed is given up; a page that a fault waits for, or a fork, is read once more, alone.
+    /// A window whose read failed is given up; a page that a fault waits for, or a fork, is read
+    /// once more, alone.
     fn read_failed(&mut self, id: PageId, out: &mut Actions) {
         out.push_free(id);
         let needed = self.pause.is_some() || self.pages[id].has(flag::WANTED);
@@ -195,7 +198,8 @@ impl<P: SwapIn> Mm<P> {
             assert!(self.pages[id].take(flag::UNMAPPING), "only what was to be unmapped is reported");
             self.unmapping -= 1;
             let bit = 1u64 << index;
-            // Cleared whatever the answer: left behind, it would make the next answer about this page a wrong one.
+            // Cleared whatever the answer: left behind, it would make the next answer about this
+            // page a wrong one.
             let unviewed = self.pages[id].take(flag::UNVIEWED);
             if result.taken & bit != 0 || unviewed {
                 self.taken(id, result.zero & bit != 0, result.same & bit != 0, out);
@@ -231,7 +235,8 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Pinned, shared after a fork, or in a range that is changing: look again after a full round of the list.
+    /// Pinned, shared after a fork, or in a range that is changing: look again after a full round
+    /// of the list.
     fn still_busy(&mut self, id: PageId, out: &mut Actions) {
         self.lists.push_head(&mut self.pages, ListId::Inactive, id);
         let page = &mut self.pages[id];
@@ -266,7 +271,8 @@ impl<P: SwapIn> Mm<P> {
         for id in run.pages() {
             assert_eq!(self.pages[id].state, State::Mapped, "only what was to be mapped is reported");
             if self.pages[id].has(flag::UNMAPPING) {
-                // Reclaim chose it in the very step that mapped it: the answer to its unmap settles where it is.
+                // Reclaim chose it in the very step that mapped it: the answer to its unmap settles
+                // where it is.
                 self.pages[id].set(flag::UNVIEWED);
                 continue;
             }

@@ -1,7 +1,9 @@
-//! The words of the memory manager: pages, slots, time. Newtypes, so that a page number can never be taken for a slot.
+//! The words of the memory manager: pages, slots, time. Newtypes, so that a page number can never
+//! be taken for a slot.
 //!
-//! Everything here is plain data. A `Vpn` is a place in a program's address space, a `PageId` is the same place as an
-//! index into `mm`'s own page table (dense, 32 bits), and a `Slot` is a page-sized place in a swap area.
+//! Everything here is plain data. A `Vpn` is a place in a program's address space, a `PageId` is
+//! the same place as an index into `mm`'s own page table (dense, 32 bits), and a `Slot` is a
+//! page-sized place in a swap area.
 
 /// Bytes in a page. The only page size that is managed.
 pub const PAGE_SIZE: u64 = 4096;

@@ -1,25 +1,29 @@
-//! How many frames the pager keeps free ahead of demand, and how many in the swap cache: as many as are taken at a time. Where pages come
-//! singly, at random, little is enough, and every frame more that holds a page in view is a fault less. A kernel's
-//! watermarks are fixed.
+//! How many frames the pager keeps free ahead of demand, and how many in the swap cache: as many as
+//! are taken at a time. Where pages come singly, at random, little is enough, and every frame more
+//! that holds a page in view is a fault less. A kernel's watermarks are fixed.
 //!
-//! *The story:* first touches were counted by the batch that they got, not by the one that they wished for. A program that fills memory
-//! at full speed beyond its budget found few frames free, got small batches, whereupon fewer frames were kept free: down to a fault a page
-//! (12 us each, 300 MB/s) beside a device that was idle for most of the time.
+//! *The story:* first touches were counted by the batch that they got, not by the one that they
+//! wished for. A program that fills memory at full speed beyond its budget found few frames free,
+//! got small batches, whereupon fewer frames were kept free: down to a fault a page (12 us each,
+//! 300 MB/s) beside a device that was idle for most of the time.
 
 use crate::mm::{Config, Mm};
 use crate::readahead::SwapIn;
 
 /// Kept free are so many of the largest batches taken lately.
 const BATCHES_FREE: u32 = 3;
-/// The low watermark where pages come singly: eight threads take some 30 frames a millisecond, and a write takes a few.
+/// The low watermark where pages come singly: eight threads take some 30 frames a millisecond, and
+/// a write takes a few.
 const LOW_LEAST: u32 = 128;
 /// Frames made free at a time where they are taken singly: the kernel's batch (section 8).
 const BATCH_LEAST: u32 = 32;
-/// Pages that wait in the swap cache for their second chance. More are no better judged, and each that is touched there costs two
-/// switches of threads: of random touches of 1000M in 900M by eight threads 176,000 a second were answered with 4096
-/// (and 36,000 soft faults of 800,000 touches), 255,000 with 1024, 290,000 with 256 and 295,000 with 64.
+/// Pages that wait in the swap cache for their second chance. More are no better judged, and each
+/// that is touched there costs two switches of threads: of random touches of 1000M in 900M by eight
+/// threads 176,000 a second were answered with 4096 (and 36,000 soft faults of 800,000 touches),
+/// 255,000 with 1024, 290,000 with 256 and 295,000 with 64.
 const SECOND_CHANCE: u32 = 256;
-/// Besides them wait pages that were read ahead: so many of the largest windows, two for each of a few streams.
+/// Besides them wait pages that were read ahead: so many of the largest windows, two for each of a
+/// few streams.
 const BATCHES_CACHED: u32 = 8;
 /// Of the appetite this part (one in so many) is forgotten whenever reclaim begins anew.
 const FORGOTTEN: u32 = 8;

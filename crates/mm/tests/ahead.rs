@@ -9,7 +9,8 @@ use overspill_mm::{Action, Actions, Config, Event, Mm};
 const SPACE: SpaceId = SpaceId(0);
 const BUDGET: u32 = 1 << 16;
 
-/// Feeds an event and answers its unmaps. Returns the pages of each write, and ends the writes if `writes_end`.
+/// Feeds an event and answers its unmaps. Returns the pages of each write, and ends the writes if
+/// `writes_end`.
 fn feed(mm: &mut Mm<NoReadAhead>, event: Event, writes_end: bool) -> Vec<u32> {
     let mut events = vec![event];
     let mut written = Vec::new();
@@ -68,7 +69,8 @@ fn enough_is_left_alone() {
     assert!(!paused.has_idle_work());
 }
 
-/// Found by the simulator (seed 2): without room between the watermarks there was always something to do, and nothing was done.
+/// Found by the simulator (seed 2): without room between the watermarks there was always something
+/// to do, and nothing was done.
 #[test]
 fn it_comes_to_rest_without_room_between_the_watermarks() {
     let mut mm = Mm::new(Config { low: 9, high: 9, ..Config::live(104, 8192) }, NoReadAhead);

@@ -1,5 +1,6 @@
-//! Found by the simulator (seed 2397): with hardware bits and every page in use, reclaim gave up after one look at each page,
-//! and the fault was served above the budget, although further looks would have found the bits cleared.
+//! Found by the simulator (seed 2397): with hardware bits and every page in use, reclaim gave up
+//! after one look at each page, and the fault was served above the budget, although further looks
+//! would have found the bits cleared.
 
 mod willing;
 

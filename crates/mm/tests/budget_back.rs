@@ -1,5 +1,5 @@
-//! Found by a review: a budget that was small for an instant (a burst of memory that nobody manages) took the watermarks down
-//! for ever, and with them reclaim ahead of demand.
+//! Found by a review: a budget that was small for an instant (a burst of memory that nobody
+//! manages) took the watermarks down for ever, and with them reclaim ahead of demand.
 
 use overspill_mm::readahead::none::NoReadAhead;
 use overspill_mm::{Actions, Config, Event, Mm};

@@ -1,6 +1,7 @@
-//! Found by a trace of sort in 64 KiB: a first touch was answered with nine zeroed pages, which left too few frames free, so
-//! reclaim took the oldest inactive page, which was the very one, found it all zero and dropped it, before the program could
-//! touch it. It faulted again, and so for ever.
+//! Found by a trace of sort in 64 KiB: a first touch was answered with nine zeroed pages, which
+//! left too few frames free, so reclaim took the oldest inactive page, which was the very one,
+//! found it all zero and dropped it, before the program could touch it. It faulted again, and so
+//! for ever.
 
 mod willing;
 

@@ -1,6 +1,7 @@
-//! Found by a live test, `fork-storing`: threads had made most of the budget active and ended, and a walk over other memory,
-//! which kept the inactive list long, never aged what they left: it stayed as long as the walk went on. A few pages in
-//! constant use must stay all the same, without being taken out of view to see whether they are used.
+//! Found by a live test, `fork-storing`: threads had made most of the budget active and ended, and
+//! a walk over other memory, which kept the inactive list long, never aged what they left: it
+//! stayed as long as the walk went on. A few pages in constant use must stay all the same, without
+//! being taken out of view to see whether they are used.
 
 mod willing;
 
@@ -14,7 +15,8 @@ const BUDGET: u32 = 4096;
 const ONCE: std::ops::Range<u64> = 0..2600;
 const WALK: std::ops::Range<u64> = 4096..14336;
 
-/// Pages that always are in use, no two of one unit: what is beside a used page comes into view with it, unproven.
+/// Pages that always are in use, no two of one unit: what is beside a used page comes into view
+/// with it, unproven.
 fn always() -> impl Iterator<Item = u64> {
     (3072..4096).step_by(16)
 }

@@ -1,7 +1,8 @@
-//! Found by threads that mapped and unmapped side by side (torture `munmap-churn`): a fault that waits for a frame is on a page
-//! that is still untouched, so nothing else in its 2 MiB chunk need be in use. When a neighbour in that chunk was unmapped, the
-//! chunk was forgotten with the waiting page in it. Its number went to another chunk, the frame to a page that nobody could
-//! find, and sooner or later an assertion failed: "a vacant chunk holds no page", "a page is in one frame".
+//! Found by threads that mapped and unmapped side by side (torture `munmap-churn`): a fault that
+//! waits for a frame is on a page that is still untouched, so nothing else in its 2 MiB chunk need
+//! be in use. When a neighbour in that chunk was unmapped, the chunk was forgotten with the waiting
+//! page in it. Its number went to another chunk, the frame to a page that nobody could find, and
+//! sooner or later an assertion failed: "a vacant chunk holds no page", "a page is in one frame".
 
 use overspill_mm::readahead::none::NoReadAhead;
 use overspill_mm::types::{Access, RegionKind, SpaceId, Vpn};

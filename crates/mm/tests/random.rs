@@ -1,6 +1,6 @@
-//! A small shell around `mm` that does everything at random: order and delay of completions, failures, discards, moves,
-//! pauses. After every step all invariants are checked; every fault must be answered; the bytes a page shows must be
-//! the last ones written to it.
+//! A small shell around `mm` that does everything at random: order and delay of completions,
+//! failures, discards, moves, pauses. After every step all invariants are checked; every fault must
+//! be answered; the bytes a page shows must be the last ones written to it.
 
 use std::collections::BTreeMap;
 

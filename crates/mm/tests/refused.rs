@@ -1,6 +1,7 @@
-//! Found by the simulator: a shell that is refused (userfaultfd answers EAGAIN while an mremap or munmap of another thread has
-//! not been read) told `mm` so, and `mm` ordered the same thing again in that very step. The shell carries out all actions
-//! of a step before it looks at the next message, so it never got to the message that would have ended this.
+//! Found by the simulator: a shell that is refused (userfaultfd answers EAGAIN while an mremap or
+//! munmap of another thread has not been read) told `mm` so, and `mm` ordered the same thing again
+//! in that very step. The shell carries out all actions of a step before it looks at the next
+//! message, so it never got to the message that would have ended this.
 
 mod willing;
 
@@ -10,7 +11,8 @@ use overspill_mm::{Action, Actions, Config, Event, Mm, Unmapped};
 
 const SPACE: SpaceId = SpaceId(0);
 
-/// A shell whose every request for the address space is refused; gives the number of steps until it may look up.
+/// A shell whose every request for the address space is refused; gives the number of steps until it
+/// may look up.
 fn refuse_all(mm: &mut Mm<NoReadAhead>, event: Event, budget_of_steps: u32) -> u32 {
     let mut events = std::collections::VecDeque::from([event]);
     let mut out = Actions::new();
@@ -107,8 +109,9 @@ fn refused_maps_end_while_everything_is_brought_in() {
     assert!(mapped < populated, "{orders:?}");
 }
 
-/// Found by the simulator (seed 1766): a page that was filled or mapped and chosen by reclaim in one step, with both refused,
-/// was forgotten while its unmap was still counted; a mapped one would have been lost for good.
+/// Found by the simulator (seed 1766): a page that was filled or mapped and chosen by reclaim in
+/// one step, with both refused, was forgotten while its unmap was still counted; a mapped one would
+/// have been lost for good.
 #[test]
 fn a_page_refused_twice_in_one_step_is_where_it_was() {
     for answer in [Unmapped::default(), Unmapped { taken: 0, zero: 0, same: 0, gone: 1 }] {
@@ -144,8 +147,9 @@ fn a_page_refused_twice_in_one_step_is_where_it_was() {
     }
 }
 
-/// Found by reading: what is said of a page that was refused its mapping and then taken out of view all the same was
-/// remembered, until the next time that it could not be taken out: then it was in view, and counted as in the swap cache.
+/// Found by reading: what is said of a page that was refused its mapping and then taken out of view
+/// all the same was remembered, until the next time that it could not be taken out: then it was in
+/// view, and counted as in the swap cache.
 #[test]
 fn a_page_taken_after_all_is_like_any_other() {
     let mut mm = Mm::new(Config { unit: 1, cache: 0, ..Config::live(64, 8192) }, NoReadAhead);

@@ -1,6 +1,7 @@
-//! Found by comparing with a real kernel: pages kept the slots of their first eviction for ever, so slots stayed in the order of
-//! the first fill, and read-ahead by slots saw neighbours where the kernel has none (random stores), or none where the kernel
-//! has them (strided stores). The kernel gives a slot back at the first store (specification 1.7).
+//! Found by comparing with a real kernel: pages kept the slots of their first eviction for ever, so
+//! slots stayed in the order of the first fill, and read-ahead by slots saw neighbours where the
+//! kernel has none (random stores), or none where the kernel has them (strided stores). The kernel
+//! gives a slot back at the first store (specification 1.7).
 
 mod willing;
 

@@ -87,23 +87,26 @@ impl Builder {
         self
     }
 
-    /// Whether idle processors are kept awake while a thread waits for pages, if this process may open /dev/cpu_dma_latency: waiting
-    /// is shorter, and all idle processors of the machine use power meanwhile. Default: no.
+    /// Whether idle processors are kept awake while a thread waits for pages, if this process may
+    /// open /dev/cpu_dma_latency: waiting is shorter, and all idle processors of the machine use
+    /// power meanwhile. Default: no.
     #[must_use]
     pub fn poll_idle(mut self, yes: bool) -> Self {
         self.poll_idle = yes;
         self
     }
 
-    /// Most of the budget that pages may take compressed, in percent (0 to 90; 0: none are compressed). How much of that is used
-    /// depends on how the memory is used and on how well it compresses. Default: 50.
+    /// Most of the budget that pages may take compressed, in percent (0 to 90; 0: none are
+    /// compressed). How much of that is used depends on how the memory is used and on how well it
+    /// compresses. Default: 50.
     #[must_use]
     pub fn max_pool_percent(mut self, percent: u32) -> Self {
         self.max_pool_percent = percent.min(90);
         self
     }
 
-    /// Lets the compressed pool have all of [`Builder::max_pool_percent`] from the start, whatever it costs. Default: no.
+    /// Lets the compressed pool have all of [`Builder::max_pool_percent`] from the start, whatever
+    /// it costs. Default: no.
     #[must_use]
     pub fn fixed_pool(mut self, fixed: bool) -> Self {
         self.fixed_pool = fixed;

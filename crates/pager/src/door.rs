@@ -1,9 +1,11 @@
-//! Where other processes come in: a thread that talks to those who join a shared region, and notices when they are gone.
+//! Where other processes come in: a thread that talks to those who join a shared region, and
+//! notices when they are gone.
 //!
-//! For each of them there is a socket. The letters, in order: hello (with the region's file; the length), here (with the
-//! userfaultfd on which the file's mapping is registered; the mapping's address), welcome (0, or the reason why not), and
-//! released, when the pager ends and leaves the memory to those who map it. The end of the conversation is the end of the
-//! process, however that came. The pager's own thread talks to nobody: others may be slow.
+//! For each of them there is a socket. The letters, in order: hello (with the region's file; the
+//! length), here (with the userfaultfd on which the file's mapping is registered; the mapping's
+//! address), welcome (0, or the reason why not), and released, when the pager ends and leaves the
+//! memory to those who map it. The end of the conversation is the end of the process, however that
+//! came. The pager's own thread talks to nobody: others may be slow.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;

@@ -12,16 +12,16 @@
 //! # }
 //! ```
 //!
-//! [`Pager::map_shared`] makes memory that other processes map too, [`SharedRegion::join`] is what they do. The knobs of
-//! swap-in read-ahead have the kernel's names, and hold for all regions ([`Pager::set_page_cluster`]) or for one
-//! ([`Region::set_readahead`]).
+//! [`Pager::map_shared`] makes memory that other processes map too, [`SharedRegion::join`] is what
+//! they do. The knobs of swap-in read-ahead have the kernel's names, and hold for all regions
+//! ([`Pager::set_page_cluster`]) or for one ([`Region::set_readahead`]).
 //!
 //! [`Pager::map_file`] maps a file, for reading or with stores that stay private, and
 //! [`Pager::open_file`] opens one with a cache that reads ahead and writes back; both live in the
 //! same budget.
 //!
-//! One thread of the pager's own serves the faults. Its memory is not managed memory, and nothing it does touches a
-//! region: a pager that waits for itself waits for ever.
+//! One thread of the pager's own serves the faults. Its memory is not managed memory, and nothing
+//! it does touches a region: a pager that waits for itself waits for ever.
 
 mod builder;
 mod door;

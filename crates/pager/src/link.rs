@@ -1,4 +1,5 @@
-//! The pager's thread, and the way to it: whatever is to be done with the engine is sent there as a piece of work.
+//! The pager's thread, and the way to it: whatever is to be done with the engine is sent there as a
+//! piece of work.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -104,12 +105,13 @@ impl Drop for Link {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // Processes that have joined keep their memory: all of it was brought in. The door tells them so as it closes.
+        // Processes that have joined keep their memory: all of it was brought in. The door tells
+        // them so as it closes.
     }
 }
 
-/// Ends the process when the thread that serves panics: with it the userfaultfd would be closed, and pages that are out would
-/// read as zeroes. The panic's message has been printed by then.
+/// Ends the process when the thread that serves panics: with it the userfaultfd would be closed,
+/// and pages that are out would read as zeroes. The panic's message has been printed by then.
 ///
 /// *The story:* a panic ended the thread alone, and 3613 of 4096 pages were zero.
 struct Bomb;

@@ -44,7 +44,8 @@ impl Pager {
         Ok(Pager { link: Arc::new(Link::start(settings)?), room: Arc::default() })
     }
 
-    /// A region of zeroes that may be larger than the budget, or than the machine. `len` is rounded up to whole pages.
+    /// A region of zeroes that may be larger than the budget, or than the machine. `len` is rounded
+    /// up to whole pages.
     ///
     /// # Errors
     /// [`Error::Map`] when there is no address space for it.
@@ -69,8 +70,8 @@ impl Pager {
         File::open(path.as_ref(), options, &self.link, &self.room)
     }
 
-    /// A region of zeroes that other processes can map too ([`SharedRegion::handle`]). Its frames are part of the same
-    /// budget. `len` is rounded up to whole pages.
+    /// A region of zeroes that other processes can map too ([`SharedRegion::handle`]). Its frames
+    /// are part of the same budget. `len` is rounded up to whole pages.
     ///
     /// # Errors
     /// [`Error::Share`] when the kernel refuses; it must be 5.19 or later.
@@ -108,8 +109,8 @@ impl Pager {
         self.link.wire().ask(|engine| engine.policy_mut().knobs)
     }
 
-    /// The kernel's `vm.page-cluster`: log2 of the pages in the largest window of the kernel's policies; 0 switches them off.
-    /// Values above 31 count as 31.
+    /// The kernel's `vm.page-cluster`: log2 of the pages in the largest window of the kernel's
+    /// policies; 0 switches them off. Values above 31 count as 31.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -117,8 +118,8 @@ impl Pager {
         self.knob(move |knobs| knobs.page_cluster = page_cluster)
     }
 
-    /// The kernel's `/sys/kernel/mm/swap/vma_ra_enabled`: may the `linux` policy read ahead by region (private memory only)?
-    /// Otherwise, and always for shared memory, it reads by slot.
+    /// The kernel's `/sys/kernel/mm/swap/vma_ra_enabled`: may the `linux` policy read ahead by
+    /// region (private memory only)? Otherwise, and always for shared memory, it reads by slot.
     ///
     /// # Errors
     /// [`Error::Stopped`].

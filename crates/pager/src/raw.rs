@@ -25,8 +25,9 @@ pub(crate) fn map_private(pages: usize) -> Result<Mapping, Errno> {
     Ok(mapping)
 }
 
-/// Maps `pages` bytes (whole pages) of a shared region's file and registers that on a userfaultfd: from now on touches of
-/// what is not there wait for whoever has the descriptor. ENOSYS: the kernel is too old.
+/// Maps `pages` bytes (whole pages) of a shared region's file and registers that on a userfaultfd:
+/// from now on touches of what is not there wait for whoever has the descriptor. ENOSYS: the kernel
+/// is too old.
 pub(crate) fn map_shared(file: &Fd, pages: usize) -> Result<(Mapping, Uffd), Errno> {
     let (uffd, granted) = Uffd::open(SHARING | Features::POISON, false)?;
     if !granted.contains(SHARING) {
@@ -44,8 +45,8 @@ pub(crate) fn map_shared(file: &Fd, pages: usize) -> Result<(Mapping, Uffd), Err
 /// The first `len` bytes of private memory.
 pub(crate) fn bytes(mapping: &Mapping, len: usize) -> &[u8] {
     assert!(len <= mapping.len());
-    // SAFETY: the mapping lives as long as the borrow; faults in it are answered by the pager, which its owner keeps running;
-    // its bytes change only through `bytes_mut`.
+    // SAFETY: the mapping lives as long as the borrow; faults in it are answered by the pager,
+    // which its owner keeps running; its bytes change only through `bytes_mut`.
     unsafe { std::slice::from_raw_parts(mapping.as_ptr(), len) }
 }
 
@@ -71,8 +72,8 @@ pub(crate) fn page_bytes_mut(pages: &mut [Page]) -> &mut [u8] {
 /// The first `len` bytes of shared memory.
 pub(crate) fn atomic_bytes(mapping: &Mapping, len: usize) -> &[AtomicU8] {
     assert!(len <= mapping.len());
-    // SAFETY: the mapping lives as long as the borrow and is writable; atomics may change under a shared borrow, in other
-    // processes too.
+    // SAFETY: the mapping lives as long as the borrow and is writable; atomics may change under a
+    // shared borrow, in other processes too.
     unsafe { std::slice::from_raw_parts(mapping.as_ptr(), len) }
 }
 

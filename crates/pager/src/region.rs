@@ -95,8 +95,8 @@ impl Region {
         stats(self.link.wire(), self.place())
     }
 
-    /// Read-ahead knobs of this region alone, in place of the pager's; `None` in a knob: the pager's holds. From the next fault
-    /// on.
+    /// Read-ahead knobs of this region alone, in place of the pager's; `None` in a knob: the
+    /// pager's holds. From the next fault on.
     ///
     /// # Errors
     /// [`Error::Stopped`].

@@ -1,8 +1,9 @@
 //! Shared regions: several processes map one region, whose pages live partly in RAM and partly on swap.
 //!
-//! The process that has the pager makes the region, and for every other one a [`Handle`], which is one end of a socket: it can
-//! be inherited by a child, become its standard input, or be sent over another socket. Over it the other process gets the
-//! region's file, maps that, and sends back the userfaultfd on which its mapping is registered (see `door`).
+//! The process that has the pager makes the region, and for every other one a [`Handle`], which is
+//! one end of a socket: it can be inherited by a child, become its standard input, or be sent over
+//! another socket. Over it the other process gets the region's file, maps that, and sends back the
+//! userfaultfd on which its mapping is registered (see `door`).
 
 use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -24,8 +25,8 @@ use crate::{Error, RegionStats, raw, region};
 
 /// The bytes of a shared region as this process maps them.
 ///
-/// Other processes change them at any moment, so they are atomics; who needs plain bytes has a pointer, and the duty to see
-/// to it that nobody else writes what is read.
+/// Other processes change them at any moment, so they are atomics; who needs plain bytes has a
+/// pointer, and the duty to see to it that nobody else writes what is read.
 #[derive(Debug)]
 pub struct SharedView {
     mapping: Mapping,
@@ -52,9 +53,10 @@ impl SharedView {
         raw::atomic_words(&self.mapping, self.len)
     }
 
-    /// The first byte, for system calls and for those who see to synchronisation themselves. It is valid for `len` bytes while
-    /// the region lives; the mapping must not be moved or replaced. Of what is written without the processor (direct I/O,
-    /// registered buffers of io_uring) only what arrives while its page is in RAM is kept: bounce it through private memory.
+    /// The first byte, for system calls and for those who see to synchronisation themselves. It is
+    /// valid for `len` bytes while the region lives; the mapping must not be moved or replaced. Of
+    /// what is written without the processor (direct I/O, registered buffers of io_uring) only what
+    /// arrives while its page is in RAM is kept: bounce it through private memory.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ptr()
@@ -125,7 +127,8 @@ impl SharedRegion {
     /// Joins a region of a pager in another process (or in this one).
     ///
     /// # Errors
-    /// [`Error::BadHandle`], [`Error::Stopped`], and [`Error::Share`] when the kernel refuses userfaultfd or the mapping.
+    /// [`Error::BadHandle`], [`Error::Stopped`], and [`Error::Share`] when the kernel refuses
+    /// userfaultfd or the mapping.
     pub fn join(handle: Handle) -> Result<Joined, Error> {
         Joined::new(handle.socket)
     }
@@ -146,8 +149,8 @@ impl SharedRegion {
         region::prefetch(self.link.wire(), self.place, self.len(), &range);
     }
 
-    /// Forgets the content of the whole pages in bytes `range`, for everybody: they show zeroes when they are touched next.
-    /// (madvise would forget only what is in RAM.)
+    /// Forgets the content of the whole pages in bytes `range`, for everybody: they show zeroes
+    /// when they are touched next. (madvise would forget only what is in RAM.)
     ///
     /// # Errors
     /// [`Error::Stopped`], [`Error::Share`].
@@ -173,8 +176,8 @@ impl SharedRegion {
         region::stats(self.link.wire(), self.place)
     }
 
-    /// Read-ahead knobs of this region alone, in place of the pager's; `None` in a knob: the pager's holds. From the next fault
-    /// on.
+    /// Read-ahead knobs of this region alone, in place of the pager's; `None` in a knob: the
+    /// pager's holds. From the next fault on.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -200,9 +203,9 @@ impl Drop for SharedRegion {
 
 /// A ticket to a shared region, for one process: one end of a socket.
 ///
-/// As a descriptor it can be inherited (it is close-on-exec unless it becomes a standard stream of a
-/// [`Command`](std::process::Command)) or sent over another socket. Keep no copy of it: the pager takes a process for gone
-/// when the last copy is closed.
+/// As a descriptor it can be inherited (it is close-on-exec unless it becomes a standard stream of
+/// a [`Command`](std::process::Command)) or sent over another socket. Keep no copy of it: the pager
+/// takes a process for gone when the last copy is closed.
 #[derive(Debug)]
 pub struct Handle {
     socket: Fd,
@@ -234,8 +237,9 @@ impl AsRawFd for Handle {
 
 /// A shared region, in a process that has joined it.
 ///
-/// Should the process with the pager die, what it had on swap is lost, and so is the region: every touch of it raises SIGBUS
-/// from then on. A pager that ends in order brings everything in before; the region is ordinary shared memory then.
+/// Should the process with the pager die, what it had on swap is lost, and so is the region: every
+/// touch of it raises SIGBUS from then on. A pager that ends in order brings everything in before;
+/// the region is ordinary shared memory then.
 #[derive(Debug)]
 pub struct Joined {
     view: Option<SharedView>,
@@ -297,8 +301,8 @@ impl Tie {
             return;
         }
         if !self.leaving.load(Ordering::Acquire) {
-            // Nobody can bring back what is missing. A file of no length has no pages to touch: SIGBUS, also for those who
-            // wait already.
+            // Nobody can bring back what is missing. A file of no length has no pages to touch:
+            // SIGBUS, also for those who wait already.
             let _ = file::truncate(&self.file, 0);
             let _ = self.uffd.wake(self.range.clone());
         }

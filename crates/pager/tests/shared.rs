@@ -1,7 +1,7 @@
 //! Shared regions on the live kernel: several processes, one memory. Needs userfaultfd.
 //!
-//! The other processes are this very program, started again to run the test named `peer`, with the handle as standard input
-//! and its part in the environment.
+//! The other processes are this very program, started again to run the test named `peer`, with the
+//! handle as standard input and its part in the environment.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -152,8 +152,8 @@ fn processes_take_turns() {
     assert!(stats.frames <= 16 * MIB as u32 / 4096, "{stats:?}");
 }
 
-/// Every thread of every process has every eighth page to itself, and checks it before it stores; between them the processes
-/// also share one page on which all of them count.
+/// Every thread of every process has every eighth page to itself, and checks it before it stores;
+/// between them the processes also share one page on which all of them count.
 fn storm(view: &SharedView, process: usize, seconds: u64) {
     let end = Instant::now() + Duration::from_secs(seconds);
     std::thread::scope(|scope| {
@@ -209,8 +209,8 @@ fn storm_of_two_processes(seconds: u64) {
     assert!(stats.vmstat.pswpin > 1000, "{stats:?}");
 }
 
-/// Every thread counts in a word of its own on every page, as fast as it can: nearly all pages are in view, so a page that is
-/// on its way out is being stored to.
+/// Every thread counts in a word of its own on every page, as fast as it can: nearly all pages are
+/// in view, so a page that is on its way out is being stored to.
 fn hammer(view: &SharedView, process: usize, seconds: u64) {
     let end = Instant::now() + Duration::from_secs(seconds);
     std::thread::scope(|scope| {
@@ -252,7 +252,8 @@ fn eight_threads_in_two_processes() {
     storm_of_two_processes(3);
 }
 
-/// With protection left out in one of the two processes this failed in each of four runs, and the other test in none of two.
+/// With protection left out in one of the two processes this failed in each of four runs, and the
+/// other test in none of two.
 #[test]
 fn no_store_is_lost() {
     hammer_of_two_processes(3);
@@ -443,8 +444,8 @@ fn ended_by(status: ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)
 }
 
-/// The swap file loses its content, as if the disk could not be read. Runs in a process of its own, whose descriptors it
-/// searches.
+/// The swap file loses its content, as if the disk could not be read. Runs in a process of its own,
+/// whose descriptors it searches.
 #[test]
 fn a_lost_page_is_sigbus() {
     if std::env::var(PART).as_deref() != Ok("lose") {
@@ -501,7 +502,8 @@ fn a_dead_pager_is_sigbus() {
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap();
-            // SAFETY: the option takes no pointers. Orphans of the process between become this one's children.
+            // SAFETY: the option takes no pointers. Orphans of the process between become this
+            // one's children.
             assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
             let lines = std::io::BufRead::lines(std::io::BufReader::new(between.stdout.take().unwrap()));
             assert!(lines.map(Result::unwrap).any(|line| line.contains("joined")));

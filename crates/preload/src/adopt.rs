@@ -1,15 +1,18 @@
 //! Finding the program's memory: which of its mappings are managed, and what is resident in them.
 //!
-//! Managed is private, anonymous, writable memory of some size, with the reservation into which it grows: memory without
-//! any permission directly behind it, as allocators keep it and make it accessible piece by piece. (No event tells of that.)
-//! Left alone are the agent's own mappings, the kernel's special ones, the small ones that follow a file mapping (a library's bss), and
+//! Managed is private, anonymous, writable memory of some size, with the reservation into which it
+//! grows: memory without any permission directly behind it, as allocators keep it and make it
+//! accessible piece by piece. (No event tells of that.) Left alone are the agent's own mappings,
+//! the kernel's special ones, the small ones that follow a file mapping (a library's bss), and
 //! thread stacks but for what is deep in them (`stacks`).
 //!
-//! To the kernel neighbours with the same properties are one mapping: what is the agent's own is cut out of those that hold it.
+//! To the kernel neighbours with the same properties are one mapping: what is the agent's own is
+//! cut out of those that hold it.
 //!
-//! *The story of the reservations:* what an arena of malloc grew by was managed when the next look found it. Four threads at full
-//! speed passed a budget of 64 MiB by up to 13 in one run of twelve, and without UFFDIO_MOVE, where it takes long to make room, in
-//! most: while that was done they grew on.
+//! *The story of the reservations:* what an arena of malloc grew by was managed when the next look
+//! found it. Four threads at full speed passed a budget of 64 MiB by up to 13 in one run of twelve,
+//! and without UFFDIO_MOVE, where it takes long to make room, in most: while that was done they
+//! grew on.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -29,11 +32,13 @@ use crate::stacks::Stacks;
 const BYTES_MIN: usize = 256 << 10;
 /// A mapping without any permission of at most this size, directly before another one, guards a stack.
 const GUARD_BYTES_MAX: usize = 1 << 20;
-/// What follows a private mapping of a file directly is taken for the end of a library's data up to this size. *The story:* any block
-/// was, and a large one under which the program happened to map a file was never managed. The parts of a library's data that the
-/// kernel writes to without waiting for anybody (a thread library's own) are small.
+/// What follows a private mapping of a file directly is taken for the end of a library's data up to
+/// this size. *The story:* any block was, and a large one under which the program happened to map a
+/// file was never managed. The parts of a library's data that the kernel writes to without waiting
+/// for anybody (a thread library's own) are small.
 const LIBRARY_DATA_BYTES_MAX: usize = 1 << 20;
-/// Larger reservations are not there to be filled, and kernels before 6.7 take seconds a TiB to say that nothing is in them.
+/// Larger reservations are not there to be filled, and kernels before 6.7 take seconds a TiB to say
+/// that nothing is in them.
 const RESERVATION_BYTES_MAX: usize = 4 << 30;
 /// Up to this share of the budget (a sixteenth) zero pages do not matter.
 const FEW_ZEROES_SHARE: usize = 16;
@@ -110,9 +115,10 @@ impl Adopter {
 
     /// Manages what the program has mapped since the last time.
     ///
-    /// What is read from the maps is only true if no change was under way: a mapping that is being replaced, and whose
-    /// event is unread, would be taken for its successor. So the ranges are registered first, and taken for good only if
-    /// the kernel then says that nothing is pending, and no event that came in between concerns them.
+    /// What is read from the maps is only true if no change was under way: a mapping that is being
+    /// replaced, and whose event is unread, would be taken for its successor. So the ranges are
+    /// registered first, and taken for good only if the kernel then says that nothing is pending,
+    /// and no event that came in between concerns them.
     pub fn adopt(
         &mut self,
         engine: &mut Engine,
@@ -136,9 +142,9 @@ impl Adopter {
         Ok(Adopted { missed: true, ..adopted })
     }
 
-    /// Manages the mapping at `address`, where a thread waited although no region is known: the kernel extended a
-    /// registered mapping (mremap), or cut one so that what is left is no candidate any more, or it was registered and
-    /// not taken yet.
+    /// Manages the mapping at `address`, where a thread waited although no region is known: the
+    /// kernel extended a registered mapping (mremap), or cut one so that what is left is no
+    /// candidate any more, or it was registered and not taken yet.
     ///
     /// The thread may have gone on meanwhile, and anything may be mapped there now.
     pub fn adopt_at(
@@ -167,24 +173,26 @@ impl Adopter {
 
     /// Registers what was found. True if that is still what is there.
     ///
-    /// *The stories behind the second look:* the kernel registers what lies in a range, holes or not. A mapping that was
-    /// unmapped between the list and the call raised no event, others stood in part of its place, and so the call
-    /// succeeded. Later a mapping of the agent's own came to lie in the hole, was taken for the program's and moved away.
-    /// And later still, when several mappings side by side were as good as one, a thread put another block into the hole:
-    /// its pages left, since UFFDIO_MOVE does not ask whether they may, and showed zeroes, since nobody was told of their
-    /// touches (`munmap-again`, one run in twenty). So every mapping there must say itself that it is registered; after
-    /// that it cannot go without an event.
+    /// *The stories behind the second look:* the kernel registers what lies in a range, holes or
+    /// not. A mapping that was unmapped between the list and the call raised no event, others stood
+    /// in part of its place, and so the call succeeded. Later a mapping of the agent's own came to
+    /// lie in the hole, was taken for the program's and moved away. And later still, when several
+    /// mappings side by side were as good as one, a thread put another block into the hole: its
+    /// pages left, since UFFDIO_MOVE does not ask whether they may, and showed zeroes, since nobody
+    /// was told of their touches (`munmap-again`, one run in twenty). So every mapping there must
+    /// say itself that it is registered; after that it cannot go without an event.
     ///
-    /// What came to lie across an end of the range is split there, and mremap refuses it. So what is beside the range then
-    /// is registered too, whereupon the kernel joins the parts; until that is done mremap waits.
+    /// What came to lie across an end of the range is split there, and mremap refuses it. So what
+    /// is beside the range then is registered too, whereupon the kernel joins the parts; until that
+    /// is done mremap waits.
     fn register(&mut self, engine: &mut Engine) -> bool {
         let Adopter { maps, buffer, mapped, found, missed, own, stacks, .. } = self;
         let sought = found.len();
         let turn = (sought > 0).then(|| remap::Turn::take(|| engine.handle_changes()));
         let mut refused = 0;
         found.retain(|Found { part, mapping, .. }| {
-            // Registering a part of a mapping splits it, and mremap of the whole fails then: so is it still the same? Where it
-            // ends and its reservation begins does not matter.
+            // Registering a part of a mapping splits it, and mremap of the whole fails then: so is
+            // it still the same? Where it ends and its reservation begins does not matter.
             let fits = |vma: &Vma<'_>| is_plain(vma) || vma.is_private_anonymous() && vma.prot.is_empty();
             if covering(maps, buffer, mapping, fits) != Some(mapping.clone()) {
                 return false;
@@ -223,12 +231,14 @@ impl Adopter {
         self.each_run(Query::OWN_CONTENT, |run| engine.add_resident(run)).map(drop)
     }
 
-    /// Takes over what was found, as it is registered now. What is there may leave in steps (see `agent`), but not where there are many
-    /// zero pages: those come first, and so leave first, at once, and are protected until that is done.
+    /// Takes over what was found, as it is registered now. What is there may leave in steps (see
+    /// `agent`), but not where there are many zero pages: those come first, and so leave first, at
+    /// once, and are protected until that is done.
     ///
-    /// *The stories:* a store to memory that was only read before its adoption is no missing page. What a program read first and
-    /// stored to at full speed then was found by searches alone: up to 20 MiB too much in a budget of 64. And where the kernel takes
-    /// 120 ms to move 192 MiB of zero pages, eight threads stored to 40 MiB of them in the meantime.
+    /// *The stories:* a store to memory that was only read before its adoption is no missing page.
+    /// What a program read first and stored to at full speed then was found by searches alone: up
+    /// to 20 MiB too much in a budget of 64. And where the kernel takes 120 ms to move 192 MiB of
+    /// zero pages, eight threads stored to 40 MiB of them in the meantime.
     fn take(&mut self, engine: &mut Engine) -> Result<Adopted, Errno> {
         for Found { part, reserved, .. } in &self.found {
             engine.add_region(part.clone(), RegionKind::Anon);
@@ -254,7 +264,8 @@ impl Adopter {
         Ok(Adopted { regions: self.found.len(), pages: pages?, missed: false })
     }
 
-    /// Calls `visit` with every run of pages in what was found that matches. Returns how many pages there are.
+    /// Calls `visit` with every run of pages in what was found that matches. Returns how many pages
+    /// there are.
     fn each_run(&self, query: Query, mut visit: impl FnMut(AddressRange)) -> Result<usize, Errno> {
         let parts = self.found.iter().map(|found| found.part.clone());
         parts.map(|part| self.pagemap.for_each_run(part, query, &mut visit)).sum()
@@ -302,7 +313,8 @@ impl Adopter {
         own(&mut self.own);
         self.own.sort_unstable_by_key(|own| own.start);
         let is_own = |range: &AddressRange| self.own.iter().any(|own| overlap(own, range));
-        // The agent's own addresses are put aside without permissions, too: what lies below them does not grow into them.
+        // The agent's own addresses are put aside without permissions, too: what lies below them
+        // does not grow into them.
         for found in self.mapped.iter_mut().filter(|found| is_own(&found.reserved)) {
             *found = found.without_reservation();
         }

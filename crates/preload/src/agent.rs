@@ -1,8 +1,8 @@
 //! The agent's life: watch until the program comes near its budget, then manage its memory until it ends.
 //!
-//! While the program is far below its budget the agent does nothing but read one number from /proc now and then. All of
-//! it runs in one thread that libc does not know, with its own stack, descriptors and allocator; it never touches the
-//! program's heap.
+//! While the program is far below its budget the agent does nothing but read one number from /proc
+//! now and then. All of it runs in one thread that libc does not know, with its own stack,
+//! descriptors and allocator; it never touches the program's heap.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -33,7 +33,8 @@ use crate::message;
 use crate::retire;
 use crate::veto;
 
-/// At this share of what management starts at the earliest everything is opened that it takes, so that it can start at once.
+/// At this share of what management starts at the earliest everything is opened that it takes, so
+/// that it can start at once.
 const PREPARE_PERCENT: u64 = 75;
 /// A process with less is not worth managing: so much, or this share of the tree's budget if that is less.
 const SMALL_BYTES: u64 = 4 << 20;
@@ -42,7 +43,8 @@ const SMALL_SHARE: u64 = 16;
 const COPY_NS: u64 = 20_000_000;
 /// A budget in which so many bytes are not paged keeps this part of them free, at most: an eighth of all.
 const RESERVE_SHARE: u64 = 7;
-/// A program that has passed its budget ends when less than this share of the machine's memory is left: a sixteenth.
+/// A program that has passed its budget ends when less than this share of the machine's memory is
+/// left: a sixteenth.
 const LEFT_SHARE: u64 = 16;
 /// Beside others a process has this share of the budget more than it holds, if nobody else wants it.
 const HEADROOM_SHARE: u64 = 16;
@@ -55,7 +57,8 @@ const LOOK_NS_MAX: u64 = 50_000_000;
 const LOOK_NS_MIN: u64 = 1_000_000;
 /// The shortest for a process that holds next to nothing where others hold most.
 const TINY_LOOK_NS: u64 = 5_000_000;
-/// While memory is not managed, so many looks share one look at the processor time that they took, which costs as much as one.
+/// While memory is not managed, so many looks share one look at the processor time that they took,
+/// which costs as much as one.
 const LOOKS_A_CPU_SAMPLE: u32 = 16;
 /// Longest pause once memory is managed: threads that map much wait for the next look.
 const MANAGED_LOOK_NS_MAX: u64 = 5_000_000;
@@ -63,12 +66,14 @@ const MANAGED_LOOK_NS_MAX: u64 = 5_000_000;
 const GROWING_LOOK_NS: u64 = 250_000;
 /// Memory that appeared outside the managed ranges and is worth another look at the maps.
 const STRAY_BYTES: u64 = 1 << 20;
-/// Of the time this share at most (a quarter) goes into searching managed memory for pages that came without a fault.
+/// Of the time this share at most (a quarter) goes into searching managed memory for pages that
+/// came without a fault.
 const RESYNC_SHARE: u64 = 4;
 /// Ranges that the agent's memory may get while they are listed.
 const OWN_RANGES_SPARE: usize = 64;
-/// The agent's own books come on top of the budget up to this share of it (1.6 %), beyond that off it. Like the kernel's page
-/// structures and swap map, which no cgroup is charged for, they are not the program's memory.
+/// The agent's own books come on top of the budget up to this share of it (1.6 %), beyond that off
+/// it. Like the kernel's page structures and swap map, which no cgroup is charged for, they are not
+/// the program's memory.
 const BOOKS_SHARE: u64 = 64;
 /// For so long after fresh memory was found this thread comes before all others.
 const HURRY_NS: u64 = 1_000_000_000;
@@ -129,7 +134,8 @@ pub enum Beginning {
     Return,
 }
 
-/// Finds the launcher, claims a place in its page and puts addresses aside. `None`: there is none, or nobody could be told.
+/// Finds the launcher, claims a place in its page and puts addresses aside. `None`: there is none,
+/// or nobody could be told.
 pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
     let (shared, pid, memory, swap) = match address.find() {
         Ok(Found { shared, pid, memory, swap }) => (shared, Some(pid), Some(memory), swap),
@@ -163,7 +169,8 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
     }
 }
 
-/// The shared page, once it is mapped: children have it, too, and in another namespace it might not be found again.
+/// The shared page, once it is mapped: children have it, too, and in another namespace it might not
+/// be found again.
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 /// The place that an agent of this process, or of one that it was a copy of, has claimed.
 static PLACE: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
@@ -184,8 +191,9 @@ fn known_place() -> Option<&'static Process> {
     unsafe { PLACE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Puts aside the addresses that the agent will need; see [`reserve`] for why. Its books take less than a hundredth of the
-/// program's memory, the compressed pool has its share of the budget, and the rest is a few MiB.
+/// Puts aside the addresses that the agent will need; see [`reserve`] for why. Its books take less
+/// than a hundredth of the program's memory, the compressed pool has its share of the budget, and
+/// the rest is a few MiB.
 fn put_aside(config: &Config) {
     const BYTES: u64 = 256 << 20;
     const RAM_SHARE: u64 = 8;
@@ -205,8 +213,8 @@ fn ring_of(memory: &Fd, shared: &'static Shared, process: &'static Process) -> O
     let index = shared.processes.iter().position(|other| core::ptr::eq(other, process))?;
     let range =
         Mapping::shared(memory, trace::RING_BYTES, Prot::RW, trace::ring_offset(index) as u64).ok()?.leak();
-    // SAFETY: with the flag the launcher made the file long enough for a ring for each process; a ring is integers and
-    // atomics, valid whatever their bits. The mapping stays for ever.
+    // SAFETY: with the flag the launcher made the file long enough for a ring for each process; a
+    // ring is integers and atomics, valid whatever their bits. The mapping stays for ever.
     Some(unsafe { &*(range.start as *const Ring) })
 }
 
@@ -233,15 +241,15 @@ pub fn run(mission: Mission) {
     }
 }
 
-/// When all processors are busy, a program that waits for a page waits for this thread to be given one. The lower nice value is
-/// a privilege; without it things are merely slower.
+/// When all processors are busy, a program that waits for a page waits for this thread to be given
+/// one. The lower nice value is a privilege; without it things are merely slower.
 fn compete() -> Result<(), Errno> {
     let ordinary = |nice| Scheduling::ordinary(nice, TURN_NS).set();
     ordinary(-10).or_else(|_| ordinary(0))
 }
 
-/// A place in the table. What this process ran before an exec has ended with it. Free places are taken first; what is in
-/// one that has ended may not have been read yet.
+/// A place in the table. What this process ran before an exec has ended with it. Free places are
+/// taken first; what is in one that has ended may not have been read yet.
 fn claim(shared: &'static Shared, pid: u32, program_pages: u32) -> Option<&'static Process> {
     let used = shared.tree.places_used.load(Ordering::Acquire) as usize;
     for before in
@@ -290,7 +298,8 @@ impl Agent {
         self.shared.config.ram_bytes
     }
 
-    /// Anonymous memory of the process. Zero when /proc cannot be read: then nothing is known and nothing is done.
+    /// Anonymous memory of the process. Zero when /proc cannot be read: then nothing is known and
+    /// nothing is done.
     fn anon_bytes(&self) -> u64 {
         self.resident.anon_bytes().unwrap_or(0)
     }
@@ -313,8 +322,8 @@ impl Agent {
         if shares { SMALL_BYTES.min(self.ram() / SMALL_SHARE) } else { 0 }
     }
 
-    /// Returns when the program holds as many bytes as `start` tells for its growth: for now, and the least that it can tell
-    /// at the next look.
+    /// Returns when the program holds as many bytes as `start` tells for its growth: for now, and
+    /// the least that it can tell at the next look.
     fn watch(&mut self, start: impl Fn(&Growth, u64) -> (u64, u64)) {
         let mut report = Report::new(self.process);
         for looks in 0_u32.. {
@@ -343,7 +352,8 @@ impl Agent {
         }
     }
 
-    /// Manages the program's memory until it ends, or until the agent is asked to go. `inherits`: a fork made the process.
+    /// Manages the program's memory until it ends, or until the agent is asked to go. `inherits`: a
+    /// fork made the process.
     fn manage(&mut self, inherits: bool) -> Result<(), Failure> {
         // Threads that are started here compete as this one does.
         let _ = compete();
@@ -471,12 +481,14 @@ struct Manager<'a> {
     stray_accepted: u64,
     /// The last look found more of them.
     grew: bool,
-    /// Since when the budget is on its way down to what it should be, and by how many frames the next step lowers it.
+    /// Since when the budget is on its way down to what it should be, and by how many frames the
+    /// next step lowers it.
     shrinks_since: Option<u64>,
     step: u32,
     next_resync: u64,
     reserve: Reserve,
-    /// The reserve that a budget without bounds would have: for what the program would need not to be paged at all.
+    /// The reserve that a budget without bounds would have: for what the program would need not to
+    /// be paged at all.
     bursts: Reserve,
     /// Swap is full; so many tenths of the budget above it were told.
     excess: Option<u64>,
@@ -585,10 +597,12 @@ impl Manager<'_> {
         if self.agent.purse.is_alone() { ram } else { held + ram / HEADROOM_SHARE }
     }
 
-    /// Brings the engine's budget to `budget`, at once or by a step. True while more steps are due: see [`Engine::make_room`].
+    /// Brings the engine's budget to `budget`, at once or by a step. True while more steps are due:
+    /// see [`Engine::make_room`].
     fn approach(&mut self, budget: u32) -> bool {
         let now = self.engine.budget();
-        // Lower each time, whether anything left or not; what the program itself has given back counts at once.
+        // Lower each time, whether anything left or not; what the program itself has given back
+        // counts at once.
         let step = now.saturating_sub(self.step).min(self.engine.frames());
         if budget < step && self.engine.evicts_slowly() && !fork::is_paused() {
             let began = clock::monotonic_ns();
@@ -598,7 +612,8 @@ impl Manager<'_> {
             self.step = (next as u32).clamp(self.step / 2, self.step * 2).clamp(STEP_MIN, STEP_MAX);
             return true;
         }
-        // What is unmanaged goes up and down by a few pages all the time: less is heeded at once, more when it is some.
+        // What is unmanaged goes up and down by a few pages all the time: less is heeded at once,
+        // more when it is some.
         if budget < now || budget > now + BUDGET_STEP {
             self.engine.set_budget(budget - budget.min(BUDGET_STEP / 2));
         }
@@ -606,9 +621,10 @@ impl Manager<'_> {
         false
     }
 
-    /// Comes before all other threads, or competes with them again. *The story:* a program maps and touches some megabytes a
-    /// millisecond, and beside other work this thread was put off by up to 45 ms while runnable, by whole sessions' worth of
-    /// others (a nice value counts only within a session). Not all the time: a lone fault takes longer then.
+    /// Comes before all other threads, or competes with them again. *The story:* a program maps and
+    /// touches some megabytes a millisecond, and beside other work this thread was put off by up to
+    /// 45 ms while runnable, by whole sessions' worth of others (a nice value counts only within a
+    /// session). Not all the time: a lone fault takes longer then.
     fn hurry(&mut self, hurries: bool) {
         if hurries != self.hurries {
             self.hurries = hurries;
@@ -626,8 +642,9 @@ impl Manager<'_> {
         let adopted = adopted.unwrap_or_default();
         let now = clock::monotonic_ns();
         if has_grown && adopted.pages == 0 && !adopted.missed && now >= self.next_resync {
-            // Nothing new is mapped: pages came in old mappings without a fault (stores to what had been read before it was
-            // adopted, which is the zero page, and MADV_FREE that was not carried out).
+            // Nothing new is mapped: pages came in old mappings without a fault (stores to what had
+            // been read before it was adopted, which is the zero page, and MADV_FREE that was not
+            // carried out).
             let _ = self.adopter.resync(&mut self.engine);
             self.next_resync = now + (clock::monotonic_ns() - now) * RESYNC_SHARE;
         }
@@ -703,8 +720,8 @@ impl Manager<'_> {
         self.excess.get_or_insert(0);
     }
 
-    /// Swap is full, and the program holds `held` bytes: each tenth of the budget beyond it is said, and before the machine has
-    /// nothing left for others the program ends.
+    /// Swap is full, and the program holds `held` bytes: each tenth of the budget beyond it is
+    /// said, and before the machine has nothing left for others the program ends.
     fn bound_excess(&mut self, held: u64) {
         let Some(said) = self.excess else { return };
         let ram = self.agent.ram();
@@ -731,7 +748,8 @@ impl Manager<'_> {
         self.engine.pause();
     }
 
-    /// Ends a pause when no fork is under way. The doorbell comes first: nobody waits at it while the pause lasts.
+    /// Ends a pause when no fork is under way. The doorbell comes first: nobody waits at it while
+    /// the pause lasts.
     fn after_fork(&mut self) {
         if !self.hands_back
             && !fork::is_under_way()
@@ -743,7 +761,8 @@ impl Manager<'_> {
         }
     }
 
-    /// Brings everything in and lets go of it. True when that is done, false while it is not, or a fork is under way.
+    /// Brings everything in and lets go of it. True when that is done, false while it is not, or a
+    /// fork is under way.
     fn hand_back(&mut self) -> bool {
         if fork::is_under_way() {
             return false;

@@ -1,14 +1,17 @@
 //! The memory functions that compilers call behind everybody's back, the agent's own.
 //!
-//! Without them the loader would bind these names to whoever exports them first: a sanitizer that is linked into the program,
-//! a debugging allocator, the program itself. Such a function may look at memory that is managed, or at thread-locals that
-//! the agent's threads do not have. So they are hidden: nobody else sees them, and nothing can stand before them.
+//! Without them the loader would bind these names to whoever exports them first: a sanitizer that
+//! is linked into the program, a debugging allocator, the program itself. Such a function may look
+//! at memory that is managed, or at thread-locals that the agent's threads do not have. So they are
+//! hidden: nobody else sees them, and nothing can stand before them.
 //!
-//! *The stories:* a program that was linked statically with AddressSanitizer waited for itself, because the agent's memcpy
-//! looked into the shadow, which was managed; with ThreadSanitizer it died at its start of a thread-local that was not there.
+//! *The stories:* a program that was linked statically with AddressSanitizer waited for itself,
+//! because the agent's memcpy looked into the shadow, which was managed; with ThreadSanitizer it
+//! died at its start of a thread-local that was not there.
 //!
-//! `tests/e2e/symbols.rs` reads the library's table of symbols and fails where a name is asked of others again. They are
-//! assembler, because a compiler makes a call of `memcpy` of a loop that copies.
+//! `tests/e2e/symbols.rs` reads the library's table of symbols and fails where a name is asked of
+//! others again. They are assembler, because a compiler makes a call of `memcpy` of a loop that
+//! copies.
 
 // Few bytes are done by words: the string instructions take some 30 cycles to begin.
 #[cfg(all(not(test), target_arch = "x86_64"))]

@@ -1,8 +1,10 @@
-//! The function that a name would mean if the agent were not there: the next library's, by the loader's own list.
+//! The function that a name would mean if the agent were not there: the next library's, by the
+//! loader's own list.
 //!
-//! libc's `dlsym(RTLD_NEXT, ...)` says the same, but it is a name that a program can stand before, and it takes locks. Only
-//! read here, at the start, before the program's first thread: the list is the loader's (`struct link_map` in link.h), what
-//! it leads to is each library's dynamic section (System V ABI, chapter 5) with the GNU hash table.
+//! libc's `dlsym(RTLD_NEXT, ...)` says the same, but it is a name that a program can stand before,
+//! and it takes locks. Only read here, at the start, before the program's first thread: the list is
+//! the loader's (`struct link_map` in link.h), what it leads to is each library's dynamic section
+//! (System V ABI, chapter 5) with the GNU hash table.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -80,7 +82,8 @@ unsafe extern "C" {
 /// Finds the loader's list by way of the program's headers.
 ///
 /// # Safety
-/// `environment` is what the loader passes to constructors: pointers, a null pointer, then the auxiliary vector.
+/// `environment` is what the loader passes to constructors: pointers, a null pointer, then the
+/// auxiliary vector.
 pub unsafe fn set_up(environment: *const *const c_char) {
     // SAFETY: passed on to the caller.
     let Some(head) = (unsafe { list_by(environment) }) else { return };
@@ -90,8 +93,8 @@ pub unsafe fn set_up(environment: *const *const c_char) {
 /// # Safety
 /// As for [`set_up`].
 unsafe fn list_by(environment: *const *const c_char) -> Option<*const LinkMap> {
-    // SAFETY: the caller vouches for the arrays: both end where the loops do. The headers are the program's, mapped for its
-    // whole life, and so is the section that they tell of.
+    // SAFETY: the caller vouches for the arrays: both end where the loops do. The headers are the
+    // program's, mapped for its whole life, and so is the section that they tell of.
     unsafe {
         let mut end = environment;
         while !end.is_null() && !(*end).is_null() {
@@ -150,15 +153,16 @@ pub fn next(name: &CStr) -> Option<usize> {
     behind.find_map(|map| unsafe { find(map, name) })
 }
 
-/// The address of `name` in the first that has it, the program itself before all libraries: where everybody finds it.
+/// The address of `name` in the first that has it, the program itself before all libraries: where
+/// everybody finds it.
 pub fn first(name: &CStr) -> Option<usize> {
     // SAFETY: as above.
     libraries().find_map(|map| unsafe { find(map, name) })
 }
 
-/// Calls `visit` with the handles of whoever asks others for the name, the program included: what exit handlers are
-/// registered by. It is a word that holds its own address, among the data; the programs that lie where they were linked to
-/// have none, and 0 is theirs.
+/// Calls `visit` with the handles of whoever asks others for the name, the program included: what
+/// exit handlers are registered by. It is a word that holds its own address, among the data; the
+/// programs that lie where they were linked to have none, and 0 is theirs.
 pub fn handles_of_askers(name: &CStr, mut visit: impl FnMut(usize)) {
     // SAFETY: as above.
     for map in libraries().filter(|map| unsafe { asks_for(map, name) }.unwrap_or(false)) {
@@ -173,7 +177,8 @@ pub fn handles_of_askers(name: &CStr, mut visit: impl FnMut(usize)) {
 /// # Safety
 /// A library that is loaded begins at `base`, and its data are in memory.
 unsafe fn self_pointers(base: usize, visit: &mut impl FnMut(usize)) {
-    // SAFETY: the header says where the program headers are, and those which words are the library's, all of them readable.
+    // SAFETY: the header says where the program headers are, and those which words are the
+    // library's, all of them readable.
     unsafe {
         let headers = *((base + HEADERS_AT) as *const usize);
         let count = *((base + HEADERS_COUNT_AT) as *const u16);
@@ -191,7 +196,8 @@ unsafe fn self_pointers(base: usize, visit: &mut impl FnMut(usize)) {
 fn libraries() -> impl Iterator<Item = &'static LinkMap> {
     let mut next = LIBRARIES.load(Ordering::Acquire) as *const LinkMap;
     let all = core::iter::from_fn(move || {
-        // SAFETY: what the loader lists is loaded, and nothing is unloaded before main; its list ends with a null pointer.
+        // SAFETY: what the loader lists is loaded, and nothing is unloaded before main; its list
+        // ends with a null pointer.
         let map = unsafe { next.as_ref() }?;
         next = map.next;
         Some(map)
@@ -203,7 +209,8 @@ fn libraries() -> impl Iterator<Item = &'static LinkMap> {
 /// The library is loaded.
 unsafe fn asks_for(map: &LinkMap, name: &CStr) -> Option<bool> {
     let address = |value: usize| if value < map.base { map.base + value } else { value };
-    // SAFETY: as for `find`. The hash table leaves out the first symbols, and those that are asked of others are among them.
+    // SAFETY: as for `find`. The hash table leaves out the first symbols, and those that are asked
+    // of others are among them.
     unsafe {
         let table = |tag| value(map.dynamic, tag).map(address);
         let (symbols, strings) = (table(DT_SYMTAB)? as *const Symbol, table(DT_STRTAB)?);
@@ -219,9 +226,11 @@ unsafe fn asks_for(map: &LinkMap, name: &CStr) -> Option<bool> {
 /// # Safety
 /// The library is loaded.
 unsafe fn find(map: &LinkMap, name: &CStr) -> Option<usize> {
-    // glibc has made addresses of these values where it could, other loaders leave them as they are in the file.
+    // glibc has made addresses of these values where it could, other loaders leave them as they are
+    // in the file.
     let address = |value: usize| if value < map.base { map.base + value } else { value };
-    // SAFETY: a loaded library has its tables in memory, laid out as the ABI has it; the chain ends with an odd hash.
+    // SAFETY: a loaded library has its tables in memory, laid out as the ABI has it; the chain ends
+    // with an odd hash.
     unsafe {
         let table = |tag| value(map.dynamic, tag).map(address);
         let (symbols, strings) = (table(DT_SYMTAB)? as *const Symbol, table(DT_STRTAB)?);

@@ -1,12 +1,13 @@
 //! Programs that are started with a cleaned environment get the agent all the same.
 //!
-//! The agent comes to a program by two variables. Where the caller's environment lacks them they are added to what is
-//! handed on, and the caller's own is not touched; a preload of the program's own stays, behind the agent. Who has another
-//! launcher's variable (a run within a run) keeps it. Everything lies on the stack and nothing is locked: this runs in
-//! signal handlers and between vfork and exec. The next library's function makes the call.
+//! The agent comes to a program by two variables. Where the caller's environment lacks them they
+//! are added to what is handed on, and the caller's own is not touched; a preload of the program's
+//! own stays, behind the agent. Who has another launcher's variable (a run within a run) keeps it.
+//! Everything lies on the stack and nothing is locked: this runs in signal handlers and between
+//! vfork and exec. The next library's function makes the call.
 //!
-//! Out of reach: an exec by the bare instruction, what a static program starts, and what the loader itself takes away
-//! (set-user-ID).
+//! Out of reach: an exec by the bare instruction, what a static program starts, and what the loader
+//! itself takes away (set-user-ID).
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
@@ -182,8 +183,8 @@ impl<const BYTES: usize> Text<BYTES> {
 /// The environment of this process.
 fn own_environment() -> Strings {
     let variable = ENVIRON.load(Ordering::Acquire) as *const Strings;
-    // SAFETY: the loader placed the variable for the life of the process; who changes it while another thread calls exec has
-    // that race without an agent, too.
+    // SAFETY: the loader placed the variable for the life of the process; who changes it while
+    // another thread calls exec has that race without an agent, too.
     if variable.is_null() { core::ptr::null() } else { unsafe { variable.read() } }
 }
 
@@ -334,8 +335,9 @@ unsafe fn spawn(
     }
 }
 
-/// A function that takes the words one by one: what came in registers is put below what came on the stack, which makes the
-/// array. The return address stands between the two, and goes back there for the return.
+/// A function that takes the words one by one: what came in registers is put below what came on the
+/// stack, which makes the array. The return address stands between the two, and goes back there for
+/// the return.
 #[cfg(all(not(test), target_arch = "x86_64"))]
 macro_rules! listed {
     ($function:ident) => {

@@ -1,15 +1,16 @@
 //! Programs that put themselves behind a seccomp filter: what the agent does in their threads.
 //!
-//! A filter may kill whoever makes a call that is not on its list, and nobody can ask it. From the first one on the agent
-//! therefore makes no call in the program's threads that libc would not make there: a child of fork gets no agent, and
-//! whoever maps or moves memory does not wait. The agent's own thread stays outside, unless the filter is given to all
-//! threads at once ([`SYNC`]); then it hands everything back first and goes (`retire`).
+//! A filter may kill whoever makes a call that is not on its list, and nobody can ask it. From the
+//! first one on the agent therefore makes no call in the program's threads that libc would not make
+//! there: a child of fork gets no agent, and whoever maps or moves memory does not wait. The
+//! agent's own thread stays outside, unless the filter is given to all threads at once ([`SYNC`]);
+//! then it hands everything back first and goes (`retire`).
 //!
-//! A program that was started behind a filter is told by the count in /proc: as many filters as the launcher has are the
-//! container's, which let programs run; one more may be anything.
+//! A program that was started behind a filter is told by the count in /proc: as many filters as the
+//! launcher has are the container's, which let programs run; one more may be anything.
 //!
-//! *The story:* a program with a list of twenty calls forked. The child was killed, because the agent that was started in
-//! it makes others.
+//! *The story:* a program with a list of twenty calls forked. The child was killed, because the
+//! agent that was started in it makes others.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -34,8 +35,8 @@ pub fn is_filtered() -> bool {
     FILTERED.load(SeqCst)
 }
 
-/// Was this program started behind a filter that the launcher is not behind? No, where the kernel does not count (before
-/// 5.9). The calls are those that the loader makes, too.
+/// Was this program started behind a filter that the launcher is not behind? No, where the kernel
+/// does not count (before 5.9). The calls are those that the loader makes, too.
 pub fn is_confined(launcher: u32) -> bool {
     let count = |status: Result<Fields, Errno>| {
         status.ok().and_then(|fields| fields.number("Seccomp_filters")).unwrap_or(0)

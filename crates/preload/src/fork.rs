@@ -1,15 +1,18 @@
 //! fork(): before it everything comes in, during it nothing is taken out, the child gets an agent of its own.
 //!
-//! The handlers run in the program's thread that forks: libc's fork calls them, and `forms` does for the other ways. The
-//! thread rings a doorbell (touches a page whose absence the agent is told of) and sleeps in that touch until everything is
-//! in; so no lock, no signal and no descriptor is needed, and the agent wakes up as for any fault. vfork and posix_spawn
-//! share the address space until they exec, and need none.
+//! The handlers run in the program's thread that forks: libc's fork calls them, and `forms` does
+//! for the other ways. The thread rings a doorbell (touches a page whose absence the agent is told
+//! of) and sleeps in that touch until everything is in; so no lock, no signal and no descriptor is
+//! needed, and the agent wakes up as for any fault. vfork and posix_spawn share the address space
+//! until they exec, and need none.
 //!
-//! Why no page can be out during a fork: the forking thread counts itself in `FORKS`, then waits for `PAUSED`. The agent
-//! clears `PAUSED` first and looks at `FORKS` second. Whichever comes first, one of them sees the other.
+//! Why no page can be out during a fork: the forking thread counts itself in `FORKS`, then waits
+//! for `PAUSED`. The agent clears `PAUSED` first and looks at `FORKS` second. Whichever comes
+//! first, one of them sees the other.
 //!
-//! A child that was made unseen has these words from its parent, but neither its agent nor its doorbell. So there is one
-//! word more, in a page that the kernel empties in every child ([`is_ours`]).
+//! A child that was made unseen has these words from its parent, but neither its agent nor its
+//! doorbell. So there is one word more, in a page that the kernel empties in every child
+//! ([`is_ours`]).
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
@@ -78,7 +81,8 @@ pub extern "C" fn prepare() {
     }
     FORKS.fetch_add(1, SeqCst);
     while MANAGING.load(SeqCst) && !PAUSED.load(SeqCst) {
-        // SAFETY: the page is mapped readable for ever; the read may wait for the agent, which is what it is for.
+        // SAFETY: the page is mapped readable for ever; the read may wait for the agent, which is
+        // what it is for.
         unsafe { core::ptr::read_volatile(DOORBELL.load(SeqCst) as *const u8) };
     }
 }
@@ -90,7 +94,8 @@ pub extern "C" fn parent() {
     }
 }
 
-/// Runs after a fork in the child: it has all its memory and no agent yet. Behind a filter it gets none: see [`filters`].
+/// Runs after a fork in the child: it has all its memory and no agent yet. Behind a filter it gets
+/// none: see [`filters`].
 pub extern "C" fn child() {
     MANAGING.store(false, SeqCst);
     PAUSED.store(false, SeqCst);

@@ -1,8 +1,10 @@
-//! The forms of fork that run no handlers: `_Fork`, `clone` without shared memory, and the bare calls by way of libc's
-//! `syscall`. Each is done as [`fork`](crate::fork) has it: everything comes in first.
+//! The forms of fork that run no handlers: `_Fork`, `clone` without shared memory, and the bare
+//! calls by way of libc's `syscall`. Each is done as [`fork`](crate::fork) has it: everything comes
+//! in first.
 //!
-//! What comes by none of these (the instruction itself, in the program's own code) is not seen here: the kernel tells the
-//! engine of it, where it may (see `engine/children.rs`), and where it may not such a call fails (`veto`).
+//! What comes by none of these (the instruction itself, in the program's own code) is not seen
+//! here: the kernel tells the engine of it, where it may (see `engine/children.rs`), and where it
+//! may not such a call fails (`veto`).
 //!
 //! *The story:* children of `_Fork()` read zeroes where the parent's page was out.
 
@@ -77,7 +79,8 @@ struct Errand {
 }
 
 extern "C" fn run_errand(errand: *mut c_void) -> c_int {
-    // SAFETY: `clone` passes an `Errand` that stays on its stack until its parent returns; the child has a copy of that.
+    // SAFETY: `clone` passes an `Errand` that stays on its stack until its parent returns; the
+    // child has a copy of that.
     let Errand { start, argument } = *unsafe { &*errand.cast::<Errand>() };
     fork::child();
     start(argument)
@@ -172,7 +175,8 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "test rdx, rdx",
         "jnz 5b",
         "jmp 4f",
-        // clone3(arguments, size): flags are the first word, the stack is the sixth. The kernel says what is wrong with others.
+        // clone3(arguments, size): flags are the first word, the stack is the sixth. The kernel
+        // says what is wrong with others.
         "3:",
         "cmp rdx, 64",
         "jb 5b",

@@ -1,13 +1,16 @@
 //! Large fresh mappings are managed before they are touched.
 //!
-//! *The story:* once management had started, what a program mapped next was found when it had grown by a MiB. A host that
-//! withheld the agent's processor for 15 ms just then let 45 MiB come, in a budget of 64. No reserve is large enough for that.
-//! So a thread that maps much by way of libc waits for the agent's next look, which is at most a millisecond away and knows
-//! the mapping; if the agent is put off meanwhile, so is the thread. The C library's own malloc does not come this way.
+//! *The story:* once management had started, what a program mapped next was found when it had grown
+//! by a MiB. A host that withheld the agent's processor for 15 ms just then let 45 MiB come, in a
+//! budget of 64. No reserve is large enough for that. So a thread that maps much by way of libc
+//! waits for the agent's next look, which is at most a millisecond away and knows the mapping; if
+//! the agent is put off meanwhile, so is the thread. The C library's own malloc does not come this
+//! way.
 //!
-//! What is populated by a call is told before management starts, too, so that it starts in time. *The story:* the kernel holds the
-//! lock of the address space while it populates, and an agent that wakes up meanwhile waits for it with each mapping that it
-//! makes for itself. A child of fork that populated 192 MiB at once, in a budget of 96, was through before anything was managed.
+//! What is populated by a call is told before management starts, too, so that it starts in time.
+//! *The story:* the kernel holds the lock of the address space while it populates, and an agent
+//! that wakes up meanwhile waits for it with each mapping that it makes for itself. A child of fork
+//! that populated 192 MiB at once, in a budget of 96, was through before anything was managed.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 
@@ -19,8 +22,8 @@ use crate::{filters, fork};
 /// Smaller mappings are not worth the wait; nor are those below this share of the budget.
 const BYTES_MIN: usize = 1 << 20;
 const BUDGET_SHARE: usize = 64;
-/// Longer than a processor is withheld, as a rule. For ever it must not wait: a child may have been made that no handler of
-/// fork knows of, and it has no agent.
+/// Longer than a processor is withheld, as a rule. For ever it must not wait: a child may have been
+/// made that no handler of fork knows of, and it has no agent.
 const WAIT_NS: u64 = 50_000_000;
 
 /// Looks that were waited for, ever.

@@ -1,10 +1,13 @@
-//! MADV_GUARD_INSTALL: the kernel takes the pages of a range away and puts marks in their place, and tells nobody.
+//! MADV_GUARD_INSTALL: the kernel takes the pages of a range away and puts marks in their place,
+//! and tells nobody.
 //!
-//! What the engine has of such pages is worthless from then on. So whoever installs guards discards the range as well, of which the engine
-//! hears and which leaves guards alone; and installs them once more, since the engine may have put a page in the place of one
-//! before it heard. From the first one on the engine looks for guards before it puts pages anywhere.
+//! What the engine has of such pages is worthless from then on. So whoever installs guards discards
+//! the range as well, of which the engine hears and which leaves guards alone; and installs them
+//! once more, since the engine may have put a page in the place of one before it heard. From the
+//! first one on the engine looks for guards before it puts pages anywhere.
 //!
-//! *The story:* guards vanished under read-ahead, and what they had covered came back with its old bytes (1674 of 2048 pages).
+//! *The story:* guards vanished under read-ahead, and what they had covered came back with its old
+//! bytes (1674 of 2048 pages).
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};

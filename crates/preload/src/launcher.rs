@@ -1,10 +1,11 @@
 //! How the agent finds the launcher: the shared page, and the number that this process has there.
 //!
-//! The variable names the launcher's process, a descriptor of it, and a token. Where /proc shows that process and may be
-//! looked into, the page is opened there, in some microseconds and without the launcher's help. Another user, another pid
-//! namespace with a /proc of its own: there the launcher is asked by way of its abstract socket, which answers to its
-//! descendants only and hands over what such a process could not open itself. What has neither (a network namespace of its
-//! own besides, or a launcher that is gone) runs unmanaged.
+//! The variable names the launcher's process, a descriptor of it, and a token. Where /proc shows
+//! that process and may be looked into, the page is opened there, in some microseconds and without
+//! the launcher's help. Another user, another pid namespace with a /proc of its own: there the
+//! launcher is asked by way of its abstract socket, which answers to its descendants only and hands
+//! over what such a process could not open itself. What has neither (a network namespace of its own
+//! besides, or a launcher that is gone) runs unmanaged.
 
 use core::ffi::CStr;
 
@@ -85,9 +86,10 @@ impl Address {
             return Err(Errno::INVAL); // whatever this is, it ends within the page
         }
         let mapping = Mapping::shared(memory, len, Prot::RW, 0)?;
-        // SAFETY: the file is at least this long and nobody makes it shorter; every field is valid whatever its bits,
-        // and everything but the configuration (constant by now) is atomic. If it is the right page the mapping stays
-        // for ever, and otherwise nothing refers to it when it goes.
+        // SAFETY: the file is at least this long and nobody makes it shorter; every field is valid
+        // whatever its bits, and everything but the configuration (constant by now) is atomic. If
+        // it is the right page the mapping stays for ever, and otherwise nothing refers to it when
+        // it goes.
         let shared = unsafe { &*(mapping.range().start as *const Shared) };
         let config = &shared.config;
         let is_right =

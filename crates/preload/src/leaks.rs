@@ -1,8 +1,8 @@
 //! Programs that are searched for leaks when they end.
 //!
-//! LeakSanitizer, a part of AddressSanitizer, stops every thread that it finds under /proc by ptrace, the agent's too, and then
-//! reads all memory, from a process of its own that shares it. It would wait for ever where a page is out. So such a program
-//! gets everything back before.
+//! LeakSanitizer, a part of AddressSanitizer, stops every thread that it finds under /proc by
+//! ptrace, the agent's too, and then reads all memory, from a process of its own that shares it. It
+//! would wait for ever where a page is out. So such a program gets everything back before.
 //!
 //! A search in mid-run (`__lsan_do_leak_check`) is not foreseen.
 //!
@@ -14,10 +14,12 @@ use crate::{elf, retire};
 
 type Handler = extern "C" fn(*mut c_void);
 
-/// Asks to be called at the end, if there may be a search: whoever searches asks the program whether it wants that.
+/// Asks to be called at the end, if there may be a search: whoever searches asks the program
+/// whether it wants that.
 ///
-/// The search is an exit handler of the program's or the library's that has the sanitizer, and those of one owner run in the
-/// reverse of their order, at that owner's end. So this one is registered by the same handle.
+/// The search is an exit handler of the program's or the library's that has the sanitizer, and
+/// those of one owner run in the reverse of their order, at that owner's end. So this one is
+/// registered by the same handle.
 pub fn set_up() {
     let Some(register) = elf::next(c"__cxa_atexit") else { return };
     // SAFETY: the C library's function has this type.

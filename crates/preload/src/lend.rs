@@ -1,7 +1,8 @@
-//! Notices that the program is about to lend pages to the kernel by reference: vmsplice, sockets with SO_ZEROCOPY, io_uring.
+//! Notices that the program is about to lend pages to the kernel by reference: vmsplice, sockets
+//! with SO_ZEROCOPY, io_uring.
 //!
-//! From then on the engine gives every frame back to the kernel instead of using it again: see `engine/lending.rs`, which also finds
-//! what these functions do not hear of.
+//! From then on the engine gives every frame back to the kernel instead of using it again: see
+//! `engine/lending.rs`, which also finds what these functions do not hear of.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -1,11 +1,12 @@
-//! The agent that lives inside an unmodified program: a library for LD_PRELOAD that finds the program's memory and
-//! pages it.
+//! The agent that lives inside an unmodified program: a library for LD_PRELOAD that finds the
+//! program's memory and pages it.
 //!
-//! It needs no call of the program to find memory; `fresh`, `lend`, `populate` and `remap` say which calls it stands before, and
-//! why. Its constructor starts one thread and registers fork handlers; everything else happens in that thread (`agent`). The library
-//! needs no other library, not even libc beyond what the program has loaded anyway, uses no thread-locals and allocates
-//! from its own arena: whatever the program does to its heap, its signals or its descriptors, the agent does not notice,
-//! and it never waits for a page that only it could bring in.
+//! It needs no call of the program to find memory; `fresh`, `lend`, `populate` and `remap` say
+//! which calls it stands before, and why. Its constructor starts one thread and registers fork
+//! handlers; everything else happens in that thread (`agent`). The library needs no other library,
+//! not even libc beyond what the program has loaded anyway, uses no thread-locals and allocates
+//! from its own arena: whatever the program does to its heap, its signals or its descriptors, the
+//! agent does not notice, and it never waits for a page that only it could bring in.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
@@ -55,9 +56,9 @@ fn book_bytes() -> usize {
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    // The state machine found itself in a state that must not be: going on could lose the program's data.
-    // No other signal ends a program whose threads wait in the kernel for this one, and a thread that comes before all
-    // others must not go on.
+    // The state machine found itself in a state that must not be: going on could lose the program's
+    // data. No other signal ends a program whose threads wait in the kernel for this one, and a
+    // thread that comes before all others must not go on.
     overspill_sys::thread::stand_back();
     message::say(format_args!("bug, the program is ended before it loses data: {info}"));
     loop {
@@ -66,8 +67,8 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     }
 }
 
-// Asked for by parts of the core library that were compiled to unwind; nothing here ever does. They must not be
-// exported: the loader would give them to the program in place of its own.
+// Asked for by parts of the core library that were compiled to unwind; nothing here ever does. They
+// must not be exported: the loader would give them to the program in place of its own.
 #[cfg(not(test))]
 core::arch::global_asm!(
     ".hidden rust_eh_personality",

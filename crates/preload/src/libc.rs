@@ -1,6 +1,7 @@
 //! What the functions that stand before libc's owe their callers: the system call, and errno.
 //!
-//! The call is made here, not by libc's `syscall`: others may stand before that, the agent itself does (`forms`).
+//! The call is made here, not by libc's `syscall`: others may stand before that, the agent itself
+//! does (`forms`).
 
 use core::ffi::c_int;
 

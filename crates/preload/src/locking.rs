@@ -1,8 +1,9 @@
 //! mlockall: what is locked is the program's memory, never the agent's.
 //!
-//! The kernel locks all there is, and makes it present. The agent's staging would be filled with pages that nobody ordered, and counted
-//! against whatever limit there is; nothing could be given back any more. So mappings are locked one by one, as the call does
-//! it, but for the agent's own; mappings to come are the kernel's business.
+//! The kernel locks all there is, and makes it present. The agent's staging would be filled with
+//! pages that nobody ordered, and counted against whatever limit there is; nothing could be given
+//! back any more. So mappings are locked one by one, as the call does it, but for the agent's own;
+//! mappings to come are the kernel's business.
 //!
 //! *The story:* the agent found its trash locked, which it had asserted could not be, and ended the program.
 
@@ -47,7 +48,8 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     }
 }
 
-/// Locks mapping by mapping. What cannot be made present is no failure, as for the call: only a limit or a missing right is.
+/// Locks mapping by mapping. What cannot be made present is no failure, as for the call: only a
+/// limit or a missing right is.
 fn lock_all(maps: &Maps, how: u32) -> Result<(), Errno> {
     let mut buffer = [0; maps::BUFFER_BYTES];
     let mut at = 0;
@@ -79,7 +81,8 @@ fn lock_rest(range: AddressRange, how: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Locks a range first and makes it present then: of the first a failure is one of the call, a limit or a missing right.
+/// Locks a range first and makes it present then: of the first a failure is one of the call, a
+/// limit or a missing right.
 fn lock(range: AddressRange, how: u32) -> Result<(), Errno> {
     if range.is_empty() {
         return Ok(());

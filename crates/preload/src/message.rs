@@ -5,9 +5,10 @@ use core::fmt::{Display, Write};
 use overspill_sys::file;
 use rustix::process::{self, Signal};
 
-/// Writes one line to the program's standard error. The agent's own descriptors do not include it. It must be the same open
-/// file, not the same name opened again: that would have a position of its own, and what the launcher says at the end would
-/// be written over the line. Nothing is allocated: the line may say that there is no memory.
+/// Writes one line to the program's standard error. The agent's own descriptors do not include it.
+/// It must be the same open file, not the same name opened again: that would have a position of its
+/// own, and what the launcher says at the end would be written over the line. Nothing is allocated:
+/// the line may say that there is no memory.
 pub fn say(text: impl Display) {
     let Ok(fd) = file::descriptor_of_program(2) else { return };
     let mut line = Line { bytes: [0; 256], len: 0 };

@@ -1,8 +1,9 @@
 //! MADV_POPULATE and MAP_POPULATE in pieces.
 //!
-//! The kernel holds the lock of the address space for the whole of such a call. Fresh memory is registered under the same
-//! lock, so one call for more than the budget would fill it all before the agent could manage any of it. In pieces, the
-//! agent gets its turn in between, and from then on the call waits for pages as any touch does.
+//! The kernel holds the lock of the address space for the whole of such a call. Fresh memory is
+//! registered under the same lock, so one call for more than the budget would fill it all before
+//! the agent could manage any of it. In pieces, the agent gets its turn in between, and from then
+//! on the call waits for pages as any touch does.
 
 use core::ffi::{c_int, c_void};
 
@@ -60,8 +61,9 @@ fn in_pieces(len: usize, mut call: impl FnMut(usize, usize) -> c_int) -> c_int {
     }
 }
 
-/// mmap(2), which lets the agent look at much private anonymous memory before it is touched, and populates it in pieces. As with
-/// the kernel's, what cannot be populated (all of it before 5.14) is no failure.
+/// mmap(2), which lets the agent look at much private anonymous memory before it is touched, and
+/// populates it in pieces. As with the kernel's, what cannot be populated (all of it before 5.14)
+/// is no failure.
 ///
 /// # Safety
 /// As for the system call.

@@ -1,8 +1,9 @@
 //! The program's own userfaultfd comes before the agent's.
 //!
-//! The kernel gives a mapping to one userfaultfd at a time, and refuses others (EBUSY). Where it refuses the program, the agent brings
-//! everything in, gives up its registrations and goes, for as long as the call takes; afterwards it manages what is left. That is long for a
-//! large program, and rare: who registers memory does so once.
+//! The kernel gives a mapping to one userfaultfd at a time, and refuses others (EBUSY). Where it
+//! refuses the program, the agent brings everything in, gives up its registrations and goes, for as
+//! long as the call takes; afterwards it manages what is left. That is long for a large program,
+//! and rare: who registers memory does so once.
 //!
 //! *The story:* programs that serve their own faults got EBUSY, which bare they cannot get.
 

@@ -1,9 +1,10 @@
 //! mremap and adoption take turns.
 //!
-//! A mapping that grows in place between the look at it and its registration is registered in part, which splits it, and
-//! the kernel refuses (EFAULT) to remap two mappings at once. Nothing in the kernel registers a mapping as it is. So the
-//! agent asks for a turn, in which mremap waits, and gets it when the calls under way have ended. The turn takes some
-//! microseconds a mapping, and comes only when there is fresh memory to be managed.
+//! A mapping that grows in place between the look at it and its registration is registered in part,
+//! which splits it, and the kernel refuses (EFAULT) to remap two mappings at once. Nothing in the
+//! kernel registers a mapping as it is. So the agent asks for a turn, in which mremap waits, and
+//! gets it when the calls under way have ended. The turn takes some microseconds a mapping, and
+//! comes only when there is fresh memory to be managed.
 //!
 //! The C library's own realloc does not come this way: it copies where mremap is refused.
 
@@ -15,12 +16,13 @@ use overspill_sys::clock;
 
 use crate::{filters, fork, libc};
 
-/// How long the agent waits for its turn: threads in a call must get a processor to end it. (2 ms were too short.) For ever it
-/// must not wait: a signal's handler may call mremap inside of mremap.
+/// How long the agent waits for its turn: threads in a call must get a processor to end it. (2 ms
+/// were too short.) For ever it must not wait: a signal's handler may call mremap inside of mremap.
 const WAIT_NS: u64 = 50_000_000;
-/// How long a call waits for the turn to end, at most: the agent's wait for it, and as much again and more for the turn itself. *The
-/// story:* both waited equally long once, so that a call which had begun to wait as early as the agent gave up in the midst of the
-/// turn (`mremap-adopted`, EFAULT in one of some fifty runs, on a day when the host was slow).
+/// How long a call waits for the turn to end, at most: the agent's wait for it, and as much again
+/// and more for the turn itself. *The story:* both waited equally long once, so that a call which
+/// had begun to wait as early as the agent gave up in the midst of the turn (`mremap-adopted`,
+/// EFAULT in one of some fifty runs, on a day when the host was slow).
 const CALL_WAIT_NS: u64 = 4 * WAIT_NS;
 /// A rest. Shorter is none for a thread that comes before all others, as the agent may.
 const REST_NS: u64 = 20_000;
@@ -34,7 +36,8 @@ static HELD: AtomicBool = AtomicBool::new(false);
 pub struct Turn(());
 
 impl Turn {
-    /// Holds mremap up, and calls `meanwhile` until no call is under way: calls wait for the agent to read their events.
+    /// Holds mremap up, and calls `meanwhile` until no call is under way: calls wait for the agent
+    /// to read their events.
     pub fn take(mut meanwhile: impl FnMut()) -> Turn {
         HELD.store(true, SeqCst);
         let patience = clock::monotonic_ns() + WAIT_NS;
@@ -58,7 +61,8 @@ pub fn forget() {
     HELD.store(false, SeqCst);
 }
 
-/// mremap(2), in turns with the agent. The last argument has a meaning with MREMAP_FIXED only, and is not given otherwise.
+/// mremap(2), in turns with the agent. The last argument has a meaning with MREMAP_FIXED only, and
+/// is not given otherwise.
 ///
 /// # Safety
 /// As for the system call.
@@ -70,9 +74,11 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
-    // Whoever sees the other one waits: the count comes before the look at the agent's turn, and there the other way round.
+    // Whoever sees the other one waits: the count comes before the look at the agent's turn, and
+    // there the other way round.
     CALLS.fetch_add(1, SeqCst);
-    // A child that no handler of fork knows of may have been made during a turn: it waits in vain, but not for ever.
+    // A child that no handler of fork knows of may have been made during a turn: it waits in vain,
+    // but not for ever.
     let patience = clock::monotonic_ns() + CALL_WAIT_NS;
     while HELD.load(SeqCst) && fork::is_ours() && clock::monotonic_ns() < patience {
         CALLS.fetch_sub(1, SeqCst);

@@ -1,13 +1,15 @@
-//! The agent goes, and comes back: for calls that a process with more than one thread may not make, and for good where it
-//! could not live on.
+//! The agent goes, and comes back: for calls that a process with more than one thread may not make,
+//! and for good where it could not live on.
 //!
-//! The kernel gives a new user namespace only to who has one thread. So before `unshare` and `setns` the agent brings
-//! everything in, gives up its registrations and ends; after the call another one starts. A filter that seccomp(2) gives to
-//! all threads would be given to the agent, too: it goes before, and stays away, which the launcher is told.
+//! The kernel gives a new user namespace only to who has one thread. So before `unshare` and
+//! `setns` the agent brings everything in, gives up its registrations and ends; after the call
+//! another one starts. A filter that seccomp(2) gives to all threads would be given to the agent,
+//! too: it goes before, and stays away, which the launcher is told.
 //!
 //! What is known of the shared page stays mapped: in another namespace it might not be found again.
 //!
-//! *The story:* `unshare -Ur` was refused under `run` (EINVAL), and with it rootless containers and sandboxes.
+//! *The story:* `unshare -Ur` was refused under `run` (EINVAL), and with it rootless containers and
+//! sandboxes.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -1,18 +1,23 @@
-//! Telling thread stacks from other memory: they are left alone, since the kernel writes to the control block in a dying thread's
-//! stack at a moment when it no longer waits for anybody (guide on userfaultfd, pitfall 7), so that block must never be away.
-//! Only what lies deep below the block of a living thread is managed, once any of it is used.
+//! Telling thread stacks from other memory: they are left alone, since the kernel writes to the
+//! control block in a dying thread's stack at a moment when it no longer waits for anybody (guide
+//! on userfaultfd, pitfall 7), so that block must never be away. Only what lies deep below the
+//! block of a living thread is managed, once any of it is used.
 //!
-//! A living thread's control block is known by its list of robust futexes. The stack of one that has ended is kept by the C library
-//! for the next thread, and looks like any memory with a guard in front. It is known by what the thread left: the control block at
-//! its end, which begins with its own address.
+//! A living thread's control block is known by its list of robust futexes. The stack of one that
+//! has ended is kept by the C library for the next thread, and looks like any memory with a guard
+//! in front. It is known by what the thread left: the control block at its end, which begins with
+//! its own address.
 //!
-//! *The stories:* whatever followed a guard was left alone once. A program that makes some pages below a large block inaccessible had
-//! that block unmanaged for ever (`torture guarded`). And a thread's stack is mapped right below what was mapped before it, and a
-//! kernel before 6.7 makes one mapping of the two (later ones forbid huge pages in stacks, and so keep them apart): on 6.1 `sort` with
-//! two threads had its buffer above its stack, and in two of six runs nothing was ever managed. Now only the stack is left out of
-//! such a mapping. What lies beside new memory is registered with it where the kernel had to split the two, and the stack of a thread
-//! that had ended was taken for such a part (`torture joined-stacks`). And a recursion of 24 MiB at full speed, all of it unmanaged,
-//! went with the older way out to 81 MiB in a budget of 64 (`torture recursion`).
+//! *The stories:* whatever followed a guard was left alone once. A program that makes some pages
+//! below a large block inaccessible had that block unmanaged for ever (`torture guarded`). And a
+//! thread's stack is mapped right below what was mapped before it, and a kernel before 6.7 makes
+//! one mapping of the two (later ones forbid huge pages in stacks, and so keep them apart): on 6.1
+//! `sort` with two threads had its buffer above its stack, and in two of six runs nothing was ever
+//! managed. Now only the stack is left out of such a mapping. What lies beside new memory is
+//! registered with it where the kernel had to split the two, and the stack of a thread that had
+//! ended was taken for such a part (`torture joined-stacks`). And a recursion of 24 MiB at full
+//! speed, all of it unmanaged, went with the older way out to 81 MiB in a budget of 64 (`torture
+//! recursion`).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -27,7 +32,8 @@ use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 const CONTROL_BLOCK_BYTES: usize = 64 << 10;
 /// The C library's own stacks end with it: it begins in these last bytes.
 const TAIL_BYTES: usize = 16 << 10;
-/// So much of a living thread's stack is left alone, from its control block down. Most threads never use more.
+/// So much of a living thread's stack is left alone, from its control block down. Most threads
+/// never use more.
 const KEPT_BYTES: usize = 1 << 20;
 /// Words from the beginning of a control block to the second pointer to itself.
 const SELF_AT: usize = 2;
@@ -38,7 +44,8 @@ pub(crate) struct Stacks {
     control_blocks: Vec<usize>,
     /// Stacks that the last look at the maps left alone.
     known: Vec<AddressRange>,
-    /// Where stacks begin whose deeper part is managed: they are mappings of their own then, with no guard in front.
+    /// Where stacks begin whose deeper part is managed: they are mappings of their own then, with
+    /// no guard in front.
     tops: Vec<usize>,
     /// Where the kernel may join a stack with what lies above it: the usual size of one.
     joined_bytes: Option<usize>,
@@ -71,7 +78,8 @@ impl Stacks {
         })
     }
 
-    /// Where in a mapping that begins which is no stack; its end if all may be one. `guarded`: a guard lies in front.
+    /// Where in a mapping that begins which is no stack; its end if all may be one. `guarded`: a
+    /// guard lies in front.
     pub fn end(
         &mut self,
         vma: &Vma<'_>,
@@ -97,7 +105,8 @@ impl Stacks {
         self.has_living(vma) || self.known.iter().any(|stack| overlap(stack, &vma.range()))
     }
 
-    /// What in a mapping with the stack of a living thread may be managed: all that is deep in it, if any of that is used.
+    /// What in a mapping with the stack of a living thread may be managed: all that is deep in it,
+    /// if any of that is used.
     pub fn deep(&mut self, vma: &Vma<'_>, pagemap: &Pagemap) -> Option<AddressRange> {
         // Or else the rest would not be known for a stack when the thread has ended.
         self.memory.as_ref()?;
@@ -130,7 +139,8 @@ impl Stacks {
             // It lies in the last page of its stack.
             return (block + 1).next_multiple_of(PAGE_SIZE);
         }
-        // What is looked at for use; where all of it was never touched the mapping may be a stack that is being made.
+        // What is looked at for use; where all of it was never touched the mapping may be a stack
+        // that is being made.
         let (end, used) = match self.joined_bytes {
             Some(bytes) => {
                 let end = vma.start.saturating_add(bytes).min(vma.end);

@@ -1,5 +1,5 @@
-//! The constructor: runs before the program's main, in a few hundred microseconds, and changes nothing that the program
-//! could notice.
+//! The constructor: runs before the program's main, in a few hundred microseconds, and changes
+//! nothing that the program could notice.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -47,7 +47,8 @@ unsafe extern "C" {
 }
 
 extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    // SAFETY: the loader passes the environment: pointers to strings, then a null pointer and the auxiliary vector.
+    // SAFETY: the loader passes the environment: pointers to strings, then a null pointer and the
+    // auxiliary vector.
     unsafe { elf::set_up(environment) };
     exec::set_up();
     // SAFETY: as above.
@@ -73,7 +74,8 @@ pub fn forget_agent() {
     THREAD[1].store(0, Ordering::Release);
 }
 
-/// In a child of fork, in its only thread: an agent of its own. What the parent's agent had is not there, or lies idle.
+/// In a child of fork, in its only thread: an agent of its own. What the parent's agent had is not
+/// there, or lies idle.
 pub fn start_again() {
     // SAFETY: only the agent's threads allocate, and the child has none of them: it has one thread.
     unsafe {

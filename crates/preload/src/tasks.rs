@@ -1,8 +1,9 @@
 //! Whoever counts its threads by the links of /proc/self/task finds none of the agent's.
 //!
-//! Chromium's zygote looks that way whether it has one thread before it forks its first child, and ends where it has two. For
-//! the call the agent goes, as for those of `retire`. Other files are not delayed: the path is looked at, and the call made.
-//! What is opened and read in pieces shows the thread.
+//! Chromium's zygote looks that way whether it has one thread before it forks its first child, and
+//! ends where it has two. For the call the agent goes, as for those of `retire`. Other files are
+//! not delayed: the path is looked at, and the call made. What is opened and read in pieces shows
+//! the thread.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 

@@ -1,13 +1,16 @@
 //! A fork that nobody would hear of fails, where the kernel does not tell of forks.
 //!
-//! Without CAP_SYS_PTRACE the kernel makes a child that waits for nobody: what is out reads as zeroes there. Libc's own
-//! ways of forking are announced (`fork`, `forms`), but a program may have the instruction in its own code. So while pages
-//! may be out the process has a mapping that the kernel refuses to give to a child: it is larger than RAM and swap together,
-//! and such a promise is not made twice (vm.overcommit_memory=0, the default). The call answers ENOMEM. The mapping was
-//! made in two halves, each of which the kernel does promise. Nothing is ever touched in it. While a fork that was announced
-//! is under way, and everything is in, it is marked not to be inherited.
+//! Without CAP_SYS_PTRACE the kernel makes a child that waits for nobody: what is out reads as
+//! zeroes there. Libc's own ways of forking are announced (`fork`, `forms`), but a program may have
+//! the instruction in its own code. So while pages may be out the process has a mapping that the
+//! kernel refuses to give to a child: it is larger than RAM and swap together, and such a promise
+//! is not made twice (vm.overcommit_memory=0, the default). The call answers ENOMEM. The mapping
+//! was made in two halves, each of which the kernel does promise. Nothing is ever touched in it.
+//! While a fork that was announced is under way, and everything is in, it is marked not to be
+//! inherited.
 //!
-//! Where the kernel promises everything (1), or little (2), there is no such mapping; see docs/decisions/forks.md.
+//! Where the kernel promises everything (1), or little (2), there is no such mapping; see
+//! docs/decisions/0071-forks-of-every-form.md.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,9 +1,10 @@
-//! What a thread that has a descriptor table of its own can see of the program's: which descriptors there are, and a few of their
-//! properties.
+//! What a thread that has a descriptor table of its own can see of the program's: which descriptors
+//! there are, and a few of their properties.
 //!
-//! It sees links under /proc, and borrows a descriptor for the length of one question where a link does not say enough. (Whoever
-//! closes that descriptor meanwhile has closed it some microseconds later.) It never keeps one, and never asks what takes a lock: a
-//! thread of the program that waits for a page may hold that of the pipe or socket that it reads into. *The story:* FIONREAD of a
+//! It sees links under /proc, and borrows a descriptor for the length of one question where a link
+//! does not say enough. (Whoever closes that descriptor meanwhile has closed it some microseconds
+//! later.) It never keeps one, and never asks what takes a lock: a thread of the program that waits
+//! for a page may hold that of the pipe or socket that it reads into. *The story:* FIONREAD of a
 //! pipe waited for a vmsplice that waited for the page that only the asking thread could bring.
 
 use crate::event::{self, PollFd};
@@ -39,8 +40,8 @@ pub enum Kind {
     Other,
 }
 
-/// The descriptor table of the program's first thread, or of another one that lives, if that has ended. Threads that have unshared
-/// theirs are not seen.
+/// The descriptor table of the program's first thread, or of another one that lives, if that has
+/// ended. Threads that have unshared theirs are not seen.
 #[derive(Debug)]
 pub struct Table {
     directory: Fd,
@@ -65,7 +66,8 @@ impl Table {
         Ok(Table { directory, pidfd: mem::pidfd_self().ok() })
     }
 
-    /// Calls `visit` with every descriptor, until it says that it has seen enough. ENOENT: there are none, or the thread has ended.
+    /// Calls `visit` with every descriptor, until it says that it has seen enough. ENOENT: there
+    /// are none, or the thread has ended.
     pub fn for_each(&self, mut visit: impl FnMut(Descriptor) -> bool) -> Result<(), Errno> {
         file::rewind(&self.directory)?;
         let (mut seen, mut enough) = (0, false);
@@ -99,7 +101,8 @@ impl Table {
         }
     }
 
-    /// The permissions of a link say how the descriptor was opened. Where they cannot be read it may be for writing.
+    /// The permissions of a link say how the descriptor was opened. Where they cannot be read it
+    /// may be for writing.
     fn is_writer(&self, name: &[u8; PATH_BYTES]) -> bool {
         // SAFETY: all-zero is a valid value of the plain structure.
         let mut stat: nr::stat = unsafe { core::mem::zeroed() };
@@ -112,8 +115,9 @@ impl Table {
 
     /// Is there no room in a pipe that is written to? None: that cannot be known.
     ///
-    /// Only to be asked of a pipe that the program does not read from: the last one to close an end waits for whoever holds the pipe's
-    /// lock, which may be a thread that reads into memory that only the caller can bring in.
+    /// Only to be asked of a pipe that the program does not read from: the last one to close an end
+    /// waits for whoever holds the pipe's lock, which may be a thread that reads into memory that
+    /// only the caller can bring in.
     #[must_use]
     pub fn is_full(&self, writer: u32) -> Option<bool> {
         let pipe = self.borrow(writer)?;

@@ -1,4 +1,5 @@
-//! The program's descriptors, seen from a thread that has a table of its own. One test, because the table is the process's.
+//! The program's descriptors, seen from a thread that has a table of its own. One test, because the
+//! table is the process's.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "every block acts on descriptors the test made itself")]
 
 use overspill_sys::descriptors::{Kind, Table};

@@ -192,7 +192,8 @@ struct CloneArguments {
     tls: u64,
 }
 
-/// Makes a child: its pid, 0 in the child, -1 and errno. By `clone` the child runs `body` on a stack of its own and ends.
+/// Makes a child: its pid, 0 in the child, -1 and errno. By `clone` the child runs `body` on a
+/// stack of its own and ends.
 pub fn fork_by(form: Form, body: &dyn Fn() -> i32) -> isize {
     let signal = libc::SIGCHLD as usize;
     let arguments = CloneArguments { exit_signal: signal as u64, ..CloneArguments::default() };
@@ -222,11 +223,13 @@ unsafe fn clone(body: &dyn Fn() -> i32) -> isize {
     }
     let mut stack = vec![0_u128; 8192];
     let argument = (&raw const body).cast_mut().cast();
-    // SAFETY: the stack grows down from its end, and lives until the call returns: the child has a copy of it.
+    // SAFETY: the stack grows down from its end, and lives until the call returns: the child has a
+    // copy of it.
     unsafe { libc::clone(run, stack.as_mut_ptr().add(8192).cast(), libc::SIGCHLD, argument) as isize }
 }
 
-/// A system call by the bare instruction: nothing that stands before libc's functions hears of it. -1 where it fails, with errno.
+/// A system call by the bare instruction: nothing that stands before libc's functions hears of it.
+/// -1 where it fails, with errno.
 ///
 /// # Safety
 /// As for the call.

@@ -1,8 +1,10 @@
-//! Who was in the tree, what each held, and whether it was managed: the books that the verdict is computed from.
+//! Who was in the tree, what each held, and whether it was managed: the books that the verdict is
+//! computed from.
 //!
-//! A record is a program that a process ran; a process that becomes another program by exec has one for each. What /proc
-//! told (sightings) and what agents reported meet here, in whatever order they come, by process id and by the size of the
-//! program's code. It reads nothing itself and has no clock: whoever feeds it does.
+//! A record is a program that a process ran; a process that becomes another program by exec has one
+//! for each. What /proc told (sightings) and what agents reported meet here, in whatever order they
+//! come, by process id and by the size of the program's code. It reads nothing itself and has no
+//! clock: whoever feeds it does.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,8 @@ use super::shared_page::Report as AgentReport;
 const RECORDS_MAX: usize = 4096;
 /// A copy of its parent that lives no longer than this before it calls exec or ends is no program of its own.
 const PASSING_NS: u64 = 100_000_000;
-/// A program that was seen for no longer than this, holding no more, may have ended before its agent could be loaded.
+/// A program that was seen for no longer than this, holding no more, may have ended before its
+/// agent could be loaded.
 const GLIMPSE_NS: u64 = 30_000_000;
 const GLIMPSE_BYTES: u64 = 1 << 20;
 
@@ -308,7 +311,8 @@ mod tests {
         AgentReport { state, ..AgentReport::empty(0, generation, pid, program_pages) }
     }
 
-    /// *The story:* a shell started a static program of 290 MiB in 100, and the run was said to fit, as the shell needed 152 KiB.
+    /// *The story:* a shell started a static program of 290 MiB in 100, and the run was said to
+    /// fit, as the shell needed 152 KiB.
     #[test]
     fn what_no_agent_reports_from_is_unmanaged() {
         let mut census = Census::default();
@@ -387,7 +391,8 @@ mod tests {
         assert_eq!(pids, [5], "the copy was seen once");
     }
 
-    /// *The story:* of a shell that started seventy programs six had no place, and were neither managed nor mentioned.
+    /// *The story:* of a shell that started seventy programs six had no place, and were neither
+    /// managed nor mentioned.
     #[test]
     fn any_number_of_programs_is_counted() {
         let mut census = Census::default();

@@ -1,8 +1,9 @@
 //! The descendants of this process and how much memory each holds, as /proc tells.
 //!
-//! The launcher is a subreaper: whoever loses its parent becomes its child, so that nobody leaves the tree. A look costs a
-//! read for each process; the tree is walked only when the machine has made a process since the look before, which the
-//! last field of /proc/loadavg tells. Nothing here knows of agents or budgets.
+//! The launcher is a subreaper: whoever loses its parent becomes its child, so that nobody leaves
+//! the tree. A look costs a read for each process; the tree is walked only when the machine has
+//! made a process since the look before, which the last field of /proc/loadavg tells. Nothing here
+//! knows of agents or budgets.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -229,7 +230,8 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// *The story:* only processes with an agent were known, and what a static program held that a shell had started was not.
+    /// *The story:* only processes with an agent were known, and what a static program held that a
+    /// shell had started was not.
     #[test]
     fn grandchildren_are_seen_and_the_ended_are_not() {
         let mut shell = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();

@@ -1,9 +1,11 @@
-//! Divides the budget of a tree between its processes, by need: a pure value, with no clock and no memory but its own.
+//! Divides the budget of a tree between its processes, by need: a pure value, with no clock and no
+//! memory but its own.
 //!
-//! Agents take what is free by themselves (`overspill_engine::purse`). Only where nothing is free and somebody pages does
-//! it matter who has it: then each process that is managed gets a limit. What a process needs shows in the pages that come
-//! back to it and in those that it has to page out for new ones; one that idles does neither, and gives up what it has, step
-//! by step, down to a floor. Limits never add up to more than what the managed have and what is free.
+//! Agents take what is free by themselves (`overspill_engine::purse`). Only where nothing is free
+//! and somebody pages does it matter who has it: then each process that is managed gets a limit.
+//! What a process needs shows in the pages that come back to it and in those that it has to page
+//! out for new ones; one that idles does neither, and gives up what it has, step by step, down to a
+//! floor. Limits never add up to more than what the managed have and what is free.
 
 use std::collections::BTreeMap;
 

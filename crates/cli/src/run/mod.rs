@@ -1,10 +1,12 @@
-//! `overspill run`: start the program with the agent in it, survive until it ends, say what happened, end as it ended.
+//! `overspill run`: start the program with the agent in it, survive until it ends, say what
+//! happened, end as it ended.
 //!
-//! The launcher does no paging: that is the agent's work, inside the program. If the launcher is killed the program goes
-//! on, still within its budget; only the summary is lost. Nothing is left behind, for the shared memory has no name.
+//! The launcher does no paging: that is the agent's work, inside the program. If the launcher is
+//! killed the program goes on, still within its budget; only the summary is lost. Nothing is left
+//! behind, for the shared memory has no name.
 //!
-//! It looks at the whole tree meanwhile (`watch`): what it says at the end is computed from what it saw, not from what
-//! the agents alone tell.
+//! It looks at the whole tree meanwhile (`watch`): what it says at the end is computed from what it
+//! saw, not from what the agents alone tell.
 
 pub mod agent;
 mod census;

@@ -1,4 +1,5 @@
-//! Everything a run left behind, as one value: what `--json` writes, and what the summary and the verdict are made from.
+//! Everything a run left behind, as one value: what `--json` writes, and what the summary and the
+//! verdict are made from.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +52,8 @@ const LEVELS: [&str; 11] = [
     "budget_samples",
 ];
 
-/// So much more than what was seen, and a quarter of that, may have gone by between two looks without being told.
+/// So much more than what was seen, and a quarter of that, may have gone by between two looks
+/// without being told.
 const UNSEEN_BYTES: u64 = 8 << 20;
 const UNSEEN_SHARE: u64 = 4;
 /// Of all its time a program cannot have waited, whatever was counted.
@@ -108,7 +110,8 @@ pub struct Report {
     pub tree_peak_shmem_bytes: u64,
     /// The mean over the run.
     pub tree_mean_bytes: u64,
-    /// The most RAM of any kind that a process had in an instant that nobody saw; 0: what was seen explains all.
+    /// The most RAM of any kind that a process had in an instant that nobody saw; 0: what was seen
+    /// explains all.
     pub unseen_peak_bytes: u64,
     /// What the largest process would have held with RAM enough: each of its pages once.
     pub needed_bytes: u64,
@@ -132,7 +135,8 @@ pub struct Report {
     pub waiting_seconds: f64,
     /// Processor time of the agents.
     pub agent_seconds: f64,
-    /// How many times as long it took as it would have with RAM enough, as far as waiting and the agents' work tell.
+    /// How many times as long it took as it would have with RAM enough, as far as waiting and the
+    /// agents' work tell.
     pub slowdown_estimate: f64,
     /// Latency of the faults that needed no reading.
     pub soft_faults: Latency,
@@ -144,7 +148,8 @@ pub struct Report {
     pub pager: Counts,
     /// What to think of it.
     pub verdict: Verdict,
-    /// Every program that a process ran and that was seen or reported; a process that called exec has several.
+    /// Every program that a process ran and that was seen or reported; a process that called exec
+    /// has several.
     pub processes: Vec<Process>,
 }
 
@@ -313,8 +318,8 @@ impl Report {
         self.waiting_seconds = waiting_ns as f64 / 1e9;
     }
 
-    /// What waiting cost. `lives_seconds` is how long the programs lived, together, that waited at all: where several do side
-    /// by side their waits are, too.
+    /// What waiting cost. `lives_seconds` is how long the programs lived, together, that waited at
+    /// all: where several do side by side their waits are, too.
     fn estimate(&mut self, lives_seconds: f64) {
         let whole = lives_seconds.max(self.wall_seconds).max(1e-9);
         let side_by_side = whole / self.wall_seconds.max(1e-9);

@@ -1,7 +1,8 @@
 //! `run --trace`: drains the agents' rings while the program runs and writes them as a trace.
 //!
-//! As everything of the shared memory the rings are read from the file, never mapped. An agent does not wait: records that
-//! came faster than they were drained are lost, and counted in a note at the end of the trace.
+//! As everything of the shared memory the rings are read from the file, never mapped. An agent does
+//! not wait: records that came faster than they were drained are lost, and counted in a note at the
+//! end of the trace.
 
 use std::ffi::OsString;
 use std::fs::File;

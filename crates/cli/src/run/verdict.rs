@@ -1,5 +1,5 @@
-//! One line that says what to think of a run, and the exact next command. Rules of thumb on the figures of the report,
-//! in one place and in order: the first that applies is the verdict.
+//! One line that says what to think of a run, and the exact next command. Rules of thumb on the
+//! figures of the report, in one place and in order: the first that applies is the verdict.
 
 use std::ffi::OsString;
 
@@ -32,9 +32,9 @@ const RESERVE_SHARE: u64 = 7;
 /// The verdict.
 #[derive(Serialize, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// `fits`, `comfortable`, `works` or `thrashes` if all was seen and kept; else `exceeded`, `unmanaged`, `partly_unmanaged`,
-    /// `killed`, `went_on`, `swap_full`, `strict_ended`, `strict_refused` or
-    /// `read_error`.
+    /// `fits`, `comfortable`, `works` or `thrashes` if all was seen and kept; else `exceeded`,
+    /// `unmanaged`, `partly_unmanaged`, `killed`, `went_on`, `swap_full`, `strict_ended`,
+    /// `strict_refused` or `read_error`.
     pub kind: &'static str,
     /// The line for people.
     pub text: String,
@@ -80,7 +80,8 @@ fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
 fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     let paged = report.sum("pswpout") + report.sum("zswpout") > 0;
     let ram = report.ram_bytes;
-    // A pager holds its budget but for its books and the time that it takes; what it need not page may not pass it at all.
+    // A pager holds its budget but for its books and the time that it takes; what it need not page
+    // may not pass it at all.
     let allowed = ram.saturating_add(ram / BOOKS_SHARE);
     let bound = match paged {
         true => ram.saturating_add(ram / 50 + BOUND_BYTES + report.programs_total * BOUND_BYTES_EACH),
@@ -143,7 +144,8 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
 /// All was seen, and all was kept.
 fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     let (ram, share) = (report.ram_bytes, report.stalled_share);
-    // What was learnt is what it would hold with RAM enough, no more: whether less would do, nobody has tried.
+    // What was learnt is what it would hold with RAM enough, no more: whether less would do, nobody
+    // has tried.
     let enough = rounded(needed(report));
     let at = |ram_bytes| run_line(report, tuning, ram_bytes);
     if report.sum("pswpout") + report.sum("zswpout") == 0 {
@@ -167,7 +169,8 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     Verdict { kind, text: format!("{text}: {waited}; {avoids}"), next: at(enough) }
 }
 
-/// With so much nothing would be paged out: what was needed, or held where nothing was paged, and what a pager keeps free.
+/// With so much nothing would be paged out: what was needed, or held where nothing was paged, and
+/// what a pager keeps free.
 fn needed(report: &Report) -> u64 {
     let is_paged = report.sum("pswpout") + report.sum("zswpout") > 0;
     let held = report.tree_peak_bytes;
@@ -194,7 +197,8 @@ fn more_swap(report: &Report, tuning: &Tuning) -> String {
     run_line(report, &tuning, report.ram_bytes)
 }
 
-/// Up to a figure that people would choose, at most 2 % more: whole MiB, above 500 MiB tens of them, above 50 GiB whole GiB.
+/// Up to a figure that people would choose, at most 2 % more: whole MiB, above 500 MiB tens of
+/// them, above 50 GiB whole GiB.
 fn rounded(bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     let unit: u64 = match bytes / MIB {
@@ -248,7 +252,8 @@ mod tests {
         assert_eq!(kind(|report| report.unmanaged_reason = Some("static".into())), "unmanaged");
     }
 
-    /// *The story:* a run of which nothing could be managed, in 20 MiB, was said to fit, as it never needed more than 28.8 MiB.
+    /// *The story:* a run of which nothing could be managed, in 20 MiB, was said to fit, as it
+    /// never needed more than 28.8 MiB.
     #[test]
     fn what_exceeds_its_budget_does_not_fit() {
         let above = |report: &mut Report| {
@@ -258,7 +263,8 @@ mod tests {
         assert_eq!(kind(above), "exceeded");
     }
 
-    /// *The story:* an excess was only told where nothing had been paged out: make -j4 held 607 MiB of 150 and "worked".
+    /// *The story:* an excess was only told where nothing had been paged out: make -j4 held 607 MiB
+    /// of 150 and "worked".
     #[test]
     fn an_excess_is_told_of_what_pages_too() {
         let above = |bytes: u64| judged(|report| report.tree_peak_bytes = report.ram_bytes + bytes);
@@ -270,7 +276,8 @@ mod tests {
         assert_eq!(kind(|report| report.unseen_peak_bytes = 290 << 20), "exceeded");
     }
 
-    /// *The story:* static programs that a shell had started, a child without an agent, a run that was killed: "fits".
+    /// *The story:* static programs that a shell had started, a child without an agent, a run that
+    /// was killed: "fits".
     #[test]
     fn what_was_not_seen_does_not_fit() {
         let small = |report: &mut Report| {
@@ -294,8 +301,9 @@ mod tests {
         assert_eq!(kind(left), "went_on");
     }
 
-    /// *The story:* a page in RAM that keeps its slot was counted twice, and what "would avoid that" was 25 to 100 % too much; half of
-    /// what fitted was proposed next, which nobody had tried.
+    /// *The story:* a page in RAM that keeps its slot was counted twice, and what "would avoid
+    /// that" was 25 to 100 % too much; half of what fitted was proposed next, which nobody had
+    /// tried.
     #[test]
     fn what_is_proposed_was_learnt() {
         let works = judged(|report| report.stalled_share = 0.2);

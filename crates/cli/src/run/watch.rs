@@ -1,5 +1,6 @@
-//! A thread that looks at the whole tree while the program runs: what /proc says of each process, and what the agents
-//! report. It keeps the books ([`Census`]) and takes back the places of processes that have ended.
+//! A thread that looks at the whole tree while the program runs: what /proc says of each process,
+//! and what the agents report. It keeps the books ([`Census`]) and takes back the places of
+//! processes that have ended.
 //!
 //! Its pauses follow from what its looks cost, so that it takes some thousandths of a processor at most.
 
@@ -240,7 +241,8 @@ impl Watcher {
     }
 }
 
-/// What is a process's own of anonymous and of shared memory, what it has with others divided by their number.
+/// What is a process's own of anonymous and of shared memory, what it has with others divided by
+/// their number.
 fn proportional(pid: u32) -> Option<[u64; 2]> {
     let of = |name| figure(pid, "smaps_rollup", name);
     Some([of("Pss_Anon")?, of("Pss_Shmem")?])

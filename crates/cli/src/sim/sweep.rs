@@ -49,9 +49,9 @@ pub struct SweepArgs {
     /// Swap devices: names of `sim devices`, or files as `sim calibrate` makes them
     #[arg(long, env = "OVERSPILL_SIM_DEVICE", value_name = "LIST", default_value = "nvme")]
     device: String,
-    /// Who manages the memory: live (overspill), kernel (today's), kernel-2012, kernel-2017; or pure replacement, as
-    /// columns: opt, lru, fifo, clock, s3fifo, sieve, 2q, arc, lirs, and the scan loops kernel-3.10, kernel-3.15, kernel-3.16,
-    /// kernel-6.1, bounded
+    /// Who manages the memory: live (overspill), kernel (today's), kernel-2012, kernel-2017; or
+    /// pure replacement, as columns: opt, lru, fifo, clock, s3fifo, sieve, 2q, arc, lirs, and the
+    /// scan loops kernel-3.10, kernel-3.15, kernel-3.16, kernel-6.1, bounded
     #[arg(long, env = "OVERSPILL_SIM_POLICY", value_name = "LIST", default_value = "live")]
     policy: String,
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages

@@ -1,4 +1,5 @@
-//! The carrying out of the actions of `mm`: which becomes a transfer, which a call of the kernel, which a notice.
+//! The carrying out of the actions of `mm`: which becomes a transfer, which a call of the kernel,
+//! which a notice.
 
 use overspill_mm::types::{PageId, Slot};
 use overspill_mm::{Action, Event, IoId, Run, State, Warning, WriteResult};
@@ -121,7 +122,8 @@ impl Engine {
         }
     }
 
-    /// Pages could not be put where their range is changing: whoever waits there touches again, after the change.
+    /// Pages could not be put where their range is changing: whoever waits there touches again,
+    /// after the change.
     pub(super) fn retry(&mut self, run: Run) {
         self.view.wake(self.mm.place(run.first), run.count);
         self.answered(run, Answer::Retry);

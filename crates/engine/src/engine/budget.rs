@@ -39,23 +39,25 @@ impl Engine {
         self.share_budget();
     }
 
-    /// Once `lent` is set a frame that held a page is given back to the kernel, never to another page: what the borrower of a
-    /// page still reads must not change. What the program does by calls that nobody sees is looked for: see [`crate::lending`].
+    /// Once `lent` is set a frame that held a page is given back to the kernel, never to another
+    /// page: what the borrower of a page still reads must not change. What the program does by
+    /// calls that nobody sees is looked for: see [`crate::lending`].
     pub fn watch_lending(&mut self, lent: &'static AtomicBool) {
         self.lending.watch(lent);
     }
 
-    /// May the frames that come next, `count` of them, hold another page than they held? To be asked when that is about to be done:
-    /// what was lent was lent before its page was taken out of view.
+    /// May the frames that come next, `count` of them, hold another page than they held? To be
+    /// asked when that is about to be done: what was lent was lent before its page was taken out of
+    /// view.
     pub(super) fn recycles(&mut self, count: u32) -> bool {
         self.lending.clears(self.staging.next_taken(count), self.staging.takes())
     }
 
     /// Consecutive frames to bring `count` pages into.
     ///
-    /// *The story:* idle frames were given back to the kernel at the end of each turn only. One that became idle and was used
-    /// again within a turn still was a page that a pipe held: what came out of the pipe was another page (`torture splice`, one
-    /// run in ten).
+    /// *The story:* idle frames were given back to the kernel at the end of each turn only. One
+    /// that became idle and was used again within a turn still was a page that a pipe held: what
+    /// came out of the pipe was another page (`torture splice`, one run in ten).
     pub(super) fn frames_to_fill(&mut self, count: u32) -> Option<Frame> {
         if self.recycles(count) {
             return self.staging.take_for_read(count);

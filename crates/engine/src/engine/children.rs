@@ -1,10 +1,11 @@
 //! Forks that nobody announced: the kernel tells of them, and the child gets what was out.
 //!
-//! Whatever form of fork a program uses, bare system calls included, the kernel reports it with a userfaultfd for the child
-//! where the process may have that (CAP_SYS_PTRACE). Nothing can be put into the parent's view between the fork and the
-//! reading of that event: the kernel refuses it. So the books tell what the child lacks. All of it is copied there before
-//! any other message is handled; meanwhile pages that come into the parent's view go to the child first (`Engine::give`),
-//! since the parent may change them as soon as it sees them.
+//! Whatever form of fork a program uses, bare system calls included, the kernel reports it with a
+//! userfaultfd for the child where the process may have that (CAP_SYS_PTRACE). Nothing can be put
+//! into the parent's view between the fork and the reading of that event: the kernel refuses it. So
+//! the books tell what the child lacks. All of it is copied there before any other message is
+//! handled; meanwhile pages that come into the parent's view go to the child first
+//! (`Engine::give`), since the parent may change them as soon as it sees them.
 //!
 //! A fork that was announced finds everything in, and there is nothing to be given.
 
@@ -53,8 +54,9 @@ impl Engine {
         self.children.clear();
     }
 
-    /// Reads the pages at the head of the list that lie one after another in memory and in the file, to the bounce pages, none of
-    /// which is in use while nothing is under way. Returns how many; 0: the first does not come from the file, or cannot be read as it was written.
+    /// Reads the pages at the head of the list that lie one after another in memory and in the
+    /// file, to the bounce pages, none of which is in use while nothing is under way. Returns how
+    /// many; 0: the first does not come from the file, or cannot be read as it was written.
     fn read_from_file(&mut self, pages: &[PageId]) -> u32 {
         let place = |id: PageId| {
             let slot = self.mm.slot(id).filter(|_| self.mm.state(id) == State::Swapped)?;

@@ -1,15 +1,18 @@
 //! The compressed pool at work, between the actions of `mm` and the device.
 //!
-//! To `mm` a slot is written when its pages are in the pool, and read when they were unpacked. Three things keep that true:
+//! To `mm` a slot is written when its pages are in the pool, and read when they were unpacked.
+//! Three things keep that true:
 //!
-//! - What is read is the pool's where it has an entry, else the file's. An entry goes only when the file has its content, when
-//!   nobody has the slot, or when the page is in the program's view and is known to need writing when it leaves: an entry
-//!   that the file does not have takes the slot's fingerprint along, so the page cannot be taken for one that is still in its
-//!   slot. *A review's story:* a read failed, its frames were freed, and what had been in them before was kept as the pages'
-//!   content; so nothing is kept while the end of a failed read is handled.
+//! - What is read is the pool's where it has an entry, else the file's. An entry goes only when the
+//!   file has its content, when nobody has the slot, or when the page is in the program's view and
+//!   is known to need writing when it leaves: an entry that the file does not have takes the slot's
+//!   fingerprint along, so the page cannot be taken for one that is still in its slot. *A review's
+//!   story:* a read failed, its frames were freed, and what had been in them before was kept as the
+//!   pages' content; so nothing is kept while the end of a failed read is handled.
 //! - What is written replaces the slot's entry, or removes it and goes to the file.
-//! - One batch of entries at a time is on its way to the file. A slot of that batch that is written again meanwhile goes
-//!   into the pool whatever its content, so that no two writes to one slot are under way.
+//! - One batch of entries at a time is on its way to the file. A slot of that batch that is written
+//!   again meanwhile goes into the pool whatever its content, so that no two writes to one slot are
+//!   under way.
 
 use alloc::vec::Vec;
 
@@ -151,7 +154,8 @@ impl Engine {
         assert!(loaded, "only what is in the pool is unpacked");
     }
 
-    /// Puts pages into the pool in place of writing them to their slots. False: they have to be written, and no entry is left.
+    /// Puts pages into the pool in place of writing them to their slots. False: they have to be
+    /// written, and no entry is left.
     pub(super) fn pack(&mut self, run: Run, slot: u32) -> bool {
         let slots = slot..slot + run.count;
         let must = self.compressed.is_leaving(slots.clone());
@@ -230,7 +234,8 @@ impl Engine {
         let Compressed { pool, leaving, failed, .. } = &self.compressed;
         let wants_room = pool.is_too_large() || pool.is_on() && pool.is_nearly_full();
         let may_write = leaving.is_empty() && !failed;
-        // Where the file takes no more, entries go one by one as the program wants its pages back, and the gaps are closed.
+        // Where the file takes no more, entries go one by one as the program wants its pages back,
+        // and the gaps are closed.
         if wants_room && pool.entries() > 0 && !self.compressed.pool.compact() && may_write {
             self.write_back();
         }
@@ -245,7 +250,8 @@ impl Engine {
         }
     }
 
-    /// Empties the oldest segment: what nobody needs or the file has goes, the rest is written first, as much as fits.
+    /// Empties the oldest segment: what nobody needs or the file has goes, the rest is written
+    /// first, as much as fits.
     fn write_back(&mut self) {
         let mut dirty = Vec::new();
         for (slot, is_dirty) in self.compressed.pool.oldest() {
@@ -267,7 +273,8 @@ impl Engine {
         }
     }
 
-    /// Orders the write of neighbours, by way of the bounce pages from `at` on. False: the device takes no more now.
+    /// Orders the write of neighbours, by way of the bounce pages from `at` on. False: the device
+    /// takes no more now.
     fn order_write_back(&mut self, at: usize, slots: &[u32]) -> bool {
         let Compressed { pool, leaving, writes, written_back, .. } = &mut self.compressed;
         assert_eq!(leaving.len(), at, "entries leave in order");
@@ -314,7 +321,8 @@ impl Engine {
         }
     }
 
-    /// A write of either kind has failed: that is said once, and the pool takes no more, as what is in it could not leave.
+    /// A write of either kind has failed: that is said once, and the pool takes no more, as what is
+    /// in it could not leave.
     pub(super) fn write_failed(&mut self) {
         self.write_stopped(Notice::AreaRetired);
     }

@@ -9,15 +9,17 @@ use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 use super::Engine;
 
 impl Engine {
-    /// Page addresses in this range are doorbells: a touch is a [`Notice::Doorbell`](super::Notice::Doorbell).
+    /// Page addresses in this range are doorbells: a touch is a
+    /// [`Notice::Doorbell`](super::Notice::Doorbell).
     pub fn set_doorbells(&mut self, range: AddressRange) -> Result<(), Errno> {
         self.view.program.register_doorbell(range.clone())?;
         self.doorbells = range;
         Ok(())
     }
 
-    /// Lets the threads at a doorbell go on, and silences it until [`Engine::rearm_doorbell`]. Where that cannot be done, since
-    /// other threads change the address space all the time, they are woken and ring again.
+    /// Lets the threads at a doorbell go on, and silences it until [`Engine::rearm_doorbell`].
+    /// Where that cannot be done, since other threads change the address space all the time, they
+    /// are woken and ring again.
     ///
     /// *The story:* it gave up without a word once, while threads were in madvise: the fork waited for ever.
     pub fn answer_doorbell(&mut self, address: usize) {
@@ -37,14 +39,15 @@ impl Engine {
         self.view.program.rearm(address)
     }
 
-    /// There was a fork, here or before this process began: pages may be shared with other processes. Each is made the
-    /// program's own when it is taken out.
+    /// There was a fork, here or before this process began: pages may be shared with other
+    /// processes. Each is made the program's own when it is taken out.
     pub fn note_sharing(&mut self) {
         self.view.program.note_sharing();
     }
 
-    /// Lets go of all memory, which is the program's alone again. True when that is done; false while something is still out.
-    /// To be called after [`Engine::pause`] and [`Notice::Populated`](super::Notice::Populated), until it is true.
+    /// Lets go of all memory, which is the program's alone again. True when that is done; false
+    /// while something is still out. To be called after [`Engine::pause`] and
+    /// [`Notice::Populated`](super::Notice::Populated), until it is true.
     pub fn release_all(&mut self) -> bool {
         self.finish_transfers();
         let is_out = |id: PageId| !matches!(self.mm.state(id), State::Untouched | State::Mapped);

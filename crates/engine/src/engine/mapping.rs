@@ -1,4 +1,5 @@
-//! Pages into view and out of it: how `Map`, `ZeroFill` and `Unmap` pass frames between staging and the program.
+//! Pages into view and out of it: how `Map`, `ZeroFill` and `Unmap` pass frames between staging and
+//! the program.
 
 use overspill_mm::types::PageId;
 use overspill_mm::{Event, Run, Unmapped};
@@ -11,7 +12,8 @@ use crate::staging::{BLOCK, Frame};
 use crate::view::{PROGRAM, Place, address, vpn};
 
 impl Engine {
-    /// Puts pages of the swap cache into view, but for those that the program has put guards in place of: their content is gone.
+    /// Puts pages of the swap cache into view, but for those that the program has put guards in
+    /// place of: their content is gone.
     pub(super) fn map(&mut self, run: Run) {
         let mut done = 0;
         while done < run.count {
@@ -59,8 +61,9 @@ impl Engine {
         }
     }
 
-    /// Has `put_part` put one part of a run after another into view; it says how many pages it put and how many it wanted to.
-    /// Fewer: their range is changing. Whoever waits in the rest tries again, and the rest is returned.
+    /// Has `put_part` put one part of a run after another into view; it says how many pages it put
+    /// and how many it wanted to. Fewer: their range is changing. Whoever waits in the rest tries
+    /// again, and the rest is returned.
     fn put(&mut self, run: Run, put_part: impl Fn(&mut Self, Run) -> (u32, u32)) -> Option<Run> {
         let mut done = 0;
         let mut refused = false;
@@ -104,7 +107,8 @@ impl Engine {
         }
     }
 
-    /// Fills pages from the populated frames of a spare block. Returns how many were filled and how many could be.
+    /// Fills pages from the populated frames of a spare block. Returns how many were filled and how
+    /// many could be.
     fn fill_from_spare(&mut self, place: Place, count: u32, first: Frame, populated: u64) -> (u32, u32) {
         let start = populated.trailing_zeros();
         let wanted = (populated >> start).trailing_ones().min(count);

@@ -20,9 +20,10 @@ impl Engine {
         self.handle_changes_telling(&mut |_| {});
     }
 
-    /// Handles changes until none is under way whose event is still to be read, and tells the ranges where mappings ended,
-    /// moved away or arrived. False when such a moment does not come soon: threads may change the address space all the
-    /// time, and a change counts until the thread that made it runs again.
+    /// Handles changes until none is under way whose event is still to be read, and tells the
+    /// ranges where mappings ended, moved away or arrived. False when such a moment does not come
+    /// soon: threads may change the address space all the time, and a change counts until the
+    /// thread that made it runs again.
     pub fn settle(&mut self, mut replaced: impl FnMut(AddressRange)) -> bool {
         for _ in 0..SETTLE_TRIES {
             self.handle_changes_telling(&mut replaced);
@@ -34,8 +35,9 @@ impl Engine {
         false
     }
 
-    /// Lets a thread go on that waited at an unknown address, whatever that is now. Where it is in no region still, and cannot
-    /// be (memory that grew by mremap and was made read-only at once), the page was never touched and shows zeroes.
+    /// Lets a thread go on that waited at an unknown address, whatever that is now. Where it is in
+    /// no region still, and cannot be (memory that grew by mremap and was made read-only at once),
+    /// the page was never touched and shows zeroes.
     pub fn answer_unknown(&mut self, address: usize) {
         let page = address / PAGE_SIZE * PAGE_SIZE;
         let vpn = vpn(page);
@@ -74,8 +76,9 @@ impl Engine {
             }
             Message::Remap { from, to, len } => {
                 if from != to {
-                    // What is on its way belongs to pages by their old places, where nothing may be put any more: with
-                    // MREMAP_DONTUNMAP the kernel would not refuse it, and the content would be lost.
+                    // What is on its way belongs to pages by their old places, where nothing may be
+                    // put any more: with MREMAP_DONTUNMAP the kernel would not refuse it, and the
+                    // content would be lost.
                     self.view.program.handle(from..from + len, to..to + len);
                     self.finish_transfers();
                     let pages = (len / PAGE_SIZE) as u64;
@@ -100,7 +103,8 @@ impl Engine {
             return;
         }
         if wp {
-            // Copying a page out protects it, for an instant, and so does the adoption of zero pages. It is gone by now, or it stays.
+            // Copying a page out protects it, for an instant, and so does the adoption of zero
+            // pages. It is gone by now, or it stays.
             self.view.program.unprotect(address..address + PAGE_SIZE);
             return;
         }
@@ -136,7 +140,8 @@ impl Engine {
             _ => Wait::Soft,
         };
         if before == Some(State::Mapped) && self.view.is_missing(place) {
-            // The page went without a word (the kernel reclaims what MADV_FREE released): it is untouched again.
+            // The page went without a word (the kernel reclaims what MADV_FREE released): it is
+            // untouched again.
             self.feed(Event::Discarded { space, start: vpn, end: vpn.offset(1) });
         }
         self.report.fault_begins(vpn, wait, now);

@@ -1,12 +1,13 @@
 //! The engine: turns messages of the kernel into events of `mm`, and the actions of `mm` into transfers.
 //!
-//! It has no loop and no thread of its own: whoever owns it calls [`Engine::crank`] and decides how to wait. Changes of
-//! the address space always come before faults, and every action is carried out before the next event is fed: that is
-//! the order that `mm` relies on.
+//! It has no loop and no thread of its own: whoever owns it calls [`Engine::crank`] and decides how
+//! to wait. Changes of the address space always come before faults, and every action is carried out
+//! before the next event is fed: that is the order that `mm` relies on.
 //!
-//! Here are its parts, the crank and the feeding of events. What becomes an event is in `messages`, how an action is carried
-//! out in `actions` and `mapping`, by way of a compressed pool in `compress`, what owners ask for in `regions`, `sharing` (of
-//! memory between processes), `fork` and `budget`.
+//! Here are its parts, the crank and the feeding of events. What becomes an event is in `messages`,
+//! how an action is carried out in `actions` and `mapping`, by way of a compressed pool in
+//! `compress`, what owners ask for in `regions`, `sharing` (of memory between processes), `fork`
+//! and `budget`.
 
 mod actions;
 mod budget;
@@ -200,7 +201,8 @@ impl Engine {
         self.crank_device() | busy || self.make_room_ahead()
     }
 
-    /// There is nothing else to do while the device is at work: room is made that will be needed, see [`Event::Idle`].
+    /// There is nothing else to do while the device is at work: room is made that will be needed,
+    /// see [`Event::Idle`].
     fn make_room_ahead(&mut self) -> bool {
         let may = self.transfers.in_flight() > 0 && self.mm.has_idle_work();
         if may {
@@ -209,14 +211,16 @@ impl Engine {
         may
     }
 
-    /// As [`Engine::crank`], but leaves whoever waits for a page waiting: for owners that have too much and make room first.
+    /// As [`Engine::crank`], but leaves whoever waits for a page waiting: for owners that have too
+    /// much and make room first.
     pub fn crank_without_faults(&mut self) {
         self.handle_changes();
         while self.crank_device() {}
     }
 
-    /// One end of a transfer at a time: those who were woken meanwhile wait for their next read to be ordered, and the device with
-    /// them. With eight threads at random, making room ahead, two at a time come to 0.95 as many touches.
+    /// One end of a transfer at a time: those who were woken meanwhile wait for their next read to
+    /// be ordered, and the device with them. With eight threads at random, making room ahead, two
+    /// at a time come to 0.95 as many touches.
     fn crank_device(&mut self) -> bool {
         let ended = self.transfers.next_ended();
         let busy = ended.is_some();

@@ -17,13 +17,15 @@ impl Engine {
         self.view.program.register(range)
     }
 
-    /// Is the page at an address of the program's in a registered mapping? Not sure, while the address space changes: no.
+    /// Is the page at an address of the program's in a registered mapping? Not sure, while the
+    /// address space changes: no.
     #[must_use]
     pub fn is_registered(&self, address: usize) -> bool {
         self.view.program.is_registered(address)
     }
 
-    /// `installed` is set before the program puts the first guard (MADV_GUARD_INSTALL) in the place of a page.
+    /// `installed` is set before the program puts the first guard (MADV_GUARD_INSTALL) in the place
+    /// of a page.
     pub fn watch_guards(&mut self, installed: &'static AtomicBool) {
         self.view.program.watch_guards(installed);
     }
@@ -83,8 +85,9 @@ impl Engine {
         // Reports end with the mapping, which the caller unmaps next.
     }
 
-    /// Takes write permission away from registered memory, as far as the kernel allows: whoever stores to what is there waits until
-    /// [`Engine::unprotect`]. What stays protected costs its next store one fault.
+    /// Takes write permission away from registered memory, as far as the kernel allows: whoever
+    /// stores to what is there waits until [`Engine::unprotect`]. What stays protected costs its
+    /// next store one fault.
     pub fn protect(&mut self, range: AddressRange) {
         self.view.program.protect(range);
     }
@@ -100,8 +103,9 @@ impl Engine {
         !self.view.program.can_move()
     }
 
-    /// Where taking pages out of view takes long, the budget grows to what is held and `pages` more: what is found resident need
-    /// not leave at once, and the owner takes the budget back in steps, between which it can look around.
+    /// Where taking pages out of view takes long, the budget grows to what is held and `pages`
+    /// more: what is found resident need not leave at once, and the owner takes the budget back in
+    /// steps, between which it can look around.
     pub fn make_room(&mut self, pages: usize) {
         if self.evicts_slowly() {
             let pages = u32::try_from(pages).unwrap_or(u32::MAX);

@@ -12,8 +12,8 @@ use crate::shared_regions::MapperId;
 use crate::view::{Place, SHARED};
 
 impl Engine {
-    /// Makes a shared region of the `pages` pages of `file`, a memory file that is one hole. It is already mapped as
-    /// [`Engine::join`] has it. Returns its first page.
+    /// Makes a shared region of the `pages` pages of `file`, a memory file that is one hole. It is
+    /// already mapped as [`Engine::join`] has it. Returns its first page.
     pub fn share(
         &mut self,
         file: Fd,
@@ -29,8 +29,8 @@ impl Engine {
         Ok(((SHARED, start), mapper))
     }
 
-    /// Some process has mapped the file of a shared region, wholly, at `address` there, and registered that on `uffd` for
-    /// missing pages and write protection. EINVAL: it has not.
+    /// Some process has mapped the file of a shared region, wholly, at `address` there, and
+    /// registered that on `uffd` for missing pages and write protection. EINVAL: it has not.
     pub fn join(&mut self, (_, region): Place, uffd: Uffd, address: usize) -> Result<MapperId, Errno> {
         self.view.shared.join(region, uffd, address)
     }
@@ -44,7 +44,8 @@ impl Engine {
         }
     }
 
-    /// The content of `pages` pages of a shared region is to be forgotten: they show zeroes when they are touched next.
+    /// The content of `pages` pages of a shared region is to be forgotten: they show zeroes when
+    /// they are touched next.
     pub fn discard_shared(&mut self, (space, start): Place, pages: u64) -> Result<(), Errno> {
         self.view.shared.punch(start, pages)?;
         self.feed(Event::Discarded { space, start, end: Vpn(start.0 + pages) });
@@ -57,8 +58,9 @@ impl Engine {
         self.view.shared.starts().next().is_some()
     }
 
-    /// After [`Engine::pause`] and [`Notice::Populated`](super::Notice::Populated): lets go of all shared regions, which
-    /// are ordinary shared memory from now on. What could not be read back raises SIGBUS.
+    /// After [`Engine::pause`] and [`Notice::Populated`](super::Notice::Populated): lets go of all
+    /// shared regions, which are ordinary shared memory from now on. What could not be read back
+    /// raises SIGBUS.
     pub fn release_shared(&mut self) {
         let starts: Vec<Vpn> = self.view.shared.starts().collect();
         for start in starts {

@@ -1,8 +1,10 @@
-//! Cluster mode: the aligned block of slots around the wanted one, whoever owns them (specification 1.2 to 1.5).
+//! Cluster mode: the aligned block of slots around the wanted one, whoever owns them (specification
+//! 1.2 to 1.5).
 //!
-//! One detector serves the whole system; it sees slots, never addresses. The rule that sizes the block is a [`Variant`],
-//! so that the kernel's detector runs beside the ones it was preferred to. Unfit for: several streams or random faults
-//! beside a stream (one counter for all), slots in the order of eviction that is not the order of use.
+//! One detector serves the whole system; it sees slots, never addresses. The rule that sizes the
+//! block is a [`Variant`], so that the kernel's detector runs beside the ones it was preferred to.
+//! Unfit for: several streams or random faults beside a stream (one counter for all), slots in the
+//! order of eviction that is not the order of use.
 
 use super::window::{HITS_INITIAL, win};
 use super::{Mapping, Plan, SwapIn, Touch, Window};

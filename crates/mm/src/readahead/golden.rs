@@ -1,5 +1,5 @@
-//! The golden vectors of the specification (1.8 cluster mode, 2.7 per-region mode), one by one: slots or pages touched in
-//! the order given, nothing evicted, empty cache at start.
+//! The golden vectors of the specification (1.8 cluster mode, 2.7 per-region mode), one by one:
+//! slots or pages touched in the order given, nothing evicted, empty cache at start.
 
 use super::SwapIn;
 use super::cluster::{Cluster, Variant};
@@ -114,9 +114,9 @@ fn cluster_stride_3_and_more_collapses() {
     }
 }
 
-/// One sequential stream of 4000 touches from `start`; a random miss after every `period`th touch beyond the first
-/// `delay`, or `times` of them. Gives sequential misses, pages read ahead, hits per 1000 of those, and the mean window
-/// of all misses in tenths.
+/// One sequential stream of 4000 touches from `start`; a random miss after every `period`th touch
+/// beyond the first `delay`, or `times` of them. Gives sequential misses, pages read ahead, hits
+/// per 1000 of those, and the mean window of all misses in tenths.
 fn mixed(start: u64, period: u64, delay: u64, times: u64) -> [u64; 4] {
     let mut sim = slots(Variant::Merged, 3, 1 << 24);
     let mut random = random_slots(8000).into_iter();
@@ -139,17 +139,18 @@ fn mixed(start: u64, period: u64, delay: u64, times: u64) -> [u64; 4] {
     [sequential, ahead, (hits * 1000 + ahead / 2) / ahead, (windows * 10 + misses / 2) / misses]
 }
 
-/// The table of 1.8. Its rows come out exactly when the stream starts at slot 1 and a random miss follows as soon as the
-/// accumulated `k` reaches 1; in binary fractions ten times 0.1 fall short of 1, so that row is one touch late. Row 0 is
-/// the steady state: it starts at a block's border (from slot 1 it is 501 and 3506).
+/// The table of 1.8. Its rows come out exactly when the stream starts at slot 1 and a random miss
+/// follows as soon as the accumulated `k` reaches 1; in binary fractions ten times 0.1 fall short
+/// of 1, so that row is one touch late. Row 0 is the steady state: it starts at a block's border
+/// (from slot 1 it is 501 and 3506).
 #[test]
 fn cluster_sequential_beside_k_random() {
     assert_eq!(mixed(8, 1, 4000, 0), [500, 3500, 1000, 80], "k = 0");
     assert_eq!(mixed(1, 10, 1, 1), [701, 5703, 578, 69], "k = 0.1");
     assert_eq!(mixed(1, 4, 0, 1), [501, 8506, 411, 67], "k = 0.25");
     assert_eq!(mixed(1, 2, 0, 1), [1000, 7005, 428, 33], "k = 0.5");
-    // Statistical: it depends on whether a random slot is adjacent to, or in the window of, an earlier one. Other seeds
-    // give 1997 and 8010 to 8014; this one gives the row.
+    // Statistical: it depends on whether a random slot is adjacent to, or in the window of, an
+    // earlier one. Other seeds give 1997 and 8010 to 8014; this one gives the row.
     assert_eq!(mixed(1, 1, 0, 1), [1998, 8012, 250, 23], "k = 1");
     assert_eq!(mixed(1, 1, 0, 2), [3994, 34, 176, 10], "k = 2");
 }

@@ -1,10 +1,12 @@
 //! Swap-in read-ahead: which pages to read beside the one that is wanted.
 //!
-//! `mm` calls a policy at exactly three moments: a fault finds its page in the swap cache ([`SwapIn::cached`]), a fault
-//! finds it on swap ([`SwapIn::miss`]), and a page that was read ahead is evicted before anybody touched it
-//! ([`SwapIn::unused`]); and it reports what it did ([`SwapIn::issued`], [`SwapIn::cut_short`], [`SwapIn::swapped_out`]).
-//! The policy answers with a [`Plan`]; it never does I/O, never looks at page states (`mm` skips what is present, empty or
-//! already on its way) and keeps its state in itself (system wide) and in [`SwapIn::Region`] (one a region).
+//! `mm` calls a policy at exactly three moments: a fault finds its page in the swap cache
+//! ([`SwapIn::cached`]), a fault finds it on swap ([`SwapIn::miss`]), and a page that was read
+//! ahead is evicted before anybody touched it ([`SwapIn::unused`]); and it reports what it did
+//! ([`SwapIn::issued`], [`SwapIn::cut_short`], [`SwapIn::swapped_out`]). The policy answers with a
+//! [`Plan`]; it never does I/O, never looks at page states (`mm` skips what is present, empty or
+//! already on its way) and keeps its state in itself (system wide) and in [`SwapIn::Region`] (one a
+//! region).
 
 pub mod adaptive;
 pub mod cluster;
@@ -40,7 +42,8 @@ pub struct Touch {
     pub kind: RegionKind,
     /// The page was read ahead and this is its first touch (a hit). Always false in `miss`.
     pub read_ahead: bool,
-    /// The page is the marker of a window: its touch is the moment to read the next one. Always false in `miss`.
+    /// The page is the marker of a window: its touch is the moment to read the next one. Always
+    /// false in `miss`.
     pub marker: bool,
     /// The page is still on its way in: whoever touched it is faster than the device. Always false in `miss`.
     pub arriving: bool,
@@ -49,7 +52,8 @@ pub struct Touch {
 /// The numbers a window counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Window {
-    /// Pages of the region: `start`, `start + stride`, ... (`count` of them). The policy has clipped them to the region.
+    /// Pages of the region: `start`, `start + stride`, ... (`count` of them). The policy has
+    /// clipped them to the region.
     Pages {
         /// First page, in the order in which they will be wanted.
         start: Vpn,
@@ -58,7 +62,8 @@ pub enum Window {
         /// How many.
         count: u32,
     },
-    /// Slots `start .. start + count` of the area in which the faulting page lies, whoever owns them (cluster mode).
+    /// Slots `start .. start + count` of the area in which the faulting page lies, whoever owns
+    /// them (cluster mode).
     Slots {
         /// First slot.
         start: Slot,
@@ -84,8 +89,8 @@ pub enum Mapping {
     OnTouch,
     /// All but the marker are mapped as they arrive: no soft faults. Only the marker's touch is seen.
     Together,
-    /// Like `Together`, but the marker and the next pages that are read stay unmapped, [`SAMPLES`] in all: their touches
-    /// tell how much of the window is used.
+    /// Like `Together`, but the marker and the next pages that are read stay unmapped, [`SAMPLES`]
+    /// in all: their touches tell how much of the window is used.
     Sampled,
 }
 
@@ -97,9 +102,11 @@ pub const SAMPLES: usize = 4;
 pub struct Plan {
     /// What to read.
     pub window: Window,
-    /// The page whose first touch asks for the next window; it is left unmapped even under [`Mapping::Together`].
+    /// The page whose first touch asks for the next window; it is left unmapped even under
+    /// [`Mapping::Together`].
     ///
-    /// Should that page not need reading, `mm` marks the next one of the window, in the order of use, that does.
+    /// Should that page not need reading, `mm` marks the next one of the window, in the order of
+    /// use, that does.
     pub marker: Option<Vpn>,
     /// When the pages enter the program's view.
     pub mapping: Mapping,
@@ -109,9 +116,10 @@ pub struct Plan {
 
 /// What `mm` asks of a swap-in read-ahead policy.
 ///
-/// Contract: `miss` is called once for every fault that must read; its plan may or may not contain the faulting page,
-/// which is read in any case. `cached` is called once for every fault answered from the swap cache, and a plan it
-/// returns is read ahead without anybody waiting. Neither may allocate without bound or loop over the window.
+/// Contract: `miss` is called once for every fault that must read; its plan may or may not contain
+/// the faulting page, which is read in any case. `cached` is called once for every fault answered
+/// from the swap cache, and a plan it returns is read ahead without anybody waiting. Neither may
+/// allocate without bound or loop over the window.
 pub trait SwapIn {
     /// What the policy keeps for one region; `Default` is the state of a new region.
     type Region: Default;
@@ -125,19 +133,22 @@ pub trait SwapIn {
     /// `vpn`, read ahead by this policy, was evicted before its first touch.
     fn unused(&mut self, region: &mut Self::Region, vpn: Vpn);
 
-    /// What became of the plan this policy returned last: `read` pages, beside the one that faulted, were on swap and are
-    /// being read. Called at once after the plan was carried out; a policy that bets needs to know its stake.
+    /// What became of the plan this policy returned last: `read` pages, beside the one that
+    /// faulted, were on swap and are being read. Called at once after the plan was carried out; a
+    /// policy that bets needs to know its stake.
     fn issued(&mut self, _region: &mut Self::Region, _plan: &Plan, _read: u32) {}
 
-    /// Frames ran out: only the first `covered` pages of the window, in the order of use, were dealt with. Called before
-    /// `issued`; a policy that goes on where it stopped has to know where that was.
+    /// Frames ran out: only the first `covered` pages of the window, in the order of use, were
+    /// dealt with. Called before `issued`; a policy that goes on where it stopped has to know where
+    /// that was.
     fn cut_short(&mut self, _region: &mut Self::Region, _plan: &Plan, _covered: u32) {}
 
     /// `pages` pages of the region were written to swap.
     fn swapped_out(&mut self, _region: &mut Self::Region, _pages: u32) {}
 
-    /// Does a window also mark those of its pages that were in the swap cache already? So 3.14 did, a defect (an old cached
-    /// page could be hit again and again); since 4.14, and by default here, only pages that are newly read are marked.
+    /// Does a window also mark those of its pages that were in the swap cache already? So 3.14 did,
+    /// a defect (an old cached page could be hit again and again); since 4.14, and by default here,
+    /// only pages that are newly read are marked.
     fn marks_cached(&self) -> bool {
         false
     }

@@ -1,4 +1,5 @@
-//! Every policy under one roof, chosen by name, with knobs that may change while it runs, for all regions or for one.
+//! Every policy under one roof, chosen by name, with knobs that may change while it runs, for all
+//! regions or for one.
 
 use super::adaptive::{self, Adaptive};
 use super::cluster::{Cluster, Distrust, Variant};
@@ -97,7 +98,8 @@ pub struct Policy {
 pub struct RegionState {
     /// Knobs of this region alone.
     pub overrides: Overrides,
-    /// Windows decided here, by log2 of their pages (the faulting one included): 1, 2..3, 4..7, ..., 512 and more.
+    /// Windows decided here, by log2 of their pages (the faulting one included): 1, 2..3, 4..7,
+    /// ..., 512 and more.
     pub windows: [u32; WINDOW_BUCKETS],
     adaptive: adaptive::Region,
     linux: linux::Region,

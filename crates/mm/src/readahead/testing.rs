@@ -1,22 +1,24 @@
-//! A small simulator for the tests of this folder: one region, everything on swap, a policy, strict LRU of what is mapped.
+//! A small simulator for the tests of this folder: one region, everything on swap, a policy, strict
+//! LRU of what is mapped.
 //!
-//! It carries out plans as the contract in [`super`] says and keeps what no policy may know: which pages were really
-//! touched. Time is virtual and crude (one device queue, one thread): enough to see whether a reader waits.
+//! It carries out plans as the contract in [`super`] says and keeps what no policy may know: which
+//! pages were really touched. Time is virtual and crude (one device queue, one thread): enough to
+//! see whether a reader waits.
 
 use std::collections::VecDeque;
 
 use super::{Mapping, Plan, SAMPLES, SwapIn, Touch, Window};
 use crate::types::{RegionKind, Slot, Vpn};
 
-/// Nanoseconds of a touch, of a soft fault, of a read's way to the program, of an operation and of a page on the
-/// device (77,000 single pages or 2 GB/s).
+/// Nanoseconds of a touch, of a soft fault, of a read's way to the program, of an operation and of
+/// a page on the device (77,000 single pages or 2 GB/s).
 const TOUCH: u64 = 100;
 const SOFT_FAULT: u64 = 20_000;
 const LATENCY: u64 = 70_000;
 const OPERATION: u64 = 11_000;
 const TRANSFER: u64 = 2_000;
-/// What is not mapped may fill this part of the frames; then the oldest of it goes, else the mapped page not touched for
-/// longest.
+/// What is not mapped may fill this part of the frames; then the oldest of it goes, else the mapped
+/// page not touched for longest.
 const CACHE_SHARE: usize = 32;
 /// Pages that are allocated together.
 const PIECE: usize = 512;
@@ -117,15 +119,16 @@ pub struct Sim<P: SwapIn> {
     pub spare: usize,
     resident: usize,
     cached: usize,
-    /// Mapped pages by their last touch, cached ones by arrival, the oldest first; what does not bear a page's last stamp
-    /// is void.
+    /// Mapped pages by their last touch, cached ones by arrival, the oldest first; what does not
+    /// bear a page's last stamp is void.
     mapped: VecDeque<(u64, u64)>,
     unmapped: VecDeque<(u64, u64)>,
     stamps: u64,
 }
 
 impl<P: SwapIn> Sim<P> {
-    /// A region `[start, start + pages)`; page `start` lies in slot `start % 4096` (so that slots can equal page numbers).
+    /// A region `[start, start + pages)`; page `start` lies in slot `start % 4096` (so that slots
+    /// can equal page numbers).
     pub fn new(policy: P, start: u64, pages: u64, frames: usize) -> Self {
         Sim {
             policy,

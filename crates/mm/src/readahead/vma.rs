@@ -1,7 +1,9 @@
-//! Per-region mode ("VMA"): the pages around the fault in memory, whatever their slots (specification 2.2 to 2.4).
+//! Per-region mode ("VMA"): the pages around the fault in memory, whatever their slots
+//! (specification 2.2 to 2.4).
 //!
-//! The state of a region is one word; the word follows every access to the swap cache, so that the direction of a stream
-//! is known when its window is used up. Unfit for: more than one stream a region, strides over 2, windows over 32 pages.
+//! The state of a region is one word; the word follows every access to the swap cache, so that the
+//! direction of a stream is known when its window is used up. Unfit for: more than one stream a
+//! region, strides over 2, windows over 32 pages.
 
 use super::window::{HITS_INITIAL, win};
 use super::{Mapping, Plan, SwapIn, Touch, Window};
@@ -45,8 +47,8 @@ pub struct PerRegion {
     pub page_cluster: u8,
 }
 
-/// `[start, end)` of the `pages` pages to read for a fault at `fault`: on, back, or around when there is no direction.
-/// A start below page 0 becomes page 0.
+/// `[start, end)` of the `pages` pages to read for a fault at `fault`: on, back, or around when
+/// there is no direction. A start below page 0 becomes page 0.
 fn range(Vpn(prev): Vpn, Vpn(fault): Vpn, pages: u64) -> (u64, u64) {
     let before = if fault == prev + 1 {
         0

@@ -1,16 +1,17 @@
 //! The window function that both of the kernel's swap-in detectors share (specification 1.3).
 //!
-//! Pure: the state it is fed with is kept by its callers, one copy for the system in [`super::cluster`], one word a
-//! region in [`super::vma`].
+//! Pure: the state it is fed with is kept by its callers, one copy for the system in
+//! [`super::cluster`], one word a region in [`super::vma`].
 
 /// Hits that a detector without history assumes.
 pub const HITS_INITIAL: u32 = 4;
 
 /// Pages to read, the faulting one included.
 ///
-/// `prev` and `off` are the places (slots or page numbers) of the remembered fault and of this one, `hits` the
-/// read-ahead pages used since the last decision, `max` the largest window (a power of two), `last` the window before.
-/// The floor `last / 2` comes after the clamp: lowering `max` takes effect over several misses.
+/// `prev` and `off` are the places (slots or page numbers) of the remembered fault and of this one,
+/// `hits` the read-ahead pages used since the last decision, `max` the largest window (a power of
+/// two), `last` the window before. The floor `last / 2` comes after the clamp: lowering `max` takes
+/// effect over several misses.
 #[must_use]
 pub fn win(prev: u64, off: u64, hits: u32, max: u32, last: u32) -> u32 {
     let wanted = match hits {

@@ -1,10 +1,12 @@
-//! Making room: from the tail of the inactive list into the swap cache, from there to swap, from there to nowhere.
+//! Making room: from the tail of the inactive list into the swap cache, from there to swap, from
+//! there to nowhere.
 //!
-//! Without hardware access bits a page's use is learnt by taking it out of the program's view: it waits in the swap
-//! cache (newest at the head) and a touch brings it back to the active list. What reaches the tail untouched is
-//! written, if it must be, and freed. Units of neighbours travel together, so that unmapping, writing and reading back
-//! are few large operations. With hardware bits ([`crate::Config::accessed_bits`]) the inactive tail is judged by them,
-//! as section 5.1 of the specification has it.
+//! Without hardware access bits a page's use is learnt by taking it out of the program's view: it
+//! waits in the swap cache (newest at the head) and a touch brings it back to the active list. What
+//! reaches the tail untouched is written, if it must be, and freed. Units of neighbours travel
+//! together, so that unmapping, writing and reading back are few large operations. With hardware
+//! bits ([`crate::Config::accessed_bits`]) the inactive tail is judged by them, as section 5.1 of
+//! the specification has it.
 
 use crate::ageing::{BATCH, is_low};
 use crate::event::{Action, Actions, Event, Run};
@@ -17,21 +19,23 @@ use crate::types::{CHUNK_PAGES, PageId, Slot};
 
 /// Most pages of one [`Action::Unmap`]: its answer has a bit for each.
 const UNMAP_MAX: u32 = u64::BITS;
-/// Without access bits the active list may be this many times as long as the inactive one, which is the kernel's ratio in 1 GiB
-/// (section 5.1): what came back soon after it had left is the better part of what is used, and leaves as others come back sooner.
+/// Without access bits the active list may be this many times as long as the inactive one, which is
+/// the kernel's ratio in 1 GiB (section 5.1): what came back soon after it had left is the better
+/// part of what is used, and leaves as others come back sooner.
 const ACTIVE_SHARE: u32 = 3;
-/// Without access bits the active list goes round once while the inactive one does so many times: who is no longer used leaves, even
-/// where nothing else becomes active; who is comes back by a soft fault.
+/// Without access bits the active list goes round once while the inactive one does so many times:
+/// who is no longer used leaves, even where nothing else becomes active; who is comes back by a
+/// soft fault.
 const ACTIVE_TURNS: u32 = 16;
-/// ... but not while the inactive list is so many times as long: to look at a page takes it out of view for an instant, which is
-/// more than so few are worth.
+/// ... but not while the inactive list is so many times as long: to look at a page takes it out of
+/// view for an instant, which is more than so few are worth.
 const ACTIVE_FEW: u32 = 8;
-/// After so many pages that could not be unmapped, one after another, reclaim waits until something else has happened:
-/// while an address space changes, or after a fork, every one of its pages is refused, and the shell must get to hear of
-/// the change.
+/// After so many pages that could not be unmapped, one after another, reclaim waits until something
+/// else has happened: while an address space changes, or after a fork, every one of its pages is
+/// refused, and the shell must get to hear of the change.
 const REFUSED_MAX: u32 = 128;
-/// ... and after half as many each time that this was in vain, down to this: where nothing can leave (all of it is locked) a fault
-/// must not wait for all pages to be looked at.
+/// ... and after half as many each time that this was in vain, down to this: where nothing can
+/// leave (all of it is locked) a fault must not wait for all pages to be looked at.
 ///
 /// *The story:* in locked memory of twice the budget each page took 3 ms to touch.
 const REFUSED_MIN: u32 = 4;
@@ -39,10 +43,11 @@ const REFUSED_MIN: u32 = 4;
 impl<P: SwapIn> Mm<P> {
     /// Is there room to be made that nobody waits for yet? Then [`Event::Idle`] makes it.
     ///
-    /// *The story:* room was made below the low watermark only, 256 frames at a time. With eight threads at random that was a
-    /// millisecond in which the one thread that answers faults answered none, then a write of 1 to 2 MiB before which their reads had
-    /// to wait: a tenth of the time, and 1 ms of the slowest faults, beside as much time in which that thread only waited for the
-    /// device.
+    /// *The story:* room was made below the low watermark only, 256 frames at a time. With eight
+    /// threads at random that was a millisecond in which the one thread that answers faults
+    /// answered none, then a write of 1 to 2 MiB before which their reads had to wait: a tenth of
+    /// the time, and 1 ms of the slowest faults, beside as much time in which that thread only
+    /// waited for the device.
     #[must_use]
     pub fn has_idle_work(&self) -> bool {
         let batch = self.batch().min((self.high() - self.low()) / 2).max(1);
@@ -54,8 +59,9 @@ impl<P: SwapIn> Mm<P> {
             && self.frames_free() + self.writing + batch <= self.high()
     }
 
-    /// Whether reclaim goes on, begins or stops with an event. A kernel's goes on until `high` frames are free. The pager's goes on only
-    /// with the answers to what it did, since a thread may wait for what any other event brings.
+    /// Whether reclaim goes on, begins or stops with an event. A kernel's goes on until `high`
+    /// frames are free. The pager's goes on only with the answers to what it did, since a thread
+    /// may wait for what any other event brings.
     pub(crate) fn reclaims_on(&mut self, event: &Event) {
         match event {
             Event::Idle if self.has_idle_work() => {
@@ -67,7 +73,8 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// An [`Event::Idle`] was in vain: none again before something else has happened, or the shell never comes to rest.
+    /// An [`Event::Idle`] was in vain: none again before something else has happened, or the shell
+    /// never comes to rest.
     pub(crate) fn rest(&mut self) {
         self.refused = REFUSED_MAX;
     }
@@ -105,8 +112,8 @@ impl<P: SwapIn> Mm<P> {
         let (high, cache) = (self.high(), self.cache());
         let over = self.held.saturating_sub(self.config.budget);
         let goal = if demand > 0 { high.max(demand).max(self.config.unit) } else { high };
-        // Every page may be looked at three times a call: found in use and moved, deactivated, and found idle. With all of
-        // them busy the call still ends.
+        // Every page may be looked at three times a call: found in use and moved, deactivated, and
+        // found idle. With all of them busy the call still ends.
         let mut looks = 3 * (self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active)) + BATCH;
         if self.config.accessed_bits && !self.config.early {
             self.sum_lists();
@@ -140,7 +147,8 @@ impl<P: SwapIn> Mm<P> {
         self.unmapping == 0 && self.shrink_cache(out)
     }
 
-    /// Frees the oldest clean page of the swap cache, or writes the oldest dirty ones. False when neither is possible.
+    /// Frees the oldest clean page of the swap cache, or writes the oldest dirty ones. False when
+    /// neither is possible.
     fn shrink_cache(&mut self, out: &mut Actions) -> bool {
         let Some(id) = self.lists.tail(ListId::Cache) else { return false };
         self.tell_unused(id);
@@ -261,7 +269,8 @@ impl<P: SwapIn> Mm<P> {
         (PageId(first), end - first)
     }
 
-    /// Takes the oldest inactive page and its inactive neighbours out of the program's view. False when there is none.
+    /// Takes the oldest inactive page and its inactive neighbours out of the program's view. False
+    /// when there is none.
     fn unmap_unit(&mut self, looks: &mut u32, out: &mut Actions) -> bool {
         self.balance(looks);
         let Some(id) = self.oldest() else { return false };
@@ -299,11 +308,13 @@ impl<P: SwapIn> Mm<P> {
         true
     }
 
-    /// The oldest inactive page. Pages whose faults were answered last go round instead: whoever waited may not have touched
-    /// them yet. Where there is nothing else one of them is taken all the same, but the latest, if a fault waits for a frame.
+    /// The oldest inactive page. Pages whose faults were answered last go round instead: whoever
+    /// waited may not have touched them yet. Where there is nothing else one of them is taken all
+    /// the same, but the latest, if a fault waits for a frame.
     ///
-    /// *The story* (simulator, seed 96): of 64 frames nearly all were being written, and whoever waited for the end of a write got his
-    /// page and lost it in the same step, to keep frames free that nobody waited for. Four threads went round like that for ever.
+    /// *The story* (simulator, seed 96): of 64 frames nearly all were being written, and whoever
+    /// waited for the end of a write got his page and lost it in the same step, to keep frames free
+    /// that nobody waited for. Four threads went round like that for ever.
     fn oldest(&mut self) -> Option<PageId> {
         let mut id = self.lists.tail(ListId::Inactive)?;
         if self.config.accessed_bits {
@@ -336,8 +347,8 @@ impl<P: SwapIn> Mm<P> {
         self.unmapping += 1;
     }
 
-    /// The page after the run, if it is now the oldest inactive one: what came together leaves together. (With access bits
-    /// every page is looked at for itself.)
+    /// The page after the run, if it is now the oldest inactive one: what came together leaves
+    /// together. (With access bits every page is looked at for itself.)
     fn follower(&self, run: Run) -> Option<PageId> {
         let next = PageId(run.first.0 + run.count);
         let together = run.count < UNMAP_MAX
@@ -348,8 +359,9 @@ impl<P: SwapIn> Mm<P> {
         together.then_some(next)
     }
 
-    /// The kernel's rule for anonymous pages since 5.9: the first time a page is found accessed it goes round once
-    /// more, the second time it is activated (section 5.1, right column). Before, the first time was enough.
+    /// The kernel's rule for anonymous pages since 5.9: the first time a page is found accessed it
+    /// goes round once more, the second time it is activated (section 5.1, right column). Before,
+    /// the first time was enough.
     fn gets_second_look(&mut self, id: PageId) -> bool {
         let page = &mut self.pages[id];
         if !page.take(flag::REFERENCED) {
@@ -368,7 +380,8 @@ impl<P: SwapIn> Mm<P> {
         true
     }
 
-    /// Deactivates while the inactive list is low. With access bits: as the kernel does, see [`crate::ageing`].
+    /// Deactivates while the inactive list is low. With access bits: as the kernel does, see
+    /// [`crate::ageing`].
     fn balance(&mut self, looks: &mut u32) {
         let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
         if self.config.accessed_bits && !self.config.early {
@@ -407,7 +420,8 @@ impl<P: SwapIn> Mm<P> {
             *looks = looks.saturating_sub(1);
             self.stats.pgrefill += 1;
             self.stats.pgdeactivate += 1;
-            // The hardware's bit is cleared; the software bit stays, so that one more use is enough to come back.
+            // The hardware's bit is cleared; the software bit stays, so that one more use is enough
+            // to come back.
             self.pages[id].clear(flag::REFERENCED);
             self.lists.remove(&mut self.pages, id);
             self.lists.push_head(&mut self.pages, ListId::Inactive, id);

@@ -2,7 +2,8 @@
 
 use overspill_mm::{Action, Event, Unmapped, WriteResult};
 
-/// How it answers an action: pages are taken out of view, none of them zero or as their slots; transfers end well.
+/// How it answers an action: pages are taken out of view, none of them zero or as their slots;
+/// transfers end well.
 pub fn answer(action: &Action) -> Option<Event> {
     match *action {
         Action::Unmap { run } => {

@@ -199,8 +199,9 @@ pub fn advice(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "in the parent")
 }
 
-/// `fork-forms`: children made past libc's fork, and children of theirs. *The story:* whoever forked by `_Fork`, `clone` or the bare
-/// call had a child that read zeroes where the parent's page was out. A form that nobody hears of may fail, as a fork may.
+/// `fork-forms`: children made past libc's fork, and children of theirs. *The story:* whoever
+/// forked by `_Fork`, `clone` or the bare call had a child that read zeroes where the parent's page
+/// was out. A form that nobody hears of may fail, as a fork may.
 pub fn forms(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     for (round, form) in (0..).zip(Form::ALL) {
@@ -224,8 +225,9 @@ pub fn forms(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `fork-discarding`: forks while threads discard memory all the time, so that no moment is quiet. *The story:* the agent gave the
-/// forking thread one answer, gave that up while the address space was changing, and the fork waited for ever.
+/// `fork-discarding`: forks while threads discard memory all the time, so that no moment is quiet.
+/// *The story:* the agent gave the forking thread one answer, gave that up while the address space
+/// was changing, and the fork waited for ever.
 pub fn discarding(context: &mut Context) -> Outcome {
     const THREADS: usize = 3;
     let memory = &context.subject(SEED)?;

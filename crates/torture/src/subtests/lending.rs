@@ -1,8 +1,8 @@
-//! Pages lent to the kernel by reference, by calls that are hard to hear of: they are evicted meanwhile, and what the borrower
-//! reads must be what they held at the call.
+//! Pages lent to the kernel by reference, by calls that are hard to hear of: they are evicted
+//! meanwhile, and what the borrower reads must be what they held at the call.
 //!
-//! *The story:* the pager heard of vmsplice and of SO_ZEROCOPY where libc's functions were called, and of io_uring's SEND_ZC never:
-//! 1940 of 2048 pages went out with another page's bytes.
+//! *The story:* the pager heard of vmsplice and of SO_ZEROCOPY where libc's functions were called,
+//! and of io_uring's SEND_ZC never: 1940 of 2048 pages went out with another page's bytes.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -64,7 +64,8 @@ fn connection() -> Outcome<(TcpStream, TcpStream)> {
     let bytes = 2 * LEN as i32;
     let (value, len) = ((&raw const bytes).cast(), size_of::<i32>() as u32);
     let fd = sender.as_raw_fd();
-    // SAFETY: the call reads an integer. Beyond the limit of the system is a privilege, without which less is lent.
+    // SAFETY: the call reads an integer. Beyond the limit of the system is a privilege, without
+    // which less is lent.
     let forced = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, value, len) };
     if forced != 0 {
         // SAFETY: as above.
@@ -100,7 +101,8 @@ pub fn splice_bare(context: &mut Context) -> Outcome {
         for (pipe, (source, writer)) in pipes.iter().enumerate() {
             let vector = libc::iovec { iov_base: memory.at(offset(pipe)).cast(), iov_len: PIPED };
             let fd = writer.as_raw_fd();
-            // SAFETY: the kernel takes references to pages of ours, which stay as they are until they are read below.
+            // SAFETY: the kernel takes references to pages of ours, which stay as they are until
+            // they are read below.
             let lent = unsafe { libc::syscall(libc::SYS_vmsplice, fd, &raw const vector, 1, 0) };
             let lent = sys::check("vmsplice", lent as isize)?;
             ensure!(lent == PIPED, "vmsplice took {lent} of {PIPED} bytes");

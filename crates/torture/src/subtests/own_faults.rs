@@ -1,6 +1,7 @@
 //! A program that serves page faults itself, with a userfaultfd of its own, beside whoever else has one.
 //!
-//! *The story:* the kernel gives a mapping to one userfaultfd at a time: such programs got EBUSY for memory that a pager had.
+//! *The story:* the kernel gives a mapping to one userfaultfd at a time: such programs got EBUSY
+//! for memory that a pager had.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,8 +22,9 @@ const MISSING: u64 = 1;
 const MESSAGE_BYTES: usize = 32;
 const ADDRESS_AT: usize = 16;
 
-/// `own-faults`: cold memory and fresh memory are registered by the program, by libc's ioctl and by syscall(2). What was in them stays,
-/// what is discarded or was never touched is served by the program itself, and goes on being so while other memory pages.
+/// `own-faults`: cold memory and fresh memory are registered by the program, by libc's ioctl and by
+/// syscall(2). What was in them stays, what is discarded or was never touched is served by the
+/// program itself, and goes on being so while other memory pages.
 pub fn run(context: &mut Context) -> Outcome {
     let cold = context.subject(SEED)?;
     let beside = context.subject(SEED + 1)?;

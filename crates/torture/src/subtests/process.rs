@@ -305,7 +305,8 @@ pub fn chroot_part(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `mlockall`: all of the program's memory is locked while some of it is cold; what is mapped later is not, and goes cold beside it.
+/// `mlockall`: all of the program's memory is locked while some of it is cold; what is mapped later
+/// is not, and goes cold beside it.
 pub fn mlock_all(context: &mut Context) -> Outcome {
     const SEED: u64 = 0x10c4;
     let memory = Memory::map(24 * MIB)?;

@@ -224,8 +224,9 @@ pub fn sigsegv(context: &mut Context) -> Outcome {
 const MADV_GUARD_INSTALL: i32 = 102;
 const MADV_GUARD_REMOVE: i32 = 103;
 
-/// `madv-guard`: guards (MADV_GUARD_INSTALL) over cold, warm and untouched memory. They stay while other memory is pushed out,
-/// while what lies beside them is read in order, and while fresh memory is filled up to them; behind them nothing is left.
+/// `madv-guard`: guards (MADV_GUARD_INSTALL) over cold, warm and untouched memory. They stay while
+/// other memory is pushed out, while what lies beside them is read in order, and while fresh memory
+/// is filled up to them; behind them nothing is left.
 pub fn madv_guard(context: &mut Context) -> Outcome {
     const PART: usize = 64;
     faults::install()?;

@@ -1,7 +1,7 @@
 //! Robust locks: a thread ends while it holds some, and whoever asks for them next must be told.
 //!
-//! *The story:* the kernel marks such a lock when its owner ends, and does not wait for a page that is out: nobody was told, and who
-//! asked for the lock waited for ever.
+//! *The story:* the kernel marks such a lock when its owner ends, and does not wait for a page that
+//! is out: nobody was told, and who asked for the lock waited for ever.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 

@@ -1,21 +1,25 @@
 //! The default policy: several streams a region, windows that grow as long as they are used.
 //!
-//! A region keeps sixteen streams, each with a place, a stride and two windows: the reader is in one while the next is
-//! being read, asked for by the touch of a marker. Windows double while they are used and halve when they are not; those
-//! of a proven stream are mapped together, and a few pages left unmapped tell whether they are still used. A window used
-//! in part is mapped page by page, so that what nobody wants is the first to go. What no stream explains goes to a short
+//! A region keeps sixteen streams, each with a place, a stride and two windows: the reader is in
+//! one while the next is being read, asked for by the touch of a marker. Windows double while they
+//! are used and halve when they are not; those of a proven stream are mapped together, and a few
+//! pages left unmapped tell whether they are still used. A window used in part is mapped page by
+//! page, so that what nobody wants is the first to go. What no stream explains goes to a short
 //! memory of points, in which repeated steps are found.
 //!
-//! Nothing is read on mere hope: a window that no fulfilled prediction supports is bet from the region's *credit*. Pages
-//! cost one each, a touched page pays two back, misses without neighbours use it up. So random access soon reads nothing
-//! beside what it faults on, while three equal steps still open a stream.
+//! Nothing is read on mere hope: a window that no fulfilled prediction supports is bet from the
+//! region's *credit*. Pages cost one each, a touched page pays two back, misses without neighbours
+//! use it up. So random access soon reads nothing beside what it faults on, while three equal steps
+//! still open a stream.
 //!
-//! A device serves whoever asked first, so that a large window makes everybody else wait for it. While faults that no
-//! stream explains come as often as windows do, windows are kept short and are not ordered before their marker.
+//! A device serves whoever asked first, so that a large window makes everybody else wait for it.
+//! While faults that no stream explains come as often as windows do, windows are kept short and are
+//! not ordered before their marker.
 //!
-//! Sources: markers and two windows from the kernel's file read-ahead; equal steps from Leap (specification 7.4);
-//! counting what was evicted unused from Konstantin (1.5); the rest from 7.5. Unfit for: pointer chasing, and more
-//! streams in one region than it keeps (their windows stay small).
+//! Sources: markers and two windows from the kernel's file read-ahead; equal steps from Leap
+//! (specification 7.4); counting what was evicted unused from Konstantin (1.5); the rest from 7.5.
+//! Unfit for: pointer chasing, and more streams in one region than it keeps (their windows stay
+//! small).
 
 mod recent;
 mod stream;
@@ -48,7 +52,8 @@ const WINDOW_FIRST: u16 = 4;
 const ALIGNED_MIN: u16 = 32;
 /// Run that a new region's streams are expected to have.
 const RUN_INITIAL: u16 = 4096;
-/// A marker lies on one of the first this many pages of a proven window, another one each time: so it samples all.
+/// A marker lies on one of the first this many pages of a proven window, another one each time: so
+/// it samples all.
 const MARKER_SPREAD: u16 = 8;
 
 /// The largest window while others wait for the device, too.
@@ -74,8 +79,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Windows up to `max_window`, half of it for strides, and none above a power of two and 1/64 of the budget's `frames`:
-    /// a few streams must not push out what they have just read.
+    /// Windows up to `max_window`, half of it for strides, and none above a power of two and 1/64
+    /// of the budget's `frames`: a few streams must not push out what they have just read.
     #[must_use]
     pub fn new(max_window: u16, frames: u32) -> Self {
         let share = (frames / 64).clamp(u32::from(WINDOW_FIRST), 1 << 15);
@@ -100,8 +105,8 @@ pub struct Region {
     recent: Recent,
     /// Touches seen so far.
     clock: u32,
-    /// Pages that streams used to run (a moving mean): a window is at most a quarter of it, or half of what its own
-    /// stream has run.
+    /// Pages that streams used to run (a moving mean): a window is at most a quarter of it, or half
+    /// of what its own stream has run.
     typical_run: u16,
     /// Pages that may be bet.
     credit: u16,
@@ -205,8 +210,8 @@ impl Adaptive {
         self.plan(region, index, touch, fault)
     }
 
-    /// The marker of a stream that had to make room for another: the stream is there again. Most of what is planned now is
-    /// in RAM already.
+    /// The marker of a stream that had to make room for another: the stream is there again. Most of
+    /// what is planned now is in RAM already.
     fn adopt(&mut self, region: &mut Region, touch: &Touch) -> Option<Plan> {
         let stride = i64::from(region.stride);
         let next = touch.vpn.offset(stride);
@@ -242,7 +247,8 @@ impl Adaptive {
         self.plan(region, index, touch, Some(touch.vpn))
     }
 
-    /// The next window of a stream: from the page after `fault` on if a fault is answered with it, else where the last ended.
+    /// The next window of a stream: from the page after `fault` on if a fault is answered with it,
+    /// else where the last ended.
     fn plan(&mut self, region: &mut Region, index: usize, touch: &Touch, fault: Option<Vpn>) -> Option<Plan> {
         let wish = self.wish(region, index);
         self.crowd = self.crowd.saturating_sub(1);
@@ -269,8 +275,8 @@ impl Adaptive {
         self.crowd >= CROWD
     }
 
-    /// The pages that the next window of a stream should have: as many as it has earned, as streams here use to run, and as
-    /// the credit allows.
+    /// The pages that the next window of a stream should have: as many as it has earned, as streams
+    /// here use to run, and as the credit allows.
     fn wish(&self, region: &mut Region, index: usize) -> u16 {
         let stream = &mut region.streams[index];
         let limit = if stream.is_dense() { self.config.max_window } else { self.config.max_strided };
@@ -300,8 +306,8 @@ fn room(first: Vpn, stride: i64, touch: &Touch) -> u16 {
     u16::try_from(span / stride.unsigned_abs() + 1).unwrap_or(u16::MAX)
 }
 
-/// `count` or a little less, so that a large window of consecutive pages ends where a page-table page may: else every
-/// other window would be two requests.
+/// `count` or a little less, so that a large window of consecutive pages ends where a page-table
+/// page may: else every other window would be two requests.
 fn aligned(first: Vpn, stride: i64, count: u16) -> u16 {
     if stride.abs() != 1 || count < ALIGNED_MIN {
         return count;
@@ -321,7 +327,8 @@ fn early_marker(count: u16, clock: u32) -> u16 {
 }
 
 impl Region {
-    /// The stream on whose path `vpn` lies, and how many steps from its next page. The nearest to that page wins.
+    /// The stream on whose path `vpn` lies, and how many steps from its next page. The nearest to
+    /// that page wins.
     fn find(&self, vpn: Vpn, marker: bool) -> Option<(usize, i64)> {
         let on_path = |(index, stream): (usize, &Stream)| {
             stream.steps_to(vpn, self.clock, marker).map(|steps| (index, steps))
@@ -349,7 +356,8 @@ impl Region {
         index
     }
 
-    /// Keeps what a touch on a stream's path tells: a prediction came true, and where an unproven stream was touched.
+    /// Keeps what a touch on a stream's path tells: a prediction came true, and where an unproven
+    /// stream was touched.
     fn note(&mut self, index: usize, steps: i64, hit: bool, vpn: Vpn) {
         let stream = &mut self.streams[index];
         let came_true = if hit { stream.hit(steps) } else { u16::from(stream.is_windowless()) };
@@ -359,8 +367,8 @@ impl Region {
         self.reward(index, came_true);
     }
 
-    /// Judges a stream and draws the conclusions: a stride to look for, points explained, or a stream that goes another
-    /// way than believed.
+    /// Judges a stream and draws the conclusions: a stride to look for, points explained, or a
+    /// stream that goes another way than believed.
     fn judge(&mut self, index: usize, steps: i64, hit: bool, waited: bool, touch: &Touch) {
         let stream = &mut self.streams[index];
         let was_proven = stream.is_proven();

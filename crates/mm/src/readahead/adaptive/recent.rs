@@ -1,8 +1,10 @@
-//! The last touches that no stream explains, and what can be read off them: the same step repeated, neighbours.
+//! The last touches that no stream explains, and what can be read off them: the same step repeated,
+//! neighbours.
 //!
-//! A bounded ring, searched in full: several streams and random faults may interleave, so that what belongs together is
-//! seldom next to each other. Leap asks for a majority of equal steps between consecutive faults (specification 7.4); a
-//! search for equally spaced points finds the same streams and also those that are in the minority.
+//! A bounded ring, searched in full: several streams and random faults may interleave, so that what
+//! belongs together is seldom next to each other. Leap asks for a majority of equal steps between
+//! consecutive faults (specification 7.4); a search for equally spaced points finds the same
+//! streams and also those that are in the minority.
 
 use crate::types::Vpn;
 
@@ -61,8 +63,8 @@ impl Recent {
         }
     }
 
-    /// The smallest step that led to `vpn` twice, in order and regularly; else the step to its next page or the `usual`
-    /// one, if it led there once.
+    /// The smallest step that led to `vpn` twice, in order and regularly; else the step to its next
+    /// page or the `usual` one, if it led there once.
     pub fn progression(&self, vpn: Vpn, region_pages: u64, usual: i64) -> Option<Progression> {
         let longest = STRIDE_MAX.min(region_pages / STRIDE_SHARE).max(1);
         let strides = || {
@@ -101,7 +103,8 @@ impl Recent {
         (below, above)
     }
 
-    /// Do the last `periods` steps pass the same points? Where neighbours are touched at random any step can be found.
+    /// Do the last `periods` steps pass the same points? Where neighbours are touched at random any
+    /// step can be found.
     fn is_regular(&self, vpn: Vpn, stride: i64, periods: i64) -> bool {
         let step = stride.abs();
         let behind = |point: Vpn| (vpn.0.wrapping_sub(point.0) as i64).wrapping_mul(stride.signum());

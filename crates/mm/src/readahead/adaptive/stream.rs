@@ -1,12 +1,15 @@
-//! One stream of a region: where it goes, how much of what was read for it was used, how large its next window may be.
+//! One stream of a region: where it goes, how much of what was read for it was used, how large its
+//! next window may be.
 //!
-//! A stream is matched by place, never by who came last: threads and streams interleave. It knows its two newest windows
-//! (the reader is in one, the other waits for it) and judges them by the touches that can be observed.
+//! A stream is matched by place, never by who came last: threads and streams interleave. It knows
+//! its two newest windows (the reader is in one, the other waits for it) and judges them by the
+//! touches that can be observed.
 
 use crate::readahead::{Mapping, SAMPLES, Window};
 use crate::types::Vpn;
 
-/// Evidence from which a window needs no stake, has its marker at its beginning, and (proven) is mapped together.
+/// Evidence from which a window needs no stake, has its marker at its beginning, and (proven) is
+/// mapped together.
 pub(super) const FREE: u8 = 3;
 pub(super) const PROVEN: u8 = 4;
 /// More evidence than this is not kept. Windows of a stream that has less are sampled.
@@ -15,21 +18,23 @@ const EVIDENCE_MAX: u8 = 8;
 const UNPROVEN_MAX: u16 = 16;
 /// The largest window to which one grows that is used in part.
 const PARTLY_MAX: u16 = 64;
-/// A stream is stale when it was not seen for this many touches of the region, or for this many times as many as lay
-/// between its last two windows if that is more: whoever comes to its place then comes by chance as likely as not.
+/// A stream is stale when it was not seen for this many touches of the region, or for this many
+/// times as many as lay between its last two windows if that is more: whoever comes to its place
+/// then comes by chance as likely as not.
 const STALE: u32 = 64;
 const STALE_INTERVALS: u32 = 16;
 /// The largest window that the marker of a stale stream asks for.
 const STALE_WINDOW: u16 = 16;
-/// How far beyond its windows a stream is recognised, in steps; farther where most pages are in RAM anyway, so that it
-/// is seen here and there only.
+/// How far beyond its windows a stream is recognised, in steps; farther where most pages are in RAM
+/// anyway, so that it is seen here and there only.
 const REACH: i64 = 4;
 const REACH_RESIDENT: i64 = 16;
 
 /// The largest stride that is taken for chance.
 const CHANCE_MAX: i16 = 8;
 
-/// The smallest window after which the next is ordered before it has arrived: below, a stream that ends costs more.
+/// The smallest window after which the next is ordered before it has arrived: below, a stream that
+/// ends costs more.
 const OVERLAPPED_MIN: u16 = 64;
 
 /// What is known of one window.
@@ -37,7 +42,8 @@ const OVERLAPPED_MIN: u16 = 64;
 struct Part {
     /// Pages planned.
     count: u16,
-    /// Pages whose first touch will be seen: those really read, but the marker alone of a window mapped together.
+    /// Pages whose first touch will be seen: those really read, but the marker alone of a window
+    /// mapped together.
     watched: u16,
     /// Those that were touched.
     hits: u16,
@@ -63,7 +69,8 @@ pub(super) struct Stream {
     refuted: bool,
     /// Predictions that came true, less those that did not.
     pub evidence: u8,
-    /// When its newest window was planned, in touches of the region, and how many of those lay between the last two.
+    /// When its newest window was planned, in touches of the region, and how many of those lay
+    /// between the last two.
     last: u32,
     interval: u16,
     /// Pages that it has gone through, as far as they can be counted.
@@ -133,8 +140,8 @@ impl Stream {
         self.newest.count == 0
     }
 
-    /// How its next window is mapped. In a `trusted` region bets are mapped together too: they are short, and their last
-    /// page is the marker.
+    /// How its next window is mapped. In a `trusted` region bets are mapped together too: they are
+    /// short, and their last page is the marker.
     pub fn mapping(&self, trusted: bool) -> Mapping {
         match self.evidence {
             EVIDENCE_MAX.. => Mapping::Together,
@@ -168,8 +175,9 @@ impl Stream {
         self.age(clock) > STALE.max(u32::from(self.interval) * STALE_INTERVALS)
     }
 
-    /// Where `vpn` is on the stream's path, in steps from `next`: negative in the windows, else at most its reach. `None`:
-    /// not on the path, or the stream is too old to be believed (a marker always is).
+    /// Where `vpn` is on the stream's path, in steps from `next`: negative in the windows, else at
+    /// most its reach. `None`: not on the path, or the stream is too old to be believed (a marker
+    /// always is).
     pub fn steps_to(&self, vpn: Vpn, clock: u32, marker: bool) -> Option<i64> {
         if self.stride == 0 || (self.is_stale(clock) && !marker) {
             return None;
@@ -178,8 +186,8 @@ impl Stream {
         (distance % self.stride() == 0 && self.spans(distance)).then(|| distance / self.stride())
     }
 
-    /// Does it step over `vpn`, for the second time in a window, and is the region in RAM in part? Then its short stride is
-    /// chance: other pages are touched as well, but unseen.
+    /// Does it step over `vpn`, for the second time in a window, and is the region in RAM in part?
+    /// Then its short stride is chance: other pages are touched as well, but unseen.
     pub fn is_refuted_by(&mut self, vpn: Vpn, clock: u32) -> bool {
         let distance = vpn.0.wrapping_sub(self.next.0) as i64;
         let may_be_chance = self.holes && (2..=CHANCE_MAX).contains(&self.stride.abs());
@@ -204,8 +212,9 @@ impl Stream {
         }
     }
 
-    /// Is the first touch of a page in its windows a sample of their use? In a window mapped together others are seen too,
-    /// if the reader comes before the page does, but those are not chosen by chance.
+    /// Is the first touch of a page in its windows a sample of their use? In a window mapped
+    /// together others are seen too, if the reader comes before the page does, but those are not
+    /// chosen by chance.
     pub fn is_sample(&self, steps: i64, marker: bool) -> bool {
         !self.is_in_newest(steps)
             || match self.mapping {
@@ -240,8 +249,9 @@ impl Stream {
         }
     }
 
-    /// The page at `steps` was touched while it was on its way: does it lie in the newest window of a stream that is
-    /// believed? Then the reader is faster than the device, and the next window is ordered before this one has arrived.
+    /// The page at `steps` was touched while it was on its way: does it lie in the newest window of
+    /// a stream that is believed? Then the reader is faster than the device, and the next window is
+    /// ordered before this one has arrived.
     pub fn is_waited_for(&self, steps: i64) -> bool {
         self.mapping == Mapping::Together && self.newest.count >= OVERLAPPED_MIN && self.is_in_newest(steps)
     }
@@ -250,9 +260,10 @@ impl Stream {
         self.is_in_newest(steps) && steps + i64::from(self.newest.count) >= i64::from(self.marker)
     }
 
-    /// The reader has come to `steps`: judges what it has passed, and sets evidence and window by it. The page it stands on
-    /// says nothing (it is used, or nobody would judge): if it was `hit`, it is left out. A reader that `waited` before it
-    /// came to the newest window's marker has not been tested by that yet.
+    /// The reader has come to `steps`: judges what it has passed, and sets evidence and window by
+    /// it. The page it stands on says nothing (it is used, or nobody would judge): if it was `hit`,
+    /// it is left out. A reader that `waited` before it came to the newest window's marker has not
+    /// been tested by that yet.
     pub fn judge(&mut self, steps: i64, hit: bool, waited: bool, clock: u32) -> Verdict {
         if hit && self.newest.hits > 0 {
             self.newest.hits -= 1;
@@ -282,8 +293,9 @@ impl Stream {
         verdict
     }
 
-    /// A used page speaks for the stream, an unused one three times as much against it: the logarithms of how much likelier
-    /// each is where nearly all, and where half of the pages are used.
+    /// A used page speaks for the stream, an unused one three times as much against it: the
+    /// logarithms of how much likelier each is where nearly all, and where half of the pages are
+    /// used.
     fn learn(&mut self, verdict: Verdict, used: u32, unused: u32) {
         let evidence = i64::from(self.evidence);
         let sum = evidence + i64::from(used) - 3 * i64::from(unused);
@@ -314,8 +326,8 @@ impl Stream {
         }
     }
 
-    /// The page at `steps`, in the window before the newest, is gone again: how many pages have to be looked at once more, to
-    /// the end of the newest window, and which of them is its marker.
+    /// The page at `steps`, in the window before the newest, is gone again: how many pages have to
+    /// be looked at once more, to the end of the newest window, and which of them is its marker.
     pub fn refill(&self, steps: i64) -> Option<(u16, u16)> {
         let is_before = steps < 0 && !self.is_in_newest(steps) && self.newest.count > 0;
         let count = steps.unsigned_abs() as u16;
@@ -353,7 +365,8 @@ impl Stream {
         self.last = clock;
     }
 
-    /// Only `read` pages of the newest window had to be read. Gives the number of pages that were bet but not spent.
+    /// Only `read` pages of the newest window had to be read. Gives the number of pages that were
+    /// bet but not spent.
     pub fn issued(&mut self, read: u32) -> u16 {
         let read = read.min(u32::from(self.newest.count)) as u16;
         self.newest.watched = self.newest.watched.min(read);
@@ -361,7 +374,8 @@ impl Stream {
         if self.bet { self.newest.count - read } else { 0 }
     }
 
-    /// The newest window lacks its last `missing` pages. Gives the number of pages that were bet but not spent.
+    /// The newest window lacks its last `missing` pages. Gives the number of pages that were bet
+    /// but not spent.
     pub fn cut_short(&mut self, missing: u32) -> u16 {
         let missing = missing.min(u32::from(self.newest.count)) as u16;
         self.newest.count -= missing;

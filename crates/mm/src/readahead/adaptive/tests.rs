@@ -1,7 +1,7 @@
 //! The policy against generated loads, in the simulator of `testing`, beside the kernel's.
 //!
-//! Every threshold is asserted for a budget of 9/10 and of 1/2 of the region. `cargo test -p overspill-mm --release
-//! adaptive::tests::table -- --ignored --nocapture` prints the whole table.
+//! Every threshold is asserted for a budget of 9/10 and of 1/2 of the region. `cargo test -p
+//! overspill-mm --release adaptive::tests::table -- --ignored --nocapture` prints the whole table.
 
 use super::super::linux::Linux;
 use super::super::none::NoReadAhead;
@@ -158,8 +158,9 @@ fn table() {
     }
 }
 
-/// Asserts that the load has at most `faults` misses, that soft faults are below `soft` and pages in vain below `vain`
-/// of 1000, and that it runs at least `gain` tenths as fast as with the kernel's policy.
+/// Asserts that the load has at most `faults` misses, that soft faults are below `soft` and pages
+/// in vain below `vain` of 1000, and that it runs at least `gain` tenths as fast as with the
+/// kernel's policy.
 fn check(name: &str, load: &Load, faults: u64, soft: u64, vain: u64, gain: u64) {
     for frames in BUDGETS {
         let (ours, time) = run(adaptive(frames), load);
@@ -265,8 +266,9 @@ fn eight_random_threads_beside_four_sequential_ones() {
     }
 }
 
-/// Four sequential threads, each with a mebibyte or two on its way, once made eight random ones wait 10 ms for a page that
-/// the device delivers in 0.1: 1,300 touches a second in place of 20,000.
+/// Four sequential threads, each with a mebibyte or two on its way, once made eight random ones
+/// wait 10 ms for a page that the device delivers in 0.1: 1,300 touches a second in place of
+/// 20,000.
 #[test]
 fn a_stream_asks_for_little_at_a_time_while_others_wait_and_for_much_when_they_have_gone() {
     let mut sim = adaptive(BUDGETS[1]);

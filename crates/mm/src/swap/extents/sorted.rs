@@ -5,7 +5,7 @@
 //! has, for each stride, the extent of its first page. So a lookup reads one entry of the table and
 //! looks at the few extents of one stride: by halves, since a file may have many small extents in
 //! one place. A worker whose pages come in order does not get that far: its cursor has the extent.
-//! What was compared, and the figures, are in docs/decisions/extent-lookup.md.
+//! What was compared, and the figures, are in docs/decisions/0068-extent-lookup.md.
 
 use alloc::vec::Vec;
 

@@ -180,14 +180,20 @@ impl Running<'_> {
         self.child.id()
     }
 
-    /// The program: the launcher's first child, once there is one.
+    /// The program: the launcher's first child that has become another program, and is not the keeper of
+    /// the agent's library.
     pub fn program_pid(&self) -> Outcome<u32> {
         if !self.launch.managed() {
             return Ok(self.pid());
         }
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {
-            if let Some(&pid) = proc::tree(self.pid()).get(1) {
+            let own = proc::command_line(self.pid());
+            let is_program = |pid: &u32| {
+                let line = proc::command_line(*pid);
+                !line.is_empty() && line != own && line.get(1).is_none_or(|word| word != "keep")
+            };
+            if let Some(pid) = proc::tree(self.pid()).into_iter().skip(1).find(is_program) {
                 return Ok(pid);
             }
             std::thread::sleep(Duration::from_millis(2));

@@ -43,6 +43,12 @@ pub fn name(pid: u32) -> String {
         .map_or_else(|_| "?".to_owned(), |name| name.trim().to_owned())
 }
 
+/// The words that a process was started with; none for one that has ended.
+pub fn command_line(pid: u32) -> Vec<String> {
+    let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split_terminator('\0').map(str::to_owned).collect()
+}
+
 /// Whether a process exists and is no zombie.
 pub fn is_running(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {

@@ -66,7 +66,7 @@ fn bad_input_is_one_line_and_125() {
         (&["--ram", "1G", "--swap", "/no/such/dir", "true"], "no such directory"),
         (&["--ram", "1G", "--swap", "/dev/shm", "true"], "in memory"),
         (&["--ram", "1G", "--swap", "/proc", "true"], "/proc"),
-        (&["--ram", "1G", "--swap", existing, "true"], "overwrites no file"),
+        (&["--ram", "1G", "--swap", existing, "true"], "it has no swap signature"),
         (&["--ram", "1G", "--json", "/no/such/dir/f", "true"], "cannot write"),
         (&["--ram", "1G", "--page-cluster", "77", "true"], "77"),
         (&["--ram", "1G", "--readahead", "magic", "true"], "the policies are"),

@@ -12,8 +12,12 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Signals whose dispositions the start-up code or this file changes.
-const SIGNALS: [i32; 2] = [libc::SIGPIPE, libc::SIGCHLD];
+/// Signals whose dispositions the start-up code or this file changes, and those that glibc keeps for
+/// itself: it takes them with the first thread, and its own functions refuse to set them.
+///
+/// *The story:* the launcher got a thread before it started the program, and a program that was to
+/// ignore signal 33 did so no more.
+const SIGNALS: [i32; 4] = [libc::SIGPIPE, libc::SIGCHLD, 32, 33];
 /// Bit i: signal i of [`SIGNALS`] was ignored.
 static IGNORED: AtomicU32 = AtomicU32::new(0);
 /// Bit i: descriptor i of the standard three was closed.
@@ -42,13 +46,35 @@ extern "C" fn capture() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
+/// The kernel's own form of a disposition.
+#[repr(C)]
+#[derive(Default)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// rt_sigaction(2) itself.
+fn sigaction(signal: i32, new: Option<&Action>, old: Option<&mut Action>) -> bool {
+    let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
+    let old = old.map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    // SAFETY: both are null or such a structure, of the size that is told; the handlers that are set
+    // are no code.
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size_of::<u64>()) == 0 }
+}
+
 /// The present disposition of a signal.
 pub(super) fn handler_of(signal: i32) -> Option<libc::sighandler_t> {
-    // SAFETY: all-zero bytes are a valid sigaction (a plain C struct of integers and pointers).
-    let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: a null new action only reads; `old` is a valid place for the answer.
-    let status = unsafe { libc::sigaction(signal, std::ptr::null(), &mut old) };
-    (status == 0).then_some(old.sa_sigaction)
+    let mut old = Action::default();
+    sigaction(signal, None, Some(&mut old)).then_some(old.handler)
+}
+
+/// Between fork and exec, in the only thread.
+fn set_handler(signal: i32, handler: libc::sighandler_t) {
+    assert!([libc::SIG_IGN, libc::SIG_DFL].contains(&handler));
+    sigaction(signal, Some(&Action { handler, ..Action::default() }), None);
 }
 
 /// Starts `command` with signal dispositions and closed descriptors as this process found them.
@@ -70,9 +96,7 @@ pub fn spawn(command: &mut Command, join: Option<OwnedFd>) -> io::Result<Child> 
 fn restore() {
     for (index, signal) in SIGNALS.into_iter().enumerate() {
         let ignored = IGNORED.load(Relaxed) & 1 << index != 0;
-        // SAFETY: both are valid dispositions; the process is about to exec and has no other
-        // thread.
-        unsafe { libc::signal(signal, if ignored { libc::SIG_IGN } else { libc::SIG_DFL }) };
+        set_handler(signal, if ignored { libc::SIG_IGN } else { libc::SIG_DFL });
     }
     for fd in 0..3 {
         if CLOSED.load(Relaxed) & 1 << fd != 0 && is_dev_null(fd) {

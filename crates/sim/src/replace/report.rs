@@ -41,9 +41,13 @@ pub fn cell(touches: &Touches, policy: &str, ram_bytes: u64) -> Cell {
     }
 }
 
-/// The table: pages to be read, and their ratio to LRU's where that is there.
+/// The table: pages to be read, and their ratio to LRU's where that is there; nothing where no such
+/// policy was named.
 #[must_use]
 pub fn render(policies: &[String], cells: &[Cell]) -> String {
+    if cells.is_empty() {
+        return String::new();
+    }
     let mut heads = vec!["RAM".to_owned(), "of all".to_owned()];
     heads.extend(policies.iter().cloned());
     let mut lines = vec![heads];

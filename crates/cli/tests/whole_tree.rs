@@ -192,8 +192,10 @@ fn other_users_and_namespaces_have_an_agent() {
     for words in ways {
         let (output, report) = report(&scratch, "100M", &[], &words);
         assert!(output.status.success(), "{}", stderr(&output));
+        // What starts it may be seen under its name, too, in the instant in which it becomes it.
         let sleep = of(&report, "sleep");
-        assert_eq!((sleep.len(), &sleep[0]["managed"]), (1, &true.into()), "{words:?}: {report}");
+        let all_managed = sleep.iter().all(|sleep| sleep["managed"] == true);
+        assert!(!sleep.is_empty() && all_managed, "{words:?}: {report}");
     }
 }
 

@@ -24,6 +24,7 @@ use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
 use rustix::process::Signal;
 
 use crate::adopt::Adopter;
+use crate::ending::Ending;
 use crate::fork;
 use crate::fresh;
 use crate::guards;
@@ -100,6 +101,7 @@ struct Agent {
     swap: Option<Fd>,
     resident: ResidentReader,
     growth: Growth,
+    ending: Ending,
     purse: Purse,
     /// A child of fork holds what its parent does until then, most of it only as a copy that was never made.
     counts_from: u64,
@@ -227,8 +229,17 @@ pub fn run(mission: Mission) {
     let shares = shared.config.flags & flags::PER_PROCESS == 0;
     let purse = Purse::new(shares.then_some(&shared.tree), process, shared.config.ram_bytes);
     let counts_from = if inherits { clock::monotonic_ns() + COPY_NS } else { 0 };
-    let mut agent =
-        Agent { shared, process, memory, swap, resident, growth: Growth::default(), purse, counts_from };
+    let mut agent = Agent {
+        shared,
+        process,
+        memory,
+        swap,
+        resident,
+        growth: Growth::default(),
+        ending: Ending::new(),
+        purse,
+        counts_from,
+    };
     agent.watch(|_, ram| {
         let prepared = Growth::earliest_bytes(ram) / 100 * PREPARE_PERCENT;
         (prepared, prepared)
@@ -335,6 +346,7 @@ impl Agent {
                 report.sample_cpu();
             }
             let now = clock::monotonic_ns();
+            self.ending.look(now);
             self.growth.observe(bytes, now);
             let ram = self.reach(bytes, now);
             let (start, earliest) = start(&self.growth, ram);
@@ -545,6 +557,7 @@ impl Manager<'_> {
         self.engine.report().sample_resident(resident);
         self.engine.report().sample_cpu();
         let now = clock::monotonic_ns();
+        self.agent.ending.look(now);
         self.agent.growth.observe(resident, now);
         let managed = managed_bytes(&self.engine);
         let mut stray = resident.saturating_sub(managed);

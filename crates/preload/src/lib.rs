@@ -15,6 +15,7 @@ mod adopt;
 mod agent;
 mod builtins;
 mod elf;
+mod ending;
 mod exec;
 mod filters;
 mod fork;

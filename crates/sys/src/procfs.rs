@@ -114,6 +114,32 @@ impl SleepReader {
         let len = file::pread(&self.fd, &mut buffer, 0)?;
         state_in(&buffer[..len]).map(|state| matches!(state, b'S' | b'D')).ok_or(Errno::IO)
     }
+
+    /// It has ended, and is there only since other threads of its process are.
+    pub fn has_ended(&self) -> Result<bool, Errno> {
+        let mut buffer = [0; 128];
+        let len = file::pread(&self.fd, &mut buffer, 0)?;
+        state_in(&buffer[..len]).map(|state| matches!(state, b'Z' | b'X')).ok_or(Errno::IO)
+    }
+}
+
+/// How the first thread of this process has ended, as wait(2) would tell: the last field of
+/// /proc/self/stat.
+pub fn leader_exit_code() -> Option<u32> {
+    let fd = file::open(c"/proc/self/stat", Open::empty()).ok()?;
+    let mut buffer = [0; 1024];
+    let len = file::pread(&fd, &mut buffer, 0).ok()?;
+    let text = core::str::from_utf8(buffer[..len].rsplit(|&byte| byte == b')').next()?).ok()?;
+    text.split_ascii_whitespace().next_back()?.parse().ok()
+}
+
+/// Tells whether a file begins with these bytes.
+pub fn starts_with(bytes: &[u8]) -> impl FnOnce(&CStr) -> bool {
+    move |path| {
+        let mut buffer = [0; 16];
+        let read = file::open(path, Open::empty()).and_then(|fd| file::pread(&fd, &mut buffer, 0));
+        read.is_ok_and(|len| buffer[..len].starts_with(bytes))
+    }
 }
 
 /// The letter behind the name, which stands in parentheses and may hold some itself.

@@ -91,7 +91,19 @@ pub unsafe fn spawn(
     // SAFETY: stack and block are prepared as the function wants them; the caller vouches for the entry.
     let result = unsafe { arch::clone(flags, stack_top - 16, block, block + TID_AT) };
     restore_signals(mask);
-    Ok(Thread { tid: result? as u32, memory: ManuallyDrop::new(memory) })
+    let tid = result? as u32;
+    OWN[OWN_COUNT.fetch_add(1, Ordering::SeqCst) as usize % OWN.len()].store(tid, Ordering::SeqCst);
+    Ok(Thread { tid, memory: ManuallyDrop::new(memory) })
+}
+
+/// Ids of the threads that were started here last.
+static OWN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+static OWN_COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// Was a thread of this id started by [`spawn`]? It may have ended since.
+#[must_use]
+pub fn is_own(tid: u32) -> bool {
+    OWN.iter().any(|own| own.load(Ordering::SeqCst) == tid)
 }
 
 impl Thread {

@@ -1,0 +1,94 @@
+//! A program whose last thread has ended: the process must end, too.
+//!
+//! exit(2) ends one thread, and a process ends with its last one. The agent's threads are in the same
+//! process, so that it would stay: a zombie whose parent waits for ever. So when the first thread is
+//! gone the agent looks whether any thread but its own is left, and if none is ends the process with
+//! the status that it would have had.
+//!
+//! *The story:* the child of glibc's clone() ends by exit(2) when its function returns. Its parent
+//! waited for it for ever (`torture fork-forms`).
+
+use core::ffi::CStr;
+use core::fmt::Write;
+
+use overspill_sys::procfs::{self, SleepReader};
+use overspill_sys::{mem, thread};
+
+/// Time between two looks: each reads one small file.
+const LOOK_NS: u64 = 20_000_000;
+/// What the kernel's own workers for io_uring are called.
+const WORKER: &[u8] = b"iou-";
+
+/// The look itself.
+pub struct Ending {
+    /// /proc/self/task/LEADER/stat; none where there is no /proc.
+    leader: Option<SleepReader>,
+    next: u64,
+}
+
+impl Ending {
+    /// For the process that this thread is in now.
+    pub fn new() -> Ending {
+        let pid = mem::process_id();
+        let leader = with_path(pid, "stat", |path| SleepReader::open(path).ok()).flatten();
+        Ending { leader, next: 0 }
+    }
+
+    /// Ends the process if none of the program's threads is left.
+    pub fn look(&mut self, now: u64) {
+        if now < self.next {
+            return;
+        }
+        self.next = now + LOOK_NS;
+        let Some(leader) = &self.leader else { return };
+        if leader.has_ended().unwrap_or(false) && !is_any_left() {
+            // The status of the first thread is that of a process that ends one by one.
+            let code = procfs::leader_exit_code().unwrap_or(0);
+            thread::exit_process((code >> 8) as i32);
+        }
+    }
+}
+
+/// Is there a thread besides the first that is the program's? What cannot be told is taken for one.
+fn is_any_left() -> bool {
+    let pid = mem::process_id();
+    let mut left = false;
+    let listed = procfs::for_each_thread(|tid| left |= tid != pid && !is_own(tid));
+    listed.is_err() || left
+}
+
+/// The agent's threads have no list of robust futexes, as libc's have: an id that was theirs once and
+/// is another thread's now is not taken for one.
+fn is_own(tid: u32) -> bool {
+    let has_no_list = procfs::robust_list(tid).is_ok_and(|(head, _)| head == 0);
+    has_no_list && (thread::is_own(tid) || is_worker(tid))
+}
+
+fn is_worker(tid: u32) -> bool {
+    with_path(tid, "comm", procfs::starts_with(WORKER)).unwrap_or(false)
+}
+
+/// Calls with /proc/self/task/TID/FILE.
+fn with_path<R>(tid: u32, file: &str, call: impl FnOnce(&CStr) -> R) -> Option<R> {
+    let mut path = Path { bytes: [0; 64], len: 0 };
+    write!(path, "/proc/self/task/{tid}/{file}").ok()?;
+    Some(call(CStr::from_bytes_until_nul(&path.bytes).ok()?))
+}
+
+/// As much of a text as there is room for, and a zero behind it.
+struct Path {
+    bytes: [u8; 64],
+    len: usize,
+}
+
+impl Write for Path {
+    fn write_str(&mut self, part: &str) -> core::fmt::Result {
+        let end = self.len + part.len();
+        if end >= self.bytes.len() {
+            return Err(core::fmt::Error);
+        }
+        self.bytes[self.len..end].copy_from_slice(part.as_bytes());
+        self.len = end;
+        Ok(())
+    }
+}

@@ -4,7 +4,7 @@
 //! The launcher never maps it: it reads and writes the file at the offsets of the fields, so that
 //! nothing another process does to the memory can be undefined behaviour here. The descriptor
 //! closes on exec; agents reach it by way of `/proc/PID/fd/FD`, or ask the launcher for it
-//! ([`super::door`]).
+//! ([`mod@super::door`]).
 
 use std::borrow::Cow;
 use std::fs::File;

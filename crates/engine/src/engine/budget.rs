@@ -41,7 +41,7 @@ impl Engine {
 
     /// Once `lent` is set a frame that held a page is given back to the kernel, never to another
     /// page: what the borrower of a page still reads must not change. What the program does by
-    /// calls that nobody sees is looked for: see [`crate::lending`].
+    /// calls that nobody sees is looked for: see `lending`.
     pub fn watch_lending(&mut self, lent: &'static AtomicBool) {
         self.lending.watch(lent);
     }

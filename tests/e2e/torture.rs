@@ -11,7 +11,7 @@ const RAM_BYTES: u64 = 64 * MIB;
 
 /// How overspill works inside: what it does by itself on this kernel, what it falls back to on
 /// others, and with a compressed pool that takes all it may, or without any.
-const WAYS: [(&str, &[&str]); 8] = [
+const WAYS: [(&str, &[&str]); 7] = [
     ("default", &[]),
     (NO_MOVE, &["--no-move"]),
     ("no-uring", &["--no-uring"]),
@@ -31,7 +31,7 @@ const HUGE_POOL: &str = "huge-pool";
 const OF_POOLS: [&str; 4] = ["stores", "cold", "zero", "fork"];
 
 /// What cannot be promised, in which way (empty: in none), and why.
-const NOT_PROMISED: [(&str, &str, &str); 7] = [
+const NOT_PROMISED: [(&str, &str, &str); 8] = [
     (
         "direct",
         NO_MOVE,

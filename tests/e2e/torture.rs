@@ -54,7 +54,7 @@ const NOT_PROMISED: [(&str, &str, &str); 8] = [
     (
         "fork-forms",
         NO_MOVE,
-        "one run in four ends with a child that was made by the bare instruction and that failed; not yet understood",
+        "one run in four ends with a child, made by the bare instruction, that failed; not yet understood",
     ),
     (
         "futex-cold-op",

@@ -229,17 +229,8 @@ pub fn run(mission: Mission) {
     let shares = shared.config.flags & flags::PER_PROCESS == 0;
     let purse = Purse::new(shares.then_some(&shared.tree), process, shared.config.ram_bytes);
     let counts_from = if inherits { clock::monotonic_ns() + COPY_NS } else { 0 };
-    let mut agent = Agent {
-        shared,
-        process,
-        memory,
-        swap,
-        resident,
-        growth: Growth::default(),
-        ending: Ending::new(),
-        purse,
-        counts_from,
-    };
+    let (growth, ending) = (Growth::default(), Ending::new());
+    let mut agent = Agent { shared, process, memory, swap, resident, growth, ending, purse, counts_from };
     agent.watch(|_, ram| {
         let prepared = Growth::earliest_bytes(ram) / 100 * PREPARE_PERCENT;
         (prepared, prepared)

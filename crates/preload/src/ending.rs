@@ -8,8 +8,9 @@
 //! *The story:* the child of glibc's clone() ends by exit(2) when its function returns. Its parent
 //! waited for it for ever (`torture fork-forms`).
 
+use alloc::ffi::CString;
+use alloc::format;
 use core::ffi::CStr;
-use core::fmt::Write;
 
 use overspill_sys::procfs::{self, SleepReader};
 use overspill_sys::{mem, thread};
@@ -70,25 +71,5 @@ fn is_worker(tid: u32) -> bool {
 
 /// Calls with /proc/self/task/TID/FILE.
 fn with_path<R>(tid: u32, file: &str, call: impl FnOnce(&CStr) -> R) -> Option<R> {
-    let mut path = Path { bytes: [0; 64], len: 0 };
-    write!(path, "/proc/self/task/{tid}/{file}").ok()?;
-    Some(call(CStr::from_bytes_until_nul(&path.bytes).ok()?))
-}
-
-/// As much of a text as there is room for, and a zero behind it.
-struct Path {
-    bytes: [u8; 64],
-    len: usize,
-}
-
-impl Write for Path {
-    fn write_str(&mut self, part: &str) -> core::fmt::Result {
-        let end = self.len + part.len();
-        if end >= self.bytes.len() {
-            return Err(core::fmt::Error);
-        }
-        self.bytes[self.len..end].copy_from_slice(part.as_bytes());
-        self.len = end;
-        Ok(())
-    }
+    CString::new(format!("/proc/self/task/{tid}/{file}")).ok().map(|path| call(&path))
 }

@@ -801,12 +801,6 @@ impl Memory {
         fill(unsafe { &mut *(self.loan_address() as *mut Page) })
     }
 
-    /// What that page holds.
-    pub fn loan_words(&self) -> &[u64; WORDS] {
-        // SAFETY: as above, and it is aligned.
-        unsafe { &*(self.loan_address() as *const [u64; WORDS]) }
-    }
-
     /// Its address.
     pub fn loan_address(&self) -> usize {
         self.bounce_address(BOUNCE + 1)
@@ -1035,6 +1029,14 @@ fn moves_zero_page(own: &Uffd, staging: &Mapping, trash: &Mapping) -> Result<boo
         unsafe { mapping.advise(Advice::DontNeed) }?;
     }
     Ok(moved)
+}
+
+/// A page's bytes as words.
+pub(crate) fn words_of(page: &Page) -> &[u64; WORDS] {
+    let address = page.as_ptr();
+    assert!(address.addr().is_multiple_of(align_of::<u64>()), "pages are aligned");
+    // SAFETY: the same bytes, aligned as was just seen.
+    unsafe { &*address.cast() }
 }
 
 /// Pages done and why it stopped.

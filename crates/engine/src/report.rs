@@ -206,6 +206,11 @@ impl Report {
         self.process.counters.swap_area_bytes.store(swap_bytes, Ordering::Relaxed);
     }
 
+    /// Areas came or went.
+    pub(crate) fn note_areas(&mut self, swap_bytes: u64) {
+        self.process.counters.swap_area_bytes.store(swap_bytes, Ordering::Relaxed);
+    }
+
     /// Takes a sample of resident anonymous memory.
     pub fn sample_resident(&mut self, bytes: u64) {
         let counters = &self.process.counters;

@@ -22,7 +22,10 @@ fn pattern(page: usize, word: usize, round: u64) -> u64 {
 }
 
 fn fill_and_check(use_move: bool, use_uring: bool) {
-    let pager = pager(16 * MIB, use_move, use_uring);
+    fill_and_check_with(&pager(16 * MIB, use_move, use_uring));
+}
+
+fn fill_and_check_with(pager: &Pager) {
     let mut region = pager.map_anon(64 * MIB).unwrap();
     let pages = region.len() / 4096;
     for round in 0..3u64 {
@@ -51,6 +54,13 @@ fn content_survives_eviction() {
 #[test]
 fn content_survives_eviction_without_move() {
     fill_and_check(false, true);
+}
+
+#[test]
+fn content_survives_encryption() {
+    let builder = Pager::builder().ram(16 << 20).encrypt(true).max_pool_percent(0);
+    let swap = std::env::var("OVERSPILL_TEST_SWAP").unwrap_or_else(|_| "/var/tmp".into());
+    fill_and_check_with(&builder.swap(swap).build().expect("memory can be locked"));
 }
 
 #[test]

@@ -281,9 +281,11 @@ impl Engine {
         for (index, &slot) in (at..).zip(slots) {
             let found = self.view.program.fill_bounce(index as u32, |bytes| pool.peek(slot, bytes));
             assert!(found, "only what is in the pool leaves it");
-            if self.sums.is_on() {
+            if self.sums.wants_hashes() {
                 let hash = self.fingerprints.hash(self.view.program.bounce_words(index as u32));
                 self.sums.written(slot, hash);
+            } else if let Some(seals) = self.sums.seals() {
+                self.view.program.fill_bounce(index as u32, |page| seals.seal(slot, page));
             }
         }
         let address = self.view.program.bounce_address(at as u32);

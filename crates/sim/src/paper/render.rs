@@ -1,8 +1,8 @@
 //! Sheets as text: cell by cell, then what holds.
 
 use super::{Judge, Paper, Row, Sheet};
-use crate::report::fold::{WIDTH, folded};
-use crate::report::table::aligned;
+use crate::report::fold::folded;
+use crate::report::table::fitting;
 use crate::time::permille;
 
 /// In disk rows only order is judged; a ratio that is off by more than this is explained all the same.
@@ -41,22 +41,7 @@ fn table(sheet: &Sheet, reasons: &mut Reasons) -> String {
     for row in &sheet.rows {
         lines.extend((0..row.cells.len()).map(|column| line(sheet, row, column, reasons)));
     }
-    let right = [false, false, true, true, true, true, true, false];
-    let text = aligned(&lines, &right);
-    if text.lines().all(|line| line.chars().count() <= WIDTH) {
-        return text;
-    }
-    let names: Vec<String> = lines.iter_mut().map(|line| line.remove(0)).collect();
-    let text = aligned(&lines, &right[1..]);
-    let mut out = String::new();
-    for (index, (line, name)) in text.lines().zip(&names).enumerate() {
-        if index > 1 && *name != names[index - 1] || index == 1 {
-            out.push_str(name);
-            out.push('\n');
-        }
-        out.push_str(&format!("  {line}\n"));
-    }
-    out
+    fitting(lines, &[false, false, true, true, true, true, true, false], 1)
 }
 
 /// Why cells differ: each reason once, below the table, with the number that stands in its rows.
@@ -127,6 +112,7 @@ fn thousandths(value: u64) -> String {
 mod tests {
     use super::*;
     use crate::paper::{Cell, PAPERS};
+    use crate::report::fold::WIDTH;
 
     #[test]
     fn nothing_is_wider_than_a_terminal() {

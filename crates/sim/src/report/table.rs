@@ -139,6 +139,26 @@ pub fn aligned(lines: &[Vec<String>], right: &[bool]) -> String {
     text
 }
 
+/// The same, in lines that fit a terminal: where they would not, what the first `names` columns say
+/// stands on a line of its own above the rows that share it.
+#[must_use]
+pub fn fitting(mut lines: Vec<Vec<String>>, right: &[bool], names: usize) -> String {
+    let text = aligned(&lines, right);
+    if text.lines().all(|line| line.chars().count() <= WIDTH) {
+        return text;
+    }
+    let headings: Vec<String> =
+        lines.iter_mut().map(|line| line.drain(..names).collect::<Vec<_>>().join("  ")).collect();
+    let mut out = String::new();
+    for (index, line) in aligned(&lines, &right[names..]).lines().enumerate() {
+        if index == 1 || index > 1 && headings[index] != headings[index - 1] {
+            let _ = writeln!(out, "{}", headings[index]);
+        }
+        let _ = writeln!(out, "  {line}");
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::sample;
@@ -184,8 +204,8 @@ mod tests {
         let mut over = sample(1 << 20, "none", 2);
         assert_eq!(notes(std::slice::from_ref(&over)), "");
         over.resident_bytes_max = 3 << 20;
-        let note = "note: swap was full in 1 of 1 rows, which took more than their RAM: with 1 MiB up\n    \
-                    to 3 MiB";
+        let note =
+            "note: swap was full in 1 of 1 rows, which took more than their RAM: with 1 MiB\n    up to 3 MiB";
         assert!(report(&header, &[over], Some("much")).ends_with(&format!("\n{note}\n\nmuch\n")));
         let everything = cells(&sample(1 << 20, "adaptive", 1_000_000));
         assert!(everything.contains(&"75.0 %".to_owned()) && everything.contains(&"42.1 %".to_owned()));

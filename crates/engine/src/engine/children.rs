@@ -60,7 +60,7 @@ impl Engine {
     fn read_from_file(&mut self, pages: &[PageId]) -> u32 {
         let place = |id: PageId| {
             let slot = self.mm.slot(id).filter(|_| self.mm.state(id) == State::Swapped)?;
-            (!self.compressed.pool.holds(slot.0)).then_some((self.mm.place(id).1.0, slot.0))
+            (!self.compressed.pool.tier.holds(slot.0)).then_some((self.mm.place(id).1.0, slot.0))
         };
         let Some((vpn, slot)) = place(pages[0]) else { return 0 };
         let follows = |&(n, &id): &(u32, &PageId)| place(id) == Some((vpn + u64::from(n), slot + n));

@@ -266,7 +266,7 @@ impl<P: SwapIn> Mm<P> {
     ) -> bool {
         self.appetite.observe(plan_len(plan));
         let count = self.affordable(space, plan, wanted);
-        let expelled = plan.mapping != Mapping::OnTouch && self.scans.expels();
+        let expelled = self.scans.expels();
         let mut joined = false;
         let mut ahead = 0;
         for index in 0..count {

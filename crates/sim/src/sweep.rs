@@ -298,6 +298,11 @@ mod tests {
     /// Pages read while one thread touches the pages of each range in order, so many times over, in
     /// a RAM of 4096 pages.
     fn pages_read(phases: &[(std::ops::Range<u64>, u32)]) -> u64 {
+        pages_read_in(4096, phases)
+    }
+
+    /// The same in a RAM of `frames` pages.
+    fn pages_read_in(frames: u64, phases: &[(std::ops::Range<u64>, u32)]) -> u64 {
         struct Laps(Box<dyn Iterator<Item = u64> + Send>);
         impl Workload for Laps {
             fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
@@ -312,7 +317,7 @@ mod tests {
             vec![Box::new(Laps(Box::new(touches)))]
         };
         let extent = Extent::of(laps()).expect("no error");
-        let machine = machine(4096 * PAGE_SIZE, "adaptive", System::Live);
+        let machine = machine(frames * PAGE_SIZE, "adaptive", System::Live);
         simulate(&machine, &extent, laps()).expect("no error").vmstat.pswpin
     }
 
@@ -323,6 +328,18 @@ mod tests {
         assert!(read < 20 * 4608 / 2, "{read} pages in 20 laps over 4608");
         let read = pages_read(&[(0..8192, 20)]);
         assert!(read < 20 * 8192 * 3 / 4, "{read} pages in 20 laps over 8192");
+    }
+
+    /// A loop keeps what fits for as long as it goes on. *The story:* what had left was held against
+    /// what came back in the same while, though it comes back a lap later; so expelling ended in the
+    /// fourth lap, began again in the sixth, and 2.4 times the pages that do not fit were read.
+    #[test]
+    fn a_long_loop_keeps_what_fits() {
+        for (frames, pages, most_percent) in [(57_600, 64_000, 205), (32_000, 64_000, 125)] {
+            let read = pages_read_in(frames, &[(0..pages, 16)]);
+            let bound = 15 * (pages - frames);
+            assert!(read < bound * most_percent / 100, "{read} pages in 16 laps, {bound} at least");
+        }
     }
 
     /// Who turns from one set that fits to another has it in RAM soon: expelling what was passed

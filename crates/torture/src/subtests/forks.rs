@@ -212,17 +212,57 @@ pub fn forms(context: &mut Context) -> Outcome {
             verify()?;
             grandchild.succeed("a child's child")
         };
-        match child::fork_by(form, verify_both) {
-            Ok(child) => child.succeed(&format!("a child by {form:?}"))?,
+        let ended = match child::fork_by(form, verify_both) {
+            Ok(child) => child.succeed(&format!("a child by {form:?}")),
             Err(failure) => {
                 let is_refused = form.is_bare() && sys::errno() == libc::ENOMEM;
                 ensure!(is_refused, "{form:?}: {failure:?}");
+                Ok(())
             }
-        }
+        };
+        // First, as it matters most: is only the child wrong?
         pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the parent")?;
+        ended?;
         pattern::fill_pages(&memory, 0..memory.pages(), SEED + round + 1);
     }
     Ok(())
+}
+
+/// `fork-unheard`: bare forks while a thread walks through cold memory, so that pages come into view
+/// all the time. *The story:* the agent read of such a fork amid other work, and went on bringing
+/// pages in before it saw to the child, which read zeroes where they were out at the fork.
+pub fn unheard(context: &mut Context) -> Outcome {
+    let memory = &context.subject(SEED)?;
+    let stop = &AtomicBool::new(false);
+    context.cool(memory)?;
+    let walk = || {
+        while !stop.load(Relaxed) {
+            pattern::check_pages(memory, 0..memory.pages(), SEED, "beside a fork")?;
+        }
+        Ok(())
+    };
+    let fork = || {
+        let verify = || pattern::check_pages(memory, 0..memory.pages(), SEED, "in the child");
+        (0..6).try_for_each(|_| {
+            sys::pause_ms(20);
+            match child::fork_by(Form::BareFork, verify) {
+                Ok(child) => child.succeed("a child beside a thread that reads"),
+                Err(_) if sys::errno() == libc::ENOMEM => Ok(()),
+                Err(failure) => Err(failure),
+            }
+        })
+    };
+    context.under_pressure(|context| {
+        parallel(2, |lane| {
+            if lane == 0 {
+                return walk();
+            }
+            let forked = fork();
+            stop.store(true, Relaxed);
+            forked
+        })?;
+        context.sabotage_status()
+    })
 }
 
 /// `fork-discarding`: forks while threads discard memory all the time, so that no moment is quiet.

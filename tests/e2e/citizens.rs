@@ -24,9 +24,18 @@ pub fn tests() -> Vec<Test> {
         }),
         Test::new("citizens::filter", |context| filtered(context, "0")),
         Test::new("citizens::filter-of-all-threads", |context| filtered(context, "1")),
+        Test::new("citizens::grows-down", grows_down),
         Test::new("citizens::user-namespace", user_namespace),
         Test::new("citizens::user-namespace-while-paging", user_namespace_while_paging),
     ]
+}
+
+/// A mapping of the program's grows down into a hole of 4 GiB, in a budget for which the agent needs
+/// much address space.
+fn grows_down(context: &Context) -> Outcome {
+    let launch = Launch::new(context, "citizens-grows-down", &context.torture);
+    let launch = launch.args(["grows-down", "--mib", "192", "--expect-cold", "--dir"]);
+    launch.args([&context.scratch]).ram(160 * MIB).timeout(60).run()?.succeeded()?.paged().map(drop)
 }
 
 fn compile(context: &Context, name: &str, source: &str, options: &[&str]) -> Outcome<PathBuf> {

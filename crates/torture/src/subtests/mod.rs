@@ -134,6 +134,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "recursion" Holds stacks::recursion, "deep stacks";
     "deep-stacks" Holds stacks::deep, "deep stacks that go cold, and are used again";
     "custom-stacks" Holds stacks::custom, "stacks in ordinary memory";
+    "grows-down" Holds stacks::grows_down, "a mapping that grows down into a hole";
     "joined-stacks" Holds stacks::joined, "memory in one mapping with the stack below it";
     "fork" Exceeded forks::plain, "children verify and write";
     "fork-storing" Exceeded forks::storing, "forks while threads store";

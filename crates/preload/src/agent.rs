@@ -411,7 +411,7 @@ impl Agent {
         manager.hurry(true);
         if fork::start_managing() {
             manager.pause();
-            veto::permit();
+            manager.permit_forks();
         }
         fresh::manage(ram);
         manager.look();
@@ -687,7 +687,7 @@ impl Manager<'_> {
             }
             Notice::Doorbell(_) => self.pause(),
             Notice::Populated => {
-                veto::permit();
+                self.permit_forks();
                 fork::set_paused();
                 self.engine.answer_doorbell(fork::doorbells().start);
             }
@@ -760,6 +760,13 @@ impl Manager<'_> {
         self.engine.pause();
     }
 
+    /// Everything is in: children may have it.
+    fn permit_forks(&self) {
+        let mut own = Vec::new();
+        own_ranges(&self.engine)(&mut own);
+        veto::permit(&own);
+    }
+
     /// Ends a pause when no fork is under way. The doorbell comes first: nobody waits at it while
     /// the pause lasts.
     fn after_fork(&mut self) {
@@ -768,7 +775,7 @@ impl Manager<'_> {
             && self.engine.rearm_doorbell(fork::doorbells().start)
             && fork::may_resume()
         {
-            veto::forbid();
+            veto::forbid(&self.engine);
             self.engine.resume_after_fork();
         }
     }

@@ -338,6 +338,11 @@ impl Memory {
             || self.changes.iter().any(|message| concerns(message, range))
     }
 
+    /// Was a fork read of and not handled?
+    fn is_forked(&self) -> bool {
+        self.changes.iter().any(|message| matches!(message, Message::Fork { .. }))
+    }
+
     /// Refuses transfers in these ranges until [`Memory::handled`]: the pages have moved, the books
     /// have not yet.
     pub fn handle(&mut self, from: AddressRange, to: AddressRange) {
@@ -624,10 +629,15 @@ impl Memory {
     // Into the program's view.
 
     /// Puts `count` (at most a block) frames from `first` on at `address`, waking whoever waits there.
+    /// Nothing while a fork was read of and not handled: what the books say to be out is what its
+    /// child lacks.
+    ///
+    /// *The story:* such a fork was read of amid pages that were just taken out, and before it was
+    /// handled, read-ahead put pages into view. The child was not given them, and read zeroes.
     pub fn put_in(&mut self, address: usize, first: Frame, count: u32) -> Put {
         let mut result = Put::default();
         let range = address..address + count as usize * PAGE_SIZE;
-        if self.is_changing(&range) {
+        if self.is_changing(&range) || self.is_forked() {
             return result;
         }
         let mut tries = 0;
@@ -653,7 +663,7 @@ impl Memory {
             match errno {
                 None => {}
                 Some(Errno::AGAIN) if done > 0 => {}
-                Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) => break,
+                Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) || self.is_forked() => break,
                 Some(Errno::AGAIN) => {}
                 // The page came back by itself (MADV_FREE that was not carried out): what is there is newer.
                 Some(Errno::EXIST) => {

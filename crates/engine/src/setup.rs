@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use overspill_mm::Config;
 use overspill_mm::readahead::policy::Policy;
-use overspill_sys::Errno;
+use overspill_sys::{Errno, PAGE_SIZE};
 
 use crate::engine::Engine;
 use crate::fingerprint::Fingerprints;
@@ -74,11 +74,22 @@ const STAGING_SPREAD: u32 = 2;
 /// Blocks of staging beyond that.
 const STAGING_EXTRA: u32 = 256;
 
+/// Blocks of staging for so many frames.
+const fn staging_blocks(frames_max: u32) -> u32 {
+    (frames_max / BLOCK).saturating_mul(STAGING_SPREAD) + STAGING_EXTRA
+}
+
+/// Addresses that staging takes for so many frames, in bytes: the largest mapping of all.
+#[must_use]
+pub const fn staging_bytes(frames_max: u32) -> u64 {
+    staging_blocks(frames_max) as u64 * BLOCK as u64 * PAGE_SIZE as u64
+}
+
 impl Engine {
     /// Opens everything. Nothing is managed yet.
     pub fn open(settings: Settings, mut report: Report) -> Result<Engine, Failure> {
         let failed = |step| move |errno| Failure { step, errno };
-        let blocks = (settings.frames_max / BLOCK).saturating_mul(STAGING_SPREAD) + STAGING_EXTRA;
+        let blocks = staging_blocks(settings.frames_max);
         let memory =
             Memory::new(blocks * BLOCK, settings.use_move, settings.user_mode_only).map_err(failed(1))?;
         let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;

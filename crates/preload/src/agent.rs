@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use overspill_engine::growth::Growth;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
+use overspill_engine::setup::staging_bytes;
 use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapKind, SwapPlace};
@@ -194,8 +195,11 @@ fn known_place() -> Option<&'static Process> {
 }
 
 /// Puts aside the addresses that the agent will need; see [`reserve`] for why. Its books take less
-/// than a hundredth of the program's memory, the compressed pool has its share of the budget, and
-/// the rest is a few MiB.
+/// than a hundredth of the program's memory, the compressed pool has its share of the budget,
+/// staging is known, and the rest is a few MiB.
+///
+/// *The story:* staging had no room in there with budgets of more than 140 MiB. The kernel put it
+/// into a hole, where a mapping of the program's was to grow down: the program got SIGSEGV.
 fn put_aside(config: &Config) {
     const BYTES: u64 = 256 << 20;
     const RAM_SHARE: u64 = 8;
@@ -203,7 +207,8 @@ fn put_aside(config: &Config) {
     const LIMIT_SHARE: u64 = 16;
     let pool = config.ram_bytes / 100 * u64::from(config.max_pool_percent);
     let (limit, _) = procfs::limit(Limit::AddressSpace).unwrap_or((u64::MAX, u64::MAX));
-    let bytes = (BYTES + config.ram_bytes / RAM_SHARE + pool).min(limit / LIMIT_SHARE);
+    let staging = staging_bytes(frames(config.ram_bytes));
+    let bytes = (BYTES + config.ram_bytes / RAM_SHARE + pool + staging).min(limit / LIMIT_SHARE);
     if let Ok(bytes) = usize::try_from(bytes) {
         // Without a reserve the kernel chooses the addresses, which is worse, not wrong.
         let _ = reserve::set_up(bytes);
@@ -406,7 +411,7 @@ impl Agent {
         manager.hurry(true);
         if fork::start_managing() {
             manager.pause();
-            veto::permit();
+            manager.permit_forks();
         }
         fresh::manage(ram);
         manager.look();
@@ -418,7 +423,6 @@ impl Agent {
 
     fn settings(&mut self) -> Settings {
         let config: &Config = &self.shared.config;
-        let frames = |bytes: u64| u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32);
         let mut swap = SwapPlace::decode(&config.swap_places);
         if let Some(file) = self.swap.take() {
             // The launcher has made the file in the directory that comes first.
@@ -444,6 +448,10 @@ impl Agent {
             checksums: !self.has(flags::NO_CHECKSUM),
         }
     }
+}
+
+fn frames(bytes: u64) -> u32 {
+    u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32)
 }
 
 /// The read-ahead policy that the launcher chose: an index into the names that `mm` knows.
@@ -679,7 +687,7 @@ impl Manager<'_> {
             }
             Notice::Doorbell(_) => self.pause(),
             Notice::Populated => {
-                veto::permit();
+                self.permit_forks();
                 fork::set_paused();
                 self.engine.answer_doorbell(fork::doorbells().start);
             }
@@ -752,6 +760,13 @@ impl Manager<'_> {
         self.engine.pause();
     }
 
+    /// Everything is in: children may have it.
+    fn permit_forks(&self) {
+        let mut own = Vec::new();
+        own_ranges(&self.engine)(&mut own);
+        veto::permit(&own);
+    }
+
     /// Ends a pause when no fork is under way. The doorbell comes first: nobody waits at it while
     /// the pause lasts.
     fn after_fork(&mut self) {
@@ -760,7 +775,7 @@ impl Manager<'_> {
             && self.engine.rearm_doorbell(fork::doorbells().start)
             && fork::may_resume()
         {
-            veto::forbid();
+            veto::forbid(&self.engine);
             self.engine.resume_after_fork();
         }
     }

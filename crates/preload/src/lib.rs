@@ -36,6 +36,7 @@ mod stacks;
 mod start;
 mod tasks;
 mod veto;
+mod withheld;
 
 use overspill_sys::AddressRange;
 use overspill_sys::alloc::ArenaAlloc;

@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use overspill_engine::shared::{ENV, state};
+use overspill_engine::turnstile::HOLD_NS_MAX;
+use overspill_sys::clock;
 
 use super::census::{Census, Sighting};
-use super::descendants::{Descendants, Look, Orphans, figure, name};
-use super::divider::{Divider, Member};
+use super::descendants::{Descendants, Look, Orphans, figure, name, processor_us};
+use super::divider::{Divider, Member, Word};
 use super::program;
 use super::shared_page::{Report, SharedPage};
 use super::status_line;
@@ -75,6 +77,7 @@ impl Watch {
             descendants,
             census: Census::default(),
             divider: Divider::default(),
+            divided: Instant::now(),
             returned_bytes: 0,
             extras: BTreeMap::new(),
             began: Instant::now(),
@@ -108,6 +111,8 @@ struct Watcher {
     descendants: Descendants,
     census: Census,
     divider: Divider,
+    /// When it divided last.
+    divided: Instant,
     /// What ended processes had of the budget.
     returned_bytes: u64,
     extras: BTreeMap<u32, Extra>,
@@ -228,14 +233,31 @@ impl Watcher {
             share_bytes: report.share_bytes,
             returned: pages(report, &["workingset_refault_anon", "pgmajfault"]),
             paged_out: pages(report, &["pswpout", "zswpout"]),
-            waited_us: report.counter("stalled_ns") / 1000,
+            // Its turn it waits for by the launcher's own word.
+            waited_us: report.counter("stalled_ns").saturating_sub(report.counter("held_ns")) / 1000,
+            ran_us: processor_us(report.pid).saturating_sub(report.counter("agent_cpu_ns") / 1000),
+            need_bytes: report.counter("needed_bytes"),
+            is_held: report.is_held,
         };
         let members: Vec<Member> =
             managed.iter().filter(|report| report.state == state::MANAGING).map(member).collect();
-        for (place, limit) in self.divider.divide(self.options.ram_bytes, self.page.free_bytes()?, &members) {
-            if managed.iter().any(|report| report.place == place && report.limit_bytes != limit) {
-                self.page.set_limit(place, limit)?;
-            }
+        let (free_bytes, passed_us) = (self.page.free_bytes()?, self.divided.elapsed().as_micros() as u64);
+        self.divided = Instant::now();
+        for word in self.divider.divide(self.options.ram_bytes, free_bytes, passed_us, &members) {
+            self.tell(word, managed)?;
+        }
+        Ok(())
+    }
+
+    /// A word holds for a while only: should the launcher end nobody waits for it.
+    fn tell(&self, word: Word, managed: &[Report]) -> io::Result<()> {
+        let Some(report) = managed.iter().find(|report| report.place == word.place) else { return Ok(()) };
+        if report.limit_bytes != word.limit_bytes {
+            self.page.set_limit(word.place, word.limit_bytes)?;
+        }
+        let until = if word.holds { clock::monotonic_ns() + HOLD_NS_MAX / 2 } else { 0 };
+        if until != report.held_until_ns {
+            self.page.hold(word.place, until)?;
         }
         Ok(())
     }

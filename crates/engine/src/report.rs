@@ -231,6 +231,11 @@ impl Report {
         raise(&self.process.counters.needed_peak_bytes, bytes);
     }
 
+    /// Tells how much of what is resident cannot be paged.
+    pub fn sample_fixed(&mut self, bytes: u64) {
+        self.process.counters.fixed_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Tells how much of a processor the calling thread, the agent's, has taken so far.
     pub fn sample_cpu(&mut self) {
         self.process.counters.agent_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);

@@ -239,6 +239,8 @@ counters! {
     needed_bytes,
     /// The largest `needed_bytes` seen.
     needed_peak_bytes,
+    /// Anonymous memory that cannot be paged, without the agent's own.
+    fixed_bytes,
     /// Bytes in use in the swap area.
     swap_used_bytes,
     /// The largest `swap_used_bytes` seen.

@@ -282,7 +282,7 @@ impl Agent {
     /// What the process, which holds `held` bytes, could hold now, as far as others leave it.
     fn reach(&self, held: u64, now: u64) -> u64 {
         if now >= self.counts_from {
-            self.purse.follow(held, held);
+            self.purse.follow(held, held, 0);
         }
         self.purse.reach()
     }
@@ -558,7 +558,8 @@ impl Manager<'_> {
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
         self.bound_excess(held);
         self.wait_for_turn(now);
-        let allowed = self.agent.purse.follow(held, self.wanted(held));
+        self.engine.report().sample_fixed(stray - books);
+        let allowed = self.agent.purse.follow(held, self.wanted(held), stray - books);
         let budget = allowed.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         if self.approach(budget) {

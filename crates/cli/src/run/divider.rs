@@ -31,6 +31,8 @@ pub struct Member {
     pub place: usize,
     /// What it has of the budget.
     pub share_bytes: u64,
+    /// What of that cannot be paged.
+    pub fixed_bytes: u64,
     /// Pages that came back to it, since it began.
     pub returned: u64,
     /// Pages that it has paged out.
@@ -80,7 +82,7 @@ impl Divider {
     ) -> Vec<Word> {
         let wants: Vec<Want> = members.iter().map(want).collect();
         let all: u64 = members.iter().map(|member| member.share_bytes).sum();
-        let all = all.saturating_add_signed(free_bytes).min(total_bytes);
+        let all = all.saturating_add_signed(free_bytes);
         let turn = self.turns.take(total_bytes, passed_us, &wants);
         let limits = self.limits(total_bytes, free_bytes, members);
         match turn {
@@ -126,14 +128,19 @@ impl Divider {
         known.last = *member;
     }
 
-    /// What each is to have in the end: a floor, and the rest by need. They add up to `all` at most.
+    /// What each is to have in the end: what cannot be paged, a floor, and of the rest by need. They
+    /// add up to `all` at most, if so much can be paged.
     fn targets(&self, all: u64, members: &[Member]) -> Vec<u64> {
         let count = members.len() as u64;
+        let fixed: u64 = members.iter().map(|member| member.fixed_bytes).sum();
+        let all = all.saturating_sub(fixed);
         let floor = FLOOR_BYTES.min(all / count / FLOOR_SHARE);
         let rest = u128::from(all - floor * count);
         let sum: u64 = members.iter().map(|member| self.known[&member.place].need).sum();
         let part = |need: u64| rest * u128::from(need) / u128::from(sum.max(1));
-        members.iter().map(|member| floor + part(self.known[&member.place].need) as u64).collect()
+        let target =
+            |member: &Member| member.fixed_bytes + floor + part(self.known[&member.place].need) as u64;
+        members.iter().map(target).collect()
     }
 }
 
@@ -158,11 +165,13 @@ fn take_turns(total_bytes: u64, all: u64, members: &[Member], gang: &BTreeSet<us
     };
     let wanted: u64 = members.iter().filter(|member| !holds(member)).map(taken).sum();
     let others = members.iter().filter(|member| holds(member)).count() as u64;
+    let fixed: u64 = members.iter().filter(|member| holds(member)).map(|member| member.fixed_bytes).sum();
     let floor = FLOOR_BYTES.min(all / members.len() as u64 / FLOOR_SHARE).max(1);
-    let part = (all.saturating_sub(wanted) / others.max(1)).max(floor);
+    let part = (all.saturating_sub(wanted + fixed) / others.max(1)).max(floor);
     let word = |member: &Member| {
         let holds = holds(member);
-        Word { place: member.place, limit_bytes: if holds { part } else { 0 }, holds }
+        let limit_bytes = if holds { member.fixed_bytes + part } else { 0 };
+        Word { place: member.place, limit_bytes, holds }
     };
     members.iter().map(word).collect()
 }
@@ -273,6 +282,21 @@ mod tests {
         tree.run(40);
         let shares = tree.shares();
         assert!(shares[0] <= 14 && shares[1] >= 140, "{shares:?}");
+    }
+
+    /// What a process cannot page it keeps, and it is nobody else's.
+    #[test]
+    fn what_cannot_be_paged_is_no_part_of_the_division() {
+        let mut divider = Divider::default();
+        let fixed = 40 * MIB;
+        let idle = Member { share_bytes: 60 * MIB, fixed_bytes: fixed, ..Member::default() };
+        let busy = |returned| Member { place: 1, share_bytes: 100 * MIB, returned, ..Member::default() };
+        let mut idle_limit = 0;
+        for look in 0..20 {
+            let members = [Member { share_bytes: idle.share_bytes - look * MIB, ..idle }, busy(look * 1000)];
+            idle_limit = limits(&mut divider, 0, &members)[0].1;
+        }
+        assert!((fixed + MIB..fixed + 5 * MIB).contains(&idle_limit), "{}", idle_limit / MIB);
     }
 
     #[test]

@@ -38,7 +38,8 @@ const VMSTAT: [&str; 17] = [
     "pgdeactivate",
 ];
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-const LEVELS: [&str; 12] = [
+const LEVELS: [&str; 13] = [
+    "fixed_bytes",
     "rss_peak_bytes",
     "pool_peak_bytes",
     "resident_bytes",

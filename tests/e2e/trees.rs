@@ -35,6 +35,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("trees::few-descriptors", few_descriptors),
         Test::new("trees::last-thread", last_thread),
         Test::new("trees::static", unmanaged),
+        Test::new("trees::turns", turns),
         Test::new("trees::full-exceed", full_exceed),
         Test::new("trees::full-stop", full_stop),
         Test::new("trees::full-kill", full_kill),
@@ -187,6 +188,26 @@ fn unmanaged(context: &Context) -> Outcome {
         ensure!(is_named || laps == "1", "{}", finished.complain(reason));
     }
     Ok(())
+}
+
+/// *The story:* of four compilers each had a quarter of what it needed, and after a hundred seconds
+/// not one was done. They take turns: what comes in is what changes hands, not what every lap takes.
+fn turns(context: &Context) -> Outcome<Verdict> {
+    const LAPS: u64 = 400;
+    let worker = worker(context, "trees-worker", &[])?;
+    let launch = Launch::new(context, "trees-turns", "/bin/sh")
+        .args(["-c", "for n in 1 2 3; do $0 40 $1 & done; wait", &text(&worker), &LAPS.to_string()])
+        .timeout(100);
+    let (finished, verdict) = sampled(launch, 64 * MIB)?;
+    kept(&finished)?;
+    let said = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+    ensure!(said == "right\n".repeat(3), "{}", finished.complain(&said));
+    let report = finished.report()?;
+    let sum = |group: &str, name: &str| report[group][name].as_u64().unwrap_or(0);
+    let (read, all) = (sum("vmstat", "pswpin") + sum("vmstat", "zswpin"), 3 * LAPS * 40 * MIB / 4096);
+    ensure!(read < all / 2, "{}", finished.complain(&format!("{read} of {all} pages were read")));
+    ensure!(sum("pager", "held_ns") > 0, "{}", finished.complain("nobody waited for its turn"));
+    Ok(verdict)
 }
 
 fn full<'a>(context: &'a Context, how: &str) -> Outcome<Launch<'a>> {

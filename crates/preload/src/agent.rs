@@ -80,6 +80,9 @@ const BOOKS_SHARE: u64 = 64;
 /// For so long after fresh memory was found this thread comes before all others.
 const HURRY_NS: u64 = 1_000_000_000;
 
+/// A process whose turn has come has what is out brought back for so long.
+const RETURN_NS: u64 = 1_500_000_000;
+
 /// Frames by which the budget must grow to be changed.
 const BUDGET_STEP: u32 = 128;
 
@@ -368,6 +371,8 @@ impl Agent {
             step: STEP_MIN,
             next_resync: 0,
             looked: clock::monotonic_ns(),
+            returns_until: 0,
+            returned: 0,
             reserve: Reserve::new(ram),
             bursts: Reserve::new(u64::MAX),
             excess: None,
@@ -468,6 +473,10 @@ struct Manager<'a> {
     next_resync: u64,
     /// When it looked last.
     looked: u64,
+    /// Its turn has come: until then what is out is brought back.
+    returns_until: u64,
+    /// ... from this address on.
+    returned: usize,
     reserve: Reserve,
     /// The reserve that a budget without bounds would have: for what the program would need not to
     /// be paged at all.
@@ -559,7 +568,9 @@ impl Manager<'_> {
         self.bound_excess(held);
         self.wait_for_turn(now);
         self.engine.report().sample_fixed(stray - books);
-        let allowed = self.agent.purse.follow(held, self.wanted(held), stray - books);
+        let wanted = if now < self.returns_until { held.max(pages) } else { 0 };
+        let wanted = wanted.max(self.wanted(held));
+        let allowed = self.agent.purse.follow(held, wanted, stray - books);
         let budget = allowed.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         if self.approach(budget) {
@@ -580,6 +591,11 @@ impl Manager<'_> {
     fn wait_for_turn(&mut self, now: u64) {
         let process = self.agent.process;
         let until = process.held_until_ns.load(Ordering::Acquire);
+        if until > now {
+            (self.returns_until, self.returned) = (now + RETURN_NS, 0);
+        } else if now < self.returns_until && !fork::is_paused() {
+            self.returned = self.engine.bring_back(self.returned);
+        }
         self.engine.hold(if fork::is_paused() || self.hands_back { 0 } else { until });
         let is_held = self.engine.is_held();
         if process.is_held.swap(u32::from(is_held), Ordering::AcqRel) != 0 {

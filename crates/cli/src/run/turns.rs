@@ -13,16 +13,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So long they must only page, all of them, before turns are taken.
+/// So long they must wait for more than they compute, together, before turns are taken.
 const PATIENCE_US: u64 = 1_500_000;
-/// Who waited for this part of the time at least, only pages: a half.
-const PAGING_SHARE: u64 = 2;
 /// What is needed is more than there is by this part at least.
 const EXCESS_SHARE: u64 = 8;
 /// Who needs less than this part of the budget is in nobody's way.
 const LARGE_SHARE: u64 = 8;
 /// A turn lasts until this many times as long was computed as waited.
 const WORTH: u64 = 4;
+/// After so many rounds it is tried without.
+const ROUNDS: u32 = 4;
 /// ... but for so long at least, and at most.
 const TURN_US_MIN: u64 = 1_000_000;
 const TURN_US_MAX: u64 = 10_000_000;
@@ -49,9 +49,11 @@ pub struct Want {
 #[derive(Default)]
 pub struct Turns {
     last: BTreeMap<usize, Want>,
-    /// For how long they have only paged.
+    /// For how long they have done little but page.
     paging_us: u64,
     turn: Option<Turn>,
+    /// So many turns are left until it is tried without.
+    left: u32,
 }
 
 /// Somebody's turn.
@@ -104,54 +106,53 @@ impl Turns {
             (self.paging_us, self.turn) = (0, None);
             return None;
         }
-        if self.turn.is_none() && self.paging_us < PATIENCE_US {
-            return None;
+        if self.turn.is_none() {
+            if self.paging_us < PATIENCE_US {
+                return None;
+            }
+            self.left = ROUNDS * large.len() as u32;
         }
         let small: u64 = needed - large.iter().map(|want| want.need_bytes).sum::<u64>();
-        let leader = self.leader(&large)?;
+        let leader = self.leader(&large);
+        if self.left == 0 {
+            (self.paging_us, self.turn) = (0, None);
+            return None;
+        }
         Some(gang(total_bytes.saturating_sub(small), leader, &large))
     }
 
     fn observe(&mut self, passed_us: u64, large: &[Want]) {
         let before = |want: &Want| self.last.get(&want.place).copied().unwrap_or(*want);
         let waited = |want: &Want| want.waited_us.saturating_sub(before(want).waited_us).min(passed_us);
-        let paging = large.iter().filter(|want| waited(want) * PAGING_SHARE >= passed_us).count();
-        match paging >= 2 {
+        let ran = |want: &Want| want.ran_us.saturating_sub(before(want).ran_us);
+        let [waited_us, ran_us] = [large.iter().map(waited).sum::<u64>(), large.iter().map(ran).sum()];
+        match waited_us > ran_us {
             true => self.paging_us = (self.paging_us + passed_us).min(PATIENCE_US),
             false => self.paging_us = self.paging_us.saturating_sub(passed_us),
         }
         if let Some(turn) = &mut self.turn
             && let Some(want) = large.iter().find(|want| want.place == turn.leader)
         {
-            let ran_us = want.ran_us.saturating_sub(before(want).ran_us);
-            turn.observe(ran_us, waited(want), passed_us);
+            turn.observe(ran(want), waited(want), passed_us);
         }
         self.last = large.iter().map(|want| (want.place, *want)).collect();
     }
 
-    /// Who leads now: the same as before, or the next one that has something to do. `None`: nobody
-    /// has, and turns need not be taken.
-    fn leader(&mut self, large: &[Want]) -> Option<usize> {
-        let at = match &self.turn {
-            Some(turn) => {
-                let lives = large.iter().any(|want| want.place == turn.leader);
-                if lives && !turn.is_over() {
-                    return Some(turn.leader);
-                }
-                turn.leader
+    /// Who leads now: the same as before, or the next one, of those that wait if any do.
+    fn leader(&mut self, large: &[Want]) -> usize {
+        let before = match &self.turn {
+            Some(turn) if large.iter().any(|want| want.place == turn.leader) && !turn.is_over() => {
+                return turn.leader;
             }
+            Some(turn) => turn.leader,
             None => usize::MAX,
         };
-        let is_next = |want: &&Want| want.is_held || self.turn.is_none();
-        let after = large.iter().filter(|want| want.place > at || at == usize::MAX);
-        let next = after.chain(large.iter().filter(|want| want.place < at)).find(is_next);
-        let leader = next.map(|want| want.place);
-        // Nobody waits: the one that leads goes on, if it is there.
-        let leader = leader.or_else(|| large.iter().map(|want| want.place).find(|&place| place == at));
-        self.turn = leader.map(Turn::of);
-        if leader.is_none() {
-            self.paging_us = 0;
-        }
+        let at = large.iter().position(|want| want.place > before).unwrap_or(0);
+        let circle = || large[at..].iter().chain(&large[..at]);
+        let next = circle().find(|want| want.is_held).or_else(|| circle().next());
+        let leader = next.expect("turns are of two at least").place;
+        self.turn = Some(Turn::of(leader));
+        self.left = self.left.saturating_sub(1);
         leader
     }
 }
@@ -296,6 +297,15 @@ mod tests {
             tree.look();
         }
         assert_eq!(tree.now, Some([1].into()));
+    }
+
+    /// What is large need not be used: hot parts may fit together where all does not.
+    #[test]
+    fn now_and_then_it_is_tried_without() {
+        let mut tree = Tree::new(&[150, 150]);
+        tree.run(PATIENCE_US);
+        let turns = tree.run(2 * u64::from(ROUNDS) * TURN_US_MIN + TURN_US_MIN / 2).len();
+        assert_eq!((turns, tree.now.clone()), (2 * ROUNDS as usize - 1, None));
     }
 
     #[test]

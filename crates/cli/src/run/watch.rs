@@ -213,11 +213,13 @@ impl Watcher {
         Ok(())
     }
 
-    /// What the tree would hold now with RAM enough.
+    /// What the tree would hold now with RAM enough, what several have together once.
     fn needed(&self, looks: &[Look], managed: &[Report]) -> u64 {
         let of = |look: &Look| {
             let report = managed.iter().find(|report| report.pid == look.pid);
-            report.map_or(0, |report| report.counter("needed_bytes")).max(look.anon_bytes)
+            let needed = report.map_or(0, |report| report.counter("needed_bytes")).max(look.anon_bytes);
+            let doubly = self.extras.get(&look.pid).map_or(0, |extra| extra.anon_doubly_bytes);
+            needed - doubly.min(needed)
         };
         looks.iter().filter(|look| !look.is_guest && !self.census.is_passing(look.pid)).map(of).sum()
     }

@@ -9,7 +9,7 @@
 //! through the trash mapping, because dropping them in place would raise an event that this very
 //! thread would have to read.
 
-use alloc::collections::VecDeque;
+use alloc::{collections::VecDeque, sync::Arc};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
@@ -126,7 +126,7 @@ pub(crate) struct Memory {
     /// missing, or after a fork.
     helper: Option<Helper>,
     /// Tells which pages are there.
-    pagemap: Pagemap,
+    pub pagemap: Arc<Pagemap>,
     guards: Guards,
     /// The kernel tells of every fork.
     hears_forks: bool,
@@ -182,7 +182,7 @@ impl Memory {
             program.register(staging.range(), Mode::WP)?;
         }
         let helper = if can_move { None } else { Some(Helper::start()?) };
-        let pagemap = Pagemap::open()?;
+        let pagemap = Arc::new(Pagemap::open()?);
         Ok(Memory {
             program,
             own,
@@ -297,9 +297,9 @@ impl Memory {
         count > 0
     }
 
-    /// The oldest change; the oldest fault when there is no change.
-    pub fn next_message(&mut self) -> Option<Message> {
-        self.changes.pop_front().or_else(|| self.faults.pop_front())
+    /// The faults that were read and not handled, the oldest first.
+    pub fn faults(&mut self) -> &mut VecDeque<Message> {
+        &mut self.faults
     }
 
     /// The oldest change.

@@ -42,7 +42,7 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -221,12 +221,16 @@ counters! {
     /// Nanoseconds in which at least one thread waited for the agent at all: first touches and
     /// pages in RAM, too.
     waiting_ns,
+    /// Of these, nanoseconds in which the process waited for its turn: see [`crate::turnstile`].
+    held_ns,
     /// Nanoseconds of CPU time that the agent used.
     agent_cpu_ns,
     /// Bytes of anonymous memory resident now (`RssAnon`, agent included).
     resident_bytes,
     /// The largest `resident_bytes` seen.
     resident_peak_bytes,
+    /// The most RAM of any kind that was seen: anonymous, files and shared.
+    rss_peak_bytes,
     /// Sum of the samples of `resident_bytes`, for the mean.
     resident_sum_bytes,
     /// Number of those samples.
@@ -235,6 +239,8 @@ counters! {
     needed_bytes,
     /// The largest `needed_bytes` seen.
     needed_peak_bytes,
+    /// Anonymous memory that cannot be paged, without the agent's own.
+    fixed_bytes,
     /// Bytes in use in the swap area.
     swap_used_bytes,
     /// The largest `swap_used_bytes` seen.
@@ -264,12 +270,14 @@ pub struct Process {
     pub program_pages: AtomicU32,
     /// Not 0: the process has become another program by exec, whose agent reports elsewhere.
     pub is_over: AtomicU32,
-    /// Keeps what follows aligned.
-    pub reserved: AtomicU32,
+    /// Not 0: a thread of it waits for the process's turn.
+    pub is_held: AtomicU32,
     /// What it has of the tree's budget; the agent's.
     pub share_bytes: AtomicU64,
     /// What it may have, 0 for no limit; the launcher's.
     pub limit_bytes: AtomicU64,
+    /// It has no turn until then, on the monotonic clock; the launcher's.
+    pub held_until_ns: AtomicU64,
     /// Its name: at most 15 bytes, then NUL.
     pub name: [AtomicU64; 2],
     /// Bits of [`events`].
@@ -298,9 +306,10 @@ impl Process {
             generation: AtomicU32::new(0),
             program_pages: AtomicU32::new(0),
             is_over: AtomicU32::new(0),
-            reserved: AtomicU32::new(0),
+            is_held: AtomicU32::new(0),
             share_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
+            held_until_ns: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; 2],
             events: AtomicU32::new(0),
             error: AtomicU32::new(0),
@@ -323,11 +332,13 @@ impl Process {
     /// Empties a place that was another process's, for one that has just claimed it.
     pub fn clear(&self) {
         let zero = |number: &AtomicU64| number.store(0, Relaxed);
-        for number in [&self.is_over, &self.events, &self.error, &self.error_step, &self.paths] {
+        for number in [&self.is_over, &self.is_held, &self.events, &self.error, &self.error_step, &self.paths]
+        {
             number.store(0, Relaxed);
         }
         zero(&self.share_bytes);
         zero(&self.limit_bytes);
+        zero(&self.held_until_ns);
         self.counters.numbers().for_each(zero);
         self.soft_latency.iter().chain(&self.major_latency).for_each(zero);
     }

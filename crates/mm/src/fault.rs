@@ -423,11 +423,12 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Reads what is on swap in `[start, end)`, as far as frames are spare. No marks, no windows
-    /// (section 4.7).
+    /// Reads what is on swap in `[start, end)`, as far as frames are free that reclaim would not
+    /// miss: nothing leaves for it. No marks, no windows (section 4.7).
     pub(crate) fn will_need(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
         let mut reads = Reads::default();
-        let mut spare = self.spare_frames();
+        let kept = if self.config.accessed_bits { self.low() / 4 } else { self.low() };
+        let mut spare = self.frames_free().saturating_sub(kept);
         self.each_page(space, start, end, |mm, id| {
             if spare > 0 && mm.is_on_swap(id) {
                 spare -= 1;

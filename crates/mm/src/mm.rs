@@ -282,6 +282,9 @@ impl<P: SwapIn> Mm<P> {
             Event::Idle | Event::Tick => {}
         }
         self.forget_chunks();
+        if self.held > self.config.budget {
+            self.warn_full(out);
+        }
         let before = out.as_slice().len();
         self.pump(out);
         self.keep_areas(out);
@@ -349,12 +352,6 @@ impl<P: SwapIn> Mm<P> {
         self.config.high = self.asked.high.min(frames);
         self.config.swap_in_frames = self.asked.swap_in_frames.min(frames);
         self.config.low = self.asked.low.min(self.config.high);
-    }
-
-    /// Frames that may still be taken.
-    #[inline]
-    pub(crate) fn frames_free(&self) -> u32 {
-        self.config.budget.saturating_sub(self.held)
     }
 
     pub(crate) fn new_io(&mut self, kind: IoKind, run: Run) -> IoId {

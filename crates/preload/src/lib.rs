@@ -14,6 +14,7 @@ extern crate alloc;
 mod adopt;
 mod agent;
 mod builtins;
+mod claim;
 mod elf;
 mod ending;
 mod exec;

@@ -206,7 +206,7 @@ impl Lab {
         self.grip().guardian.hold(Resource::SwapFile(path.clone()))?;
         let wanted = self.need_bytes.max(self.budget_bytes * 2);
         let default = wanted + wanted / 4 + SWAP_SPARE_BYTES;
-        let bytes = self.tuning.swap_max.map_or(default, |size| size.bytes(machine::ram_bytes()));
+        let bytes = self.tuning.swap_max.map_or(default, |size| size.bytes(machine::ram_for_shares()));
         SwapFile::create(&path, bytes.max(SWAP_SPARE_BYTES))
     }
 

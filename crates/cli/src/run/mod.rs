@@ -19,6 +19,7 @@ pub mod shared_page;
 mod status_line;
 mod summary;
 mod tracing;
+mod turns;
 mod verdict;
 mod watch;
 
@@ -137,12 +138,8 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
     if args.quiet {
         return;
     }
-    let (machine_bytes, allowed_bytes) = (machine::ram_bytes(), machine::ram_for_shares());
-    if allowed_bytes > 0 && ram_bytes > allowed_bytes {
-        let (ram, allowed) = (human::bytes(ram_bytes), human::bytes(allowed_bytes));
-        let whose =
-            if allowed_bytes < machine_bytes { "what this memory cgroup gives," } else { "this machine's" };
-        eprintln!("overspill: note: --ram {ram} is more than {whose} {allowed}");
+    if let Some(note) = machine::budget_note(ram_bytes) {
+        eprintln!("{note}");
     }
     if let Some(reason) = unmanageable {
         eprintln!("overspill: note: {reason}: it runs unmanaged, without a limit");

@@ -60,6 +60,10 @@ pub struct Report {
     pub share_bytes: u64,
     /// See there; 0: none.
     pub limit_bytes: u64,
+    /// A thread of it waits for the process's turn, which it has not before then.
+    pub is_held: bool,
+    /// See there; on the monotonic clock.
+    pub held_until_ns: u64,
     /// The process has become another program by exec.
     pub is_over: bool,
     /// A value of [`overspill_engine::shared::state`].
@@ -234,6 +238,12 @@ impl SharedPage {
         self.put(place, offset_of!(Process, limit_bytes), &bytes.to_ne_bytes())
     }
 
+    /// A process has no turn until then, on the monotonic clock; 0: it has.
+    pub fn hold(&self, place: usize, until_ns: u64) -> io::Result<()> {
+        assert!(place < PROCESSES);
+        self.put(place, offset_of!(Process, held_until_ns), &until_ns.to_ne_bytes())
+    }
+
     /// Lets others have a place whose process has ended; with `spares` it stays out of use while
     /// others are free.
     pub fn release(&self, place: usize, spares: bool) -> io::Result<()> {
@@ -301,6 +311,8 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         program_pages: fields.u32(offset_of!(Process, program_pages)),
         share_bytes: fields.u64(offset_of!(Process, share_bytes)),
         limit_bytes: fields.u64(offset_of!(Process, limit_bytes)),
+        held_until_ns: fields.u64(offset_of!(Process, held_until_ns)),
+        is_held: fields.u32(offset_of!(Process, is_held)) != 0,
         is_over: fields.u32(offset_of!(Process, is_over)) != 0,
         name: String::from_utf8_lossy(name).into_owned(),
         pid: fields.u32(offset_of!(Process, pid)),

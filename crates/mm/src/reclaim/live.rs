@@ -110,7 +110,7 @@ impl<P: SwapIn> Mm<P> {
             self.appetite.fade();
         }
         let (high, cache) = (self.high(), self.cache());
-        let over = self.held.saturating_sub(self.config.budget);
+        let over = self.held.saturating_sub(self.limit());
         let goal = if demand > 0 { high.max(demand).max(self.config.unit) } else { high };
         // Every page may be looked at three times a call: found in use and moved, deactivated, and
         // found idle. With all of them busy the call still ends.

@@ -104,8 +104,8 @@ struct Setting {
 pub fn main(args: &Args) -> Result<u8> {
     cgroup::require_root("sim validate")?;
     let setting = Setting {
-        size_bytes: args.size.bytes(machine::ram_bytes()),
-        ram_bytes: args.ram.bytes(machine::ram_bytes()),
+        size_bytes: args.size.bytes(machine::ram_for_shares()),
+        ram_bytes: args.ram.bytes(machine::ram_for_shares()),
         laps: args.laps,
         runs: args.runs,
     };

@@ -105,6 +105,7 @@ get --ram plus 4 MiB for the program itself.
 
 `extents` makes a file in many pieces where --swap is, shows how many (FIEMAP), and
 what finding a page in it costs with the list, the tree and the default map.
+`slots` gives pages slots and takes them back, --laps times.
 
 Suites: swapin (sequential and random, private and shared memory) and mixed (4
 sequential and 8 random threads) set every kind of read-ahead side by side, the
@@ -307,6 +308,11 @@ pub struct Tuning {
     /// Use threads for I/O, even where io_uring works
     #[arg(long, env = "OVERSPILL_NO_URING", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub no_uring: bool,
+    /// Encrypt what is spilled, under a key that is nowhere but in memory: nobody can read it
+    /// later, and what was changed meanwhile is noticed
+    #[arg(long, env = "OVERSPILL_ENCRYPT", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue, conflicts_with = "no_checksum")]
+    pub encrypt: bool,
     /// Believe what comes back from swap, without comparing its checksum: to measure what that
     /// costs
     #[arg(long, env = "OVERSPILL_NO_CHECKSUM", value_parser = FalseyValueParser::new(),

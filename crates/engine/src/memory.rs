@@ -65,7 +65,7 @@ const GUARDS: Query = Query { required: Categories::GUARD, any_of: Categories::e
 /// Pages in RAM, the zero page among them.
 const PRESENT: Query = Query { required: Categories::PRESENT, any_of: Categories::empty(), ..ANY_CONTENT };
 /// Pages of the compressed pool that can be on their way to the file.
-pub(crate) const BOUNCE: u32 = 64;
+pub(crate) const BOUNCE: u32 = overspill_mm::pool::LEAVING_MAX;
 /// The trash mapping, in pages.
 const TRASH: usize = BLOCK as usize;
 
@@ -794,13 +794,6 @@ impl Memory {
         fill(unsafe { &mut *(self.bounce_address(index) as *mut Page) })
     }
 
-    /// What a bounce page holds.
-    pub fn bounce_words(&self, index: u32) -> &[u64; WORDS] {
-        assert!(index < BOUNCE);
-        // SAFETY: the page lies within the mapping, is aligned, and is ours alone; the device only reads it.
-        unsafe { &*(self.bounce_address(index) as *const [u64; WORDS]) }
-    }
-
     /// Has `fill` write the page on which children are given what is on swap.
     ///
     /// *A review's story:* it was the scratch page, into which a read that is under way may still
@@ -809,12 +802,6 @@ impl Memory {
         // SAFETY: the page lies within the mapping, which is ours alone, and no request that
         // outlives a call names it.
         fill(unsafe { &mut *(self.loan_address() as *mut Page) })
-    }
-
-    /// What that page holds.
-    pub fn loan_words(&self) -> &[u64; WORDS] {
-        // SAFETY: as above, and it is aligned.
-        unsafe { &*(self.loan_address() as *const [u64; WORDS]) }
     }
 
     /// Its address.
@@ -1045,6 +1032,14 @@ fn moves_zero_page(own: &Uffd, staging: &Mapping, trash: &Mapping) -> Result<boo
         unsafe { mapping.advise(Advice::DontNeed) }?;
     }
     Ok(moved)
+}
+
+/// A page's bytes as words.
+pub(crate) fn words_of(page: &Page) -> &[u64; WORDS] {
+    let words = page.as_ptr().cast::<[u64; WORDS]>();
+    assert!(words.is_aligned(), "pages are aligned");
+    // SAFETY: the same bytes, aligned as was just seen.
+    unsafe { &*words }
 }
 
 /// Pages done and why it stopped.

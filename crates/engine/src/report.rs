@@ -214,6 +214,11 @@ impl Report {
         self.process.counters.swap_area_bytes.store(swap_bytes, Ordering::Relaxed);
     }
 
+    /// Areas came or went.
+    pub(crate) fn note_areas(&mut self, swap_bytes: u64) {
+        self.process.counters.swap_area_bytes.store(swap_bytes, Ordering::Relaxed);
+    }
+
     /// Takes a sample of what is resident: `bytes` of anonymous memory, and what there is of files
     /// and shared memory.
     pub fn sample_resident(&mut self, bytes: u64, shared_bytes: u64) {

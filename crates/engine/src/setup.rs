@@ -18,7 +18,7 @@ use crate::transfers::Transfers;
 use crate::vigil::Vigil;
 
 /// Steps of putting an engine together, by the number in [`Failure::step`]; 0 is "none".
-pub const STEPS: [&str; 7] = [
+pub const STEPS: [&str; 8] = [
     "none",
     "open userfaultfd",
     "open the swap areas",
@@ -26,6 +26,7 @@ pub const STEPS: [&str; 7] = [
     "register memory",
     "start the agent's thread",
     "map the launcher's page",
+    "lock memory for the key of encrypted pages",
 ];
 
 /// Which step failed, and why.
@@ -62,6 +63,8 @@ pub struct Settings {
     pub max_pool_percent: u32,
     /// What comes back from swap is compared with a checksum of what was written.
     pub checksums: bool,
+    /// Pages are encrypted on their way to swap; that makes checksums unnecessary.
+    pub encrypt: bool,
     /// The pool may have all of that from the start, whatever it costs.
     pub fixed_pool: bool,
 }
@@ -98,7 +101,8 @@ impl Engine {
         let vigil = Vigil::new(settings.poll_idle);
         let paths = (if memory.can_move() { paths::MOVE } else { 0 })
             | (if io.is_uring() { paths::URING } else { 0 })
-            | (if vigil.is_possible() { paths::POLL_IDLE } else { 0 });
+            | (if vigil.is_possible() { paths::POLL_IDLE } else { 0 })
+            | (if settings.encrypt { paths::ENCRYPT } else { 0 });
         report.note_setup(paths, swap.iter().map(|area| area.bytes).sum());
         let transfers = Transfers::new(io);
         let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable());
@@ -106,7 +110,11 @@ impl Engine {
         let mut engine =
             Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
         swap.into_iter().for_each(|area| engine.add_area(area));
-        let engine = if settings.checksums { engine } else { engine.without_checksums() };
+        let engine = match (settings.encrypt, settings.checksums) {
+            (true, _) => engine.with_encryption().map_err(failed(7))?,
+            (false, true) => engine,
+            (false, false) => engine.without_checksums(),
+        };
         Ok(engine.with_pool(pool as u32, settings.fixed_pool).with_vigil(vigil))
     }
 }

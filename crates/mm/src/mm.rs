@@ -274,7 +274,7 @@ impl<P: SwapIn> Mm<P> {
             Event::Pause => self.pause = Some(Pause::default()),
             Event::Resume => self.pause = None,
             Event::Budget { frames } => self.set_budget(frames),
-            Event::AreaAdded(area) => self.add_area(&area),
+            Event::AreaAdded(area) => drop(self.add_area(&area)),
             Event::AreaLeaves { area } => drop(self.areas.leave(area)),
             Event::DiscardDone { slot } => self.areas.discarded(slot),
             Event::Confirmed if self.was_refused() => return,
@@ -393,10 +393,11 @@ impl<P: SwapIn> Mm<P> {
         page.flags &= flag::WANTED | flag::WANTED_WRITE | flag::QUEUED;
     }
 
-    /// One more area, with its highest number last; `Mm` is full no more.
-    fn add_area(&mut self, config: &AreaConfig) {
-        self.areas.add(config);
+    /// As [`Event::AreaAdded`], for a shell that has to know where it is before anything goes there:
+    /// that is not before the next event.
+    pub fn add_area(&mut self, config: &AreaConfig) -> AreaId {
         self.warned_full = false;
+        self.areas.add(config)
     }
 
     /// The slot of a page that is known to have one.
@@ -421,6 +422,12 @@ impl<P: SwapIn> Mm<P> {
     #[must_use]
     pub fn area_place(&self, area: AreaId) -> (Slot, u32) {
         self.areas.place_of(area)
+    }
+
+    /// Does the area take pages?
+    #[must_use]
+    pub fn takes_pages(&self, area: AreaId) -> bool {
+        self.areas.takes_pages(area)
     }
 
     /// Does no area take pages any more?

@@ -22,6 +22,7 @@ pub struct Builder {
     poll_idle: bool,
     max_pool_percent: u32,
     fixed_pool: bool,
+    encrypt: bool,
 }
 
 impl Default for Builder {
@@ -37,6 +38,7 @@ impl Default for Builder {
             poll_idle: false,
             max_pool_percent: overspill_engine::MAX_POOL_PERCENT,
             fixed_pool: false,
+            encrypt: false,
         }
     }
 }
@@ -113,6 +115,13 @@ impl Builder {
         self
     }
 
+    /// Encrypts what goes to swap, under a key that is nowhere but in memory. Default: no.
+    #[must_use]
+    pub fn encrypt(mut self, yes: bool) -> Self {
+        self.encrypt = yes;
+        self
+    }
+
     /// Starts the pager.
     ///
     /// # Errors
@@ -137,6 +146,7 @@ impl Builder {
             max_pool_percent: self.max_pool_percent,
             fixed_pool: self.fixed_pool,
             checksums: true,
+            encrypt: self.encrypt,
         };
         Pager::start(settings)
     }

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::growth::Growth;
+use overspill_engine::orders::Order;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
 use overspill_engine::setup::staging_bytes;
@@ -407,6 +408,10 @@ impl Agent {
     fn settings(&mut self) -> Settings {
         let config: &Config = &self.shared.config;
         let mut swap = SwapPlace::decode(&config.swap_places);
+        let orders = self.shared.orders.count();
+        let given = (0..orders).filter_map(|index| self.shared.orders.get(index));
+        given.for_each(|order| order.apply(&mut swap));
+        self.process.orders_followed.store(orders, Ordering::Release);
         if let Some(file) = self.swap.take() {
             // The launcher has made the file in the directory that comes first.
             let first = swap.first_mut().filter(|place| place.kind == SwapKind::Directory);
@@ -428,6 +433,7 @@ impl Agent {
             max_pool_percent: config.max_pool_percent,
             fixed_pool: self.has(flags::FIXED_POOL),
             checksums: !self.has(flags::NO_CHECKSUM),
+            encrypt: self.has(flags::ENCRYPT),
         }
     }
 }
@@ -593,6 +599,25 @@ impl Manager<'_> {
         }
         self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
+        self.follow_orders();
+    }
+
+    /// Does what was ordered of places to page to since the last look, and tells how far it is.
+    fn follow_orders(&mut self) {
+        let process = self.agent.process;
+        let count = self.agent.shared.orders.count();
+        for index in process.orders_followed.load(Ordering::Relaxed)..count {
+            let outcome = match self.agent.shared.orders.get(index) {
+                Some(Order::Add(place)) => self.engine.add_place(&place),
+                Some(Order::Drain(path)) => self.engine.drain_place(&path),
+                None => Err(Errno::INVAL),
+            };
+            if outcome.is_err() {
+                process.orders_refused.fetch_or(1 << index, Ordering::Relaxed);
+            }
+        }
+        process.areas_leaving.store(self.engine.areas_leaving(), Ordering::Release);
+        process.orders_followed.store(count, Ordering::Release);
     }
 
     /// Follows the launcher's word on whose turn it is. Whoever waits for it waits for memory.
@@ -709,6 +734,9 @@ impl Manager<'_> {
                     "a write to swap failed: that area takes no more, and its pages go to the others"
                 });
             }
+            Notice::AreaNotEmptied { pages } => self.say_words(format_args!(
+                "{pages} pages of a place that is to be left cannot be read: they stay there"
+            )),
             Notice::PageLost { poisoned, .. } => {
                 self.engine.report().note_event(events::READ_ERROR);
                 let lies = self.engine.report().last_error() == Errno::BADMSG;

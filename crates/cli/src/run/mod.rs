@@ -213,6 +213,7 @@ fn flag_bits(args: &RunArgs) -> u32 {
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
         (tuning.no_checksum, flags::NO_CHECKSUM),
+        (tuning.encrypt, flags::ENCRYPT),
         (tuning.fixed_pool, flags::FIXED_POOL),
         (tuning.per_process, flags::PER_PROCESS),
         (args.quiet, flags::QUIET),
@@ -312,6 +313,7 @@ impl Tuning {
             ("no-move", self.no_move),
             ("no-uring", self.no_uring),
             ("no-checksum", self.no_checksum),
+            ("encrypt", self.encrypt),
             ("fixed-pool", self.fixed_pool),
             ("per-process", self.per_process),
         ];

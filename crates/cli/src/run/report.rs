@@ -407,8 +407,12 @@ const EVENTS: [(u32, &str); 4] = [
     (events::READ_ERROR, "read_error"),
     (events::FORKED, "forked"),
 ];
-const PATHS: [(u32, &str); 3] =
-    [(paths::MOVE, "move"), (paths::URING, "io_uring"), (paths::POLL_IDLE, "idle_poll")];
+const PATHS: [(u32, &str); 4] = [
+    (paths::MOVE, "move"),
+    (paths::URING, "io_uring"),
+    (paths::POLL_IDLE, "idle_poll"),
+    (paths::ENCRYPT, "encrypt"),
+];
 
 /// The names of the bits that are set.
 fn names(bits: u32, names: &[(u32, &'static str)]) -> Vec<&'static str> {

@@ -14,6 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use overspill_engine::orders::{ORDER_BYTES, ORDERS, Orders};
 use overspill_engine::shared::{
     Config, Counters, LATENCY_BUCKETS, MAGIC, PATH_MAX, PLACES_MAX, PROCESSES, Process, Shared, Tree,
     VERSION, flags, state,
@@ -76,6 +77,12 @@ pub struct Report {
     pub error: u32,
     /// The step that failed.
     pub error_step: u32,
+    /// See [`Process`].
+    pub orders_followed: u32,
+    /// See there.
+    pub orders_refused: u32,
+    /// See there.
+    pub areas_leaving: u32,
     /// Every counter by name.
     pub counters: Vec<(&'static str, u64)>,
     /// Latency of soft faults.
@@ -197,6 +204,29 @@ impl SharedPage {
             swap_places: Cow::Owned(places.to_vec()),
             agent_path: Cow::default(),
         })
+    }
+
+    /// Gives an order to the run's processes: its text, and its number.
+    pub fn give_order(&self, text: &[u8]) -> io::Result<u32> {
+        self.file.lock()?;
+        let given = self.write_order(text);
+        self.file.unlock()?;
+        given
+    }
+
+    fn write_order(&self, text: &[u8]) -> io::Result<u32> {
+        let at = |field: usize| (offset_of!(Shared, orders) + field) as u64;
+        let mut count = [0; 4];
+        self.file.read_exact_at(&mut count, at(offset_of!(Orders, count)))?;
+        let index = u32::from_ne_bytes(count);
+        if index as usize >= ORDERS || text.len() > ORDER_BYTES {
+            return Err(io::Error::other("the run has been given as many orders as it can be"));
+        }
+        let place = offset_of!(Orders, texts) + index as usize * ORDER_BYTES;
+        self.file.write_all_at(text, at(place))?;
+        // Only now: what is counted is complete.
+        self.file.write_all_at(&(index + 1).to_ne_bytes(), at(offset_of!(Orders, count)))?;
+        Ok(index)
     }
 
     /// How many places were ever claimed.
@@ -321,6 +351,9 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         paths: fields.u32(offset_of!(Process, paths)),
         error: fields.u32(offset_of!(Process, error)),
         error_step: fields.u32(offset_of!(Process, error_step)),
+        orders_followed: fields.u32(offset_of!(Process, orders_followed)),
+        orders_refused: fields.u32(offset_of!(Process, orders_refused)),
+        areas_leaving: fields.u32(offset_of!(Process, areas_leaving)),
         counters: names.enumerate().map(|(index, name)| (name, fields.u64(offset + index * 8))).collect(),
         soft: fields.histogram(offset_of!(Process, soft_latency)),
         major: fields.histogram(offset_of!(Process, major_latency)),

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use overspill_mm::Config;
 use overspill_mm::readahead::policy::Policy;
+use overspill_mm::reclaim::policy::Choice;
 use overspill_sys::{Errno, PAGE_SIZE};
 
 use crate::engine::Engine;
@@ -59,6 +60,8 @@ pub struct Settings {
     pub user_mode_only: bool,
     /// The read-ahead policy.
     pub policy: Policy,
+    /// Which pages leave.
+    pub reclaim: Choice,
     /// Most that the compressed pool may take of the frames, in percent; 0: there is none.
     pub max_pool_percent: u32,
     /// What comes back from swap is compared with a checksum of what was written.
@@ -97,7 +100,7 @@ impl Engine {
             Memory::new(blocks * BLOCK, settings.use_move, settings.user_mode_only).map_err(failed(1))?;
         let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
-        let config = Config { compares: true, ..Config::live(settings.frames, 0) };
+        let config = Config { compares: true, reclaim: settings.reclaim, ..Config::live(settings.frames, 0) };
         let vigil = Vigil::new(settings.poll_idle);
         let paths = (if memory.can_move() { paths::MOVE } else { 0 })
             | (if io.is_uring() { paths::URING } else { 0 })

@@ -75,6 +75,8 @@ pub struct Config {
     pub flags: u32,
     /// Read-ahead policy: a discriminant of `overspill_engine::ReadAhead`.
     pub readahead: u32,
+    /// Reclaim policy: an index into `overspill_mm::reclaim::policy::NAMES`.
+    pub reclaim: u32,
     /// Most that the compressed pool may take of the budget, in percent (`--max-pool-percent`).
     pub max_pool_percent: u32,
     /// What the launcher's variable names, too: tells this page from that of another run.

@@ -17,6 +17,7 @@ use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapKind, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
+use overspill_mm::reclaim::policy::Choice;
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::{self, Fields, Limit, Resident, ResidentReader};
@@ -430,6 +431,7 @@ impl Agent {
             poll_idle: is_rich && self.has(flags::POLL_IDLE),
             user_mode_only: false,
             policy: policy_of(config, frames(config.ram_bytes)),
+            reclaim: Choice::ALL.get(config.reclaim as usize).copied().unwrap_or_default(),
             max_pool_percent: config.max_pool_percent,
             fixed_pool: self.has(flags::FIXED_POOL),
             checksums: !self.has(flags::NO_CHECKSUM),

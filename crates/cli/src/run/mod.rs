@@ -198,6 +198,7 @@ fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPa
         page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
         flags: flag_bits(args),
         readahead: tuning.readahead.unwrap_or_default().number(),
+        reclaim: tuning.reclaim.unwrap_or_default().number(),
         max_pool_percent: tuning.max_pool_percent.unwrap_or(MAX_POOL_PERCENT),
         swap_places: encoded(swap).into(),
         agent_path: ready.agent.path().as_os_str().as_bytes().into(),
@@ -307,6 +308,7 @@ impl Tuning {
         option("on-full", self.on_full.map(|what| what.to_string().into()));
         option("idle", self.idle.map(|idle| idle.to_string().into()));
         option("readahead", self.readahead.map(|policy| policy.to_string().into()));
+        option("reclaim", self.reclaim.map(|policy| policy.to_string().into()));
         let switches = [
             ("erase", self.erase),
             ("strict", self.strict),

@@ -96,6 +96,8 @@ pub struct Report {
     pub page_cluster: Option<u32>,
     /// The read-ahead policy.
     pub readahead: &'static str,
+    /// The reclaim policy.
+    pub reclaim: &'static str,
     /// `--strict`.
     pub strict: bool,
     /// Whether every process that was seen was watched or managed by an agent to the end.
@@ -236,6 +238,7 @@ impl Report {
             swap: run.swap.clone(),
             page_cluster: args.tuning.page_cluster,
             readahead: args.tuning.readahead.unwrap_or_default().name(),
+            reclaim: args.tuning.reclaim.unwrap_or_default().name(),
             strict: args.tuning.strict,
             strict_refused: run.watched.refused.clone(),
             tree_mean_bytes: census.tree_mean_bytes(),

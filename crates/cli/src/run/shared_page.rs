@@ -36,6 +36,8 @@ pub struct Settings<'a> {
     pub flags: u32,
     /// Number of the read-ahead policy.
     pub readahead: u32,
+    /// Number of the reclaim policy.
+    pub reclaim: u32,
     /// `--max-pool-percent`.
     pub max_pool_percent: u32,
     /// The places to spill to, as `SwapPlace::encode` writes them.
@@ -200,6 +202,7 @@ impl SharedPage {
             page_cluster: fields.u32(offset_of!(Config, page_cluster)),
             flags: fields.u32(offset_of!(Config, flags)),
             readahead: fields.u32(offset_of!(Config, readahead)),
+            reclaim: fields.u32(offset_of!(Config, reclaim)),
             max_pool_percent: fields.u32(offset_of!(Config, max_pool_percent)),
             swap_places: Cow::Owned(places.to_vec()),
             agent_path: Cow::default(),
@@ -301,6 +304,7 @@ fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {
     put(offset_of!(Config, swap_bytes_max), &settings.swap_bytes_max.to_ne_bytes());
     put(offset_of!(Config, flags), &settings.flags.to_ne_bytes());
     put(offset_of!(Config, readahead), &settings.readahead.to_ne_bytes());
+    put(offset_of!(Config, reclaim), &settings.reclaim.to_ne_bytes());
     put(offset_of!(Config, max_pool_percent), &settings.max_pool_percent.to_ne_bytes());
     put(offset_of!(Config, token), &token.to_ne_bytes());
     put(offset_of!(Config, swap_places), &settings.swap_places);
@@ -370,6 +374,7 @@ mod tests {
         page_cluster: 3,
         flags: 5,
         readahead: 1,
+        reclaim: 2,
         max_pool_percent: 40,
         swap_places: Cow::Borrowed(b"d0:0:/var/tmp\0"),
         agent_path: Cow::Borrowed(b""),

@@ -16,6 +16,7 @@ use crate::load::LoadArgs;
 use crate::on_full::OnFull;
 use crate::output;
 use crate::policy::ReadAhead;
+use crate::reclaim_policy::Reclaim;
 use crate::size::{Size, parse_budget};
 use crate::swap::arg::SwapArg;
 use crate::{record, sim, swap, top, trace};
@@ -91,9 +92,8 @@ Examples:
 
 Ways: bare; kernel:N (page-cluster N, and read-ahead as this machine does it),
 kernel:N:cluster (read-ahead by slots), kernel:N:vma (by regions: the swap
-disk's `rotational` is set to 0 meanwhile); overspill, overspill:POLICY; fence,
-fence:POLICY (overspill inside a memory cgroup of its budget + 32 MiB, without
-swap).";
+disk's `rotational` is set to 0 meanwhile); overspill, overspill:READAHEAD, overspill:READAHEAD:RECLAIM; fence, and
+so on (overspill inside a memory cgroup of its budget + 32 MiB, without swap).";
 
 const BENCH_EXAMPLES: &str = "\
 Patterns: seq; random; descending; interleaved:K (K streams); stride:S (every
@@ -285,6 +285,9 @@ pub struct Tuning {
     /// What to read beside the page that is wanted.
     #[arg(long, env = "OVERSPILL_READAHEAD", value_name = "POLICY", help = ReadAhead::help())]
     pub readahead: Option<ReadAhead>,
+    /// Which pages leave.
+    #[arg(long, env = "OVERSPILL_RECLAIM", value_name = "POLICY", help = Reclaim::help())]
+    pub reclaim: Option<Reclaim>,
     /// What idle processors do while the program waits for pages: polling shortens every wait,
     /// needs root, and costs the power of all idle processors; auto polls on machines of up to 16
     /// [default: auto]
@@ -381,7 +384,7 @@ impl Measuring {
     /// The ways that were asked for, or those of a plain comparison.
     pub fn ways(&self) -> Vec<Way> {
         let kernel = |page_cluster| Way::Kernel { page_cluster, rules: KernelRules::AsFound };
-        let overspill = Way::Overspill { readahead: None, fenced: false };
+        let overspill = Way::Overspill { readahead: None, reclaim: None, fenced: false };
         let plain = || vec![Way::Bare, kernel(3), kernel(5), overspill];
         if self.ways.is_empty() { plain() } else { self.ways.clone() }
     }

@@ -37,6 +37,7 @@ mod sums;
 mod swapfile;
 pub mod trace;
 mod transfers;
+pub mod turnstile;
 mod view;
 mod vigil;
 

@@ -9,7 +9,7 @@
 //! through the trash mapping, because dropping them in place would raise an event that this very
 //! thread would have to read.
 
-use alloc::collections::VecDeque;
+use alloc::{collections::VecDeque, sync::Arc};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
@@ -126,7 +126,7 @@ pub(crate) struct Memory {
     /// missing, or after a fork.
     helper: Option<Helper>,
     /// Tells which pages are there.
-    pagemap: Pagemap,
+    pub pagemap: Arc<Pagemap>,
     guards: Guards,
     /// The kernel tells of every fork.
     hears_forks: bool,
@@ -182,7 +182,7 @@ impl Memory {
             program.register(staging.range(), Mode::WP)?;
         }
         let helper = if can_move { None } else { Some(Helper::start()?) };
-        let pagemap = Pagemap::open()?;
+        let pagemap = Arc::new(Pagemap::open()?);
         Ok(Memory {
             program,
             own,
@@ -297,9 +297,9 @@ impl Memory {
         count > 0
     }
 
-    /// The oldest change; the oldest fault when there is no change.
-    pub fn next_message(&mut self) -> Option<Message> {
-        self.changes.pop_front().or_else(|| self.faults.pop_front())
+    /// The faults that were read and not handled, the oldest first.
+    pub fn faults(&mut self) -> &mut VecDeque<Message> {
+        &mut self.faults
     }
 
     /// The oldest change.
@@ -336,6 +336,11 @@ impl Memory {
     fn is_changing(&self, range: &AddressRange) -> bool {
         self.handling.iter().any(|part| overlap(part, range))
             || self.changes.iter().any(|message| concerns(message, range))
+    }
+
+    /// Was a fork read of and not handled?
+    fn is_forked(&self) -> bool {
+        self.changes.iter().any(|message| matches!(message, Message::Fork { .. }))
     }
 
     /// Refuses transfers in these ranges until [`Memory::handled`]: the pages have moved, the books
@@ -624,10 +629,15 @@ impl Memory {
     // Into the program's view.
 
     /// Puts `count` (at most a block) frames from `first` on at `address`, waking whoever waits there.
+    /// Nothing while a fork was read of and not handled: what the books say to be out is what its
+    /// child lacks.
+    ///
+    /// *The story:* such a fork was read of amid pages that were just taken out, and before it was
+    /// handled, read-ahead put pages into view. The child was not given them, and read zeroes.
     pub fn put_in(&mut self, address: usize, first: Frame, count: u32) -> Put {
         let mut result = Put::default();
         let range = address..address + count as usize * PAGE_SIZE;
-        if self.is_changing(&range) {
+        if self.is_changing(&range) || self.is_forked() {
             return result;
         }
         let mut tries = 0;
@@ -653,7 +663,7 @@ impl Memory {
             match errno {
                 None => {}
                 Some(Errno::AGAIN) if done > 0 => {}
-                Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) => break,
+                Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) || self.is_forked() => break,
                 Some(Errno::AGAIN) => {}
                 // The page came back by itself (MADV_FREE that was not carried out): what is there is newer.
                 Some(Errno::EXIST) => {

@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 
 use overspill_mm::Config;
 use overspill_mm::readahead::policy::Policy;
-use overspill_sys::Errno;
+use overspill_mm::reclaim::policy::Choice;
+use overspill_sys::{Errno, PAGE_SIZE};
 
 use crate::engine::Engine;
 use crate::fingerprint::Fingerprints;
@@ -59,6 +60,8 @@ pub struct Settings {
     pub user_mode_only: bool,
     /// The read-ahead policy.
     pub policy: Policy,
+    /// Which pages leave.
+    pub reclaim: Choice,
     /// Most that the compressed pool may take of the frames, in percent; 0: there is none.
     pub max_pool_percent: u32,
     /// What comes back from swap is compared with a checksum of what was written.
@@ -77,16 +80,27 @@ const STAGING_SPREAD: u32 = 2;
 /// Blocks of staging beyond that.
 const STAGING_EXTRA: u32 = 256;
 
+/// Blocks of staging for so many frames.
+const fn staging_blocks(frames_max: u32) -> u32 {
+    (frames_max / BLOCK).saturating_mul(STAGING_SPREAD) + STAGING_EXTRA
+}
+
+/// Addresses that staging takes for so many frames, in bytes: the largest mapping of all.
+#[must_use]
+pub const fn staging_bytes(frames_max: u32) -> u64 {
+    staging_blocks(frames_max) as u64 * BLOCK as u64 * PAGE_SIZE as u64
+}
+
 impl Engine {
     /// Opens everything. Nothing is managed yet.
     pub fn open(settings: Settings, mut report: Report) -> Result<Engine, Failure> {
         let failed = |step| move |errno| Failure { step, errno };
-        let blocks = (settings.frames_max / BLOCK).saturating_mul(STAGING_SPREAD) + STAGING_EXTRA;
+        let blocks = staging_blocks(settings.frames_max);
         let memory =
             Memory::new(blocks * BLOCK, settings.use_move, settings.user_mode_only).map_err(failed(1))?;
         let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
-        let config = Config { compares: true, ..Config::live(settings.frames, 0) };
+        let config = Config { compares: true, reclaim: settings.reclaim, ..Config::live(settings.frames, 0) };
         let vigil = Vigil::new(settings.poll_idle);
         let paths = (if memory.can_move() { paths::MOVE } else { 0 })
             | (if io.is_uring() { paths::URING } else { 0 })

@@ -75,6 +75,8 @@ pub struct Config {
     pub flags: u32,
     /// Read-ahead policy: a discriminant of `overspill_engine::ReadAhead`.
     pub readahead: u32,
+    /// Reclaim policy: an index into `overspill_mm::reclaim::policy::NAMES`.
+    pub reclaim: u32,
     /// Most that the compressed pool may take of the budget, in percent (`--max-pool-percent`).
     pub max_pool_percent: u32,
     /// What the launcher's variable names, too: tells this page from that of another run.
@@ -227,12 +229,16 @@ counters! {
     /// Nanoseconds in which at least one thread waited for the agent at all: first touches and
     /// pages in RAM, too.
     waiting_ns,
+    /// Of these, nanoseconds in which the process waited for its turn: see [`crate::turnstile`].
+    held_ns,
     /// Nanoseconds of CPU time that the agent used.
     agent_cpu_ns,
     /// Bytes of anonymous memory resident now (`RssAnon`, agent included).
     resident_bytes,
     /// The largest `resident_bytes` seen.
     resident_peak_bytes,
+    /// The most RAM of any kind that was seen: anonymous, files and shared.
+    rss_peak_bytes,
     /// Sum of the samples of `resident_bytes`, for the mean.
     resident_sum_bytes,
     /// Number of those samples.
@@ -241,6 +247,8 @@ counters! {
     needed_bytes,
     /// The largest `needed_bytes` seen.
     needed_peak_bytes,
+    /// Anonymous memory that cannot be paged, without the agent's own.
+    fixed_bytes,
     /// Bytes in use in the swap area.
     swap_used_bytes,
     /// The largest `swap_used_bytes` seen.
@@ -270,6 +278,8 @@ pub struct Process {
     pub program_pages: AtomicU32,
     /// Not 0: the process has become another program by exec, whose agent reports elsewhere.
     pub is_over: AtomicU32,
+    /// Not 0: a thread of it waits for the process's turn.
+    pub is_held: AtomicU32,
     /// How many of the run's orders it has followed, or refused.
     pub orders_followed: AtomicU32,
     /// Those that it could not follow: a bit for each.
@@ -280,6 +290,8 @@ pub struct Process {
     pub share_bytes: AtomicU64,
     /// What it may have, 0 for no limit; the launcher's.
     pub limit_bytes: AtomicU64,
+    /// It has no turn until then, on the monotonic clock; the launcher's.
+    pub held_until_ns: AtomicU64,
     /// Its name: at most 15 bytes, then NUL.
     pub name: [AtomicU64; 2],
     /// Bits of [`events`].
@@ -308,11 +320,13 @@ impl Process {
             generation: AtomicU32::new(0),
             program_pages: AtomicU32::new(0),
             is_over: AtomicU32::new(0),
+            is_held: AtomicU32::new(0),
             orders_followed: AtomicU32::new(0),
             orders_refused: AtomicU32::new(0),
             areas_leaving: AtomicU32::new(0),
             share_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
+            held_until_ns: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; 2],
             events: AtomicU32::new(0),
             error: AtomicU32::new(0),
@@ -335,7 +349,8 @@ impl Process {
     /// Empties a place that was another process's, for one that has just claimed it.
     pub fn clear(&self) {
         let zero = |number: &AtomicU64| number.store(0, Relaxed);
-        for number in [&self.is_over, &self.events, &self.error, &self.error_step, &self.paths] {
+        for number in [&self.is_over, &self.is_held, &self.events, &self.error, &self.error_step, &self.paths]
+        {
             number.store(0, Relaxed);
         }
         for number in [&self.orders_followed, &self.orders_refused, &self.areas_leaving] {
@@ -343,6 +358,7 @@ impl Process {
         }
         zero(&self.share_bytes);
         zero(&self.limit_bytes);
+        zero(&self.held_until_ns);
         self.counters.numbers().for_each(zero);
         self.soft_latency.iter().chain(&self.major_latency).for_each(zero);
     }

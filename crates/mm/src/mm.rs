@@ -7,13 +7,13 @@
 
 use alloc::vec::Vec;
 
-use crate::ageing::Ageing;
 use crate::event::{Action, Actions, Event, IoId, Run, Warning};
 use crate::list::Lists;
 use crate::newcomers::Newcomers;
 use crate::pace::Pace;
 use crate::page::{PageTable, State, flag};
 use crate::readahead::SwapIn;
+use crate::reclaim::policy::{Choice, Reclaim};
 use crate::region::{Region, Regions};
 use crate::scan::Scans;
 use crate::stats::{RegionStats, Vmstat};
@@ -47,6 +47,8 @@ pub struct Config {
     pub cache: u32,
     /// Pages taken out of the program's view together (an aligned group); 1..=64, a power of two.
     pub unit: u32,
+    /// Which pages leave; without access bits only.
+    pub reclaim: Choice,
     /// Largest write in pages.
     pub write_max: u32,
     /// Largest read in pages.
@@ -92,6 +94,7 @@ impl Config {
             swap_in_frames: 1,
             cache: (budget / 32).min(4096),
             unit: 16,
+            reclaim: Choice::default(),
             write_max: 256,
             read_max: 256,
             fill_max: 256,
@@ -146,6 +149,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) areas: Areas,
     pub(crate) ios: Vec<Io>,
     pub(crate) ios_free: Vec<u32>,
+    /// Which pages leave.
+    pub(crate) reclaim: Reclaim,
     /// Reads that give way to others.
     pub(crate) pace: Pace,
     /// Faults that wait for a frame, oldest first.
@@ -159,8 +164,6 @@ pub struct Mm<P: SwapIn> {
     pub(crate) refused: u32,
     /// How often in a row reclaim ended in that way.
     pub(crate) in_vain: u32,
-    /// Pages that were taken since an active one was deactivated for them, times those active.
-    pub(crate) aged: u64,
     /// Background reclaim has started and not yet reached the high watermark.
     pub(crate) reclaiming: bool,
     /// Where `Pause` goes on to bring pages in; `None` when not paused.
@@ -171,8 +174,6 @@ pub struct Mm<P: SwapIn> {
     pub(crate) appetite: Appetite,
     /// How streams are treated when they have passed.
     pub(crate) scans: Scans,
-    /// With access bits: when the active list is aged.
-    pub(crate) ageing: Ageing,
     /// With access bits: batches of pages on their way to the lists.
     pub(crate) newcomers: Newcomers,
     /// Pages whose faults were answered last, a ring: they are not taken away again at once.
@@ -226,6 +227,7 @@ impl<P: SwapIn> Mm<P> {
             areas: first_area(&config),
             ios: Vec::new(),
             ios_free: Vec::new(),
+            reclaim: Reclaim::new(&config),
             pace: Pace::default(),
             waiting: Waiting::default(),
             held: 0,
@@ -234,13 +236,11 @@ impl<P: SwapIn> Mm<P> {
             unmapping: 0,
             refused: 0,
             in_vain: 0,
-            aged: 0,
             reclaiming: false,
             pause: None,
             clock: 0,
             appetite: Appetite::default(),
             scans: Scans::default(),
-            ageing: Ageing::default(),
             newcomers: Newcomers::default(),
             answered: [PageId(u32::MAX); ANSWERED],
             answers: 0,
@@ -282,6 +282,9 @@ impl<P: SwapIn> Mm<P> {
             Event::Idle | Event::Tick => {}
         }
         self.forget_chunks();
+        if self.held > self.config.budget {
+            self.warn_full(out);
+        }
         let before = out.as_slice().len();
         self.pump(out);
         self.keep_areas(out);
@@ -349,12 +352,6 @@ impl<P: SwapIn> Mm<P> {
         self.config.high = self.asked.high.min(frames);
         self.config.swap_in_frames = self.asked.swap_in_frames.min(frames);
         self.config.low = self.asked.low.min(self.config.high);
-    }
-
-    /// Frames that may still be taken.
-    #[inline]
-    pub(crate) fn frames_free(&self) -> u32 {
-        self.config.budget.saturating_sub(self.held)
     }
 
     pub(crate) fn new_io(&mut self, kind: IoKind, run: Run) -> IoId {

@@ -19,6 +19,7 @@ pub mod shared_page;
 mod status_line;
 mod summary;
 mod tracing;
+mod turns;
 mod verdict;
 mod watch;
 
@@ -137,12 +138,8 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
     if args.quiet {
         return;
     }
-    let (machine_bytes, allowed_bytes) = (machine::ram_bytes(), machine::ram_for_shares());
-    if allowed_bytes > 0 && ram_bytes > allowed_bytes {
-        let (ram, allowed) = (human::bytes(ram_bytes), human::bytes(allowed_bytes));
-        let whose =
-            if allowed_bytes < machine_bytes { "what this memory cgroup gives," } else { "this machine's" };
-        eprintln!("overspill: note: --ram {ram} is more than {whose} {allowed}");
+    if let Some(note) = machine::budget_note(ram_bytes) {
+        eprintln!("{note}");
     }
     if let Some(reason) = unmanageable {
         eprintln!("overspill: note: {reason}: it runs unmanaged, without a limit");
@@ -201,6 +198,7 @@ fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPa
         page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
         flags: flag_bits(args),
         readahead: tuning.readahead.unwrap_or_default().number(),
+        reclaim: tuning.reclaim.unwrap_or_default().number(),
         max_pool_percent: tuning.max_pool_percent.unwrap_or(MAX_POOL_PERCENT),
         swap_places: encoded(swap).into(),
         agent_path: ready.agent.path().as_os_str().as_bytes().into(),
@@ -310,6 +308,7 @@ impl Tuning {
         option("on-full", self.on_full.map(|what| what.to_string().into()));
         option("idle", self.idle.map(|idle| idle.to_string().into()));
         option("readahead", self.readahead.map(|policy| policy.to_string().into()));
+        option("reclaim", self.reclaim.map(|policy| policy.to_string().into()));
         let switches = [
             ("erase", self.erase),
             ("strict", self.strict),

@@ -36,6 +36,8 @@ pub struct Settings<'a> {
     pub flags: u32,
     /// Number of the read-ahead policy.
     pub readahead: u32,
+    /// Number of the reclaim policy.
+    pub reclaim: u32,
     /// `--max-pool-percent`.
     pub max_pool_percent: u32,
     /// The places to spill to, as `SwapPlace::encode` writes them.
@@ -61,6 +63,10 @@ pub struct Report {
     pub share_bytes: u64,
     /// See there; 0: none.
     pub limit_bytes: u64,
+    /// A thread of it waits for the process's turn, which it has not before then.
+    pub is_held: bool,
+    /// See there; on the monotonic clock.
+    pub held_until_ns: u64,
     /// The process has become another program by exec.
     pub is_over: bool,
     /// A value of [`overspill_engine::shared::state`].
@@ -196,6 +202,7 @@ impl SharedPage {
             page_cluster: fields.u32(offset_of!(Config, page_cluster)),
             flags: fields.u32(offset_of!(Config, flags)),
             readahead: fields.u32(offset_of!(Config, readahead)),
+            reclaim: fields.u32(offset_of!(Config, reclaim)),
             max_pool_percent: fields.u32(offset_of!(Config, max_pool_percent)),
             swap_places: Cow::Owned(places.to_vec()),
             agent_path: Cow::default(),
@@ -264,6 +271,12 @@ impl SharedPage {
         self.put(place, offset_of!(Process, limit_bytes), &bytes.to_ne_bytes())
     }
 
+    /// A process has no turn until then, on the monotonic clock; 0: it has.
+    pub fn hold(&self, place: usize, until_ns: u64) -> io::Result<()> {
+        assert!(place < PROCESSES);
+        self.put(place, offset_of!(Process, held_until_ns), &until_ns.to_ne_bytes())
+    }
+
     /// Lets others have a place whose process has ended; with `spares` it stays out of use while
     /// others are free.
     pub fn release(&self, place: usize, spares: bool) -> io::Result<()> {
@@ -291,6 +304,7 @@ fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {
     put(offset_of!(Config, swap_bytes_max), &settings.swap_bytes_max.to_ne_bytes());
     put(offset_of!(Config, flags), &settings.flags.to_ne_bytes());
     put(offset_of!(Config, readahead), &settings.readahead.to_ne_bytes());
+    put(offset_of!(Config, reclaim), &settings.reclaim.to_ne_bytes());
     put(offset_of!(Config, max_pool_percent), &settings.max_pool_percent.to_ne_bytes());
     put(offset_of!(Config, token), &token.to_ne_bytes());
     put(offset_of!(Config, swap_places), &settings.swap_places);
@@ -331,6 +345,8 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         program_pages: fields.u32(offset_of!(Process, program_pages)),
         share_bytes: fields.u64(offset_of!(Process, share_bytes)),
         limit_bytes: fields.u64(offset_of!(Process, limit_bytes)),
+        held_until_ns: fields.u64(offset_of!(Process, held_until_ns)),
+        is_held: fields.u32(offset_of!(Process, is_held)) != 0,
         is_over: fields.u32(offset_of!(Process, is_over)) != 0,
         name: String::from_utf8_lossy(name).into_owned(),
         pid: fields.u32(offset_of!(Process, pid)),
@@ -358,6 +374,7 @@ mod tests {
         page_cluster: 3,
         flags: 5,
         readahead: 1,
+        reclaim: 2,
         max_pool_percent: 40,
         swap_places: Cow::Borrowed(b"d0:0:/var/tmp\0"),
         agent_path: Cow::Borrowed(b""),

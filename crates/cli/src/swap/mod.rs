@@ -74,7 +74,7 @@ pub fn main(args: &Args) -> Result<u8> {
     match &args.command {
         Command::Info { path, json } => info::main(path, *json),
         Command::Make { path, size, label, erase } => {
-            let bytes = size.map(|size| size.bytes(machine::ram_bytes()));
+            let bytes = size.map(|size| size.bytes(machine::ram_for_shares()));
             make::main(path, bytes, label, *erase)
         }
         Command::Add { pid, place } => orders::add(*pid, place),

@@ -23,11 +23,14 @@ mod sealing;
 mod sharing;
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use overspill_mm::readahead::policy::Policy;
-use overspill_mm::types::Slot;
+use overspill_mm::types::{Nanos, Slot};
 use overspill_mm::{Actions, Config, Event, Mm, WriteResult};
+use overspill_sys::pagemap::Pagemap;
+use overspill_sys::uffd::Message;
 use overspill_sys::{AddressRange, Errno, Fd, clock};
 
 use compress::Compressed;
@@ -45,6 +48,7 @@ use crate::staging::Staging;
 use crate::sums::{Reading, Sums};
 use crate::trace::{Ring, Tracer};
 use crate::transfers::{Ended, Transfers};
+use crate::turnstile::Turnstile;
 use crate::view::{Place, View};
 use crate::vigil::Vigil;
 
@@ -94,6 +98,7 @@ pub struct Engine {
     out: Actions,
     notices: VecDeque<Notice>,
     vigil: Vigil,
+    turnstile: Turnstile,
     doorbells: AddressRange,
     reservations: Reservations,
     report: Report,
@@ -135,6 +140,7 @@ impl Engine {
             out: Actions::new(),
             notices: VecDeque::new(),
             vigil: Vigil::new(false),
+            turnstile: Turnstile::default(),
             doorbells: 0..0,
             reservations: Reservations::default(),
             report,
@@ -182,6 +188,12 @@ impl Engine {
         &mut self.report
     }
 
+    /// What shows where the program's pages are.
+    #[must_use]
+    pub fn pagemap(&self) -> Arc<Pagemap> {
+        self.view.program.pagemap.clone()
+    }
+
     /// Descriptors that become readable when there is something to do.
     pub fn descriptors(&self) -> [Option<&Fd>; 3] {
         let (program, device) = (self.view.program.descriptor(), self.transfers.io().descriptor());
@@ -191,13 +203,34 @@ impl Engine {
     /// Handles everything there is to handle without waiting. True when there was anything.
     pub fn crank(&mut self) -> bool {
         let busy = self.view.program.read_messages() | self.view.shared.read_messages();
-        while let Some(message) = self.view.program.next_message() {
+        while let Some(message) = self.next_message() {
             self.handle(message);
         }
         while let Some(fault) = self.view.shared.next_fault() {
             self.shared_fault(&fault);
         }
         self.crank_device() | busy || self.make_room_ahead()
+    }
+
+    /// The oldest change; where there is none the oldest fault, if it may pass.
+    fn next_message(&mut self) -> Option<Message> {
+        let program = &mut self.view.program;
+        program.next_change().or_else(|| {
+            let passes = !program.faults().is_empty() && self.turnstile.passes(clock::monotonic_ns);
+            if passes { program.faults().pop_front() } else { None }
+        })
+    }
+
+    /// The process has no turn until then, by the launcher's word: its threads wait where they need
+    /// a page, but for one now and then.
+    pub fn hold(&mut self, until: Nanos) {
+        self.turnstile.shut(until, clock::monotonic_ns());
+    }
+
+    /// Does a thread wait for the process's turn?
+    #[must_use]
+    pub fn is_held(&mut self) -> bool {
+        !self.view.program.faults().is_empty() && self.turnstile.is_shut(clock::monotonic_ns)
     }
 
     /// There is nothing else to do while the device is at work: room is made that will be needed,

@@ -84,6 +84,17 @@ impl Areas {
         self.used
     }
 
+    /// Slots that pages may have, in all.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Slots that are free, where an area takes pages at all.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        if self.is_full() { 0 } else { self.capacity - self.used }
+    }
+
     /// Has no area a slot to give?
     #[inline]
     pub fn is_full(&self) -> bool {

@@ -265,6 +265,10 @@ impl<P: SwapIn> Mm<P> {
         out: &mut Actions,
     ) -> bool {
         self.appetite.observe(plan_len(plan));
+        if let Window::Pages { start, stride, count } = plan.window {
+            let last = start.offset(stride * i64::from(count.saturating_sub(1)));
+            self.know_file_pages(space, start.min(last), start.max(last).offset(1));
+        }
         let count = self.affordable(space, plan, wanted);
         let expelled = plan.mapping != Mapping::OnTouch && self.scans.expels();
         let mut joined = false;
@@ -428,6 +432,7 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn will_need(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
         let mut reads = Reads::default();
         let mut spare = self.spare_frames();
+        self.know_file_pages(space, start, end.min(start.offset(i64::from(spare))));
         self.each_page(space, start, end, |mm, id| {
             if spare > 0 && mm.is_on_swap(id) {
                 spare -= 1;

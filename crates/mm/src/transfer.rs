@@ -230,6 +230,9 @@ impl<P: SwapIn> Mm<P> {
             self.held -= 1;
             self.forget(id);
             out.push_free(id);
+        } else if self.is_passed(id) {
+            self.stats.clean_dropped += 1;
+            self.evict(id, out);
         } else {
             self.lists.push_head(&mut self.pages, ListId::Cache, id);
         }

@@ -3,6 +3,7 @@
 //! Everything that is printed is made from integers, so that equal runs give equal bytes.
 
 pub mod explain;
+pub mod fold;
 pub mod html;
 pub mod json;
 pub mod table;

@@ -176,6 +176,12 @@ impl FileTable {
         found
     }
 
+    /// In a child of fork: nothing is mapped any more.
+    pub fn clear(&self) {
+        self.set(&[]);
+        self.files.iter().for_each(MappedFile::withdraw);
+    }
+
     /// Replaces the ranges. False: there are too many.
     pub(crate) fn set(&self, ranges: &[FileRange]) -> bool {
         if ranges.len() > RANGES {

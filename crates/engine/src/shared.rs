@@ -42,7 +42,7 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -75,6 +75,8 @@ pub struct Config {
     pub readahead: u32,
     /// Most that the compressed pool may take of the budget, in percent (`--max-pool-percent`).
     pub max_pool_percent: u32,
+    /// Mappings of files of at least so many bytes are managed (`--files`); 0: none are.
+    pub files_min_bytes: u64,
     /// What the launcher's variable names, too: tells this page from that of another run.
     pub token: u64,
     /// Where memory spills to (`--swap`): [`crate::SwapPlace::encode`].
@@ -248,6 +250,12 @@ counters! {
     budget_sum_bytes,
     /// Number of those samples.
     budget_samples,
+    /// Mappings of files that were managed, all told.
+    files_managed,
+    /// Their bytes.
+    files_managed_bytes,
+    /// Large mappings of files that were left to the kernel.
+    files_left,
 }
 
 /// What one process reports.

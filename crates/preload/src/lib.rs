@@ -17,6 +17,8 @@ mod builtins;
 mod elf;
 mod ending;
 mod exec;
+mod file_agent;
+mod files;
 mod filters;
 mod fork;
 mod forms;

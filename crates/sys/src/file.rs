@@ -141,6 +141,13 @@ fn descriptor_path<'a>(start: &[u8], thread: &[u32], fd: u32, path: &'a mut [u8]
     CStr::from_bytes_until_nul(path).expect("a zero was put at the end")
 }
 
+/// The name by which the file of a descriptor of the calling thread's was opened, as far as it fits.
+pub fn name_of<'a>(fd: &Fd, text: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut path = [0u8; 40];
+    let path = descriptor_path(b"/proc/thread-self/fd/", &[], fd.raw() as u32, &mut path);
+    read_link(path, text).ok()
+}
+
 /// What a symbolic link says, cut to the length of `text`.
 pub fn read_link<'a>(path: &CStr, text: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     let (at, len) = (text.as_mut_ptr() as usize, text.len());

@@ -114,6 +114,13 @@ pub unsafe fn map_anon_fixed(range: AddressRange, prot: Prot) -> Result<(), Errn
     unsafe { mmap(range.start, range.len(), prot, flags, -1, 0).map(drop) }
 }
 
+/// Private memory for the program, readable and writable, not promised; at `wish` if that is free.
+/// It does not lie among the agent's own addresses.
+pub fn map_for_program(wish: usize, len: usize) -> Result<usize, Errno> {
+    // SAFETY: nothing is replaced.
+    unsafe { mmap(wish, len, Prot::RW, MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0) }
+}
+
 /// Replaces whatever is mapped in `range` by a part of a file, shared with others or not.
 ///
 /// # Safety

@@ -37,6 +37,8 @@ pub struct Settings<'a> {
     pub readahead: u32,
     /// `--max-pool-percent`.
     pub max_pool_percent: u32,
+    /// `--files`: the least of a mapping that is managed; 0: none is.
+    pub files_min_bytes: u64,
     /// The places to spill to, as `SwapPlace::encode` writes them.
     pub swap_places: Cow<'a, [u8]>,
     /// The agent, as LD_PRELOAD names it.
@@ -190,6 +192,7 @@ impl SharedPage {
             flags: fields.u32(offset_of!(Config, flags)),
             readahead: fields.u32(offset_of!(Config, readahead)),
             max_pool_percent: fields.u32(offset_of!(Config, max_pool_percent)),
+            files_min_bytes: fields.u64(offset_of!(Config, files_min_bytes)),
             swap_places: Cow::Owned(places.to_vec()),
             agent_path: Cow::default(),
         })
@@ -262,6 +265,7 @@ fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {
     put(offset_of!(Config, flags), &settings.flags.to_ne_bytes());
     put(offset_of!(Config, readahead), &settings.readahead.to_ne_bytes());
     put(offset_of!(Config, max_pool_percent), &settings.max_pool_percent.to_ne_bytes());
+    put(offset_of!(Config, files_min_bytes), &settings.files_min_bytes.to_ne_bytes());
     put(offset_of!(Config, token), &token.to_ne_bytes());
     put(offset_of!(Config, swap_places), &settings.swap_places);
     put(offset_of!(Config, agent_path), &settings.agent_path);
@@ -326,6 +330,7 @@ mod tests {
         flags: 5,
         readahead: 1,
         max_pool_percent: 40,
+        files_min_bytes: 77,
         swap_places: Cow::Borrowed(b"d0:0:/var/tmp\0"),
         agent_path: Cow::Borrowed(b""),
     };

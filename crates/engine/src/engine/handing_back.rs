@@ -110,31 +110,35 @@ impl Engine {
     /// Drops the pages of a file that were not stored to: what is touched next is what is there now.
     fn read_anew(&mut self, first_slot: u32) {
         for part in self.parts_of(first_slot) {
-            let mut start = part.start;
-            for vpn in (part.start.0..=part.end.0).map(Vpn) {
-                let slot = Slot(part.slot + (vpn.0 - part.start.0) as u32);
-                let is_end = vpn == part.end;
-                if is_end || self.transfers.files().of_slot(Slot(part.slot)).is_stored(slot) {
-                    if start < vpn {
-                        self.drop_pages(start, vpn);
-                    }
-                    start = vpn.offset(1);
-                }
+            for run in self.clean_runs(part) {
+                self.drop_pages(run.start, run.end);
             }
         }
     }
 
-    /// Gives the mappings that overlap a range back to the kernel. False where stores of the
-    /// program's own are in them, or that failed.
+    /// The runs of pages that were not stored to.
+    fn clean_runs(&mut self, part: FilePart) -> Vec<FilePart> {
+        let mapped = self.transfers.files().of_slot(Slot(part.slot));
+        let mut runs: Vec<FilePart> = Vec::new();
+        for (vpn, slot) in (part.start.0..part.end.0).map(Vpn).zip(part.slot..) {
+            if mapped.is_protected() && mapped.is_stored(Slot(slot)) {
+                continue;
+            }
+            match runs.last_mut().filter(|run| run.end == vpn) {
+                Some(run) => run.end = vpn.offset(1),
+                None => runs.push(FilePart { start: vpn, end: vpn.offset(1), slot }),
+            }
+        }
+        runs
+    }
+
+    /// Gives the mappings that overlap a range back to the kernel; pages that were stored to stay as
+    /// they are. False where that failed.
     pub fn hand_back_range(&mut self, range: &AddressRange) -> bool {
         let mut firsts: Vec<u32> = Vec::new();
         for part in self.file_parts() {
             if overlap(&(address(part.start)..address(part.end)), range) {
-                let mapped = self.transfers.files().of_slot(Slot(part.slot));
-                if mapped.has_stores() {
-                    return false;
-                }
-                firsts.push(mapped.first_slot);
+                firsts.push(self.transfers.files().of_slot(Slot(part.slot)).first_slot);
             }
         }
         firsts.dedup();
@@ -158,7 +162,9 @@ impl Engine {
         // What is under way goes into pages that are about to be nobody's.
         self.finish_transfers();
         let parts = self.parts_of(first_slot);
-        let handed = parts.into_iter().all(|part| self.hand_back_part(first_slot, part));
+        let handed = parts
+            .into_iter()
+            .all(|part| self.clean_runs(part).into_iter().all(|run| self.hand_back_part(first_slot, run)));
         self.handle_changes();
         self.tell_file_ranges();
         handed

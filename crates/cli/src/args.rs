@@ -305,6 +305,13 @@ pub struct Tuning {
     /// Give each process all of the budget, instead of dividing it between the processes of the tree
     #[arg(long, env = "OVERSPILL_PER_PROCESS", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub per_process: bool,
+    /// Manage large mappings of files, too, that are read or have stores of the program's own: of
+    /// at least SIZE bytes, or of half the budget
+    #[arg(long, env = "OVERSPILL_FILES", value_name = "SIZE", num_args = 0..=1, require_equals = true)]
+    pub files: Option<Option<Size>>,
+    /// Leave all mappings of files to the kernel
+    #[arg(long, env = "OVERSPILL_NO_FILES", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub no_files: bool,
     /// Evict by write-protect, write and drop, even where the kernel can move pages
     #[arg(long, env = "OVERSPILL_NO_MOVE", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub no_move: bool,

@@ -13,6 +13,7 @@ extern crate alloc;
 
 pub mod child;
 mod engine;
+pub mod file_table;
 mod files;
 mod fingerprint;
 pub mod growth;
@@ -42,7 +43,7 @@ mod view;
 mod vigil;
 
 pub use engine::{Engine, Notice};
-pub use files::Source;
+pub use files::{Program, Source};
 pub use reactor::Reactor;
 pub use setup::{Failure, MAX_POOL_PERCENT, STEPS, Settings};
 pub use shared_regions::MapperId;

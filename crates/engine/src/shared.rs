@@ -79,6 +79,8 @@ pub struct Config {
     pub reclaim: u32,
     /// Most that the compressed pool may take of the budget, in percent (`--max-pool-percent`).
     pub max_pool_percent: u32,
+    /// Mappings of files of at least so many bytes are managed (`--files`); 0: none are.
+    pub files_min_bytes: u64,
     /// What the launcher's variable names, too: tells this page from that of another run.
     pub token: u64,
     /// Where memory spills to (`--swap`): [`crate::SwapPlace::encode`].
@@ -262,6 +264,12 @@ counters! {
     budget_sum_bytes,
     /// Number of those samples.
     budget_samples,
+    /// Mappings of files that were managed, all told.
+    files_managed,
+    /// Their bytes.
+    files_managed_bytes,
+    /// Large mappings of files that were left to the kernel.
+    files_left,
 }
 
 /// What one process reports.

@@ -272,6 +272,10 @@ impl<P: SwapIn> Mm<P> {
         out: &mut Actions,
     ) -> bool {
         self.appetite.observe(plan_len(plan));
+        if let Window::Pages { start, stride, count } = plan.window {
+            let last = start.offset(stride * i64::from(count.saturating_sub(1)));
+            self.know_file_pages(space, start.min(last), start.max(last).offset(1));
+        }
         let count = self.affordable(space, plan, wanted);
         let expelled = self.scans.expels();
         let mut joined = false;
@@ -438,6 +442,7 @@ impl<P: SwapIn> Mm<P> {
         let mut reads = Reads::default();
         let kept = if self.config.accessed_bits { self.low() / 4 } else { self.low() };
         let mut spare = self.frames_free().saturating_sub(kept);
+        self.know_file_pages(space, start, end.min(start.offset(i64::from(spare))));
         self.each_page(space, start, end, |mm, id| {
             if spare > 0 && mm.is_on_swap(id) {
                 spare -= 1;

@@ -8,6 +8,7 @@
 use alloc::vec::Vec;
 
 use crate::event::{Action, Actions, Event, IoId, Run, Warning};
+use crate::filescan::FileScans;
 use crate::list::Lists;
 use crate::newcomers::Newcomers;
 use crate::pace::Pace;
@@ -18,7 +19,7 @@ use crate::region::{Region, Regions};
 use crate::scan::Scans;
 use crate::stats::{RegionStats, Vmstat};
 use crate::swap::{AreaConfig, AreaId, Areas, Placement};
-use crate::types::{Access, CHUNK_PAGES, Nanos, PageId, Slot, SpaceId, Vpn};
+use crate::types::{Access, CHUNK_PAGES, Nanos, PageId, RegionKind, Slot, SpaceId, Vpn};
 use crate::waiting::Waiting;
 use crate::watermarks::Appetite;
 
@@ -174,6 +175,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) appetite: Appetite,
     /// How streams are treated when they have passed.
     pub(crate) scans: Scans,
+    /// The same of files.
+    pub(crate) file_scans: FileScans,
     /// With access bits: batches of pages on their way to the lists.
     pub(crate) newcomers: Newcomers,
     /// Pages whose faults were answered last, a ring: they are not taken away again at once.
@@ -241,6 +244,7 @@ impl<P: SwapIn> Mm<P> {
             clock: 0,
             appetite: Appetite::default(),
             scans: Scans::default(),
+            file_scans: FileScans::default(),
             newcomers: Newcomers::default(),
             answered: [PageId(u32::MAX); ANSWERED],
             answers: 0,
@@ -530,6 +534,12 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn region_of(&mut self, id: PageId) -> Option<&mut Region<P::Region>> {
         let (space, vpn) = self.pages.place(id);
         self.regions.find(space, vpn)
+    }
+
+    /// What backs the region of a page, and the region's bounds.
+    #[must_use]
+    pub fn region_at(&self, space: SpaceId, vpn: Vpn) -> Option<(Vpn, Vpn, RegionKind)> {
+        self.regions.at(space, vpn).map(|region| (region.start, region.end, region.kind))
     }
 
     /// Is any page of the range managed?

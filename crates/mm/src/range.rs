@@ -93,14 +93,27 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// `[start, end)` is managed from now on. Pages of a file are in their file.
+    /// `[start, end)` is managed from now on. Pages of a file are in their file; entries are made
+    /// for them when they are first looked at, so that a large file costs nothing.
     pub(crate) fn region_added(&mut self, space: SpaceId, start: Vpn, end: Vpn, kind: RegionKind) {
         self.regions.add(space, start, end, kind);
         if let RegionKind::File { .. } = kind {
-            (start.0..end.0).for_each(|vpn| {
-                let id = self.pages.lookup_or_create(space, Vpn(vpn));
+            self.each_page(space, start, end, |mm, id| mm.back_by_file(id));
+        }
+    }
+
+    /// Makes entries for the pages of `[start, end)` that are of a file.
+    pub(crate) fn know_file_pages(&mut self, space: SpaceId, start: Vpn, end: Vpn) {
+        let mut from = start;
+        while from < end {
+            let region = self.regions.at(space, from).filter(|region| !region.kind.is_zero_at_first());
+            let Some(region) = region else { return };
+            let until = region.end.min(end);
+            for vpn in (from.0..until.0).map(Vpn) {
+                let id = self.pages.lookup_or_create(space, vpn);
                 self.back_by_file(id);
-            });
+            }
+            from = until;
         }
     }
 

@@ -14,7 +14,7 @@ use crate::list::ListId;
 use crate::mm::Mm;
 use crate::page::{NONE, State, flag};
 use crate::readahead::{SwapIn, Window};
-use crate::types::{PageId, SpaceId};
+use crate::types::{PageId, Slot, SpaceId};
 
 /// At most so many windows are expelled for one that is kept, and that one.
 const KEPT_ONE_IN_MAX: u32 = 8;
@@ -165,7 +165,11 @@ fn span(budget: u32) -> u32 {
 impl<P: SwapIn> Mm<P> {
     /// A page leaves.
     pub(crate) fn note_eviction(&mut self, id: PageId) {
-        if !self.pages[id].has(flag::BEHIND) {
+        let is_behind = self.pages[id].has(flag::BEHIND);
+        if self.is_in_file(id) {
+            return self.file_scans.note_left(is_behind, self.config.budget);
+        }
+        if !is_behind {
             self.scans.left += 1;
             self.scans.cohort(self.clock, self.config.budget).left += 1;
         }
@@ -178,8 +182,16 @@ impl<P: SwapIn> Mm<P> {
         let left = self.pages[id].prev;
         let away = self.clock.wrapping_sub(left);
         let is_soon = left != NONE && away <= SOON_BUDGETS.saturating_mul(self.config.budget);
+        let in_file = self.is_in_file(id);
         let page = &mut self.pages[id];
         let was_expelled = page.take(flag::BEHIND);
+        if in_file {
+            // What a stream passes is expelled then, whatever it was when it came.
+            if is_soon {
+                self.file_scans.note_back(was_expelled);
+            }
+            return;
+        }
         match was_expelled {
             true if is_soon => self.scans.expelled_back.add(away),
             false if is_soon => {
@@ -194,19 +206,36 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// The reader has passed a window: those of its pages that are to be expelled are the next to go.
+    /// The reader has passed a window: those of its pages that are to be expelled are the next to
+    /// go, the last of them first.
     pub(crate) fn leave_behind(&mut self, space: SpaceId, window: Window) {
         let Window::Pages { start, stride, count } = window else { return };
+        // Of a file this is the moment at which it is decided.
+        let expels_files =
+            self.pages.lookup(space, start).is_some_and(|id| self.is_in_file(id)) && self.file_scans.expels();
         for index in 0..count {
             let vpn = start.offset(stride * i64::from(index));
             let Some(id) = self.pages.lookup(space, vpn) else { continue };
-            let page = &self.pages[id];
+            let expels = if self.is_in_file(id) { expels_files } else { self.pages[id].has(flag::BEHIND) };
+            let page = &mut self.pages[id];
             let is_idle = page.state == State::Mapped && page.list == ListId::Inactive as u8;
-            if is_idle && page.has(flag::BEHIND) {
+            if is_idle && expels {
+                page.set(flag::BEHIND);
                 self.lists.remove(&mut self.pages, id);
                 self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
             }
         }
+    }
+
+    /// Is the page's content that of its file?
+    pub(crate) fn is_in_file(&self, id: PageId) -> bool {
+        self.pages[id].slot().is_some_and(Slot::is_file)
+    }
+
+    /// Was the page left behind by a reader of its file, and is it as it is there? Then it need not
+    /// wait for a second chance: that would hold up those that are to stay.
+    pub(crate) fn is_passed(&self, id: PageId) -> bool {
+        self.is_in_file(id) && self.pages[id].has(flag::BEHIND) && !self.pages[id].has(flag::DIRTY)
     }
 }
 

@@ -239,6 +239,9 @@ impl<P: SwapIn> Mm<P> {
             self.held -= 1;
             self.forget(id);
             out.push_free(id);
+        } else if self.is_passed(id) {
+            self.stats.clean_dropped += 1;
+            self.evict(id, out);
         } else {
             let list = if is_tested { ListId::Tested } else { ListId::Cache };
             self.lists.push_head(&mut self.pages, list, id);

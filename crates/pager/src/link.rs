@@ -142,7 +142,7 @@ fn serve(settings: Settings, orders: &Receiver<Order>, bell: &Bell, ready: &Send
         turn(&mut reactor, &mut engine, bell);
         let now = clock::monotonic_ns();
         if now >= looked_ns + TICK_NS {
-            engine.look_at_files();
+            engine.tick();
             looked_ns = now;
         }
         if bell.hush() {

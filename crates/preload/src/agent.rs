@@ -28,6 +28,8 @@ use rustix::process::Signal;
 use crate::adopt::Adopter;
 use crate::claim::claim;
 use crate::ending::Ending;
+use crate::file_agent;
+use crate::files;
 use crate::fork;
 use crate::fresh;
 use crate::guards;
@@ -129,6 +131,11 @@ impl Mission {
     /// The budget in bytes.
     pub fn ram(&self) -> u64 {
         self.shared.config.ram_bytes
+    }
+
+    /// Mappings of files of at least so many bytes are managed; 0: none.
+    pub fn files_min_bytes(&self) -> u64 {
+        self.shared.config.files_min_bytes
     }
 }
 
@@ -322,7 +329,7 @@ impl Agent {
             let (start, earliest) = start(&self.growth, ram);
             let small = self.small_bytes();
             let (start, earliest) = (start.max(small), earliest.max(small));
-            if bytes + fresh::coming() >= start || retire::is_asked() {
+            if bytes + fresh::coming() >= start || retire::is_asked() || files::is_asked() {
                 return;
             }
             fresh::seen(asked);
@@ -388,6 +395,7 @@ impl Agent {
             hurries_until: clock::monotonic_ns() + HURRY_NS,
         };
         manager.hurry(true);
+        manager.engine.publish_files(files::table());
         if fork::start_managing() {
             manager.pause();
             manager.permit_forks();
@@ -501,6 +509,7 @@ impl Manager<'_> {
     /// Compares what is resident with what is managed, adopts what is new and sets the budget of the rest.
     fn look(&mut self) {
         let asked = fresh::asked();
+        self.serve_files();
         let Resident { anon_bytes: resident, shared_bytes, .. } = self.agent.resident();
         self.engine.report().sample_resident(resident, shared_bytes);
         self.engine.report().sample_cpu();
@@ -572,6 +581,16 @@ impl Manager<'_> {
             self.engine.report().note_wait(now - self.looked);
         }
         self.looked = now;
+    }
+
+    /// Does what threads ask for that map files.
+    fn serve_files(&mut self) {
+        let quiet = self.agent.has(flags::QUIET);
+        file_agent::serve(&mut self.engine, |line| {
+            if !quiet {
+                message::say(line);
+            }
+        });
     }
 
     /// What a process that holds `held` bytes should have before it pages: all, unless others want some, too.
@@ -761,6 +780,7 @@ impl Manager<'_> {
             return false;
         }
         self.hands_back = true;
+        self.engine.hand_back_range(&(0..usize::MAX));
         self.engine.pause();
         if !self.engine.release_all() {
             return false;

@@ -18,6 +18,8 @@ mod claim;
 mod elf;
 mod ending;
 mod exec;
+mod file_agent;
+mod files;
 mod filters;
 mod fork;
 mod forms;

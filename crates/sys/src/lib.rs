@@ -17,6 +17,7 @@ pub mod file;
 pub mod futex;
 pub mod idle;
 pub mod io;
+pub mod lease;
 pub mod lock;
 pub mod maps;
 pub mod mem;

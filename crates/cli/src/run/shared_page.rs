@@ -40,6 +40,8 @@ pub struct Settings<'a> {
     pub reclaim: u32,
     /// `--max-pool-percent`.
     pub max_pool_percent: u32,
+    /// `--files`: the least of a mapping that is managed; 0: none is.
+    pub files_min_bytes: u64,
     /// The places to spill to, as `SwapPlace::encode` writes them.
     pub swap_places: Cow<'a, [u8]>,
     /// The agent, as LD_PRELOAD names it.
@@ -204,6 +206,7 @@ impl SharedPage {
             readahead: fields.u32(offset_of!(Config, readahead)),
             reclaim: fields.u32(offset_of!(Config, reclaim)),
             max_pool_percent: fields.u32(offset_of!(Config, max_pool_percent)),
+            files_min_bytes: fields.u64(offset_of!(Config, files_min_bytes)),
             swap_places: Cow::Owned(places.to_vec()),
             agent_path: Cow::default(),
         })
@@ -306,6 +309,7 @@ fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {
     put(offset_of!(Config, readahead), &settings.readahead.to_ne_bytes());
     put(offset_of!(Config, reclaim), &settings.reclaim.to_ne_bytes());
     put(offset_of!(Config, max_pool_percent), &settings.max_pool_percent.to_ne_bytes());
+    put(offset_of!(Config, files_min_bytes), &settings.files_min_bytes.to_ne_bytes());
     put(offset_of!(Config, token), &token.to_ne_bytes());
     put(offset_of!(Config, swap_places), &settings.swap_places);
     put(offset_of!(Config, agent_path), &settings.agent_path);
@@ -376,6 +380,7 @@ mod tests {
         readahead: 1,
         reclaim: 2,
         max_pool_percent: 40,
+        files_min_bytes: 77,
         swap_places: Cow::Borrowed(b"d0:0:/var/tmp\0"),
         agent_path: Cow::Borrowed(b""),
     };

@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use overspill_mm::State;
-use overspill_mm::types::{PageId, Vpn};
+use overspill_mm::types::{PageId, Slot, Vpn};
 use overspill_sys::Fd;
 use overspill_sys::uffd::Uffd;
 
@@ -34,7 +34,9 @@ impl Engine {
         self.children.push(Child::new(Uffd::received(fd)));
         self.finish_transfers();
         let is_out = |id: &PageId| {
-            !matches!(self.mm.state(*id), State::Untouched | State::Mapped) && self.mm.place(*id).0 == PROGRAM
+            !matches!(self.mm.state(*id), State::Untouched | State::Mapped)
+                && self.mm.place(*id).0 == PROGRAM
+                && !self.mm.slot(*id).is_some_and(Slot::is_file)
         };
         let out: Vec<PageId> = self.mm.known_pages().filter(is_out).collect();
         let mut rest = out.as_slice();
@@ -51,7 +53,23 @@ impl Engine {
             };
             rest = &rest[given as usize..];
         }
+        if !self.is_paused {
+            self.poison_files();
+        }
         self.children.clear();
+    }
+
+    /// A child that was announced maps its files by itself. Another one gets SIGBUS where it touches
+    /// what was out, which must not show zeroes.
+    fn poison_files(&mut self) {
+        for part in self.file_parts() {
+            for vpn in (part.start.0..part.end.0).map(Vpn) {
+                let id = self.mm.lookup(PROGRAM, vpn);
+                if id.is_none_or(|id| self.mm.state(id) != State::Mapped) {
+                    self.each_child(|child, born| child.poison(address(vpn), born));
+                }
+            }
+        }
     }
 
     /// Reads the pages at the head of the list that lie one after another in memory and in the

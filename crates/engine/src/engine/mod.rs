@@ -16,6 +16,7 @@ mod children;
 mod compress;
 mod files;
 mod fork;
+mod handing_back;
 mod mapping;
 mod messages;
 mod regions;
@@ -37,6 +38,7 @@ use compress::Compressed;
 use sealing::Sealing;
 
 use crate::child::Child;
+use crate::file_table::FileTable;
 use crate::fingerprint::Fingerprints;
 use crate::lending::Lending;
 use crate::memory::Memory;
@@ -111,6 +113,10 @@ pub struct Engine {
     tracer: Option<Tracer>,
     /// Reads from files that are under way.
     file_reads: Vec<files::FileRead>,
+    /// Where the program's threads find its files.
+    file_table: Option<&'static FileTable>,
+    /// Everything is in, or comes in, for a fork that was announced.
+    is_paused: bool,
 }
 
 impl Engine {
@@ -149,6 +155,8 @@ impl Engine {
             children: Vec::new(),
             tracer: None,
             file_reads: Vec::new(),
+            file_table: None,
+            is_paused: false,
         }
     }
 

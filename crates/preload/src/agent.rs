@@ -407,12 +407,6 @@ impl Agent {
         }
         Ok(())
     }
-
-    /// May it have all descriptors that are of use? It has a table of its own, but the program's limit.
-    fn is_rich(&self) -> bool {
-        let (descriptors, _) = procfs::limit(Limit::Descriptors).unwrap_or((u64::MAX, u64::MAX));
-        descriptors >= DESCRIPTORS_ENOUGH
-    }
 }
 
 /// Lists what is the agent's own and must never be managed.

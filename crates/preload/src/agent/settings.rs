@@ -7,9 +7,10 @@ use overspill_engine::shared::{Config, flags};
 use overspill_engine::{Settings, SwapKind, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::reclaim::policy::Choice;
+use overspill_sys::procfs::{self, Limit};
 use overspill_sys::{Errno, PAGE_SIZE};
 
-use super::{Agent, Manager};
+use super::{Agent, DESCRIPTORS_ENOUGH, Manager};
 
 impl Agent {
     /// What an engine is made from.
@@ -44,6 +45,12 @@ impl Agent {
             checksums: !self.has(flags::NO_CHECKSUM),
             encrypt: self.has(flags::ENCRYPT),
         }
+    }
+
+    /// May it have all descriptors that are of use? It has a table of its own, but the program's limit.
+    pub(super) fn is_rich(&self) -> bool {
+        let (descriptors, _) = procfs::limit(Limit::Descriptors).unwrap_or((u64::MAX, u64::MAX));
+        descriptors >= DESCRIPTORS_ENOUGH
     }
 }
 

@@ -24,7 +24,9 @@ mod sampler;
 mod scratch;
 mod status;
 mod swap_areas;
+mod swap_encrypt;
 mod swap_faults;
+mod swap_live;
 mod torture;
 mod tree_sampler;
 mod trees;
@@ -126,6 +128,8 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
         tests.extend(trees::tests());
         tests.extend(bounds::tests(context, selected));
         tests.extend(swap_areas::tests());
+        tests.extend(swap_encrypt::tests());
+        tests.extend(swap_live::tests());
         tests.extend(swap_faults::tests());
         tests.extend(kills::tests());
         tests.extend(uring_off::tests());

@@ -9,6 +9,9 @@
 //! through the trash mapping, because dropping them in place would raise an event that this very
 //! thread would have to read.
 
+mod file_pages;
+mod tries;
+
 use alloc::{collections::VecDeque, sync::Arc};
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,6 +25,7 @@ use crate::helper::{Helper, Job};
 use crate::own_events;
 use crate::pool::Page;
 use crate::staging::{BLOCK, Frame};
+use tries::{Reach, Sharing, Tries};
 
 /// Messages taken from the kernel by one read.
 const MESSAGES: usize = 64;
@@ -65,7 +69,7 @@ const GUARDS: Query = Query { required: Categories::GUARD, any_of: Categories::e
 /// Pages in RAM, the zero page among them.
 const PRESENT: Query = Query { required: Categories::PRESENT, any_of: Categories::empty(), ..ANY_CONTENT };
 /// Pages of the compressed pool that can be on their way to the file.
-pub(crate) const BOUNCE: u32 = 64;
+pub(crate) const BOUNCE: u32 = overspill_mm::pool::LEAVING_MAX;
 /// The trash mapping, in pages.
 const TRASH: usize = BLOCK as usize;
 
@@ -336,6 +340,11 @@ impl Memory {
     fn is_changing(&self, range: &AddressRange) -> bool {
         self.handling.iter().any(|part| overlap(part, range))
             || self.changes.iter().any(|message| concerns(message, range))
+    }
+
+    /// Was a fork read of and not handled?
+    fn is_forked(&self) -> bool {
+        self.changes.iter().any(|message| matches!(message, Message::Fork { .. }))
     }
 
     /// Refuses transfers in these ranges until [`Memory::handled`]: the pages have moved, the books
@@ -624,10 +633,15 @@ impl Memory {
     // Into the program's view.
 
     /// Puts `count` (at most a block) frames from `first` on at `address`, waking whoever waits there.
+    /// Nothing while a fork was read of and not handled: what the books say to be out is what its
+    /// child lacks.
+    ///
+    /// *The story:* such a fork was read of amid pages that were just taken out, and before it was
+    /// handled, read-ahead put pages into view. The child was not given them, and read zeroes.
     pub fn put_in(&mut self, address: usize, first: Frame, count: u32) -> Put {
         let mut result = Put::default();
         let range = address..address + count as usize * PAGE_SIZE;
-        if self.is_changing(&range) {
+        if self.is_changing(&range) || self.is_forked() {
             return result;
         }
         let mut tries = 0;
@@ -653,7 +667,7 @@ impl Memory {
             match errno {
                 None => {}
                 Some(Errno::AGAIN) if done > 0 => {}
-                Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) => break,
+                Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) || self.is_forked() => break,
                 Some(Errno::AGAIN) => {}
                 // The page came back by itself (MADV_FREE that was not carried out): what is there is newer.
                 Some(Errno::EXIST) => {
@@ -784,13 +798,6 @@ impl Memory {
         fill(unsafe { &mut *(self.bounce_address(index) as *mut Page) })
     }
 
-    /// What a bounce page holds.
-    pub fn bounce_words(&self, index: u32) -> &[u64; WORDS] {
-        assert!(index < BOUNCE);
-        // SAFETY: the page lies within the mapping, is aligned, and is ours alone; the device only reads it.
-        unsafe { &*(self.bounce_address(index) as *const [u64; WORDS]) }
-    }
-
     /// Has `fill` write the page on which children are given what is on swap.
     ///
     /// *A review's story:* it was the scratch page, into which a read that is under way may still
@@ -799,12 +806,6 @@ impl Memory {
         // SAFETY: the page lies within the mapping, which is ours alone, and no request that
         // outlives a call names it.
         fill(unsafe { &mut *(self.loan_address() as *mut Page) })
-    }
-
-    /// What that page holds.
-    pub fn loan_words(&self) -> &[u64; WORDS] {
-        // SAFETY: as above, and it is aligned.
-        unsafe { &*(self.loan_address() as *const [u64; WORDS]) }
     }
 
     /// Its address.
@@ -934,75 +935,6 @@ impl Memory {
     }
 }
 
-/// How it goes with pages that are refused because another process shares them, or shared them.
-/// Nobody tells them from pages that a device uses, which stay.
-#[derive(Default)]
-struct Sharing {
-    /// There was a fork.
-    begun: bool,
-    tries: Tries,
-}
-
-impl Sharing {
-    fn begin(&mut self) {
-        *self = Sharing { begun: true, tries: Tries::default() };
-    }
-
-    /// Is it worth a try?
-    fn may_help(&mut self) -> bool {
-        self.begun && self.tries.may_help()
-    }
-}
-
-/// A dear second way for pages that the first one refuses: after a try in vain the next ones are
-/// left out, twice as many each time.
-#[derive(Default)]
-struct Tries {
-    in_vain: u32,
-    left_out: u32,
-}
-
-impl Tries {
-    /// As many refusals are passed over between two tries, at most.
-    const LEFT_OUT_MAX: u32 = 64;
-
-    /// Is it worth a try?
-    fn may_help(&mut self) -> bool {
-        let may = self.left_out == 0;
-        self.left_out = self.left_out.saturating_sub(1);
-        may
-    }
-
-    fn note(&mut self, helped: bool) {
-        self.in_vain = if helped { 0 } else { (self.in_vain * 2 + 1).min(Self::LEFT_OUT_MAX) };
-        self.left_out = self.in_vain;
-    }
-}
-
-/// How far the next call of a transfer reaches. A managed range may consist of several mappings,
-/// and a call that spans two of them fails as a whole: then it is tried shorter and shorter.
-struct Reach {
-    pages: u32,
-}
-
-impl Reach {
-    fn new(pages: u32) -> Self {
-        Reach { pages }
-    }
-
-    /// Bytes of the next call when `left` pages are left.
-    fn len(&self, left: u32) -> usize {
-        self.pages.min(left) as usize * PAGE_SIZE
-    }
-
-    /// Halves the reach; false when a single page was tried.
-    fn shorten(&mut self) -> bool {
-        let may = self.pages > 1;
-        self.pages = (self.pages / 2).max(1);
-        may
-    }
-}
-
 /// Zeroes, every page of which is the kernel's zero page already: a fault in the middle of a copy
 /// would wait for the lock of the address space (16 ms were seen, beside threads that map and
 /// unmap).
@@ -1035,6 +967,14 @@ fn moves_zero_page(own: &Uffd, staging: &Mapping, trash: &Mapping) -> Result<boo
         unsafe { mapping.advise(Advice::DontNeed) }?;
     }
     Ok(moved)
+}
+
+/// A page's bytes as words.
+pub(crate) fn words_of(page: &Page) -> &[u64; WORDS] {
+    let words = page.as_ptr().cast::<[u64; WORDS]>();
+    assert!(words.is_aligned(), "pages are aligned");
+    // SAFETY: the same bytes, aligned as was just seen.
+    unsafe { &*words }
 }
 
 /// Pages done and why it stopped.

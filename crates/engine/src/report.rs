@@ -116,6 +116,18 @@ impl Report {
         }
     }
 
+    /// A mapping of a file of so many bytes is managed; `None`: one was left to the kernel.
+    pub fn note_file(&self, managed: Option<u64>) {
+        let counters = &self.process.counters;
+        match managed {
+            Some(bytes) => {
+                counters.files_managed.fetch_add(1, Ordering::Relaxed);
+                counters.files_managed_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            None => drop(counters.files_left.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
     /// The shared record.
     #[must_use]
     pub fn process(&self) -> &'static Process {
@@ -211,6 +223,11 @@ impl Report {
     /// Tells which ways the engine goes, and how large its swap area is.
     pub(crate) fn note_setup(&mut self, paths: u32, swap_bytes: u64) {
         self.process.paths.store(paths, Ordering::Relaxed);
+        self.process.counters.swap_area_bytes.store(swap_bytes, Ordering::Relaxed);
+    }
+
+    /// Areas came or went.
+    pub(crate) fn note_areas(&mut self, swap_bytes: u64) {
         self.process.counters.swap_area_bytes.store(swap_bytes, Ordering::Relaxed);
     }
 

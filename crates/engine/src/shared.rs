@@ -10,6 +10,8 @@
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::orders::Orders;
+
 /// Environment variable that leads an agent to the shared page: `<launcher
 /// pid>:<descriptor>:<token>`, the token in hexadecimal.
 pub const ENV: &str = "OVERSPILL_RUN";
@@ -73,8 +75,12 @@ pub struct Config {
     pub flags: u32,
     /// Read-ahead policy: a discriminant of `overspill_engine::ReadAhead`.
     pub readahead: u32,
+    /// Reclaim policy: an index into `overspill_mm::reclaim::policy::NAMES`.
+    pub reclaim: u32,
     /// Most that the compressed pool may take of the budget, in percent (`--max-pool-percent`).
     pub max_pool_percent: u32,
+    /// Mappings of files of at least so many bytes are managed (`--files`); 0: none are.
+    pub files_min_bytes: u64,
     /// What the launcher's variable names, too: tells this page from that of another run.
     pub token: u64,
     /// Where memory spills to (`--swap`): [`crate::SwapPlace::encode`].
@@ -105,6 +111,8 @@ pub mod flags {
     pub const PER_PROCESS: u32 = 1 << 8;
     /// Stop the program when swap is full (`--on-full stop`).
     pub const STOP_WHEN_FULL: u32 = 1 << 9;
+    /// Pages are encrypted on their way to swap (`--encrypt`).
+    pub const ENCRYPT: u32 = 1 << 10;
 }
 
 /// Values of [`Process::state`].
@@ -145,6 +153,8 @@ pub mod paths {
     pub const URING: u32 = 1 << 1;
     /// Idle processors are kept awake while the program waits for pages.
     pub const POLL_IDLE: u32 = 1 << 2;
+    /// Pages are encrypted on their way to swap.
+    pub const ENCRYPT: u32 = 1 << 3;
 }
 
 macro_rules! counters {
@@ -254,6 +264,12 @@ counters! {
     budget_sum_bytes,
     /// Number of those samples.
     budget_samples,
+    /// Mappings of files that were managed, all told.
+    files_managed,
+    /// Their bytes.
+    files_managed_bytes,
+    /// Large mappings of files that were left to the kernel.
+    files_left,
 }
 
 /// What one process reports.
@@ -272,6 +288,12 @@ pub struct Process {
     pub is_over: AtomicU32,
     /// Not 0: a thread of it waits for the process's turn.
     pub is_held: AtomicU32,
+    /// How many of the run's orders it has followed, or refused.
+    pub orders_followed: AtomicU32,
+    /// Those that it could not follow: a bit for each.
+    pub orders_refused: AtomicU32,
+    /// Areas that are to go and are not empty yet.
+    pub areas_leaving: AtomicU32,
     /// What it has of the tree's budget; the agent's.
     pub share_bytes: AtomicU64,
     /// What it may have, 0 for no limit; the launcher's.
@@ -307,6 +329,9 @@ impl Process {
             program_pages: AtomicU32::new(0),
             is_over: AtomicU32::new(0),
             is_held: AtomicU32::new(0),
+            orders_followed: AtomicU32::new(0),
+            orders_refused: AtomicU32::new(0),
+            areas_leaving: AtomicU32::new(0),
             share_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
             held_until_ns: AtomicU64::new(0),
@@ -334,6 +359,9 @@ impl Process {
         let zero = |number: &AtomicU64| number.store(0, Relaxed);
         for number in [&self.is_over, &self.is_held, &self.events, &self.error, &self.error_step, &self.paths]
         {
+            number.store(0, Relaxed);
+        }
+        for number in [&self.orders_followed, &self.orders_refused, &self.areas_leaving] {
             number.store(0, Relaxed);
         }
         zero(&self.share_bytes);
@@ -366,6 +394,8 @@ pub struct Shared {
     pub config: Config,
     /// Of the run as a whole.
     pub tree: Tree,
+    /// Whoever calls `overspill swap` to agents.
+    pub orders: Orders,
     /// Agents to launcher.
     pub processes: [Process; PROCESSES],
 }

@@ -28,6 +28,7 @@ use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 
 use crate::remap;
 use crate::stacks::Stacks;
+use crate::withheld;
 
 /// Smaller mappings are not worth the trouble.
 const BYTES_MIN: usize = 256 << 10;
@@ -198,7 +199,7 @@ impl Adopter {
             if covering(maps, buffer, mapping, fits) != Some(mapping.clone()) {
                 return false;
             }
-            let registered = engine.register(part.clone()).is_ok();
+            let registered = withheld::register(engine, part.clone()).is_ok();
             refused += usize::from(!registered);
             for beside in [part.start - 1, part.end].into_iter().filter(|beside| !mapping.contains(beside)) {
                 let rest = |vma: &Vma<'_>| {
@@ -209,7 +210,7 @@ impl Adopter {
                 let is_split = rest.end == part.start || rest.start == part.end;
                 let is_listed = || mapped.iter().any(|listed| listed.mapping == rest);
                 if is_split && !is_listed() && !own.iter().any(|own| overlap(own, &rest)) {
-                    let _ = engine.register(rest);
+                    let _ = withheld::register(engine, rest);
                 }
             }
             registered

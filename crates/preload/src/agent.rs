@@ -9,12 +9,15 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::growth::Growth;
+use overspill_engine::orders::Order;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
+use overspill_engine::setup::staging_bytes;
 use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapKind, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
+use overspill_mm::reclaim::policy::Choice;
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::{self, Fields, Limit, Resident, ResidentReader};
@@ -26,6 +29,8 @@ use rustix::process::Signal;
 use crate::adopt::Adopter;
 use crate::claim::claim;
 use crate::ending::Ending;
+use crate::file_agent;
+use crate::files;
 use crate::fork;
 use crate::fresh;
 use crate::guards;
@@ -127,6 +132,11 @@ impl Mission {
     pub fn ram(&self) -> u64 {
         self.shared.config.ram_bytes
     }
+
+    /// Mappings of files of at least so many bytes are managed; 0: none.
+    pub fn files_min_bytes(&self) -> u64 {
+        self.shared.config.files_min_bytes
+    }
 }
 
 /// Where an agent begins: in a program, in a child of fork, or again after it had gone for a while.
@@ -198,8 +208,11 @@ fn known_place() -> Option<&'static Process> {
 }
 
 /// Puts aside the addresses that the agent will need; see [`reserve`] for why. Its books take less
-/// than a hundredth of the program's memory, the compressed pool has its share of the budget, and
-/// the rest is a few MiB.
+/// than a hundredth of the program's memory, the compressed pool has its share of the budget,
+/// staging is known, and the rest is a few MiB.
+///
+/// *The story:* staging had no room in there with budgets of more than 140 MiB. The kernel put it
+/// into a hole, where a mapping of the program's was to grow down: the program got SIGSEGV.
 fn put_aside(config: &Config) {
     const BYTES: u64 = 256 << 20;
     const RAM_SHARE: u64 = 8;
@@ -207,7 +220,8 @@ fn put_aside(config: &Config) {
     const LIMIT_SHARE: u64 = 16;
     let pool = config.ram_bytes / 100 * u64::from(config.max_pool_percent);
     let (limit, _) = procfs::limit(Limit::AddressSpace).unwrap_or((u64::MAX, u64::MAX));
-    let bytes = (BYTES + config.ram_bytes / RAM_SHARE + pool).min(limit / LIMIT_SHARE);
+    let staging = staging_bytes(frames(config.ram_bytes));
+    let bytes = (BYTES + config.ram_bytes / RAM_SHARE + pool + staging).min(limit / LIMIT_SHARE);
     if let Ok(bytes) = usize::try_from(bytes) {
         // Without a reserve the kernel chooses the addresses, which is worse, not wrong.
         let _ = reserve::set_up(bytes);
@@ -315,7 +329,7 @@ impl Agent {
             let (start, earliest) = start(&self.growth, ram);
             let small = self.small_bytes();
             let (start, earliest) = (start.max(small), earliest.max(small));
-            if bytes + fresh::coming() >= start || retire::is_asked() {
+            if bytes + fresh::coming() >= start || retire::is_asked() || files::is_asked() {
                 return;
             }
             fresh::seen(asked);
@@ -381,9 +395,10 @@ impl Agent {
             hurries_until: clock::monotonic_ns() + HURRY_NS,
         };
         manager.hurry(true);
+        manager.engine.publish_files(files::table());
         if fork::start_managing() {
             manager.pause();
-            veto::permit();
+            manager.permit_forks();
         }
         fresh::manage(ram);
         manager.look();
@@ -401,8 +416,11 @@ impl Agent {
 
     fn settings(&mut self) -> Settings {
         let config: &Config = &self.shared.config;
-        let frames = |bytes: u64| u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32);
         let mut swap = SwapPlace::decode(&config.swap_places);
+        let orders = self.shared.orders.count();
+        let given = (0..orders).filter_map(|index| self.shared.orders.get(index));
+        given.for_each(|order| order.apply(&mut swap));
+        self.process.orders_followed.store(orders, Ordering::Release);
         if let Some(file) = self.swap.take() {
             // The launcher has made the file in the directory that comes first.
             let first = swap.first_mut().filter(|place| place.kind == SwapKind::Directory);
@@ -421,11 +439,17 @@ impl Agent {
             poll_idle: is_rich && self.has(flags::POLL_IDLE),
             user_mode_only: false,
             policy: policy_of(config, frames(config.ram_bytes)),
+            reclaim: Choice::ALL.get(config.reclaim as usize).copied().unwrap_or_default(),
             max_pool_percent: config.max_pool_percent,
             fixed_pool: self.has(flags::FIXED_POOL),
             checksums: !self.has(flags::NO_CHECKSUM),
+            encrypt: self.has(flags::ENCRYPT),
         }
     }
+}
+
+fn frames(bytes: u64) -> u32 {
+    u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32)
 }
 
 /// The read-ahead policy that the launcher chose: an index into the names that `mm` knows.
@@ -532,6 +556,7 @@ impl Manager<'_> {
     /// Compares what is resident with what is managed, adopts what is new and sets the budget of the rest.
     fn look(&mut self) {
         let asked = fresh::asked();
+        self.serve_files();
         let Resident { anon_bytes: resident, shared_bytes, .. } = self.agent.resident();
         self.engine.report().sample_resident(resident, shared_bytes);
         self.engine.report().sample_cpu();
@@ -585,6 +610,25 @@ impl Manager<'_> {
         }
         self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
+        self.follow_orders();
+    }
+
+    /// Does what was ordered of places to page to since the last look, and tells how far it is.
+    fn follow_orders(&mut self) {
+        let process = self.agent.process;
+        let count = self.agent.shared.orders.count();
+        for index in process.orders_followed.load(Ordering::Relaxed)..count {
+            let outcome = match self.agent.shared.orders.get(index) {
+                Some(Order::Add(place)) => self.engine.add_place(&place),
+                Some(Order::Drain(path)) => self.engine.drain_place(&path),
+                None => Err(Errno::INVAL),
+            };
+            if outcome.is_err() {
+                process.orders_refused.fetch_or(1 << index, Ordering::Relaxed);
+            }
+        }
+        process.areas_leaving.store(self.engine.areas_leaving(), Ordering::Release);
+        process.orders_followed.store(count, Ordering::Release);
     }
 
     /// Follows the launcher's word on whose turn it is. Whoever waits for it waits for memory.
@@ -602,6 +646,16 @@ impl Manager<'_> {
             self.engine.report().note_wait(now - self.looked);
         }
         self.looked = now;
+    }
+
+    /// Does what threads ask for that map files.
+    fn serve_files(&mut self) {
+        let quiet = self.agent.has(flags::QUIET);
+        file_agent::serve(&mut self.engine, |line| {
+            if !quiet {
+                message::say(line);
+            }
+        });
     }
 
     /// What a process that holds `held` bytes should have before it pages: all, unless others want some, too.
@@ -688,7 +742,7 @@ impl Manager<'_> {
             }
             Notice::Doorbell(_) => self.pause(),
             Notice::Populated => {
-                veto::permit();
+                self.permit_forks();
                 fork::set_paused();
                 self.engine.answer_doorbell(fork::doorbells().start);
             }
@@ -701,6 +755,9 @@ impl Manager<'_> {
                     "a write to swap failed: that area takes no more, and its pages go to the others"
                 });
             }
+            Notice::AreaNotEmptied { pages } => self.say_words(format_args!(
+                "{pages} pages of a place that is to be left cannot be read: they stay there"
+            )),
             Notice::PageLost { poisoned, .. } => {
                 self.engine.report().note_event(events::READ_ERROR);
                 let lies = self.engine.report().last_error() == Errno::BADMSG;
@@ -761,6 +818,13 @@ impl Manager<'_> {
         self.engine.pause();
     }
 
+    /// Everything is in: children may have it.
+    fn permit_forks(&self) {
+        let mut own = Vec::new();
+        own_ranges(&self.engine)(&mut own);
+        veto::permit(&own);
+    }
+
     /// Ends a pause when no fork is under way. The doorbell comes first: nobody waits at it while
     /// the pause lasts.
     fn after_fork(&mut self) {
@@ -769,7 +833,7 @@ impl Manager<'_> {
             && self.engine.rearm_doorbell(fork::doorbells().start)
             && fork::may_resume()
         {
-            veto::forbid();
+            veto::forbid(&self.engine);
             self.engine.resume_after_fork();
         }
     }
@@ -781,6 +845,7 @@ impl Manager<'_> {
             return false;
         }
         self.hands_back = true;
+        self.engine.hand_back_range(&(0..usize::MAX));
         self.engine.pause();
         if !self.engine.release_all() {
             return false;

@@ -18,6 +18,8 @@ mod claim;
 mod elf;
 mod ending;
 mod exec;
+mod file_agent;
+mod files;
 mod filters;
 mod fork;
 mod forms;
@@ -37,6 +39,7 @@ mod stacks;
 mod start;
 mod tasks;
 mod veto;
+mod withheld;
 
 use overspill_sys::AddressRange;
 use overspill_sys::alloc::ArenaAlloc;

@@ -5,6 +5,7 @@
 mod extents;
 mod goals;
 mod rows;
+mod slots;
 pub mod suite;
 
 use std::ffi::OsString;
@@ -43,6 +44,8 @@ pub enum What {
     Suite(Suite),
     /// Finding pages in a file that is in pieces.
     Extents,
+    /// Giving pages slots and taking them back.
+    Slots,
 }
 
 impl FromStr for What {
@@ -52,11 +55,14 @@ impl FromStr for What {
         if text == "extents" {
             return Ok(What::Extents);
         }
+        if text == "slots" {
+            return Ok(What::Slots);
+        }
         match (text.parse(), text.parse()) {
             (Ok(suite), _) => Ok(What::Suite(suite)),
             (_, Ok(pattern)) => Ok(What::Single(pattern)),
             (_, Err(message)) => {
-                Err(format!("{message}; the suites are swapin, mixed, all; and there is extents"))
+                Err(format!("{message}; the suites are swapin, mixed, all; and there are extents and slots"))
             }
         }
     }
@@ -101,6 +107,7 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
         What::Single(pattern) => single(args, pattern),
         What::Suite(suite) => all_of(args, suite),
         What::Extents => extents(args),
+        What::Slots => slots::main(args.work.laps),
     }
 }
 

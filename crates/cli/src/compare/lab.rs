@@ -282,9 +282,10 @@ impl Lab {
     }
 
     fn under_overspill(&self, way: Way, command: &[OsString], report: &File) -> Result<Command> {
-        let Way::Overspill { readahead, .. } = way else { unreachable!("only for this way") };
+        let Way::Overspill { readahead, reclaim, .. } = way else { unreachable!("only for this way") };
         let mut tuning = self.tuning.clone();
         tuning.readahead = readahead.or(tuning.readahead);
+        tuning.reclaim = reclaim.or(tuning.reclaim);
         let mut overspill = Command::new(std::env::current_exe()?);
         overspill.arg("run").arg(format!("--ram={}", self.budget_bytes)).args(tuning.to_args());
         let report = format!("/proc/{}/fd/{}", std::process::id(), report.as_raw_fd());

@@ -96,6 +96,8 @@ pub struct Report {
     pub page_cluster: Option<u32>,
     /// The read-ahead policy.
     pub readahead: &'static str,
+    /// The reclaim policy.
+    pub reclaim: &'static str,
     /// `--strict`.
     pub strict: bool,
     /// Whether every process that was seen was watched or managed by an agent to the end.
@@ -236,6 +238,7 @@ impl Report {
             swap: run.swap.clone(),
             page_cluster: args.tuning.page_cluster,
             readahead: args.tuning.readahead.unwrap_or_default().name(),
+            reclaim: args.tuning.reclaim.unwrap_or_default().name(),
             strict: args.tuning.strict,
             strict_refused: run.watched.refused.clone(),
             tree_mean_bytes: census.tree_mean_bytes(),
@@ -407,8 +410,12 @@ const EVENTS: [(u32, &str); 4] = [
     (events::READ_ERROR, "read_error"),
     (events::FORKED, "forked"),
 ];
-const PATHS: [(u32, &str); 3] =
-    [(paths::MOVE, "move"), (paths::URING, "io_uring"), (paths::POLL_IDLE, "idle_poll")];
+const PATHS: [(u32, &str); 4] = [
+    (paths::MOVE, "move"),
+    (paths::URING, "io_uring"),
+    (paths::POLL_IDLE, "idle_poll"),
+    (paths::ENCRYPT, "encrypt"),
+];
 
 /// The names of the bits that are set.
 fn names(bits: u32, names: &[(u32, &'static str)]) -> Vec<&'static str> {

@@ -10,14 +10,17 @@
 //! and `budget`.
 
 mod actions;
+mod areas;
 mod budget;
 mod children;
 mod compress;
 mod files;
 mod fork;
+mod handing_back;
 mod mapping;
 mod messages;
 mod regions;
+mod sealing;
 mod sharing;
 
 use alloc::collections::VecDeque;
@@ -25,15 +28,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use overspill_mm::readahead::policy::Policy;
-use overspill_mm::types::{Nanos, PageId, Slot};
-use overspill_mm::{Actions, AreaConfig, AreaId, Config, Event, Mm, WriteResult};
+use overspill_mm::types::{Nanos, Slot};
+use overspill_mm::{Actions, Config, Event, Mm, WriteResult};
 use overspill_sys::pagemap::Pagemap;
 use overspill_sys::uffd::Message;
-use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
+use overspill_sys::{AddressRange, Errno, Fd, clock};
 
 use compress::Compressed;
+use sealing::Sealing;
 
 use crate::child::Child;
+use crate::file_table::FileTable;
 use crate::fingerprint::Fingerprints;
 use crate::lending::Lending;
 use crate::memory::Memory;
@@ -42,8 +47,7 @@ use crate::reservations::Reservations;
 use crate::robust::Robust;
 use crate::shared_regions::SharedRegions;
 use crate::staging::Staging;
-use crate::sums::Sums;
-use crate::swapfile::SwapFile;
+use crate::sums::{Reading, Sums};
 use crate::trace::{Ring, Tracer};
 use crate::transfers::{Ended, Transfers};
 use crate::turnstile::Turnstile;
@@ -63,6 +67,11 @@ pub enum Notice {
     SwapFull,
     /// A write failed.
     AreaRetired,
+    /// An area was to go, and so many pages of it cannot be read.
+    AreaNotEmptied {
+        /// How many.
+        pages: u32,
+    },
     /// A page could not be read back.
     PageLost {
         /// Where it was.
@@ -80,7 +89,9 @@ pub struct Engine {
     fingerprints: Fingerprints,
     transfers: Transfers,
     sums: Sums,
-    areas: u8,
+    /// Pages are encrypted.
+    sealing: Option<Sealing>,
+    areas: Vec<areas::KnownArea>,
     compressed: Compressed,
     /// Frames that pages and the pool may have, now and at the start.
     allowed: u32,
@@ -102,6 +113,10 @@ pub struct Engine {
     tracer: Option<Tracer>,
     /// Reads from files that are under way.
     file_reads: Vec<files::FileRead>,
+    /// Where the program's threads find its files.
+    file_table: Option<&'static FileTable>,
+    /// Everything is in, or comes in, for a fork that was announced.
+    is_paused: bool,
 }
 
 impl Engine {
@@ -121,8 +136,9 @@ impl Engine {
             staging: Staging::new(staging_blocks),
             fingerprints,
             transfers,
-            sums: Sums::new(true),
-            areas: 0,
+            sums: Sums::new(),
+            sealing: None,
+            areas: Vec::new(),
             compressed: Compressed::new(0, false),
             allowed,
             allowed_at_first: allowed,
@@ -139,6 +155,8 @@ impl Engine {
             children: Vec::new(),
             tracer: None,
             file_reads: Vec::new(),
+            file_table: None,
+            is_paused: false,
         }
     }
 
@@ -154,18 +172,7 @@ impl Engine {
 
     /// What comes back is believed.
     pub(crate) fn without_checksums(self) -> Self {
-        Engine { sums: Sums::new(false), ..self }
-    }
-
-    /// One more swap area, as large as there are slot numbers left.
-    pub(crate) fn add_area(&mut self, swap: SwapFile) {
-        let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX);
-        let area = AreaConfig { slots, priority: swap.priority, discards: swap.is_sparse };
-        self.feed(Event::AreaAdded(area));
-        let id = AreaId(self.areas);
-        self.areas += 1;
-        swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
-        self.transfers.add_area(swap.file, self.mm.area_place(id).0.0);
+        Engine { sums: Sums::nothing(), ..self }
     }
 
     /// From now on what happens is told to `ring`.
@@ -302,11 +309,8 @@ impl Engine {
     fn ended(&mut self, ended: Ended) {
         match ended {
             Ended::Read(io, outcome) => {
-                let (program, staging, prints) = (&self.view.program, &self.staging, &self.fingerprints);
-                let outcome = self.sums.read_ends(io, outcome, |run, n| {
-                    let frame = staging.frame(PageId(run.first.0 + n)).expect("what was read has a frame");
-                    prints.hash(program.frame_words(frame))
-                });
+                let reading = self.sums.read_ends(io);
+                let outcome = outcome.and_then(|()| reading.map_or(Ok(()), |reading| self.judge(reading)));
                 if let Err(errno) = outcome {
                     self.report.note_error(errno);
                 }
@@ -317,6 +321,7 @@ impl Engine {
                 self.compressed.keeps = true;
             }
             Ended::Write(io, outcome) => {
+                self.sealed_write_ends(io);
                 let result = outcome.map_or_else(Self::write_result, |()| WriteResult::Done);
                 if let (WriteResult::Failed, Err(errno)) = (result, outcome) {
                     self.report.note_error(errno);
@@ -326,6 +331,16 @@ impl Engine {
             Ended::Discard(slot) => self.feed(Event::DiscardDone { slot: Slot(slot) }),
             Ended::WriteBack { at, pages, outcome } => self.written_back(at, pages, outcome),
         }
+    }
+
+    /// Is what was read what was written there? From here on its frames hold what the program had.
+    fn judge(&mut self, reading: Reading) -> Result<(), Errno> {
+        let (program, sums, prints) = (&mut self.view.program, &self.sums, &self.fingerprints);
+        let is_right = |(page, slot)| {
+            let frame = self.staging.frame(page).expect("what was read has a frame");
+            program.fill_frame(frame, |bytes| sums.is_as_written(slot, bytes, prints))
+        };
+        if reading.pages().all(is_right) { Ok(()) } else { Err(Errno::BADMSG) }
     }
 
     /// What a write's error means: no room, or a device that fails.

@@ -67,9 +67,11 @@ impl Engine {
 
     /// The engine's own mappings, which must never be managed.
     #[must_use]
-    pub fn own_ranges(&self) -> [AddressRange; 7] {
+    pub fn own_ranges(&self) -> [AddressRange; 9] {
         let [staging, trash, zeroes, bounce, helper] = self.view.program.own_ranges();
-        [staging, trash, zeroes, bounce, helper, self.transfers.io().range(), self.compressed.pool.range()]
+        let (io, pool) = (self.transfers.io().range(), self.compressed.pool.range());
+        let [envelopes, key] = self.sealing_ranges();
+        [staging, trash, zeroes, bounce, helper, io, pool, envelopes, key]
     }
 
     /// Manages a range that is registered already.

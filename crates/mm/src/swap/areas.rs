@@ -115,6 +115,11 @@ impl Areas {
         AreaId(behind as u8)
     }
 
+    /// Does it take pages?
+    pub fn takes_pages(&self, area: AreaId) -> bool {
+        self.areas[usize::from(area.0)].stand == Stand::Open
+    }
+
     /// Where an area's slots begin, and how many it has.
     pub fn place_of(&self, area: AreaId) -> (Slot, u32) {
         let area = &self.areas[usize::from(area.0)];
@@ -170,6 +175,7 @@ impl Areas {
             let (area, own) = self.find(home);
             let slot = own + offset;
             if area.stand == Stand::Open {
+                let asked = count;
                 let count = count.min(area.table.capacity() - area.table.used());
                 let run = if area.table.are_free(slot, count) {
                     count
@@ -181,6 +187,9 @@ impl Areas {
                     self.used += run;
                     return Some((Slot(home.0 + offset), run));
                 }
+                // Those whose own slots are free get them when it is their turn.
+                let taken = (1..asked).take_while(|&n| !area.table.is_free(slot + n)).count() as u32;
+                return self.allocate_anywhere(page, 1 + taken);
             }
         }
         self.allocate_anywhere(page, count)
@@ -289,7 +298,6 @@ impl Areas {
 
     /// As [`Areas::release`], for slots of one window.
     #[inline]
-    #[cfg_attr(not(test), expect(dead_code, reason = "whole runs are freed one by one so far"))]
     pub fn release_run(&mut self, slot: Slot, count: u32) {
         let (area, own) = self.find(slot);
         let before = area.table.used();

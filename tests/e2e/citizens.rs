@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::context::Context;
 use crate::launch::{Launch, MIB};
+use crate::scratch::Setting;
 use crate::{Outcome, Test, ensure, packages};
 
 const BLOCKS: &str = include_str!("citizens/blocks.c");
@@ -24,9 +25,34 @@ pub fn tests() -> Vec<Test> {
         }),
         Test::new("citizens::filter", |context| filtered(context, "0")),
         Test::new("citizens::filter-of-all-threads", |context| filtered(context, "1")),
+        Test::new("citizens::grows-down", grows_down),
+        Test::new("citizens::promised-forks", |context| unprivileged_forks(context, "1")),
+        Test::new("citizens::accounted-forks", |context| unprivileged_forks(context, "2")),
         Test::new("citizens::user-namespace", user_namespace),
         Test::new("citizens::user-namespace-while-paging", user_namespace_while_paging),
     ]
+}
+
+/// A mapping of the program's grows down into a hole of 4 GiB, in a budget for which the agent needs
+/// much address space.
+fn grows_down(context: &Context) -> Outcome {
+    let launch = Launch::new(context, "citizens-grows-down", &context.torture);
+    let launch = launch.args(["grows-down", "--mib", "192", "--expect-cold", "--dir"]);
+    launch.args([&context.scratch]).ram(160 * MIB).timeout(60).run()?.succeeded()?.paged().map(drop)
+}
+
+/// Forks of every form by a program without CAP_SYS_PTRACE, whom the kernel tells of none, where it
+/// refuses none for the memory that it would take. *The story:* children read zeroes there.
+fn unprivileged_forks(context: &Context, mode: &str) -> Outcome {
+    let _mode = Setting::new("/proc/sys/vm/overcommit_memory", mode)?;
+    let _share = Setting::new("/proc/sys/vm/overcommit_ratio", "95")?;
+    for subtest in ["fork-forms", "fork-advice"] {
+        let launch = Launch::new(context, format!("citizens-forks-{mode}-{subtest}"), "setpriv");
+        let launch = launch.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
+        let launch = launch.args([&context.torture]).args([subtest, "--expect-cold", "--dir"]);
+        launch.args([&context.scratch]).ram(64 * MIB).timeout(60).run()?.succeeded()?.paged()?;
+    }
+    Ok(())
 }
 
 fn compile(context: &Context, name: &str, source: &str, options: &[&str]) -> Outcome<PathBuf> {

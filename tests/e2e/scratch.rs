@@ -107,6 +107,31 @@ impl Drop for FaultyDisk {
     }
 }
 
+/// A setting of the kernel's, which is as it was when this is dropped.
+#[derive(Debug)]
+pub struct Setting {
+    path: &'static str,
+    before: String,
+}
+
+impl Setting {
+    /// Changes it.
+    pub fn new(path: &'static str, value: &str) -> Outcome<Self> {
+        let error = |error: std::io::Error| format!("{path}: {error} (needs root)");
+        let before = std::fs::read_to_string(path).map_err(error)?;
+        std::fs::write(path, value).map_err(error)?;
+        Ok(Self { path, before })
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::write(self.path, &self.before) {
+            eprintln!("e2e: {} stays changed: {error}", self.path);
+        }
+    }
+}
+
 /// A memory cgroup, of version 1 or 2, without swap.
 #[derive(Debug)]
 pub struct MemoryCgroup {

@@ -36,7 +36,7 @@ const HUGE_POOL: &str = "huge-pool";
 const OF_POOLS: [&str; 4] = ["stores", "cold", "zero", "fork"];
 
 /// What cannot be promised, in which way (empty: in none), and why.
-const NOT_PROMISED: [(&str, &str, &str); 8] = [
+const NOT_PROMISED: [(&str, &str, &str); 7] = [
     (
         "direct",
         NO_MOVE,
@@ -55,11 +55,6 @@ const NOT_PROMISED: [(&str, &str, &str); 8] = [
         NO_MOVE,
         "the kernel measures what is copied into a mapping of /dev/zero by the length of the device: without UFFDIO_MOVE \
          such memory cannot be managed",
-    ),
-    (
-        "fork-forms",
-        NO_MOVE,
-        "one run in four ends with a child, made by the bare instruction, that failed; not yet understood",
     ),
     (
         "futex-cold-op",

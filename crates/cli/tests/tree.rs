@@ -13,8 +13,7 @@ const SOURCE_COLUMNS: usize = 110;
 /// Longest source file, in lines.
 const SOURCE_LINES: usize = 800;
 /// Longer ones that are left. These numbers may only become smaller, too.
-const LONG_FILES: [(&str, usize); 2] =
-    [("crates/engine/src/memory.rs", 1085), ("crates/mm/src/reclaim/node.rs", 1015)];
+const LONG_FILES: [(&str, usize); 1] = [("crates/engine/src/memory.rs", 1085)];
 /// Longest documents, in lines.
 const DOCUMENT_LINES: [(&str, usize); 2] = [("README.md", 150), ("ARCHITECTURE.md", 200)];
 /// Longest decision, in lines.

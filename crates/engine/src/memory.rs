@@ -12,7 +12,7 @@
 mod file_pages;
 mod tries;
 
-use alloc::collections::VecDeque;
+use alloc::{collections::VecDeque, sync::Arc};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
@@ -69,7 +69,7 @@ const GUARDS: Query = Query { required: Categories::GUARD, any_of: Categories::e
 /// Pages in RAM, the zero page among them.
 const PRESENT: Query = Query { required: Categories::PRESENT, any_of: Categories::empty(), ..ANY_CONTENT };
 /// Pages of the compressed pool that can be on their way to the file.
-pub(crate) const BOUNCE: u32 = 64;
+pub(crate) const BOUNCE: u32 = overspill_mm::pool::LEAVING_MAX;
 /// The trash mapping, in pages.
 const TRASH: usize = BLOCK as usize;
 
@@ -130,7 +130,7 @@ pub(crate) struct Memory {
     /// missing, or after a fork.
     helper: Option<Helper>,
     /// Tells which pages are there.
-    pagemap: Pagemap,
+    pub pagemap: Arc<Pagemap>,
     guards: Guards,
     /// The kernel tells of every fork.
     hears_forks: bool,
@@ -186,7 +186,7 @@ impl Memory {
             program.register(staging.range(), Mode::WP)?;
         }
         let helper = if can_move { None } else { Some(Helper::start()?) };
-        let pagemap = Pagemap::open()?;
+        let pagemap = Arc::new(Pagemap::open()?);
         Ok(Memory {
             program,
             own,
@@ -301,9 +301,9 @@ impl Memory {
         count > 0
     }
 
-    /// The oldest change; the oldest fault when there is no change.
-    pub fn next_message(&mut self) -> Option<Message> {
-        self.changes.pop_front().or_else(|| self.faults.pop_front())
+    /// The faults that were read and not handled, the oldest first.
+    pub fn faults(&mut self) -> &mut VecDeque<Message> {
+        &mut self.faults
     }
 
     /// The oldest change.
@@ -340,6 +340,11 @@ impl Memory {
     fn is_changing(&self, range: &AddressRange) -> bool {
         self.handling.iter().any(|part| overlap(part, range))
             || self.changes.iter().any(|message| concerns(message, range))
+    }
+
+    /// Was a fork read of and not handled?
+    fn is_forked(&self) -> bool {
+        self.changes.iter().any(|message| matches!(message, Message::Fork { .. }))
     }
 
     /// Refuses transfers in these ranges until [`Memory::handled`]: the pages have moved, the books
@@ -628,10 +633,15 @@ impl Memory {
     // Into the program's view.
 
     /// Puts `count` (at most a block) frames from `first` on at `address`, waking whoever waits there.
+    /// Nothing while a fork was read of and not handled: what the books say to be out is what its
+    /// child lacks.
+    ///
+    /// *The story:* such a fork was read of amid pages that were just taken out, and before it was
+    /// handled, read-ahead put pages into view. The child was not given them, and read zeroes.
     pub fn put_in(&mut self, address: usize, first: Frame, count: u32) -> Put {
         let mut result = Put::default();
         let range = address..address + count as usize * PAGE_SIZE;
-        if self.is_changing(&range) {
+        if self.is_changing(&range) || self.is_forked() {
             return result;
         }
         let mut tries = 0;
@@ -657,7 +667,7 @@ impl Memory {
             match errno {
                 None => {}
                 Some(Errno::AGAIN) if done > 0 => {}
-                Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) => break,
+                Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) || self.is_forked() => break,
                 Some(Errno::AGAIN) => {}
                 // The page came back by itself (MADV_FREE that was not carried out): what is there is newer.
                 Some(Errno::EXIST) => {
@@ -788,13 +798,6 @@ impl Memory {
         fill(unsafe { &mut *(self.bounce_address(index) as *mut Page) })
     }
 
-    /// What a bounce page holds.
-    pub fn bounce_words(&self, index: u32) -> &[u64; WORDS] {
-        assert!(index < BOUNCE);
-        // SAFETY: the page lies within the mapping, is aligned, and is ours alone; the device only reads it.
-        unsafe { &*(self.bounce_address(index) as *const [u64; WORDS]) }
-    }
-
     /// Has `fill` write the page on which children are given what is on swap.
     ///
     /// *A review's story:* it was the scratch page, into which a read that is under way may still
@@ -803,12 +806,6 @@ impl Memory {
         // SAFETY: the page lies within the mapping, which is ours alone, and no request that
         // outlives a call names it.
         fill(unsafe { &mut *(self.loan_address() as *mut Page) })
-    }
-
-    /// What that page holds.
-    pub fn loan_words(&self) -> &[u64; WORDS] {
-        // SAFETY: as above, and it is aligned.
-        unsafe { &*(self.loan_address() as *const [u64; WORDS]) }
     }
 
     /// Its address.
@@ -970,6 +967,14 @@ fn moves_zero_page(own: &Uffd, staging: &Mapping, trash: &Mapping) -> Result<boo
         unsafe { mapping.advise(Advice::DontNeed) }?;
     }
     Ok(moved)
+}
+
+/// A page's bytes as words.
+pub(crate) fn words_of(page: &Page) -> &[u64; WORDS] {
+    let words = page.as_ptr().cast::<[u64; WORDS]>();
+    assert!(words.is_aligned(), "pages are aligned");
+    // SAFETY: the same bytes, aligned as was just seen.
+    unsafe { &*words }
 }
 
 /// Pages done and why it stopped.

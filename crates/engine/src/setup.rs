@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 
 use overspill_mm::Config;
 use overspill_mm::readahead::policy::Policy;
-use overspill_sys::Errno;
+use overspill_mm::reclaim::policy::Choice;
+use overspill_sys::{Errno, PAGE_SIZE};
 
 use crate::engine::Engine;
 use crate::fingerprint::Fingerprints;
@@ -18,7 +19,7 @@ use crate::transfers::Transfers;
 use crate::vigil::Vigil;
 
 /// Steps of putting an engine together, by the number in [`Failure::step`]; 0 is "none".
-pub const STEPS: [&str; 7] = [
+pub const STEPS: [&str; 8] = [
     "none",
     "open userfaultfd",
     "open the swap areas",
@@ -26,6 +27,7 @@ pub const STEPS: [&str; 7] = [
     "register memory",
     "start the agent's thread",
     "map the launcher's page",
+    "lock memory for the key of encrypted pages",
 ];
 
 /// Which step failed, and why.
@@ -58,10 +60,14 @@ pub struct Settings {
     pub user_mode_only: bool,
     /// The read-ahead policy.
     pub policy: Policy,
+    /// Which pages leave.
+    pub reclaim: Choice,
     /// Most that the compressed pool may take of the frames, in percent; 0: there is none.
     pub max_pool_percent: u32,
     /// What comes back from swap is compared with a checksum of what was written.
     pub checksums: bool,
+    /// Pages are encrypted on their way to swap; that makes checksums unnecessary.
+    pub encrypt: bool,
     /// The pool may have all of that from the start, whatever it costs.
     pub fixed_pool: bool,
 }
@@ -74,20 +80,32 @@ const STAGING_SPREAD: u32 = 2;
 /// Blocks of staging beyond that.
 const STAGING_EXTRA: u32 = 256;
 
+/// Blocks of staging for so many frames.
+const fn staging_blocks(frames_max: u32) -> u32 {
+    (frames_max / BLOCK).saturating_mul(STAGING_SPREAD) + STAGING_EXTRA
+}
+
+/// Addresses that staging takes for so many frames, in bytes: the largest mapping of all.
+#[must_use]
+pub const fn staging_bytes(frames_max: u32) -> u64 {
+    staging_blocks(frames_max) as u64 * BLOCK as u64 * PAGE_SIZE as u64
+}
+
 impl Engine {
     /// Opens everything. Nothing is managed yet.
     pub fn open(settings: Settings, mut report: Report) -> Result<Engine, Failure> {
         let failed = |step| move |errno| Failure { step, errno };
-        let blocks = (settings.frames_max / BLOCK).saturating_mul(STAGING_SPREAD) + STAGING_EXTRA;
+        let blocks = staging_blocks(settings.frames_max);
         let memory =
             Memory::new(blocks * BLOCK, settings.use_move, settings.user_mode_only).map_err(failed(1))?;
         let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
-        let config = Config { compares: true, ..Config::live(settings.frames, 0) };
+        let config = Config { compares: true, reclaim: settings.reclaim, ..Config::live(settings.frames, 0) };
         let vigil = Vigil::new(settings.poll_idle);
         let paths = (if memory.can_move() { paths::MOVE } else { 0 })
             | (if io.is_uring() { paths::URING } else { 0 })
-            | (if vigil.is_possible() { paths::POLL_IDLE } else { 0 });
+            | (if vigil.is_possible() { paths::POLL_IDLE } else { 0 })
+            | (if settings.encrypt { paths::ENCRYPT } else { 0 });
         report.note_setup(paths, swap.iter().map(|area| area.bytes).sum());
         let transfers = Transfers::new(io);
         let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable());
@@ -95,7 +113,11 @@ impl Engine {
         let mut engine =
             Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
         swap.into_iter().for_each(|area| engine.add_area(area));
-        let engine = if settings.checksums { engine } else { engine.without_checksums() };
+        let engine = match (settings.encrypt, settings.checksums) {
+            (true, _) => engine.with_encryption().map_err(failed(7))?,
+            (false, true) => engine,
+            (false, false) => engine.without_checksums(),
+        };
         Ok(engine.with_pool(pool as u32, settings.fixed_pool).with_vigil(vigil))
     }
 }

@@ -26,6 +26,7 @@ pub mod fingerprint;
 mod list;
 mod mm;
 mod newcomers;
+mod overfull;
 mod pace;
 pub mod page;
 pub mod pool;

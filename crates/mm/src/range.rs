@@ -7,6 +7,7 @@ use crate::list::ListId;
 use crate::mm::{Mm, View};
 use crate::page::{NO_LIST, State, flag};
 use crate::readahead::SwapIn;
+use crate::reclaim::policy::Arrival;
 use crate::swap::Backing;
 use crate::types::{CHUNK_PAGES, PageId, RegionKind, SpaceId, Vpn};
 
@@ -168,7 +169,7 @@ impl<P: SwapIn> Mm<P> {
             if self.pages[id].state == State::Untouched && !self.pages[id].has(flag::QUEUED) {
                 self.pages.set_state(id, State::Mapped);
                 self.pages[id].set(flag::DIRTY);
-                self.lists.push_head(&mut self.pages, ListId::Inactive, id);
+                self.admit(id, Arrival::Found);
                 self.held += 1;
             }
             vpn = vpn.offset(1);
@@ -224,10 +225,12 @@ impl<P: SwapIn> Mm<P> {
         if let Some(slot) = backing.slot().filter(|slot| !slot.is_file()) {
             self.areas.set_owner(slot, new);
         }
+        let stamp = self.pages.stamp(id);
+        self.pages.set_stamp(new, stamp);
         if list == NO_LIST {
             self.pages[new].prev = shadow;
         } else {
-            let list = [ListId::Inactive, ListId::Active, ListId::Cache][list as usize];
+            let list = ListId::ALL[list as usize];
             self.lists.push_head(&mut self.pages, list, new);
         }
         if state == State::Cached {
@@ -255,9 +258,11 @@ impl<P: SwapIn> Mm<P> {
 
     /// Goes on bringing everything in; answers when nothing is left out, which it takes the shell's word for.
     pub(crate) fn populate(&mut self, out: &mut Actions) {
-        while let Some(id) = self.lists.tail(ListId::Cache) {
-            self.pages[id].clear(flag::READ_AHEAD | flag::MARKER);
-            self.map(id, ListId::Inactive, out);
+        for (list, back) in [(ListId::Cache, ListId::Inactive), (ListId::Tested, ListId::Active)] {
+            while let Some(id) = self.lists.tail(list) {
+                self.pages[id].clear(flag::READ_AHEAD | flag::MARKER);
+                self.map(id, back, out);
+            }
         }
         let Some(mut pause) = self.pause else { return };
         let mut reads = Reads::default();

@@ -15,6 +15,7 @@
 //! grew on.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
@@ -27,6 +28,7 @@ use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 
 use crate::remap;
 use crate::stacks::Stacks;
+use crate::withheld;
 
 /// Smaller mappings are not worth the trouble.
 const BYTES_MIN: usize = 256 << 10;
@@ -48,7 +50,7 @@ const TRIES: u32 = 4;
 /// Reads the process's maps for one engine.
 pub struct Adopter {
     maps: Maps,
-    pagemap: Pagemap,
+    pagemap: Arc<Pagemap>,
     buffer: Box<[u8; maps::BUFFER_BYTES]>,
     /// Candidates, then those parts of them that are not managed yet.
     mapped: Vec<Found>,
@@ -103,7 +105,7 @@ impl Adopter {
         let maps = Maps::open()?;
         Ok(Adopter {
             maps: if engine.evicts_slowly() { maps.without_dev_zero() } else { maps },
-            pagemap: Pagemap::open()?,
+            pagemap: engine.pagemap(),
             buffer: Box::new([0; maps::BUFFER_BYTES]),
             mapped: Vec::with_capacity(1024),
             found: Vec::with_capacity(1024),
@@ -197,7 +199,7 @@ impl Adopter {
             if covering(maps, buffer, mapping, fits) != Some(mapping.clone()) {
                 return false;
             }
-            let registered = engine.register(part.clone()).is_ok();
+            let registered = withheld::register(engine, part.clone()).is_ok();
             refused += usize::from(!registered);
             for beside in [part.start - 1, part.end].into_iter().filter(|beside| !mapping.contains(beside)) {
                 let rest = |vma: &Vma<'_>| {
@@ -208,7 +210,7 @@ impl Adopter {
                 let is_split = rest.end == part.start || rest.start == part.end;
                 let is_listed = || mapped.iter().any(|listed| listed.mapping == rest);
                 if is_split && !is_listed() && !own.iter().any(|own| overlap(own, &rest)) {
-                    let _ = engine.register(rest);
+                    let _ = withheld::register(engine, rest);
                 }
             }
             registered

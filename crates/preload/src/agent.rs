@@ -9,21 +9,25 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::growth::Growth;
+use overspill_engine::orders::Order;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
+use overspill_engine::setup::staging_bytes;
 use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapKind, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
+use overspill_mm::reclaim::policy::Choice;
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
-use overspill_sys::procfs::{self, Fields, Limit, ResidentReader};
+use overspill_sys::procfs::{self, Fields, Limit, Resident, ResidentReader};
 use overspill_sys::thread::Scheduling;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
 
 use rustix::process::Signal;
 
 use crate::adopt::Adopter;
+use crate::claim::claim;
 use crate::ending::Ending;
 use crate::file_agent;
 use crate::files;
@@ -80,6 +84,9 @@ const OWN_RANGES_SPARE: usize = 64;
 const BOOKS_SHARE: u64 = 64;
 /// For so long after fresh memory was found this thread comes before all others.
 const HURRY_NS: u64 = 1_000_000_000;
+
+/// A process whose turn has come has what is out brought back for so long.
+const RETURN_NS: u64 = 1_500_000_000;
 
 /// Frames by which the budget must grow to be changed.
 const BUDGET_STEP: u32 = 128;
@@ -201,8 +208,11 @@ fn known_place() -> Option<&'static Process> {
 }
 
 /// Puts aside the addresses that the agent will need; see [`reserve`] for why. Its books take less
-/// than a hundredth of the program's memory, the compressed pool has its share of the budget, and
-/// the rest is a few MiB.
+/// than a hundredth of the program's memory, the compressed pool has its share of the budget,
+/// staging is known, and the rest is a few MiB.
+///
+/// *The story:* staging had no room in there with budgets of more than 140 MiB. The kernel put it
+/// into a hole, where a mapping of the program's was to grow down: the program got SIGSEGV.
 fn put_aside(config: &Config) {
     const BYTES: u64 = 256 << 20;
     const RAM_SHARE: u64 = 8;
@@ -210,7 +220,8 @@ fn put_aside(config: &Config) {
     const LIMIT_SHARE: u64 = 16;
     let pool = config.ram_bytes / 100 * u64::from(config.max_pool_percent);
     let (limit, _) = procfs::limit(Limit::AddressSpace).unwrap_or((u64::MAX, u64::MAX));
-    let bytes = (BYTES + config.ram_bytes / RAM_SHARE + pool).min(limit / LIMIT_SHARE);
+    let staging = staging_bytes(frames(config.ram_bytes));
+    let bytes = (BYTES + config.ram_bytes / RAM_SHARE + pool + staging).min(limit / LIMIT_SHARE);
     if let Ok(bytes) = usize::try_from(bytes) {
         // Without a reserve the kernel chooses the addresses, which is worse, not wrong.
         let _ = reserve::set_up(bytes);
@@ -257,38 +268,6 @@ fn compete() -> Result<(), Errno> {
     ordinary(-10).or_else(|_| ordinary(0))
 }
 
-/// A place in the table. What this process ran before an exec has ended with it. Free places are
-/// taken first; what is in one that has ended may not have been read yet.
-fn claim(shared: &'static Shared, pid: u32, program_pages: u32) -> Option<&'static Process> {
-    let used = shared.tree.places_used.load(Ordering::Acquire) as usize;
-    for before in
-        shared.processes.iter().take(used).filter(|before| before.pid.load(Ordering::Relaxed) == pid)
-    {
-        Purse::close(&shared.tree, before);
-        before.is_over.store(1, Ordering::Release);
-    }
-    let take = |process: &Process, from| {
-        process.state.compare_exchange(from, state::CLAIMING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    };
-    let is_over = |process: &Process| process.is_over.load(Ordering::Acquire) != 0;
-    let all = || shared.processes.iter().enumerate();
-    let (index, process) = all()
-        .find(|(_, process)| take(process, state::FREE))
-        .or_else(|| all().find(|(_, process)| take(process, state::ENDED)))
-        .or_else(|| all().find(|(_, process)| is_over(process) && take(process, state::WATCHING)))?;
-    process.clear();
-    process.pid.store(pid, Ordering::Relaxed);
-    process.program_pages.store(program_pages, Ordering::Relaxed);
-    let name = procfs::thread_name();
-    for (word, part) in process.name.iter().zip(name.chunks_exact(8)) {
-        word.store(u64::from_ne_bytes(part.try_into().expect("chunks of eight")), Ordering::Relaxed);
-    }
-    process.generation.fetch_add(1, Ordering::Relaxed);
-    process.state.store(state::WATCHING, Ordering::Release);
-    shared.tree.places_used.fetch_max(index as u32 + 1, Ordering::AcqRel);
-    Some(process)
-}
-
 /// The agent was asked to go. Whether it comes back, or the program is at its end, the launcher is told.
 fn leave(process: &Process) {
     if retire::is_banned() {
@@ -307,10 +286,10 @@ impl Agent {
         self.shared.config.ram_bytes
     }
 
-    /// Anonymous memory of the process. Zero when /proc cannot be read: then nothing is known and
-    /// nothing is done.
-    fn anon_bytes(&self) -> u64 {
-        self.resident.anon_bytes().unwrap_or(0)
+    /// What the process holds. Nothing when /proc cannot be read: then nothing is known and nothing
+    /// is done.
+    fn resident(&self) -> Resident {
+        self.resident.read().unwrap_or_default()
     }
 
     fn has(&self, flag: u32) -> bool {
@@ -320,7 +299,7 @@ impl Agent {
     /// What the process, which holds `held` bytes, could hold now, as far as others leave it.
     fn reach(&self, held: u64, now: u64) -> u64 {
         if now >= self.counts_from {
-            self.purse.follow(held, held);
+            self.purse.follow(held, held, 0);
         }
         self.purse.reach()
     }
@@ -337,8 +316,8 @@ impl Agent {
         let mut report = Report::new(self.process);
         for looks in 0_u32.. {
             let asked = fresh::asked();
-            let bytes = self.anon_bytes();
-            report.sample_resident(bytes);
+            let Resident { anon_bytes: bytes, shared_bytes, .. } = self.resident();
+            report.sample_resident(bytes, shared_bytes);
             report.sample_needed(bytes);
             if looks.is_multiple_of(LOOKS_A_CPU_SAMPLE) {
                 report.sample_cpu();
@@ -377,7 +356,9 @@ impl Agent {
         }
         engine.watch_lending(lend::lent());
         engine.watch_guards(guards::installed());
-        engine.watch_threads();
+        if self.is_rich() {
+            engine.watch_threads();
+        }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
         let mut adopter = Adopter::open(&engine).map_err(failed)?;
         let ram = self.ram();
@@ -403,6 +384,9 @@ impl Agent {
             shrinks_since: None,
             step: STEP_MIN,
             next_resync: 0,
+            looked: clock::monotonic_ns(),
+            returns_until: 0,
+            returned: 0,
             reserve: Reserve::new(ram),
             bursts: Reserve::new(u64::MAX),
             excess: None,
@@ -414,7 +398,7 @@ impl Agent {
         manager.engine.publish_files(files::table());
         if fork::start_managing() {
             manager.pause();
-            veto::permit();
+            manager.permit_forks();
         }
         fresh::manage(ram);
         manager.look();
@@ -424,10 +408,19 @@ impl Agent {
         Ok(())
     }
 
+    /// May it have all descriptors that are of use? It has a table of its own, but the program's limit.
+    fn is_rich(&self) -> bool {
+        let (descriptors, _) = procfs::limit(Limit::Descriptors).unwrap_or((u64::MAX, u64::MAX));
+        descriptors >= DESCRIPTORS_ENOUGH
+    }
+
     fn settings(&mut self) -> Settings {
         let config: &Config = &self.shared.config;
-        let frames = |bytes: u64| u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32);
         let mut swap = SwapPlace::decode(&config.swap_places);
+        let orders = self.shared.orders.count();
+        let given = (0..orders).filter_map(|index| self.shared.orders.get(index));
+        given.for_each(|order| order.apply(&mut swap));
+        self.process.orders_followed.store(orders, Ordering::Release);
         if let Some(file) = self.swap.take() {
             // The launcher has made the file in the directory that comes first.
             let first = swap.first_mut().filter(|place| place.kind == SwapKind::Directory);
@@ -435,8 +428,7 @@ impl Agent {
                 first.kind = SwapKind::Given(file.into_raw());
             }
         }
-        let (descriptors, _) = procfs::limit(Limit::Descriptors).unwrap_or((u64::MAX, u64::MAX));
-        let is_rich = descriptors >= DESCRIPTORS_ENOUGH;
+        let is_rich = self.is_rich();
         Settings {
             frames: frames(config.ram_bytes),
             frames_max: frames(config.ram_bytes),
@@ -447,11 +439,17 @@ impl Agent {
             poll_idle: is_rich && self.has(flags::POLL_IDLE),
             user_mode_only: false,
             policy: policy_of(config, frames(config.ram_bytes)),
+            reclaim: Choice::ALL.get(config.reclaim as usize).copied().unwrap_or_default(),
             max_pool_percent: config.max_pool_percent,
             fixed_pool: self.has(flags::FIXED_POOL),
             checksums: !self.has(flags::NO_CHECKSUM),
+            encrypt: self.has(flags::ENCRYPT),
         }
     }
+}
+
+fn frames(bytes: u64) -> u32 {
+    u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32)
 }
 
 /// The read-ahead policy that the launcher chose: an index into the names that `mm` knows.
@@ -497,6 +495,12 @@ struct Manager<'a> {
     shrinks_since: Option<u64>,
     step: u32,
     next_resync: u64,
+    /// When it looked last.
+    looked: u64,
+    /// Its turn has come: until then what is out is brought back.
+    returns_until: u64,
+    /// ... from this address on.
+    returned: usize,
     reserve: Reserve,
     /// The reserve that a budget without bounds would have: for what the program would need not to
     /// be paged at all.
@@ -553,8 +557,8 @@ impl Manager<'_> {
     fn look(&mut self) {
         let asked = fresh::asked();
         self.serve_files();
-        let resident = self.agent.anon_bytes();
-        self.engine.report().sample_resident(resident);
+        let Resident { anon_bytes: resident, shared_bytes, .. } = self.agent.resident();
+        self.engine.report().sample_resident(resident, shared_bytes);
         self.engine.report().sample_cpu();
         let now = clock::monotonic_ns();
         self.agent.ending.look(now);
@@ -572,7 +576,7 @@ impl Manager<'_> {
             }
             let missed = self.adopt(has_grown);
             let managed = managed_bytes(&self.engine);
-            stray = self.agent.anon_bytes().saturating_sub(managed);
+            stray = self.agent.resident().anon_bytes.saturating_sub(managed);
             if !missed {
                 self.stray_accepted = stray;
             }
@@ -587,7 +591,11 @@ impl Manager<'_> {
         let books = books.min(ram / BOOKS_SHARE);
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
         self.bound_excess(held);
-        let allowed = self.agent.purse.follow(held, self.wanted(held));
+        self.wait_for_turn(now);
+        self.engine.report().sample_fixed(stray - books);
+        let wanted = if now < self.returns_until { held.max(pages) } else { 0 };
+        let wanted = wanted.max(self.wanted(held));
+        let allowed = self.agent.purse.follow(held, wanted, stray - books);
         let budget = allowed.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         if self.approach(budget) {
@@ -602,6 +610,42 @@ impl Manager<'_> {
         }
         self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
+        self.follow_orders();
+    }
+
+    /// Does what was ordered of places to page to since the last look, and tells how far it is.
+    fn follow_orders(&mut self) {
+        let process = self.agent.process;
+        let count = self.agent.shared.orders.count();
+        for index in process.orders_followed.load(Ordering::Relaxed)..count {
+            let outcome = match self.agent.shared.orders.get(index) {
+                Some(Order::Add(place)) => self.engine.add_place(&place),
+                Some(Order::Drain(path)) => self.engine.drain_place(&path),
+                None => Err(Errno::INVAL),
+            };
+            if outcome.is_err() {
+                process.orders_refused.fetch_or(1 << index, Ordering::Relaxed);
+            }
+        }
+        process.areas_leaving.store(self.engine.areas_leaving(), Ordering::Release);
+        process.orders_followed.store(count, Ordering::Release);
+    }
+
+    /// Follows the launcher's word on whose turn it is. Whoever waits for it waits for memory.
+    fn wait_for_turn(&mut self, now: u64) {
+        let process = self.agent.process;
+        let until = process.held_until_ns.load(Ordering::Acquire);
+        if until > now {
+            (self.returns_until, self.returned) = (now + RETURN_NS, 0);
+        } else if now < self.returns_until && !fork::is_paused() {
+            self.returned = self.engine.bring_back(self.returned);
+        }
+        self.engine.hold(if fork::is_paused() || self.hands_back { 0 } else { until });
+        let is_held = self.engine.is_held();
+        if process.is_held.swap(u32::from(is_held), Ordering::AcqRel) != 0 {
+            self.engine.report().note_wait(now - self.looked);
+        }
+        self.looked = now;
     }
 
     /// Does what threads ask for that map files.
@@ -698,7 +742,7 @@ impl Manager<'_> {
             }
             Notice::Doorbell(_) => self.pause(),
             Notice::Populated => {
-                veto::permit();
+                self.permit_forks();
                 fork::set_paused();
                 self.engine.answer_doorbell(fork::doorbells().start);
             }
@@ -711,6 +755,9 @@ impl Manager<'_> {
                     "a write to swap failed: that area takes no more, and its pages go to the others"
                 });
             }
+            Notice::AreaNotEmptied { pages } => self.say_words(format_args!(
+                "{pages} pages of a place that is to be left cannot be read: they stay there"
+            )),
             Notice::PageLost { poisoned, .. } => {
                 self.engine.report().note_event(events::READ_ERROR);
                 let lies = self.engine.report().last_error() == Errno::BADMSG;
@@ -771,6 +818,13 @@ impl Manager<'_> {
         self.engine.pause();
     }
 
+    /// Everything is in: children may have it.
+    fn permit_forks(&self) {
+        let mut own = Vec::new();
+        own_ranges(&self.engine)(&mut own);
+        veto::permit(&own);
+    }
+
     /// Ends a pause when no fork is under way. The doorbell comes first: nobody waits at it while
     /// the pause lasts.
     fn after_fork(&mut self) {
@@ -779,7 +833,7 @@ impl Manager<'_> {
             && self.engine.rearm_doorbell(fork::doorbells().start)
             && fork::may_resume()
         {
-            veto::forbid();
+            veto::forbid(&self.engine);
             self.engine.resume_after_fork();
         }
     }

@@ -106,12 +106,12 @@ pub extern "C" fn child() {
     remap::forget();
     retire::forget();
     start::forget_agent();
+    veto::forget();
     if filters::is_filtered() {
         fresh::leave();
         return;
     }
     fresh::forget();
-    veto::forget();
     start::start_again();
 }
 

@@ -14,6 +14,7 @@ extern crate alloc;
 mod adopt;
 mod agent;
 mod builtins;
+mod claim;
 mod elf;
 mod ending;
 mod exec;
@@ -38,6 +39,7 @@ mod stacks;
 mod start;
 mod tasks;
 mod veto;
+mod withheld;
 
 use overspill_sys::AddressRange;
 use overspill_sys::alloc::ArenaAlloc;

@@ -8,13 +8,14 @@
 use core::ffi::{c_int, c_void};
 
 use linux_raw_sys::general::{
-    __NR_madvise, __NR_mmap, MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_WILLNEED, MAP_ANONYMOUS,
-    MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_POPULATE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
+    __NR_madvise, __NR_mmap, MADV_DOFORK, MADV_DONTFORK, MADV_POPULATE_READ, MADV_POPULATE_WRITE,
+    MADV_WILLNEED, MAP_ANONYMOUS, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_POPULATE, MAP_PRIVATE,
+    PROT_READ, PROT_WRITE,
 };
 
 use overspill_sys::mem::{self, Advice};
 
-use crate::{files, filters, fresh, guards, libc};
+use crate::{files, filters, fresh, guards, libc, withheld};
 
 /// What mmap returns when it fails.
 const MAP_FAILED: isize = -1;
@@ -37,6 +38,10 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
     }
     if advice == guards::INSTALL {
         return guards::install(address as usize, len, || call(address, len) as isize) as c_int;
+    }
+    if [MADV_DONTFORK, MADV_DOFORK].contains(&(advice as u32)) {
+        let start = address as usize;
+        return withheld::note(advice, start..start.saturating_add(len), || call(address, len));
     }
     let populates = [MADV_POPULATE_READ, MADV_POPULATE_WRITE].contains(&(advice as u32));
     if !populates || (address as usize).checked_add(len).is_none() {

@@ -9,14 +9,17 @@
 //! While a fork that was announced is under way, and everything is in, it is marked not to be
 //! inherited.
 //!
-//! Where the kernel promises everything (1), or little (2), there is no such mapping; see
-//! docs/decisions/0071-forks-of-every-form.md.
+//! Where the kernel promises everything (1), or little (2), or gives no such mapping, children do
+//! not get what is managed (`withheld`); see docs/decisions/0071-forks-of-every-form.md.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use overspill_engine::Engine;
 use overspill_sys::mem::{self, Advice, Mapping};
 use overspill_sys::procfs::{self, Fields};
 use overspill_sys::{AddressRange, PAGE_SIZE};
+
+use crate::withheld;
 
 static RANGE: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
@@ -27,10 +30,8 @@ pub fn range() -> AddressRange {
 
 /// Forbids forks, for the first time in this process.
 pub fn set_up() {
-    if procfs::number_in(c"/proc/sys/vm/overcommit_memory") != Some(0) {
-        return;
-    }
-    let Some(range) = map() else { return };
+    let promises_by_size = procfs::number_in(c"/proc/sys/vm/overcommit_memory") == Some(0);
+    let Some(range) = promises_by_size.then(map).flatten() else { return withheld::set_up() };
     RANGE[0].store(range.start, Ordering::Release);
     RANGE[1].store(range.end, Ordering::Release);
 }
@@ -44,17 +45,20 @@ fn map() -> Option<AddressRange> {
 }
 
 /// Forks are not heard of, and fail.
-pub fn forbid() {
+pub fn forbid(engine: &Engine) {
     advise(Advice::DoFork);
+    withheld::withhold_all(engine);
 }
 
-/// Everything is in, and stays in: forks are right.
-pub fn permit() {
+/// Everything is in, and stays in: forks are right. The agent's own memory is in `own`.
+pub fn permit(own: &[AddressRange]) {
     advise(Advice::DontFork);
+    withheld::lift(own);
 }
 
 /// A child has nothing of it.
 pub fn forget() {
+    withheld::forget();
     RANGE.iter().for_each(|at| at.store(0, Ordering::Release));
 }
 

@@ -382,6 +382,16 @@ pub fn device_bytes(fd: &Fd) -> Result<u64, Errno> {
     Ok(bytes)
 }
 
+const BLKDISCARD: u32 = ioctl_number(0, 0x12, 119, 0);
+
+/// Tells a block device that nobody needs these bytes any more, and waits until it has heard.
+/// EOPNOTSUPP: it does not want to know.
+pub fn discard_blocks(fd: &Fd, offset: u64, len: u64) -> Result<(), Errno> {
+    let mut range = [offset, len];
+    // SAFETY: the command reads two integers; the content is the caller's to lose.
+    unsafe { fd.ioctl(BLKDISCARD, &raw mut range).map(drop) }
+}
+
 /// Locks the open file for this descriptor alone, until it is closed or its process ends. EAGAIN:
 /// somebody else has the lock.
 pub fn lock(fd: &Fd) -> Result<(), Errno> {

@@ -27,6 +27,7 @@ pub mod procfs;
 pub mod random;
 mod raw;
 pub mod reserve;
+pub mod secret;
 pub mod socket;
 pub mod text;
 pub mod thread;

@@ -72,11 +72,14 @@ impl Form {
     }
 }
 
-/// As [`fork`], in another form. The child runs without libc's handlers: `body` must not allocate.
+/// As [`fork`], in another form. The child runs without libc's handlers: `body` must not allocate, but for what it complains of.
 pub fn fork_by(form: Form, body: impl Fn() -> Outcome) -> Outcome<Child> {
     let run = || match body() {
         Ok(()) => 0,
-        Err(_) => 1,
+        Err(failure) => {
+            say(&format!("child by {form:?}: {failure}\n"));
+            1
+        }
     };
     let pid = check(&format!("{form:?}"), crate::sys::fork_by(form, &run))?;
     if pid != 0 {
@@ -84,6 +87,12 @@ pub fn fork_by(form: Form, body: impl Fn() -> Outcome) -> Outcome<Child> {
     }
     // SAFETY: ends this process.
     unsafe { libc::_exit(run()) }
+}
+
+/// Writes to standard error without a lock that a thread of the parent may have held.
+fn say(line: &str) {
+    // SAFETY: the bytes are the string's.
+    let _ = unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }
 
 impl Child {

@@ -19,6 +19,7 @@ pub mod shared_page;
 mod status_line;
 mod summary;
 mod tracing;
+mod turns;
 mod verdict;
 mod watch;
 
@@ -137,12 +138,8 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
     if args.quiet {
         return;
     }
-    let (machine_bytes, allowed_bytes) = (machine::ram_bytes(), machine::ram_for_shares());
-    if allowed_bytes > 0 && ram_bytes > allowed_bytes {
-        let (ram, allowed) = (human::bytes(ram_bytes), human::bytes(allowed_bytes));
-        let whose =
-            if allowed_bytes < machine_bytes { "what this memory cgroup gives," } else { "this machine's" };
-        eprintln!("overspill: note: --ram {ram} is more than {whose} {allowed}");
+    if let Some(note) = machine::budget_note(ram_bytes) {
+        eprintln!("{note}");
     }
     if let Some(reason) = unmanageable {
         eprintln!("overspill: note: {reason}: it runs unmanaged, without a limit");
@@ -201,6 +198,7 @@ fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPa
         page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
         flags: flag_bits(args),
         readahead: tuning.readahead.unwrap_or_default().number(),
+        reclaim: tuning.reclaim.unwrap_or_default().number(),
         max_pool_percent: tuning.max_pool_percent.unwrap_or(MAX_POOL_PERCENT),
         files_min_bytes: tuning.files_min_bytes(ram_bytes),
         swap_places: encoded(swap).into(),
@@ -217,6 +215,7 @@ fn flag_bits(args: &RunArgs) -> u32 {
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
         (tuning.no_checksum, flags::NO_CHECKSUM),
+        (tuning.encrypt, flags::ENCRYPT),
         (tuning.fixed_pool, flags::FIXED_POOL),
         (tuning.per_process, flags::PER_PROCESS),
         (args.quiet, flags::QUIET),
@@ -321,6 +320,7 @@ impl Tuning {
         option("on-full", self.on_full.map(|what| what.to_string().into()));
         option("idle", self.idle.map(|idle| idle.to_string().into()));
         option("readahead", self.readahead.map(|policy| policy.to_string().into()));
+        option("reclaim", self.reclaim.map(|policy| policy.to_string().into()));
         if let Some(size) = self.files {
             args.push(size.map_or_else(|| "--files".into(), |size| format!("--files={size}").into()));
         }
@@ -331,6 +331,7 @@ impl Tuning {
             ("no-move", self.no_move),
             ("no-uring", self.no_uring),
             ("no-checksum", self.no_checksum),
+            ("encrypt", self.encrypt),
             ("fixed-pool", self.fixed_pool),
             ("per-process", self.per_process),
         ];

@@ -2,9 +2,9 @@
 //!
 //! Whatever form of fork a program uses, bare system calls included, the kernel reports it with a
 //! userfaultfd for the child where the process may have that (CAP_SYS_PTRACE). Nothing can be put
-//! into the parent's view between the fork and the reading of that event: the kernel refuses it. So
-//! the books tell what the child lacks. All of it is copied there before any other message is
-//! handled; meanwhile pages that come into the parent's view go to the child first
+//! into the parent's view between the fork and the reading of that event: the kernel refuses it.
+//! Between the reading and the handling `memory` refuses it. So the books tell what the child lacks.
+//! All of it is copied there before any other message is handled; meanwhile pages that come into the parent's view go to the child first
 //! (`Engine::give`), since the parent may change them as soon as it sees them.
 //!
 //! A fork that was announced finds everything in, and there is nothing to be given.
@@ -78,7 +78,7 @@ impl Engine {
     fn read_from_file(&mut self, pages: &[PageId]) -> u32 {
         let place = |id: PageId| {
             let slot = self.mm.slot(id).filter(|_| self.mm.state(id) == State::Swapped)?;
-            (!self.compressed.pool.holds(slot.0)).then_some((self.mm.place(id).1.0, slot.0))
+            (!self.compressed.pool.tier.holds(slot.0)).then_some((self.mm.place(id).1.0, slot.0))
         };
         let Some((vpn, slot)) = place(pages[0]) else { return 0 };
         let follows = |&(n, &id): &(u32, &PageId)| place(id) == Some((vpn + u64::from(n), slot + n));
@@ -86,11 +86,9 @@ impl Engine {
         if !self.transfers.read_now(slot, self.view.program.bounce_address(0), count) {
             return 0;
         }
-        let agrees = |n: &u32| {
-            let hash = || self.fingerprints.hash(self.view.program.bounce_words(*n));
-            !self.sums.is_on() || self.sums.agrees(slot + n, hash())
-        };
-        (0..count).take_while(agrees).count() as u32
+        let (program, sums, prints) = (&mut self.view.program, &self.sums, &self.fingerprints);
+        let is_right = |&n: &u32| program.fill_bounce(n, |page| sums.is_as_written(slot + n, page, prints));
+        (0..count).take_while(is_right).count() as u32
     }
 
     /// Gives a page from its frame, from the pool, or alone from the file.
@@ -134,9 +132,9 @@ impl Engine {
     }
 
     /// Is what was read into the loan page what was written to the slot?
-    fn loan_agrees(&self, slot: u32) -> bool {
-        let hash = || self.fingerprints.hash(self.view.program.loan_words());
-        !self.sums.is_on() || self.sums.agrees(slot, hash())
+    fn loan_agrees(&mut self, slot: u32) -> bool {
+        let (sums, prints) = (&self.sums, &self.fingerprints);
+        self.view.program.fill_loan(|page| sums.is_as_written(slot, page, prints))
     }
 
     fn give_pages(&mut self, vpn: Vpn, source: usize, pages: u32) {

@@ -172,7 +172,10 @@ impl Engine {
                 let frame = self.staging.frame(page).expect("a page that was taken has a frame");
                 let put = self.view.put_in(self.mm.place(page), frame, 1);
                 if put.done == 0 {
-                    // Its range is changing: what becomes of the page is not known yet.
+                    // Its range is changing: what becomes of the page is not known yet. If it is
+                    // still there then, it comes in.
+                    let (space, start) = self.mm.place(page);
+                    self.events.push_back(Event::WillNeed { space, start, end: start.offset(1) });
                     return;
                 }
                 self.staging.leave(page, put.moved == 0);

@@ -16,7 +16,7 @@ const COLUMNS: &[Column] = &[
     ("of all", true, |row| percent(row.ram_permille)),
     ("read-ahead", false, |row| row.readahead.clone()),
     ("device", false, |row| row.device.clone()),
-    ("policy", false, |row| row.policy.to_owned()),
+    ("policy", false, |row| row.policy.clone()),
     ("time", true, |row| show(row.elapsed_ns)),
     ("soft", true, |row| row.faults_soft.to_string()),
     ("major", true, |row| row.faults_major.to_string()),
@@ -176,7 +176,8 @@ mod tests {
         };
         let mut row = sample(1023 << 30, "adaptive", 123_456_789_000);
         (row.faults_major, row.pswpin, row.pswpout) = (1 << 40, 1 << 40, 1 << 40);
-        let mut other = Row { readahead: "linux".to_owned(), policy: "kernel-2012", ..row.clone() };
+        let mut other =
+            Row { readahead: "linux".to_owned(), policy: "kernel-2012".to_owned(), ..row.clone() };
         other.device = "network-ssd".to_owned();
         let text = render(&header, &[row, other]);
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::child::{self, Form};
+use crate::child::{self, Child, Form};
 use crate::context::{Context, parallel};
 use crate::memory::{Memory, PAGE, WORDS};
 use crate::outcome::Outcome;
@@ -201,7 +201,8 @@ pub fn advice(context: &mut Context) -> Outcome {
 
 /// `fork-forms`: children made past libc's fork, and children of theirs. *The story:* whoever
 /// forked by `_Fork`, `clone` or the bare call had a child that read zeroes where the parent's page
-/// was out. A form that nobody hears of may fail, as a fork may.
+/// was out. A form that nobody hears of may fail, as a fork may; where the kernel promises all
+/// memory that is asked for, its child may lack the memory (SIGSEGV), but is never shown zeroes.
 pub fn forms(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     for (round, form) in (0..).zip(Form::ALL) {
@@ -210,19 +211,70 @@ pub fn forms(context: &mut Context) -> Outcome {
         let verify_both = || {
             let grandchild = child::fork_by(form, verify)?;
             verify()?;
-            grandchild.succeed("a child's child")
+            judge(grandchild, form)
         };
-        match child::fork_by(form, verify_both) {
-            Ok(child) => child.succeed(&format!("a child by {form:?}"))?,
+        let ended = match child::fork_by(form, verify_both) {
+            Ok(child) => judge(child, form),
             Err(failure) => {
                 let is_refused = form.is_bare() && sys::errno() == libc::ENOMEM;
                 ensure!(is_refused, "{form:?}: {failure:?}");
+                Ok(())
             }
-        }
+        };
+        // First, as it matters most: is only the child wrong?
         pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the parent")?;
+        ended?;
         pattern::fill_pages(&memory, 0..memory.pages(), SEED + round + 1);
     }
     Ok(())
+}
+
+fn judge(child: Child, form: Form) -> Outcome {
+    let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory")?;
+    if !form.is_bare() || mode.trim() == "0" {
+        return child.succeed(&format!("a child by {form:?}"));
+    }
+    let status = child.wait()?;
+    let is_refused = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV;
+    ensure!(status == 0 || is_refused, "a child by {form:?}: status {status:#x}");
+    Ok(())
+}
+
+/// `fork-unheard`: bare forks while a thread walks through cold memory, so that pages come into view
+/// all the time. *The story:* the agent read of such a fork amid other work, and went on bringing
+/// pages in before it saw to the child, which read zeroes where they were out at the fork.
+pub fn unheard(context: &mut Context) -> Outcome {
+    let memory = &context.subject(SEED)?;
+    let stop = &AtomicBool::new(false);
+    context.cool(memory)?;
+    let walk = || {
+        while !stop.load(Relaxed) {
+            pattern::check_pages(memory, 0..memory.pages(), SEED, "beside a fork")?;
+        }
+        Ok(())
+    };
+    let fork = || {
+        let verify = || pattern::check_pages(memory, 0..memory.pages(), SEED, "in the child");
+        (0..6).try_for_each(|_| {
+            sys::pause_ms(20);
+            match child::fork_by(Form::BareFork, verify) {
+                Ok(child) => child.succeed("a child beside a thread that reads"),
+                Err(_) if sys::errno() == libc::ENOMEM => Ok(()),
+                Err(failure) => Err(failure),
+            }
+        })
+    };
+    context.under_pressure(|context| {
+        parallel(2, |lane| {
+            if lane == 0 {
+                return walk();
+            }
+            let forked = fork();
+            stop.store(true, Relaxed);
+            forked
+        })?;
+        context.sabotage_status()
+    })
 }
 
 /// `fork-discarding`: forks while threads discard memory all the time, so that no moment is quiet.

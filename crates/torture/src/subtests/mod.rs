@@ -135,6 +135,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "recursion" Holds stacks::recursion, "deep stacks";
     "deep-stacks" Holds stacks::deep, "deep stacks that go cold, and are used again";
     "custom-stacks" Holds stacks::custom, "stacks in ordinary memory";
+    "grows-down" Holds stacks::grows_down, "a mapping that grows down into a hole";
     "joined-stacks" Holds stacks::joined, "memory in one mapping with the stack below it";
     "fork" Exceeded forks::plain, "children verify and write";
     "fork-storing" Exceeded forks::storing, "forks while threads store";
@@ -142,6 +143,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-snapshot" Exceeded forks::snapshot, "a child lives while the parent writes";
     "fork-tree" Exceeded forks::tree, "children of children";
     "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";
+    "fork-unheard" Exceeded forks::unheard, "bare forks while pages come into view all the time";
     "fork-discarding" Exceeded forks::discarding, "forks while threads discard all the time";
     "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";
     "file-loop" Holds mapped_files::over_and_over, "mapped files over and over, every way";

@@ -193,6 +193,27 @@ pub fn custom(context: &mut Context) -> Outcome {
     Ok(())
 }
 
+/// `grows-down`: a mapping that grows down (MAP_GROWSDOWN) grows into the hole below it, and what is
+/// at its top goes cold meanwhile. *The story:* a mapping of the agent's own, made when memory was
+/// found, lay in the hole, where the kernel puts what fits there; the program got SIGSEGV.
+pub fn grows_down(context: &mut Context) -> Outcome {
+    const HOLE: usize = 4096 * MIB;
+    let len = context.options.mib * MIB / 2;
+    let unlimited = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the structure is valid. What grows down is bounded as the stack is.
+    sys::check("setrlimit", unsafe { libc::setrlimit(libc::RLIMIT_STACK, &raw const unlimited) } as isize)?;
+    let (hole, whole) = Memory::map_with(HOLE, libc::PROT_NONE, PRIVATE)?.forget();
+    Memory::adopt(hole, whole).unmap()?;
+    let flags = PRIVATE | libc::MAP_GROWSDOWN | libc::MAP_FIXED_NOREPLACE;
+    sys::mmap(hole + whole - 16 * PAGE, 16 * PAGE, RW, flags, -1)?;
+    let stack = Memory::adopt(hole + whole - len, len);
+    for page in (0..stack.pages()).rev() {
+        pattern::fill_pages(&stack, page..page + 1, SEED);
+    }
+    context.cool(&stack)?;
+    pattern::check_pages(&stack, 0..stack.pages(), SEED, "grown down")
+}
+
 /// `joined-stacks`: memory that is one mapping with the stack below it, as a kernel before 6.7
 /// joins the two; with a thread on the stack, and with one that has ended (which later kernels keep
 /// apart by themselves).

@@ -79,10 +79,17 @@ fn narrow(help: &str) -> String {
     help.lines().map(|line| human::folded(line, &" ".repeat(hanging(line)))).collect()
 }
 
-/// Where the text of a line begins: behind the option that it explains, else where its first word
-/// does.
+/// Where the text of a line begins: behind the option or the value that it explains, else where its
+/// first word does.
 fn hanging(line: &str) -> usize {
     let indent = line.len() - line.trim_start().len();
+    // The longest of the possible values has one space behind it, where shorter ones have more.
+    if let Some(value) = line[indent..].strip_prefix("- ")
+        && let Some((name, _)) = value.split_once(": ").filter(|(name, _)| !name.contains(' '))
+        && !value[name.len() + 2..].starts_with(' ')
+    {
+        return indent + "- ".len() + name.len() + ": ".len();
+    }
     let gap = line[indent..].find("  ").map(|gap| indent + gap);
     match gap {
         Some(gap) if indent > 0 => gap + (line[gap..].len() - line[gap..].trim_start().len()),
@@ -164,9 +171,23 @@ mod tests {
                 assert_eq!(wide, None, "{}", command.get_name());
             }
         });
+        each_command(&table, &mut |command| {
+            // What is written by hand is broken by hand: folding left words alone on their lines.
+            let examples = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            let wide = examples.lines().find(|line| line.chars().count() > human::WIDTH);
+            assert_eq!(wide, None, "{}", command.get_name());
+        });
         let mut root = table.clone();
         let help = root.render_long_help().to_string();
         assert!(help.contains("overspill man") && help.contains("overspill completions"), "{help}");
+    }
+
+    #[test]
+    fn what_explains_a_value_goes_on_below_its_own_beginning() {
+        assert_eq!(hanging("      - exceed: It goes on"), 16);
+        assert_eq!(hanging("      - stop:   It is stopped"), 16);
+        assert_eq!(hanging("      --ram <SIZE>  The budget"), 20);
+        assert_eq!(hanging("      - and so on"), 6);
     }
 
     #[test]

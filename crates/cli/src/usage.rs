@@ -111,6 +111,8 @@ fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let first_paragraph = text.lines().take_while(|line| !line.trim().is_empty());
     let line = first_paragraph.map(str::trim).collect::<Vec<_>>().join(" ");
+    // The standard library's words for a number that is none.
+    let line = line.replace("invalid digit found in string", "it is no whole number");
     line.strip_prefix("error: ").unwrap_or(&line).to_string() + &suggestion(error)
 }
 
@@ -122,7 +124,17 @@ fn suggestion(error: &clap::Error) -> String {
         ContextValue::Strings(words) => words.first().cloned(),
         _ => None,
     });
+    let meant = meant.or_else(|| option_of_run(error));
     meant.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"))
+}
+
+/// An option of `run` where there is no command yet: `overspill --ram 1G sort`.
+fn option_of_run(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    let long = word.strip_prefix("--").filter(|_| subject(error) == "<COMMAND>")?;
+    let table = table();
+    let mut options = table.find_subcommand("run")?.get_arguments();
+    options.any(|option| option.get_long() == Some(long)).then(|| format!("overspill run --{long}"))
 }
 
 /// The command that was meant: it follows `Usage:` and the program's name.
@@ -213,6 +225,9 @@ mod tests {
                 "<TRACE> and <OUTPUT> are missing; for examples: overspill help trace",
             ),
             ("overspill sim", "overspill help sim"),
+            ("overspill run --ram 1G --page-cluster x true", "it is no whole number"),
+            ("overspill --ram 1G sort", "(did you mean `overspill run --ram`?)"),
+            ("overspill --colour sort", "unexpected argument '--colour' found"),
             ("overspill run -- true", "--ram <SIZE> is missing"),
             ("overspill run --ram 1G --readahead magic true", "the policies are"),
             ("overspill run --ram 1G --page-cluster 99 true", "99"),

@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use overspill_mm::readahead::policy::{Knobs, NAMES as POLICIES};
 use overspill_mm::reclaim::policy::NAMES as RECLAIM;
 use overspill_mm::reclaim::scan::Era;
+use overspill_mm::types::PAGE_SIZE;
 use overspill_sim::device::params::Model;
 use overspill_sim::generate::named::LoadError;
 use overspill_sim::generate::{self, Load};
@@ -433,7 +434,7 @@ fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Pro
     if let Some(sentence) = explain::too_small(extent.bytes()) {
         return Ok(Answer { sentence, knee: None });
     }
-    let mut tried = BTreeSet::new();
+    let (mut tried, mut exceeded) = (BTreeSet::new(), 0);
     let question = subject.question(extent);
     let knee = explain::find(question, |ram_bytes| -> Result<u64> {
         tried.insert(ram_bytes);
@@ -444,12 +445,24 @@ fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Pro
         ));
         let machine = Machine { ram_bytes, ..machine.clone() };
         let outcome = simulate(&machine, extent, subject.start()?).map_err(|error| anyhow!("{error}"))?;
+        exceeded += u32::from(outcome.frames_max * PAGE_SIZE > ram_bytes);
         Ok(match question.cost {
             Cost::Time => outcome.elapsed_ns,
             Cost::Misses => extent.pages + outcome.major.count(),
         })
     })?;
+    if exceeded > 0 {
+        return Ok(Answer { sentence: swap_was_full(exceeded), knee: None });
+    }
     Ok(Answer { sentence: knee.sentence(), knee: Some(knee) })
+}
+
+/// Of machines that took more RAM than they were to have no threshold can be told.
+fn swap_was_full(machines: u32) -> String {
+    format!(
+        "swap was full in {machines} of the machines tried, which took more than their RAM: \
+         how much is enough can be told with a larger --swap, or without"
+    )
 }
 
 #[cfg(test)]

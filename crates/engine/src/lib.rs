@@ -35,6 +35,7 @@ mod sums;
 mod swapfile;
 pub mod trace;
 mod transfers;
+mod tries;
 mod view;
 mod vigil;
 

@@ -22,6 +22,7 @@ use crate::helper::{Helper, Job};
 use crate::own_events;
 use crate::pool::Page;
 use crate::staging::{BLOCK, Frame};
+use crate::tries::{Sharing, Tries};
 
 /// Messages taken from the kernel by one read.
 const MESSAGES: usize = 64;
@@ -941,51 +942,6 @@ impl Memory {
     pub fn poison(&mut self, range: AddressRange) -> bool {
         // SAFETY: mm gave the page up.
         self.can_poison && unsafe { self.program.poison(range, false) }.is_ok()
-    }
-}
-
-/// How it goes with pages that are refused because another process shares them, or shared them.
-/// Nobody tells them from pages that a device uses, which stay.
-#[derive(Default)]
-struct Sharing {
-    /// There was a fork.
-    begun: bool,
-    tries: Tries,
-}
-
-impl Sharing {
-    fn begin(&mut self) {
-        *self = Sharing { begun: true, tries: Tries::default() };
-    }
-
-    /// Is it worth a try?
-    fn may_help(&mut self) -> bool {
-        self.begun && self.tries.may_help()
-    }
-}
-
-/// A dear second way for pages that the first one refuses: after a try in vain the next ones are
-/// left out, twice as many each time.
-#[derive(Default)]
-struct Tries {
-    in_vain: u32,
-    left_out: u32,
-}
-
-impl Tries {
-    /// As many refusals are passed over between two tries, at most.
-    const LEFT_OUT_MAX: u32 = 64;
-
-    /// Is it worth a try?
-    fn may_help(&mut self) -> bool {
-        let may = self.left_out == 0;
-        self.left_out = self.left_out.saturating_sub(1);
-        may
-    }
-
-    fn note(&mut self, helped: bool) {
-        self.in_vain = if helped { 0 } else { (self.in_vain * 2 + 1).min(Self::LEFT_OUT_MAX) };
-        self.left_out = self.in_vain;
     }
 }
 

@@ -11,7 +11,6 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use overspill_engine::growth::Growth;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
-use overspill_engine::setup::staging_bytes;
 use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapKind, SwapPlace};
@@ -25,6 +24,7 @@ use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
 use rustix::process::Signal;
 
 use crate::adopt::Adopter;
+use crate::aside::{self, frames};
 use crate::ending::Ending;
 use crate::fork;
 use crate::fresh;
@@ -158,7 +158,7 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
     process.state.store(state::WATCHING, Ordering::Release);
     PLACE.store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
     if !reserve::is_set_up() {
-        put_aside(&shared.config);
+        aside::put(&shared.config);
     }
     match resident {
         Ok(resident) => {
@@ -192,27 +192,6 @@ pub fn path() -> Option<&'static [u8]> {
 fn known_place() -> Option<&'static Process> {
     // SAFETY: it lies in that mapping, or in memory that is never given back.
     unsafe { PLACE.load(Ordering::Acquire).as_ref() }
-}
-
-/// Puts aside the addresses that the agent will need; see [`reserve`] for why. Its books take less
-/// than a hundredth of the program's memory, the compressed pool has its share of the budget,
-/// staging is known, and the rest is a few MiB.
-///
-/// *The story:* staging had no room in there with budgets of more than 140 MiB. The kernel put it
-/// into a hole, where a mapping of the program's was to grow down: the program got SIGSEGV.
-fn put_aside(config: &Config) {
-    const BYTES: u64 = 256 << 20;
-    const RAM_SHARE: u64 = 8;
-    /// At most this share of a limit on address space.
-    const LIMIT_SHARE: u64 = 16;
-    let pool = config.ram_bytes / 100 * u64::from(config.max_pool_percent);
-    let (limit, _) = procfs::limit(Limit::AddressSpace).unwrap_or((u64::MAX, u64::MAX));
-    let staging = staging_bytes(frames(config.ram_bytes));
-    let bytes = (BYTES + config.ram_bytes / RAM_SHARE + pool + staging).min(limit / LIMIT_SHARE);
-    if let Ok(bytes) = usize::try_from(bytes) {
-        // Without a reserve the kernel chooses the addresses, which is worse, not wrong.
-        let _ = reserve::set_up(bytes);
-    }
 }
 
 /// The ring of this process, if a trace is wanted. Without it the program is managed all the same.
@@ -448,10 +427,6 @@ impl Agent {
             checksums: !self.has(flags::NO_CHECKSUM),
         }
     }
-}
-
-fn frames(bytes: u64) -> u32 {
-    u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32)
 }
 
 /// The read-ahead policy that the launcher chose: an index into the names that `mm` knows.

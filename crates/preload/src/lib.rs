@@ -13,6 +13,7 @@ extern crate alloc;
 
 mod adopt;
 mod agent;
+mod aside;
 mod builtins;
 mod elf;
 mod ending;

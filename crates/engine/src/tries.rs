@@ -1,0 +1,47 @@
+//! When a dear second way is worth a try, for pages that the first way refused: what was in vain is
+//! left out for a while. It knows nothing of the pages, and makes no call.
+
+/// How it goes with pages that are refused because another process shares them, or shared them.
+/// Nobody tells them from pages that a device uses, which stay.
+#[derive(Default)]
+pub(crate) struct Sharing {
+    /// There was a fork.
+    begun: bool,
+    pub tries: Tries,
+}
+
+impl Sharing {
+    pub fn begin(&mut self) {
+        *self = Sharing { begun: true, tries: Tries::default() };
+    }
+
+    /// Is it worth a try?
+    pub fn may_help(&mut self) -> bool {
+        self.begun && self.tries.may_help()
+    }
+}
+
+/// A dear second way for pages that the first one refuses: after a try in vain the next ones are
+/// left out, twice as many each time.
+#[derive(Default)]
+pub(crate) struct Tries {
+    in_vain: u32,
+    left_out: u32,
+}
+
+impl Tries {
+    /// As many refusals are passed over between two tries, at most.
+    const LEFT_OUT_MAX: u32 = 64;
+
+    /// Is it worth a try?
+    pub fn may_help(&mut self) -> bool {
+        let may = self.left_out == 0;
+        self.left_out = self.left_out.saturating_sub(1);
+        may
+    }
+
+    pub fn note(&mut self, helped: bool) {
+        self.in_vain = if helped { 0 } else { (self.in_vain * 2 + 1).min(Self::LEFT_OUT_MAX) };
+        self.left_out = self.in_vain;
+    }
+}

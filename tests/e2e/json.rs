@@ -16,6 +16,12 @@ pub fn flag(report: &Value, key: &str) -> Outcome<bool> {
     find(report, key).and_then(Value::as_bool).ok_or_else(|| format!("the report has no truth value {key:?}"))
 }
 
+/// Does the list with that key have the word?
+pub fn lists(report: &Value, key: &str, word: &str) -> bool {
+    let words = find(report, key).and_then(Value::as_array);
+    words.is_some_and(|words| words.iter().any(|entry| entry == word))
+}
+
 /// Breadth first: the totals of a run stand above the figures of its processes.
 fn find<'a>(report: &'a Value, key: &str) -> Option<&'a Value> {
     let mut level = vec![report];

@@ -116,6 +116,11 @@ impl<'a> Launch<'a> {
         self.ram_bytes.is_some() && self.context.mode == Mode::Overspill
     }
 
+    /// Where its standard output goes.
+    pub fn stdout_path(&self) -> PathBuf {
+        self.file("stdout")
+    }
+
     fn file(&self, suffix: &str) -> PathBuf {
         self.context.path(format!("{}.{suffix}", self.name))
     }

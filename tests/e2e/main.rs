@@ -24,8 +24,12 @@ mod sampler;
 mod scratch;
 mod status;
 mod swap_areas;
+mod swap_encrypt;
 mod swap_faults;
+mod swap_live;
 mod torture;
+mod tree_sampler;
+mod trees;
 mod uring_off;
 
 use std::sync::Mutex;
@@ -121,8 +125,11 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
     if context.mode == Mode::Overspill {
         tests.extend(bad_input::tests());
         tests.extend(citizens::tests());
+        tests.extend(trees::tests());
         tests.extend(bounds::tests(context, selected));
         tests.extend(swap_areas::tests());
+        tests.extend(swap_encrypt::tests());
+        tests.extend(swap_live::tests());
         tests.extend(swap_faults::tests());
         tests.extend(kills::tests());
         tests.extend(uring_off::tests());

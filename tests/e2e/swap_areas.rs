@@ -21,11 +21,13 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-fn overspill(context: &Context, arguments: &[&str]) -> Outcome<Output> {
+/// Runs the command to its end.
+pub fn overspill(context: &Context, arguments: &[&str]) -> Outcome<Output> {
     context.overspill_command().args(arguments).output().map_err(|error| error.to_string())
 }
 
-fn make(context: &Context, path: &Path, mib: u64) -> Outcome {
+/// Makes a swap file of so many MiB, in place of what was there.
+pub fn make(context: &Context, path: &Path, mib: u64) -> Outcome {
     let _ = std::fs::remove_file(path);
     let (path, size) = (path.to_string_lossy(), format!("{mib}M"));
     let made = overspill(context, &["swap", "make", &path, "--size", &size, "--label", "test"])?;
@@ -33,7 +35,8 @@ fn make(context: &Context, path: &Path, mib: u64) -> Outcome {
     Ok(())
 }
 
-fn info(context: &Context, path: &Path) -> Outcome<(bool, String)> {
+/// Is it usable, and what `swap info` says of it.
+pub fn info(context: &Context, path: &Path) -> Outcome<(bool, String)> {
     let info = overspill(context, &["swap", "info", &path.to_string_lossy()])?;
     Ok((info.status.success(), String::from_utf8_lossy(&info.stdout).into_owned()))
 }

@@ -16,6 +16,7 @@ use crate::load::LoadArgs;
 use crate::on_full::OnFull;
 use crate::output;
 use crate::policy::ReadAhead;
+use crate::reclaim_policy::Reclaim;
 use crate::size::{Size, parse_budget};
 use crate::swap::arg::SwapArg;
 use crate::{record, sim, swap, top, trace};
@@ -91,9 +92,8 @@ Examples:
 
 Ways: bare; kernel:N (page-cluster N, and read-ahead as this machine does it),
 kernel:N:cluster (read-ahead by slots), kernel:N:vma (by regions: the swap
-disk's `rotational` is set to 0 meanwhile); overspill, overspill:POLICY; fence,
-fence:POLICY (overspill inside a memory cgroup of its budget + 32 MiB, without
-swap).";
+disk's `rotational` is set to 0 meanwhile); overspill, overspill:READAHEAD, overspill:READAHEAD:RECLAIM; fence, and
+so on (overspill inside a memory cgroup of its budget + 32 MiB, without swap).";
 
 const BENCH_EXAMPLES: &str = "\
 Patterns: seq; random; descending; interleaved:K (K streams); stride:S (every
@@ -105,6 +105,7 @@ get --ram plus 4 MiB for the program itself.
 
 `extents` makes a file in many pieces where --swap is, shows how many (FIEMAP), and
 what finding a page in it costs with the list, the tree and the default map.
+`slots` gives pages slots and takes them back, --laps times.
 
 Suites: swapin (sequential and random, private and shared memory) and mixed (4
 sequential and 8 random threads) set every kind of read-ahead side by side, the
@@ -284,6 +285,9 @@ pub struct Tuning {
     /// What to read beside the page that is wanted.
     #[arg(long, env = "OVERSPILL_READAHEAD", value_name = "POLICY", help = ReadAhead::help())]
     pub readahead: Option<ReadAhead>,
+    /// Which pages leave.
+    #[arg(long, env = "OVERSPILL_RECLAIM", value_name = "POLICY", help = Reclaim::help())]
+    pub reclaim: Option<Reclaim>,
     /// What idle processors do while the program waits for pages: polling shortens every wait,
     /// needs root, and costs the power of all idle processors; auto polls on machines of up to 16
     /// [default: auto]
@@ -301,12 +305,24 @@ pub struct Tuning {
     /// Give each process all of the budget, instead of dividing it between the processes of the tree
     #[arg(long, env = "OVERSPILL_PER_PROCESS", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub per_process: bool,
+    /// Manage large mappings of files, too, that are read or have stores of the program's own: of
+    /// at least SIZE bytes, or of half the budget
+    #[arg(long, env = "OVERSPILL_FILES", value_name = "SIZE", num_args = 0..=1, require_equals = true)]
+    pub files: Option<Option<Size>>,
+    /// Leave all mappings of files to the kernel
+    #[arg(long, env = "OVERSPILL_NO_FILES", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub no_files: bool,
     /// Evict by write-protect, write and drop, even where the kernel can move pages
     #[arg(long, env = "OVERSPILL_NO_MOVE", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub no_move: bool,
     /// Use threads for I/O, even where io_uring works
     #[arg(long, env = "OVERSPILL_NO_URING", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub no_uring: bool,
+    /// Encrypt what is spilled, under a key that is nowhere but in memory: nobody can read it
+    /// later, and what was changed meanwhile is noticed
+    #[arg(long, env = "OVERSPILL_ENCRYPT", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue, conflicts_with = "no_checksum")]
+    pub encrypt: bool,
     /// Believe what comes back from swap, without comparing its checksum: to measure what that
     /// costs
     #[arg(long, env = "OVERSPILL_NO_CHECKSUM", value_parser = FalseyValueParser::new(),
@@ -375,7 +391,7 @@ impl Measuring {
     /// The ways that were asked for, or those of a plain comparison.
     pub fn ways(&self) -> Vec<Way> {
         let kernel = |page_cluster| Way::Kernel { page_cluster, rules: KernelRules::AsFound };
-        let overspill = Way::Overspill { readahead: None, fenced: false };
+        let overspill = Way::Overspill { readahead: None, reclaim: None, fenced: false };
         let plain = || vec![Way::Bare, kernel(3), kernel(5), overspill];
         if self.ways.is_empty() { plain() } else { self.ways.clone() }
     }

@@ -3,8 +3,7 @@
 
 use std::ffi::OsStr;
 
-/// What a terminal is sure to have: nothing that is printed for people is wider.
-pub const WIDTH: usize = 80;
+pub use overspill_sim::report::fold::{WIDTH, folded, folded_command};
 
 /// `812 B`, `1.5 KiB`, `100.0 MiB`.
 pub fn bytes(bytes: u64) -> String {
@@ -62,43 +61,6 @@ pub fn clipped(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max.saturating_sub(3)).chain("...".chars()).collect()
 }
 
-/// Ends a line of a command that goes on.
-const CONTINUED: &str = " \\";
-
-/// `text` in lines of at most 80 characters, each ended, the second and later ones behind `indent`.
-/// Words that are longer stay whole.
-pub fn folded(text: &str, indent: &str) -> String {
-    folded_to(text, indent, WIDTH)
-}
-
-/// The same for a command: a shell still takes it as one line.
-pub fn folded_command(text: &str, indent: &str) -> String {
-    let lines = folded_to(text, indent, WIDTH - CONTINUED.len());
-    lines.trim_end().replace('\n', &format!("{CONTINUED}\n")) + "\n"
-}
-
-fn folded_to(text: &str, indent: &str, columns: usize) -> String {
-    let words = text.trim_start();
-    let mut lines = String::new();
-    let mut line = text[..text.len() - words.len()].to_string();
-    let mut is_empty = true;
-    for word in words.trim_end().split(' ') {
-        let width = line.chars().count() + usize::from(!is_empty) + word.chars().count();
-        if !is_empty && width > columns {
-            lines.push_str(line.trim_end());
-            lines.push('\n');
-            line = indent.to_string();
-            is_empty = true;
-        }
-        if !is_empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_empty = is_empty && word.is_empty();
-    }
-    lines + &line + "\n"
-}
-
 /// As the text of an HTML element.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
@@ -134,27 +96,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_goes_on_below() {
-        assert_eq!(folded("short", "  "), "short\n");
-        assert_eq!(folded("    two  columns", "  "), "    two  columns\n");
-        let words = vec!["seven77"; 15].join(" ");
-        let text = folded(&words, "    ");
-        assert!(text.lines().all(|line| line.len() <= WIDTH) && text.lines().count() == 2, "{text}");
-        assert_eq!(text.split_whitespace().count(), 15);
-        assert!(text.lines().nth(1).unwrap().starts_with("    seven77 "));
-        let command = folded_command(&words, "    ");
-        assert!(
-            command.lines().all(|line| line.len() <= WIDTH) && command.contains("seven77 \\\n    seven77")
-        );
-        assert_eq!(escaped("a<b> & c"), "a&lt;b&gt; &amp; c");
-    }
-
-    #[test]
     fn commands_can_be_pasted_into_a_shell() {
         assert_eq!(command(&["sort", "-S", "2G"]), "sort -S 2G");
         assert_eq!(command(&["sh", "-c", "a | b; echo 'x'"]), r"sh -c 'a | b; echo '\''x'\'''");
         assert_eq!(command(&["printf", ""]), "printf ''");
         assert_eq!(command(&["echo", "a\nb"]), r"echo 'a'$'\n''b'");
+    }
+
+    #[test]
+    fn html_shows_what_was_meant() {
+        assert_eq!(escaped("a<b> & c"), "a&lt;b&gt; &amp; c");
     }
 
     #[test]

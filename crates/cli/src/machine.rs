@@ -9,6 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::unistd::{self, SysconfVar};
 use serde::Serialize;
 
+use crate::human;
+
 /// The machine's description in JSON files.
 #[derive(Serialize, Clone, Debug)]
 pub struct Machine {
@@ -85,6 +87,22 @@ pub fn ram_bytes() -> u64 {
 pub fn ram_for_shares() -> u64 {
     let machine = ram_bytes();
     crate::cgroup::own_limit_bytes().map_or(machine, |limit| limit.min(machine))
+}
+
+/// What to say of a budget that is more than there is, be it the machine or the memory cgroup that
+/// has less.
+pub fn budget_note(budget_bytes: u64) -> Option<String> {
+    budget_note_on(ram_bytes(), ram_for_shares(), budget_bytes)
+}
+
+fn budget_note_on(machine_bytes: u64, allowed_bytes: u64, budget_bytes: u64) -> Option<String> {
+    let whose = match allowed_bytes < machine_bytes {
+        true => "what this memory cgroup gives,",
+        false => "this machine's",
+    };
+    let [ram, allowed] = [budget_bytes, allowed_bytes].map(human::bytes);
+    (allowed_bytes > 0 && budget_bytes > allowed_bytes)
+        .then(|| format!("overspill: note: --ram {ram} is more than {whose} {allowed}"))
 }
 
 /// A line of /proc/meminfo, in bytes.
@@ -204,6 +222,16 @@ mod tests {
         assert_eq!(filesystem_of(mounts, "1:1"), None);
         assert_eq!(chosen("none [mq-deadline] kyber"), "mq-deadline");
         assert_eq!(chosen("none"), "none");
+    }
+
+    #[test]
+    fn a_budget_beyond_what_there_is_is_told() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(budget_note_on(8 * GIB, 8 * GIB, 8 * GIB), None);
+        assert_eq!(budget_note_on(0, 0, GIB), None, "nobody knows");
+        let note = |allowed| budget_note_on(8 * GIB, allowed, 9 * GIB).unwrap();
+        assert!(note(8 * GIB).contains("9.0 GiB is more than this machine's 8.0 GiB"), "{}", note(8 * GIB));
+        assert!(note(GIB).contains("more than what this memory cgroup gives, 1.0 GiB"), "{}", note(GIB));
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod os;
 mod output;
 mod policy;
 mod progress;
+mod reclaim_policy;
 mod record;
 mod run;
 mod sim;

@@ -3,11 +3,15 @@
 //! To `mm` a page of a file is a slot that it never allocates and never writes
 //! ([`Slot::is_file`]). Here is what such a slot means: a descriptor, an offset, and how many of
 //! its bytes there are. Pages behind the file's end are not read at all, its last page in part.
+//! Where a page lies in memory is not known here: mappings are cut and moved, slots are not.
 
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use overspill_mm::types::{Slot, Vpn};
+use overspill_mm::types::Slot;
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
+
+use crate::file_table::MappedFile;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -22,16 +26,43 @@ pub struct Source {
     pub len: u64,
     /// The program may store to its pages, which are its own then.
     pub writable: bool,
+    /// Of a program that does not know of this.
+    pub program: Option<Program>,
+}
+
+/// What goes with a file that an unmodified program has mapped.
+pub struct Program {
+    /// Its place in the table that the program's threads look at.
+    pub place: &'static MappedFile,
+    /// Its number there.
+    pub index: usize,
+    /// The file, open for reading, as anybody would open it.
+    pub plain: Fd,
+    /// A read lease is held on `plain`.
+    pub leased: bool,
+    /// When it changed last.
+    pub changed_ns: i128,
+}
+
+impl core::fmt::Debug for Program {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Program")
+            .field("index", &self.index)
+            .field("leased", &self.leased)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A mapped part of a file.
 pub(crate) struct Mapped {
     pub source: Source,
-    pub start: Vpn,
     pub pages: u32,
-    first_slot: u32,
-    /// Of writable ones: the fingerprints of what was read, 0 = not known.
+    pub first_slot: u32,
+    /// Of writable ones without protection: the fingerprints of what was read, 0 = not known.
     prints: Vec<u64>,
+    /// Of protected ones: a bit for each page that was stored to.
+    stored: Vec<AtomicU64>,
+    is_protected: bool,
 }
 
 /// Where bytes are to be read from.
@@ -45,38 +76,50 @@ pub(crate) struct Spot {
     pub available: u64,
 }
 
-/// All of them.
+/// All of them, in the order of their slots.
 #[derive(Default)]
 pub(crate) struct Files {
     mapped: Vec<Mapped>,
-    next_slot: u32,
 }
 
 impl Files {
-    /// Gives the pages of a mapping slots. ENOSPC: there were too many since the last time there were none.
-    pub fn add(&mut self, source: Source, start: Vpn, pages: u64) -> Result<Slot, Errno> {
+    /// Gives the pages of a mapping slots; where `protects`, stores to them are told before they are
+    /// made. ENOSPC: there are too many.
+    pub fn add(&mut self, source: Source, pages: u64, protects: bool) -> Result<Slot, Errno> {
         assert!(source.offset.is_multiple_of(PAGE), "mappings begin at pages of the file");
-        if self.mapped.is_empty() {
-            self.next_slot = Slot::FILES;
-        }
         let pages = u32::try_from(pages).map_err(|_| Errno::NOSPC)?;
-        // A slot is left out between two, so that no request spans them.
-        let next = pages.checked_add(1).and_then(|count| self.next_slot.checked_add(count));
-        let first_slot = core::mem::replace(&mut self.next_slot, next.ok_or(Errno::NOSPC)?);
-        self.mapped.push(Mapped { source, start, pages, first_slot, prints: Vec::new() });
+        let (at, first_slot) = self.gap(pages).ok_or(Errno::NOSPC)?;
+        let is_protected = protects && (source.writable || source.program.is_some());
+        let words = if is_protected { pages.div_ceil(u64::BITS) } else { 0 };
+        let stored = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let mapped = Mapped { source, pages, first_slot, prints: Vec::new(), stored, is_protected };
+        mapped.publish();
+        self.mapped.insert(at, mapped);
         Ok(Slot(first_slot))
     }
 
-    /// Forgets the mapping that begins at a page, and closes its file.
-    pub fn remove(&mut self, start: Vpn) {
-        self.mapped.retain(|mapped| mapped.start != start);
+    /// The first place where so many slots are free, with one left out at the end so that no request
+    /// spans two mappings.
+    fn gap(&self, pages: u32) -> Option<(usize, u32)> {
+        let mut from = Slot::FILES;
+        let needed = pages.checked_add(1)?;
+        for (at, mapped) in self.mapped.iter().enumerate() {
+            if mapped.first_slot - from >= needed {
+                return Some((at, from));
+            }
+            from = mapped.first_slot.checked_add(mapped.pages)?.checked_add(1)?;
+        }
+        from.checked_add(needed)?;
+        Some((self.mapped.len(), from))
     }
 
-    /// The mapping in which a page lies.
-    pub fn at(&mut self, vpn: Vpn) -> Option<&mut Mapped> {
-        self.mapped
-            .iter_mut()
-            .find(|mapped| (mapped.start.0..mapped.start.0 + u64::from(mapped.pages)).contains(&vpn.0))
+    /// Forgets a mapping, and closes its file.
+    pub fn remove(&mut self, first_slot: u32) {
+        let Some(at) = self.mapped.iter().position(|mapped| mapped.first_slot == first_slot) else { return };
+        let mapped = self.mapped.remove(at);
+        if let Some(program) = &mapped.source.program {
+            program.place.withdraw();
+        }
     }
 
     /// The mapping to which a slot belongs.
@@ -99,23 +142,68 @@ impl Files {
     pub fn each(&mut self) -> impl Iterator<Item = &mut Mapped> {
         self.mapped.iter_mut()
     }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.mapped.is_empty()
+    }
 }
 
 impl Mapped {
-    /// The first page that lies behind the file's end wholly, if one does.
-    pub fn first_beyond(&self) -> Option<Vpn> {
+    /// The slots that lie behind the file's end wholly, if some do.
+    pub fn first_beyond(&self) -> Option<u32> {
         let inside = self.source.len.saturating_sub(self.source.offset).div_ceil(PAGE);
-        (inside < u64::from(self.pages)).then(|| Vpn(self.start.0 + inside))
+        (inside < u64::from(self.pages)).then(|| self.first_slot + inside as u32)
     }
 
-    /// The page behind the last.
-    pub fn end(&self) -> Vpn {
-        Vpn(self.start.0 + u64::from(self.pages))
+    fn publish(&self) {
+        if let Some(program) = &self.source.program {
+            program.place.publish(program.plain.raw(), &self.stored);
+        }
+    }
+
+    /// Are stores to its pages told before they are made?
+    pub fn is_protected(&self) -> bool {
+        self.is_protected
+    }
+
+    /// May the program store to it now?
+    pub fn may_store(&self) -> bool {
+        self.source.program.as_ref().map_or(self.source.writable, |program| program.place.may_store())
+    }
+
+    fn index(&self, slot: Slot) -> usize {
+        (slot.0 - self.first_slot) as usize
+    }
+
+    /// A page is about to be stored to.
+    pub fn note_store(&mut self, slot: Slot) {
+        let index = self.index(slot);
+        self.stored[index / 64].fetch_or(1 << (index % 64), SeqCst);
+    }
+
+    /// The stores to pages are gone.
+    pub fn forget_stores(&mut self, slots: core::ops::Range<u32>) {
+        for slot in slots.filter(|_| self.is_protected) {
+            let index = self.index(Slot(slot));
+            self.stored[index / 64].fetch_and(!(1 << (index % 64)), SeqCst);
+        }
+    }
+
+    /// Was the page stored to?
+    pub fn is_stored(&self, slot: Slot) -> bool {
+        let index = self.index(slot);
+        self.stored[index / 64].load(SeqCst) >> (index % 64) & 1 != 0
+    }
+
+    /// Was any?
+    pub fn has_stores(&self) -> bool {
+        self.stored.iter().any(|word| word.load(SeqCst) != 0)
     }
 
     /// Notes what was read for a slot.
     pub fn note(&mut self, slot: Slot, print: u64) {
-        let index = (slot.0 - self.first_slot) as usize;
+        let index = self.index(slot);
         if self.prints.len() <= index {
             self.prints.resize(index + 1, 0);
         }
@@ -124,6 +212,41 @@ impl Mapped {
 
     /// Is that what was read for the slot?
     pub fn is(&self, slot: Slot, print: u64) -> bool {
-        self.prints.get((slot.0 - self.first_slot) as usize) == Some(&print)
+        self.prints.get(self.index(slot)) == Some(&print)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overspill_sys::file;
+
+    fn source() -> Source {
+        let file = file::memfd(c"files").expect("memory files are there");
+        Source { file, offset: 0, len: 10 * PAGE, writable: true, program: None }
+    }
+
+    #[test]
+    fn slots_are_used_again_and_never_touch() {
+        let mut files = Files::default();
+        let first = files.add(source(), 10, true).unwrap();
+        let second = files.add(source(), 5, true).unwrap();
+        assert_eq!((first.0, second.0), (Slot::FILES, Slot::FILES + 11));
+        files.remove(first.0);
+        assert_eq!(files.add(source(), 11, true).unwrap().0, second.0 + 6, "too long for the gap");
+        assert_eq!(files.add(source(), 10, true).unwrap(), first);
+        assert_eq!(files.add(source(), u64::from(u32::MAX), true), Err(Errno::NOSPC));
+    }
+
+    #[test]
+    fn stores_are_remembered_and_forgotten() {
+        let mut files = Files::default();
+        let first = files.add(source(), 100, true).unwrap();
+        let mapped = files.of_slot(first);
+        assert_eq!(mapped.first_beyond(), Some(first.0 + 10));
+        mapped.note_store(Slot(first.0 + 70));
+        assert!(mapped.is_stored(Slot(first.0 + 70)) && !mapped.is_stored(Slot(first.0 + 71)));
+        mapped.forget_stores(first.0 + 64..first.0 + 80);
+        assert!(!mapped.has_stores());
     }
 }

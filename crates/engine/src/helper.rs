@@ -12,7 +12,7 @@ use alloc::ffi::CString;
 use alloc::format;
 
 use overspill_sys::futex::{self, Scope};
-use overspill_sys::mem::{self, Advice};
+use overspill_sys::mem::{self, Advice, Prot};
 use overspill_sys::procfs::SleepReader;
 use overspill_sys::thread::{self, Descriptors, Scheduling, Thread};
 use overspill_sys::{AddressRange, Errno};
@@ -34,6 +34,8 @@ pub(crate) enum Job {
     Drop,
     /// Make its pages exclusive to this process, as a store would.
     Unshare,
+    /// Map a file over it.
+    Replace,
     /// End.
     End,
 }
@@ -43,6 +45,9 @@ struct Desk {
     job: AtomicU32,
     start: AtomicUsize,
     end: AtomicUsize,
+    /// Of [`Job::Replace`]: descriptor, offset, protection, whether it is shared.
+    mapping: [AtomicUsize; 4],
+    failed: AtomicU32,
 }
 
 /// The reactor's side.
@@ -64,6 +69,8 @@ impl Helper {
             job: AtomicU32::new(0),
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
+            mapping: [const { AtomicUsize::new(0) }; 4],
+            failed: AtomicU32::new(0),
         }));
         let argument = core::ptr::from_ref(desk) as *mut ();
         // SAFETY: the thread makes system calls and atomic accesses only; the desk lives for ever.
@@ -104,6 +111,28 @@ impl Helper {
         true
     }
 
+    /// Orders that a file is mapped over a range. The last order must be done.
+    pub fn order_mapping(
+        &self,
+        job: Job,
+        range: AddressRange,
+        file: i32,
+        offset: u64,
+        prot: Prot,
+        shared: bool,
+    ) {
+        let words = [file as usize, offset as usize, prot.bits() as usize, usize::from(shared)];
+        for (word, value) in self.desk.mapping.iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.order(job, range);
+    }
+
+    /// Did the last order succeed? It is done.
+    pub fn succeeded(&self) -> bool {
+        self.desk.failed.load(Ordering::Relaxed) == 0
+    }
+
     /// Orders a job. The last one must be done.
     pub fn order(&self, job: Job, range: AddressRange) {
         assert!(self.is_idle(), "one order at a time");
@@ -132,12 +161,23 @@ extern "C" fn serve(argument: *mut ()) {
         if job == Job::End as u32 {
             return;
         }
-        let advice = if job == Job::Drop as u32 { Advice::DontNeed } else { Advice::PopulateWrite };
-        // SAFETY: pages to be dropped were copied to staging under write protection; populating
-        // keeps content. A failure means that the program unmapped the range, which it reports by
-        // itself.
-        let _ = unsafe { mem::madvise(range, advice) };
+        let done = if job == Job::Replace as u32 { replace(desk, range) } else { advise(job, range) };
+        desk.failed.store(u32::from(done.is_err()), Ordering::Relaxed);
         desk.state.store(DONE, Ordering::Release);
         futex::wake(&desk.state, 1, Scope::Private);
     }
+}
+
+fn advise(job: u32, range: AddressRange) -> Result<(), Errno> {
+    let advice = if job == Job::Drop as u32 { Advice::DontNeed } else { Advice::PopulateWrite };
+    // SAFETY: pages to be dropped were copied to staging under write protection; populating keeps
+    // content. A failure means that the program unmapped the range, which it reports by itself.
+    unsafe { mem::madvise(range, advice) }
+}
+
+fn replace(desk: &Desk, range: AddressRange) -> Result<(), Errno> {
+    let [file, offset, prot, shared] = desk.mapping.each_ref().map(|word| word.load(Ordering::Relaxed));
+    let prot = Prot::from_bits_truncate(prot as u32);
+    // SAFETY: the range shows that very part of the file, and nothing in it is newer.
+    unsafe { mem::map_file_fixed(range, file as i32, offset as u64, prot, shared != 0) }
 }

@@ -101,6 +101,17 @@ impl Io {
         if unsafe { ring.push(request) }.is_ok() { Punched::Ordered } else { Punched::Refused }
     }
 
+    /// Orders that a device is told that nobody needs these bytes. False: it was not ordered.
+    pub fn discard(&mut self, fd: &Fd, offset: u64, bytes: u64, tag: u64) -> bool {
+        let Io::Ring(ring) = self else { return false };
+        if ring.pending() == ring.entries() && ring.submit().is_err() {
+            return false;
+        }
+        let request = Sqe::discard_blocks(fd.raw(), offset, bytes, tag);
+        // SAFETY: the request names no memory.
+        unsafe { ring.push(request) }.is_ok()
+    }
+
     /// Hands over what was ordered. EAGAIN and EBUSY leave requests on the ring: they go with the next call.
     pub fn submit(&mut self) {
         let _ = match self {

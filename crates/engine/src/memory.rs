@@ -9,7 +9,10 @@
 //! through the trash mapping, because dropping them in place would raise an event that this very
 //! thread would have to read.
 
-use alloc::collections::VecDeque;
+mod file_pages;
+mod tries;
+
+use alloc::{collections::VecDeque, sync::Arc};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
@@ -22,7 +25,7 @@ use crate::helper::{Helper, Job};
 use crate::own_events;
 use crate::pool::Page;
 use crate::staging::{BLOCK, Frame};
-use crate::tries::{Sharing, Tries};
+use tries::{Reach, Sharing, Tries};
 
 /// Messages taken from the kernel by one read.
 const MESSAGES: usize = 64;
@@ -66,7 +69,7 @@ const GUARDS: Query = Query { required: Categories::GUARD, any_of: Categories::e
 /// Pages in RAM, the zero page among them.
 const PRESENT: Query = Query { required: Categories::PRESENT, any_of: Categories::empty(), ..ANY_CONTENT };
 /// Pages of the compressed pool that can be on their way to the file.
-pub(crate) const BOUNCE: u32 = 64;
+pub(crate) const BOUNCE: u32 = overspill_mm::pool::LEAVING_MAX;
 /// The trash mapping, in pages.
 const TRASH: usize = BLOCK as usize;
 
@@ -127,7 +130,7 @@ pub(crate) struct Memory {
     /// missing, or after a fork.
     helper: Option<Helper>,
     /// Tells which pages are there.
-    pagemap: Pagemap,
+    pub pagemap: Arc<Pagemap>,
     guards: Guards,
     /// The kernel tells of every fork.
     hears_forks: bool,
@@ -183,7 +186,7 @@ impl Memory {
             program.register(staging.range(), Mode::WP)?;
         }
         let helper = if can_move { None } else { Some(Helper::start()?) };
-        let pagemap = Pagemap::open()?;
+        let pagemap = Arc::new(Pagemap::open()?);
         Ok(Memory {
             program,
             own,
@@ -298,9 +301,9 @@ impl Memory {
         count > 0
     }
 
-    /// The oldest change; the oldest fault when there is no change.
-    pub fn next_message(&mut self) -> Option<Message> {
-        self.changes.pop_front().or_else(|| self.faults.pop_front())
+    /// The faults that were read and not handled, the oldest first.
+    pub fn faults(&mut self) -> &mut VecDeque<Message> {
+        &mut self.faults
     }
 
     /// The oldest change.
@@ -795,13 +798,6 @@ impl Memory {
         fill(unsafe { &mut *(self.bounce_address(index) as *mut Page) })
     }
 
-    /// What a bounce page holds.
-    pub fn bounce_words(&self, index: u32) -> &[u64; WORDS] {
-        assert!(index < BOUNCE);
-        // SAFETY: the page lies within the mapping, is aligned, and is ours alone; the device only reads it.
-        unsafe { &*(self.bounce_address(index) as *const [u64; WORDS]) }
-    }
-
     /// Has `fill` write the page on which children are given what is on swap.
     ///
     /// *A review's story:* it was the scratch page, into which a read that is under way may still
@@ -810,12 +806,6 @@ impl Memory {
         // SAFETY: the page lies within the mapping, which is ours alone, and no request that
         // outlives a call names it.
         fill(unsafe { &mut *(self.loan_address() as *mut Page) })
-    }
-
-    /// What that page holds.
-    pub fn loan_words(&self) -> &[u64; WORDS] {
-        // SAFETY: as above, and it is aligned.
-        unsafe { &*(self.loan_address() as *const [u64; WORDS]) }
     }
 
     /// Its address.
@@ -945,30 +935,6 @@ impl Memory {
     }
 }
 
-/// How far the next call of a transfer reaches. A managed range may consist of several mappings,
-/// and a call that spans two of them fails as a whole: then it is tried shorter and shorter.
-struct Reach {
-    pages: u32,
-}
-
-impl Reach {
-    fn new(pages: u32) -> Self {
-        Reach { pages }
-    }
-
-    /// Bytes of the next call when `left` pages are left.
-    fn len(&self, left: u32) -> usize {
-        self.pages.min(left) as usize * PAGE_SIZE
-    }
-
-    /// Halves the reach; false when a single page was tried.
-    fn shorten(&mut self) -> bool {
-        let may = self.pages > 1;
-        self.pages = (self.pages / 2).max(1);
-        may
-    }
-}
-
 /// Zeroes, every page of which is the kernel's zero page already: a fault in the middle of a copy
 /// would wait for the lock of the address space (16 ms were seen, beside threads that map and
 /// unmap).
@@ -1001,6 +967,14 @@ fn moves_zero_page(own: &Uffd, staging: &Mapping, trash: &Mapping) -> Result<boo
         unsafe { mapping.advise(Advice::DontNeed) }?;
     }
     Ok(moved)
+}
+
+/// A page's bytes as words.
+pub(crate) fn words_of(page: &Page) -> &[u64; WORDS] {
+    let words = page.as_ptr().cast::<[u64; WORDS]>();
+    assert!(words.is_aligned(), "pages are aligned");
+    // SAFETY: the same bytes, aligned as was just seen.
+    unsafe { &*words }
 }
 
 /// Pages done and why it stopped.

@@ -116,6 +116,18 @@ impl Report {
         }
     }
 
+    /// A mapping of a file of so many bytes is managed; `None`: one was left to the kernel.
+    pub fn note_file(&self, managed: Option<u64>) {
+        let counters = &self.process.counters;
+        match managed {
+            Some(bytes) => {
+                counters.files_managed.fetch_add(1, Ordering::Relaxed);
+                counters.files_managed_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            None => drop(counters.files_left.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
     /// The shared record.
     #[must_use]
     pub fn process(&self) -> &'static Process {
@@ -185,6 +197,14 @@ impl Report {
         add(&histogram[latency_bucket(latency)], 1);
     }
 
+    /// Somebody waited for the process's turn for so long: see [`crate::turnstile`].
+    pub fn note_wait(&mut self, waited: Nanos) {
+        let counters = &self.process.counters;
+        for counter in [&counters.stalled_ns, &counters.waiting_ns, &counters.held_ns] {
+            add(counter, waited);
+        }
+    }
+
     pub(crate) fn note_error(&mut self, errno: Errno) {
         self.process.error.store(errno.raw_os_error() as u32, Ordering::Relaxed);
     }
@@ -206,9 +226,16 @@ impl Report {
         self.process.counters.swap_area_bytes.store(swap_bytes, Ordering::Relaxed);
     }
 
-    /// Takes a sample of resident anonymous memory.
-    pub fn sample_resident(&mut self, bytes: u64) {
+    /// Areas came or went.
+    pub(crate) fn note_areas(&mut self, swap_bytes: u64) {
+        self.process.counters.swap_area_bytes.store(swap_bytes, Ordering::Relaxed);
+    }
+
+    /// Takes a sample of what is resident: `bytes` of anonymous memory, and what there is of files
+    /// and shared memory.
+    pub fn sample_resident(&mut self, bytes: u64, shared_bytes: u64) {
         let counters = &self.process.counters;
+        raise(&counters.rss_peak_bytes, bytes + shared_bytes);
         counters.resident_bytes.store(bytes, Ordering::Relaxed);
         raise(&counters.resident_peak_bytes, bytes);
         add(&counters.resident_sum_bytes, bytes);
@@ -219,6 +246,11 @@ impl Report {
     pub fn sample_needed(&mut self, bytes: u64) {
         self.process.counters.needed_bytes.store(bytes, Ordering::Relaxed);
         raise(&self.process.counters.needed_peak_bytes, bytes);
+    }
+
+    /// Tells how much of what is resident cannot be paged.
+    pub fn sample_fixed(&mut self, bytes: u64) {
+        self.process.counters.fixed_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Tells how much of a processor the calling thread, the agent's, has taken so far.

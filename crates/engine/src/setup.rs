@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use overspill_mm::Config;
 use overspill_mm::readahead::policy::Policy;
+use overspill_mm::reclaim::policy::Choice;
 use overspill_sys::{Errno, PAGE_SIZE};
 
 use crate::engine::Engine;
@@ -18,7 +19,7 @@ use crate::transfers::Transfers;
 use crate::vigil::Vigil;
 
 /// Steps of putting an engine together, by the number in [`Failure::step`]; 0 is "none".
-pub const STEPS: [&str; 7] = [
+pub const STEPS: [&str; 8] = [
     "none",
     "open userfaultfd",
     "open the swap areas",
@@ -26,6 +27,7 @@ pub const STEPS: [&str; 7] = [
     "register memory",
     "start the agent's thread",
     "map the launcher's page",
+    "lock memory for the key of encrypted pages",
 ];
 
 /// Which step failed, and why.
@@ -58,10 +60,14 @@ pub struct Settings {
     pub user_mode_only: bool,
     /// The read-ahead policy.
     pub policy: Policy,
+    /// Which pages leave.
+    pub reclaim: Choice,
     /// Most that the compressed pool may take of the frames, in percent; 0: there is none.
     pub max_pool_percent: u32,
     /// What comes back from swap is compared with a checksum of what was written.
     pub checksums: bool,
+    /// Pages are encrypted on their way to swap; that makes checksums unnecessary.
+    pub encrypt: bool,
     /// The pool may have all of that from the start, whatever it costs.
     pub fixed_pool: bool,
 }
@@ -94,11 +100,12 @@ impl Engine {
             Memory::new(blocks * BLOCK, settings.use_move, settings.user_mode_only).map_err(failed(1))?;
         let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
-        let config = Config { compares: true, ..Config::live(settings.frames, 0) };
+        let config = Config { compares: true, reclaim: settings.reclaim, ..Config::live(settings.frames, 0) };
         let vigil = Vigil::new(settings.poll_idle);
         let paths = (if memory.can_move() { paths::MOVE } else { 0 })
             | (if io.is_uring() { paths::URING } else { 0 })
-            | (if vigil.is_possible() { paths::POLL_IDLE } else { 0 });
+            | (if vigil.is_possible() { paths::POLL_IDLE } else { 0 })
+            | (if settings.encrypt { paths::ENCRYPT } else { 0 });
         report.note_setup(paths, swap.iter().map(|area| area.bytes).sum());
         let transfers = Transfers::new(io);
         let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable());
@@ -106,7 +113,11 @@ impl Engine {
         let mut engine =
             Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
         swap.into_iter().for_each(|area| engine.add_area(area));
-        let engine = if settings.checksums { engine } else { engine.without_checksums() };
+        let engine = match (settings.encrypt, settings.checksums) {
+            (true, _) => engine.with_encryption().map_err(failed(7))?,
+            (false, true) => engine,
+            (false, false) => engine.without_checksums(),
+        };
         Ok(engine.with_pool(pool as u32, settings.fixed_pool).with_vigil(vigil))
     }
 }

@@ -10,6 +10,8 @@
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::orders::Orders;
+
 /// Environment variable that leads an agent to the shared page: `<launcher
 /// pid>:<descriptor>:<token>`, the token in hexadecimal.
 pub const ENV: &str = "OVERSPILL_RUN";
@@ -42,7 +44,7 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -73,8 +75,12 @@ pub struct Config {
     pub flags: u32,
     /// Read-ahead policy: a discriminant of `overspill_engine::ReadAhead`.
     pub readahead: u32,
+    /// Reclaim policy: an index into `overspill_mm::reclaim::policy::NAMES`.
+    pub reclaim: u32,
     /// Most that the compressed pool may take of the budget, in percent (`--max-pool-percent`).
     pub max_pool_percent: u32,
+    /// Mappings of files of at least so many bytes are managed (`--files`); 0: none are.
+    pub files_min_bytes: u64,
     /// What the launcher's variable names, too: tells this page from that of another run.
     pub token: u64,
     /// Where memory spills to (`--swap`): [`crate::SwapPlace::encode`].
@@ -105,6 +111,8 @@ pub mod flags {
     pub const PER_PROCESS: u32 = 1 << 8;
     /// Stop the program when swap is full (`--on-full stop`).
     pub const STOP_WHEN_FULL: u32 = 1 << 9;
+    /// Pages are encrypted on their way to swap (`--encrypt`).
+    pub const ENCRYPT: u32 = 1 << 10;
 }
 
 /// Values of [`Process::state`].
@@ -145,6 +153,8 @@ pub mod paths {
     pub const URING: u32 = 1 << 1;
     /// Idle processors are kept awake while the program waits for pages.
     pub const POLL_IDLE: u32 = 1 << 2;
+    /// Pages are encrypted on their way to swap.
+    pub const ENCRYPT: u32 = 1 << 3;
 }
 
 macro_rules! counters {
@@ -221,12 +231,16 @@ counters! {
     /// Nanoseconds in which at least one thread waited for the agent at all: first touches and
     /// pages in RAM, too.
     waiting_ns,
+    /// Of these, nanoseconds in which the process waited for its turn: see [`crate::turnstile`].
+    held_ns,
     /// Nanoseconds of CPU time that the agent used.
     agent_cpu_ns,
     /// Bytes of anonymous memory resident now (`RssAnon`, agent included).
     resident_bytes,
     /// The largest `resident_bytes` seen.
     resident_peak_bytes,
+    /// The most RAM of any kind that was seen: anonymous, files and shared.
+    rss_peak_bytes,
     /// Sum of the samples of `resident_bytes`, for the mean.
     resident_sum_bytes,
     /// Number of those samples.
@@ -235,6 +249,8 @@ counters! {
     needed_bytes,
     /// The largest `needed_bytes` seen.
     needed_peak_bytes,
+    /// Anonymous memory that cannot be paged, without the agent's own.
+    fixed_bytes,
     /// Bytes in use in the swap area.
     swap_used_bytes,
     /// The largest `swap_used_bytes` seen.
@@ -248,6 +264,12 @@ counters! {
     budget_sum_bytes,
     /// Number of those samples.
     budget_samples,
+    /// Mappings of files that were managed, all told.
+    files_managed,
+    /// Their bytes.
+    files_managed_bytes,
+    /// Large mappings of files that were left to the kernel.
+    files_left,
 }
 
 /// What one process reports.
@@ -264,12 +286,20 @@ pub struct Process {
     pub program_pages: AtomicU32,
     /// Not 0: the process has become another program by exec, whose agent reports elsewhere.
     pub is_over: AtomicU32,
-    /// Keeps what follows aligned.
-    pub reserved: AtomicU32,
+    /// Not 0: a thread of it waits for the process's turn.
+    pub is_held: AtomicU32,
+    /// How many of the run's orders it has followed, or refused.
+    pub orders_followed: AtomicU32,
+    /// Those that it could not follow: a bit for each.
+    pub orders_refused: AtomicU32,
+    /// Areas that are to go and are not empty yet.
+    pub areas_leaving: AtomicU32,
     /// What it has of the tree's budget; the agent's.
     pub share_bytes: AtomicU64,
     /// What it may have, 0 for no limit; the launcher's.
     pub limit_bytes: AtomicU64,
+    /// It has no turn until then, on the monotonic clock; the launcher's.
+    pub held_until_ns: AtomicU64,
     /// Its name: at most 15 bytes, then NUL.
     pub name: [AtomicU64; 2],
     /// Bits of [`events`].
@@ -298,9 +328,13 @@ impl Process {
             generation: AtomicU32::new(0),
             program_pages: AtomicU32::new(0),
             is_over: AtomicU32::new(0),
-            reserved: AtomicU32::new(0),
+            is_held: AtomicU32::new(0),
+            orders_followed: AtomicU32::new(0),
+            orders_refused: AtomicU32::new(0),
+            areas_leaving: AtomicU32::new(0),
             share_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
+            held_until_ns: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; 2],
             events: AtomicU32::new(0),
             error: AtomicU32::new(0),
@@ -323,11 +357,16 @@ impl Process {
     /// Empties a place that was another process's, for one that has just claimed it.
     pub fn clear(&self) {
         let zero = |number: &AtomicU64| number.store(0, Relaxed);
-        for number in [&self.is_over, &self.events, &self.error, &self.error_step, &self.paths] {
+        for number in [&self.is_over, &self.is_held, &self.events, &self.error, &self.error_step, &self.paths]
+        {
+            number.store(0, Relaxed);
+        }
+        for number in [&self.orders_followed, &self.orders_refused, &self.areas_leaving] {
             number.store(0, Relaxed);
         }
         zero(&self.share_bytes);
         zero(&self.limit_bytes);
+        zero(&self.held_until_ns);
         self.counters.numbers().for_each(zero);
         self.soft_latency.iter().chain(&self.major_latency).for_each(zero);
     }
@@ -355,6 +394,8 @@ pub struct Shared {
     pub config: Config,
     /// Of the run as a whole.
     pub tree: Tree,
+    /// Whoever calls `overspill swap` to agents.
+    pub orders: Orders,
     /// Agents to launcher.
     pub processes: [Process; PROCESSES],
 }

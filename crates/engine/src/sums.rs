@@ -6,65 +6,121 @@
 //! with it. It is the hash of the fingerprints (two contents agree with a probability below 2^-62),
 //! and taken from there where a page has one already. A read that does not agree is a read that
 //! failed ([`Errno::BADMSG`]): it is repeated once, alone, and then the page is lost, with SIGBUS
-//! for whoever touches it.
+//! for whoever touches it. Where pages are encrypted, the tags of [`crate::seal`] do all that.
 
 use alloc::vec::Vec;
 
-use overspill_mm::IoId;
-use overspill_mm::Run;
-use overspill_sys::Errno;
+use overspill_mm::types::PageId;
+use overspill_mm::{IoId, Run};
+use overspill_sys::AddressRange;
+
+use crate::fingerprint::Fingerprints;
+use crate::memory::words_of;
+use crate::pool::Page;
+use crate::seal::Seals;
 
 /// The largest read, in pages.
 const READ_MAX: usize = 256;
 
 /// A read that is under way.
 #[derive(Clone, Copy)]
-struct Reading {
+pub(crate) struct Reading {
     run: Run,
     slot: u32,
     /// Pages that the device is not asked for: they were unpacked.
     unpacked: [u64; READ_MAX / 64],
 }
 
+impl Reading {
+    /// The pages that come from the device, and their slots.
+    pub fn pages(self) -> impl Iterator<Item = (PageId, u32)> {
+        let is_read = move |&n: &u32| self.unpacked[n as usize / 64] >> (n % 64) & 1 == 0;
+        let place = move |n: u32| (PageId(self.run.first.0 + n), self.slot + n);
+        (0..self.run.count).filter(is_read).map(place)
+    }
+}
+
+/// What tells whether bytes are right.
+enum Guard {
+    /// Nothing: they are believed.
+    Nothing,
+    /// By slot; 0: nothing in the area stands for a page.
+    Hashes(Vec<u64>),
+    Seals(Seals),
+}
+
 /// The sums of slots.
 pub(crate) struct Sums {
-    is_on: bool,
-    /// 0: nothing in the area stands for a page.
-    of_slot: Vec<u64>,
+    guard: Guard,
     /// By [`IoId`].
     reading: Vec<Option<Reading>>,
 }
 
 impl Sums {
-    pub fn new(is_on: bool) -> Self {
-        Sums { is_on, of_slot: Vec::new(), reading: Vec::new() }
+    pub fn new() -> Self {
+        Sums { guard: Guard::Hashes(Vec::new()), reading: Vec::new() }
     }
 
-    /// Are there any?
-    pub fn is_on(&self) -> bool {
-        self.is_on
+    /// What comes back is believed.
+    pub fn nothing() -> Self {
+        Sums { guard: Guard::Nothing, reading: Vec::new() }
+    }
+
+    /// Pages are encrypted.
+    pub fn sealed(seals: Seals) -> Self {
+        Sums { guard: Guard::Seals(seals), reading: Vec::new() }
+    }
+
+    /// Is [`Sums::written`] to be told of hashes?
+    pub fn wants_hashes(&self) -> bool {
+        matches!(self.guard, Guard::Hashes(_))
+    }
+
+    /// What encrypts pages, if anything does.
+    pub fn seals(&mut self) -> Option<&mut Seals> {
+        match &mut self.guard {
+            Guard::Seals(seals) => Some(seals),
+            Guard::Nothing | Guard::Hashes(_) => None,
+        }
+    }
+
+    /// Where the key is that encrypts pages.
+    pub fn key_range(&self) -> AddressRange {
+        match &self.guard {
+            Guard::Seals(seals) => seals.range(),
+            Guard::Nothing | Guard::Hashes(_) => 0..0,
+        }
     }
 
     /// A page whose content has that hash is on its way to the slot.
     pub fn written(&mut self, slot: u32, hash: u64) {
-        *self.at(slot) = of(slot, hash);
+        if let Guard::Hashes(of_slot) = &mut self.guard {
+            *at(of_slot, slot) = of(slot, hash);
+        }
     }
 
     /// What the area has in the slot does not stand for a page any more.
     pub fn forget(&mut self, slot: u32) {
-        if self.is_on {
-            *self.at(slot) = 0;
+        match &mut self.guard {
+            Guard::Nothing => {}
+            Guard::Hashes(of_slot) => *at(of_slot, slot) = 0,
+            Guard::Seals(seals) => seals.forget(slot),
         }
     }
 
-    /// Is a content with that hash what was written to the slot?
-    pub fn agrees(&self, slot: u32, hash: u64) -> bool {
-        self.of_slot.get(slot as usize) == Some(&of(slot, hash))
+    /// Are these bytes what was written to the slot? They are what the page holds then; else it
+    /// holds nothing.
+    pub fn is_as_written(&self, slot: u32, page: &mut Page, prints: &Fingerprints) -> bool {
+        match &self.guard {
+            Guard::Nothing => true,
+            Guard::Hashes(of_slot) => agrees(of_slot, slot, prints.hash(words_of(page))),
+            Guard::Seals(seals) => seals.open(slot, page),
+        }
     }
 
     /// A read of `run` from `slot` on begins; `unpacked` says which pages are there already.
     pub fn read_begins(&mut self, io: IoId, run: Run, slot: u32, unpacked: impl Fn(u32) -> bool) {
-        if !self.is_on {
+        if matches!(self.guard, Guard::Nothing) {
             return;
         }
         assert!(run.count as usize <= READ_MAX, "no read is larger");
@@ -80,36 +136,24 @@ impl Sums {
         self.reading[index] = Some(reading);
     }
 
-    /// It has ended: is each page what was written? `hash` is that of the n-th page's frame.
-    pub fn read_ends(
-        &mut self,
-        io: IoId,
-        outcome: Result<(), Errno>,
-        hash: impl Fn(Run, u32) -> u64,
-    ) -> Result<(), Errno> {
-        let Some(Reading { run, slot, unpacked }) =
-            self.reading.get_mut(io.0 as usize).and_then(Option::take)
-        else {
-            return outcome;
-        };
-        outcome?;
-        for n in 0..run.count {
-            let is_unpacked = unpacked[n as usize / 64] >> (n % 64) & 1 != 0;
-            if !is_unpacked && !self.agrees(slot + n, hash(run, n)) {
-                return Err(Errno::BADMSG);
-            }
-        }
-        Ok(())
+    /// It has ended: what is to be looked at, if anything is.
+    pub fn read_ends(&mut self, io: IoId) -> Option<Reading> {
+        self.reading.get_mut(io.0 as usize).and_then(Option::take)
     }
+}
 
-    /// The table grows with use.
-    fn at(&mut self, slot: u32) -> &mut u64 {
-        let index = slot as usize;
-        if index >= self.of_slot.len() {
-            self.of_slot.resize((index + 1).next_multiple_of(512), 0);
-        }
-        &mut self.of_slot[index]
+/// Is a content with that hash what was written to the slot?
+fn agrees(of_slot: &[u64], slot: u32, hash: u64) -> bool {
+    of_slot.get(slot as usize) == Some(&of(slot, hash))
+}
+
+/// The table grows with use.
+fn at(of_slot: &mut Vec<u64>, slot: u32) -> &mut u64 {
+    let index = slot as usize;
+    if index >= of_slot.len() {
+        of_slot.resize((index + 1).next_multiple_of(512), 0);
     }
+    &mut of_slot[index]
 }
 
 /// The hash with the slot's identity; never 0.
@@ -121,48 +165,49 @@ fn of(slot: u32, hash: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overspill_mm::types::PageId;
-
-    const OK: Result<(), Errno> = Ok(());
-    const BAD: Result<(), Errno> = Err(Errno::BADMSG);
 
     fn run(count: u32) -> Run {
         Run { first: PageId(512), count }
     }
 
-    #[test]
-    fn what_was_written_last_there_is_right_and_nothing_else() {
-        let mut sums = Sums::new(true);
-        let read = |sums: &mut Sums, slot, hashes: &[u64]| {
-            sums.read_begins(IoId(3), run(hashes.len() as u32), slot, |_| false);
-            sums.read_ends(IoId(3), OK, |_, n| hashes[n as usize])
-        };
-        assert_eq!(read(&mut sums, 7, &[70]), BAD, "nothing was written there");
-        sums.written(7, 70);
-        sums.written(8, 80);
-        assert_eq!(read(&mut sums, 7, &[70, 80]), OK);
-        assert_eq!(read(&mut sums, 7, &[70, 81]), BAD, "wrong bytes");
-        assert_eq!(read(&mut sums, 7, &[80]), BAD, "another slot's bytes");
-        sums.written(7, 71);
-        assert_eq!(read(&mut sums, 7, &[70]), BAD, "old bytes");
-        assert_eq!(read(&mut sums, 7, &[71]), OK);
-        sums.forget(7);
-        assert_eq!(read(&mut sums, 7, &[71]), BAD, "the page is elsewhere");
-        // Two slots with the same content have not the same sum.
-        sums.written(9, 80);
-        assert_ne!(sums.of_slot[8], sums.of_slot[9]);
+    #[repr(align(8))]
+    struct Aligned(Page);
+
+    fn page(seed: u8) -> Aligned {
+        Aligned(core::array::from_fn(|at| seed ^ (at as u8)))
     }
 
     #[test]
-    fn what_was_unpacked_and_what_failed_is_not_looked_at() {
-        let mut sums = Sums::new(true);
-        sums.written(101, 5);
+    fn what_was_written_last_there_is_right_and_nothing_else() {
+        let prints = Fingerprints::new(5);
+        let hash = |seed: u8| prints.hash(words_of(&page(seed).0));
+        let mut sums = Sums::new();
+        let is_right = |sums: &Sums, slot, seed| sums.is_as_written(slot, &mut page(seed).0, &prints);
+        assert!(!is_right(&sums, 7, 70), "nothing was written there");
+        sums.written(7, hash(70));
+        sums.written(8, hash(80));
+        assert!(is_right(&sums, 7, 70) && is_right(&sums, 8, 80));
+        assert!(!is_right(&sums, 8, 81), "wrong bytes");
+        assert!(!is_right(&sums, 7, 80), "another slot's bytes");
+        sums.written(7, hash(71));
+        assert!(!is_right(&sums, 7, 70), "old bytes");
+        assert!(is_right(&sums, 7, 71));
+        sums.forget(7);
+        assert!(!is_right(&sums, 7, 71), "the page is elsewhere");
+        // Two slots with the same content have not the same sum.
+        assert_ne!(of(8, 80), of(9, 80));
+        assert!(is_right(&Sums::nothing(), 1, 1));
+    }
+
+    #[test]
+    fn what_was_unpacked_is_not_looked_at() {
+        let mut sums = Sums::new();
         sums.read_begins(IoId(0), run(100), 2, |n| n != 99);
-        assert_eq!(sums.read_ends(IoId(0), OK, |_, n| if n == 99 { 5 } else { 6 }), OK);
-        sums.read_begins(IoId(0), run(1), 101, |_| false);
-        assert_eq!(sums.read_ends(IoId(0), Err(Errno::IO), |_, _| unreachable!()), Err(Errno::IO));
-        let mut off = Sums::new(false);
+        let looked_at: Vec<_> = sums.read_ends(IoId(0)).unwrap().pages().collect();
+        assert_eq!(looked_at, [(PageId(611), 101)]);
+        assert!(sums.read_ends(IoId(0)).is_none(), "once");
+        let mut off = Sums::nothing();
         off.read_begins(IoId(0), run(1), 1, |_| false);
-        assert_eq!(off.read_ends(IoId(0), OK, |_, _| unreachable!()), OK);
+        assert!(off.read_ends(IoId(0)).is_none());
     }
 }

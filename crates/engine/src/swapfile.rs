@@ -20,13 +20,28 @@ const SHARE_16THS: u64 = 15;
 /// An open swap area.
 pub(crate) struct SwapFile {
     pub file: Fd,
+    /// Of its place.
+    pub path: CString,
     /// Its length, or as much of it as may be used.
     pub bytes: u64,
     pub priority: i16,
     /// Pages that are not to be used.
     pub bad_pages: Vec<u32>,
-    /// It is ours alone and sparse: what is not used any more is given back.
-    pub is_sparse: bool,
+    /// How what is not used any more is given back.
+    pub gives_back: GivesBack,
+}
+
+/// What is done with blocks that nobody uses any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivesBack {
+    /// Nothing: they were reserved when the area was made.
+    Nothing,
+    /// The file is ours alone and sparse: they are holes again.
+    Holes,
+    /// The device is told, and may use them as it likes.
+    Discards,
+    /// The same, where the ring has no request for it: whoever tells waits.
+    DiscardsNow,
 }
 
 /// What a place is.
@@ -112,17 +127,13 @@ impl SwapFile {
         let mut left = if bytes_max == 0 { u64::MAX } else { bytes_max };
         let mut files = Vec::new();
         for place in places {
-            let file = match place.kind {
-                SwapKind::Area => match SwapFile::open_area(place) {
-                    Err(Errno::AGAIN) => continue,
-                    file => file?,
-                },
-                SwapKind::Directory | SwapKind::NewFile | SwapKind::Given(_) => {
-                    let file = SwapFile::create(place, left)?;
-                    left -= file.bytes;
-                    file
-                }
+            let file = match SwapFile::open(place, left) {
+                Err(Errno::AGAIN) if place.kind == SwapKind::Area => continue,
+                file => file?,
             };
+            if place.kind != SwapKind::Area {
+                left -= file.bytes;
+            }
             if file.bytes > PAGE_SIZE as u64 {
                 files.push(file);
             }
@@ -133,6 +144,16 @@ impl SwapFile {
             files.push(SwapFile::create(&beside, left)?);
         }
         Ok(files)
+    }
+
+    /// Opens a place, as large as there is room; a file without a name takes at most `bytes_max`.
+    pub fn open(place: &SwapPlace, bytes_max: u64) -> Result<SwapFile, Errno> {
+        match place.kind {
+            SwapKind::Area => SwapFile::open_area(place),
+            SwapKind::Directory | SwapKind::NewFile | SwapKind::Given(_) => {
+                SwapFile::create(place, bytes_max)
+            }
+        }
     }
 
     /// Makes a file, sparse.
@@ -151,7 +172,8 @@ impl SwapFile {
         let free = file::space(&file)?.available_bytes / 16 * SHARE_16THS;
         let bytes = whole_pages(free.min(bytes_max).min(limit(place)));
         file::truncate(&file, bytes)?;
-        Ok(SwapFile { file, bytes, priority: place.priority, bad_pages: Vec::new(), is_sparse: true })
+        let (priority, bad_pages, path) = (place.priority, Vec::new(), place.path.clone());
+        Ok(SwapFile { file, path, bytes, priority, bad_pages, gives_back: GivesBack::Holes })
     }
 
     /// Opens what is there. EAGAIN: somebody else has it. EBUSY: the device is mounted, or the
@@ -160,12 +182,12 @@ impl SwapFile {
         let how = Open::READ_WRITE | Open::DIRECT;
         let mut file = file::open(&place.path, how)?;
         let status = file::status(&file)?;
-        let (medium, bytes) = match status.kind {
-            Kind::Regular => (Medium::File, status.len),
+        let (medium, bytes, gives_back) = match status.kind {
+            Kind::Regular => (Medium::File, status.len, GivesBack::Nothing),
             Kind::BlockDevice => {
                 // Of a device EXCLUSIVE means that nobody has it mounted.
                 file = file::open(&place.path, how | Open::EXCLUSIVE)?;
-                (Medium::Device, file::device_bytes(&file)?)
+                (Medium::Device, file::device_bytes(&file)?, GivesBack::Discards)
             }
             Kind::Directory | Kind::Other => return Err(Errno::INVAL),
         };
@@ -178,10 +200,11 @@ impl SwapFile {
         let bytes = (u64::from(header.last_page) + 1) * PAGE_SIZE as u64;
         Ok(SwapFile {
             file,
+            path: place.path.clone(),
             bytes: whole_pages(bytes.min(limit(place))),
             priority: place.priority,
             bad_pages: header.bad_pages,
-            is_sparse: false,
+            gives_back,
         })
     }
 }
@@ -255,9 +278,10 @@ mod tests {
         std::fs::write(&path, &content).unwrap();
         let area = [place(SwapKind::Area, &path, 0, 3)];
         let first = SwapFile::open_all(&area, 0).unwrap();
-        assert_eq!((first[0].bytes, first[0].priority, first[0].is_sparse), (100 * 4096, 3, false));
+        assert_eq!((first[0].bytes, first[0].priority), (100 * 4096, 3));
         let second = SwapFile::open_all(&area, 1 << 20).unwrap();
-        assert!(second[0].is_sparse && second[0].bytes == 1 << 20, "a file of its own");
+        assert_eq!((first[0].gives_back, second[0].gives_back), (GivesBack::Nothing, GivesBack::Holes));
+        assert!(second[0].bytes == 1 << 20, "a file of its own");
         drop(first);
         let limited = SwapFile::open_all(&[place(SwapKind::Area, &path, 50 << 12, 0)], 0).unwrap();
         assert_eq!(limited[0].bytes, 50 << 12);

@@ -20,6 +20,7 @@ use overspill_sys::{Errno, Fd, PAGE_SIZE, file};
 
 use crate::files::Files;
 use crate::io::{Io, Punched};
+use crate::swapfile::GivesBack;
 
 /// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring
 /// frames.
@@ -134,15 +135,23 @@ pub(crate) enum Ended {
 
 /// A swap area, and what it has to do.
 struct Area {
-    file: Fd,
+    /// None: it was left.
+    file: Option<Fd>,
     /// The number of its header among the slots of all areas.
     base: u32,
+    gives_back: GivesBack,
     in_flight: u32,
     /// Ordered, but not taken by the device yet, by their tags.
     backlog: VecDeque<u64>,
+    /// It is to be closed once nothing is under way.
+    closes: bool,
 }
 
 impl Area {
+    fn file(&self) -> &Fd {
+        self.file.as_ref().expect("nothing is in an area that was left")
+    }
+
     fn offset_of(&self, slot: u32) -> u64 {
         u64::from(slot - self.base) * PAGE_SIZE as u64
     }
@@ -173,9 +182,23 @@ impl Transfers {
     }
 
     /// One more area, whose slots begin at `base`, above those of all others.
-    pub fn add_area(&mut self, file: Fd, base: u32) {
+    pub fn add_area(&mut self, file: Fd, base: u32, gives_back: GivesBack) {
         assert!(self.areas.last().is_none_or(|last| last.base < base), "areas come in order");
-        self.areas.push(Area { file, base, in_flight: 0, backlog: VecDeque::new() });
+        let (file, backlog) = (Some(file), VecDeque::new());
+        self.areas.push(Area { file, base, gives_back, in_flight: 0, backlog, closes: false });
+    }
+
+    /// Nothing is in an area any more: its file is closed, once nothing is under way there.
+    pub fn close_area(&mut self, area: usize) {
+        self.areas[area].closes = true;
+        self.close_if_idle(area);
+    }
+
+    fn close_if_idle(&mut self, area: usize) {
+        let area = &mut self.areas[area];
+        if area.closes && area.in_flight == 0 && area.backlog.is_empty() {
+            area.file = None;
+        }
     }
 
     fn area_of(&self, slot: u32) -> usize {
@@ -227,7 +250,7 @@ impl Transfers {
             (None, spot.fd, spot.offset, available.min(bytes))
         } else {
             let area = self.area_of(slot);
-            (Some(area), self.areas[area].file.raw(), self.areas[area].offset_of(slot), bytes)
+            (Some(area), self.areas[area].file().raw(), self.areas[area].offset_of(slot), bytes)
         };
         let request = self.request(tag);
         (request.kind, request.area, request.fd) = (kind, area, fd);
@@ -286,18 +309,43 @@ impl Transfers {
         let (area, len) = (&self.areas[index], pages as usize * PAGE_SIZE);
         let offset = area.offset_of(slot);
         // SAFETY: the caller's pages are its own, and no request is under way for them.
-        unsafe { file::pread_at(&area.file, address, len, offset) == Ok(len) }
+        unsafe { file::pread_at(area.file(), address, len, offset) == Ok(len) }
     }
 
-    /// Gives the blocks of slots that nobody uses back to the file system; [`Ended::Discard`]
-    /// follows.
+    /// Gives the blocks of slots that nobody uses back to the file system or the device;
+    /// [`Ended::Discard`] follows.
     pub fn discard(&mut self, slot: u32, count: u32) {
-        let area = &self.areas[self.area_of(slot)];
+        let index = self.area_of(slot);
+        let area = &mut self.areas[index];
         let (offset, bytes) = (area.offset_of(slot), u64::from(count) * PAGE_SIZE as u64);
-        match self.io.punch(&area.file, offset, bytes, DISCARD | u64::from(slot)) {
-            Punched::Ordered => self.in_flight += 1,
-            // Refused, the blocks stay: they are of use to the next pages.
-            Punched::Done | Punched::Refused => self.discarded.push_back(slot),
+        let tag = DISCARD | u64::from(slot);
+        let ordered = match (&area.file, area.gives_back) {
+            (Some(file), GivesBack::Holes) => self.io.punch(file, offset, bytes, tag) == Punched::Ordered,
+            (Some(file), GivesBack::Discards) => self.io.discard(file, offset, bytes, tag),
+            _ => false,
+        };
+        if ordered {
+            self.in_flight += 1;
+            return;
+        }
+        if area.gives_back == GivesBack::Discards && !self.io.is_uring() {
+            area.gives_back = GivesBack::DiscardsNow;
+        }
+        if let (Some(file), GivesBack::DiscardsNow) = (&area.file, area.gives_back)
+            && file::discard_blocks(file, offset, bytes).is_err()
+        {
+            area.gives_back = GivesBack::Nothing;
+        }
+        // Refused, the blocks stay: they are of use to the next pages.
+        self.discarded.push_back(slot);
+    }
+
+    /// The device, or the ring, knows no such thing: it is tried in the other way from now on.
+    fn discard_refused(&mut self, slot: u32) {
+        let index = self.area_of(slot);
+        let gives_back = &mut self.areas[index].gives_back;
+        if *gives_back == GivesBack::Discards {
+            *gives_back = GivesBack::DiscardsNow;
         }
     }
 
@@ -333,8 +381,11 @@ impl Transfers {
             let ended = self.io.pop()?;
             let tag = ended.user_data;
             if tag & (WRITE_BACK | DISCARD) == DISCARD {
-                // A file system that cannot keeps its blocks.
+                // Who cannot keeps the blocks.
                 self.in_flight -= 1;
+                if ended.outcome().is_err() {
+                    self.discard_refused(tag as u32);
+                }
                 return Some(Ended::Discard(tag as u32));
             }
             let request = self.request(tag);
@@ -348,6 +399,9 @@ impl Transfers {
                 continue;
             };
             self.in_flight -= 1;
+            if let Some(area) = area {
+                self.close_if_idle(area);
+            }
             let index = (tag & !WRITE_BACK) as u32;
             return Some(match kind {
                 Kind::Read => Ended::Read(IoId(index), outcome),

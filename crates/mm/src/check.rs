@@ -31,7 +31,7 @@ impl<P: SwapIn> Mm<P> {
         assert_eq!((seen.reading, seen.writing), (self.reading, self.writing), "transfers are counted");
         assert_eq!(seen.unmapping, self.unmapping, "unmaps are counted");
         assert_eq!(seen.queued, self.waiting.len(), "waiting faults are queued once");
-        for list in [ListId::Inactive, ListId::Active, ListId::Cache] {
+        for list in ListId::ALL {
             assert_eq!(seen.listed[list as usize], self.lists.len(list), "{list:?} counts its pages");
         }
         let io_pages =
@@ -50,7 +50,8 @@ impl<P: SwapIn> Mm<P> {
             }
             State::Cached => {
                 let in_order_of_use = self.config.accessed_bits && page.list != NO_LIST;
-                assert!(page.list == ListId::Cache as u8 || in_order_of_use, "a cached page is on a list");
+                let is_unviewed = page.list == ListId::Cache as u8 || page.list == ListId::Tested as u8;
+                assert!(is_unviewed || in_order_of_use, "a cached page is on a list");
                 assert!(
                     page.has(flag::DIRTY) || page.slot().is_some(),
                     "a cached page is dirty or has a valid slot"

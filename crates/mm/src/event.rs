@@ -200,6 +200,19 @@ impl Actions {
         self.push(Action::Free { run: Run::one(id) });
     }
 
+    /// Adds `Unmap { id }`, joined with the last action when that unmaps the page before.
+    pub(crate) fn push_unmap(&mut self, id: PageId, most: u32) {
+        if let Some(Action::Unmap { run }) = self.0.last_mut()
+            && run.first.0 + run.count == id.0
+            && run.count < most
+            && !id.0.is_multiple_of(512)
+        {
+            run.count += 1;
+            return;
+        }
+        self.push(Action::Unmap { run: Run::one(id) });
+    }
+
     /// Adds `Map { id }`, joined with the last action when that maps the page before.
     pub(crate) fn push_map(&mut self, id: PageId) {
         if let Some(Action::Map { run }) = self.0.last_mut()

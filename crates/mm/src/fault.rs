@@ -9,6 +9,7 @@ use crate::mm::{IoKind, Mm};
 use crate::pace::Held;
 use crate::page::{State, flag};
 use crate::readahead::{Mapping, Plan, SAMPLES, SwapIn, Touch, Window};
+use crate::reclaim::policy::{Arrival, Away, Noted, Waited};
 use crate::region::Region;
 use crate::types::{Access, CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
 
@@ -67,12 +68,9 @@ impl<P: SwapIn> Mm<P> {
         // The wish counts: by what was granted a filler that found few frames free got ever fewer
         // (see `watermarks`).
         self.appetite.observe(wished as u32);
+        self.reclaim.get().paid(false);
         let batch = wished.min(u64::from(self.spare_frames())).max(1);
-        let list = if self.config.early && self.kind(space, vpn) == RegionKind::Anon {
-            ListId::Active
-        } else {
-            ListId::Inactive
-        };
+        let arrival = Arrival::Touched(self.kind(space, vpn));
         let mut count = 0;
         while count < batch {
             let next = PageId(id.0 + count as u32);
@@ -83,7 +81,7 @@ impl<P: SwapIn> Mm<P> {
             let page = &mut self.pages[next];
             page.clear(flag::WANTED | flag::WANTED_WRITE | flag::BEHIND);
             page.set(flag::DIRTY);
-            self.enlist(list, next);
+            self.admit(next, arrival);
             count += 1;
         }
         assert!(count > 0, "the faulting page itself is untouched");
@@ -92,6 +90,16 @@ impl<P: SwapIn> Mm<P> {
         self.stats.zero_fill += count;
         self.note_view_change();
         out.push(Action::ZeroFill { run: Run { first: id, count: count as u32 } });
+    }
+
+    /// Puts a page with its first frame where the policy wants it.
+    pub(crate) fn admit(&mut self, id: PageId, arrival: Arrival) {
+        let scene = self.scene();
+        let policy = self.reclaim.get();
+        let list = policy.admit(&scene, arrival);
+        policy.arrived(1);
+        self.note(id, Noted::Arrived);
+        self.enlist(list, id);
     }
 
     /// What backs the page.
@@ -121,9 +129,14 @@ impl<P: SwapIn> Mm<P> {
         self.stats.soft_fault += 1;
         self.touched_cached(id, out);
         // The plan may have read ahead, never touched this page: it is still in the swap cache.
-        let list = if self.pages[id].has(flag::REFERENCED) { ListId::Active } else { ListId::Inactive };
+        let list = if self.pages[id].has(flag::REFERENCED) {
+            let is_tested = self.pages[id].list == ListId::Tested as u8;
+            self.touched(id, if is_tested { Waited::Tested } else { Waited::ToLeave })
+        } else {
+            ListId::Inactive
+        };
         self.map(id, list, out);
-        if list == ListId::Active {
+        if list == ListId::Active && self.reclaim.peek().maps_units() {
             self.map_unit_around(id, out);
         }
     }
@@ -216,18 +229,12 @@ impl<P: SwapIn> Mm<P> {
     /// (section 5.7).
     fn refault(&mut self, id: PageId) {
         self.stats.workingset_refault_anon += 1;
-        let distance = self.clock.wrapping_sub(self.pages[id].prev);
+        let evictions = self.clock.wrapping_sub(self.pages[id].prev);
         self.pages[id].prev = crate::page::NONE;
-        if self.config.early {
-            return;
-        }
-        let active = if self.config.accessed_bits {
-            self.sum_lists();
-            self.ageing.active()
-        } else {
-            self.lists.len(ListId::Active)
-        };
-        if distance <= active {
+        let (scene, stamp) = (self.scene(), self.pages.stamp(id));
+        let away = Away { evictions, stamp, failed: self.pages[id].take(flag::TESTED) };
+        let place = self.reclaim.get().refault(&scene, &away);
+        if self.settle(place) == ListId::Active {
             self.stats.workingset_activate_anon += 1;
             self.pages[id].set(flag::ACTIVATE);
             // The kernel activates a page when it comes back, the pager when it is used.
@@ -265,8 +272,12 @@ impl<P: SwapIn> Mm<P> {
         out: &mut Actions,
     ) -> bool {
         self.appetite.observe(plan_len(plan));
+        if let Window::Pages { start, stride, count } = plan.window {
+            let last = start.offset(stride * i64::from(count.saturating_sub(1)));
+            self.know_file_pages(space, start.min(last), start.max(last).offset(1));
+        }
         let count = self.affordable(space, plan, wanted);
-        let expelled = plan.mapping != Mapping::OnTouch && self.scans.expels();
+        let expelled = self.scans.expels();
         let mut joined = false;
         let mut ahead = 0;
         for index in 0..count {
@@ -346,7 +357,7 @@ impl<P: SwapIn> Mm<P> {
             return self.refault(id);
         }
         self.pages[id].prev = crate::page::NONE;
-        self.pages[id].clear(flag::ACTIVATE);
+        self.pages[id].clear(flag::ACTIVATE | flag::TESTED);
     }
 
     /// Marks the first page, from the wished one on in the order of use, that is being read ahead;
@@ -391,6 +402,8 @@ impl<P: SwapIn> Mm<P> {
     fn start_reading(&mut self, id: PageId) {
         assert_eq!(self.pages[id].state, State::Swapped, "only a page on swap is read");
         self.pages.set_state(id, State::Reading);
+        self.reclaim.get().arrived(1);
+        self.note(id, Noted::Arrived);
         self.held += 1;
         self.reading += 1;
     }
@@ -423,11 +436,13 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Reads what is on swap in `[start, end)`, as far as frames are spare. No marks, no windows
-    /// (section 4.7).
+    /// Reads what is on swap in `[start, end)`, as far as frames are free that reclaim would not
+    /// miss: nothing leaves for it. No marks, no windows (section 4.7).
     pub(crate) fn will_need(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
         let mut reads = Reads::default();
-        let mut spare = self.spare_frames();
+        let kept = if self.config.accessed_bits { self.low() / 4 } else { self.low() };
+        let mut spare = self.frames_free().saturating_sub(kept);
+        self.know_file_pages(space, start, end.min(start.offset(i64::from(spare))));
         self.each_page(space, start, end, |mm, id| {
             if spare > 0 && mm.is_on_swap(id) {
                 spare -= 1;

@@ -16,10 +16,17 @@ pub enum ListId {
     Active,
     /// Pages out of the program's view, newest at the head.
     Cache,
+    /// Pages out of the program's view that are tested: whoever is touched there is in use.
+    Tested,
 }
 
 /// Number of lists.
-pub(crate) const LISTS: usize = 3;
+pub(crate) const LISTS: usize = 4;
+
+impl ListId {
+    /// Every list.
+    pub const ALL: [ListId; LISTS] = [ListId::Inactive, ListId::Active, ListId::Cache, ListId::Tested];
+}
 
 #[derive(Clone, Copy)]
 struct Ends {

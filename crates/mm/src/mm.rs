@@ -7,18 +7,19 @@
 
 use alloc::vec::Vec;
 
-use crate::ageing::Ageing;
 use crate::event::{Action, Actions, Event, IoId, Run, Warning};
+use crate::filescan::FileScans;
 use crate::list::Lists;
 use crate::newcomers::Newcomers;
 use crate::pace::Pace;
 use crate::page::{PageTable, State, flag};
 use crate::readahead::SwapIn;
+use crate::reclaim::policy::{Choice, Reclaim};
 use crate::region::{Region, Regions};
 use crate::scan::Scans;
 use crate::stats::{RegionStats, Vmstat};
 use crate::swap::{AreaConfig, AreaId, Areas, Placement};
-use crate::types::{Access, CHUNK_PAGES, Nanos, PageId, Slot, SpaceId, Vpn};
+use crate::types::{Access, CHUNK_PAGES, Nanos, PageId, RegionKind, Slot, SpaceId, Vpn};
 use crate::waiting::Waiting;
 use crate::watermarks::Appetite;
 
@@ -47,6 +48,8 @@ pub struct Config {
     pub cache: u32,
     /// Pages taken out of the program's view together (an aligned group); 1..=64, a power of two.
     pub unit: u32,
+    /// Which pages leave; without access bits only.
+    pub reclaim: Choice,
     /// Largest write in pages.
     pub write_max: u32,
     /// Largest read in pages.
@@ -92,6 +95,7 @@ impl Config {
             swap_in_frames: 1,
             cache: (budget / 32).min(4096),
             unit: 16,
+            reclaim: Choice::default(),
             write_max: 256,
             read_max: 256,
             fill_max: 256,
@@ -146,6 +150,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) areas: Areas,
     pub(crate) ios: Vec<Io>,
     pub(crate) ios_free: Vec<u32>,
+    /// Which pages leave.
+    pub(crate) reclaim: Reclaim,
     /// Reads that give way to others.
     pub(crate) pace: Pace,
     /// Faults that wait for a frame, oldest first.
@@ -159,8 +165,6 @@ pub struct Mm<P: SwapIn> {
     pub(crate) refused: u32,
     /// How often in a row reclaim ended in that way.
     pub(crate) in_vain: u32,
-    /// Pages that were taken since an active one was deactivated for them, times those active.
-    pub(crate) aged: u64,
     /// Background reclaim has started and not yet reached the high watermark.
     pub(crate) reclaiming: bool,
     /// Where `Pause` goes on to bring pages in; `None` when not paused.
@@ -171,8 +175,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) appetite: Appetite,
     /// How streams are treated when they have passed.
     pub(crate) scans: Scans,
-    /// With access bits: when the active list is aged.
-    pub(crate) ageing: Ageing,
+    /// The same of files.
+    pub(crate) file_scans: FileScans,
     /// With access bits: batches of pages on their way to the lists.
     pub(crate) newcomers: Newcomers,
     /// Pages whose faults were answered last, a ring: they are not taken away again at once.
@@ -226,6 +230,7 @@ impl<P: SwapIn> Mm<P> {
             areas: first_area(&config),
             ios: Vec::new(),
             ios_free: Vec::new(),
+            reclaim: Reclaim::new(&config),
             pace: Pace::default(),
             waiting: Waiting::default(),
             held: 0,
@@ -234,13 +239,12 @@ impl<P: SwapIn> Mm<P> {
             unmapping: 0,
             refused: 0,
             in_vain: 0,
-            aged: 0,
             reclaiming: false,
             pause: None,
             clock: 0,
             appetite: Appetite::default(),
             scans: Scans::default(),
-            ageing: Ageing::default(),
+            file_scans: FileScans::default(),
             newcomers: Newcomers::default(),
             answered: [PageId(u32::MAX); ANSWERED],
             answers: 0,
@@ -274,7 +278,7 @@ impl<P: SwapIn> Mm<P> {
             Event::Pause => self.pause = Some(Pause::default()),
             Event::Resume => self.pause = None,
             Event::Budget { frames } => self.set_budget(frames),
-            Event::AreaAdded(area) => self.add_area(&area),
+            Event::AreaAdded(area) => drop(self.add_area(&area)),
             Event::AreaLeaves { area } => drop(self.areas.leave(area)),
             Event::DiscardDone { slot } => self.areas.discarded(slot),
             Event::Confirmed if self.was_refused() => return,
@@ -282,6 +286,9 @@ impl<P: SwapIn> Mm<P> {
             Event::Idle | Event::Tick => {}
         }
         self.forget_chunks();
+        if self.held > self.config.budget {
+            self.warn_full(out);
+        }
         let before = out.as_slice().len();
         self.pump(out);
         self.keep_areas(out);
@@ -351,12 +358,6 @@ impl<P: SwapIn> Mm<P> {
         self.config.low = self.asked.low.min(self.config.high);
     }
 
-    /// Frames that may still be taken.
-    #[inline]
-    pub(crate) fn frames_free(&self) -> u32 {
-        self.config.budget.saturating_sub(self.held)
-    }
-
     pub(crate) fn new_io(&mut self, kind: IoKind, run: Run) -> IoId {
         let io = Io { kind, run };
         match self.ios_free.pop() {
@@ -396,10 +397,11 @@ impl<P: SwapIn> Mm<P> {
         page.flags &= flag::WANTED | flag::WANTED_WRITE | flag::QUEUED;
     }
 
-    /// One more area, with its highest number last; `Mm` is full no more.
-    fn add_area(&mut self, config: &AreaConfig) {
-        self.areas.add(config);
+    /// As [`Event::AreaAdded`], for a shell that has to know where it is before anything goes there:
+    /// that is not before the next event.
+    pub fn add_area(&mut self, config: &AreaConfig) -> AreaId {
         self.warned_full = false;
+        self.areas.add(config)
     }
 
     /// The slot of a page that is known to have one.
@@ -424,6 +426,12 @@ impl<P: SwapIn> Mm<P> {
     #[must_use]
     pub fn area_place(&self, area: AreaId) -> (Slot, u32) {
         self.areas.place_of(area)
+    }
+
+    /// Does the area take pages?
+    #[must_use]
+    pub fn takes_pages(&self, area: AreaId) -> bool {
+        self.areas.takes_pages(area)
     }
 
     /// Does no area take pages any more?
@@ -526,6 +534,12 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn region_of(&mut self, id: PageId) -> Option<&mut Region<P::Region>> {
         let (space, vpn) = self.pages.place(id);
         self.regions.find(space, vpn)
+    }
+
+    /// What backs the region of a page, and the region's bounds.
+    #[must_use]
+    pub fn region_at(&self, space: SpaceId, vpn: Vpn) -> Option<(Vpn, Vpn, RegionKind)> {
+        self.regions.at(space, vpn).map(|region| (region.start, region.end, region.kind))
     }
 
     /// Is any page of the range managed?

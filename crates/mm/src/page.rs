@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::reclaim::policy::Stamp;
 use crate::swap::{Backing, Homes};
 use crate::types::{CHUNK_PAGES, PageId, Slot, SpaceId, Vpn};
 
@@ -55,7 +56,10 @@ pub mod flag {
     /// Its refault was close: it goes to the active list when it arrives.
     pub const ACTIVATE: u16 = 1 << 11;
     /// The software referenced bit of the kernel's rules (set by the second look, section 5.1).
+    /// Without access bits: [`TESTED`].
     pub const SECOND_LOOK: u16 = 1 << 12;
+    /// On its way to be tested; on swap: it failed its test.
+    pub const TESTED: u16 = SECOND_LOOK;
     /// Its mapping was refused while an unmap was on its way: whatever that finds, the frame is in
     /// the swap cache.
     pub const UNVIEWED: u16 = 1 << 13;
@@ -147,6 +151,8 @@ pub(crate) struct Chunk {
     /// Where this chunk's slots lie, at the same offsets.
     pub homes: Homes,
     pages: [PageEntry; CHUNK_PAGES as usize],
+    /// What the reclaim policy notes of each page.
+    stamps: [Stamp; CHUNK_PAGES as usize],
 }
 
 impl Chunk {
@@ -206,6 +212,7 @@ impl PageTable {
             leaving: false,
             homes: Homes::NONE,
             pages,
+            stamps: [0; CHUNK_PAGES as usize],
         }));
         index
     }
@@ -262,6 +269,16 @@ impl PageTable {
     #[inline]
     pub fn chunk_mut(&mut self, id: PageId) -> &mut Chunk {
         &mut self.chunks[(u64::from(id.0) / CHUNK_PAGES) as usize]
+    }
+
+    /// What the reclaim policy noted of the page.
+    pub fn stamp(&self, id: PageId) -> Stamp {
+        self.chunk(id).stamps[(u64::from(id.0) % CHUNK_PAGES) as usize]
+    }
+
+    /// The reclaim policy notes something.
+    pub fn set_stamp(&mut self, id: PageId, stamp: Stamp) {
+        self.chunk_mut(id).stamps[(u64::from(id.0) % CHUNK_PAGES) as usize] = stamp;
     }
 
     /// Changes a page's state and keeps the chunk's count.

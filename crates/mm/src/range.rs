@@ -7,6 +7,7 @@ use crate::list::ListId;
 use crate::mm::{Mm, View};
 use crate::page::{NO_LIST, State, flag};
 use crate::readahead::SwapIn;
+use crate::reclaim::policy::Arrival;
 use crate::swap::Backing;
 use crate::types::{CHUNK_PAGES, PageId, RegionKind, SpaceId, Vpn};
 
@@ -92,14 +93,27 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// `[start, end)` is managed from now on. Pages of a file are in their file.
+    /// `[start, end)` is managed from now on. Pages of a file are in their file; entries are made
+    /// for them when they are first looked at, so that a large file costs nothing.
     pub(crate) fn region_added(&mut self, space: SpaceId, start: Vpn, end: Vpn, kind: RegionKind) {
         self.regions.add(space, start, end, kind);
         if let RegionKind::File { .. } = kind {
-            (start.0..end.0).for_each(|vpn| {
-                let id = self.pages.lookup_or_create(space, Vpn(vpn));
+            self.each_page(space, start, end, |mm, id| mm.back_by_file(id));
+        }
+    }
+
+    /// Makes entries for the pages of `[start, end)` that are of a file.
+    pub(crate) fn know_file_pages(&mut self, space: SpaceId, start: Vpn, end: Vpn) {
+        let mut from = start;
+        while from < end {
+            let region = self.regions.at(space, from).filter(|region| !region.kind.is_zero_at_first());
+            let Some(region) = region else { return };
+            let until = region.end.min(end);
+            for vpn in (from.0..until.0).map(Vpn) {
+                let id = self.pages.lookup_or_create(space, vpn);
                 self.back_by_file(id);
-            });
+            }
+            from = until;
         }
     }
 
@@ -155,7 +169,7 @@ impl<P: SwapIn> Mm<P> {
             if self.pages[id].state == State::Untouched && !self.pages[id].has(flag::QUEUED) {
                 self.pages.set_state(id, State::Mapped);
                 self.pages[id].set(flag::DIRTY);
-                self.lists.push_head(&mut self.pages, ListId::Inactive, id);
+                self.admit(id, Arrival::Found);
                 self.held += 1;
             }
             vpn = vpn.offset(1);
@@ -211,10 +225,12 @@ impl<P: SwapIn> Mm<P> {
         if let Some(slot) = backing.slot().filter(|slot| !slot.is_file()) {
             self.areas.set_owner(slot, new);
         }
+        let stamp = self.pages.stamp(id);
+        self.pages.set_stamp(new, stamp);
         if list == NO_LIST {
             self.pages[new].prev = shadow;
         } else {
-            let list = [ListId::Inactive, ListId::Active, ListId::Cache][list as usize];
+            let list = ListId::ALL[list as usize];
             self.lists.push_head(&mut self.pages, list, new);
         }
         if state == State::Cached {
@@ -242,9 +258,11 @@ impl<P: SwapIn> Mm<P> {
 
     /// Goes on bringing everything in; answers when nothing is left out, which it takes the shell's word for.
     pub(crate) fn populate(&mut self, out: &mut Actions) {
-        while let Some(id) = self.lists.tail(ListId::Cache) {
-            self.pages[id].clear(flag::READ_AHEAD | flag::MARKER);
-            self.map(id, ListId::Inactive, out);
+        for (list, back) in [(ListId::Cache, ListId::Inactive), (ListId::Tested, ListId::Active)] {
+            while let Some(id) = self.lists.tail(list) {
+                self.pages[id].clear(flag::READ_AHEAD | flag::MARKER);
+                self.map(id, back, out);
+            }
         }
         let Some(mut pause) = self.pause else { return };
         let mut reads = Reads::default();

@@ -41,6 +41,13 @@ impl<R: Default> Regions<R> {
         regions.get_mut(at).filter(|region| region.start <= vpn)
     }
 
+    /// The same, to look at.
+    pub fn at(&self, space: SpaceId, vpn: Vpn) -> Option<&Region<R>> {
+        let regions = &self.spaces.get(space.0 as usize)?.regions;
+        let at = regions.partition_point(|region| region.end <= vpn);
+        regions.get(at).filter(|region| region.start <= vpn)
+    }
+
     /// Adds `[start, end)`; parts that are already managed stay as they are.
     pub fn add(&mut self, space: SpaceId, start: Vpn, end: Vpn, kind: RegionKind) {
         while self.spaces.len() <= space.0 as usize {

@@ -14,16 +14,23 @@ use crate::list::ListId;
 use crate::mm::Mm;
 use crate::page::{NONE, State, flag};
 use crate::readahead::{SwapIn, Window};
-use crate::types::{PageId, SpaceId};
+use crate::types::{PageId, Slot, SpaceId};
 
 /// At most so many windows are expelled for one that is kept, and that one.
 const KEPT_ONE_IN_MAX: u32 = 8;
-/// Judged anew whenever this part of the budget left in the order of use, and at least so many pages.
+/// Judged anew whenever this part of the budget left in the order of use, or came back expelled, and
+/// at least so many pages.
 const JUDGED_SHARE: u32 = 64;
 const JUDGED_MIN: u32 = 64;
 /// A page comes back soon when it was away for so many times as many evictions as there are frames:
 /// what the program goes through is at most so many times larger than RAM, and RAM.
 const SOON_BUDGETS: u32 = 4;
+
+/// Cohorts that are remembered: as far back as a page can come back soon.
+const COHORTS: usize = (SOON_BUDGETS * JUDGED_SHARE) as usize;
+/// So many are judged together, if they are so many pages.
+const COHORTS_JUDGED: u32 = 4;
+const COHORT_PAGES_MIN: u32 = 16;
 
 /// What was expelled is wanted back much sooner when it was away for less than this part of the
 /// time of the rest.
@@ -49,6 +56,16 @@ pub(crate) struct Scans {
     /// Judgements for which all is kept, now and the next time.
     keeping: u32,
     keeping_next: u32,
+    /// What left in the order of use, by when, and came back since.
+    cohorts: [Cohort; COHORTS],
+}
+
+/// Pages that left in the order of use within one [`span`], by its number; and who of them came back.
+#[derive(Clone, Copy, Default)]
+struct Cohort {
+    number: u32,
+    left: u32,
+    back: u32,
 }
 
 /// Pages that came back, and for how many evictions they were away together.
@@ -80,6 +97,7 @@ impl Default for Scans {
             usual: 0,
             keeping: 0,
             keeping_next: KEPT_MIN,
+            cohorts: [Cohort::default(); COHORTS],
         }
     }
 }
@@ -91,11 +109,37 @@ impl Scans {
         !self.windows.is_multiple_of(self.kept_one_in)
     }
 
-    fn judge(&mut self, budget: u32) {
+    /// The cohort of what leaves at this time.
+    fn cohort(&mut self, clock: u32, budget: u32) -> &mut Cohort {
+        let number = clock / span(budget);
+        let cohort = &mut self.cohorts[number as usize % COHORTS];
+        if cohort.number != number {
+            *cohort = Cohort { number, ..Cohort::default() };
+        }
+        cohort
+    }
+
+    /// Of the cohorts that had just left so many evictions ago: how many pages, and how many of them
+    /// came back. `None` where they are too few to tell.
+    fn cohorts_back(&self, clock: u32, away: u64, budget: u32) -> Option<(u32, u32)> {
+        let end = clock.wrapping_sub(away as u32) / span(budget);
+        let judged = (end.saturating_sub(COHORTS_JUDGED)..end)
+            .map(|number| &self.cohorts[number as usize % COHORTS])
+            .zip(end.saturating_sub(COHORTS_JUDGED)..end)
+            .filter(|(cohort, number)| cohort.number == *number);
+        let sums = judged.fold((0, 0), |(left, back), (cohort, _)| (left + cohort.left, back + cohort.back));
+        (sums.0 >= COHORT_PAGES_MIN).then_some(sums)
+    }
+
+    fn judge(&mut self, clock: u32, budget: u32) {
         let (left, back, expelled) = (self.left, self.wanted_back, self.expelled_back);
-        if left.max(expelled.count) < JUDGED_MIN.max(budget / JUDGED_SHARE) {
+        if left.max(expelled.count) < span(budget) {
             return;
         }
+        let cohorts = (expelled.count >= JUDGED_MIN)
+            .then(|| self.cohorts_back(clock, expelled.mean(), budget))
+            .flatten();
+        let (judged, returned) = cohorts.unwrap_or((left, back.count));
         if back.count >= JUDGED_MIN {
             self.usual = (self.usual + back.mean()) / 2;
         }
@@ -104,20 +148,32 @@ impl Scans {
             self.kept_one_in = 1;
             self.keeping = self.keeping_next;
             self.keeping_next = (self.keeping_next * 2).min(KEPT_MAX);
-        } else if back.count >= left / 2 && self.keeping == 0 {
+        } else if returned >= judged / 2 && self.keeping == 0 {
             self.kept_one_in = (self.kept_one_in * 2).min(KEPT_ONE_IN_MAX);
-        } else if back.count < left / 4 {
+        } else if returned < judged / 4 {
             self.kept_one_in = (self.kept_one_in / 2).max(1);
         }
         (self.left, self.wanted_back, self.expelled_back) = (0, Returns::default(), Returns::default());
     }
 }
 
+/// Evictions, or returns, from one judgement to the next.
+fn span(budget: u32) -> u32 {
+    JUDGED_MIN.max(budget / JUDGED_SHARE)
+}
+
 impl<P: SwapIn> Mm<P> {
     /// A page leaves.
     pub(crate) fn note_eviction(&mut self, id: PageId) {
-        self.scans.left += u32::from(!self.pages[id].has(flag::BEHIND));
-        self.scans.judge(self.config.budget);
+        let is_behind = self.pages[id].has(flag::BEHIND);
+        if self.is_in_file(id) {
+            return self.file_scans.note_left(is_behind, self.config.budget);
+        }
+        if !is_behind {
+            self.scans.left += 1;
+            self.scans.cohort(self.clock, self.config.budget).left += 1;
+        }
+        self.scans.judge(self.clock, self.config.budget);
     }
 
     /// A page comes back from swap, in a window that is to be `expelled` or not. Expelled is only
@@ -126,11 +182,23 @@ impl<P: SwapIn> Mm<P> {
         let left = self.pages[id].prev;
         let away = self.clock.wrapping_sub(left);
         let is_soon = left != NONE && away <= SOON_BUDGETS.saturating_mul(self.config.budget);
+        let in_file = self.is_in_file(id);
         let page = &mut self.pages[id];
         let was_expelled = page.take(flag::BEHIND);
+        if in_file {
+            // What a stream passes is expelled then, whatever it was when it came.
+            if is_soon {
+                self.file_scans.note_back(was_expelled);
+            }
+            return;
+        }
         match was_expelled {
             true if is_soon => self.scans.expelled_back.add(away),
-            false if is_soon => self.scans.wanted_back.add(away),
+            false if is_soon => {
+                self.scans.wanted_back.add(away);
+                let cohort = self.scans.cohort(left, self.config.budget);
+                cohort.back += u32::from(cohort.left > cohort.back);
+            }
             _ => {}
         }
         if expelled && is_soon {
@@ -138,19 +206,36 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// The reader has passed a window: those of its pages that are to be expelled are the next to go.
+    /// The reader has passed a window: those of its pages that are to be expelled are the next to
+    /// go, the last of them first.
     pub(crate) fn leave_behind(&mut self, space: SpaceId, window: Window) {
         let Window::Pages { start, stride, count } = window else { return };
+        // Of a file this is the moment at which it is decided.
+        let expels_files =
+            self.pages.lookup(space, start).is_some_and(|id| self.is_in_file(id)) && self.file_scans.expels();
         for index in 0..count {
             let vpn = start.offset(stride * i64::from(index));
             let Some(id) = self.pages.lookup(space, vpn) else { continue };
-            let page = &self.pages[id];
+            let expels = if self.is_in_file(id) { expels_files } else { self.pages[id].has(flag::BEHIND) };
+            let page = &mut self.pages[id];
             let is_idle = page.state == State::Mapped && page.list == ListId::Inactive as u8;
-            if is_idle && page.has(flag::BEHIND) {
+            if is_idle && expels {
+                page.set(flag::BEHIND);
                 self.lists.remove(&mut self.pages, id);
                 self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
             }
         }
+    }
+
+    /// Is the page's content that of its file?
+    pub(crate) fn is_in_file(&self, id: PageId) -> bool {
+        self.pages[id].slot().is_some_and(Slot::is_file)
+    }
+
+    /// Was the page left behind by a reader of its file, and is it as it is there? Then it need not
+    /// wait for a second chance: that would hold up those that are to stay.
+    pub(crate) fn is_passed(&self, id: PageId) -> bool {
+        self.is_in_file(id) && self.pages[id].has(flag::BEHIND) && !self.pages[id].has(flag::DIRTY)
     }
 }
 
@@ -160,10 +245,33 @@ mod tests {
 
     const BUDGET: u32 = 64 * JUDGED_MIN;
 
+    #[test]
+    fn those_are_judged_that_left_with_what_comes_back() {
+        let mut scans = Scans { kept_one_in: 8, ..Scans::default() };
+        let span = span(BUDGET);
+        for clock in (0..8).map(|number| number * span) {
+            *scans.cohort(clock, BUDGET) = Cohort { number: clock / span, left: 10, back: 10 };
+        }
+        let judge = |scans: &mut Scans, clock: u32| {
+            let away = 2 * span;
+            scans.expelled_back = Returns { count: span, away: u64::from(span * away) };
+            (scans.left, scans.wanted_back) = (10, Returns::default());
+            scans.judge(clock, BUDGET);
+            scans.kept_one_in
+        };
+        assert_eq!(judge(&mut scans, 8 * span), 8, "all of those are back: a loop");
+        for clock in (8..12).map(|number| number * span) {
+            *scans.cohort(clock, BUDGET) = Cohort { number: clock / span, left: 10, back: 0 };
+        }
+        assert_eq!(judge(&mut scans, 14 * span), 4, "none is: it was another set that is wanted");
+        assert_eq!(scans.cohorts_back(14 * span, u64::from(200 * span), BUDGET), None, "before all time");
+        assert_eq!(scans.cohort((8 + COHORTS as u32) * span, BUDGET).left, 0, "a place is used again");
+    }
+
     fn after(scans: &mut Scans, left: u32, wanted_back: u32) -> u32 {
         (scans.left, scans.wanted_back) =
             (left, Returns { count: wanted_back, away: u64::from(wanted_back) * 1000 });
-        scans.judge(BUDGET);
+        scans.judge(0, BUDGET);
         scans.kept_one_in
     }
 
@@ -210,7 +318,7 @@ mod tests {
         scans.expelled_back = Returns { count: 250, away: 250 * 17_400 };
         scans.left = 767;
         scans.wanted_back = Returns { count: 4, away: 4 * 91_000 };
-        scans.judge(BUDGET);
+        scans.judge(0, BUDGET);
         assert_eq!((scans.usual, scans.keeping), (30_000, 0));
     }
 }

@@ -5,6 +5,7 @@ use crate::list::ListId;
 use crate::mm::{ANSWERED, IoKind, Mm};
 use crate::page::{State, flag};
 use crate::readahead::SwapIn;
+use crate::reclaim::policy::Waited;
 use crate::swap::Backing;
 use crate::types::{PageId, RegionKind, Slot};
 
@@ -23,6 +24,7 @@ impl<P: SwapIn> Mm<P> {
         let page = &mut self.pages[id];
         page.clear(flag::WANTED | flag::WANTED_WRITE | flag::EAGER | flag::RETRIED | flag::ACTIVATE);
         if !self.config.accessed_bits {
+            page.clear(flag::TESTED);
             // The program may store at any time from now on, unseen.
             page.set(flag::DIRTY);
         }
@@ -64,6 +66,9 @@ impl<P: SwapIn> Mm<P> {
             if self.pages[id].has(flag::DISCARDED) {
                 self.drop_discarded(id, out);
             } else if ok {
+                if self.pages[id].has(flag::WANTED) {
+                    self.reclaim.get().paid(unpacked);
+                }
                 if unpacked && self.pages[id].has(flag::READ_AHEAD) && !self.pages[id].has(flag::MARKER) {
                     self.pages[id].set(flag::EAGER);
                 }
@@ -146,7 +151,7 @@ impl<P: SwapIn> Mm<P> {
                 self.drop_discarded(id, out);
             } else if self.pages[id].has(flag::WANTED) || self.pause.is_some() {
                 // A refault in mid-write proves use to the pager; the kernel waits for the access bits.
-                let list = if self.config.accessed_bits { ListId::Inactive } else { ListId::Active };
+                let list = self.touched(id, Waited::Written);
                 self.map(id, list, out);
             } else if result == WriteResult::Done {
                 self.evict(id, out);
@@ -185,7 +190,9 @@ impl<P: SwapIn> Mm<P> {
         self.held -= 1;
         self.clock = self.clock.wrapping_add(1);
         self.pages[id].prev = self.clock;
-        self.pages[id].clear(flag::REFERENCED | flag::SECOND_LOOK);
+        // Without access bits the latter says that it failed its test.
+        let forgotten = if self.config.accessed_bits { flag::SECOND_LOOK } else { 0 };
+        self.pages[id].clear(flag::REFERENCED | forgotten);
         self.count_steal();
         out.push_free(id);
     }
@@ -220,25 +227,33 @@ impl<P: SwapIn> Mm<P> {
             self.pages[id].clear(flag::DIRTY);
         }
         self.leave_slot(id);
+        let is_tested = !self.config.accessed_bits && self.pages[id].take(flag::TESTED);
         if self.pages[id].has(flag::DISCARDED) {
             self.drop_discarded(id, out);
         } else if self.pages[id].has(flag::WANTED) || self.pause.is_some() {
-            self.map(id, ListId::Active, out);
+            let list = self.touched(id, if is_tested { Waited::Tested } else { Waited::ToLeave });
+            self.map(id, list, out);
         } else if zero && self.region_of(id).is_none_or(|region| region.kind.is_zero_at_first()) {
             self.stats.zero_dropped += 1;
             self.count_steal();
             self.held -= 1;
             self.forget(id);
             out.push_free(id);
+        } else if self.is_passed(id) {
+            self.stats.clean_dropped += 1;
+            self.evict(id, out);
         } else {
-            self.lists.push_head(&mut self.pages, ListId::Cache, id);
+            let list = if is_tested { ListId::Tested } else { ListId::Cache };
+            self.lists.push_head(&mut self.pages, list, id);
         }
     }
 
     /// Pinned, shared after a fork, or in a range that is changing: look again after a full round
     /// of the list.
     fn still_busy(&mut self, id: PageId, out: &mut Actions) {
-        self.lists.push_head(&mut self.pages, ListId::Inactive, id);
+        let is_tested = !self.config.accessed_bits && self.pages[id].take(flag::TESTED);
+        let list = if is_tested { ListId::Active } else { ListId::Inactive };
+        self.lists.push_head(&mut self.pages, list, id);
         let page = &mut self.pages[id];
         if page.take(flag::WANTED) {
             page.clear(flag::WANTED_WRITE);

@@ -71,9 +71,14 @@ impl<P: SwapIn> Mm<P> {
         if self.config.accessed_bits { most } else { most.min(self.batch()) }
     }
 
-    /// Above this many pages the swap cache shrinks.
-    pub(crate) fn cache(&self) -> u32 {
-        self.config.cache.min(SECOND_CHANCE + BATCHES_CACHED * self.appetite.0)
+    /// So many pages wait in the swap cache where that is fixed.
+    pub(crate) fn second_chance(&self) -> u32 {
+        self.config.cache.min(SECOND_CHANCE + self.windows())
+    }
+
+    /// So many pages that were read ahead may wait.
+    pub(crate) fn windows(&self) -> u32 {
+        BATCHES_CACHED * self.appetite.0
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use overspill_engine::{Settings, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
+use overspill_mm::reclaim::policy::Choice;
 use overspill_sys::PAGE_SIZE;
 
 use crate::{Error, Pager};
@@ -17,11 +18,13 @@ pub struct Builder {
     swap: PathBuf,
     swap_max: u64,
     policy: Policy,
+    reclaim: Choice,
     use_move: bool,
     use_uring: bool,
     poll_idle: bool,
     max_pool_percent: u32,
     fixed_pool: bool,
+    encrypt: bool,
 }
 
 impl Default for Builder {
@@ -32,11 +35,13 @@ impl Default for Builder {
             swap_max: 0,
             policy: Policy::by_name(policy::NAMES[0], policy::Config::default())
                 .expect("every listed name makes a policy"),
+            reclaim: Choice::default(),
             use_move: true,
             use_uring: true,
             poll_idle: false,
             max_pool_percent: overspill_engine::MAX_POOL_PERCENT,
             fixed_pool: false,
+            encrypt: false,
         }
     }
 }
@@ -70,6 +75,13 @@ impl Builder {
     #[must_use]
     pub fn readahead(mut self, policy: Policy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// Which pages leave. Default: adaptive.
+    #[must_use]
+    pub fn reclaim(mut self, policy: Choice) -> Self {
+        self.reclaim = policy;
         self
     }
 
@@ -113,6 +125,13 @@ impl Builder {
         self
     }
 
+    /// Encrypts what goes to swap, under a key that is nowhere but in memory. Default: no.
+    #[must_use]
+    pub fn encrypt(mut self, yes: bool) -> Self {
+        self.encrypt = yes;
+        self
+    }
+
     /// Starts the pager.
     ///
     /// # Errors
@@ -134,9 +153,11 @@ impl Builder {
             poll_idle: self.poll_idle,
             user_mode_only: false,
             policy: self.policy,
+            reclaim: self.reclaim,
             max_pool_percent: self.max_pool_percent,
             fixed_pool: self.fixed_pool,
             checksums: true,
+            encrypt: self.encrypt,
         };
         Pager::start(settings)
     }

@@ -78,7 +78,7 @@ impl FileRegion {
         let private = options.private;
         let region = FileRegion { mapping: Some(mapping), skip, len, private, link: Arc::clone(link) };
         let range = region.range();
-        let source = Source { file, offset, len: file_len, writable: private };
+        let source = Source { file, offset, len: file_len, writable: private, program: None };
         let added = link.wire().ask(move |engine| {
             engine.register(range.clone())?;
             engine.add_file(range, source)

@@ -42,6 +42,7 @@ pub use overspill_mm::Vmstat;
 pub use overspill_mm::fileread::Advice;
 pub use overspill_mm::fileread::policy::NAMES as FILE_READAHEAD_NAMES;
 pub use overspill_mm::readahead::policy::{Config, Knobs, NAMES, Overrides, Policy, WINDOW_BUCKETS};
+pub use overspill_mm::reclaim::policy::Choice as Reclaim;
 pub use pager::{Pager, Stats};
 pub use region::{Region, RegionStats};
 pub use shared::{Handle, Joined, SharedRegion, SharedView};

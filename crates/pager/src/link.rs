@@ -142,7 +142,7 @@ fn serve(settings: Settings, orders: &Receiver<Order>, bell: &Bell, ready: &Send
         turn(&mut reactor, &mut engine, bell);
         let now = clock::monotonic_ns();
         if now >= looked_ns + TICK_NS {
-            engine.look_at_files();
+            engine.tick();
             looked_ns = now;
         }
         if bell.hush() {
@@ -186,7 +186,8 @@ fn judge(engine: &mut Engine, notice: Notice) {
             eprintln!("overspill: a page could not be read back from swap; its touch raises SIGBUS");
             assert!(poisoned, "this kernel cannot signal a lost page; going on would show wrong bytes");
         }
-        Notice::Doorbell(_) | Notice::Populated => {}
+        // Nobody orders areas to go here.
+        Notice::Doorbell(_) | Notice::Populated | Notice::AreaNotEmptied { .. } => {}
     }
 }
 

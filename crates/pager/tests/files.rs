@@ -74,7 +74,10 @@ fn cyclic(use_move: bool) {
     assert_eq!(stats.slots, 0, "and take no swap");
     assert!(stats.frames <= 16 * MIB as u32 / 4096, "{stats:?}");
     // Of 12,288 pages 4096 fit. The kernel reads all of them every lap.
-    assert!(read[0] >= 12_288 && read[5] < 11_000, "pages read a lap: {read:?}");
+    println!("pages read a lap: {read:?}");
+    assert!(read[0] >= 12_288, "pages read a lap: {read:?}");
+    // What does not fit, and what is kept free.
+    assert!(read[2..].iter().all(|&pages| pages < 8_192 + 600), "pages read a lap: {read:?}");
 }
 
 #[test]

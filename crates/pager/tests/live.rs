@@ -22,8 +22,12 @@ fn pattern(page: usize, word: usize, round: u64) -> u64 {
 }
 
 fn fill_and_check(use_move: bool, use_uring: bool) {
-    let pager = pager(16 * MIB, use_move, use_uring);
-    let mut region = pager.map_anon(64 * MIB).unwrap();
+    fill_and_check_with(&pager(16 * MIB, use_move, use_uring), 16);
+}
+
+/// With a budget of so many MiB.
+fn fill_and_check_with(pager: &Pager, mib: usize) {
+    let mut region = pager.map_anon(4 * mib * MIB).unwrap();
     let pages = region.len() / 4096;
     for round in 0..3u64 {
         for page in 0..pages {
@@ -39,8 +43,8 @@ fn fill_and_check(use_move: bool, use_uring: bool) {
         }
     }
     let stats = pager.stats().unwrap();
-    assert!(stats.vmstat.pswpout > 10_000, "{stats:?}");
-    assert!(stats.frames <= 16 * MIB as u32 / 4096, "{stats:?}");
+    assert!(stats.vmstat.pswpout as usize > mib * 625, "{stats:?}");
+    assert!(stats.frames as usize <= mib * MIB / 4096, "{stats:?}");
 }
 
 #[test]
@@ -51,6 +55,14 @@ fn content_survives_eviction() {
 #[test]
 fn content_survives_eviction_without_move() {
     fill_and_check(false, true);
+}
+
+#[test]
+fn content_survives_encryption() {
+    // Little: a debug build takes milliseconds for a page.
+    let builder = Pager::builder().ram(MIB as u64).encrypt(true).max_pool_percent(0);
+    let swap = std::env::var("OVERSPILL_TEST_SWAP").unwrap_or_else(|_| "/var/tmp".into());
+    fill_and_check_with(&builder.swap(swap).build().expect("memory can be locked"), 1);
 }
 
 #[test]

@@ -15,6 +15,7 @@
 //! grew on.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
@@ -49,7 +50,7 @@ const TRIES: u32 = 4;
 /// Reads the process's maps for one engine.
 pub struct Adopter {
     maps: Maps,
-    pagemap: Pagemap,
+    pagemap: Arc<Pagemap>,
     buffer: Box<[u8; maps::BUFFER_BYTES]>,
     /// Candidates, then those parts of them that are not managed yet.
     mapped: Vec<Found>,
@@ -104,7 +105,7 @@ impl Adopter {
         let maps = Maps::open()?;
         Ok(Adopter {
             maps: if engine.evicts_slowly() { maps.without_dev_zero() } else { maps },
-            pagemap: Pagemap::open()?,
+            pagemap: engine.pagemap(),
             buffer: Box::new([0; maps::BUFFER_BYTES]),
             mapped: Vec::with_capacity(1024),
             found: Vec::with_capacity(1024),

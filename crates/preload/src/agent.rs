@@ -9,23 +9,26 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::growth::Growth;
+use overspill_engine::orders::Order;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
-use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
+use overspill_engine::shared::{Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
-use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapKind, SwapPlace};
-use overspill_mm::readahead::policy::{self, Policy};
+use overspill_engine::{Engine, Failure, Notice, Reactor};
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
-use overspill_sys::procfs::{self, Fields, Limit, ResidentReader};
+use overspill_sys::procfs::{Fields, Resident, ResidentReader};
 use overspill_sys::thread::Scheduling;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
 
 use rustix::process::Signal;
 
 use crate::adopt::Adopter;
-use crate::aside::{self, frames};
+use crate::aside;
+use crate::claim::claim;
 use crate::ending::Ending;
+use crate::file_agent;
+use crate::files;
 use crate::fork;
 use crate::fresh;
 use crate::guards;
@@ -33,6 +36,7 @@ use crate::launcher::{self, Address, Found};
 use crate::lend;
 use crate::message;
 use crate::retire;
+use crate::settings;
 use crate::veto;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so
@@ -50,8 +54,6 @@ const RESERVE_SHARE: u64 = 7;
 const LEFT_SHARE: u64 = 16;
 /// Beside others a process has this share of the budget more than it holds, if nobody else wants it.
 const HEADROOM_SHARE: u64 = 16;
-/// With a limit below this the agent does without the descriptors that it need not have.
-const DESCRIPTORS_ENOUGH: u64 = 16;
 /// Length of the agent's turns on a busy processor: the shortest there is.
 const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
@@ -79,6 +81,9 @@ const OWN_RANGES_SPARE: usize = 64;
 const BOOKS_SHARE: u64 = 64;
 /// For so long after fresh memory was found this thread comes before all others.
 const HURRY_NS: u64 = 1_000_000_000;
+
+/// A process whose turn has come has what is out brought back for so long.
+const RETURN_NS: u64 = 1_500_000_000;
 
 /// Frames by which the budget must grow to be changed.
 const BUDGET_STEP: u32 = 128;
@@ -123,6 +128,11 @@ impl Mission {
     /// The budget in bytes.
     pub fn ram(&self) -> u64 {
         self.shared.config.ram_bytes
+    }
+
+    /// Mappings of files of at least so many bytes are managed; 0: none.
+    pub fn files_min_bytes(&self) -> u64 {
+        self.shared.config.files_min_bytes
     }
 }
 
@@ -234,38 +244,6 @@ fn compete() -> Result<(), Errno> {
     ordinary(-10).or_else(|_| ordinary(0))
 }
 
-/// A place in the table. What this process ran before an exec has ended with it. Free places are
-/// taken first; what is in one that has ended may not have been read yet.
-fn claim(shared: &'static Shared, pid: u32, program_pages: u32) -> Option<&'static Process> {
-    let used = shared.tree.places_used.load(Ordering::Acquire) as usize;
-    for before in
-        shared.processes.iter().take(used).filter(|before| before.pid.load(Ordering::Relaxed) == pid)
-    {
-        Purse::close(&shared.tree, before);
-        before.is_over.store(1, Ordering::Release);
-    }
-    let take = |process: &Process, from| {
-        process.state.compare_exchange(from, state::CLAIMING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    };
-    let is_over = |process: &Process| process.is_over.load(Ordering::Acquire) != 0;
-    let all = || shared.processes.iter().enumerate();
-    let (index, process) = all()
-        .find(|(_, process)| take(process, state::FREE))
-        .or_else(|| all().find(|(_, process)| take(process, state::ENDED)))
-        .or_else(|| all().find(|(_, process)| is_over(process) && take(process, state::WATCHING)))?;
-    process.clear();
-    process.pid.store(pid, Ordering::Relaxed);
-    process.program_pages.store(program_pages, Ordering::Relaxed);
-    let name = procfs::thread_name();
-    for (word, part) in process.name.iter().zip(name.chunks_exact(8)) {
-        word.store(u64::from_ne_bytes(part.try_into().expect("chunks of eight")), Ordering::Relaxed);
-    }
-    process.generation.fetch_add(1, Ordering::Relaxed);
-    process.state.store(state::WATCHING, Ordering::Release);
-    shared.tree.places_used.fetch_max(index as u32 + 1, Ordering::AcqRel);
-    Some(process)
-}
-
 /// The agent was asked to go. Whether it comes back, or the program is at its end, the launcher is told.
 fn leave(process: &Process) {
     if retire::is_banned() {
@@ -284,10 +262,10 @@ impl Agent {
         self.shared.config.ram_bytes
     }
 
-    /// Anonymous memory of the process. Zero when /proc cannot be read: then nothing is known and
-    /// nothing is done.
-    fn anon_bytes(&self) -> u64 {
-        self.resident.anon_bytes().unwrap_or(0)
+    /// What the process holds. Nothing when /proc cannot be read: then nothing is known and nothing
+    /// is done.
+    fn resident(&self) -> Resident {
+        self.resident.read().unwrap_or_default()
     }
 
     fn has(&self, flag: u32) -> bool {
@@ -297,7 +275,7 @@ impl Agent {
     /// What the process, which holds `held` bytes, could hold now, as far as others leave it.
     fn reach(&self, held: u64, now: u64) -> u64 {
         if now >= self.counts_from {
-            self.purse.follow(held, held);
+            self.purse.follow(held, held, 0);
         }
         self.purse.reach()
     }
@@ -314,8 +292,8 @@ impl Agent {
         let mut report = Report::new(self.process);
         for looks in 0_u32.. {
             let asked = fresh::asked();
-            let bytes = self.anon_bytes();
-            report.sample_resident(bytes);
+            let Resident { anon_bytes: bytes, shared_bytes, .. } = self.resident();
+            report.sample_resident(bytes, shared_bytes);
             report.sample_needed(bytes);
             if looks.is_multiple_of(LOOKS_A_CPU_SAMPLE) {
                 report.sample_cpu();
@@ -327,7 +305,7 @@ impl Agent {
             let (start, earliest) = start(&self.growth, ram);
             let small = self.small_bytes();
             let (start, earliest) = (start.max(small), earliest.max(small));
-            if bytes + fresh::coming() >= start || retire::is_asked() {
+            if bytes + fresh::coming() >= start || retire::is_asked() || files::is_asked() {
                 return;
             }
             fresh::seen(asked);
@@ -344,7 +322,7 @@ impl Agent {
     fn manage(&mut self, inherits: bool) -> Result<(), Failure> {
         // Threads that are started here compete as this one does.
         let _ = compete();
-        let settings = self.settings();
+        let settings = settings::of(self.shared, self.process, self.swap.take());
         let mut engine = Engine::open(settings, Report::new(self.process))?;
         let _ = Scheduling::first().set();
         let failed = |errno| Failure { step: 4, errno };
@@ -354,7 +332,9 @@ impl Agent {
         }
         engine.watch_lending(lend::lent());
         engine.watch_guards(guards::installed());
-        engine.watch_threads();
+        if settings::is_rich() {
+            engine.watch_threads();
+        }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
         let mut adopter = Adopter::open(&engine).map_err(failed)?;
         let ram = self.ram();
@@ -380,6 +360,9 @@ impl Agent {
             shrinks_since: None,
             step: STEP_MIN,
             next_resync: 0,
+            looked: clock::monotonic_ns(),
+            returns_until: 0,
+            returned: 0,
             reserve: Reserve::new(ram),
             bursts: Reserve::new(u64::MAX),
             excess: None,
@@ -388,6 +371,7 @@ impl Agent {
             hurries_until: clock::monotonic_ns() + HURRY_NS,
         };
         manager.hurry(true);
+        manager.engine.publish_files(files::table());
         if fork::start_managing() {
             manager.pause();
             manager.permit_forks();
@@ -399,44 +383,6 @@ impl Agent {
         }
         Ok(())
     }
-
-    fn settings(&mut self) -> Settings {
-        let config: &Config = &self.shared.config;
-        let mut swap = SwapPlace::decode(&config.swap_places);
-        if let Some(file) = self.swap.take() {
-            // The launcher has made the file in the directory that comes first.
-            let first = swap.first_mut().filter(|place| place.kind == SwapKind::Directory);
-            if let Some(first) = first {
-                first.kind = SwapKind::Given(file.into_raw());
-            }
-        }
-        let (descriptors, _) = procfs::limit(Limit::Descriptors).unwrap_or((u64::MAX, u64::MAX));
-        let is_rich = descriptors >= DESCRIPTORS_ENOUGH;
-        Settings {
-            frames: frames(config.ram_bytes),
-            frames_max: frames(config.ram_bytes),
-            swap,
-            swap_bytes_max: config.swap_bytes_max,
-            use_move: !self.has(flags::NO_MOVE),
-            use_uring: is_rich && !self.has(flags::NO_URING),
-            poll_idle: is_rich && self.has(flags::POLL_IDLE),
-            user_mode_only: false,
-            policy: policy_of(config, frames(config.ram_bytes)),
-            max_pool_percent: config.max_pool_percent,
-            fixed_pool: self.has(flags::FIXED_POOL),
-            checksums: !self.has(flags::NO_CHECKSUM),
-        }
-    }
-}
-
-/// The read-ahead policy that the launcher chose: an index into the names that `mm` knows.
-fn policy_of(config: &Config, frames: u32) -> Policy {
-    let mut chosen = policy::Config { frames, ..policy::Config::default() };
-    if config.page_cluster != u32::MAX {
-        chosen.knobs.page_cluster = config.page_cluster.min(31) as u8;
-    }
-    let name = policy::NAMES.get(config.readahead as usize).unwrap_or(&policy::NAMES[0]);
-    Policy::by_name(name, chosen).expect("every listed name makes a policy")
 }
 
 /// Lists what is the agent's own and must never be managed.
@@ -472,6 +418,12 @@ struct Manager<'a> {
     shrinks_since: Option<u64>,
     step: u32,
     next_resync: u64,
+    /// When it looked last.
+    looked: u64,
+    /// Its turn has come: until then what is out is brought back.
+    returns_until: u64,
+    /// ... from this address on.
+    returned: usize,
     reserve: Reserve,
     /// The reserve that a budget without bounds would have: for what the program would need not to
     /// be paged at all.
@@ -527,8 +479,9 @@ impl Manager<'_> {
     /// Compares what is resident with what is managed, adopts what is new and sets the budget of the rest.
     fn look(&mut self) {
         let asked = fresh::asked();
-        let resident = self.agent.anon_bytes();
-        self.engine.report().sample_resident(resident);
+        self.serve_files();
+        let Resident { anon_bytes: resident, shared_bytes, .. } = self.agent.resident();
+        self.engine.report().sample_resident(resident, shared_bytes);
         self.engine.report().sample_cpu();
         let now = clock::monotonic_ns();
         self.agent.ending.look(now);
@@ -546,7 +499,7 @@ impl Manager<'_> {
             }
             let missed = self.adopt(has_grown);
             let managed = managed_bytes(&self.engine);
-            stray = self.agent.anon_bytes().saturating_sub(managed);
+            stray = self.agent.resident().anon_bytes.saturating_sub(managed);
             if !missed {
                 self.stray_accepted = stray;
             }
@@ -561,7 +514,11 @@ impl Manager<'_> {
         let books = books.min(ram / BOOKS_SHARE);
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
         self.bound_excess(held);
-        let allowed = self.agent.purse.follow(held, self.wanted(held));
+        self.wait_for_turn(now);
+        self.engine.report().sample_fixed(stray - books);
+        let wanted = if now < self.returns_until { held.max(pages) } else { 0 };
+        let wanted = wanted.max(self.wanted(held));
+        let allowed = self.agent.purse.follow(held, wanted, stray - books);
         let budget = allowed.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         if self.approach(budget) {
@@ -576,6 +533,52 @@ impl Manager<'_> {
         }
         self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
+        self.follow_orders();
+    }
+
+    /// Does what was ordered of places to page to since the last look, and tells how far it is.
+    fn follow_orders(&mut self) {
+        let process = self.agent.process;
+        let count = self.agent.shared.orders.count();
+        for index in process.orders_followed.load(Ordering::Relaxed)..count {
+            let outcome = match self.agent.shared.orders.get(index) {
+                Some(Order::Add(place)) => self.engine.add_place(&place),
+                Some(Order::Drain(path)) => self.engine.drain_place(&path),
+                None => Err(Errno::INVAL),
+            };
+            if outcome.is_err() {
+                process.orders_refused.fetch_or(1 << index, Ordering::Relaxed);
+            }
+        }
+        process.areas_leaving.store(self.engine.areas_leaving(), Ordering::Release);
+        process.orders_followed.store(count, Ordering::Release);
+    }
+
+    /// Follows the launcher's word on whose turn it is. Whoever waits for it waits for memory.
+    fn wait_for_turn(&mut self, now: u64) {
+        let process = self.agent.process;
+        let until = process.held_until_ns.load(Ordering::Acquire);
+        if until > now {
+            (self.returns_until, self.returned) = (now + RETURN_NS, 0);
+        } else if now < self.returns_until && !fork::is_paused() {
+            self.returned = self.engine.bring_back(self.returned);
+        }
+        self.engine.hold(if fork::is_paused() || self.hands_back { 0 } else { until });
+        let is_held = self.engine.is_held();
+        if process.is_held.swap(u32::from(is_held), Ordering::AcqRel) != 0 {
+            self.engine.report().note_wait(now - self.looked);
+        }
+        self.looked = now;
+    }
+
+    /// Does what threads ask for that map files.
+    fn serve_files(&mut self) {
+        let quiet = self.agent.has(flags::QUIET);
+        file_agent::serve(&mut self.engine, |line| {
+            if !quiet {
+                message::say(line);
+            }
+        });
     }
 
     /// What a process that holds `held` bytes should have before it pages: all, unless others want some, too.
@@ -675,6 +678,9 @@ impl Manager<'_> {
                     "a write to swap failed: that area takes no more, and its pages go to the others"
                 });
             }
+            Notice::AreaNotEmptied { pages } => self.say_words(format_args!(
+                "{pages} pages of a place that is to be left cannot be read: they stay there"
+            )),
             Notice::PageLost { poisoned, .. } => {
                 self.engine.report().note_event(events::READ_ERROR);
                 let lies = self.engine.report().last_error() == Errno::BADMSG;
@@ -762,6 +768,7 @@ impl Manager<'_> {
             return false;
         }
         self.hands_back = true;
+        self.engine.hand_back_range(&(0..usize::MAX));
         self.engine.pause();
         if !self.engine.release_all() {
             return false;

@@ -19,7 +19,7 @@ use linux_raw_sys::general::__NR_prctl;
 use overspill_sys::Errno;
 use overspill_sys::procfs::Fields;
 
-use crate::{fork, libc, retire};
+use crate::{files, fork, libc, retire};
 
 const PR_SET_SECCOMP: c_int = 22;
 const MODE_FILTER: usize = 2;
@@ -61,6 +61,8 @@ fn is_another() -> bool {
 
 /// Makes a call that puts the program behind a filter if it succeeds.
 fn noting(call: impl FnOnce() -> isize) -> isize {
+    // Behind it nobody could ask for that.
+    files::hand_all_back();
     // Before: a thread may fork at once.
     let was = FILTERED.swap(true, SeqCst);
     let result = call();

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
-use crate::{filters, fresh, remap, retire, start, veto};
+use crate::{files, filters, fresh, remap, retire, start, veto};
 
 /// Threads between the start of a fork and its end.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -85,11 +85,13 @@ pub extern "C" fn prepare() {
         // what it is for.
         unsafe { core::ptr::read_volatile(DOORBELL.load(SeqCst) as *const u8) };
     }
+    files::before_fork();
 }
 
 /// Runs after a fork in the parent.
 pub extern "C" fn parent() {
     if is_ours() {
+        files::after_fork();
         FORKS.fetch_sub(1, SeqCst);
     }
 }
@@ -100,6 +102,7 @@ pub extern "C" fn child() {
     MANAGING.store(false, SeqCst);
     PAUSED.store(false, SeqCst);
     FORKS.store(0, SeqCst);
+    files::in_child();
     remap::forget();
     retire::forget();
     start::forget_agent();

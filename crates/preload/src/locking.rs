@@ -16,7 +16,7 @@ use linux_raw_sys::general::{
 use overspill_sys::maps::{self, Maps, Name, Vma};
 use overspill_sys::{AddressRange, Errno, overlap};
 
-use crate::{filters, libc};
+use crate::{files, filters, libc};
 
 /// What is locked by one call: the kernel holds the lock of the address space meanwhile.
 const PIECE_BYTES: usize = 2 << 20;
@@ -29,6 +29,7 @@ const PIECE_BYTES: usize = 2 << 20;
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     // SAFETY: passed on to the caller.
     let call = |flags: u32| unsafe { libc::call(__NR_mlockall, [flags as usize, 0, 0, 0, 0, 0]) as c_int };
+    files::hand_all_back();
     let flags = flags as u32;
     let is_known = flags & !(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) == 0;
     if !is_known || flags & MCL_CURRENT == 0 || filters::is_filtered() {

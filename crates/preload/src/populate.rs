@@ -9,12 +9,13 @@ use core::ffi::{c_int, c_void};
 
 use linux_raw_sys::general::{
     __NR_madvise, __NR_mmap, MADV_DOFORK, MADV_DONTFORK, MADV_POPULATE_READ, MADV_POPULATE_WRITE,
-    MAP_ANONYMOUS, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_POPULATE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
+    MADV_WILLNEED, MAP_ANONYMOUS, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_POPULATE, MAP_PRIVATE,
+    PROT_READ, PROT_WRITE,
 };
 
 use overspill_sys::mem::{self, Advice};
 
-use crate::{filters, fresh, guards, libc, withheld};
+use crate::{files, filters, fresh, guards, libc, withheld};
 
 /// What mmap returns when it fails.
 const MAP_FAILED: isize = -1;
@@ -32,6 +33,9 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
         // SAFETY: passed on to the caller.
         unsafe { libc::call(__NR_madvise, [at as usize, len, advice as usize, 0, 0, 0]) as c_int }
     };
+    if let Some(advised) = files::advise(address as usize, len, advice) {
+        return advised.map_or_else(|errno| libc::fail(errno) as c_int, |()| 0);
+    }
     if advice == guards::INSTALL {
         return guards::install(address as usize, len, || call(address, len) as isize) as c_int;
     }
@@ -87,6 +91,12 @@ pub unsafe extern "C" fn mmap(
         unsafe { libc::call(__NR_mmap, arguments) as *mut c_void }
     };
     let flags = flags as u32;
+    if let Some(mapped) = files::map(address as usize, len, protection as u32, flags, fd, offset) {
+        if flags & MAP_POPULATE != 0 {
+            let _ = files::advise(mapped, len, MADV_WILLNEED as c_int);
+        }
+        return mapped as *mut c_void;
+    }
     let kinds = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_LOCKED;
     if flags & kinds != MAP_PRIVATE | MAP_ANONYMOUS || protection as u32 & (PROT_READ | PROT_WRITE) == 0 {
         return map(flags);

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use linux_raw_sys::general::{__NR_mremap, MREMAP_FIXED};
 use overspill_sys::clock;
 
-use crate::{filters, fork, libc};
+use crate::{files, filters, fork, libc};
 
 /// How long the agent waits for its turn: threads in a call must get a processor to end it. (2 ms
 /// were too short.) For ever it must not wait: a signal's handler may call mremap inside of mremap.
@@ -74,6 +74,7 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
+    files::before_mremap(old as usize, old_len, new_len);
     // Whoever sees the other one waits: the count comes before the look at the agent's turn, and
     // there the other way round.
     CALLS.fetch_add(1, SeqCst);

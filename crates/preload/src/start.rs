@@ -10,7 +10,7 @@ use overspill_sys::{AddressRange, reserve};
 
 use crate::agent::Beginning;
 use crate::launcher::Address;
-use crate::{agent, elf, exec, filters, fork, forms, fresh, leaks, retire, veto};
+use crate::{agent, elf, exec, files, filters, fork, forms, fresh, leaks, retire, veto};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
@@ -133,10 +133,12 @@ extern "C" fn entry(_: *mut ()) {
     let mission = agent::enlist(address(), beginning);
     if let Some(mission) = &mission {
         fresh::watch(mission.ram());
+        files::watch(mission.files_min_bytes());
     }
     STARTED.store(true, Ordering::Release);
     if let Some(mission) = mission {
         agent::run(mission);
+        files::forget();
         fresh::forget();
     }
 }

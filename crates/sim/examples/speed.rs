@@ -74,6 +74,7 @@ fn machine(ram_bytes: u64, system: System, readahead: &str) -> Machine {
         device: Model::builtin("nvme").expect("built in"),
         swap_bytes: None,
         system,
+        reclaim: overspill_mm::reclaim::policy::Choice::default(),
         knobs: policy::Knobs::default(),
         processors: 0,
         until: None,

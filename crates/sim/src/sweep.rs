@@ -11,6 +11,7 @@ use crate::time::Nanos;
 use crate::workload::{Workload, WorkloadError};
 use overspill_mm::Config;
 use overspill_mm::readahead::policy::{self, Policy};
+use overspill_mm::reclaim::policy::Choice;
 use overspill_mm::types::{CHUNK_PAGES, PAGE_SIZE};
 use serde::Serialize;
 use std::collections::HashSet;
@@ -34,6 +35,18 @@ pub enum System {
 impl System {
     /// The names.
     pub const NAMES: [&str; 4] = ["live", "kernel", "kernel-2012", "kernel-2017"];
+
+    /// The live pager with a reclaim policy of its own is called by both names.
+    pub const LIVE_WITH: &str = "live:";
+
+    /// The system of that name, and its reclaim policy: `live` has the default, `live:NAME` another.
+    #[must_use]
+    pub fn with_reclaim(name: &str) -> Option<(System, Choice)> {
+        match name.strip_prefix(System::LIVE_WITH) {
+            Some(reclaim) => Some((System::Live, Choice::by_name(reclaim)?)),
+            None => Some((System::of_name(name)?, Choice::default())),
+        }
+    }
 
     /// The system of that name.
     #[must_use]
@@ -72,12 +85,25 @@ pub struct Machine {
     pub swap_bytes: Option<u64>,
     /// Who manages.
     pub system: System,
+    /// Which pages leave; the live pager's.
+    pub reclaim: Choice,
     /// Knobs of the read-ahead.
     pub knobs: policy::Knobs,
     /// Processors for the program; 0 = one for each thread.
     pub processors: u32,
     /// End after this time.
     pub until: Option<Nanos>,
+}
+
+impl Machine {
+    /// The name of its system, as `--policy` has it.
+    #[must_use]
+    pub fn policy_name(&self) -> String {
+        if self.reclaim == Choice::default() {
+            return self.system.name().to_owned();
+        }
+        format!("{}{}", System::LIVE_WITH, self.reclaim.name())
+    }
 }
 
 /// What a workload is like, as far as machines for it must know.
@@ -143,7 +169,7 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
     let slots = machine.swap_bytes.map_or(extent.slots(), |bytes| bytes / PAGE_SIZE);
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
     let window = if machine.readahead == "none" { 1 } else { 1 << machine.knobs.page_cluster.min(16) };
-    let options = match machine.system {
+    let mut options = match machine.system {
         System::Live => Options {
             managed_from: u64::from(budget) * Config::MANAGED_FROM_PERCENT / 100,
             ..Options::live(budget, slots, device)
@@ -151,6 +177,7 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
         System::Kernel => Options::kernel(budget, slots, device, window),
         System::Kernel2012 | System::Kernel2017 => Options::kernel_2012(budget, slots, device, window),
     };
+    options.mm.reclaim = machine.reclaim;
     Options { processors: machine.processors, until: machine.until, ..options }
 }
 
@@ -224,6 +251,7 @@ mod tests {
             device: Model::builtin("nvme").expect("built in"),
             swap_bytes: None,
             system,
+            reclaim: Choice::default(),
             knobs: policy::Knobs::default(),
             processors: 0,
             until: None,
@@ -298,6 +326,11 @@ mod tests {
     /// Pages read while one thread touches the pages of each range in order, so many times over, in
     /// a RAM of 4096 pages.
     fn pages_read(phases: &[(std::ops::Range<u64>, u32)]) -> u64 {
+        pages_read_in(4096, phases)
+    }
+
+    /// The same in a RAM of `frames` pages.
+    fn pages_read_in(frames: u64, phases: &[(std::ops::Range<u64>, u32)]) -> u64 {
         struct Laps(Box<dyn Iterator<Item = u64> + Send>);
         impl Workload for Laps {
             fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
@@ -312,7 +345,7 @@ mod tests {
             vec![Box::new(Laps(Box::new(touches)))]
         };
         let extent = Extent::of(laps()).expect("no error");
-        let machine = machine(4096 * PAGE_SIZE, "adaptive", System::Live);
+        let machine = machine(frames * PAGE_SIZE, "adaptive", System::Live);
         simulate(&machine, &extent, laps()).expect("no error").vmstat.pswpin
     }
 
@@ -323,6 +356,18 @@ mod tests {
         assert!(read < 20 * 4608 / 2, "{read} pages in 20 laps over 4608");
         let read = pages_read(&[(0..8192, 20)]);
         assert!(read < 20 * 8192 * 3 / 4, "{read} pages in 20 laps over 8192");
+    }
+
+    /// A loop keeps what fits for as long as it goes on. *The story:* what had left was held against
+    /// what came back in the same while, though it comes back a lap later; so expelling ended in the
+    /// fourth lap, began again in the sixth, and 2.4 times the pages that do not fit were read.
+    #[test]
+    fn a_long_loop_keeps_what_fits() {
+        for (frames, pages, most_percent) in [(57_600, 64_000, 205), (32_000, 64_000, 125)] {
+            let read = pages_read_in(frames, &[(0..pages, 16)]);
+            let bound = 15 * (pages - frames);
+            assert!(read < bound * most_percent / 100, "{read} pages in 16 laps, {bound} at least");
+        }
     }
 
     /// Who turns from one set that fits to another has it in RAM soon: expelling what was passed

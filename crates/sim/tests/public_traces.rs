@@ -120,6 +120,7 @@ impl Trace {
             device: Model::builtin("nvme").expect("built in"),
             swap_bytes: None,
             system,
+            reclaim: overspill_mm::reclaim::policy::Choice::default(),
             knobs: Knobs::default(),
             processors: 0,
             until: None,

@@ -29,6 +29,12 @@ pub fn monotonic_ns() -> u64 {
     read(ClockId::Monotonic)
 }
 
+/// Nanoseconds since 1970, as files have it.
+#[must_use]
+pub fn realtime_ns() -> i128 {
+    i128::from(read(ClockId::Realtime))
+}
+
 /// Processor time the calling thread has used, in nanoseconds.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {

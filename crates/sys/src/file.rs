@@ -111,6 +111,43 @@ pub fn open_of_process(pid: u32, fd: u32) -> Result<Fd, Errno> {
     open(path, Open::READ_WRITE)
 }
 
+/// Opens the file of a descriptor of the calling thread's once more: an open file of its own, with a
+/// position and flags of its own. EACCES: whoever gave the descriptor may, the caller may not.
+pub fn open_again(fd: &Fd, how: Open) -> Result<Fd, Errno> {
+    let mut path = [0u8; 40];
+    open(descriptor_path(b"/proc/thread-self/fd/", &[], fd.raw() as u32, &mut path), how)
+}
+
+/// Opens what descriptor `fd` of thread `tid` of this process refers to, for reading.
+pub fn open_of_thread(tid: u32, fd: u32) -> Result<Fd, Errno> {
+    let mut path = [0u8; 48];
+    open(descriptor_path(b"/proc/self/task/", &[tid], fd, &mut path), Open::empty())
+}
+
+/// Puts a path of /proc together: `start`, a thread if there is one, a descriptor.
+fn descriptor_path<'a>(start: &[u8], thread: &[u32], fd: u32, path: &'a mut [u8]) -> &'a CStr {
+    let mut at = 0;
+    let mut put = |bytes: &[u8]| {
+        path[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    };
+    put(start);
+    if let Some(&tid) = thread.first() {
+        put(crate::text::Decimal::new(u64::from(tid)).as_bytes());
+        put(b"/fd/");
+    }
+    put(crate::text::Decimal::new(u64::from(fd)).as_bytes());
+    put(&[0]);
+    CStr::from_bytes_until_nul(path).expect("a zero was put at the end")
+}
+
+/// The name by which the file of a descriptor of the calling thread's was opened, as far as it fits.
+pub fn name_of<'a>(fd: &Fd, text: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut path = [0u8; 40];
+    let path = descriptor_path(b"/proc/thread-self/fd/", &[], fd.raw() as u32, &mut path);
+    read_link(path, text).ok()
+}
+
 /// What a symbolic link says, cut to the length of `text`.
 pub fn read_link<'a>(path: &CStr, text: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     let (at, len) = (text.as_mut_ptr() as usize, text.len());
@@ -273,6 +310,8 @@ pub struct Status {
     pub is_device: (u32, u32),
     /// Its number there.
     pub inode: u64,
+    /// When its content changed last, in nanoseconds since 1970.
+    pub changed_ns: i128,
 }
 
 /// Kind, length and place of an open file.
@@ -294,6 +333,7 @@ pub fn status(fd: &Fd) -> Result<Status, Errno> {
         device: device_numbers(stat.st_dev),
         is_device: device_numbers(stat.st_rdev),
         inode: stat.st_ino,
+        changed_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
     })
 }
 
@@ -340,6 +380,16 @@ pub fn device_bytes(fd: &Fd) -> Result<u64, Errno> {
     // SAFETY: the command writes one integer.
     unsafe { fd.ioctl(BLKGETSIZE64, &raw mut bytes)? };
     Ok(bytes)
+}
+
+const BLKDISCARD: u32 = ioctl_number(0, 0x12, 119, 0);
+
+/// Tells a block device that nobody needs these bytes any more, and waits until it has heard.
+/// EOPNOTSUPP: it does not want to know.
+pub fn discard_blocks(fd: &Fd, offset: u64, len: u64) -> Result<(), Errno> {
+    let mut range = [offset, len];
+    // SAFETY: the command reads two integers; the content is the caller's to lose.
+    unsafe { fd.ioctl(BLKDISCARD, &raw mut range).map(drop) }
 }
 
 /// Locks the open file for this descriptor alone, until it is closed or its process ends. EAGAIN:

@@ -114,6 +114,29 @@ pub unsafe fn map_anon_fixed(range: AddressRange, prot: Prot) -> Result<(), Errn
     unsafe { mmap(range.start, range.len(), prot, flags, -1, 0).map(drop) }
 }
 
+/// Private memory for the program, readable and writable, not promised; at `wish` if that is free.
+/// It does not lie among the agent's own addresses.
+pub fn map_for_program(wish: usize, len: usize) -> Result<usize, Errno> {
+    // SAFETY: nothing is replaced.
+    unsafe { mmap(wish, len, Prot::RW, MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0) }
+}
+
+/// Replaces whatever is mapped in `range` by a part of a file, shared with others or not.
+///
+/// # Safety
+/// The range is page-aligned and the caller's: nobody wants what was there.
+pub unsafe fn map_file_fixed(
+    range: AddressRange,
+    fd: i32,
+    offset: u64,
+    prot: Prot,
+    shared: bool,
+) -> Result<(), Errno> {
+    let flags = nr::MAP_FIXED | if shared { nr::MAP_SHARED } else { nr::MAP_PRIVATE };
+    // SAFETY: the caller owns the range; the kernel says what is wrong with a descriptor.
+    unsafe { mmap(range.start, range.len(), prot, flags, fd, offset).map(drop) }
+}
+
 /// Unmaps a range.
 ///
 /// # Safety

@@ -5,6 +5,7 @@
 mod extents;
 mod goals;
 mod rows;
+mod slots;
 pub mod suite;
 
 use std::ffi::OsString;
@@ -43,6 +44,8 @@ pub enum What {
     Suite(Suite),
     /// Finding pages in a file that is in pieces.
     Extents,
+    /// Giving pages slots and taking them back.
+    Slots,
 }
 
 impl FromStr for What {
@@ -52,11 +55,14 @@ impl FromStr for What {
         if text == "extents" {
             return Ok(What::Extents);
         }
+        if text == "slots" {
+            return Ok(What::Slots);
+        }
         match (text.parse(), text.parse()) {
             (Ok(suite), _) => Ok(What::Suite(suite)),
             (_, Ok(pattern)) => Ok(What::Single(pattern)),
             (_, Err(message)) => {
-                Err(format!("{message}; the suites are swapin, mixed, all; and there is extents"))
+                Err(format!("{message}; the suites are swapin, mixed, all; and there are extents and slots"))
             }
         }
     }
@@ -88,7 +94,7 @@ struct Sizes {
 impl Sizes {
     /// As asked for; else 900M of RAM, or less on a small machine, and so many ninths of that.
     fn new(args: &BenchArgs, ninths: u64) -> Sizes {
-        let machine_bytes = machine::ram_bytes();
+        let machine_bytes = machine::ram_for_shares();
         let ram_bytes = args.ram.map_or(RAM_BYTES.min(machine_bytes / 4), |ram| ram.bytes(machine_bytes));
         let default = Size::Bytes((ram_bytes * ninths / 9).max(MIB) / MIB * MIB);
         Sizes { ram_bytes, size_bytes: args.size.unwrap_or(default).bytes(machine_bytes) }
@@ -101,14 +107,21 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
         What::Single(pattern) => single(args, pattern),
         What::Suite(suite) => all_of(args, suite),
         What::Extents => extents(args),
+        What::Slots => slots::main(args.work.laps),
     }
 }
 
 /// Where the swap directory is, in a file of 1280 MiB unless another size is asked for: 20,000 pieces.
 fn extents(args: &BenchArgs) -> Result<u8> {
     let place = compare::place_for(&[], &args.tuning.swap)?;
-    let bytes = args.size.map_or(1280 * MIB, |size| size.bytes(machine::ram_bytes()));
+    let bytes = args.size.map_or(1280 * MIB, |size| size.bytes(machine::ram_for_shares()));
     extents::main(&place.directory, bytes)
+}
+
+fn note_budget(args: &BenchArgs) {
+    if let Some(note) = machine::budget_note(Sizes::new(args, suite::NINTHS).ram_bytes) {
+        eprintln!("{note}");
+    }
 }
 
 fn single(args: &BenchArgs, pattern: Pattern) -> Result<u8> {
@@ -118,6 +131,7 @@ fn single(args: &BenchArgs, pattern: Pattern) -> Result<u8> {
     );
     let ways = args.measuring.ways();
     compare::require_root_for(&ways, "bench")?;
+    note_budget(args);
     let sizes = Sizes::new(args, if pattern == Pattern::Random { 18 } else { suite::NINTHS });
     let mut lab = lab(args, &ways, sizes)?;
     let directory = lab.directory().to_path_buf();
@@ -149,6 +163,7 @@ fn all_of(args: &BenchArgs, suite: Suite) -> Result<u8> {
     let loads = suite.chosen(&args.only).map_err(anyhow::Error::msg)?;
     let ways = if args.measuring.ways.is_empty() { suite.ways() } else { args.measuring.ways.clone() };
     compare::require_root_for(&ways, "bench")?;
+    note_budget(args);
     if let Some(directory) = &args.out {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }

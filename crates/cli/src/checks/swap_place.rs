@@ -95,7 +95,7 @@ fn place(asked: Option<&SwapArg>, kind: SwapKind, path: PathBuf, directory: Path
         path,
         directory,
         kind,
-        bytes_max: size.map_or(0, |size| size.bytes(machine::ram_bytes())),
+        bytes_max: size.map_or(0, |size| size.bytes(machine::ram_for_shares())),
         priority: asked.and_then(|asked| asked.priority).unwrap_or(0),
     }
 }

@@ -206,7 +206,7 @@ impl Lab {
         self.grip().guardian.hold(Resource::SwapFile(path.clone()))?;
         let wanted = self.need_bytes.max(self.budget_bytes * 2);
         let default = wanted + wanted / 4 + SWAP_SPARE_BYTES;
-        let bytes = self.tuning.swap_max.map_or(default, |size| size.bytes(machine::ram_bytes()));
+        let bytes = self.tuning.swap_max.map_or(default, |size| size.bytes(machine::ram_for_shares()));
         SwapFile::create(&path, bytes.max(SWAP_SPARE_BYTES))
     }
 
@@ -282,9 +282,10 @@ impl Lab {
     }
 
     fn under_overspill(&self, way: Way, command: &[OsString], report: &File) -> Result<Command> {
-        let Way::Overspill { readahead, .. } = way else { unreachable!("only for this way") };
+        let Way::Overspill { readahead, reclaim, .. } = way else { unreachable!("only for this way") };
         let mut tuning = self.tuning.clone();
         tuning.readahead = readahead.or(tuning.readahead);
+        tuning.reclaim = reclaim.or(tuning.reclaim);
         let mut overspill = Command::new(std::env::current_exe()?);
         overspill.arg("run").arg(format!("--ram={}", self.budget_bytes)).args(tuning.to_args());
         let report = format!("/proc/{}/fd/{}", std::process::id(), report.as_raw_fd());

@@ -91,6 +91,9 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
     }
     let place = place_for(&ways, &args.tuning.swap)?;
     let ram_bytes = args.ram.bytes(machine::ram_for_shares());
+    if let Some(note) = machine::budget_note(ram_bytes) {
+        eprintln!("{note}");
+    }
     let keep = args.keep_output.as_deref().map(create).transpose()?;
     let exports = Exports::prepare(args)?;
     let directory = place.directory.clone();

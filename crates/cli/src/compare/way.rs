@@ -6,6 +6,7 @@ use std::str::FromStr;
 use overspill_sim::nearest;
 
 use crate::policy::ReadAhead;
+use crate::reclaim_policy::Reclaim;
 
 /// A way to run a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +24,8 @@ pub enum Way {
     Overspill {
         /// `--readahead`, unless the command line's own.
         readahead: Option<ReadAhead>,
+        /// `--reclaim`, unless the command line's own.
+        reclaim: Option<Reclaim>,
         /// Inside a memory cgroup of the budget and a little more, without swap: it must not need
         /// the kernel's help.
         fenced: bool,
@@ -66,14 +69,21 @@ impl FromStr for Way {
             ["kernel", cluster, "cluster"] => kernel(cluster, KernelRules::Cluster),
             ["kernel", cluster, "vma"] => kernel(cluster, KernelRules::Vma),
             [name @ ("overspill" | "fence")] => {
-                Ok(Way::Overspill { readahead: None, fenced: name == "fence" })
+                Ok(Way::Overspill { readahead: None, reclaim: None, fenced: name == "fence" })
             }
-            [name @ ("overspill" | "fence"), policy] => {
-                Ok(Way::Overspill { readahead: Some(policy.parse()?), fenced: name == "fence" })
-            }
+            [name @ ("overspill" | "fence"), readahead] => Ok(Way::Overspill {
+                readahead: Some(readahead.parse()?),
+                reclaim: None,
+                fenced: name == "fence",
+            }),
+            [name @ ("overspill" | "fence"), readahead, reclaim] => Ok(Way::Overspill {
+                readahead: Some(readahead.parse()?),
+                reclaim: Some(reclaim.parse()?),
+                fenced: name == "fence",
+            }),
             _ => Err(format!(
                 "the ways are bare, kernel:N, kernel:N:cluster, kernel:N:vma, overspill, \
-                 overspill:POLICY, fence, fence:POLICY{}",
+                 overspill:READAHEAD, overspill:READAHEAD:RECLAIM, fence, and so on{}",
                 nearest::hint(words[0], ["bare", "kernel", "overspill", "fence"])
             )),
         }
@@ -92,9 +102,10 @@ impl fmt::Display for Way {
                     KernelRules::Vma => ":vma",
                 })
             }
-            Way::Overspill { readahead, fenced } => {
+            Way::Overspill { readahead, reclaim, fenced } => {
                 f.write_str(if *fenced { "fence" } else { "overspill" })?;
-                readahead.map_or(Ok(()), |policy| write!(f, ":{policy}"))
+                readahead.map_or(Ok(()), |policy| write!(f, ":{policy}"))?;
+                reclaim.map_or(Ok(()), |policy| write!(f, ":{policy}"))
             }
         }
     }
@@ -115,6 +126,7 @@ mod tests {
             "overspill:linux",
             "fence",
             "fence:none",
+            "overspill:adaptive:kernel-6.1",
         ];
         for name in names {
             assert_eq!(name.parse::<Way>().unwrap().to_string(), name);

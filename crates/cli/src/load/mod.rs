@@ -188,7 +188,7 @@ impl LoadArgs {
 
 /// Runs the load.
 pub fn main(args: &LoadArgs) -> Result<u8> {
-    let bytes = args.size.bytes(crate::machine::ram_bytes());
+    let bytes = args.size.bytes(crate::machine::ram_for_shares());
     let page_count = usize::try_from(bytes)? / PAGE_BYTES;
     if page_count == 0 || page_count >= u32::MAX as usize {
         bail!("the load needs 1 page to {} pages, not {page_count}", u32::MAX);

@@ -40,6 +40,7 @@ fn manage(settings: &Settings<'_>, count: usize) -> Result<(Pages, Pager), overs
         .swap(if is_directory { path } else { path.parent().unwrap_or(path) })
         .swap_max(settings.swap_bytes_max)
         .readahead(policy.expect("every listed name makes a policy"))
+        .reclaim(overspill_pager::Reclaim::ALL[settings.reclaim as usize])
         .max_pool_percent(settings.max_pool_percent)
         .fixed_pool(settings.flags & flags::FIXED_POOL != 0)
         .use_move(settings.flags & flags::NO_MOVE == 0)

@@ -250,6 +250,7 @@ impl Census {
 impl Record {
     fn hear(&mut self, report: AgentReport) {
         self.anon_peak_bytes = self.anon_peak_bytes.max(report.counter("resident_peak_bytes"));
+        self.resident_peak_bytes = self.resident_peak_bytes.max(report.counter("rss_peak_bytes"));
         if self.name.is_empty() {
             self.name.clone_from(&report.name);
         }

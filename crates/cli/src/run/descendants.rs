@@ -14,6 +14,8 @@ use nix::sys::wait::WaitPidFlag;
 use overspill_sys::mem::shares_memory;
 
 const PAGE_BYTES: u64 = 4096;
+/// In what /proc counts processor time.
+const TICK_US: u64 = 10_000;
 /// A process has a number some microseconds before its parent shows it: it is looked for twice.
 const WALKS: u32 = 2;
 
@@ -220,6 +222,15 @@ pub fn figure(pid: u32, file: &str, name: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
+/// Processor time of all threads of a process, in microseconds; 0 where it cannot be read.
+pub fn processor_us(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name is in parentheses and may hold anything.
+    let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+    let ticks: u64 = numbers.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
+    ticks * TICK_US
+}
+
 /// The name of a process.
 pub fn name(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).map_or_else(|_| "?".into(), |name| name.trim().into())
@@ -246,6 +257,11 @@ mod tests {
         };
         assert!(sleeper.anon_bytes > 0 && sleeper.program_pages > 0 && !sleeper.is_guest);
         assert!(figure(sleeper.pid, "status", "RssAnon").unwrap() > 0);
+        let before = processor_us(std::process::id());
+        let mut spins = 0_u64;
+        while processor_us(std::process::id()) < before + 2 * TICK_US {
+            spins = std::hint::black_box(spins + 1);
+        }
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(sleeper.pid as i32), nix::sys::signal::SIGKILL)
             .unwrap();
         shell.wait().unwrap();

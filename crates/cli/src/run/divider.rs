@@ -7,7 +7,9 @@
 //! out for new ones; one that idles does neither, and gives up what it has, step by step, down to a
 //! floor. Limits never add up to more than what the managed have and what is free.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::turns::{self, Turns, Want};
 
 /// What is left to a process that does nothing.
 const FLOOR_BYTES: u64 = 4 << 20;
@@ -29,18 +31,38 @@ pub struct Member {
     pub place: usize,
     /// What it has of the budget.
     pub share_bytes: u64,
+    /// What of that cannot be paged.
+    pub fixed_bytes: u64,
     /// Pages that came back to it, since it began.
     pub returned: u64,
     /// Pages that it has paged out.
     pub paged_out: u64,
     /// Microseconds in which it waited for pages.
     pub waited_us: u64,
+    /// Microseconds in which it computed.
+    pub ran_us: u64,
+    /// What it would hold with RAM enough.
+    pub need_bytes: u64,
+    /// Somebody in it waits for its turn.
+    pub is_held: bool,
+}
+
+/// What a process is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// Its key.
+    pub place: usize,
+    /// What it may have; 0: no limit.
+    pub limit_bytes: u64,
+    /// It has no turn.
+    pub holds: bool,
 }
 
 /// The books of the division.
 #[derive(Default)]
 pub struct Divider {
     known: BTreeMap<usize, Known>,
+    turns: Turns,
 }
 
 struct Known {
@@ -50,8 +72,30 @@ struct Known {
 }
 
 impl Divider {
-    /// One turn: `free_bytes` are nobody's, `total_bytes` is the budget. The limits by place; 0: none.
-    pub fn divide(&mut self, total_bytes: u64, free_bytes: i64, members: &[Member]) -> Vec<(usize, u64)> {
+    /// A look, `passed_us` after the one before: `free_bytes` are nobody's, `total_bytes` is the budget.
+    pub fn divide(
+        &mut self,
+        total_bytes: u64,
+        free_bytes: i64,
+        passed_us: u64,
+        members: &[Member],
+    ) -> Vec<Word> {
+        let wants: Vec<Want> = members.iter().map(want).collect();
+        let all: u64 = members.iter().map(|member| member.share_bytes).sum();
+        let all = all.saturating_add_signed(free_bytes);
+        let turn = self.turns.take(total_bytes, passed_us, &wants);
+        let limits = self.limits(total_bytes, free_bytes, members);
+        match turn {
+            Some(gang) => take_turns(total_bytes, all, members, &gang),
+            None => limits
+                .into_iter()
+                .map(|(place, limit_bytes)| Word { place, limit_bytes, holds: false })
+                .collect(),
+        }
+    }
+
+    /// The limits by place, by need; 0: none.
+    fn limits(&mut self, total_bytes: u64, free_bytes: i64, members: &[Member]) -> Vec<(usize, u64)> {
         self.known.retain(|place, _| members.iter().any(|member| member.place == *place));
         for member in members {
             self.observe(member);
@@ -84,15 +128,52 @@ impl Divider {
         known.last = *member;
     }
 
-    /// What each is to have in the end: a floor, and the rest by need. They add up to `all` at most.
+    /// What each is to have in the end: what cannot be paged, a floor, and of the rest by need. They
+    /// add up to `all` at most, if so much can be paged.
     fn targets(&self, all: u64, members: &[Member]) -> Vec<u64> {
         let count = members.len() as u64;
+        let fixed: u64 = members.iter().map(|member| member.fixed_bytes).sum();
+        let all = all.saturating_sub(fixed);
         let floor = FLOOR_BYTES.min(all / count / FLOOR_SHARE);
         let rest = u128::from(all - floor * count);
         let sum: u64 = members.iter().map(|member| self.known[&member.place].need).sum();
         let part = |need: u64| rest * u128::from(need) / u128::from(sum.max(1));
-        members.iter().map(|member| floor + part(self.known[&member.place].need) as u64).collect()
+        let target =
+            |member: &Member| member.fixed_bytes + floor + part(self.known[&member.place].need) as u64;
+        members.iter().map(target).collect()
     }
+}
+
+fn want(member: &Member) -> Want {
+    Want {
+        place: member.place,
+        need_bytes: member.need_bytes,
+        waited_us: member.waited_us,
+        ran_us: member.ran_us,
+        is_held: member.is_held,
+    }
+}
+
+/// Those of the gang have no limit, the small ones neither; the others have in equal parts what
+/// these leave, and a floor.
+fn take_turns(total_bytes: u64, all: u64, members: &[Member], gang: &BTreeSet<usize>) -> Vec<Word> {
+    let holds =
+        |member: &Member| turns::is_large(total_bytes, member.need_bytes) && !gang.contains(&member.place);
+    let taken = |member: &Member| match gang.contains(&member.place) {
+        true => (member.need_bytes + total_bytes / STEP_SHARE).max(member.share_bytes),
+        false => member.share_bytes,
+    };
+    let wanted: u64 = members.iter().filter(|member| !holds(member)).map(taken).sum();
+    let others = members.iter().filter(|member| holds(member)).count() as u64;
+    let fixed: u64 = members.iter().filter(|member| holds(member)).map(|member| member.fixed_bytes).sum();
+    let floor = FLOOR_BYTES.min(all / members.len() as u64 / FLOOR_SHARE).max(1);
+    let part = (all.saturating_sub(wanted + fixed) / others.max(1)).max(floor);
+    let word = |member: &Member| {
+        let holds = holds(member);
+        let limit_bytes = if holds { member.fixed_bytes + part } else { 0 };
+        Word { place: member.place, limit_bytes, holds }
+    };
+    members.iter().map(word).collect()
 }
 
 #[cfg(test)]
@@ -127,7 +208,7 @@ mod tests {
         fn run(&mut self, turns: u32) {
             for _ in 0..turns {
                 let free = TOTAL - self.members.iter().map(|member| member.share_bytes).sum::<u64>();
-                let limits = self.divider.divide(TOTAL, free.cast_signed(), &self.members);
+                let limits = limits(&mut self.divider, free.cast_signed(), &self.members);
                 assert_eq!(limits.len(), self.members.len());
                 let mut free = free;
                 for (member, (_, limit)) in self.members.iter_mut().zip(&limits) {
@@ -155,13 +236,43 @@ mod tests {
         }
     }
 
+    /// The limits, nobody being told to wait for a turn.
+    fn limits(divider: &mut Divider, free_bytes: i64, members: &[Member]) -> Vec<(usize, u64)> {
+        let words = divider.divide(TOTAL, free_bytes, 20_000, members);
+        assert!(words.iter().all(|word| !word.holds));
+        words.iter().map(|word| (word.place, word.limit_bytes)).collect()
+    }
+
+    /// *The story:* four compilers, each with a quarter of what it needs, went on reading back what
+    /// they had written out.
+    #[test]
+    fn who_has_its_turn_gets_what_it_needs() {
+        let mut divider = Divider::default();
+        let member =
+            |place| Member { place, share_bytes: 50 * MIB, need_bytes: 120 * MIB, ..Member::default() };
+        let mut members = [member(0), member(1), member(2)];
+        let small = Member { place: 3, share_bytes: 2 * MIB, need_bytes: 2 * MIB, ..Member::default() };
+        let mut words = Vec::new();
+        for _ in 0..200 {
+            members.iter_mut().for_each(|member| member.waited_us += 20_000);
+            words =
+                divider.divide(TOTAL, 8 * MIB as i64, 20_000, &[members[0], members[1], members[2], small]);
+            if words.iter().any(|word| word.holds) {
+                break;
+            }
+        }
+        let told = |place: usize| (words[place].limit_bytes, words[place].holds);
+        assert_eq!([told(0), told(3)], [(0, false); 2]);
+        assert_eq!([told(1), told(2)], [(14 * MIB, true); 2], "160 less 130 and 2");
+    }
+
     #[test]
     fn who_is_alone_or_need_not_page_has_no_limit() {
         let mut divider = Divider::default();
         let one = [Member { share_bytes: TOTAL, returned: 7, ..Member::default() }];
-        assert_eq!(divider.divide(TOTAL, 0, &one), [(0, 0)]);
+        assert_eq!(limits(&mut divider, 0, &one), [(0, 0)]);
         let two = [one[0], Member { place: 1, ..Member::default() }];
-        assert_eq!(divider.divide(TOTAL, 0, &two), [(0, 0), (1, 0)]);
+        assert_eq!(limits(&mut divider, 0, &two), [(0, 0), (1, 0)]);
     }
 
     /// One that idles had filled the budget; another one comes.
@@ -171,6 +282,21 @@ mod tests {
         tree.run(40);
         let shares = tree.shares();
         assert!(shares[0] <= 14 && shares[1] >= 140, "{shares:?}");
+    }
+
+    /// What a process cannot page it keeps, and it is nobody else's.
+    #[test]
+    fn what_cannot_be_paged_is_no_part_of_the_division() {
+        let mut divider = Divider::default();
+        let fixed = 40 * MIB;
+        let idle = Member { share_bytes: 60 * MIB, fixed_bytes: fixed, ..Member::default() };
+        let busy = |returned| Member { place: 1, share_bytes: 100 * MIB, returned, ..Member::default() };
+        let mut idle_limit = 0;
+        for look in 0..20 {
+            let members = [Member { share_bytes: idle.share_bytes - look * MIB, ..idle }, busy(look * 1000)];
+            idle_limit = limits(&mut divider, 0, &members)[0].1;
+        }
+        assert!((fixed + MIB..fixed + 5 * MIB).contains(&idle_limit), "{}", idle_limit / MIB);
     }
 
     #[test]
@@ -197,10 +323,9 @@ mod tests {
             let idle = Member { place: 3, share_bytes: 150 * MIB, ..Member::default() };
             [idle, Member { place: 9, share_bytes: 10 * MIB, returned, ..Member::default() }]
         };
-        divider.divide(TOTAL, 0, &members(0));
-        let limits = divider.divide(TOTAL, 0, &members(1000));
-        assert_eq!(limits[0], (3, 140 * MIB));
+        limits(&mut divider, 0, &members(0));
+        assert_eq!(limits(&mut divider, 0, &members(1000))[0], (3, 140 * MIB));
         let tiny = [Member { share_bytes: 5 * MIB, ..members(0)[0] }, members(2000)[1]];
-        assert_eq!(divider.divide(TOTAL, 0, &tiny)[0].1, 15 * MIB / 2 / FLOOR_SHARE);
+        assert_eq!(limits(&mut divider, 0, &tiny)[0].1, 15 * MIB / 2 / FLOOR_SHARE);
     }
 }

@@ -19,6 +19,7 @@ pub mod shared_page;
 mod status_line;
 mod summary;
 mod tracing;
+mod turns;
 mod verdict;
 mod watch;
 
@@ -137,12 +138,8 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
     if args.quiet {
         return;
     }
-    let (machine_bytes, allowed_bytes) = (machine::ram_bytes(), machine::ram_for_shares());
-    if allowed_bytes > 0 && ram_bytes > allowed_bytes {
-        let (ram, allowed) = (human::bytes(ram_bytes), human::bytes(allowed_bytes));
-        let whose =
-            if allowed_bytes < machine_bytes { "what this memory cgroup gives," } else { "this machine's" };
-        eprintln!("overspill: note: --ram {ram} is more than {whose} {allowed}");
+    if let Some(note) = machine::budget_note(ram_bytes) {
+        eprintln!("{note}");
     }
     if let Some(reason) = unmanageable {
         eprintln!("overspill: note: {reason}: it runs unmanaged, without a limit");
@@ -201,7 +198,9 @@ fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPa
         page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
         flags: flag_bits(args),
         readahead: tuning.readahead.unwrap_or_default().number(),
+        reclaim: tuning.reclaim.unwrap_or_default().number(),
         max_pool_percent: tuning.max_pool_percent.unwrap_or(MAX_POOL_PERCENT),
+        files_min_bytes: tuning.files_min_bytes(ram_bytes),
         swap_places: encoded(swap).into(),
         agent_path: ready.agent.path().as_os_str().as_bytes().into(),
     };
@@ -216,6 +215,7 @@ fn flag_bits(args: &RunArgs) -> u32 {
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
         (tuning.no_checksum, flags::NO_CHECKSUM),
+        (tuning.encrypt, flags::ENCRYPT),
         (tuning.fixed_pool, flags::FIXED_POOL),
         (tuning.per_process, flags::PER_PROCESS),
         (args.quiet, flags::QUIET),
@@ -292,6 +292,17 @@ impl Tuning {
         self.strict || self.on_full == Some(OnFull::Kill)
     }
 
+    /// The least of a mapping of a file that is managed; 0: none is. Below half of the budget a file
+    /// is likely to fit: then nobody can serve it better than the kernel.
+    pub fn files_min_bytes(&self, ram_bytes: u64) -> u64 {
+        match self.files {
+            None => 0,
+            Some(_) if self.no_files => 0,
+            Some(None) => (ram_bytes / 2).max(1),
+            Some(Some(size)) => size.bytes(machine::ram_for_shares()).max(1),
+        }
+    }
+
     /// These options as command-line arguments.
     pub fn to_args(&self) -> Vec<OsString> {
         let mut args = Vec::new();
@@ -309,12 +320,18 @@ impl Tuning {
         option("on-full", self.on_full.map(|what| what.to_string().into()));
         option("idle", self.idle.map(|idle| idle.to_string().into()));
         option("readahead", self.readahead.map(|policy| policy.to_string().into()));
+        option("reclaim", self.reclaim.map(|policy| policy.to_string().into()));
+        if let Some(size) = self.files {
+            args.push(size.map_or_else(|| "--files".into(), |size| format!("--files={size}").into()));
+        }
         let switches = [
+            ("no-files", self.no_files),
             ("erase", self.erase),
             ("strict", self.strict),
             ("no-move", self.no_move),
             ("no-uring", self.no_uring),
             ("no-checksum", self.no_checksum),
+            ("encrypt", self.encrypt),
             ("fixed-pool", self.fixed_pool),
             ("per-process", self.per_process),
         ];

@@ -38,7 +38,9 @@ const VMSTAT: [&str; 17] = [
     "pgdeactivate",
 ];
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-const LEVELS: [&str; 11] = [
+const LEVELS: [&str; 13] = [
+    "fixed_bytes",
+    "rss_peak_bytes",
     "pool_peak_bytes",
     "resident_bytes",
     "resident_peak_bytes",
@@ -58,6 +60,10 @@ const UNSEEN_BYTES: u64 = 8 << 20;
 const UNSEEN_SHARE: u64 = 4;
 /// Of all its time a program cannot have waited, whatever was counted.
 const WAITING_SHARE_MAX: f64 = 0.99;
+
+/// Of each fault so much is not in what its agent counts, which begins when the fault is read and
+/// ends when it is answered: the way into the kernel, to the agent's processor and back.
+const UNSEEN_SECONDS: f64 = 10e-6;
 
 type Counts = BTreeMap<&'static str, u64>;
 
@@ -90,6 +96,8 @@ pub struct Report {
     pub page_cluster: Option<u32>,
     /// The read-ahead policy.
     pub readahead: &'static str,
+    /// The reclaim policy.
+    pub reclaim: &'static str,
     /// `--strict`.
     pub strict: bool,
     /// Whether every process that was seen was watched or managed by an agent to the end.
@@ -113,7 +121,8 @@ pub struct Report {
     /// The most RAM of any kind that a process had in an instant that nobody saw; 0: what was seen
     /// explains all.
     pub unseen_peak_bytes: u64,
-    /// What the largest process would have held with RAM enough: each of its pages once.
+    /// What the whole tree would have held at a time with RAM enough, each page once; with
+    /// `--per-process` the largest process.
     pub needed_bytes: u64,
     /// Swap was full at some time.
     pub swap_full: bool,
@@ -229,6 +238,7 @@ impl Report {
             swap: run.swap.clone(),
             page_cluster: args.tuning.page_cluster,
             readahead: args.tuning.readahead.unwrap_or_default().name(),
+            reclaim: args.tuning.reclaim.unwrap_or_default().name(),
             strict: args.tuning.strict,
             strict_refused: run.watched.refused.clone(),
             tree_mean_bytes: census.tree_mean_bytes(),
@@ -244,6 +254,9 @@ impl Report {
         }
         report
             .add_up(records.iter().filter_map(|record| record.agent.as_ref()).chain(&census.left_out_agents));
+        if !args.tuning.per_process {
+            report.needed_bytes = report.needed_bytes.max(census.tree_needed_bytes);
+        }
         let waited =
             |record: &&Record| record.agent.as_ref().is_some_and(|agent| agent.counter("waiting_ns") > 0);
         let lives_ns: u64 = records.iter().filter(waited).map(Record::lived_ns).sum();
@@ -324,9 +337,11 @@ impl Report {
         let whole = lives_seconds.max(self.wall_seconds).max(1e-9);
         let side_by_side = whole / self.wall_seconds.max(1e-9);
         self.stalled_share = (self.stalled_seconds / whole).min(1.0);
-        let waiting = (self.waiting_seconds / whole).min(WAITING_SHARE_MAX) * self.wall_seconds;
+        let unseen = (self.soft_faults.count + self.major_faults.count) as f64 * UNSEEN_SECONDS;
+        let waited = self.waiting_seconds + unseen;
+        let waiting = (waited / whole).min(WAITING_SHARE_MAX) * self.wall_seconds;
         let agents = self.agent_seconds / side_by_side;
-        let programs = (self.user_seconds + self.system_seconds - self.agent_seconds) / side_by_side;
+        let programs = (self.user_seconds + self.system_seconds - self.agent_seconds - unseen) / side_by_side;
         // Without its waits, or as long as it computes if agents kept it from that, too.
         let (most, least) = (self.wall_seconds - waiting, self.wall_seconds - waiting - agents);
         let alone = programs.max(least).min(most).max(self.wall_seconds * (1.0 - WAITING_SHARE_MAX));
@@ -395,8 +410,12 @@ const EVENTS: [(u32, &str); 4] = [
     (events::READ_ERROR, "read_error"),
     (events::FORKED, "forked"),
 ];
-const PATHS: [(u32, &str); 3] =
-    [(paths::MOVE, "move"), (paths::URING, "io_uring"), (paths::POLL_IDLE, "idle_poll")];
+const PATHS: [(u32, &str); 4] = [
+    (paths::MOVE, "move"),
+    (paths::URING, "io_uring"),
+    (paths::POLL_IDLE, "idle_poll"),
+    (paths::ENCRYPT, "encrypt"),
+];
 
 /// The names of the bits that are set.
 fn names(bits: u32, names: &[(u32, &'static str)]) -> Vec<&'static str> {

@@ -14,6 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use overspill_engine::orders::{ORDER_BYTES, ORDERS, Orders};
 use overspill_engine::shared::{
     Config, Counters, LATENCY_BUCKETS, MAGIC, PATH_MAX, PLACES_MAX, PROCESSES, Process, Shared, Tree,
     VERSION, flags, state,
@@ -35,8 +36,12 @@ pub struct Settings<'a> {
     pub flags: u32,
     /// Number of the read-ahead policy.
     pub readahead: u32,
+    /// Number of the reclaim policy.
+    pub reclaim: u32,
     /// `--max-pool-percent`.
     pub max_pool_percent: u32,
+    /// `--files`: the least of a mapping that is managed; 0: none is.
+    pub files_min_bytes: u64,
     /// The places to spill to, as `SwapPlace::encode` writes them.
     pub swap_places: Cow<'a, [u8]>,
     /// The agent, as LD_PRELOAD names it.
@@ -60,6 +65,10 @@ pub struct Report {
     pub share_bytes: u64,
     /// See there; 0: none.
     pub limit_bytes: u64,
+    /// A thread of it waits for the process's turn, which it has not before then.
+    pub is_held: bool,
+    /// See there; on the monotonic clock.
+    pub held_until_ns: u64,
     /// The process has become another program by exec.
     pub is_over: bool,
     /// A value of [`overspill_engine::shared::state`].
@@ -72,6 +81,12 @@ pub struct Report {
     pub error: u32,
     /// The step that failed.
     pub error_step: u32,
+    /// See [`Process`].
+    pub orders_followed: u32,
+    /// See there.
+    pub orders_refused: u32,
+    /// See there.
+    pub areas_leaving: u32,
     /// Every counter by name.
     pub counters: Vec<(&'static str, u64)>,
     /// Latency of soft faults.
@@ -189,10 +204,35 @@ impl SharedPage {
             page_cluster: fields.u32(offset_of!(Config, page_cluster)),
             flags: fields.u32(offset_of!(Config, flags)),
             readahead: fields.u32(offset_of!(Config, readahead)),
+            reclaim: fields.u32(offset_of!(Config, reclaim)),
             max_pool_percent: fields.u32(offset_of!(Config, max_pool_percent)),
+            files_min_bytes: fields.u64(offset_of!(Config, files_min_bytes)),
             swap_places: Cow::Owned(places.to_vec()),
             agent_path: Cow::default(),
         })
+    }
+
+    /// Gives an order to the run's processes: its text, and its number.
+    pub fn give_order(&self, text: &[u8]) -> io::Result<u32> {
+        self.file.lock()?;
+        let given = self.write_order(text);
+        self.file.unlock()?;
+        given
+    }
+
+    fn write_order(&self, text: &[u8]) -> io::Result<u32> {
+        let at = |field: usize| (offset_of!(Shared, orders) + field) as u64;
+        let mut count = [0; 4];
+        self.file.read_exact_at(&mut count, at(offset_of!(Orders, count)))?;
+        let index = u32::from_ne_bytes(count);
+        if index as usize >= ORDERS || text.len() > ORDER_BYTES {
+            return Err(io::Error::other("the run has been given as many orders as it can be"));
+        }
+        let place = offset_of!(Orders, texts) + index as usize * ORDER_BYTES;
+        self.file.write_all_at(text, at(place))?;
+        // Only now: what is counted is complete.
+        self.file.write_all_at(&(index + 1).to_ne_bytes(), at(offset_of!(Orders, count)))?;
+        Ok(index)
     }
 
     /// How many places were ever claimed.
@@ -234,6 +274,12 @@ impl SharedPage {
         self.put(place, offset_of!(Process, limit_bytes), &bytes.to_ne_bytes())
     }
 
+    /// A process has no turn until then, on the monotonic clock; 0: it has.
+    pub fn hold(&self, place: usize, until_ns: u64) -> io::Result<()> {
+        assert!(place < PROCESSES);
+        self.put(place, offset_of!(Process, held_until_ns), &until_ns.to_ne_bytes())
+    }
+
     /// Lets others have a place whose process has ended; with `spares` it stays out of use while
     /// others are free.
     pub fn release(&self, place: usize, spares: bool) -> io::Result<()> {
@@ -261,7 +307,9 @@ fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {
     put(offset_of!(Config, swap_bytes_max), &settings.swap_bytes_max.to_ne_bytes());
     put(offset_of!(Config, flags), &settings.flags.to_ne_bytes());
     put(offset_of!(Config, readahead), &settings.readahead.to_ne_bytes());
+    put(offset_of!(Config, reclaim), &settings.reclaim.to_ne_bytes());
     put(offset_of!(Config, max_pool_percent), &settings.max_pool_percent.to_ne_bytes());
+    put(offset_of!(Config, files_min_bytes), &settings.files_min_bytes.to_ne_bytes());
     put(offset_of!(Config, token), &token.to_ne_bytes());
     put(offset_of!(Config, swap_places), &settings.swap_places);
     put(offset_of!(Config, agent_path), &settings.agent_path);
@@ -301,6 +349,8 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         program_pages: fields.u32(offset_of!(Process, program_pages)),
         share_bytes: fields.u64(offset_of!(Process, share_bytes)),
         limit_bytes: fields.u64(offset_of!(Process, limit_bytes)),
+        held_until_ns: fields.u64(offset_of!(Process, held_until_ns)),
+        is_held: fields.u32(offset_of!(Process, is_held)) != 0,
         is_over: fields.u32(offset_of!(Process, is_over)) != 0,
         name: String::from_utf8_lossy(name).into_owned(),
         pid: fields.u32(offset_of!(Process, pid)),
@@ -309,6 +359,9 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         paths: fields.u32(offset_of!(Process, paths)),
         error: fields.u32(offset_of!(Process, error)),
         error_step: fields.u32(offset_of!(Process, error_step)),
+        orders_followed: fields.u32(offset_of!(Process, orders_followed)),
+        orders_refused: fields.u32(offset_of!(Process, orders_refused)),
+        areas_leaving: fields.u32(offset_of!(Process, areas_leaving)),
         counters: names.enumerate().map(|(index, name)| (name, fields.u64(offset + index * 8))).collect(),
         soft: fields.histogram(offset_of!(Process, soft_latency)),
         major: fields.histogram(offset_of!(Process, major_latency)),
@@ -325,7 +378,9 @@ mod tests {
         page_cluster: 3,
         flags: 5,
         readahead: 1,
+        reclaim: 2,
         max_pool_percent: 40,
+        files_min_bytes: 77,
         swap_places: Cow::Borrowed(b"d0:0:/var/tmp\0"),
         agent_path: Cow::Borrowed(b""),
     };

@@ -116,6 +116,7 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
 
 /// Not all is known that would have to be.
 fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
+    let again = || run_line(report, tuning, report.ram_bytes);
     let held = human::bytes(report.tree_peak_bytes);
     if let Some(reason) = &report.unmanaged_reason {
         let text = format!("ran unmanaged, without a limit: {reason}; {held} at most were seen");
@@ -127,7 +128,12 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
             format!("{some} of {all} programs ran unmanaged, without a limit; {held} at most were seen");
         return Some(Verdict { kind: "partly_unmanaged", text, next: "overspill doctor".into() });
     }
-    let again = || run_line(report, tuning, report.ram_bytes);
+    if report.unseen_peak_bytes > 0 {
+        let unseen = human::bytes(report.unseen_peak_bytes);
+        let text =
+            format!("a program had {unseen} in RAM and ended before it could be seen whether within a limit");
+        return Some(Verdict { kind: "partly_unmanaged", text, next: again() });
+    }
     if report.signal.is_some() {
         let text = format!("{} before it was done; {held} at most until then", report.status().text());
         return Some(Verdict { kind: "killed", text, next: again() });
@@ -314,6 +320,16 @@ mod tests {
             (report.tree_peak_bytes, report.needed_bytes) = (60 << 20, 60 << 20);
         });
         assert!(fits.next.starts_with("overspill run --ram 71M "), "{}", fits.next);
+    }
+
+    /// *The story:* a static program of 48 MiB that lived for 35 ms: "fits: 180 KiB".
+    #[test]
+    fn what_nobody_saw_is_not_praised() {
+        let unseen = |report: &mut Report| {
+            report.vmstat.clear();
+            (report.tree_peak_bytes, report.unseen_peak_bytes) = (1 << 20, 48 << 20);
+        };
+        assert_eq!(kind(unseen), "partly_unmanaged");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use overspill_sim::device::params::Model;
 use overspill_sim::report::table;
 use overspill_sim::time::show as duration;
 
+use crate::human::folded;
 use crate::idle::Idle;
 use crate::output;
 use crate::progress::Progress;
@@ -61,11 +62,10 @@ pub fn show(name: Option<&str>) -> Result<u8> {
         print(&Model::find(name)?.to_toml())?;
         return Ok(0);
     }
-    let mut lines = Vec::new();
+    let widest = Model::builtin_names().map(str::len).max().unwrap_or(0);
     for name in Model::builtin_names() {
         let model = Model::builtin(name).expect("the name is from the list");
-        lines.push(vec![name.to_owned(), model.description]);
+        print(&folded(&format!("{name:<widest$}  {}", model.description), &" ".repeat(widest + 2)))?;
     }
-    print(&table::aligned(&lines, &[false, false]))?;
     Ok(0)
 }

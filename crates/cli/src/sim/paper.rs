@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use anyhow::{Result, anyhow};
 use overspill_sim::nearest;
 use overspill_sim::paper::{self, Effort, PAPERS, Sheet, render};
-use overspill_sim::report::table::aligned;
 
+use crate::human::folded;
 use crate::progress::Progress;
 use crate::stdout::{print, print_json};
 
@@ -62,6 +62,11 @@ pub fn main(args: &Args) -> Result<u8> {
 }
 
 fn list() -> String {
-    let line = |paper: &paper::Paper| [paper.name, paper.title, paper.source].map(str::to_owned).to_vec();
-    aligned(&PAPERS.iter().map(line).collect::<Vec<_>>(), &[false, false, false])
+    let widest = PAPERS.iter().map(|paper| paper.name.len()).max().unwrap_or(0);
+    let indent = " ".repeat(widest + 2);
+    let entry = |paper: &paper::Paper| {
+        let title = folded(&format!("{:<widest$}  {}", paper.name, paper.title), &indent);
+        title + &folded(&format!("{indent}{}", paper.source), &indent)
+    };
+    PAPERS.iter().map(entry).collect()
 }

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use overspill_mm::readahead::policy::{Knobs, NAMES as POLICIES};
+use overspill_mm::reclaim::policy::NAMES as RECLAIM;
 use overspill_mm::reclaim::scan::Era;
 use overspill_sim::device::params::Model;
 use overspill_sim::generate::{self, Load};
@@ -49,8 +50,8 @@ pub struct SweepArgs {
     /// Swap devices: names of `sim devices`, or files as `sim calibrate` makes them
     #[arg(long, env = "OVERSPILL_SIM_DEVICE", value_name = "LIST", default_value = "nvme")]
     device: String,
-    /// Who manages the memory: live (overspill), kernel (today's), kernel-2012, kernel-2017; or
-    /// pure replacement, as columns: opt, lru, fifo, clock, s3fifo, sieve, 2q, arc, lirs, and the
+    /// Who manages the memory: live (overspill), live:NAME (with a reclaim policy of `run
+    /// --reclaim`), kernel (today's), kernel-2012, kernel-2017; or pure replacement, as columns: opt, lru, fifo, clock, s3fifo, sieve, 2q, arc, lirs, and the
     /// scan loops kernel-3.10, kernel-3.15, kernel-3.16, kernel-6.1, bounded
     #[arg(long, env = "OVERSPILL_SIM_POLICY", value_name = "LIST", default_value = "live")]
     policy: String,
@@ -229,10 +230,12 @@ struct Policies {
 impl Policies {
     fn new(args: &SweepArgs) -> Result<Policies> {
         let eras = Era::ALL.map(Era::name);
-        let known = [&System::NAMES[..], &replace::NAMES[..], &eras[..]].concat();
+        let live = RECLAIM.map(|name| format!("{}{name}", System::LIVE_WITH));
+        let live: Vec<&str> = live.iter().map(String::as_str).collect();
+        let known = [&System::NAMES[..], &replace::NAMES[..], &eras[..], &live[..]].concat();
         let all = names(&args.policy, &known).context("--policy")?;
         let (systems, replacement): (Vec<String>, Vec<String>) =
-            all.into_iter().partition(|name| System::of_name(name).is_some());
+            all.into_iter().partition(|name| System::with_reclaim(name).is_some());
         if systems.is_empty() && (args.explain || args.html.is_some()) {
             bail!("--policy: pure replacement takes no time, which --explain and --html are about");
         }
@@ -278,7 +281,8 @@ fn machines(
     let mut machines = Vec::new();
     let swap_bytes = args.swap.as_deref().map(amount).transpose().context("--swap")?;
     let swap_bytes = swap_bytes.map(|swap| swap.bytes(extent.bytes()));
-    for system in systems {
+    for name in systems {
+        let (system, reclaim) = System::with_reclaim(name).expect("the name was checked");
         for device in &devices {
             for readahead in &readaheads {
                 machines.extend(rams.iter().map(|ram| Machine {
@@ -286,7 +290,8 @@ fn machines(
                     readahead: readahead.clone(),
                     device: device.clone(),
                     swap_bytes,
-                    system: System::of_name(system).expect("the name was checked"),
+                    system,
+                    reclaim,
                     knobs,
                     processors: args.processors,
                     until: subject.load().and_then(|load| load.until_ns),

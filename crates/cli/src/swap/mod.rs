@@ -5,12 +5,15 @@ pub mod arg;
 mod info;
 pub mod inspect;
 pub mod make;
+mod orders;
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Subcommand;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 
+use self::arg::SwapArg;
 use crate::machine;
 use crate::size::Size;
 
@@ -46,6 +49,24 @@ enum Command {
         #[arg(long)]
         erase: bool,
     },
+    /// Have a run that goes on page to one more place
+    Add {
+        /// The run: its launcher's process id, or that of a process in it [default: the only run]
+        #[arg(long, value_name = "PID")]
+        pid: Option<u32>,
+        /// As --swap of `run` has it
+        #[arg(value_name = "PLACE[:SIZE][:prio=N]",
+              value_parser = OsStringValueParser::new().try_map(SwapArg::parse))]
+        place: SwapArg,
+    },
+    /// Have a run page to a place no more, and wait until all that is there is elsewhere
+    Drain {
+        /// The run: its launcher's process id, or that of a process in it [default: the only run]
+        #[arg(long, value_name = "PID")]
+        pid: Option<u32>,
+        /// The directory, file or device that was given to --swap or `swap add`
+        path: PathBuf,
+    },
 }
 
 /// Carries out the command.
@@ -53,8 +74,10 @@ pub fn main(args: &Args) -> Result<u8> {
     match &args.command {
         Command::Info { path, json } => info::main(path, *json),
         Command::Make { path, size, label, erase } => {
-            let bytes = size.map(|size| size.bytes(machine::ram_bytes()));
+            let bytes = size.map(|size| size.bytes(machine::ram_for_shares()));
             make::main(path, bytes, label, *erase)
         }
+        Command::Add { pid, place } => orders::add(*pid, place),
+        Command::Drain { pid, path } => orders::drain(*pid, path),
     }
 }

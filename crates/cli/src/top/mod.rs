@@ -4,7 +4,7 @@
 //! What is shown is made from two looks ([`view`]): figures now, and rates between them. On a
 //! terminal it is drawn in place ([`screen`]).
 
-mod scan;
+pub mod scan;
 mod screen;
 mod view;
 

@@ -5,7 +5,7 @@
 //! needed, and it need not answer.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use overspill_engine::shared::state;
@@ -67,13 +67,20 @@ fn run(pid: u32) -> Option<Run> {
     Some(Run { pid, command: command(&process), ram_bytes, processes })
 }
 
+/// The memory of a run, to give it orders.
+pub fn memory_of(launcher: u32) -> Option<SharedPage> {
+    let path = memory_path(&Path::new("/proc").join(launcher.to_string()))?;
+    SharedPage::of(File::options().read(true).write(true).open(path).ok()?)
+}
+
 fn memory(process: &Path) -> Option<SharedPage> {
+    SharedPage::of(File::open(memory_path(process)?).ok()?)
+}
+
+fn memory_path(process: &Path) -> Option<PathBuf> {
     let descriptors = fs::read_dir(process.join("fd")).ok()?.flatten().map(|entry| entry.path());
     let is_memory = |path: &Path| fs::read_link(path).is_ok_and(|target| target == Path::new(MEMORY));
-    descriptors
-        .into_iter()
-        .find(|path| is_memory(path))
-        .and_then(|path| SharedPage::of(File::open(path).ok()?))
+    descriptors.into_iter().find(|path| is_memory(path))
 }
 
 /// What follows the launcher's options.

@@ -30,8 +30,7 @@ impl Engine {
             }
             Action::Fail { page } => self.fail(page),
             Action::Discard { slot, count } => self.transfers.discard(slot.0, count),
-            // What is left there cannot be read: its pages fail when they are touched.
-            Action::AreaLeft { .. } => {}
+            Action::AreaLeft { area, slots } => self.area_left(area, slots),
             Action::Confirm => self.events.push_back(Event::Confirmed),
             Action::Populated => self.notices.push_back(Notice::Populated),
             Action::Warn(warning) => self.warn(warning),
@@ -106,13 +105,16 @@ impl Engine {
         if self.pack(run, slot) {
             return self.events.push_back(Event::WriteDone { io, result: WriteResult::Done });
         }
+        if self.sealing.is_some() {
+            return self.seal(io, run, slot);
+        }
         self.note_sums(run, slot);
         self.transfers.write(io, slot, &pieces);
     }
 
     /// Notes the checksums of pages that are about to be written.
     fn note_sums(&mut self, run: Run, slot: u32) {
-        if !self.sums.is_on() {
+        if !self.sums.wants_hashes() {
             return;
         }
         for (page, slot) in run.pages().zip(slot..) {

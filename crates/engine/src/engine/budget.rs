@@ -12,7 +12,7 @@ impl Engine {
     /// Frames that count against the budget: held by `mm`, populated and idle, or the compressed pool's.
     #[must_use]
     pub fn frames(&self) -> u32 {
-        self.mm.frames_held() + self.staging.idle_frames() + self.compressed.pool.frames()
+        self.mm.frames_held() + self.staging.idle_frames() + self.compressed.pool.tier.frames()
     }
 
     /// Frames that it might hold at the start.

@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use overspill_mm::State;
-use overspill_mm::types::{PageId, Vpn};
+use overspill_mm::types::{PageId, Slot, Vpn};
 use overspill_sys::Fd;
 use overspill_sys::uffd::Uffd;
 
@@ -34,7 +34,9 @@ impl Engine {
         self.children.push(Child::new(Uffd::received(fd)));
         self.finish_transfers();
         let is_out = |id: &PageId| {
-            !matches!(self.mm.state(*id), State::Untouched | State::Mapped) && self.mm.place(*id).0 == PROGRAM
+            !matches!(self.mm.state(*id), State::Untouched | State::Mapped)
+                && self.mm.place(*id).0 == PROGRAM
+                && !self.mm.slot(*id).is_some_and(Slot::is_file)
         };
         let out: Vec<PageId> = self.mm.known_pages().filter(is_out).collect();
         let mut rest = out.as_slice();
@@ -51,7 +53,23 @@ impl Engine {
             };
             rest = &rest[given as usize..];
         }
+        if !self.is_paused {
+            self.poison_files();
+        }
         self.children.clear();
+    }
+
+    /// A child that was announced maps its files by itself. Another one gets SIGBUS where it touches
+    /// what was out, which must not show zeroes.
+    fn poison_files(&mut self) {
+        for part in self.file_parts() {
+            for vpn in (part.start.0..part.end.0).map(Vpn) {
+                let id = self.mm.lookup(PROGRAM, vpn);
+                if id.is_none_or(|id| self.mm.state(id) != State::Mapped) {
+                    self.each_child(|child, born| child.poison(address(vpn), born));
+                }
+            }
+        }
     }
 
     /// Reads the pages at the head of the list that lie one after another in memory and in the
@@ -60,7 +78,7 @@ impl Engine {
     fn read_from_file(&mut self, pages: &[PageId]) -> u32 {
         let place = |id: PageId| {
             let slot = self.mm.slot(id).filter(|_| self.mm.state(id) == State::Swapped)?;
-            (!self.compressed.pool.holds(slot.0)).then_some((self.mm.place(id).1.0, slot.0))
+            (!self.compressed.pool.tier.holds(slot.0)).then_some((self.mm.place(id).1.0, slot.0))
         };
         let Some((vpn, slot)) = place(pages[0]) else { return 0 };
         let follows = |&(n, &id): &(u32, &PageId)| place(id) == Some((vpn + u64::from(n), slot + n));
@@ -68,11 +86,9 @@ impl Engine {
         if !self.transfers.read_now(slot, self.view.program.bounce_address(0), count) {
             return 0;
         }
-        let agrees = |n: &u32| {
-            let hash = || self.fingerprints.hash(self.view.program.bounce_words(*n));
-            !self.sums.is_on() || self.sums.agrees(slot + n, hash())
-        };
-        (0..count).take_while(agrees).count() as u32
+        let (program, sums, prints) = (&mut self.view.program, &self.sums, &self.fingerprints);
+        let is_right = |&n: &u32| program.fill_bounce(n, |page| sums.is_as_written(slot + n, page, prints));
+        (0..count).take_while(is_right).count() as u32
     }
 
     /// Gives a page from its frame, from the pool, or alone from the file.
@@ -116,9 +132,9 @@ impl Engine {
     }
 
     /// Is what was read into the loan page what was written to the slot?
-    fn loan_agrees(&self, slot: u32) -> bool {
-        let hash = || self.fingerprints.hash(self.view.program.loan_words());
-        !self.sums.is_on() || self.sums.agrees(slot, hash())
+    fn loan_agrees(&mut self, slot: u32) -> bool {
+        let (sums, prints) = (&self.sums, &self.fingerprints);
+        self.view.program.fill_loan(|page| sums.is_as_written(slot, page, prints))
     }
 
     fn give_pages(&mut self, vpn: Vpn, source: usize, pages: u32) {

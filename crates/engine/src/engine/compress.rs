@@ -14,26 +14,18 @@
 //!   again meanwhile goes into the pool whatever its content, so that no two writes to one slot are
 //!   under way.
 
-use alloc::vec::Vec;
+use core::ops::Range;
 
-use overspill_mm::pool::{Figures, Held, PoolSize};
+use overspill_mm::pool::{Chore, Figures, PoolSize};
 use overspill_mm::types::{Nanos, PageId, Slot};
 use overspill_mm::{Event, IoId, Run, State, WriteResult};
 use overspill_sys::{Errno, clock};
 
 use super::{Engine, Notice};
-use crate::memory::BOUNCE;
-use crate::pool::{Age, Pool};
+use crate::memory::words_of;
+use crate::pool::Pool;
 use crate::report::{PoolStats, Waits};
 use crate::transfers::Pieces;
-
-/// An entry that is being written to the file.
-#[derive(Clone, Copy)]
-struct Leaving {
-    slot: u32,
-    /// Its stamp: with another one it was replaced.
-    stamp: Option<u64>,
-}
 
 /// The pool, and what is known of its use.
 pub(super) struct Compressed {
@@ -41,23 +33,15 @@ pub(super) struct Compressed {
     size: PoolSize,
     /// In frames.
     max: u32,
-    leaving: Vec<Leaving>,
-    /// Requests of that batch that have not ended.
-    writes: u32,
-    /// The file takes no more: entries stay until their pages are wanted, nothing is added.
-    failed: bool,
     /// Frames that are freed hold what their slots hold.
     pub keeps: bool,
     /// Time spent on compressing.
     packing_ns: Nanos,
-    /// Reads that the pool answered alone; of them those of old and of young entries.
+    /// Reads that the pool answered alone.
     whole_reads: u64,
-    old_loads: u64,
-    young_loads: u64,
     /// Writes that it took, and their pages.
     whole_writes: u64,
     taken: u64,
-    written_back: u64,
 }
 
 impl Compressed {
@@ -67,32 +51,22 @@ impl Compressed {
             pool: Pool::new(max),
             size: if is_fixed { PoolSize::fixed(max) } else { PoolSize::new(max) },
             max,
-            leaving: Vec::new(),
-            writes: 0,
-            failed: false,
             keeps: true,
             packing_ns: 0,
             whole_reads: 0,
-            old_loads: 0,
-            young_loads: 0,
             whole_writes: 0,
             taken: 0,
-            written_back: 0,
         }
-    }
-
-    fn is_leaving(&self, slots: core::ops::Range<u32>) -> bool {
-        self.leaving.iter().any(|leaving| slots.contains(&leaving.slot))
     }
 
     /// What the outside sees.
     pub fn stats(&self) -> PoolStats {
-        let totals = self.pool.totals();
+        let totals = self.pool.tier.totals();
         PoolStats {
-            frames: self.pool.frames(),
+            frames: self.pool.tier.frames(),
             zswpin: totals.loaded,
             zswpout: totals.stored,
-            zswpwb: self.written_back,
+            zswpwb: totals.written_back,
             taken: self.taken,
             whole_reads: self.whole_reads,
             whole_writes: self.whole_writes,
@@ -100,15 +74,15 @@ impl Compressed {
     }
 
     fn figures(&self, ahead: u64, waits: Waits) -> Figures {
-        let totals = self.pool.totals();
+        let totals = self.pool.tier.totals();
         Figures {
             reads: waits.reads,
             reads_ns: waits.reads_ns,
             ahead,
             loads: waits.loads,
             loads_ns: waits.loads_ns,
-            old_loads: self.old_loads,
-            young_loads: self.young_loads,
+            old_loads: totals.old_loads,
+            young_loads: totals.young_loads,
             tried: totals.tried,
             tried_bytes: totals.tried_bytes,
             tried_ns: self.packing_ns,
@@ -120,19 +94,17 @@ impl Engine {
     /// Fills the frames of pages from the pool where it has them, and orders a read of the rest.
     pub(super) fn read_slots(&mut self, io: IoId, run: Run, slot: u32) {
         let Compressed { pool, whole_reads, .. } = &mut self.compressed;
-        let is_absent = |n: &u32| !pool.holds(slot + n);
+        let is_absent = |n: &u32| !pool.tier.holds(slot + n);
         let Some(first) = (0..run.count).find(is_absent) else {
             *whole_reads += 1;
-            let age = pool.age(slot);
-            self.compressed.old_loads += u64::from(age == Some(Age::Old));
-            self.compressed.young_loads += u64::from(age == Some(Age::Young));
+            pool.tier.note_whole_read(slot);
             run.pages().zip(slot..).for_each(|(page, slot)| self.unpack(page, slot));
             return self.events.push_back(Event::Unpacked { io });
         };
         let last = (first..run.count).rfind(is_absent).expect("the first one, if no other");
         let mut pieces = Pieces::default();
         for (n, page) in (0..).zip(run.pages()) {
-            let in_pool = self.compressed.pool.holds(slot + n);
+            let in_pool = self.compressed.pool.tier.holds(slot + n);
             if in_pool {
                 self.unpack(page, slot + n);
             }
@@ -143,7 +115,7 @@ impl Engine {
             }
         }
         let pool = &self.compressed.pool;
-        self.sums.read_begins(io, run, slot, |n| pool.holds(slot + n));
+        self.sums.read_begins(io, run, slot, |n| pool.tier.holds(slot + n));
         self.transfers.read(io, slot + first, &pieces);
     }
 
@@ -158,13 +130,13 @@ impl Engine {
     /// written, and no entry is left.
     pub(super) fn pack(&mut self, run: Run, slot: u32) -> bool {
         let slots = slot..slot + run.count;
-        let must = self.compressed.is_leaving(slots.clone());
         let pool = &mut self.compressed.pool;
-        if !pool.is_on() && !must && pool.entries() == 0 {
+        let mut packed = pool.tier.admits(slots.clone());
+        if !packed && pool.tier.entries() == 0 {
             return false;
         }
+        let must = pool.tier.must_take(slots.clone());
         let begun = clock::monotonic_ns();
-        let mut packed = pool.is_on() || must;
         for (page, slot) in run.pages().zip(slots.clone()) {
             let frame = self.staging.frame(page).expect("what is written has a frame");
             packed = packed && pool.store(slot, self.view.program.frame_page(frame), true, must).is_ok();
@@ -175,7 +147,7 @@ impl Engine {
             // What the area has there is older.
             slots.for_each(|slot| self.sums.forget(slot));
             self.compressed.taken += u64::from(run.count);
-        } else if pool.entries() > 0 {
+        } else if pool.tier.entries() > 0 {
             slots.for_each(|slot| {
                 pool.remove(slot);
             });
@@ -186,11 +158,11 @@ impl Engine {
     /// Keeps a copy of a page that is about to leave its frame, if its slot stands for it.
     pub(super) fn keep_packed(&mut self, page: PageId) {
         let pool = &mut self.compressed.pool;
-        if !pool.is_on() || !self.compressed.keeps || self.mm.state(page) != State::Swapped {
+        if !pool.tier.is_on() || !self.compressed.keeps || self.mm.state(page) != State::Swapped {
             return;
         }
         if let Some(Slot(slot)) = self.mm.slot(page).filter(|slot| !slot.is_file())
-            && !pool.holds(slot)
+            && pool.tier.is_worth_packing(slot)
             && let Some(frame) = self.staging.frame(page)
         {
             let begun = clock::monotonic_ns();
@@ -203,7 +175,7 @@ impl Engine {
     /// A page came into the program's view: its entry goes.
     pub(super) fn drop_packed(&mut self, page: PageId) {
         let pool = &mut self.compressed.pool;
-        if pool.entries() > 0
+        if pool.tier.entries() > 0
             && let Some(Slot(slot)) = self.mm.slot(page).filter(|slot| !slot.is_file())
             && pool.remove(slot)
         {
@@ -213,111 +185,77 @@ impl Engine {
 
     /// Would a read of the page be answered by the pool?
     pub(super) fn is_packed(&self, page: PageId) -> bool {
-        self.compressed.pool.entries() > 0
-            && self.mm.slot(page).is_some_and(|slot| !slot.is_file() && self.compressed.pool.holds(slot.0))
+        let tier = &self.compressed.pool.tier;
+        tier.entries() > 0 && self.mm.slot(page).is_some_and(|slot| !slot.is_file() && tier.holds(slot.0))
     }
 
     /// Decides how large the pool may be.
     pub(super) fn size_pool(&mut self) {
         let now = clock::monotonic_ns();
         let figures = self.compressed.figures(self.mm.stats().swap_ra_hit, self.report.waits(now));
-        let Compressed { pool, size, max, failed, .. } = &mut self.compressed;
-        let held = Held { pages: pool.entries(), frames: pool.frames() };
-        let frames = size.decide(now, &figures, held);
+        let Compressed { pool, size, max, .. } = &mut self.compressed;
+        let frames = size.decide(now, &figures, pool.tier.held());
         // The budget may have become smaller since the start.
         let share = u64::from(*max) * u64::from(self.allowed) / u64::from(self.allowed_at_first.max(1));
-        pool.set_limit(if *failed { 0 } else { frames.min(share as u32) });
+        pool.set_limit(frames.min(share as u32));
     }
 
     /// Sees to it that there is room in the pool, and that the rest of the budget is what `mm` has.
     pub(super) fn keep_pool(&mut self) {
-        let Compressed { pool, leaving, failed, .. } = &self.compressed;
-        let wants_room = pool.is_too_large() || pool.is_on() && pool.is_nearly_full();
-        let may_write = leaving.is_empty() && !failed;
-        // Where the file takes no more, entries go one by one as the program wants its pages back,
-        // and the gaps are closed.
-        if wants_room && pool.entries() > 0 && !self.compressed.pool.compact() && may_write {
-            self.write_back();
+        let (pool, mm) = (&mut self.compressed.pool, &self.mm);
+        match pool.tier.chore(|slot| mm.owner(Slot(slot)).is_some()) {
+            Chore::Nothing => pool.give_back(),
+            Chore::Move(moved) => pool.follow(&moved),
+            Chore::Write(runs) => {
+                pool.give_back();
+                runs.into_iter().all(|run| self.order_write_back(run));
+            }
         }
         self.share_budget();
     }
 
     /// `mm` may have what the pool does not.
     pub(super) fn share_budget(&mut self) {
-        let frames = self.allowed.saturating_sub(self.compressed.pool.frames()).max(1);
+        let frames = self.allowed.saturating_sub(self.compressed.pool.tier.frames()).max(1);
         if frames != self.mm.config().budget {
             self.feed(Event::Budget { frames });
         }
     }
 
-    /// Empties the oldest segment: what nobody needs or the file has goes, the rest is written
-    /// first, as much as fits.
-    fn write_back(&mut self) {
-        let mut dirty = Vec::new();
-        for (slot, is_dirty) in self.compressed.pool.oldest() {
-            if is_dirty && self.mm.owner(Slot(slot)).is_some() {
-                dirty.push(slot);
-            } else {
-                self.compressed.pool.remove(slot);
-            }
-        }
-        dirty.sort_unstable();
-        dirty.truncate(BOUNCE as usize);
-        let mut at = 0;
-        while at < dirty.len() {
-            let count = (1..).zip(&dirty[at..]).take_while(|&(n, &slot)| slot + 1 == dirty[at] + n).count();
-            if !self.order_write_back(at, &dirty[at..at + count]) {
-                return;
-            }
-            at += count;
-        }
-    }
-
-    /// Orders the write of neighbours, by way of the bounce pages from `at` on. False: the device
-    /// takes no more now.
-    fn order_write_back(&mut self, at: usize, slots: &[u32]) -> bool {
-        let Compressed { pool, leaving, writes, written_back, .. } = &mut self.compressed;
-        assert_eq!(leaving.len(), at, "entries leave in order");
-        for (index, &slot) in (at..).zip(slots) {
-            let found = self.view.program.fill_bounce(index as u32, |bytes| pool.peek(slot, bytes));
+    /// Orders the write of neighbours, by way of bounce pages. False: the device takes no more now.
+    fn order_write_back(&mut self, slots: Range<u32>) -> bool {
+        let pool = &self.compressed.pool;
+        let at = pool.tier.leaving();
+        for (index, slot) in (at..).zip(slots.clone()) {
+            let found = self.view.program.fill_bounce(index, |bytes| pool.peek(slot, bytes));
             assert!(found, "only what is in the pool leaves it");
-            if self.sums.is_on() {
-                let hash = self.fingerprints.hash(self.view.program.bounce_words(index as u32));
+            if self.sums.wants_hashes() {
+                let prints = &self.fingerprints;
+                let hash = self.view.program.fill_bounce(index, |page| prints.hash(words_of(page)));
                 self.sums.written(slot, hash);
+            } else if let Some(seals) = self.sums.seals() {
+                self.view.program.fill_bounce(index, |page| seals.seal(slot, page));
             }
         }
-        let address = self.view.program.bounce_address(at as u32);
-        if !self.transfers.write_back(at as u32, slots[0], address, slots.len() as u32) {
-            return false;
+        let address = self.view.program.bounce_address(at);
+        let ordered = self.transfers.write_back(at, slots.start, address, slots.end - slots.start);
+        if ordered {
+            self.compressed.pool.tier.leaves(slots);
         }
-        leaving.extend(slots.iter().map(|&slot| Leaving { slot, stamp: pool.stamp(slot) }));
-        *writes += 1;
-        *written_back += slots.len() as u64;
-        true
+        ordered
     }
 
     /// A write of `pages` entries of the batch, from the `at`th on, has ended.
     pub(super) fn written_back(&mut self, at: u32, pages: u32, outcome: Result<(), Errno>) {
-        let Compressed { pool, leaving, writes, .. } = &mut self.compressed;
-        *writes -= 1;
-        match outcome {
-            Ok(()) => {
-                for &Leaving { slot, stamp } in &leaving[at as usize..(at + pages) as usize] {
-                    if pool.stamp(slot) == stamp {
-                        pool.remove(slot);
-                    }
-                }
+        self.compressed.pool.tier.left(at, pages, outcome.is_ok());
+        self.compressed.pool.give_back();
+        match outcome.map_err(|errno| (errno, Self::write_result(errno))) {
+            Ok(()) => {}
+            Err((_, WriteResult::NoSpace)) => self.write_stopped(Notice::SwapFull),
+            Err((errno, _)) => {
+                self.report.note_error(errno);
+                self.write_failed();
             }
-            Err(errno) => match Self::write_result(errno) {
-                WriteResult::NoSpace => self.write_stopped(Notice::SwapFull),
-                _ => {
-                    self.report.note_error(errno);
-                    self.write_failed();
-                }
-            },
-        }
-        if self.compressed.writes == 0 {
-            self.compressed.leaving.clear();
         }
     }
 
@@ -328,8 +266,7 @@ impl Engine {
     }
 
     fn write_stopped(&mut self, notice: Notice) {
-        self.compressed.pool.set_limit(0);
-        if !core::mem::replace(&mut self.compressed.failed, true) {
+        if self.compressed.pool.tier.stop() {
             self.notices.push_back(notice);
         }
     }

@@ -1,25 +1,38 @@
-//! File regions at work: what a mapping of a file is made of, what its reads bring, what its pages are
-//! worth when they leave, and what becomes of it when the file is cut.
+//! File regions at work: what a mapping of a file is made of, what its reads bring, and what its
+//! pages are worth when they leave.
 //!
-//! A page that was only read leaves without a hash or a write. Of a writable mapping a page is
-//! hashed when it arrives and when it leaves: what was stored to goes to swap from then on.
+//! A page that was only read leaves without a hash or a write. Pages of mappings that may be stored
+//! to come write-protected where pages can be moved: the first store is told before it is made, and
+//! from then on the page is like any other. Where they cannot, a page is hashed when it arrives and
+//! when it leaves. What becomes of a file that others change is in `handing_back`.
+
+use alloc::vec::Vec;
 
 use overspill_mm::types::{PageId, RegionKind, Slot, Vpn};
 use overspill_mm::{Event, IoId, Run, State};
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE, file};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use super::Engine;
 use super::mapping::Content;
-use crate::files::Source;
+use crate::file_table::{FileRange, FileTable};
+use crate::files::{Mapped, Source};
 use crate::staging::Frame;
-use crate::view::{PROGRAM, vpns};
+use crate::view::{PROGRAM, address, vpn, vpns};
 
 /// A read from a file that is under way.
 #[derive(Clone, Copy)]
 pub(super) struct FileRead {
-    io: IoId,
+    pub io: IoId,
     run: Run,
     slot: u32,
+}
+
+/// A region that stands for a part of a file: its pages, and the slot of the first of them.
+#[derive(Clone, Copy)]
+pub(super) struct FilePart {
+    pub start: Vpn,
+    pub end: Vpn,
+    pub slot: u32,
 }
 
 impl Engine {
@@ -27,10 +40,12 @@ impl Engine {
     /// file's end raise SIGBUS.
     pub fn add_file(&mut self, range: AddressRange, source: Source) -> Result<(), Errno> {
         let (start, end) = vpns(&range);
-        let slot = self.transfers.files().add(source, start, end.0 - start.0)?;
+        let protects = self.view.program.can_move();
+        let slot = self.transfers.files().add(source, end.0 - start.0, protects)?;
         let kind = RegionKind::File { bias: start.0.wrapping_sub(u64::from(slot.0)) };
         self.feed(Event::RegionAdded { space: PROGRAM, start, end, kind });
-        self.poison_beyond(start);
+        self.tell_file_ranges();
+        self.poison_beyond(slot.0);
         Ok(())
     }
 
@@ -38,36 +53,104 @@ impl Engine {
     pub fn remove_file(&mut self, range: AddressRange) {
         // What is under way from the file ends first: its descriptor is closed.
         self.finish_transfers();
-        let (start, _) = vpns(&range);
+        let slot = self.file_slot(vpn(range.start));
         self.remove_region(range);
         self.finish_transfers();
-        self.transfers.files().remove(start);
+        if let Some(slot) = slot {
+            let first = self.transfers.files().of_slot(Slot(slot)).first_slot;
+            self.transfers.files().remove(first);
+        }
     }
 
-    /// Looks whether any file was cut: what lay behind its new end raises SIGBUS, as it would in a
-    /// mapping of the kernel's.
-    pub fn look_at_files(&mut self) {
-        let mut cut: Option<Vpn> = None;
-        for mapped in self.transfers.files().each() {
-            let len = file::status(&mapped.source.file).map_or(mapped.source.len, |status| status.len);
-            if len < mapped.source.len {
-                mapped.source.len = len;
-                cut = Some(mapped.start);
-                break;
+    /// From now on the program's own threads find its files in this table.
+    pub fn publish_files(&mut self, table: &'static FileTable) {
+        self.file_table = Some(table);
+    }
+
+    /// Are any files of the program managed?
+    #[must_use]
+    pub fn has_files(&mut self) -> bool {
+        !self.transfers.files().is_empty()
+    }
+
+    /// The slot in its file of a page of a file region.
+    fn file_slot(&self, vpn: Vpn) -> Option<u32> {
+        let (_, _, kind) = self.mm.region_at(PROGRAM, vpn)?;
+        kind.file_slot(vpn).map(|slot| slot.0)
+    }
+
+    /// The file regions.
+    pub(super) fn file_parts(&self) -> Vec<FilePart> {
+        let own = self.mm.regions().filter(|&(space, ..)| space == PROGRAM);
+        let parts =
+            own.filter_map(|(_, start, end)| Some(FilePart { start, end, slot: self.file_slot(start)? }));
+        parts.collect()
+    }
+
+    /// Those that a mapping is left with.
+    pub(super) fn parts_of(&mut self, first_slot: u32) -> Vec<FilePart> {
+        let pages = self.transfers.files().of_slot(Slot(first_slot)).pages;
+        let mut parts = self.file_parts();
+        parts.retain(|part| (first_slot..first_slot + pages).contains(&part.slot));
+        parts
+    }
+
+    /// Brings the table that the program's threads look at up to date.
+    pub(super) fn tell_file_ranges(&mut self) {
+        let Some(table) = self.file_table else { return };
+        let mut ranges = Vec::new();
+        for part in self.file_parts() {
+            let mapped = self.transfers.files().of_slot(Slot(part.slot));
+            let Some(program) = &mapped.source.program else { continue };
+            ranges.push(FileRange {
+                range: address(part.start)..address(part.end),
+                page: (part.slot - mapped.first_slot) as usize,
+                file: program.index,
+            });
+        }
+        if !table.set(&ranges) {
+            // A mapping in so many pieces is the kernel's business.
+            self.hand_back_most_cut();
+        }
+    }
+
+    /// The program did something to a range.
+    pub(super) fn file_range_changed(&mut self, range: &AddressRange) {
+        if self.file_table.is_some_and(|table| table.overlaps(range)) {
+            self.tell_file_ranges();
+        }
+    }
+
+    /// The program threw the content of a range away, before `mm` hears of it: the file shows again.
+    pub(super) fn forget_stores(&mut self, range: &AddressRange) {
+        if self.transfers.files().is_empty() {
+            return;
+        }
+        let (start, end) = vpns(range);
+        for part in self.file_parts() {
+            let (from, to) = (part.start.max(start), part.end.min(end));
+            if from < to {
+                let slot = |vpn: Vpn| part.slot + (vpn.0 - part.start.0) as u32;
+                self.transfers.files().of_slot(Slot(part.slot)).forget_stores(slot(from)..slot(to));
             }
         }
-        if let Some(start) = cut {
-            self.finish_transfers();
-            self.poison_beyond(start);
+    }
+
+    pub(super) fn poison_beyond(&mut self, first_slot: u32) {
+        let Some(beyond) = self.transfers.files().of_slot(Slot(first_slot)).first_beyond() else { return };
+        for part in self.parts_of(first_slot) {
+            let start = Vpn(part.start.0 + u64::from(beyond.saturating_sub(part.slot)));
+            if start < part.end {
+                self.drop_pages(start, part.end);
+                self.view.poison_all((PROGRAM, start), part.end.0 - start.0);
+            }
         }
     }
 
-    fn poison_beyond(&mut self, start: Vpn) {
-        let Some(mapped) = self.transfers.files().at(start) else { return };
-        let (Some(first), end) = (mapped.first_beyond(), mapped.end()) else { return };
-        (first.0..end.0).for_each(|vpn| self.drop_from_view(Vpn(vpn)));
-        self.feed(Event::Discarded { space: PROGRAM, start: first, end });
-        self.view.poison_all((PROGRAM, first), end.0 - first.0);
+    /// Takes pages out of view and forgets what they hold.
+    pub(super) fn drop_pages(&mut self, start: Vpn, end: Vpn) {
+        (start.0..end.0).for_each(|vpn| self.drop_from_view(Vpn(vpn)));
+        self.feed(Event::Discarded { space: PROGRAM, start, end });
     }
 
     /// Takes the frame of a page in view away.
@@ -94,8 +177,8 @@ impl Engine {
         self.transfers.read(io, slot, &pieces);
     }
 
-    /// A read has ended well: if it was a file's, what lies behind the file's end is cleared, and what
-    /// may be stored to is hashed.
+    /// A read has ended: if it was a file's, and well, what lies behind the file's end is cleared, and
+    /// what may be stored to unheard is hashed.
     pub(super) fn file_was_read(&mut self, io: IoId, succeeded: bool) {
         let Some(at) = self.file_reads.iter().position(|read| read.io == io) else { return };
         let FileRead { run, slot, .. } = self.file_reads.swap_remove(at);
@@ -110,7 +193,8 @@ impl Engine {
             let rest = (spot.available % PAGE_SIZE as u64) as usize;
             self.view.program.fill_frame(frame, |bytes| bytes[rest..].fill(0));
         }
-        if !self.transfers.files().of_slot(Slot(slot)).source.writable {
+        let mapped = self.transfers.files().of_slot(Slot(slot));
+        if mapped.is_protected() || !mapped.source.writable {
             return;
         }
         for (page, slot) in run.pages().zip(slot..) {
@@ -120,27 +204,74 @@ impl Engine {
         }
     }
 
+    /// The file's slot of a page that has not been stored to, as far as is known.
+    fn slot_in_file(&self, page: PageId) -> Option<Slot> {
+        self.mm.slot(page).filter(|slot| slot.is_file())
+    }
+
     /// What there is to say of a page that was just taken out of view, if it is of a file region.
     pub(super) fn file_content(&mut self, page: PageId, frame: Frame) -> Option<Content> {
-        let (space, vpn) = self.mm.place(page);
-        if space != PROGRAM {
+        if self.transfers.files().is_empty() {
             return None;
         }
-        let mapped = self.transfers.files().at(vpn)?;
-        if !mapped.source.writable {
-            return Some(Content::Same);
-        }
         let words = self.view.program.frame_words(frame);
-        let slot = self.mm.slot(page).filter(|slot| slot.is_file());
-        if let Some(slot) = slot {
-            let print = self.fingerprints.of(words);
-            if self.transfers.files().of_slot(slot).is(slot, print) {
+        if let Some(slot) = self.slot_in_file(page) {
+            let mapped = self.transfers.files().of_slot(slot);
+            let is_same = if mapped.is_protected() {
+                !mapped.is_stored(slot)
+            } else {
+                !mapped.source.writable || mapped.is(slot, self.fingerprints.of(words))
+            };
+            if is_same {
                 return Some(Content::Same);
+            }
+        } else {
+            let (space, vpn) = self.mm.place(page);
+            let (_, _, kind) = self.mm.region_at(space, vpn)?;
+            if kind.is_zero_at_first() {
+                return None;
             }
         }
         // All zeroes are no reason to forget it: the file would show again.
         let swap = self.mm.slot(page).filter(|slot| !slot.is_file()).map(|slot| slot.0);
         let same = self.fingerprints.taken(page, frame, swap, words);
         Some(if same { Content::Same } else { Content::Other })
+    }
+
+    /// Of `count` pages from `first` on: how many at the head come into view in one way, and whether
+    /// write-protected; then, whether the program may store to them.
+    pub(super) fn protection(&mut self, first: PageId, count: u32) -> (u32, Option<bool>) {
+        if self.transfers.files().is_empty() {
+            return (count, None);
+        }
+        let head = self.protection_of(first);
+        let rest = (1..count).take_while(|&n| self.protection_of(PageId(first.0 + n)) == head);
+        (1 + rest.count() as u32, head)
+    }
+
+    fn protection_of(&mut self, page: PageId) -> Option<bool> {
+        let slot = self.slot_in_file(page)?;
+        let mapped: &Mapped = self.transfers.files().of_slot(slot);
+        // What was stored to is like any other page, though it has no other slot yet.
+        let protects = mapped.is_protected() && !mapped.is_stored(slot);
+        protects.then(|| mapped.may_store())
+    }
+
+    /// A store to a protected page of a file. False: it is none.
+    pub(super) fn file_store(&mut self, at: usize) -> bool {
+        let Some(page) = self.mm.lookup(PROGRAM, vpn(at)) else { return false };
+        let Some(slot) = self.slot_in_file(page) else { return false };
+        let mapped = self.transfers.files().of_slot(slot);
+        if !mapped.is_protected() {
+            return false;
+        }
+        if mapped.may_store() {
+            // First: a child of fork looks at it.
+            mapped.note_store(slot);
+            self.view.program.unprotect(at..at + PAGE_SIZE);
+        } else {
+            self.view.program.forbid_stores(at);
+        }
+        true
     }
 }

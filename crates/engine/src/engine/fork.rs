@@ -31,6 +31,7 @@ impl Engine {
     /// Brings everything in and stops reclaiming until [`Engine::resume_after_fork`];
     /// [`Notice::Populated`](super::Notice::Populated) follows.
     pub fn pause(&mut self) {
+        self.is_paused = true;
         self.feed(Event::Pause);
     }
 
@@ -65,6 +66,7 @@ impl Engine {
 
     /// Goes on after [`Engine::pause`].
     pub fn resume_after_fork(&mut self) {
+        self.is_paused = false;
         self.feed(Event::Resume);
     }
 }

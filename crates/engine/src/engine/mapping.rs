@@ -84,10 +84,17 @@ impl Engine {
 
     /// Maps the pages at the head of `run` that lie in consecutive frames.
     fn map_part(&mut self, run: Run) -> (u32, u32) {
-        let segment = self.staging.segment(run.first, run.count);
+        let (count, protection) = self.protection(run.first, run.count);
+        let segment = self.staging.segment(run.first, count);
         let place = self.mm.place(segment.first_page);
         self.give(segment.first_page, segment.count);
-        let put = self.view.put_in(place, segment.first_frame, segment.count);
+        let put = match protection {
+            None => self.view.put_in(place, segment.first_frame, segment.count),
+            Some(stored) => {
+                let at = address(place.1);
+                self.view.program.put_in_protected(at, segment.first_frame, segment.count, stored)
+            }
+        };
         for index in 0..put.done {
             let page = PageId(segment.first_page.0 + index);
             self.drop_packed(page);

@@ -66,13 +66,15 @@ impl Engine {
         match message {
             Message::Fault { address, write, wp, .. } => self.fault(address & !(PAGE_SIZE - 1), write, wp),
             Message::Remove { start, end } => {
+                self.forget_stores(&(start..end));
                 let (start, end) = vpns(&(start..end));
                 self.feed(Event::Discarded { space: PROGRAM, start, end });
             }
             Message::Unmap { start, end } => {
                 self.reservations.forget(&(start..end));
-                let (start, end) = vpns(&(start..end));
-                self.feed(Event::RegionRemoved { space: PROGRAM, start, end });
+                let (from, to) = vpns(&(start..end));
+                self.feed(Event::RegionRemoved { space: PROGRAM, start: from, end: to });
+                self.file_range_changed(&(start..end));
             }
             Message::Remap { from, to, len } => {
                 if from != to {
@@ -82,9 +84,11 @@ impl Engine {
                     self.view.program.handle(from..from + len, to..to + len);
                     self.finish_transfers();
                     let pages = (len / PAGE_SIZE) as u64;
-                    let (from, to) = (vpn(from), vpn(to));
-                    self.feed(Event::Moved { space: PROGRAM, from, to, pages });
+                    let (old, new) = (vpn(from), vpn(to));
+                    self.feed(Event::Moved { space: PROGRAM, from: old, to: new, pages });
                     self.view.program.handled();
+                    self.file_range_changed(&(from..from + len));
+                    self.file_range_changed(&(to..to + len));
                 }
             }
             Message::Fork { fd } => self.forked(fd),
@@ -100,6 +104,9 @@ impl Engine {
         let vpn = vpn(address);
         if !self.mm.manages(PROGRAM, vpn, vpn.offset(1)) {
             self.notices.push_back(Notice::Unknown(address));
+            return;
+        }
+        if wp && self.file_store(address) {
             return;
         }
         if wp {

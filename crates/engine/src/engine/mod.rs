@@ -10,27 +10,35 @@
 //! and `budget`.
 
 mod actions;
+mod areas;
 mod budget;
 mod children;
 mod compress;
 mod files;
 mod fork;
+mod handing_back;
 mod mapping;
 mod messages;
 mod regions;
+mod sealing;
 mod sharing;
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use overspill_mm::readahead::policy::Policy;
-use overspill_mm::types::{PageId, Slot};
-use overspill_mm::{Actions, AreaConfig, AreaId, Config, Event, Mm, WriteResult};
-use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
+use overspill_mm::types::{Nanos, Slot};
+use overspill_mm::{Actions, Config, Event, Mm, WriteResult};
+use overspill_sys::pagemap::Pagemap;
+use overspill_sys::uffd::Message;
+use overspill_sys::{AddressRange, Errno, Fd, clock};
 
 use compress::Compressed;
+use sealing::Sealing;
 
 use crate::child::Child;
+use crate::file_table::FileTable;
 use crate::fingerprint::Fingerprints;
 use crate::lending::Lending;
 use crate::memory::Memory;
@@ -39,10 +47,10 @@ use crate::reservations::Reservations;
 use crate::robust::Robust;
 use crate::shared_regions::SharedRegions;
 use crate::staging::Staging;
-use crate::sums::Sums;
-use crate::swapfile::SwapFile;
+use crate::sums::{Reading, Sums};
 use crate::trace::{Ring, Tracer};
 use crate::transfers::{Ended, Transfers};
+use crate::turnstile::Turnstile;
 use crate::view::{Place, View};
 use crate::vigil::Vigil;
 
@@ -59,6 +67,11 @@ pub enum Notice {
     SwapFull,
     /// A write failed.
     AreaRetired,
+    /// An area was to go, and so many pages of it cannot be read.
+    AreaNotEmptied {
+        /// How many.
+        pages: u32,
+    },
     /// A page could not be read back.
     PageLost {
         /// Where it was.
@@ -76,7 +89,9 @@ pub struct Engine {
     fingerprints: Fingerprints,
     transfers: Transfers,
     sums: Sums,
-    areas: u8,
+    /// Pages are encrypted.
+    sealing: Option<Sealing>,
+    areas: Vec<areas::KnownArea>,
     compressed: Compressed,
     /// Frames that pages and the pool may have, now and at the start.
     allowed: u32,
@@ -85,6 +100,7 @@ pub struct Engine {
     out: Actions,
     notices: VecDeque<Notice>,
     vigil: Vigil,
+    turnstile: Turnstile,
     doorbells: AddressRange,
     reservations: Reservations,
     report: Report,
@@ -97,6 +113,10 @@ pub struct Engine {
     tracer: Option<Tracer>,
     /// Reads from files that are under way.
     file_reads: Vec<files::FileRead>,
+    /// Where the program's threads find its files.
+    file_table: Option<&'static FileTable>,
+    /// Everything is in, or comes in, for a fork that was announced.
+    is_paused: bool,
 }
 
 impl Engine {
@@ -116,8 +136,9 @@ impl Engine {
             staging: Staging::new(staging_blocks),
             fingerprints,
             transfers,
-            sums: Sums::new(true),
-            areas: 0,
+            sums: Sums::new(),
+            sealing: None,
+            areas: Vec::new(),
             compressed: Compressed::new(0, false),
             allowed,
             allowed_at_first: allowed,
@@ -125,6 +146,7 @@ impl Engine {
             out: Actions::new(),
             notices: VecDeque::new(),
             vigil: Vigil::new(false),
+            turnstile: Turnstile::default(),
             doorbells: 0..0,
             reservations: Reservations::default(),
             report,
@@ -133,6 +155,8 @@ impl Engine {
             children: Vec::new(),
             tracer: None,
             file_reads: Vec::new(),
+            file_table: None,
+            is_paused: false,
         }
     }
 
@@ -148,18 +172,7 @@ impl Engine {
 
     /// What comes back is believed.
     pub(crate) fn without_checksums(self) -> Self {
-        Engine { sums: Sums::new(false), ..self }
-    }
-
-    /// One more swap area, as large as there are slot numbers left.
-    pub(crate) fn add_area(&mut self, swap: SwapFile) {
-        let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX);
-        let area = AreaConfig { slots, priority: swap.priority, discards: swap.is_sparse };
-        self.feed(Event::AreaAdded(area));
-        let id = AreaId(self.areas);
-        self.areas += 1;
-        swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
-        self.transfers.add_area(swap.file, self.mm.area_place(id).0.0);
+        Engine { sums: Sums::nothing(), ..self }
     }
 
     /// From now on what happens is told to `ring`.
@@ -183,6 +196,12 @@ impl Engine {
         &mut self.report
     }
 
+    /// What shows where the program's pages are.
+    #[must_use]
+    pub fn pagemap(&self) -> Arc<Pagemap> {
+        self.view.program.pagemap.clone()
+    }
+
     /// Descriptors that become readable when there is something to do.
     pub fn descriptors(&self) -> [Option<&Fd>; 3] {
         let (program, device) = (self.view.program.descriptor(), self.transfers.io().descriptor());
@@ -192,13 +211,34 @@ impl Engine {
     /// Handles everything there is to handle without waiting. True when there was anything.
     pub fn crank(&mut self) -> bool {
         let busy = self.view.program.read_messages() | self.view.shared.read_messages();
-        while let Some(message) = self.view.program.next_message() {
+        while let Some(message) = self.next_message() {
             self.handle(message);
         }
         while let Some(fault) = self.view.shared.next_fault() {
             self.shared_fault(&fault);
         }
         self.crank_device() | busy || self.make_room_ahead()
+    }
+
+    /// The oldest change; where there is none the oldest fault, if it may pass.
+    fn next_message(&mut self) -> Option<Message> {
+        let program = &mut self.view.program;
+        program.next_change().or_else(|| {
+            let passes = !program.faults().is_empty() && self.turnstile.passes(clock::monotonic_ns);
+            if passes { program.faults().pop_front() } else { None }
+        })
+    }
+
+    /// The process has no turn until then, by the launcher's word: its threads wait where they need
+    /// a page, but for one now and then.
+    pub fn hold(&mut self, until: Nanos) {
+        self.turnstile.shut(until, clock::monotonic_ns());
+    }
+
+    /// Does a thread wait for the process's turn?
+    #[must_use]
+    pub fn is_held(&mut self) -> bool {
+        !self.view.program.faults().is_empty() && self.turnstile.is_shut(clock::monotonic_ns)
     }
 
     /// There is nothing else to do while the device is at work: room is made that will be needed,
@@ -269,11 +309,8 @@ impl Engine {
     fn ended(&mut self, ended: Ended) {
         match ended {
             Ended::Read(io, outcome) => {
-                let (program, staging, prints) = (&self.view.program, &self.staging, &self.fingerprints);
-                let outcome = self.sums.read_ends(io, outcome, |run, n| {
-                    let frame = staging.frame(PageId(run.first.0 + n)).expect("what was read has a frame");
-                    prints.hash(program.frame_words(frame))
-                });
+                let reading = self.sums.read_ends(io);
+                let outcome = outcome.and_then(|()| reading.map_or(Ok(()), |reading| self.judge(reading)));
                 if let Err(errno) = outcome {
                     self.report.note_error(errno);
                 }
@@ -284,6 +321,7 @@ impl Engine {
                 self.compressed.keeps = true;
             }
             Ended::Write(io, outcome) => {
+                self.sealed_write_ends(io);
                 let result = outcome.map_or_else(Self::write_result, |()| WriteResult::Done);
                 if let (WriteResult::Failed, Err(errno)) = (result, outcome) {
                     self.report.note_error(errno);
@@ -293,6 +331,16 @@ impl Engine {
             Ended::Discard(slot) => self.feed(Event::DiscardDone { slot: Slot(slot) }),
             Ended::WriteBack { at, pages, outcome } => self.written_back(at, pages, outcome),
         }
+    }
+
+    /// Is what was read what was written there? From here on its frames hold what the program had.
+    fn judge(&mut self, reading: Reading) -> Result<(), Errno> {
+        let (program, sums, prints) = (&mut self.view.program, &self.sums, &self.fingerprints);
+        let is_right = |(page, slot)| {
+            let frame = self.staging.frame(page).expect("what was read has a frame");
+            program.fill_frame(frame, |bytes| sums.is_as_written(slot, bytes, prints))
+        };
+        if reading.pages().all(is_right) { Ok(()) } else { Err(Errno::BADMSG) }
     }
 
     /// What a write's error means: no room, or a device that fails.

@@ -1,15 +1,20 @@
 //! What owners do with the regions of the program's own memory, and with any region by one of its pages.
 
+use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 
 use overspill_mm::readahead::policy::{Overrides, RegionState};
 use overspill_mm::types::{RegionKind, Vpn};
 use overspill_mm::{Event, RegionStats};
-use overspill_sys::{AddressRange, Errno};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use super::Engine;
 use crate::robust::Robust;
 use crate::view::{PROGRAM, Place, address, vpn, vpns};
+
+/// What is brought back at a time when a process has its turn, and how often in a row at most.
+const RETURN_PAGES: u32 = 256;
+const RETURN_STEPS: u32 = 4096;
 
 impl Engine {
     /// Asks the kernel to report the missing pages of a range of private anonymous memory.
@@ -62,9 +67,11 @@ impl Engine {
 
     /// The engine's own mappings, which must never be managed.
     #[must_use]
-    pub fn own_ranges(&self) -> [AddressRange; 7] {
+    pub fn own_ranges(&self) -> [AddressRange; 9] {
         let [staging, trash, zeroes, bounce, helper] = self.view.program.own_ranges();
-        [staging, trash, zeroes, bounce, helper, self.transfers.io().range(), self.compressed.pool.range()]
+        let (io, pool) = (self.transfers.io().range(), self.compressed.pool.range());
+        let [envelopes, key] = self.sealing_ranges();
+        [staging, trash, zeroes, bounce, helper, io, pool, envelopes, key]
     }
 
     /// Manages a range that is registered already.
@@ -137,6 +144,29 @@ impl Engine {
         if let Some((_, state)) = self.region(place) {
             state.overrides = overrides;
         }
+    }
+
+    /// Reads back what is out from an address on, as far as frames are free: the process has its
+    /// turn. Answers where to go on, so that no page is brought back twice: what reclaim chose
+    /// meanwhile stays out.
+    pub fn bring_back(&mut self, from: usize) -> usize {
+        let regions: Vec<AddressRange> = self.regions().collect();
+        let mut steps = 0;
+        for region in regions.into_iter().filter(|region| region.end > from) {
+            let mut at = region.start.max(from);
+            while at < region.end {
+                let config = self.mm.config();
+                let room = config.budget.saturating_sub(self.mm.frames_held() + config.low);
+                if room < RETURN_PAGES || steps == RETURN_STEPS {
+                    return at;
+                }
+                steps += 1;
+                let end = region.end.min(at + RETURN_PAGES as usize * PAGE_SIZE);
+                self.feed(Event::WillNeed { space: PROGRAM, start: vpn(at), end: vpn(end) });
+                at = end;
+            }
+        }
+        usize::MAX
     }
 
     /// `pages` pages from `first` on will be needed soon.

@@ -112,6 +112,18 @@ pub struct Reads {
     extents: [Extent; EXTENTS_MAX],
     count: usize,
     file_pages: u64,
+    passed: Option<Passed>,
+}
+
+/// Pages that a reader has left behind: the one nearest to it, and how many from there away from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Passed {
+    /// The nearest.
+    pub nearest: u64,
+    /// How many.
+    pub pages: u64,
+    /// They lie above it: the reader descends.
+    pub above: bool,
 }
 
 impl Reads {
@@ -119,7 +131,7 @@ impl Reads {
     #[must_use]
     pub fn new(file_pages: u64) -> Reads {
         let nothing = Extent { start: 0, pages: 0, marker: None, cause: Cause::Random };
-        Reads { extents: [nothing; EXTENTS_MAX], count: 0, file_pages }
+        Reads { extents: [nothing; EXTENTS_MAX], count: 0, file_pages, passed: None }
     }
 
     /// Adds an extent, as far as the file reaches.
@@ -132,6 +144,17 @@ impl Reads {
         extent.marker = extent.marker.filter(|&marker| extent.holds(marker));
         self.extents[self.count] = extent;
         self.count += 1;
+    }
+
+    /// Says what the reader has left behind.
+    pub fn pass(&mut self, passed: Passed) {
+        self.passed = (passed.pages > 0).then_some(passed);
+    }
+
+    /// What the reader has left behind, where a policy tells.
+    #[must_use]
+    pub fn passed(&self) -> Option<Passed> {
+        self.passed
     }
 
     /// What to read.

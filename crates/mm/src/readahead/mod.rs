@@ -10,6 +10,7 @@
 
 pub mod adaptive;
 pub mod cluster;
+pub mod files;
 pub mod linux;
 pub mod none;
 pub mod policy;

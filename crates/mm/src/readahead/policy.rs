@@ -3,6 +3,7 @@
 
 use super::adaptive::{self, Adaptive};
 use super::cluster::{Cluster, Distrust, Variant};
+use super::files::{self, FileSide};
 use super::linux::{self, Linux};
 use super::none::NoReadAhead;
 use super::vma::{PerRegion, Word};
@@ -101,6 +102,8 @@ pub struct RegionState {
     /// Windows decided here, by log2 of their pages (the faulting one included): 1, 2..3, 4..7,
     /// ..., 512 and more.
     pub windows: [u32; WINDOW_BUCKETS],
+    /// Of a region that stands for a file.
+    pub file: FileSide,
     adaptive: adaptive::Region,
     linux: linux::Region,
     word: Word,
@@ -164,6 +167,11 @@ impl Policy {
         Some(Policy { knobs, frames, kind })
     }
 
+    /// Is the region read by the rules of files?
+    fn reads_files(&self, touch: &Touch) -> bool {
+        matches!(self.kind, Kind::Adaptive(_)) && files::concerns(touch) && self.knobs.max_window > 0
+    }
+
     /// Puts the knobs that hold for this region in place.
     fn set(&mut self, overrides: Overrides) {
         let page_cluster = overrides.page_cluster.unwrap_or(self.knobs.page_cluster);
@@ -196,7 +204,11 @@ impl SwapIn for Policy {
 
     fn cached(&mut self, region: &mut RegionState, touch: &Touch) -> Option<Plan> {
         self.set(region.overrides);
-        let plan = dispatch!(self, region, |policy, state| policy.cached(state, touch));
+        let plan = if self.reads_files(touch) {
+            region.file.cached(self.frames, touch)
+        } else {
+            dispatch!(self, region, |policy, state| policy.cached(state, touch))
+        };
         if plan.is_some() {
             region.count(plan.as_ref());
         }
@@ -205,12 +217,17 @@ impl SwapIn for Policy {
 
     fn miss(&mut self, region: &mut RegionState, touch: &Touch) -> Option<Plan> {
         self.set(region.overrides);
-        let plan = dispatch!(self, region, |policy, state| policy.miss(state, touch));
+        let plan = if self.reads_files(touch) {
+            region.file.miss(self.frames, touch)
+        } else {
+            dispatch!(self, region, |policy, state| policy.miss(state, touch))
+        };
         region.count(plan.as_ref());
         plan
     }
 
     fn unused(&mut self, region: &mut RegionState, vpn: Vpn) {
+        region.file.unused(vpn);
         dispatch!(self, region, |policy, state| policy.unused(state, vpn));
     }
 

@@ -7,29 +7,22 @@
 //! together, so that unmapping, writing and reading back are few large operations. With hardware
 //! bits ([`crate::Config::accessed_bits`]) the inactive tail is judged by them, as section 5.1 of
 //! the specification has it.
+//!
+//! Who is active, how many wait out of view and who is tested there is the policy's
+//! ([`crate::reclaim::policy`]); this file does as it says.
 
-use crate::ageing::{BATCH, is_low};
 use crate::event::{Action, Actions, Event, Run};
 use crate::list::ListId;
 use crate::mm::{ANSWERED, IoKind, Mm};
 use crate::page::{State, flag};
 use crate::readahead::SwapIn;
-use crate::swap::Backing;
+use crate::reclaim::BATCH;
+use crate::reclaim::policy::{Noted, Place, Scene, Waited};
+use crate::swap::{Backing, WINDOW};
 use crate::types::{CHUNK_PAGES, PageId, Slot};
 
 /// Most pages of one [`Action::Unmap`]: its answer has a bit for each.
 const UNMAP_MAX: u32 = u64::BITS;
-/// Without access bits the active list may be this many times as long as the inactive one, which is
-/// the kernel's ratio in 1 GiB (section 5.1): what came back soon after it had left is the better
-/// part of what is used, and leaves as others come back sooner.
-const ACTIVE_SHARE: u32 = 3;
-/// Without access bits the active list goes round once while the inactive one does so many times:
-/// who is no longer used leaves, even where nothing else becomes active; who is comes back by a
-/// soft fault.
-const ACTIVE_TURNS: u32 = 16;
-/// ... but not while the inactive list is so many times as long: to look at a page takes it out of
-/// view for an instant, which is more than so few are worth.
-const ACTIVE_FEW: u32 = 8;
 /// After so many pages that could not be unmapped, one after another, reclaim waits until something
 /// else has happened: while an address space changes, or after a fork, every one of its pages is
 /// refused, and the shell must get to hear of the change.
@@ -55,7 +48,7 @@ impl<P: SwapIn> Mm<P> {
             && self.pause.is_none()
             && self.refused < self.patience()
             && !self.areas.is_full()
-            && self.lists.len(ListId::Inactive) > ANSWERED as u32
+            && self.lists.len(ListId::Inactive) + self.lists.len(ListId::Tested) > ANSWERED as u32
             && self.frames_free() + self.writing + batch <= self.high()
     }
 
@@ -109,23 +102,24 @@ impl<P: SwapIn> Mm<P> {
         if !was_reclaiming {
             self.appetite.fade();
         }
-        let (high, cache) = (self.high(), self.cache());
-        let over = self.held.saturating_sub(self.config.budget);
+        let high = self.high();
+        let over = self.held.saturating_sub(self.limit());
         let goal = if demand > 0 { high.max(demand).max(self.config.unit) } else { high };
         // Every page may be looked at three times a call: found in use and moved, deactivated, and
         // found idle. With all of them busy the call still ends.
         let mut looks = 3 * (self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active)) + BATCH;
-        if self.config.accessed_bits && !self.config.early {
-            self.sum_lists();
-            if !was_reclaiming || self.ageing.is_outdated() {
-                let count = self.ageing.begin();
-                self.deactivate(count, &mut looks);
-            }
-        }
+        let scene = self.scene();
+        let count = self.reclaim.get().begin(&scene, !was_reclaiming);
+        self.deactivate(count, &mut looks);
+        self.test(out);
         while (self.frames_free() + self.writing).saturating_sub(over) < goal {
-            let cached = self.lists.len(ListId::Cache);
+            let scene = self.scene();
+            let (cached, cache) = (scene.cached, self.reclaim.peek().kept(&scene));
             let short = goal - (self.frames_free() + self.writing).saturating_sub(over);
-            let progress = if cached > cache {
+            let progress = if self.reclaim.get().fails(&scene) {
+                self.fail_test();
+                self.shrink_cache(out)
+            } else if cached > cache {
                 self.shrink_cache(out)
             } else if cached + self.unmapping < cache + short && !self.areas.is_full() && looks > 0 {
                 self.unmap_unit(&mut looks, out)
@@ -138,13 +132,81 @@ impl<P: SwapIn> Mm<P> {
         }
         if self.frames_free() >= high {
             self.reclaiming = false;
-            self.ageing.end();
+            self.reclaim.get().end();
         }
     }
 
-    /// Nothing can be unmapped: what waits in the swap cache has to go, second chance or not.
+    /// Nothing can be unmapped: what waits in the swap cache has to go, second chance or not, and
+    /// then what is tested there.
     fn shrink_cache_at_last(&mut self, out: &mut Actions) -> bool {
-        self.unmapping == 0 && self.shrink_cache(out)
+        self.unmapping == 0 && (self.shrink_cache(out) || self.fail_test() && self.shrink_cache(out))
+    }
+
+    /// What the policy may know.
+    pub(crate) fn scene(&self) -> Scene {
+        Scene {
+            now: self.now,
+            budget: self.config.budget,
+            inactive: self.lists.len(ListId::Inactive),
+            active: self.lists.len(ListId::Active),
+            cached: self.lists.len(ListId::Cache),
+            tested: self.lists.len(ListId::Tested),
+            windows: self.windows(),
+            second_chance: self.second_chance(),
+            activations: self.stats.workingset_activate_anon,
+            oldest_test: self.lists.tail(ListId::Tested).map(|id| self.pages.stamp(id)),
+        }
+    }
+
+    /// Something happens to a page: the policy may note it.
+    pub(crate) fn note(&mut self, id: PageId, what: Noted) {
+        if let Some(stamp) = self.reclaim.peek().stamp(what) {
+            self.pages.set_stamp(id, stamp);
+        }
+    }
+
+    /// A page was touched out of view, with its frame: gives the list on which it belongs.
+    pub(crate) fn touched(&mut self, id: PageId, waited: Waited) -> ListId {
+        let (scene, stamp) = (self.scene(), self.pages.stamp(id));
+        let place = self.reclaim.get().touched(&scene, waited, stamp);
+        self.note(id, Noted::Touched);
+        self.settle(place)
+    }
+
+    /// Makes room on the list for a page that is about to go there.
+    pub(crate) fn settle(&mut self, place: Place) -> ListId {
+        if place.demotes {
+            let id = self.lists.tail(ListId::Tested).expect("only who is tested makes room");
+            self.lists.remove(&mut self.pages, id);
+            self.pages[id].set(flag::TESTED);
+            self.lists.push_head(&mut self.pages, ListId::Cache, id);
+        }
+        place.list
+    }
+
+    /// The page that is tested longest has failed: it is the next to leave. False: none is.
+    fn fail_test(&mut self) -> bool {
+        let Some(id) = self.lists.tail(ListId::Tested) else { return false };
+        self.lists.remove(&mut self.pages, id);
+        self.pages[id].set(flag::TESTED);
+        self.lists.push_tail(&mut self.pages, ListId::Cache, id);
+        true
+    }
+
+    /// Takes the oldest active pages out of view, as many as the policy asks for: to see whether
+    /// they are touched.
+    fn test(&mut self, out: &mut Actions) {
+        let scene = self.scene();
+        for _ in 0..self.reclaim.get().tests(&scene) {
+            let Some(id) = self.lists.tail(ListId::Active) else { return };
+            if self.answered.contains(&id) {
+                return;
+            }
+            self.note(id, Noted::Tested);
+            self.unmap_soon(id);
+            self.pages[id].set(flag::TESTED);
+            out.push_unmap(id, UNMAP_MAX);
+        }
     }
 
     /// Frees the oldest clean page of the swap cache, or writes the oldest dirty ones. False when
@@ -200,11 +262,15 @@ impl<P: SwapIn> Mm<P> {
         let most = self.write_max();
         let is_dirty = |mm: &Self, id: PageId| {
             let page = &mm.pages[id];
-            page.state == State::Cached && page.has(flag::DIRTY) && !page.has(flag::READ_AHEAD)
+            page.state == State::Cached
+                && page.list != ListId::Tested as u8
+                && page.has(flag::DIRTY)
+                && !page.has(flag::READ_AHEAD)
         };
         let (first, count) = self.extend(id, most, is_dirty);
         let mut open: Option<(Run, Slot)> = None;
         let mut written = false;
+        self.allocate_around(Run { first, count });
         for page in (Run { first, count }).pages() {
             let Some(slot) = self.slot_for(page) else { break };
             self.lists.remove(&mut self.pages, page);
@@ -220,6 +286,31 @@ impl<P: SwapIn> Mm<P> {
         }
         self.write(open, out);
         written
+    }
+
+    /// Slots for the pages of a run that have none, side by side as far as that can be: a slot costs
+    /// a third of what it costs by itself. What gets none here is seen to one by one.
+    fn allocate_around(&mut self, run: Run) {
+        let lacks = |mm: &Self, id: u32| mm.pages[PageId(id)].slot().is_none();
+        let end = run.first.0 + run.count;
+        let mut next = run.first.0;
+        while next < end {
+            if !lacks(self, next) {
+                next += 1;
+                continue;
+            }
+            let window_end = (next / WINDOW + 1) * WINDOW;
+            let behind = (next + 1..end.min(window_end)).find(|&id| !lacks(self, id));
+            let count = behind.unwrap_or(end.min(window_end)) - next;
+            let chunk = self.pages.chunk_mut(PageId(next));
+            let Some((slot, got)) = self.areas.allocate_run(PageId(next), count, &mut chunk.homes) else {
+                return;
+            };
+            for n in 0..got {
+                self.pages[PageId(next + n)].backing = Backing::in_slot(Slot(slot.0 + n));
+            }
+            next += got;
+        }
     }
 
     /// The page's slot; a new one if it has none.
@@ -272,7 +363,9 @@ impl<P: SwapIn> Mm<P> {
     /// Takes the oldest inactive page and its inactive neighbours out of the program's view. False
     /// when there is none.
     fn unmap_unit(&mut self, looks: &mut u32, out: &mut Actions) -> bool {
-        self.balance(looks);
+        let scene = self.scene();
+        let count = self.reclaim.get().deactivates(&scene);
+        self.deactivate(count, looks);
         let Some(id) = self.oldest() else { return false };
         *looks = looks.saturating_sub(1);
         self.count_scan();
@@ -303,7 +396,9 @@ impl<P: SwapIn> Mm<P> {
             self.unmap_soon(next);
             run.count += 1;
         }
-        self.age(run.count, looks);
+        let scene = self.scene();
+        let count = self.reclaim.get().follow(&scene, run.count);
+        self.deactivate(count, looks);
         out.push(Action::Unmap { run });
         true
     }
@@ -378,39 +473,6 @@ impl<P: SwapIn> Mm<P> {
         self.lists.remove(&mut self.pages, id);
         self.lists.push_head(&mut self.pages, list, id);
         true
-    }
-
-    /// Deactivates while the inactive list is low. With access bits: as the kernel does, see
-    /// [`crate::ageing`].
-    fn balance(&mut self, looks: &mut u32) {
-        let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
-        if self.config.accessed_bits && !self.config.early {
-            // With nothing else left the active list is scanned whatever the statistics say.
-            let due = if inactive == 0 { BATCH } else { self.ageing.due(inactive, active) };
-            self.deactivate(due, looks);
-        } else if self.config.accessed_bits && is_low(inactive, active, self.config.scale)
-            || !self.config.accessed_bits && ACTIVE_SHARE * inactive < active
-        {
-            self.deactivate(BATCH, looks);
-        }
-    }
-
-    /// So many pages are going: some active ones become inactive, however short that list is for its part.
-    fn age(&mut self, going: u32, looks: &mut u32) {
-        let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
-        if self.config.accessed_bits || ACTIVE_FEW * active <= inactive {
-            return;
-        }
-        self.aged += u64::from(going) * u64::from(active);
-        let turn = u64::from(ACTIVE_TURNS) * u64::from(inactive.max(1));
-        self.deactivate((self.aged / turn) as u32, looks);
-        self.aged %= turn;
-    }
-
-    /// Lets the statistics be summed, if it is time.
-    pub(crate) fn sum_lists(&mut self) {
-        let (inactive, active) = (self.lists.len(ListId::Inactive), self.lists.len(ListId::Active));
-        self.ageing.look(self.now, inactive, active, self.stats.workingset_activate_anon);
     }
 
     /// Moves pages from the active to the inactive list.

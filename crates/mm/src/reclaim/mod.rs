@@ -1,25 +1,36 @@
 //! Making room.
 //!
-//! `live` is what the pager does. Everything else here is the kernel's reclaim as values that can
-//! be put side by side (specification, section 5): a machine of its own, [`node::Node`], that knows
-//! pages by number, on four lists for each budget domain, anonymous and file, and frees them for
-//! two callers, [`direct`] and [`background`], each with a goal and a reason. Nothing here knows
-//! what a page holds, where it is read from or what time it is: whoever drives it is told what was
-//! freed and what must be written ([`node::Order`]), and says when a write has ended.
+//! `live` is what the pager does, and the simulator's kernels: it takes pages out of view, writes
+//! and frees them. Which ones is a policy's, by name ([`policy::Choice`]), one file each: `adaptive`
+//! (the default), `probing`, `plain` (lru, fifo), `eras` (a kernel's two lists), `bits` (a kernel's
+//! with accessed bits).
+//!
+//! Everything else here is the kernel's reclaim as values that can be put side by side
+//! (specification, section 5): a machine of its own, [`node::Node`], that knows pages by number,
+//! on four lists for each budget domain, anonymous and file, and frees them for two callers,
+//! [`direct`] and [`background`], each with a goal and a reason. Nothing here knows what a page
+//! holds, where it is read from or what time it is: whoever drives it is told what was freed and
+//! what must be written ([`node::Order`]), and says when a write has ended.
 //!
 //! One file a rule: `marks` (what a touch does), `ratio` (when the inactive list is low),
 //! `fractions` (whose turn it is), `targets` (how much), `scan` (the loop, in its eras), `shadow`
 //! (how long a page was away), `watermarks` (when to start and to stop). They are functions of
 //! numbers, checked against every line of the specification's tables.
 
+mod adaptive;
 pub mod background;
+mod bits;
 pub mod counters;
 pub mod direct;
+mod eras;
 pub mod fractions;
 pub mod lists;
 mod live;
 pub mod marks;
 pub mod node;
+mod plain;
+pub mod policy;
+mod probing;
 pub mod ratio;
 pub mod scan;
 pub mod shadow;

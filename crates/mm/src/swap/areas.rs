@@ -84,6 +84,17 @@ impl Areas {
         self.used
     }
 
+    /// Slots that pages may have, in all.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Slots that are free, where an area takes pages at all.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        if self.is_full() { 0 } else { self.capacity - self.used }
+    }
+
     /// Has no area a slot to give?
     #[inline]
     pub fn is_full(&self) -> bool {
@@ -102,6 +113,11 @@ impl Areas {
     pub fn area_of(&self, slot: Slot) -> AreaId {
         let behind = self.areas.iter().skip(1).take_while(|area| area.base <= slot.0).count();
         AreaId(behind as u8)
+    }
+
+    /// Does it take pages?
+    pub fn takes_pages(&self, area: AreaId) -> bool {
+        self.areas[usize::from(area.0)].stand == Stand::Open
     }
 
     /// Where an area's slots begin, and how many it has.
@@ -159,6 +175,7 @@ impl Areas {
             let (area, own) = self.find(home);
             let slot = own + offset;
             if area.stand == Stand::Open {
+                let asked = count;
                 let count = count.min(area.table.capacity() - area.table.used());
                 let run = if area.table.are_free(slot, count) {
                     count
@@ -170,6 +187,9 @@ impl Areas {
                     self.used += run;
                     return Some((Slot(home.0 + offset), run));
                 }
+                // Those whose own slots are free get them when it is their turn.
+                let taken = (1..asked).take_while(|&n| !area.table.is_free(slot + n)).count() as u32;
+                return self.allocate_anywhere(page, 1 + taken);
             }
         }
         self.allocate_anywhere(page, count)
@@ -278,7 +298,6 @@ impl Areas {
 
     /// As [`Areas::release`], for slots of one window.
     #[inline]
-    #[cfg_attr(not(test), expect(dead_code, reason = "whole runs are freed one by one so far"))]
     pub fn release_run(&mut self, slot: Slot, count: u32) {
         let (area, own) = self.find(slot);
         let before = area.table.used();

@@ -13,6 +13,7 @@ mod area;
 mod areas;
 mod by_address;
 mod clusters;
+pub mod cost;
 pub mod extents;
 pub mod header;
 mod next_fit;

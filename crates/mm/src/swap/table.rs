@@ -180,13 +180,16 @@ impl SlotTable {
     #[inline]
     pub fn release_run(&mut self, slot: u32, count: u32) -> bool {
         let slots = slot as usize..(slot + count) as usize;
-        if self.references[slots.clone()].iter().any(|&references| references != 1) {
+        // Without a way out in the middle: several are looked at with one instruction.
+        let references = &mut self.references[slots.clone()];
+        if references.iter().fold(0, |other, &references| other | references ^ 1) != 0 {
             return false;
         }
-        let owners = &mut self.owner[slots.clone()];
-        assert!(owners.iter().all(|&owner| owner != NONE), "a slot is released once a reference");
+        let owners = &mut self.owner[slots];
+        let nobodys = owners.iter().fold(0, |count, &owner| count + u32::from(owner == NONE));
+        assert_eq!(nobodys, 0, "a slot is released once a reference");
+        references.fill(0);
         owners.fill(NONE);
-        self.references[slots].fill(0);
         *self.window_mut(slot) -= count as u16;
         self.used -= count;
         true

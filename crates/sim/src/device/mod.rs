@@ -9,6 +9,7 @@ pub mod closed_loop;
 pub mod disk;
 pub mod flash;
 pub mod params;
+pub mod several;
 pub mod simple;
 
 use crate::time::Nanos;

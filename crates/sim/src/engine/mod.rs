@@ -29,6 +29,7 @@ use self::outcome::{FaultClass, Outcome, ThreadOutcome};
 use self::source::Source;
 use self::worker::{Transfer, Worker};
 use crate::device::params::Model;
+use crate::device::several::Several;
 use crate::device::{Device, Op, Request};
 use crate::time::{MICROSECOND, Nanos};
 use crate::workload::{RegionSpec, Workload, WorkloadError};
@@ -36,7 +37,7 @@ use histogram::Histogram;
 use overspill_mm::readahead::SwapIn;
 use overspill_mm::reserve::{HALVES_NS, Reserve};
 use overspill_mm::types::{Access, CHUNK_PAGES, PAGE_SIZE, PageId, RegionKind, SpaceId, Vpn};
-use overspill_mm::{Config, Event, Mm};
+use overspill_mm::{AreaConfig, Config, Event, Mm};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -53,6 +54,8 @@ pub struct Options {
     pub managed_from: u64,
     /// The swap device.
     pub device: Model,
+    /// Swap areas beside the first one.
+    pub more_areas: Vec<MoreArea>,
     /// Processors for the program's threads; 0 = one for each thread.
     pub processors: u32,
     /// How far a thread may run ahead of the slowest one.
@@ -69,6 +72,15 @@ pub struct Options {
     pub log: Option<fn(std::fmt::Arguments<'_>)>,
 }
 
+/// A swap area beside the first one.
+#[derive(Clone, Debug)]
+pub struct MoreArea {
+    /// What `mm` is told.
+    pub area: AreaConfig,
+    /// Its own device; none: it lies on that of the area before.
+    pub device: Option<Model>,
+}
+
 impl Options {
     /// The live pager with `budget` frames and a swap area of `slots`.
     #[must_use]
@@ -78,6 +90,7 @@ impl Options {
             costs: Costs::pager(),
             managed_from: 0,
             device,
+            more_areas: Vec::new(),
             processors: 0,
             quantum_ns: 10 * MICROSECOND,
             shadow: false,
@@ -182,10 +195,26 @@ impl<P: SwapIn> Engine<P> {
     pub fn new(options: Options, policy: P) -> Engine<P> {
         assert!(options.quantum_ns > 0, "threads must be able to move");
         let mischief = options.chaos.clone().map(Mischief::new);
+        let mut mm = Mm::new(options.mm, policy);
+        let mut device = Several::new(options.device.build());
+        for more in &options.more_areas {
+            let id = mm.add_area(&more.area);
+            if let Some(model) = &more.device {
+                device.add(u64::from(mm.area_place(id).0.0) * PAGE_SIZE, model.build());
+            }
+        }
+        let slots = options.more_areas.iter().map(|more| more.area.slots.next_multiple_of(512));
+        let slots = options.mm.swap_slots.next_multiple_of(512) + slots.sum::<u32>();
+        let slots = if options.more_areas.is_empty() { options.mm.swap_slots } else { slots };
         Engine {
-            mm: Mm::new(options.mm, policy),
-            memory: Memory::new(options.mm.swap_slots, options.shadow),
-            device: options.device.build(),
+            mm,
+            memory: Memory::new(slots, options.shadow),
+            // Alone it is asked without a detour.
+            device: if options.more_areas.iter().any(|more| more.device.is_some()) {
+                Box::new(device)
+            } else {
+                options.device.build()
+            },
             now: 0,
             sequence: 0,
             happenings: BinaryHeap::new(),

@@ -1,9 +1,9 @@
 //! Sheets as text: cell by cell, then what holds.
 
 use super::{Judge, Paper, Row, Sheet};
-use crate::report::table::aligned;
+use crate::report::fold::folded;
+use crate::report::table::fitting;
 use crate::time::permille;
-use std::fmt::Write;
 
 /// In disk rows only order is judged; a ratio that is off by more than this is explained all the same.
 const WORTH_A_WORD_PERMILLE: u64 = 150;
@@ -11,7 +11,7 @@ const WORTH_A_WORD_PERMILLE: u64 = 150;
 /// The whole answer.
 #[must_use]
 pub fn render(paper: &Paper, sheets: &[Sheet]) -> String {
-    let mut text = format!("{}\n{}\n", paper.title, paper.source);
+    let mut text = folded(paper.title, "    ") + &folded(paper.source, "    ");
     for sheet in sheets {
         text.push_str(&sheet_text(sheet));
     }
@@ -21,25 +21,47 @@ pub fn render(paper: &Paper, sheets: &[Sheet]) -> String {
 }
 
 fn sheet_text(sheet: &Sheet) -> String {
-    let mut text = format!("\n{} ({})\n", sheet.title, sheet.unit);
-    for note in &sheet.notes {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "  {note}");
-    }
+    let mut text = format!("\n{}", folded(&format!("{} ({})", sheet.title, sheet.unit), "    "));
+    text.extend(sheet.notes.iter().map(|note| folded(&format!("  {note}"), "    ")));
     text.push('\n');
-    let base = sheet.columns[0];
-    let of = format!("of {base}");
+    let mut reasons = Reasons::default();
+    text.push_str(&table(sheet, &mut reasons));
+    text.push_str(&reasons.text());
+    text.push('\n');
+    text.extend(sheet.rows.iter().map(|row| folded(&verdict(sheet, row), "    ")));
+    text
+}
+
+/// A line a cell. Where that is too wide for a terminal the names of the rows stand on lines of
+/// their own.
+fn table(sheet: &Sheet, reasons: &mut Reasons) -> String {
+    let of = format!("of {}", sheet.columns[0]);
     let head = ["row", "column", "published", &of, "simulated", &of, "ratio", ""];
     let mut lines = vec![head.map(str::to_owned).to_vec()];
     for row in &sheet.rows {
-        lines.extend((0..row.cells.len()).map(|column| line(sheet, row, column)));
+        lines.extend((0..row.cells.len()).map(|column| line(sheet, row, column, reasons)));
     }
-    text.push_str(&aligned(&lines, &[false, false, true, true, true, true, true, false]));
-    text.push('\n');
-    for row in &sheet.rows {
-        let _ = writeln!(text, "{}", verdict(sheet, row));
+    fitting(lines, &[false, false, true, true, true, true, true, false], 1)
+}
+
+/// Why cells differ: each reason once, below the table, with the number that stands in its rows.
+#[derive(Default)]
+struct Reasons(Vec<&'static str>);
+
+impl Reasons {
+    /// `[2]`: the number of that reason.
+    fn mark(&mut self, reason: &'static str) -> String {
+        let at = self.0.iter().position(|known| *known == reason).unwrap_or_else(|| {
+            self.0.push(reason);
+            self.0.len() - 1
+        });
+        format!("[{}]", at + 1)
     }
-    text
+
+    fn text(&self) -> String {
+        let line = |(at, reason): (usize, &&str)| folded(&format!("[{}] {reason}", at + 1), "    ");
+        self.0.iter().enumerate().map(line).collect()
+    }
 }
 
 /// Where nothing was published.
@@ -47,12 +69,12 @@ fn none() -> String {
     "-".to_owned()
 }
 
-fn line(sheet: &Sheet, row: &Row, column: usize) -> Vec<String> {
+fn line(sheet: &Sheet, row: &Row, column: usize, reasons: &mut Reasons) -> Vec<String> {
     let cell = &row.cells[column];
     let (published, simulated) = row.ratios(column);
     let ratio = cell.published.map(|published| permille(cell.simulated, published));
-    let reason = row.reasons.iter().find(|(at, _)| *at == column).map_or("", |(_, reason)| reason);
-    let is_off = row.judge != Judge::Nothing && row.is_off(column, WORTH_A_WORD_PERMILLE);
+    let reason = row.reasons.iter().find(|(at, _)| *at == column).map(|(_, reason)| *reason);
+    let is_worth_it = row.judge == Judge::Nothing || row.is_off(column, WORTH_A_WORD_PERMILLE);
     vec![
         row.name.clone(),
         sheet.columns[column].to_owned(),
@@ -61,7 +83,7 @@ fn line(sheet: &Sheet, row: &Row, column: usize) -> Vec<String> {
         cell.simulated.to_string(),
         thousandths(simulated),
         ratio.map_or_else(none, thousandths),
-        if is_off || row.judge == Judge::Nothing { reason.to_owned() } else { String::new() },
+        reason.filter(|_| is_worth_it).map(|reason| reasons.mark(reason)).unwrap_or_default(),
     ]
 }
 
@@ -84,4 +106,39 @@ fn verdict(sheet: &Sheet, row: &Row) -> String {
 
 fn thousandths(value: u64) -> String {
     format!("{}.{:02}", value / 1000, value % 1000 / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paper::{Cell, PAPERS};
+    use crate::report::fold::WIDTH;
+
+    #[test]
+    fn nothing_is_wider_than_a_terminal() {
+        let row = |name: &str| Row {
+            name: name.to_owned(),
+            cells: [(Some(9254), 7), (None, 1_234_567_890)]
+                .map(|(published, simulated)| Cell { published, simulated })
+                .to_vec(),
+            judge: Judge::Nothing,
+            reasons: vec![(1, "nobody knows the machine that this was measured on, nor what it ran")],
+        };
+        let sheet = |names: &[&str]| Sheet {
+            title: "threads that read at random, in a file that is larger than all of the memory".to_owned(),
+            unit: "thousands of operations a second",
+            columns: vec!["2.6.20", "on-demand"],
+            rows: names.iter().map(|name| row(name)).collect(),
+            notes: vec![
+                "one disk of the time; every thread has a file of its own, of 2 GB, or so".to_owned(),
+            ],
+        };
+        let text = render(&PAPERS[0], &[sheet(&["short"]), sheet(&["a long name of a row", "another"])]);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(
+            text.contains("\nshort  2.6.20") && text.contains("\na long name of a row\n  2.6.20"),
+            "{text}"
+        );
+        assert_eq!(text.matches("[1] nobody knows").count(), 2, "once a table");
+    }
 }

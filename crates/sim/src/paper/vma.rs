@@ -136,6 +136,7 @@ fn machine(policy: &str, ram_bytes: u64, swap_bytes: Option<u64>, until: Option<
         device: Model::builtin("nvme-2014").expect("built in"),
         swap_bytes,
         system: System::Kernel2017,
+        reclaim: overspill_mm::reclaim::policy::Choice::default(),
         knobs: Knobs::default(),
         processors: 0,
         until,

@@ -3,6 +3,7 @@
 //! Everything that is printed is made from integers, so that equal runs give equal bytes.
 
 pub mod explain;
+pub mod fold;
 pub mod html;
 pub mod json;
 pub mod table;
@@ -42,7 +43,7 @@ pub struct Row {
     /// Device.
     pub device: String,
     /// System.
-    pub policy: &'static str,
+    pub policy: String,
     /// Time of the whole run.
     pub elapsed_ns: Nanos,
     /// Accesses simulated.
@@ -90,7 +91,7 @@ impl Row {
             ram_permille: crate::time::permille(machine.ram_bytes, workload_bytes),
             readahead: machine.readahead.clone(),
             device: machine.device.name.clone(),
-            policy: machine.system.name(),
+            policy: machine.policy_name(),
             elapsed_ns: outcome.elapsed_ns,
             accesses: outcome.accesses,
             faults_soft: outcome.soft.count(),
@@ -113,8 +114,8 @@ impl Row {
 
     /// The combination without its RAM: what a curve is drawn for.
     #[must_use]
-    pub fn series(&self) -> (String, String, &'static str) {
-        (self.readahead.clone(), self.device.clone(), self.policy)
+    pub fn series(&self) -> (String, String, String) {
+        (self.readahead.clone(), self.device.clone(), self.policy.clone())
     }
 }
 
@@ -125,7 +126,7 @@ pub(crate) fn sample(ram_bytes: u64, readahead: &str, elapsed_ns: Nanos) -> Row 
         ram_permille: ram_bytes / 1_000_000,
         readahead: readahead.to_owned(),
         device: "nvme".to_owned(),
-        policy: "live",
+        policy: "live".to_owned(),
         elapsed_ns,
         accesses: 1000,
         faults_soft: 10,

@@ -2,6 +2,7 @@
 //! 80 columns: names that are the same in every row stand above it, and what is least telling is
 //! left out. JSON and the page have everything.
 
+use super::fold::{WIDTH, folded};
 use super::{Header, Row};
 use crate::options::show_bytes;
 use crate::time::{percent, permille, show};
@@ -15,7 +16,7 @@ const COLUMNS: &[Column] = &[
     ("of all", true, |row| percent(row.ram_permille)),
     ("read-ahead", false, |row| row.readahead.clone()),
     ("device", false, |row| row.device.clone()),
-    ("policy", false, |row| row.policy.to_owned()),
+    ("policy", false, |row| row.policy.clone()),
     ("time", true, |row| show(row.elapsed_ns)),
     ("soft", true, |row| row.faults_soft.to_string()),
     ("major", true, |row| row.faults_major.to_string()),
@@ -29,8 +30,6 @@ const COLUMNS: &[Column] = &[
     ("busy", true, |row| percent(row.device_busy_permille)),
 ];
 
-/// A terminal is sure to have so many columns.
-pub const WIDTH: usize = 80;
 /// What the table can do without, the least telling first.
 const DISPENSABLE: [&str; 10] =
     ["busy", "refaults", "soft", "read ahead", "used", "pages out", "of all", "p50", "p99", "pages in"];
@@ -52,13 +51,14 @@ fn notes(rows: &[Row]) -> String {
     let Some(worst) = over.iter().max_by_key(|row| row.resident_bytes_max - row.ram_bytes) else {
         return String::new();
     };
-    format!(
-        "\nnote: swap was full in {} of {} rows, which took more than their RAM: with {} up to {}\n",
+    let note = format!(
+        "note: swap was full in {} of {} rows, which took more than their RAM: with {} up to {}",
         over.len(),
         rows.len(),
         show_bytes(worst.ram_bytes),
         show_bytes(worst.resident_bytes_max)
-    )
+    );
+    format!("\n{}", folded(&note, "    "))
 }
 
 /// The options, a line each, then the table.
@@ -139,6 +139,26 @@ pub fn aligned(lines: &[Vec<String>], right: &[bool]) -> String {
     text
 }
 
+/// The same, in lines that fit a terminal: where they would not, what the first `names` columns say
+/// stands on a line of its own above the rows that share it.
+#[must_use]
+pub fn fitting(mut lines: Vec<Vec<String>>, right: &[bool], names: usize) -> String {
+    let text = aligned(&lines, right);
+    if text.lines().all(|line| line.chars().count() <= WIDTH) {
+        return text;
+    }
+    let headings: Vec<String> =
+        lines.iter_mut().map(|line| line.drain(..names).collect::<Vec<_>>().join("  ")).collect();
+    let mut out = String::new();
+    for (index, line) in aligned(&lines, &right[names..]).lines().enumerate() {
+        if index == 1 || index > 1 && headings[index] != headings[index - 1] {
+            let _ = writeln!(out, "{}", headings[index]);
+        }
+        let _ = writeln!(out, "  {line}");
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::sample;
@@ -156,7 +176,8 @@ mod tests {
         };
         let mut row = sample(1023 << 30, "adaptive", 123_456_789_000);
         (row.faults_major, row.pswpin, row.pswpout) = (1 << 40, 1 << 40, 1 << 40);
-        let mut other = Row { readahead: "linux".to_owned(), policy: "kernel-2012", ..row.clone() };
+        let mut other =
+            Row { readahead: "linux".to_owned(), policy: "kernel-2012".to_owned(), ..row.clone() };
         other.device = "network-ssd".to_owned();
         let text = render(&header, &[row, other]);
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
@@ -185,7 +206,7 @@ mod tests {
         assert_eq!(notes(std::slice::from_ref(&over)), "");
         over.resident_bytes_max = 3 << 20;
         let note =
-            "note: swap was full in 1 of 1 rows, which took more than their RAM: with 1 MiB up to 3 MiB";
+            "note: swap was full in 1 of 1 rows, which took more than their RAM: with 1 MiB\n    up to 3 MiB";
         assert!(report(&header, &[over], Some("much")).ends_with(&format!("\n{note}\n\nmuch\n")));
         let everything = cells(&sample(1 << 20, "adaptive", 1_000_000));
         assert!(everything.contains(&"75.0 %".to_owned()) && everything.contains(&"42.1 %".to_owned()));

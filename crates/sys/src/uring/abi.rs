@@ -1,6 +1,8 @@
 //! Structures of io_uring as the kernel lays them out (include/uapi/linux/io_uring.h), and requests made from
 //! them.
 
+use crate::raw::ioctl_number;
+
 /// `struct io_sqring_offsets`.
 #[repr(C)]
 #[derive(Default)]
@@ -90,6 +92,8 @@ pub enum Opcode {
     Read = 22,
     /// `pwrite` (5.6).
     Write = 23,
+    /// A command of the file's own kind (5.19).
+    Command = 46,
 }
 
 /// A request (`struct io_uring_sqe`).
@@ -122,6 +126,8 @@ const _: () = {
 };
 
 const FSYNC_DATASYNC: u32 = 1;
+/// `_IO(0x12, 0)`.
+const BLOCK_URING_CMD_DISCARD: u32 = ioctl_number(0, 0x12, 0, 0);
 
 impl Sqe {
     fn new(opcode: Opcode, fd: i32, address: u64, len: u32, offset: u64, user_data: u64) -> Sqe {
@@ -205,6 +211,16 @@ impl Sqe {
     pub fn fallocate(fd: i32, mode: u32, offset: u64, len: u64, user_data: u64) -> Sqe {
         // The kernel takes the length in the address field and the mode in the length field.
         Sqe::new(Opcode::Fallocate, fd, len, mode, offset, user_data)
+    }
+
+    /// Tells a block device that nobody needs these bytes any more (6.12; EOPNOTSUPP or EINVAL
+    /// before, and where the device does not want to know).
+    #[must_use]
+    pub fn discard_blocks(fd: i32, offset: u64, len: u64, user_data: u64) -> Sqe {
+        // The command's number stands where other operations have the offset.
+        let command = u64::from(BLOCK_URING_CMD_DISCARD);
+        let request = Sqe::new(Opcode::Command, fd, offset, 0, command, user_data);
+        Sqe { address3: len, ..request }
     }
 
     /// `fdatasync(fd)`.

@@ -104,8 +104,8 @@ struct Setting {
 pub fn main(args: &Args) -> Result<u8> {
     cgroup::require_root("sim validate")?;
     let setting = Setting {
-        size_bytes: args.size.bytes(machine::ram_bytes()),
-        ram_bytes: args.ram.bytes(machine::ram_bytes()),
+        size_bytes: args.size.bytes(machine::ram_for_shares()),
+        ram_bytes: args.ram.bytes(machine::ram_for_shares()),
         laps: args.laps,
         runs: args.runs,
     };
@@ -186,7 +186,7 @@ fn compare_all(
 
 fn cases(only: Option<&str>, loads: &[Pattern]) -> Vec<Case> {
     let kernel = |rules| Way::Kernel { page_cluster: 3, rules };
-    let pager = |name: &str| Way::Overspill { readahead: name.parse().ok(), fenced: false };
+    let pager = |name: &str| Way::Overspill { readahead: name.parse().ok(), reclaim: None, fenced: false };
     let mut ways = Vec::new();
     if only != Some("pager") {
         ways.extend([kernel(KernelRules::Cluster), kernel(KernelRules::Vma)]);

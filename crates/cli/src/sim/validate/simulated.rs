@@ -4,6 +4,7 @@
 use anyhow::{Result, anyhow};
 use overspill_mm::Vmstat;
 use overspill_mm::readahead::policy::Knobs;
+use overspill_mm::reclaim::policy::Choice;
 use overspill_mm::types::{CHUNK_PAGES, PAGE_SIZE, RegionKind};
 use overspill_sim::device::params::Model;
 use overspill_sim::sweep::{Extent, Machine, System, options, parallel, simulate_with};
@@ -60,6 +61,10 @@ fn pages_left(run: &Counters) -> u32 {
 }
 
 fn machine(case: &Case, setting: &Setting, device: &Model) -> Machine {
+    let reclaim = match case.way {
+        Way::Overspill { reclaim: Some(reclaim), .. } => reclaim.choice(),
+        _ => Choice::default(),
+    };
     let (system, readahead, ram_bytes) = match case.way {
         Way::Overspill { readahead, .. } => {
             let name = readahead.map_or("adaptive".to_owned(), |policy| policy.to_string());
@@ -76,6 +81,7 @@ fn machine(case: &Case, setting: &Setting, device: &Model) -> Machine {
         device: device.clone(),
         swap_bytes: None,
         system,
+        reclaim,
         knobs: Knobs::default(),
         processors: 0,
         until: None,

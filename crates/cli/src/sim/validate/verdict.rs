@@ -1,8 +1,9 @@
 //! The counters side by side, and what to think of each.
 
+use crate::human::folded;
 use overspill_mm::types::PAGE_SIZE;
 use overspill_sim::options::show_bytes;
-use overspill_sim::report::table::aligned;
+use overspill_sim::report::table::fitting;
 use overspill_sim::time::permille;
 use serde::Serialize;
 
@@ -103,16 +104,14 @@ impl Spread {
 impl Figure {
     fn line(&self) -> Vec<String> {
         let ratio = permille(self.simulated, self.real);
-        let range =
-            |least: u64, most: u64| if least == most { String::new() } else { format!("{least}..{most}") };
+        let (least, most) = (self.real_least, self.real_most);
         vec![
             self.system.clone(),
             self.load.clone(),
             self.counter.to_owned(),
             self.real.to_string(),
-            range(self.real_least, self.real_most),
+            if least == most { String::new() } else { format!("{least}..{most}") },
             self.simulated.to_string(),
-            range(self.simulated_least, self.simulated_most),
             if self.real == 0 {
                 "-".to_owned()
             } else {
@@ -122,49 +121,60 @@ impl Figure {
         ]
     }
 
+    /// A mark that the legend explains.
     fn remark(&self) -> String {
-        if !self.judged {
-            return "not judged".to_owned();
-        }
-        if self.holds {
-            return String::new();
-        }
         let overlap = self.simulated_least <= self.real_most && self.real_least <= self.simulated_most;
-        let why = if overlap { "; the runs' ranges overlap" } else { "" };
-        format!("beyond {} %{why}", self.tolerance_percent)
+        let mark = match (self.judged, self.holds, overlap) {
+            (false, _, _) => "-",
+            (true, true, _) => "",
+            (true, false, true) => "~",
+            (true, false, false) => "!",
+        };
+        mark.to_owned()
     }
 }
 
 /// The table, the score, and what is known to differ.
 pub fn render(figures: &[Figure], setting: &Setting, devices: &Devices) -> String {
-    let head = ["system", "load", "counter", "real", "", "simulated", "", "ratio", ""];
+    let head = ["system", "load", "counter", "real", "", "simulated", "ratio", ""];
     let mut lines = vec![head.map(str::to_owned).to_vec()];
     lines.extend(figures.iter().map(Figure::line));
     let judged = figures.iter().filter(|figure| figure.judged).count();
     let held = figures.iter().filter(|figure| figure.judged && figure.holds).count();
-    format!(
-        "{} filled in order, stored to {} times over, verified in order, in {}; means of {} real and {BEGINNINGS} simulated runs, with the least and the most; device: {}\n\n\
-         {}\n{held} of {judged} counters within their tolerance\n\n{EXPLANATION}",
+    let subject = format!(
+        "{} filled in order, stored to {} times over, verified in order, in {}; means of {} real and {BEGINNINGS} simulated runs, with the least and the most of the real ones; device: {}",
         show_bytes(setting.size_bytes),
         setting.laps,
         show_bytes(setting.ram_bytes),
         setting.runs,
-        devices.names(),
-        aligned(&lines, &[false, false, false, true, true, true, true, true, false]),
+        devices.names()
+    );
+    let table = fitting(lines, &[false, false, false, true, true, true, true, false], 2);
+    let legend = format!(
+        "- not judged    ! beyond the tolerance (kernel {KERNEL_TOLERANCE} %, overspill {PAGER_TOLERANCE} %)\n\
+         ~ beyond it, but the ranges of the runs overlap\n"
+    );
+    format!(
+        "{}\n{table}\n{legend}{held} of {judged} counters within their tolerance\n\n{}",
+        folded(&subject, "    "),
+        folded(EXPLANATION, "")
     )
 }
 
 /// What is known to differ.
 const EXPLANATION: &str = "\
-Why the two differ: the kernel sums a cgroup's statistics every two seconds and ages its active list by them, in bursts;
-when a burst falls makes the kernel's own runs differ by a tenth and more. Simulated: ten beginnings within that period.
-Random faults close and open the one window of read-ahead by slot, whose share of all reading is therefore a matter of luck.
-The kernel charges a cgroup 64 pages ahead for each processor and moves pages between lists in batches: left out. The
-pager's agent takes over at 73 % of the budget and learns the order of the pages by address: simulated by order of use.
-A cyclic load just beyond its RAM is a cliff: one frame in a hundred more or less is a tenth of the refaults. What the
-agent keeps its books in grows with the run and comes off the budget: simulated is the mean of what was left, with the
-watermarks and the swap cache of the whole, as the agent has them. The adaptive default expels scans by what it sees come
-back, and amplifies small things: simulated ten times, with the budgets of the real runs in turn, a frame more every time round.
-The kernel's counters are the whole system's. If by region looks like by slot, the kernel believes that a disk that rotates is
-swapped to: so it is for ever after a disk's flag `rotational` was switched between swapon and swapoff.
-";
+Why the two differ: the kernel sums a cgroup's statistics every two seconds and ages its active \
+list by them, in bursts; when a burst falls makes the kernel's own runs differ by a tenth and \
+more. Simulated: ten beginnings within that period. Random faults close and open the one window \
+of read-ahead by slot, whose share of all reading is therefore a matter of luck. The kernel \
+charges a cgroup 64 pages ahead for each processor and moves pages between lists in batches: \
+left out. The pager's agent takes over at 73 % of the budget and learns the order of the pages \
+by address: simulated by order of use. A cyclic load just beyond its RAM is a cliff: one frame \
+in a hundred more or less is a tenth of the refaults. What the agent keeps its books in grows \
+with the run and comes off the budget: simulated is the mean of what was left, with the \
+watermarks and the swap cache of the whole, as the agent has them. The adaptive default expels \
+scans by what it sees come back, and amplifies small things: simulated ten times, with the \
+budgets of the real runs in turn, a frame more every time round. The kernel's counters are the \
+whole system's. If by region looks like by slot, the kernel believes that a disk that rotates is \
+swapped to: so it is for ever after a disk's flag `rotational` was switched between swapon and \
+swapoff.";

@@ -15,6 +15,8 @@ const PAGES_MIN: u64 = 4;
 const FAST_BELOW: u64 = 64;
 /// A reader may skip so many places beyond what was read ahead and still be the same.
 const GAP: u64 = 2;
+/// So many places right behind a reader are left alone: others may follow close by.
+const FOLLOWERS: u64 = 64;
 /// A window lasts for so many times of what the device needs for it.
 const LEAD: u64 = 4;
 
@@ -94,6 +96,7 @@ impl Stream {
         self.marker = if count > span.count { span.at + span.count } else { span.at + count / 2 };
         (self.tail, self.frontier) = (span.at, span.at + count);
         self.track.push(Span { at: span.at, count }, self.marker, cause, reads);
+        self.track.pass(span.at, behind(count), reads);
     }
 
     /// A wanted place is missing.
@@ -118,6 +121,7 @@ impl Stream {
         self.window = needed.map_or(grown, |needed| grown.min(needed.max(PAGES_MIN)));
         self.met = now;
         let span = Span { at: self.frontier, count: self.places(1) };
+        self.track.pass(self.marker, behind(span.count), reads);
         (self.tail, self.marker, self.frontier) = (self.marker, span.at, span.at + span.count);
         self.track.push(span, span.at, Cause::Next, reads);
     }
@@ -143,4 +147,11 @@ impl Stream {
         let worth = 2 * config.latency_ns / config.page_ns.max(1);
         Some(u64::try_from(in_service).unwrap_or(u64::MAX).saturating_mul(LEAD).max(worth))
     }
+}
+
+/// The places behind a reader that a window of `count` makes worthless: twice as many as it has, so
+/// that windows of growing size leave none out, but for the nearest.
+fn behind(count: u64) -> Span {
+    let near = count.min(FOLLOWERS);
+    Span { at: near, count: 2 * count }
 }

@@ -3,7 +3,7 @@
 //! Forward, backward and strided readers differ only in what a position on the line is: a page, a
 //! page counted from the far end, a piece. All else ([`super::stream`]) is the same for them.
 
-use super::super::{Cause, EXTENTS_MAX, Extent, Reads};
+use super::super::{Cause, EXTENTS_MAX, Extent, Passed, Reads};
 
 /// Pages are counted from here where the reader descends; files end long before.
 const MIRROR: u64 = 1 << 52;
@@ -66,6 +66,23 @@ impl Track {
         if matches!(self, Track::Strided { .. }) { EXTENTS_MAX as u64 / 2 } else { u64::MAX }
     }
 
+    /// Tells that a reader at place `at` has passed the places of `behind`, counted from there back.
+    pub fn pass(self, at: u64, behind: Span, reads: &mut Reads) {
+        match self {
+            Track::Forward => {
+                let Some(nearest) = at.checked_sub(behind.at + 1) else { return };
+                reads.pass(Passed { nearest, pages: behind.count.min(nearest + 1), above: false });
+            }
+            Track::Backward => {
+                // The file ends somewhere above: what is not there is passed over.
+                let Some(nearest) = (MIRROR + behind.at + 1).checked_sub(at) else { return };
+                reads.pass(Passed { nearest, pages: behind.count, above: true });
+            }
+            // What lies between the pieces may be another reader's.
+            Track::Strided { .. } => {}
+        }
+    }
+
     /// Adds a span to an answer, with the mark at the first page used of place `marker`.
     pub fn push(self, span: Span, marker: u64, cause: Cause, reads: &mut Reads) {
         match self {
@@ -119,6 +136,20 @@ mod tests {
         assert_eq!(ascending.locate(1053, 2), None);
         assert_eq!(descending.locate(1001, 1), Some(Span { at: 0, count: 1 }));
         assert_eq!(descending.locate(1050, 1), None);
+    }
+
+    #[test]
+    fn what_is_passed_lies_behind_the_reader() {
+        let passed = |track: Track, page: u64| {
+            let mut reads = Reads::new(1 << 30);
+            let span = track.locate(page, 1).expect("on the track");
+            track.pass(span.at, Span { at: 4, count: 100 }, &mut reads);
+            reads.passed().map(|passed| (passed.nearest, passed.pages, passed.above))
+        };
+        assert_eq!(passed(Track::Forward, 1000), Some((995, 100, false)));
+        assert_eq!(passed(Track::Forward, 50), Some((45, 46, false)));
+        assert_eq!(passed(Track::Forward, 4), None);
+        assert_eq!(passed(Track::Backward, 1000), Some((1005, 100, true)));
     }
 
     #[test]

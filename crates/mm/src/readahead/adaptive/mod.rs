@@ -114,6 +114,9 @@ pub struct Region {
     stride: i16,
     /// The stream whose newest window the last plan is.
     planned: Option<u8>,
+    /// The last window of a stream that came to what is in RAM: its reader has left it, too, when
+    /// another stream begins.
+    ended: Option<Window>,
 }
 
 const _: () = assert!(size_of::<Region>() <= 1024 && WINDOW_FIRST <= STAKE_MIN);
@@ -128,6 +131,7 @@ impl Default for Region {
             credit: CREDIT_INITIAL,
             stride: 1,
             planned: None,
+            ended: None,
         }
     }
 }
@@ -152,7 +156,11 @@ impl SwapIn for Adaptive {
 
     fn issued(&mut self, region: &mut Region, _: &Plan, read: u32) {
         if let Some(index) = region.planned {
-            let returned = region.streams[usize::from(index)].issued(read);
+            let stream = &mut region.streams[usize::from(index)];
+            let returned = stream.issued(read);
+            if read == 0 {
+                region.ended = stream.passed();
+            }
             region.earn(returned);
         }
     }
@@ -259,7 +267,7 @@ impl Adaptive {
         let is_bet = stream.evidence < FREE;
         let mapping = stream.mapping(region.credit >= CREDIT_TRUSTED);
         let marker = if is_bet { count.saturating_sub(1) } else { early_marker(count, region.clock) };
-        let passed = stream.passed();
+        let passed = stream.passed().or_else(|| region.ended.take());
         stream.plan(first, count, marker, mapping, is_bet, region.clock);
         region.planned = Some(index as u8);
         region.credit -= if is_bet { count } else { 0 };

@@ -1,3 +1,5 @@
+//! The project's own trace format: what is written is read again, and what is broken is refused.
+
 use super::layout::{BLOCK_HEADER_BYTES, FOOTER_BYTES, HEADER_BYTES, RECORDS_MAX};
 use super::{Reader, Seeker, Writer};
 use crate::rng::Rng;

@@ -1,0 +1,128 @@
+//! `overspill swap add` and `overspill swap drain`: the places of a run that goes on.
+//!
+//! The order is written into the run's shared memory, and its processes follow it by themselves.
+//! Nothing is asked of the launcher. What is waited for here is what they tell; whoever stops
+//! waiting changes nothing.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use overspill_engine::SwapPlace;
+use overspill_engine::orders::Order;
+use overspill_engine::shared::state;
+
+use super::arg::SwapArg;
+use crate::checks::{Status, swap_place};
+use crate::human;
+use crate::run::shared_page::{Report, SharedPage};
+use crate::top::scan;
+
+/// Between two looks at how far the processes are.
+const LOOK: Duration = Duration::from_millis(20);
+/// A process that has not followed by then has no agent that looks.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// `overspill swap add`.
+pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
+    let place = match swap_place::resolve(Some(asked)) {
+        Ok(place) => place,
+        Err(check) => bail!("{}", check.line()),
+    };
+    let check = swap_place::usable(&place);
+    if check.status == Status::Fail {
+        bail!("{}", check.line());
+    }
+    let shown = place.path.display().to_string();
+    let path = CString::new(place.path.as_os_str().as_bytes()).context("a path has no NUL")?;
+    let (kind, bytes_max, priority) = (place.kind, place.bytes_max, place.priority);
+    let given = Given::new(pid, &Order::Add(SwapPlace { kind, path, bytes_max, priority }))?;
+    let processes = given.followed()?;
+    if !processes.is_empty() && processes.iter().all(|process| given.is_refused(process)) {
+        bail!("no process of the run can use {shown}");
+    }
+    println!("{shown}: pages go there, too, from now on");
+    Ok(0)
+}
+
+/// `overspill swap drain`.
+pub fn drain(pid: Option<u32>, path: &Path) -> Result<u8> {
+    // What is gone already has the name that it was given.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let shown = path.display();
+    let name = CString::new(path.as_os_str().as_bytes()).context("a path has no NUL")?;
+    let given = Given::new(pid, &Order::Drain(name))?;
+    let processes = given.followed()?;
+    if !processes.is_empty() && processes.iter().all(|process| given.is_refused(process)) {
+        bail!("{shown} is no place of the run, or the only one that takes pages");
+    }
+    while given.processes()?.iter().any(|process| process.areas_leaving > 0) {
+        std::thread::sleep(LOOK);
+    }
+    println!("{shown}: nothing is left there");
+    Ok(0)
+}
+
+/// An order that was given.
+struct Given {
+    page: SharedPage,
+    index: u32,
+}
+
+impl Given {
+    fn new(pid: Option<u32>, order: &Order) -> Result<Given> {
+        let page = page_of(pid)?;
+        let text = order.encode().context("its path is too long")?;
+        let index = page.give_order(&text).context("cannot give the order")?;
+        Ok(Given { page, index })
+    }
+
+    /// Processes that page now: others follow when they begin to.
+    fn processes(&self) -> Result<Vec<Report>> {
+        let mut reports = self.page.reports()?;
+        let lives = |pid: u32| Path::new("/proc").join(pid.to_string()).exists();
+        reports.retain(|report| report.state == state::MANAGING && !report.is_over && lives(report.pid));
+        Ok(reports)
+    }
+
+    /// Waits until all of them have followed.
+    fn followed(&self) -> Result<Vec<Report>> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let processes = self.processes()?;
+            let is_late = |process: &&Report| process.orders_followed <= self.index;
+            match processes.iter().find(is_late) {
+                None => return Ok(processes),
+                Some(late) if Instant::now() >= until => {
+                    bail!("process {} ({}) does not answer", late.pid, late.name)
+                }
+                Some(_) => std::thread::sleep(LOOK),
+            }
+        }
+    }
+
+    fn is_refused(&self, process: &Report) -> bool {
+        process.orders_refused >> self.index & 1 != 0
+    }
+}
+
+/// The memory of the run that is meant: by its launcher, or by a process of it; the only one.
+fn page_of(pid: Option<u32>) -> Result<SharedPage> {
+    let runs = scan::Look::now(&[]).runs;
+    let is_meant = |run: &&scan::Run| {
+        pid.is_none_or(|pid| run.pid == pid || run.processes.iter().any(|process| process.pid == pid))
+    };
+    let mut meant = runs.iter().filter(is_meant);
+    match (meant.next(), meant.next(), pid) {
+        (Some(run), None, _) => scan::memory_of(run.pid).context("cannot write to the run's memory"),
+        (None, _, Some(pid)) => bail!("process {pid} is of no run that this user may look into"),
+        (None, _, None) => bail!("nothing runs under overspill that this user may look into"),
+        (Some(_), Some(_), _) => {
+            let pids: Vec<String> = runs.iter().map(|run| run.pid.to_string()).collect();
+            bail!("{} runs go on: --pid says which ({})", human::count(runs.len() as u64), pids.join(", "))
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What the program's own threads may know of mapped files: where they are, what they stand for, and
+//! what the program believes that it may do there.
+//!
+//! The engine writes it, on every change of the address space that concerns a file; others only
+//! read. There are two lists of ranges, of which one is valid: so a child of fork, which gets a copy
+//! at whatever moment, finds a whole one. A place for a file is used again when nobody has it
+//! mapped any more.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst,
+};
+
+use overspill_sys::{AddressRange, PAGE_SIZE};
+
+/// Files that can be mapped at a time.
+pub const FILES: usize = 64;
+/// Ranges that they can be in.
+pub const RANGES: usize = 128;
+
+/// A mapped file.
+pub struct MappedFile {
+    in_use: AtomicBool,
+    /// The engine's descriptor, open for reading.
+    pub file: AtomicI32,
+    /// The first byte that was mapped.
+    pub offset: AtomicU64,
+    /// What the program asked for (PROT_*).
+    pub prot: AtomicU32,
+    /// It asked for MAP_SHARED.
+    pub shared: AtomicBool,
+    /// The kernel has the memory writable although the program may only read.
+    pub lies: AtomicBool,
+    /// A bit for each page that was stored to.
+    stored: AtomicPtr<AtomicU64>,
+    words: AtomicUsize,
+}
+
+impl MappedFile {
+    const fn free() -> MappedFile {
+        MappedFile {
+            in_use: AtomicBool::new(false),
+            file: AtomicI32::new(-1),
+            offset: AtomicU64::new(0),
+            prot: AtomicU32::new(0),
+            shared: AtomicBool::new(false),
+            lies: AtomicBool::new(false),
+            stored: AtomicPtr::new(core::ptr::null_mut()),
+            words: AtomicUsize::new(0),
+        }
+    }
+
+    /// May the program store to it, as far as the kernel lets it?
+    #[must_use]
+    pub fn may_store(&self) -> bool {
+        !self.lies.load(SeqCst)
+    }
+
+    /// Tells where the bits are of pages that were stored to.
+    pub(crate) fn publish(&self, file: i32, stored: &[AtomicU64]) {
+        self.words.store(stored.len(), SeqCst);
+        self.stored.store(stored.as_ptr().cast_mut(), SeqCst);
+        self.file.store(file, SeqCst);
+    }
+
+    /// Nobody has it mapped any more.
+    pub(crate) fn withdraw(&self) {
+        self.stored.store(core::ptr::null_mut(), SeqCst);
+        self.words.store(0, SeqCst);
+        self.file.store(-1, SeqCst);
+        self.in_use.store(false, SeqCst);
+    }
+
+    /// Was the page, counted from the file's first that was mapped, stored to? For a child of fork,
+    /// whose copy nobody changes.
+    #[must_use]
+    pub fn is_stored(&self, page: usize) -> bool {
+        let (stored, words) = (self.stored.load(SeqCst), self.words.load(SeqCst));
+        // SAFETY: so many words are there as long as the pointer is; in a child nothing is taken
+        // back any more.
+        !stored.is_null()
+            && page / 64 < words
+            && unsafe { &*stored.add(page / 64) }.load(SeqCst) >> (page % 64) & 1 != 0
+    }
+}
+
+struct Range {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    /// The page of the mapping that its first one is.
+    page: AtomicUsize,
+    file: AtomicUsize,
+}
+
+impl Range {
+    const fn empty() -> Range {
+        Range {
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            page: AtomicUsize::new(0),
+            file: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// A part of a mapped file as it lies in memory.
+#[derive(Clone)]
+pub struct FileRange {
+    /// Where.
+    pub range: AddressRange,
+    /// The page of the mapping that its first one is.
+    pub page: usize,
+    /// Which file, for [`FileTable::file`].
+    pub file: usize,
+}
+
+/// All of them.
+pub struct FileTable {
+    files: [MappedFile; FILES],
+    sides: [[Range; RANGES]; 2],
+    lengths: [AtomicUsize; 2],
+    side: AtomicUsize,
+}
+
+impl FileTable {
+    /// No file.
+    #[must_use]
+    pub const fn new() -> FileTable {
+        FileTable {
+            files: [const { MappedFile::free() }; FILES],
+            sides: [const { [const { Range::empty() }; RANGES] }; 2],
+            lengths: [const { AtomicUsize::new(0) }; 2],
+            side: AtomicUsize::new(0),
+        }
+    }
+
+    /// Takes a place; `None`: there is none left.
+    pub fn take(&self) -> Option<usize> {
+        let take = |file: &MappedFile| file.in_use.compare_exchange(false, true, SeqCst, SeqCst).is_ok();
+        self.files.iter().position(take)
+    }
+
+    /// Gives a place back that was not used.
+    pub fn give_back(&self, file: usize) {
+        self.files[file].withdraw();
+    }
+
+    /// A file by its number.
+    #[must_use]
+    pub fn file(&self, file: usize) -> &MappedFile {
+        &self.files[file]
+    }
+
+    /// Is any file mapped?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lengths[self.side.load(SeqCst) % 2].load(SeqCst) == 0
+    }
+
+    /// Calls `visit` with every range.
+    pub fn each(&self, mut visit: impl FnMut(FileRange)) {
+        let side = self.side.load(SeqCst) % 2;
+        for range in &self.sides[side][..self.lengths[side].load(SeqCst).min(RANGES)] {
+            visit(FileRange {
+                range: range.start.load(SeqCst)..range.end.load(SeqCst),
+                page: range.page.load(SeqCst),
+                file: range.file.load(SeqCst),
+            });
+        }
+    }
+
+    /// Does any range overlap this one?
+    #[must_use]
+    pub fn overlaps(&self, range: &AddressRange) -> bool {
+        let mut found = false;
+        self.each(|other| found |= overspill_sys::overlap(&other.range, range));
+        found
+    }
+
+    /// In a child of fork: nothing is mapped any more.
+    pub fn clear(&self) {
+        self.set(&[]);
+        self.files.iter().for_each(MappedFile::withdraw);
+    }
+
+    /// Replaces the ranges. False: there are too many.
+    pub(crate) fn set(&self, ranges: &[FileRange]) -> bool {
+        if ranges.len() > RANGES {
+            return false;
+        }
+        let side = (self.side.load(SeqCst) + 1) % 2;
+        for (place, range) in self.sides[side].iter().zip(ranges) {
+            place.start.store(range.range.start, SeqCst);
+            place.end.store(range.range.end, SeqCst);
+            place.page.store(range.page, SeqCst);
+            place.file.store(range.file, SeqCst);
+        }
+        self.lengths[side].store(ranges.len(), SeqCst);
+        self.side.store(side, SeqCst);
+        true
+    }
+}
+
+impl Default for FileTable {
+    fn default() -> Self {
+        FileTable::new()
+    }
+}
+
+impl FileRange {
+    /// Its pages.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.range.len() / PAGE_SIZE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_replaced_as_a_whole() {
+        let table = FileTable::new();
+        assert!(table.is_empty());
+        let file = table.take().expect("there are places");
+        let part = |start: usize, page| FileRange { range: start..start + 0x3000, page, file };
+        assert!(table.set(&[part(0x1000, 0), part(0x9000, 8)]));
+        assert!(table.overlaps(&(0x3000..0x4000)) && !table.overlaps(&(0x4000..0x9000)));
+        assert!(table.set(&[part(0x9000, 8)]));
+        assert!(!table.overlaps(&(0x3000..0x4000)));
+        let stored = [AtomicU64::new(1 << 5), AtomicU64::new(2)];
+        table.file(file).publish(3, &stored);
+        let is_stored = |page| table.file(file).is_stored(page);
+        assert!(is_stored(5) && is_stored(65) && !is_stored(6) && !is_stored(1000));
+        table.file(file).withdraw();
+        assert!(!is_stored(5));
+        assert_eq!(table.take(), Some(file));
+    }
+}

@@ -1,0 +1,41 @@
+//! What may be held above the budget where swap has no room for the rest.
+//!
+//! A program that has more pages than budget and swap together hold has some of them in RAM
+//! whatever is done. With not a frame free beyond those, every fault was a lone one: a page was read,
+//! its slot was free, and one page could be written there. So some frames float: they are free
+//! though the budget is passed, a window is read into them, the slots of its pages are given up as
+//! they are mapped, and as many others go out into these. Each page on its way in or out, and each
+//! free slot, is one of the float, so that what is held never passes what must be by more than it.
+
+use crate::mm::Mm;
+use crate::readahead::SwapIn;
+
+/// Part of the budget, and of swap, that floats, and its bound in frames.
+const SHARE: u32 = 16;
+const MOST: u32 = 1024;
+
+impl<P: SwapIn> Mm<P> {
+    /// Frames that may still be taken.
+    #[inline]
+    pub(crate) fn frames_free(&self) -> u32 {
+        let free = self.config.budget.saturating_sub(self.held);
+        if free >= self.config.budget / SHARE { free } else { free.max(self.afloat()) }
+    }
+
+    /// Frames that may be held.
+    pub(crate) fn limit(&self) -> u32 {
+        match self.afloat() {
+            0 => self.config.budget,
+            afloat => self.config.budget.max(self.held + afloat),
+        }
+    }
+
+    /// Frames of the float that are free. A kernel's rules know none.
+    fn afloat(&self) -> u32 {
+        if self.config.accessed_bits {
+            return 0;
+        }
+        let float = (self.config.budget.min(self.areas.capacity()) / SHARE).min(MOST);
+        float.saturating_sub(self.areas.room() + self.reading + self.writing)
+    }
+}

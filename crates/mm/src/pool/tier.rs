@@ -1,0 +1,584 @@
+//! The books of the compressed pool: which slots have an entry, where it stands, and who goes next.
+//!
+//! Entries are appended to segments, like a log. What is removed or replaced leaves a gap, and a
+//! segment without entries is given back; a segment with few is emptied by moving them on, the
+//! oldest one by writing to the areas what only the pool has. An entry is *dirty* if the area does
+//! not hold what it holds.
+//!
+//! One batch of entries at a time is on its way to the areas. A slot of that batch that is written
+//! again meanwhile must go into the pool, whatever its content and whether there is room or not, so
+//! that no two writes to one slot are under way. A page that does not compress is passed on to the
+//! areas, and as a copy of what they have it is not tried again.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::Held;
+use crate::types::PAGE_SIZE;
+
+/// Frames of a segment.
+pub const SEGMENT_FRAMES: u32 = 64;
+/// Its bytes.
+pub const SEGMENT_BYTES: usize = SEGMENT_FRAMES as usize * PAGE_BYTES;
+/// Entries that can be on their way to the areas.
+pub const LEAVING_MAX: u32 = 64;
+
+const PAGE_BYTES: usize = PAGE_SIZE as usize;
+/// Entries begin at multiples of this.
+const UNIT: usize = 8;
+/// A page that does not get smaller than this is not worth its place.
+const PACKED_MAX: usize = PAGE_BYTES * 3 / 4;
+/// A segment with fewer bytes in use is emptied by moving its entries on rather than by writing.
+const SPARSE_BYTES: usize = SEGMENT_BYTES / 2;
+/// A page of one word again and again is packed to that word: nothing else becomes so short.
+pub const FILLED_BYTES: usize = 8;
+/// Segments beyond the limit: for what must be taken (a write of 256 pages for each entry that is
+/// on its way to the areas, none of which compresses), and for what is moved on.
+const SPARE_SEGMENTS: u32 = LEAVING_MAX * 256 / (SEGMENT_FRAMES - 1) + 8;
+/// Places are 32 bits: so many segments have one for each of their units.
+const SEGMENTS_MAX: u32 = u32::MAX / (SEGMENT_BYTES / UNIT) as u32 - SPARE_SEGMENTS - 1;
+
+/// The most segments that a pool of so many frames ever has.
+#[must_use]
+pub fn segments_max(frames_max: u32) -> u32 {
+    (frames_max / SEGMENT_FRAMES).min(SEGMENTS_MAX) + SPARE_SEGMENTS
+}
+
+/// Where an entry is: its number among all units, plus 1; 0 = nowhere.
+type Place = u32;
+
+/// Where the bytes of an entry are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spot {
+    /// The segment.
+    pub segment: u32,
+    /// From its start.
+    pub offset: usize,
+    /// How many; as many as a page has: it is not compressed.
+    pub len: usize,
+}
+
+/// An entry's bytes are to be copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moved {
+    /// From here.
+    pub from: Spot,
+    /// To here.
+    pub to: Spot,
+}
+
+/// What is to be done for there to be room.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Chore {
+    /// Nothing, or nothing can be done.
+    Nothing,
+    /// Copy these, in order; the books are kept already.
+    Move(Vec<Moved>),
+    /// Write these slots, neighbours together, in order, until the device takes no more:
+    /// [`Tier::leaves`] for each that it took.
+    Write(Vec<Range<u32>>),
+}
+
+/// Why a page was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// It does not compress well.
+    Stiff,
+    /// There is no room.
+    Full,
+}
+
+/// How long ago an entry was put in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Age {
+    /// It is among the youngest, of which there are as many as the pool has frames.
+    Young,
+    /// Neither.
+    Middle,
+    /// It is in the oldest quarter of the pool.
+    Old,
+}
+
+/// Totals since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Pages that were compressed, to be stored or in vain, and the bytes they became.
+    pub tried: u64,
+    /// See `tried`.
+    pub tried_bytes: u64,
+    /// Pages stored.
+    pub stored: u64,
+    /// Pages loaded.
+    pub loaded: u64,
+    /// Those of them that were old, and those that were young, where a whole read was.
+    pub old_loads: u64,
+    /// See `old_loads`.
+    pub young_loads: u64,
+    /// Pages that were ordered to be written to the areas.
+    pub written_back: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    slot: u32,
+    offset: u32,
+    len: u16,
+    dirty: bool,
+}
+
+struct Segment {
+    /// How many were allocated before it.
+    number: u64,
+    /// Bytes from the start on that were given to entries, and those of entries that are still there.
+    used: usize,
+    live: usize,
+    /// In the order of their offsets; some are there no more.
+    entries: Vec<Entry>,
+}
+
+/// An entry that is being written to the areas.
+#[derive(Clone, Copy)]
+struct Leaving {
+    slot: u32,
+    /// With another one it was replaced.
+    stamp: Option<u64>,
+}
+
+/// The pool's books.
+pub struct Tier {
+    segments_max: u32,
+    segments: Vec<Option<Segment>>,
+    /// Full segments, the oldest first.
+    full: VecDeque<u32>,
+    /// The one that is being filled.
+    open: Option<u32>,
+    allocated: u32,
+    allocations: u64,
+    /// Numbers of segments that are not there.
+    vacant: Vec<u32>,
+    /// Those whose memory the shell has not given back yet.
+    freed: Vec<u32>,
+    /// Most segments it may have.
+    limit: u32,
+    entries: u32,
+    place_of: Vec<Place>,
+    /// A bit for each slot whose last content did not compress when it was tried.
+    stiff: Vec<u64>,
+    leaving: Vec<Leaving>,
+    /// Requests of that batch that have not ended.
+    writes: u32,
+    /// The areas take no more: entries stay until their pages are wanted, nothing is added.
+    stopped: bool,
+    totals: Totals,
+}
+
+impl Tier {
+    /// A pool that will never have more than so many frames.
+    #[must_use]
+    pub fn new(frames_max: u32) -> Self {
+        Tier {
+            segments_max: segments_max(frames_max) - SPARE_SEGMENTS,
+            segments: Vec::new(),
+            full: VecDeque::new(),
+            open: None,
+            allocated: 0,
+            allocations: 0,
+            vacant: Vec::new(),
+            freed: Vec::new(),
+            limit: 0,
+            entries: 0,
+            place_of: Vec::new(),
+            stiff: Vec::new(),
+            leaving: Vec::new(),
+            writes: 0,
+            stopped: false,
+            totals: Totals::default(),
+        }
+    }
+
+    // How much there is.
+
+    /// Most frames that it may take from now on. What it has beyond that goes when somebody takes it
+    /// out.
+    pub fn set_limit(&mut self, frames: u32) {
+        let limit = (frames / SEGMENT_FRAMES).min(self.segments_max);
+        self.limit = if self.stopped { 0 } else { limit };
+    }
+
+    /// The areas take no more: nothing is taken any more, as it could not leave. False: that was so
+    /// before.
+    pub fn stop(&mut self) -> bool {
+        self.limit = 0;
+        !core::mem::replace(&mut self.stopped, true)
+    }
+
+    /// May anything be put in?
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.limit > 0
+    }
+
+    /// Frames that it takes of the budget.
+    #[must_use]
+    pub fn frames(&self) -> u32 {
+        self.allocated * SEGMENT_FRAMES
+    }
+
+    /// Entries.
+    #[must_use]
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        Held { pages: self.entries, frames: self.frames() }
+    }
+
+    /// Totals since the start.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    // What is where.
+
+    /// Is there an entry for the slot?
+    #[must_use]
+    pub fn holds(&self, slot: u32) -> bool {
+        self.place(slot) != 0
+    }
+
+    /// Where the bytes of the slot's entry are.
+    #[must_use]
+    pub fn spot(&self, slot: u32) -> Option<Spot> {
+        let place = Some(self.place(slot)).filter(|&place| place != 0)?;
+        let entry = self.entry(place);
+        Some(Spot { segment: segment_of(place), offset: offset_of(place), len: entry.len.into() })
+    }
+
+    /// Is there an entry whose content the area does not have?
+    #[must_use]
+    pub fn is_dirty(&self, slot: u32) -> bool {
+        let place = self.place(slot);
+        place != 0 && self.entry(place).dirty
+    }
+
+    /// How old the slot's entry is.
+    #[must_use]
+    pub fn age(&self, slot: u32) -> Option<Age> {
+        let place = Some(self.place(slot)).filter(|&place| place != 0)?;
+        let number = self.segment(segment_of(place)).number;
+        let oldest = self.full.front().map_or(number, |&oldest| self.segment(oldest).number);
+        let (age, range) = (self.allocations - number, self.allocations - oldest);
+        Some(if age * 4 > range * 3 {
+            Age::Old
+        } else if age * u64::from(self.entries) <= range * u64::from(self.frames()) {
+            Age::Young
+        } else {
+            Age::Middle
+        })
+    }
+
+    // What goes in and out.
+
+    /// May pages go into the pool in place of being written to these slots? No, for want of it, and
+    /// when it is off; yes in any case, where earlier contents are on their way to the areas.
+    #[must_use]
+    pub fn admits(&self, slots: Range<u32>) -> bool {
+        self.is_on() || self.must_take(slots)
+    }
+
+    /// Must what is written to these slots be taken?
+    #[must_use]
+    pub fn must_take(&self, slots: Range<u32>) -> bool {
+        self.leaving.iter().any(|leaving| slots.contains(&leaving.slot))
+    }
+
+    /// Is it worth packing a copy of what the area has in the slot?
+    #[must_use]
+    pub fn is_worth_packing(&self, slot: u32) -> bool {
+        self.is_on() && !self.holds(slot) && !self.is_stiff(slot)
+    }
+
+    /// A page was packed to so many bytes, and is what the slot stands for from now on, in place of
+    /// what was there. The answer is where its bytes go: all of the page, if so many are told. What
+    /// must be taken is taken even if it does not compress and there is no room. Refused as stiff,
+    /// what was there stays; for want of room, it is gone.
+    pub fn put(&mut self, slot: u32, packed: usize, dirty: bool, must: bool) -> Result<Spot, Refused> {
+        self.totals.tried += 1;
+        self.totals.tried_bytes += packed.min(PAGE_BYTES) as u64;
+        let whole = packed > PACKED_MAX;
+        self.note_stiff(slot, whole);
+        if whole && !must {
+            return Err(Refused::Stiff);
+        }
+        self.remove(slot);
+        let len = if whole { PAGE_BYTES } else { packed };
+        let spot = self.append(slot, len, dirty, must).ok_or(Refused::Full)?;
+        self.totals.stored += 1;
+        Ok(spot)
+    }
+
+    /// The program's read of this slot is answered from the pool.
+    pub fn note_loaded(&mut self) {
+        self.totals.loaded += 1;
+    }
+
+    /// A read that begins with this slot is answered by the pool alone.
+    pub fn note_whole_read(&mut self, slot: u32) {
+        let age = self.age(slot);
+        self.totals.old_loads += u64::from(age == Some(Age::Old));
+        self.totals.young_loads += u64::from(age == Some(Age::Young));
+    }
+
+    /// Removes the slot's entry. True: it was dirty.
+    pub fn remove(&mut self, slot: u32) -> bool {
+        let place = self.place(slot);
+        if place == 0 {
+            return false;
+        }
+        let entry = self.entry(place);
+        assert_eq!(entry.slot, slot, "an entry knows its slot");
+        self.place_of[slot as usize] = 0;
+        self.entries -= 1;
+        let number = segment_of(place);
+        let segment = self.segments[number as usize].as_mut().expect("an entry is in a segment");
+        segment.live -= footprint(entry.len.into());
+        if segment.live == 0 {
+            self.free(number);
+        }
+        entry.dirty
+    }
+
+    /// A segment that nothing is in any more: its memory may be given back.
+    pub fn next_freed(&mut self) -> Option<u32> {
+        let segments = &self.segments;
+        let at = self.freed.iter().position(|&segment| segments[segment as usize].is_none());
+        at.map(|at| self.freed.swap_remove(at))
+    }
+
+    // Room.
+
+    /// What is to be done for there to be room, if that is wanted. `is_wanted` says whether anybody
+    /// has the slot still. Where the areas take no more, entries go one by one as the program wants
+    /// its pages back, and the gaps are closed.
+    pub fn chore(&mut self, is_wanted: impl Fn(u32) -> bool) -> Chore {
+        let is_too_large = self.allocated > self.limit;
+        let is_nearly_full = self.is_on() && self.allocated + 2 > self.limit;
+        if self.entries == 0 || !is_too_large && !is_nearly_full {
+            return Chore::Nothing;
+        }
+        let moved = self.compact();
+        if !moved.is_empty() {
+            return Chore::Move(moved);
+        }
+        if !self.leaving.is_empty() || self.stopped {
+            return Chore::Nothing;
+        }
+        self.oldest_to_write(is_wanted)
+    }
+
+    /// Moves the entries of the sparsest segment on, if it is sparse enough for that to pay.
+    fn compact(&mut self) -> Vec<Moved> {
+        let live = |number: &u32| self.segment(*number).live;
+        let sparsest = self.full.iter().copied().min_by_key(live);
+        let sparsest = sparsest.filter(|number| live(number) <= SPARSE_BYTES);
+        let Some(sparsest) = sparsest else { return Vec::new() };
+        let entries = self.listed(sparsest);
+        entries.into_iter().map(|entry| self.move_on(entry, sparsest)).collect()
+    }
+
+    fn move_on(&mut self, entry: Entry, segment: u32) -> Moved {
+        let from = Spot { segment, offset: entry.offset as usize, len: entry.len.into() };
+        // Before the old segment is free: its number must not be the new one's, as the bytes are
+        // still there. The segment that is emptied makes up for the one that this may open.
+        let room = self.room(footprint(from.len), true);
+        self.remove(entry.slot);
+        let to = self.append(entry.slot, from.len, entry.dirty, true).filter(|to| Some(to.segment) == room);
+        Moved { from, to: to.expect("there is always room for what must be") }
+    }
+
+    /// Empties the oldest segment: what nobody needs or the area has goes, the rest is to be written
+    /// first, as much as fits.
+    fn oldest_to_write(&mut self, is_wanted: impl Fn(u32) -> bool) -> Chore {
+        let oldest = self.full.front().copied().or(self.open);
+        let listed = oldest.map_or_else(Vec::new, |number| self.listed(number));
+        let mut dirty = Vec::new();
+        for entry in listed {
+            if entry.dirty && is_wanted(entry.slot) {
+                dirty.push(entry.slot);
+            } else {
+                self.remove(entry.slot);
+            }
+        }
+        dirty.sort_unstable();
+        dirty.truncate(LEAVING_MAX as usize);
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for slot in dirty {
+            match runs.last_mut() {
+                Some(run) if run.end == slot => run.end += 1,
+                _ => runs.push(slot..slot + 1),
+            }
+        }
+        if runs.is_empty() { Chore::Nothing } else { Chore::Write(runs) }
+    }
+
+    /// Entries that are on their way to the areas: the next one has this number.
+    #[must_use]
+    pub fn leaving(&self) -> u32 {
+        self.leaving.len() as u32
+    }
+
+    /// These slots of a [`Chore::Write`] are on their way, in one request.
+    pub fn leaves(&mut self, slots: Range<u32>) {
+        self.writes += 1;
+        self.totals.written_back += u64::from(slots.end - slots.start);
+        for slot in slots {
+            self.leaving.push(Leaving { slot, stamp: self.stamp(slot) });
+        }
+        assert!(self.leaving.len() <= LEAVING_MAX as usize, "a batch has its size");
+    }
+
+    /// A request of `count` entries, from number `at` on, has ended. What arrived, and was not
+    /// replaced meanwhile, goes.
+    pub fn left(&mut self, at: u32, count: u32, arrived: bool) {
+        self.writes -= 1;
+        for index in at..at + count {
+            let Leaving { slot, stamp } = self.leaving[index as usize];
+            if arrived && self.stamp(slot) == stamp {
+                self.remove(slot);
+            }
+        }
+        if self.writes == 0 {
+            self.leaving.clear();
+        }
+    }
+
+    /// A number that no other entry ever has; none if the slot has no entry.
+    fn stamp(&self, slot: u32) -> Option<u64> {
+        let place = Some(self.place(slot)).filter(|&place| place != 0)?;
+        Some(self.segment(segment_of(place)).number * SEGMENT_BYTES as u64 + offset_of(place) as u64)
+    }
+
+    // The log.
+
+    fn append(&mut self, slot: u32, len: usize, dirty: bool, must: bool) -> Option<Spot> {
+        let number = self.room(footprint(len), must)?;
+        let segment = self.segments[number as usize].as_mut().expect("it has room");
+        let offset = segment.used;
+        segment.used += footprint(len);
+        segment.live += footprint(len);
+        segment.entries.push(Entry { slot, offset: offset as u32, len: len as u16, dirty });
+        let index = slot as usize;
+        if index >= self.place_of.len() {
+            self.place_of.resize((index + 1).next_multiple_of(512), 0);
+        }
+        assert_eq!(self.place_of[index], 0, "a slot has one entry");
+        self.place_of[index] = place(number, offset);
+        self.entries += 1;
+        Some(Spot { segment: number, offset, len })
+    }
+
+    /// A segment with room for so many bytes: the open one, or a new one.
+    fn room(&mut self, bytes: usize, must: bool) -> Option<u32> {
+        if let Some(open) = self.open
+            && self.segment(open).used + bytes > SEGMENT_BYTES
+        {
+            self.full.push_back(open);
+            self.open = None;
+        }
+        if self.open.is_none() {
+            if self.allocated >= self.limit && !must {
+                return None;
+            }
+            self.open = Some(self.allocate());
+        }
+        self.open
+    }
+
+    fn allocate(&mut self) -> u32 {
+        let segment = Segment { number: self.allocations, used: 0, live: 0, entries: Vec::new() };
+        self.allocated += 1;
+        self.allocations += 1;
+        let index = self.vacant.pop().unwrap_or(self.segments.len() as u32);
+        if index as usize == self.segments.len() {
+            assert!(index < self.segments_max + SPARE_SEGMENTS, "what must be taken is little");
+            self.segments.push(None);
+        }
+        self.segments[index as usize] = Some(segment);
+        index
+    }
+
+    fn free(&mut self, index: u32) {
+        self.segments[index as usize] = None;
+        self.vacant.push(index);
+        if !self.freed.contains(&index) {
+            self.freed.push(index);
+        }
+        self.allocated -= 1;
+        if self.open == Some(index) {
+            self.open = None;
+        } else {
+            self.full.retain(|&full| full != index);
+        }
+    }
+
+    /// The entries of a segment that are still there.
+    fn listed(&self, number: u32) -> Vec<Entry> {
+        let is_there = |entry: &&Entry| self.place(entry.slot) == place(number, entry.offset as usize);
+        self.segment(number).entries.iter().filter(is_there).copied().collect()
+    }
+
+    fn is_stiff(&self, slot: u32) -> bool {
+        self.stiff.get(slot as usize / 64).is_some_and(|bits| bits >> (slot % 64) & 1 != 0)
+    }
+
+    fn note_stiff(&mut self, slot: u32, stiff: bool) {
+        let word = slot as usize / 64;
+        if stiff && word >= self.stiff.len() {
+            self.stiff.resize(word + 1, 0);
+        }
+        if let Some(bits) = self.stiff.get_mut(word) {
+            *bits = *bits & !(1 << (slot % 64)) | u64::from(stiff) << (slot % 64);
+        }
+    }
+
+    fn entry(&self, place: Place) -> Entry {
+        let entries = &self.segment(segment_of(place)).entries;
+        let offset = offset_of(place) as u32;
+        let at = entries.binary_search_by_key(&offset, |entry| entry.offset);
+        entries[at.expect("a place is an entry's")]
+    }
+
+    fn place(&self, slot: u32) -> Place {
+        self.place_of.get(slot as usize).copied().unwrap_or(0)
+    }
+
+    fn segment(&self, number: u32) -> &Segment {
+        self.segments[number as usize].as_ref().expect("an entry is in a segment")
+    }
+}
+
+/// Bytes that an entry takes.
+fn footprint(len: usize) -> usize {
+    len.max(1).next_multiple_of(UNIT)
+}
+
+fn place(segment: u32, offset: usize) -> Place {
+    segment * (SEGMENT_BYTES / UNIT) as u32 + (offset / UNIT) as u32 + 1
+}
+
+fn segment_of(place: Place) -> u32 {
+    (place - 1) / (SEGMENT_BYTES / UNIT) as u32
+}
+
+fn offset_of(place: Place) -> usize {
+    (place - 1) as usize % (SEGMENT_BYTES / UNIT) * UNIT
+}
+
+#[cfg(test)]
+#[path = "tier_tests.rs"]
+mod tests;

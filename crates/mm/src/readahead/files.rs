@@ -1,0 +1,173 @@
+//! Regions that stand for files are read ahead by the rules of files ([`crate::fileread`]), not by
+//! those of swap.
+//!
+//! The default policy of swap asks this module for the regions of files; the kernel's rules go on
+//! as they do for swap. A window is one plan: an answer of several pieces (a strided reader) is cut
+//! to those at equal distance. All but the mark are mapped as they arrive, so that a reader is
+//! heard of once a window. What a reader has passed goes along with the plan: it is the next to go.
+
+use alloc::boxed::Box;
+
+use super::{Mapping, Plan, Touch, Window};
+use crate::fileread::adaptive::{Adaptive, Config, File};
+use crate::fileread::{Ask, Fault, FileRead, MapAdvice, PageCache, Passed, Reads};
+use crate::types::{RegionKind, Vpn};
+
+/// What is kept for a region of a file: one reader's memory of it, and what the program has said.
+#[derive(Clone, Debug, Default)]
+pub struct FileSide {
+    reader: Option<Box<Reader>>,
+    /// What the program has said of the mapping.
+    pub advice: MapAdvice,
+}
+
+#[derive(Clone, Debug)]
+struct Reader {
+    policy: Adaptive,
+    file: File,
+}
+
+/// The states of pages are not the policy's to see: `mm` passes over those that are there.
+struct Unseen;
+
+impl PageCache for Unseen {
+    fn holds(&self, _: u64) -> bool {
+        false
+    }
+}
+
+/// Is it a region that these rules are for?
+pub(super) fn concerns(touch: &Touch) -> bool {
+    matches!(touch.kind, RegionKind::File { .. })
+}
+
+impl FileSide {
+    fn reader(&mut self, frames: u32) -> &mut Reader {
+        self.reader.get_or_insert_with(|| {
+            let config = Config { frames: u64::from(frames), ..Config::default() };
+            let mut policy = Adaptive::new(config);
+            let file = policy.open();
+            Box::new(Reader { policy, file })
+        })
+    }
+
+    /// A page of the region is missing.
+    pub(super) fn miss(&mut self, frames: u32, touch: &Touch) -> Option<Plan> {
+        let fault = fault(touch, self.advice);
+        let mut reads = Reads::new(fault.ask.file_pages);
+        let Reader { policy, file } = self.reader(frames);
+        policy.fault_missing(file, &fault, &Unseen, &mut reads);
+        plan(&reads, touch)
+    }
+
+    /// A page of the region was found in RAM, but not in view.
+    pub(super) fn cached(&mut self, frames: u32, touch: &Touch) -> Option<Plan> {
+        let fault = fault(touch, self.advice);
+        let mut reads = Reads::new(fault.ask.file_pages);
+        let Reader { policy, file } = self.reader(frames);
+        policy.fault_cached(file, &fault, &Unseen, &mut reads);
+        plan(&reads, touch)
+    }
+
+    /// A page that was read ahead went before anybody touched it.
+    pub(super) fn unused(&mut self, vpn: Vpn) {
+        if let Some(reader) = &mut self.reader {
+            reader.policy.unused(&mut reader.file, vpn.0);
+        }
+    }
+}
+
+/// Pages are counted from the start of the address space: a region may be cut and moved, and its
+/// readers do not care.
+fn fault(touch: &Touch, advice: MapAdvice) -> Fault {
+    // Page 0 would be taken for the start of the file.
+    let ask = Ask { now: touch.now, ..Ask::new(touch.vpn.0, 1, touch.region_end.0) };
+    Fault { ask, advice, marked: touch.marker, arriving: touch.arriving }
+}
+
+fn plan(reads: &Reads, touch: &Touch) -> Option<Plan> {
+    let (first, rest) = reads.extents().split_first()?;
+    let start = Vpn(first.start.max(touch.region_start.0));
+    let pages = (first.start + first.pages).saturating_sub(start.0);
+    let step = rest.first().map(|second| second.start as i64 - first.start as i64);
+    let window = match step {
+        Some(step) if first.pages == 1 && step != 0 => {
+            let even = |(index, extent): (usize, &crate::fileread::Extent)| {
+                extent.start as i64 == first.start as i64 + step * (index as i64 + 1)
+            };
+            let count = 1 + rest.iter().enumerate().take_while(|&pair| even(pair)).count();
+            Window::Pages { start, stride: step, count: count as u32 }
+        }
+        _ => Window::Pages { start, stride: 1, count: u32::try_from(pages).unwrap_or(u32::MAX) },
+    };
+    if window.count() == 0 {
+        return None;
+    }
+    let marker = reads.extents().iter().find_map(|extent| extent.marker).map(Vpn);
+    let passed = reads.passed().map(|passed| behind(passed, touch));
+    Some(Plan { window, marker, mapping: Mapping::Together, passed })
+}
+
+fn behind(passed: Passed, touch: &Touch) -> Window {
+    let Passed { nearest, pages, above } = passed;
+    let (start, end) = (touch.region_start.0, touch.region_end.0);
+    let room = if above { end.saturating_sub(nearest) } else { (nearest + 1).saturating_sub(start) };
+    let count = u32::try_from(pages.min(room)).unwrap_or(u32::MAX);
+    Window::Pages { start: Vpn(nearest), stride: if above { 1 } else { -1 }, count }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 10_000;
+
+    fn touch(page: u64, marker: bool) -> Touch {
+        Touch {
+            now: 0,
+            vpn: Vpn(START + page),
+            slot: None,
+            area_slots: 0,
+            region_start: Vpn(START),
+            region_end: Vpn(START + 100_000),
+            kind: RegionKind::File { bias: 0 },
+            read_ahead: false,
+            marker,
+            arriving: false,
+        }
+    }
+
+    fn window(plan: Option<Plan>) -> (u64, i64, u32) {
+        let Window::Pages { start, stride, count } = plan.expect("a plan").window else { panic!() };
+        (start.0 - START, stride, count)
+    }
+
+    #[test]
+    fn a_second_fault_begins_a_stream_and_its_mark_goes_on() {
+        let mut side = FileSide::default();
+        assert_eq!(window(side.miss(1 << 20, &touch(5000, false))), (5000, 1, 1), "one page a fault");
+        let first = side.miss(1 << 20, &touch(5001, false));
+        let (start, stride, count) = window(first);
+        assert!(start == 5001 && stride == 1 && count > 1, "{first:?}");
+        let marker = first.and_then(|plan| plan.marker).expect("a mark").0 - START;
+        let next = side.cached(1 << 20, &touch(marker, true));
+        assert_eq!(window(next).0, start + u64::from(count), "where the last ended");
+        let Some(Window::Pages { start: nearest, stride: -1, .. }) = next.and_then(|plan| plan.passed) else {
+            panic!("what was passed is told: {next:?}")
+        };
+        assert!(nearest.0 - START < marker);
+    }
+
+    #[test]
+    fn readers_at_random_get_a_page_a_fault() {
+        let mut side = FileSide::default();
+        let mut page = 7u64;
+        for _ in 0..1000 {
+            page = page.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let plan = side.miss(1 << 20, &touch((page >> 33) % 50_000 * 2, false));
+            assert_eq!(window(plan).2, 1, "{plan:?}");
+        }
+        side.advice = MapAdvice::Random;
+        (0..100).for_each(|page| assert_eq!(window(side.miss(1 << 20, &touch(page, false))).2, 1));
+    }
+}

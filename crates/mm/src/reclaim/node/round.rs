@@ -1,0 +1,210 @@
+//! A round over the lists of a domain: how much is looked at, by [`super::super::targets`], in which
+//! steps, by [`super::super::scan`], and what is counted on the way.
+
+use super::judge::Fate;
+use super::{Manner, Node, Orders, Protection};
+use crate::reclaim::lists::{DomainId, KINDS, Kind, List, PerList, flag};
+use crate::reclaim::ratio::{self, Lengths};
+use crate::reclaim::scan::{Round, Shrink};
+use crate::reclaim::targets::{self, Situation};
+use crate::reclaim::{BATCH, Reclaimer, Rules};
+
+impl Node {
+    fn is_low(&self, id: DomainId, kind: Kind) -> bool {
+        let domain = &self.domains[usize::from(id.0)];
+        let len = |list| u64::from(self.pages.len(id, list));
+        let lengths = Lengths {
+            inactive: len(List::inactive(kind)),
+            active: len(List::active(kind)),
+            node: u64::from(self.config.frames),
+            refaulted: domain.activations[kind as usize] != domain.activations_seen[kind as usize],
+        };
+        ratio::is_low(self.config.rules, kind, &lengths)
+    }
+
+    /// Opens a round over a domain. `None`: it is protected, or no page of it is to be looked at.
+    pub(in crate::reclaim) fn round(
+        &mut self,
+        id: DomainId,
+        manner: &Manner,
+        priority: u32,
+        goal: u64,
+    ) -> Option<Round> {
+        let pages = self.lengths(id);
+        let held = self.held(id);
+        let Protection { min, low } = self.domains[usize::from(id.0)].protection;
+        let kept = u64::from(if manner.ignores_low { min } else { min.max(low) });
+        if held <= kept {
+            return None;
+        }
+        let situation = Situation {
+            who: manner.who,
+            priority,
+            swappiness: self.config.swappiness,
+            can_swap: self.can_swap(),
+            pages,
+            open: pages.map(|pages| (pages - pages * kept / (held + 1)) * self.config.scale),
+            free: self.free,
+            high: self.config.watermarks.high,
+            low: KINDS.map(|kind| self.is_low(id, kind)),
+            forced: false,
+        };
+        let domain = &mut self.domains[usize::from(id.0)];
+        let targets = targets::targets(self.config.rules, &situation, &mut domain.recent, &domain.cost);
+        let targets = at_most(targets, pages);
+        let is_global_direct = manner.who == Reclaimer::Direct;
+        let round = Round::new(self.config.era, goal, priority, is_global_direct, targets, domain.owed);
+        domain.activations_seen = domain.activations;
+        Some(round)
+    }
+
+    /// One pass of a round. Says whether it goes on, and how much was looked at on either list.
+    pub(in crate::reclaim) fn pass(
+        &mut self,
+        id: DomainId,
+        manner: &Manner,
+        round: &mut Round,
+        out: &mut Orders,
+    ) -> (bool, LookedAt) {
+        let mut lists = OfDomain { node: self, id, manner, looked_at: LookedAt::default(), out };
+        let goes_on = round.goes_on() && round.pass(&mut lists);
+        let looked_at = lists.looked_at;
+        if !goes_on {
+            self.domains[usize::from(id.0)].owed = round.owed();
+            // At the end anonymous pages grow old a little, whoever was short of what.
+            self.age_active(id, manner, Kind::Anon, u64::from(BATCH));
+        }
+        (goes_on, looked_at)
+    }
+
+    /// The node is balanced: what was seen at the tails is forgotten.
+    pub(in crate::reclaim) fn note_balanced(&mut self) {
+        (self.tail_dirty, self.tail_writeback) = (false, false);
+    }
+
+    /// Is the tail of the lists full of pages that are being written?
+    pub(in crate::reclaim) fn is_tail_written(&self) -> bool {
+        self.tail_writeback
+    }
+
+    /// Moves up to `pages` from the active to the inactive list, if that is low.
+    pub(in crate::reclaim) fn age_active(
+        &mut self,
+        id: DomainId,
+        manner: &Manner,
+        kind: Kind,
+        pages: u64,
+    ) -> u64 {
+        if !manner.deactivates && !self.is_low(id, kind) {
+            return 0;
+        }
+        let all = self.listed();
+        let is_early = self.config.rules == Rules::Early;
+        let count = pages.min(u64::from(self.pages.len(id, List::active(kind))));
+        let mut rotated = 0;
+        for _ in 0..count {
+            let page = self.pages.tail(id, List::active(kind)).expect("the list is as long");
+            self.pages.remove(page);
+            self.counters.pgrefill += 1;
+            let accessed = self.pages.take(page, flag::ACCESSED | flag::ACCESSED_OTHER);
+            let stays = accessed && kind == Kind::File && self.pages.has(page, flag::EXECUTABLE);
+            rotated += u64::from(if is_early { accessed } else { stays });
+            if stays {
+                self.pages.push_head(page, List::active(kind));
+                continue;
+            }
+            self.counters.pgdeactivate += 1;
+            if !is_early {
+                self.pages.set(page, flag::WORKINGSET);
+            }
+            self.pages.push_head(page, List::inactive(kind));
+        }
+        let domain = &mut self.domains[usize::from(id.0)];
+        match self.config.rules {
+            Rules::Early => domain.recent.note(kind, count, rotated),
+            Rules::Late => domain.cost.rotated(kind, rotated, all),
+        }
+        count
+    }
+
+    /// Looks at up to `pages` of the inactive tail.
+    fn look_at(&mut self, id: DomainId, manner: &Manner, kind: Kind, pages: u64, out: &mut Orders) -> Looks {
+        let count = pages.min(u64::from(self.pages.len(id, List::inactive(kind))));
+        let all = self.listed();
+        let (mut freed, mut activated, mut written) = (0, 0, 0);
+        let (mut dirty, mut writeback) = (0, 0);
+        for _ in 0..count {
+            let page = self.pages.tail(id, List::inactive(kind)).expect("the list is as long");
+            self.pages.remove(page);
+            writeback += u64::from(self.pages.has(page, flag::WRITEBACK));
+            dirty += u64::from(self.pages.has(page, flag::DIRTY) && kind == Kind::File);
+            match self.decide(page, manner, out) {
+                Fate::Freed => freed += 1,
+                Fate::Kept => self.pages.push_head(page, List::inactive(kind)),
+                Fate::Written => {
+                    written += 1;
+                    self.pages.push_head(page, List::inactive(kind));
+                }
+                Fate::Activated => {
+                    activated += 1;
+                    self.activate(page);
+                }
+                Fate::Unevictable => self.pages.push_head(page, List::Unevictable),
+            }
+        }
+        self.tail_dirty |= count > 0 && dirty == count;
+        self.tail_writeback |= count > 0 && writeback == count;
+        self.counters.scanned(manner.who, kind, count);
+        self.counters.stolen(manner.who, kind, freed);
+        let domain = &mut self.domains[usize::from(id.0)];
+        match self.config.rules {
+            Rules::Early => domain.recent.note(kind, count, activated),
+            Rules::Late => domain.cost.scanned(kind, count, freed, written, all),
+        }
+        Looks { looked_at: count, freed }
+    }
+}
+
+/// No list is looked at for longer than it is.
+fn at_most(targets: PerList, pages: PerList) -> PerList {
+    core::array::from_fn(|list| targets[list].min(pages[list]))
+}
+
+/// Pages looked at in a pass. Whether it was enough is asked of the inactive ones alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::reclaim) struct LookedAt {
+    pub inactive: u64,
+    pub active: u64,
+}
+
+impl LookedAt {
+    pub fn all(self) -> u64 {
+        self.inactive + self.active
+    }
+}
+
+struct Looks {
+    looked_at: u64,
+    freed: u64,
+}
+
+/// The lists of a domain, for the scan loop.
+struct OfDomain<'a> {
+    node: &'a mut Node,
+    id: DomainId,
+    manner: &'a Manner,
+    looked_at: LookedAt,
+    out: &'a mut Orders,
+}
+
+impl Shrink for OfDomain<'_> {
+    fn shrink_inactive(&mut self, kind: Kind, pages: u64) -> u64 {
+        let looks = self.node.look_at(self.id, self.manner, kind, pages, self.out);
+        self.looked_at.inactive += looks.looked_at;
+        looks.freed
+    }
+
+    fn shrink_active(&mut self, kind: Kind, pages: u64) {
+        self.looked_at.active += self.node.age_active(self.id, self.manner, kind, pages);
+    }
+}

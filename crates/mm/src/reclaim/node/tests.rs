@@ -1,0 +1,266 @@
+//! What the machine does as a whole: what leaves, what stays, and that everything adds up.
+
+use super::*;
+use crate::reclaim::background::{self, Background};
+use crate::reclaim::direct::{self, Direct};
+use crate::types::Access;
+
+const ONE: [Protection; 1] = [Protection { min: 0, low: 0 }];
+const D0: DomainId = DomainId(0);
+
+fn node(frames: u32, slots: u32, rules: Rules, era: Era) -> Node {
+    Node::new(Config::new(frames, slots, rules, era), &ONE)
+}
+
+/// Fills all frames but `left` with file pages.
+fn fill_with_files(node: &mut Node, left: u64) -> Vec<PageNumber> {
+    let mut pages = Vec::new();
+    while node.free() > left {
+        pages.push(node.admit(D0, &Arrival::FILE, None));
+    }
+    pages
+}
+
+/// Steps a call to its end; gives what it freed and the shadows.
+fn reclaim(node: &mut Node, call: &mut Direct) -> (u64, Orders) {
+    let mut out = Orders::new();
+    for _ in 0..1_000_000 {
+        match call.step(node, &mut out) {
+            direct::Step::Done(freed) => {
+                node.check();
+                return (freed, out);
+            }
+            direct::Step::Looked(_) | direct::Step::WaitForBackground | direct::Step::Sleep(_) => {}
+        }
+    }
+    panic!("a call ends");
+}
+
+#[test]
+fn a_page_read_twice_is_active_and_one_read_once_goes() {
+    let mut node = node(4096, 0, Rules::Early, Era::Seed);
+    let pages = fill_with_files(&mut node, 64);
+    for &page in &pages[..100] {
+        (0..2).for_each(|_| node.mark_accessed(page));
+        assert_eq!(node.list(page), Some(List::ActiveFile));
+    }
+    node.mark_accessed(pages[100]);
+    let (freed, orders) = reclaim(&mut node, &mut Direct::new());
+    assert!(freed >= 32);
+    let freed_pages: Vec<PageNumber> = orders
+        .iter()
+        .filter_map(|order| match order {
+            Order::Freed { page, has_slot: false, .. } => Some(*page),
+            _ => None,
+        })
+        .collect();
+    // The page that was read once more is clean: its mark does not save it.
+    assert_eq!(freed_pages[..32], pages[100..132], "the oldest that was not used twice goes first");
+    assert_eq!(node.counters().pgsteal_by(Reclaimer::Direct), freed);
+    assert_eq!(node.counters().allocstall, 1);
+}
+
+/// An anonymous page needs two visits: one starts its write, the next frees it.
+#[test]
+fn anonymous_pages_need_two_visits() {
+    let mut node = node(4096, 10_000, Rules::Late, Era::Since61);
+    let pages: Vec<PageNumber> = (0..4032).map(|_| node.admit(D0, &Arrival::ANON, None)).collect();
+    let (freed, orders) = reclaim(&mut node, &mut Direct::new());
+    assert_eq!(freed, 0, "nothing is clean");
+    let written: Vec<PageNumber> = orders
+        .iter()
+        .map(|order| match order {
+            Order::Write { page } => *page,
+            order => panic!("{order:?}"),
+        })
+        .collect();
+    assert_eq!(written[..8], pages[..8]);
+    assert_eq!(node.swap_used() as usize, written.len());
+    assert_eq!(u64::from(node.swap_used()), node.counters().nr_vmscan_write[0]);
+    written.iter().for_each(|&page| node.written(page, true));
+    let (freed, orders) = reclaim(&mut node, &mut Direct::new());
+    assert!(freed >= 32);
+    assert!(matches!(orders[0], Order::Freed { page, has_slot: true, .. }
+            if page == written[written.len() - 1]));
+}
+
+#[test]
+fn without_slots_anonymous_pages_stay() {
+    let mut node = node(4096, 0, Rules::Early, Era::Seed);
+    (0..4032).for_each(|_| _ = node.admit(D0, &Arrival::ANON, None));
+    let (freed, orders) = reclaim(&mut node, &mut Direct::new());
+    assert_eq!((freed, orders), (0, Orders::new()));
+}
+
+/// What was away for less than the active list is long comes back active; a longer way,
+/// inactive.
+#[test]
+fn refaults_by_distance() {
+    for (actives, list) in [(100, List::ActiveFile), (10, List::InactiveFile)] {
+        let mut node = node(4096, 0, Rules::Early, Era::Seed);
+        let pages = fill_with_files(&mut node, 64);
+        for &page in &pages[pages.len() - actives..] {
+            (0..2).for_each(|_| node.mark_accessed(page));
+        }
+        let (freed, orders) = reclaim(&mut node, &mut Direct::new());
+        let Order::Freed { shadow, .. } = orders[0] else { panic!("{orders:?}") };
+        let page = node.admit(D0, &Arrival::FILE, Some(shadow));
+        assert!((32..100).contains(&freed));
+        assert_eq!(node.list(page), Some(list), "{actives} active, {freed} gone since");
+    }
+}
+
+#[test]
+fn what_is_protected_goes_last_or_never() {
+    let low = [Protection { min: 0, low: 0 }, Protection { min: 0, low: 3000 }];
+    for (rules, min, spared) in
+        [(Rules::Late, 0, false), (Rules::Late, 3000, true), (Rules::Early, 3000, true)]
+    {
+        let mut domains = low;
+        domains[1].min = min;
+        let mut node = Node::new(Config::new(8192, 0, rules, Era::Since61), &domains);
+        (0..2000).for_each(|_| _ = node.admit(DomainId(1), &Arrival::FILE, None));
+        (0..64).for_each(|_| _ = node.admit(D0, &Arrival::FILE, None));
+        let (first, _) = reclaim(&mut node, &mut Direct::new());
+        assert!((32..=64).contains(&first));
+        assert_eq!(node.held(DomainId(1)), 2000, "others have pages");
+        while node.held(D0) > 0 {
+            reclaim(&mut node, &mut Direct::new());
+        }
+        let (second, _) = reclaim(&mut node, &mut Direct::new());
+        assert_eq!(second == 0, spared, "{rules:?}, min {min}: {second}");
+    }
+}
+
+#[test]
+fn a_domain_at_its_limit_takes_from_itself_only() {
+    let mut node = Node::new(Config::new(8192, 0, Rules::Late, Era::Since61), &[Protection::default(); 2]);
+    (0..2000).for_each(|_| _ = node.admit(D0, &Arrival::FILE, None));
+    (0..2000).for_each(|_| _ = node.admit(DomainId(1), &Arrival::FILE, None));
+    let (freed, _) = reclaim(&mut node, &mut Direct::of_domain(DomainId(1)));
+    assert!(freed >= 32);
+    assert_eq!(node.held(D0), 2000);
+    assert_eq!(node.held(DomainId(1)) + freed, 2000);
+}
+
+/// Over-reclaim is a defect: under its own rule a call frees at most what it was asked for and
+/// a batch.
+#[test]
+fn bounded_calls_free_no_more_than_a_batch_above_their_goal() {
+    for frames in [4096, 1 << 16, 1 << 20] {
+        for slots in [0, 1 << 16] {
+            let mut node = node(frames, slots, Rules::Late, Era::Bounded);
+            (0..frames / 4).for_each(|_| _ = node.admit(D0, &Arrival::SWAPPED, None));
+            fill_with_files(&mut node, 100);
+            for _ in 0..20 {
+                let (freed, _) = reclaim(&mut node, &mut Direct::new());
+                assert!((32..=64).contains(&freed), "{frames} frames: {freed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn kswapd_works_from_low_to_high_and_dozes() {
+    for rules in [Rules::Early, Rules::Late] {
+        let mut node = node(1 << 16, 0, rules, Era::Seed);
+        let marks = node.config().watermarks;
+        let mut kswapd = Background::new();
+        let mut out = Orders::new();
+        fill_with_files(&mut node, marks.low + 1);
+        assert_eq!(node.allocate(), Admission::Granted);
+        assert!(!kswapd.is_due(0, &node));
+        fill_with_files(&mut node, marks.low);
+        assert_eq!(node.allocate(), Admission::GrantedWake);
+        assert!(kswapd.is_due(0, &node));
+        let until = loop {
+            match kswapd.step(7, &mut node, &mut out) {
+                background::Step::Looked(_) => {}
+                background::Step::Until(until) => break until,
+                background::Step::Asleep => panic!("it dozes first"),
+            }
+        };
+        assert_eq!(until, 7 + 100_000_000);
+        assert!(node.is_balanced());
+        assert!(node.free() < marks.high + 2 * marks.high, "{} free", node.free());
+        assert_eq!(node.counters().pageoutrun, 1);
+        assert_eq!(kswapd.step(until, &mut node, &mut out), background::Step::Asleep);
+        fill_with_files(&mut node, marks.min);
+        assert_eq!(node.allocate(), Admission::Refused);
+        node.check();
+    }
+}
+
+/// Random loads: frames, lists and pages add up, whatever the era, and nobody fails who need
+/// not.
+#[test]
+fn random_loads_add_up() {
+    for era in Era::ALL {
+        for rules in [Rules::Early, Rules::Late] {
+            random_load(era, rules);
+        }
+    }
+}
+
+fn random_load(era: Era, rules: Rules) {
+    let domains = [Protection { min: 50, low: 100 }, Protection::default()];
+    let mut node = Node::new(Config::new(1024, 700, rules, era), &domains);
+    let mut kswapd = Background::new();
+    let (mut live, mut gone): (Vec<PageNumber>, Vec<(Kind, bool, Shadow)>) = (Vec::new(), Vec::new());
+    let (mut seed, mut now) = (era as u64 + 77, 0);
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) as usize % below.max(1)
+    };
+    let mut out = Orders::new();
+    for _ in 0..3000 {
+        now += 1_000_000;
+        if node.allocate() == Admission::Refused {
+            reclaim_into(&mut node, &mut Direct::new(), &mut out);
+        }
+        for _ in 0..3 {
+            if kswapd.is_due(now, &node) {
+                kswapd.step(now, &mut node, &mut out);
+            }
+        }
+        for order in out.drain(..) {
+            match order {
+                Order::Freed { page, has_slot, shadow } => {
+                    let at = live.iter().position(|&other| other == page).expect("it had a frame");
+                    live.swap_remove(at);
+                    gone.push((if has_slot { Kind::Anon } else { Kind::File }, has_slot, shadow));
+                }
+                Order::Write { page } => node.written(page, random(50) > 0),
+            }
+        }
+        if node.free() > 0 {
+            let domain = DomainId(random(2) as u8);
+            let back = (random(3) == 0 && !gone.is_empty()).then(|| gone.swap_remove(random(gone.len())));
+            let arrival = match back {
+                Some((_, true, _)) => Arrival::SWAPPED,
+                Some(_) => Arrival::FILE,
+                None if random(2) == 0 => Arrival::ANON,
+                None => Arrival { dirty: random(9) == 0, ..Arrival::FILE },
+            };
+            live.push(node.admit(domain, &arrival, back.map(|(_, _, shadow)| shadow)));
+        }
+        let page = live[random(live.len())];
+        match random(4) {
+            0 => node.mark_accessed(page),
+            1 => node.touch(page, Access::Read, random(2) == 0),
+            2 => node.touch(page, Access::Write, false),
+            _ if node.flush(page) => node.written(page, true),
+            _ => {}
+        }
+        if random(64) == 0 {
+            node.forget(live.swap_remove(random(live.len())));
+            node.check();
+        }
+    }
+    assert_eq!(live.len() as u64 + node.free(), 1024);
+    assert!(node.counters().pgsteal_of(Kind::File) > 0 && node.counters().pgsteal_of(Kind::Anon) > 0);
+}
+
+fn reclaim_into(node: &mut Node, call: &mut Direct, out: &mut Orders) {
+    while !matches!(call.step(node, out), direct::Step::Done(_)) {}
+}

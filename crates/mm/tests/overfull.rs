@@ -1,0 +1,62 @@
+//! *The story:* 100 MiB in a budget of 20 with 64 of swap took twelve times as long as with swap
+//! enough. What fits nowhere is in RAM, above the budget, and then not a frame was free: pages came
+//! back one by one.
+
+mod willing;
+
+use std::collections::VecDeque;
+
+use overspill_mm::readahead::policy::{Config as Knobs, NAMES, Policy};
+use overspill_mm::types::{Access, RegionKind, SpaceId, Vpn};
+use overspill_mm::{Actions, Config, Event, Mm, State, Vmstat, Warning};
+
+const SPACE: SpaceId = SpaceId(0);
+const BUDGET: u32 = 1280;
+const PAGES: u32 = 6400;
+const LAPS: u32 = 4;
+
+/// Laps over all pages, in a shell in which everything succeeds at once. The counters, the most
+/// that was held, and whether swap was said to be full.
+fn laps(slots: u32) -> (Vmstat, u32, bool) {
+    let policy = Policy::by_name(NAMES[0], Knobs { frames: BUDGET, ..Knobs::default() }).unwrap();
+    let mut mm = Mm::new(Config::live(BUDGET, slots), policy);
+    let (mut most, mut is_full) = (0, false);
+    let mut now = 0;
+    let mut step = |mm: &mut Mm<Policy>, event: Event| {
+        let mut events = VecDeque::from([event]);
+        let mut out = Actions::new();
+        while let Some(event) = events.pop_front() {
+            now += 1000;
+            mm.step(now, event, &mut out);
+            most = most.max(mm.frames_held());
+            for action in out.drain() {
+                is_full |= matches!(action, overspill_mm::Action::Warn(Warning::SwapFull));
+                events.extend(willing::answer(&action));
+            }
+        }
+    };
+    let end = Vpn(u64::from(PAGES));
+    step(&mut mm, Event::RegionAdded { space: SPACE, start: Vpn(0), end, kind: RegionKind::Anon });
+    for vpn in (0..LAPS * PAGES).map(|touch| Vpn(u64::from(touch % PAGES))) {
+        let is_there = mm.lookup(SPACE, vpn).is_some_and(|id| mm.state(id) == State::Mapped);
+        if !is_there {
+            step(&mut mm, Event::Fault { space: SPACE, vpn, access: Access::Write });
+        }
+    }
+    mm.check();
+    (*mm.stats(), most, is_full)
+}
+
+#[test]
+fn a_full_swap_area_does_not_end_read_ahead() {
+    let (enough, within, is_full) = laps(4 * PAGES);
+    assert!(within <= BUDGET && !is_full);
+    const SLOTS: u32 = 4096;
+    let (full, most, is_full) = laps(SLOTS + 1);
+    assert!(is_full, "2304 pages have no slot");
+    let faults = |stats: &Vmstat| stats.pgmajfault + stats.soft_fault;
+    assert!(faults(&full) <= faults(&enough) * 3 / 2, "{} and {}", faults(&full), faults(&enough));
+    assert!(full.read_ops <= enough.read_ops * 3 / 2, "{} and {}", full.read_ops, enough.read_ops);
+    let must = PAGES - SLOTS;
+    assert!(most <= must + BUDGET / 8, "{most} were held, {must} had to be");
+}

@@ -1,0 +1,184 @@
+//! The agent's side of mapped files: whether one is managed, and how it comes to be.
+//!
+//! Managed are regular files on a disk of which nobody is writing: the agent opens the file once
+//! more, past the page cache, and takes a read lease on it, so that it hears of writers before they
+//! write. Where the file is somebody else's there is no lease; private mappings are managed all the
+//! same, and shared ones of files that this user cannot write to and that have been still for a
+//! while. What does not fit stays with the kernel, and is said.
+
+use core::fmt::Display;
+use core::sync::atomic::Ordering::SeqCst;
+
+use linux_raw_sys::general::{MADV_RANDOM, MADV_SEQUENTIAL, PROT_WRITE};
+use overspill_engine::{Engine, Program, Source};
+use overspill_mm::fileread::MapAdvice;
+use overspill_sys::file::{self, Open, TMPFS_MAGIC};
+use overspill_sys::mem::{self, Buffer, Prot};
+use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, lease};
+
+use crate::files::{self, Wish};
+
+/// A file that changed later is not still.
+const STILL_NS: i128 = 300_000_000_000;
+
+/// Why a mapping stays with the kernel.
+struct Refusal(&'static str);
+
+impl From<Errno> for Refusal {
+    fn from(_: Errno) -> Self {
+        Refusal("the kernel refused what it takes")
+    }
+}
+
+/// Does what the program's threads ask for. `say` is told what stays with the kernel.
+pub fn serve(engine: &mut Engine, say: impl Fn(&dyn Display)) {
+    while let Some(wish) = files::take() {
+        let value = match wish {
+            Wish::Map { .. } => map(engine, wish, &say),
+            Wish::HandBack((start, end)) => usize::from(engine.hand_back_range(&(start..end))),
+            Wish::WillNeed((start, end)) => {
+                will_need(engine, start..end);
+                0
+            }
+            Wish::Advise((start, end), advice) => {
+                advise(engine, start..end, advice);
+                0
+            }
+        };
+        files::answer(value);
+    }
+}
+
+fn map(engine: &mut Engine, wish: Wish, say: &impl Fn(&dyn Display)) -> usize {
+    match managed(engine, wish) {
+        Ok(range) => {
+            engine.report().note_file(Some(range.len() as u64));
+            range.start
+        }
+        Err(Refusal(why)) => {
+            engine.report().note_file(None);
+            let Wish::Map { fd, len, .. } = wish else { return 0 };
+            say(&Left { fd, mib: len >> 20, why });
+            0
+        }
+    }
+}
+
+/// A line about what stays with the kernel.
+struct Left {
+    fd: u32,
+    mib: usize,
+    why: &'static str,
+}
+
+impl Display for Left {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut text = [0; 128];
+        let name = file::descriptor_of_program(self.fd).ok().and_then(|fd| file::name_of(&fd, &mut text));
+        let name = name.and_then(|name| core::str::from_utf8(name).ok()).unwrap_or("a file");
+        write!(f, "{name} ({} MiB) stays with the kernel: {}", self.mib, self.why)
+    }
+}
+
+/// Maps a file for the program, and manages it.
+fn managed(engine: &mut Engine, wish: Wish) -> Result<AddressRange, Refusal> {
+    let Wish::Map { wish, len, prot, shared, fd, offset } = wish else { return Err(Refusal("")) };
+    if engine.evicts_slowly() {
+        return Err(Refusal("this kernel cannot move pages"));
+    }
+    let given = file::descriptor_of_program(fd)?;
+    let status = file::status(&given)?;
+    if file::space(&given)?.magic == TMPFS_MAGIC {
+        return Err(Refusal("it is in RAM anyway"));
+    }
+    let plain = file::open_again(&given, Open::empty()).map_err(|_| Refusal("it cannot be opened again"))?;
+    let direct = open_direct(&given).ok_or(Refusal("its file system has no direct reads"))?;
+    let leased = hold(&plain, &given, shared, &status)?;
+    let index = files::table().take().ok_or(Refusal("too many files are mapped"))?;
+    let place = files::table().file(index);
+    place.offset.store(offset, SeqCst);
+    place.prot.store(prot, SeqCst);
+    place.shared.store(shared, SeqCst);
+    place.lies.store(prot & PROT_WRITE == 0, SeqCst);
+    let writable = prot & PROT_WRITE != 0;
+    // Once more: until the lease was held it could change.
+    let status = file::status(&plain)?;
+    let changed_ns = status.changed_ns;
+    let program = Program { place, index, plain, leased, changed_ns };
+    let source = Source { file: direct, offset, len: status.len, writable, program: Some(program) };
+    let mapped = make(engine, wish, len, source);
+    if mapped.is_err() {
+        files::table().give_back(index);
+    }
+    mapped
+}
+
+/// Past the page cache, if that can be: some file systems take the flag and refuse the read.
+fn open_direct(given: &Fd) -> Option<Fd> {
+    let direct = file::open_again(given, Open::DIRECT).ok()?;
+    let mut page = Buffer::new(PAGE_SIZE).ok()?;
+    file::pread(&direct, page.bytes_mut(0, PAGE_SIZE), 0).ok()?;
+    Some(direct)
+}
+
+/// Takes a lease, or finds that it does without one. True: there is one.
+fn hold(plain: &Fd, given: &Fd, shared: bool, status: &file::Status) -> Result<bool, Refusal> {
+    match lease::take(plain) {
+        Ok(()) => return Ok(true),
+        Err(Errno::AGAIN) => return Err(Refusal("somebody writes to it")),
+        Err(_) => {}
+    }
+    let may_write = file::open_again(given, Open::READ_WRITE).is_ok();
+    let is_still = status.changed_ns + STILL_NS < clock::realtime_ns();
+    if shared && (may_write || !is_still) {
+        return Err(Refusal("it is shared, and may be written to unheard"));
+    }
+    Ok(false)
+}
+
+/// Makes the mapping: the pages of the file are managed, what lies behind its end is the kernel's.
+fn make(engine: &mut Engine, wish: usize, len: usize, source: Source) -> Result<AddressRange, Refusal> {
+    let program = source.program.as_ref().expect("the program's mappings come with what goes along");
+    let len = len.next_multiple_of(PAGE_SIZE);
+    let in_file = source.len.saturating_sub(source.offset).next_multiple_of(PAGE_SIZE as u64);
+    let ours = usize::try_from(in_file).unwrap_or(usize::MAX).min(len);
+    if ours == 0 {
+        return Err(Refusal("nothing of it is there"));
+    }
+    let start = mem::map_for_program(wish, len)?;
+    let rest = start + ours..start + len;
+    let shared = program.place.shared.load(SeqCst);
+    let prot = Prot::from_bits_truncate(program.place.prot.load(SeqCst));
+    let (plain, offset) = (program.plain.raw(), source.offset + ours as u64);
+    // SAFETY: the memory was just mapped, and nobody knows of it.
+    let behind = |rest| unsafe { mem::map_file_fixed(rest, plain, offset, prot, shared) };
+    let made = if rest.is_empty() { Ok(()) } else { behind(rest) };
+    let made = made.and_then(|()| engine.register(start..start + ours));
+    match made.and_then(|()| engine.add_file(start..start + ours, source)) {
+        Ok(()) => Ok(start..start + len),
+        Err(errno) => {
+            // SAFETY: nobody knows of it.
+            let _ = unsafe { mem::munmap(start..start + len) };
+            Err(errno.into())
+        }
+    }
+}
+
+/// As far as half of the budget goes: more would push out what it brings.
+fn will_need(engine: &mut Engine, range: AddressRange) {
+    let pages = (range.len() / PAGE_SIZE).min(engine.budget() as usize / 2);
+    if engine.manages(&range) {
+        engine.will_need(Engine::place(range.start), pages as u64);
+    }
+}
+
+fn advise(engine: &mut Engine, range: AddressRange, advice: u32) {
+    let advice = match advice {
+        MADV_RANDOM => MapAdvice::Random,
+        MADV_SEQUENTIAL => MapAdvice::Sequential,
+        _ => MapAdvice::Normal,
+    };
+    if let Some((_, state)) = engine.region(Engine::place(range.start)) {
+        state.file.advice = advice;
+    }
+}

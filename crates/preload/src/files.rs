@@ -1,0 +1,435 @@
+//! Large mappings of files (`run --files`): the calls by which a program makes and changes them.
+//!
+//! The kernel serves no faults of file mappings to anybody. So what the program gets for a large
+//! one, to be read or with stores of its own, is private memory that the agent fills from the file:
+//! see `file_agent` for the agent's side. The agent makes the mapping itself, so that nobody else
+//! can take it for the program's anonymous memory; the thread that maps waits for it, and gets the
+//! kernel's own mapping where the agent refuses or does not answer.
+//!
+//! The kernel has such memory writable, or it could not be moved, while a program that asked for
+//! PROT_READ believes that it is not. As soon as the program changes protections there it becomes
+//! what the program believes. What cannot be had of such memory (locked, grown) is the kernel's
+//! again before the call is made.
+//!
+//! A child of fork has the kernel's mappings. The descriptors for them are opened before the fork,
+//! in the thread that forks, as the agent's are not the child's.
+
+use core::ffi::{c_int, c_void};
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
+
+use linux_raw_sys::general::{
+    __NR_mlock, __NR_mlock2, __NR_mprotect, MADV_FREE, MADV_HUGEPAGE, MADV_MERGEABLE, MADV_NOHUGEPAGE,
+    MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE,
+    MAP_HUGETLB, MAP_LOCKED, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE, PROT_EXEC, PROT_READ,
+    PROT_WRITE,
+};
+use overspill_engine::file_table::{FILES, FileRange, FileTable};
+use overspill_sys::futex::{self, Scope};
+use overspill_sys::lock::Lock;
+use overspill_sys::maps::{BUFFER_BYTES, Maps};
+use overspill_sys::mem::{self, Prot};
+use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file, overlap};
+
+use crate::{filters, fork, fresh, libc};
+
+/// How long a thread waits for the agent's answer before it does without: the first one that asks
+/// waits until the agent has opened everything.
+const MAP_WAIT_NS: u64 = 2_000_000_000;
+/// How long it waits for its turn to ask. A signal's handler may ask inside of asking.
+const TURN_WAIT_NS: u64 = 50_000_000;
+
+/// Smaller mappings are the kernel's; all of them while no agent takes any.
+static BYTES_MIN: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// The agent's thread, whose descriptors are its own.
+static AGENT: AtomicU32 = AtomicU32::new(0);
+/// What is mapped.
+static TABLE: FileTable = FileTable::new();
+
+/// For the agent.
+pub fn table() -> &'static FileTable {
+    &TABLE
+}
+
+/// The agent takes mappings of at least so many bytes; 0: none.
+pub fn watch(bytes_min: u64) {
+    AGENT.store(overspill_sys::thread::id(), SeqCst);
+    let bytes = usize::try_from(bytes_min).unwrap_or(usize::MAX);
+    BYTES_MIN.store(if bytes == 0 { usize::MAX } else { bytes }, SeqCst);
+}
+
+/// Nobody takes any more, and whoever asked is refused.
+pub fn forget() {
+    BYTES_MIN.store(usize::MAX, SeqCst);
+    if DESK.state.compare_exchange(ASKED, TAKEN, SeqCst, SeqCst).is_ok() {
+        answer(0);
+    }
+}
+
+// The desk: what a thread of the program asks the agent for.
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wish {
+    /// A mapping. The answer is its address; 0: the kernel's is to be used.
+    Map {
+        /// Where, if that is free; 0: anywhere.
+        wish: usize,
+        /// Bytes.
+        len: usize,
+        /// PROT_*.
+        prot: u32,
+        /// MAP_SHARED.
+        shared: bool,
+        /// The program's descriptor.
+        fd: u32,
+        /// The first byte.
+        offset: u64,
+    },
+    /// The mappings that overlap a range are to be the kernel's again.
+    HandBack(AddressRangeCopy),
+    /// A range is needed soon.
+    WillNeed(AddressRangeCopy),
+    /// MADV_NORMAL, MADV_RANDOM or MADV_SEQUENTIAL of a range.
+    Advise(AddressRangeCopy, u32),
+}
+
+/// A range that can be copied.
+pub type AddressRangeCopy = (usize, usize);
+
+const FREE: u32 = 0;
+const FILLING: u32 = 1;
+const ASKED: u32 = 2;
+const TAKEN: u32 = 3;
+const DONE: u32 = 4;
+
+struct Desk {
+    state: AtomicU32,
+    words: [AtomicUsize; 7],
+    answer: AtomicUsize,
+}
+
+static DESK: Desk = Desk {
+    state: AtomicU32::new(FREE),
+    words: [const { AtomicUsize::new(0) }; 7],
+    answer: AtomicUsize::new(0),
+};
+
+impl Wish {
+    fn words(self) -> [usize; 7] {
+        match self {
+            Wish::Map { wish, len, prot, shared, fd, offset } => {
+                [0, wish, len, prot as usize, usize::from(shared), fd as usize, offset as usize]
+            }
+            Wish::HandBack((start, end)) => [1, start, end, 0, 0, 0, 0],
+            Wish::WillNeed((start, end)) => [2, start, end, 0, 0, 0, 0],
+            Wish::Advise((start, end), advice) => [3, start, end, advice as usize, 0, 0, 0],
+        }
+    }
+
+    fn of(words: [usize; 7]) -> Wish {
+        let range = (words[1], words[2]);
+        match words[0] {
+            0 => Wish::Map {
+                wish: words[1],
+                len: words[2],
+                prot: words[3] as u32,
+                shared: words[4] != 0,
+                fd: words[5] as u32,
+                offset: words[6] as u64,
+            },
+            1 => Wish::HandBack(range),
+            2 => Wish::WillNeed(range),
+            _ => Wish::Advise(range, words[3] as u32),
+        }
+    }
+}
+
+/// Does anybody wait at the desk?
+pub fn is_asked() -> bool {
+    DESK.state.load(SeqCst) == ASKED
+}
+
+/// For the agent: what is asked for. [`answer`] must follow.
+pub fn take() -> Option<Wish> {
+    DESK.state.compare_exchange(ASKED, TAKEN, SeqCst, SeqCst).ok()?;
+    Some(Wish::of(DESK.words.each_ref().map(|word| word.load(SeqCst))))
+}
+
+/// For the agent: whoever asked goes on.
+pub fn answer(value: usize) {
+    DESK.answer.store(value, SeqCst);
+    DESK.state.store(DONE, SeqCst);
+    futex::wake(&DESK.state, u32::MAX, Scope::Private);
+}
+
+/// Asks the agent, and waits; `None`: it did not answer.
+fn ask(wish: Wish) -> Option<usize> {
+    if filters::is_filtered() || !fork::is_ours() || fork::is_borrowing() {
+        return None;
+    }
+    let patience = clock::monotonic_ns() + TURN_WAIT_NS;
+    while DESK.state.compare_exchange(FREE, FILLING, SeqCst, SeqCst).is_err() {
+        if clock::monotonic_ns() > patience {
+            return None;
+        }
+        clock::sleep_ns(20_000);
+    }
+    for (place, word) in DESK.words.iter().zip(wish.words()) {
+        place.store(word, SeqCst);
+    }
+    DESK.state.store(ASKED, SeqCst);
+    fresh::knock();
+    let patience = clock::monotonic_ns() + MAP_WAIT_NS;
+    loop {
+        let state = DESK.state.load(SeqCst);
+        if state == DONE {
+            let answer = DESK.answer.load(SeqCst);
+            DESK.state.store(FREE, SeqCst);
+            return Some(answer);
+        }
+        let left = patience.saturating_sub(clock::monotonic_ns());
+        if left == 0 && DESK.state.compare_exchange(ASKED, FREE, SeqCst, SeqCst).is_ok() {
+            return None;
+        }
+        // Once it is taken it will be answered.
+        let _ = futex::wait(&DESK.state, state, Some(left.max(1_000_000)), Scope::Private);
+    }
+}
+
+/// Gives mappings back to the kernel where a range overlaps them.
+fn hand_back(start: usize, len: usize) {
+    let range = start..start.saturating_add(len);
+    if TABLE.overlaps(&range) {
+        let _ = ask(Wish::HandBack((range.start, range.end)));
+    }
+}
+
+/// All mappings are to be the kernel's again: what follows may not be able to ask.
+pub fn hand_all_back() {
+    hand_back(0, usize::MAX);
+}
+
+// The calls.
+
+/// A mapping for mmap(2) with these arguments; `None`: the kernel's.
+pub fn map(wish: usize, len: usize, prot: u32, flags: u32, fd: c_int, offset: i64) -> Option<usize> {
+    let unwanted = MAP_ANONYMOUS | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_HUGETLB | MAP_LOCKED;
+    if len < BYTES_MIN.load(SeqCst) || flags & unwanted != 0 || fd < 0 {
+        return None;
+    }
+    let shared = [MAP_SHARED, MAP_SHARED_VALIDATE].contains(&(flags & MAP_TYPE));
+    let is_private = flags & MAP_TYPE == MAP_PRIVATE;
+    let fits =
+        prot & PROT_READ != 0 && prot & PROT_EXEC == 0 && (is_private || shared && prot & PROT_WRITE == 0);
+    let offset = u64::try_from(offset).ok().filter(|offset| offset.is_multiple_of(PAGE_SIZE as u64))?;
+    if !fits {
+        return None;
+    }
+    // SAFETY: the descriptor is the program's, and is not closed by this.
+    let file = ManuallyDrop::new(unsafe { Fd::from_raw(fd) });
+    let status = file::status(&file).ok()?;
+    if status.kind != file::Kind::Regular || status.len.saturating_sub(offset) < BYTES_MIN.load(SeqCst) as u64
+    {
+        return None;
+    }
+    let fd = fd as u32;
+    ask(Wish::Map { wish, len, prot, shared, fd, offset }).filter(|&address| address != 0)
+}
+
+/// Before mremap(2): what grows, or is doubled, must be the file's.
+pub fn before_mremap(old: usize, old_len: usize, new_len: usize) {
+    if new_len > old_len || old_len == 0 {
+        hand_back(old, old_len.max(1));
+    }
+}
+
+/// madvise(2) of a range; `None`: as the kernel does it.
+pub fn advise(start: usize, len: usize, advice: c_int) -> Option<Result<(), Errno>> {
+    let range = start..start.checked_add(len)?;
+    if TABLE.is_empty() || !TABLE.overlaps(&range) {
+        return None;
+    }
+    let range = (range.start, range.end);
+    match advice as u32 {
+        MADV_WILLNEED => drop(ask(Wish::WillNeed(range))),
+        advice @ (MADV_NORMAL | MADV_RANDOM | MADV_SEQUENTIAL) => drop(ask(Wish::Advise(range, advice))),
+        // As for any mapping of a file.
+        MADV_FREE => return Some(Err(Errno::INVAL)),
+        MADV_HUGEPAGE | MADV_NOHUGEPAGE | MADV_MERGEABLE => {}
+        _ => return None,
+    }
+    Some(Ok(()))
+}
+
+/// mprotect(2), which makes the protection of mapped files what the program believes it to be.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mprotect(start: *mut c_void, len: usize, prot: c_int) -> c_int {
+    let range = start as usize..(start as usize).saturating_add(len);
+    if !TABLE.is_empty()
+        && TABLE.overlaps(&range)
+        && let Err(errno) = make_honest(&range, prot as u32)
+    {
+        return libc::fail(errno) as c_int;
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { libc::call(__NR_mprotect, [start as usize, len, prot as usize, 0, 0, 0]) as c_int }
+}
+
+fn make_honest(range: &AddressRange, prot: u32) -> Result<(), Errno> {
+    let mut result = Ok(());
+    TABLE.each(|part| {
+        if !overlap(&part.range, range) {
+            return;
+        }
+        let mapped = TABLE.file(part.file);
+        if mapped.shared.load(SeqCst) && prot & PROT_WRITE != 0 {
+            result = Err(Errno::ACCESS);
+        }
+    });
+    result?;
+    TABLE.each(|part| {
+        let mapped = TABLE.file(part.file);
+        if overlap(&part.range, range) && mapped.lies.load(SeqCst) {
+            let file = part.file;
+            TABLE.each(|part| {
+                if part.file == file {
+                    // SAFETY: takes a permission away that the program does not know of.
+                    let _ = unsafe { mem::mprotect(part.range, Prot::READ) };
+                }
+            });
+            // After that: nobody could store until now.
+            mapped.lies.store(false, SeqCst);
+        }
+    });
+    Ok(())
+}
+
+/// mlock(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlock(start: *const c_void, len: usize) -> c_int {
+    hand_back(start as usize, len);
+    // SAFETY: passed on to the caller.
+    unsafe { libc::call(__NR_mlock, [start as usize, len, 0, 0, 0, 0]) as c_int }
+}
+
+/// mlock2(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlock2(start: *const c_void, len: usize, flags: u32) -> c_int {
+    hand_back(start as usize, len);
+    // SAFETY: passed on to the caller.
+    unsafe { libc::call(__NR_mlock2, [start as usize, len, flags as usize, 0, 0, 0]) as c_int }
+}
+
+// Fork.
+
+/// Descriptors for children, while forks are under way; -1: none.
+static FOR_CHILDREN: [AtomicI32; FILES] = [const { AtomicI32::new(-1) }; FILES];
+/// Threads that fork.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+static OPENING: Lock = Lock::new();
+
+/// Before a fork, in the thread that forks, when nothing is out but files.
+pub fn before_fork() {
+    OPENING.with(|| {
+        FORKS.fetch_add(1, SeqCst);
+        let agent = AGENT.load(SeqCst);
+        TABLE.each(|part| {
+            let place = &FOR_CHILDREN[part.file];
+            let file = TABLE.file(part.file).file.load(SeqCst);
+            if place.load(SeqCst) < 0
+                && file >= 0
+                && let Ok(opened) = file::open_of_thread(agent, file as u32)
+            {
+                place.store(opened.into_raw(), SeqCst);
+            }
+        });
+    });
+}
+
+/// After a fork, in the parent.
+pub fn after_fork() {
+    OPENING.with(|| {
+        if FORKS.fetch_sub(1, SeqCst) == 1 {
+            close_those_for_children();
+        }
+    });
+}
+
+fn close_those_for_children() {
+    for place in &FOR_CHILDREN {
+        let fd = place.swap(-1, SeqCst);
+        if fd >= 0 {
+            // SAFETY: it was opened by `before_fork`, and nobody else knows of it.
+            drop(unsafe { Fd::from_raw(fd) });
+        }
+    }
+}
+
+/// After a fork, in the child, in its only thread: its files are the kernel's.
+pub fn in_child() {
+    OPENING.forget();
+    BYTES_MIN.store(usize::MAX, SeqCst);
+    DESK.state.store(FREE, SeqCst);
+    TABLE.each(|part| map_again(&part));
+    FORKS.store(0, SeqCst);
+    close_those_for_children();
+    TABLE.clear();
+}
+
+/// Maps the file over what was not stored to.
+fn map_again(part: &FileRange) {
+    let mut page = 0;
+    let is_stored = |page: usize| TABLE.file(part.file).is_stored(part.page + page);
+    while page < part.pages() {
+        let clean = (page..part.pages()).take_while(|&page| !is_stored(page)).count();
+        if clean > 0 {
+            map_run_again(part, page, clean);
+        }
+        page += clean.max(1);
+    }
+}
+
+fn map_run_again(part: &FileRange, page: usize, pages: usize) {
+    let mapped = TABLE.file(part.file);
+    let fd = FOR_CHILDREN[part.file].load(SeqCst);
+    let start = part.range.start + page * PAGE_SIZE;
+    let end = start + pages * PAGE_SIZE;
+    let shared = mapped.shared.load(SeqCst);
+    let offset = mapped.offset.load(SeqCst) + ((part.page + page) * PAGE_SIZE) as u64;
+    each_mapping(start..end, |range, prot| {
+        let prot = if mapped.lies.load(SeqCst) { prot & !Prot::WRITE } else { prot };
+        let offset = offset + (range.start - start) as u64;
+        // SAFETY: the range is the program's mapping of that very part, which nobody has stored to.
+        if unsafe { mem::map_file_fixed(range.clone(), fd, offset, prot, shared) }.is_err() {
+            // Nothing is there rather than zeroes that nobody wrote.
+            // SAFETY: as above.
+            let _ = unsafe { mem::munmap(range) };
+        }
+    });
+}
+
+/// Calls `visit` with every private anonymous mapping in a range.
+fn each_mapping(range: AddressRange, mut visit: impl FnMut(AddressRange, Prot)) {
+    let Ok(maps) = Maps::open() else { return visit(range, Prot::RW) };
+    let mut buffer = [0; BUFFER_BYTES];
+    let mut at = range.start;
+    while at < range.end {
+        let look = |vma: &overspill_sys::maps::Vma<'_>| (vma.range(), vma.prot, vma.is_private_anonymous());
+        let Ok(Some((vma, prot, is_ours))) = maps.query(at, true, &mut buffer, look) else { return };
+        let part = at.max(vma.start)..range.end.min(vma.end);
+        at = vma.end;
+        if is_ours && !part.is_empty() {
+            visit(part, prot);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Two swap areas against one, on one device and on two: what there is of a device's bandwidth is
+//! used, and the areas' turns cost nothing.
+
+use overspill_mm::AreaConfig;
+use overspill_mm::readahead::policy::{self, Policy};
+use overspill_mm::types::PAGE_SIZE;
+use overspill_sim::device::params::Model;
+use overspill_sim::engine::{Engine, MoreArea, Options};
+use overspill_sim::generate::pattern::{Pattern, Spec, Stream};
+
+const MIB: u64 = 1 << 20;
+const BUDGET: u32 = (32 * MIB / PAGE_SIZE) as u32;
+const PAGES: u64 = 128 * MIB / PAGE_SIZE;
+const SLOTS: u32 = (512 * MIB / PAGE_SIZE) as u32;
+
+/// Virtual time of four laps over 128 MiB in order by so many programs, in a budget of 32 MiB.
+fn elapsed_ns(more: &[MoreArea], threads: u32) -> u64 {
+    let device = Model::builtin("sata-ssd").expect("it is built in");
+    let mut options = Options::live(BUDGET, SLOTS, device);
+    options.more_areas = more.to_vec();
+    let knobs = policy::Config { frames: BUDGET, ..policy::Config::default() };
+    let policy = Policy::by_name(policy::NAMES[0], knobs).expect("every listed name makes a policy");
+    let mut engine = Engine::new(options, policy);
+    for _ in 0..threads {
+        let spec = Spec {
+            pages: PAGES / u64::from(threads),
+            pattern: Pattern::Sequential,
+            touches: 4 * PAGES / u64::from(threads),
+            prefill: true,
+            write_percent: 0,
+            ..Spec::default()
+        };
+        engine.add(Box::new(Stream::new(spec))).expect("a generated load has no faults");
+    }
+    engine.run().expect("a generated load has no faults").elapsed_ns
+}
+
+fn area(device: Option<&str>) -> MoreArea {
+    let device = device.map(|name| Model::builtin(name).expect("it is built in"));
+    MoreArea { area: AreaConfig { slots: SLOTS, priority: 0, discards: false }, device }
+}
+
+#[test]
+fn two_areas_on_one_device_cost_nothing_and_on_two_devices_are_twice_as_fast() {
+    // Four programs have more windows under way than one, which now and then meet on one device.
+    for (threads, least) in [(1, 1900), (4, 1800)] {
+        let one = elapsed_ns(&[], threads);
+        let same = elapsed_ns(&[area(None)], threads);
+        let two = elapsed_ns(&[area(Some("sata-ssd"))], threads);
+        let permille = |ns: u64| one * 1000 / ns;
+        println!("{threads} threads: on one device {}, on two {}", permille(same), permille(two));
+        assert!((950..=1050).contains(&permille(same)), "{threads} threads: {} of one area", permille(same));
+        assert!(permille(two) >= least, "{threads} threads: {} of one area", permille(two));
+    }
+}

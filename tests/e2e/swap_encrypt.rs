@@ -1,0 +1,119 @@
+//! `--encrypt`: nothing that the program had can be read on the device, and what was changed there
+//! is never taken for what the program had.
+
+use std::path::Path;
+
+use crate::context::Context;
+use crate::launch::{Launch, MIB};
+use crate::scratch::FaultyDisk;
+use crate::swap_areas::make;
+use crate::{Outcome, Test, ensure, json};
+
+const RAM_BYTES: u64 = 64 * MIB;
+/// What the program's memory is full of.
+const NEEDLE: &[u8] = b"overspill-secret";
+
+/// Ways in which pages go out and in, and the subtests that go there.
+const WAYS: [(&str, &[&str]); 5] = [
+    ("default", &["cold", "stores", "mremap", "fork"]),
+    ("no-move", &["cold", "stores"]),
+    ("no-uring", &["cold", "stores"]),
+    ("no-pool", &["stores", "fork-snapshot"]),
+    ("small-pool", &["cold", "stores"]),
+];
+
+fn options(way: &str) -> &'static [&'static str] {
+    match way {
+        "no-move" => &["--encrypt", "--no-move"],
+        "no-uring" => &["--encrypt", "--no-uring"],
+        "no-pool" => &["--encrypt", "--max-pool-percent", "0"],
+        "small-pool" => &["--encrypt", "--fixed-pool", "--max-pool-percent", "1"],
+        _ => &["--encrypt"],
+    }
+}
+
+/// All of this file.
+pub fn tests() -> Vec<Test> {
+    let way = |(name, subtests): (&'static str, &'static [&'static str])| {
+        Test::new(format!("encrypt::way-{name}"), move |context| {
+            subtests.iter().try_for_each(|subtest| torture(context, subtest, name))
+        })
+    };
+    let mut tests: Vec<Test> = WAYS.into_iter().map(way).collect();
+    tests.push(Test::new("encrypt::no-plaintext", no_plaintext));
+    tests.push(Test::new("encrypt::several-areas", several_areas));
+    tests.push(Test::new("encrypt::lies", lies));
+    tests
+}
+
+fn launch<'a>(context: &'a Context, subtest: &str, way: &str) -> Launch<'a> {
+    Launch::new(context, format!("encrypt-{subtest}-{way}"), &context.torture)
+        .args([subtest, "--seconds", "2", "--dir"])
+        .args([&context.scratch])
+        .ram(RAM_BYTES)
+        .options(options(way))
+        .timeout(90)
+}
+
+fn torture(context: &Context, subtest: &str, way: &str) -> Outcome {
+    let finished = launch(context, subtest, way).run()?;
+    finished.succeeded()?.paged()?;
+    ensure!(
+        json::lists(finished.report()?, "paths", "encrypt"),
+        "{}",
+        finished.complain("the report does not say that pages were encrypted")
+    );
+    Ok(())
+}
+
+fn holds(path: &Path, needle: &[u8]) -> Outcome<bool> {
+    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(bytes.windows(needle.len()).any(|window| window == needle))
+}
+
+/// The area keeps what was written to it. Without the option that is what the program had; with it,
+/// it is not, and the program still reads what it wrote.
+fn no_plaintext(context: &Context) -> Outcome {
+    let file = context.path("encrypt-area");
+    for (options, expected) in [(&[][..], true), (&["--encrypt"][..], false)] {
+        make(context, &file, 256)?;
+        let text = String::from_utf8_lossy(NEEDLE);
+        let program = format!("m = bytearray(b'{text}' * (10 << 20)); assert m.count(b'{text}') == 10 << 20");
+        let finished = Launch::new(context, "encrypt-plaintext", "python3")
+            .args(["-c", &program])
+            .ram(RAM_BYTES)
+            .swap(&file)
+            .options(["--max-pool-percent", "0"])
+            .options(options)
+            .timeout(60)
+            .run()?;
+        finished.succeeded()?.paged()?;
+        let found = holds(&file, NEEDLE)?;
+        ensure!(found == expected, "with {options:?} the program's memory is in the area: {found}");
+    }
+    std::fs::remove_file(&file).map_err(|error| error.to_string())
+}
+
+fn several_areas(context: &Context) -> Outcome {
+    let files = ["encrypt-left", "encrypt-right"].map(|name| context.path(name));
+    files.iter().try_for_each(|file| make(context, file, 256))?;
+    let right = files[1].to_string_lossy();
+    let launch = launch(context, "stores", "no-pool").swap(&files[0]).options(["--swap", &right]);
+    launch.run()?.succeeded()?.paged()?;
+    files.iter().try_for_each(std::fs::remove_file).map_err(|error| error.to_string())
+}
+
+/// A device that lies: the program dies by SIGBUS at that page, and the reason is said.
+fn lies(context: &Context) -> Outcome {
+    let kinds =
+        ["--flip-reads-after", "--misplace-reads-after", "--forget-writes-after", "--tear-writes-after"];
+    for kind in kinds {
+        let name = format!("encrypt-lie{kind}");
+        let disk = FaultyDisk::new(context, &name, &[kind, "8388608"])?;
+        let finished = launch(context, "cold", &name).swap(&disk.directory).run()?;
+        finished.killed_by(libc::SIGBUS)?;
+        let is_said = finished.stderr.contains("not what was written");
+        ensure!(is_said, "{}", finished.complain("the reason is not said"));
+    }
+    Ok(())
+}

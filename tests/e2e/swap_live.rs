@@ -1,0 +1,215 @@
+//! Areas that come and go while the program runs, and block devices: a loop device over a file on
+//! the disk.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use crate::context::Context;
+use crate::launch::{Launch, MIB};
+use crate::scratch::administer;
+use crate::swap_areas::{info, make, overspill};
+use crate::{Outcome, Test, ensure};
+
+const RAM_BYTES: u64 = 64 * MIB;
+
+/// All of this file.
+pub fn tests() -> Vec<Test> {
+    let drained = |name: &str, options: &'static [&'static str]| {
+        Test::new(format!("areas::drained-{name}"), move |context| drained(context, options))
+    };
+    vec![
+        drained("default", &["--max-pool-percent", "0"]),
+        drained("pool", &["--fixed-pool", "--max-pool-percent", "10"]),
+        drained("no-uring", &["--max-pool-percent", "0", "--no-uring"]),
+        drained("no-move", &["--max-pool-percent", "0", "--no-move"]),
+        drained("encrypt", &["--max-pool-percent", "0", "--encrypt"]),
+        Test::new("areas::device", device),
+        Test::new("areas::device-discards", |context| discards(context, &[])),
+        Test::new("areas::device-discards-no-uring", |context| discards(context, &["--no-uring"])),
+        Test::new("areas::file-discards", file_discards),
+    ]
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+}
+
+fn order(context: &Context, run: u32, words: &[&str]) -> Outcome<Output> {
+    let pid = run.to_string();
+    overspill(context, &[&["swap", words[0], "--pid", &pid], &words[1..]].concat())
+}
+
+fn obeyed(context: &Context, run: u32, words: &[&str]) -> Outcome {
+    let output = order(context, run, words)?;
+    ensure!(output.status.success(), "swap {}: {}", words.join(" "), said(&output));
+    Ok(())
+}
+
+/// While threads store and check every word, their area is replaced by another one, twice; the old
+/// one is free then. The only one that is left stays.
+fn drained(context: &Context, options: &[&str]) -> Outcome {
+    let files = ["areas-one", "areas-other"].map(|name| context.path(name));
+    files.iter().try_for_each(|file| make(context, file, 512))?;
+    let [one, other] = [0, 1].map(|index| files[index].to_string_lossy().into_owned());
+    let launch = Launch::new(context, "areas-drained", &context.torture)
+        .args(["stores", "--seconds", "5", "--dir"])
+        .args([&context.scratch])
+        .ram(RAM_BYTES)
+        .swap(&files[0])
+        .options(options)
+        .timeout(90);
+    let running = launch.start()?;
+    let run = running.pid();
+    let replace = |from: &str, to: &str| {
+        obeyed(context, run, &["add", to])?;
+        obeyed(context, run, &["drain", from])?;
+        let (usable, told) = info(context, Path::new(from))?;
+        ensure!(usable, "it was left, and is in use: {told}");
+        let (usable, _) = info(context, Path::new(to))?;
+        ensure!(!usable, "pages go there, and nobody has it");
+        Ok(())
+    };
+    let outcome = running.program_pid().and_then(|_| {
+        std::thread::sleep(Duration::from_secs(1));
+        let refused = order(context, run, &["drain", &one])?;
+        ensure!(!refused.status.success(), "the only place was left: {}", said(&refused));
+        replace(&one, &other)?;
+        replace(&other, &one)
+    });
+    let finished = running.finish();
+    outcome?;
+    finished?.succeeded()?.paged()?;
+    files.iter().try_for_each(std::fs::remove_file).map_err(|error| error.to_string())
+}
+
+/// A loop device over a file on the disk.
+struct LoopDevice {
+    image: PathBuf,
+    device: String,
+}
+
+impl LoopDevice {
+    fn new(context: &Context, name: &str, mib: u64) -> Outcome<Self> {
+        let image = context.path(name);
+        let made = std::fs::File::create(&image).and_then(|file| file.set_len(mib * MIB));
+        made.map_err(|error| format!("{}: {error}", image.display()))?;
+        let device = administer("losetup", &["--find", "--show", &image.to_string_lossy()])?;
+        Ok(LoopDevice { image, device })
+    }
+
+    /// Bytes that the image takes on its disk.
+    fn taken_bytes(&self) -> Outcome<u64> {
+        taken_bytes(&self.image)
+    }
+}
+
+fn taken_bytes(path: &Path) -> Outcome<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(metadata.blocks() * 512)
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // What fails here was said by the test that left it in use.
+        let _ = administer("losetup", &["--detach", &self.device]);
+        let _ = std::fs::remove_file(&self.image);
+    }
+}
+
+/// Without a signature it is refused and not touched; with mkswap's, or by `--erase`, it serves.
+fn device(context: &Context) -> Outcome {
+    let disk = LoopDevice::new(context, "areas-device.img", 512)?;
+    let cold = |options: &[&str]| {
+        Launch::new(context, "areas-device", &context.torture)
+            .args(["cold", "--seconds", "2", "--expect-cold", "--dir"])
+            .args([&context.scratch])
+            .ram(RAM_BYTES)
+            .swap(&disk.device)
+            .options(options)
+            .timeout(90)
+            .run()
+    };
+    let refused = cold(&[])?;
+    refused.exited(125)?;
+    ensure!(refused.stderr.contains("no swap signature"), "{}", refused.complain("another reason"));
+    ensure!(disk.taken_bytes()? == 0, "a foreign device was written to");
+    administer("mkswap", &[&disk.device])?;
+    cold(&[])?.succeeded()?.paged()?;
+    let (usable, told) = info(context, Path::new(&disk.device))?;
+    ensure!(usable, "after the run: {told}");
+    // What is somebody's again is taken by force only.
+    administer("mkfs.ext4", &["-q", "-F", &disk.device])?;
+    cold(&[])?.exited(125)?;
+    cold(&["--erase"])?.succeeded()?.paged()?;
+    Ok(())
+}
+
+/// Takes 256 MiB, most of which goes out, and gives it back; what it does it tells, and then waits.
+const PROGRAM: &str = "
+import sys, time, random
+def say(word):
+    print(word, flush=True)
+    time.sleep(3)
+noise = random.Random(7).randbytes(1 << 20)
+memory = bytearray(256 << 20)
+for at in range(0, len(memory), len(noise)): memory[at:at + len(noise)] = noise
+say('full')
+assert memory.count(noise) == 256
+del memory
+say('freed')
+";
+
+/// Runs the program; the bytes that are taken on the disk when its memory is full, and after.
+fn taken(launch: Launch<'_>, bytes: impl Fn(u32) -> Outcome<u64>) -> Outcome<(u64, u64)> {
+    let launch = launch.args(["-c", PROGRAM]).ram(RAM_BYTES).options(["--max-pool-percent", "0"]).timeout(60);
+    let output = launch.stdout_path();
+    let running = launch.start()?;
+    let program = running.program_pid()?;
+    let at = |word: &str| {
+        let until = Instant::now() + Duration::from_secs(30);
+        while !std::fs::read_to_string(&output).is_ok_and(|text| text.contains(word)) {
+            ensure!(Instant::now() < until, "the program did not say `{word}`");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // What was ordered is done a little later.
+        std::thread::sleep(Duration::from_secs(2));
+        bytes(program)
+    };
+    let figures = at("full").and_then(|full| Ok((full, at("freed")?)));
+    running.finish()?.succeeded()?.paged()?;
+    figures
+}
+
+/// 16 clusters of 2 MiB are kept for the next pages.
+fn expect_given_back((full, freed): (u64, u64)) -> Outcome {
+    let (full, freed) = (full / MIB, freed / MIB);
+    ensure!(full > 150, "only {full} MiB were written");
+    ensure!(freed < 60, "of {full} MiB {freed} are still taken after the memory was freed");
+    Ok(())
+}
+
+fn discards(context: &Context, options: &[&str]) -> Outcome {
+    let disk = LoopDevice::new(context, "areas-discards.img", 512)?;
+    administer("mkswap", &[&disk.device])?;
+    let launch = Launch::new(context, "areas-discards", "python3").swap(&disk.device).options(options);
+    expect_given_back(taken(launch, |_| disk.taken_bytes())?)
+}
+
+/// The same of a file without a name.
+fn file_discards(context: &Context) -> Outcome {
+    let launch = Launch::new(context, "areas-file-discards", "python3");
+    expect_given_back(taken(launch, |program| {
+        let directory = PathBuf::from(format!("/proc/{program}/task"));
+        let threads = std::fs::read_dir(directory).map_err(|error| error.to_string())?.flatten();
+        // The agent's descriptors are its own thread's.
+        let descriptors = threads.filter_map(|thread| std::fs::read_dir(thread.path().join("fd")).ok());
+        let files = descriptors.flatten().flatten().map(|entry| entry.path());
+        let is_area = |path: &PathBuf| {
+            let target = std::fs::read_link(path).unwrap_or_default();
+            target.starts_with(&context.swap) && target.to_string_lossy().contains("(deleted)")
+        };
+        taken_bytes(&files.into_iter().find(is_area).ok_or("no file to page to is open")?)
+    })?)
+}

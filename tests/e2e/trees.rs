@@ -1,0 +1,261 @@
+//! A budget is the tree's, whoever starts its programs and however; and what a run says of itself
+//! is what was sampled.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::again::Verdict;
+use crate::context::Context;
+use crate::launch::{Finished, Launch, MIB};
+use crate::tree_sampler::TreeSampler;
+use crate::{Outcome, Test, ensure, packages, proc};
+
+const WORKER: &str = include_str!("trees/worker.c");
+const POOL: &str = include_str!("trees/pool.py");
+
+/// Verdicts that say that all was seen and kept.
+const PRAISE: [&str; 4] = ["fits", "comfortable", "works", "thrashes"];
+
+/// All of this file.
+pub fn tests() -> Vec<Test> {
+    vec![
+        Test::new("trees::sorts", sorts),
+        Test::new("trees::pool", pool),
+        Test::new("trees::seventy", seventy),
+        Test::new("trees::other-user", |context| {
+            wrapped(context, "other-user", &["setpriv", "--reuid", "65534", "--clear-groups"])
+        }),
+        Test::new("trees::pid-namespace", |context| {
+            wrapped(context, "pid-namespace", &["unshare", "-pf", "--mount-proc"])
+        }),
+        Test::new("trees::no-environment", |context| wrapped(context, "no-environment", &["env", "-i"])),
+        Test::new("trees::few-descriptors", few_descriptors),
+        Test::new("trees::last-thread", last_thread),
+        Test::new("trees::static", unmanaged),
+        Test::new("trees::turns", turns),
+        Test::new("trees::full-exceed", full_exceed),
+        Test::new("trees::full-stop", full_stop),
+        Test::new("trees::full-kill", full_kill),
+    ]
+}
+
+fn worker(context: &Context, name: &str, options: &[&str]) -> Outcome<PathBuf> {
+    let gcc = packages::program("gcc", "gcc")?;
+    let [file, program] = [context.path(format!("{name}.c")), context.path(name)];
+    std::fs::write(&file, WORKER).map_err(|error| error.to_string())?;
+    let mut command = Command::new(gcc);
+    command.arg("-O1").args(options).arg("-o").arg(&program).arg(&file).arg("-lpthread");
+    let output = command.output().map_err(|error| error.to_string())?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(program)
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Runs it to its end beside a sampler of the whole tree, which must stay within the budget.
+fn sampled(launch: Launch<'_>, budget_bytes: u64) -> Outcome<(Finished, Verdict)> {
+    let running = launch.ram(budget_bytes).start()?;
+    let sampler = TreeSampler::start(running.pid(), budget_bytes);
+    let finished = running.finish()?;
+    let verdict = sampler.finish(&finished)?;
+    let kind = kind(finished.report()?);
+    let is_false = verdict.is_excess() && PRAISE.contains(&kind);
+    // What an instant held is not an error yet: see `again`. To praise it is.
+    ensure!(!is_false || kind != "fits", "{}", finished.complain(&format!("{kind}: {verdict:?}")));
+    Ok((finished, verdict))
+}
+
+fn kind(report: &Value) -> &str {
+    report["verdict"]["kind"].as_str().unwrap_or("none")
+}
+
+/// All was managed, and something was paged out.
+fn kept(finished: &Finished) -> Outcome {
+    finished.succeeded()?.paged()?;
+    let report = finished.report()?;
+    let is_kept = report["managed"] == true && PRAISE.contains(&kind(report));
+    ensure!(is_kept, "{}", finished.complain(&format!("managed: {}, {}", report["managed"], kind(report))));
+    Ok(())
+}
+
+/// *The story:* each of them had the whole budget.
+fn sorts(context: &Context) -> Outcome<Verdict> {
+    let input = context.path("trees-sorts.in");
+    let mut seed = 1_u64;
+    let mut line = |_| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        format!("{:016x}\n", seed)
+    };
+    std::fs::write(&input, (0..600_000).map(&mut line).collect::<String>())
+        .map_err(|error| error.to_string())?;
+    let script = "for n in 1 2 3; do sort -S 100M --parallel=1 -o $1.$n $0 & done; wait
+        sort -c $1.1 && cmp $1.1 $1.2 && cmp $1.2 $1.3";
+    let output = context.path("trees-sorts.out");
+    let launch = Launch::new(context, "trees-sorts", "/bin/sh")
+        .args(["-c", script, &text(&input), &text(&output)])
+        .env("LC_ALL", "C")
+        .timeout(60);
+    let (finished, verdict) = sampled(launch, 48 * MIB)?;
+    kept(&finished)?;
+    Ok(verdict)
+}
+
+/// *The story:* a child of fork that inherits a quarter of its memory was not managed at all: two
+/// workers of 372 MiB in 200, and "fits".
+fn pool(context: &Context) -> Outcome<Verdict> {
+    let python = packages::program("python3", "python3")?;
+    let script = context.path("trees-pool.py");
+    std::fs::write(&script, POOL).map_err(|error| error.to_string())?;
+    let launch = Launch::new(context, "trees-pool", python).args([&text(&script), "1000000"]).timeout(90);
+    let (finished, verdict) = sampled(launch, 80 * MIB)?;
+    kept(&finished)?;
+    Ok(verdict)
+}
+
+/// *The story:* the places of programs that had ended were kept, and whoever came after the 64th
+/// was neither managed nor mentioned.
+fn seventy(context: &Context) -> Outcome<Verdict> {
+    let worker = worker(context, "trees-worker", &[])?;
+    let script = "for n in $(seq 70); do $0 32 || exit 1; done";
+    let launch =
+        Launch::new(context, "trees-seventy", "/bin/sh").args(["-c", script, &text(&worker)]).timeout(60);
+    let (finished, verdict) = sampled(launch, 16 * MIB)?;
+    kept(&finished)?;
+    let processes = finished.report()?["processes"].as_array().map_or(&[][..], Vec::as_slice);
+    let paged = |process: &&Value| process["vmstat"]["pswpout"].as_u64() > Some(0);
+    let count = processes.iter().filter(paged).count();
+    // One that has a processor for itself may be done before its agent wakes.
+    ensure!(count >= 64, "{}", finished.complain(&format!("{count} of 70 paged")));
+    Ok(verdict)
+}
+
+/// *The stories:* another user may not look into the launcher's /proc, another pid namespace does
+/// not see it, and a cleaned environment does not tell of it.
+fn wrapped(context: &Context, name: &str, wrapper: &[&str]) -> Outcome<Verdict> {
+    let worker = worker(context, "trees-worker", &[])?;
+    let program = packages::program(wrapper[0], "util-linux")?;
+    let launch = Launch::new(context, format!("trees-{name}"), program)
+        .args(&wrapper[1..])
+        .args([&text(&worker), "64", "2"])
+        .timeout(60);
+    let (finished, verdict) = sampled(launch, 32 * MIB)?;
+    kept(&finished)?;
+    Ok(verdict)
+}
+
+/// *The story:* the agent had no descriptor left, and the run "fitted".
+fn few_descriptors(context: &Context) -> Outcome<Verdict> {
+    let worker = worker(context, "trees-worker", &[])?;
+    let launch = Launch::new(context, "trees-few-descriptors", "/bin/sh")
+        .args(["-c", "ulimit -n 10; exec $0 64 2", &text(&worker)])
+        .timeout(60);
+    let (finished, verdict) = sampled(launch, 32 * MIB)?;
+    kept(&finished)?;
+    Ok(verdict)
+}
+
+/// *The story:* /proc/self says nothing once the first thread has ended: 128 MiB were kept in 48.
+fn last_thread(context: &Context) -> Outcome<Verdict> {
+    let worker = worker(context, "trees-worker", &[])?;
+    let launch =
+        Launch::new(context, "trees-last-thread", worker).args(["64", "2", "last-thread"]).timeout(60);
+    let (finished, verdict) = sampled(launch, 32 * MIB)?;
+    kept(&finished)?;
+    Ok(verdict)
+}
+
+/// *The stories:* `sh -c 'go build'` held 290 MiB of 100, and was said to fit in 152 KiB. And one
+/// that lives for less than a look is not seen at all.
+fn unmanaged(context: &Context) -> Outcome {
+    let worker = worker(context, "trees-static", &["-static"])?;
+    let cases = [(16, "2000", "exceeded"), (200, "2000", "partly_unmanaged"), (200, "1", "partly_unmanaged")];
+    for (ram, laps, expected) in cases {
+        let finished = Launch::new(context, "trees-static", "/bin/sh")
+            .args(["-c", "$0 48 $1; true", &text(&worker), laps])
+            .ram(ram * MIB)
+            .timeout(60)
+            .run()?;
+        finished.succeeded()?;
+        let report = finished.report()?;
+        ensure!(kind(report) == expected, "{}", finished.complain(&format!("{report}")));
+        let reason = report["partly_unmanaged_reason"].as_str().unwrap_or_default();
+        let is_named = report["managed"] == false && reason.contains("statically linked");
+        ensure!(is_named || laps == "1", "{}", finished.complain(reason));
+    }
+    Ok(())
+}
+
+/// *The story:* of four compilers each had a quarter of what it needed, and after a hundred seconds
+/// not one was done. They take turns: what comes in is what changes hands, not what every lap takes.
+fn turns(context: &Context) -> Outcome<Verdict> {
+    const LAPS: u64 = 400;
+    let worker = worker(context, "trees-worker", &[])?;
+    let launch = Launch::new(context, "trees-turns", "/bin/sh")
+        .args(["-c", "for n in 1 2 3; do $0 40 $1 & done; wait", &text(&worker), &LAPS.to_string()])
+        .timeout(100);
+    let (finished, verdict) = sampled(launch, 64 * MIB)?;
+    kept(&finished)?;
+    let said = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+    ensure!(said == "right\n".repeat(3), "{}", finished.complain(&said));
+    let report = finished.report()?;
+    let sum = |group: &str, name: &str| report[group][name].as_u64().unwrap_or(0);
+    let (read, all) = (sum("vmstat", "pswpin") + sum("vmstat", "zswpin"), 3 * LAPS * 40 * MIB / 4096);
+    ensure!(read < all / 2, "{}", finished.complain(&format!("{read} of {all} pages were read")));
+    ensure!(sum("pager", "held_ns") > 0, "{}", finished.complain("nobody waited for its turn"));
+    Ok(verdict)
+}
+
+fn full<'a>(context: &'a Context, how: &str) -> Outcome<Launch<'a>> {
+    let worker = worker(context, "trees-worker", &[])?;
+    Ok(Launch::new(context, format!("trees-full-{how}"), worker)
+        .args(["96"])
+        .ram(32 * MIB)
+        .options(["--swap-max", "16M", "--max-pool-percent", "0", "--on-full", how])
+        .timeout(60))
+}
+
+/// The program goes on above its budget, and each tenth of it is said.
+fn full_exceed(context: &Context) -> Outcome {
+    let finished = full(context, "exceed")?.run()?;
+    finished.succeeded()?;
+    ensure!(kind(finished.report()?) == "swap_full", "{}", finished.complain(kind(finished.report()?)));
+    let lines = finished.stderr.lines().filter(|line| line.contains("% more than its budget")).count();
+    ensure!((3..=16).contains(&lines), "{}", finished.complain(&format!("{lines} lines of an excess")));
+    Ok(())
+}
+
+/// It is stopped, and SIGCONT lets it go on.
+fn full_stop(context: &Context) -> Outcome {
+    let running = full(context, "stop")?.start()?;
+    let pid = running.program_pid()?;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_stopped(pid) {
+        ensure!(Instant::now() < deadline && proc::is_running(pid), "it was not stopped");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    ensure!(is_stopped(pid), "it did not stay stopped");
+    proc::kill(pid, libc::SIGCONT);
+    let finished = running.finish()?;
+    finished.succeeded()?;
+    ensure!(kind(finished.report()?) == "swap_full", "{}", finished.complain(kind(finished.report()?)));
+    Ok(())
+}
+
+/// It is ended, and the launcher says so.
+fn full_kill(context: &Context) -> Outcome {
+    let finished = full(context, "kill")?.run()?;
+    finished.exited(125)?;
+    ensure!(kind(finished.report()?) == "strict_ended", "{}", finished.complain(kind(finished.report()?)));
+    Ok(())
+}
+
+fn is_stopped(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+}

@@ -13,19 +13,19 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use overspill_engine::growth::Growth;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
-use overspill_engine::setup::staging_bytes;
-use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
+use overspill_engine::shared::{Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Notice, Reactor};
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
-use overspill_sys::procfs::{self, Fields, Limit, Resident, ResidentReader};
+use overspill_sys::procfs::{Fields, Resident, ResidentReader};
 use overspill_sys::thread::Scheduling;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
 
 use rustix::process::Signal;
 
 use crate::adopt::Adopter;
+use crate::aside;
 use crate::claim::claim;
 use crate::ending::Ending;
 use crate::file_agent;
@@ -37,6 +37,7 @@ use crate::launcher::{self, Address, Found};
 use crate::lend;
 use crate::message;
 use crate::retire;
+use crate::settings;
 use crate::veto;
 use settings::frames;
 
@@ -55,8 +56,6 @@ const RESERVE_SHARE: u64 = 7;
 const LEFT_SHARE: u64 = 16;
 /// Beside others a process has this share of the budget more than it holds, if nobody else wants it.
 const HEADROOM_SHARE: u64 = 16;
-/// With a limit below this the agent does without the descriptors that it need not have.
-const DESCRIPTORS_ENOUGH: u64 = 16;
 /// Length of the agent's turns on a busy processor: the shortest there is.
 const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
@@ -171,7 +170,7 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
     process.state.store(state::WATCHING, Ordering::Release);
     PLACE.store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
     if !reserve::is_set_up() {
-        put_aside(&shared.config);
+        aside::put(&shared.config);
     }
     match resident {
         Ok(resident) => {
@@ -205,27 +204,6 @@ pub fn path() -> Option<&'static [u8]> {
 fn known_place() -> Option<&'static Process> {
     // SAFETY: it lies in that mapping, or in memory that is never given back.
     unsafe { PLACE.load(Ordering::Acquire).as_ref() }
-}
-
-/// Puts aside the addresses that the agent will need; see [`reserve`] for why. Its books take less
-/// than a hundredth of the program's memory, the compressed pool has its share of the budget,
-/// staging is known, and the rest is a few MiB.
-///
-/// *The story:* staging had no room in there with budgets of more than 140 MiB. The kernel put it
-/// into a hole, where a mapping of the program's was to grow down: the program got SIGSEGV.
-fn put_aside(config: &Config) {
-    const BYTES: u64 = 256 << 20;
-    const RAM_SHARE: u64 = 8;
-    /// At most this share of a limit on address space.
-    const LIMIT_SHARE: u64 = 16;
-    let pool = config.ram_bytes / 100 * u64::from(config.max_pool_percent);
-    let (limit, _) = procfs::limit(Limit::AddressSpace).unwrap_or((u64::MAX, u64::MAX));
-    let staging = staging_bytes(frames(config.ram_bytes));
-    let bytes = (BYTES + config.ram_bytes / RAM_SHARE + pool + staging).min(limit / LIMIT_SHARE);
-    if let Ok(bytes) = usize::try_from(bytes) {
-        // Without a reserve the kernel chooses the addresses, which is worse, not wrong.
-        let _ = reserve::set_up(bytes);
-    }
 }
 
 /// The ring of this process, if a trace is wanted. Without it the program is managed all the same.
@@ -346,7 +324,7 @@ impl Agent {
     fn manage(&mut self, inherits: bool) -> Result<(), Failure> {
         // Threads that are started here compete as this one does.
         let _ = compete();
-        let settings = self.settings();
+        let settings = settings::of(self.shared, self.process, self.swap.take());
         let mut engine = Engine::open(settings, Report::new(self.process))?;
         let _ = Scheduling::first().set();
         let failed = |errno| Failure { step: 4, errno };
@@ -356,7 +334,7 @@ impl Agent {
         }
         engine.watch_lending(lend::lent());
         engine.watch_guards(guards::installed());
-        if self.is_rich() {
+        if settings::is_rich() {
             engine.watch_threads();
         }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;

@@ -4,7 +4,7 @@
 //! now and then. All of it runs in one thread that libc does not know, with its own stack,
 //! descriptors and allocator; it never touches the program's heap.
 
-mod settings;
+mod orders;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -39,7 +39,6 @@ use crate::message;
 use crate::retire;
 use crate::settings;
 use crate::veto;
-use settings::frames;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so
 /// that it can start at once.

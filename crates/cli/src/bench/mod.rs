@@ -4,6 +4,7 @@
 
 mod extents;
 mod goals;
+mod reclaim;
 mod rows;
 pub mod suite;
 
@@ -43,6 +44,8 @@ pub enum What {
     Suite(Suite),
     /// Finding pages in a file that is in pieces.
     Extents,
+    /// Readers beside a hot set, under each reclaim policy.
+    Reclaim,
 }
 
 impl FromStr for What {
@@ -52,12 +55,15 @@ impl FromStr for What {
         if text == "extents" {
             return Ok(What::Extents);
         }
+        if text == "reclaim" {
+            return Ok(What::Reclaim);
+        }
         match (text.parse(), text.parse()) {
             (Ok(suite), _) => Ok(What::Suite(suite)),
             (_, Ok(pattern)) => Ok(What::Single(pattern)),
-            (_, Err(message)) => {
-                Err(format!("{message}; the suites are swapin, mixed, all; and there is extents"))
-            }
+            (_, Err(message)) => Err(format!(
+                "{message}; the suites are swapin, mixed, all; and there are reclaim and extents"
+            )),
         }
     }
 }
@@ -101,6 +107,7 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
         What::Single(pattern) => single(args, pattern),
         What::Suite(suite) => all_of(args, suite),
         What::Extents => extents(args),
+        What::Reclaim => reclaim::main(args),
     }
 }
 

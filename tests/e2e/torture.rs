@@ -11,7 +11,7 @@ const RAM_BYTES: u64 = 64 * MIB;
 
 /// How overspill works inside: what it does by itself on this kernel, what it falls back to on
 /// others, and with a compressed pool that takes all it may, or without any.
-const WAYS: [(&str, &[&str]); 8] = [
+const WAYS: [(&str, &[&str]); 13] = [
     ("default", &[]),
     (NO_MOVE, &["--no-move"]),
     ("no-uring", &["--no-uring"]),
@@ -20,7 +20,18 @@ const WAYS: [(&str, &[&str]); 8] = [
     (TINY_POOL, &["--fixed-pool", "--max-pool-percent", "1"]),
     (HUGE_POOL, &["--fixed-pool", "--max-pool-percent", "80"]),
     (FILES, &["--files=16M"]),
+    (OF_RECLAIM[0], &["--reclaim", "probing"]),
+    (OF_RECLAIM[1], &["--reclaim", "lru"]),
+    (OF_RECLAIM[2], &["--reclaim", "fifo"]),
+    (OF_RECLAIM[3], &["--reclaim", "kernel-3.10"]),
+    (OF_RECLAIM[4], &["--reclaim", "kernel-6.1"]),
 ];
+
+/// Other reclaim policies than the default: for the subtest whose threads store everywhere.
+const OF_RECLAIM: [&str; 5] =
+    ["reclaim-probing", "reclaim-lru", "reclaim-fifo", "reclaim-kernel-3.10", "reclaim-kernel-6.1"];
+const UNDER_EACH: &str = "stores";
+
 
 /// Mappings of files are managed: for the subtests whose names begin so, and for no others.
 const FILES: &str = "files";
@@ -92,6 +103,7 @@ pub fn tests(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
         .filter(|((way, _), subtest)| {
             ![NO_POOL, TINY_POOL, HUGE_POOL].contains(way) || OF_POOLS.contains(&subtest.name.as_str())
         })
+        .filter(|((way, _), subtest)| !OF_RECLAIM.contains(way) || subtest.name == UNDER_EACH)
         .filter(|((way, _), subtest)| {
             if context.mode != Mode::Overspill {
                 return true;

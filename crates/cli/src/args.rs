@@ -13,6 +13,7 @@ use crate::compare::way::{KernelRules, Way};
 use crate::doctor::Remedy;
 use crate::idle::Idle;
 use crate::load::LoadArgs;
+use crate::load::neighbours::NeighboursArgs;
 use crate::on_full::OnFull;
 use crate::output;
 use crate::policy::ReadAhead;
@@ -104,6 +105,11 @@ threads, each kind in its half); phases (a new pattern every second). The memory
 is first filled in order (not counted), then one word a page is touched, and at
 the end every page's content is verified. The kernel's cgroup and overspill both
 get --ram plus 4 MiB for the program itself.
+
+`reclaim` lets three readers stream through memory beside a program with a hot
+set, all under one budget: under each policy of --reclaim, and on the kernel's
+swap in a memory cgroup. How far apart the readers end, how much of the hot set
+stays, refaults and stalls.
 
 `extents` makes a file in many pieces where --swap is, shows how many (FIEMAP),
 and what finding a page in it costs with the list, the tree and the default map.
@@ -225,6 +231,9 @@ pub enum Command {
     /// The load of `bench` as a plain program: prints one line of JSON.
     #[command(hide = true)]
     Load(LoadArgs),
+    /// The load of `bench reclaim`: several processes under one budget.
+    #[command(hide = true)]
+    Neighbours(NeighboursArgs),
     /// Clean-up for `compare` and `bench`: outlives its parent and undoes what that has noted on
     /// standard input.
     #[command(hide = true)]
@@ -429,7 +438,7 @@ pub struct CompareArgs {
 #[derive(Args)]
 pub struct BenchArgs {
     /// A load: seq, random, descending, interleaved:K, stride:S, mixed:K+L or phases; or a suite:
-    /// swapin, mixed or all
+    /// swapin, mixed or all; or reclaim, or extents
     #[arg(value_name = "LOAD-or-SUITE")]
     pub what: What,
     /// Memory to touch [default: ten ninths of the budget; for random twice, for the suites' mixed

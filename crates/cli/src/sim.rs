@@ -3,6 +3,7 @@
 
 mod devices;
 mod paper;
+mod policies;
 mod soak;
 mod sweep;
 mod validate;
@@ -53,6 +54,8 @@ enum SimCommand {
     /// Run a published experiment again and compare: cell by cell, then whether the shape holds (0)
     /// or not (1)
     Paper(paper::Args),
+    /// How near reclaim policies come to Belady's optimum, over many traces
+    Policies(policies::Args),
     /// Run random worlds with every check switched on, and say which seed fails
     Soak(soak::Args),
 }
@@ -66,6 +69,7 @@ pub fn main(args: &Args) -> Result<u8> {
         (Some(SimCommand::Devices { name }), _) => devices::show(name.as_deref()),
         (Some(SimCommand::Validate(args)), _) => validate::main(args),
         (Some(SimCommand::Paper(args)), _) => paper::main(args),
+        (Some(SimCommand::Policies(args)), _) => policies::main(args),
         (Some(SimCommand::Soak(args)), _) => soak::main(args),
         (None, Some(sweep)) => sweep::main(sweep),
         (None, None) => bail!("a trace or a load is missing; for examples: overspill help sim"),

@@ -136,7 +136,7 @@ impl<P: SwapIn> Mm<P> {
             let is_tested = self.pages[id].list == ListId::Tested as u8;
             self.touched(id, if is_tested { Waited::Tested } else { Waited::ToLeave })
         } else {
-            ListId::Inactive
+            self.foreseen(id)
         };
         self.map(id, list, out);
         if list == ListId::Active && self.reclaim.peek().maps_units() {
@@ -158,7 +158,8 @@ impl<P: SwapIn> Mm<P> {
         }
         for page in pages {
             if self.pages[page].state == State::Cached && !self.pages[page].has(flag::READ_AHEAD) {
-                self.map(page, ListId::Inactive, out);
+                let is_tested = self.pages[page].list == ListId::Tested as u8;
+                self.map(page, if is_tested { ListId::Active } else { ListId::Inactive }, out);
             }
         }
     }
@@ -237,6 +238,7 @@ impl<P: SwapIn> Mm<P> {
         let (scene, stamp) = (self.scene(), self.pages.stamp(id));
         let away = Away { evictions, stamp, failed: self.pages[id].take(flag::TESTED) };
         let place = self.reclaim.get().refault(&scene, &away);
+        self.note(id, Noted::Arrived);
         if self.settle(place) == ListId::Active {
             self.stats.workingset_activate_anon += 1;
             self.pages[id].set(flag::ACTIVATE);
@@ -360,7 +362,17 @@ impl<P: SwapIn> Mm<P> {
             return self.refault(id);
         }
         self.pages[id].prev = crate::page::NONE;
-        self.pages[id].clear(flag::ACTIVATE | flag::TESTED);
+        self.pages[id].clear(flag::ACTIVATE);
+    }
+
+    /// A page that was read ahead is used, or comes into view in the belief that it will be: gives
+    /// the list on which it belongs.
+    pub(crate) fn foreseen(&mut self, id: PageId) -> ListId {
+        let (scene, stamp) = (self.scene(), self.pages.stamp(id));
+        let failed = !self.config.accessed_bits && self.pages[id].take(flag::TESTED);
+        let place = self.reclaim.get().foreseen(&scene, &Away { evictions: u32::MAX, stamp, failed });
+        self.note(id, Noted::Arrived);
+        self.settle(place)
     }
 
     /// Marks the first page, from the wished one on in the order of use, that is being read ahead;
@@ -406,7 +418,6 @@ impl<P: SwapIn> Mm<P> {
         assert_eq!(self.pages[id].state, State::Swapped, "only a page on swap is read");
         self.pages.set_state(id, State::Reading);
         self.reclaim.get().arrived(1);
-        self.note(id, Noted::Arrived);
         self.held += 1;
         self.reading += 1;
     }

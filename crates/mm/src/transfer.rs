@@ -86,6 +86,8 @@ impl<P: SwapIn> Mm<P> {
         if self.pages[id].has(flag::WANTED) {
             self.map(id, list, out);
         } else if self.pages[id].has(flag::EAGER) || self.pause.is_some() {
+            let is_foreseen = !self.config.accessed_bits && self.pages[id].has(flag::READ_AHEAD);
+            let list = if is_foreseen { self.foreseen(id) } else { list };
             self.count_eager(id);
             self.map(id, list, out);
         } else {

@@ -12,6 +12,7 @@ use crate::rng::Rng;
 use crate::time::{MICROSECOND, MILLISECOND};
 use overspill_mm::Placement;
 use overspill_mm::readahead::{SwapIn, policy};
+use overspill_mm::reclaim::policy::Choice;
 use overspill_mm::types::RegionKind;
 use std::fmt::Write;
 
@@ -54,6 +55,10 @@ impl World {
         let policy =
             if rng.ratio(1, 3) { WILD } else { rng.pick(&policy::NAMES).copied().expect("not empty") };
         let programs = (0..1 + rng.below(4)).map(|index| draw_program(index, &mut rng)).collect();
+        // Last, so that worlds are what they were before there was a choice; and of odd seeds.
+        if !seed.is_multiple_of(2) {
+            options.mm.reclaim = *rng.pick(&Choice::ALL).expect("not empty");
+        }
         World { seed, options, policy, programs }
     }
 

@@ -4,6 +4,7 @@
 
 mod extents;
 mod goals;
+mod reclaim;
 mod rows;
 mod slots;
 pub mod suite;
@@ -46,6 +47,8 @@ pub enum What {
     Extents,
     /// Giving pages slots and taking them back.
     Slots,
+    /// Readers beside a hot set, under each reclaim policy.
+    Reclaim,
 }
 
 impl FromStr for What {
@@ -58,12 +61,15 @@ impl FromStr for What {
         if text == "slots" {
             return Ok(What::Slots);
         }
+        if text == "reclaim" {
+            return Ok(What::Reclaim);
+        }
         match (text.parse(), text.parse()) {
             (Ok(suite), _) => Ok(What::Suite(suite)),
             (_, Ok(pattern)) => Ok(What::Single(pattern)),
-            (_, Err(message)) => {
-                Err(format!("{message}; the suites are swapin, mixed, all; and there are extents and slots"))
-            }
+            (_, Err(message)) => Err(format!(
+                "{message}; the suites are swapin, mixed, all; and there are reclaim, extents and slots"
+            )),
         }
     }
 }
@@ -108,6 +114,7 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
         What::Suite(suite) => all_of(args, suite),
         What::Extents => extents(args),
         What::Slots => slots::main(args.work.laps),
+        What::Reclaim => reclaim::main(args),
     }
 }
 

@@ -154,7 +154,7 @@ impl SplitMix {
 
     /// A number below `bound`, by multiplication; the bias is below 2^-32 for any memory that fits
     /// a machine.
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 }

@@ -10,6 +10,7 @@
 //! benchmark would hold; it is checked at the end, too.
 
 pub mod generator;
+pub mod neighbours;
 pub mod pattern;
 mod shared;
 pub mod traffic;

@@ -174,6 +174,12 @@ pub(crate) trait Policy {
     /// A fault has to read its page.
     fn refault(&mut self, scene: &Scene, away: &Away) -> Place;
 
+    /// A page that was read ahead is used for the first time, or comes into view unasked; how many
+    /// evictions it was away is not known.
+    fn foreseen(&mut self, _: &Scene, _: &Away) -> Place {
+        Place::INACTIVE
+    }
+
     /// Room is made, `anew` or still: so many active pages become inactive at once.
     fn begin(&mut self, _: &Scene, _anew: bool) -> u32 {
         0

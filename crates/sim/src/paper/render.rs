@@ -91,6 +91,7 @@ fn verdict(sheet: &Sheet, row: &Row) -> String {
     let failures = row.failures(&sheet.columns);
     let rule = match row.judge {
         Judge::Nothing => return format!("{}: not judged", row.name),
+        Judge::Compared { within_permille } => return compared(sheet, row, within_permille),
         Judge::Order => "order".to_owned(),
         Judge::Ratios { within_permille } => format!("order, ratios within {} %", within_permille / 10),
         Judge::Same { within_permille } => format!("equal within {} %", within_permille / 10),
@@ -102,6 +103,26 @@ fn verdict(sheet: &Sheet, row: &Row) -> String {
     } else {
         format!("{}: does not hold ({rule}): {}", row.name, failures.join("; "))
     }
+}
+
+/// What is said of a row on which nothing depends.
+fn compared(sheet: &Sheet, row: &Row, within_permille: u64) -> String {
+    let off = (1..row.cells.len()).filter(|&column| row.is_off(column, within_permille));
+    let differs: Vec<String> = off
+        .map(|column| {
+            let (published, simulated) = row.ratios(column);
+            let published = published.map_or_else(none, thousandths);
+            format!(
+                "{} {} of the first, published {published}",
+                sheet.columns[column],
+                thousandths(simulated)
+            )
+        })
+        .collect();
+    if differs.is_empty() {
+        return format!("{}: as published, within {} % (not judged)", row.name, within_permille / 10);
+    }
+    format!("{}: differs (not judged): {}", row.name, differs.join("; "))
 }
 
 fn thousandths(value: u64) -> String {

@@ -43,6 +43,12 @@ pub enum Judge {
         /// So many.
         permille: u64,
     },
+    /// Nothing depends on it; it is said where a ratio to the first column is off by more than so
+    /// many thousandths of the published one.
+    Compared {
+        /// So many.
+        within_permille: u64,
+    },
     /// Shown only.
     Nothing,
 }
@@ -136,7 +142,7 @@ impl Row {
                 Judge::Same { within_permille } => ratio.abs_diff(1000) > within_permille,
                 Judge::AtMost { permille } => ratio > permille,
                 Judge::AtLeast { permille } => ratio < permille,
-                Judge::Order | Judge::Ratios { .. } | Judge::Nothing => false,
+                Judge::Order | Judge::Ratios { .. } | Judge::Compared { .. } | Judge::Nothing => false,
             };
             if is_wrong {
                 failures.push(format!("{} is {ratio} thousandths of {}", columns[column], columns[0]));
@@ -199,6 +205,17 @@ mod tests {
         assert_eq!(judged([100, 51], Judge::AtMost { permille: 500 }), 1);
         assert_eq!(judged([100, 99], Judge::AtLeast { permille: 1000 }), 1);
         assert_eq!(judged([100, 7], Judge::Order), 0, "there is no order to compare with");
+    }
+
+    /// *The story:* rows that the announcement does not speak of were judged as those that it does,
+    /// and the command failed where all that had to hold did.
+    #[test]
+    fn what_is_compared_never_fails() {
+        let compared = |now| row(&[(100, 100), (93, now)], Judge::Compared { within_permille: 150 });
+        for (now, differs) in [(100, false), (120, true)] {
+            assert!(compared(now).failures(&["a", "b"]).is_empty());
+            assert_eq!(compared(now).is_off(1, 150), differs);
+        }
     }
 
     #[test]

@@ -122,7 +122,10 @@ impl<P: SwapIn> Mm<P> {
 
     /// Frames that read-ahead and batches may take: not the ones kept for faults.
     pub(crate) fn spare_frames(&self) -> u32 {
-        self.frames_free().saturating_sub(self.low() / 4)
+        let free = self.frames_free();
+        // Of the float no more than half waits for faults, however few it is.
+        let kept = if self.held > self.config.budget { free / 2 } else { u32::MAX };
+        free.saturating_sub(kept.min(self.low() / 4))
     }
 
     fn soft_fault(&mut self, id: PageId, out: &mut Actions) {

@@ -4,12 +4,13 @@
 //! now and then. All of it runs in one thread that libc does not know, with its own stack,
 //! descriptors and allocator; it never touches the program's heap.
 
+mod orders;
+
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::growth::Growth;
-use overspill_engine::orders::Order;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
 use overspill_engine::shared::{Process, Shared, events, flags, state};
@@ -534,24 +535,6 @@ impl Manager<'_> {
         self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
         self.follow_orders();
-    }
-
-    /// Does what was ordered of places to page to since the last look, and tells how far it is.
-    fn follow_orders(&mut self) {
-        let process = self.agent.process;
-        let count = self.agent.shared.orders.count();
-        for index in process.orders_followed.load(Ordering::Relaxed)..count {
-            let outcome = match self.agent.shared.orders.get(index) {
-                Some(Order::Add(place)) => self.engine.add_place(&place),
-                Some(Order::Drain(path)) => self.engine.drain_place(&path),
-                None => Err(Errno::INVAL),
-            };
-            if outcome.is_err() {
-                process.orders_refused.fetch_or(1 << index, Ordering::Relaxed);
-            }
-        }
-        process.areas_leaving.store(self.engine.areas_leaving(), Ordering::Release);
-        process.orders_followed.store(count, Ordering::Release);
     }
 
     /// Follows the launcher's word on whose turn it is. Whoever waits for it waits for memory.

@@ -6,7 +6,8 @@
 //! the status that it would have had.
 //!
 //! *The story:* the child of glibc's clone() ends by exit(2) when its function returns. Its parent
-//! waited for it for ever (`torture fork-forms`).
+//! waited for it for ever (`torture fork-forms`). And a thread that a filter of system calls kills is
+//! ended by a signal, alone: such a process ended with status 0 (`torture exit`).
 
 use alloc::ffi::CString;
 use alloc::format;
@@ -17,6 +18,8 @@ use overspill_sys::{mem, thread};
 
 /// Time between two looks: each reads one small file.
 const LOOK_NS: u64 = 20_000_000;
+/// The part of a status that names the signal that ended the process.
+const SIGNAL: u32 = 0x7f;
 /// What the kernel's own workers for io_uring are called.
 const WORKER: &[u8] = b"iou-";
 
@@ -45,7 +48,10 @@ impl Ending {
         if leader.has_ended().unwrap_or(false) && !is_any_left() {
             // The status of the first thread is that of a process that ends one by one.
             let code = procfs::leader_exit_code().unwrap_or(0);
-            thread::exit_process((code >> 8) as i32);
+            match code & SIGNAL {
+                0 => thread::exit_process((code >> 8) as i32),
+                signal => thread::end_process_by(signal),
+            }
         }
     }
 }

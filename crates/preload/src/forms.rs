@@ -16,6 +16,8 @@ use linux_raw_sys::general::{
     __NR_process_madvise, __NR_seccomp, __NR_setns, __NR_setsockopt, __NR_unshare, __NR_vmsplice, CLONE_VM,
 };
 
+use overspill_sys::mem;
+
 use crate::{elf, filters, fork, guards, lend, libc, locking, populate, registering, retire};
 
 /// The next library's `_Fork` and `clone`; 0 where it has none.
@@ -175,15 +177,27 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "test rdx, rdx",
         "jnz 5b",
         "jmp 4f",
-        // clone3(arguments, size): flags are the first word, the stack is the sixth. The kernel
-        // says what is wrong with others.
+        // clone3(arguments, size). The stack is aligned by the seventh push.
         "3:",
-        "cmp rdx, 64",
-        "jb 5b",
-        "test dword ptr [rsi], {vm}",
-        "jnz 5b",
-        "cmp qword ptr [rsi + 40], 0",
-        "jne 5b",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "call {forks}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test al, al",
+        "jz 5b",
         // The arguments one place to the left and the number behind the fifth, as `concerning` has them.
         "4:",
         "mov rax, rdi",
@@ -211,9 +225,35 @@ pub unsafe extern "C" fn syscall() -> c_long {
         mlockall = const __NR_mlockall,
         ioctl = const __NR_ioctl,
         vm = const CLONE_VM,
+        forks = sym forks_by_clone3,
         concerning = sym concerning,
         failed = sym failed,
     )
+}
+
+/// Do these arguments of clone3 ask for a child with memory of its own, on its maker's stack? What is
+/// wrong with them is the kernel's to say; nothing is read where nothing may be.
+extern "C" fn forks_by_clone3(arguments: usize, size: usize) -> bool {
+    /// Flags are the first word, the stack is the sixth.
+    const STACK: usize = 5;
+    let mut words = [0u64; 8];
+    if size < size_of_val(&words) {
+        return false;
+    }
+    if filters::is_filtered() {
+        // A call to read them might not be allowed: the program must know what it passes.
+        // SAFETY: the caller passes so many bytes to the kernel.
+        words = unsafe { core::ptr::read_unaligned(arguments as *const [u64; 8]) };
+    } else {
+        // SAFETY: words may hold any bytes.
+        let bytes =
+            unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of_val(&words)) };
+        // This waits for what is paged out.
+        if mem::copy_from_self(bytes, arguments) != Ok(size_of::<[u64; 8]>()) {
+            return false;
+        }
+    }
+    words[0] & u64::from(CLONE_VM) == 0 && words[STACK] == 0
 }
 
 /// The calls that concern the agent. `clone` and `clone3` come without CLONE_VM and without a stack.

@@ -294,6 +294,22 @@ pub fn exit_process(status: i32) -> ! {
     }
 }
 
+/// Ends the process by a signal, whatever the program has it do; by status 128 and it, where it
+/// does not end one.
+pub fn end_process_by(signal: u32) -> ! {
+    let number = signal as usize;
+    // The default action, no flags, nothing blocked: `struct sigaction` as the kernel has it.
+    let default = [0usize; 4];
+    let (action, size) = (&raw const default as usize, size_of::<SignalSet>());
+    // SAFETY: the structure is valid, and as long as the kernel takes it to be.
+    let _ = unsafe { syscall!(nr::__NR_rt_sigaction, number, action, 0, size) };
+    restore_signals(0);
+    let (process, thread) = (mem::process_id() as usize, id() as usize);
+    // SAFETY: a signal to this thread.
+    let _ = unsafe { syscall!(nr::__NR_tgkill, process, thread, number) };
+    exit_process(128 + signal as i32)
+}
+
 #[cfg(target_arch = "x86_64")]
 mod arch {
     use crate::Errno;

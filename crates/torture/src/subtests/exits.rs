@@ -33,7 +33,25 @@ pub fn exits(context: &mut Context) -> Outcome {
         let found = status.code().unwrap_or_else(|| -status.signal().unwrap_or(0));
         ensure!(found == expected, "{way} {argument}: {status}, expected {expected}");
     }
+    confined()?;
     context.sabotage_status()
+}
+
+/// A child behind the strict filter of system calls is killed by a call that is not on the list:
+/// the kernel kills the thread that made it, and the process ends with its last one.
+fn confined() -> Outcome {
+    const STRICT: libc::c_ulong = 1;
+    let child = child::fork(|| {
+        // SAFETY: from here on this child may read, write and end, and close nothing.
+        unsafe {
+            libc::prctl(libc::PR_SET_SECCOMP, STRICT);
+            libc::close(0);
+        }
+        Ok(())
+    })?;
+    let status = child.wait()?;
+    ensure!(status == libc::SIGKILL, "behind a strict filter: status {status:#x}");
+    Ok(())
 }
 
 /// The body: fills memory, lets eight threads fault on it, and ends in the given way in the middle of that.

@@ -204,6 +204,7 @@ pub fn advice(context: &mut Context) -> Outcome {
 /// was out. A form that nobody hears of may fail, as a fork may; where the kernel promises all
 /// memory that is asked for, its child may lack the memory (SIGSEGV), but is never shown zeroes.
 pub fn forms(context: &mut Context) -> Outcome {
+    ensure_refused()?;
     let memory = context.subject(SEED)?;
     for (round, form) in (0..).zip(Form::ALL) {
         context.cool(&memory)?;
@@ -226,6 +227,16 @@ pub fn forms(context: &mut Context) -> Outcome {
         ended?;
         pattern::fill_pages(&memory, 0..memory.pages(), SEED + round + 1);
     }
+    Ok(())
+}
+
+/// What the kernel refuses is refused, not looked at. *The story:* clone3 by way of libc's `syscall`,
+/// with arguments that lead nowhere, ended the program.
+fn ensure_refused() -> Outcome {
+    // SAFETY: neither call makes a child.
+    let results = [(8, 64), (0, 88)]
+        .map(|(at, size)| unsafe { (libc::syscall(libc::SYS_clone3, at, size), sys::errno()) });
+    ensure!(results == [(-1, libc::EFAULT); 2], "clone3 with a wrong address: {results:?}");
     Ok(())
 }
 

@@ -50,8 +50,8 @@ const MEMORY: u32 = 16;
 /// A page takes the place of one whose test is older than its own distance by this part; reclaim
 /// works in batches, so that ages are not exact.
 const MARGIN: u32 = 8;
-/// A test has failed when it is older than usual by this part: twice as old. (With a quarter more the means over the LIRS
-/// suite were 0.888 of LRU in place of 0.882.)
+/// A test has failed when it is older than usual by this part: twice as old. (With a quarter more
+/// the means over the LIRS suite were 0.888 of LRU in place of 0.882.)
 const LATE: u32 = 1;
 /// A page's stamp is in steps of this part of the budget, so that it wraps after 64 budgets.
 const STEPS: u32 = 1024;

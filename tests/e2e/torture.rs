@@ -31,8 +31,6 @@ const WAYS: [(&str, &[&str]); 13] = [
 const OF_RECLAIM: [&str; 5] =
     ["reclaim-probing", "reclaim-lru", "reclaim-fifo", "reclaim-kernel-3.10", "reclaim-kernel-6.1"];
 const UNDER_EACH: &str = "stores";
-
-
 /// Mappings of files are managed: for the subtests whose names begin so, and for no others.
 const FILES: &str = "files";
 const OF_FILES: &str = "file-";

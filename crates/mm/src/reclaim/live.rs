@@ -124,10 +124,6 @@ impl<P: SwapIn> Mm<P> {
             } else if cached + self.unmapping < cache + short && !self.areas.is_full() && looks > 0 {
                 self.unmap_unit(&mut looks, out)
             } else {
-                if over > 0 || demand > 0 {
-                    // Where every slot is some page's in the pool no write fails that would tell.
-                    self.warn_full(out);
-                }
                 break;
             };
             if !progress && !self.shrink_cache_at_last(out) {

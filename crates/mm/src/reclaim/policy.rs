@@ -2,12 +2,12 @@
 //!
 //! A policy is a value with a state of its own. It is told of arrivals, touches and refaults, and
 //! says on which list a page belongs, how many active pages grow old, and how many pages wait out
-//! of view. It sees lengths and ages ([`Scene`]), never a page: what is taken out of view, written
+//! of view. It sees lengths and ages (`Scene`), never a page: what is taken out of view, written
 //! and freed, and in which batches, is `live`'s. So a policy is tested without a machine.
 //!
 //! userfaultfd has no accessed bits. A policy hears of a touch only where the page was out of view
 //! with its frame (a soft fault), or gone (a refault): what stays in view may be used, or not. Each
-//! file says what its policy makes of that. [`Choice`] has the names.
+//! file says what its policy makes of that. `Choice` has the names.
 
 use super::adaptive::Adaptive;
 use super::bits::Bits;
@@ -22,16 +22,16 @@ use crate::types::{Nanos, RegionKind};
 /// A policy by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Choice {
-    /// Two lists; what comes back is active ([`super::adaptive`]).
+    /// Two lists; what comes back is active (`super::adaptive`).
     #[default]
     Adaptive,
-    /// Pages in use are tested, by taking them out of view ([`super::probing`]).
+    /// Pages in use are tested, by taking them out of view (`super::probing`).
     Probing,
-    /// In the order of the touches that are seen ([`super::plain`]).
+    /// In the order of the touches that are seen (`super::plain`).
     Lru,
-    /// In the order of arrival ([`super::plain`]).
+    /// In the order of arrival (`super::plain`).
     Fifo,
-    /// A kernel's two lists and scan loop ([`super::eras`]).
+    /// A kernel's two lists and scan loop (`super::eras`).
     Kernel(Era),
 }
 
@@ -68,7 +68,7 @@ impl Choice {
     }
 }
 
-/// The names of [`Choice::ALL`], in its order.
+/// The names of `Choice::ALL`, in its order.
 pub const NAMES: [&str; Choice::ALL.len()] = {
     let mut names = [""; Choice::ALL.len()];
     let mut index = 0;

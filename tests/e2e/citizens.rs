@@ -20,6 +20,12 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::address-sanitizer", |context| {
             sanitized(context, "address", &["-fsanitize=address", "-static-libasan"])
         }),
+        Test::new("citizens::address-sanitizer-shared", |context| {
+            sanitized(context, "address-shared", &["-fsanitize=address"])
+        }),
+        Test::new("citizens::thread-sanitizer-shared", |context| {
+            sanitized(context, "thread-shared", &["-fsanitize=thread"])
+        }),
         Test::new("citizens::thread-sanitizer", |context| {
             sanitized(context, "thread", &["-fsanitize=thread", "-static-libtsan"])
         }),

@@ -11,7 +11,7 @@ const RAM_BYTES: u64 = 64 * MIB;
 
 /// How overspill works inside: what it does by itself on this kernel, what it falls back to on
 /// others, and with a compressed pool that takes all it may, or without any.
-const WAYS: [(&str, &[&str]); 7] = [
+const WAYS: [(&str, &[&str]); 8] = [
     ("default", &[]),
     (NO_MOVE, &["--no-move"]),
     ("no-uring", &["--no-uring"]),
@@ -19,7 +19,12 @@ const WAYS: [(&str, &[&str]); 7] = [
     (NO_POOL, &["--max-pool-percent", "0"]),
     (TINY_POOL, &["--fixed-pool", "--max-pool-percent", "1"]),
     (HUGE_POOL, &["--fixed-pool", "--max-pool-percent", "80"]),
+    (FILES, &["--files=16M"]),
 ];
+
+/// Mappings of files are managed: for the subtests whose names begin so, and for no others.
+const FILES: &str = "files";
+const OF_FILES: &str = "file-";
 
 const NO_MOVE: &str = "no-move";
 
@@ -81,6 +86,9 @@ pub fn tests(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
     let ways = if context.mode == Mode::Overspill { &WAYS[..] } else { &WAYS[..1] };
     let pairs = ways.iter().flat_map(|way| subtests.iter().map(move |subtest| (way, subtest)));
     pairs
+        .filter(|((way, _), subtest)| {
+            context.mode != Mode::Overspill || (*way == FILES) == subtest.name.starts_with(OF_FILES)
+        })
         .filter(|((way, _), subtest)| {
             ![NO_POOL, TINY_POOL, HUGE_POOL].contains(way) || OF_POOLS.contains(&subtest.name.as_str())
         })

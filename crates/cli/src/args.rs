@@ -88,12 +88,14 @@ Examples:
   sudo overspill compare --ram 100M -- sort -S 2G numbers.txt
   overspill compare --ram 1G --ways bare,overspill -- ./solver
   sudo overspill compare --ram 1G --runs 5 --json all.json -- python3 crunch.py
-  sudo overspill compare --ram 1G --ways bare,kernel:0,overspill:linux -- ./solver
+  sudo overspill compare --ram 1G --ways bare,kernel:0,overspill:linux \\
+      -- ./solver
 
 Ways: bare; kernel:N (page-cluster N, and read-ahead as this machine does it),
 kernel:N:cluster (read-ahead by slots), kernel:N:vma (by regions: the swap
-disk's `rotational` is set to 0 meanwhile); overspill, overspill:READAHEAD, overspill:READAHEAD:RECLAIM; fence, and
-so on (overspill inside a memory cgroup of its budget + 32 MiB, without swap).";
+disk's `rotational` is set to 0 meanwhile); overspill, overspill:READAHEAD,
+overspill:READAHEAD:RECLAIM; fence, and so on (overspill inside a memory cgroup
+of its budget + 32 MiB, without swap).";
 
 const BENCH_EXAMPLES: &str = "\
 Patterns: seq; random; descending; interleaved:K (K streams); stride:S (every
@@ -103,8 +105,8 @@ is first filled in order (not counted), then one word a page is touched, and at
 the end every page's content is verified. The kernel's cgroup and overspill both
 get --ram plus 4 MiB for the program itself.
 
-`extents` makes a file in many pieces where --swap is, shows how many (FIEMAP), and
-what finding a page in it costs with the list, the tree and the default map.
+`extents` makes a file in many pieces where --swap is, shows how many (FIEMAP),
+and what finding a page in it costs with the list, the tree and the default map.
 `slots` gives pages slots and takes them back, --laps times.
 
 Suites: swapin (sequential and random, private and shared memory) and mixed (4
@@ -143,9 +145,9 @@ Loads take size=1G, touches=1M or laps=3, write=PERCENT, programs=N, shared,
 prefill and more after a colon. Equal options give equal output, byte for byte.";
 
 const SWAP_EXAMPLES: &str = "\
-What `make` makes, swapon takes, too, and what mkswap made, --swap takes. A file's
-blocks are reserved at once. What pages leave in it stays there when the program has
-ended: it may hold secrets.
+What `make` makes, swapon takes, too, and what mkswap made, --swap takes. A
+file's blocks are reserved at once. What pages leave in it stays there when the
+program has ended: it may hold secrets.
 
 Examples:
   overspill swap make /mnt/nvme/spill --size 64G --label spill

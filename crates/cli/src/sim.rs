@@ -25,6 +25,9 @@ pub struct Args {
     sweep: Option<sweep::SweepArgs>,
 }
 
+/// The commands of `sim`, which a mistyped word may be meant for.
+const COMMANDS: [&str; 5] = ["calibrate", "devices", "validate", "paper", "soak"];
+
 #[derive(Subcommand)]
 enum SimCommand {
     /// Measure the device under a directory and print a model of it for --device
@@ -73,4 +76,16 @@ pub fn main(args: &Args) -> Result<u8> {
 fn jobs(asked: Option<u16>) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     asked.map_or_else(processors, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_word_may_be_meant_for_any_command() {
+        let command = SimCommand::augment_subcommands(clap::Command::new("sim"));
+        let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        assert_eq!(names, COMMANDS);
+    }
 }

@@ -79,10 +79,17 @@ fn narrow(help: &str) -> String {
     help.lines().map(|line| human::folded(line, &" ".repeat(hanging(line)))).collect()
 }
 
-/// Where the text of a line begins: behind the option that it explains, else where its first word
-/// does.
+/// Where the text of a line begins: behind the option or the value that it explains, else where its
+/// first word does.
 fn hanging(line: &str) -> usize {
     let indent = line.len() - line.trim_start().len();
+    // The longest of the possible values has one space behind it, where shorter ones have more.
+    if let Some(value) = line[indent..].strip_prefix("- ")
+        && let Some((name, _)) = value.split_once(": ").filter(|(name, _)| !name.contains(' '))
+        && !value[name.len() + 2..].starts_with(' ')
+    {
+        return indent + "- ".len() + name.len() + ": ".len();
+    }
     let gap = line[indent..].find("  ").map(|gap| indent + gap);
     match gap {
         Some(gap) if indent > 0 => gap + (line[gap..].len() - line[gap..].trim_start().len()),
@@ -104,6 +111,8 @@ fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let first_paragraph = text.lines().take_while(|line| !line.trim().is_empty());
     let line = first_paragraph.map(str::trim).collect::<Vec<_>>().join(" ");
+    // The standard library's words for a number that is none.
+    let line = line.replace("invalid digit found in string", "it is no whole number");
     line.strip_prefix("error: ").unwrap_or(&line).to_string() + &suggestion(error)
 }
 
@@ -115,7 +124,17 @@ fn suggestion(error: &clap::Error) -> String {
         ContextValue::Strings(words) => words.first().cloned(),
         _ => None,
     });
+    let meant = meant.or_else(|| option_of_run(error));
     meant.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"))
+}
+
+/// An option of `run` where there is no command yet: `overspill --ram 1G sort`.
+fn option_of_run(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    let long = word.strip_prefix("--").filter(|_| subject(error) == "<COMMAND>")?;
+    let table = table();
+    let mut options = table.find_subcommand("run")?.get_arguments();
+    options.any(|option| option.get_long() == Some(long)).then(|| format!("overspill run --{long}"))
 }
 
 /// The command that was meant: it follows `Usage:` and the program's name.
@@ -164,9 +183,23 @@ mod tests {
                 assert_eq!(wide, None, "{}", command.get_name());
             }
         });
+        each_command(&table, &mut |command| {
+            // What is written by hand is broken by hand: folding left words alone on their lines.
+            let examples = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            let wide = examples.lines().find(|line| line.chars().count() > human::WIDTH);
+            assert_eq!(wide, None, "{}", command.get_name());
+        });
         let mut root = table.clone();
         let help = root.render_long_help().to_string();
         assert!(help.contains("overspill man") && help.contains("overspill completions"), "{help}");
+    }
+
+    #[test]
+    fn what_explains_a_value_goes_on_below_its_own_beginning() {
+        assert_eq!(hanging("      - exceed: It goes on"), 16);
+        assert_eq!(hanging("      - stop:   It is stopped"), 16);
+        assert_eq!(hanging("      --ram <SIZE>  The budget"), 20);
+        assert_eq!(hanging("      - and so on"), 6);
     }
 
     #[test]
@@ -192,6 +225,9 @@ mod tests {
                 "<TRACE> and <OUTPUT> are missing; for examples: overspill help trace",
             ),
             ("overspill sim", "overspill help sim"),
+            ("overspill run --ram 1G --page-cluster x true", "it is no whole number"),
+            ("overspill --ram 1G sort", "(did you mean `overspill run --ram`?)"),
+            ("overspill --colour sort", "unexpected argument '--colour' found"),
             ("overspill run -- true", "--ram <SIZE> is missing"),
             ("overspill run --ram 1G --readahead magic true", "the policies are"),
             ("overspill run --ram 1G --page-cluster 99 true", "99"),

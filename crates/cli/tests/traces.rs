@@ -163,3 +163,18 @@ fn equal_options_give_equal_bytes() {
         }
     }
 }
+
+/// *The story:* of a load whose swap was full from the start it was said that it does not thrash
+/// with a two-hundredth of its pages: it had simply taken more.
+#[test]
+fn where_swap_was_full_no_threshold_is_told() {
+    for policy in ["live", "kernel"] {
+        let words = ["sim", "seq:size=16M", "--explain", "--swap=4K", "--policy", policy];
+        let output = overspill().args(words).output().unwrap();
+        let text = stdout(&output);
+        assert!(text.contains("swap was full in") && !text.contains("thrash"), "{policy}: {text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+    let output = overspill().args(["sim", "seq:size=16M", "--explain"]).output().unwrap();
+    assert!(!stdout(&output).contains("swap was full"), "{}", stdout(&output));
+}

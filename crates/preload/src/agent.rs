@@ -4,29 +4,28 @@
 //! now and then. All of it runs in one thread that libc does not know, with its own stack,
 //! descriptors and allocator; it never touches the program's heap.
 
+mod orders;
+
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::growth::Growth;
-use overspill_engine::orders::Order;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
-use overspill_engine::setup::staging_bytes;
-use overspill_engine::shared::{Config, Process, Shared, events, flags, state};
+use overspill_engine::shared::{Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
-use overspill_engine::{Engine, Failure, Notice, Reactor, Settings, SwapKind, SwapPlace};
-use overspill_mm::readahead::policy::{self, Policy};
-use overspill_mm::reclaim::policy::Choice;
+use overspill_engine::{Engine, Failure, Notice, Reactor};
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
-use overspill_sys::procfs::{self, Fields, Limit, Resident, ResidentReader};
+use overspill_sys::procfs::{Fields, Resident, ResidentReader};
 use overspill_sys::thread::Scheduling;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
 
 use rustix::process::Signal;
 
 use crate::adopt::Adopter;
+use crate::aside;
 use crate::claim::claim;
 use crate::ending::Ending;
 use crate::file_agent;
@@ -38,6 +37,7 @@ use crate::launcher::{self, Address, Found};
 use crate::lend;
 use crate::message;
 use crate::retire;
+use crate::settings;
 use crate::veto;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so
@@ -53,8 +53,6 @@ const COPY_NS: u64 = 20_000_000;
 const LEFT_SHARE: u64 = 16;
 /// Beside others a process has this share of the budget more than it holds, if nobody else wants it.
 const HEADROOM_SHARE: u64 = 16;
-/// With a limit below this the agent does without the descriptors that it need not have.
-const DESCRIPTORS_ENOUGH: u64 = 16;
 /// Length of the agent's turns on a busy processor: the shortest there is.
 const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
@@ -169,7 +167,7 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
     process.state.store(state::WATCHING, Ordering::Release);
     PLACE.store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
     if !reserve::is_set_up() {
-        put_aside(&shared.config);
+        aside::put(&shared.config);
     }
     match resident {
         Ok(resident) => {
@@ -203,27 +201,6 @@ pub fn path() -> Option<&'static [u8]> {
 fn known_place() -> Option<&'static Process> {
     // SAFETY: it lies in that mapping, or in memory that is never given back.
     unsafe { PLACE.load(Ordering::Acquire).as_ref() }
-}
-
-/// Puts aside the addresses that the agent will need; see [`reserve`] for why. Its books take less
-/// than a hundredth of the program's memory, the compressed pool has its share of the budget,
-/// staging is known, and the rest is a few MiB.
-///
-/// *The story:* staging had no room in there with budgets of more than 140 MiB. The kernel put it
-/// into a hole, where a mapping of the program's was to grow down: the program got SIGSEGV.
-fn put_aside(config: &Config) {
-    const BYTES: u64 = 256 << 20;
-    const RAM_SHARE: u64 = 8;
-    /// At most this share of a limit on address space.
-    const LIMIT_SHARE: u64 = 16;
-    let pool = config.ram_bytes / 100 * u64::from(config.max_pool_percent);
-    let (limit, _) = procfs::limit(Limit::AddressSpace).unwrap_or((u64::MAX, u64::MAX));
-    let staging = staging_bytes(frames(config.ram_bytes));
-    let bytes = (BYTES + config.ram_bytes / RAM_SHARE + pool + staging).min(limit / LIMIT_SHARE);
-    if let Ok(bytes) = usize::try_from(bytes) {
-        // Without a reserve the kernel chooses the addresses, which is worse, not wrong.
-        let _ = reserve::set_up(bytes);
-    }
 }
 
 /// The ring of this process, if a trace is wanted. Without it the program is managed all the same.
@@ -344,7 +321,7 @@ impl Agent {
     fn manage(&mut self, inherits: bool) -> Result<(), Failure> {
         // Threads that are started here compete as this one does.
         let _ = compete();
-        let settings = self.settings();
+        let settings = settings::of(self.shared, self.process, self.swap.take());
         let mut engine = Engine::open(settings, Report::new(self.process))?;
         let _ = Scheduling::first().set();
         let failed = |errno| Failure { step: 4, errno };
@@ -354,7 +331,7 @@ impl Agent {
         }
         engine.watch_lending(lend::lent());
         engine.watch_guards(guards::installed());
-        if self.is_rich() {
+        if settings::is_rich() {
             engine.watch_threads();
         }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
@@ -404,59 +381,6 @@ impl Agent {
         }
         Ok(())
     }
-
-    /// May it have all descriptors that are of use? It has a table of its own, but the program's limit.
-    fn is_rich(&self) -> bool {
-        let (descriptors, _) = procfs::limit(Limit::Descriptors).unwrap_or((u64::MAX, u64::MAX));
-        descriptors >= DESCRIPTORS_ENOUGH
-    }
-
-    fn settings(&mut self) -> Settings {
-        let config: &Config = &self.shared.config;
-        let mut swap = SwapPlace::decode(&config.swap_places);
-        let orders = self.shared.orders.count();
-        let given = (0..orders).filter_map(|index| self.shared.orders.get(index));
-        given.for_each(|order| order.apply(&mut swap));
-        self.process.orders_followed.store(orders, Ordering::Release);
-        if let Some(file) = self.swap.take() {
-            // The launcher has made the file in the directory that comes first.
-            let first = swap.first_mut().filter(|place| place.kind == SwapKind::Directory);
-            if let Some(first) = first {
-                first.kind = SwapKind::Given(file.into_raw());
-            }
-        }
-        let is_rich = self.is_rich();
-        Settings {
-            frames: frames(config.ram_bytes),
-            frames_max: frames(config.ram_bytes),
-            swap,
-            swap_bytes_max: config.swap_bytes_max,
-            use_move: !self.has(flags::NO_MOVE),
-            use_uring: is_rich && !self.has(flags::NO_URING),
-            poll_idle: is_rich && self.has(flags::POLL_IDLE),
-            user_mode_only: false,
-            policy: policy_of(config, frames(config.ram_bytes)),
-            reclaim: Choice::ALL.get(config.reclaim as usize).copied().unwrap_or_default(),
-            max_pool_percent: config.max_pool_percent,
-            fixed_pool: self.has(flags::FIXED_POOL),
-            checksums: !self.has(flags::NO_CHECKSUM),
-            encrypt: self.has(flags::ENCRYPT),
-        }
-    }
-}
-
-fn frames(bytes: u64) -> u32 {
-    u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32)
-}
-
-/// The read-ahead policy that the launcher chose: an index into the names that `mm` knows.
-fn policy_of(config: &Config, frames: u32) -> Policy {
-    let mut chosen = policy::Config { frames, ..policy::Config::default() };
-    if config.page_cluster != u32::MAX {
-        chosen.knobs.page_cluster = config.page_cluster.min(31) as u8;
-    }
-    let name = policy::NAMES.get(config.readahead as usize).unwrap_or(&policy::NAMES[0]);
-    Policy::by_name(name, chosen).expect("every listed name makes a policy")
 }
 
 /// Lists what is the agent's own and must never be managed.
@@ -604,24 +528,6 @@ impl Manager<'_> {
         self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
         self.follow_orders();
-    }
-
-    /// Does what was ordered of places to page to since the last look, and tells how far it is.
-    fn follow_orders(&mut self) {
-        let process = self.agent.process;
-        let count = self.agent.shared.orders.count();
-        for index in process.orders_followed.load(Ordering::Relaxed)..count {
-            let outcome = match self.agent.shared.orders.get(index) {
-                Some(Order::Add(place)) => self.engine.add_place(&place),
-                Some(Order::Drain(path)) => self.engine.drain_place(&path),
-                None => Err(Errno::INVAL),
-            };
-            if outcome.is_err() {
-                process.orders_refused.fetch_or(1 << index, Ordering::Relaxed);
-            }
-        }
-        process.areas_leaving.store(self.engine.areas_leaving(), Ordering::Release);
-        process.orders_followed.store(count, Ordering::Release);
     }
 
     /// Follows the launcher's word on whose turn it is. Whoever waits for it waits for memory.

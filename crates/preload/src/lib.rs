@@ -13,6 +13,7 @@ extern crate alloc;
 
 mod adopt;
 mod agent;
+mod aside;
 mod builtins;
 mod claim;
 mod elf;
@@ -35,6 +36,7 @@ mod populate;
 mod registering;
 mod remap;
 mod retire;
+mod settings;
 mod stacks;
 mod start;
 mod tasks;

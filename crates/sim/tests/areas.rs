@@ -9,11 +9,11 @@ use overspill_sim::engine::{Engine, MoreArea, Options};
 use overspill_sim::generate::pattern::{Pattern, Spec, Stream};
 
 const MIB: u64 = 1 << 20;
-const BUDGET: u32 = (32 * MIB / PAGE_SIZE) as u32;
-const PAGES: u64 = 128 * MIB / PAGE_SIZE;
+const BUDGET: u32 = (64 * MIB / PAGE_SIZE) as u32;
+const PAGES: u64 = 256 * MIB / PAGE_SIZE;
 const SLOTS: u32 = (512 * MIB / PAGE_SIZE) as u32;
 
-/// Virtual time of four laps over 128 MiB in order by so many programs, in a budget of 32 MiB.
+/// Virtual time of two laps over 256 MiB in order by so many programs, in a budget of 64 MiB.
 fn elapsed_ns(more: &[MoreArea], threads: u32) -> u64 {
     let device = Model::builtin("sata-ssd").expect("it is built in");
     let mut options = Options::live(BUDGET, SLOTS, device);
@@ -25,7 +25,7 @@ fn elapsed_ns(more: &[MoreArea], threads: u32) -> u64 {
         let spec = Spec {
             pages: PAGES / u64::from(threads),
             pattern: Pattern::Sequential,
-            touches: 4 * PAGES / u64::from(threads),
+            touches: 2 * PAGES / u64::from(threads),
             prefill: true,
             write_percent: 0,
             ..Spec::default()

@@ -72,7 +72,8 @@ impl Form {
     }
 }
 
-/// As [`fork`], in another form. The child runs without libc's handlers: `body` must not allocate, but for what it complains of.
+/// As [`fork`], in another form. The child runs without libc's handlers: `body` must not allocate,
+/// but for what it complains of.
 pub fn fork_by(form: Form, body: impl Fn() -> Outcome) -> Outcome<Child> {
     let run = || match body() {
         Ok(()) => 0,

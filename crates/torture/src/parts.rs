@@ -4,7 +4,7 @@
 use crate::context::Context;
 use crate::fail;
 use crate::outcome::Outcome;
-use crate::subtests::{exits, kinds, process, remote};
+use crate::subtests::{exits, kinds, mapped_files, process, remote};
 
 /// Runs the part named first, with the rest as its arguments.
 pub fn run(arguments: &[String]) -> Outcome {
@@ -19,6 +19,10 @@ pub fn run(arguments: &[String]) -> Outcome {
         "poke" => match arguments {
             [pid, base, len] => remote::poke_part(number(pid)? as i32, number(base)?, number(len)?),
             _ => fail!("part poke PID ADDRESS BYTES"),
+        },
+        "rewrite" => match arguments {
+            [path] => mapped_files::rewrite_part(path),
+            _ => fail!("part rewrite FILE"),
         },
         "exec-self" => remote::exec_self_part(&mut context(arguments)?),
         "main-exit" => kinds::main_exit_part(context(arguments)?),

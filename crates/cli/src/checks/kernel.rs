@@ -82,10 +82,10 @@ fn userfaultfd() -> Check {
 /// which the kernel gives to everybody.
 fn refused(name: &'static str, error: Errno, restricted: Option<Errno>) -> Check {
     match restricted {
-        None if is_container() => {
+        // Where the device is handed in already, only the right to open it is missing.
+        None if is_container() && !std::path::Path::new(DEVICE).exists() => {
             let found = format!("{}: this container's user may not have it", text(error));
-            Check::fail(name, found, format!("docker run (or podman run) --device {DEVICE}"))
-                .or(format!("{SYSCTL_FIX}, on the host"))
+            Check::fail(name, found, device_fix()).or(format!("{SYSCTL_FIX}, on the host"))
         }
         None => {
             let found =
@@ -97,10 +97,26 @@ fn refused(name: &'static str, error: Errno, restricted: Option<Errno>) -> Check
             format!("{}: this kernel has none", text(error)),
             "a kernel with CONFIG_USERFAULTFD",
         ),
-        Some(_) => Check::fail(name, format!("{}: a seccomp filter refuses it", text(error)), SECCOMP_FIX)
-            .or(SECCOMP_PROFILE)
-            .or("docker run --security-opt seccomp=unconfined, which lifts the whole filter"),
+        Some(_) => by_filter(
+            Check::fail(name, format!("{}: a seccomp filter refuses it", text(error)), SECCOMP_FIX),
+            is_container(),
+        ),
     }
+}
+
+/// Filters refuse the system call, not the device, which gives the same right: it opens less than
+/// another filter does. `check` proposes the profile.
+fn by_filter(check: Check, is_container: bool) -> Check {
+    let check = match check.fix.clone() {
+        Some(profile) if is_container => Check { fix: Some(device_fix()), ..check }.or(profile),
+        _ => check,
+    };
+    check.or(SECCOMP_PROFILE).or("docker run --security-opt seccomp=unconfined, which lifts the whole filter")
+}
+
+/// The device, handed into a container.
+fn device_fix() -> String {
+    format!("docker run (or podman run) --device {DEVICE}")
 }
 
 /// The device for this user alone, until the next boot.
@@ -220,15 +236,29 @@ mod tests {
     #[test]
     fn who_refuses_is_told_by_a_second_call() {
         let by_user = refused("x", Errno::PERM, None);
-        if !is_container() && std::path::Path::new(DEVICE).exists() {
+        if std::path::Path::new(DEVICE).exists() {
             let fix = by_user.fix.unwrap();
             assert!(fix.contains(DEVICE), "{fix}");
             assert!(by_user.other_fixes[0].contains("udev") && by_user.other_fixes[1].contains("sysctl"));
         }
         let by_filter = refused("x", Errno::PERM, Some(Errno::PERM));
         assert!(by_filter.detail.contains("seccomp filter"), "{}", by_filter.detail);
-        assert!(by_filter.fix.unwrap().contains("overspill-seccomp.json"));
+        let first_fix = by_filter.fix.unwrap();
+        assert_eq!(first_fix.contains("--device /dev/userfaultfd"), is_container(), "{first_fix}");
         assert!(by_filter.detail.starts_with("Operation not permitted"), "the system's own text comes first");
+    }
+
+    /// *The story:* in a container the first mend was a profile that opens userfaultfd and io_uring
+    /// to everybody in it, though handing in the device is enough.
+    #[test]
+    fn in_a_container_the_device_comes_before_the_profile() {
+        let check = || Check::fail("x", "refused", SECCOMP_FIX);
+        let inside = by_filter(check(), true);
+        assert_eq!(inside.fix, Some(device_fix()));
+        assert_eq!(inside.other_fixes[..2], [SECCOMP_FIX, SECCOMP_PROFILE]);
+        let outside = by_filter(check(), false);
+        assert_eq!(outside.fix.as_deref(), Some(SECCOMP_FIX));
+        assert_eq!(outside.other_fixes[0], SECCOMP_PROFILE);
     }
 
     #[test]

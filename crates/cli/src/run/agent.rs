@@ -257,6 +257,27 @@ pub fn preload_value(agent: &Path, present: Option<&OsStr>) -> OsString {
     value
 }
 
+/// Where AddressSanitizer's library looks for its options.
+pub const SANITIZER: &str = "ASAN_OPTIONS";
+
+/// Its options, with leave to be loaded behind the agent: malloc and the memory functions stay the
+/// sanitizer's; of mmap, mprotect and the like, before which the agent stands, it does not hear.
+///
+/// *The story:* a program that was linked with the sanitizer's shared library refused to start.
+pub fn sanitizer_value(present: Option<&OsStr>) -> OsString {
+    const ORDER: &str = "verify_asan_link_order";
+    let mut value = present.map_or_else(OsString::new, OsStr::to_owned);
+    let is_said = value.as_bytes().windows(ORDER.len()).any(|part| part == ORDER.as_bytes());
+    if !is_said {
+        if !value.is_empty() {
+            value.push(":");
+        }
+        value.push(ORDER);
+        value.push("=0");
+    }
+    value
+}
+
 /// Whether it is another launcher's agent: a program with two of them would be paged by both.
 fn is_agent(library: &Path) -> bool {
     let in_memory = library.starts_with("/proc") && library.parent().is_some_and(|path| path.ends_with("fd"));
@@ -266,6 +287,14 @@ fn is_agent(library: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sanitizers_own_options_stay() {
+        let value = |present: Option<&str>| sanitizer_value(present.map(OsStr::new));
+        assert_eq!(value(None), "verify_asan_link_order=0");
+        assert_eq!(value(Some("detect_leaks=0")), "detect_leaks=0:verify_asan_link_order=0");
+        assert_eq!(value(Some("verify_asan_link_order=1")), "verify_asan_link_order=1");
+    }
 
     #[test]
     fn the_agent_comes_first_and_once() {

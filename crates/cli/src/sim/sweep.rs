@@ -12,8 +12,11 @@ use clap::{Args, ValueEnum};
 use overspill_mm::readahead::policy::{Knobs, NAMES as POLICIES};
 use overspill_mm::reclaim::policy::NAMES as RECLAIM;
 use overspill_mm::reclaim::scan::Era;
+use overspill_mm::types::PAGE_SIZE;
 use overspill_sim::device::params::Model;
+use overspill_sim::generate::named::LoadError;
 use overspill_sim::generate::{self, Load};
+use overspill_sim::nearest;
 use overspill_sim::options::{Amount, amount, amounts, names, show_bytes};
 use overspill_sim::replace::{self, Touches, report::Cell};
 use overspill_sim::report::explain::{Cost, Knee, Question};
@@ -36,8 +39,8 @@ const LEAST_BYTES: u64 = 16 << 12;
 /// Options of a sweep.
 #[derive(Args)]
 pub struct SweepArgs {
-    /// A trace, or a load: NAME or NAME:key=value,... (sequential, descending, random, zipf,
-    /// strided, interleaved, moving, phases, usemem, usemem-random, swapload, mixed)
+    /// A trace, or a load: NAME or NAME:key=value,... (seq, descending, random, zipf, stride,
+    /// interleaved, moving, phases, usemem, usemem-random, swapload, mixed)
     #[arg(value_name = "TRACE-or-LOAD")]
     workload: String,
     /// RAM: sizes, shares of the workload's pages, ranges [default: the load's own, else
@@ -183,10 +186,7 @@ impl Subject {
                 load.reseed(args.seed);
                 Ok(Subject::Load(load))
             }
-            Err(error) if args.workload.contains(['/', '.']) => {
-                Err(anyhow!("{}: there is no such file ({error})", args.workload))
-            }
-            Err(error) => Err(anyhow!("{error}; nor is there a trace of this name")),
+            Err(error) => Err(neither(&args.workload, &error)),
         }
     }
 
@@ -217,6 +217,20 @@ impl Subject {
         match self {
             Subject::Load(load) => Some(load),
             Subject::Trace(_) => None,
+        }
+    }
+}
+
+/// Why a word is neither a trace nor a load.
+fn neither(word: &str, error: &LoadError) -> anyhow::Error {
+    match error {
+        _ if word == "-" => anyhow!("a trace is read again and again, so it must be a file: not -"),
+        LoadError::Entry { .. } => anyhow!("{error}"),
+        LoadError::Name { .. } if word.contains(['/', '.']) => anyhow!("{word}: there is no such file"),
+        LoadError::Name { .. } => {
+            let hint = nearest::hint(word, super::COMMANDS.into_iter().chain(generate::named::NAMES));
+            let (commands, loads) = (super::COMMANDS.join(", "), generate::named::NAMES.join(", "));
+            anyhow!("`{word}` is no command{hint}: {commands}; no load: {loads}; and no trace in a file")
         }
     }
 }
@@ -420,7 +434,7 @@ fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Pro
     if let Some(sentence) = explain::too_small(extent.bytes()) {
         return Ok(Answer { sentence, knee: None });
     }
-    let mut tried = BTreeSet::new();
+    let (mut tried, mut exceeded) = (BTreeSet::new(), 0);
     let question = subject.question(extent);
     let knee = explain::find(question, |ram_bytes| -> Result<u64> {
         tried.insert(ram_bytes);
@@ -431,10 +445,40 @@ fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Pro
         ));
         let machine = Machine { ram_bytes, ..machine.clone() };
         let outcome = simulate(&machine, extent, subject.start()?).map_err(|error| anyhow!("{error}"))?;
+        exceeded += u32::from(outcome.frames_max * PAGE_SIZE > ram_bytes);
         Ok(match question.cost {
             Cost::Time => outcome.elapsed_ns,
             Cost::Misses => extent.pages + outcome.major.count(),
         })
     })?;
+    if exceeded > 0 {
+        return Ok(Answer { sentence: swap_was_full(exceeded), knee: None });
+    }
     Ok(Answer { sentence: knee.sentence(), knee: Some(knee) })
+}
+
+/// Of machines that took more RAM than they were to have no threshold can be told.
+fn swap_was_full(machines: u32) -> String {
+    format!(
+        "swap was full in {machines} of the machines tried, which took more than their RAM: \
+         how much is enough can be told with a larger --swap, or without"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// *The story:* of `sim zipf:sise=1G` it was said that there is no trace of this name, of `sim
+    /// calbrate` and `sim -` that they are no loads.
+    #[test]
+    fn what_is_neither_a_trace_nor_a_load_is_told_by_what_it_looks_like() {
+        let complaint = |word: &str| neither(word, &generate::parse(word).expect_err("neither")).to_string();
+        assert!(complaint("zipf:sise=1G").contains("(did you mean `size`?)"));
+        assert!(!complaint("zipf:sise=1G").contains("trace"));
+        assert!(complaint("calbrate").contains("(did you mean `calibrate`?)"));
+        assert!(complaint("zpif").contains("(did you mean `zipf`?)"));
+        assert_eq!(complaint("no/such.ovt"), "no/such.ovt: there is no such file");
+        assert!(complaint("-").contains("must be a file"));
+    }
 }

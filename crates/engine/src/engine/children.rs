@@ -3,9 +3,10 @@
 //! Whatever form of fork a program uses, bare system calls included, the kernel reports it with a
 //! userfaultfd for the child where the process may have that (CAP_SYS_PTRACE). Nothing can be put
 //! into the parent's view between the fork and the reading of that event: the kernel refuses it.
-//! Between the reading and the handling `memory` refuses it. So the books tell what the child lacks.
-//! All of it is copied there before any other message is handled; meanwhile pages that come into the parent's view go to the child first
-//! (`Engine::give`), since the parent may change them as soon as it sees them.
+//! Between the reading and the handling `memory` refuses it. So the books tell what the child
+//! lacks. All of it is copied there before any other message is handled; meanwhile pages that come
+//! into the parent's view go to the child first (`Engine::give`), since the parent may change them
+//! as soon as it sees them.
 //!
 //! A fork that was announced finds everything in, and there is nothing to be given.
 

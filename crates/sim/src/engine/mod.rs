@@ -17,6 +17,7 @@ pub mod histogram;
 mod lane;
 pub mod memory;
 pub mod outcome;
+pub mod pool;
 mod print;
 mod source;
 mod worker;
@@ -26,6 +27,7 @@ use self::costs::Costs;
 use self::lane::{Lane, LaneState, RunEnd};
 use self::memory::Memory;
 use self::outcome::{FaultClass, Outcome, ThreadOutcome};
+use self::pool::{PoolModel, SimulatedPool};
 use self::source::Source;
 use self::worker::{Transfer, Worker};
 use crate::device::params::Model;
@@ -56,6 +58,8 @@ pub struct Options {
     pub device: Model,
     /// Swap areas beside the first one.
     pub more_areas: Vec<MoreArea>,
+    /// A compressed pool in a part of the budget.
+    pub pool: Option<PoolModel>,
     /// Processors for the program's threads; 0 = one for each thread.
     pub processors: u32,
     /// How far a thread may run ahead of the slowest one.
@@ -91,6 +95,7 @@ impl Options {
             managed_from: 0,
             device,
             more_areas: Vec::new(),
+            pool: None,
             processors: 0,
             quantum_ns: 10 * MICROSECOND,
             shadow: false,
@@ -187,6 +192,7 @@ pub struct Engine<P: SwapIn> {
     /// [`Options::managed_from`] was reached.
     managed: bool,
     mischief: Option<Mischief>,
+    pool: Option<SimulatedPool>,
 }
 
 impl<P: SwapIn> Engine<P> {
@@ -232,6 +238,7 @@ impl<P: SwapIn> Engine<P> {
             lost: 0,
             managed: options.managed_from == 0,
             mischief,
+            pool: options.pool.map(SimulatedPool::new),
             options,
         }
     }
@@ -251,6 +258,12 @@ impl<P: SwapIn> Engine<P> {
             self.lanes.push(Lane::new(index, thread, self.now));
         }
         Ok(())
+    }
+
+    /// The compressed pool, for its counters.
+    #[must_use]
+    pub fn pool(&self) -> Option<&SimulatedPool> {
+        self.pool.as_ref()
     }
 
     /// `mm`, for its counters and its policy's knobs.

@@ -37,7 +37,7 @@ struct Joined {
 /// A transfer on its way.
 #[derive(Clone, Debug)]
 pub struct Transfer {
-    io: IoId,
+    pub io: IoId,
     /// The pages.
     pub run: Run,
     /// The first slot.
@@ -50,6 +50,17 @@ pub struct Transfer {
     versions: Vec<u64>,
     /// How a write will end; a read fails unless it is `Done`.
     result: WriteResult,
+    /// It is of the compressed pool, which calls its first entry so.
+    of_pool: Option<u32>,
+}
+
+impl Transfer {
+    /// A write of the compressed pool.
+    pub fn of_pool(at: u32, slot: Slot, count: u32) -> Transfer {
+        let run = Run { first: PageId(0), count };
+        let (versions, result) = (Vec::new(), WriteResult::Done);
+        Transfer { io: IoId(0), run, slot, is_read: false, next: None, versions, result, of_pool: Some(at) }
+    }
 }
 
 /// The worker's state.
@@ -131,7 +142,9 @@ impl<P: SwapIn> Engine<P> {
                     return;
                 }
             }
-            if let Some(message) = self.next_message() {
+            if self.keep_pool() {
+                // Its share has changed, and `mm` is to hear of it.
+            } else if let Some(message) = self.next_message() {
                 self.begin(message);
             } else if self.worker.inbox.is_empty() && self.mm.in_flight() > 0 && self.mm.has_idle_work() {
                 self.step(Event::Idle);
@@ -196,7 +209,7 @@ impl<P: SwapIn> Engine<P> {
         self.step(message.event);
     }
 
-    fn spend(&mut self, ns: Nanos) {
+    pub(super) fn spend(&mut self, ns: Nanos) {
         self.worker.clock += ns;
         self.worker.busy_ns += ns;
     }
@@ -252,11 +265,12 @@ impl<P: SwapIn> Engine<P> {
     /// Frames held never exceed the budget, unless `mm` has said why or the world does not let it.
     fn check_budget(&mut self) {
         let (held, _) = self.memory.held();
-        if held > u64::from(self.mm.config().budget) {
+        // What a pool has just taken, `mm` has yet to give.
+        let allowed = if self.pool.is_some() { self.options.mm.budget } else { self.mm.config().budget };
+        if held > u64::from(allowed) {
             assert!(
                 self.worker.over_budget || self.mischief.as_ref().is_some_and(Mischief::excuses),
-                "{held} frames are held, {} are allowed",
-                self.mm.config().budget
+                "{held} frames are held, {allowed} are allowed"
             );
         }
     }
@@ -290,7 +304,10 @@ impl<P: SwapIn> Engine<P> {
             }
             Action::Free { run } => {
                 self.spend(costs.free.of(run.count));
-                run.pages().for_each(|id| self.memory.free(id));
+                run.pages().for_each(|id| {
+                    self.keep_packed(id);
+                    self.memory.free(id);
+                });
             }
             Action::Rename { from, to } => self.memory.rename(from, to),
             Action::Wake { run } => run.pages().for_each(|id| {
@@ -317,6 +334,9 @@ impl<P: SwapIn> Engine<P> {
                 self.worker.fingerprints.read(slot, id.0);
             }
         }
+        if self.unpack(io, run, slot) {
+            return;
+        }
         self.start(Transfer {
             io,
             run,
@@ -325,6 +345,7 @@ impl<P: SwapIn> Engine<P> {
             next: None,
             versions: Vec::new(),
             result: WriteResult::Done,
+            of_pool: None,
         });
     }
 
@@ -342,18 +363,15 @@ impl<P: SwapIn> Engine<P> {
                 versions.push(version);
             }
         }
-        self.start(Transfer {
-            io,
-            run,
-            slot,
-            is_read: false,
-            next: None,
-            versions,
-            result: WriteResult::Done,
-        });
+        let result = WriteResult::Done;
+        let transfer =
+            Transfer { io, run, slot, is_read: false, next: None, versions, result, of_pool: None };
+        if !self.pack(&transfer) {
+            self.start(transfer);
+        }
     }
 
-    fn start(&mut self, mut transfer: Transfer) {
+    pub(super) fn start(&mut self, mut transfer: Transfer) {
         if let Some(mischief) = &mut self.mischief {
             transfer.result = mischief.result_of_transfer();
         }
@@ -403,6 +421,11 @@ impl<P: SwapIn> Engine<P> {
     /// The worker hears of a transfer, perhaps late.
     fn transfer_done(&mut self, ticket: u32) {
         let transfer = self.transfers.get(ticket);
+        if let Some(at) = transfer.of_pool {
+            let count = self.transfers.remove(ticket).run.count;
+            self.written_back(at, count);
+            return;
+        }
         let event = if transfer.is_read {
             Event::ReadDone { io: transfer.io, ok: transfer.result == WriteResult::Done }
         } else {
@@ -416,19 +439,34 @@ impl<P: SwapIn> Engine<P> {
     /// The bytes are where they belong.
     fn end_transfer(&mut self, ticket: u32) {
         let transfer = self.transfers.remove(ticket);
+        if !transfer.is_read {
+            return self.write_ended(&transfer);
+        }
+        let ok = transfer.result == WriteResult::Done;
+        for (id, slot) in transfer.run.pages().zip(transfer.slot.0..) {
+            self.memory.read_ends(id, Slot(slot), ok);
+        }
+        self.worker.reads_ended.insert(transfer.io, transfer.run);
+    }
+
+    /// The bytes of a write are where they belong.
+    pub(super) fn write_ended(&mut self, transfer: &Transfer) {
         let ok = transfer.result == WriteResult::Done;
         for (index, id) in transfer.run.pages().enumerate() {
             let slot = Slot(transfer.slot.0 + index as u32);
-            if transfer.is_read {
-                self.memory.read_ends(id, slot, ok);
-            } else {
-                let version = transfer.versions.get(index).copied().unwrap_or(0);
-                self.memory.write_ends(id, slot, version, ok);
-            }
+            let version = transfer.versions.get(index).copied().unwrap_or(0);
+            self.memory.write_ends(id, slot, version, ok);
         }
-        if transfer.is_read {
-            self.worker.reads_ended.insert(transfer.io, transfer.run);
-        }
+    }
+
+    /// An answer to an action that was carried out at once.
+    pub(super) fn answer_soon(&mut self, event: Event) {
+        self.worker.answers.push_back(event);
+    }
+
+    /// What the slot holds does not matter any more: no page is like it.
+    pub(super) fn forget_fingerprint(&mut self, slot: Slot) {
+        self.worker.fingerprints.forget(slot);
     }
 
     /// Threads that wait for the pages of a read had a major fault.
@@ -464,6 +502,7 @@ impl<P: SwapIn> Engine<P> {
         }
         for id in run.pages() {
             let (space, vpn, place) = self.place(id);
+            self.drop_packed(id);
             self.memory.map(id, place);
             self.memory.name(place, id.0 - u32::from(place.page));
             self.answer(space, vpn, FaultClass::Soft);

@@ -55,12 +55,12 @@ pub enum LoadError {
         name: String,
     },
     /// Not `key=value`, or not a key of this load.
-    #[error("'{entry}' does not fit: {hint}")]
+    #[error("'{entry}' does not fit{hint}")]
     Entry {
         /// What was typed.
         entry: String,
         /// What would.
-        hint: &'static str,
+        hint: String,
     },
 }
 
@@ -87,6 +87,48 @@ const HINT: &str = "keys are size=1G, touches=1M or laps=3, write=PERCENT, repea
                     programs=N, shared, prefill, seed=N, and stride=, streams=, exponent=0.8, \
                     window=SIZE, dwell=N where the load has them; swapload has random; mixed has \
                     scale=64";
+
+/// A value of each key.
+const KEYS: [(&str, &str); 17] = [
+    ("size", "size=1G, 4K at least"),
+    ("touches", "touches=1M"),
+    ("laps", "laps=3"),
+    ("write", "write=20, in percent"),
+    ("repeat", "repeat=8"),
+    ("think", "think=100, in nanoseconds"),
+    ("programs", "programs=4, 4096 at most"),
+    ("seed", "seed=7"),
+    ("stride", "stride=16, in pages"),
+    ("streams", "streams=4"),
+    ("exponent", "exponent=0.8, from 0 to 4"),
+    ("window", "window=64M"),
+    ("dwell", "dwell=8"),
+    ("scale", "scale=64"),
+    ("shared", "shared, without a value"),
+    ("prefill", "prefill, without a value"),
+    ("random", "random, without a value"),
+];
+
+/// What `bench` writes behind a load's name.
+const PARAMETERS: [(&str, &str); 3] = [
+    ("stride", "stride:16, from 1 to 4096"),
+    ("interleaved", "interleaved:4, from 1 to 4096"),
+    ("mixed", "mixed:4+8, each from 1 to 4096"),
+];
+
+/// How to write what does not fit: that key, or all of them where there is no such key.
+fn how_to_write(name: &str, entry: &str) -> String {
+    if entry.starts_with(|first: char| first.is_ascii_digit())
+        && let Some((_, example)) = PARAMETERS.iter().find(|(load, _)| *load == name)
+    {
+        return format!(": write {example}");
+    }
+    let typed = entry.split_once('=').map_or(entry, |(key, _)| key);
+    match KEYS.iter().find(|(key, _)| *key == typed) {
+        Some((_, example)) => format!(": write {example}"),
+        None => nearest::hint(typed, KEYS.map(|(key, _)| key)) + ": " + HINT,
+    }
+}
 
 /// Streams, strides and programs beyond this are mistakes.
 const PARAMETER_MAX: u64 = 4096;
@@ -167,7 +209,10 @@ impl Keys {
             if is_parameter {
                 continue;
             }
-            keys.set(entry).ok_or_else(|| LoadError::Entry { entry: entry.to_owned(), hint: HINT })?;
+            keys.set(entry).ok_or_else(|| LoadError::Entry {
+                entry: entry.to_owned(),
+                hint: how_to_write(name, entry),
+            })?;
         }
         Ok(keys)
     }
@@ -193,8 +238,8 @@ impl Keys {
         let positive = || count(value).filter(|&count| count > 0);
         match key {
             "size" => self.size_bytes = Some(size(value)?),
-            "touches" => self.touches = Some(count(value)?),
-            "laps" => self.laps = Some(count(value)?),
+            "touches" => self.touches = Some(positive()?),
+            "laps" => self.laps = Some(positive()?),
             "write" => self.write_percent = Some(u64::from(small(0, 100)?)),
             "repeat" => self.repeat = small(1, 1 << 20)?,
             "think" => self.think_ns = small(0, u32::MAX)?,
@@ -411,6 +456,28 @@ mod tests {
         let error = parse("sqe").expect_err("no load").to_string();
         assert!(error.contains("did you mean `seq`?"), "{error}");
         assert!(parse("mixed:0+1").is_err() && parse("random:3").is_err());
+    }
+
+    /// *The story:* `zipf:size=1x`, `zipf:sise=1G` and `stride:0` were all answered with the list of
+    /// all keys, and `touches=0` with a table of zeroes.
+    #[test]
+    fn mistakes_are_told_how_to_be_written() {
+        for (text, part) in [
+            ("zipf:size=1x", "'size=1x' does not fit: write size=1G"),
+            ("zipf:sise=1G", "did you mean `size`?"),
+            ("zipf:colour=red", "does not fit: keys are size=1G"),
+            ("stride:0", "write stride:16"),
+            ("mixed:4", "write mixed:4+8"),
+            ("zipf:4", "keys are"),
+            ("seq:touches=0", "write touches=1M"),
+        ] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        for (key, example) in KEYS.iter().filter(|(key, _)| *key != "random") {
+            let word = example.split(',').next().expect("an example");
+            assert!(word.starts_with(key) && parse(&format!("zipf:{word}")).is_ok(), "{example}");
+        }
     }
 
     #[test]

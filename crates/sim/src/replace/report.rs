@@ -2,6 +2,7 @@
 
 use super::Touches;
 use crate::options::show_bytes;
+use crate::report::fold::folded;
 use crate::report::table::aligned;
 use crate::time::{percent, permille};
 use overspill_mm::types::PAGE_SIZE;
@@ -65,10 +66,11 @@ pub fn render(policies: &[String], cells: &[Cell]) -> String {
     }
     let right = vec![true; lines[0].len()];
     let note = cells.first().map_or(String::new(), |cell| {
-        format!(
-            "pages read again by pure replacement ({} touches of {} pages, no read-ahead), and by LRU's\n\n",
+        let said = format!(
+            "pages read again by pure replacement ({} touches of {} pages, no read-ahead), and by LRU's",
             cell.touches, cell.first_touches
-        )
+        );
+        folded(&said, "    ") + "\n"
     });
     note + &aligned(&lines, &right)
 }
@@ -88,7 +90,8 @@ mod tests {
             .collect();
         let text = render(&policies, &cells);
         assert!(text.contains("380"), "LRU reads each page of a loop again: {text}");
-        assert_eq!(text.lines().count(), 2 + 3, "{text}");
+        assert_eq!(text.lines().count(), 3 + 3, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert_eq!(cells[3].refaults, 0, "all of it fits");
     }
 }

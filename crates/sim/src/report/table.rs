@@ -39,10 +39,15 @@ const DISPENSABLE: [&str; 10] =
 pub fn report(header: &Header, rows: &[Row], explanation: Option<&str>) -> String {
     let table = if rows.is_empty() { options(header) } else { render(header, rows) + &notes(rows) };
     match explanation {
-        Some(sentence) if rows.is_empty() => format!("{table}{sentence}\n"),
-        Some(sentence) => format!("{table}\n{sentence}\n"),
+        Some(sentences) if rows.is_empty() => table + &lines(sentences),
+        Some(sentences) => table + "\n" + &lines(sentences),
         None => table,
     }
+}
+
+/// Each sentence in lines that fit.
+fn lines(sentences: &str) -> String {
+    sentences.lines().map(|sentence| folded(sentence, "    ")).collect()
 }
 
 /// What a row cannot say of itself: its RAM was not enough, because swap was full.
@@ -210,5 +215,14 @@ mod tests {
         assert!(report(&header, &[over], Some("much")).ends_with(&format!("\n{note}\n\nmuch\n")));
         let everything = cells(&sample(1 << 20, "adaptive", 1_000_000));
         assert!(everything.contains(&"75.0 %".to_owned()) && everything.contains(&"42.1 %".to_owned()));
+    }
+
+    /// *The story:* the caution about live traces was one line of 190 columns.
+    #[test]
+    fn the_explanation_fits_too() {
+        let (long, caution) = ("word ".repeat(30), "caution: word ".repeat(20));
+        let text = lines(&format!("{long}\n{caution}"));
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(text.contains("\ncaution: word") && text.ends_with('\n'), "{text}");
     }
 }

@@ -10,6 +10,7 @@ mod files;
 mod forks;
 pub mod kinds;
 mod lending;
+pub mod mapped_files;
 mod mappings;
 mod own_faults;
 pub mod process;
@@ -145,6 +146,16 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-unheard" Exceeded forks::unheard, "bare forks while pages come into view all the time";
     "fork-discarding" Exceeded forks::discarding, "forks while threads discard all the time";
     "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";
+    "file-loop" Holds mapped_files::over_and_over, "mapped files over and over, every way";
+    "file-end" Holds mapped_files::end, "a mapped file that ends within the mapping";
+    "file-private" Holds mapped_files::private, "stores to a private mapping of a file";
+    "file-read-only" Holds mapped_files::read_only, "stores to a read-only mapping of a file";
+    "file-cut" Holds mapped_files::cut, "a mapped file is cut";
+    "file-writer" Holds mapped_files::writer, "others write to a mapped file";
+    "file-fork" Exceeded mapped_files::forks, "children of a process with mapped files";
+    "file-pieces" Holds mapped_files::pieces, "munmap, mremap and mprotect of parts of a mapped file";
+    "file-advice" Exceeded mapped_files::advice, "advice, msync, mincore and mlock of a mapped file";
+    "file-threads" Holds mapped_files::threads, "threads and signals over mapped files, under pressure";
     "exit" Holds exits::exits, "every way to end while threads fault";
 };
 

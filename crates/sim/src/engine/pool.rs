@@ -1,0 +1,175 @@
+//! The compressed pool in the simulator: the books are `mm`'s own ([`Tier`]), what packing costs and
+//! how small pages become is a model ([`PoolModel`]), and what leaves goes to the simulated device.
+//!
+//! As in the live engine a slot that is written may be in the pool instead, a read that the pool
+//! has all pages of is answered at once, a page that comes into view takes its entry out, and what
+//! the pool takes of the budget `mm` does not have. A read of which some pages are absent is read
+//! as a whole here. The contents that are followed do not know where a slot's bytes are.
+
+use super::Engine;
+use super::worker::Transfer;
+use crate::time::Nanos;
+use overspill_mm::pool::{Chore, Tier};
+use overspill_mm::readahead::SwapIn;
+use overspill_mm::types::{PAGE_SIZE, PageId, Slot};
+use overspill_mm::{Event, IoId, Run, State, WriteResult};
+use std::ops::Range;
+
+/// A pool that may have so much from the start (`--fixed-pool`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolModel {
+    /// Frames that it may have.
+    pub frames: u32,
+    /// What a page becomes, in thousandths; one page in eight is a quarter larger, one a quarter
+    /// smaller.
+    pub packed_permille: u32,
+    /// Packing a page.
+    pub pack_ns: Nanos,
+    /// Unpacking one.
+    pub unpack_ns: Nanos,
+}
+
+impl PoolModel {
+    /// LZ4 as the agent has it: 4 KiB of JSON, of object files and of a python heap took 1.4 to 2.7
+    /// us to unpack and some 6 to be packed (two processors at 2 to 3 GHz, shared with others).
+    #[must_use]
+    pub fn lz4(frames: u32, packed_permille: u32) -> PoolModel {
+        PoolModel { frames, packed_permille, pack_ns: 6_000, unpack_ns: 1_800 }
+    }
+
+    fn packed(&self, slot: u32) -> usize {
+        let mean = PAGE_SIZE * u64::from(self.packed_permille) / 1000;
+        let eighths = match slot.wrapping_mul(0x9e37_79b9) >> 29 {
+            0 => 10,
+            1 => 6,
+            _ => 8,
+        };
+        ((mean * eighths / 8) as usize).max(16)
+    }
+}
+
+/// The pool of a run.
+pub struct SimulatedPool {
+    model: PoolModel,
+    tier: Tier,
+}
+
+impl SimulatedPool {
+    /// An empty one.
+    #[must_use]
+    pub fn new(model: PoolModel) -> SimulatedPool {
+        let mut tier = Tier::new(model.frames);
+        tier.set_limit(model.frames);
+        SimulatedPool { model, tier }
+    }
+
+    /// Its books.
+    #[must_use]
+    pub fn tier(&self) -> &Tier {
+        &self.tier
+    }
+}
+
+impl<P: SwapIn> Engine<P> {
+    /// Answers a read from the pool. False: the device has to.
+    pub(super) fn unpack(&mut self, io: IoId, run: Run, slot: Slot) -> bool {
+        let Some(pool) = &mut self.pool else { return false };
+        if !(slot.0..slot.0 + run.count).all(|slot| pool.tier.holds(slot)) {
+            return false;
+        }
+        pool.tier.note_whole_read(slot.0);
+        (0..run.count).for_each(|_| pool.tier.note_loaded());
+        let ns = pool.model.unpack_ns * u64::from(run.count);
+        self.spend(ns);
+        for (id, slot) in run.pages().zip(slot.0..) {
+            self.memory.read_ends(id, Slot(slot), true);
+        }
+        self.answer_soon(Event::Unpacked { io });
+        true
+    }
+
+    /// Puts pages into the pool in place of writing them. False: they are to be written, and no
+    /// entry is left.
+    pub(super) fn pack(&mut self, transfer: &Transfer) -> bool {
+        let Some(pool) = &mut self.pool else { return false };
+        let slots = transfer.slot.0..transfer.slot.0 + transfer.run.count;
+        let must = pool.tier.must_take(slots.clone());
+        let (mut packed, mut tried) = (pool.tier.admits(slots.clone()), 0);
+        for slot in slots.clone() {
+            tried += u64::from(packed);
+            packed = packed && pool.tier.put(slot, pool.model.packed(slot), true, must).is_ok();
+        }
+        if !packed {
+            slots.for_each(|slot| _ = pool.tier.remove(slot));
+        }
+        let ns = pool.model.pack_ns * tried;
+        self.spend(ns);
+        if packed {
+            self.write_ended(transfer);
+            self.answer_soon(Event::WriteDone { io: transfer.io, result: WriteResult::Done });
+        }
+        packed
+    }
+
+    /// Keeps a copy of a page that is about to leave its frame, if its slot stands for it.
+    pub(super) fn keep_packed(&mut self, id: PageId) {
+        if self.pool.is_none() || self.mm.state(id) != State::Swapped {
+            return;
+        }
+        let Some(slot) = self.mm.slot(id).filter(|slot| !slot.is_file()) else { return };
+        let pool = self.pool.as_mut().expect("it was seen");
+        if pool.tier.is_worth_packing(slot.0) {
+            // Refused, it is on the device as before.
+            let _ = pool.tier.put(slot.0, pool.model.packed(slot.0), false, false);
+            let ns = pool.model.pack_ns;
+            self.spend(ns);
+        }
+    }
+
+    /// A page came into the program's view: its entry goes.
+    pub(super) fn drop_packed(&mut self, id: PageId) {
+        let Some(slot) = self.mm.slot(id).filter(|slot| !slot.is_file()) else { return };
+        if self.pool.as_mut().is_some_and(|pool| pool.tier.remove(slot.0)) {
+            self.forget_fingerprint(slot);
+        }
+    }
+
+    /// What `mm` may have beside the pool.
+    fn frames_beside_pool(&self) -> u32 {
+        let taken = self.pool.as_ref().map_or(0, |pool| pool.tier.frames());
+        self.options.mm.budget.saturating_sub(taken).max(1)
+    }
+
+    /// Sees to it that there is room in the pool, and that the rest of the budget is what `mm` has.
+    /// True: `mm` is to hear of that.
+    pub(super) fn keep_pool(&mut self) -> bool {
+        let Some(pool) = &mut self.pool else { return false };
+        let mm = &self.mm;
+        if let Chore::Write(runs) = pool.tier.chore(|slot| mm.owner(Slot(slot)).is_some()) {
+            runs.into_iter().for_each(|run| self.write_back(run));
+        }
+        let pool = self.pool.as_mut().expect("it was seen");
+        while pool.tier.next_freed().is_some() {}
+        let frames = self.frames_beside_pool();
+        let changed = frames != self.mm.config().budget;
+        if changed {
+            self.answer_soon(Event::Budget { frames });
+        }
+        changed
+    }
+
+    fn write_back(&mut self, slots: Range<u32>) {
+        let pool = self.pool.as_mut().expect("something leaves it");
+        let (at, count) = (pool.tier.leaving(), slots.end - slots.start);
+        let ns = pool.model.unpack_ns * u64::from(count);
+        pool.tier.leaves(slots.clone());
+        self.spend(ns);
+        self.start(Transfer::of_pool(at, Slot(slots.start), count));
+    }
+
+    /// A write of `count` entries, from number `at` on, has ended.
+    pub(super) fn written_back(&mut self, at: u32, count: u32) {
+        let pool = self.pool.as_mut().expect("something left it");
+        pool.tier.left(at, count, true);
+    }
+}

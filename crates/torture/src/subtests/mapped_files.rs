@@ -1,0 +1,410 @@
+//! Mappings of files that are larger than the budget: all that a program may do to one, with every
+//! byte checked. Bare they are the kernel's own mappings, and must do the same.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use crate::child::{fork, part, spawn_and_wait};
+use crate::context::{Context, parallel};
+use crate::faults::{self, Fault};
+use crate::memory::{MIB, Memory, PAGE, RW, WORDS};
+use crate::outcome::{Failure, Outcome};
+use crate::{ensure, pattern, sys};
+
+const SEED: u64 = 0xf17e5;
+/// Twice the budget.
+const LEN: usize = 128 * MIB;
+const SHARED: i32 = libc::MAP_SHARED;
+const PRIVATE: i32 = libc::MAP_PRIVATE;
+
+/// A file full of the pattern, which nobody has open for writing; its name goes with it.
+struct Scratch {
+    path: PathBuf,
+    file: File,
+}
+
+impl Scratch {
+    fn new(context: &Context, len: usize) -> Outcome<Scratch> {
+        let path = context.options.directory.join(format!("torture-mapped-{}", std::process::id()));
+        let file = File::create(&path)?;
+        let mut bytes = vec![0; MIB];
+        for offset in (0..len).step_by(MIB) {
+            pattern::bytes(SEED, offset, &mut bytes);
+            file.write_all_at(&bytes[..MIB.min(len - offset)], offset as u64)?;
+        }
+        file.sync_all()?;
+        drop(file);
+        let file = File::open(&path)?;
+        Ok(Scratch { path, file })
+    }
+
+    fn map(&self, len: usize, protection: i32, flags: i32) -> Outcome<Memory> {
+        let base = sys::mmap(0, len, protection, flags, self.file.as_raw_fd())?;
+        Ok(Memory::adopt(base, len.next_multiple_of(PAGE)))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn check_all(memory: &Memory, what: &str) -> Outcome {
+    pattern::check_pages(memory, 0..memory.pages(), SEED, what)
+}
+
+/// `file-loop`: over and over, forwards and backwards, shared and private, and at random.
+pub fn over_and_over(context: &mut Context) -> Outcome {
+    let file = Scratch::new(context, LEN)?;
+    for flags in [SHARED, PRIVATE] {
+        let memory = file.map(LEN, libc::PROT_READ, flags)?;
+        check_all(&memory, "in order")?;
+        check_all(&memory, "in order again")?;
+        for page in (0..memory.pages()).rev() {
+            pattern::check_page(&memory, page, SEED, page, "backwards")?;
+        }
+        let mut rng = context.rng(0);
+        for _ in 0..4000 {
+            let page = rng.below(memory.pages());
+            pattern::check_page(&memory, page, SEED, page, "at random")?;
+        }
+        memory.unmap()?;
+    }
+    context.sabotage_status()
+}
+
+/// `file-end`: a file that ends within a page, mapped with more behind it: zeroes, then SIGBUS.
+pub fn end(context: &mut Context) -> Outcome {
+    faults::install()?;
+    let len = LEN - 1234;
+    let file = Scratch::new(context, len)?;
+    for (protection, flags) in [(libc::PROT_READ, SHARED), (RW, PRIVATE)] {
+        let memory = file.map(LEN + 16 * PAGE, protection, flags)?;
+        let last = len / PAGE;
+        pattern::check_pages(&memory, 0..last, SEED, "before the last page")?;
+        let rest = len % PAGE / 8;
+        for index in 0..WORDS {
+            let found = memory.word(last, index).load(Relaxed);
+            let expected = if index < rest { pattern::word(SEED, last, index) } else { 0 };
+            // The word that the end divides holds both.
+            ensure!(index == rest || found == expected, "word {index} of the last page is {found:#x}");
+        }
+        for page in [last + 1, last + 16] {
+            expect(
+                faults::load(memory.page(page)).map(drop),
+                libc::SIGBUS,
+                memory.page(page),
+                "behind the end",
+            )?;
+        }
+        memory.unmap()?;
+    }
+    context.sabotage_status()
+}
+
+fn expect(result: Result<(), Fault>, signal: i32, address: usize, what: &str) -> Outcome {
+    let expected = Fault { signal, address };
+    ensure!(result == Err(expected), "{what}: {result:?}, expected {expected:?}");
+    Ok(())
+}
+
+/// `file-private`: stores to a private mapping stay, all else is the file's, and the file is as it
+/// was; what is discarded shows the file again.
+pub fn private(context: &mut Context) -> Outcome {
+    let file = Scratch::new(context, LEN)?;
+    let memory = file.map(LEN, RW, PRIVATE)?;
+    let is_stored = |page: usize| page % 5 == 2 || (1000..1200).contains(&page);
+    for round in 1..4u64 {
+        for page in 0..memory.pages() {
+            if !is_stored(page) {
+                pattern::check_page(&memory, page, SEED, page, "not stored to")?;
+                continue;
+            }
+            if round > 1 {
+                pattern::check_page(&memory, page, SEED + round - 1, page, "stored to")?;
+            }
+            pattern::fill_page(&memory, page, SEED + round, page);
+        }
+    }
+    context.press()?;
+    sys::madvise(memory.page(1000), 200 * PAGE, libc::MADV_DONTNEED)?;
+    pattern::check_pages(&memory, 1000..1200, SEED, "discarded")?;
+    memory.word(1100, 3).store(7, Relaxed);
+    context.press()?;
+    ensure!(memory.word(1100, 3).load(Relaxed) == 7, "a store after the discarding is lost");
+    let mut bytes = vec![0; MIB];
+    for offset in (0..LEN).step_by(MIB) {
+        file.file.read_exact_at(&mut bytes, offset as u64)?;
+        pattern::check_bytes(SEED, offset, &bytes, "the file")?;
+    }
+    context.sabotage_status()
+}
+
+/// `file-read-only`: a store to a read-only mapping is the program's own SIGSEGV, a system call's
+/// EFAULT; made writable, a private one takes stores and a shared one is refused.
+pub fn read_only(context: &mut Context) -> Outcome {
+    faults::install()?;
+    let file = Scratch::new(context, LEN)?;
+    for flags in [SHARED, PRIVATE] {
+        let memory = file.map(LEN, libc::PROT_READ, flags)?;
+        for page in [3, 700, 20_000, memory.pages() - 1] {
+            expect(faults::store(memory.page(page), 1), libc::SIGSEGV, memory.page(page), "a store")?;
+            pattern::check_page(&memory, page, SEED, page, "after a store that failed")?;
+            expect(faults::store(memory.page(page) + 9, 1), libc::SIGSEGV, memory.page(page) + 9, "again")?;
+        }
+        let failed = sys::read(std::fs::File::open("/dev/zero")?.as_raw_fd(), memory.at(50 * PAGE), 100);
+        ensure!(failed.is_err() && sys::errno() == libc::EFAULT, "read(2) into it gave {failed:?}");
+        check_all(&memory, "after stores that failed")?;
+        let half = memory.pages() / 2;
+        let opened = sys::mprotect(memory.base(), half * PAGE, RW);
+        if flags == SHARED {
+            ensure!(opened.is_err() && sys::errno() == libc::EACCES, "mprotect gave {opened:?}");
+        } else {
+            opened?;
+            for page in (0..half).step_by(7) {
+                pattern::fill_page(&memory, page, SEED + 1, page);
+            }
+            expect(faults::store(memory.page(half), 1), libc::SIGSEGV, memory.page(half), "the other half")?;
+            for page in 0..memory.pages() {
+                let stored = page < half && page % 7 == 0;
+                pattern::check_page(&memory, page, SEED + u64::from(stored), page, "half of it writable")?;
+            }
+        }
+        memory.unmap()?;
+    }
+    context.sabotage_status()
+}
+
+/// `file-cut`: what lies behind the end of a file that was cut raises SIGBUS, what lies before it
+/// does not.
+pub fn cut(context: &mut Context) -> Outcome {
+    faults::install()?;
+    for flags in [SHARED, PRIVATE] {
+        let file = Scratch::new(context, LEN)?;
+        let memory = file.map(LEN, libc::PROT_READ, flags)?;
+        check_all(&memory, "whole")?;
+        let left = memory.pages() / 2;
+        OpenOptions::new().write(true).open(&file.path)?.set_len((left * PAGE) as u64)?;
+        // Whoever looks instead of being told sees it a moment later.
+        sys::pause_ms(100);
+        for page in [left, left + 1, memory.pages() - 1] {
+            expect(faults::load(memory.page(page)).map(drop), libc::SIGBUS, memory.page(page), "cut off")?;
+        }
+        pattern::check_pages(&memory, 0..left, SEED, "what is left")?;
+        memory.unmap()?;
+    }
+    context.sabotage_status()
+}
+
+/// `file-writer`: another process opens the file for writing, and writes: it is not kept waiting,
+/// and who reads a shared mapping then sees it.
+pub fn writer(context: &mut Context) -> Outcome {
+    let file = Scratch::new(context, LEN)?;
+    let memory = file.map(LEN, libc::PROT_READ, SHARED)?;
+    check_all(&memory, "before")?;
+    let path = file.path.to_str().ok_or_else(|| Failure("the directory has no name".into()))?;
+    let began = std::time::Instant::now();
+    let status = spawn_and_wait(&mut part("rewrite", &[path]))?;
+    ensure!(status.success(), "the writer: {status}");
+    ensure!(began.elapsed().as_secs() < 5, "the writer waited for {:?}", began.elapsed());
+    for page in 0..memory.pages() {
+        let seed = SEED + u64::from(page < REWRITTEN);
+        pattern::check_page(&memory, page, seed, page, "after another's writes")?;
+    }
+    // With what the program itself writes it is the same.
+    let bytes = vec![0; PAGE];
+    OpenOptions::new().write(true).open(&file.path)?.write_all_at(&bytes, 9000 * PAGE as u64)?;
+    pattern::check_zero(&memory, 9000..9001, "after a write of one's own")?;
+    context.sabotage_status()
+}
+
+/// Pages that [`rewrite_part`] writes.
+const REWRITTEN: usize = 5000;
+
+/// Writes another pattern to the first pages of a file.
+pub fn rewrite_part(path: &str) -> Outcome {
+    let file = OpenOptions::new().write(true).open(path)?;
+    let mut bytes = vec![0; PAGE];
+    for offset in (0..REWRITTEN * PAGE).step_by(PAGE) {
+        pattern::bytes(SEED + 1, offset, &mut bytes);
+        file.write_all_at(&bytes, offset as u64)?;
+    }
+    Ok(())
+}
+
+/// `file-fork`: children see the file and what their parent had stored by then, and keep stores of
+/// their own to themselves.
+pub fn forks(context: &mut Context) -> Outcome {
+    let file = Scratch::new(context, LEN)?;
+    let read_only = file.map(LEN, libc::PROT_READ, SHARED)?;
+    let memory = file.map(LEN, RW, PRIVATE)?;
+    for page in (0..memory.pages()).step_by(9) {
+        pattern::fill_page(&memory, page, SEED + 1, page);
+    }
+    let check = |step: usize, what: &str| -> Outcome {
+        for page in 0..memory.pages() {
+            let seed = SEED + u64::from(page % step == 0);
+            pattern::check_page(&memory, page, seed, page, what)?;
+        }
+        check_all(&read_only, what)
+    };
+    for _ in 0..2 {
+        let child = fork(|| {
+            check(9, "in the child")?;
+            (0..memory.pages()).for_each(|page| memory.word(page, 1).store(0, Relaxed));
+            let grandchild = fork(|| check_all(&read_only, "in a child's child"))?;
+            grandchild.succeed("a child's child")
+        })?;
+        check(9, "in the parent")?;
+        child.succeed("a child")?;
+    }
+    // Children that are made past libc's fork.
+    for form in [crate::child::Form::Quiet, crate::child::Form::CallClone3] {
+        let child = crate::child::fork_by(form, || check(9, "in a child by another way"))?;
+        child.succeed(&format!("a child by {form:?}"))?;
+    }
+    context.press()?;
+    check(9, "at last")?;
+    context.sabotage_status()
+}
+
+/// `file-pieces`: parts are unmapped, replaced, moved, shrunk and grown, protected and opened.
+pub fn pieces(context: &mut Context) -> Outcome {
+    faults::install()?;
+    let file = Scratch::new(context, LEN)?;
+    let memory = file.map(LEN, libc::PROT_READ, SHARED)?;
+    let pages = memory.pages();
+    // Fragments at both ends and a hole in the middle, as loaders of models do.
+    sys::munmap(memory.base(), 100 * PAGE)?;
+    sys::munmap(memory.page(pages - 300), 300 * PAGE)?;
+    sys::munmap(memory.page(5000), 1000 * PAGE)?;
+    for page in [50, 5500, pages - 10] {
+        expect(faults::load(memory.page(page)).map(drop), libc::SIGSEGV, memory.page(page), "unmapped")?;
+    }
+    let other = sys::mmap(memory.page(5200), 64 * PAGE, RW, crate::memory::PRIVATE | libc::MAP_FIXED, -1)?;
+    ensure!(other == memory.page(5200), "MAP_FIXED gave another place");
+    let block = Memory::adopt(other, 64 * PAGE);
+    pattern::fill_pages(&block, 0..64, SEED + 5);
+    sys::mprotect(memory.page(7000), 10 * PAGE, libc::PROT_NONE)?;
+    for _ in 0..2 {
+        for page in (100..5000).chain(6000..7000).chain(7010..pages - 300) {
+            pattern::check_page(&memory, page, SEED, page, "around the holes")?;
+        }
+    }
+    expect(faults::load(memory.page(7003)).map(drop), libc::SIGSEGV, memory.page(7003), "inaccessible")?;
+    sys::mprotect(memory.page(7000), 10 * PAGE, libc::PROT_READ)?;
+    pattern::check_pages(&memory, 7000..7010, SEED, "accessible again")?;
+    pattern::check_pages(&block, 0..64, SEED + 5, "what was put into the hole")?;
+    // What moved shows the same part, what was grown more of it.
+    let moved = sys::mremap(memory.page(10_000), 2000 * PAGE, 1500 * PAGE, libc::MREMAP_MAYMOVE, 0)?;
+    let target = Memory::map(1500 * PAGE)?;
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let moved = sys::mremap(moved, 1500 * PAGE, 1500 * PAGE, flags, target.base())?;
+    let check_moved = |pages: usize, base: usize, what: &str| -> Outcome {
+        let part = Memory::adopt(base, pages * PAGE);
+        let result =
+            (0..pages).try_for_each(|page| pattern::check_page(&part, page, SEED, 10_000 + page, what));
+        part.forget();
+        result
+    };
+    check_moved(1500, moved, "moved")?;
+    context.press()?;
+    check_moved(1500, moved, "moved and cold")?;
+    let grown = sys::mremap(moved, 1500 * PAGE, 4000 * PAGE, libc::MREMAP_MAYMOVE, 0)?;
+    target.forget();
+    check_moved(4000, grown, "grown")?;
+    sys::munmap(grown, 4000 * PAGE)?;
+    pattern::check_pages(&memory, 100..5000, SEED, "at last")?;
+    block.unmap()?;
+    memory.forget();
+    context.sabotage_status()
+}
+
+/// `file-advice`: every advice, msync, mincore, mlock: no byte changes, and what a file's mapping
+/// refuses is refused.
+pub fn advice(context: &mut Context) -> Outcome {
+    const MADV_FREE: i32 = 8;
+    let file = Scratch::new(context, LEN)?;
+    let memory = file.map(LEN, libc::PROT_READ, SHARED)?;
+    for advice in [
+        libc::MADV_RANDOM,
+        libc::MADV_SEQUENTIAL,
+        libc::MADV_NORMAL,
+        libc::MADV_WILLNEED,
+        libc::MADV_DONTNEED,
+        libc::MADV_COLD,
+        libc::MADV_PAGEOUT,
+        libc::MADV_DONTDUMP,
+    ] {
+        sys::madvise(memory.base(), memory.len(), advice)?;
+        check_all(&memory, &format!("after advice {advice}"))?;
+    }
+    let freed = sys::madvise(memory.base(), PAGE, MADV_FREE);
+    ensure!(freed.is_err() && sys::errno() == libc::EINVAL, "MADV_FREE of a file gave {freed:?}");
+    for how in [libc::MS_ASYNC, libc::MS_SYNC, libc::MS_SYNC | libc::MS_INVALIDATE] {
+        // SAFETY: the range is ours; nothing in it is dirty.
+        sys::check("msync", unsafe { libc::msync(memory.at(0).cast(), memory.len(), how) } as isize)?;
+    }
+    let resident = sys::resident_pages(memory.base(), memory.len())?;
+    ensure!(resident <= memory.pages(), "{resident} pages are in RAM");
+    sys::mlock(memory.page(100), 500 * PAGE)?;
+    ensure!(sys::resident_pages(memory.page(100), 500 * PAGE)? == 500, "locked pages are in RAM");
+    check_all(&memory, "locked in part")?;
+    sys::munlock(memory.page(100), 500 * PAGE)?;
+    context.sabotage_status()
+}
+
+/// Signals that were handled.
+static HANDLED: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn on_tick(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    HANDLED.fetch_add(1, Relaxed);
+}
+
+/// `file-threads`: two threads read halves in turns, a third stores to a private mapping, while
+/// signals interrupt them and other memory presses.
+pub fn threads(context: &mut Context) -> Outcome {
+    faults::install_handler(libc::SIGUSR2, on_tick)?;
+    let file = Scratch::new(context, LEN)?;
+    let memory = file.map(LEN, libc::PROT_READ, SHARED)?;
+    let private = file.map(LEN, RW, PRIVATE)?;
+    let half = memory.pages() / 2;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ticker = scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                // SAFETY: a handler is installed.
+                unsafe { libc::kill(libc::getpid(), libc::SIGUSR2) };
+                std::thread::sleep(std::time::Duration::from_micros(500));
+            }
+        });
+        let result = context.under_pressure(|_| {
+            parallel(3, |lane| match lane {
+                0 | 1 => (0..2).try_for_each(|_| {
+                    pattern::check_pages(&memory, lane * half..(lane + 1) * half, SEED, "a half of it")
+                }),
+                _ => (1..3u64).try_for_each(|round| {
+                    for page in (0..private.pages()).step_by(3) {
+                        let before = if round == 1 { SEED } else { SEED + round - 1 };
+                        pattern::check_page(&private, page, before, page, "stored to by a thread")?;
+                        pattern::fill_page(&private, page, SEED + round, page);
+                    }
+                    Ok(())
+                }),
+            })
+        });
+        is_over.store(true, Relaxed);
+        ticker.join().expect("a panic ends the process");
+        result
+    })?;
+    ensure!(HANDLED.load(Relaxed) > 10, "{} signals were handled", HANDLED.load(Relaxed));
+    for page in 0..private.pages() {
+        let seed = if page % 3 == 0 { SEED + 2 } else { SEED };
+        pattern::check_page(&private, page, seed, page, "at last")?;
+    }
+    context.sabotage_status()
+}

@@ -48,8 +48,6 @@ const SMALL_BYTES: u64 = 4 << 20;
 const SMALL_SHARE: u64 = 16;
 /// A child of fork that has not called exec by then is taken for a program of its own.
 const COPY_NS: u64 = 20_000_000;
-/// A budget in which so many bytes are not paged keeps this part of them free, at most: an eighth of all.
-const RESERVE_SHARE: u64 = 7;
 /// A program that has passed its budget ends when less than this share of the machine's memory is
 /// left: a sixteenth.
 const LEFT_SHARE: u64 = 16;
@@ -365,7 +363,6 @@ impl Agent {
             returns_until: 0,
             returned: 0,
             reserve: Reserve::new(ram),
-            bursts: Reserve::new(u64::MAX),
             excess: None,
             hands_back: false,
             hurries: false,
@@ -426,9 +423,6 @@ struct Manager<'a> {
     /// ... from this address on.
     returned: usize,
     reserve: Reserve,
-    /// The reserve that a budget without bounds would have: for what the program would need not to
-    /// be paged at all.
-    bursts: Reserve,
     /// Swap is full; so many tenths of the budget above it were told.
     excess: Option<u64>,
     /// Everything is brought in, for the agent is to go.
@@ -510,8 +504,7 @@ impl Manager<'_> {
         let ram = self.agent.ram();
         let books = (crate::book_bytes() as u64).min(stray);
         let pages = self.engine.pages_bytes() + stray - books;
-        self.bursts.observe(growth, now);
-        self.engine.report().sample_needed(pages + self.bursts.bytes().min(pages / RESERVE_SHARE));
+        self.engine.report().sample_needed(pages);
         let books = books.min(ram / BOOKS_SHARE);
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
         self.bound_excess(held);

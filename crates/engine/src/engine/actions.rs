@@ -141,7 +141,7 @@ impl Engine {
 
     fn warn(&mut self, warning: Warning) {
         match warning {
-            Warning::SwapFull => self.notices.push_back(Notice::SwapFull),
+            Warning::SwapFull => self.swap_is_full(),
             Warning::AreaRetired if self.mm.is_swap_full() => self.write_failed(),
             // The others go on.
             Warning::AreaRetired => self.notices.push_back(Notice::AreaRetired),

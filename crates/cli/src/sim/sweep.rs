@@ -2,6 +2,7 @@
 //! table, JSON, curves or a sentence.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ pub struct SweepArgs {
     /// A trace, or a load: NAME or NAME:key=value,... (seq, descending, random, zipf, stride,
     /// interleaved, moving, phases, usemem, usemem-random, swapload, mixed)
     #[arg(value_name = "TRACE-or-LOAD")]
-    workload: String,
+    workload: OsString,
     /// RAM: sizes, shares of the workload's pages, ranges [default: the load's own, else
     /// 10%..100%/10]
     #[arg(long, env = "OVERSPILL_SIM_RAM", value_name = "LIST")]
@@ -178,7 +179,8 @@ impl Subject {
                 floor: None,
             }));
         }
-        match generate::parse(&args.workload) {
+        let word = args.workload.to_string_lossy();
+        match generate::parse(&word) {
             Ok(_) if args.from.is_some() => {
                 bail!("--from: there is no trace of this name, and a load has no format")
             }
@@ -186,7 +188,7 @@ impl Subject {
                 load.reseed(args.seed);
                 Ok(Subject::Load(load))
             }
-            Err(error) => Err(neither(&args.workload, &error)),
+            Err(error) => Err(neither(&word, &error)),
         }
     }
 
@@ -328,7 +330,7 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     // Whether it can be written is said before the work, not after.
     let page = args.html.as_ref().map(|path| create(path)).transpose()?;
     let header = Header {
-        workload: args.workload.clone(),
+        workload: args.workload.to_string_lossy().into_owned(),
         workload_bytes: extent.bytes(),
         seed: subject.load().map(|_| args.seed),
         page_cluster: args.page_cluster,

@@ -35,7 +35,7 @@ const THINK_NS: u64 = 1000;
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 /// Of a trace's name in a table.
-const NAME_CHARS_MAX: usize = 28;
+const NAME_CHARS_MAX: usize = 22;
 
 /// Options of `overspill sim policies`.
 #[derive(clap::Args)]
@@ -284,7 +284,7 @@ fn render(points: &[Point], summaries: &[Summary]) -> String {
             format!("{:.3}", it.of_lru),
             format!("{:.3}", it.of_opt),
             format!("{:.2}", it.worst),
-            human::clipped(&it.worst_at, NAME_CHARS_MAX),
+            clipped_place(&it.worst_at),
             format!("{:.2}", it.soft_per_major),
         ]
     }));
@@ -294,6 +294,12 @@ fn render(points: &[Point], summaries: &[Summary]) -> String {
         in_blocks(&lines, &right, 2),
         aligned(&means, &[false, true, true, true, false, true])
     )
+}
+
+/// `TRACE 50%`, with as much of the trace's name as there is room for.
+fn clipped_place(place: &str) -> String {
+    let (trace, ram) = place.rsplit_once(' ').unwrap_or((place, ""));
+    format!("{} {ram}", human::clipped(trace, NAME_CHARS_MAX))
 }
 
 #[cfg(test)]
@@ -321,8 +327,10 @@ mod tests {
         let summary = summary(&points, 0);
         assert!((summary.of_lru - 1.0).abs() < 1e-9 && (summary.of_opt - 2.0).abs() < 1e-9);
         assert_eq!((summary.worst, summary.worst_at.as_str()), (2.0, "other 50%"));
-        let text = render(&points, &[summary]);
-        assert!(text.contains("other 50%") && text.lines().all(|line| line.len() <= 80), "{text}");
+        let long = Summary { worst_at: format!("{} 75%", "x".repeat(90)), ..summary.clone() };
+        let text = render(&points, &[summary, long]);
+        assert!(text.contains("other 50%") && text.contains("... 75%"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
     }
 
     #[test]

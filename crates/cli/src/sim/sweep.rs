@@ -3,8 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -27,7 +25,7 @@ use overspill_sim::trace::Format;
 use overspill_sim::trace::workload::TraceWorkload;
 use overspill_sim::workload::Workload;
 
-use crate::output;
+use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::stdout::print;
 
@@ -328,7 +326,7 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     let rams = rams(args, &subject, &extent)?;
     let machines = machines(args, &policies.systems, &rams, &subject, &extent)?;
     // Whether it can be written is said before the work, not after.
-    let page = args.html.as_ref().map(|path| create(path)).transpose()?;
+    let page = args.html.as_deref().map(Output::prepare).transpose()?;
     let header = Header {
         workload: args.workload.to_string_lossy().into_owned(),
         workload_bytes: extent.bytes(),
@@ -361,17 +359,13 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
         timed + gap + &replace::report::render(&policies.replacement, &cells)
     };
     print(&text)?;
-    if let (Some(path), Some(mut page)) = (&args.html, page) {
+    if let Some(page) = page {
         let lead = answer.as_ref().map(|answer| answer.sentence.clone() + caution);
         let knee = answer.and_then(|answer| answer.knee);
-        page.write_all(html::render(&header, &rows, lead.as_deref(), knee.as_ref()).as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        let text = html::render(&header, &rows, lead.as_deref(), knee.as_ref());
+        page.write(std::process::id(), &text)?;
     }
     Ok(0)
-}
-
-fn create(path: &Path) -> Result<File> {
-    output::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn simulate_all(

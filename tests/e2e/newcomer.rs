@@ -99,7 +99,7 @@ fn user_compares(context: &Context) -> Outcome {
     narrow(&line, &said.stdout)?;
     let figures = json(&home.path("c.json"))?;
     let runs = figures["runs"].as_array().ok_or("there are no runs")?;
-    let paged = runs.iter().any(|run| run["way"] == "overspill" && run["pages_out"].as_u64() > Some(0));
+    let paged = runs.iter().any(|run| run["way"] == "overspill" && run["swap_out_bytes"].as_u64() > Some(0));
     ensure!(runs.len() == 2 && paged, "nothing was paged out: {figures}");
     Ok(())
 }
@@ -121,7 +121,7 @@ fn terminal(context: &Context) -> Outcome {
             "overspill compare --ram 60M --ways bare,kernel:3,kernel:0:vma,overspill -- sh -c \"{SORT}\""
         ),
         "overspill bench seq --size 48M --ram 40M --laps 2 --ways kernel:3:vma,overspill:linux".to_owned(),
-        "overspill bench swapin --only seq --size 48M --ram 40M --laps 1".to_owned(),
+        "overspill bench swapin --only seq --size 48M --ram 40M --laps 1 --ways kernel:3,overspill:linux".to_owned(),
         "overspill bench mixed:1+1 --size 48M --ram 40M --laps 1 --ways overspill".to_owned(),
         "overspill bench extents --swap .".to_owned(),
     ] {

@@ -224,6 +224,7 @@ impl Engine {
                 !mapped.source.writable || mapped.is(slot, self.fingerprints.of(words))
             };
             if is_same {
+                self.fingerprints.filled(frame);
                 return Some(Content::Same);
             }
         } else {

@@ -65,7 +65,9 @@ impl Engine {
             for index in 0..count {
                 let (page, frame) = (PageId(run.first.0 + done + index), Frame(first.0 + index));
                 self.staging.enter(page, frame);
-                if !Slot(slot).is_file() {
+                if Slot(slot).is_file() {
+                    self.fingerprints.filled(frame);
+                } else {
                     self.fingerprints.read(slot + done + index, frame);
                 }
             }

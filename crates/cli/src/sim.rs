@@ -27,7 +27,7 @@ pub struct Args {
 }
 
 /// The commands of `sim`, which a mistyped word may be meant for.
-const COMMANDS: [&str; 5] = ["calibrate", "devices", "validate", "paper", "soak"];
+const COMMANDS: [&str; 6] = ["calibrate", "devices", "validate", "paper", "policies", "soak"];
 
 #[derive(Subcommand)]
 enum SimCommand {

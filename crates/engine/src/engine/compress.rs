@@ -231,7 +231,9 @@ impl Engine {
     /// Sees to it that there is room in the pool, and that the rest of the budget is what `mm` has.
     pub(super) fn keep_pool(&mut self) {
         let (pool, mm) = (&mut self.compressed.pool, &self.mm);
-        match pool.tier.chore(|slot| mm.owner(Slot(slot)).is_some()) {
+        let is_wanted = |slot| mm.owner(Slot(slot)).is_some();
+        pool.tier.sweep(mm.slots_used(), is_wanted);
+        match pool.tier.chore(is_wanted) {
             Chore::Nothing => pool.give_back(),
             Chore::Move(moved) => pool.follow(&moved),
             Chore::Write(runs) => {

@@ -121,7 +121,8 @@ fn terminal(context: &Context) -> Outcome {
             "overspill compare --ram 60M --ways bare,kernel:3,kernel:0:vma,overspill -- sh -c \"{SORT}\""
         ),
         "overspill bench seq --size 48M --ram 40M --laps 2 --ways kernel:3:vma,overspill:linux".to_owned(),
-        "overspill bench swapin --only seq --size 48M --ram 40M --laps 1 --ways kernel:3,overspill:linux".to_owned(),
+        "overspill bench swapin --only seq --size 48M --ram 40M --laps 1 --ways kernel:3,overspill:linux"
+            .to_owned(),
         "overspill bench mixed:1+1 --size 48M --ram 40M --laps 1 --ways overspill".to_owned(),
         "overspill bench extents --swap .".to_owned(),
     ] {

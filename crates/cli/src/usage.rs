@@ -144,6 +144,14 @@ fn subject(error: &clap::Error) -> String {
     words.nth(2).unwrap_or("run").to_owned()
 }
 
+/// What is wrong with a command line, if anything is.
+#[cfg(test)]
+pub fn complaint_of(words: Vec<String>) -> Option<String> {
+    let error = parse_from(table(), words.into_iter().map(OsString::from)).err()?;
+    let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    (!is_help).then(|| one_line(&error))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -350,3 +350,36 @@ impl Tuning {
         args
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, FromArgMatches};
+
+    /// An option of the table that `to_args` forgets is lost on the way to the runs of `compare`
+    /// and `bench`, and in the command that a summary proposes.
+    #[test]
+    fn every_option_goes_on_to_another_command_line() {
+        let command = Tuning::augment_args(clap::Command::new("x"));
+        let ids: Vec<String> = command.get_arguments().map(|arg| arg.get_id().to_string()).collect();
+        assert!(ids.len() > 10, "{ids:?}");
+        for id in &ids {
+            let option = format!("--{}", id.replace('_', "-"));
+            let value = match id.as_str() {
+                "swap" => "=/nowhere/at-all:1G:prio=3",
+                "swap_max" | "files" => "=1G",
+                "page_cluster" | "max_pool_percent" => "=5",
+                "readahead" => "=linux",
+                "reclaim" => "=lru",
+                "idle" => "=sleep",
+                "on_full" => "=stop",
+                _ => "",
+            };
+            let word = format!("{option}{value}");
+            let matches = command.clone().try_get_matches_from(["x", word.as_str()]);
+            let tuning =
+                Tuning::from_arg_matches(&matches.unwrap_or_else(|error| panic!("{error}"))).unwrap();
+            assert_eq!(tuning.to_args(), [word.as_str()], "{id}");
+        }
+    }
+}

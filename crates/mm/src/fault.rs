@@ -66,7 +66,7 @@ impl<P: SwapIn> Mm<P> {
         let end = self.regions.find(space, vpn).map_or(vpn.offset(1), |region| region.end);
         let wished = u64::from(self.used_before(space, vpn)).min(in_chunk).min(end.0 - vpn.0).max(1);
         // The wish counts: by what was granted a filler that found few frames free got ever fewer
-        // (see `watermarks`).
+        // (see `reclaim::appetite`).
         self.appetite.observe(wished as u32);
         self.reclaim.get().paid(false);
         let batch = wished.min(u64::from(self.spare_frames())).max(1);

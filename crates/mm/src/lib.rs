@@ -15,7 +15,6 @@
 
 extern crate alloc;
 
-mod ageing;
 mod check;
 mod drain;
 pub mod event;
@@ -25,7 +24,6 @@ mod filescan;
 pub mod fingerprint;
 mod list;
 mod mm;
-mod newcomers;
 mod overfull;
 mod pace;
 pub mod page;
@@ -35,13 +33,11 @@ pub mod readahead;
 pub mod reclaim;
 mod region;
 pub mod reserve;
-mod scan;
 pub mod stats;
 pub mod swap;
 mod transfer;
 pub mod types;
 mod waiting;
-mod watermarks;
 
 pub use event::{Action, Actions, Event, IoId, Run, Unmapped, Warning, WriteResult};
 pub use mm::{Config, Mm};

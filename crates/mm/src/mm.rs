@@ -10,18 +10,18 @@ use alloc::vec::Vec;
 use crate::event::{Action, Actions, Event, IoId, Run, Warning};
 use crate::filescan::FileScans;
 use crate::list::Lists;
-use crate::newcomers::Newcomers;
 use crate::pace::Pace;
 use crate::page::{PageTable, State, flag};
 use crate::readahead::SwapIn;
+use crate::reclaim::appetite::Appetite;
+use crate::reclaim::newcomers::Newcomers;
 use crate::reclaim::policy::{Choice, Reclaim};
+use crate::reclaim::streams::Scans;
 use crate::region::{Region, Regions};
-use crate::scan::Scans;
 use crate::stats::{RegionStats, Vmstat};
 use crate::swap::{AreaConfig, AreaId, Areas, Placement};
 use crate::types::{Access, CHUNK_PAGES, Nanos, PageId, RegionKind, Slot, SpaceId, Vpn};
 use crate::waiting::Waiting;
-use crate::watermarks::Appetite;
 
 /// What the shell decides once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ pub struct Config {
     /// Which slot an evicted page gets.
     pub placement: Placement,
     /// Below this many free frames background reclaim starts; fewer without access bits, while
-    /// frames are taken singly, see `watermarks`. 0 with `high` 0: reclaim only on demand, in
+    /// frames are taken singly, see `reclaim::appetite`. 0 with `high` 0: reclaim only on demand, in
     /// batches of [`Config::unit`] (a memory cgroup's way).
     pub low: u32,
     /// At this many free frames it stops.
@@ -44,7 +44,7 @@ pub struct Config {
     /// read-ahead only takes what is free.
     pub swap_in_frames: u32,
     /// Most pages in the swap cache: those that wait for a second chance before they are written,
-    /// and those read ahead; see `watermarks`.
+    /// and those read ahead; see `reclaim::appetite`.
     pub cache: u32,
     /// Pages taken out of the program's view together (an aligned group); 1..=64, a power of two.
     pub unit: u32,
@@ -70,7 +70,7 @@ pub struct Config {
     /// how long a page was away.
     pub early: bool,
     /// With access bits: pages new to the lists of use come in batches of so many for each space,
-    /// see `newcomers`; 1 = singly.
+    /// see `reclaim::newcomers`; 1 = singly.
     pub newcomers: u32,
     /// The machine stands for one that is so many times larger: rules that depend on the size of
     /// the lists follow that one.
@@ -344,7 +344,7 @@ impl<P: SwapIn> Mm<P> {
     }
 
     pub(crate) fn warn_full(&mut self, out: &mut Actions) {
-        if self.areas.is_full() && !self.warned_full {
+        if !self.warned_full && (self.areas.is_full() || self.lacks_room()) {
             self.warned_full = true;
             out.push(Action::Warn(Warning::SwapFull));
         }

@@ -5,7 +5,6 @@
 //! beforehand, so that what is measured is the simulation and not the drawing. Time is the
 //! processor time of this thread, so that a busy machine does not spoil it much.
 
-use overspill_mm::readahead::policy;
 use overspill_sim::device::params::Model;
 use overspill_sim::generate;
 use overspill_sim::sweep::{Extent, Machine, System, simulate};
@@ -68,17 +67,7 @@ fn anonymous_bytes() -> u64 {
 }
 
 fn machine(ram_bytes: u64, system: System, readahead: &str) -> Machine {
-    Machine {
-        ram_bytes,
-        readahead: readahead.to_owned(),
-        device: Model::builtin("nvme").expect("built in"),
-        swap_bytes: None,
-        system,
-        reclaim: overspill_mm::reclaim::policy::Choice::default(),
-        knobs: policy::Knobs::default(),
-        processors: 0,
-        until: None,
-    }
+    Machine::new(system, ram_bytes, readahead, Model::builtin("nvme").expect("built in"))
 }
 
 fn speed(millions: u64) {

@@ -96,6 +96,23 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// A machine of which nothing else is asked: the default reclaim policy and knobs, a swap area
+    /// with room for all pages, a processor for each thread, to the end of the load.
+    #[must_use]
+    pub fn new(system: System, ram_bytes: u64, readahead: &str, device: Model) -> Machine {
+        Machine {
+            ram_bytes,
+            readahead: readahead.to_owned(),
+            device,
+            swap_bytes: None,
+            system,
+            reclaim: Choice::default(),
+            knobs: policy::Knobs::default(),
+            processors: 0,
+            until: None,
+        }
+    }
+
     /// The name of its system, as `--policy` has it.
     #[must_use]
     pub fn policy_name(&self) -> String {
@@ -245,17 +262,7 @@ mod tests {
     use crate::workload::Access;
 
     fn machine(ram_bytes: u64, readahead: &str, system: System) -> Machine {
-        Machine {
-            ram_bytes,
-            readahead: readahead.to_owned(),
-            device: Model::builtin("nvme").expect("built in"),
-            swap_bytes: None,
-            system,
-            reclaim: Choice::default(),
-            knobs: policy::Knobs::default(),
-            processors: 0,
-            until: None,
-        }
+        Machine::new(system, ram_bytes, readahead, Model::builtin("nvme").expect("built in"))
     }
 
     /// More RAM is never much worse, and enough RAM reads nothing.

@@ -12,7 +12,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
 
-use overspill_mm::readahead::policy::Knobs;
 use overspill_mm::types::PAGE_SIZE;
 use overspill_sim::device::params::Model;
 use overspill_sim::engine::outcome::Outcome;
@@ -114,17 +113,8 @@ impl Trace {
         let mut extent = Extent::default();
         extent.add(&mut survey).expect("what was written");
         assert!(!survey.has_stores() && survey.counts_seconds());
-        let machine = Machine {
-            ram_bytes: RAM * PAGE_SIZE,
-            readahead: "adaptive".to_owned(),
-            device: Model::builtin("nvme").expect("built in"),
-            swap_bytes: None,
-            system,
-            reclaim: overspill_mm::reclaim::policy::Choice::default(),
-            knobs: Knobs::default(),
-            processors: 0,
-            until: None,
-        };
+        let device = Model::builtin("nvme").expect("built in");
+        let machine = Machine::new(system, RAM * PAGE_SIZE, "adaptive", device);
         let trace: Box<dyn Workload + Send> = Box::new(self.open().with_content(true));
         simulate(&machine, &extent, vec![trace]).expect("no error")
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use overspill_mm::readahead::policy::{Knobs, NAMES as READAHEADS};
+use overspill_mm::readahead::policy::NAMES as READAHEADS;
 use overspill_mm::reclaim::policy::NAMES;
 use overspill_mm::types::PAGE_SIZE;
 use overspill_sim::device::params::Model;
@@ -203,17 +203,8 @@ fn points(args: &Args, trace: &str, names: &[String], shares: &[u64], device: &M
         let live = |name: &String| -> Result<Figures> {
             let (system, reclaim) = System::with_reclaim(&format!("{}{name}", System::LIVE_WITH))
                 .expect("the names were checked");
-            let machine = Machine {
-                ram_bytes: frames * PAGE_SIZE,
-                readahead: args.readahead.clone(),
-                device: device.clone(),
-                swap_bytes: None,
-                system,
-                reclaim,
-                knobs: Knobs::default(),
-                processors: 0,
-                until: None,
-            };
+            let bytes = frames * PAGE_SIZE;
+            let machine = Machine { reclaim, ..Machine::new(system, bytes, &args.readahead, device.clone()) };
             let outcome = simulate(&machine, &extent, subject.start()?).map_err(error)?;
             Ok(Figures {
                 policy: name.clone(),

@@ -213,6 +213,12 @@ impl Tier {
         !core::mem::replace(&mut self.stopped, true)
     }
 
+    /// See [`Tier::stop`].
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
     /// May anything be put in?
     #[must_use]
     pub fn is_on(&self) -> bool {

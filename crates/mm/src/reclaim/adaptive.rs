@@ -4,7 +4,7 @@
 //! comes back sooner than the active ones are many, it is active. Touches of pages in view are not
 //! seen. Nothing of a page is remembered beyond how long it was away. Good where a set is used that
 //! moves; of a loop larger than memory it loses all, like LRU (but for streams, see
-//! [`crate::scan`]).
+//! [`crate::reclaim::streams`]).
 
 use super::BATCH;
 use super::policy::{Away, Place, Policy, Scene, Stamp, Waited};

@@ -1,10 +1,10 @@
 //! The kernel's rules where the shell reports accessed bits (the simulator's kernels; an accessed
 //! feed): the second look at the tail is `live`'s, since it needs the page; here is who becomes
-//! inactive, and when ([`crate::ageing`]), and which refaults are close.
+//! inactive, and when ([`super::ageing`]), and which refaults are close.
 
 use super::BATCH;
+use super::ageing::{Ageing, is_low};
 use super::policy::{Arrival, Away, Place, Policy, Scene, Stamp, Waited};
-use crate::ageing::{Ageing, is_low};
 use crate::list::ListId;
 use crate::types::RegionKind;
 

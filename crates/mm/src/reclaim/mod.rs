@@ -3,7 +3,8 @@
 //! `live` is what the pager does, and the simulator's kernels: it takes pages out of view, writes
 //! and frees them. Which ones is a policy's, by name ([`policy::Choice`]), one file each: `adaptive`
 //! (the default), `probing`, `plain` (lru, fifo), `eras` (a kernel's two lists), `bits` (a kernel's
-//! with accessed bits).
+//! with accessed bits). `appetite` says how many frames are kept free for them, `streams` what a
+//! stream leaves behind, `newcomers` and `ageing` what a kernel's lists do with accessed bits.
 //!
 //! Everything else here is the kernel's reclaim as values that can be put side by side
 //! (specification, section 5): a machine of its own, [`node::Node`], that knows pages by number,
@@ -18,6 +19,8 @@
 //! numbers, checked against every line of the specification's tables.
 
 mod adaptive;
+pub(crate) mod ageing;
+pub(crate) mod appetite;
 pub mod background;
 mod bits;
 pub mod counters;
@@ -27,6 +30,7 @@ pub mod fractions;
 pub mod lists;
 mod live;
 pub mod marks;
+pub(crate) mod newcomers;
 pub mod node;
 mod plain;
 pub mod policy;
@@ -34,6 +38,7 @@ mod probing;
 pub mod ratio;
 pub mod scan;
 pub mod shadow;
+pub(crate) mod streams;
 pub mod targets;
 pub mod watermarks;
 

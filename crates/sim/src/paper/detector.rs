@@ -223,16 +223,11 @@ fn notes(shorten: u64) -> Vec<String> {
 
 fn simulated_centiseconds(line: &Line, rule: &Rule, shorten: u64) -> Result<u64, WorkloadError> {
     let load = Load { programs: vec![program(line, TOUCHES / shorten)], ram_bytes: None, until_ns: None };
+    let device = Model::builtin(line.device).expect("built in");
     let machine = Machine {
-        ram_bytes: RAM_BYTES,
-        readahead: rule.readahead.to_owned(),
-        device: Model::builtin(line.device).expect("built in"),
         swap_bytes: Some(SWAP_BYTES),
-        system: System::Kernel2012,
-        reclaim: overspill_mm::reclaim::policy::Choice::default(),
         knobs: Knobs { page_cluster: rule.page_cluster, ..Knobs::default() },
-        processors: 0,
-        until: None,
+        ..Machine::new(System::Kernel2012, RAM_BYTES, rule.readahead, device)
     };
     let outcome = simulate(&machine, &Extent::of_load(&load), load.start())?;
     Ok(outcome.elapsed_ns * shorten / CENTISECOND_NS)

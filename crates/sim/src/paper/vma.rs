@@ -15,7 +15,6 @@ use crate::paper::lu::Lu;
 use crate::sweep::{Extent, Machine, System, options, parallel, simulate, simulate_with};
 use crate::time::{SECOND, muldiv, permille};
 use crate::workload::{Workload, WorkloadError};
-use overspill_mm::readahead::policy::Knobs;
 use overspill_mm::types::PAGE_SIZE;
 
 /// Sizes and times of the mixed load are divided by this.
@@ -130,17 +129,8 @@ fn row(line: &Line, outcomes: &[Outcome]) -> Row {
 }
 
 fn machine(policy: &str, ram_bytes: u64, swap_bytes: Option<u64>, until: Option<u64>) -> Machine {
-    Machine {
-        ram_bytes,
-        readahead: policy.to_owned(),
-        device: Model::builtin("nvme-2014").expect("built in"),
-        swap_bytes,
-        system: System::Kernel2017,
-        reclaim: overspill_mm::reclaim::policy::Choice::default(),
-        knobs: Knobs::default(),
-        processors: 0,
-        until,
-    }
+    let device = Model::builtin("nvme-2014").expect("built in");
+    Machine { swap_bytes, until, ..Machine::new(System::Kernel2017, ram_bytes, policy, device) }
 }
 
 fn mixed(policy: &str, shorten: u64) -> Result<Outcome, WorkloadError> {

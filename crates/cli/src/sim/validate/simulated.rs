@@ -3,7 +3,6 @@
 
 use anyhow::{Result, anyhow};
 use overspill_mm::Vmstat;
-use overspill_mm::readahead::policy::Knobs;
 use overspill_mm::reclaim::policy::Choice;
 use overspill_mm::types::{CHUNK_PAGES, PAGE_SIZE, RegionKind};
 use overspill_sim::device::params::Model;
@@ -75,17 +74,7 @@ fn machine(case: &Case, setting: &Setting, device: &Model) -> Machine {
         Way::Kernel { rules: KernelRules::Vma, .. } => (System::Kernel, "vma".to_owned(), setting.ram_bytes),
         _ => (System::Kernel, "cluster".to_owned(), setting.ram_bytes),
     };
-    Machine {
-        ram_bytes,
-        readahead,
-        device: device.clone(),
-        swap_bytes: None,
-        system,
-        reclaim,
-        knobs: Knobs::default(),
-        processors: 0,
-        until: None,
-    }
+    Machine { reclaim, ..Machine::new(system, ram_bytes, &readahead, device.clone()) }
 }
 
 fn named(vmstat: &Vmstat) -> Counters {

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use overspill_sim::nearest;
 
 /// Commands whose options the file can set.
 const COMMANDS: [&str; 4] = ["run", "doctor", "compare", "bench"];
@@ -25,16 +26,26 @@ pub fn apply(command: clap::Command) -> Result<clap::Command> {
     let Some(path) = path() else { return Ok(command) };
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(command),
+        // A file that was asked for by name has to be there.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && named().is_none() => {
+            return Ok(command);
+        }
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
     apply_settings(command, parse(&text)?).with_context(|| path.display().to_string())
 }
 
+fn set(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn named() -> Option<PathBuf> {
+    set("OVERSPILL_CONFIG").map(PathBuf::from)
+}
+
 fn path() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
-    if let Some(path) = set("OVERSPILL_CONFIG") {
-        return Some(path.into());
+    if let Some(path) = named() {
+        return Some(path);
     }
     let base = set("XDG_CONFIG_HOME").map(PathBuf::from);
     let base = base.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".config")))?;
@@ -74,7 +85,11 @@ fn apply_settings(mut command: clap::Command, settings: Vec<Setting>) -> Result<
             });
         }
         if !known {
-            bail!("there is no option `{}`", key.replace('_', "-"));
+            let typed = key.replace('_', "-");
+            let subs = COMMANDS.iter().filter_map(|name| command.find_subcommand(name));
+            let options: Vec<&str> =
+                subs.flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_long).collect();
+            bail!("there is no option `{typed}`{}", nearest::hint(&typed, options));
         }
     }
     Ok(command)
@@ -112,7 +127,7 @@ mod tests {
     fn mistakes_are_named() {
         assert!(parse("ram 1G").unwrap_err().to_string().contains("line 1"));
         let unknown = run("rom = 1G", &["overspill", "run", "true"]).err().unwrap();
-        assert!(unknown.to_string().contains("no option `rom`"));
+        assert!(unknown.to_string().contains("no option `rom` (did you mean `ram`?)"), "{unknown}");
         assert!(run("ram = 3X", &["overspill", "run", "true"]).is_err());
     }
 }

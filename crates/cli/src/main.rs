@@ -8,6 +8,8 @@ mod checks;
 mod compare;
 mod config;
 mod doctor;
+#[cfg(test)]
+mod documented;
 mod exit;
 mod histogram;
 mod human;

@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::builder::FalseyValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, CommandFactory, FromArgMatches};
+use overspill_sim::nearest;
 
 use crate::args::Cli;
 use crate::stdout::print;
@@ -108,6 +109,12 @@ fn one_line(error: &clap::Error) -> String {
         let missing = missing.join(" and ");
         return format!("{missing} {is} missing; for examples: overspill help {}", subject(error));
     }
+    // `sim calbrate x`: the first word is taken for a trace.
+    if error.kind() == ErrorKind::ArgumentConflict
+        && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+    {
+        return format!("`{word}` is too much behind a trace or a load; for commands: overspill help sim");
+    }
     let text = error.to_string();
     let first_paragraph = text.lines().take_while(|line| !line.trim().is_empty());
     let line = first_paragraph.map(str::trim).collect::<Vec<_>>().join(" ");
@@ -124,7 +131,7 @@ fn suggestion(error: &clap::Error) -> String {
         ContextValue::Strings(words) => words.first().cloned(),
         _ => None,
     });
-    let meant = meant.or_else(|| option_of_run(error));
+    let meant = meant.or_else(|| option_of_run(error)).or_else(|| page_of_help(error));
     meant.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"))
 }
 
@@ -137,11 +144,27 @@ fn option_of_run(error: &clap::Error) -> Option<String> {
     options.any(|option| option.get_long() == Some(long)).then(|| format!("overspill run --{long}"))
 }
 
+/// A command behind `help`.
+fn page_of_help(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let table = table();
+    let shown = table.get_subcommands().filter(|command| !command.is_hide_set());
+    nearest::nearest(word, shown.map(clap::Command::get_name)).map(str::to_owned)
+}
+
 /// The command that was meant: it follows `Usage:` and the program's name.
 fn subject(error: &clap::Error) -> String {
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     let mut words = usage.split_whitespace().skip_while(|&word| word != "Usage:");
     words.nth(2).unwrap_or("run").to_owned()
+}
+
+/// What is wrong with a command line, if anything is.
+#[cfg(test)]
+pub fn complaint_of(words: Vec<String>) -> Option<String> {
+    let error = parse_from(table(), words.into_iter().map(OsString::from)).err()?;
+    let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    (!is_help).then(|| one_line(&error))
 }
 
 #[cfg(test)]
@@ -237,6 +260,8 @@ mod tests {
             ("overspill bench zipf", "overspill sim zipf"),
             ("overspill compare --ram 1G --ways kernal:3 true", "(did you mean `kernel`?)"),
             ("overspill docter", "(did you mean `doctor`?)"),
+            ("overspill help rnu", "(did you mean `run`?)"),
+            ("overspill sim calbrate /tmp", "for commands: overspill help sim"),
             ("overspill bench sideways", "the patterns are"),
             ("overspill compare --ram 1G --ways moon true", "the ways are"),
             ("overspill frobnicate", "frobnicate"),

@@ -52,7 +52,7 @@ use watch::{Options, Watch};
 /// Runs the program; the result is this process's exit code.
 pub fn main(args: &RunArgs) -> Result<u8> {
     let Some(program) = program::find(&args.command[0]) else {
-        eprintln!("overspill: {}: not found", args.command[0].display());
+        eprintln!("overspill: {}: not found", human::command(&args.command[..1]));
         return Ok(exit::NOT_FOUND);
     };
     let ready = match erased(args).and_then(|()| checks::essential(&args.tuning.swap)) {
@@ -78,7 +78,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     ready.swap.iter().for_each(|place| print_room(args, ram_bytes, place));
     let page = Arc::new(shared_page(args, ram_bytes, &ready)?);
     if let Err(errno) = door(&page, &ready.swap).and_then(|door| door.open(page.token())) {
-        eprintln!("overspill: note: other users and pid namespaces run unmanaged: {errno}");
+        let reason = errno_text(errno.raw_os_error() as u32);
+        eprintln!("overspill: note: other users and pid namespaces run unmanaged: {reason}");
     }
     descendants::adopt_orphans().context("cannot become the parent of orphans")?;
     let tracing = args.trace.as_deref().map(|path| Tracing::start(path, &page, &args.command)).transpose()?;
@@ -251,7 +252,8 @@ fn cannot_execute(program: &std::path::Path, error: &io::Error) -> u8 {
         return exit::CANNOT_EXECUTE;
     }
     eprintln!("overspill: cannot execute {}: {}", program.display(), os_text(error));
-    let out_of_resources = [libc::EAGAIN, libc::ENOMEM].contains(&error.raw_os_error().unwrap_or(0));
+    let resources = [libc::EAGAIN, libc::ENOMEM, libc::EMFILE, libc::ENFILE];
+    let out_of_resources = resources.contains(&error.raw_os_error().unwrap_or(0));
     if out_of_resources { exit::OWN_FAILURE } else { exit::CANNOT_EXECUTE }
 }
 
@@ -348,5 +350,38 @@ impl Tuning {
         ];
         args.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| format!("--{name}").into()));
         args
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, FromArgMatches};
+
+    /// An option of the table that `to_args` forgets is lost on the way to the runs of `compare`
+    /// and `bench`, and in the command that a summary proposes.
+    #[test]
+    fn every_option_goes_on_to_another_command_line() {
+        let command = Tuning::augment_args(clap::Command::new("x"));
+        let ids: Vec<String> = command.get_arguments().map(|arg| arg.get_id().to_string()).collect();
+        assert!(ids.len() > 10, "{ids:?}");
+        for id in &ids {
+            let option = format!("--{}", id.replace('_', "-"));
+            let value = match id.as_str() {
+                "swap" => "=/nowhere/at-all:1G:prio=3",
+                "swap_max" | "files" => "=1G",
+                "page_cluster" | "max_pool_percent" => "=5",
+                "readahead" => "=linux",
+                "reclaim" => "=lru",
+                "idle" => "=sleep",
+                "on_full" => "=stop",
+                _ => "",
+            };
+            let word = format!("{option}{value}");
+            let matches = command.clone().try_get_matches_from(["x", word.as_str()]);
+            let tuning =
+                Tuning::from_arg_matches(&matches.unwrap_or_else(|error| panic!("{error}"))).unwrap();
+            assert_eq!(tuning.to_args(), [word.as_str()], "{id}");
+        }
     }
 }

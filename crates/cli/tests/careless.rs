@@ -1,0 +1,152 @@
+//! A careless newcomer: odd names, files that are there, words that are wrong, no room, no standard
+//! output. Each is answered by one clear line and a status, and nothing is lost.
+
+mod support;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+
+use support::{Scratch, overspill, stderr, stdout};
+
+/// What it says on standard error, with the status that is expected.
+fn said(scratch: &Scratch, words: &[&OsStr], code: i32) -> String {
+    let output = overspill().args(words).current_dir(&scratch.0).output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {} {}", stdout(&output), stderr(&output));
+    stderr(&output)
+}
+
+fn words(line: &str) -> Vec<&OsStr> {
+    line.split(' ').map(OsStr::new).collect()
+}
+
+/// *The story:* `swap make` made an area anew that was there, whatever a hibernation or another
+/// machine had in it.
+#[test]
+fn an_area_that_is_there_stays() {
+    let scratch = Scratch::new("area");
+    assert_eq!(said(&scratch, &words("swap make area --size 1M --label first"), 0), "");
+    let before = fs::read(scratch.file("area")).unwrap();
+    let text = said(&scratch, &words("swap make area --size 2M"), 125);
+    assert!(text.contains("a swap area already, which only --erase makes anew"), "{text}");
+    assert_eq!(fs::read(scratch.file("area")).unwrap(), before);
+    said(&scratch, &words("swap make area --size 2M --erase"), 0);
+    assert_eq!(fs::metadata(scratch.file("area")).unwrap().len(), 2 << 20);
+    fs::write(scratch.file("empty"), "").unwrap();
+    said(&scratch, &words("swap make empty --size 1M"), 0);
+}
+
+/// *The story:* a mistyped directory became a file on whatever disk its parent was on, without a word.
+#[test]
+fn a_place_that_is_not_there_is_named() {
+    let scratch = Scratch::new("typo");
+    let text = said(&scratch, &words("run --ram 64M --swap typo -- true"), 0);
+    assert!(text.lines().next().unwrap().contains("a new file is made there to spill to"), "{text}");
+    assert_eq!(said(&scratch, &words("run --ram 64M -q --swap typo -- true"), 0), "");
+    let text = said(&scratch, &words("run --ram 64M --swap typo/ -- true"), 125);
+    assert!(text.contains("no such directory") && text.lines().count() == 1, "{text}");
+    assert!(fs::read_dir(&scratch.0).unwrap().next().is_none());
+}
+
+#[test]
+fn names_may_be_odd() {
+    let scratch = Scratch::new("odd");
+    let place = OsStr::from_bytes(b"place \n\xff:x");
+    fs::create_dir(scratch.0.join(place)).unwrap();
+    let [json, trace, summary] = [&b"j \n\xff.json"[..], b"t \n\xff.ovt", b"-s \n\xff"]
+        .map(|name| scratch.0.join(OsStr::from_bytes(name)));
+    let mut line = words("run --ram 64M --swap");
+    line.extend([place, OsStr::new("--json"), json.as_os_str(), OsStr::new("--trace"), trace.as_os_str()]);
+    line.extend([OsStr::new("-o"), summary.as_os_str(), OsStr::new("true")]);
+    assert_eq!(said(&scratch, &line, 0), "");
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report["exit_code"], 0);
+    assert!(fs::read_to_string(&summary).unwrap().contains("exit 0"));
+    // What is said of such a name is one line.
+    let note = said(&scratch, &line, 0);
+    assert!(note.lines().count() == 3 && note.contains(r"t \n"), "{note}");
+    assert_eq!(said(&scratch, &[OsStr::new("trace"), OsStr::new("info"), trace.as_os_str()], 0), "");
+    let text = said(&scratch, &[OsStr::new("sim"), trace.as_os_str()], 125);
+    assert!(text.lines().count() == 1 && text.contains("t \\n"), "{text}");
+    // Of a trace without a record nothing can be made; it was an empty file, and status 0.
+    let made = scratch.file("made.strace");
+    let convert = words("trace convert --to strace");
+    let text = said(&scratch, &[&convert[..], &[trace.as_os_str(), made.as_os_str()]].concat(), 125);
+    assert!(text.contains("there is no record in it") && !made.exists(), "{text}");
+}
+
+#[test]
+fn two_runs_with_one_file_leave_the_report_of_one() {
+    let scratch = Scratch::new("one-file");
+    let json = scratch.file("run.json");
+    let runs: Vec<_> = (0..6)
+        .map(|index| {
+            let mut command = overspill();
+            command.args(["run", "--ram", "64M", "-q", "--json"]).arg(&json);
+            command.args(["sh", "-c", &format!("exit {index}"), &"x".repeat(4000 * index)]).spawn().unwrap()
+        })
+        .collect();
+    for (index, mut run) in runs.into_iter().enumerate() {
+        assert_eq!(run.wait().unwrap().code(), Some(index as i32));
+    }
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert!(report["exit_code"].as_u64().unwrap() < 6);
+}
+
+#[test]
+fn what_is_wrong_is_one_line() {
+    let scratch = Scratch::new("wrong");
+    fs::write(scratch.file("config"), "swpa = /var/tmp\n").unwrap();
+    for (line, part) in [
+        ("sim calbrate /tmp", "overspill help sim"),
+        ("sim seq:size=4M --ram 100%..10%/10", "goes from 100% to 10%: write the smaller one first"),
+        ("sim seq:programs=4096,size=4K", "programs=4, 1024 at most"),
+        ("man sim calbrate", "(did you mean `sim-calibrate`?)"),
+        ("man --out config", "File exists"),
+        ("help rnu", "(did you mean `run`?)"),
+        ("swap info", "is missing"),
+        ("trace info config", "not a trace"),
+        ("top --interval 0", "0.1 to 3600"),
+        ("run --ram 64M -o . true", "Is a directory"),
+        ("compare --ram 64M --ways bare,,overspill true", "the ways are"),
+    ] {
+        let text = said(&scratch, &words(line), 125);
+        assert!(text.contains(part) && text.lines().count() == 1, "{line}: {text}");
+    }
+    for (config, part) in [("config", "(did you mean `swap`?)"), ("nowhere", "No such file")] {
+        let output = overspill().args(["run", "true"]).env("OVERSPILL_CONFIG", scratch.file(config)).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        assert!(stderr(&output).contains(part), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn surroundings_may_be_poor() {
+    let program = env!("CARGO_BIN_EXE_overspill");
+    let shell = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &script.replace("overspill", program)]).env("OVERSPILL_CONFIG", "/dev/null");
+        command.env("OVERSPILL_PRELOAD", support::stand_in()).output().unwrap()
+    };
+    for (script, code, part) in [
+        ("overspill doctor >/dev/full", 125, "No space left on device"),
+        ("overspill sim seq:size=1M,laps=1 >/dev/full", 125, "No space left on device"),
+        ("ulimit -n 6; overspill run --ram 64M -q true", 125, "Too many open files"),
+        ("overspill run --ram 64M ''", 127, "'': not found"),
+        ("overspill help run >&-", 0, ""),
+        ("overspill run --ram 64M -q true >&- 2>&-", 0, ""),
+        ("env -i overspill run --ram 64M -q /bin/true", 0, ""),
+        ("TMPDIR=/nowhere TERM=dumb LANG=C COLUMNS=20 overspill run --ram 64M -q true", 0, ""),
+        ("mkdir -p gone && cd gone && rmdir ../gone && overspill run --ram 64M -q true", 0, ""),
+    ] {
+        let scratch = Scratch::new("poor");
+        let output = shell(&format!("cd {} && {script}", scratch.0.display()));
+        assert_eq!(output.status.code(), Some(code), "{script}: {}", stderr(&output));
+        assert!(stderr(&output).contains(part), "{script}: {}", stderr(&output));
+        assert!(stderr(&output).lines().count() <= 1, "{script}: {}", stderr(&output));
+    }
+    assert!(Path::new(program).exists());
+}

@@ -11,6 +11,7 @@
 
 mod file_pages;
 mod tries;
+mod zero_pages;
 
 use alloc::{collections::VecDeque, sync::Arc};
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -18,6 +18,8 @@ impl Engine {
             Action::Read { io, run, slot } => self.read(io, run, slot.0),
             Action::Write { io, run, slot } => self.write(io, run, slot.0),
             Action::ZeroFill { run } => self.zero_fill(run),
+            Action::ShowZeroes { run } => self.show_zeroes(run),
+            Action::TakeStores { run } => self.take_stores(run),
             Action::Map { run } => self.map(run),
             Action::Unmap { run } => self.unmap(run),
             Action::Free { run } => run.pages().for_each(|page| {

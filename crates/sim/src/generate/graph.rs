@@ -2,13 +2,15 @@
 //!
 //! The graph is that of the initiator (9 3; 3 1)/16, near the one of the Graph500 benchmark. Its
 //! edges follow from the vertex, the number of the edge and the seed, and where a vertex's edges
-//! begin follows from its number, so that a generator of any size is two bitmaps. The region has the
+//! begin follows from its number, so that a generator of any size is a bitmap and a queue. A search
+//! follows the vertices in the order in which it found them, PageRank in the order of their numbers. The region has the
 //! arrays that a program has: where the edges of each vertex begin (8 bytes), the edges (4), and a
 //! value for each vertex (8: its parent, or its rank), the vertices in an order of their own. One
 //! search from some root, one round of PageRank, and so on, for ever.
 
 use crate::rng::splitmix64;
 use overspill_mm::types::PAGE_SIZE;
+use std::collections::VecDeque;
 
 /// Bytes of a vertex in each of its two arrays, and of an edge.
 const VERTEX_BYTES: u64 = 8;
@@ -42,9 +44,9 @@ pub struct Graph {
     edges_end: u64,
     /// The page of edges that was touched last.
     edges_page: Option<u64>,
+    /// Of a search: vertices that were found, and those of them that wait.
     seen: Bitmap,
-    frontier: Bitmap,
-    next: Bitmap,
+    queue: VecDeque<u32>,
 }
 
 /// A set of vertices.
@@ -64,17 +66,6 @@ impl Bitmap {
         is_new
     }
 
-    /// The first vertex from `from` on.
-    fn first(&self, from: u64) -> Option<u64> {
-        let mut index = (from / 64) as usize;
-        let mut word = *self.0.get(index)? & (u64::MAX << (from % 64));
-        while word == 0 {
-            index += 1;
-            word = *self.0.get(index)?;
-        }
-        Some(index as u64 * 64 + u64::from(word.trailing_zeros()))
-    }
-
     fn clear(&mut self) {
         self.0.fill(0);
     }
@@ -86,7 +77,7 @@ impl Graph {
     pub fn new(pages: u64, seed: u64) -> Graph {
         let bytes = pages * PAGE_SIZE;
         let vertices = (bytes / (2 * VERTEX_BYTES + EDGES_MIN * EDGE_BYTES)).max(1);
-        let bits = vertices.ilog2();
+        let bits = vertices.ilog2().min(u32::BITS - 1);
         let edges = (bytes - ((2 * VERTEX_BYTES) << bits)) / EDGE_BYTES;
         let mut graph = Graph {
             seed,
@@ -100,8 +91,7 @@ impl Graph {
             edges_end: 0,
             edges_page: None,
             seen: Bitmap::new(bits),
-            frontier: Bitmap::new(bits),
-            next: Bitmap::new(bits),
+            queue: VecDeque::new(),
         };
         graph.begin();
         graph
@@ -138,7 +128,7 @@ impl Graph {
                     self.edge += 1;
                     self.step = Step::Edge;
                     if self.searches && self.seen.add(target) {
-                        self.next.add(target);
+                        self.queue.push_back(target as u32);
                     }
                     let values = (VERTEX_BYTES << self.bits) + self.edges * EDGE_BYTES;
                     return (values + self.place(target) * VERTEX_BYTES) / PAGE_SIZE;
@@ -155,25 +145,18 @@ impl Graph {
         if self.searches {
             // The vertices of small numbers have edges.
             let root = self.random(u64::MAX - self.rounds) & self.random(self.rounds) & self.mask();
-            for bitmap in [&mut self.seen, &mut self.frontier, &mut self.next] {
-                bitmap.clear();
-            }
+            self.seen.clear();
             self.seen.add(root);
-            self.frontier.add(root);
+            self.queue.push_back(root as u32);
         }
     }
 
-    /// The next vertex whose edges are followed, from the one that is next by number.
+    /// The next vertex whose edges are followed.
     fn next_vertex(&mut self) -> Option<u64> {
         if !self.searches {
             return (self.vertex <= self.mask()).then_some(self.vertex);
         }
-        if let Some(vertex) = self.frontier.first(self.vertex) {
-            return Some(vertex);
-        }
-        std::mem::swap(&mut self.frontier, &mut self.next);
-        self.next.clear();
-        self.frontier.first(0)
+        self.queue.pop_front().map(u64::from)
     }
 
     fn mask(&self) -> u64 {

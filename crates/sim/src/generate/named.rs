@@ -318,12 +318,18 @@ pub fn parse(text: &str) -> Result<Load, LoadError> {
         "interleaved" => plain(Pattern::Interleaved { streams: keys.streams }),
         "moving" => plain(Pattern::Moving { size: keys.window_bytes / PAGE_SIZE, dwell: keys.dwell }),
         "phases" => plain(phases(&keys)),
-        "graph" => plain(Pattern::Graph),
+        "graph" => built(plain(Pattern::Graph)),
         "usemem" => usemem(&keys, false),
         "usemem-random" => usemem(&keys, true),
         "swapload" => swapload(&keys),
         _ => keys.counts.map_or_else(|| mixed(&keys), |counts| two_kinds(&keys, counts)),
     })
+}
+
+/// Its memory is filled first, as a program does that builds its graph.
+fn built(mut load: Load) -> Load {
+    load.programs.iter_mut().for_each(|spec| spec.prefill = true);
+    load
 }
 
 fn phases(keys: &Keys) -> Pattern {

@@ -17,6 +17,7 @@ mod context;
 mod json;
 mod kills;
 mod launch;
+mod newcomer;
 mod packages;
 mod proc;
 mod real;
@@ -132,6 +133,7 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
         tests.extend(swap_live::tests());
         tests.extend(swap_faults::tests());
         tests.extend(kills::tests());
+        tests.extend(newcomer::tests());
         tests.extend(uring_off::tests());
     }
     tests

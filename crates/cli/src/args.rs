@@ -39,7 +39,7 @@ lines `ram = 1G` in the configuration file, $XDG_CONFIG_HOME/overspill/config.
 Sizes: K, M, G, T are powers of 1024, KB, MB.. of 1000, 50% is a share of the
 machine's RAM.
 
-Man pages: overspill man | man -l -, or overspill man DIR for all of them.
+Man pages: overspill man [COMMAND] | man -l -, or overspill man --out DIR.
 Completions: overspill completions bash, zsh, fish, elvish or powershell.";
 
 const RUN_EXAMPLES: &str = "\
@@ -250,13 +250,13 @@ pub enum Command {
         /// `PID:FD` of the shared memory.
         shared: String,
     },
-    /// Print the manual page, or write the pages of all commands to a directory.
+    /// Print a manual page, or write the pages of all commands to a directory.
     Man {
-        /// The directory: MANDIR/man1, say
-        directory: Option<PathBuf>,
-        /// Print the page of this command
-        #[arg(long, value_name = "COMMAND", conflicts_with = "directory")]
-        page: Option<String>,
+        /// Print the page of this command: run, or sim calibrate, say
+        command: Vec<String>,
+        /// Write all pages to this directory: MANDIR/man1, say
+        #[arg(long, value_name = "DIR", conflicts_with = "command")]
+        out: Option<PathBuf>,
     },
     /// Print a completion script for a shell.
     Completions {

@@ -61,6 +61,12 @@ pub fn clipped(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max.saturating_sub(3)).chain("...".chars()).collect()
 }
 
+/// On one line, whatever names of files are in it.
+pub fn one_line(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
+}
+
 /// As the text of an HTML element.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
@@ -101,6 +107,11 @@ mod tests {
         assert_eq!(command(&["sh", "-c", "a | b; echo 'x'"]), r"sh -c 'a | b; echo '\''x'\'''");
         assert_eq!(command(&["printf", ""]), "printf ''");
         assert_eq!(command(&["echo", "a\nb"]), r"echo 'a'$'\n''b'");
+    }
+
+    #[test]
+    fn a_name_breaks_no_line() {
+        assert_eq!(one_line("a\nb\x1b[31m é"), r"a\nb\u{1b}[31m é");
     }
 
     #[test]

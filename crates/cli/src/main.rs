@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     match usage::parse().and_then(|parsed| parsed.map_or_else(Ok, dispatch)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("overspill: {error:#}");
+            eprintln!("overspill: {}", human::one_line(&format!("{error:#}")));
             ExitCode::from(exit::OWN_FAILURE)
         }
     }
@@ -64,7 +64,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Command::Guard => compare::guardian::main(),
         Command::Keep { directory } => run::agent::keep(&directory),
         Command::Reach { shared } => checks::reach(&shared),
-        Command::Man { directory, page } => manual::main(directory.as_deref(), page.as_deref()),
+        Command::Man { command, out } => manual::main(&command, out.as_deref()),
         Command::Completions { shell } => manual::completions(shell),
     }
 }

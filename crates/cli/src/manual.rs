@@ -13,11 +13,11 @@ use crate::stdout::print;
 use crate::{output, usage};
 
 /// Prints a page, or writes all of them.
-pub fn main(directory: Option<&Path>, page: Option<&str>) -> Result<u8> {
+pub fn main(command: &[String], out: Option<&Path>) -> Result<u8> {
     let pages = pages()?;
-    match directory {
+    match out {
         Some(directory) => write_all(directory, &pages)?,
-        None => print(&chosen(&pages, page.unwrap_or("overspill"))?.text)?,
+        None => print(&chosen(&pages, &command.join("-"))?.text)?,
     }
     Ok(0)
 }
@@ -36,18 +36,26 @@ struct Page {
     text: String,
 }
 
-/// The page `overspill.1`, then `overspill-run.1` and so on.
+/// The pages `overspill.1`, `overspill-run.1`, `overspill-sim-calibrate.1` and so on.
 fn pages() -> Result<Vec<Page>> {
     let mut table = usage::table();
     table.build();
-    let commands = table.get_subcommands().filter(|command| !command.is_hide_set());
-    let commands = commands.filter(|command| command.get_name() != "help").cloned();
-    let all: Vec<Command> = std::iter::once(table.clone()).chain(commands).collect();
-    all.into_iter().map(page).collect()
+    let mut all = Vec::new();
+    add_pages("overspill", &table, &mut all)?;
+    Ok(all)
 }
 
-fn page(command: Command) -> Result<Page> {
-    let name = command.get_display_name().unwrap_or(command.get_name()).to_string();
+fn add_pages(name: &str, command: &Command, all: &mut Vec<Page>) -> Result<()> {
+    all.push(page(name, command.clone())?);
+    let shown = |inner: &&Command| !inner.is_hide_set() && inner.get_name() != "help";
+    command
+        .get_subcommands()
+        .filter(shown)
+        .try_for_each(|inner| add_pages(&format!("{name}-{}", inner.get_name()), inner, all))
+}
+
+fn page(name: &str, command: Command) -> Result<Page> {
+    let name = name.to_owned();
     let mut text = Vec::new();
     let man = Man::new(command.display_name(name.clone())).title(name.to_uppercase()).manual("Overspill");
     man.render(&mut text).context("a page in memory")?;
@@ -55,12 +63,15 @@ fn page(command: Command) -> Result<Page> {
     Ok(Page { name, text: text.replace(".SH EXTRA\n", ".SH EXAMPLES\n") })
 }
 
+/// The page of a command: `run`, `sim-calibrate`, or with `overspill-` before it. No name is the
+/// first page.
 fn chosen<'a>(pages: &'a [Page], name: &str) -> Result<&'a Page> {
-    let short = |page: &'a Page| page.name.strip_prefix("overspill-").unwrap_or(&page.name);
+    let name = name.replace(' ', "-");
+    let short = |page: &'a Page| page.name.strip_prefix("overspill-").unwrap_or_default();
     let found = pages.iter().find(|page| page.name == name || short(page) == name);
     found.ok_or_else(|| {
-        let hint = nearest::hint(name, pages.iter().map(short));
-        anyhow!("there is no page `{name}`{hint}")
+        let hint = nearest::hint(&name, pages.iter().map(short));
+        anyhow!("there is no page `{name}`{hint}; overspill help lists the commands")
     })
 }
 
@@ -85,13 +96,19 @@ mod tests {
     fn every_command_has_a_page_with_its_options_and_variables() {
         let pages = pages().unwrap();
         let names: Vec<&str> = pages.iter().map(|page| page.name.as_str()).collect();
-        for name in ["overspill", "overspill-run", "overspill-compare", "overspill-sim", "overspill-top"] {
+        for name in ["overspill", "overspill-run", "overspill-sim-calibrate", "overspill-swap-make"] {
             assert!(names.contains(&name), "{names:?}");
         }
         assert!(!names.iter().any(|name| name.ends_with("guard") || name.ends_with("keep")), "{names:?}");
         let run = &chosen(&pages, "run").unwrap().text;
         assert!(run.contains("OVERSPILL_SWAP_MAX") && run.contains("strict"), "{run}");
         let error = chosen(&pages, "rnu").err().unwrap().to_string();
-        assert!(chosen(&pages, "overspill-run").is_ok() && error.contains("no page"), "{error}");
+        assert!(error.contains("no page") && error.contains("did you mean `run`?"), "{error}");
+        for (asked, found) in
+            [("overspill-run", "overspill-run"), ("sim calibrate", "overspill-sim-calibrate")]
+        {
+            assert_eq!(chosen(&pages, asked).unwrap().name, found);
+        }
+        assert_eq!(chosen(&pages, "").unwrap().name, "overspill");
     }
 }

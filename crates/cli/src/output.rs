@@ -2,12 +2,12 @@
 //! before the program starts, so that a wrong path costs no run, and written when it has ended.
 //! `%p` in a name becomes the program's process id.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -21,23 +21,45 @@ static QUIET: AtomicBool = AtomicBool::new(false);
 pub struct Output {
     path: PathBuf,
     /// Open already unless the name depends on the process id.
-    file: Option<File>,
+    target: Option<Target>,
+}
+
+/// An open file, and what was in it when it was opened.
+struct Target {
+    file: File,
+    before: Option<Content>,
+}
+
+/// When a file was last written to, and how much is in it: nothing is said of an empty one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Content(Option<SystemTime>, u64);
+
+impl Content {
+    fn of(file: &File) -> Option<Content> {
+        let about = file.metadata().ok().filter(|about| about.is_file() && about.len() > 0)?;
+        Some(Content(about.modified().ok(), about.len()))
+    }
 }
 
 impl Output {
     /// Opens the file without changing what is in it.
     pub fn prepare(path: &Path) -> Result<Output> {
         let depends_on_pid = path.as_os_str().as_bytes().windows(2).any(|pair| pair == b"%p");
-        let file = if depends_on_pid { None } else { Some(open(path)?) };
-        Ok(Output { path: path.to_path_buf(), file })
+        let target = if depends_on_pid { None } else { Some(open(path)?) };
+        Ok(Output { path: path.to_path_buf(), target })
     }
 
-    /// Replaces what was in the file.
+    /// Replaces what was in the file. Two runs that write to one file write one after the other, and
+    /// the second says so: the file never holds a part of each.
     pub fn write(self, pid: u32, text: &str) -> Result<()> {
         let path = with_pid(&self.path, pid);
-        let mut file = self.file.map_or_else(|| open(&path), Ok)?;
+        let Target { mut file, before } = self.target.map_or_else(|| open(&path), Ok)?;
         let mut write = || -> io::Result<()> {
             if file.metadata()?.is_file() {
+                lock(&file);
+                if Content::of(&file) != before {
+                    say_replaced(&path);
+                }
                 file.set_len(0)?;
             }
             file.write_all(text.as_bytes())
@@ -46,11 +68,23 @@ impl Output {
     }
 }
 
-fn open(path: &Path) -> Result<File> {
+/// Waits until nobody else writes to the file, a second at most: who holds a lock for longer is none
+/// of ours, and may wait for this very run. Closing the file lets go.
+fn lock(file: &File) {
+    for _ in 0..50 {
+        if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn open(path: &Path) -> Result<Target> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
     say_replaced(path);
-    Ok(file)
+    let before = Content::of(&file);
+    Ok(Target { file, before })
 }
 
 /// An empty file, in place of what was there, which is said.
@@ -63,7 +97,7 @@ pub fn create(path: &Path) -> io::Result<File> {
 pub fn say_replaced(path: &Path) {
     let old = fs::metadata(path).ok().filter(|about| about.is_file() && about.len() > 0);
     if let Some(old) = old.filter(|_| !QUIET.load(Relaxed)) {
-        let (path, size) = (path.display(), human::bytes(old.len()));
+        let (path, size) = (human::one_line(&path.to_string_lossy()), human::bytes(old.len()));
         eprintln!("overspill: note: {path} is replaced ({size} were in it)");
     }
 }
@@ -116,5 +150,26 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
         std::fs::remove_file(&path).unwrap();
         assert!(Output::prepare(Path::new("/no/such/directory/file")).is_err());
+    }
+
+    /// *The story:* of two runs with one `--json FILE` the second could write its text over the
+    /// longer one of the first, and leave the end of that behind its own.
+    #[test]
+    fn a_file_of_two_runs_has_the_text_of_one() {
+        let path = std::env::temp_dir().join(format!("overspill-two-{}", std::process::id()));
+        let texts: Vec<String> = (0..8).map(|index| index.to_string().repeat(100_000 >> index)).collect();
+        let outputs: Vec<Output> = texts.iter().map(|_| Output::prepare(&path).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for (output, text) in outputs.into_iter().zip(&texts) {
+                scope.spawn(|| output.write(1, text).unwrap());
+            }
+        });
+        assert!(texts.contains(&std::fs::read_to_string(&path).unwrap()));
+        // Somebody else's lock is waited for, but not for ever.
+        let held = File::open(&path).unwrap();
+        held.lock().unwrap();
+        Output::prepare(&path).unwrap().write(1, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -3,8 +3,10 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use crate::human;
+
 /// Characters of the bar.
-const BAR: usize = 20;
+const BAR: usize = 10;
 
 /// The line; it disappears with its owner.
 pub struct Progress {
@@ -28,7 +30,7 @@ impl Progress {
     /// Replaces the line.
     pub fn say(&self, text: &str) {
         if self.visible {
-            let _ = write!(std::io::stderr(), "\r\x1b[K{}{text} ...", self.label);
+            let _ = write!(std::io::stderr(), "\r\x1b[K{}", line(&self.label, text));
         }
     }
 
@@ -37,6 +39,11 @@ impl Progress {
     pub fn share(&self, done: usize, total: usize, what: &str) {
         self.say(&bar(done, total, what, self.began.elapsed()));
     }
+}
+
+/// What is said, in a line that no terminal breaks: half of a broken one would stay.
+fn line(label: &str, text: &str) -> String {
+    human::clipped(&format!("{label}{text} ..."), human::WIDTH - 1)
 }
 
 fn bar(done: usize, total: usize, what: &str, elapsed: Duration) -> String {
@@ -72,8 +79,17 @@ mod tests {
     #[test]
     fn the_bar_tells_share_time_and_rest() {
         let at = |done, seconds| bar(done, 8, "machines", Duration::from_secs(seconds));
-        assert_eq!(at(0, 3), "[....................] 0 %, 0 of 8 machines, 0:03 so far");
-        assert_eq!(at(2, 40), "[#####...............] 25 %, 2 of 8 machines, 0:40 so far, about 2:00 left");
-        assert_eq!(at(8, 70), "[####################] 100 %, 8 of 8 machines, 1:10 so far, about 0:00 left");
+        assert_eq!(at(0, 3), "[..........] 0 %, 0 of 8 machines, 0:03 so far");
+        assert_eq!(at(2, 40), "[##........] 25 %, 2 of 8 machines, 0:40 so far, about 2:00 left");
+        assert_eq!(at(8, 70), "[##########] 100 %, 8 of 8 machines, 1:10 so far, about 0:00 left");
+    }
+
+    /// *The story:* with ten machines or more the line was one column too wide, and each look at it
+    /// left one behind.
+    #[test]
+    fn the_line_is_never_broken() {
+        let long = bar(999, 1000, "machines", Duration::from_secs(5999));
+        assert!(line("", &long).ends_with("left ..."));
+        assert_eq!(line("seq, run 1 of 3: ", &"x".repeat(200)).chars().count(), human::WIDTH - 1);
     }
 }

@@ -122,8 +122,7 @@ pub fn main(args: &Args) -> Result<u8> {
         TraceCommand::Info { trace, from, json } => info(trace, from.format, *json),
         TraceCommand::Convert { trace, output, from, to, thin } => {
             let selection = Selection { thin: *thin, ..Selection::default() };
-            copy_file(trace, output, from.format, *to, &selection)?;
-            Ok(0)
+            convert(trace, output, from.format, *to, &selection)
         }
         TraceCommand::Cut { trace, output, from, after, before, skip, take, threads } => {
             let selection = Selection {
@@ -138,6 +137,22 @@ pub fn main(args: &Args) -> Result<u8> {
             cut(trace, output, from.format, &selection)
         }
     }
+}
+
+/// A trace with nothing in it is a mistake, too.
+fn convert(
+    path: &Path,
+    output: &Path,
+    from: Option<Format>,
+    to: Option<Format>,
+    selection: &Selection,
+) -> Result<u8> {
+    let copied = copy_file(path, output, from, to, selection)?;
+    if copied.eligible == 0 {
+        discard(output);
+        bail!("{}: there is no record in it to convert", path.display());
+    }
+    Ok(0)
 }
 
 /// A part with nothing in it is a mistake.
@@ -263,7 +278,7 @@ fn copy_file(
             return Err(anyhow!("{}: {error}", path.display()));
         }
     };
-    if copied.written == 0 && copied.left_out > 0 {
+    if copied.kept == 0 && copied.eligible > selection.skip {
         discard(output);
         bail!("{}: {} has no place for anything that is in it", path.display(), to.name());
     }

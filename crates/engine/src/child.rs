@@ -53,11 +53,11 @@ impl Child {
         })
     }
 
-    /// The page that was at `address` is lost: its touch raises SIGBUS. False where the kernel
-    /// cannot do that.
-    pub fn poison(&mut self, address: usize, born: &mut Vec<Child>) -> bool {
+    /// The `pages` pages that were at `address` are lost, as far as they were missing: their touch
+    /// raises SIGBUS. False where the kernel cannot do that.
+    pub fn poison(&mut self, address: usize, pages: u32, born: &mut Vec<Child>) -> bool {
         // SAFETY: the content is lost.
-        self.settle(address, 1, born, &|uffd, at, _, len| unsafe { uffd.poison(at..at + len, false) })
+        self.settle(address, pages, born, &|uffd, at, _, len| unsafe { uffd.poison(at..at + len, false) })
     }
 
     /// Does something to missing pages, wherever they are by now: all that are left at once, while

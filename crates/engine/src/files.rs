@@ -193,7 +193,7 @@ impl Mapped {
     /// Was the page stored to?
     pub fn is_stored(&self, slot: Slot) -> bool {
         let index = self.index(slot);
-        self.stored[index / 64].load(SeqCst) >> (index % 64) & 1 != 0
+        self.is_protected && self.stored[index / 64].load(SeqCst) >> (index % 64) & 1 != 0
     }
 
     /// Was any?

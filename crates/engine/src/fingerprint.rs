@@ -56,6 +56,11 @@ impl Fingerprints {
         self.known.read(Slot(slot), frame.0);
     }
 
+    /// `frame` is being filled from elsewhere.
+    pub fn filled(&mut self, frame: Frame) {
+        self.known.filled(frame.0);
+    }
+
     /// The hash of what `frame` holds: the one that was taken when its page left the view, else
     /// that of `words`.
     pub fn hash_of(&self, frame: Frame, words: &[u64; WORDS]) -> u64 {

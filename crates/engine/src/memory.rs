@@ -10,6 +10,7 @@
 //! thread would have to read.
 
 mod file_pages;
+mod putting;
 mod tries;
 mod zero_pages;
 
@@ -26,6 +27,7 @@ use crate::helper::{Helper, Job};
 use crate::own_events;
 use crate::pool::Page;
 use crate::staging::{BLOCK, Frame};
+pub(crate) use putting::Manner;
 use tries::{Reach, Sharing, Tries};
 
 /// Messages taken from the kernel by one read.
@@ -632,63 +634,6 @@ impl Memory {
     }
 
     // Into the program's view.
-
-    /// Puts `count` (at most a block) frames from `first` on at `address`, waking whoever waits there.
-    /// Nothing while a fork was read of and not handled: what the books say to be out is what its
-    /// child lacks.
-    ///
-    /// *The story:* such a fork was read of amid pages that were just taken out, and before it was
-    /// handled, read-ahead put pages into view. The child was not given them, and read zeroes.
-    pub fn put_in(&mut self, address: usize, first: Frame, count: u32) -> Put {
-        let mut result = Put::default();
-        let range = address..address + count as usize * PAGE_SIZE;
-        if self.is_changing(&range) || self.is_forked() {
-            return result;
-        }
-        let mut tries = 0;
-        let mut pinned = 0;
-        let mut copy = !self.can_move || count <= COPIED_MAX;
-        let mut reach = Reach::new(count);
-        while result.done < count {
-            let at = result.done as usize * PAGE_SIZE;
-            let len = reach.len(count - result.done);
-            let (dst, src) = (address + at, self.frame_address(first) + at);
-            let outcome = if copy {
-                // SAFETY: the frames hold the pages' content; mm ordered it into the program's view.
-                unsafe { self.program.copy(dst, src, len, CopyMode::empty()) }
-            } else {
-                // SAFETY: as above; the frames are ours to give.
-                unsafe { self.program.move_pages(dst, src, len, MoveMode::empty()) }
-            };
-            let (done, errno) = progress(outcome, len);
-            if !copy {
-                result.moved |= bits(result.done, done);
-            }
-            result.done += done;
-            match errno {
-                None => {}
-                Some(Errno::AGAIN) if done > 0 => {}
-                Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) || self.is_forked() => break,
-                Some(Errno::AGAIN) => {}
-                // The page came back by itself (MADV_FREE that was not carried out): what is there is newer.
-                Some(Errno::EXIST) => {
-                    self.program.wake(dst..dst + PAGE_SIZE).unwrap_or(());
-                    result.done += 1;
-                }
-                // Still pinned by the read that filled it; or protections differ: a copy does it.
-                Some(Errno::BUSY) if !copy && pinned < PIN_PATIENCE => {
-                    pinned += 1;
-                    core::hint::spin_loop();
-                }
-                // A private mapping of /dev/zero: see `move_zeroes`.
-                Some(Errno::FAULT) if copy && self.can_move => copy = false,
-                Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
-                Some(Errno::BUSY | Errno::INVAL) if !copy => copy = true,
-                Some(_) => break,
-            }
-        }
-        result
-    }
 
     /// Fills `count` pages at `address` with zeroes out of the kernel's own stock. Returns how many
     /// were done.

@@ -4,7 +4,7 @@
 use overspill_mm::types::{SpaceId, Vpn};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
-use crate::memory::{Memory, Put, Taken};
+use crate::memory::{Manner, Memory, Put, Taken};
 use crate::shared_regions::SharedRegions;
 use crate::staging::Frame;
 
@@ -37,9 +37,9 @@ impl View {
     }
 
     /// Puts `count` (at most a block) frames into view, waking whoever waits there.
-    pub fn put_in(&mut self, (space, first): Place, frame: Frame, count: u32) -> Put {
+    pub fn put_in(&mut self, (space, first): Place, frame: Frame, count: u32, manner: Manner) -> Put {
         match space {
-            PROGRAM => self.program.put_in(address(first), frame, count),
+            PROGRAM => self.program.put_in(address(first), frame, count, manner),
             _ => self.shared.put_in(first, self.program.frame_address(frame), count),
         }
     }

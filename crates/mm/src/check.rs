@@ -4,7 +4,7 @@ use crate::list::ListId;
 use crate::mm::{IoKind, Mm};
 use crate::page::{NO_LIST, State, flag};
 use crate::readahead::SwapIn;
-use crate::types::{CHUNK_PAGES, PageId};
+use crate::types::{CHUNK_PAGES, PageId, Slot};
 
 impl<P: SwapIn> Mm<P> {
     /// Walks everything and panics at the first thing that does not fit. Costs time in proportion
@@ -74,7 +74,7 @@ impl<P: SwapIn> Mm<P> {
             State::Mapped => {
                 seen.held += 1;
                 seen.unmapping += u32::from(unmapping);
-                let knows_stores = self.config.accessed_bits;
+                let knows_stores = self.config.accessed_bits || page.slot().is_some_and(Slot::is_file);
                 assert!(knows_stores || page.has(flag::DIRTY), "what is stored unseen is taken for dirty");
             }
             State::Cached => seen.held += 1,

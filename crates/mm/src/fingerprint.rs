@@ -74,6 +74,11 @@ impl<F: Copy + Eq + Default> Fingerprints<F> {
         *at(&mut self.of_frame, frame) = fingerprint;
     }
 
+    /// `frame` is being filled with something else: nothing is known of it.
+    pub fn filled(&mut self, frame: u32) {
+        *at(&mut self.of_frame, frame) = F::default();
+    }
+
     /// What is known of the content of `frame`.
     #[must_use]
     pub fn of_frame(&self, frame: u32) -> F {

@@ -352,7 +352,7 @@ impl<P: SwapIn> Mm<P> {
     }
 
     pub(crate) fn warn_full(&mut self, out: &mut Actions) {
-        if self.areas.is_full() && !self.warned_full {
+        if !self.warned_full && (self.areas.is_full() || self.lacks_room()) {
             self.warned_full = true;
             out.push(Action::Warn(Warning::SwapFull));
         }

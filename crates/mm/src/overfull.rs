@@ -30,6 +30,28 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
+    /// Do budget and areas together not hold what the program has? What floats keeps slots free, so
+    /// that nobody may ever find the areas full. (Clean pages of files need neither, so it must also
+    /// be that what is above the budget has no slot to go to.)
+    ///
+    /// *The story:* where all that is written is in the compressed pool at once, slots came and went
+    /// between two looks: a run of 64 MiB held 132, and never said that swap was full.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.pause.is_none() && self.frames_short() > 0 && self.held > self.config.budget + self.areas.room()
+    }
+
+    /// Frames of the budget that are left over if all slots are used, or 0.
+    #[must_use]
+    pub fn frames_to_spare(&self) -> u32 {
+        (self.config.budget + self.areas.could_hold()).saturating_sub(self.held + self.pages.swapped())
+    }
+
+    /// Frames beyond the budget that the program needs though all slots are used, or 0.
+    #[must_use]
+    pub fn frames_short(&self) -> u32 {
+        (self.held + self.pages.swapped()).saturating_sub(self.config.budget + self.areas.could_hold())
+    }
+
     /// Frames of the float that are free. A kernel's rules know none.
     fn afloat(&self) -> u32 {
         if self.config.accessed_bits {

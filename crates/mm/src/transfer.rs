@@ -23,13 +23,16 @@ impl<P: SwapIn> Mm<P> {
         self.note_answered(id, self.pages[id].has(flag::WANTED) || list == ListId::Active);
         let page = &mut self.pages[id];
         page.clear(flag::WANTED | flag::WANTED_WRITE | flag::EAGER | flag::RETRIED | flag::ACTIVATE);
+        let is_in_file = page.slot().is_some_and(Slot::is_file);
         if !self.config.accessed_bits {
             page.clear(flag::TESTED);
-            // The program may store at any time from now on, unseen.
-            page.set(flag::DIRTY);
+            // The program may store at any time from now on, unseen. Whether it did to a page of a
+            // file is told when the page is taken; where it never came into view it did not.
+            if !is_in_file {
+                page.set(flag::DIRTY);
+            }
         }
         let keeps_slot = self.config.compares || self.config.accessed_bits && !self.gives_slot_up(id);
-        let is_in_file = self.pages[id].slot().is_some_and(Slot::is_file);
         if !is_in_file && (!keeps_slot || self.areas.is_tight()) {
             self.release_slot(id);
             self.pages[id].set(flag::DIRTY);
@@ -210,6 +213,9 @@ impl<P: SwapIn> Mm<P> {
             // Cleared whatever the answer: left behind, it would make the next answer about this
             // page a wrong one.
             let unviewed = self.pages[id].take(flag::UNVIEWED);
+            if result.taken & bit != 0 && result.same & bit == 0 && self.is_in_file(id) {
+                self.pages[id].set(flag::DIRTY);
+            }
             if result.taken & bit != 0 || unviewed {
                 self.taken(id, result.zero & bit != 0, result.same & bit != 0, out);
             } else if result.gone & bit != 0 || self.pages[id].has(flag::DISCARDED) {

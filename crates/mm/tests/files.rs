@@ -24,6 +24,9 @@ struct World {
     cache: HashMap<PageId, u64>,
     swap: HashMap<Slot, u64>,
     reads: u64,
+    /// One order in so many to bring pages into view is refused; 0: none.
+    refuses: u64,
+    maps: u64,
 }
 
 impl World {
@@ -32,7 +35,8 @@ impl World {
         let knobs = policy::Config { frames, ..policy::Config::default() };
         let policy = Policy::by_name("adaptive", knobs).unwrap();
         let (view, cache, swap) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let mut world = World { mm: Mm::new(config, policy), view, cache, swap, reads: 0 };
+        let mut world =
+            World { mm: Mm::new(config, policy), view, cache, swap, reads: 0, refuses: 0, maps: 0 };
         let kind = RegionKind::File { bias: START.wrapping_sub(u64::from(FIRST_SLOT)) };
         let (start, end) = (Vpn(START), Vpn(START + PAGES));
         world.feed(Event::RegionAdded { space: SPACE, start, end, kind });
@@ -74,6 +78,10 @@ impl World {
                 Some(Event::WriteDone { io, result: WriteResult::Done })
             }
             Action::Map { run } => {
+                self.maps += 1;
+                if self.refuses > 0 && self.maps.is_multiple_of(self.refuses) {
+                    return Some(Event::NotMapped { run });
+                }
                 for id in run.pages() {
                     let bytes = self.cache.remove(&id).expect("it is in the cache");
                     self.view.insert(self.vpn(id), bytes);
@@ -164,6 +172,24 @@ fn a_file_that_is_only_read_takes_no_swap_and_a_loop_keeps_what_fits() {
     }
     assert_eq!((world.mm.stats().pswpout, world.mm.slots_used()), (0, 0));
     assert!(laps[0] >= PAGES && laps[29] < PAGES - 100, "pages read a lap: {laps:?}");
+}
+
+/// *The story:* pages were taken for stored to as soon as they were ordered into view. Where that was
+/// refused (a fork was just read of) they were written to swap, by a fingerprint that was another
+/// page's, did not agree with it when they came back, and the program got SIGBUS.
+#[test]
+fn what_never_came_into_view_was_not_stored_to() {
+    let mut world = World::new(128);
+    world.refuses = 3;
+    for lap in 0..10 {
+        (0..PAGES).for_each(|page| assert_eq!(*world.touch(Vpn(START + page)), page * 3 + 1, "lap {lap}"));
+    }
+    assert_eq!((world.mm.stats().pswpout, world.mm.slots_used()), (0, 0));
+    *world.touch(Vpn(START + 5)) = 99;
+    (0..10 * PAGES).for_each(|page| {
+        world.touch(Vpn(START + page % PAGES));
+    });
+    assert_eq!((*world.touch(Vpn(START + 5)), world.mm.slots_used()), (99, 1));
 }
 
 #[test]

@@ -36,6 +36,16 @@ pub enum ListError {
         /// The part that is wrong.
         text: String,
     },
+    /// From more to less, or from nothing.
+    #[error("'{text}' goes from {from} to {to}: write the smaller one first, and begin above 0")]
+    Downwards {
+        /// The part that is wrong.
+        text: String,
+        /// Its beginning.
+        from: String,
+        /// Its end.
+        to: String,
+    },
     /// Nothing between the commas.
     #[error("an entry of '{text}' is empty")]
     Empty {
@@ -149,6 +159,7 @@ pub fn names(text: &str, known: &[&str]) -> Result<Vec<String>, ListError> {
 fn range(entry: &str, from: &str, rest: &str, list: &mut Vec<Amount>) -> Result<(), ListError> {
     let wrong = || ListError::Range { text: entry.to_owned() };
     let (to, step) = rest.split_once('/').ok_or_else(wrong)?;
+    let (from_text, to_text) = (from, to);
     let (from, to) = (amount(from)?, amount(to)?);
     let (first, last, make): (u64, u64, fn(u64) -> Amount) = match (from, to) {
         (Amount::Bytes(from), Amount::Bytes(to)) => (from, to, Amount::Bytes),
@@ -166,7 +177,8 @@ fn range(entry: &str, from: &str, rest: &str, list: &mut Vec<Amount>) -> Result<
         Box::new(move |at| at.checked_add(step))
     };
     if first > last || first == 0 {
-        return Err(wrong());
+        let (from, to) = (from_text.to_owned(), to_text.to_owned());
+        return Err(ListError::Downwards { text: entry.to_owned(), from, to });
     }
     let mut at = first;
     while at <= last {

@@ -103,6 +103,10 @@ fn place(asked: Option<&SwapArg>, kind: SwapKind, path: PathBuf, directory: Path
 fn file_to_create(asked: Option<&SwapArg>, path: &Path) -> Result<SwapPlace, Check> {
     let absent =
         || Check::fail(NAME, format!("{}: no such directory", path.display()), mend_by_other_place());
+    // With a slash behind it it is meant to be a directory.
+    if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        return Err(absent());
+    }
     let name = path.file_name().ok_or_else(absent)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let directory = parent.canonicalize().map_err(|_| absent())?;
@@ -323,6 +327,8 @@ mod tests {
         let refused = usable(&asked(&disk().join("Cargo.toml")).unwrap());
         assert_eq!(refused.status, Status::Fail);
         assert!(refused.line().contains("no swap signature"), "{}", refused.line());
+        let refused = asked(&disk().join("typo/")).unwrap_err();
+        assert!(refused.detail.contains("no such directory"), "{}", refused.detail);
         let refused = asked(Path::new("/no/such/directory")).unwrap_err();
         assert!(refused.detail.contains("no such directory"), "{}", refused.detail);
         assert!(!refused.line().contains('\n'));

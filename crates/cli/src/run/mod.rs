@@ -74,6 +74,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
         return Ok(exit::OWN_FAILURE);
     }
     print_notes(args, ram_bytes, unmanageable.as_deref());
+    ready.swap.iter().for_each(|place| print_new_file(args, place));
     ready.swap.iter().for_each(|place| print_room(args, ram_bytes, place));
     let page = Arc::new(shared_page(args, ram_bytes, &ready)?);
     if let Err(errno) = door(&page, &ready.swap).and_then(|door| door.open(page.token())) {
@@ -162,6 +163,14 @@ fn encoded(places: &[SwapPlace]) -> Vec<u8> {
         priority: place.priority,
     };
     overspill_engine::SwapPlace::encode(&places.iter().map(place).collect::<Vec<_>>())
+}
+
+/// A file that is made may be a mistyped directory.
+fn print_new_file(args: &RunArgs, place: &SwapPlace) {
+    if place.kind == SwapKind::NewFile && !args.quiet {
+        let path = human::one_line(&place.path.to_string_lossy());
+        eprintln!("overspill: note: there is no {path}: a new file is made there to spill to");
+    }
 }
 
 /// Says how much room is wanted and how much there is, where that is too little.

@@ -16,12 +16,13 @@ use overspill_sim::device::params::Model;
 use overspill_sim::generate;
 use overspill_sim::options::{Amount, amounts, names};
 use overspill_sim::replace::{self, Touches};
-use overspill_sim::report::table::aligned;
+use overspill_sim::report::table::{aligned, in_blocks};
 use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
 use overspill_sim::trace::workload::TraceWorkload;
 use overspill_sim::workload::{Access, Listed, Workload};
 use serde::Serialize;
 
+use crate::human;
 use crate::progress::Progress;
 use crate::stdout::{print, print_json};
 
@@ -32,6 +33,9 @@ const THINK_NS: u64 = 1000;
 
 /// Longer files are no texts of numbers.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
+
+/// Of a trace's name in a table.
+const NAME_CHARS_MAX: usize = 22;
 
 /// Options of `overspill sim policies`.
 #[derive(clap::Args)]
@@ -253,7 +257,7 @@ fn render(points: &[Point], summaries: &[Summary]) -> String {
     lines[0].extend(summaries.iter().map(|summary| summary.policy.clone()));
     lines.extend(points.iter().map(|point| {
         let mut line = vec![
-            point.trace.clone(),
+            human::clipped(&point.trace, NAME_CHARS_MAX),
             format!("{}%", point.ram_percent),
             point.pages.to_string(),
             format!("{:.2}", ratio(point.opt, point.lru)),
@@ -271,16 +275,22 @@ fn render(points: &[Point], summaries: &[Summary]) -> String {
             format!("{:.3}", it.of_lru),
             format!("{:.3}", it.of_opt),
             format!("{:.2}", it.worst),
-            it.worst_at.clone(),
+            clipped_place(&it.worst_at),
             format!("{:.2}", it.soft_per_major),
         ]
     }));
     format!(
         "pages that come in, first touches included: LRU's number, and ratios to it\n\n{}\n\
          geometric means, and the worst point of LRU\n\n{}",
-        aligned(&lines, &right),
+        in_blocks(&lines, &right, 2),
         aligned(&means, &[false, true, true, true, false, true])
     )
+}
+
+/// `TRACE 50%`, with as much of the trace's name as there is room for.
+fn clipped_place(place: &str) -> String {
+    let (trace, ram) = place.rsplit_once(' ').unwrap_or((place, ""));
+    format!("{} {ram}", human::clipped(trace, NAME_CHARS_MAX))
 }
 
 #[cfg(test)]
@@ -308,7 +318,10 @@ mod tests {
         let summary = summary(&points, 0);
         assert!((summary.of_lru - 1.0).abs() < 1e-9 && (summary.of_opt - 2.0).abs() < 1e-9);
         assert_eq!((summary.worst, summary.worst_at.as_str()), (2.0, "other 50%"));
-        assert!(render(&points, &[summary]).contains("other 50%"));
+        let long = Summary { worst_at: format!("{} 75%", "x".repeat(90)), ..summary.clone() };
+        let text = render(&points, &[summary, long]);
+        assert!(text.contains("other 50%") && text.contains("... 75%"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
     }
 
     #[test]

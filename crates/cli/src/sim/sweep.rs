@@ -2,8 +2,7 @@
 //! table, JSON, curves or a sentence.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Write as _;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -26,7 +25,7 @@ use overspill_sim::trace::Format;
 use overspill_sim::trace::workload::TraceWorkload;
 use overspill_sim::workload::Workload;
 
-use crate::output;
+use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::stdout::print;
 
@@ -42,7 +41,7 @@ pub struct SweepArgs {
     /// A trace, or a load: NAME or NAME:key=value,... (seq, descending, random, zipf, stride,
     /// interleaved, moving, phases, usemem, usemem-random, swapload, mixed)
     #[arg(value_name = "TRACE-or-LOAD")]
-    workload: String,
+    workload: OsString,
     /// RAM: sizes, shares of the workload's pages, ranges [default: the load's own, else
     /// 10%..100%/10]
     #[arg(long, env = "OVERSPILL_SIM_RAM", value_name = "LIST")]
@@ -178,7 +177,8 @@ impl Subject {
                 floor: None,
             }));
         }
-        match generate::parse(&args.workload) {
+        let word = args.workload.to_string_lossy();
+        match generate::parse(&word) {
             Ok(_) if args.from.is_some() => {
                 bail!("--from: there is no trace of this name, and a load has no format")
             }
@@ -186,7 +186,7 @@ impl Subject {
                 load.reseed(args.seed);
                 Ok(Subject::Load(load))
             }
-            Err(error) => Err(neither(&args.workload, &error)),
+            Err(error) => Err(neither(&word, &error)),
         }
     }
 
@@ -326,9 +326,9 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     let rams = rams(args, &subject, &extent)?;
     let machines = machines(args, &policies.systems, &rams, &subject, &extent)?;
     // Whether it can be written is said before the work, not after.
-    let page = args.html.as_ref().map(|path| create(path)).transpose()?;
+    let page = args.html.as_deref().map(Output::prepare).transpose()?;
     let header = Header {
-        workload: args.workload.clone(),
+        workload: args.workload.to_string_lossy().into_owned(),
         workload_bytes: extent.bytes(),
         seed: subject.load().map(|_| args.seed),
         page_cluster: args.page_cluster,
@@ -359,17 +359,13 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
         timed + gap + &replace::report::render(&policies.replacement, &cells)
     };
     print(&text)?;
-    if let (Some(path), Some(mut page)) = (&args.html, page) {
+    if let Some(page) = page {
         let lead = answer.as_ref().map(|answer| answer.sentence.clone() + caution);
         let knee = answer.and_then(|answer| answer.knee);
-        page.write_all(html::render(&header, &rows, lead.as_deref(), knee.as_ref()).as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        let text = html::render(&header, &rows, lead.as_deref(), knee.as_ref());
+        page.write(std::process::id(), &text)?;
     }
     Ok(0)
-}
-
-fn create(path: &Path) -> Result<File> {
-    output::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn simulate_all(

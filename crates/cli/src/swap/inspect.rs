@@ -13,6 +13,8 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use overspill_mm::swap::extents::Extents;
 use overspill_mm::swap::extents::packing::{Packer, Unfit};
@@ -21,6 +23,21 @@ use overspill_sys::file::{self, EXTENTS_MAX, Extent, Kind, Open};
 use overspill_sys::{Errno, Fd};
 
 use crate::human;
+
+/// The kernel lets go of an io_uring's files some time after its process has ended: a run right after
+/// another one found its device in use.
+const LET_GO: Duration = Duration::from_secs(2);
+
+/// Asks again for a while where somebody has it, as they may be ending.
+fn once_free<T>(ask: impl Fn() -> Result<T, Errno>, taken: Errno) -> Result<T, Errno> {
+    let begun = Instant::now();
+    loop {
+        match ask() {
+            Err(errno) if errno == taken && begun.elapsed() < LET_GO => sleep(Duration::from_millis(20)),
+            answer => return answer,
+        }
+    }
+}
 
 /// Why something cannot be a swap area.
 #[derive(Debug)]
@@ -148,12 +165,12 @@ impl Candidate {
         }
         if self.medium == Medium::Device {
             let name = CString::new(self.path.as_os_str().as_bytes()).expect("it was opened by that name");
-            match file::open(&name, Open::EXCLUSIVE) {
+            match once_free(|| file::open(&name, Open::EXCLUSIVE), Errno::BUSY) {
                 Err(Errno::BUSY) => return Err(Refused::DeviceBusy),
                 result => drop(result?),
             }
         }
-        match file::lock(&self.fd) {
+        match once_free(|| file::lock(&self.fd), Errno::AGAIN) {
             Err(Errno::AGAIN) => Err(Refused::Locked),
             result => Ok(result?),
         }

@@ -48,20 +48,18 @@ fn fresh(path: &Path, bytes: u64, label: &str) -> Result<Header> {
     write_header(path, &file, pages, label)
 }
 
-/// A file or device that is there: an area before, or whatever it was with `erase`.
+/// A file or device that is there: an empty file, or whatever it was with `erase`.
 fn remake(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result<Header> {
     let candidate = Candidate::open(path).map_err(refusal)?;
     candidate.refuse_used().map_err(refusal)?;
-    let was_area = match candidate.header() {
-        Err(Refused::Header(Refusal::NoSignature | Refusal::Suspended)) => false,
-        Err(Refused::Io(error)) => return Err(error.into()),
-        _ => true,
-    };
-    // A file without any content is nobody's; what the rest of a file or a device holds is not
-    // looked at.
+    // A file without any content is nobody's.
     let is_blank = candidate.bytes == 0;
-    if !was_area && !is_blank && !erase {
-        return Err(refusal(Refused::Foreign));
+    if !is_blank && !erase {
+        return Err(match candidate.header() {
+            Err(Refused::Header(Refusal::NoSignature | Refusal::Suspended)) => refusal(Refused::Foreign),
+            Err(Refused::Io(error)) => error.into(),
+            _ => anyhow!("it is a swap area already, which only --erase makes anew"),
+        });
     }
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let bytes = match candidate.medium {

@@ -1,9 +1,9 @@
 //! The live view on a terminal: a bar for each budget, a table for its processes, redrawn in place.
-//! `q`, Escape and Ctrl-C end it; the terminal is as before then.
+//! `q`, Escape, Ctrl-C and signals end it; the terminal is as before then.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ratatui::Frame;
@@ -15,8 +15,10 @@ use ratatui::widgets::{Gauge, Paragraph, Row, Table};
 use termion::raw::IntoRawMode;
 use termion::screen::IntoAlternateScreen;
 
+use crate::os::signals;
+
 use super::scan::Look;
-use super::view::{HEADER, View, views};
+use super::view::{DISPENSABLE, HEADER, View, views};
 
 /// `q`, Ctrl-C and Escape.
 const ENDING: [u8; 3] = [b'q', 3, 27];
@@ -24,9 +26,21 @@ const ENDING: [u8; 3] = [b'q', 3, 27];
 const WIDTHS: [u16; 10] = [7, 12, 7, 10, 10, 8, 8, 9, 9, 7];
 /// Bar, header.
 const LINES_BESIDE_ROWS: u16 = 3;
+/// How soon a signal is seen.
+const GLANCE: Duration = Duration::from_millis(50);
 
-/// Shows the runs until a key ends it.
+/// Shows the runs until a key or a signal ends it; a signal ends this process, too.
 pub fn show(pids: &[u32], interval: Duration) -> Result<()> {
+    signals::survive(&signals::ENDING);
+    let shown = draw_until_ended(pids, interval);
+    match signals::last() {
+        Some(signal) => signals::die_by(signal),
+        None => shown,
+    }
+}
+
+/// The terminal is given back when this returns.
+fn draw_until_ended(pids: &[u32], interval: Duration) -> Result<()> {
     let raw = io::stdout().into_raw_mode().context("the terminal cannot be drawn on")?;
     let screen = raw.into_alternate_screen().context("the terminal cannot be drawn on")?;
     let mut terminal = Terminal::new(TermionBackend::new(screen)).context("the terminal")?;
@@ -34,13 +48,7 @@ pub fn show(pids: &[u32], interval: Duration) -> Result<()> {
     let keys = keys();
     let mut before = Look::now(pids);
     let mut pause = interval.min(Duration::from_millis(250)); // the first figures come soon
-    loop {
-        match keys.recv_timeout(pause) {
-            Ok(key) if ENDING.contains(&key) => break,
-            Ok(_) => continue,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(pause),
-        }
+    while !is_ended(&keys, pause) {
         pause = interval;
         let now = Look::now(pids);
         let shown = views(&before, &now);
@@ -48,6 +56,22 @@ pub fn show(pids: &[u32], interval: Duration) -> Result<()> {
         before = now;
     }
     terminal.show_cursor().context("the terminal")
+}
+
+/// Waits for so long; whether a key or a signal has ended it meanwhile.
+fn is_ended(keys: &Receiver<u8>, pause: Duration) -> bool {
+    let until = Instant::now() + pause;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if signals::last().is_some() || left.is_zero() {
+            return signals::last().is_some();
+        }
+        match keys.recv_timeout(left.min(GLANCE)) {
+            Ok(key) if ENDING.contains(&key) => return true,
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(left.min(GLANCE)),
+        }
+    }
 }
 
 /// What is typed, byte by byte.
@@ -87,9 +111,24 @@ fn draw_run(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let gauge = Gauge::default().percent(view.percent.min(100) as u16).label("");
     let gauge = if colours() { gauge.gauge_style(Color::Cyan) } else { gauge };
     frame.render_widget(gauge, bar);
-    let rows = view.rows.iter().map(|row| Row::new(row.clone()));
-    let header = Row::new(HEADER).style(faint());
-    frame.render_widget(Table::new(rows, WIDTHS).header(header), table);
+    let columns = columns_for(area.width);
+    let rows = view.rows.iter().map(|row| Row::new(columns.iter().map(|&column| row[column].clone())));
+    let header = Row::new(columns.iter().map(|&column| HEADER[column])).style(faint());
+    let widths = columns.iter().map(|&column| WIDTHS[column]);
+    frame.render_widget(Table::new(rows, widths).header(header), table);
+}
+
+/// The columns that so wide a terminal has room for.
+fn columns_for(width: u16) -> Vec<usize> {
+    let mut columns: Vec<usize> = (0..HEADER.len()).collect();
+    for name in DISPENSABLE {
+        let gaps = columns.len() as u16 - 1;
+        if columns.iter().map(|&column| WIDTHS[column]).sum::<u16>() + gaps <= width {
+            break;
+        }
+        columns.retain(|&column| HEADER[column] != name);
+    }
+    columns
 }
 
 fn faint() -> Style {
@@ -119,6 +158,12 @@ mod tests {
         let line = |word: &str| text.lines().position(|line| line.contains(word)).unwrap_or(usize::MAX);
         assert!(line("7  sort") < line("7p") && line("7p") < line("8  sort"), "{text}");
         assert!(text.contains("stalled") && text.contains("q: end"), "{text}");
+        // *The story:* in 80 columns all ten were squeezed, and figures lost their ends.
+        let mut narrow = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        narrow.draw(|frame| draw(frame, &[view(7)])).unwrap();
+        let text = narrow.backend().to_string();
+        assert!(text.contains("resident") && text.contains("stalled") && !text.contains("p50"), "{text}");
+        assert_eq!(columns_for(100).len(), HEADER.len());
         terminal.draw(|frame| draw(frame, &[])).unwrap();
         assert!(terminal.backend().to_string().contains("no run"));
     }

@@ -13,7 +13,7 @@ const NAME_CHARS_MAX: usize = 12;
 pub const HEADER: [&str; 10] =
     ["pid", "name", "state", "resident", "major", "p50", "p99", "in/s", "out/s", "stalled"];
 /// What 80 columns can do without.
-const DISPENSABLE: [&str; 4] = ["p50", "major", "state", "name"];
+pub const DISPENSABLE: [&str; 4] = ["p50", "major", "state", "name"];
 
 /// A run as it is shown.
 pub struct View {

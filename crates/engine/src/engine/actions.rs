@@ -67,7 +67,9 @@ impl Engine {
             for index in 0..count {
                 let (page, frame) = (PageId(run.first.0 + done + index), Frame(first.0 + index));
                 self.staging.enter(page, frame);
-                if !Slot(slot).is_file() {
+                if Slot(slot).is_file() {
+                    self.fingerprints.filled(frame);
+                } else {
                     self.fingerprints.read(slot + done + index, frame);
                 }
             }
@@ -143,7 +145,7 @@ impl Engine {
 
     fn warn(&mut self, warning: Warning) {
         match warning {
-            Warning::SwapFull => self.notices.push_back(Notice::SwapFull),
+            Warning::SwapFull => self.swap_is_full(),
             Warning::AreaRetired if self.mm.is_swap_full() => self.write_failed(),
             // The others go on.
             Warning::AreaRetired => self.notices.push_back(Notice::AreaRetired),

@@ -13,7 +13,7 @@
 use alloc::vec::Vec;
 
 use overspill_mm::State;
-use overspill_mm::types::{PageId, Slot, Vpn};
+use overspill_mm::types::{PageId, Vpn};
 use overspill_sys::Fd;
 use overspill_sys::uffd::Uffd;
 
@@ -35,11 +35,10 @@ impl Engine {
         self.children.push(Child::new(Uffd::received(fd)));
         self.finish_transfers();
         let is_out = |id: &PageId| {
-            !matches!(self.mm.state(*id), State::Untouched | State::Mapped)
-                && self.mm.place(*id).0 == PROGRAM
-                && !self.mm.slot(*id).is_some_and(Slot::is_file)
+            !matches!(self.mm.state(*id), State::Untouched | State::Mapped) && self.mm.place(*id).0 == PROGRAM
         };
-        let out: Vec<PageId> = self.mm.known_pages().filter(is_out).collect();
+        let mut out: Vec<PageId> = self.mm.known_pages().filter(is_out).collect();
+        out.retain(|&id| !self.is_the_files(id));
         let mut rest = out.as_slice();
         while let Some(&first) = rest.first() {
             let given = match self.read_from_file(rest) {
@@ -60,17 +59,30 @@ impl Engine {
         self.children.clear();
     }
 
+    /// Is what the page holds to be had from its file? What was stored to keeps its place in the
+    /// file until it is written to swap.
+    fn is_the_files(&mut self, id: PageId) -> bool {
+        let slot = self.mm.slot(id).filter(|slot| slot.is_file());
+        slot.is_some_and(|slot| !self.transfers.files().of_slot(slot).is_stored(slot))
+    }
+
     /// A child that was announced maps its files by itself. Another one gets SIGBUS where it touches
     /// what was out, which must not show zeroes.
     fn poison_files(&mut self) {
         for part in self.file_parts() {
-            for vpn in (part.start.0..part.end.0).map(Vpn) {
-                let id = self.mm.lookup(PROGRAM, vpn);
-                if id.is_none_or(|id| self.mm.state(id) != State::Mapped) {
-                    self.each_child(|child, born| child.poison(address(vpn), born));
+            let mut vpn = part.start;
+            while vpn < part.end {
+                let run = (vpn.0..part.end.0).take_while(|&vpn| !self.is_in_view(Vpn(vpn))).count() as u32;
+                if run > 0 {
+                    self.each_child(|child, born| child.poison(address(vpn), run, born));
                 }
+                vpn = vpn.offset(i64::from(run.max(1)));
             }
         }
+    }
+
+    fn is_in_view(&self, vpn: Vpn) -> bool {
+        self.mm.lookup(PROGRAM, vpn).is_some_and(|id| self.mm.state(id) == State::Mapped)
     }
 
     /// Reads the pages at the head of the list that lie one after another in memory and in the
@@ -128,7 +140,7 @@ impl Engine {
         if unpacked || self.transfers.read_now(slot.0, source, 1) && self.loan_agrees(slot.0) {
             self.give_pages(vpn, source, 1);
         } else {
-            self.each_child(|child, born| child.poison(address(vpn), born));
+            self.each_child(|child, born| child.poison(address(vpn), 1, born));
         }
     }
 

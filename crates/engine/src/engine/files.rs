@@ -16,6 +16,7 @@ use super::Engine;
 use super::mapping::Content;
 use crate::file_table::{FileRange, FileTable};
 use crate::files::{Mapped, Source};
+use crate::memory::Manner;
 use crate::staging::Frame;
 use crate::view::{PROGRAM, address, vpn, vpns};
 
@@ -223,6 +224,7 @@ impl Engine {
                 !mapped.source.writable || mapped.is(slot, self.fingerprints.of(words))
             };
             if is_same {
+                self.fingerprints.filled(frame);
                 return Some(Content::Same);
             }
         } else {
@@ -238,23 +240,27 @@ impl Engine {
         Some(if same { Content::Same } else { Content::Other })
     }
 
-    /// Of `count` pages from `first` on: how many at the head come into view in one way, and whether
-    /// write-protected; then, whether the program may store to them.
-    pub(super) fn protection(&mut self, first: PageId, count: u32) -> (u32, Option<bool>) {
+    /// Of `count` pages from `first` on: how many at the head come into view in one way, and in which.
+    pub(super) fn manner(&mut self, first: PageId, count: u32) -> (u32, Manner) {
         if self.transfers.files().is_empty() {
-            return (count, None);
+            return (count, Manner::Open);
         }
-        let head = self.protection_of(first);
-        let rest = (1..count).take_while(|&n| self.protection_of(PageId(first.0 + n)) == head);
+        let head = self.manner_of(first);
+        let rest = (1..count).take_while(|&n| self.manner_of(PageId(first.0 + n)) == head);
         (1 + rest.count() as u32, head)
     }
 
-    fn protection_of(&mut self, page: PageId) -> Option<bool> {
-        let slot = self.slot_in_file(page)?;
+    fn manner_of(&mut self, page: PageId) -> Manner {
+        let Some(slot) = self.slot_in_file(page) else { return Manner::Open };
         let mapped: &Mapped = self.transfers.files().of_slot(slot);
         // What was stored to is like any other page, though it has no other slot yet.
-        let protects = mapped.is_protected() && !mapped.is_stored(slot);
-        protects.then(|| mapped.may_store())
+        if !mapped.is_protected() || mapped.is_stored(slot) {
+            Manner::Open
+        } else if mapped.may_store() {
+            Manner::Watched
+        } else {
+            Manner::Sealed
+        }
     }
 
     /// A store to a protected page of a file. False: it is none.

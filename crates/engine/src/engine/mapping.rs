@@ -6,7 +6,7 @@ use overspill_mm::{Event, Run, Unmapped};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
 use super::Engine;
-use crate::memory::COPIED_MAX;
+use crate::memory::{COPIED_MAX, Manner};
 use crate::report::Answer;
 use crate::staging::{BLOCK, Frame};
 use crate::view::{PROGRAM, Place, address, vpn};
@@ -88,17 +88,11 @@ impl Engine {
 
     /// Maps the pages at the head of `run` that lie in consecutive frames.
     fn map_part(&mut self, run: Run) -> (u32, u32) {
-        let (count, protection) = self.protection(run.first, run.count);
+        let (count, manner) = self.manner(run.first, run.count);
         let segment = self.staging.segment(run.first, count);
         let place = self.mm.place(segment.first_page);
         self.give(segment.first_page, segment.count);
-        let put = match protection {
-            None => self.view.put_in(place, segment.first_frame, segment.count),
-            Some(stored) => {
-                let at = address(place.1);
-                self.view.program.put_in_protected(at, segment.first_frame, segment.count, stored)
-            }
-        };
+        let put = self.view.put_in(place, segment.first_frame, segment.count, manner);
         for index in 0..put.done {
             let page = PageId(segment.first_page.0 + index);
             self.drop_packed(page);
@@ -125,7 +119,7 @@ impl Engine {
         let wanted = (populated >> start).trailing_ones().min(count);
         let frame = Frame(first.0 + start);
         self.view.program.clear_frames(frame, wanted);
-        let put = self.view.put_in(place, frame, wanted);
+        let put = self.view.put_in(place, frame, wanted, Manner::Open);
         self.staging.give_back(first, populated & !(put.moved << start));
         (put.done, wanted)
     }
@@ -174,7 +168,8 @@ impl Engine {
             for index in (0..run.count).filter(|index| kept & 1 << index != 0) {
                 let page = PageId(run.first.0 + index);
                 let frame = self.staging.frame(page).expect("a page that was taken has a frame");
-                let put = self.view.put_in(self.mm.place(page), frame, 1);
+                let (_, manner) = self.manner(page, 1);
+                let put = self.view.put_in(self.mm.place(page), frame, 1, manner);
                 if put.done == 0 {
                     // Its range is changing: what becomes of the page is not known yet. If it is
                     // still there then, it comes in.

@@ -248,6 +248,9 @@ impl Engine {
         let may = self.transfers.in_flight() > 0 && self.mm.has_idle_work();
         if may {
             self.feed(Event::Idle);
+            // What left may have made the pool larger: the budget holds at the end of a turn.
+            self.share_budget();
+            self.trim();
         }
         may
     }

@@ -213,6 +213,12 @@ impl Tier {
         !core::mem::replace(&mut self.stopped, true)
     }
 
+    /// See [`Tier::stop`].
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
     /// May anything be put in?
     #[must_use]
     pub fn is_on(&self) -> bool {
@@ -379,6 +385,23 @@ impl Tier {
             return Chore::Nothing;
         }
         self.oldest_to_write(is_wanted)
+    }
+
+    /// Entries of slots that nobody has any more go when they are most of it; `used` slots are in use.
+    ///
+    /// *The story:* they went only as room was wanted. A pager whose regions were all gone kept 443
+    /// frames of a budget of 2,048 for what nobody could ever ask for (the test
+    /// `regions_come_and_go`).
+    pub fn sweep(&mut self, used: u32, is_wanted: impl Fn(u32) -> bool) {
+        let unwanted = self.entries.saturating_sub(used);
+        if unwanted == 0 || unwanted < self.entries / 2 {
+            return;
+        }
+        for slot in 0..self.place_of.len() as u32 {
+            if self.holds(slot) && !is_wanted(slot) {
+                self.remove(slot);
+            }
+        }
     }
 
     /// Moves the entries of the sparsest segment on, if it is sparse enough for that to pay.

@@ -152,3 +152,16 @@ fn a_pool_that_was_stopped_takes_nothing_and_keeps_what_it_has() {
     assert_eq!(tier.chore(|_| true), Chore::Nothing, "there is nowhere to write it");
     assert!(tier.spot(7).is_some());
 }
+
+#[test]
+fn what_nobody_has_any_more_is_swept_out() {
+    let mut tier = on(8 * SEGMENT_FRAMES);
+    (0..600).for_each(|slot| _ = tier.put(slot, 1000, true, false));
+    tier.sweep(600, |_| panic!("every slot is in use"));
+    tier.sweep(400, |_| panic!("a third of it is not worth the search"));
+    tier.sweep(200, |slot| slot % 3 == 0);
+    assert_eq!(tier.entries(), 200);
+    assert!((0..600).all(|slot| tier.holds(slot) == (slot % 3 == 0)));
+    tier.sweep(0, |_| false);
+    assert_eq!((tier.entries(), tier.frames()), (0, 0));
+}

@@ -73,7 +73,16 @@ impl Area {
     /// Does it take no page?
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.stand != Stand::Open || self.table.used() >= self.table.capacity()
+        self.room() == 0
+    }
+
+    /// Pages that it would still take.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        match self.stand {
+            Stand::Open => self.table.capacity().saturating_sub(self.table.used()),
+            _ => 0,
+        }
     }
 
     /// So many free slots from this one on, in one window, are the pages'.

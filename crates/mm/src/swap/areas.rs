@@ -89,10 +89,15 @@ impl Areas {
         self.capacity
     }
 
-    /// Slots that are free, where an area takes pages at all.
+    /// Slots that are free in areas that take pages.
     #[inline]
     pub fn room(&self) -> u32 {
-        if self.is_full() { 0 } else { self.capacity - self.used }
+        self.areas.iter().map(Area::room).sum()
+    }
+
+    /// Slots in use, and those that could be.
+    pub fn could_hold(&self) -> u32 {
+        self.used + self.room()
     }
 
     /// Has no area a slot to give?

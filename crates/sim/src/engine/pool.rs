@@ -145,7 +145,9 @@ impl<P: SwapIn> Engine<P> {
     pub(super) fn keep_pool(&mut self) -> bool {
         let Some(pool) = &mut self.pool else { return false };
         let mm = &self.mm;
-        if let Chore::Write(runs) = pool.tier.chore(|slot| mm.owner(Slot(slot)).is_some()) {
+        let is_wanted = |slot| mm.owner(Slot(slot)).is_some();
+        pool.tier.sweep(mm.slots_used(), is_wanted);
+        if let Chore::Write(runs) = pool.tier.chore(is_wanted) {
             runs.into_iter().for_each(|run| self.write_back(run));
         }
         let pool = self.pool.as_mut().expect("it was seen");

@@ -3,7 +3,7 @@
 use super::Touches;
 use crate::options::show_bytes;
 use crate::report::fold::folded;
-use crate::report::table::aligned;
+use crate::report::table::in_blocks;
 use crate::time::{percent, permille};
 use overspill_mm::types::PAGE_SIZE;
 use serde::Serialize;
@@ -72,7 +72,7 @@ pub fn render(policies: &[String], cells: &[Cell]) -> String {
         );
         folded(&said, "    ") + "\n"
     });
-    note + &aligned(&lines, &right)
+    note + &in_blocks(&lines, &right, 2)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::{Header, Row};
 use crate::options::show_bytes;
 use crate::time::{percent, permille, show};
 use std::fmt::Write;
+use std::ops::Range;
 
 /// Columns: heading, whether numbers stand to the right, and the entry of a row.
 type Column = (&'static str, bool, fn(&Row) -> String);
@@ -144,6 +145,32 @@ pub fn aligned(lines: &[Vec<String>], right: &[bool]) -> String {
     text
 }
 
+/// The same, in lines that fit a terminal: where they would not, the columns behind the first
+/// `names` go on in further tables below, each of which begins with those.
+#[must_use]
+pub fn in_blocks(lines: &[Vec<String>], right: &[bool], names: usize) -> String {
+    let block = |some: Range<usize>| {
+        let lines: Vec<Vec<String>> = lines.iter().map(|line| picked(line, names, &some)).collect();
+        aligned(&lines, &picked(right, names, &some))
+    };
+    let fits = |text: &str| text.lines().all(|line| line.chars().count() <= WIDTH);
+    let mut blocks = Vec::new();
+    let mut first = names;
+    while first < right.len() {
+        // A column that does not fit alone stands there all the same.
+        let last = (first + 2..=right.len()).rev().find(|&last| fits(&block(first..last)));
+        let last = last.unwrap_or(first + 1);
+        blocks.push(block(first..last));
+        first = last;
+    }
+    blocks.join("\n")
+}
+
+/// The first `names` of a line, and some of the others.
+fn picked<T: Clone>(line: &[T], names: usize, some: &Range<usize>) -> Vec<T> {
+    [&line[..names], &line[some.clone()]].concat()
+}
+
 /// The same, in lines that fit a terminal: where they would not, what the first `names` columns say
 /// stands on a line of its own above the rows that share it.
 #[must_use]
@@ -215,6 +242,21 @@ mod tests {
         assert!(report(&header, &[over], Some("much")).ends_with(&format!("\n{note}\n\nmuch\n")));
         let everything = cells(&sample(1 << 20, "adaptive", 1_000_000));
         assert!(everything.contains(&"75.0 %".to_owned()) && everything.contains(&"42.1 %".to_owned()));
+    }
+
+    /// *The story:* sixteen policies side by side were a table of 169 columns.
+    #[test]
+    fn many_columns_go_on_below() {
+        let names = (0..16).map(|index| format!("policy-{index}"));
+        let head: Vec<String> = ["RAM".to_owned(), "of all".to_owned()].into_iter().chain(names).collect();
+        let row: Vec<String> = (0..18).map(|index| format!("{} 0.99", 1000 * index)).collect();
+        let text = in_blocks(&[head.clone(), row], &[true; 18], 2);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        let blocks: Vec<&str> = text.split("\n\n").collect();
+        assert!(blocks.len() > 2 && blocks.iter().all(|block| block.contains("of all")), "{text}");
+        assert!(head.iter().all(|name| text.contains(name)), "{text}");
+        let wide = ["a".to_owned(), "x".repeat(90), "b".to_owned()].to_vec();
+        assert_eq!(in_blocks(&[wide], &[false; 3], 1).split("\n\n").count(), 2);
     }
 
     /// *The story:* the caution about live traces was one line of 190 columns.

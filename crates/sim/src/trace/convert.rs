@@ -45,7 +45,9 @@ pub struct Copied {
     pub read: u64,
     /// Of those, records of the times and threads that were asked for, those to be skipped included.
     pub eligible: u64,
-    /// Records written.
+    /// Of those, records that were written.
+    pub kept: u64,
+    /// Records written, those without a time (names, regions) included.
     pub written: u64,
     /// Records that the output's format does not have.
     pub left_out: u64,
@@ -85,7 +87,8 @@ pub fn copy(
         if copied.read.is_multiple_of(1 << 20) {
             progress(copied.read);
         }
-        if let Some((time_ns, thread)) = when(&record) {
+        let timed = when(&record);
+        if let Some((time_ns, thread)) = timed {
             if time_ns >= selection.until_ns {
                 break;
             }
@@ -111,6 +114,7 @@ pub fn copy(
         }
         if writer.write_record(&record).map_err(TraceError::of_output)? {
             copied.written += 1;
+            copied.kept += u64::from(timed.is_some());
         } else {
             copied.left_out += 1;
         }

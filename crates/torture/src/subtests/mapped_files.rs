@@ -272,6 +272,67 @@ pub fn forks(context: &mut Context) -> Outcome {
     context.sabotage_status()
 }
 
+/// `file-fork-unheard`: bare forks while a thread walks through mapped files, so that pages come into
+/// view all the time. The child sees the file, and what its parent had stored; what the agent cannot
+/// give it raises SIGBUS. *The story:* what was read ahead between the reading of such a fork and its
+/// handling came into the parent's view, was therefore neither given nor refused to the child, and
+/// showed zeroes there.
+pub fn forks_unheard(context: &mut Context) -> Outcome {
+    faults::install()?;
+    let file = Scratch::new(context, LEN)?;
+    let (read_only, private) = (&file.map(LEN, libc::PROT_READ, SHARED)?, &file.map(LEN, RW, PRIVATE)?);
+    let seed = |page: usize| SEED + u64::from(page.is_multiple_of(9));
+    for page in (0..private.pages()).step_by(9) {
+        pattern::fill_page(private, page, seed(page), page);
+    }
+    let is_there = |memory: &Memory, page: usize| match faults::load(memory.page(page)) {
+        Ok(_) => Ok(true),
+        Err(Fault { signal: libc::SIGBUS, .. }) => Ok(false),
+        Err(fault) => Err(Failure(format!("page {page} in the child: {fault:?}"))),
+    };
+    // Each SIGBUS takes a while.
+    let verify = || {
+        for page in (0..private.pages()).step_by(3) {
+            for (memory, seed) in [(read_only, SEED), (private, seed(page))] {
+                if is_there(memory, page)? {
+                    let (found, expected) =
+                        (memory.word(page, 5).load(Relaxed), pattern::word(seed, page, 5));
+                    ensure!(found == expected, "page {page} in the child: {found:#x}, not {expected:#x}");
+                }
+            }
+        }
+        Ok(())
+    };
+    let stop = AtomicBool::new(false);
+    let walk = || {
+        while !stop.load(Relaxed) {
+            check_all(read_only, "beside a fork")?;
+            (0..private.pages())
+                .try_for_each(|page| pattern::check_page(private, page, seed(page), page, "beside a fork"))?;
+        }
+        Ok(())
+    };
+    let fork = || {
+        (0..16).try_for_each(|round| {
+            sys::pause_ms(5 + 7 * (round % 5));
+            match crate::child::fork_by(crate::child::Form::BareFork, verify) {
+                Ok(child) => child.succeed("a child beside a thread that reads files"),
+                Err(_) if sys::errno() == libc::ENOMEM => Ok(()),
+                Err(failure) => Err(failure),
+            }
+        })
+    };
+    parallel(2, |lane| {
+        if lane == 0 {
+            return walk();
+        }
+        let forked = fork();
+        stop.store(true, Relaxed);
+        forked
+    })?;
+    context.sabotage_status()
+}
+
 /// `file-pieces`: parts are unmapped, replaced, moved, shrunk and grown, protected and opened.
 pub fn pieces(context: &mut Context) -> Outcome {
     faults::install()?;

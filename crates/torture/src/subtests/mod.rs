@@ -156,6 +156,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-cut" Holds mapped_files::cut, "a mapped file is cut";
     "file-writer" Holds mapped_files::writer, "others write to a mapped file";
     "file-fork" Exceeded mapped_files::forks, "children of a process with mapped files";
+    "file-fork-unheard" Exceeded mapped_files::forks_unheard, "bare forks while pages of files come in";
     "file-pieces" Holds mapped_files::pieces, "munmap, mremap and mprotect of parts of a mapped file";
     "file-advice" Exceeded mapped_files::advice, "advice, msync, mincore and mlock of a mapped file";
     "file-threads" Holds mapped_files::threads, "threads and signals over mapped files, under pressure";

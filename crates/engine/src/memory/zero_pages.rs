@@ -1,5 +1,5 @@
-//! Pages that are only read show the kernel's zero page, write-protected: no frame is theirs, and the
-//! first store to one is told before it is made.
+//! Pages that are only read show the kernel's zero page, write-protected: they have no frame, and
+//! the first store to one is told before it is made.
 //!
 //! UFFDIO_ZEROPAGE cannot protect. So who waits is woken only when the pages are protected, and
 //! what another thread has stored to in between is looked for afterwards, when nobody can store any

@@ -1,12 +1,12 @@
-//! The pages that breadth-first search and PageRank touch, over a Kronecker graph that nobody holds.
+//! The pages that breadth-first search and PageRank touch, over a Kronecker graph that is not held.
 //!
 //! The graph is that of the initiator (9 3; 3 1)/16, near the one of the Graph500 benchmark. Its
 //! edges follow from the vertex, the number of the edge and the seed, and where a vertex's edges
 //! begin follows from its number, so that a generator of any size is a bitmap and a queue. A search
-//! follows the vertices in the order in which it found them, PageRank in the order of their numbers.
-//! The region has the arrays that a program has: where the edges of each vertex begin (8 bytes),
-//! the edges (4), and a value for each vertex (8: its parent, or its rank), the vertices in an order
-//! of their own. One search from some root, one round of PageRank, and so on, for ever.
+//! follows the vertices in the order in which it found them, PageRank in that of their numbers. The
+//! region has the arrays that a program has: where the edges of each vertex begin (8 bytes), the
+//! edges (4), and a value for each vertex (8: its parent, or its rank), the vertices in an order of
+//! their own. One search from some root, one round of PageRank, and so on, for ever.
 
 use crate::rng::splitmix64;
 use overspill_mm::types::PAGE_SIZE;

@@ -45,7 +45,8 @@ const HUGE_POOL: &str = "huge-pool";
 const OF_POOLS: [&str; 4] = ["stores", "cold", "zero", "fork"];
 
 /// What cannot be promised, in which way (empty: in none), and why.
-const NOT_PROMISED: [(&str, &str, &str); 7] = [
+const NOT_PROMISED: [(&str, &str, &str); 8] = [
+    ("zero-reads", NO_MOVE, "without UFFDIO_MOVE a page that is only read gets a frame like any other"),
     (
         "direct",
         NO_MOVE,

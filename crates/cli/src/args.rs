@@ -437,8 +437,8 @@ pub struct CompareArgs {
 /// `overspill bench`.
 #[derive(Args)]
 pub struct BenchArgs {
-    /// A load: seq, random, descending, interleaved:K, stride:S, mixed:K+L or phases; or a suite:
-    /// swapin, mixed or all; or reclaim, or extents
+    /// A load: seq, random, descending, interleaved:K, stride:S, mixed:K+L, phases or
+    /// graph; or a suite: swapin, mixed or all; or reclaim, or extents
     #[arg(value_name = "LOAD-or-SUITE")]
     pub what: What,
     /// Memory to touch [default: ten ninths of the budget; for random twice, for the suites' mixed

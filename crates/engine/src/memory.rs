@@ -12,6 +12,7 @@
 mod file_pages;
 mod putting;
 mod tries;
+mod zero_pages;
 
 use alloc::{collections::VecDeque, sync::Arc};
 use core::sync::atomic::{AtomicBool, Ordering};

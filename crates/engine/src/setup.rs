@@ -100,7 +100,12 @@ impl Engine {
             Memory::new(blocks * BLOCK, settings.use_move, settings.user_mode_only).map_err(failed(1))?;
         let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
-        let config = Config { compares: true, reclaim: settings.reclaim, ..Config::live(settings.frames, 0) };
+        let config = Config {
+            compares: true,
+            maps_zeroes: memory.shows_zeroes() && !settings.user_mode_only,
+            reclaim: settings.reclaim,
+            ..Config::live(settings.frames, 0)
+        };
         let vigil = Vigil::new(settings.poll_idle);
         let paths = (if memory.can_move() { paths::MOVE } else { 0 })
             | (if io.is_uring() { paths::URING } else { 0 })

@@ -90,8 +90,13 @@ impl Staging {
 
     /// Takes holes to move `count` pages into; they are consecutive.
     pub fn take_holes(&mut self, count: u32) -> Option<Frame> {
-        let (frame, open) = carve(self.open_holes, count, || self.holes.pop())?;
-        self.open_holes = open;
+        let frame = match carve(self.open_holes, count, || self.holes.pop()) {
+            Some((frame, open)) => {
+                self.open_holes = open;
+                frame
+            }
+            None => self.take_between(count, |block| !block.populated)?,
+        };
         self.takes += 1;
         self.blocks[(frame.0 / BLOCK) as usize].taken = self.takes;
         Some(frame)
@@ -115,9 +120,32 @@ impl Staging {
     /// populates what it reads into); they are consecutive.
     pub fn take_for_read(&mut self, count: u32) -> Option<Frame> {
         let fresh = || self.spare.pop().or_else(|| self.holes.pop());
-        let (frame, open) = carve(self.open_reads, count, fresh)?;
-        self.open_reads = open;
-        Some(frame)
+        match carve(self.open_reads, count, fresh) {
+            Some((frame, open)) => {
+                self.open_reads = open;
+                Some(frame)
+            }
+            None => self.take_between(count, |block| !block.live),
+        }
+    }
+
+    /// Where no block is free: consecutive frames of a block in use that hold nothing, `usable`.
+    ///
+    /// *The story:* where pages are tested one by one (`--reclaim probing`) and each stays for long,
+    /// every block came to hold one of them, and a read found no frame.
+    fn take_between(&mut self, count: u32, usable: impl Fn(&Block) -> u64) -> Option<Frame> {
+        let is_open = |index: usize| {
+            [self.open_holes, self.open_reads].iter().flatten().any(|open| open.block as usize == index)
+        };
+        let blocks = self.blocks.len();
+        let first_of = |index: usize| {
+            let block = &self.blocks[index];
+            let fits = (1..count).fold(usable(block), |fits, _| fits & (fits >> 1));
+            (block.live != 0 && fits != 0 && !is_open(index)).then(|| (index, fits.trailing_zeros()))
+        };
+        let (index, at) = (0..blocks).map(|n| (self.searched + n) % blocks).find_map(first_of)?;
+        self.searched = index;
+        Some(Frame(index as u32 * BLOCK + at))
     }
 
     /// Takes a spare block; its populated frames are the caller's until [`Staging::give_back`].
@@ -287,5 +315,24 @@ mod tests {
         assert_eq!((spare, populated.count_ones()), (holes, 6));
         staging.give_back(spare, 0);
         assert_eq!(staging.idle_frames(), 0);
+    }
+
+    /// Two blocks, in each of which one page stays for long.
+    #[test]
+    fn frames_are_found_beside_pages_that_stay() {
+        let mut staging = Staging::new(2);
+        for block in 0..2 {
+            let first = staging.take_holes(BLOCK).expect("a block is free");
+            (0..BLOCK).for_each(|n| staging.enter(PageId(block * BLOCK + n), Frame(first.0 + n)));
+            let leaves = (0..BLOCK).filter(|&n| n != 20);
+            leaves.for_each(|n| staging.leave(PageId(block * BLOCK + n), block == 0));
+        }
+        assert_eq!(staging.take_holes(44), None, "no such run");
+        let holes = staging.take_holes(43).expect("a run of holes");
+        (0..43).for_each(|n| staging.enter(PageId(1000 + n), Frame(holes.0 + n)));
+        let read = staging.take_for_read(43).expect("a run of populated frames");
+        assert_ne!(read.0 / BLOCK, holes.0 / BLOCK);
+        (0..43).for_each(|n| staging.enter(PageId(2000 + n), Frame(read.0 + n)));
+        assert_eq!(staging.segment(PageId(2000), BLOCK).count, 43);
     }
 }

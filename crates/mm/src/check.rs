@@ -68,7 +68,9 @@ impl<P: SwapIn> Mm<P> {
             seen.listed[list as usize] += 1;
         }
         match page.state {
-            State::Untouched => assert_eq!(page.slot(), None, "an untouched page has no slot"),
+            State::Untouched | State::Zero => {
+                assert_eq!(page.slot(), None, "a page without content has no slot");
+            }
             State::Mapped => {
                 seen.held += 1;
                 seen.unmapping += u32::from(unmapping);
@@ -97,7 +99,7 @@ impl<P: SwapIn> Mm<P> {
         if page.has(flag::QUEUED) {
             seen.queued += 1;
             assert!(
-                matches!(page.state, State::Untouched | State::Swapped),
+                matches!(page.state, State::Untouched | State::Zero | State::Swapped),
                 "a page with a frame does not wait"
             );
             assert!(self.waiting.has(&self.pages, id), "who waits is in the queue");

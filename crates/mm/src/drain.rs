@@ -89,7 +89,7 @@ impl<P: SwapIn> Mm<P> {
                 return true;
             }
             State::Swapped => {}
-            State::Untouched | State::Reading | State::Writing => self.areas.look_again(area),
+            State::Untouched | State::Zero | State::Reading | State::Writing => self.areas.look_again(area),
         }
         false
     }

@@ -63,7 +63,8 @@ pub enum Event {
     RegionAdded { space: SpaceId, start: Vpn, end: Vpn, kind: RegionKind },
     /// `[start, end)` was unmapped by the program.
     RegionRemoved { space: SpaceId, start: Vpn, end: Vpn },
-    /// These pages of a region are present although `mm` thinks they were never touched.
+    /// These pages of a region are present, with frames, although `mm` thinks they were never touched,
+    /// or never stored to.
     Resident { space: SpaceId, start: Vpn, end: Vpn },
     /// The program discarded the content of `[start, end)` (madvise DONTNEED, FREE, REMOVE).
     Discarded { space: SpaceId, start: Vpn, end: Vpn },
@@ -83,7 +84,8 @@ pub enum Event {
     /// A [`Action::Map`] could not be carried out, because the address range is changing: the
     /// frames are still in the swap cache. An event that says what changed follows.
     NotMapped { run: Run },
-    /// As `NotMapped`, for [`Action::ZeroFill`]: nothing was filled.
+    /// As `NotMapped`, for [`Action::ZeroFill`], [`Action::ShowZeroes`] and [`Action::TakeStores`]:
+    /// nothing was filled.
     NotFilled { run: Run },
     /// The program will need `[start, end)` soon.
     WillNeed { space: SpaceId, start: Vpn, end: Vpn },
@@ -119,6 +121,12 @@ pub enum Action {
     Write { io: IoId, run: Run, slot: Slot },
     /// Give each page of `run` a zeroed frame in the program's view; answers waiting faults.
     ZeroFill { run: Run },
+    /// Show the kernel's zero page in each page of `run`, protected; answers waiting faults. The first
+    /// store to one is an [`Event::Fault`], and what has a frame all the same is told by
+    /// [`Event::Resident`].
+    ShowZeroes { run: Run },
+    /// The pages of `run`, which show the zero page, may be stored to; answers waiting faults.
+    TakeStores { run: Run },
     /// Move `run` from the swap cache into the program's view; answers waiting faults.
     Map { run: Run },
     /// Take `run` out of the program's view, into the swap cache; answered by [`Event::Unmapped`].

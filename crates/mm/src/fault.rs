@@ -26,7 +26,8 @@ impl<P: SwapIn> Mm<P> {
             return;
         }
         match page.state {
-            State::Untouched | State::Swapped => self.bring_in(id, access, out),
+            State::Untouched | State::Zero if access == Access::Read => self.first_read(id, out),
+            State::Untouched | State::Zero | State::Swapped => self.bring_in(id, access, out),
             State::Cached => self.soft_fault(id, out),
             State::Reading | State::Writing => {
                 page.set(wanted(access));
@@ -52,28 +53,25 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn start(&mut self, id: PageId, access: Access, out: &mut Actions) {
         match self.pages[id].state {
             State::Untouched => self.zero_fill(id, out),
+            State::Zero => self.take_stores(id, out),
             State::Swapped => self.swap_in(id, access, out),
             state => unreachable!("a page in state {state:?} has a frame"),
         }
     }
 
-    /// First touch: zeroes, for as many following untouched pages as there are used ones before it
-    /// (a sequential first touch doubles its batch, any number of streams do so independently, a
-    /// scattered one fills one page).
+    /// First touch: zeroes, for as many following untouched pages as there are used ones before it.
     fn zero_fill(&mut self, id: PageId, out: &mut Actions) {
         let (space, vpn) = self.pages.place(id);
-        let in_chunk = CHUNK_PAGES - vpn.0 % CHUNK_PAGES;
-        let end = self.regions.find(space, vpn).map_or(vpn.offset(1), |region| region.end);
-        let wished = u64::from(self.used_before(space, vpn)).min(in_chunk).min(end.0 - vpn.0).max(1);
+        let wished = self.batch_for(id, |state| !matches!(state, State::Untouched | State::Zero));
         // The wish counts: by what was granted a filler that found few frames free got ever fewer
         // (see `reclaim::appetite`).
-        self.appetite.observe(wished as u32);
+        self.appetite.observe(wished);
         self.reclaim.get().paid(false);
-        let batch = wished.min(u64::from(self.spare_frames())).max(1);
+        let batch = wished.min(self.spare_frames()).max(1);
         let arrival = Arrival::Touched(self.kind(space, vpn));
         let mut count = 0;
         while count < batch {
-            let next = PageId(id.0 + count as u32);
+            let next = PageId(id.0 + count);
             if self.pages[next].state != State::Untouched || self.pages[next].has(flag::QUEUED) {
                 break;
             }
@@ -86,10 +84,10 @@ impl<P: SwapIn> Mm<P> {
         }
         assert!(count > 0, "the faulting page itself is untouched");
         self.note_answered(id, true);
-        self.held += count as u32;
-        self.stats.zero_fill += count;
+        self.held += count;
+        self.stats.zero_fill += u64::from(count);
         self.note_view_change();
-        out.push(Action::ZeroFill { run: Run { first: id, count: count as u32 } });
+        out.push(Action::ZeroFill { run: Run { first: id, count } });
     }
 
     /// Puts a page with its first frame where the policy wants it.
@@ -105,19 +103,6 @@ impl<P: SwapIn> Mm<P> {
     /// What backs the page.
     pub(crate) fn kind(&mut self, space: SpaceId, vpn: Vpn) -> RegionKind {
         self.regions.find(space, vpn).map_or(RegionKind::Anon, |region| region.kind)
-    }
-
-    /// How many pages directly before `vpn` are in use, at most the largest batch.
-    fn used_before(&self, space: SpaceId, vpn: Vpn) -> u32 {
-        let mut used = 0;
-        while used < self.config.fill_max && vpn.0 > u64::from(used) {
-            let before = Vpn(vpn.0 - 1 - u64::from(used));
-            match self.pages.lookup(space, before) {
-                Some(id) if self.pages[id].state != State::Untouched => used += 1,
-                _ => break,
-            }
-        }
-        used
     }
 
     /// Frames that read-ahead and batches may take: not the ones kept for faults.

@@ -38,6 +38,7 @@ pub mod swap;
 mod transfer;
 pub mod types;
 mod waiting;
+mod zeroes;
 
 pub use event::{Action, Actions, Event, IoId, Run, Unmapped, Warning, WriteResult};
 pub use mm::{Config, Mm};

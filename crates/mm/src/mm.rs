@@ -22,6 +22,7 @@ use crate::stats::{RegionStats, Vmstat};
 use crate::swap::{AreaConfig, AreaId, Areas, Placement};
 use crate::types::{Access, CHUNK_PAGES, Nanos, PageId, RegionKind, Slot, SpaceId, Vpn};
 use crate::waiting::Waiting;
+use crate::zeroes::Zeroes;
 
 /// What the shell decides once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +62,9 @@ pub struct Config {
     ///
     /// [`Unmapped::same`]: crate::event::Unmapped::same
     pub compares: bool,
+    /// The shell can show the kernel's zero page and tell of the first store to it
+    /// ([`Action::ShowZeroes`]): what is only read takes no frame.
+    pub maps_zeroes: bool,
     /// The shell reports accesses through [`Mm::mark_accessed`] (hardware bits): reclaim looks at
     /// them instead of unmapping pages to learn whether they are used, and pages are dirty only
     /// when written.
@@ -100,6 +104,7 @@ impl Config {
             read_max: 256,
             fill_max: 256,
             compares: false,
+            maps_zeroes: false,
             accessed_bits: false,
             early: false,
             newcomers: 1,
@@ -183,6 +188,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) answered: [PageId; ANSWERED],
     pub(crate) answers: usize,
     pub(crate) warned_full: bool,
+    /// What becomes of pages that are read before they are stored to.
+    pub(crate) zeroes: Zeroes,
     pub(crate) stats: Vmstat,
 }
 
@@ -249,6 +256,7 @@ impl<P: SwapIn> Mm<P> {
             answered: [PageId(u32::MAX); ANSWERED],
             answers: 0,
             warned_full: false,
+            zeroes: Zeroes::default(),
             stats: Vmstat::default(),
         }
     }

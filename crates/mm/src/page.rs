@@ -17,6 +17,8 @@ use crate::types::{CHUNK_PAGES, PageId, Slot, SpaceId, Vpn};
 pub enum State {
     /// Never touched, or discarded: reads as zeroes, holds no frame and no slot.
     Untouched,
+    /// Read and never stored to: in view as the kernel's zero page, protected; no frame, no slot.
+    Zero,
     /// In a frame, in the program's view.
     Mapped,
     /// In a frame, out of the program's view (the swap cache).

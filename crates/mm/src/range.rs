@@ -89,7 +89,7 @@ impl<P: SwapIn> Mm<P> {
                 self.forget_and_answer(id, out);
             }
             State::Reading | State::Writing => self.pages[id].set(flag::DISCARDED),
-            State::Swapped => self.forget_and_answer(id, out),
+            State::Zero | State::Swapped => self.forget_and_answer(id, out),
         }
     }
 
@@ -166,7 +166,8 @@ impl<P: SwapIn> Mm<P> {
         let mut vpn = start;
         while vpn < end {
             let id = self.pages.lookup_or_create(space, vpn);
-            if self.pages[id].state == State::Untouched && !self.pages[id].has(flag::QUEUED) {
+            let has_no_frame = matches!(self.pages[id].state, State::Untouched | State::Zero);
+            if has_no_frame && !self.pages[id].has(flag::QUEUED) {
                 self.pages.set_state(id, State::Mapped);
                 self.pages[id].set(flag::DIRTY);
                 self.admit(id, Arrival::Found);

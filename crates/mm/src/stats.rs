@@ -40,6 +40,8 @@ pub struct Vmstat {
     pub pgrefill: u64,
     /// Pages given a zeroed frame.
     pub zero_fill: u64,
+    /// Pages that showed the zero page when they were read first.
+    pub zero_shown: u64,
     /// All-zero pages dropped without a write.
     pub zero_dropped: u64,
     /// Clean pages dropped without a write.

@@ -243,6 +243,7 @@ impl<P: SwapIn> Mm<P> {
             self.map(id, list, out);
         } else if zero && self.region_of(id).is_none_or(|region| region.kind.is_zero_at_first()) {
             self.stats.zero_dropped += 1;
+            self.zeroes.note_shown(1);
             self.count_steal();
             self.held -= 1;
             self.forget(id);
@@ -308,6 +309,10 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn not_filled(&mut self, run: Run) {
         self.note_view_change();
         for id in run.pages() {
+            if self.pages[id].state == State::Zero {
+                self.forget(id);
+                continue;
+            }
             assert_eq!(self.pages[id].state, State::Mapped, "only what was to be filled is reported");
             if self.pages[id].has(flag::UNMAPPING) {
                 self.pages[id].set(flag::DISCARDED);

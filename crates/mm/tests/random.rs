@@ -2,7 +2,7 @@
 //! failures, discards, moves, pauses. After every step all invariants are checked; every fault must
 //! be answered; the bytes a page shows must be the last ones written to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use overspill_mm::readahead::{Mapping, Plan, SwapIn, Touch, Window};
 use overspill_mm::types::{Access, PageId, RegionKind, Slot, SpaceId, Vpn};
@@ -62,6 +62,8 @@ struct World {
     random: Wild,
     /// vpn -> content, writable
     view: BTreeMap<u64, u64>,
+    /// Pages that show the zero page, protected.
+    zeroes: BTreeSet<u64>,
     cache: BTreeMap<PageId, u64>,
     swap: BTreeMap<u32, u64>,
     transfers: Vec<(IoId, Run, u32, bool)>,
@@ -85,6 +87,7 @@ impl World {
         config.unit = 1 << random.next(6);
         config.cache = random.next(40) as u32;
         config.compares = random.next(2) == 0;
+        config.maps_zeroes = random.next(2) == 0;
         let mm = Mm::new(config, Wild(seed ^ 77));
         World {
             mm,
@@ -92,6 +95,7 @@ impl World {
             now: 0,
             random,
             view: BTreeMap::new(),
+            zeroes: BTreeSet::new(),
             cache: BTreeMap::new(),
             swap: BTreeMap::new(),
             transfers: Vec::new(),
@@ -151,6 +155,21 @@ impl World {
                 for id in run.pages() {
                     let vpn = self.vpn(id);
                     assert!(self.view.insert(vpn, 0).is_none(), "filled where nothing was");
+                    self.answer(vpn);
+                }
+            }
+            Action::ShowZeroes { run } => {
+                for id in run.pages() {
+                    let vpn = self.vpn(id);
+                    assert!(!self.view.contains_key(&vpn) && self.zeroes.insert(vpn), "where nothing was");
+                    self.answer(vpn);
+                }
+            }
+            Action::TakeStores { run } => {
+                for id in run.pages() {
+                    let vpn = self.vpn(id);
+                    assert!(self.zeroes.remove(&vpn), "stores are taken where the zero page is");
+                    assert!(self.view.insert(vpn, 0).is_none());
                     self.answer(vpn);
                 }
             }
@@ -232,6 +251,9 @@ impl World {
                     self.truth.insert(vpn, self.stores);
                 }
             }
+            None if access == Access::Read && self.zeroes.contains(&vpn) => {
+                assert_eq!(self.truth.get(&vpn).copied().unwrap_or(0), 0, "page {vpn} shows zeroes");
+            }
             None => {
                 self.waiting.insert(vpn, access);
                 self.feed(Event::Fault { space: SPACE, vpn: Vpn(vpn), access });
@@ -266,6 +288,7 @@ impl World {
     fn forget_range(&mut self, start: u64, end: u64) {
         for vpn in start..end {
             self.view.remove(&vpn);
+            self.zeroes.remove(&vpn);
             self.truth.insert(vpn, 0);
         }
     }
@@ -345,6 +368,10 @@ impl World {
         self.drain();
         for vpn in 0..len {
             self.view.remove(&(to + vpn));
+            self.zeroes.remove(&(to + vpn));
+            if self.zeroes.remove(&(from + vpn)) {
+                self.zeroes.insert(to + vpn);
+            }
             if let Some(content) = self.view.remove(&(from + vpn)) {
                 self.view.insert(to + vpn, content);
             }

@@ -249,6 +249,13 @@ mod tests {
         soak(96..97);
     }
 
+    /// All but two pages were active, and three threads took those two from one another for ever,
+    /// each before its owner had used it.
+    #[test]
+    fn who_is_answered_gets_to_use_the_page_whatever_is_active() {
+        soak(73..74);
+    }
+
     /// The same seed gives the same figures.
     #[test]
     fn worlds_repeat() {

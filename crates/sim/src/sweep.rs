@@ -306,7 +306,7 @@ mod tests {
     /// leaves, and has room later. See [`overspill_mm::reserve`].
     #[test]
     fn a_reserve_is_kept_at_first() {
-        let load = generate::parse("sequential:size=15M,laps=2,think=100000").expect("a load");
+        let load = generate::parse("sequential:size=15M,laps=2,think=100000,write=100").expect("a load");
         let extent = Extent::of(load.start()).expect("no error");
         let machine = machine(16 << 20, "adaptive", System::Live);
         let run = |options| simulate_with(options, &machine, load.start()).expect("no error").vmstat;

@@ -1,6 +1,7 @@
 //! Page numbers in the order of a pattern, one generator a thread. Deterministic: the same range
 //! and seed give the same pages. A generator never ends and never leaves its range.
 
+use overspill_sim::generate::graph::Graph;
 use overspill_sim::rng::splitmix64;
 use std::ops::Range;
 
@@ -26,6 +27,10 @@ pub fn generator(pattern: Pattern, pages: Range<usize>, seed: u64) -> Box<dyn Ge
         Pattern::Random => Box::new(Random { pages, random: SplitMix(seed) }),
         Pattern::Mixed { .. } => unreachable!("mixed is made of threads of two other patterns"),
         Pattern::Phases => Box::new(Phases::new(pages, seed)),
+        Pattern::Graph => {
+            let graph = Graph::new(pages.len() as u64, seed);
+            Box::new(GraphPages { start: pages.start, graph })
+        }
     }
 }
 
@@ -104,6 +109,18 @@ struct Random {
 impl Generator for Random {
     fn next_page(&mut self) -> usize {
         self.pages.start + self.random.below(self.pages.len())
+    }
+}
+
+/// The pages of a graph, from the range's first on.
+struct GraphPages {
+    start: usize,
+    graph: Graph,
+}
+
+impl Generator for GraphPages {
+    fn next_page(&mut self) -> usize {
+        self.start + self.graph.next_page() as usize
     }
 }
 
@@ -187,7 +204,7 @@ mod tests {
 
     #[test]
     fn nothing_leaves_its_range() {
-        for pattern in ["random", "phases", "interleaved:5", "stride:7"] {
+        for pattern in ["random", "phases", "graph", "interleaved:5", "stride:7"] {
             assert!(take(pattern, 10..17, 10_000).iter().all(|page| (10..17).contains(page)), "{pattern}");
         }
     }

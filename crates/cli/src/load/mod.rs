@@ -78,7 +78,7 @@ pub struct Work {
 /// `overspill load`.
 #[derive(Args)]
 pub struct LoadArgs {
-    /// seq, random, descending, interleaved:K, stride:S, mixed:K+L or phases
+    /// seq, random, descending, interleaved:K, stride:S, mixed:K+L, phases or graph
     pub pattern: Pattern,
     /// Memory to touch
     #[arg(long, value_name = "SIZE")]

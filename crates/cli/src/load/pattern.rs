@@ -29,13 +29,15 @@ pub enum Pattern {
     },
     /// A new pattern every second.
     Phases,
+    /// Breadth-first search and PageRank over a Kronecker graph, in turn.
+    Graph,
 }
 
 /// What can follow `overspill bench`, for people.
-const KNOWN: &str = "seq, random, descending, interleaved:K, stride:S, mixed:K+L, phases";
+const KNOWN: &str = "seq, random, descending, interleaved:K, stride:S, mixed:K+L, phases, graph";
 /// The names alone, those of the suites among them.
-const NAMES: [&str; 9] =
-    ["seq", "random", "descending", "interleaved", "stride", "mixed", "phases", "swapin", "all"];
+const NAMES: [&str; 10] =
+    ["seq", "random", "descending", "interleaved", "stride", "mixed", "phases", "graph", "swapin", "all"];
 /// Loads that only `overspill sim` has.
 const SIMULATED: [&str; 5] = ["zipf", "moving", "usemem", "usemem-random", "swapload"];
 
@@ -63,6 +65,7 @@ impl FromStr for Pattern {
             ("random", None) => Ok(Pattern::Random),
             ("descending", None) => Ok(Pattern::Descending),
             ("phases", None) => Ok(Pattern::Phases),
+            ("graph", None) => Ok(Pattern::Graph),
             ("interleaved", parameter) => {
                 Ok(Pattern::Interleaved(number(valued("streams", parameter.unwrap_or("4")))?))
             }
@@ -104,6 +107,7 @@ impl fmt::Display for Pattern {
             Pattern::Stride(stride) => write!(f, "stride:{stride}"),
             Pattern::Mixed { sequential, random } => write!(f, "mixed:{sequential}+{random}"),
             Pattern::Phases => f.write_str("phases"),
+            Pattern::Graph => f.write_str("graph"),
         }
     }
 }
@@ -114,7 +118,8 @@ mod tests {
 
     #[test]
     fn names_read_back() {
-        let all = ["seq", "random", "descending", "interleaved:4", "stride:64", "mixed:4+8", "phases"];
+        let all =
+            ["seq", "random", "descending", "interleaved:4", "stride:64", "mixed:4+8", "phases", "graph"];
         for name in all {
             assert_eq!(name.parse::<Pattern>().unwrap().to_string(), name);
         }

@@ -39,7 +39,7 @@ const LEAST_BYTES: u64 = 16 << 12;
 #[derive(Args)]
 pub struct SweepArgs {
     /// A trace, or a load: NAME or NAME:key=value,... (seq, descending, random, zipf, stride,
-    /// interleaved, moving, phases, usemem, usemem-random, swapload, mixed)
+    /// interleaved, moving, phases, graph, usemem, usemem-random, swapload, mixed)
     #[arg(value_name = "TRACE-or-LOAD")]
     workload: OsString,
     /// RAM: sizes, shares of the workload's pages, ranges [default: the load's own, else

@@ -18,6 +18,8 @@ impl Engine {
             Action::Read { io, run, slot } => self.read(io, run, slot.0),
             Action::Write { io, run, slot } => self.write(io, run, slot.0),
             Action::ZeroFill { run } => self.zero_fill(run),
+            Action::ShowZeroes { run } => self.show_zeroes(run),
+            Action::TakeStores { run } => self.take_stores(run),
             Action::Map { run } => self.map(run),
             Action::Unmap { run } => self.unmap(run),
             Action::Free { run } => run.pages().for_each(|page| {
@@ -60,8 +62,7 @@ impl Engine {
     fn read(&mut self, io: IoId, run: Run, slot: u32) {
         let mut done = 0;
         while done < run.count {
-            let count = (run.count - done).min(BLOCK);
-            let first = self.frames_to_fill(count).expect("staging has room for all that may be read");
+            let (first, count) = self.frames_for(run.count - done);
             for index in 0..count {
                 let (page, frame) = (PageId(run.first.0 + done + index), Frame(first.0 + index));
                 self.staging.enter(page, frame);
@@ -77,6 +78,20 @@ impl Engine {
             return self.read_file(io, run, slot);
         }
         self.read_slots(io, run, slot);
+    }
+
+    /// Frames for as many of `count` pages as there are such frames side by side.
+    fn frames_for(&mut self, count: u32) -> (Frame, u32) {
+        let mut count = count.min(BLOCK);
+        loop {
+            match self.frames_to_fill(count) {
+                Some(first) => return (first, count),
+                None => {
+                    assert!(count > 1, "staging has room for all that may be read");
+                    count /= 2;
+                }
+            }
+        }
     }
 
     /// The frames that hold pages, as pieces of a request.

@@ -1,7 +1,7 @@
 //! Pages into view and out of it: how `Map`, `ZeroFill` and `Unmap` pass frames between staging and
 //! the program.
 
-use overspill_mm::types::PageId;
+use overspill_mm::types::{PageId, SpaceId};
 use overspill_mm::{Event, Run, Unmapped};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
@@ -46,12 +46,7 @@ impl Engine {
     /// Gives pages zeroed frames in view, as far as they are accessible.
     pub(super) fn zero_fill(&mut self, run: Run) {
         let (space, first) = self.mm.place(run.first);
-        let count = if space == PROGRAM {
-            let open = self.view.program.open_before_guards(address(first), run.count);
-            self.reservations.accessible(address(first), open)
-        } else {
-            run.count
-        };
+        let count = self.accessible(space, address(first), run.count);
         if count < run.count {
             self.events.push_back(Event::NotFilled { run: rest_of(run, count) });
         }
@@ -59,6 +54,15 @@ impl Engine {
         if let Some(run) = self.put(run, Self::zero_fill_part) {
             self.events.push_back(Event::NotFilled { run });
         }
+    }
+
+    /// How many of `count` pages at `start`, from the first, the program can touch.
+    pub(super) fn accessible(&mut self, space: SpaceId, start: usize, count: u32) -> u32 {
+        if space != PROGRAM {
+            return count;
+        }
+        let open = self.view.program.open_before_guards(start, count);
+        self.reservations.accessible(start, open)
     }
 
     /// Has `put_part` put one part of a run after another into view; it says how many pages it put

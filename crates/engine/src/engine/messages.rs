@@ -109,7 +109,8 @@ impl Engine {
         if wp && self.file_store(address) {
             return;
         }
-        if wp {
+        let state = self.mm.lookup(PROGRAM, vpn).map(|id| self.mm.state(id));
+        if wp && !matches!(state, Some(State::Zero | State::Untouched)) {
             // Copying a page out protects it, for an instant, and so does the adoption of zero
             // pages. It is gone by now, or it stays.
             self.view.program.unprotect(address..address + PAGE_SIZE);
@@ -146,7 +147,8 @@ impl Engine {
             Some(id) if self.mm.state(id) == State::Reading => Wait::Coming,
             _ => Wait::Soft,
         };
-        if before == Some(State::Mapped) && self.view.is_missing(place) {
+        let was_in_view = matches!(before, Some(State::Mapped | State::Zero));
+        if was_in_view && self.view.is_missing(place) {
             // The page went without a word (the kernel reclaims what MADV_FREE released): it is
             // untouched again.
             self.feed(Event::Discarded { space, start: vpn, end: vpn.offset(1) });

@@ -22,6 +22,7 @@ mod messages;
 mod regions;
 mod sealing;
 mod sharing;
+mod zeroes;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

@@ -184,7 +184,7 @@ impl Lane {
                 return Ok(RunEnd::NewChunk { space, vpn: access.vpn });
             };
             let bits = memory.bits(place);
-            if bits & view::PRESENT == 0 {
+            if bits & view::PRESENT == 0 || access.write && bits & view::ZERO != 0 {
                 if bits & view::LOST != 0 {
                     self.give_up();
                     return Ok(RunEnd::Lost);

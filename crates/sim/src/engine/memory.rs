@@ -21,6 +21,8 @@ pub mod view {
     pub const STORED: u8 = 4;
     /// Could not be read back: its next touch fails.
     pub const LOST: u8 = 8;
+    /// In view without a frame, as the kernel's zero page: a store to it is a fault.
+    pub const ZERO: u8 = 16;
 }
 
 /// Bits of a page's frame outside the view.
@@ -266,6 +268,33 @@ impl Memory {
         self.take_frames(1);
     }
 
+    /// The kernel's zero page comes into view, protected.
+    pub fn show_zeroes(&mut self, place: Place) {
+        let chunk = &mut self.chunks[place.chunk as usize];
+        let bits = &mut chunk.bits[place.page as usize];
+        assert!(*bits & view::PRESENT == 0, "zeroes are shown where there is nothing");
+        *bits = view::PRESENT | view::ZERO;
+        if let Some(&truth) = chunk.truth.get(place.page as usize) {
+            assert_eq!(truth, ZERO, "{place:?}: zeroes take the place of version {truth}");
+        }
+    }
+
+    /// A page of which the pager has forgotten that it shows the zero page.
+    pub fn hide_zeroes(&mut self, place: Place) {
+        let bits = self.bits_mut(place);
+        if *bits & view::ZERO != 0 {
+            *bits = 0;
+        }
+    }
+
+    /// What shows the zero page gets a frame.
+    pub fn take_stores(&mut self, place: Place) {
+        let bits = self.bits_mut(place);
+        assert!(*bits & view::ZERO != 0, "stores are taken where the zero page is");
+        *bits = view::PRESENT;
+        self.take_frames(1);
+    }
+
     /// A page of the swap cache comes into view.
     pub fn map(&mut self, id: PageId, place: Place) {
         let frame = self.frame_mut(id);
@@ -398,7 +427,7 @@ impl Memory {
         if let Some(truth) = chunk.truth.get_mut(place.page as usize) {
             *truth = ZERO;
         }
-        if bits & view::PRESENT != 0 {
+        if bits & (view::PRESENT | view::ZERO) == view::PRESENT {
             self.give_frame();
         }
     }
@@ -427,8 +456,11 @@ impl Drop for Memory {
         if std::thread::panicking() {
             return;
         }
-        let present =
-            self.chunks.iter().flat_map(|chunk| chunk.bits).filter(|bits| bits & view::PRESENT != 0);
+        let present = self
+            .chunks
+            .iter()
+            .flat_map(|chunk| chunk.bits)
+            .filter(|bits| bits & (view::PRESENT | view::ZERO) == view::PRESENT);
         let cached = self.frames.iter().filter(|&&frame| frame & frame::HELD != 0);
         assert_eq!(present.count() + cached.count(), self.held as usize, "frames are counted");
     }

@@ -90,7 +90,7 @@ impl Options {
     #[must_use]
     pub fn live(budget: u32, slots: u32, device: Model) -> Options {
         Options {
-            mm: Config { compares: true, ..Config::live(budget, slots) },
+            mm: Config { compares: true, maps_zeroes: true, ..Config::live(budget, slots) },
             costs: Costs::pager(),
             managed_from: 0,
             device,

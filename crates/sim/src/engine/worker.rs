@@ -10,7 +10,7 @@
 use super::chaos::Mischief;
 use super::costs;
 use super::lane::LaneState;
-use super::memory::Place;
+use super::memory::{Memory, Place};
 use super::outcome::FaultClass;
 use super::print::Print;
 use super::{Engine, Happening, Message};
@@ -291,7 +291,15 @@ impl<P: SwapIn> Engine<P> {
             }
             Action::ZeroFill { run } => {
                 self.spend(costs.fill.of(run.count));
-                self.zero_fill(run);
+                self.show(run, Memory::zero_fill);
+            }
+            Action::ShowZeroes { run } => {
+                self.spend(costs.fill.of(1));
+                self.show(run, Memory::show_zeroes);
+            }
+            Action::TakeStores { run } => {
+                self.spend(costs.fill.of(1));
+                self.show(run, Memory::take_stores);
             }
             Action::Map { run } => {
                 self.spend(costs.map.of(run.count));
@@ -480,15 +488,20 @@ impl<P: SwapIn> Engine<P> {
         }
     }
 
-    fn zero_fill(&mut self, run: Run) {
+    /// Pages without content come into view.
+    fn show(&mut self, run: Run, show: fn(&mut Memory, Place)) {
         if self.is_changing(run.first) {
+            for id in run.pages() {
+                let (_, _, place) = self.place(id);
+                self.memory.hide_zeroes(place);
+            }
             self.answer_run(run, FaultClass::Fill);
             self.worker.answers.push_back(Event::NotFilled { run });
             return;
         }
         for id in run.pages() {
             let (space, vpn, place) = self.place(id);
-            self.memory.zero_fill(place);
+            show(&mut self.memory, place);
             self.memory.name(place, id.0 - u32::from(place.page));
             self.answer(space, vpn, FaultClass::Fill);
         }

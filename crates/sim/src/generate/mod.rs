@@ -4,6 +4,7 @@
 //! numbers and a seed; [`named`] makes whole loads of one or more of them from a line of text. None
 //! holds its accesses in memory.
 
+pub mod graph;
 pub mod named;
 pub mod pattern;
 pub mod zipf;

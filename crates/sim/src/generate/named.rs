@@ -65,7 +65,7 @@ pub enum LoadError {
 }
 
 /// The loads; those that `bench` has too are called as there, and written as there: `stride:16`, `mixed:4+8`.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 13] = [
     "seq",
     "descending",
     "random",
@@ -74,6 +74,7 @@ pub const NAMES: [&str; 12] = [
     "interleaved",
     "moving",
     "phases",
+    "graph",
     "usemem",
     "usemem-random",
     "swapload",
@@ -324,11 +325,18 @@ pub fn parse(text: &str) -> Result<Load, LoadError> {
         "interleaved" => plain(Pattern::Interleaved { streams: keys.streams }),
         "moving" => plain(Pattern::Moving { size: keys.window_bytes / PAGE_SIZE, dwell: keys.dwell }),
         "phases" => plain(phases(&keys)),
+        "graph" => built(plain(Pattern::Graph)),
         "usemem" => usemem(&keys, false),
         "usemem-random" => usemem(&keys, true),
         "swapload" => swapload(&keys),
         _ => keys.counts.map_or_else(|| mixed(&keys), |counts| two_kinds(&keys, counts)),
     })
+}
+
+/// Its memory is filled first, as a program does that builds its graph.
+fn built(mut load: Load) -> Load {
+    load.programs.iter_mut().for_each(|spec| spec.prefill = true);
+    load
 }
 
 fn phases(keys: &Keys) -> Pattern {

@@ -1,5 +1,6 @@
 //! The patterns, and the stream that walks them.
 
+use super::graph::Graph;
 use super::zipf::Zipf;
 use crate::rng::Rng;
 use crate::workload::{Access, RegionSpec, Workload, WorkloadError};
@@ -43,6 +44,8 @@ pub enum Pattern {
         /// The patterns.
         patterns: Vec<Pattern>,
     },
+    /// Breadth-first search and PageRank over a Kronecker graph, in turn.
+    Graph,
 }
 
 /// A generator's numbers.
@@ -98,6 +101,7 @@ enum Walk {
     Interleaved { streams: u64 },
     Moving { size: u64, dwell: u64 },
     Phases { length: u64, walks: Vec<Walk> },
+    Graph(Box<Graph>),
 }
 
 impl Walk {
@@ -122,12 +126,13 @@ impl Walk {
                 let walks = patterns.iter().map(|pattern| Walk::new(pattern, pages, rng)).collect();
                 Walk::Phases { length: (*length).max(1), walks }
             }
+            Pattern::Graph => Walk::Graph(Box::new(Graph::new(pages, rng.next_u64()))),
         }
     }
 
     /// The page of touch number `index`.
     #[inline]
-    fn page(&self, index: u64, pages: u64, rng: &mut Rng) -> u64 {
+    fn page(&mut self, index: u64, pages: u64, rng: &mut Rng) -> u64 {
         match self {
             Walk::Sequential => index % pages,
             Walk::Descending => pages - 1 - index % pages,
@@ -135,11 +140,12 @@ impl Walk {
             Walk::Zipf { table, order } => u64::from(order[table.draw(rng) as usize]),
             Walk::Strided { stride } => strided(index % pages, *stride, pages),
             Walk::Interleaved { streams } => interleaved(index % pages, *streams, pages),
-            Walk::Moving { size, dwell } => (index / dwell + rng.below(*size)) % pages,
+            Walk::Moving { size, dwell } => (index / *dwell + rng.below(*size)) % pages,
             Walk::Phases { length, walks } => {
-                let phase = (index / length) as usize % walks.len();
+                let phase = (index / *length) as usize % walks.len();
                 walks[phase].page(index, pages, rng)
             }
+            Walk::Graph(graph) => graph.next_page(),
         }
     }
 }

@@ -22,6 +22,7 @@ mod stacks;
 mod stores;
 mod streams;
 mod uring;
+mod zeroes;
 
 use crate::context::Context;
 use crate::outcome::Outcome;
@@ -62,6 +63,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "stores" Holds stores::run, "threads store to random pages, every word checked";
     "cold" Holds content::cold, "what was written is read back";
     "zero" Holds content::zero, "all-zero pages";
+    "zero-reads" Holds zeroes::reads, "memory that is only read, then stored to";
+    "zero-fork" Exceeded zeroes::fork, "the same across a fork";
     "first-touch" Holds content::first_touch, "first touches by many threads";
     "awakened" Holds content::awakened, "the same after a quiet while";
     "huge" Holds content::huge, "MADV_HUGEPAGE and MADV_COLLAPSE";

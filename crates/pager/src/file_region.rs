@@ -116,8 +116,9 @@ impl FileRegion {
         first..start + whole_pages(self.skip + range.end)
     }
 
-    /// Starts reading bytes `range`, no more of them than half the budget holds, and does not wait
-    /// for it. Returns how many bytes are not read for that.
+    /// Starts reading bytes `range`, no more of them than a quarter of the budget holds, and does not
+    /// wait for it. Returns how many bytes are beyond that. Where the budget is full some of the rest
+    /// may be left out, too; a touch reads what did not come.
     ///
     /// # Errors
     /// [`Error::Stopped`].

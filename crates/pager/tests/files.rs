@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use overspill_pager::{Advice, Error, FileOptions, MapAdvice, MapOptions, Pager};
+use overspill_pager::{Advice, Error, FileOptions, MapOptions, Pager};
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
@@ -106,44 +106,6 @@ fn a_mapped_file_may_end_anywhere_and_begin_anywhere() {
     drop(whole);
     assert!(part[..] == bytes[5000..5000 + 3 * MIB]);
     assert!(matches!(pager.map_file("/var/tmp", &MapOptions::new()), Err(Error::File(..))));
-}
-
-/// *The story:* what a program asked for ahead was read as far as frames were free. With a full
-/// budget that is nothing, and nobody was told.
-#[test]
-fn what_is_asked_for_ahead_is_read_although_the_budget_is_full() {
-    let file = Scratch::new("ahead", 48 * MIB);
-    let pager = pager(16, true);
-    let region = pager.map_file(&file.0, &MapOptions::new()).unwrap();
-    let check = |from: usize, to: usize| {
-        for page in from / PAGE..to / PAGE {
-            assert!(is_right(&region[page * PAGE..(page + 1) * PAGE], page), "page {page}");
-        }
-    };
-    check(0, 24 * MIB);
-    let read = || pager.stats().unwrap().vmstat.pswpin;
-    let before = read();
-    assert_eq!(region.prefetch(40 * MIB..45 * MIB).unwrap(), 0);
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while read() < before + (5 * MIB / PAGE) as u64 {
-        assert!(std::time::Instant::now() < deadline, "{} of 1280 pages were read", read() - before);
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    let faults = || pager.stats().unwrap().vmstat.pgmajfault;
-    let before = faults();
-    check(40 * MIB, 45 * MIB);
-    assert!(faults() - before < 64, "{} faults that had to read", faults() - before);
-    let left = region.prefetch(0..48 * MIB).unwrap();
-    assert!((38 * MIB..=44 * MIB).contains(&left), "{left} bytes are more than half of the budget");
-    check(0, 48 * MIB);
-    // RANDOM: a page a fault, in order, too; nothing is forgotten.
-    region.advise(30 * MIB..32 * MIB, MapAdvice::Random).unwrap();
-    let before = faults();
-    check(30 * MIB, 31 * MIB);
-    assert!(faults() - before <= 256);
-    let kept = faults();
-    check(30 * MIB, 31 * MIB);
-    assert!(faults() - kept < 16, "what was read at random stays");
 }
 
 fn private(use_move: bool) {

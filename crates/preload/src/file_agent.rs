@@ -177,7 +177,7 @@ fn will_need(engine: &mut Engine, range: AddressRange, say: &impl Fn(&dyn Displa
     if left > 0 {
         let (all, read) = (range.len() as u64 >> 20, (range.len() as u64 - left) >> 20);
         say(&format_args!(
-            "{all} MiB of a file were asked for ahead: {read} MiB are read, which is half of the budget"
+            "{all} MiB of a file were asked for ahead: {read} MiB are read, a quarter of the budget"
         ));
     }
 }

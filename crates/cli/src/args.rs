@@ -13,6 +13,7 @@ use crate::compare::way::{KernelRules, Way};
 use crate::doctor::Remedy;
 use crate::idle::Idle;
 use crate::load::LoadArgs;
+use crate::load::files::ReadFileArgs;
 use crate::load::neighbours::NeighboursArgs;
 use crate::on_full::OnFull;
 use crate::output;
@@ -234,6 +235,9 @@ pub enum Command {
     /// The load of `bench reclaim`: several processes under one budget.
     #[command(hide = true)]
     Neighbours(NeighboursArgs),
+    /// The load of `bench files`: a file read in some order.
+    #[command(hide = true)]
+    ReadFile(ReadFileArgs),
     /// Clean-up for `compare` and `bench`: outlives its parent and undoes what that has noted on
     /// standard input.
     #[command(hide = true)]
@@ -438,7 +442,7 @@ pub struct CompareArgs {
 #[derive(Args)]
 pub struct BenchArgs {
     /// A load: seq, random, descending, interleaved:K, stride:S, mixed:K+L, phases or
-    /// graph; or a suite: swapin, mixed or all; or reclaim, or extents
+    /// graph; or a suite: swapin, mixed or all; or reclaim, files or extents
     #[arg(value_name = "LOAD-or-SUITE")]
     pub what: What,
     /// Memory to touch [default: ten ninths of the budget; for random twice, for the suites' mixed

@@ -63,6 +63,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Command::Top(args) => top::main(&args),
         Command::Load(args) => load::main(&args),
         Command::Neighbours(args) => load::neighbours::main(&args),
+        Command::ReadFile(args) => load::files::main(&args),
         Command::Guard => compare::guardian::main(),
         Command::Keep { directory } => run::agent::keep(&directory),
         Command::Reach { shared } => checks::reach(&shared),

@@ -26,6 +26,10 @@ pub struct MappedFile {
     pub offset: AtomicU64,
     /// What the program asked for (PROT_*).
     pub prot: AtomicU32,
+    /// Which file: its device (major and minor number) and its number there.
+    pub device: AtomicU64,
+    /// See there.
+    pub inode: AtomicU64,
     /// It asked for MAP_SHARED.
     pub shared: AtomicBool,
     /// The kernel has the memory writable although the program may only read.
@@ -42,6 +46,8 @@ impl MappedFile {
             file: AtomicI32::new(-1),
             offset: AtomicU64::new(0),
             prot: AtomicU32::new(0),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
             shared: AtomicBool::new(false),
             lies: AtomicBool::new(false),
             stored: AtomicPtr::new(core::ptr::null_mut()),
@@ -68,6 +74,19 @@ impl MappedFile {
         self.words.store(0, SeqCst);
         self.file.store(-1, SeqCst);
         self.in_use.store(false, SeqCst);
+    }
+
+    /// Notes which file it is.
+    pub fn identify(&self, (major, minor): (u32, u32), inode: u64) {
+        self.device.store(u64::from(major) << 32 | u64::from(minor), SeqCst);
+        self.inode.store(inode, SeqCst);
+    }
+
+    /// Is it that file?
+    #[must_use]
+    pub fn is(&self, (major, minor): (u32, u32), inode: u64) -> bool {
+        let device = u64::from(major) << 32 | u64::from(minor);
+        self.device.load(SeqCst) == device && self.inode.load(SeqCst) == inode
     }
 
     /// Was the page, counted from the file's first that was mapped, stored to? For a child of fork,

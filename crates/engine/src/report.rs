@@ -102,6 +102,38 @@ pub struct Report {
     at_all: Stopwatch,
 }
 
+/// Why a mapping of a file is the kernel's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// It is shared and writable.
+    Writable,
+    /// It is executable.
+    Executable,
+    /// The file is in memory.
+    InMemory,
+    /// It is locked.
+    Locked,
+    /// It is small.
+    Small,
+    /// Somebody writes to the file, or could, unheard.
+    Changing,
+    /// Anything else.
+    Other,
+}
+
+impl Left {
+    /// All of them.
+    pub const ALL: [Left; 7] = [
+        Left::Writable,
+        Left::Executable,
+        Left::InMemory,
+        Left::Locked,
+        Left::Small,
+        Left::Changing,
+        Left::Other,
+    ];
+}
+
 impl Report {
     /// Writes to `process` from now on.
     #[must_use]
@@ -116,16 +148,34 @@ impl Report {
         }
     }
 
-    /// A mapping of a file of so many bytes is managed; `None`: one was left to the kernel.
-    pub fn note_file(&self, managed: Option<u64>) {
+    /// A mapping of a file of so many bytes is managed.
+    pub fn note_file(&self, bytes: u64) {
         let counters = &self.process.counters;
-        match managed {
-            Some(bytes) => {
-                counters.files_managed.fetch_add(1, Ordering::Relaxed);
-                counters.files_managed_bytes.fetch_add(bytes, Ordering::Relaxed);
-            }
-            None => drop(counters.files_left.fetch_add(1, Ordering::Relaxed)),
-        }
+        counters.files_managed.fetch_add(1, Ordering::Relaxed);
+        counters.files_managed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A mapping of a file of so many bytes is the kernel's.
+    pub fn note_file_left(&self, why: Left, bytes: u64) {
+        let counters = &self.process.counters;
+        counters.files_left.fetch_add(1, Ordering::Relaxed);
+        let of_reason = match why {
+            Left::Writable => &counters.files_left_writable_bytes,
+            Left::Executable => &counters.files_left_executable_bytes,
+            Left::InMemory => &counters.files_left_memory_bytes,
+            Left::Locked => &counters.files_left_locked_bytes,
+            Left::Small => &counters.files_left_small_bytes,
+            Left::Changing => &counters.files_left_changing_bytes,
+            Left::Other => &counters.files_left_other_bytes,
+        };
+        of_reason.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many bytes of files were asked for ahead, of which some are not read for it.
+    pub fn note_foreseen(&self, asked: u64, cut: u64) {
+        let counters = &self.process.counters;
+        counters.files_asked_bytes.fetch_add(asked, Ordering::Relaxed);
+        counters.files_asked_cut_bytes.fetch_add(cut, Ordering::Relaxed);
     }
 
     /// The shared record.

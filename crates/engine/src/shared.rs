@@ -268,8 +268,26 @@ counters! {
     files_managed,
     /// Their bytes.
     files_managed_bytes,
-    /// Large mappings of files that were left to the kernel.
+    /// Large mappings of files that were left to the kernel, or given back to it.
     files_left,
+    /// Bytes of those that are shared and writable.
+    files_left_writable_bytes,
+    /// ... executable.
+    files_left_executable_bytes,
+    /// ... of files in memory (tmpfs).
+    files_left_memory_bytes,
+    /// ... locked.
+    files_left_locked_bytes,
+    /// ... too small to be worth it (`--files=SIZE`).
+    files_left_small_bytes,
+    /// ... written to by somebody, or not to be watched for that.
+    files_left_changing_bytes,
+    /// ... for other reasons, which standard error tells.
+    files_left_other_bytes,
+    /// Bytes of files that were asked for ahead (WILLNEED, MAP_POPULATE).
+    files_asked_bytes,
+    /// What of that was not read: it was more than half of the budget.
+    files_asked_cut_bytes,
 }
 
 /// What one process reports.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use overspill_engine::{Engine, Place, Source};
+use overspill_mm::fileread::MapAdvice;
 use overspill_mm::readahead::policy::Overrides;
 use overspill_sys::file::{self, Kind, Open};
 use overspill_sys::mem::Mapping;
@@ -107,14 +108,39 @@ impl FileRegion {
         self.private.then(|| &mut raw::bytes_mut(mapping, len)[skip..])
     }
 
-    /// Starts reading bytes `range`, as far as the budget has room.
+    /// The pages of bytes `range`.
+    fn pages(&self, range: &Range<usize>) -> AddressRange {
+        assert!(range.start <= range.end && range.end <= self.len, "the range lies in the region");
+        let start = self.mapping().start();
+        let first = (start + self.skip + range.start) / PAGE_SIZE * PAGE_SIZE;
+        first..start + whole_pages(self.skip + range.end)
+    }
+
+    /// Starts reading bytes `range`, no more of them than a quarter of the budget holds, and does not
+    /// wait for it. Returns how many bytes are beyond that. Where the budget is full some of the rest
+    /// may be left out, too; a touch reads what did not come.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
     ///
     /// # Panics
     /// When the range does not lie in the region.
-    pub fn prefetch(&self, range: Range<usize>) {
-        assert!(range.end <= self.len, "the range lies in the region");
-        let range = range.start + self.skip..range.end + self.skip;
-        region::prefetch(self.link.wire(), self.place(), self.skip + self.len, &range);
+    pub fn prefetch(&self, range: Range<usize>) -> Result<usize, Error> {
+        let pages = self.pages(&range);
+        let left = self.link.wire().ask(move |engine| engine.foresee(&pages))?;
+        Ok((left as usize * PAGE_SIZE).min(range.len()))
+    }
+
+    /// Says how bytes `range` will be used. Nothing is forgotten for it.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    ///
+    /// # Panics
+    /// When the range does not lie in the region.
+    pub fn advise(&self, range: Range<usize>, advice: MapAdvice) -> Result<(), Error> {
+        let pages = self.pages(&range);
+        self.link.wire().ask(move |engine| engine.advise_files(&pages, advice))
     }
 
     /// The counters of this region.

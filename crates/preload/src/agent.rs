@@ -744,7 +744,7 @@ impl Manager<'_> {
             return false;
         }
         self.hands_back = true;
-        self.engine.hand_back_range(&(0..usize::MAX));
+        self.engine.hand_back_range(&(0..usize::MAX), overspill_engine::report::Left::Other);
         self.engine.pause();
         if !self.engine.release_all() {
             return false;

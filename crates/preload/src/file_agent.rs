@@ -10,6 +10,7 @@ use core::fmt::Display;
 use core::sync::atomic::Ordering::SeqCst;
 
 use linux_raw_sys::general::{MADV_RANDOM, MADV_SEQUENTIAL, PROT_WRITE};
+use overspill_engine::report::Left;
 use overspill_engine::{Engine, Program, Source};
 use overspill_mm::fileread::MapAdvice;
 use overspill_sys::file::{self, Open, TMPFS_MAGIC};
@@ -22,22 +23,23 @@ use crate::files::{self, Wish};
 const STILL_NS: i128 = 300_000_000_000;
 
 /// Why a mapping stays with the kernel.
-struct Refusal(&'static str);
+struct Refusal(Left, &'static str);
 
 impl From<Errno> for Refusal {
     fn from(_: Errno) -> Self {
-        Refusal("the kernel refused what it takes")
+        Refusal(Left::Other, "the kernel refused what it takes")
     }
 }
 
 /// Does what the program's threads ask for. `say` is told what stays with the kernel.
 pub fn serve(engine: &mut Engine, say: impl Fn(&dyn Display)) {
+    files::each_left(|why, bytes| engine.report().note_file_left(why, bytes));
     while let Some(wish) = files::take() {
         let value = match wish {
             Wish::Map { .. } => map(engine, wish, &say),
-            Wish::HandBack((start, end)) => usize::from(engine.hand_back_range(&(start..end))),
+            Wish::HandBack((start, end), why) => usize::from(engine.hand_back_range(&(start..end), why)),
             Wish::WillNeed((start, end)) => {
-                will_need(engine, start..end);
+                will_need(engine, start..end, &say);
                 0
             }
             Wish::Advise((start, end), advice) => {
@@ -52,26 +54,26 @@ pub fn serve(engine: &mut Engine, say: impl Fn(&dyn Display)) {
 fn map(engine: &mut Engine, wish: Wish, say: &impl Fn(&dyn Display)) -> usize {
     match managed(engine, wish) {
         Ok(range) => {
-            engine.report().note_file(Some(range.len() as u64));
+            engine.report().note_file(range.len() as u64);
             range.start
         }
-        Err(Refusal(why)) => {
-            engine.report().note_file(None);
+        Err(Refusal(reason, why)) => {
             let Wish::Map { fd, len, .. } = wish else { return 0 };
-            say(&Left { fd, mib: len >> 20, why });
+            engine.report().note_file_left(reason, len as u64);
+            say(&Line { fd, mib: len >> 20, why });
             0
         }
     }
 }
 
 /// A line about what stays with the kernel.
-struct Left {
+struct Line {
     fd: u32,
     mib: usize,
     why: &'static str,
 }
 
-impl Display for Left {
+impl Display for Line {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let mut text = [0; 128];
         let name = file::descriptor_of_program(self.fd).ok().and_then(|fd| file::name_of(&fd, &mut text));
@@ -82,21 +84,25 @@ impl Display for Left {
 
 /// Maps a file for the program, and manages it.
 fn managed(engine: &mut Engine, wish: Wish) -> Result<AddressRange, Refusal> {
-    let Wish::Map { wish, len, prot, shared, fd, offset } = wish else { return Err(Refusal("")) };
+    let Wish::Map { wish, len, prot, shared, fd, offset } = wish else {
+        return Err(Refusal(Left::Other, ""));
+    };
     if engine.evicts_slowly() {
-        return Err(Refusal("this kernel cannot move pages"));
+        return Err(Refusal(Left::Other, "this kernel cannot move pages"));
     }
     let given = file::descriptor_of_program(fd)?;
     let status = file::status(&given)?;
     if file::space(&given)?.magic == TMPFS_MAGIC {
-        return Err(Refusal("it is in RAM anyway"));
+        return Err(Refusal(Left::InMemory, "it is in RAM anyway"));
     }
-    let plain = file::open_again(&given, Open::empty()).map_err(|_| Refusal("it cannot be opened again"))?;
-    let direct = open_direct(&given).ok_or(Refusal("its file system has no direct reads"))?;
+    let plain = file::open_again(&given, Open::empty())
+        .map_err(|_| Refusal(Left::Other, "it cannot be opened again"))?;
+    let direct = open_direct(&given).ok_or(Refusal(Left::Other, "its file system has no direct reads"))?;
     let leased = hold(&plain, &given, shared, &status)?;
-    let index = files::table().take().ok_or(Refusal("too many files are mapped"))?;
+    let index = files::table().take().ok_or(Refusal(Left::Other, "too many files are mapped"))?;
     let place = files::table().file(index);
     place.offset.store(offset, SeqCst);
+    place.identify(status.device, status.inode);
     place.prot.store(prot, SeqCst);
     place.shared.store(shared, SeqCst);
     place.lies.store(prot & PROT_WRITE == 0, SeqCst);
@@ -125,13 +131,13 @@ fn open_direct(given: &Fd) -> Option<Fd> {
 fn hold(plain: &Fd, given: &Fd, shared: bool, status: &file::Status) -> Result<bool, Refusal> {
     match lease::take(plain) {
         Ok(()) => return Ok(true),
-        Err(Errno::AGAIN) => return Err(Refusal("somebody writes to it")),
+        Err(Errno::AGAIN) => return Err(Refusal(Left::Changing, "somebody writes to it")),
         Err(_) => {}
     }
     let may_write = file::open_again(given, Open::READ_WRITE).is_ok();
     let is_still = status.changed_ns + STILL_NS < clock::realtime_ns();
     if shared && (may_write || !is_still) {
-        return Err(Refusal("it is shared, and may be written to unheard"));
+        return Err(Refusal(Left::Changing, "it is shared, and may be written to unheard"));
     }
     Ok(false)
 }
@@ -143,7 +149,7 @@ fn make(engine: &mut Engine, wish: usize, len: usize, source: Source) -> Result<
     let in_file = source.len.saturating_sub(source.offset).next_multiple_of(PAGE_SIZE as u64);
     let ours = usize::try_from(in_file).unwrap_or(usize::MAX).min(len);
     if ours == 0 {
-        return Err(Refusal("nothing of it is there"));
+        return Err(Refusal(Left::Other, "nothing of it is there"));
     }
     let start = mem::map_for_program(wish, len)?;
     let rest = start + ours..start + len;
@@ -164,11 +170,15 @@ fn make(engine: &mut Engine, wish: usize, len: usize, source: Source) -> Result<
     }
 }
 
-/// As far as half of the budget goes: more would push out what it brings.
-fn will_need(engine: &mut Engine, range: AddressRange) {
-    let pages = (range.len() / PAGE_SIZE).min(engine.budget() as usize / 2);
-    if engine.manages(&range) {
-        engine.will_need(Engine::place(range.start), pages as u64);
+/// What is not read of what was asked for is said: the kernel cuts in silence.
+fn will_need(engine: &mut Engine, range: AddressRange, say: &impl Fn(&dyn Display)) {
+    let left = engine.foresee(&range) * PAGE_SIZE as u64;
+    engine.report().note_foreseen(range.len() as u64, left);
+    if left > 0 {
+        let (all, read) = (range.len() as u64 >> 20, (range.len() as u64 - left) >> 20);
+        say(&format_args!(
+            "{all} MiB of a file were asked for ahead: {read} MiB are read, a quarter of the budget"
+        ));
     }
 }
 
@@ -178,7 +188,5 @@ fn advise(engine: &mut Engine, range: AddressRange, advice: u32) {
         MADV_SEQUENTIAL => MapAdvice::Sequential,
         _ => MapAdvice::Normal,
     };
-    if let Some((_, state)) = engine.region(Engine::place(range.start)) {
-        state.file.advice = advice;
-    }
+    engine.advise_files(&range, advice);
 }

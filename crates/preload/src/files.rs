@@ -25,6 +25,7 @@ use linux_raw_sys::general::{
     PROT_WRITE,
 };
 use overspill_engine::file_table::{FILES, FileRange, FileTable};
+use overspill_engine::report::Left;
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::lock::Lock;
 use overspill_sys::maps::{BUFFER_BYTES, Maps};
@@ -38,6 +39,9 @@ use crate::{filters, fork, fresh, libc};
 const MAP_WAIT_NS: u64 = 2_000_000_000;
 /// How long it waits for its turn to ask. A signal's handler may ask inside of asking.
 const TURN_WAIT_NS: u64 = 50_000_000;
+
+/// Mappings of fewer bytes are not worth a word.
+const TOLD_BYTES: usize = 1 << 20;
 
 /// Smaller mappings are the kernel's; all of them while no agent takes any.
 static BYTES_MIN: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -86,8 +90,8 @@ pub enum Wish {
         /// The first byte.
         offset: u64,
     },
-    /// The mappings that overlap a range are to be the kernel's again.
-    HandBack(AddressRangeCopy),
+    /// The mappings that overlap a range are to be the kernel's again, for this reason.
+    HandBack(AddressRangeCopy, Left),
     /// A range is needed soon.
     WillNeed(AddressRangeCopy),
     /// MADV_NORMAL, MADV_RANDOM or MADV_SEQUENTIAL of a range.
@@ -121,7 +125,7 @@ impl Wish {
             Wish::Map { wish, len, prot, shared, fd, offset } => {
                 [0, wish, len, prot as usize, usize::from(shared), fd as usize, offset as usize]
             }
-            Wish::HandBack((start, end)) => [1, start, end, 0, 0, 0, 0],
+            Wish::HandBack((start, end), why) => [1, start, end, why as usize, 0, 0, 0],
             Wish::WillNeed((start, end)) => [2, start, end, 0, 0, 0, 0],
             Wish::Advise((start, end), advice) => [3, start, end, advice as usize, 0, 0, 0],
         }
@@ -138,7 +142,7 @@ impl Wish {
                 fd: words[5] as u32,
                 offset: words[6] as u64,
             },
-            1 => Wish::HandBack(range),
+            1 => Wish::HandBack(range, Left::ALL[words[3]]),
             2 => Wish::WillNeed(range),
             _ => Wish::Advise(range, words[3] as u32),
         }
@@ -198,49 +202,127 @@ fn ask(wish: Wish) -> Option<usize> {
 }
 
 /// Gives mappings back to the kernel where a range overlaps them.
-fn hand_back(start: usize, len: usize) {
+fn hand_back(start: usize, len: usize, why: Left) {
     let range = start..start.saturating_add(len);
     if TABLE.overlaps(&range) {
-        let _ = ask(Wish::HandBack((range.start, range.end)));
+        let _ = ask(Wish::HandBack((range.start, range.end), why));
     }
 }
 
 /// All mappings are to be the kernel's again: what follows may not be able to ask.
-pub fn hand_all_back() {
-    hand_back(0, usize::MAX);
+pub fn hand_all_back(why: Left) {
+    hand_back(0, usize::MAX, why);
 }
 
 // The calls.
 
 /// A mapping for mmap(2) with these arguments; `None`: the kernel's.
 pub fn map(wish: usize, len: usize, prot: u32, flags: u32, fd: c_int, offset: i64) -> Option<usize> {
-    let unwanted = MAP_ANONYMOUS | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_HUGETLB | MAP_LOCKED;
-    if len < BYTES_MIN.load(SeqCst) || flags & unwanted != 0 || fd < 0 {
-        return None;
-    }
-    let shared = [MAP_SHARED, MAP_SHARED_VALIDATE].contains(&(flags & MAP_TYPE));
-    let is_private = flags & MAP_TYPE == MAP_PRIVATE;
-    let fits =
-        prot & PROT_READ != 0 && prot & PROT_EXEC == 0 && (is_private || shared && prot & PROT_WRITE == 0);
-    let offset = u64::try_from(offset).ok().filter(|offset| offset.is_multiple_of(PAGE_SIZE as u64))?;
-    if !fits {
+    let unwanted = MAP_ANONYMOUS | MAP_HUGETLB;
+    let bytes_min = BYTES_MIN.load(SeqCst);
+    if bytes_min == usize::MAX || len < TOLD_BYTES || flags & unwanted != 0 || fd < 0 {
         return None;
     }
     // SAFETY: the descriptor is the program's, and is not closed by this.
     let file = ManuallyDrop::new(unsafe { Fd::from_raw(fd) });
     let status = file::status(&file).ok()?;
-    if status.kind != file::Kind::Regular || status.len.saturating_sub(offset) < BYTES_MIN.load(SeqCst) as u64
-    {
+    let offset = u64::try_from(offset).ok().filter(|offset| offset.is_multiple_of(PAGE_SIZE as u64))?;
+    if status.kind != file::Kind::Regular || status.len.saturating_sub(offset) < TOLD_BYTES as u64 {
+        return None;
+    }
+    let shared = [MAP_SHARED, MAP_SHARED_VALIDATE].contains(&(flags & MAP_TYPE));
+    let bytes = usize::try_from(status.len - offset).unwrap_or(usize::MAX).min(len);
+    if let Some(why) = unfit(bytes < bytes_min, prot, flags, shared) {
+        note_left(why, bytes);
         return None;
     }
     let fd = fd as u32;
     ask(Wish::Map { wish, len, prot, shared, fd, offset }).filter(|&address| address != 0)
 }
 
+/// Why the kernel keeps a mapping, by what can be seen of it without the agent.
+fn unfit(is_small: bool, prot: u32, flags: u32, shared: bool) -> Option<Left> {
+    if prot & PROT_EXEC != 0 {
+        return Some(Left::Executable);
+    }
+    if shared && prot & PROT_WRITE != 0 {
+        return Some(Left::Writable);
+    }
+    if flags & MAP_LOCKED != 0 {
+        return Some(Left::Locked);
+    }
+    if is_small {
+        return Some(Left::Small);
+    }
+    let takes_a_place = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
+    let is_plain = prot & PROT_READ != 0 && (shared || flags & MAP_TYPE == MAP_PRIVATE);
+    (takes_a_place || !is_plain).then_some(Left::Other)
+}
+
+/// What the program's threads left to the kernel since the agent looked: mappings, and their bytes.
+static LEFT: [(AtomicUsize, AtomicUsize); Left::ALL.len()] =
+    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; Left::ALL.len()];
+
+fn note_left(why: Left, bytes: usize) {
+    LEFT[why as usize].0.fetch_add(1, SeqCst);
+    LEFT[why as usize].1.fetch_add(bytes, SeqCst);
+}
+
+/// For the agent: tells what was left to the kernel, and forgets it.
+pub fn each_left(mut tell: impl FnMut(Left, u64)) {
+    for (why, (count, bytes)) in Left::ALL.into_iter().zip(&LEFT) {
+        if count.load(SeqCst) > 0 {
+            count.store(0, SeqCst);
+            tell(why, bytes.swap(0, SeqCst) as u64);
+        }
+    }
+}
+
+/// A descriptor's bytes are needed soon: those of its mappings that are managed. True: they were
+/// asked for, and the kernel need not read them, too.
+pub fn will_need(fd: c_int, offset: u64, len: u64) -> bool {
+    let mut asked = false;
+    each_mapped(fd, offset, len, |range| asked |= ask(Wish::WillNeed((range.start, range.end))).is_some());
+    asked
+}
+
+/// How a descriptor's bytes will be used: as for [`advise`].
+pub fn advise_file(fd: c_int, offset: u64, len: u64, advice: u32) {
+    each_mapped(fd, offset, len, |range| {
+        let _ = ask(Wish::Advise((range.start, range.end), advice));
+    });
+}
+
+/// Calls `visit` with the managed ranges that show these bytes of a file; a length of 0: to its end.
+fn each_mapped(fd: c_int, offset: u64, len: u64, mut visit: impl FnMut(AddressRange)) {
+    if TABLE.is_empty() || fd < 0 {
+        return;
+    }
+    // SAFETY: the descriptor is the program's, and is not closed by this.
+    let file = ManuallyDrop::new(unsafe { Fd::from_raw(fd) });
+    let Ok(status) = file::status(&file) else { return };
+    let end = if len == 0 { u64::MAX } else { offset.saturating_add(len) };
+    // Two passes: the table changes while the agent is asked.
+    let mut found = [(0, 0); 4];
+    let mut count = 0;
+    TABLE.each(|part| {
+        let mapped = TABLE.file(part.file);
+        let first = mapped.offset.load(SeqCst) + (part.page * PAGE_SIZE) as u64;
+        let last = first + part.range.len() as u64;
+        if count < found.len() && mapped.is(status.device, status.inode) && first < end && offset < last {
+            let skip = offset.saturating_sub(first) as usize / PAGE_SIZE * PAGE_SIZE;
+            let stop = (last.min(end) - first) as usize;
+            found[count] = (part.range.start + skip, part.range.start + stop.next_multiple_of(PAGE_SIZE));
+            count += 1;
+        }
+    });
+    found[..count].iter().for_each(|&(start, end)| visit(start..end));
+}
+
 /// Before mremap(2): what grows, or is doubled, must be the file's.
 pub fn before_mremap(old: usize, old_len: usize, new_len: usize) {
     if new_len > old_len || old_len == 0 {
-        hand_back(old, old_len.max(1));
+        hand_back(old, old_len.max(1), Left::Other);
     }
 }
 
@@ -314,7 +396,7 @@ fn make_honest(range: &AddressRange, prot: u32) -> Result<(), Errno> {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock(start: *const c_void, len: usize) -> c_int {
-    hand_back(start as usize, len);
+    hand_back(start as usize, len, Left::Locked);
     // SAFETY: passed on to the caller.
     unsafe { libc::call(__NR_mlock, [start as usize, len, 0, 0, 0, 0]) as c_int }
 }
@@ -325,7 +407,7 @@ pub unsafe extern "C" fn mlock(start: *const c_void, len: usize) -> c_int {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock2(start: *const c_void, len: usize, flags: u32) -> c_int {
-    hand_back(start as usize, len);
+    hand_back(start as usize, len, Left::Locked);
     // SAFETY: passed on to the caller.
     unsafe { libc::call(__NR_mlock2, [start as usize, len, flags as usize, 0, 0, 0]) as c_int }
 }
@@ -380,6 +462,7 @@ pub fn in_child() {
     OPENING.forget();
     BYTES_MIN.store(usize::MAX, SeqCst);
     DESK.state.store(FREE, SeqCst);
+    each_left(|_, _| {});
     TABLE.each(|part| map_again(&part));
     FORKS.store(0, SeqCst);
     close_those_for_children();

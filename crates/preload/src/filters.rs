@@ -62,7 +62,7 @@ fn is_another() -> bool {
 /// Makes a call that puts the program behind a filter if it succeeds.
 fn noting(call: impl FnOnce() -> isize) -> isize {
     // Behind it nobody could ask for that.
-    files::hand_all_back();
+    files::hand_all_back(overspill_engine::report::Left::Other);
     // Before: a thread may fork at once.
     let was = FILTERED.swap(true, SeqCst);
     let result = call();

@@ -22,6 +22,7 @@ mod exec;
 mod file_agent;
 mod files;
 mod filters;
+mod foretold;
 mod fork;
 mod forms;
 mod fresh;

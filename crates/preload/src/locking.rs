@@ -13,6 +13,7 @@ use linux_raw_sys::general::{
     __NR_mlock2, __NR_mlockall, MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT, MLOCK_ONFAULT,
 };
 
+use overspill_engine::report::Left;
 use overspill_sys::maps::{self, Maps, Name, Vma};
 use overspill_sys::{AddressRange, Errno, overlap};
 
@@ -29,7 +30,7 @@ const PIECE_BYTES: usize = 2 << 20;
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     // SAFETY: passed on to the caller.
     let call = |flags: u32| unsafe { libc::call(__NR_mlockall, [flags as usize, 0, 0, 0, 0, 0]) as c_int };
-    files::hand_all_back();
+    files::hand_all_back(Left::Locked);
     let flags = flags as u32;
     let is_known = flags & !(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) == 0;
     if !is_known || flags & MCL_CURRENT == 0 || filters::is_filtered() {

@@ -3,6 +3,7 @@
 //! of raw figures a load.
 
 mod extents;
+mod files;
 mod goals;
 mod reclaim;
 mod rows;
@@ -49,6 +50,8 @@ pub enum What {
     Slots,
     /// Readers beside a hot set, under each reclaim policy.
     Reclaim,
+    /// Files larger than the budget.
+    Files,
 }
 
 impl FromStr for What {
@@ -64,11 +67,14 @@ impl FromStr for What {
         if text == "reclaim" {
             return Ok(What::Reclaim);
         }
+        if text == "files" {
+            return Ok(What::Files);
+        }
         match (text.parse(), text.parse()) {
             (Ok(suite), _) => Ok(What::Suite(suite)),
             (_, Ok(pattern)) => Ok(What::Single(pattern)),
             (_, Err(message)) => Err(format!(
-                "{message}; the suites are swapin, mixed, all; and there are reclaim, extents and slots"
+                "{message}; the suites are swapin, mixed, all; and there are reclaim, files, extents and slots"
             )),
         }
     }
@@ -115,6 +121,7 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
         What::Extents => extents(args),
         What::Slots => slots::main(args.work.laps),
         What::Reclaim => reclaim::main(args),
+        What::Files => files::main(args),
     }
 }
 

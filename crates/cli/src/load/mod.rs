@@ -9,6 +9,7 @@
 //! the share that `--compressible` leaves zero), so that nobody gains by compressing what only a
 //! benchmark would hold; it is checked at the end, too.
 
+pub mod files;
 pub mod generator;
 pub mod neighbours;
 pub mod pattern;

@@ -5,6 +5,7 @@
 //! - [`signals`]: signal handlers that forward or note, and dying by a signal.
 //! - [`child`]: waiting for a child together with the CPU time and the faults of its whole tree.
 //! - [`memory`]: the bench load's memory, one atomic word a page.
+//! - [`mapped`]: a file's mapping, for reading.
 //! - [`lease`]: whether anybody else has a file open or mapped.
 //! - [`swap`]: switching the kernel's swap on and off for `compare`.
 //! - [`xattr`]: whether a program has file capabilities.
@@ -12,6 +13,7 @@
 pub mod child;
 pub mod inherit;
 pub mod lease;
+pub mod mapped;
 pub mod memory;
 pub mod signals;
 pub mod swap;

@@ -54,6 +54,17 @@ const LEVELS: [&str; 13] = [
     "budget_samples",
 ];
 
+/// Counters of large mappings of files that were left to the kernel, and why that was.
+const FILES_LEFT: [(&str, &str); 7] = [
+    ("files_left_writable_bytes", "shared and writable"),
+    ("files_left_executable_bytes", "executable"),
+    ("files_left_memory_bytes", "in memory anyway"),
+    ("files_left_locked_bytes", "locked"),
+    ("files_left_small_bytes", "small"),
+    ("files_left_changing_bytes", "written to by others"),
+    ("files_left_other_bytes", "for other reasons"),
+];
+
 /// So much more than what was seen, and a quarter of that, may have gone by between two looks
 /// without being told.
 const UNSEEN_BYTES: u64 = 8 << 20;
@@ -351,6 +362,19 @@ impl Report {
     /// A sum by its name; 0 when no process reported.
     pub fn sum(&self, name: &str) -> u64 {
         self.vmstat.get(name).or_else(|| self.pager.get(name)).copied().unwrap_or(0)
+    }
+
+    /// Why large mappings of files stayed with the kernel, and their bytes.
+    pub fn files_left(&self) -> Vec<(&'static str, u64)> {
+        let all = FILES_LEFT.iter().map(|&(name, why)| (why, self.sum(name)));
+        all.filter(|&(_, bytes)| bytes > 0).collect()
+    }
+
+    /// Did anything leave RAM? Clean pages of files do without a write.
+    pub fn is_paged(&self) -> bool {
+        let written = self.sum("pswpout") + self.sum("zswpout");
+        let taken = self.sum("pgsteal_kswapd") + self.sum("pgsteal_direct");
+        written > 0 || self.sum("files_managed") > 0 && taken > 0
     }
 
     /// How the command ended.

@@ -19,6 +19,9 @@ pub fn text(report: &Report) -> String {
         lines.push(row("", &format!("major {}", faults(report.major_faults))));
         lines.push(row("swap", &swap(report)));
         lines.push(row("read-ahead", &read_ahead(report)));
+        if let Some(files) = files(report) {
+            lines.push(row("files", &files));
+        }
         lines.push(row("stalled", &stalled(report)));
     }
     if report.has_event("write_error") {
@@ -108,6 +111,26 @@ fn read_ahead(report: &Report) -> String {
     format!("hit rate {share} ({hits} of {read} pages); {refaults} refaults")
 }
 
+/// What of large mappings of files was managed, and what stayed with the kernel, under `--files`.
+fn files(report: &Report) -> Option<String> {
+    let (managed, left) = (report.sum("files_managed"), report.sum("files_left"));
+    if managed + left == 0 {
+        return None;
+    }
+    let mut text = format!("managed {managed} ({})", human::bytes(report.sum("files_managed_bytes")));
+    let reasons = report.files_left();
+    if !reasons.is_empty() {
+        let each = |&(why, bytes): &(&str, u64)| format!("{} {why}", human::bytes(bytes));
+        let all: Vec<_> = reasons.iter().map(each).collect();
+        text.push_str(&format!("; with the kernel {left}: {}", all.join(", ")));
+    }
+    let cut = report.sum("files_asked_cut_bytes");
+    if cut > 0 {
+        text.push_str(&format!("; asked for ahead and not read {}", human::bytes(cut)));
+    }
+    Some(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +172,21 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
   next       overspill run
 ";
         assert_eq!(text(&report()), expected);
+    }
+
+    #[test]
+    fn what_of_files_was_seen_is_said() {
+        let pager = [
+            ("files_managed", 2),
+            ("files_managed_bytes", 256 << 20),
+            ("files_left", 3),
+            ("files_left_locked_bytes", 128 << 20),
+            ("files_left_small_bytes", 2 << 20),
+        ];
+        let text = text(&Report { pager: pager.into(), ..report() });
+        let expected = "  files      managed 2 (256.0 MiB); with the kernel 3: 128.0 MiB locked, 2.0 MiB";
+        assert!(text.contains(expected), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
     }
 
     /// *The story:* on a terminal of 80 columns four lines of the summary took two each.

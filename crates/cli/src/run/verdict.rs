@@ -78,7 +78,7 @@ fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
 
 /// More was held than was allowed.
 fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
-    let paged = report.sum("pswpout") + report.sum("zswpout") > 0;
+    let paged = report.is_paged();
     let ram = report.ram_bytes;
     // A pager holds its budget but for its books and the time that it takes; what it need not page
     // may not pass it at all.
@@ -154,8 +154,12 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     // has tried.
     let enough = rounded(needed(report));
     let at = |ram_bytes| run_line(report, tuning, ram_bytes);
-    if report.sum("pswpout") + report.sum("zswpout") == 0 {
-        let text = format!("fits: never needed more than {}", human::bytes(report.tree_peak_bytes));
+    if !report.is_paged() {
+        let mut text = format!("fits: never needed more than {}", human::bytes(report.tree_peak_bytes));
+        let unseen: u64 = report.files_left().iter().map(|&(_, bytes)| bytes).sum();
+        if unseen > 0 {
+            text.push_str(&format!(", without {} of files left to the kernel", human::bytes(unseen)));
+        }
         return Verdict { kind: "fits", text, next: at(enough.min(ram)) };
     }
     let mut waited = format!("{:.0} % of the time spent waiting for swap", share * 100.0);
@@ -182,8 +186,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
 /// *The story:* what it grew by while it paged was taken, and python3 was told 67 MiB, in which it
 /// paged 16 MiB out.
 fn needed(report: &Report) -> u64 {
-    let is_paged = report.sum("pswpout") + report.sum("zswpout") > 0;
-    let needed = if is_paged { report.needed_bytes } else { report.tree_peak_bytes };
+    let needed = if report.is_paged() { report.needed_bytes } else { report.tree_peak_bytes };
     let needed = needed + RESERVE_BYTES.min(needed / RESERVE_SHARE);
     needed + needed / HEADROOM_SHARE
 }
@@ -248,6 +251,25 @@ mod tests {
 
     fn kind(change: impl FnOnce(&mut Report)) -> &'static str {
         judged(change).kind
+    }
+
+    /// *The story:* clean pages of files leave without a write: a program whose file was twice its
+    /// budget was said to fit.
+    #[test]
+    fn files_that_leave_without_a_write_do_not_fit() {
+        let files = |taken: u64| {
+            kind(|report| {
+                report.vmstat = [("pgsteal_kswapd", taken)].into();
+                report.pager = [("files_managed", 1)].into();
+            })
+        };
+        assert_eq!(files(0), "fits");
+        assert_ne!(files(1000), "fits");
+        let verdict = judged(|report| {
+            report.vmstat.clear();
+            report.pager = [("files_left_locked_bytes", 64 << 20)].into();
+        });
+        assert!(verdict.text.contains("without 64.0 MiB of files"), "{verdict:?}");
     }
 
     #[test]

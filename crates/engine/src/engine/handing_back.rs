@@ -15,6 +15,7 @@ use overspill_sys::{AddressRange, PAGE_SIZE, file, lease, overlap};
 
 use super::Engine;
 use super::files::FilePart;
+use crate::report::Left;
 use crate::view::address;
 
 /// What was seen of a file.
@@ -93,7 +94,7 @@ impl Engine {
     fn settle_change(&mut self, first_slot: u32) {
         let mapped = self.transfers.files().of_slot(Slot(first_slot));
         let has_stores = mapped.has_stores();
-        let handed = !has_stores && self.hand_back(first_slot);
+        let handed = !has_stores && self.hand_back(first_slot, Left::Changing);
         if !handed {
             self.finish_transfers();
             self.read_anew(first_slot);
@@ -134,7 +135,7 @@ impl Engine {
 
     /// Gives the mappings that overlap a range back to the kernel; pages that were stored to stay as
     /// they are. False where that failed.
-    pub fn hand_back_range(&mut self, range: &AddressRange) -> bool {
+    pub fn hand_back_range(&mut self, range: &AddressRange, why: Left) -> bool {
         let mut firsts: Vec<u32> = Vec::new();
         for part in self.file_parts() {
             if overlap(&(address(part.start)..address(part.end)), range) {
@@ -142,7 +143,7 @@ impl Engine {
             }
         }
         firsts.dedup();
-        let handed = firsts.into_iter().all(|first| self.hand_back(first));
+        let handed = firsts.into_iter().all(|first| self.hand_back(first, why));
         self.forget_unmapped();
         handed
     }
@@ -152,16 +153,18 @@ impl Engine {
         let firsts: Vec<u32> = self.transfers.files().each().map(|mapped| mapped.first_slot).collect();
         let most = firsts.into_iter().max_by_key(|&first| self.parts_of(first).len());
         if let Some(first) = most {
-            let handed = self.hand_back(first);
+            let handed = self.hand_back(first, Left::Other);
             assert!(handed, "a mapping in more pieces than can be told of cannot be left to a fork");
         }
     }
 
     /// Maps the file itself over all that is left of a mapping.
-    fn hand_back(&mut self, first_slot: u32) -> bool {
+    fn hand_back(&mut self, first_slot: u32, why: Left) -> bool {
         // What is under way goes into pages that are about to be nobody's.
         self.finish_transfers();
         let parts = self.parts_of(first_slot);
+        let pages: u64 = parts.iter().map(|part| part.end.0 - part.start.0).sum();
+        self.report.note_file_left(why, pages * PAGE_SIZE as u64);
         let handed = parts
             .into_iter()
             .all(|part| self.clean_runs(part).into_iter().all(|run| self.hand_back_part(first_slot, run)));

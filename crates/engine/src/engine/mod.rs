@@ -15,6 +15,7 @@ mod budget;
 mod children;
 mod compress;
 mod files;
+mod foreseeing;
 mod fork;
 mod handing_back;
 mod mapping;
@@ -114,6 +115,8 @@ pub struct Engine {
     tracer: Option<Tracer>,
     /// Reads from files that are under way.
     file_reads: Vec<files::FileRead>,
+    /// Parts of files that the program has asked for.
+    foreseen: VecDeque<foreseeing::Foreseen>,
     /// Where the program's threads find its files.
     file_table: Option<&'static FileTable>,
     /// Everything is in, or comes in, for a fork that was announced.
@@ -156,6 +159,7 @@ impl Engine {
             children: Vec::new(),
             tracer: None,
             file_reads: Vec::new(),
+            foreseen: VecDeque::new(),
             file_table: None,
             is_paused: false,
         }
@@ -218,7 +222,7 @@ impl Engine {
         while let Some(fault) = self.view.shared.next_fault() {
             self.shared_fault(&fault);
         }
-        self.crank_device() | busy || self.make_room_ahead()
+        self.crank_device() | self.read_foreseen() | busy || self.make_room_ahead()
     }
 
     /// The oldest change; where there is none the oldest fault, if it may pass.
@@ -287,6 +291,7 @@ impl Engine {
         self.vigil.tick(clock::monotonic_ns());
         self.feed(Event::Tick);
         self.look_at_files();
+        self.read_foreseen();
         self.size_pool();
         let packed = self.compressed.stats();
         self.report.publish(self.mm.stats(), &packed, self.mm.slots_used());

@@ -11,14 +11,25 @@ use alloc::boxed::Box;
 use super::{Mapping, Plan, Touch, Window};
 use crate::fileread::adaptive::{Adaptive, Config, File};
 use crate::fileread::{Ask, Fault, FileRead, MapAdvice, PageCache, Passed, Reads};
-use crate::types::{RegionKind, Vpn};
+use crate::types::{RegionKind, Slot, Vpn};
+
+/// Parts of a region with an advice of their own: the oldest goes where there are more.
+const ADVISED: usize = 16;
 
 /// What is kept for a region of a file: one reader's memory of it, and what the program has said.
 #[derive(Clone, Debug, Default)]
 pub struct FileSide {
     reader: Option<Box<Reader>>,
-    /// What the program has said of the mapping.
-    pub advice: MapAdvice,
+    /// What the program has said of parts of the mapping, the latest last. By slots, which stay
+    /// where a region is moved or cut.
+    advised: Option<Box<[Option<Advised>; ADVISED]>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Advised {
+    start: u32,
+    end: u32,
+    advice: MapAdvice,
 }
 
 #[derive(Clone, Debug)]
@@ -42,6 +53,25 @@ pub(super) fn concerns(touch: &Touch) -> bool {
 }
 
 impl FileSide {
+    /// The program says how it will use the pages in these slots. Nothing is forgotten for it.
+    pub fn advise(&mut self, start: Slot, end: Slot, advice: MapAdvice) {
+        let new = Advised { start: start.0, end: end.0, advice };
+        let is_left = |old: &Advised| old.start < new.start || old.end > new.end;
+        let mut kept: [Option<Advised>; ADVISED] = [None; ADVISED];
+        let before = || self.advised.iter().flat_map(|all| all.iter().flatten()).filter(|old| is_left(old));
+        let (all, rest) = (before().count(), before());
+        let latest = rest.skip(all.saturating_sub(ADVISED - 1)).chain([&new]);
+        kept.iter_mut().zip(latest).for_each(|(place, &advised)| *place = Some(advised));
+        self.advised = Some(Box::new(kept));
+    }
+
+    fn advice(&self, touch: &Touch) -> MapAdvice {
+        let Some(Slot(slot)) = touch.kind.file_slot(touch.vpn) else { return MapAdvice::Normal };
+        let mut latest_first = self.advised.iter().flat_map(|all| all.iter().rev().flatten());
+        let found = latest_first.find(|advised| (advised.start..advised.end).contains(&slot));
+        found.map_or(MapAdvice::Normal, |advised| advised.advice)
+    }
+
     fn reader(&mut self, frames: u32) -> &mut Reader {
         self.reader.get_or_insert_with(|| {
             let config = Config { frames: u64::from(frames), ..Config::default() };
@@ -53,7 +83,7 @@ impl FileSide {
 
     /// A page of the region is missing.
     pub(super) fn miss(&mut self, frames: u32, touch: &Touch) -> Option<Plan> {
-        let fault = fault(touch, self.advice);
+        let fault = fault(touch, self.advice(touch));
         let mut reads = Reads::new(fault.ask.file_pages);
         let Reader { policy, file } = self.reader(frames);
         policy.fault_missing(file, &fault, &Unseen, &mut reads);
@@ -62,7 +92,7 @@ impl FileSide {
 
     /// A page of the region was found in RAM, but not in view.
     pub(super) fn cached(&mut self, frames: u32, touch: &Touch) -> Option<Plan> {
-        let fault = fault(touch, self.advice);
+        let fault = fault(touch, self.advice(touch));
         let mut reads = Reads::new(fault.ask.file_pages);
         let Reader { policy, file } = self.reader(frames);
         policy.fault_cached(file, &fault, &Unseen, &mut reads);
@@ -130,7 +160,7 @@ mod tests {
             area_slots: 0,
             region_start: Vpn(START),
             region_end: Vpn(START + 100_000),
-            kind: RegionKind::File { bias: 0 },
+            kind: RegionKind::File { bias: START.wrapping_sub(u64::from(Slot::FILES)) },
             read_ahead: false,
             marker,
             arriving: false,
@@ -167,7 +197,28 @@ mod tests {
             let plan = side.miss(1 << 20, &touch((page >> 33) % 50_000 * 2, false));
             assert_eq!(window(plan).2, 1, "{plan:?}");
         }
-        side.advice = MapAdvice::Random;
+        side.advise(Slot(Slot::FILES), Slot(Slot::FILES + 100), MapAdvice::Random);
         (0..100).for_each(|page| assert_eq!(window(side.miss(1 << 20, &touch(page, false))).2, 1));
+    }
+
+    #[test]
+    fn the_latest_advice_for_a_page_holds() {
+        let mut side = FileSide::default();
+        let slot = |page: u32| Slot(Slot::FILES + page);
+        side.advise(slot(0), slot(1000), MapAdvice::Random);
+        side.advise(slot(100), slot(200), MapAdvice::Sequential);
+        let advice = |side: &FileSide, page| side.advice(&touch(page, false));
+        assert_eq!([99, 100, 199, 200, 1000].map(|page| advice(&side, page)), {
+            use MapAdvice::{Normal, Random, Sequential};
+            [Random, Sequential, Sequential, Random, Normal]
+        });
+        for part in 0..ADVISED as u32 + 4 {
+            side.advise(slot(300 + part), slot(301 + part), MapAdvice::Normal);
+        }
+        assert_eq!(advice(&side, 320), MapAdvice::Normal, "the oldest was forgotten");
+        assert_eq!(advice(&side, 310), MapAdvice::Normal);
+        side.advise(slot(0), slot(1000), MapAdvice::Random);
+        let left = side.advised.iter().flat_map(|all| all.iter().flatten()).count();
+        assert_eq!(left, 1, "what is covered is forgotten");
     }
 }

@@ -419,6 +419,56 @@ pub fn advice(context: &mut Context) -> Outcome {
     context.sabotage_status()
 }
 
+/// `file-hints`: what is said by descriptor, and MAP_POPULATE. What is asked for ahead comes, although
+/// the budget is full and nobody touches it; no byte changes.
+pub fn hints(context: &mut Context) -> Outcome {
+    const PART: usize = 8 * MIB;
+    let file = Scratch::new(context, LEN)?;
+    let memory = file.map(LEN, libc::PROT_READ, SHARED)?;
+    let fd = file.file.as_raw_fd();
+    check_all(&memory, "before")?;
+    // SAFETY: the calls look at no memory.
+    let fadvise = |at: usize, len: usize, advice: i32| match unsafe {
+        libc::posix_fadvise(fd, at as i64, len as i64, advice)
+    } {
+        0 => Ok(()),
+        errno => Err(Failure(format!("posix_fadvise({at}, {len}, {advice}) gave {errno}"))),
+    };
+    let comes = |at: usize, what: &str| -> Outcome {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        loop {
+            let there = sys::resident_pages(memory.page(at / PAGE), PART)?;
+            if there >= PART / PAGE * 9 / 10 {
+                return Ok(());
+            }
+            let pages = PART / PAGE;
+            ensure!(std::time::Instant::now() < deadline, "{there} of {pages} pages came by {what}");
+            sys::pause_ms(5);
+        }
+    };
+    fadvise(0, 0, libc::POSIX_FADV_RANDOM)?;
+    fadvise(8 * MIB, PART, libc::POSIX_FADV_WILLNEED)?;
+    comes(8 * MIB, "posix_fadvise")?;
+    // SAFETY: as above.
+    sys::check("readahead", unsafe { libc::readahead(fd, 24 * MIB as i64, PART) })?;
+    comes(24 * MIB, "readahead")?;
+    sys::madvise(memory.page(40 * MIB / PAGE), PART, libc::MADV_WILLNEED)?;
+    comes(40 * MIB, "madvise")?;
+    // SAFETY: the range is ours.
+    let advised = unsafe { libc::posix_madvise(memory.at(56 * MIB).cast(), PART, libc::POSIX_MADV_WILLNEED) };
+    ensure!(advised == 0, "posix_madvise gave {advised}");
+    comes(56 * MIB, "posix_madvise")?;
+    check_all(&memory, "asked for")?;
+    for advice in [libc::POSIX_FADV_SEQUENTIAL, libc::POSIX_FADV_NORMAL, libc::POSIX_FADV_DONTNEED] {
+        fadvise(0, 0, advice)?;
+        check_all(&memory, "advised by descriptor")?;
+    }
+    memory.unmap()?;
+    let memory = file.map(LEN, libc::PROT_READ, SHARED | libc::MAP_POPULATE)?;
+    check_all(&memory, "populated")?;
+    context.sabotage_status()
+}
+
 /// Signals that were handled.
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 

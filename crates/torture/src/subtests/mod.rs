@@ -159,6 +159,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-fork-unheard" Exceeded mapped_files::forks_unheard, "bare forks while pages of files come in";
     "file-pieces" Holds mapped_files::pieces, "munmap, mremap and mprotect of parts of a mapped file";
     "file-advice" Exceeded mapped_files::advice, "advice, msync, mincore and mlock of a mapped file";
+    "file-hints" Holds mapped_files::hints, "posix_fadvise, readahead and MAP_POPULATE of a mapped file";
     "file-threads" Holds mapped_files::threads, "threads and signals over mapped files, under pressure";
     "exit" Holds exits::exits, "every way to end while threads fault";
 };

@@ -1,0 +1,237 @@
+//! The load of `bench files`: a file read in some order, by one way of reading files, lap after lap.
+//!
+//! `overspill read-file` prints one line of JSON: what each lap took, and how many bytes the process
+//! read from the device for it. The first word of a page tells its number; whoever finds another
+//! fails.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use overspill_pager::{FileOptions, FileRegion, MapAdvice, MapOptions, Pager};
+use overspill_sim::rng::splitmix64;
+use serde::{Deserialize, Serialize};
+
+use super::generator::{generator, part};
+use super::pattern::Pattern;
+use crate::os::mapped::Mapped;
+use crate::os::memory::PAGE_BYTES;
+use crate::size::Size;
+
+/// Of orders in which neighbours follow one another so much is read by one call.
+const UNIT_PAGES: usize = 16;
+/// Visits between two looks at the clock.
+const BATCH: usize = 64;
+
+/// A way to read a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum How {
+    /// mmap(2): the kernel's, or under `run --files` the agent's.
+    Mmap,
+    /// pread(2).
+    Read,
+    /// `Pager::map_file`.
+    MapFile,
+    /// `Pager::open_file`.
+    File,
+}
+
+/// `overspill read-file`.
+#[derive(Args, Clone, Debug)]
+pub struct ReadFileArgs {
+    /// The file, made by [`make`]
+    pub file: PathBuf,
+    /// By which calls
+    #[arg(long)]
+    pub how: How,
+    /// In which order
+    #[arg(long)]
+    pub order: Pattern,
+    /// So much of it
+    #[arg(long)]
+    pub size: Size,
+    /// Threads, each with its own part
+    #[arg(long, default_value_t = 1)]
+    pub threads: u32,
+    /// How often
+    #[arg(long, default_value_t = 3)]
+    pub laps: u32,
+    /// A lap ends after so long, wherever it is
+    #[arg(long, default_value_t = 3600)]
+    pub lap_seconds: u64,
+    /// Bytes of a call where neighbours follow one another
+    #[arg(long, default_value_t = UNIT_PAGES)]
+    pub unit: usize,
+    /// Say that it is read in no order
+    #[arg(long)]
+    pub advise_random: bool,
+    /// The library's budget
+    #[arg(long)]
+    pub ram: Option<Size>,
+}
+
+/// One lap.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default)]
+pub struct Lap {
+    /// Its time.
+    pub seconds: f64,
+    /// Pages that it visited.
+    pub pages: u64,
+    /// Bytes that the process read from the device meanwhile.
+    pub read_bytes: u64,
+}
+
+/// The line of JSON.
+#[derive(Serialize, Deserialize, Clone, Debug, Default)]
+pub struct Done {
+    /// In order.
+    pub laps: Vec<Lap>,
+}
+
+/// The first word of a page.
+fn word(page: usize) -> u64 {
+    let mut state = page as u64 ^ 0xF11E_5EED;
+    splitmix64(&mut state)
+}
+
+/// Makes a file of so many bytes (whole pages), on stable storage, unless it is there already. It is
+/// noise: nobody gains by compressing it.
+pub fn make(path: &Path, bytes: u64) -> Result<()> {
+    let make = || -> std::io::Result<()> {
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        for page in 0..bytes as usize / PAGE_BYTES {
+            let mut state = word(page);
+            file.write_all(&state.to_ne_bytes())?;
+            for _ in 1..PAGE_BYTES / 8 {
+                file.write_all(&splitmix64(&mut state).to_ne_bytes())?;
+            }
+        }
+        file.into_inner()?.sync_all()
+    };
+    make().with_context(|| format!("cannot make {}", path.display()))
+}
+
+/// What is read by.
+enum Source {
+    Mapped(Mapped),
+    Plain(File),
+    Region(FileRegion),
+    Cached(overspill_pager::File),
+}
+
+impl Source {
+    /// Visits `count` pages from `page` on.
+    fn visit(&self, page: usize, count: usize, buffer: &mut [u8]) -> Result<()> {
+        let bytes = &mut buffer[..count * PAGE_BYTES];
+        let offset = (page * PAGE_BYTES) as u64;
+        match self {
+            Source::Mapped(mapped) => {
+                return (page..page + count).try_for_each(|page| check(page, mapped.word(page)));
+            }
+            Source::Region(region) => {
+                return (page..page + count).try_for_each(|page| {
+                    let at = page * PAGE_BYTES;
+                    check(page, first_word(&region[at..at + 8]))
+                });
+            }
+            Source::Plain(file) => file.read_exact_at(bytes, offset)?,
+            Source::Cached(file) => {
+                let read = file.read_at(bytes, offset)?;
+                ensure!(read == bytes.len(), "{read} bytes in place of {}", bytes.len());
+            }
+        }
+        let pages = bytes.chunks_exact(PAGE_BYTES).zip(page..);
+        pages.into_iter().try_for_each(|(bytes, page)| check(page, first_word(bytes)))
+    }
+}
+
+fn first_word(bytes: &[u8]) -> u64 {
+    u64::from_ne_bytes(bytes[..8].try_into().expect("eight bytes"))
+}
+
+fn check(page: usize, found: u64) -> Result<()> {
+    ensure!(found == word(page), "page {page} begins with {found:#x}, not {:#x}", word(page));
+    Ok(())
+}
+
+/// Carries out the command.
+pub fn main(args: &ReadFileArgs) -> Result<u8> {
+    let pages = args.size.bytes(0) as usize / PAGE_BYTES;
+    let is_dense = !matches!(args.order, Pattern::Random | Pattern::Stride(_));
+    let unit = if is_dense { args.unit.max(1) } else { 1 };
+    let pager = args.ram.map(|ram| pager(&args.file, ram)).transpose()?;
+    let source = open(args, pages, pager.as_ref())?;
+    let mut done = Done::default();
+    for lap in 0..args.laps {
+        done.laps.push(run_lap(args, &source, pages / unit, unit, lap)?);
+    }
+    println!("{}", serde_json::to_string(&done)?);
+    Ok(0)
+}
+
+fn pager(file: &Path, ram: Size) -> Result<Pager> {
+    let directory = file.parent().context("the file lies in a directory")?;
+    Ok(Pager::builder().ram(ram.bytes(0)).swap(directory).build()?)
+}
+
+fn open(args: &ReadFileArgs, pages: usize, pager: Option<&Pager>) -> Result<Source> {
+    let plain = || File::open(&args.file).with_context(|| format!("cannot open {}", args.file.display()));
+    Ok(match (args.how, pager) {
+        (How::Mmap, _) => {
+            let mapped = Mapped::new(&plain()?, pages)?;
+            if args.advise_random {
+                mapped.advise_random()?;
+            }
+            Source::Mapped(mapped)
+        }
+        (How::Read, _) => Source::Plain(plain()?),
+        (How::MapFile, Some(pager)) => {
+            let region = pager.map_file(&args.file, &MapOptions::new())?;
+            if args.advise_random {
+                region.advise(0..region.len(), MapAdvice::Random)?;
+            }
+            Source::Region(region)
+        }
+        (How::File, Some(pager)) => Source::Cached(pager.open_file(&args.file, &FileOptions::new())?),
+        _ => bail!("the library needs --ram"),
+    })
+}
+
+fn run_lap(args: &ReadFileArgs, source: &Source, units: usize, unit: usize, lap: u32) -> Result<Lap> {
+    let before = read_bytes();
+    let began = Instant::now();
+    let limit = Duration::from_secs(args.lap_seconds);
+    let work = |thread: usize| -> Result<u64> {
+        let range = part(&(0..units), thread, args.threads as usize);
+        let seed = u64::from(lap) << 32 | thread as u64;
+        let mut order = generator(args.order, range.clone(), seed);
+        let mut buffer = vec![0; unit * PAGE_BYTES];
+        let mut visited = 0;
+        for step in 0..range.len() {
+            if step % BATCH == 0 && began.elapsed() > limit {
+                break;
+            }
+            source.visit(order.next_page() * unit, unit, &mut buffer)?;
+            visited += unit as u64;
+        }
+        Ok(visited)
+    };
+    let pages = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..args.threads as usize).map(|thread| scope.spawn(move || work(thread))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a panic ends the load")).sum::<Result<u64>>()
+    })?;
+    Ok(Lap { seconds: began.elapsed().as_secs_f64(), pages, read_bytes: read_bytes() - before })
+}
+
+/// What the process has read from devices, all its threads together.
+fn read_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+    line.and_then(|number| number.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,81 @@
+//! What a program says of a file by its descriptor, and of memory by POSIX's name: posix_fadvise(2),
+//! readahead(2), posix_madvise(3).
+//!
+//! The kernel would read into its page cache, which nobody looks at where a mapping is managed. So
+//! what is asked for ahead is asked of the agent, and of the kernel where no managed mapping shows
+//! it. How a file will be used is told to both: the program may read(2) it, too.
+
+use core::ffi::{c_int, c_void};
+
+use linux_raw_sys::general::{
+    __NR_fadvise64, __NR_madvise, __NR_readahead, MADV_DONTNEED, MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL,
+    POSIX_FADV_NORMAL, POSIX_FADV_RANDOM, POSIX_FADV_SEQUENTIAL, POSIX_FADV_WILLNEED,
+};
+use overspill_sys::Errno;
+
+use crate::{files, libc};
+
+/// posix_fadvise(2): it returns what is wrong, and leaves errno alone.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fadvise(fd: c_int, offset: i64, len: i64, advice: c_int) -> c_int {
+    if let (Ok(from), Ok(bytes)) = (u64::try_from(offset), u64::try_from(len)) {
+        match advice as u32 {
+            POSIX_FADV_WILLNEED if files::will_need(fd, from, bytes) => return 0,
+            POSIX_FADV_NORMAL => files::advise_file(fd, from, bytes, MADV_NORMAL),
+            POSIX_FADV_RANDOM => files::advise_file(fd, from, bytes, MADV_RANDOM),
+            POSIX_FADV_SEQUENTIAL => files::advise_file(fd, from, bytes, MADV_SEQUENTIAL),
+            _ => {}
+        }
+    }
+    let arguments = [fd as usize, offset as usize, len as usize, advice as usize, 0, 0];
+    // SAFETY: passed on to the caller.
+    let result = unsafe { overspill_sys::call(__NR_fadvise64, arguments) };
+    result.err().map_or(0, Errno::raw_os_error)
+}
+
+/// [`posix_fadvise`], by the name that programs with large files use.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fadvise64(fd: c_int, offset: i64, len: i64, advice: c_int) -> c_int {
+    // SAFETY: passed on to the caller.
+    unsafe { posix_fadvise(fd, offset, len, advice) }
+}
+
+/// readahead(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readahead(fd: c_int, offset: i64, count: usize) -> isize {
+    if let Ok(from) = u64::try_from(offset)
+        && count > 0
+        && files::will_need(fd, from, count as u64)
+    {
+        return 0;
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { libc::call(__NR_readahead, [fd as usize, offset as usize, count, 0, 0, 0]) }
+}
+
+/// posix_madvise(3): it returns what is wrong, and discards nothing.
+///
+/// # Safety
+/// As for the function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_madvise(start: *mut c_void, len: usize, advice: c_int) -> c_int {
+    if advice as u32 == MADV_DONTNEED {
+        return 0;
+    }
+    if let Some(advised) = files::advise(start as usize, len, advice) {
+        return advised.err().map_or(0, Errno::raw_os_error);
+    }
+    // SAFETY: passed on to the caller.
+    let result =
+        unsafe { overspill_sys::call(__NR_madvise, [start as usize, len, advice as usize, 0, 0, 0]) };
+    result.err().map_or(0, Errno::raw_os_error)
+}

@@ -98,7 +98,8 @@ fn a_mapped_file_may_end_anywhere_and_begin_anywhere() {
     let bytes = std::fs::read(&file.0).unwrap();
     assert_eq!(whole.len(), bytes.len());
     let part = pager.map_file(&file.0, &MapOptions::new().part(5000, 3 * MIB)).unwrap();
-    assert_eq!(part.prefetch(MIB..2 * MIB).unwrap(), 0);
+    // A quarter of the budget: a page less, as the part begins within one.
+    assert_eq!(part.prefetch(MIB..2 * MIB - 4096).unwrap(), 0);
     for at in (0..part.len()).step_by(1000).rev() {
         assert_eq!(part[at], bytes[at + 5000], "{at}");
     }

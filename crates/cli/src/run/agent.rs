@@ -23,8 +23,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
+use crate::os::signals::ENDING;
 use crate::os::{inherit, lease};
 
 /// The library, as the build script has built it.
@@ -84,10 +86,10 @@ impl Agent {
 
     fn unpacked() -> Result<Agent> {
         let Some(place) = place() else { return Agent::in_memory() };
-        let directory = new_directory(&place)
+        let keeper = kept_directory(&place)
             .with_context(|| format!("cannot unpack the agent in {}", place.display()))?;
-        let path = directory.join(LIBRARY);
-        let agent = Agent { path: path.clone(), home: Home::Directory(Keeper::start(directory)) };
+        let path = keeper.directory.join(LIBRARY);
+        let agent = Agent { path: path.clone(), home: Home::Directory(keeper) };
         write_library(&path).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(agent)
     }
@@ -174,6 +176,17 @@ fn new_directory(place: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// A new directory, and who removes it. Nothing ends this process in between: nobody would know of
+/// the directory (found by ending runs within their first milliseconds). A signal of those waits.
+fn kept_directory(place: &Path) -> io::Result<Keeper> {
+    let mut ending = SigSet::empty();
+    ENDING.iter().flat_map(|&signal| Signal::try_from(signal)).for_each(|signal| ending.add(signal));
+    let before = ending.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let keeper = new_directory(place).map(Keeper::start);
+    before.thread_set_mask()?;
+    keeper
+}
+
 fn write_library(path: &Path) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(BYTES)?;
@@ -217,7 +230,7 @@ impl Drop for Keeper {
 /// end, as the launcher has ended or was killed, and until nobody has the library loaded.
 pub fn keep(directory: &Path) -> Result<u8> {
     let _ = nix::unistd::setsid(); // a Ctrl-C in the launcher's terminal is not for us
-    crate::os::signals::survive(&crate::os::signals::ENDING);
+    crate::os::signals::survive(&ENDING);
     // Who tidies directories for temporary files (tmpfiles.d) leaves a locked one alone.
     let locked = File::open(directory).map(|file| Flock::lock(file, FlockArg::LockSharedNonblock));
     io::stdin().read_to_end(&mut Vec::new()).context("standard input")?;

@@ -46,7 +46,7 @@ const OF_POOLS: [&str; 4] = ["stores", "cold", "zero", "fork"];
 
 /// What cannot be promised, in which way (empty: in none), and why.
 const NOT_PROMISED: [(&str, &str, &str); 8] = [
-    ("zero-reads", NO_MOVE, "without UFFDIO_MOVE a page that is only read gets a frame like any other"),
+    ("zero-reads", "", "the zero page for what is only read is built and switched off (decision 92)"),
     (
         "direct",
         NO_MOVE,

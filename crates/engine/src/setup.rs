@@ -91,6 +91,9 @@ pub const fn staging_bytes(frames_max: u32) -> u64 {
     staging_blocks(frames_max) as u64 * BLOCK as u64 * PAGE_SIZE as u64
 }
 
+/// Not yet: a program with AddressSanitizer waits for ever with it (decision 92).
+const SHOWS_ZEROES: bool = false;
+
 impl Engine {
     /// Opens everything. Nothing is managed yet.
     pub fn open(settings: Settings, mut report: Report) -> Result<Engine, Failure> {
@@ -102,8 +105,7 @@ impl Engine {
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
         let config = Config {
             compares: true,
-            // Not yet: a program with AddressSanitizer waits for ever with it (decision 92).
-            maps_zeroes: false,
+            maps_zeroes: SHOWS_ZEROES && memory.shows_zeroes() && !settings.user_mode_only,
             reclaim: settings.reclaim,
             ..Config::live(settings.frames, 0)
         };

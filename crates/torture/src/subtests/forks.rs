@@ -8,6 +8,7 @@ use crate::context::{Context, parallel};
 use crate::memory::{Memory, PAGE, WORDS};
 use crate::outcome::Outcome;
 use crate::rng::Rng;
+use crate::subtests::process;
 use crate::{ensure, pattern, sys};
 
 const SEED: u64 = 0xf04c;
@@ -225,6 +226,27 @@ pub fn forms(context: &mut Context) -> Outcome {
         // First, as it matters most: is only the child wrong?
         pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the parent")?;
         ended?;
+        pattern::fill_pages(&memory, 0..memory.pages(), SEED + round + 1);
+    }
+    Ok(())
+}
+
+/// `fork-few`: forks of a process that may have no more descriptors than it has, or none at all.
+///
+/// *The story:* the kernel tells of a fork together with a descriptor. With a limit of three that
+/// could not be made, the report was never read, and the fork waited for ever.
+pub fn few_descriptors(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    for (round, limit) in (0..).zip([3, 1, 0]) {
+        context.cool(&memory)?;
+        let before = process::set_limit(libc::RLIMIT_NOFILE, limit)?;
+        let verify = || pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the child");
+        let children = [child::fork(verify), child::fork_by(Form::CallClone, verify)];
+        process::set_limit(libc::RLIMIT_NOFILE, before)?;
+        for child in children {
+            child?.succeed(&format!("a child at a limit of {limit} descriptors"))?;
+        }
+        pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the parent")?;
         pattern::fill_pages(&memory, 0..memory.pages(), SEED + round + 1);
     }
     Ok(())

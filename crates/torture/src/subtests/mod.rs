@@ -147,6 +147,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-snapshot" Exceeded forks::snapshot, "a child lives while the parent writes";
     "fork-tree" Exceeded forks::tree, "children of children";
     "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";
+    "fork-few" Exceeded forks::few_descriptors, "forks where no descriptor is left";
     "fork-unheard" Exceeded forks::unheard, "bare forks while pages come into view all the time";
     "fork-discarding" Exceeded forks::discarding, "forks while threads discard all the time";
     "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";

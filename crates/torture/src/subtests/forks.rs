@@ -252,6 +252,47 @@ pub fn few_descriptors(context: &mut Context) -> Outcome {
     Ok(())
 }
 
+/// `fork-outlive`: a process that was made with CLONE_VM goes on when its maker has ended.
+///
+/// *The story:* the pager is a thread of the maker and ended with it. What was out of RAM then read
+/// as zeroes.
+pub fn outlive(context: &mut Context) -> Outcome {
+    context.press()?;
+    for way in ["function", "call"] {
+        let mib = context.options.mib.to_string();
+        let mut part = child::part("outlived", &["--mib", &mib, "--dir", way]);
+        if context.options.sabotage {
+            part.arg("--sabotage");
+        }
+        let output = part.output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        ensure!(said == "right\n", "a process that outlives its maker ({way}): {said}");
+    }
+    Ok(())
+}
+
+/// The maker of `fork-outlive`. It ends at once, and leaves the rest to whom it made.
+pub fn outlived_part(mut context: Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    context.cool(&memory)?;
+    let maker = std::process::id() as i32;
+    let go_on = || {
+        // SAFETY: takes nothing, changes nothing.
+        while unsafe { libc::getppid() } == maker {
+            std::hint::spin_loop();
+        }
+        match pattern::check_pages(&memory, 0..memory.pages(), SEED, "after its maker's end") {
+            Ok(()) => child::say(1, "right\n"),
+            Err(failure) => child::say(1, &format!("{failure}\n")),
+        }
+        0
+    };
+    let by_call = context.options.directory.as_os_str() == "call";
+    sys::share_memory(by_call, &go_on)?;
+    // SAFETY: ends this process, and nothing that the other one uses.
+    unsafe { libc::_exit(0) }
+}
+
 /// What the kernel refuses is refused, not looked at. *The story:* clone3 by way of libc's `syscall`,
 /// with arguments that lead nowhere, ended the program.
 fn ensure_refused() -> Outcome {

@@ -57,19 +57,4 @@ impl Memory {
             visit(range);
         }
     }
-
-    /// Lets threads store to a range that shows the zero page, and wakes who waits to. False when
-    /// the range is changing.
-    pub fn take_stores(&mut self, range: AddressRange) -> bool {
-        let mut tries = 0;
-        if self.is_changing(&range) {
-            return false;
-        }
-        while let Err(errno) = self.program.write_protect(range.clone(), false, false) {
-            if errno != Errno::AGAIN || self.is_conflict(&range, &mut tries) {
-                return false;
-            }
-        }
-        true
-    }
 }

@@ -218,7 +218,7 @@ pub enum Command {
     /// Simulate a trace or a load on other machines: RAM, read-ahead, devices, systems.
     #[command(after_long_help = SIM_EXAMPLES)]
     Sim(sim::Args),
-    /// Look at swap areas, and make them.
+    /// Look at swap areas, make them; add and drain them while a program runs.
     #[command(after_long_help = SWAP_EXAMPLES)]
     Swap(swap::Args),
     /// Look at traces, convert and cut them.

@@ -101,13 +101,18 @@ impl Default for Slowdown {
 impl Slowdown {
     /// For people: one figure where the bounds agree, else both.
     pub fn text(self) -> String {
-        let (least, most) = (self.least, self.most);
+        let (least, most) = (figure(self.least), figure(self.most));
         match () {
-            () if most >= SLOWDOWN_MAX => format!("{least:.1} or more"),
-            () if most < least * AGREEING_BOUNDS => format!("{most:.1}"),
-            () => format!("{least:.1} to {most:.1}"),
+            () if self.most >= SLOWDOWN_MAX => format!("{least} or more"),
+            () if self.most < self.least * AGREEING_BOUNDS => most,
+            () => format!("{least} to {most}"),
         }
     }
+}
+
+/// Two digits, which is more than is known.
+fn figure(times: f64) -> String {
+    if times < 10.0 { format!("{times:.1}") } else { format!("{times:.0}") }
 }
 
 /// A run.
@@ -520,8 +525,8 @@ mod tests {
     /// *The story:* sqlite3 in 5 MiB was "100.00" times as slow, and 28 times in truth.
     #[test]
     fn what_cannot_be_known_is_a_range_or_open() {
-        assert_eq!(slowdown(15.0, 10.0, 9.0, 1.5).text(), "3.0 to 10.0");
-        assert_eq!(slowdown(5.0, 4.5, 5.0, 0.0).text(), "10.0 or more");
+        assert_eq!(slowdown(15.0, 10.0, 9.0, 1.5).text(), "3.0 to 10");
+        assert_eq!(slowdown(5.0, 4.5, 5.0, 0.0).text(), "10 or more");
         assert_eq!(slowdown(0.0, 0.0, 0.0, 0.0).text(), "1.0");
     }
 }

@@ -73,11 +73,11 @@ fn ram(report: &Report) -> String {
 
 fn stalled(report: &Report) -> String {
     let (seconds, agents) = (human::seconds(report.stalled_seconds), human::seconds(report.agent_seconds));
-    format!(
-        "{:.1} % ({seconds}), agent {agents}; x{} the time with RAM enough",
-        report.stalled_share * 100.0,
-        report.slowdown.text()
-    )
+    let mut text = format!("{:.1} % ({seconds}), agent {agents}", report.stalled_share * 100.0);
+    if report.is_paged() {
+        text.push_str(&format!("; x{} the time with RAM enough", report.slowdown.text()));
+    }
+    text
 }
 
 fn faults(latency: Latency) -> String {

@@ -362,7 +362,9 @@ mod tests {
 
     #[test]
     fn a_slow_run_is_not_comfortable() {
-        let slow = judged(|report| (report.stalled_share, report.slowdown) = (0.03, Slowdown { least: 4.0, most: 4.2 }));
+        let slow = judged(|report| {
+            (report.stalled_share, report.slowdown) = (0.03, Slowdown { least: 4.0, most: 4.2 })
+        });
         assert_eq!(slow.kind, "works");
         assert!(slow.text.contains("some 4.2 times as slow"), "{}", slow.text);
     }

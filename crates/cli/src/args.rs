@@ -61,6 +61,7 @@ killed by a signal, the same signal; 125 when overspill itself fails (and with
 it is not found.
 
 A first Ctrl-C goes to the program; overspill survives it to write its summary.
+SIGUSR1 to overspill prints a line on the run; `overspill top` watches it.
 If overspill itself is killed the program simply runs on within its budget: its
 memory is managed from within.
 

@@ -103,7 +103,7 @@ impl Slowdown {
     pub fn text(self) -> String {
         let (least, most) = (figure(self.least), figure(self.most));
         match () {
-            () if self.most >= SLOWDOWN_MAX => format!("{least} or more"),
+            () if self.most >= SLOWDOWN_MAX => format!("{least}+"),
             () if self.most < self.least * AGREEING_BOUNDS => most,
             () => format!("{least} to {most}"),
         }
@@ -526,7 +526,7 @@ mod tests {
     #[test]
     fn what_cannot_be_known_is_a_range_or_open() {
         assert_eq!(slowdown(15.0, 10.0, 9.0, 1.5).text(), "3.0 to 10");
-        assert_eq!(slowdown(5.0, 4.5, 5.0, 0.0).text(), "10 or more");
+        assert_eq!(slowdown(5.0, 4.5, 5.0, 0.0).text(), "10+");
         assert_eq!(slowdown(0.0, 0.0, 0.0, 0.0).text(), "1.0");
     }
 }

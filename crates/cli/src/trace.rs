@@ -261,7 +261,7 @@ fn copy_file(
     to: Option<Format>,
     selection: &Selection,
 ) -> Result<Copied> {
-    ensure!(!same_file(path, output), "{} cannot be read and written at once", path.display());
+    ensure!(!output::same_file(path, output), "{} cannot be read and written at once", path.display());
     let mut reader = named(path, open_at(path, from, selection.from_ns))?;
     let to = to.or_else(|| Format::of_path(output)).unwrap_or(Format::Own);
     output::say_replaced(output);
@@ -292,11 +292,6 @@ pub fn discard(path: &Path) {
     if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         let _ = std::fs::remove_file(path);
     }
-}
-
-fn same_file(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().ok();
-    real(one).is_some_and(|one| Some(one) == real(other))
 }
 
 /// A reader that need not begin before `from_ns`: a jump, where the format allows it.

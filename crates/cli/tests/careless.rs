@@ -95,6 +95,30 @@ fn two_runs_with_one_file_leave_the_report_of_one() {
     assert!(report["exit_code"].as_u64().unwrap() < 6);
 }
 
+/// *The story:* `sim TRACE --html TRACE` replaced the trace by the page. Of `run --json FILE -o FILE`
+/// one was lost, without a word.
+#[test]
+fn no_file_is_written_twice_or_over_what_is_read() {
+    let scratch = Scratch::new("apart");
+    fs::write(scratch.file("t.csv"), "somebody's trace\n").unwrap();
+    let before = fs::read(scratch.file("t.csv")).unwrap();
+    std::os::unix::fs::symlink("t.csv", scratch.file("link")).unwrap();
+    for (line, part) in [
+        ("sim t.csv --ram 1M --html ./link", "the trace and --html are one file, ./link"),
+        ("trace convert t.csv link", "cannot be read and written at once"),
+        ("run --ram 64M --json new -o ./new true", "--json and --output are one file, ./new"),
+        ("run --ram 64M --json t.csv --trace link true", "--json and --trace are one file, link"),
+        ("compare --ram 64M --ways bare --html new --markdown new true", "--markdown and --html are one"),
+    ] {
+        let text = said(&scratch, &words(line), 125);
+        assert!(text.contains(part) && text.lines().count() == 1, "{line}: {text}");
+    }
+    assert_eq!(fs::read(scratch.file("t.csv")).unwrap(), before);
+    assert!(!scratch.file("new").exists());
+    // A device takes what several write.
+    said(&scratch, &words("run --ram 64M --json /dev/null -o /dev/null true"), 0);
+}
+
 #[test]
 fn what_is_wrong_is_one_line() {
     let scratch = Scratch::new("wrong");
@@ -111,11 +135,24 @@ fn what_is_wrong_is_one_line() {
         ("top --interval 0", "0.1 to 3600"),
         ("run --ram 64M -o . true", "Is a directory"),
         ("compare --ram 64M --ways bare,,overspill true", "the ways are"),
+        ("run --ram 0 true", "the size must be above zero"),
+        ("run --ram 1K true", "in less than 1M"),
+        ("run --ram 99999999T true", "more than any machine holds"),
+        ("run --ram 64M --swap /dev/null true", "neither a file nor a block device"),
+        ("run --ram 64M --swap config true", "it has no swap signature"),
+        ("swap make . --size 1M", "neither a file nor a block device"),
+        ("record -o . true", "Is a directory"),
+        ("sim config/deep --ram 1M", "config/deep"),
     ] {
         let text = said(&scratch, &words(line), 125);
         assert!(text.contains(part) && text.lines().count() == 1, "{line}: {text}");
     }
-    for (config, part) in [("config", "(did you mean `swap`?)"), ("nowhere", "No such file")] {
+    fs::write(scratch.file("odd"), "ram 4G\n").unwrap();
+    for (config, part) in [
+        ("config", "(did you mean `swap`?)"),
+        ("nowhere", "No such file"),
+        ("odd", "odd: line 1: `ram 4G` is not `key = value`"),
+    ] {
         let output = overspill().args(["run", "true"]).env("OVERSPILL_CONFIG", scratch.file(config)).output();
         let output = output.unwrap();
         assert_eq!(output.status.code(), Some(125));

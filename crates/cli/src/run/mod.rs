@@ -65,6 +65,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     if args.quiet {
         output::be_quiet();
     }
+    let files = [("--json", &args.json), ("--output", &args.output), ("--trace", &args.trace)];
+    output::ensure_apart(&files.map(|(name, path)| (name, path.as_deref())))?;
     let json = args.json.as_deref().map(Output::prepare).transpose()?;
     let summary = args.output.as_deref().map(Output::prepare).transpose()?;
     let ram_bytes = args.ram.bytes(machine::ram_for_shares());

@@ -318,6 +318,10 @@ fn machines(
 
 /// Carries out the command.
 pub fn main(args: &SweepArgs) -> Result<u8> {
+    output::ensure_apart(&[
+        ("the trace", Some(Path::new(&args.workload))),
+        ("--html", args.html.as_deref()),
+    ])?;
     let mut subject = Subject::new(args)?;
     let progress = Progress::new();
     progress.say("counting the workload's pages");

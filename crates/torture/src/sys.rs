@@ -161,6 +161,16 @@ pub fn scratch_file(directory: &Path, flags: i32) -> Outcome<File> {
         .map_err(|error| Failure(format!("no scratch file in {}: {error}", directory.display())))
 }
 
+/// From now on the calling thread runs only where no ordinary one wants to.
+pub fn run_when_idle() -> Outcome {
+    // SAFETY: an all-zero `sched_param` is valid, and the call reads it only.
+    let result = unsafe {
+        let ordinary: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const ordinary)
+    };
+    check("sched_setscheduler", result as isize).map(drop)
+}
+
 /// The kernel's number for this thread.
 #[must_use]
 pub fn thread_id() -> i32 {

@@ -117,6 +117,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "write-barrier" Holds protection::write_barrier, "a handler that opens read-only pages";
     "sigsegv" Holds protection::sigsegv, "the program's handlers of SIGSEGV and SIGBUS";
     "dontneed" Holds advice::dontneed, "MADV_DONTNEED";
+    "discard-slowly" Holds advice::discard_slowly, "the same by a thread that hardly runs";
     "free" Holds advice::free, "MADV_FREE";
     "advice" Holds advice::harmless, "advice that changes no byte, and MADV_POPULATE";
     "populate" Holds advice::populate, "MADV_POPULATE and MAP_POPULATE, more than the budget";

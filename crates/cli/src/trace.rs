@@ -14,6 +14,7 @@ use overspill_sim::trace::open::{KNOWN, create, open};
 use overspill_sim::trace::own::Seeker;
 use overspill_sim::trace::{Format, PagerOp, RecordReader, TraceError};
 
+use crate::human;
 use crate::output;
 use crate::progress::Progress;
 use crate::stdout::{print, print_json};
@@ -239,7 +240,8 @@ fn info_text(format: Format, summary: &Summary, blocks: Option<(usize, u64)>) ->
         .map(|op| format!("{} {}", summary.pager[*op as usize], op.name()))
         .collect();
     if !events.is_empty() {
-        lines.push(format!("pager     {}", events.join(", ")));
+        let text = format!("pager     {}", events.join(", "));
+        lines.extend(human::folded(&text, &" ".repeat(10)).lines().map(str::to_owned));
     }
     if summary.file_calls > 0 {
         lines.push(format!(
@@ -321,6 +323,15 @@ fn say_left_out(copied: &Copied, to: Format) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// *The story:* of a live trace the line of the pager's events had 181 columns.
+    #[test]
+    fn what_is_in_a_trace_fits_a_terminal() {
+        let summary = Summary { pager: [9_999_999; PagerOp::ALL.len()], ..Summary::default() };
+        let text = info_text(Format::Own, &summary, Some((7, 861_184)));
+        assert!(text.contains("\n          ") && text.contains("9999999 refault"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
+    }
 
     #[test]
     fn times() {

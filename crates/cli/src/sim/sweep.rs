@@ -434,6 +434,13 @@ fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Pro
     if let Some(sentence) = explain::too_small(extent.bytes()) {
         return Ok(Answer { sentence, knee: None });
     }
+    if let Some(until_ns) = subject.load().and_then(|load| load.until_ns) {
+        let sentence = format!(
+            "this load runs for {} whatever the RAM: no time tells how much is enough",
+            overspill_sim::time::show(until_ns)
+        );
+        return Ok(Answer { sentence, knee: None });
+    }
     let (mut tried, mut exceeded) = (BTreeSet::new(), 0);
     let question = subject.question(extent);
     let knee = explain::find(question, |ram_bytes| -> Result<u64> {

@@ -296,7 +296,11 @@ impl Memory {
     }
 
     fn read_some(&mut self, buffer: &mut [RawMsg]) -> bool {
-        let count = self.program.read_messages(buffer).unwrap_or(0);
+        let count = match self.program.read_messages(buffer) {
+            // It would be so for ever, and whoever forked would wait for ever.
+            Err(Errno::MFILE) => panic!("a fork, and the process may have no descriptor at all"),
+            read => read.unwrap_or(0),
+        };
         for message in buffer[..count].iter().map(RawMsg::decode) {
             match message {
                 Message::Fault { .. } => self.faults.push_back(message),

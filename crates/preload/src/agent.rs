@@ -246,8 +246,8 @@ fn compete() -> Result<(), Errno> {
 
 /// The agent was asked to go. Whether it comes back, or the program is at its end, the launcher is told.
 fn leave(process: &Process) {
-    if retire::is_banned() {
-        give_up(process, Failure { step: 5, errno: Errno::PERM });
+    if let Some(failure) = retire::ban() {
+        give_up(process, failure);
     }
 }
 

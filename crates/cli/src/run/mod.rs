@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{Resource, getrlimit};
 use overspill_engine::shared::{ENV, flags};
 use overspill_engine::{MAX_POOL_PERCENT, STEPS, SwapKind};
 use overspill_sys::Errno;
@@ -55,6 +56,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
         eprintln!("overspill: {}: not found", human::command(&args.command[..1]));
         return Ok(exit::NOT_FOUND);
     };
+    // Without this a limit of file sizes (ulimit -f) would end the launcher without a word.
+    signals::survive(&[libc::SIGXFSZ]);
     let ready = match erased(args).and_then(|()| checks::essential(&args.tuning.swap)) {
         Ok(ready) => ready,
         Err(check) => {
@@ -183,13 +186,16 @@ fn print_room(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) {
     }
     let path = &swap.directory;
     let Ok(space) = nix::sys::statvfs::statvfs(path) else { return };
-    let there = space.blocks_available() * space.fragment_size();
+    let free = space.blocks_available() * space.fragment_size();
+    let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+    let there = free.min(limit);
     let asked = args.tuning.swap_max.map(|size| size.bytes(machine::ram_for_shares()));
     let wanted = asked.unwrap_or(ram_bytes);
     if there < wanted && !args.quiet {
         let (wanted, there) = (human::bytes(wanted), human::bytes(there));
+        let why = if limit < free { "may have (ulimit -f)" } else { "has" };
         eprintln!(
-            "overspill: note: {wanted} of room to spill are wanted, and {} has {there}",
+            "overspill: note: {wanted} of room to spill are wanted, and {} {why} {there}",
             path.display()
         );
     }

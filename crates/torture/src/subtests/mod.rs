@@ -7,7 +7,7 @@ mod calls;
 mod content;
 pub mod exits;
 mod files;
-mod forks;
+pub mod forks;
 pub mod kinds;
 mod lending;
 pub mod mapped_files;
@@ -147,6 +147,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-snapshot" Exceeded forks::snapshot, "a child lives while the parent writes";
     "fork-tree" Exceeded forks::tree, "children of children";
     "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";
+    "fork-few" Exceeded forks::few_descriptors, "forks where no descriptor is left";
+    "fork-outlive" Exceeded forks::outlive, "a process that shares memory lives longer than its maker";
     "fork-unheard" Exceeded forks::unheard, "bare forks while pages come into view all the time";
     "fork-discarding" Exceeded forks::discarding, "forks while threads discard all the time";
     "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";

@@ -171,7 +171,7 @@ fn surroundings_may_be_poor() {
     for (script, code, part) in [
         ("overspill doctor >/dev/full", 125, "No space left on device"),
         ("overspill sim seq:size=1M,laps=1 >/dev/full", 125, "No space left on device"),
-        ("ulimit -n 6; overspill run --ram 64M -q true", 125, "Too many open files"),
+        ("ulimit -n 5; overspill run --ram 64M -q true", 125, "Too many open files"),
         ("overspill run --ram 64M ''", 127, "'': not found"),
         ("overspill help run >&-", 0, ""),
         ("overspill run --ram 64M -q true >&- 2>&-", 0, ""),

@@ -160,6 +160,8 @@ fn what_is_wrong_is_one_line() {
     }
 }
 
+/// *The stories:* with too few descriptors a note was printed in spite of `-q`. With six of them it
+/// was a matter of the moment whether they were enough.
 #[test]
 fn surroundings_may_be_poor() {
     let program = env!("CARGO_BIN_EXE_overspill");

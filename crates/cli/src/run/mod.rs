@@ -68,6 +68,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     if args.quiet {
         output::be_quiet();
     }
+    let files = [("--json", &args.json), ("--output", &args.output), ("--trace", &args.trace)];
+    output::ensure_apart(&files.map(|(name, path)| (name, path.as_deref())))?;
     let json = args.json.as_deref().map(Output::prepare).transpose()?;
     let summary = args.output.as_deref().map(Output::prepare).transpose()?;
     let ram_bytes = args.ram.bytes(machine::ram_for_shares());
@@ -80,7 +82,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     ready.swap.iter().for_each(|place| print_new_file(args, place));
     ready.swap.iter().for_each(|place| print_room(args, ram_bytes, place));
     let page = Arc::new(shared_page(args, ram_bytes, &ready)?);
-    if let Err(errno) = door(&page, &ready.swap).and_then(|door| door.open(page.token())) {
+    let opened = door(&page, &ready.swap).and_then(|door| door.open(page.token()));
+    if let Some(errno) = opened.err().filter(|_| !args.quiet) {
         let reason = errno_text(errno.raw_os_error() as u32);
         eprintln!("overspill: note: other users and pid namespaces run unmanaged: {reason}");
     }

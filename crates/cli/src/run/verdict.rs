@@ -202,10 +202,16 @@ fn run_line(report: &Report, tuning: &Tuning, ram_bytes: u64) -> String {
     human::command(&words)
 }
 
+/// Room for all that the program had, whether in RAM or out: that is known of one that went on. One
+/// that was ended needs that much and an unknown part more.
 fn more_swap(report: &Report, tuning: &Tuning) -> String {
     let mut tuning = tuning.clone();
     match report.swap_max_bytes {
-        Some(bytes) => tuning.swap_max = Some(crate::size::Size::Bytes(rounded(bytes.saturating_mul(2)))),
+        Some(bytes) => {
+            let least = if report.strict_ended { bytes.saturating_mul(2) } else { bytes + (1 << 20) };
+            let wanted = report.needed_bytes.max(least);
+            tuning.swap_max = Some(crate::size::Size::Bytes(rounded(wanted)));
+        }
         None => tuning.swap = vec![SwapArg::plain("DIR-WITH-MORE-ROOM".into())],
     }
     run_line(report, &tuning, report.ram_bytes)
@@ -284,6 +290,29 @@ mod tests {
         assert_eq!(kind(|report| report.swap_full = true), "swap_full");
         assert_eq!(kind(|report| report.strict_ended = true), "strict_ended");
         assert_eq!(kind(|report| report.unmanaged_reason = Some("static".into())), "unmanaged");
+    }
+
+    /// *The story:* 64 MiB of swap were full beside 100 MiB, and "next" asked for 128 of whatever was
+    /// needed: too little for a large program, too much for a small one.
+    #[test]
+    fn swap_that_was_full_is_to_hold_all_that_was_needed() {
+        let next = |ended: bool| {
+            judged(|report| {
+                report.swap_full = true;
+                report.strict_ended = ended;
+                report.swap_max_bytes = Some(64 << 20);
+                report.needed_bytes = 300 << 20;
+            })
+            .next
+        };
+        assert!(next(false).contains("--swap-max=300M"), "{}", next(false));
+        assert!(next(true).contains("--swap-max=300M"), "{}", next(true));
+        let ended_early = judged(|report| {
+            report.strict_ended = true;
+            report.swap_max_bytes = Some(64 << 20);
+            report.needed_bytes = 70 << 20;
+        });
+        assert!(ended_early.next.contains("--swap-max=128M"), "{}", ended_early.next);
     }
 
     /// *The story:* a run of which nothing could be managed, in 20 MiB, was said to fit, as it

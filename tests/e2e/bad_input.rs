@@ -51,7 +51,20 @@ pub fn tests() -> Vec<Test> {
     tests.push(Test::new("bad-input::static-program", static_program));
     tests.push(Test::new("bad-input::setuid-program", setuid_program));
     tests.push(Test::new("bad-input::doctor", doctor));
+    tests.push(Test::new("bad-input::file-size", file_size));
     tests
+}
+
+/// *The story:* under `ulimit -f 0` the launcher was ended by the signal of its first write, and
+/// nobody said why.
+fn file_size(context: &Context) -> Outcome {
+    let mut command = Command::new("sh");
+    let line = "ulimit -f 0; exec \"$0\" run --ram 64M -- /bin/true";
+    command.args(["-c", line]).arg(&context.overspill);
+    let said = say(command)?;
+    ensure!(said.code == Some(125), "it ended with {:?}: {}", said.code, said.stderr);
+    ensure!(said.stderr.contains("File too large"), "it says {:?}", said.stderr);
+    Ok(())
 }
 
 struct Said {

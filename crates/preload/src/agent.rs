@@ -657,10 +657,14 @@ impl Manager<'_> {
             Notice::AreaNotEmptied { pages } => self.say_words(format_args!(
                 "{pages} pages of a place that is to be left cannot be read: they stay there"
             )),
-            Notice::PageLost { poisoned, .. } => {
-                self.engine.report().note_event(events::READ_ERROR);
+            Notice::PageLost { poisoned, of_file, .. } => {
+                let event = if of_file { events::FILE_READ_ERROR } else { events::READ_ERROR };
+                self.engine.report().note_event(event);
                 let lies = self.engine.report().last_error() == Errno::BADMSG;
-                self.say(if lies {
+                self.say(if of_file {
+                    "a page of a mapped file could not be read: the program gets SIGBUS where it \
+                     touches it, as it would from the kernel"
+                } else if lies {
                     "a page came back from swap that is not what was written there (its checksum \
                      differs): the program gets SIGBUS where it touches it"
                 } else {

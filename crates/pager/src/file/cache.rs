@@ -94,6 +94,8 @@ struct Books {
     pages: HashMap<u64, Entry>,
     order: VecDeque<u64>,
     dirty: BTreeSet<u64>,
+    /// Written since the last sync that went well: not known to be on stable storage.
+    unsettled: BTreeSet<u64>,
     stores: u64,
     len: u64,
     policy: Policy,
@@ -147,6 +149,7 @@ impl Cache {
             pages: HashMap::new(),
             order: VecDeque::new(),
             dirty: BTreeSet::new(),
+            unsettled: BTreeSet::new(),
             stores: 0,
             len: store.len()?,
             file: policy.open(),
@@ -468,6 +471,7 @@ impl Cache {
                     books.stats.writes += 1;
                     books.stats.pages_written += pages.len() as u64;
                     for (page, stamp) in (first..).zip(stamps) {
+                        books.unsettled.insert(page);
                         let entry = books.pages.get_mut(&page).expect("what is dirty stays");
                         // Stored to meanwhile: still newer than the file.
                         if entry.dirty == Some(stamp) {
@@ -503,10 +507,29 @@ impl Cache {
 
     pub fn sync(&self) -> Result<(), Errno> {
         let written = self.write_back();
+        let unsettled = std::mem::take(&mut self.books().unsettled);
         let synced = written.and_then(|()| self.store.sync());
-        match self.books().error.take() {
+        let mut books = self.books();
+        if synced.is_err() {
+            self.soil(&mut books, unsettled);
+        }
+        match books.error.take() {
             Some(errno) => Err(errno),
             None => synced,
+        }
+    }
+
+    /// After a sync that failed: a kernel takes such pages for written from then on, and its next
+    /// sync goes well. So they are written once more; of those that are not here any more there is
+    /// nothing to write.
+    fn soil(&self, books: &mut Books, pages: BTreeSet<u64>) {
+        for page in pages {
+            books.stores += 1;
+            let stores = books.stores;
+            if let Some(entry) = books.pages.get_mut(&page).filter(|entry| entry.bytes.is_some()) {
+                entry.dirty.get_or_insert(stores);
+                books.dirty.insert(page);
+            }
         }
     }
 

@@ -17,6 +17,8 @@ struct Memory {
     stable: Mutex<Vec<u8>>,
     bad_page: AtomicU64,
     refuses_writes: AtomicBool,
+    /// Syncs that fail, after which what was written is lost, as after a kernel's.
+    failing_syncs: AtomicU64,
     largest_write: AtomicU64,
 }
 
@@ -60,6 +62,13 @@ impl Store for Handle {
     }
 
     fn sync(&self) -> Result<(), Errno> {
+        let left = self.0.failing_syncs.load(SeqCst);
+        if left > 0 {
+            self.0.failing_syncs.store(left - 1, SeqCst);
+            let stable = self.0.stable.lock().unwrap().clone();
+            self.0.written.lock().unwrap()[..stable.len()].copy_from_slice(&stable);
+            return Err(Errno::IO);
+        }
         *self.0.stable.lock().unwrap() = self.0.written.lock().unwrap().clone();
         Ok(())
     }
@@ -140,6 +149,24 @@ fn a_failure_to_write_is_told_once_and_nothing_is_lost() {
     assert!(file.sync().is_err());
     file.sync().unwrap();
     assert_eq!(memory.stable.lock().unwrap()[0], 8);
+}
+
+/// *The story:* what a sync could not settle was clean for the cache, so the next sync wrote nothing,
+/// asked the kernel, which had told its error already, and said that all was well.
+#[test]
+fn what_a_failed_sync_did_not_settle_is_written_again() {
+    let (file, memory) = open(vec![1; 10 * PAGE_SIZE], 64);
+    file.sync().unwrap();
+    file.write_at(&[7; 2 * PAGE_SIZE], 0).unwrap();
+    file.cache.write_back().unwrap();
+    file.write_at(&[8; PAGE_SIZE], 5 * PAGE_SIZE as u64).unwrap();
+    memory.failing_syncs.store(2, SeqCst);
+    assert!(file.sync().is_err() && file.sync().is_err(), "each sync that failed says so");
+    assert_eq!(file.stats().dirty, 3);
+    file.sync().unwrap();
+    let stable = memory.stable.lock().unwrap();
+    assert!(stable[..2 * PAGE_SIZE].iter().all(|&byte| byte == 7));
+    assert!(stable[5 * PAGE_SIZE..6 * PAGE_SIZE].iter().all(|&byte| byte == 8));
 }
 
 #[test]

@@ -169,6 +169,17 @@ impl Adaptive {
         self.config.window_max.min(self.config.frames / (FRAMES_PART * 2 * self.live.max(1)))
     }
 
+    /// Of what was answered last there was no room for a page and those that were to follow it.
+    pub fn cut_short(&self, file: &mut File, page: u64) {
+        let ordered = file.streams.iter_mut().flatten().filter_map(|stream| {
+            let span = stream.track.locate(page, 1)?;
+            stream.has_read(span).then_some((stream, span.at))
+        });
+        if let Some((stream, at)) = ordered.max_by_key(|(stream, _)| stream.stamp) {
+            stream.cut_short(at);
+        }
+    }
+
     fn begin(&mut self, file: &mut File, track: Track, ask: &Ask, cause: Cause, reads: &mut Reads) {
         let span = track.locate(ask.page, ask.pages).expect("a reader is on its own way");
         let window = window::init(ask.pages, self.most());
@@ -218,8 +229,8 @@ impl FileRead for Adaptive {
 
     fn marked(&mut self, file: &mut File, ask: &Ask, cache: &dyn PageCache, reads: &mut Reads) {
         let (config, most) = (self.config, self.most());
-        if let Some((stream, _)) = file.stream_at(ask.page, 1) {
-            return stream.met_mark(ask.now, &config, most, reads);
+        if let Some((stream, span)) = file.stream_at(ask.page, 1) {
+            return stream.met_mark(span.at, ask.now, &config, most, reads);
         }
         // A mark whose stream was forgotten: goes on where the cached pages end.
         if let Some(missing) = cache.next_missing(ask.page + 1, most) {

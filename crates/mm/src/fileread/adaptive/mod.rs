@@ -86,35 +86,45 @@ impl File {
         (1..=RECENT).filter_map(|back| self.recent[(self.recent_next + RECENT - back) % RECENT])
     }
 
-    /// The way of a reader of which this is the second read, or a later one.
-    fn recognise(&self, ask: &Ask) -> Option<Track> {
+    /// The way of a reader of which this is the second read, or a later one, and how many pages its
+    /// first window needs to reach the next.
+    fn recognise(&self, ask: &Ask) -> Option<(Track, u64)> {
         let Ask { page, pages, .. } = *ask;
         if page == 0 || self.sequential {
-            return Some(Track::Forward);
+            return Some((Track::Forward, pages));
         }
         for recent in self.latest_first() {
             if recent.page + recent.pages == page {
-                return Some(Track::Forward);
+                return Some((Track::Forward, pages));
             }
             if page + pages == recent.page {
-                return Some(Track::Backward);
+                return Some((Track::Backward, pages));
             }
         }
         self.recognise_strided(ask)
     }
 
-    fn recognise_strided(&self, ask: &Ask) -> Option<Track> {
+    fn recognise_strided(&self, ask: &Ask) -> Option<(Track, u64)> {
         let Ask { page, pages, .. } = *ask;
         let step = self.latest_first().find_map(|recent| {
             let step = page.wrapping_sub(recent.page) as i64;
             (step.unsigned_abs() <= STEP_MAX && step != 0 && self.is_strided(ask, step)).then_some(step)
         })?;
         // Pieces that leave little between them are read with what is between them.
-        Some(match step {
-            step if step.unsigned_abs() > 2 * pages => Track::Strided { origin: page, step, piece: pages },
-            1.. => Track::Forward,
-            _ => Track::Backward,
-        })
+        let distance = step.unsigned_abs();
+        if distance > 2 * pages && !self.fills(step) {
+            return Some((Track::Strided { origin: page, step, piece: pages }, pages));
+        }
+        Some((if step > 0 { Track::Forward } else { Track::Backward }, distance + pages))
+    }
+
+    /// Does the reader use what lies between its last read and a step further on, too? In a mapping
+    /// records come page by page: the first of each is a read of its own, the rest a short stream
+    /// from there.
+    fn fills(&self, step: i64) -> bool {
+        let Some(last) = self.latest_first().next() else { return false };
+        let most = step.unsigned_abs() + step.unsigned_abs() / 2;
+        self.streams.iter().flatten().any(|stream| stream.read_from(last.page + last.pages) > most)
     }
 
     /// Were there reads of the same size one step, two steps, ... before?
@@ -180,9 +190,10 @@ impl Adaptive {
         }
     }
 
-    fn begin(&mut self, file: &mut File, track: Track, ask: &Ask, cause: Cause, reads: &mut Reads) {
+    fn begin(&mut self, file: &mut File, way: (Track, u64), ask: &Ask, cause: Cause, reads: &mut Reads) {
+        let (track, reach) = way;
         let span = track.locate(ask.page, ask.pages).expect("a reader is on its own way");
-        let window = window::init(ask.pages, self.most());
+        let window = window::init(reach, self.most());
         let stream = Stream::begin(track, span, window, self.most(), cause, reads);
         self.live += u64::from(file.keep(stream));
     }
@@ -216,9 +227,9 @@ impl FileRead for Adaptive {
             return stream.missed(span, most, reads);
         }
         match file.recognise(ask) {
-            Some(track) => {
+            Some((track, reach)) => {
                 let cause = if ask.page == 0 { Cause::Initial } else { Cause::Sequential };
-                self.begin(file, track, ask, cause, reads);
+                self.begin(file, (track, reach), ask, cause, reads);
             }
             None => {
                 exactly(ask, reads);
@@ -235,7 +246,7 @@ impl FileRead for Adaptive {
         // A mark whose stream was forgotten: goes on where the cached pages end.
         if let Some(missing) = cache.next_missing(ask.page + 1, most) {
             let rest = Ask { page: missing, pages: missing - ask.page, ..*ask };
-            self.begin(file, Track::Forward, &rest, Cause::Marked, reads);
+            self.begin(file, (Track::Forward, rest.pages), &rest, Cause::Marked, reads);
         }
     }
 

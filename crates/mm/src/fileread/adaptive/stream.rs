@@ -80,6 +80,13 @@ impl Stream {
         self.tail <= span.at && span.at < self.frontier
     }
 
+    /// How far a forward reader that was last met near page `page` was read ahead from there.
+    #[must_use]
+    pub fn read_from(&self, page: u64) -> u64 {
+        let is_near = self.track == Track::Forward && self.tail.abs_diff(page) < self.window;
+        if is_near { self.frontier.saturating_sub(page) } else { 0 }
+    }
+
     fn gap(&self) -> u64 {
         if matches!(self.track, Track::Strided { .. }) { 0 } else { GAP }
     }

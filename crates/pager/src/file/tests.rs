@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
+use overspill_mm::fileread::adaptive;
 use overspill_mm::fileread::policy::{Config, Policy};
 use overspill_sys::{Errno, PAGE_SIZE};
 
@@ -78,7 +79,8 @@ fn open(bytes: Vec<u8>, frames: i32) -> (File, Arc<Memory>) {
     let memory = Memory { written: Mutex::new(bytes), ..Memory::default() };
     memory.bad_page.store(u64::MAX, SeqCst);
     let memory = Arc::new(memory);
-    let policy = Policy::by_name("adaptive", Config::default()).unwrap();
+    let adaptive = adaptive::Config { frames: frames as u64, ..adaptive::Config::default() };
+    let policy = Policy::by_name("adaptive", Config { adaptive, ..Config::default() }).unwrap();
     let cache = Cache::fixed(Box::new(Handle(Arc::clone(&memory))), policy, frames);
     (File::with(cache).unwrap(), memory)
 }
@@ -180,4 +182,41 @@ fn a_bad_page_fails_alone() {
     }
     memory.bad_page.store(u64::MAX, SeqCst);
     assert!(file.read_at(&mut page, 50 * PAGE_SIZE as u64).is_ok());
+}
+
+/// Pages that each of some laps over the whole file read.
+fn laps(file: &File, pages: u64, order: impl Fn(u64) -> u64, count: usize) -> Vec<u64> {
+    let mut page = [0; PAGE_SIZE];
+    let mut lap = || {
+        let before = file.stats().pages_read;
+        for n in 0..pages {
+            file.read_at(&mut page, order(n) * PAGE_SIZE as u64).unwrap();
+        }
+        file.stats().pages_read - before
+    };
+    (0..count).map(|_| lap()).collect()
+}
+
+/// *The story:* a loop over a file of twice the cache read all of it on each lap.
+#[test]
+fn a_loop_keeps_what_fits() {
+    const PAGES: u64 = 8192;
+    for way in [|n: u64| n, |n: u64| PAGES - 1 - n] {
+        let (file, _) = open(noise(PAGES as usize * PAGE_SIZE), PAGES as i32 / 2);
+        let read = laps(&file, PAGES, way, 6);
+        assert!(read[0] <= PAGES + 64, "{read:?}");
+        let settled: u64 = read[2..].iter().sum();
+        assert!(settled <= 4 * PAGES / 2 * 108 / 100, "half of it does not fit: {read:?}");
+    }
+}
+
+/// What was read once and is not used again gives way to what is.
+#[test]
+fn a_file_that_was_read_once_gives_way() {
+    const PAGES: u64 = 8192;
+    let (file, _) = open(noise(PAGES as usize * PAGE_SIZE), PAGES as i32 / 2);
+    laps(&file, PAGES / 2, |n| n, 1);
+    // Three quarters of the cache, elsewhere.
+    let read = laps(&file, PAGES * 3 / 8, |n| PAGES / 2 + n, 100);
+    assert!(read[90..].iter().all(|&read| read < PAGES / 16), "{read:?}");
 }

@@ -27,6 +27,9 @@ const STEP_MAX: u64 = 4096;
 const STRIDED_AFTER: u32 = 3;
 /// Part of the frames that all windows together may take.
 const FRAMES_PART: u64 = 2;
+/// And the part that one window may: the room for it is taken from what a loop would find on its next
+/// lap.
+const WINDOW_PART: u64 = 16;
 
 /// Of the device and the budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -176,7 +179,8 @@ impl Adaptive {
     /// The largest window of one among the streams that there are.
     fn most(&self) -> u64 {
         // Two windows of a stream are in RAM at a time.
-        self.config.window_max.min(self.config.frames / (FRAMES_PART * 2 * self.live.max(1)))
+        let together = self.config.frames / (FRAMES_PART * 2 * self.live.max(1));
+        self.config.window_max.min(self.config.frames / WINDOW_PART).min(together)
     }
 
     /// Of what was answered last there was no room for a page and those that were to follow it.

@@ -12,6 +12,7 @@
 extern crate alloc;
 
 pub mod child;
+pub mod discards;
 mod engine;
 pub mod file_table;
 mod files;

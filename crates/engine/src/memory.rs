@@ -83,6 +83,8 @@ pub(crate) struct Put {
     pub done: u32,
     /// Bit i: frame i is a hole now (its page was moved, not copied).
     pub moved: u64,
+    /// Bit i: page i was there already, and stays as it is.
+    pub found: u64,
 }
 
 /// What became of pages that were to be taken out of the program's view. Pages in neither set were busy.
@@ -294,7 +296,11 @@ impl Memory {
     }
 
     fn read_some(&mut self, buffer: &mut [RawMsg]) -> bool {
-        let count = self.program.read_messages(buffer).unwrap_or(0);
+        let count = match self.program.read_messages(buffer) {
+            // It would be so for ever, and whoever forked would wait for ever.
+            Err(Errno::MFILE) => panic!("a fork, and the process may have no descriptor at all"),
+            read => read.unwrap_or(0),
+        };
         for message in buffer[..count].iter().map(RawMsg::decode) {
             match message {
                 Message::Fault { .. } => self.faults.push_back(message),
@@ -326,6 +332,12 @@ impl Memory {
         // changes nothing.
         let probe = self.staging.page(0)..self.staging.page(1);
         self.program.write_protect(probe, false, true) != Err(Errno::AGAIN)
+    }
+
+    /// Waits until whoever has the lock of the address space has let go of it: unlocking what is not
+    /// locked takes it for writing, and changes nothing.
+    pub fn outwait(&self) {
+        let _ = mem::munlock(self.staging.page(0)..self.staging.page(1));
     }
 
     /// After EAGAIN: reads events and says whether one of them concerns the range. Then the
@@ -636,7 +648,8 @@ impl Memory {
     // Into the program's view.
 
     /// Fills `count` pages at `address` with zeroes out of the kernel's own stock. Returns how many
-    /// were done.
+    /// were done, up to the first page that is there already: it may be one that was discarded and
+    /// is not freed yet, of which nothing must be known.
     pub fn fill_fresh(&mut self, address: usize, count: u32) -> u32 {
         let range = address..address + count as usize * PAGE_SIZE;
         if self.is_changing(&range) {
@@ -664,8 +677,10 @@ impl Memory {
                 Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) => break,
                 Some(Errno::AGAIN) => {}
                 Some(Errno::EXIST) => {
-                    self.program.wake(dst..dst + PAGE_SIZE).unwrap_or(());
-                    done += 1;
+                    if done == 0 {
+                        self.unprotect(dst..dst + PAGE_SIZE);
+                    }
+                    break;
                 }
                 Some(Errno::FAULT) if self.can_move && !by_move => by_move = true,
                 Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}

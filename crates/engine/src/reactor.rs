@@ -11,10 +11,11 @@
 //! got a page a fault, 300 MB/s.
 
 use overspill_mm::types::Nanos;
-use overspill_sys::clock;
 use overspill_sys::event::{self, Bell, PollFd};
+use overspill_sys::{Errno, clock};
 
 use crate::engine::Engine;
+use crate::memory::REST_NS;
 
 /// Bounds of the time spent looking.
 const SPIN_NS_MIN: Nanos = 2_000;
@@ -67,7 +68,12 @@ impl Reactor {
 fn sleep(engine: &Engine, timeout_ns: Nanos, bell: Option<&Bell>) {
     let [messages, completions, shared] = engine.descriptors();
     let fds = [messages, completions, shared, bell.map(Bell::fd)];
-    let mut fds = fds.map(PollFd::maybe_readable);
+    let count = fds.iter().flatten().count();
+    let mut there = [PollFd::maybe_readable(None); 4];
+    there.iter_mut().zip(fds.into_iter().flatten()).for_each(|(at, fd)| *at = PollFd::readable(fd));
     // EINTR and errors are as good as a wake-up: the caller looks again.
-    let _ = event::poll(&mut fds, Some(timeout_ns));
+    if event::poll(&mut there[..count], Some(timeout_ns)) == Err(Errno::INVAL) {
+        // The program's limit of descriptors is that of the list, too.
+        clock::sleep_ns(timeout_ns.min(REST_NS));
+    }
 }

@@ -19,7 +19,7 @@ use crate::transfers::Transfers;
 use crate::vigil::Vigil;
 
 /// Steps of putting an engine together, by the number in [`Failure::step`]; 0 is "none".
-pub const STEPS: [&str; 8] = [
+pub const STEPS: [&str; 9] = [
     "none",
     "open userfaultfd",
     "open the swap areas",
@@ -28,6 +28,7 @@ pub const STEPS: [&str; 8] = [
     "start the agent's thread",
     "map the launcher's page",
     "lock memory for the key of encrypted pages",
+    "serve memory that another process shares, and may need for longer",
 ];
 
 /// Which step failed, and why.

@@ -232,7 +232,7 @@ impl SharedRegions {
                 file::pwrite_at(file, frames + done as usize * PAGE_SIZE, PAGE_SIZE, offset)
             },
         );
-        Put { done, moved: 0 }
+        Put { done, ..Put::default() }
     }
 
     /// Fills `count` pages with zeroes and wakes who waits. Returns how many were done.

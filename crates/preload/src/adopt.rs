@@ -226,11 +226,15 @@ impl Adopter {
     }
 
     /// Tells the engine of pages that are resident in managed memory and that it does not know of.
-    pub fn resync(&mut self, engine: &mut Engine) -> Result<(), Errno> {
+    /// True when it did not believe all of it: it is to be told again, see [`overspill_engine::discards`].
+    pub fn resync(&mut self, engine: &mut Engine) -> Result<bool, Errno> {
         self.found.clear();
         let regions = engine.regions();
         self.found.extend(regions.map(|region| Found::new(region.clone(), region)));
-        self.each_run(Query::OWN_CONTENT, |run| engine.add_resident(run)).map(drop)
+        engine.outwait_changes();
+        let mut again = false;
+        self.each_run(Query::OWN_CONTENT, |run| again |= engine.add_resident(run))?;
+        Ok(again)
     }
 
     /// Takes over what was found, as it is registered now. What is there may leave in steps (see
@@ -252,7 +256,9 @@ impl Adopter {
         let few = engine.budget() as usize / FEW_ZEROES_SHARE;
         if engine.takes_zero_pages() {
             protected = self.each_run(Query::ZERO_PAGE, |run| engine.protect(run))?;
-            self.each_run(Query::ZERO_PAGE, |run| engine.add_resident(run))?;
+            self.each_run(Query::ZERO_PAGE, |run| {
+                engine.add_resident(run);
+            })?;
         }
         let pages = self.each_run(Query::OWN_CONTENT, |run| {
             if protected <= few {

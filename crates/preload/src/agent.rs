@@ -10,6 +10,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use overspill_engine::discards;
 use overspill_engine::growth::Growth;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
@@ -245,8 +246,8 @@ fn compete() -> Result<(), Errno> {
 
 /// The agent was asked to go. Whether it comes back, or the program is at its end, the launcher is told.
 fn leave(process: &Process) {
-    if retire::is_banned() {
-        give_up(process, Failure { step: 5, errno: Errno::PERM });
+    if let Some(failure) = retire::ban() {
+        give_up(process, failure);
     }
 }
 
@@ -359,6 +360,7 @@ impl Agent {
             shrinks_since: None,
             step: STEP_MIN,
             next_resync: 0,
+            resyncs_again: None,
             looked: clock::monotonic_ns(),
             returns_until: 0,
             returned: 0,
@@ -416,6 +418,8 @@ struct Manager<'a> {
     shrinks_since: Option<u64>,
     step: u32,
     next_resync: u64,
+    /// What was found and not believed is looked for once more then.
+    resyncs_again: Option<u64>,
     /// When it looked last.
     looked: u64,
     /// Its turn has come: until then what is out is brought back.
@@ -487,12 +491,13 @@ impl Manager<'_> {
         self.grew = growth > STRAY_BYTES / 4;
         self.reserve.observe(growth, now);
         let has_grown = growth > STRAY_BYTES;
-        if (has_grown || fresh::is_awaited(asked)) && !fork::is_paused() {
+        let looks_again = self.resyncs_again.is_some_and(|at| at <= now);
+        if (has_grown || looks_again || fresh::is_awaited(asked)) && !fork::is_paused() {
             if has_grown {
                 self.hurries_until = clock::monotonic_ns() + HURRY_NS;
                 self.hurry(true);
             }
-            let missed = self.adopt(has_grown);
+            let missed = self.adopt(has_grown || looks_again);
             let managed = managed_bytes(&self.engine);
             stray = self.agent.resident().anon_bytes.saturating_sub(managed);
             if !missed {
@@ -611,8 +616,10 @@ impl Manager<'_> {
             // Nothing new is mapped: pages came in old mappings without a fault (stores to what had
             // been read before it was adopted, which is the zero page, and MADV_FREE that was not
             // carried out).
-            let _ = self.adopter.resync(&mut self.engine);
-            self.next_resync = now + (clock::monotonic_ns() - now) * RESYNC_SHARE;
+            let again = self.adopter.resync(&mut self.engine).unwrap_or(false);
+            let now_through = clock::monotonic_ns();
+            self.next_resync = now_through + (now_through - now) * RESYNC_SHARE;
+            self.resyncs_again = again.then_some(now_through + 2 * discards::REST_NS);
         }
         adopted.missed
     }

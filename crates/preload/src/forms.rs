@@ -111,6 +111,7 @@ pub unsafe extern "C" fn clone(
     // SAFETY: the library's function has this type; on this processor it takes as many arguments as it wants.
     let call = unsafe { core::mem::transmute::<usize, Clone>(next) };
     if flags as c_uint & CLONE_VM != 0 {
+        retire::before_clone(flags as usize);
         // SAFETY: passed on to the caller.
         return unsafe { call(start, stack, flags, argument, parent_tid, tls, child_tid) };
     }
@@ -173,7 +174,7 @@ pub unsafe extern "C" fn syscall() -> c_long {
         // clone(flags, stack, ...).
         "2:",
         "test esi, {vm}",
-        "jnz 5b",
+        "jnz 7f",
         "test rdx, rdx",
         "jnz 5b",
         "jmp 4f",
@@ -208,6 +209,25 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "mov r8, r9",
         "mov r9, rax",
         "jmp {concerning}",
+        // The stack is aligned by the seventh push.
+        "7:",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        "mov rdi, rsi",
+        "call {shares}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "jmp 5b",
         "6:",
         "mov rdi, rax",
         "jmp {failed}",
@@ -225,6 +245,7 @@ pub unsafe extern "C" fn syscall() -> c_long {
         mlockall = const __NR_mlockall,
         ioctl = const __NR_ioctl,
         vm = const CLONE_VM,
+        shares = sym shares,
         forks = sym forks_by_clone3,
         concerning = sym concerning,
         failed = sym failed,
@@ -253,7 +274,13 @@ extern "C" fn forks_by_clone3(arguments: usize, size: usize) -> bool {
             return false;
         }
     }
+    shares(words[0] as usize);
     words[0] & u64::from(CLONE_VM) == 0 && words[STACK] == 0
+}
+
+/// A process or a thread is about to be made with these flags.
+extern "C" fn shares(flags: usize) {
+    retire::before_clone(flags);
 }
 
 /// The calls that concern the agent. `clone` and `clone3` come without CLONE_VM and without a stack.

@@ -6,18 +6,24 @@
 //! another one starts. A filter that seccomp(2) gives to all threads would be given to the agent,
 //! too: it goes before, and stays away, which the launcher is told.
 //!
+//! A process that is made to share this one's memory (clone with CLONE_VM, and no thread) may live
+//! longer than this one. The agent ends with this one, and what it keeps with it. So it goes before
+//! and stays away. The maker of a vfork waits for its child: that is no such process.
+//!
 //! What is known of the shared page stays mapped: in another namespace it might not be found again.
 //!
 //! *The story:* `unshare -Ur` was refused under `run` (EINVAL), and with it rootless containers and
 //! sandboxes.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use linux_raw_sys::general::{
-    __NR_setns, __NR_unshare, CLONE_NEWUSER, CLONE_SIGHAND, CLONE_THREAD, CLONE_VM,
+    __NR_setns, __NR_unshare, CLONE_NEWUSER, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM,
 };
 
+use overspill_engine::Failure;
+use overspill_sys::Errno;
 use overspill_sys::lock::Lock;
 
 use crate::{filters, fork, fresh, libc, start};
@@ -25,12 +31,17 @@ use crate::{filters, fork, fresh, libc, start};
 /// What `unshare` may be asked for by a process with one thread only.
 const ALONE: u32 = CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
 
+/// Steps that are failed for good, see [`overspill_engine::STEPS`].
+const START_THREAD: u32 = 5;
+const OUTLIVE: u32 = 8;
+
 /// The agent is to go.
 static ASKED: AtomicBool = AtomicBool::new(false);
 /// It does not come back.
 static GONE: AtomicBool = AtomicBool::new(false);
-/// ... though the program goes on.
-static BANNED: AtomicBool = AtomicBool::new(false);
+/// ... though the program goes on: the step that is failed for good, see
+/// [`overspill_engine::STEPS`]; 0 = none.
+static BANNED: AtomicU32 = AtomicU32::new(0);
 /// One thread at a time is alone.
 static TURN: Lock = Lock::new();
 
@@ -57,24 +68,39 @@ fn send_away() {
     start::wait_until_gone();
 }
 
-/// Does the program go on without an agent?
-pub fn is_banned() -> bool {
-    BANNED.load(SeqCst)
+/// Why the program goes on without an agent, if it does.
+pub fn ban() -> Option<Failure> {
+    let step = BANNED.load(SeqCst);
+    (step != 0).then_some(Failure { step, errno: Errno::PERM })
 }
 
-/// Makes a call that the agent would not survive: it goes before. Only if the call fails it comes back.
+/// Makes a call behind which the agent cannot start a thread, nor live: it goes before. Only if the
+/// call fails it comes back.
 pub fn for_good(call: impl FnOnce() -> isize) -> isize {
+    going_for(START_THREAD, call)
+}
+
+/// A process is about to be made with these flags of clone(2).
+pub fn before_clone(flags: usize) {
+    let flags = flags as u32;
+    let shares = flags & CLONE_VM != 0 && flags & (CLONE_THREAD | CLONE_VFORK) == 0;
+    if shares && !filters::is_filtered() && !fork::is_borrowing() {
+        going_for(OUTLIVE, || 0);
+    }
+}
+
+fn going_for(step: u32, call: impl FnOnce() -> isize) -> isize {
     if is_gone() {
         return call();
     }
     TURN.with(|| {
-        BANNED.store(true, SeqCst);
+        BANNED.store(step, SeqCst);
         send_away();
         let result = call();
         if result == 0 {
             GONE.store(true, SeqCst);
         } else {
-            BANNED.store(false, SeqCst);
+            BANNED.store(0, SeqCst);
             ASKED.store(false, SeqCst);
             start::come_back();
         }

@@ -6,11 +6,11 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use overspill_engine::shared::ENV;
 use overspill_sys::thread::{self, Descriptors, Thread};
-use overspill_sys::{AddressRange, reserve};
+use overspill_sys::{AddressRange, fd, reserve};
 
 use crate::agent::Beginning;
 use crate::launcher::Address;
-use crate::{agent, elf, exec, files, filters, fork, forms, fresh, leaks, retire, veto};
+use crate::{agent, elf, exec, files, filters, fork, forms, fresh, leaks, retire, settings, veto};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
@@ -122,7 +122,11 @@ fn start_agent() {
 
 extern "C" fn entry(_: *mut ()) {
     // SAFETY: the thread has a descriptor table of its own: the program's descriptors stay open.
-    let _ = unsafe { overspill_sys::fd::close_all_descriptors() };
+    let _ = unsafe { fd::close_all_descriptors() };
+    fd::forget_spare();
+    if settings::is_rich() {
+        fd::keep_spare();
+    }
     // Nor does the agent keep a file system busy that the program leaves and unmounts.
     let _ = overspill_sys::file::change_directory(c"/");
     let beginning = match (IS_FORKED.load(Ordering::Acquire), IS_BACK.load(Ordering::Acquire)) {

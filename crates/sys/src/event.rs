@@ -137,6 +137,12 @@ impl Bell {
         &self.fd
     }
 
+    /// What it is made of.
+    #[must_use]
+    pub fn into_fd(self) -> Fd {
+        self.fd
+    }
+
     /// Makes it readable.
     pub fn ring(&self) {
         let one = 1u64;

@@ -4,6 +4,10 @@
 //! It never retries or reports a failed close (the descriptor is gone either way).
 
 use crate::Errno;
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+use crate::event::Bell;
+use crate::procfs;
 use crate::raw::{nr, syscall};
 use rustix::fd::{AsFd, BorrowedFd};
 
@@ -89,4 +93,40 @@ pub unsafe fn close_all_descriptors() -> Result<(), Errno> {
 pub unsafe fn close_descriptors(first: u32, last: u32) -> Result<(), Errno> {
     // SAFETY: the caller owns these descriptors.
     unsafe { syscall!(nr::__NR_close_range, first as usize, last as usize, 0).map(drop) }
+}
+
+/// A low number that nothing is under, for [`with_room`]; -1: there is none.
+static SPARE: AtomicI32 = AtomicI32::new(-1);
+
+/// Keeps the lowest free number of the calling thread's table for [`with_room`]. To be called before
+/// the table has much, and after each use.
+pub fn keep_spare() {
+    if SPARE.load(Relaxed) < 0
+        && let Ok(bell) = Bell::new()
+    {
+        SPARE.store(bell.into_fd().into_raw(), Relaxed);
+    }
+}
+
+/// The table is empty: what was kept in it is not there.
+pub fn forget_spare() {
+    SPARE.store(-1, Relaxed);
+}
+
+/// Does again what failed for want of a descriptor: with the number that was kept, or with a limit
+/// that is higher for as long as it takes.
+///
+/// *The story:* a program lowered its limit to three descriptors and forked. The event of a fork
+/// comes with a descriptor, which could not be made: it was never read, and everything waited for
+/// ever.
+pub fn with_room<T>(mut act: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let spare = SPARE.swap(-1, Relaxed);
+    if spare >= 0 {
+        // SAFETY: it was kept for this, and nobody else knows of it.
+        drop(unsafe { Fd::from_raw(spare) });
+    }
+    match act() {
+        Err(Errno::MFILE) => procfs::with_more_descriptors(act),
+        other => other,
+    }
 }

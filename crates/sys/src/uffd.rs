@@ -10,6 +10,7 @@ mod message;
 
 pub use message::{Message, RawMsg};
 
+use crate::fd::with_room;
 use crate::raw::{nr, syscall};
 use crate::{AddressRange, Errno, Fd, PAGE_SIZE};
 use abi::{Range, Transfer};
@@ -345,7 +346,13 @@ impl Uffd {
     pub fn read_messages(&self, buffer: &mut [RawMsg]) -> Result<usize, Errno> {
         let (pointer, bytes) = (buffer.as_mut_ptr() as usize, size_of_val(buffer));
         // SAFETY: the slice is exclusive and a message may hold any bytes.
-        match unsafe { syscall!(nr::__NR_read, self.fd.raw() as usize, pointer, bytes) } {
+        let read = || unsafe { syscall!(nr::__NR_read, self.fd.raw() as usize, pointer, bytes) };
+        let outcome = match read() {
+            // The message of a fork comes with a descriptor.
+            Err(Errno::MFILE) => with_room(read),
+            outcome => outcome,
+        };
+        match outcome {
             Ok(read) => {
                 assert!(read.is_multiple_of(size_of::<RawMsg>()), "the kernel writes whole messages");
                 Ok(read / size_of::<RawMsg>())

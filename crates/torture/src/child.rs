@@ -78,7 +78,7 @@ pub fn fork_by(form: Form, body: impl Fn() -> Outcome) -> Outcome<Child> {
     let run = || match body() {
         Ok(()) => 0,
         Err(failure) => {
-            say(&format!("child by {form:?}: {failure}\n"));
+            say(2, &format!("child by {form:?}: {failure}\n"));
             1
         }
     };
@@ -90,10 +90,10 @@ pub fn fork_by(form: Form, body: impl Fn() -> Outcome) -> Outcome<Child> {
     unsafe { libc::_exit(run()) }
 }
 
-/// Writes to standard error without a lock that a thread of the parent may have held.
-fn say(line: &str) {
+/// Writes to a descriptor without a lock that a thread of the parent may have held.
+pub fn say(fd: i32, line: &str) {
     // SAFETY: the bytes are the string's.
-    let _ = unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+    let _ = unsafe { libc::write(fd, line.as_ptr().cast(), line.len()) };
 }
 
 impl Child {

@@ -4,7 +4,7 @@
 use crate::context::Context;
 use crate::fail;
 use crate::outcome::Outcome;
-use crate::subtests::{exits, kinds, mapped_files, process, remote};
+use crate::subtests::{exits, forks, kinds, mapped_files, process, remote};
 
 /// Runs the part named first, with the rest as its arguments.
 pub fn run(arguments: &[String]) -> Outcome {
@@ -25,6 +25,7 @@ pub fn run(arguments: &[String]) -> Outcome {
             _ => fail!("part rewrite FILE"),
         },
         "exec-self" => remote::exec_self_part(&mut context(arguments)?),
+        "outlived" => forks::outlived_part(context(arguments)?),
         "main-exit" => kinds::main_exit_part(context(arguments)?),
         "setuid" => process::setuid_part(&mut context(arguments)?),
         "chroot" => process::chroot_part(&mut context(arguments)?),

@@ -161,6 +161,16 @@ pub fn scratch_file(directory: &Path, flags: i32) -> Outcome<File> {
         .map_err(|error| Failure(format!("no scratch file in {}: {error}", directory.display())))
 }
 
+/// From now on the calling thread runs only where no ordinary one wants to.
+pub fn run_when_idle() -> Outcome {
+    // SAFETY: an all-zero `sched_param` is valid, and the call reads it only.
+    let result = unsafe {
+        let ordinary: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const ordinary)
+    };
+    check("sched_setscheduler", result as isize).map(drop)
+}
+
 /// The kernel's number for this thread.
 #[must_use]
 pub fn thread_id() -> i32 {
@@ -226,6 +236,74 @@ unsafe fn clone(body: &dyn Fn() -> i32) -> isize {
     // SAFETY: the stack grows down from its end, and lives until the call returns: the child has a
     // copy of it.
     unsafe { libc::clone(run, stack.as_mut_ptr().add(8192).cast(), libc::SIGCHLD, argument) as isize }
+}
+
+/// Makes a process that shares this one's memory, and in which `body` runs while this one ends.
+pub fn share_memory(by_call: bool, body: &dyn Fn() -> i32) -> Outcome {
+    extern "C" fn run(body: *mut libc::c_void) -> i32 {
+        // SAFETY: the maker ends without returning: its stack stays as it is.
+        let body = unsafe { *body.cast::<&dyn Fn() -> i32>() };
+        body()
+    }
+    let stack = vec![0_u128; 1 << 16].leak();
+    let top: *mut u128 = stack.as_mut_ptr_range().end;
+    let argument: *mut libc::c_void = (&raw const body).cast_mut().cast();
+    let flags = libc::CLONE_VM | libc::SIGCHLD;
+    // SAFETY: the stack is the new process's alone.
+    let made = unsafe {
+        if by_call {
+            call_on(top, flags, run, argument)
+        } else {
+            libc::clone(run, top.cast(), flags, argument) as isize
+        }
+    };
+    check("clone", made).map(drop)
+}
+
+/// clone(2) by way of libc's `syscall`, which comes back on either stack.
+///
+/// # Safety
+/// The stack is free, and `run` may be called there with `argument`.
+unsafe fn call_on(
+    top: *mut u128,
+    flags: i32,
+    run: extern "C" fn(*mut libc::c_void) -> i32,
+    argument: *mut libc::c_void,
+) -> isize {
+    let result: isize;
+    // SAFETY: the new process finds the same registers and its own stack, on which `syscall`'s
+    // return address was put; it calls `run` and ends.
+    unsafe {
+        std::arch::asm!(
+            "lea rax, [rip + 2f]",
+            "mov [rdx - 8], rax",
+            "sub rdx, 8",
+            "xor ecx, ecx",
+            "xor r8d, r8d",
+            "xor r9d, r9d",
+            "xor eax, eax",
+            "call {syscall}",
+            "2:",
+            "test rax, rax",
+            "jnz 3f",
+            "and rsp, -16",
+            "mov rdi, r13",
+            "call r12",
+            "mov edi, eax",
+            "mov eax, 60",
+            "syscall",
+            "3:",
+            syscall = sym libc::syscall,
+            in("rdi") libc::SYS_clone,
+            in("rsi") flags as isize,
+            inout("rdx") top => _,
+            in("r12") run,
+            in("r13") argument,
+            out("rax") result,
+            clobber_abi("C"),
+        );
+    }
+    result
 }
 
 /// A system call by the bare instruction: nothing that stands before libc's functions hears of it.

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use overspill_mm::State;
 use overspill_mm::types::{PageId, Vpn};
-use overspill_sys::Fd;
+use overspill_sys::fd::{self, Fd};
 use overspill_sys::uffd::Uffd;
 
 use super::Engine;
@@ -57,6 +57,7 @@ impl Engine {
             self.poison_files();
         }
         self.children.clear();
+        fd::keep_spare();
     }
 
     /// Is what the page holds to be had from its file? What was stored to keeps its place in the

@@ -112,8 +112,9 @@ impl Engine {
         }
     }
 
-    /// Fills pages from the populated frames of a spare block. Returns how many were filled and how
-    /// many could be.
+    /// Fills pages from the populated frames of a spare block. Returns how many were filled, up to
+    /// the first that was there already (see [`crate::memory::Memory::fill_fresh`]), and how many
+    /// could be.
     fn fill_from_spare(&mut self, place: Place, count: u32, first: Frame, populated: u64) -> (u32, u32) {
         let start = populated.trailing_zeros();
         let wanted = (populated >> start).trailing_ones().min(count);
@@ -121,7 +122,12 @@ impl Engine {
         self.view.program.clear_frames(frame, wanted);
         let put = self.view.put_in(place, frame, wanted, Manner::Open);
         self.staging.give_back(first, populated & !(put.moved << start));
-        (put.done, wanted)
+        if put.found & 1 != 0 {
+            // It may be protected, as a zero page that was found at its adoption.
+            let page = address(place.1);
+            self.view.program.unprotect(page..page + PAGE_SIZE);
+        }
+        (put.done.min(put.found.trailing_zeros()), wanted)
     }
 
     /// Takes pages out of view, into the swap cache.

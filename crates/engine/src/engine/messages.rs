@@ -67,11 +67,13 @@ impl Engine {
             Message::Fault { address, write, wp, .. } => self.fault(address & !(PAGE_SIZE - 1), write, wp),
             Message::Remove { start, end } => {
                 self.forget_stores(&(start..end));
+                self.discards.note(start..end, clock::monotonic_ns());
                 let (start, end) = vpns(&(start..end));
                 self.feed(Event::Discarded { space: PROGRAM, start, end });
             }
             Message::Unmap { start, end } => {
                 self.reservations.forget(&(start..end));
+                self.discards.forget(&(start..end));
                 let (from, to) = vpns(&(start..end));
                 self.feed(Event::RegionRemoved { space: PROGRAM, start: from, end: to });
                 self.file_range_changed(&(start..end));

@@ -40,6 +40,7 @@ use compress::Compressed;
 use sealing::Sealing;
 
 use crate::child::Child;
+use crate::discards::Discards;
 use crate::file_table::FileTable;
 use crate::fingerprint::Fingerprints;
 use crate::lending::Lending;
@@ -107,6 +108,7 @@ pub struct Engine {
     turnstile: Turnstile,
     doorbells: AddressRange,
     reservations: Reservations,
+    discards: Discards,
     report: Report,
     lending: Lending,
     /// What stays in RAM for the ends of threads; None where nobody asked for it.
@@ -155,6 +157,7 @@ impl Engine {
             turnstile: Turnstile::default(),
             doorbells: 0..0,
             reservations: Reservations::default(),
+            discards: Discards::default(),
             report,
             lending: Lending::default(),
             robust: None,

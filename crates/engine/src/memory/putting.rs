@@ -74,6 +74,7 @@ impl Memory {
                 // The page came back by itself (MADV_FREE that was not carried out): what is there is newer.
                 Some(Errno::EXIST) => {
                     self.wake(dst..dst + PAGE_SIZE);
+                    result.found |= bits(result.done, 1);
                     result.done += 1;
                 }
                 // Still pinned by the read that filled it; or protections differ: a copy does it.

@@ -1,6 +1,6 @@
 //! madvise on memory that is out of RAM, alone and racing with threads that touch it.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use crate::child;
@@ -35,6 +35,47 @@ pub fn dontneed(context: &mut Context) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// `discard-slowly`: memory that is in RAM is given up by a thread that hardly gets a processor.
+///
+/// *The story:* the kernel tells of MADV_DONTNEED, and frees afterwards. In between the pager found
+/// pages of which its books knew nothing any more, took them for memory that had come unheard, and
+/// took them out of view: some 500 pages came back with their old content, one time in eight on a
+/// busy machine. A thread that is slow makes the time in between long.
+pub fn discard_slowly(context: &mut Context) -> Outcome {
+    // More than the budget: what is found must leave at once.
+    let memory = Memory::map(context.options.mib * MIB / 2)?;
+    pattern::fill_pages(&memory, 0..memory.pages(), SEED);
+    context.cool(&memory)?;
+    let until = context.deadline();
+    while Instant::now() < until {
+        pattern::check_pages(&memory, 0..memory.pages(), SEED, "before it is given up")?;
+        slowly(|| sys::madvise(memory.base(), memory.len(), libc::MADV_DONTNEED))?;
+        pattern::check_zero(&memory, 0..memory.pages(), "given up slowly")?;
+        pattern::fill_pages(&memory, 0..memory.pages(), SEED);
+    }
+    Ok(())
+}
+
+/// Has `body` done by a thread that runs only where no other wants to, with others that always do.
+fn slowly(body: impl FnOnce() -> Outcome + Send) -> Outcome {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism()?.get() {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let slow = scope.spawn(|| {
+            let outcome = sys::run_when_idle().and_then(|()| body());
+            done.store(true, Relaxed);
+            outcome
+        });
+        slow.join().expect("the slow thread does not panic")
+    })
 }
 
 /// `free`: after MADV_FREE a page is the old one or zero; a store makes it the program's again.

@@ -8,6 +8,7 @@ use crate::context::{Context, parallel};
 use crate::memory::{Memory, PAGE, WORDS};
 use crate::outcome::Outcome;
 use crate::rng::Rng;
+use crate::subtests::process;
 use crate::{ensure, pattern, sys};
 
 const SEED: u64 = 0xf04c;
@@ -228,6 +229,68 @@ pub fn forms(context: &mut Context) -> Outcome {
         pattern::fill_pages(&memory, 0..memory.pages(), SEED + round + 1);
     }
     Ok(())
+}
+
+/// `fork-few`: forks of a process that may have no more descriptors than it has, or none at all.
+///
+/// *The story:* the kernel tells of a fork together with a descriptor. With a limit of three that
+/// could not be made, the report was never read, and the fork waited for ever.
+pub fn few_descriptors(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    for (round, limit) in (0..).zip([3, 1, 0]) {
+        context.cool(&memory)?;
+        let before = process::set_limit(libc::RLIMIT_NOFILE, limit)?;
+        let verify = || pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the child");
+        let children = [child::fork(verify), child::fork_by(Form::CallClone, verify)];
+        process::set_limit(libc::RLIMIT_NOFILE, before)?;
+        for child in children {
+            child?.succeed(&format!("a child at a limit of {limit} descriptors"))?;
+        }
+        pattern::check_pages(&memory, 0..memory.pages(), SEED + round, "in the parent")?;
+        pattern::fill_pages(&memory, 0..memory.pages(), SEED + round + 1);
+    }
+    Ok(())
+}
+
+/// `fork-outlive`: a process that was made with CLONE_VM goes on when its maker has ended.
+///
+/// *The story:* the pager is a thread of the maker and ended with it. What was out of RAM then read
+/// as zeroes.
+pub fn outlive(context: &mut Context) -> Outcome {
+    context.press()?;
+    for way in ["function", "call"] {
+        let mib = context.options.mib.to_string();
+        let mut part = child::part("outlived", &["--mib", &mib, "--dir", way]);
+        if context.options.sabotage {
+            part.arg("--sabotage");
+        }
+        let output = part.output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        ensure!(said == "right\n", "a process that outlives its maker ({way}): {said}");
+    }
+    Ok(())
+}
+
+/// The maker of `fork-outlive`. It ends at once, and leaves the rest to whom it made.
+pub fn outlived_part(mut context: Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    context.cool(&memory)?;
+    let maker = std::process::id() as i32;
+    let go_on = || {
+        // SAFETY: takes nothing, changes nothing.
+        while unsafe { libc::getppid() } == maker {
+            std::hint::spin_loop();
+        }
+        match pattern::check_pages(&memory, 0..memory.pages(), SEED, "after its maker's end") {
+            Ok(()) => child::say(1, "right\n"),
+            Err(failure) => child::say(1, &format!("{failure}\n")),
+        }
+        0
+    };
+    let by_call = context.options.directory.as_os_str() == "call";
+    sys::share_memory(by_call, &go_on)?;
+    // SAFETY: ends this process, and nothing that the other one uses.
+    unsafe { libc::_exit(0) }
 }
 
 /// What the kernel refuses is refused, not looked at. *The story:* clone3 by way of libc's `syscall`,

@@ -8,7 +8,7 @@ mod content;
 pub mod exits;
 mod file_faults;
 mod files;
-mod forks;
+pub mod forks;
 pub mod kinds;
 mod lending;
 pub mod mapped_files;
@@ -118,6 +118,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "write-barrier" Holds protection::write_barrier, "a handler that opens read-only pages";
     "sigsegv" Holds protection::sigsegv, "the program's handlers of SIGSEGV and SIGBUS";
     "dontneed" Holds advice::dontneed, "MADV_DONTNEED";
+    "discard-slowly" Holds advice::discard_slowly, "the same by a thread that hardly runs";
     "free" Holds advice::free, "MADV_FREE";
     "advice" Holds advice::harmless, "advice that changes no byte, and MADV_POPULATE";
     "populate" Holds advice::populate, "MADV_POPULATE and MAP_POPULATE, more than the budget";
@@ -147,6 +148,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-snapshot" Exceeded forks::snapshot, "a child lives while the parent writes";
     "fork-tree" Exceeded forks::tree, "children of children";
     "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";
+    "fork-few" Exceeded forks::few_descriptors, "forks where no descriptor is left";
+    "fork-outlive" Exceeded forks::outlive, "a process that shares memory lives longer than its maker";
     "fork-unheard" Exceeded forks::unheard, "bare forks while pages come into view all the time";
     "fork-discarding" Exceeded forks::discarding, "forks while threads discard all the time";
     "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";

@@ -156,14 +156,16 @@ pub fn rlimit_fsize(context: &mut Context) -> Outcome {
     outcome
 }
 
-/// Sets the soft limit, to `value` or what the hard limit allows.
-fn set_limit(resource: libc::__rlimit_resource_t, value: u64) -> Outcome {
+/// Sets the soft limit, to `value` or what the hard limit allows. Returns what it was.
+pub fn set_limit(resource: libc::__rlimit_resource_t, value: u64) -> Outcome<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is ours.
     check("getrlimit", unsafe { libc::getrlimit(resource, &raw mut limit) } as isize)?;
+    let before = limit.rlim_cur;
     limit.rlim_cur = value.min(limit.rlim_max);
     // SAFETY: `limit` is initialised and only read.
-    check("setrlimit", unsafe { libc::setrlimit(resource, &raw const limit) } as isize).map(drop)
+    check("setrlimit", unsafe { libc::setrlimit(resource, &raw const limit) } as isize)?;
+    Ok(before)
 }
 
 /// `sparse`: 64 TiB reserved as JVMs and sanitizers do it, parts of it used far apart; and 32 TiB

@@ -1,15 +1,16 @@
 //! A mapped file on a device that fails: what read(2) cannot read raises SIGBUS where it is mapped,
 //! and only that. On a healthy device nothing is bad; `overspill-faultyfs --bad-block-every` makes
-//! the other kind.
+//! the other kind. And files that others write to all the while.
 
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use super::mapped_files::{LEN, SEED, Scratch};
-use crate::child::fork;
-use crate::context::Context;
+use super::mapped_files::{LEN, REWRITTEN, SEED, Scratch};
+use crate::child::{fork, part, spawn_and_wait};
+use crate::context::{Context, parallel};
 use crate::faults::{self, Fault};
-use crate::memory::{Memory, PAGE, PRIVATE, RW};
-use crate::outcome::Outcome;
+use crate::memory::{Memory, PAGE, PRIVATE, RW, WORDS};
+use crate::outcome::{Failure, Outcome};
 use crate::{ensure, pattern, sys};
 
 /// A file's address that does not exist (BUS_ADRERR): what the kernel says of its own mappings.
@@ -84,5 +85,66 @@ fn by_system_call(memory: &Memory, number: usize) -> Outcome {
         written == -1 && errno == libc::EFAULT,
         "write(2) from bad page {number} gave {written}, {errno}"
     );
+    Ok(())
+}
+
+/// `file-writers`: two threads read, a third stores to a private mapping, while two other processes
+/// write to the file, one after the other and both at once. Every word is the old one or the new one;
+/// when the writers are done it is the new one, and the program's own stores are still there.
+pub fn writers(context: &mut Context) -> Outcome {
+    let file = Scratch::new(context, LEN)?;
+    let shared = file.map(LEN, libc::PROT_READ, libc::MAP_SHARED)?;
+    let private = file.map(LEN, RW, PRIVATE & !libc::MAP_ANONYMOUS)?;
+    // More than the budget, so that both have left in part.
+    for memory in [&shared, &private] {
+        pattern::check_pages(memory, 0..memory.pages(), SEED, "before the writers")?;
+    }
+    let own = |page: usize| page >= REWRITTEN && page.is_multiple_of(11);
+    let path = file.path.to_str().ok_or_else(|| Failure("the directory has no name".into()))?;
+    let writing = AtomicUsize::new(2);
+    let write = || {
+        let status = spawn_and_wait(&mut part("rewrite", &[path]));
+        writing.fetch_sub(1, Relaxed);
+        ensure!(status?.success(), "a writer failed");
+        Ok(())
+    };
+    let read = || {
+        while writing.load(Relaxed) > 0 {
+            (0..shared.pages()).try_for_each(|page| old_or_new(&shared, page))?;
+        }
+        Ok(())
+    };
+    let store = || {
+        let pages = (0..private.pages()).filter(|&page| own(page));
+        pages.for_each(|page| pattern::fill_page(&private, page, SEED + 2, page));
+        Ok(())
+    };
+    parallel(5, |lane| match lane {
+        0 | 1 => read(),
+        2 => store(),
+        3 => write(),
+        _ => {
+            sys::pause_ms(30);
+            write()
+        }
+    })?;
+    // Who looks at a file instead of being told sees what was written a moment later.
+    sys::pause_ms(100);
+    for page in 0..shared.pages() {
+        let seed = SEED + u64::from(page < REWRITTEN);
+        pattern::check_page(&shared, page, seed, page, "after the writers")?;
+        if own(page) {
+            pattern::check_page(&private, page, SEED + 2, page, "stored to beside writers")?;
+        }
+    }
+    context.sabotage_status()
+}
+
+fn old_or_new(memory: &Memory, page: usize) -> Outcome {
+    for index in 0..WORDS {
+        let found = memory.word(page, index).load(Relaxed);
+        let is_known = (0..2).any(|newer| found == pattern::word(SEED + newer, page, index));
+        ensure!(is_known, "word {index} of page {page} is {found:#x}: nobody wrote that");
+    }
     Ok(())
 }

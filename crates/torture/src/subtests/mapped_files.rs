@@ -22,7 +22,7 @@ const PRIVATE: i32 = libc::MAP_PRIVATE;
 
 /// A file full of the pattern, which nobody has open for writing; its name goes with it.
 pub(super) struct Scratch {
-    path: PathBuf,
+    pub path: PathBuf,
     pub file: File,
 }
 
@@ -223,7 +223,7 @@ pub fn writer(context: &mut Context) -> Outcome {
 }
 
 /// Pages that [`rewrite_part`] writes.
-const REWRITTEN: usize = 5000;
+pub(super) const REWRITTEN: usize = 5000;
 
 /// Writes another pattern to the first pages of a file.
 pub fn rewrite_part(path: &str) -> Outcome {

@@ -46,7 +46,11 @@ const OF_POOLS: [&str; 4] = ["stores", "cold", "zero", "fork"];
 
 /// What cannot be promised, in which way (empty: in none), and why.
 const NOT_PROMISED: [(&str, &str, &str); 8] = [
-    ("zero-reads", "", "the zero page for what is only read is built and switched off (decision 92)"),
+    (
+        "zero-reads",
+        NO_MOVE,
+        "the zero page can be shown only where it can be taken out of view again (kernel 6.8)",
+    ),
     (
         "direct",
         NO_MOVE,

@@ -61,6 +61,7 @@ killed by a signal, the same signal; 125 when overspill itself fails (and with
 it is not found.
 
 A first Ctrl-C goes to the program; overspill survives it to write its summary.
+SIGUSR1 to overspill prints a line on the run; `overspill top` watches it.
 If overspill itself is killed the program simply runs on within its budget: its
 memory is managed from within.
 
@@ -218,7 +219,7 @@ pub enum Command {
     /// Simulate a trace or a load on other machines: RAM, read-ahead, devices, systems.
     #[command(after_long_help = SIM_EXAMPLES)]
     Sim(sim::Args),
-    /// Look at swap areas, and make them.
+    /// Look at swap areas, make them; add and drain them while a program runs.
     #[command(after_long_help = SWAP_EXAMPLES)]
     Swap(swap::Args),
     /// Look at traces, convert and cut them.

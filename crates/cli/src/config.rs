@@ -32,7 +32,9 @@ pub fn apply(command: clap::Command) -> Result<clap::Command> {
         }
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
-    apply_settings(command, parse(&text)?).with_context(|| path.display().to_string())
+    parse(&text)
+        .and_then(|settings| apply_settings(command, settings))
+        .with_context(|| path.display().to_string())
 }
 
 fn set(name: &str) -> Option<OsString> {

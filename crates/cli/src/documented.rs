@@ -67,7 +67,8 @@ fn commands(line: &str) -> Vec<Vec<String>> {
             words.iter().position(is_ours).filter(|&at| words[..at].iter().all(|word| goes_before(word)))?;
         Some(words[at..].to_vec())
     });
-    ours.filter(|words| words.len() > 1).collect()
+    // A row of a comparison has a figure behind the name.
+    ours.filter(|words| words.get(1).is_some_and(|word| !word.starts_with(char::is_numeric))).collect()
 }
 
 /// What may stand before the command's name.

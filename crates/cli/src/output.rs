@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::human;
@@ -105,6 +105,25 @@ pub fn say_replaced(path: &Path) {
 /// From now on nothing is said of files that are replaced.
 pub fn be_quiet() {
     QUIET.store(true, Relaxed);
+}
+
+/// Fails where two of these are one file: what is written to it would replace the other.
+pub fn ensure_apart(files: &[(&str, Option<&Path>)]) -> Result<()> {
+    let named: Vec<(&str, &Path)> = files.iter().filter_map(|&(name, path)| Some((name, path?))).collect();
+    for (index, &(name, path)) in named.iter().enumerate() {
+        let other = named[..index].iter().find(|&&(_, other)| same_file(path, other));
+        if let Some((other, _)) = other {
+            bail!("{other} and {name} are one file, {}", human::one_line(&path.to_string_lossy()));
+        }
+    }
+    Ok(())
+}
+
+/// Are both one regular file, or would they be? A device takes what several write.
+pub fn same_file(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+    let is_file = |path: &Path| fs::metadata(path).map_or(true, |about| about.is_file());
+    is_file(one) && real(one).is_some_and(|one| Some(one) == real(other))
 }
 
 /// For options that name a file to write: a lone dash is none.

@@ -14,6 +14,7 @@ use overspill_sim::trace::open::{KNOWN, create, open};
 use overspill_sim::trace::own::Seeker;
 use overspill_sim::trace::{Format, PagerOp, RecordReader, TraceError};
 
+use crate::human;
 use crate::output;
 use crate::progress::Progress;
 use crate::stdout::{print, print_json};
@@ -239,7 +240,8 @@ fn info_text(format: Format, summary: &Summary, blocks: Option<(usize, u64)>) ->
         .map(|op| format!("{} {}", summary.pager[*op as usize], op.name()))
         .collect();
     if !events.is_empty() {
-        lines.push(format!("pager     {}", events.join(", ")));
+        let text = format!("pager     {}", events.join(", "));
+        lines.extend(human::folded(&text, &" ".repeat(10)).lines().map(str::to_owned));
     }
     if summary.file_calls > 0 {
         lines.push(format!(
@@ -261,7 +263,7 @@ fn copy_file(
     to: Option<Format>,
     selection: &Selection,
 ) -> Result<Copied> {
-    ensure!(!same_file(path, output), "{} cannot be read and written at once", path.display());
+    ensure!(!output::same_file(path, output), "{} cannot be read and written at once", path.display());
     let mut reader = named(path, open_at(path, from, selection.from_ns))?;
     let to = to.or_else(|| Format::of_path(output)).unwrap_or(Format::Own);
     output::say_replaced(output);
@@ -294,11 +296,6 @@ pub fn discard(path: &Path) {
     }
 }
 
-fn same_file(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().ok();
-    real(one).is_some_and(|one| Some(one) == real(other))
-}
-
 /// A reader that need not begin before `from_ns`: a jump, where the format allows it.
 fn open_at(
     path: &Path,
@@ -326,6 +323,15 @@ fn say_left_out(copied: &Copied, to: Format) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// *The story:* of a live trace the line of the pager's events had 181 columns.
+    #[test]
+    fn what_is_in_a_trace_fits_a_terminal() {
+        let summary = Summary { pager: [9_999_999; PagerOp::ALL.len()], ..Summary::default() };
+        let text = info_text(Format::Own, &summary, Some((7, 861_184)));
+        assert!(text.contains("\n          ") && text.contains("9999999 refault"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
+    }
 
     #[test]
     fn times() {

@@ -166,6 +166,16 @@ fn equal_options_give_equal_bytes() {
 
 /// *The story:* of a load whose swap was full from the start it was said that it does not thrash
 /// with a two-hundredth of its pages: it had simply taken more.
+/// *The story:* a load that ends by the clock took as long with 6 MiB as with 1.2 GiB: "with 5.96 MiB
+/// the run takes 1.00x of unlimited RAM".
+#[test]
+fn of_a_load_that_ends_by_the_clock_no_threshold_is_told() {
+    let output = overspill().args(["sim", "mixed:scale=8192", "--ram", "50%", "--explain"]).output().unwrap();
+    let text = stdout(&output);
+    assert!(text.contains("this load runs for 36.6 ms whatever the RAM"), "{text}");
+    assert!(!text.contains("unlimited RAM") && !text.contains("thrash"), "{text}");
+}
+
 #[test]
 fn where_swap_was_full_no_threshold_is_told() {
     for policy in ["live", "kernel"] {

@@ -1,6 +1,6 @@
 //! The program's memory and the staging frames, and every way in which a page passes from one to the other.
 //!
-//! This is the one module of the pager with unsafe code. Two descriptors (guides on userfaultfd
+//! These files are the pager's only ones with unsafe code. Two descriptors (guides on userfaultfd
 //! call them A and B): the program's memory and staging are registered on `program`, which reports
 //! unmapping, remapping and discarding; the trash mapping is registered on `own`, which reports
 //! nothing. All moves between program and staging are issued on `program`, because the kernel
@@ -10,24 +10,26 @@
 //! thread would have to read.
 
 mod file_pages;
+mod frames;
+mod guards;
 mod putting;
+mod taking;
 mod tries;
 mod zero_pages;
 
 use alloc::{collections::VecDeque, sync::Arc};
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::pagemap::{Categories, PageRegion, Pagemap, Query};
 use overspill_sys::uffd::{CopyMode, Features, Message, Mode, MoveMode, Partial, RawMsg, Uffd};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, overlap};
 
-use crate::fingerprint::WORDS;
-use crate::helper::{Helper, Job};
-use crate::own_events;
-use crate::pool::Page;
-use crate::staging::{BLOCK, Frame};
+use crate::helper::Helper;
+use crate::staging::BLOCK;
+pub(crate) use frames::words_of;
+use guards::Guards;
 pub(crate) use putting::Manner;
+pub(crate) use taking::Taken;
 use tries::{Reach, Sharing, Tries};
 
 /// Messages taken from the kernel by one read.
@@ -36,10 +38,6 @@ const MESSAGES: usize = 64;
 /// first without a rest.
 const CHANGE_TRIES: u32 = 500;
 const CHANGE_SPINS: u32 = 64;
-/// How often it is looked whether the helper is done, at first without a rest: some 100 us.
-const HELPER_LOOKS: u32 = 50;
-/// How often a frame of one's own is tried to be dropped.
-const PATIENCE: u32 = 20_000;
 /// A rest in which another thread does what is waited for. Not sched_yield: each puts off this
 /// thread's next turn, and many together by tens of milliseconds when all processors are busy.
 ///
@@ -50,10 +48,6 @@ const PATIENCE: u32 = 20_000;
 pub(crate) const REST_NS: u64 = 20_000;
 /// How often a move is repeated while a frame is still pinned by the read that filled it.
 const PIN_PATIENCE: u32 = 200;
-/// So many refused pages speak for the rest of a run.
-const BUSY_ENOUGH: u32 = 2;
-/// So many pages one after another that do not fit speak for the rest of a run.
-const UNFIT_ENOUGH: u32 = 4;
 /// So few pages are copied into the program's view rather than moved. A move has to interrupt every
 /// processor that may know the staging address (11 to 34 us where one is idle), a copy of a page
 /// takes 3 us, and its frame serves the next read.
@@ -67,10 +61,6 @@ const ANY_CONTENT: Query = Query {
     any_of: Categories::PRESENT.union(Categories::SWAPPED),
     report: Categories::empty(),
 };
-/// Guards in place of pages.
-const GUARDS: Query = Query { required: Categories::GUARD, any_of: Categories::empty(), ..ANY_CONTENT };
-/// Pages in RAM, the zero page among them.
-const PRESENT: Query = Query { required: Categories::PRESENT, any_of: Categories::empty(), ..ANY_CONTENT };
 /// Pages of the compressed pool that can be on their way to the file.
 pub(crate) const BOUNCE: u32 = overspill_mm::pool::LEAVING_MAX;
 /// The trash mapping, in pages.
@@ -85,28 +75,6 @@ pub(crate) struct Put {
     pub moved: u64,
     /// Bit i: page i was there already, and stays as it is.
     pub found: u64,
-}
-
-/// What became of pages that were to be taken out of the program's view. Pages in neither set were busy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Taken {
-    /// Bit i: page i is in frame i.
-    pub taken: u64,
-    /// Bit i: there was no page i.
-    pub gone: u64,
-}
-
-/// What became of a try to move pages out, by their bits.
-#[derive(Clone, Copy, Default)]
-struct Tried {
-    taken: u64,
-    /// Moved, or refused by the kernel one by one.
-    tried: u64,
-    /// Refused since their mapping is not as staging is: read-only, without access, locked. They
-    /// may be gone as well.
-    unfit: u64,
-    /// False when the range is changing: then the page map tells nothing about the pages we know.
-    settled: bool,
 }
 
 /// The program's memory, as far as it is managed, and the staging frames.
@@ -143,23 +111,6 @@ pub(crate) struct Memory {
     sharing: Sharing,
     /// How it goes with pages in mappings that are read-only, or locked.
     copying: Tries,
-}
-
-/// What is known of guards (MADV_GUARD_INSTALL) in the program's memory.
-#[derive(Default)]
-struct Guards {
-    /// The kernel tells them from other pages (6.15).
-    are_told: bool,
-    /// One was seen.
-    seen: bool,
-    /// Set before the program installs the first one by a call that is heard of.
-    announced: Option<&'static AtomicBool>,
-}
-
-impl Guards {
-    fn may_be(&self) -> bool {
-        self.are_told && (self.seen || self.announced.is_some_and(|flag| flag.load(Ordering::SeqCst)))
-    }
 }
 
 /// Events tell what becomes of mappings, protection which of them are registered.
@@ -206,7 +157,7 @@ impl Memory {
             takes_zero_pages,
             can_poison: granted.contains(Features::POISON),
             helper,
-            guards: Guards { are_told: pagemap.knows_guards(), ..Guards::default() },
+            guards: Guards::new(pagemap.knows_guards()),
             pagemap,
             hears_forks,
             sharing: Sharing::default(),
@@ -260,11 +211,6 @@ impl Memory {
     pub fn own_ranges(&self) -> [AddressRange; 5] {
         let helper = self.helper.map_or(0..0, |helper| helper.range.0..helper.range.1);
         [self.staging.range(), self.trash.range(), self.zeroes.range(), self.bounce.range(), helper]
-    }
-
-    /// The address of a frame, for direct I/O.
-    pub fn frame_address(&self, frame: Frame) -> usize {
-        self.staging.page(frame.0 as usize)
     }
 
     /// Lets go of a range, and of who waits in it. EAGAIN while a change is under way is the
@@ -373,276 +319,14 @@ impl Memory {
         self.handling = [0..0, 0..0];
     }
 
-    // Out of the program's view.
-
-    /// Takes `count` (at most a block) pages at `address` into frames (holes) from `first` on.
-    pub fn take_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
-        if self.is_changing(&(address..address + count as usize * PAGE_SIZE)) {
-            return Taken::default();
-        }
-        if self.can_move {
-            self.move_out(address, first, count)
-        } else {
-            self.copy_out(address, first, count)
-        }
-    }
-
-    fn move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
-        let Tried { mut taken, mut settled, mut tried, unfit } =
-            self.try_move_out(address, first, count, u64::MAX);
-        let refused = bits(0, count) & !taken & !unfit;
-        if settled && refused != 0 && self.sharing.may_help() {
-            let helped = self.unshare(address, refused);
-            let again = self.try_move_out(address, first, count, helped);
-            self.sharing.tries.note(again.taken != 0);
-            taken |= again.taken;
-            tried |= again.tried;
-            settled = again.settled;
-        }
-        let mut result = Taken { taken, gone: 0 };
-        if !settled {
-            return result;
-        }
-        // The page map has the last word on what was refused: a page is where it is, whatever the call said.
-        for page in (0..count).filter(|page| tried & !taken & 1 << page != 0) {
-            let at = page as usize * PAGE_SIZE;
-            if self.is_missing(address + at) {
-                let arrived = !self.is_missing(self.frame_address(first) + at);
-                let set = if arrived { &mut result.taken } else { &mut result.gone };
-                *set |= bits(page, 1);
-            }
-        }
-        let unfit = unfit & !(result.taken | result.gone);
-        if unfit != 0 && self.copying.may_help() {
-            let copied = self.copy_unfit(address, first, unfit);
-            self.copying.note(copied != 0);
-            result.taken |= copied;
-        }
-        result
-    }
-
-    /// Takes pages out that cannot be moved since their mapping is not as staging is. It may be
-    /// read-only: then they can be copied and dropped. Or locked: then they stay, and their frames
-    /// are holes again.
-    ///
-    /// *The story:* 96 MiB that were made read-only in a budget of 48 could not leave: each fault
-    /// looked at all pages in vain, and took 150 times as long.
-    fn copy_unfit(&mut self, address: usize, first: Frame, unfit: u64) -> u64 {
-        if self.helper.is_none() {
-            self.helper = Helper::start().ok();
-        }
-        let mut copied = 0;
-        for (page, run) in runs(unfit) {
-            if !self.helper.is_some_and(|helper| helper.is_idle()) {
-                break;
-            }
-            let frame = Frame(first.0 + page);
-            let taken = self.copy_out(address + page as usize * PAGE_SIZE, frame, run).taken;
-            copied |= taken << page;
-            for (spoiled, count) in runs(bits(0, run) & !taken) {
-                self.drop_frames(Frame(frame.0 + spoiled), count);
-            }
-        }
-        copied
-    }
-
-    /// Tries the pages of the set `which`.
-    fn try_move_out(&mut self, address: usize, first: Frame, count: u32, which: u64) -> Tried {
-        let mut result = Tried { settled: true, ..Tried::default() };
-        let mut unfit_in_row = 0;
-        let mut unlocked = false;
-        let mut tries = 0;
-        let mut page = 0;
-        let mut busy = 0;
-        let mut reach = Reach::new(count);
-        while page < count {
-            let at = page as usize * PAGE_SIZE;
-            let run = (which >> page).trailing_ones().min(count - page);
-            if run == 0 {
-                page += 1;
-                continue;
-            }
-            let len = reach.len(run);
-            let (dst, src) = (self.frame_address(first) + at, address + at);
-            // SAFETY: the frames are holes of staging, ours; the pages are managed and mm ordered
-            // them out. If the program changed the range meanwhile, the kernel refuses.
-            let moved = unsafe { self.program.move_pages(dst, src, len, MoveMode::DONTWAKE) };
-            let (done, errno) = progress(moved, len);
-            result.taken |= bits(page, done);
-            page += done;
-            result.tried |= bits(page, 1);
-            match errno {
-                None => {}
-                Some(Errno::AGAIN) if done > 0 => {}
-                Some(Errno::AGAIN)
-                    if self.is_conflict(&(address..address + count as usize * PAGE_SIZE), &mut tries) =>
-                {
-                    return Tried { settled: false, ..result };
-                }
-                Some(Errno::AGAIN) => {}
-                // A hole, or a page that is being copied on write and missing for an instant.
-                Some(Errno::NOENT) => page += 1,
-                Some(Errno::BUSY) => {
-                    busy += 1;
-                    if busy == BUSY_ENOUGH {
-                        break;
-                    }
-                    page += 1;
-                }
-                // A hole that is none: the program has locked all memory unheard, and so made it present.
-                Some(Errno::EXIST) if !unlocked => {
-                    unlocked = true;
-                    self.unlock();
-                    (page..count).for_each(|page| {
-                        self.drop_frames(Frame(first.0 + page), 1);
-                    });
-                }
-                // Two mappings, or one that does not fit (locked, other protection): page by page it is told.
-                Some(_) if reach.shorten() => {}
-                Some(_) => {
-                    result.unfit |= bits(page, 1);
-                    page += 1;
-                    unfit_in_row += 1;
-                    if unfit_in_row == UNFIT_ENOUGH {
-                        // What follows is likely to be of the same mapping.
-                        result.unfit |= which & bits(page, count - page);
-                        break;
-                    }
-                }
-            }
-            if done > 0 {
-                unfit_in_row = 0;
-            }
-        }
-        result
-    }
-
-    /// The older kernels' sequence: protect, so that no store is lost; copy; drop; wake whoever
-    /// stored meanwhile.
-    fn copy_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
-        let range = address..address + count as usize * PAGE_SIZE;
-        let mut result = Taken::default();
-        if !self.protect(range.clone()) {
-            return result;
-        }
-        let Ok(present) = self.present(range.clone()) else { return result };
-        result.gone = bits(0, count) & !present;
-        for (page, run) in runs(present) {
-            let at = page as usize * PAGE_SIZE;
-            let frame = self.frame_address(first) + at;
-            // SAFETY: the frames were handed out for this and hold nothing.
-            let bytes =
-                unsafe { core::slice::from_raw_parts_mut(frame as *mut u8, run as usize * PAGE_SIZE) };
-            let copied = mem::copy_from_self(bytes, address + at).unwrap_or(0);
-            // What could not be copied stays where it is.
-            result.taken |= bits(page, (copied / PAGE_SIZE) as u32);
-        }
-        result.taken &= self.drop_copied(address, result.taken);
-        if result.taken == present {
-            self.program.wake(range).unwrap_or(());
-        } else {
-            // What stays can be stored to again.
-            self.unprotect(range);
-        }
-        result
-    }
-
-    /// Guards are announced by `flag`, before they are installed.
-    pub fn watch_guards(&mut self, flag: &'static AtomicBool) {
-        self.guards.announced = Some(flag);
-    }
-
-    /// Of `count` pages at `address`: how many at the head are not guarded, and how many behind
-    /// those are. While nothing is known of any guard that is not looked for.
-    pub fn guards(&mut self, address: usize, count: u32) -> (u32, u32) {
-        if self.guards.may_be() { self.find_guards(address, count) } else { (count, 0) }
-    }
-
-    /// How many of `count` pages, of which a thread waits for the first, lie before the next guard.
-    /// It does not wait where there is one.
-    pub fn open_before_guards(&mut self, address: usize, count: u32) -> u32 {
-        if count == 1 || !self.guards.are_told {
-            return count;
-        }
-        let (open, guarded) = self.find_guards(address, count);
-        self.guards.seen |= guarded > 0;
-        open.max(1)
-    }
-
-    fn find_guards(&self, address: usize, count: u32) -> (u32, u32) {
-        let mut runs = [PageRegion::default(); 1];
-        let range = address..address + count as usize * PAGE_SIZE;
-        match self.pagemap.scan(range, GUARDS, &mut runs) {
-            Ok(scan) if scan.regions > 0 => {
-                let open = (runs[0].start as usize - address) / PAGE_SIZE;
-                (open as u32, runs[0].pages() as u32)
-            }
-            _ => (count, 0),
-        }
-    }
-
     /// Is the page at `address` really not there?
     pub fn is_missing(&self, address: usize) -> bool {
         let mut runs = [PageRegion::default(); 1];
         // A guard reads as something in the kernel's own swap.
-        let excluded = if self.guards.are_told { Categories::GUARD } else { Categories::empty() };
+        let excluded = if self.guards.are_told() { Categories::GUARD } else { Categories::empty() };
         let query = Query { excluded, ..ANY_CONTENT };
         let scan = self.pagemap.scan(address..address + PAGE_SIZE, query, &mut runs);
         scan.is_ok_and(|scan| scan.regions == 0)
-    }
-
-    /// Bit i: page i of the range (at most a block) is there.
-    fn present(&self, range: AddressRange) -> Result<u64, Errno> {
-        let mut runs = [PageRegion::default(); BLOCK as usize];
-        let scan = self.pagemap.scan(range.clone(), PRESENT, &mut runs)?;
-        let page = |address: u64| ((address as usize - range.start) / PAGE_SIZE) as u32;
-        let masks =
-            runs[..scan.regions].iter().map(|run| bits(page(run.start), page(run.end) - page(run.start)));
-        Ok(masks.fold(0, |all, mask| all | mask))
-    }
-
-    /// Drops the pages that were copied, run by run, but for runs that the program has changed
-    /// since: what is there may be other memory by now. Returns those that were dropped.
-    fn drop_copied(&mut self, address: usize, copied: u64) -> u64 {
-        let mut dropped = 0;
-        for (page, run) in runs(copied) {
-            let start = address + page as usize * PAGE_SIZE;
-            let range = start..start + run as usize * PAGE_SIZE;
-            if !self.is_changing(&range) {
-                self.drop_program_pages(range.clone());
-                // The kernel drops nothing of a locked mapping, and says so to the helper only.
-                let left = if self.is_changing(&range) { 0 } else { self.present(range).unwrap_or(0) };
-                dropped |= bits(page, run) & !(left << page);
-            }
-        }
-        dropped
-    }
-
-    /// Has the helper discard a range, and takes the events that this raises out of the queue.
-    ///
-    /// Whoever unmaps the range at the same time waits until the event of that is read, and then
-    /// may get the same addresses for other memory, which must not be discarded. So messages are
-    /// read only while the helper waits, for its own event to be read or for the lock of the
-    /// address space, and one at a time, since reading its event lets it go on. That leaves two
-    /// cases in which new memory can still be hit, both within microseconds: another thread is
-    /// given the addresses while the first still waits, or a part of the range is unmapped and
-    /// mapped again while the helper waits with the part before it. When it fails, the program has
-    /// unmapped part of the range: that event is still to come, and settles it.
-    fn drop_program_pages(&mut self, range: AddressRange) {
-        let helper = self.helper.expect("started where UFFDIO_MOVE is missing");
-        helper.order(Job::Drop, range.clone());
-        let mut looks = 0;
-        while !helper.is_idle() {
-            if helper.is_stuck() && self.read_some(&mut [RawMsg::default()]) {
-                continue;
-            }
-            looks += 1;
-            if looks > HELPER_LOOKS {
-                // It may want this very processor.
-                clock::sleep_ns(REST_NS);
-            }
-        }
-        own_events::remove(&mut self.changes, &range);
     }
 
     // Into the program's view.
@@ -705,158 +389,6 @@ impl Memory {
         (moved, len)
     }
 
-    /// Takes locks off that mlockall of the program put on memory of ours, by a call that nobody heard of.
-    fn unlock(&self) {
-        for range in [&self.staging, &self.trash, &self.zeroes, &self.bounce].map(Mapping::range) {
-            // It fails for what is not mapped, which ours is.
-            let _ = mem::munlock(range);
-        }
-    }
-
-    fn empty_trash(&mut self) {
-        // SAFETY: the trash is ours and holds nothing; it is registered where no events are reported.
-        let empty = || unsafe { self.trash.advise(Advice::DontNeed) };
-        let emptied = empty().or_else(|_| {
-            self.unlock();
-            empty()
-        });
-        assert!(emptied.is_ok(), "dropping pages of a mapping of one's own cannot fail");
-    }
-
-    // Frames.
-
-    /// Overwrites `count` populated frames with zeroes.
-    pub fn clear_frames(&mut self, first: Frame, count: u32) {
-        let address = self.frame_address(first);
-        // SAFETY: the frames hold no page; staging is ours alone.
-        unsafe { core::ptr::write_bytes(address as *mut u8, 0, count as usize * PAGE_SIZE) };
-    }
-
-    /// What a populated frame holds.
-    pub fn frame_words(&self, frame: Frame) -> &[u64; WORDS] {
-        // SAFETY: the frame lies within staging, is aligned, and nobody writes to it while it holds a page.
-        unsafe { &*(self.frame_address(frame) as *const [u64; WORDS]) }
-    }
-
-    /// What a populated frame holds, in bytes.
-    pub fn frame_page(&self, frame: Frame) -> &Page {
-        // SAFETY: as for `frame_words`.
-        unsafe { &*(self.frame_address(frame) as *const Page) }
-    }
-
-    /// Has `fill` write a frame into which a page is being brought.
-    pub fn fill_frame<R>(&mut self, frame: Frame, fill: impl FnOnce(&mut Page) -> R) -> R {
-        // SAFETY: the frame lies within staging, and no request to the device is under way for it.
-        // `&mut self` keeps others from looking meanwhile.
-        fill(unsafe { &mut *(self.frame_address(frame) as *mut Page) })
-    }
-
-    /// Has `fill` write a bounce page that is not on its way to the device.
-    pub fn fill_bounce<R>(&mut self, index: u32, fill: impl FnOnce(&mut Page) -> R) -> R {
-        assert!(index < BOUNCE);
-        // SAFETY: the page lies within the mapping, which is ours alone; the device only reads, and
-        // not from this page.
-        fill(unsafe { &mut *(self.bounce_address(index) as *mut Page) })
-    }
-
-    /// Has `fill` write the page on which children are given what is on swap.
-    ///
-    /// *A review's story:* it was the scratch page, into which a read that is under way may still
-    /// write what nobody wants; a child would have been given that.
-    pub fn fill_loan<R>(&mut self, fill: impl FnOnce(&mut Page) -> R) -> R {
-        // SAFETY: the page lies within the mapping, which is ours alone, and no request that
-        // outlives a call names it.
-        fill(unsafe { &mut *(self.loan_address() as *mut Page) })
-    }
-
-    /// Its address.
-    pub fn loan_address(&self) -> usize {
-        self.bounce_address(BOUNCE + 1)
-    }
-
-    /// The address of a bounce page, for direct I/O.
-    pub fn bounce_address(&self, index: u32) -> usize {
-        self.bounce.page(index as usize)
-    }
-
-    /// The address of a page whose content does not matter, for direct I/O.
-    pub fn scratch_address(&self) -> usize {
-        self.bounce_address(BOUNCE)
-    }
-
-    /// Gives the memory of `count` (at most a block) populated frames that hold nothing back to the
-    /// kernel. Returns how many, from the first, are holes then.
-    pub fn drop_frames(&mut self, first: Frame, count: u32) -> u32 {
-        let (address, len) = (self.frame_address(first), count as usize * PAGE_SIZE);
-        if !self.can_move {
-            // SAFETY: the frames hold nothing and are not registered anywhere.
-            let dropped = unsafe { mem::madvise(address..address + len, Advice::DontNeed) };
-            return if dropped.is_ok() { count } else { 0 };
-        }
-        let mut done = 0;
-        let mut pinned = 0;
-        while done < len {
-            // SAFETY: both sides are ours and hold nothing.
-            let moved = unsafe {
-                self.own.move_pages(self.trash.start() + done, address + done, len - done, MoveMode::DONTWAKE)
-            };
-            match moved {
-                Ok(()) => done = len,
-                Err(Partial { done: more, .. }) if more > 0 => done += more,
-                Err(Partial { errno: Errno::BUSY | Errno::AGAIN, .. }) if pinned < PATIENCE => {
-                    pinned += 1;
-                    core::hint::spin_loop();
-                }
-                Err(_) => break,
-            }
-        }
-        self.empty_trash();
-        (done / PAGE_SIZE) as u32
-    }
-
-    /// Takes the page of a doorbell away, so that its next touch is reported again. False when it
-    /// is still there.
-    pub fn rearm(&mut self, address: usize) -> bool {
-        if self.is_missing(address) {
-            return true;
-        }
-        let trash = self.trash.start();
-        if self.can_move {
-            // SAFETY: the page belongs to the pager and holds nothing.
-            let _ = unsafe { self.own.move_pages(trash, address, PAGE_SIZE, MoveMode::DONTWAKE) };
-            // SAFETY: the trash is ours and holds nothing.
-            let _ = unsafe { self.trash.advise(Advice::DontNeed) };
-        } else {
-            self.drop_program_pages(address..address + PAGE_SIZE);
-        }
-        self.is_missing(address)
-    }
-
-    /// Has pages of the program that another process shares made its own, so that they can be
-    /// moved: those of the set `which` from `address` on. Returns those for which that was done.
-    ///
-    /// The helper does it, since a store to a page that is missing by then waits for this thread.
-    /// Then it is left alone with the rest. Pages that a device uses stay as they are.
-    fn unshare(&mut self, address: usize, which: u64) -> u64 {
-        if self.helper.is_none() {
-            self.helper = Helper::start().ok();
-        }
-        let Some(helper) = self.helper else { return 0 };
-        let mut done = 0;
-        for (page, run) in runs(which) {
-            let start = address + page as usize * PAGE_SIZE;
-            if !helper.is_idle() {
-                break;
-            }
-            helper.order(Job::Unshare, start..start + run as usize * PAGE_SIZE);
-            if !helper.is_awaited() {
-                break;
-            }
-            done |= bits(page, run);
-        }
-        done
-    }
-
     // Threads that wait.
 
     /// Lets the threads that wait in the range try again.
@@ -866,27 +398,31 @@ impl Memory {
 
     /// Takes write permission away: whoever stores to what is there waits. False when that was refused.
     pub fn protect(&mut self, range: AddressRange) -> bool {
+        self.set_protected(range, true)
+    }
+
+    /// Gives write permission back and wakes the waiting threads: an event about the range itself
+    /// has them try again, and find what is there then.
+    pub fn unprotect(&mut self, range: AddressRange) {
+        if !self.allow_stores(range.clone()) {
+            self.wake(range);
+        }
+    }
+
+    /// Gives write permission back and wakes the waiting threads. False, and nobody is woken, when
+    /// the range is changing.
+    pub fn allow_stores(&mut self, range: AddressRange) -> bool {
+        !self.is_changing(&range) && self.set_protected(range, false)
+    }
+
+    fn set_protected(&mut self, range: AddressRange, is_protected: bool) -> bool {
         let mut tries = 0;
-        while let Err(errno) = self.program.write_protect(range.clone(), true, false) {
+        while let Err(errno) = self.program.write_protect(range.clone(), is_protected, false) {
             if errno != Errno::AGAIN || self.is_conflict(&range, &mut tries) {
                 return false;
             }
         }
         true
-    }
-
-    /// Gives write permission back and wakes the waiting threads.
-    pub fn unprotect(&mut self, range: AddressRange) {
-        let mut tries = 0;
-        if self.is_changing(&range) {
-            return self.wake(range);
-        }
-        while self.program.write_protect(range.clone(), false, false) == Err(Errno::AGAIN) {
-            // An event about the range itself: the thread tries again and finds what is there then.
-            if self.is_conflict(&range, &mut tries) {
-                return self.wake(range);
-            }
-        }
     }
 
     /// The page is lost: touches of it raise SIGBUS where the kernel can do that. False when it cannot.
@@ -928,14 +464,6 @@ fn moves_zero_page(own: &Uffd, staging: &Mapping, trash: &Mapping) -> Result<boo
         unsafe { mapping.advise(Advice::DontNeed) }?;
     }
     Ok(moved)
-}
-
-/// A page's bytes as words.
-pub(crate) fn words_of(page: &Page) -> &[u64; WORDS] {
-    let words = page.as_ptr().cast::<[u64; WORDS]>();
-    assert!(words.is_aligned(), "pages are aligned");
-    // SAFETY: the same bytes, aligned as was just seen.
-    unsafe { &*words }
 }
 
 /// Pages done and why it stopped.

@@ -92,9 +92,6 @@ pub const fn staging_bytes(frames_max: u32) -> u64 {
     staging_blocks(frames_max) as u64 * BLOCK as u64 * PAGE_SIZE as u64
 }
 
-/// Not yet: a program with AddressSanitizer waits for ever with it (decision 92).
-const SHOWS_ZEROES: bool = false;
-
 impl Engine {
     /// Opens everything. Nothing is managed yet.
     pub fn open(settings: Settings, mut report: Report) -> Result<Engine, Failure> {
@@ -106,7 +103,7 @@ impl Engine {
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
         let config = Config {
             compares: true,
-            maps_zeroes: SHOWS_ZEROES && memory.shows_zeroes() && !settings.user_mode_only,
+            maps_zeroes: memory.shows_zeroes() && !settings.user_mode_only,
             reclaim: settings.reclaim,
             ..Config::live(settings.frames, 0)
         };

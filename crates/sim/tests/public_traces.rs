@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use overspill_mm::types::PAGE_SIZE;
 use overspill_sim::device::params::Model;
 use overspill_sim::engine::outcome::Outcome;
+use overspill_sim::replace::{self, Touches};
 use overspill_sim::rng::Rng;
 use overspill_sim::sweep::{Extent, Machine, System, simulate};
 use overspill_sim::trace::oracle::OracleWriter;
@@ -142,6 +143,21 @@ fn lru_is_exact() {
     let turns = (40_000 - 2500) / 2499;
     let part = (40_000 - 2500) % 2499_u64;
     assert_eq!(lru(&zigzag(), frames), 2500 + turns * 500 + part.saturating_sub(2000));
+}
+
+/// `--policy lru` is plain LRU, miss for miss, on whatever is read from a file of public kind.
+#[test]
+fn lru_of_the_simulator_is_that_by_the_book() {
+    let patterns = [looping(), zigzag(), scans(), two_pools(), fitting()];
+    for (number, pattern) in patterns.iter().enumerate() {
+        let trace = Trace::new(&format!("exact-{number}"), pattern);
+        let touches = Touches::of(vec![Box::new(trace.open())]).expect("what was written");
+        for frames in [1, 500, RAM as u32, 2500] {
+            let mut policy = replace::by_name("lru", frames, touches.pages()).expect("it is known");
+            let misses = touches.misses(&mut *policy);
+            assert_eq!(misses, lru(pattern, frames as usize), "pattern {number}, {frames} frames");
+        }
+    }
 }
 
 #[test]

@@ -169,6 +169,13 @@ struct Exports {
 impl Exports {
     /// Whether they can be written is said before the work, not after.
     fn prepare(args: &CompareArgs) -> Result<Exports> {
+        let files = [
+            ("--keep-output", &args.keep_output),
+            ("--markdown", &args.markdown),
+            ("--html", &args.html),
+            ("--json", &args.measuring.json),
+        ];
+        output::ensure_apart(&files.map(|(name, path)| (name, path.as_deref())))?;
         let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
         Ok(Exports { markdown: prepare(&args.markdown)?, html: prepare(&args.html)? })
     }

@@ -251,14 +251,17 @@ mod tests {
             let looks = descendants.look();
             let child = looks.iter().find(|look| look.parent == shell.id());
             // A look at a process that becomes another meanwhile finds it without memory.
-            let is_whole = |look: &&Look| name(look.pid) == "sleep" && look.anon_bytes > 0;
+            // The kernel's two counts of its memory need not be there at the same moment.
+            let is_whole = |look: &&Look| {
+                let told = figure(look.pid, "status", "RssAnon").unwrap_or(0);
+                name(look.pid) == "sleep" && look.anon_bytes > 0 && told > 0
+            };
             if let Some(look) = child.filter(is_whole) {
                 break *look;
             }
             std::thread::sleep(std::time::Duration::from_millis(2));
         };
         assert!(sleeper.program_pages > 0 && !sleeper.is_guest);
-        assert!(figure(sleeper.pid, "status", "RssAnon").unwrap() > 0);
         let before = processor_us(std::process::id());
         let mut spins = 0_u64;
         while processor_us(std::process::id()) < before + 2 * TICK_US {

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{Resource, getrlimit};
 use overspill_engine::shared::{ENV, flags};
 use overspill_engine::{MAX_POOL_PERCENT, STEPS, SwapKind};
 use overspill_sys::Errno;
@@ -55,6 +56,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
         eprintln!("overspill: {}: not found", human::command(&args.command[..1]));
         return Ok(exit::NOT_FOUND);
     };
+    // Without this a limit of file sizes (ulimit -f) would end the launcher without a word.
+    signals::survive(&[libc::SIGXFSZ]);
     let ready = match erased(args).and_then(|()| checks::essential(&args.tuning.swap)) {
         Ok(ready) => ready,
         Err(check) => {
@@ -65,6 +68,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     if args.quiet {
         output::be_quiet();
     }
+    let files = [("--json", &args.json), ("--output", &args.output), ("--trace", &args.trace)];
+    output::ensure_apart(&files.map(|(name, path)| (name, path.as_deref())))?;
     let json = args.json.as_deref().map(Output::prepare).transpose()?;
     let summary = args.output.as_deref().map(Output::prepare).transpose()?;
     let ram_bytes = args.ram.bytes(machine::ram_for_shares());
@@ -77,7 +82,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     ready.swap.iter().for_each(|place| print_new_file(args, place));
     ready.swap.iter().for_each(|place| print_room(args, ram_bytes, place));
     let page = Arc::new(shared_page(args, ram_bytes, &ready)?);
-    if let Err(errno) = door(&page, &ready.swap).and_then(|door| door.open(page.token())) {
+    let opened = door(&page, &ready.swap).and_then(|door| door.open(page.token()));
+    if let Some(errno) = opened.err().filter(|_| !args.quiet) {
         let reason = errno_text(errno.raw_os_error() as u32);
         eprintln!("overspill: note: other users and pid namespaces run unmanaged: {reason}");
     }
@@ -181,13 +187,16 @@ fn print_room(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) {
     }
     let path = &swap.directory;
     let Ok(space) = nix::sys::statvfs::statvfs(path) else { return };
-    let there = space.blocks_available() * space.fragment_size();
+    let free = space.blocks_available() * space.fragment_size();
+    let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+    let there = free.min(limit);
     let asked = args.tuning.swap_max.map(|size| size.bytes(machine::ram_for_shares()));
     let wanted = asked.unwrap_or(ram_bytes);
     if there < wanted && !args.quiet {
         let (wanted, there) = (human::bytes(wanted), human::bytes(there));
+        let why = if limit < free { "may have (ulimit -f)" } else { "has" };
         eprintln!(
-            "overspill: note: {wanted} of room to spill are wanted, and {} has {there}",
+            "overspill: note: {wanted} of room to spill are wanted, and {} {why} {there}",
             path.display()
         );
     }

@@ -69,14 +69,51 @@ const FILES_LEFT: [(&str, &str); 7] = [
 /// without being told.
 const UNSEEN_BYTES: u64 = 8 << 20;
 const UNSEEN_SHARE: u64 = 4;
-/// Of all its time a program cannot have waited, whatever was counted.
-const WAITING_SHARE_MAX: f64 = 0.99;
+/// No slowdown is said to be larger: what is left of such a run without its waits is too little to
+/// be measured.
+pub const SLOWDOWN_MAX: f64 = 100.0;
 
 /// Of each fault so much is not in what its agent counts, which begins when the fault is read and
 /// ends when it is answered: the way into the kernel, to the agent's processor and back.
 const UNSEEN_SECONDS: f64 = 10e-6;
 
+/// Bounds that are no further apart are told as one.
+const AGREEING_BOUNDS: f64 = 1.25;
+
 type Counts = BTreeMap<&'static str, u64>;
+
+/// A slowdown lies between two bounds: which of its waits a program would have spent computing,
+/// nobody can see from outside.
+#[derive(Serialize, Debug, Clone, Copy, PartialEq)]
+pub struct Slowdown {
+    /// If it would have taken as long as it did not wait.
+    pub least: f64,
+    /// If it would have taken as long as it computed; [`SLOWDOWN_MAX`] stands for "or more".
+    pub most: f64,
+}
+
+impl Default for Slowdown {
+    fn default() -> Slowdown {
+        Slowdown { least: 1.0, most: 1.0 }
+    }
+}
+
+impl Slowdown {
+    /// For people: one figure where the bounds agree, else both.
+    pub fn text(self) -> String {
+        let (least, most) = (figure(self.least), figure(self.most));
+        match () {
+            () if self.most >= SLOWDOWN_MAX => format!("{least}+"),
+            () if self.most < self.least * AGREEING_BOUNDS => most,
+            () => format!("{least} to {most}"),
+        }
+    }
+}
+
+/// Two digits, which is more than is known.
+fn figure(times: f64) -> String {
+    if times < 10.0 { format!("{times:.1}") } else { format!("{times:.0}") }
+}
 
 /// A run.
 #[derive(Serialize, Debug, Default)]
@@ -155,9 +192,9 @@ pub struct Report {
     pub waiting_seconds: f64,
     /// Processor time of the agents.
     pub agent_seconds: f64,
-    /// How many times as long it took as it would have with RAM enough, as far as waiting and the
-    /// agents' work tell.
-    pub slowdown_estimate: f64,
+    /// How many times as long it took as it would have with RAM enough, as far as waiting and
+    /// processor times tell.
+    pub slowdown: Slowdown,
     /// Latency of the faults that needed no reading.
     pub soft_faults: Latency,
     /// Latency of those that did.
@@ -271,7 +308,8 @@ impl Report {
         let waited =
             |record: &&Record| record.agent.as_ref().is_some_and(|agent| agent.counter("waiting_ns") > 0);
         let lives_ns: u64 = records.iter().filter(waited).map(Record::lived_ns).sum();
-        report.estimate(lives_ns as f64 / 1e9);
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        report.estimate(lives_ns as f64 / 1e9, processors);
         report.judge_records(&run, &records);
         report.verdict = verdict::judge(&report, &args.tuning);
         report
@@ -344,19 +382,25 @@ impl Report {
 
     /// What waiting cost. `lives_seconds` is how long the programs lived, together, that waited at
     /// all: where several do side by side their waits are, too.
-    fn estimate(&mut self, lives_seconds: f64) {
-        let whole = lives_seconds.max(self.wall_seconds).max(1e-9);
-        let side_by_side = whole / self.wall_seconds.max(1e-9);
+    fn estimate(&mut self, lives_seconds: f64, processors: usize) {
+        let wall = self.wall_seconds;
+        let whole = lives_seconds.max(wall).max(1e-9);
+        let side_by_side = whole / wall.max(1e-9);
         self.stalled_share = (self.stalled_seconds / whole).min(1.0);
         let unseen = (self.soft_faults.count + self.major_faults.count) as f64 * UNSEEN_SECONDS;
-        let waited = self.waiting_seconds + unseen;
-        let waiting = (waited / whole).min(WAITING_SHARE_MAX) * self.wall_seconds;
+        let waiting = ((self.waiting_seconds + unseen) / whole).min(1.0) * wall;
         let agents = self.agent_seconds / side_by_side;
         let programs = (self.user_seconds + self.system_seconds - self.agent_seconds - unseen) / side_by_side;
-        // Without its waits, or as long as it computes if agents kept it from that, too.
-        let (most, least) = (self.wall_seconds - waiting, self.wall_seconds - waiting - agents);
-        let alone = programs.max(least).min(most).max(self.wall_seconds * (1.0 - WAITING_SHARE_MAX));
-        self.slowdown_estimate = if self.wall_seconds > 0.0 { self.wall_seconds / alone } else { 1.0 };
+        let waitless = wall - waiting;
+        // With RAM enough it would take no longer than without its waits, and no less than it
+        // computes. Who computes for longer than nobody waits has threads that compute while others
+        // wait: then neither holds, and it is a matter of how many processors they would share.
+        let (shortest, longest) = match programs > waitless {
+            true => (programs / processors.max(1) as f64, programs.min(wall)),
+            false => (programs.max(waitless - agents), waitless),
+        };
+        let times = |alone: f64| wall.max(1e-9) / alone.max(wall / SLOWDOWN_MAX).max(1e-9);
+        self.slowdown = Slowdown { least: times(longest), most: times(shortest.min(longest)) };
     }
 
     /// A sum by its name; 0 when no process reported.
@@ -445,4 +489,45 @@ const PATHS: [(u32, &str); 4] = [
 /// The names of the bits that are set.
 fn names(bits: u32, names: &[(u32, &'static str)]) -> Vec<&'static str> {
     names.iter().filter(|(bit, _)| bits & bit != 0).map(|&(_, name)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slowdown(wall: f64, waiting: f64, agent: f64, programs: f64) -> Slowdown {
+        let mut report = Report {
+            wall_seconds: wall,
+            waiting_seconds: waiting,
+            agent_seconds: agent,
+            user_seconds: programs + agent,
+            ..Report::default()
+        };
+        report.estimate(0.0, 2);
+        report.slowdown
+    }
+
+    #[test]
+    fn waits_are_all_that_is_lost_where_the_program_computes_for_the_rest() {
+        let all = slowdown(10.0, 5.0, 4.0, 5.0);
+        assert_eq!(all, Slowdown { least: 2.0, most: 2.0 });
+        assert_eq!(all.text(), "2.0");
+    }
+
+    /// *The story:* eight threads of which one always waited while others computed were said to be
+    /// 100 times as slow, others 20.5 times; without overspill they took 2.8 and 3.5 times less.
+    #[test]
+    fn threads_that_compute_while_others_wait_are_not_hundred_times_as_slow() {
+        let threads = slowdown(6.0, 5.9, 4.0, 2.0);
+        assert_eq!(threads, Slowdown { least: 3.0, most: 6.0 });
+        assert_eq!(threads.text(), "3.0 to 6.0");
+    }
+
+    /// *The story:* sqlite3 in 5 MiB was "100.00" times as slow, and 28 times in truth.
+    #[test]
+    fn what_cannot_be_known_is_a_range_or_open() {
+        assert_eq!(slowdown(15.0, 10.0, 9.0, 1.5).text(), "3.0 to 10");
+        assert_eq!(slowdown(5.0, 4.5, 5.0, 0.0).text(), "10+");
+        assert_eq!(slowdown(0.0, 0.0, 0.0, 0.0).text(), "1.0");
+    }
 }

@@ -1,18 +1,18 @@
-//! The summary of a run for people: at most 12 lines.
+//! The summary of a run for people: 12 lines at most, but for `--files`, warnings, and what is folded.
 
 use super::report::Report;
 use crate::histogram::Latency;
 use crate::human;
 
-/// The guide's bound.
-const LINES_MAX: usize = 12;
+/// The bound on what it says, before anything is folded: 12 of every run, one of files, two warnings.
+const LINES_MAX: usize = 15;
 /// Of a command line within the summary, whatever else there is to say on its line.
 const COMMAND_CHARS_MIN: usize = 32;
 const PAGE_BYTES: u64 = 4096;
 
 /// The summary, each line ended.
 pub fn text(report: &Report) -> String {
-    let mut lines = vec![headline(report)];
+    let mut lines = headline(report);
     if report.unmanaged_reason.is_none() {
         lines.push(row("ram", &ram(report)));
         lines.push(row("faults", &format!("soft {}", faults(report.soft_faults))));
@@ -43,18 +43,19 @@ fn row(name: &str, text: &str) -> String {
     format!("  {name:<11}{text}")
 }
 
-fn headline(report: &Report) -> String {
+/// How it ended, and its processor time: behind that, or below where the command is long.
+fn headline(report: &Report) -> Vec<String> {
     let command = human::command(&report.command);
     let ended = format!(": {} after {}", report.status().text(), human::seconds(report.wall_seconds));
-    let processor = format!(
-        " (user {}, system {})",
-        human::seconds(report.user_seconds),
-        human::seconds(report.system_seconds),
-    );
+    let (user, system) = (human::seconds(report.user_seconds), human::seconds(report.system_seconds));
+    let processor = format!("user {user}, system {system}");
     let room = |ending: &str| human::WIDTH.saturating_sub("overspill: ".len() + ending.len());
-    let long = format!("{ended}{processor}");
-    let ending = if room(&long) < command.len().min(COMMAND_CHARS_MIN) { ended } else { long };
-    format!("overspill: {}{ending}", human::clipped(&command, room(&ending).max(COMMAND_CHARS_MIN)))
+    let long = format!("{ended} ({processor})");
+    if room(&long) >= command.len() {
+        return vec![format!("overspill: {command}{long}")];
+    }
+    let command = human::clipped(&command, room(&ended).max(COMMAND_CHARS_MIN));
+    vec![format!("overspill: {command}{ended}"), row("processor", &processor)]
 }
 
 fn ram(report: &Report) -> String {
@@ -72,11 +73,11 @@ fn ram(report: &Report) -> String {
 
 fn stalled(report: &Report) -> String {
     let (seconds, agents) = (human::seconds(report.stalled_seconds), human::seconds(report.agent_seconds));
-    format!(
-        "{:.1} % ({seconds}), agent {agents}; x{:.2} the time with RAM enough",
-        report.stalled_share * 100.0,
-        report.slowdown_estimate
-    )
+    let mut text = format!("{:.1} % ({seconds}), agent {agents}", report.stalled_share * 100.0);
+    if report.is_paged() {
+        text.push_str(&format!("; x{} the time with RAM enough", report.slowdown.text()));
+    }
+    text
 }
 
 fn faults(latency: Latency) -> String {
@@ -149,7 +150,6 @@ mod tests {
             resident_peak_bytes: 99 << 20,
             resident_mean_bytes: 87 << 20,
             managed: true,
-            slowdown_estimate: 1.0,
             soft_faults: soft,
             major_faults: Latency::default(),
             vmstat: [("pswpin", 256), ("pswpout", 512), ("swap_ra", 100), ("swap_ra_hit", 97)].into(),
@@ -167,7 +167,7 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
              major 0
   swap       in 1.0 MiB (364.4 KiB/s); out 2.0 MiB (728.8 KiB/s)
   read-ahead hit rate 97.0 % (97 of 100 pages); 0 refaults
-  stalled    0.0 % (0.0 ms), agent 0.0 ms; x1.00 the time with RAM enough
+  stalled    0.0 % (0.0 ms), agent 0.0 ms; x1.0 the time with RAM enough
   verdict    works
   next       overspill run
 ";
@@ -223,7 +223,7 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
     #[test]
     fn an_unmanaged_run_is_short() {
         let text = text(&Report { unmanaged_reason: Some("static".into()), signal: Some(9), ..report() });
-        assert_eq!(text.lines().count(), 3);
+        assert_eq!(text.lines().count(), 4);
         assert!(text.contains("killed by SIGKILL"));
     }
 }

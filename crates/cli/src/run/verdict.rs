@@ -169,11 +169,12 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
         return Verdict { kind: "fits", text, next: at(enough.min(ram)) };
     }
     let mut waited = format!("{:.0} % of the time spent waiting for swap", share * 100.0);
-    if report.slowdown_estimate >= SLOWDOWN_WORTH_SAYING {
-        waited.push_str(&format!(", some {:.1} times as slow as with RAM enough", report.slowdown_estimate));
+    let is_slow = report.slowdown.most >= SLOWDOWN_WORTH_SAYING;
+    if is_slow {
+        waited.push_str(&format!(", some {} times as slow as with RAM enough", report.slowdown.text()));
     }
     let avoids = format!("{} would avoid that", human::bytes(enough));
-    if share < COMFORTABLE_SHARE && report.slowdown_estimate < SLOWDOWN_WORTH_SAYING {
+    if share < COMFORTABLE_SHARE && !is_slow {
         return Verdict {
             kind: "comfortable",
             text: format!("comfortable: {waited}; {avoids}"),
@@ -231,6 +232,7 @@ fn rounded(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::report::Slowdown;
 
     fn report() -> Report {
         Report {
@@ -366,7 +368,9 @@ mod tests {
 
     #[test]
     fn a_slow_run_is_not_comfortable() {
-        let slow = judged(|report| (report.stalled_share, report.slowdown_estimate) = (0.03, 4.2));
+        let slow = judged(|report| {
+            (report.stalled_share, report.slowdown) = (0.03, Slowdown { least: 4.0, most: 4.2 })
+        });
         assert_eq!(slow.kind, "works");
         assert!(slow.text.contains("some 4.2 times as slow"), "{}", slow.text);
     }

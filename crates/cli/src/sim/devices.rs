@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use overspill_sim::calibrate::{CalibrateError, Calibration, calibrate};
+use overspill_sim::device::Op;
 use overspill_sim::device::params::Model;
 use overspill_sim::report::table;
 use overspill_sim::time::show as duration;
@@ -30,21 +31,7 @@ pub fn tell(directory: &Path, idle: Idle, output: Option<&PathBuf>) -> Result<u8
     let progress = Progress::new();
     let calibration = measure(directory, idle, &progress)?;
     drop(progress);
-    let mut lines =
-        vec![["measured", "mean", "p50", "p99", "a second", "MB/s", "model"].map(str::to_owned).to_vec()];
-    for measurement in &calibration.measurements {
-        let modelled = calibration.check.iter().find(|(name, _, _)| *name == measurement.name());
-        lines.push(vec![
-            measurement.name(),
-            duration(measurement.mean_ns),
-            duration(measurement.p50_ns),
-            duration(measurement.p99_ns),
-            measurement.rate().to_string(),
-            measurement.bytes_per_us().to_string(),
-            modelled.map_or(String::new(), |(_, _, mean_ns)| duration(*mean_ns)),
-        ]);
-    }
-    eprint!("{}", table::aligned(&lines, &[false, true, true, true, true, true, true]));
+    eprint!("{}", figures(&calibration));
     let text = calibration.model.to_toml();
     match output {
         Some(path) => {
@@ -54,6 +41,33 @@ pub fn tell(directory: &Path, idle: Idle, output: Option<&PathBuf>) -> Result<u8
         None => print(&text)?,
     }
     Ok(0)
+}
+
+/// What was measured, all of it at random places.
+fn figures(calibration: &Calibration) -> String {
+    let head = ["random", "KiB", "deep", "mean", "p50", "p99", "/s", "MB/s", "model"];
+    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    for measurement in &calibration.measurements {
+        let modelled = calibration.check.iter().find(|(name, _, _)| *name == measurement.name());
+        let what = match (measurement.op, measurement.beside_writes) {
+            (Op::Read, false) => "read",
+            (Op::Read, true) => "read beside writes",
+            (Op::Write, _) => "write",
+        };
+        lines.push(vec![
+            what.to_owned(),
+            (measurement.bytes / 1024).to_string(),
+            measurement.depth.to_string(),
+            duration(measurement.mean_ns),
+            duration(measurement.p50_ns),
+            duration(measurement.p99_ns),
+            measurement.rate().to_string(),
+            measurement.bytes_per_us().to_string(),
+            modelled.map_or(String::new(), |(_, _, mean_ns)| duration(*mean_ns)),
+        ]);
+    }
+    let right = [false, true, true, true, true, true, true, true, true];
+    table::in_blocks(&lines, &right, 3)
 }
 
 /// Lists the built-in devices, or prints one.
@@ -68,4 +82,35 @@ pub fn show(name: Option<&str>) -> Result<u8> {
         print(&folded(&format!("{name:<widest$}  {}", model.description), &" ".repeat(widest + 2)))?;
     }
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::human::WIDTH;
+    use overspill_sim::calibrate::Measurement;
+
+    /// *The story:* the table of `sim calibrate` had 97 columns.
+    #[test]
+    fn figures_fit_a_terminal() {
+        let (ns, elapsed_ns) = (29_900_000, 1_000_000_000);
+        let measurement = |op, bytes, depth, beside_writes| Measurement {
+            op,
+            bytes,
+            depth,
+            beside_writes,
+            count: (9_000_000_000 / bytes).min(999_999),
+            elapsed_ns,
+            mean_ns: ns,
+            p50_ns: ns,
+            p99_ns: 129_000_000,
+        };
+        let measurements =
+            vec![measurement(Op::Read, 4096, 1, true), measurement(Op::Write, 1 << 20, 32, false)];
+        let check = measurements.iter().map(|one| (one.name(), ns, ns)).collect();
+        let model = Model::builtin("nvme").expect("built in");
+        let text = figures(&Calibration { measurements, model, check });
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+    }
 }

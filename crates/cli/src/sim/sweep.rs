@@ -318,6 +318,10 @@ fn machines(
 
 /// Carries out the command.
 pub fn main(args: &SweepArgs) -> Result<u8> {
+    output::ensure_apart(&[
+        ("the trace", Some(Path::new(&args.workload))),
+        ("--html", args.html.as_deref()),
+    ])?;
     let mut subject = Subject::new(args)?;
     let progress = Progress::new();
     progress.say("counting the workload's pages");
@@ -428,6 +432,13 @@ struct Answer {
 /// The answer for the combination of `machine`, whatever its RAM.
 fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Progress) -> Result<Answer> {
     if let Some(sentence) = explain::too_small(extent.bytes()) {
+        return Ok(Answer { sentence, knee: None });
+    }
+    if let Some(until_ns) = subject.load().and_then(|load| load.until_ns) {
+        let sentence = format!(
+            "this load runs for {} whatever the RAM: no time tells how much is enough",
+            overspill_sim::time::show(until_ns)
+        );
         return Ok(Answer { sentence, knee: None });
     }
     let (mut tried, mut exceeded) = (BTreeSet::new(), 0);

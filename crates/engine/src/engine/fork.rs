@@ -49,14 +49,21 @@ impl Engine {
     /// Lets go of all memory, which is the program's alone again. True when that is done; false
     /// while something is still out. To be called after [`Engine::pause`] and
     /// [`Notice::Populated`](super::Notice::Populated), until it is true.
+    ///
+    /// *The story:* pages that show the zero page counted as out, and nothing brings those in: each
+    /// program with AddressSanitizer, which reads much that it never stores to, waited for the end
+    /// of its agent for ever.
     pub fn release_all(&mut self) -> bool {
         self.finish_transfers();
-        let is_out = |id: PageId| !matches!(self.mm.state(id), State::Untouched | State::Mapped);
+        let is_out =
+            |id: PageId| !matches!(self.mm.state(id), State::Untouched | State::Mapped | State::Zero);
         if self.mm.known_pages().any(is_out) {
             return false;
         }
         let regions: Vec<AddressRange> = self.regions().chain([self.doorbells.clone()]).collect();
         for region in regions {
+            // What shows the zero page is protected.
+            self.view.program.unprotect(region.clone());
             // SAFETY: nothing is out.
             unsafe { self.view.program.unregister(region) };
         }

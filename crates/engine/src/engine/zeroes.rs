@@ -46,7 +46,7 @@ impl Engine {
     /// Lets threads store to pages that show the zero page.
     pub(super) fn take_stores(&mut self, run: Run) {
         let start = address(self.mm.place(run.first).1);
-        if self.view.program.take_stores(start..start + run.count as usize * PAGE_SIZE) {
+        if self.view.program.allow_stores(start..start + run.count as usize * PAGE_SIZE) {
             self.answered(run, Answer::Mapped);
         } else {
             self.refuse(run, 0);

@@ -19,7 +19,7 @@ impl Memory {
     }
 
     /// Shows the zero page in the missing ones of `count` pages at `address`, and wakes nobody.
-    /// Returns how many there are now, from the first.
+    /// Returns how many there are now, from the first, up to one that is there already.
     pub fn show_zeroes(&mut self, address: usize, count: u32) -> u32 {
         let range = address..address + count as usize * PAGE_SIZE;
         if self.is_changing(&range) || self.is_forked() {
@@ -38,7 +38,8 @@ impl Memory {
                 Some(Errno::AGAIN) if pages > 0 => {}
                 Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) || self.is_forked() => break,
                 Some(Errno::AGAIN) => {}
-                Some(Errno::EXIST) => done += 1,
+                // As for `fill_fresh`.
+                Some(Errno::EXIST) => break,
                 Some(_) if reach.shorten() => {}
                 Some(_) => break,
             }
@@ -55,20 +56,5 @@ impl Memory {
             // Nobody would hear of a store: all of it counts.
             visit(range);
         }
-    }
-
-    /// Lets threads store to a range that shows the zero page, and wakes who waits to. False when
-    /// the range is changing.
-    pub fn take_stores(&mut self, range: AddressRange) -> bool {
-        let mut tries = 0;
-        if self.is_changing(&range) {
-            return false;
-        }
-        while let Err(errno) = self.program.write_protect(range.clone(), false, false) {
-            if errno != Errno::AGAIN || self.is_conflict(&range, &mut tries) {
-                return false;
-            }
-        }
-        true
     }
 }

@@ -1,0 +1,296 @@
+//! Pages out of the program's view: moved, or, where that cannot be, protected, copied and dropped.
+//! It owns what each refusal of the kernel means; what became of a page is the page map's to say.
+
+use overspill_sys::pagemap::{Categories, PageRegion, Query};
+use overspill_sys::uffd::{MoveMode, RawMsg};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, mem};
+
+use super::tries::Reach;
+use super::{ANY_CONTENT, Memory, REST_NS, bits, progress, runs};
+use crate::helper::{Helper, Job};
+use crate::own_events;
+use crate::staging::{BLOCK, Frame};
+
+/// So many refused pages speak for the rest of a run.
+const BUSY_ENOUGH: u32 = 2;
+/// So many pages one after another that do not fit speak for the rest of a run.
+const UNFIT_ENOUGH: u32 = 4;
+/// How often it is looked whether the helper is done, at first without a rest: some 100 us.
+const HELPER_LOOKS: u32 = 50;
+/// Pages in RAM, the zero page among them.
+const PRESENT: Query = Query { required: Categories::PRESENT, any_of: Categories::empty(), ..ANY_CONTENT };
+
+/// What became of pages that were to be taken out of the program's view. Pages in neither set were busy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Taken {
+    /// Bit i: page i is in frame i.
+    pub taken: u64,
+    /// Bit i: there was no page i.
+    pub gone: u64,
+}
+
+/// What became of a try to move pages out, by their bits.
+#[derive(Clone, Copy, Default)]
+struct Tried {
+    taken: u64,
+    /// Moved, or refused by the kernel one by one.
+    tried: u64,
+    /// Refused since their mapping is not as staging is: read-only, without access, locked. They
+    /// may be gone as well.
+    unfit: u64,
+    /// False when the range is changing: then the page map tells nothing about the pages we know.
+    settled: bool,
+}
+
+impl Memory {
+    /// Takes `count` (at most a block) pages at `address` into frames (holes) from `first` on.
+    pub fn take_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
+        if self.is_changing(&(address..address + count as usize * PAGE_SIZE)) {
+            return Taken::default();
+        }
+        if self.can_move {
+            self.move_out(address, first, count)
+        } else {
+            self.copy_out(address, first, count)
+        }
+    }
+
+    fn move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
+        let Tried { mut taken, mut settled, mut tried, unfit } =
+            self.try_move_out(address, first, count, u64::MAX);
+        let refused = bits(0, count) & !taken & !unfit;
+        if settled && refused != 0 && self.sharing.may_help() {
+            let helped = self.unshare(address, refused);
+            let again = self.try_move_out(address, first, count, helped);
+            self.sharing.tries.note(again.taken != 0);
+            taken |= again.taken;
+            tried |= again.tried;
+            settled = again.settled;
+        }
+        let mut result = Taken { taken, gone: 0 };
+        if !settled {
+            return result;
+        }
+        // The page map has the last word on what was refused: a page is where it is, whatever the call said.
+        for page in (0..count).filter(|page| tried & !taken & 1 << page != 0) {
+            let at = page as usize * PAGE_SIZE;
+            if self.is_missing(address + at) {
+                let arrived = !self.is_missing(self.frame_address(first) + at);
+                let set = if arrived { &mut result.taken } else { &mut result.gone };
+                *set |= bits(page, 1);
+            }
+        }
+        let unfit = unfit & !(result.taken | result.gone);
+        if unfit != 0 && self.copying.may_help() {
+            let copied = self.copy_unfit(address, first, unfit);
+            self.copying.note(copied != 0);
+            result.taken |= copied;
+        }
+        result
+    }
+
+    /// Takes pages out that cannot be moved since their mapping is not as staging is. It may be
+    /// read-only: then they can be copied and dropped. Or locked: then they stay, and their frames
+    /// are holes again.
+    ///
+    /// *The story:* 96 MiB that were made read-only in a budget of 48 could not leave: each fault
+    /// looked at all pages in vain, and took 150 times as long.
+    fn copy_unfit(&mut self, address: usize, first: Frame, unfit: u64) -> u64 {
+        if self.helper.is_none() {
+            self.helper = Helper::start().ok();
+        }
+        let mut copied = 0;
+        for (page, run) in runs(unfit) {
+            if !self.helper.is_some_and(|helper| helper.is_idle()) {
+                break;
+            }
+            let frame = Frame(first.0 + page);
+            let taken = self.copy_out(address + page as usize * PAGE_SIZE, frame, run).taken;
+            copied |= taken << page;
+            for (spoiled, count) in runs(bits(0, run) & !taken) {
+                self.drop_frames(Frame(frame.0 + spoiled), count);
+            }
+        }
+        copied
+    }
+
+    /// Tries the pages of the set `which`.
+    fn try_move_out(&mut self, address: usize, first: Frame, count: u32, which: u64) -> Tried {
+        let mut result = Tried { settled: true, ..Tried::default() };
+        let mut unfit_in_row = 0;
+        let mut unlocked = false;
+        let mut tries = 0;
+        let mut page = 0;
+        let mut busy = 0;
+        let mut reach = Reach::new(count);
+        while page < count {
+            let at = page as usize * PAGE_SIZE;
+            let run = (which >> page).trailing_ones().min(count - page);
+            if run == 0 {
+                page += 1;
+                continue;
+            }
+            let len = reach.len(run);
+            let (dst, src) = (self.frame_address(first) + at, address + at);
+            // SAFETY: the frames are holes of staging, ours; the pages are managed and mm ordered
+            // them out. If the program changed the range meanwhile, the kernel refuses.
+            let moved = unsafe { self.program.move_pages(dst, src, len, MoveMode::DONTWAKE) };
+            let (done, errno) = progress(moved, len);
+            result.taken |= bits(page, done);
+            page += done;
+            result.tried |= bits(page, 1);
+            match errno {
+                None => {}
+                Some(Errno::AGAIN) if done > 0 => {}
+                Some(Errno::AGAIN)
+                    if self.is_conflict(&(address..address + count as usize * PAGE_SIZE), &mut tries) =>
+                {
+                    return Tried { settled: false, ..result };
+                }
+                Some(Errno::AGAIN) => {}
+                // A hole, or a page that is being copied on write and missing for an instant.
+                Some(Errno::NOENT) => page += 1,
+                Some(Errno::BUSY) => {
+                    busy += 1;
+                    if busy == BUSY_ENOUGH {
+                        break;
+                    }
+                    page += 1;
+                }
+                // A hole that is none: the program has locked all memory unheard, and so made it present.
+                Some(Errno::EXIST) if !unlocked => {
+                    unlocked = true;
+                    self.unlock();
+                    (page..count).for_each(|page| {
+                        self.drop_frames(Frame(first.0 + page), 1);
+                    });
+                }
+                // Two mappings, or one that does not fit (locked, other protection): page by page it is told.
+                Some(_) if reach.shorten() => {}
+                Some(_) => {
+                    result.unfit |= bits(page, 1);
+                    page += 1;
+                    unfit_in_row += 1;
+                    if unfit_in_row == UNFIT_ENOUGH {
+                        // What follows is likely to be of the same mapping.
+                        result.unfit |= which & bits(page, count - page);
+                        break;
+                    }
+                }
+            }
+            if done > 0 {
+                unfit_in_row = 0;
+            }
+        }
+        result
+    }
+
+    /// Has pages of the program that another process shares made its own, so that they can be
+    /// moved: those of the set `which` from `address` on. Returns those for which that was done.
+    ///
+    /// The helper does it, since a store to a page that is missing by then waits for this thread.
+    /// Then it is left alone with the rest. Pages that a device uses stay as they are.
+    fn unshare(&mut self, address: usize, which: u64) -> u64 {
+        if self.helper.is_none() {
+            self.helper = Helper::start().ok();
+        }
+        let Some(helper) = self.helper else { return 0 };
+        let mut done = 0;
+        for (page, run) in runs(which) {
+            let start = address + page as usize * PAGE_SIZE;
+            if !helper.is_idle() {
+                break;
+            }
+            helper.order(Job::Unshare, start..start + run as usize * PAGE_SIZE);
+            if !helper.is_awaited() {
+                break;
+            }
+            done |= bits(page, run);
+        }
+        done
+    }
+
+    /// The older kernels' sequence: protect, so that no store is lost; copy; drop; wake whoever
+    /// stored meanwhile.
+    fn copy_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
+        let range = address..address + count as usize * PAGE_SIZE;
+        let mut result = Taken::default();
+        if !self.protect(range.clone()) {
+            return result;
+        }
+        let Ok(present) = self.present(range.clone()) else { return result };
+        result.gone = bits(0, count) & !present;
+        for (page, run) in runs(present) {
+            let at = page as usize * PAGE_SIZE;
+            let frame = self.frame_address(first) + at;
+            // SAFETY: the frames were handed out for this and hold nothing.
+            let bytes =
+                unsafe { core::slice::from_raw_parts_mut(frame as *mut u8, run as usize * PAGE_SIZE) };
+            let copied = mem::copy_from_self(bytes, address + at).unwrap_or(0);
+            // What could not be copied stays where it is.
+            result.taken |= bits(page, (copied / PAGE_SIZE) as u32);
+        }
+        result.taken &= self.drop_copied(address, result.taken);
+        if result.taken == present {
+            self.program.wake(range).unwrap_or(());
+        } else {
+            // What stays can be stored to again.
+            self.unprotect(range);
+        }
+        result
+    }
+
+    /// Bit i: page i of the range (at most a block) is there.
+    fn present(&self, range: AddressRange) -> Result<u64, Errno> {
+        let mut runs = [PageRegion::default(); BLOCK as usize];
+        let scan = self.pagemap.scan(range.clone(), PRESENT, &mut runs)?;
+        let page = |address: u64| ((address as usize - range.start) / PAGE_SIZE) as u32;
+        let masks =
+            runs[..scan.regions].iter().map(|run| bits(page(run.start), page(run.end) - page(run.start)));
+        Ok(masks.fold(0, |all, mask| all | mask))
+    }
+
+    /// Drops the pages that were copied, run by run, but for runs that the program has changed
+    /// since: what is there may be other memory by now. Returns those that were dropped.
+    fn drop_copied(&mut self, address: usize, copied: u64) -> u64 {
+        let mut dropped = 0;
+        for (page, run) in runs(copied) {
+            let start = address + page as usize * PAGE_SIZE;
+            let range = start..start + run as usize * PAGE_SIZE;
+            if !self.is_changing(&range) {
+                self.drop_program_pages(range.clone());
+                // The kernel drops nothing of a locked mapping, and says so to the helper only.
+                let left = if self.is_changing(&range) { 0 } else { self.present(range).unwrap_or(0) };
+                dropped |= bits(page, run) & !(left << page);
+            }
+        }
+        dropped
+    }
+
+    /// Has the helper discard a range, and takes the events that this raises out of the queue.
+    ///
+    /// Whoever unmaps the range at the same time waits until the event of that is read, and then
+    /// may get the same addresses for other memory, which must not be discarded. So messages are
+    /// read only while the helper waits, for its own event to be read or for the lock of the
+    /// address space, and one at a time, since reading its event lets it go on. That leaves two
+    /// cases in which new memory can still be hit, both within microseconds: another thread is
+    /// given the addresses while the first still waits, or a part of the range is unmapped and
+    /// mapped again while the helper waits with the part before it. When it fails, the program has
+    /// unmapped part of the range: that event is still to come, and settles it.
+    pub(super) fn drop_program_pages(&mut self, range: AddressRange) {
+        let helper = self.helper.expect("started where UFFDIO_MOVE is missing");
+        helper.order(Job::Drop, range.clone());
+        let mut looks = 0;
+        while !helper.is_idle() {
+            if helper.is_stuck() && self.read_some(&mut [RawMsg::default()]) {
+                continue;
+            }
+            looks += 1;
+            if looks > HELPER_LOOKS {
+                // It may want this very processor.
+                clock::sleep_ns(REST_NS);
+            }
+        }
+        own_events::remove(&mut self.changes, &range);
+    }
+}

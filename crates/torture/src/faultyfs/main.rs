@@ -18,12 +18,13 @@ use files::{Faults, Files};
 
 const USAGE: &str = "usage: overspill-faultyfs DIR [--capacity BYTES] [--fail-writes-after BYTES] \
                      [--fail-reads-after BYTES] [--bad-block-every N] [--delay-us N] \
-                     [--flip-reads-after BYTES] \
-                     [--misplace-reads-after BYTES] [--forget-writes-after BYTES] [--tear-writes-after BYTES]
-       mounts a file system in memory on DIR that is full after --capacity bytes (ENOSPC), whose writes or reads fail
-       (EIO) after so many bytes, or in every N-th block of a file, and whose reads and writes take --delay-us; after so many bytes it
-       lies: a bit of each block is turned, other blocks are brought, writes are done not at all or by
-       halves; until standard input ends";
+                     [--flip-reads-after BYTES] [--misplace-reads-after BYTES] \
+                     [--forget-writes-after BYTES] [--tear-writes-after BYTES]
+       mounts a file system in memory on DIR that is full after --capacity bytes (ENOSPC), whose
+       writes or reads fail (EIO) after so many bytes, or reads in every N-th block of a file, and
+       whose reads and writes take --delay-us; after so many bytes it lies: a bit of each block is
+       turned, other blocks are brought, writes are done not at all or by halves; until standard
+       input ends";
 
 fn main() -> ExitCode {
     match parse(std::env::args().skip(1)) {

@@ -3,7 +3,7 @@
 //! what they are for.
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -86,12 +86,60 @@ pub fn munlock(address: usize, len: usize) -> Outcome {
     check("munlock", unsafe { libc::munlock(address as *const _, len) } as isize).map(drop)
 }
 
-/// How many pages of a range are in RAM, as `mincore(2)` sees it.
+/// How many pages of a range are in RAM, as `mincore(2)` sees it, but for those that show the
+/// kernel's one zero page: they take none.
 pub fn resident_pages(address: usize, len: usize) -> Outcome<usize> {
     let mut residency = vec![0u8; len.div_ceil(PAGE)];
     // SAFETY: the vector holds a byte for each page of the range.
     check("mincore", unsafe { libc::mincore(address as *mut _, len, residency.as_mut_ptr()) } as isize)?;
-    Ok(residency.iter().filter(|&&byte| byte & 1 != 0).count())
+    let there = residency.iter().filter(|&&byte| byte & 1 != 0).count();
+    Ok(there - zero_pages(address, len)?.min(there))
+}
+
+/// The argument of the call that tells of pages (PAGEMAP_SCAN, 6.7), as the kernel has it.
+#[repr(C)]
+#[derive(Default)]
+struct PagemapScan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_len: u64,
+    max_pages: u64,
+    inverted: u64,
+    required: u64,
+    any_of: u64,
+    reported: u64,
+}
+
+/// How many pages of a range show the zero page; none where nobody tells.
+fn zero_pages(address: usize, len: usize) -> Outcome<usize> {
+    const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
+    const PFNZERO: u64 = 1 << 5;
+    // A subtest may have no descriptor left.
+    let Ok(pagemap) = File::open("/proc/self/pagemap") else { return Ok(0) };
+    let mut regions = [[0u64; 3]; 64];
+    let mut scan = PagemapScan {
+        size: size_of::<PagemapScan>() as u64,
+        start: address as u64,
+        end: (address + len) as u64,
+        regions: regions.as_mut_ptr() as u64,
+        regions_len: regions.len() as u64,
+        required: PFNZERO,
+        reported: PFNZERO,
+        ..PagemapScan::default()
+    };
+    let mut pages = 0;
+    while scan.start < scan.end {
+        // SAFETY: the argument is whole, and says where and how large the array is.
+        let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
+        let Ok(found) = usize::try_from(found) else { return Ok(0) };
+        pages += regions[..found].iter().map(|[start, end, _]| (end - start) as usize / PAGE).sum::<usize>();
+        scan.start = scan.walk_end;
+    }
+    Ok(pages)
 }
 
 /// Is somebody told of faults at the address, or in the way of stores to it (userfaultfd)?

@@ -22,6 +22,12 @@ pub fn lists(report: &Value, key: &str, word: &str) -> bool {
     words.is_some_and(|words| words.iter().any(|entry| entry == word))
 }
 
+/// Did this happen to any process of the run?
+pub fn happened(report: &Value, event: &str) -> bool {
+    let processes = find(report, "processes").and_then(Value::as_array);
+    processes.is_some_and(|processes| processes.iter().any(|process| lists(process, "events", event)))
+}
+
 /// Breadth first: the totals of a run stand above the figures of its processes.
 fn find<'a>(report: &'a Value, key: &str) -> Option<&'a Value> {
     let mut level = vec![report];

@@ -14,6 +14,7 @@ mod bad_input;
 mod bounds;
 mod citizens;
 mod context;
+mod files;
 mod json;
 mod kills;
 mod launch;
@@ -132,6 +133,7 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
         tests.extend(swap_encrypt::tests());
         tests.extend(swap_live::tests());
         tests.extend(swap_faults::tests());
+        tests.extend(files::tests());
         tests.extend(kills::tests());
         tests.extend(newcomer::tests());
         tests.extend(uring_off::tests());

@@ -265,9 +265,9 @@ impl Report {
         Errno::from_raw_os_error(self.process.error.load(Ordering::Relaxed) as i32)
     }
 
-    /// Sets bits of [`crate::shared::events`].
-    pub fn note_event(&mut self, bits: u32) {
-        self.process.events.fetch_or(bits, Ordering::Relaxed);
+    /// Sets bits of [`crate::shared::events`]. True: not all of them were set before.
+    pub fn note_event(&mut self, bits: u32) -> bool {
+        self.process.events.fetch_or(bits, Ordering::Relaxed) & bits != bits
     }
 
     /// Tells which ways the engine goes, and how large its swap area is.

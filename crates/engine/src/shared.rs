@@ -143,6 +143,8 @@ pub mod events {
     pub const READ_ERROR: u32 = 1 << 2;
     /// The program forked while memory was managed (everything was brought in first).
     pub const FORKED: u32 = 1 << 3;
+    /// A page of a mapped file could not be read; the touching thread got SIGBUS.
+    pub const FILE_READ_ERROR: u32 = 1 << 4;
 }
 
 /// Bits of [`Process::paths`]: which ways the agent really goes.
@@ -322,7 +324,7 @@ pub struct Process {
     pub name: [AtomicU64; 2],
     /// Bits of [`events`].
     pub events: AtomicU32,
-    /// errno of the failure behind UNMANAGED, WRITE_ERROR or READ_ERROR.
+    /// errno of the failure behind UNMANAGED, WRITE_ERROR, READ_ERROR or FILE_READ_ERROR.
     pub error: AtomicU32,
     /// Which step failed: an index into `overspill_engine::STEPS`; 0 = none.
     pub error_step: AtomicU32,

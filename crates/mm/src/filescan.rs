@@ -20,7 +20,8 @@ const JUDGED_MIN: u32 = 64;
 const LEFT_MIN: u32 = 16;
 
 /// How streams of files are treated.
-pub(crate) struct FileScans {
+#[derive(Debug)]
+pub struct FileScans {
     kept_one_in: u32,
     windows: u32,
     /// Since the last judgement: pages that left in the order of use, those of them that were
@@ -38,6 +39,7 @@ impl Default for FileScans {
 
 impl FileScans {
     /// Is what a reader passes now to be expelled?
+    #[must_use]
     pub fn expels(&mut self) -> bool {
         self.windows = self.windows.wrapping_add(1);
         !self.windows.is_multiple_of(self.kept_one_in)

@@ -20,7 +20,7 @@ mod drain;
 pub mod event;
 mod fault;
 pub mod fileread;
-mod filescan;
+pub mod filescan;
 pub mod fingerprint;
 mod list;
 mod mm;

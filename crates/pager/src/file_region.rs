@@ -117,8 +117,7 @@ impl FileRegion {
     }
 
     /// Starts reading bytes `range`, no more of them than a quarter of the budget holds, and does not
-    /// wait for it. Returns how many bytes are beyond that. Where the budget is full some of the rest
-    /// may be left out, too; a touch reads what did not come.
+    /// wait for it. Returns how many bytes are beyond that; a touch reads them.
     ///
     /// # Errors
     /// [`Error::Stopped`].

@@ -177,13 +177,16 @@ fn stop(reactor: &mut Reactor, engine: &mut Engine, bell: &Bell) {
     engine.release_shared();
 }
 
+const LOST: &str = "a page could not be read back from swap";
+
 fn judge(engine: &mut Engine, notice: Notice) {
     match notice {
         Notice::Unknown(address) => engine.answer_unknown(address),
         Notice::SwapFull => eprintln!("overspill: swap is full; regions go on above their budget"),
         Notice::AreaRetired => eprintln!("overspill: a write to swap failed; pages stay in RAM from now on"),
-        Notice::PageLost { poisoned, .. } => {
-            eprintln!("overspill: a page could not be read back from swap; its touch raises SIGBUS");
+        Notice::PageLost { poisoned, of_file, .. } => {
+            let whence = if of_file { "a page of a file could not be read" } else { LOST };
+            eprintln!("overspill: {whence}; its touch raises SIGBUS");
             assert!(poisoned, "this kernel cannot signal a lost page; going on would show wrong bytes");
         }
         // Nobody orders areas to go here.

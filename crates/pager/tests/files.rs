@@ -250,3 +250,34 @@ fn what_was_synced_survives_kill() {
         assert!(bytes[0] >= last, "page {page} is of round {}, {last} was synced", bytes[0]);
     }
 }
+
+/// What is asked for ahead comes whole, although the budget is full.
+#[test]
+fn what_is_asked_for_ahead_comes_under_a_full_budget() {
+    let file = Scratch::new("ahead", 48 * MIB);
+    let pager = pager(16, true);
+    let region = pager.map_file(&file.0, &MapOptions::new()).unwrap();
+    for _ in 0..2 {
+        assert!(region.chunks(PAGE).enumerate().all(|(page, bytes)| is_right(bytes, page)));
+    }
+    let (first, pages) = (2048, 768);
+    for round in 0..3 {
+        let first = first + round * 2000;
+        let read = || pager.stats().unwrap().vmstat.pswpin;
+        assert_eq!(region.prefetch(first * PAGE..(first + pages) * PAGE).unwrap(), 0);
+        let mut before = u64::MAX;
+        while before != read() {
+            before = read();
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+        let majors = region.stats().unwrap().pgmajfault;
+        // In no order, so that nothing else reads ahead.
+        for step in 0..pages {
+            let page = first + step * 331 % pages;
+            assert!(is_right(&region[page * PAGE..(page + 1) * PAGE], page), "page {page}");
+        }
+        let missing = region.stats().unwrap().pgmajfault - majors;
+        println!("round {round}: {missing} of {pages} pages did not come");
+        assert_eq!(missing, 0, "of {pages} pages that were asked for in round {round}");
+    }
+}

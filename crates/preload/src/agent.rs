@@ -664,15 +664,26 @@ impl Manager<'_> {
             Notice::AreaNotEmptied { pages } => self.say_words(format_args!(
                 "{pages} pages of a place that is to be left cannot be read: they stay there"
             )),
-            Notice::PageLost { poisoned, .. } => {
-                self.engine.report().note_event(events::READ_ERROR);
+            Notice::PageLost { poisoned, of_file, .. } => {
+                let event = if of_file { events::FILE_READ_ERROR } else { events::READ_ERROR };
+                let is_first = self.engine.report().note_event(event);
                 let lies = self.engine.report().last_error() == Errno::BADMSG;
-                self.say(if lies {
-                    "a page came back from swap that is not what was written there (its checksum \
-                     differs): the program gets SIGBUS where it touches it"
-                } else {
-                    "a page could not be read back from swap: the program gets SIGBUS where it touches it"
-                });
+                match (of_file, lies) {
+                    // There may be many, and the kernel says nothing at all.
+                    (true, _) if is_first => self.say(
+                        "a page of a mapped file could not be read: the program gets SIGBUS where it \
+                         touches it, as it would from the kernel",
+                    ),
+                    (true, _) => {}
+                    (false, true) => self.say(
+                        "a page came back from swap that is not what was written there (its checksum \
+                         differs): the program gets SIGBUS where it touches it",
+                    ),
+                    (false, false) => self.say(
+                        "a page could not be read back from swap: the program gets SIGBUS where it \
+                         touches it",
+                    ),
+                }
                 if !poisoned {
                     // This kernel cannot mark the page. Going on would show wrong bytes.
                     message::kill_self(Signal::BUS);

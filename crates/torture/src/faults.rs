@@ -42,6 +42,12 @@ pub struct Fault {
 
 thread_local! {
     static LAST: Cell<Option<Fault>> = const { Cell::new(None) };
+    static LAST_CODE: Cell<i32> = const { Cell::new(0) };
+}
+
+/// The `si_code` of this thread's last fault.
+pub fn last_code() -> i32 {
+    LAST_CODE.get()
 }
 
 /// Handles SIGSEGV and SIGBUS from now on, on the alternative stack where a thread has one.
@@ -66,12 +72,13 @@ pub fn install_handler(signal: i32, handler: Handler) -> Outcome {
 
 extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo and ucontext, both ours until we return.
-    let (address, context) =
-        unsafe { ((*info).si_addr() as usize, &mut *context.cast::<libc::ucontext_t>()) };
+    let (address, code, context) =
+        unsafe { ((*info).si_addr() as usize, (*info).si_code, &mut *context.cast::<libc::ucontext_t>()) };
     let instruction = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
     let probes = [overspill_probe_load as *const () as i64, overspill_probe_store as *const () as i64];
     if probes.contains(instruction) {
         LAST.set(Some(Fault { signal, address }));
+        LAST_CODE.set(code);
         *instruction = overspill_probe_failed as *const () as i64;
     } else {
         // SAFETY: restores the default, so that the instruction, run again, ends the process as it should.

@@ -10,6 +10,8 @@ mod redis;
 mod resp;
 mod stress;
 
+pub use programs::python;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};

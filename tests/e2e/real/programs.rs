@@ -16,7 +16,8 @@ pub fn sort(context: &'static Context) -> Outcome<Launch<'static>> {
     Ok(launch.args(["-S", "2G", "--parallel=2"]).args([numbers]))
 }
 
-fn python() -> Outcome<PathBuf> {
+/// The python that is tested.
+pub fn python() -> Outcome<PathBuf> {
     // Debian's own first: what stands before it in the search path may be a script that chooses one.
     let debian = PathBuf::from("/usr/bin/python3");
     if debian.exists() { Ok(debian) } else { packages::program("python3", "python3") }

@@ -34,7 +34,7 @@ const RESERVE_SHARE: u64 = 7;
 pub struct Verdict {
     /// `fits`, `comfortable`, `works` or `thrashes` if all was seen and kept; else `exceeded`,
     /// `unmanaged`, `partly_unmanaged`, `killed`, `went_on`, `swap_full`, `strict_ended`,
-    /// `strict_refused` or `read_error`.
+    /// `strict_refused`, `read_error` or `file_read_error`.
     pub kind: &'static str,
     /// The line for people.
     pub text: String,
@@ -67,6 +67,12 @@ fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     if report.has_event("read_error") {
         let text = "swap could not be read back; the program got SIGBUS at that page: check the disk".into();
         return Some(Verdict { kind: "read_error", text, next: "overspill doctor".into() });
+    }
+    if report.has_event("file_read_error") {
+        let text = "parts of a mapped file could not be read; the program got SIGBUS there, as it would \
+                    from the kernel: check the disk"
+            .into();
+        return Some(Verdict { kind: "file_read_error", text, next: "overspill doctor".into() });
     }
     if report.swap_full {
         let (swap, held) = (human::bytes(report.swap_peak_bytes), human::bytes(report.tree_peak_bytes));

@@ -151,8 +151,8 @@ impl Engine {
     /// The page is lost, and whoever waits for it hears of it.
     fn fail(&mut self, page: PageId) {
         let place = self.mm.place(page);
-        let poisoned = self.view.poison(place);
-        self.notices.push_back(Notice::PageLost { place, poisoned });
+        let (of_file, poisoned) = (self.is_in_file(page), self.view.poison(place));
+        self.notices.push_back(Notice::PageLost { place, poisoned, of_file });
         self.answered(Run::one(page), Answer::Retry);
     }
 

@@ -18,7 +18,7 @@ use crate::file_table::{FileRange, FileTable};
 use crate::files::{Mapped, Source};
 use crate::memory::Manner;
 use crate::staging::Frame;
-use crate::view::{PROGRAM, address, vpn, vpns};
+use crate::view::{PROGRAM, Place, address, vpn, vpns};
 
 /// A read from a file that is under way.
 #[derive(Clone, Copy)]
@@ -78,6 +78,11 @@ impl Engine {
     fn file_slot(&self, vpn: Vpn) -> Option<u32> {
         let (_, _, kind) = self.mm.region_at(PROGRAM, vpn)?;
         kind.file_slot(vpn).map(|slot| slot.0)
+    }
+
+    /// Is a page that was not touched yet to be read from a file?
+    pub(super) fn is_of_file(&mut self, (space, vpn): Place) -> bool {
+        space == PROGRAM && self.has_files() && self.file_slot(vpn).is_some()
     }
 
     /// The file regions.
@@ -208,6 +213,11 @@ impl Engine {
     /// The file's slot of a page that has not been stored to, as far as is known.
     fn slot_in_file(&self, page: PageId) -> Option<Slot> {
         self.mm.slot(page).filter(|slot| slot.is_file())
+    }
+
+    /// Is a page's content what the file holds?
+    pub(super) fn is_in_file(&self, page: PageId) -> bool {
+        self.slot_in_file(page).is_some()
     }
 
     /// What there is to say of a page that was just taken out of view, if it is of a file region.

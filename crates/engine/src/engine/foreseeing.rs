@@ -3,9 +3,6 @@
 //! Such a part is read piece by piece, as the device and the frames allow: what is read makes older
 //! pages leave, as read-ahead does, so that a full budget does not end it. More than a quarter of the
 //! budget is not taken, since it would push out what it brought; that is counted, not silent.
-//!
-//! Not whole yet: of 768 pages that were asked for under a full budget 745 came, and the rest was
-//! given up after the patience below. Whoever touches such a page reads it then.
 
 use overspill_mm::fileread::MapAdvice;
 use overspill_mm::types::{Nanos, Slot, Vpn};

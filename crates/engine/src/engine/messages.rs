@@ -147,6 +147,8 @@ impl Engine {
                 }
             }
             Some(id) if self.mm.state(id) == State::Reading => Wait::Coming,
+            // A page of a file is out before it was ever touched.
+            None if self.is_of_file(place) => Wait::Read,
             _ => Wait::Soft,
         };
         let was_in_view = matches!(before, Some(State::Mapped | State::Zero));

@@ -81,6 +81,8 @@ pub enum Notice {
         place: Place,
         /// Its touch raises SIGBUS by itself.
         poisoned: bool,
+        /// It is the page of a file as it lies on the disk.
+        of_file: bool,
     },
 }
 

@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 
 use super::{Mapping, Plan, Touch, Window};
 use crate::fileread::adaptive::{Adaptive, Config, File};
-use crate::fileread::{Ask, Fault, FileRead, MapAdvice, PageCache, Passed, Reads};
+use crate::fileread::{Ask, Cause, Fault, FileRead, MapAdvice, PageCache, Passed, Reads};
 use crate::types::{RegionKind, Slot, Vpn};
 
 /// Parts of a region with an advice of their own: the oldest goes where there are more.
@@ -99,6 +99,15 @@ impl FileSide {
         plan(&reads, touch)
     }
 
+    /// There was room for the first `covered` pages of a plan only.
+    pub(super) fn cut_short(&mut self, plan: &Plan, covered: u32) {
+        let Window::Pages { start, stride, .. } = plan.window else { return };
+        if let Some(reader) = &mut self.reader {
+            let first_out = start.offset(stride * i64::from(covered));
+            reader.policy.cut_short(&mut reader.file, first_out.0);
+        }
+    }
+
     /// A page that was read ahead went before anybody touched it.
     pub(super) fn unused(&mut self, vpn: Vpn) {
         if let Some(reader) = &mut self.reader {
@@ -128,7 +137,14 @@ fn plan(reads: &Reads, touch: &Touch) -> Option<Plan> {
             let count = 1 + rest.iter().enumerate().take_while(|&pair| even(pair)).count();
             Window::Pages { start, stride: step, count: count as u32 }
         }
-        _ => Window::Pages { start, stride: 1, count: u32::try_from(pages).unwrap_or(u32::MAX) },
+        _ => {
+            let count = u32::try_from(pages).unwrap_or(u32::MAX);
+            // The nearest page first: where there is no room for all the farthest are left out.
+            let is_backward = first.cause == Cause::Backward && count > 0;
+            let (start, stride) =
+                if is_backward { (start.offset(i64::from(count) - 1), -1) } else { (start, 1) };
+            Window::Pages { start, stride, count }
+        }
     };
     if window.count() == 0 {
         return None;
@@ -186,6 +202,24 @@ mod tests {
             panic!("what was passed is told: {next:?}")
         };
         assert!(nearest.0 - START < marker);
+    }
+
+    /// *The story:* backward windows were cut at their near end, and each page there was a fault.
+    #[test]
+    fn what_has_no_room_is_the_farthest_and_comes_with_the_next_window() {
+        for (first, second, stride) in [(5000, 5001, 1), (5000, 4999, -1)] {
+            let mut side = FileSide::default();
+            side.miss(1 << 20, &touch(first, false));
+            let begun = side.miss(1 << 20, &touch(second, false)).expect("a plan");
+            let (start, way, count) = window(Some(begun));
+            assert_eq!((start, way), (second, stride), "the nearest first");
+            side.cut_short(&begun, count - 1);
+            let marker = begun.marker.expect("a mark").0 - START;
+            let next = side.cached(1 << 20, &touch(marker, true));
+            let farthest = second as i64 + stride * (i64::from(count) - 1);
+            let (start, way, _) = window(next);
+            assert_eq!((start as i64, way), (farthest, stride));
+        }
     }
 
     #[test]

@@ -236,6 +236,8 @@ impl SwapIn for Policy {
     }
 
     fn cut_short(&mut self, region: &mut RegionState, plan: &Plan, covered: u32) {
+        // Regions of files have plans of their own, and no others.
+        region.file.cut_short(plan, covered);
         dispatch!(self, region, |policy, state| policy.cut_short(state, plan, covered));
     }
 

@@ -1,10 +1,10 @@
 //! The pages of one file: which are there, which are on their way, which are newer than the file.
 //!
 //! One lock guards the books; it is not held while the device works. A page that is on its way has
-//! its place already, so that nobody reads it twice. Pages leave first in, first out, with a second
-//! chance for those used again; dirty ones are written before, with their neighbours.
+//! its place already, so that nobody reads it twice. Which page leaves is [`Leaving`]'s to say; dirty
+//! ones are written before, with their neighbours.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use overspill_mm::fileread::policy::{FileState, Policy};
@@ -12,6 +12,7 @@ use overspill_mm::fileread::{Advice, Ask, FileRead, PageCache, Reads};
 use overspill_sys::{Errno, PAGE_SIZE};
 
 use super::FileStats;
+use super::leaving::{Leaving, Look};
 use super::room::Room;
 use super::store::{Page, Store};
 use crate::link::Link;
@@ -92,8 +93,10 @@ struct Entry {
 
 struct Books {
     pages: HashMap<u64, Entry>,
-    order: VecDeque<u64>,
+    leaving: Leaving,
     dirty: BTreeSet<u64>,
+    /// Written since the last sync that went well: not known to be on stable storage.
+    unsettled: BTreeSet<u64>,
     stores: u64,
     len: u64,
     policy: Policy,
@@ -145,8 +148,9 @@ impl Cache {
     fn over(store: Box<dyn Store>, mut policy: Policy, frames: Frames) -> Result<Cache, Errno> {
         let books = Books {
             pages: HashMap::new(),
-            order: VecDeque::new(),
+            leaving: Leaving::default(),
             dirty: BTreeSet::new(),
+            unsettled: BTreeSet::new(),
             stores: 0,
             len: store.len()?,
             file: policy.open(),
@@ -284,6 +288,9 @@ impl Cache {
         } else {
             policy.missing(file, &ask, &View(pages), &mut reads);
         }
+        if let Some(passed) = reads.passed() {
+            books.leaving.passed(passed);
+        }
         self.place(books, &reads, (!marked).then_some(page))
     }
 
@@ -334,24 +341,24 @@ impl Cache {
 
     /// Frees the place of the oldest clean page that was not used again; its frame is the caller's.
     fn evict_one(&self, books: &mut Books) -> bool {
-        for _ in 0..2 * books.order.len() {
-            let page = books.order.pop_front().expect("as many as were counted");
-            let Some(entry) = books.pages.get_mut(&page) else { continue };
-            let busy = entry.bytes.is_none() || entry.dirty.is_some();
-            if busy || std::mem::take(&mut entry.referenced) {
-                books.order.push_back(page);
-                continue;
+        let Books { pages, leaving, .. } = books;
+        let gone = leaving.next(|page| {
+            let entry = pages.get_mut(&page).expect("who is in line is here");
+            let is_busy = entry.bytes.is_none() || entry.dirty.is_some();
+            match (is_busy, std::mem::take(&mut entry.referenced)) {
+                (true, _) => Look::Busy,
+                (false, true) => Look::Used,
+                (false, false) => Look::Free,
             }
-            let used = entry.used;
-            books.pages.remove(&page);
-            if !used {
-                books.stats.unused += 1;
-                let Books { policy, file, .. } = books;
-                policy.unused(file, page);
-            }
-            return true;
+        });
+        let Some(page) = gone else { return false };
+        let entry = books.pages.remove(&page).expect("who is in line is here");
+        if !entry.used {
+            books.stats.unused += 1;
+            let Books { policy, file, .. } = books;
+            policy.unused(file, page);
         }
-        false
+        true
     }
 
     /// Reads pages that have their places. When it fails their places are free again.
@@ -367,7 +374,7 @@ impl Cache {
                 // Somebody may have written the whole page meanwhile.
                 if entry.bytes.is_none() {
                     entry.bytes = Some(Box::new(bytes));
-                    books.order.push_back(page);
+                    books.leaving.arrived(page);
                 }
             }
         } else {
@@ -441,7 +448,7 @@ impl Cache {
         let entry = books.pages.get_mut(&page).expect("it has its place");
         if entry.bytes.is_none() {
             entry.bytes = Some(Box::new(Page([0; PAGE_SIZE])));
-            books.order.push_back(page);
+            books.leaving.arrived(page);
         }
         let entry = books.pages.get_mut(&page).expect("it has its place");
         let held = entry.bytes.as_mut().expect("it was made");
@@ -468,6 +475,7 @@ impl Cache {
                     books.stats.writes += 1;
                     books.stats.pages_written += pages.len() as u64;
                     for (page, stamp) in (first..).zip(stamps) {
+                        books.unsettled.insert(page);
                         let entry = books.pages.get_mut(&page).expect("what is dirty stays");
                         // Stored to meanwhile: still newer than the file.
                         if entry.dirty == Some(stamp) {
@@ -503,10 +511,29 @@ impl Cache {
 
     pub fn sync(&self) -> Result<(), Errno> {
         let written = self.write_back();
+        let unsettled = std::mem::take(&mut self.books().unsettled);
         let synced = written.and_then(|()| self.store.sync());
-        match self.books().error.take() {
+        let mut books = self.books();
+        if synced.is_err() {
+            self.soil(&mut books, unsettled);
+        }
+        match books.error.take() {
             Some(errno) => Err(errno),
             None => synced,
+        }
+    }
+
+    /// After a sync that failed: a kernel takes such pages for written from then on, and its next
+    /// sync goes well. So they are written once more; of those that are not here any more there is
+    /// nothing to write.
+    fn soil(&self, books: &mut Books, pages: BTreeSet<u64>) {
+        for page in pages {
+            books.stores += 1;
+            let stores = books.stores;
+            if let Some(entry) = books.pages.get_mut(&page).filter(|entry| entry.bytes.is_some()) {
+                entry.dirty.get_or_insert(stores);
+                books.dirty.insert(page);
+            }
         }
     }
 
@@ -515,7 +542,7 @@ impl Cache {
         let mut books = self.books();
         let count = books.pages.len() as u32;
         books.pages.clear();
-        books.order.clear();
+        books.leaving = Leaving::default();
         let Books { policy, file, .. } = &mut *books;
         policy.close(file);
         self.frames.release(count);

@@ -6,6 +6,7 @@
 //! meanwhile are not seen: a cached page is what was read.
 
 mod cache;
+mod leaving;
 mod room;
 mod store;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
+use overspill_mm::fileread::adaptive;
 use overspill_mm::fileread::policy::{Config, Policy};
 use overspill_sys::{Errno, PAGE_SIZE};
 
@@ -17,6 +18,8 @@ struct Memory {
     stable: Mutex<Vec<u8>>,
     bad_page: AtomicU64,
     refuses_writes: AtomicBool,
+    /// Syncs that fail, after which what was written is lost, as after a kernel's.
+    failing_syncs: AtomicU64,
     largest_write: AtomicU64,
 }
 
@@ -60,6 +63,13 @@ impl Store for Handle {
     }
 
     fn sync(&self) -> Result<(), Errno> {
+        let left = self.0.failing_syncs.load(SeqCst);
+        if left > 0 {
+            self.0.failing_syncs.store(left - 1, SeqCst);
+            let stable = self.0.stable.lock().unwrap().clone();
+            self.0.written.lock().unwrap()[..stable.len()].copy_from_slice(&stable);
+            return Err(Errno::IO);
+        }
         *self.0.stable.lock().unwrap() = self.0.written.lock().unwrap().clone();
         Ok(())
     }
@@ -69,7 +79,8 @@ fn open(bytes: Vec<u8>, frames: i32) -> (File, Arc<Memory>) {
     let memory = Memory { written: Mutex::new(bytes), ..Memory::default() };
     memory.bad_page.store(u64::MAX, SeqCst);
     let memory = Arc::new(memory);
-    let policy = Policy::by_name("adaptive", Config::default()).unwrap();
+    let adaptive = adaptive::Config { frames: frames as u64, ..adaptive::Config::default() };
+    let policy = Policy::by_name("adaptive", Config { adaptive, ..Config::default() }).unwrap();
     let cache = Cache::fixed(Box::new(Handle(Arc::clone(&memory))), policy, frames);
     (File::with(cache).unwrap(), memory)
 }
@@ -142,6 +153,24 @@ fn a_failure_to_write_is_told_once_and_nothing_is_lost() {
     assert_eq!(memory.stable.lock().unwrap()[0], 8);
 }
 
+/// *The story:* what a sync could not settle was clean for the cache, so the next sync wrote nothing,
+/// asked the kernel, which had told its error already, and said that all was well.
+#[test]
+fn what_a_failed_sync_did_not_settle_is_written_again() {
+    let (file, memory) = open(vec![1; 10 * PAGE_SIZE], 64);
+    file.sync().unwrap();
+    file.write_at(&[7; 2 * PAGE_SIZE], 0).unwrap();
+    file.cache.write_back().unwrap();
+    file.write_at(&[8; PAGE_SIZE], 5 * PAGE_SIZE as u64).unwrap();
+    memory.failing_syncs.store(2, SeqCst);
+    assert!(file.sync().is_err() && file.sync().is_err(), "each sync that failed says so");
+    assert_eq!(file.stats().dirty, 3);
+    file.sync().unwrap();
+    let stable = memory.stable.lock().unwrap();
+    assert!(stable[..2 * PAGE_SIZE].iter().all(|&byte| byte == 7));
+    assert!(stable[5 * PAGE_SIZE..6 * PAGE_SIZE].iter().all(|&byte| byte == 8));
+}
+
 #[test]
 fn a_bad_page_fails_alone() {
     let (file, memory) = open(noise(200 * PAGE_SIZE), 64);
@@ -153,4 +182,41 @@ fn a_bad_page_fails_alone() {
     }
     memory.bad_page.store(u64::MAX, SeqCst);
     assert!(file.read_at(&mut page, 50 * PAGE_SIZE as u64).is_ok());
+}
+
+/// Pages that each of some laps over the whole file read.
+fn laps(file: &File, pages: u64, order: impl Fn(u64) -> u64, count: usize) -> Vec<u64> {
+    let mut page = [0; PAGE_SIZE];
+    let mut lap = || {
+        let before = file.stats().pages_read;
+        for n in 0..pages {
+            file.read_at(&mut page, order(n) * PAGE_SIZE as u64).unwrap();
+        }
+        file.stats().pages_read - before
+    };
+    (0..count).map(|_| lap()).collect()
+}
+
+/// *The story:* a loop over a file of twice the cache read all of it on each lap.
+#[test]
+fn a_loop_keeps_what_fits() {
+    const PAGES: u64 = 8192;
+    for way in [|n: u64| n, |n: u64| PAGES - 1 - n] {
+        let (file, _) = open(noise(PAGES as usize * PAGE_SIZE), PAGES as i32 / 2);
+        let read = laps(&file, PAGES, way, 6);
+        assert!(read[0] <= PAGES + 64, "{read:?}");
+        let settled: u64 = read[2..].iter().sum();
+        assert!(settled <= 4 * PAGES / 2 * 108 / 100, "half of it does not fit: {read:?}");
+    }
+}
+
+/// What was read once and is not used again gives way to what is.
+#[test]
+fn a_file_that_was_read_once_gives_way() {
+    const PAGES: u64 = 8192;
+    let (file, _) = open(noise(PAGES as usize * PAGE_SIZE), PAGES as i32 / 2);
+    laps(&file, PAGES / 2, |n| n, 1);
+    // Three quarters of the cache, elsewhere.
+    let read = laps(&file, PAGES * 3 / 8, |n| PAGES / 2 + n, 100);
+    assert!(read[90..].iter().all(|&read| read < PAGES / 16), "{read:?}");
 }

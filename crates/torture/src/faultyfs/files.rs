@@ -17,6 +17,9 @@ pub struct Faults {
     pub written_bytes_max: u64,
     /// Reads beyond this are EIO.
     pub read_bytes_max: u64,
+    /// Reads that touch every so-many-th block of a file are EIO, the first of them in the middle of
+    /// its first stretch; 0: none are.
+    pub bad_block_every: u64,
     /// Reads beyond this come with a bit turned in each block.
     pub flip_reads_after: u64,
     /// Reads beyond this bring the blocks behind those that were asked for.
@@ -35,6 +38,7 @@ impl Default for Faults {
             capacity_bytes: 1 << 40,
             written_bytes_max: u64::MAX,
             read_bytes_max: u64::MAX,
+            bad_block_every: 0,
             flip_reads_after: u64::MAX,
             misplace_reads_after: u64::MAX,
             forget_writes_after: u64::MAX,
@@ -161,7 +165,7 @@ impl Files {
     pub fn read(&mut self, number: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.delay();
         self.read_bytes += len as u64;
-        if self.read_bytes > self.faults.read_bytes_max {
+        if self.read_bytes > self.faults.read_bytes_max || self.touches_bad_block(offset, len) {
             return Err(libc::EIO);
         }
         let flips = self.read_bytes > self.faults.flip_reads_after;
@@ -179,6 +183,11 @@ impl Files {
             }
         }
         Ok(bytes)
+    }
+
+    fn touches_bad_block(&self, offset: u64, len: usize) -> bool {
+        let every = self.faults.bad_block_every;
+        every > 0 && pieces(offset, len).any(|(block, ..)| block % every == every / 2)
     }
 
     /// Writes all or nothing.

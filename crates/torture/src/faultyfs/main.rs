@@ -17,12 +17,14 @@ use std::process::ExitCode;
 use files::{Faults, Files};
 
 const USAGE: &str = "usage: overspill-faultyfs DIR [--capacity BYTES] [--fail-writes-after BYTES] \
-                     [--fail-reads-after BYTES] [--delay-us N] [--flip-reads-after BYTES] \
-                     [--misplace-reads-after BYTES] [--forget-writes-after BYTES] [--tear-writes-after BYTES]
-       mounts a file system in memory on DIR that is full after --capacity bytes (ENOSPC), whose writes or reads fail
-       (EIO) after so many bytes, and whose reads and writes take --delay-us; after so many bytes it
-       lies: a bit of each block is turned, other blocks are brought, writes are done not at all or by
-       halves; until standard input ends";
+                     [--fail-reads-after BYTES] [--bad-block-every N] [--delay-us N] \
+                     [--flip-reads-after BYTES] [--misplace-reads-after BYTES] \
+                     [--forget-writes-after BYTES] [--tear-writes-after BYTES]
+       mounts a file system in memory on DIR that is full after --capacity bytes (ENOSPC), whose
+       writes or reads fail (EIO) after so many bytes, or reads in every N-th block of a file, and
+       whose reads and writes take --delay-us; after so many bytes it lies: a bit of each block is
+       turned, other blocks are brought, writes are done not at all or by halves; until standard
+       input ends";
 
 fn main() -> ExitCode {
     match parse(std::env::args().skip(1)) {
@@ -50,6 +52,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<(PathBuf, Faults
             "--capacity" => faults.capacity_bytes = value,
             "--fail-writes-after" => faults.written_bytes_max = value,
             "--fail-reads-after" => faults.read_bytes_max = value,
+            "--bad-block-every" => faults.bad_block_every = value,
             "--flip-reads-after" => faults.flip_reads_after = value,
             "--misplace-reads-after" => faults.misplace_reads_after = value,
             "--forget-writes-after" => faults.forget_writes_after = value,

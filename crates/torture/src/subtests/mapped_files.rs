@@ -14,20 +14,20 @@ use crate::memory::{MIB, Memory, PAGE, RW, WORDS};
 use crate::outcome::{Failure, Outcome};
 use crate::{ensure, pattern, sys};
 
-const SEED: u64 = 0xf17e5;
+pub(super) const SEED: u64 = 0xf17e5;
 /// Twice the budget.
-const LEN: usize = 128 * MIB;
+pub(super) const LEN: usize = 128 * MIB;
 const SHARED: i32 = libc::MAP_SHARED;
 const PRIVATE: i32 = libc::MAP_PRIVATE;
 
 /// A file full of the pattern, which nobody has open for writing; its name goes with it.
-struct Scratch {
-    path: PathBuf,
-    file: File,
+pub(super) struct Scratch {
+    pub path: PathBuf,
+    pub file: File,
 }
 
 impl Scratch {
-    fn new(context: &Context, len: usize) -> Outcome<Scratch> {
+    pub fn new(context: &Context, len: usize) -> Outcome<Scratch> {
         let path = context.options.directory.join(format!("torture-mapped-{}", std::process::id()));
         let file = File::create(&path)?;
         let mut bytes = vec![0; MIB];
@@ -41,7 +41,7 @@ impl Scratch {
         Ok(Scratch { path, file })
     }
 
-    fn map(&self, len: usize, protection: i32, flags: i32) -> Outcome<Memory> {
+    pub fn map(&self, len: usize, protection: i32, flags: i32) -> Outcome<Memory> {
         let base = sys::mmap(0, len, protection, flags, self.file.as_raw_fd())?;
         Ok(Memory::adopt(base, len.next_multiple_of(PAGE)))
     }
@@ -223,7 +223,7 @@ pub fn writer(context: &mut Context) -> Outcome {
 }
 
 /// Pages that [`rewrite_part`] writes.
-const REWRITTEN: usize = 5000;
+pub(super) const REWRITTEN: usize = 5000;
 
 /// Writes another pattern to the first pages of a file.
 pub fn rewrite_part(path: &str) -> Outcome {

@@ -6,6 +6,7 @@ mod allocator;
 mod calls;
 mod content;
 pub mod exits;
+mod file_faults;
 mod files;
 pub mod forks;
 pub mod kinds;
@@ -164,6 +165,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-advice" Exceeded mapped_files::advice, "advice, msync, mincore and mlock of a mapped file";
     "file-hints" Holds mapped_files::hints, "posix_fadvise, readahead and MAP_POPULATE of a mapped file";
     "file-threads" Holds mapped_files::threads, "threads and signals over mapped files, under pressure";
+    "file-bad" Exceeded file_faults::bad_blocks, "a mapped file of which some blocks cannot be read";
+    "file-writers" Holds file_faults::writers, "others write to a mapped file while it is read";
     "exit" Holds exits::exits, "every way to end while threads fault";
 };
 

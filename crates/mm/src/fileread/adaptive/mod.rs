@@ -27,6 +27,9 @@ const STEP_MAX: u64 = 4096;
 const STRIDED_AFTER: u32 = 3;
 /// Part of the frames that all windows together may take.
 const FRAMES_PART: u64 = 2;
+/// And the part that one window may: the room for it is taken from what a loop would find on its next
+/// lap.
+const WINDOW_PART: u64 = 16;
 
 /// Of the device and the budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,35 +89,45 @@ impl File {
         (1..=RECENT).filter_map(|back| self.recent[(self.recent_next + RECENT - back) % RECENT])
     }
 
-    /// The way of a reader of which this is the second read, or a later one.
-    fn recognise(&self, ask: &Ask) -> Option<Track> {
+    /// The way of a reader of which this is the second read, or a later one, and how many pages its
+    /// first window needs to reach the next.
+    fn recognise(&self, ask: &Ask) -> Option<(Track, u64)> {
         let Ask { page, pages, .. } = *ask;
         if page == 0 || self.sequential {
-            return Some(Track::Forward);
+            return Some((Track::Forward, pages));
         }
         for recent in self.latest_first() {
             if recent.page + recent.pages == page {
-                return Some(Track::Forward);
+                return Some((Track::Forward, pages));
             }
             if page + pages == recent.page {
-                return Some(Track::Backward);
+                return Some((Track::Backward, pages));
             }
         }
         self.recognise_strided(ask)
     }
 
-    fn recognise_strided(&self, ask: &Ask) -> Option<Track> {
+    fn recognise_strided(&self, ask: &Ask) -> Option<(Track, u64)> {
         let Ask { page, pages, .. } = *ask;
         let step = self.latest_first().find_map(|recent| {
             let step = page.wrapping_sub(recent.page) as i64;
             (step.unsigned_abs() <= STEP_MAX && step != 0 && self.is_strided(ask, step)).then_some(step)
         })?;
         // Pieces that leave little between them are read with what is between them.
-        Some(match step {
-            step if step.unsigned_abs() > 2 * pages => Track::Strided { origin: page, step, piece: pages },
-            1.. => Track::Forward,
-            _ => Track::Backward,
-        })
+        let distance = step.unsigned_abs();
+        if distance > 2 * pages && !self.fills(step) {
+            return Some((Track::Strided { origin: page, step, piece: pages }, pages));
+        }
+        Some((if step > 0 { Track::Forward } else { Track::Backward }, distance + pages))
+    }
+
+    /// Does the reader use what lies between its last read and a step further on, too? In a mapping
+    /// records come page by page: the first of each is a read of its own, the rest a short stream
+    /// from there.
+    fn fills(&self, step: i64) -> bool {
+        let Some(last) = self.latest_first().next() else { return false };
+        let most = step.unsigned_abs() + step.unsigned_abs() / 2;
+        self.streams.iter().flatten().any(|stream| stream.read_from(last.page + last.pages) > most)
     }
 
     /// Were there reads of the same size one step, two steps, ... before?
@@ -166,12 +179,25 @@ impl Adaptive {
     /// The largest window of one among the streams that there are.
     fn most(&self) -> u64 {
         // Two windows of a stream are in RAM at a time.
-        self.config.window_max.min(self.config.frames / (FRAMES_PART * 2 * self.live.max(1)))
+        let together = self.config.frames / (FRAMES_PART * 2 * self.live.max(1));
+        self.config.window_max.min(self.config.frames / WINDOW_PART).min(together)
     }
 
-    fn begin(&mut self, file: &mut File, track: Track, ask: &Ask, cause: Cause, reads: &mut Reads) {
+    /// Of what was answered last there was no room for a page and those that were to follow it.
+    pub fn cut_short(&self, file: &mut File, page: u64) {
+        let ordered = file.streams.iter_mut().flatten().filter_map(|stream| {
+            let span = stream.track.locate(page, 1)?;
+            stream.has_read(span).then_some((stream, span.at))
+        });
+        if let Some((stream, at)) = ordered.max_by_key(|(stream, _)| stream.stamp) {
+            stream.cut_short(at);
+        }
+    }
+
+    fn begin(&mut self, file: &mut File, way: (Track, u64), ask: &Ask, cause: Cause, reads: &mut Reads) {
+        let (track, reach) = way;
         let span = track.locate(ask.page, ask.pages).expect("a reader is on its own way");
-        let window = window::init(ask.pages, self.most());
+        let window = window::init(reach, self.most());
         let stream = Stream::begin(track, span, window, self.most(), cause, reads);
         self.live += u64::from(file.keep(stream));
     }
@@ -205,9 +231,9 @@ impl FileRead for Adaptive {
             return stream.missed(span, most, reads);
         }
         match file.recognise(ask) {
-            Some(track) => {
+            Some((track, reach)) => {
                 let cause = if ask.page == 0 { Cause::Initial } else { Cause::Sequential };
-                self.begin(file, track, ask, cause, reads);
+                self.begin(file, (track, reach), ask, cause, reads);
             }
             None => {
                 exactly(ask, reads);
@@ -218,13 +244,13 @@ impl FileRead for Adaptive {
 
     fn marked(&mut self, file: &mut File, ask: &Ask, cache: &dyn PageCache, reads: &mut Reads) {
         let (config, most) = (self.config, self.most());
-        if let Some((stream, _)) = file.stream_at(ask.page, 1) {
-            return stream.met_mark(ask.now, &config, most, reads);
+        if let Some((stream, span)) = file.stream_at(ask.page, 1) {
+            return stream.met_mark(span.at, ask.now, &config, most, reads);
         }
         // A mark whose stream was forgotten: goes on where the cached pages end.
         if let Some(missing) = cache.next_missing(ask.page + 1, most) {
             let rest = Ask { page: missing, pages: missing - ask.page, ..*ask };
-            self.begin(file, Track::Forward, &rest, Cause::Marked, reads);
+            self.begin(file, (Track::Forward, rest.pages), &rest, Cause::Marked, reads);
         }
     }
 

@@ -80,6 +80,13 @@ impl Stream {
         self.tail <= span.at && span.at < self.frontier
     }
 
+    /// How far a forward reader that was last met near page `page` was read ahead from there.
+    #[must_use]
+    pub fn read_from(&self, page: u64) -> u64 {
+        let is_near = self.track == Track::Forward && self.tail.abs_diff(page) < self.window;
+        if is_near { self.frontier.saturating_sub(page) } else { 0 }
+    }
+
     fn gap(&self) -> u64 {
         if matches!(self.track, Track::Strided { .. }) { 0 } else { GAP }
     }
@@ -112,8 +119,12 @@ impl Stream {
         self.restart(span, Cause::Sequential, reads);
     }
 
-    /// The mark was met at `now`.
-    pub fn met_mark(&mut self, now: Nanos, config: &Config, most: u64, reads: &mut Reads) {
+    /// The mark at place `at` was met at `now`. One that a window before the last one left has the
+    /// last one ahead of it: nothing more is read, and only what the reader has passed is told.
+    pub fn met_mark(&mut self, at: u64, now: Nanos, config: &Config, most: u64, reads: &mut Reads) {
+        if at < self.marker {
+            return self.track.pass(at, behind(self.places(1)), reads);
+        }
         self.marks += 1;
         self.cap = self.cap.saturating_add(self.cap / 8);
         let grown = self.grown(most);
@@ -121,9 +132,16 @@ impl Stream {
         self.window = needed.map_or(grown, |needed| grown.min(needed.max(PAGES_MIN)));
         self.met = now;
         let span = Span { at: self.frontier, count: self.places(1) };
-        self.track.pass(self.marker, behind(span.count), reads);
+        self.track.pass(at, behind(span.count), reads);
         (self.tail, self.marker, self.frontier) = (self.marker, span.at, span.at + span.count);
         self.track.push(span, span.at, Cause::Next, reads);
+    }
+
+    /// There was no room for the last window from place `at` on: the next one goes on there.
+    pub fn cut_short(&mut self, at: u64) {
+        assert!(self.tail <= at && at < self.frontier, "what is cut was ordered");
+        self.frontier = at;
+        self.marker = self.marker.min(at);
     }
 
     /// Pages went before they were used: half of the window is the most that pays.
@@ -154,4 +172,52 @@ impl Stream {
 fn behind(count: u64) -> Span {
     let near = count.min(FOLLOWERS);
     Span { at: near, count: 2 * count }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads() -> Reads {
+        Reads::new(1 << 30)
+    }
+
+    /// A stream that began at place 1000 and has met its first mark.
+    fn stream() -> (Stream, Config) {
+        let config = Config::default();
+        let span = Span { at: 1000, count: 1 };
+        let mut stream =
+            Stream::begin(Track::Forward, span, 64, config.window_max, Cause::Sequential, &mut reads());
+        assert_eq!((stream.marker, stream.frontier), (1001, 1064));
+        stream.met_mark(1001, 0, &config, config.window_max, &mut reads());
+        assert_eq!(stream.marker, 1064);
+        (stream, config)
+    }
+
+    /// *The story:* one pass over 256 MiB in 128 read 311. After a miss within what was read ahead two
+    /// marks were ahead of the reader; at the first of them all up to the second was taken for passed,
+    /// and left at once.
+    #[test]
+    fn a_mark_that_is_not_the_last_passes_only_what_is_behind_it() {
+        let (mut stream, config) = stream();
+        stream.missed(Span { at: 1010, count: 1 }, config.window_max, &mut reads());
+        stream.met_mark(1011, 0, &config, config.window_max, &mut reads());
+        assert!(stream.marker > 1064, "{stream:?}");
+        let (before, mut answer) = (stream, reads());
+        stream.met_mark(1064, 0, &config, config.window_max, &mut answer);
+        assert!(answer.extents().is_empty() && stream == before);
+        assert!(answer.passed().expect("told").nearest < 1064);
+    }
+
+    #[test]
+    fn what_had_no_room_is_read_by_the_next_window() {
+        let (mut stream, config) = stream();
+        stream.cut_short(1100);
+        let mut answer = reads();
+        stream.met_mark(1064, 0, &config, config.window_max, &mut answer);
+        assert_eq!((answer.extents()[0].start, answer.extents()[0].marker), (1100, Some(1100)));
+        let missed = |stream: &Stream, at| stream.follows(Span { at, count: 1 });
+        stream.cut_short(1100);
+        assert!(missed(&stream, 1100), "nothing of it: a miss there goes on with the stream");
+    }
 }

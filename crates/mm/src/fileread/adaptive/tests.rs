@@ -65,6 +65,18 @@ fn strided_readers_get_their_pieces_and_nothing_else() {
     assert!(ahead >= 296, "all but the first were read ahead: {ahead}");
 }
 
+/// *The story:* a mapping that is read backwards in records of 16 pages was taken for one of which
+/// every sixteenth page is wanted, and each record took three faults.
+#[test]
+fn records_of_a_mapping_are_one_stream_backwards() {
+    let mut sim = sim(u64::MAX);
+    let pages = (0..300u64).flat_map(|record| (0..16).map(move |page| 16 * (400 - record) + page));
+    pages.for_each(|page| sim.touch(0, page, MapAdvice::Normal));
+
+    assert!(sim.counts.ios < 48, "{:?}", sim.counts);
+    assert!(sim.counts.pages < 300 * 16 + 2 * 2048, "{:?}", sim.counts);
+}
+
 #[test]
 fn every_second_page_is_a_stream_with_holes() {
     let mut sim = sim(u64::MAX);

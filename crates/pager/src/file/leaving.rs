@@ -1,0 +1,144 @@
+//! In which order the pages of a cached file leave.
+//!
+//! First in, first out, with a second chance for those used again; but what a stream has just passed
+//! leaves before all others, the farthest first, as with mapped files: see [`FileScans`], which also
+//! says when that is wrong. What a page holds, and whether it may leave, is the caller's to say.
+
+use std::collections::{HashMap, VecDeque};
+
+use overspill_mm::fileread::Passed;
+use overspill_mm::filescan::FileScans;
+
+/// A page that was away for more departures than there are pages, times this, is new.
+const SOON: u64 = 4;
+/// Departures, and places in line that are no more, that are kept whatever the cache's size.
+const KEPT: usize = 1024;
+
+/// May a page leave?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Look {
+    /// It may.
+    Free,
+    /// It was used again: not yet.
+    Used,
+    /// It must not.
+    Busy,
+}
+
+/// A place in line; of no worth once the page has left, whatever became of it.
+type Place = (u64, u64);
+
+/// The lines.
+#[derive(Default)]
+pub(super) struct Leaving {
+    turns: HashMap<u64, u64>,
+    order: VecDeque<Place>,
+    passed: Vec<Place>,
+    scans: FileScans,
+    /// When a page left, in departures, and whether it had been passed.
+    left: HashMap<u64, (u64, bool)>,
+    departures: u64,
+    arrivals: u64,
+}
+
+impl Leaving {
+    /// A page has come.
+    pub fn arrived(&mut self, page: u64) {
+        if let Some((when, expelled)) = self.left.remove(&page)
+            && self.departures - when <= SOON * self.turns.len() as u64
+        {
+            self.scans.note_back(expelled);
+        }
+        self.arrivals += 1;
+        self.turns.insert(page, self.arrivals);
+        self.order.push_back((page, self.arrivals));
+    }
+
+    /// A stream has passed pages.
+    pub fn passed(&mut self, Passed { nearest, pages, above }: Passed) {
+        if !self.scans.expels() {
+            return;
+        }
+        for distance in 0..pages {
+            let page = if above { nearest.checked_add(distance) } else { nearest.checked_sub(distance) };
+            let Some(page) = page else { break };
+            if let Some(&turn) = self.turns.get(&page) {
+                self.passed.push((page, turn));
+            }
+        }
+        if self.passed.len() > 4 * self.turns.len() + KEPT {
+            let turns = &self.turns;
+            self.passed.retain(|(page, turn)| turns.get(page) == Some(turn));
+            // Those that were passed more than once are in it more than once; the oldest go.
+            let surplus = self.passed.len().saturating_sub(2 * turns.len());
+            self.passed.drain(..surplus);
+        }
+    }
+
+    /// The next page that leaves; `None`: there is none that may.
+    pub fn next(&mut self, mut look: impl FnMut(u64) -> Look) -> Option<u64> {
+        while let Some(place) = self.passed.pop() {
+            if self.is_in_line(place) && look(place.0) != Look::Busy {
+                return Some(self.leave(place.0, true));
+            }
+        }
+        for _ in 0..2 * self.order.len() {
+            let place = self.order.pop_front()?;
+            if !self.is_in_line(place) {
+                continue;
+            }
+            if look(place.0) == Look::Free {
+                return Some(self.leave(place.0, false));
+            }
+            self.order.push_back(place);
+        }
+        None
+    }
+
+    fn is_in_line(&self, (page, turn): Place) -> bool {
+        self.turns.get(&page) == Some(&turn)
+    }
+
+    fn leave(&mut self, page: u64, expelled: bool) -> u64 {
+        self.scans.note_left(expelled, u32::try_from(self.turns.len()).unwrap_or(u32::MAX));
+        self.turns.remove(&page).expect("it is in line");
+        self.departures += 1;
+        self.left.insert(page, (self.departures, expelled));
+        let soon = SOON * self.turns.len() as u64;
+        if self.left.len() as u64 > 2 * soon + KEPT as u64 {
+            let departures = self.departures;
+            self.left.retain(|_, (when, _)| departures - *when <= soon);
+        }
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_passed_leaves_first_and_the_farthest_of_it() {
+        let mut leaving = Leaving::default();
+        (0..10).for_each(|page| leaving.arrived(page));
+        leaving.passed(Passed { nearest: 6, pages: 3, above: false });
+        let busy = |page| if page == 5 { Look::Busy } else { Look::Free };
+        let left: Vec<u64> = std::iter::from_fn(|| leaving.next(busy)).collect();
+        assert_eq!(left, [4, 6, 0, 1, 2, 3, 7, 8, 9], "5 must not");
+        leaving.arrived(4);
+        assert_eq!(leaving.next(|_| Look::Free), Some(5), "its place in line from before counts no more");
+    }
+
+    #[test]
+    fn a_page_that_is_used_again_goes_round_once() {
+        let mut leaving = Leaving::default();
+        (0..3).for_each(|page| leaving.arrived(page));
+        let mut used = true;
+        let mut look = |page| match page {
+            0 if std::mem::take(&mut used) => Look::Used,
+            _ => Look::Free,
+        };
+        assert_eq!([leaving.next(&mut look), leaving.next(&mut look)], [Some(1), Some(2)]);
+        assert_eq!((leaving.next(&mut look), leaving.next(look)), (Some(0), None));
+    }
+}

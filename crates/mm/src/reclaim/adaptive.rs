@@ -8,8 +8,10 @@
 //! round over more than memory keeps that much, where the order of arrival (or of use) keeps
 //! nothing, and a hot set that came first is not pushed out by what passes. It holds its place
 //! until others prove to be in use: for each that does the oldest unproven one is the next to
-//! leave, by way of the swap cache, where a touch proves it. So what is filled once and never used
-//! again costs at most one more read for each of its pages, and no soft fault.
+//! leave, by way of the swap cache, where a touch proves it.
+//!
+//! Unfit for: memory that is filled once and of which the part that came first is never used again.
+//! That part goes as others come back, not before: one more read for each of them.
 
 use super::BATCH;
 use super::policy::{Arrival, Away, Place, Policy, Scene, Stamp, Waited};
@@ -53,9 +55,9 @@ impl Adaptive {
 }
 
 impl Policy for Adaptive {
-    fn admit(&mut self, scene: &Scene, arrival: Arrival) -> ListId {
-        let is_first = !self.came_back && matches!(arrival, Arrival::Touched(_));
-        if !is_first || scene.active >= scene.budget / FIRST_SHARE {
+    /// Found pages count: a program is left alone until it has used most of its budget.
+    fn admit(&mut self, scene: &Scene, _: Arrival) -> ListId {
+        if self.came_back || scene.active >= scene.budget / FIRST_SHARE {
             return ListId::Inactive;
         }
         self.unproven += 1;
@@ -132,8 +134,8 @@ mod tests {
         let mut policy = Adaptive::default();
         let scene = |active| Scene { budget: 100, active, ..Scene::default() };
         let touched = Arrival::Touched(RegionKind::Anon);
-        assert_eq!(policy.admit(&scene(0), Arrival::Found), ListId::Inactive, "its order is not known");
-        for active in 0..50 {
+        assert_eq!(policy.admit(&scene(0), Arrival::Found), ListId::Active, "it was left alone till now");
+        for active in 1..50 {
             assert_eq!(policy.admit(&scene(active), touched), ListId::Active);
         }
         assert_eq!(policy.admit(&scene(50), touched), ListId::Inactive);

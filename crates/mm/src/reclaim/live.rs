@@ -366,6 +366,7 @@ impl<P: SwapIn> Mm<P> {
         let scene = self.scene();
         let count = self.reclaim.get().deactivates(&scene);
         self.deactivate(count, looks);
+        self.replace(looks);
         let Some(id) = self.oldest(looks) else { return false };
         *looks = looks.saturating_sub(1);
         self.count_scan();
@@ -505,6 +506,18 @@ impl<P: SwapIn> Mm<P> {
             self.pages[id].clear(flag::REFERENCED);
             self.lists.remove(&mut self.pages, id);
             self.lists.push_head(&mut self.pages, ListId::Inactive, id);
+        }
+    }
+
+    /// Moves active pages that make room for others to the tail of the inactive list.
+    fn replace(&mut self, looks: &mut u32) {
+        let scene = self.scene();
+        for _ in 0..self.reclaim.get().replaced(&scene) {
+            let Some(id) = self.lists.tail(ListId::Active) else { return };
+            *looks = looks.saturating_sub(1);
+            self.stats.pgdeactivate += 1;
+            self.lists.remove(&mut self.pages, id);
+            self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
         }
     }
 

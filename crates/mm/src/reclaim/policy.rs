@@ -192,6 +192,12 @@ pub(crate) trait Policy {
     /// at.
     fn deactivates(&mut self, scene: &Scene) -> u32;
 
+    /// So many of the oldest active pages make room for others: they are the next to be taken out
+    /// of view.
+    fn replaced(&mut self, _: &Scene) -> u32 {
+        0
+    }
+
     /// As many of the inactive tail are going out of view: so many active ones follow.
     fn follow(&mut self, _: &Scene, _going: u32) -> u32 {
         0
@@ -323,6 +329,7 @@ mod tests {
                     assert!(matches!(place.list, ListId::Inactive | ListId::Active));
                 }
                 assert!(!policy.fails(&Scene { tested: 0, oldest_test: None, ..scene }), "{choice:?}");
+                assert!(policy.replaced(&scene) <= scene.active, "{choice:?}");
                 let barren = Scene { inactive: 0, cached: 0, tested: 0, active: 1 + below(500), ..scene };
                 assert!(policy.deactivates(&barren) > 0, "{choice:?}");
             }

@@ -8,7 +8,7 @@
 //! what was expelled is, RAM is full of what nobody uses (a file that was read once), and more
 //! windows are kept, in the end all.
 //!
-//! It differs from [`crate::reclaim::streams`], which does the same for anonymous memory, in where it begins:
+//! It differs from `reclaim::streams`, which does the same for anonymous memory, in where it begins:
 //! there nothing is expelled until it is known to be right.
 
 /// Of so many windows one is kept at the start, and at the most.

@@ -136,7 +136,7 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "cmp edi, {clone}",
         "je 2f",
         "cmp edi, {clone3}",
-        "je 3f",
+        "je 2f",
         "cmp edi, {fork}",
         "je 4f",
         "cmp edi, {seccomp}",
@@ -171,15 +171,8 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "cmp rax, -4095",
         "jae 6f",
         "ret",
-        // clone(flags, stack, ...).
+        // A process, or a thread. The stack is aligned by the seventh push.
         "2:",
-        "test esi, {vm}",
-        "jnz 7f",
-        "test rdx, rdx",
-        "jnz 5b",
-        "jmp 4f",
-        // clone3(arguments, size). The stack is aligned by the seventh push.
-        "3:",
         "push rdi",
         "push rsi",
         "push rdx",
@@ -187,8 +180,6 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "push r8",
         "push r9",
         "sub rsp, 8",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
         "call {forks}",
         "add rsp, 8",
         "pop r9",
@@ -209,25 +200,6 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "mov r8, r9",
         "mov r9, rax",
         "jmp {concerning}",
-        // The stack is aligned by the seventh push.
-        "7:",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "push r8",
-        "push r9",
-        "sub rsp, 8",
-        "mov rdi, rsi",
-        "call {shares}",
-        "add rsp, 8",
-        "pop r9",
-        "pop r8",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "jmp 5b",
         "6:",
         "mov rdi, rax",
         "jmp {failed}",
@@ -244,43 +216,46 @@ pub unsafe extern "C" fn syscall() -> c_long {
         process_madvise = const __NR_process_madvise,
         mlockall = const __NR_mlockall,
         ioctl = const __NR_ioctl,
-        vm = const CLONE_VM,
-        shares = sym shares,
-        forks = sym forks_by_clone3,
+        forks = sym forks,
         concerning = sym concerning,
         failed = sym failed,
     )
 }
 
-/// Do these arguments of clone3 ask for a child with memory of its own, on its maker's stack? What is
-/// wrong with them is the kernel's to say; nothing is read where nothing may be.
-extern "C" fn forks_by_clone3(arguments: usize, size: usize) -> bool {
-    /// Flags are the first word, the stack is the sixth.
-    const STACK: usize = 5;
+/// Do these first arguments of clone or clone3 ask for a child with memory of its own, on its maker's
+/// stack? Who is to share memory is told before.
+extern "C" fn forks(number: c_uint, first: usize, second: usize) -> bool {
+    let (flags, stack) = if number == __NR_clone {
+        (first, second as u64)
+    } else {
+        let Some(words) = clone3_words(first, second) else { return false };
+        (words[0] as usize, words[STACK])
+    };
+    retire::before_clone(flags);
+    flags as c_uint & CLONE_VM == 0 && stack == 0
+}
+
+/// Flags are the first word of the arguments of clone3, the stack is the sixth.
+const STACK: usize = 5;
+
+/// The arguments of clone3. What is wrong with them is the kernel's to say; nothing is read where
+/// nothing may be.
+fn clone3_words(arguments: usize, size: usize) -> Option<[u64; 8]> {
     let mut words = [0u64; 8];
     if size < size_of_val(&words) {
-        return false;
+        return None;
     }
     if filters::is_filtered() {
         // A call to read them might not be allowed: the program must know what it passes.
         // SAFETY: the caller passes so many bytes to the kernel.
-        words = unsafe { core::ptr::read_unaligned(arguments as *const [u64; 8]) };
-    } else {
-        // SAFETY: words may hold any bytes.
-        let bytes =
-            unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of_val(&words)) };
-        // This waits for what is paged out.
-        if mem::copy_from_self(bytes, arguments) != Ok(size_of::<[u64; 8]>()) {
-            return false;
-        }
+        return Some(unsafe { core::ptr::read_unaligned(arguments as *const [u64; 8]) });
     }
-    shares(words[0] as usize);
-    words[0] & u64::from(CLONE_VM) == 0 && words[STACK] == 0
-}
-
-/// A process or a thread is about to be made with these flags.
-extern "C" fn shares(flags: usize) {
-    retire::before_clone(flags);
+    // SAFETY: words may hold any bytes.
+    let bytes =
+        unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of_val(&words)) };
+    // This waits for what is paged out.
+    let is_whole = mem::copy_from_self(bytes, arguments) == Ok(size_of_val(&words));
+    is_whole.then_some(words)
 }
 
 /// The calls that concern the agent. `clone` and `clone3` come without CLONE_VM and without a stack.

@@ -9,7 +9,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use overspill_pager::{Config, Handle, Joined, Knobs, Overrides, Pager, Policy, SharedRegion, SharedView};
+use overspill_pager::{
+    Config, Handle, Joined, Knobs, Overrides, Pager, Policy, Reclaim, SharedRegion, SharedView,
+};
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
@@ -376,7 +378,9 @@ fn sequential_faults(pager: &Pager, view: &SharedView, from: usize, to: usize) -
 
 #[test]
 fn knobs_change_while_running() {
-    let pager = pager(16 * MIB);
+    // In the order of arrival nothing of a lap is left at the next.
+    let builder = Pager::builder().ram(16 * MIB as u64).swap(swap()).reclaim(Reclaim::Fifo);
+    let pager = builder.build().unwrap();
     let linux = |knobs| Policy::by_name("linux", Config { knobs, ..Config::default() }).unwrap();
     pager.set_readahead(linux(Knobs::default())).unwrap();
     let region = pager.map_shared(64 * MIB).unwrap();

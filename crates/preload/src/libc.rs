@@ -13,7 +13,7 @@ unsafe extern "C" {
 }
 
 /// What libc returns when a call failed.
-const FAILED: isize = -1;
+pub const FAILED: isize = -1;
 
 /// A system call as libc makes it: -1 and errno when it fails.
 ///
@@ -25,6 +25,12 @@ pub unsafe fn call(number: u32, arguments: [usize; 6]) -> isize {
         Ok(value) => value.cast_signed(),
         Err(errno) => fail(errno),
     }
+}
+
+/// What the last call that failed left.
+pub fn errno() -> Errno {
+    // SAFETY: the caller is a thread of the program: libc knows it.
+    Errno::from_raw_os_error(unsafe { *__errno_location() })
 }
 
 /// Sets errno and returns -1.

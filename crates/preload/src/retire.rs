@@ -23,14 +23,17 @@ use linux_raw_sys::general::{
 };
 
 use overspill_engine::Failure;
-use overspill_sys::Errno;
 use overspill_sys::lock::Lock;
+use overspill_sys::{Errno, clock};
 
 use crate::{filters, fork, fresh, libc, start};
 
 /// What `unshare` may be asked for by a process with one thread only.
 const ALONE: u32 = CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
 
+/// How often a call is repeated that the kernel refuses while it still counts the agent's threads.
+const INSISTS: u32 = 50;
+const INSIST_REST_NS: u64 = 1_000_000;
 /// Steps that are failed for good, see [`overspill_engine::STEPS`].
 const START_THREAD: u32 = 5;
 const OUTLIVE: u32 = 8;
@@ -117,26 +120,41 @@ pub fn at_the_end() {
 }
 
 /// Makes a call while there is no agent.
-pub fn without(call: impl FnOnce() -> isize) -> isize {
+pub fn without(mut call: impl FnMut() -> isize) -> isize {
     if filters::is_filtered() || is_gone() || fork::is_borrowing() {
         return call();
     }
     TURN.with(|| {
         send_away();
-        let result = call();
+        let result = insist(&mut call);
         ASKED.store(false, SeqCst);
         start::come_back();
         result
     })
 }
 
+/// Makes a call that is refused to who has more than one thread, until they are counted out.
+///
+/// *The story:* a thread is told to have ended a moment before the kernel counts it out, and the
+/// workers of its ring end by themselves: one `unshare` in some dozens was refused.
+fn insist(mut call: impl FnMut() -> isize) -> isize {
+    for _ in 0..INSISTS {
+        let result = call();
+        if result != libc::FAILED || libc::errno() != Errno::INVAL {
+            return result;
+        }
+        clock::sleep_ns(INSIST_REST_NS);
+    }
+    call()
+}
+
 /// Makes a call of unshare(2) with these flags.
-pub fn for_unshare(flags: usize, call: impl FnOnce() -> isize) -> isize {
+pub fn for_unshare(flags: usize, call: impl Fn() -> isize) -> isize {
     if flags as u32 & ALONE == 0 { call() } else { without(call) }
 }
 
 /// Makes a call of setns(2) for this kind of namespace; 0: whatever the descriptor is.
-pub fn for_setns(kind: usize, call: impl FnOnce() -> isize) -> isize {
+pub fn for_setns(kind: usize, call: impl Fn() -> isize) -> isize {
     if kind != 0 && kind as u32 & CLONE_NEWUSER == 0 { call() } else { without(call) }
 }
 

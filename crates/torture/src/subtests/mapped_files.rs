@@ -438,7 +438,8 @@ pub fn hints(context: &mut Context) -> Outcome {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
         loop {
             let there = sys::resident_pages(memory.page(at / PAGE), PART)?;
-            if there >= PART / PAGE * 9 / 10 {
+            // Once in 22 runs it was 1818 of 2048, and stayed so; why is not known (docs/limits.md).
+            if there >= PART / PAGE * 4 / 5 {
                 return Ok(());
             }
             let pages = PART / PAGE;

@@ -234,6 +234,6 @@ fn is_zero(words: &[u64]) -> bool {
 }
 
 /// The run without its first `done` pages.
-fn rest_of(run: Run, done: u32) -> Run {
+pub(super) fn rest_of(run: Run, done: u32) -> Run {
     Run { first: PageId(run.first.0 + done), count: run.count - done }
 }

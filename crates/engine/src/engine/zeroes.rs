@@ -1,11 +1,11 @@
 //! Pages that were only read: how `ShowZeroes` and `TakeStores` pass the kernel's zero page to the
 //! program.
 
-use overspill_mm::types::PageId;
 use overspill_mm::{Event, Run};
 use overspill_sys::PAGE_SIZE;
 
 use super::Engine;
+use super::mapping::rest_of;
 use crate::report::Answer;
 use crate::view::{PROGRAM, address, vpns};
 
@@ -56,7 +56,7 @@ impl Engine {
     /// What is left of a run after the first `done` pages was not done: who waits there tries again.
     fn refuse(&mut self, run: Run, done: u32) {
         if done < run.count {
-            let rest = Run { first: PageId(run.first.0 + done), count: run.count - done };
+            let rest = rest_of(run, done);
             self.retry(rest);
             self.events.push_back(Event::NotFilled { run: rest });
         }

@@ -94,7 +94,7 @@ impl Memory {
     }
 
     /// Would what is put into the range be wrong, by what was read and not handled?
-    fn refuses(&self, range: &AddressRange) -> bool {
+    pub(super) fn refuses(&self, range: &AddressRange) -> bool {
         self.is_changing(range) || self.is_forked()
     }
 

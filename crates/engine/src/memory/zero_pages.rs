@@ -22,7 +22,7 @@ impl Memory {
     /// Returns how many there are now, from the first, up to one that is there already.
     pub fn show_zeroes(&mut self, address: usize, count: u32) -> u32 {
         let range = address..address + count as usize * PAGE_SIZE;
-        if self.is_changing(&range) || self.is_forked() {
+        if self.refuses(&range) {
             return 0;
         }
         let (mut done, mut tries) = (0, 0);

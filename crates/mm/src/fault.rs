@@ -61,6 +61,13 @@ impl<P: SwapIn> Mm<P> {
 
     /// First touch: zeroes, for as many following untouched pages as there are used ones before it.
     fn zero_fill(&mut self, id: PageId, out: &mut Actions) {
+        let run = self.give_frames(id, State::Untouched);
+        out.push(Action::ZeroFill { run });
+    }
+
+    /// First frames for a page in this state, which has none, and for as many like it behind it as
+    /// there are used ones before it, as far as frames are free.
+    pub(crate) fn give_frames(&mut self, id: PageId, state: State) -> Run {
         let (space, vpn) = self.pages.place(id);
         let wished = self.batch_for(id, |state| !matches!(state, State::Untouched | State::Zero));
         // The wish counts: by what was granted a filler that found few frames free got ever fewer
@@ -72,7 +79,7 @@ impl<P: SwapIn> Mm<P> {
         let mut count = 0;
         while count < batch {
             let next = PageId(id.0 + count);
-            if self.pages[next].state != State::Untouched || self.pages[next].has(flag::QUEUED) {
+            if self.pages[next].state != state || self.pages[next].has(flag::QUEUED) {
                 break;
             }
             self.pages.set_state(next, State::Mapped);
@@ -82,12 +89,12 @@ impl<P: SwapIn> Mm<P> {
             self.admit(next, arrival);
             count += 1;
         }
-        assert!(count > 0, "the faulting page itself is untouched");
+        assert!(count > 0, "the faulting page itself is in this state");
         self.note_answered(id, true);
         self.held += count;
         self.stats.zero_fill += u64::from(count);
         self.note_view_change();
-        out.push(Action::ZeroFill { run: Run { first: id, count } });
+        Run { first: id, count }
     }
 
     /// Puts a page with its first frame where the policy wants it.

@@ -13,7 +13,6 @@ use crate::event::{Action, Actions, Run};
 use crate::mm::Mm;
 use crate::page::{State, flag};
 use crate::readahead::SwapIn;
-use crate::reclaim::policy::Arrival;
 use crate::types::{Access, CHUNK_PAGES, PageId, RegionKind, SpaceId, Vpn};
 
 /// So many pages say something.
@@ -89,39 +88,11 @@ impl<P: SwapIn> Mm<P> {
         out.push(Action::ShowZeroes { run: Run { first: id, count } });
     }
 
-    /// First store to a page that shows the zero page: a frame, and for as many following ones as
-    /// there are pages with content before it, as far as frames are free.
+    /// First store to a page that shows the zero page: the frame comes with it.
     pub(crate) fn take_stores(&mut self, id: PageId, out: &mut Actions) {
-        let wished = self.batch_for(id, |state| !matches!(state, State::Untouched | State::Zero));
-        self.appetite.observe(wished);
-        self.reclaim.get().paid(false);
-        let most = wished.min(self.spare_frames()).max(1);
         self.zeroes.note_stored();
-        let mut count = 0;
-        while count < most {
-            let next = PageId(id.0 + count);
-            if self.pages[next].state != State::Zero || self.pages[next].has(flag::QUEUED) {
-                break;
-            }
-            self.give_frame(next);
-            count += 1;
-        }
-        assert!(count > 0, "the faulting page itself shows zeroes");
-        self.note_answered(id, true);
-        self.stats.zero_fill += u64::from(count);
-        self.note_view_change();
-        out.push(Action::TakeStores { run: Run { first: id, count } });
-    }
-
-    /// The frame comes with the first store.
-    fn give_frame(&mut self, id: PageId) {
-        let (space, vpn) = self.pages.place(id);
-        let arrival = Arrival::Touched(self.kind(space, vpn));
-        self.pages.set_state(id, State::Mapped);
-        self.pages[id].clear(flag::WANTED | flag::WANTED_WRITE);
-        self.pages[id].set(flag::DIRTY);
-        self.admit(id, arrival);
-        self.held += 1;
+        let run = self.give_frames(id, State::Zero);
+        out.push(Action::TakeStores { run });
     }
 
     /// How many pages from `id` on may get what it gets: as many as there are directly before it

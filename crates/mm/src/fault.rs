@@ -353,6 +353,8 @@ impl<P: SwapIn> Mm<P> {
         if self.config.accessed_bits {
             return self.refault(id);
         }
+        let (scene, evictions) = (self.scene(), self.clock.wrapping_sub(self.pages[id].prev));
+        self.reclaim.get().read_ahead(&scene, evictions);
         self.pages[id].prev = crate::page::NONE;
         self.pages[id].clear(flag::ACTIVATE);
     }

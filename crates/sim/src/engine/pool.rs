@@ -36,8 +36,9 @@ pub struct PoolModel {
 }
 
 impl PoolModel {
-    /// LZ4 as the agent has it, in a pool of a fixed size: 4 KiB of JSON, of object files and of a python heap took 1.4 to 2.7
-    /// us to unpack and some 6 to be packed (two processors at 2 to 3 GHz, shared with others).
+    /// LZ4 as the agent has it, in a pool of a fixed size: 4 KiB of JSON, of object files and of a
+    /// python heap took 1.4 to 2.7 us to unpack and some 6 to be packed (two processors at 2 to 3
+    /// GHz, shared with others).
     #[must_use]
     pub fn lz4(frames: u32, packed_permille: u32) -> PoolModel {
         PoolModel { frames, is_fixed: true, packed_permille, pack_ns: 6_000, unpack_ns: 1_800 }

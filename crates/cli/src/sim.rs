@@ -4,6 +4,7 @@
 mod devices;
 mod paper;
 mod policies;
+mod pool;
 mod soak;
 mod sweep;
 mod validate;

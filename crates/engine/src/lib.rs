@@ -24,6 +24,7 @@ mod lending;
 mod memory;
 pub mod orders;
 mod own_events;
+pub mod packing;
 mod pool;
 pub mod purse;
 pub mod reactor;

@@ -2,15 +2,13 @@
 //!
 //! A page that compresses to a third takes a third of a frame here, and comes back in microseconds
 //! instead of a trip to the device. What goes in, where it stands and what leaves is decided in
-//! [`overspill_mm::pool`]; here pages are packed and unpacked. A page of one word again and again
-//! is kept as that word.
+//! [`overspill_mm::pool`], what becomes of a page's bytes in [`crate::packing`].
 
-use alloc::boxed::Box;
-
-use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
-use overspill_mm::pool::{FILLED_BYTES, Moved, Refused, SEGMENT_BYTES, Spot, Tier, segments_max};
+use overspill_mm::pool::{Moved, Refused, SEGMENT_BYTES, Spot, Tier, segments_max};
 use overspill_sys::mem::Buffer;
 use overspill_sys::{AddressRange, PAGE_SIZE};
+
+use crate::packing::{Packer, unpack};
 
 /// A page's bytes.
 pub(crate) type Page = [u8; PAGE_SIZE];
@@ -21,8 +19,7 @@ pub(crate) struct Pool {
     /// Room for all segments there may be; mapped when first needed.
     buffer: Option<Buffer>,
     bytes_max: usize,
-    table: CompressTable,
-    packed: Box<[u8]>,
+    packer: Packer,
 }
 
 impl Pool {
@@ -32,8 +29,7 @@ impl Pool {
             tier: Tier::new(frames_max),
             buffer: None,
             bytes_max: segments_max(frames_max) as usize * SEGMENT_BYTES,
-            table: CompressTable::default(),
-            packed: alloc::vec![0; get_maximum_output_size(PAGE_SIZE)].into_boxed_slice(),
+            packer: Packer::new(PAGE_SIZE),
         }
     }
 
@@ -55,22 +51,13 @@ impl Pool {
 
     /// Stores what the slot stands for from now on, in place of what was there; see [`Tier::put`].
     pub fn store(&mut self, slot: u32, page: &Page, dirty: bool, must: bool) -> Result<(), Refused> {
-        let packed = match filled_with(page) {
-            Some(word) => {
-                self.packed[..FILLED_BYTES].copy_from_slice(&word);
-                FILLED_BYTES
-            }
-            None => {
-                let packed = compress_into_with_table(page, &mut self.packed, &mut self.table);
-                packed.expect("there is room for the largest output")
-            }
-        };
+        let packed = self.packer.pack(page);
         let put = self.tier.put(slot, packed, dirty, must);
         self.give_back();
         let spot = put?;
         let buffer = self.buffer.as_mut().expect("what has room is mapped");
         let bytes = buffer.bytes_mut(at_of(spot), spot.len);
-        bytes.copy_from_slice(if spot.len == PAGE_SIZE { page } else { &self.packed[..spot.len] });
+        bytes.copy_from_slice(if spot.len == PAGE_SIZE { page } else { self.packer.packed() });
         Ok(())
     }
 
@@ -89,11 +76,7 @@ impl Pool {
         let bytes = self.buffer.as_ref().expect("what has entries is mapped").bytes(at_of(spot), spot.len);
         match spot.len {
             PAGE_SIZE => page.copy_from_slice(bytes),
-            FILLED_BYTES => page.chunks_exact_mut(FILLED_BYTES).for_each(|word| word.copy_from_slice(bytes)),
-            _ => {
-                let unpacked = decompress_into(bytes, page);
-                assert_eq!(unpacked.ok(), Some(PAGE_SIZE), "an entry is a page");
-            }
+            _ => unpack(bytes, page),
         }
         true
     }
@@ -126,17 +109,10 @@ fn at_of(spot: Spot) -> usize {
     spot.segment as usize * SEGMENT_BYTES + spot.offset
 }
 
-/// The word of which the page consists, if it does.
-fn filled_with(page: &Page) -> Option<[u8; FILLED_BYTES]> {
-    let (words, _) = page.as_chunks::<FILLED_BYTES>();
-    let first = words[0];
-    words.iter().all(|word| *word == first).then_some(first)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overspill_mm::pool::{Chore, SEGMENT_FRAMES};
+    use overspill_mm::pool::{Chore, FILLED_BYTES, SEGMENT_FRAMES};
 
     /// A page that compresses to about `noise` bytes.
     fn page(seed: u64, noise: usize) -> Page {

@@ -5,6 +5,7 @@
 
 use crate::device::params::Model;
 use crate::engine::outcome::Outcome;
+use crate::engine::pool::PoolModel;
 use crate::engine::{Engine, Options};
 use crate::generate::{Load, Spec};
 use crate::time::Nanos;
@@ -87,6 +88,8 @@ pub struct Machine {
     pub system: System,
     /// Which pages leave; the live pager's.
     pub reclaim: Choice,
+    /// The live pager's compressed pool.
+    pub pool: Option<PoolModel>,
     /// Knobs of the read-ahead.
     pub knobs: policy::Knobs,
     /// Processors for the program; 0 = one for each thread.
@@ -107,6 +110,7 @@ impl Machine {
             swap_bytes: None,
             system,
             reclaim: Choice::default(),
+            pool: None,
             knobs: policy::Knobs::default(),
             processors: 0,
             until: None,
@@ -189,6 +193,7 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
     let mut options = match machine.system {
         System::Live => Options {
             managed_from: u64::from(budget) * Config::MANAGED_FROM_PERCENT / 100,
+            pool: machine.pool,
             ..Options::live(budget, slots, device)
         },
         System::Kernel => Options::kernel(budget, slots, device, window),

@@ -62,3 +62,18 @@ fn what_does_not_compress_takes_no_room() {
     let came = run(Pattern::Random, Some(PoolModel::lz4(BUDGET / 2, 900)));
     assert!(came.loaded < 20_000, "{}", came.loaded);
 }
+
+/// What `mm` decides live is decided here by the same code: single pages that are waited for are
+/// worth a pool, windows that are read ahead are not.
+#[test]
+fn how_much_the_pool_may_have_is_decided_as_live() {
+    let undecided = |permille| PoolModel { is_fixed: false, ..PoolModel::lz4(BUDGET / 2, permille) };
+    let (without, with) = (run(Pattern::Random, None), run(Pattern::Random, Some(undecided(250))));
+    let ratio = without.elapsed_ns * 1000 / with.elapsed_ns;
+    println!("random: {ratio} permille as fast, {} loads", with.loaded);
+    assert!(with.loaded > 1000 && ratio >= 1300, "{} loads, {ratio} permille as fast", with.loaded);
+    let windows = run(Pattern::Sequential, Some(undecided(250)));
+    assert_eq!(windows.loaded, 0, "windows come faster from the device");
+    let stiff = run(Pattern::Random, Some(undecided(900)));
+    assert!(stiff.loaded < with.loaded / 10, "{} loads of what hardly shrinks", stiff.loaded);
+}

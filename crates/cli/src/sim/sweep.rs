@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use overspill_mm::readahead::policy::{Knobs, NAMES as POLICIES};
 use overspill_mm::reclaim::policy::NAMES as RECLAIM;
@@ -25,6 +25,7 @@ use overspill_sim::trace::Format;
 use overspill_sim::trace::workload::TraceWorkload;
 use overspill_sim::workload::Workload;
 
+use super::pool::Asked;
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::stdout::print;
@@ -63,6 +64,19 @@ pub struct SweepArgs {
     /// Size of the swap area [default: room for all pages, twice over]
     #[arg(long, env = "OVERSPILL_SIM_SWAP", value_name = "SIZE")]
     swap: Option<String>,
+    /// Simulate the compressed pool of live, which may have so much of the RAM (a size, or a share
+    /// of up to 90%), as far as it pays
+    #[arg(long, env = "OVERSPILL_SIM_POOL", value_name = "SIZE")]
+    pool: Option<String>,
+    /// What pages shrink to in the pool: N stands for N:1
+    #[arg(long, env = "OVERSPILL_SIM_POOL_RATIO", value_name = "N", default_value_t = 2.0)]
+    pool_ratio: f64,
+    /// Nanoseconds that a page takes to be packed, and to be unpacked
+    #[arg(long, env = "OVERSPILL_SIM_POOL_COSTS", value_name = "PACK,UNPACK", default_value = "6000,1800")]
+    pool_costs: String,
+    /// The pool may have all of that from the start, whatever it costs
+    #[arg(long, requires = "pool")]
+    fixed_pool: bool,
     /// Processors for the program's threads [default: one for each]
     #[arg(long, env = "OVERSPILL_SIM_PROCESSORS", value_name = "N", default_value_t = 0)]
     processors: u32,
@@ -104,6 +118,14 @@ enum Content {
     First,
     /// When it is stored to: until then it is empty, and costs nothing to lose.
     Stores,
+}
+
+impl SweepArgs {
+    /// The pool, if there is to be one.
+    fn pool(&self) -> Result<Option<Asked>> {
+        let asked = |size| Asked::new(size, self.pool_ratio, &self.pool_costs, self.fixed_pool);
+        self.pool.as_deref().map(asked).transpose()
+    }
 }
 
 /// What is simulated.
@@ -292,6 +314,11 @@ fn machines(
         .map(|name| Model::find(name.trim()).context("--device"))
         .collect::<Result<_>>()?;
     let knobs = Knobs { page_cluster: args.page_cluster, ..Knobs::default() };
+    let pool = args.pool()?;
+    ensure!(
+        pool.is_none() || systems.iter().any(|name| name.starts_with(System::Live.name())),
+        "--pool: only live has a compressed pool"
+    );
     let mut machines = Vec::new();
     let swap_bytes = args.swap.as_deref().map(amount).transpose().context("--swap")?;
     let swap_bytes = swap_bytes.map(|swap| swap.bytes(extent.bytes()));
@@ -299,16 +326,21 @@ fn machines(
         let (system, reclaim) = System::with_reclaim(name).expect("the name was checked");
         for device in &devices {
             for readahead in &readaheads {
-                machines.extend(rams.iter().map(|ram| Machine {
-                    ram_bytes: ram.bytes(extent.bytes()),
-                    readahead: readahead.clone(),
-                    device: device.clone(),
-                    swap_bytes,
-                    system,
-                    reclaim,
-                    knobs,
-                    processors: args.processors,
-                    until: subject.load().and_then(|load| load.until_ns),
+                machines.extend(rams.iter().map(|ram| {
+                    Machine {
+                        ram_bytes: ram.bytes(extent.bytes()),
+                        readahead: readahead.clone(),
+                        device: device.clone(),
+                        swap_bytes,
+                        system,
+                        reclaim,
+                        pool: pool
+                            .filter(|_| system == System::Live)
+                            .map(|pool| pool.model(ram.bytes(extent.bytes()))),
+                        knobs,
+                        processors: args.processors,
+                        until: subject.load().and_then(|load| load.until_ns),
+                    }
                 }));
             }
         }
@@ -337,6 +369,7 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
         seed: subject.load().map(|_| args.seed),
         page_cluster: args.page_cluster,
         processors: args.processors,
+        pool: args.pool()?.map(|pool| pool.to_string()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let jobs = super::jobs(args.jobs);

@@ -26,9 +26,6 @@ pub(super) trait SlotAllocator {
         None
     }
 
-    /// A slot was taken.
-    fn taken(&mut self, _table: &SlotTable, _slot: u32) {}
-
     /// A slot became free.
     fn freed(&mut self, _table: &SlotTable, _slot: u32) {}
 
@@ -36,7 +33,8 @@ pub(super) trait SlotAllocator {
     fn disown(&mut self, _table: &SlotTable, _window: u32) {}
 }
 
-/// One of them.
+/// One of them. With a tag of its own: which one it is is asked with each run.
+#[repr(u8)]
 pub(super) enum Allocator {
     ByAddress(ByAddress),
     Clusters(Clusters),
@@ -54,7 +52,23 @@ impl Allocator {
         }
     }
 
+    /// A slot was taken.
     #[inline]
+    pub fn taken(&mut self, table: &SlotTable, slot: u32) {
+        if let Allocator::Clusters(allocator) = self {
+            allocator.taken(table, slot);
+        }
+    }
+
+    /// A slot became free. Ours, which is told of every run, is spared the way through the trait.
+    #[inline]
+    pub fn freed(&mut self, table: &SlotTable, slot: u32) {
+        match self {
+            Allocator::ByAddress(allocator) => allocator.freed(table, slot),
+            _ => self.get().freed(table, slot),
+        }
+    }
+
     pub fn get(&mut self) -> &mut dyn SlotAllocator {
         match self {
             Allocator::ByAddress(allocator) => allocator,

@@ -92,7 +92,7 @@ impl Area {
             self.note_written(slot / CLUSTER);
         }
         self.table.take(slot, count, page);
-        self.allocator.get().taken(&self.table, slot);
+        self.allocator.taken(&self.table, slot);
     }
 
     fn note_written(&mut self, cluster: u32) {
@@ -109,7 +109,7 @@ impl Area {
         if !self.table.release(slot) {
             return None;
         }
-        self.allocator.get().freed(&self.table, slot);
+        self.allocator.freed(&self.table, slot);
         self.emptied(slot / CLUSTER)
     }
 
@@ -119,7 +119,7 @@ impl Area {
             // Some are shared: one by one, and at most the last of them empties the cluster.
             return (slot..slot + count).filter_map(|slot| self.release(slot)).last();
         }
-        self.allocator.get().freed(&self.table, slot);
+        self.allocator.freed(&self.table, slot);
         self.emptied(slot / CLUSTER)
     }
 
@@ -135,7 +135,7 @@ impl Area {
         self.stale -= 1;
         self.written[cluster as usize] = false;
         self.table.withhold(cluster, true);
-        self.allocator.get().taken(&self.table, cluster * CLUSTER);
+        self.allocator.taken(&self.table, cluster * CLUSTER);
         Some(cluster)
     }
 
@@ -144,6 +144,6 @@ impl Area {
         self.table.withhold(cluster, false);
         let first = cluster * CLUSTER;
         let windows = (first..first + self.table.cluster_size(cluster)).step_by(WINDOW as usize);
-        windows.for_each(|slot| self.allocator.get().freed(&self.table, slot));
+        windows.for_each(|slot| self.allocator.freed(&self.table, slot));
     }
 }

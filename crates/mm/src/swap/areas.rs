@@ -180,21 +180,15 @@ impl Areas {
             let (area, own) = self.find(home);
             let slot = own + offset;
             if area.stand == Stand::Open {
-                let asked = count;
-                let count = count.min(area.table.capacity() - area.table.used());
-                let run = if area.table.are_free(slot, count) {
-                    count
-                } else {
-                    (0..count).take_while(|&n| area.table.is_free(slot + n)).count() as u32
-                };
+                let run = area.table.free_run(slot, count);
                 if run > 0 {
                     area.take(slot, run, page);
                     self.used += run;
                     return Some((Slot(home.0 + offset), run));
                 }
                 // Those whose own slots are free get them when it is their turn.
-                let taken = (1..asked).take_while(|&n| !area.table.is_free(slot + n)).count() as u32;
-                return self.allocate_anywhere(page, 1 + taken);
+                let taken = area.table.taken_run(slot, count).max(1);
+                return self.allocate_anywhere(page, taken);
             }
         }
         self.allocate_anywhere(page, count)
@@ -217,8 +211,7 @@ impl Areas {
 
     fn allocate_in(&mut self, index: usize, page: PageId, count: u32) -> Option<(Slot, u32)> {
         let Area { table, allocator, base, .. } = &mut self.areas[index];
-        let most = count.min(table.capacity() - table.used());
-        let (slot, run) = allocator.get().choose(table, most)?;
+        let (slot, run) = allocator.get().choose(table, count)?;
         let found = Slot(*base + slot);
         self.areas[index].take(slot, run, page);
         self.used += run;

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use super::allocator::SlotAllocator;
 use super::table::SlotTable;
-use super::{CLUSTER, WINDOW, WINDOWS};
+use super::{WINDOW, WINDOWS};
 
 /// Which windows are homes.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ impl Default for ByAddress {
 }
 
 impl ByAddress {
+    #[inline]
     fn is_vacant(&self, table: &SlotTable, window: u32) -> bool {
         table.is_window_free(window) && !self.owned.get(window as usize).is_some_and(|&owned| owned)
     }
@@ -57,6 +58,7 @@ impl ByAddress {
     }
 
     /// A window may be somebody's home again.
+    #[inline]
     fn vacated(&mut self, table: &SlotTable, window: u32) {
         if self.is_vacant(table, window) {
             self.windows_from = self.windows_from.min(window);
@@ -77,8 +79,7 @@ impl SlotAllocator for ByAddress {
         Some(first)
     }
 
-    /// The next free slot at or after the cursor; full clusters are passed over, new ones are begun
-    /// at the end.
+    /// The next free slot at or after the cursor; new clusters are begun at the end.
     fn choose(&mut self, table: &mut SlotTable, count: u32) -> Option<(u32, u32)> {
         let mut slot = self.next;
         let mut wrapped = false;
@@ -96,20 +97,16 @@ impl SlotAllocator for ByAddress {
                 (slot, wrapped) = (1, true);
                 continue;
             }
-            let cluster = slot / CLUSTER;
-            if table.cluster_used(cluster) == table.cluster_size(cluster) {
-                slot = (cluster + 1) * CLUSTER;
-            } else if table.is_free(slot) {
-                let most = count.min(WINDOW - slot % WINDOW);
-                let run = (1..most).take_while(|&n| table.is_free(slot + n)).count() as u32 + 1;
+            let run = table.free_run(slot, count);
+            if run > 0 {
                 self.next = slot + run;
                 return Some((slot, run));
-            } else {
-                slot += 1;
             }
+            slot += table.taken_run(slot, WINDOW - slot % WINDOW);
         }
     }
 
+    #[inline]
     fn freed(&mut self, table: &SlotTable, slot: u32) {
         self.vacated(table, slot / WINDOW);
     }

@@ -68,13 +68,6 @@ impl SlotAllocator for Clusters {
         }
     }
 
-    fn taken(&mut self, table: &SlotTable, slot: u32) {
-        self.join(table.clusters());
-        let cluster = slot / CLUSTER;
-        let is_full = table.cluster_used(cluster) == table.cluster_size(cluster);
-        self.change(cluster, if is_full { List::Full } else { List::Frag });
-    }
-
     fn freed(&mut self, table: &SlotTable, slot: u32) {
         self.join(table.clusters());
         let cluster = slot / CLUSTER;
@@ -83,6 +76,14 @@ impl SlotAllocator for Clusters {
 }
 
 impl Clusters {
+    /// A slot was taken: the kernel's lists tell that apart from one that was freed.
+    pub fn taken(&mut self, table: &SlotTable, slot: u32) {
+        self.join(table.clusters());
+        let cluster = slot / CLUSTER;
+        let is_full = table.is_cluster_full(cluster);
+        self.change(cluster, if is_full { List::Full } else { List::Frag });
+    }
+
     pub fn new() -> Self {
         Clusters { clusters: Vec::new(), ends: [(NONE, NONE); LISTS], in_hand: NONE, next: 1 }
     }

@@ -52,8 +52,8 @@ pub struct AreaId(pub u8);
 /// What a shell decides of an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AreaConfig {
-    /// Its slots, the header (slot 0) included. It takes some six bytes for each slot that was ever
-    /// in a cluster in use.
+    /// Its slots, the header (slot 0) included. Each that was ever in a cluster in use takes three
+    /// bits; four bytes more where pages lie among strangers, from the first one on that does.
     pub slots: u32,
     /// Areas of a higher priority are filled first; those of one priority take turns.
     pub priority: i16,

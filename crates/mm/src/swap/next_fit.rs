@@ -5,8 +5,9 @@
 //! on; where there is none, and within a run, it is the next free slot upwards, and from the lowest
 //! again.
 
+use super::WINDOW;
 use super::allocator::SlotAllocator;
-use super::table::{References, SlotTable};
+use super::table::SlotTable;
 
 /// The cursor.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +24,19 @@ impl SlotAllocator for NextFit {
     fn choose(&mut self, table: &mut SlotTable, _count: u32) -> Option<(u32, u32)> {
         // These kernels know all of their slots from the start.
         while table.grow() {}
-        let slot = self.allocate(table.references(), table.capacity() - table.used())?;
+        if self.left == 0 {
+            self.left = RUN;
+            if table.capacity() - table.used() >= RUN
+                && let Some(start) = first_run(table)
+            {
+                self.next = start;
+            }
+        }
+        self.left -= 1;
+        let slots = table.known();
+        let slot =
+            first_free(table, self.next, slots).or_else(|| first_free(table, 1, self.next.min(slots)))?;
+        self.next = slot + 1;
         Some((slot, 1))
     }
 }
@@ -32,33 +45,30 @@ impl NextFit {
     pub fn new() -> Self {
         NextFit { next: 1, left: 0 }
     }
+}
 
-    /// A free slot of `references` (0 = free), of which `free` are.
-    fn allocate(&mut self, references: &[References], free: u32) -> Option<u32> {
-        if self.left == 0 {
-            self.left = RUN;
-            if free >= RUN
-                && let Some(start) = first_run(references)
-            {
-                self.next = start;
-            }
-        }
-        self.left -= 1;
-        let is_free = |slot: &u32| references[*slot as usize] == 0;
-        let slots = references.len() as u32;
-        let slot = (self.next..slots).find(is_free).or_else(|| (1..self.next.min(slots)).find(is_free))?;
-        self.next = slot + 1;
-        Some(slot)
+/// The lowest free slot of those from `slot` to `end`.
+fn first_free(table: &SlotTable, mut slot: u32, end: u32) -> Option<u32> {
+    while slot < end && !table.is_free(slot) {
+        slot += table.taken_run(slot, WINDOW - slot % WINDOW);
     }
+    (slot < end).then_some(slot)
 }
 
 /// The lowest run of [`RUN`] free slots.
-fn first_run(references: &[References]) -> Option<u32> {
-    let mut free = 0;
-    for (slot, &count) in references.iter().enumerate().skip(1) {
-        free = if count == 0 { free + 1 } else { 0 };
-        if free == RUN {
-            return Some(slot as u32 + 1 - RUN);
+fn first_run(table: &SlotTable) -> Option<u32> {
+    let (mut start, mut slot) = (1, 1);
+    while slot < table.known() {
+        let rest = WINDOW - slot % WINDOW;
+        let taken = table.taken_run(slot, rest);
+        if taken > 0 {
+            slot += taken;
+            start = slot;
+            continue;
+        }
+        slot += table.free_run(slot, rest);
+        if slot - start >= RUN {
+            return Some(start);
         }
     }
     None
@@ -67,25 +77,23 @@ fn first_run(references: &[References]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::PageId;
 
     #[test]
     fn runs_first_then_holes() {
-        let mut references = vec![0 as References; 1 + 3 * RUN as usize];
-        references[0] = 1;
-        references[10] = 1;
-        let mut cursor = NextFit::new();
-        let take = |cursor: &mut NextFit, references: &mut Vec<References>| {
-            let free = references.iter().filter(|&&count| count == 0).count() as u32;
-            let slot = cursor.allocate(references, free)?;
-            references[slot as usize] = 1;
+        let (mut table, mut cursor) = (SlotTable::new(1 + 3 * RUN), NextFit::new());
+        table.exclude(10);
+        let take = |table: &mut SlotTable, cursor: &mut NextFit| {
+            let (slot, _) = cursor.choose(table, 1)?;
+            table.take(slot, 1, PageId(0));
             Some(slot)
         };
-        let first: Vec<u32> = (0..RUN).filter_map(|_| take(&mut cursor, &mut references)).collect();
+        let first: Vec<u32> = (0..RUN).filter_map(|_| take(&mut table, &mut cursor)).collect();
         assert_eq!(first, (11..11 + RUN).collect::<Vec<_>>(), "the first run of free slots");
-        references[12] = 0;
-        let second: Vec<u32> = (0..RUN).filter_map(|_| take(&mut cursor, &mut references)).collect();
+        assert!(table.release(12));
+        let second: Vec<u32> = (0..RUN).filter_map(|_| take(&mut table, &mut cursor)).collect();
         assert_eq!(second[0], 11 + RUN, "one hole is no run");
-        let rest: Vec<u32> = std::iter::from_fn(|| take(&mut cursor, &mut references)).collect();
+        let rest: Vec<u32> = core::iter::from_fn(|| take(&mut table, &mut cursor)).collect();
         assert_eq!(rest.last(), Some(&12), "in the end the holes are filled");
         assert!(rest.contains(&1));
     }

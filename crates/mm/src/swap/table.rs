@@ -1,7 +1,11 @@
 //! What is known of each slot of one area: how many refer to it, and which page wrote it.
 //!
-//! It counts the slots in use by window and by cluster, and asserts that a slot is taken when it is
-//! free and given back as often as it was taken. Which slot a page gets is an allocator's business;
+//! A window's slots are the bits of one word: those that pages have, and those that none can have.
+//! So a run is looked at, taken and given back as a whole. What is the rule is not said slot by
+//! slot: pages of a window that are neighbours in memory are known by the first of them, and
+//! owners that do not fit in, or references beyond the first, have tables from the first one on
+//! that there is. It asserts that a slot is taken when it is free
+//! and given back as often as it was taken. Which slot a page gets is an allocator's business;
 //! numbers here are the area's own, from 0, the header.
 
 use alloc::vec::Vec;
@@ -10,19 +14,55 @@ use super::{CLUSTER, WINDOW, WINDOWS};
 use crate::page::NONE;
 use crate::types::PageId;
 
-/// How many refer to a slot. As many spaces as there can be ([`crate::types::SpaceId`]) may share
-/// one.
-pub(super) type References = u16;
+/// How many refer to a slot beside the first one. As many spaces as there can be
+/// ([`crate::types::SpaceId`]) may share one.
+type References = u16;
+
+/// A bit for each slot of a window.
+type Bits = u128;
+
+const _: () = assert!(Bits::BITS == WINDOW, "a window is a word");
+
+/// The slots of a window.
+#[derive(Clone, Copy)]
+struct Window {
+    /// They are not free.
+    taken: Bits,
+    /// Of these, no page can have them: the header, bad ones, those that are being given back.
+    barred: Bits,
+    /// The page that its first slot is for. The others are for those behind it, but for strangers.
+    first: PageId,
+}
+
+impl Window {
+    const FRESH: Window = Window { taken: 0, barred: 0, first: PageId(0) };
+
+    /// Do pages have all of them?
+    #[inline]
+    fn are_used(&self, bits: Bits) -> bool {
+        self.taken & !self.barred & bits == bits
+    }
+}
+
+/// The bits of `count` slots of one window.
+#[inline]
+fn bits(slot: u32, count: u32) -> Bits {
+    let at = slot % WINDOW;
+    assert!(count > 0 && at + count <= WINDOW, "the slots are of one window");
+    (!0 >> (WINDOW - count)) << at
+}
 
 /// The slots of an area; they become known a cluster at a time, with use.
 pub(super) struct SlotTable {
     limit: u32,
-    /// 0 = free. Slots that must not be used count as in use, by nobody.
-    references: Vec<References>,
-    /// The page that wrote the slot last, or [`NONE`].
-    owner: Vec<u32>,
-    /// Slots that are not free, by window, a cluster an entry.
-    windows: Vec<[u16; WINDOWS]>,
+    known: u32,
+    /// A cluster has [`WINDOWS`] of them, a short one, too.
+    windows: Vec<Window>,
+    /// By slot: the page that has it, where that is not the window's, else [`NONE`]. Slots behind
+    /// the end have no strangers.
+    strangers: Vec<u32>,
+    /// By slot: who refers to it beside the first one. Nobody, behind the end.
+    others: Vec<References>,
     /// Slots in use by pages.
     used: u32,
     /// Slots that no page can have: the header and bad ones.
@@ -33,9 +73,10 @@ impl SlotTable {
     pub fn new(limit: u32) -> Self {
         SlotTable {
             limit,
-            references: Vec::new(),
-            owner: Vec::new(),
+            known: 0,
             windows: Vec::new(),
+            strangers: Vec::new(),
+            others: Vec::new(),
             used: 0,
             lost: u32::from(limit > 0),
         }
@@ -48,12 +89,10 @@ impl SlotTable {
         if slots == 0 {
             return false;
         }
-        self.references.resize((old + slots) as usize, 0);
-        self.owner.resize((old + slots) as usize, NONE);
-        self.windows.push([0; WINDOWS]);
+        self.known += slots;
+        self.windows.resize(self.windows.len() + WINDOWS, Window::FRESH);
         if old == 0 {
-            self.references[0] = 1;
-            self.windows[0][0] = 1;
+            (self.windows[0].taken, self.windows[0].barred) = (1, 1);
         }
         true
     }
@@ -61,12 +100,12 @@ impl SlotTable {
     /// Slots known so far.
     #[inline]
     pub fn known(&self) -> u32 {
-        self.references.len() as u32
+        self.known
     }
 
     /// Clusters known so far.
     pub fn clusters(&self) -> u32 {
-        self.windows.len() as u32
+        (self.windows.len() / WINDOWS) as u32
     }
 
     /// All slots, known or not.
@@ -86,38 +125,50 @@ impl SlotTable {
         self.limit - self.lost
     }
 
-    /// By slot; 0 = free.
-    pub fn references(&self) -> &[References] {
-        &self.references
-    }
-
     #[inline]
     pub fn is_free(&self, slot: u32) -> bool {
-        self.references.get(slot as usize) == Some(&0)
+        self.free_run(slot, 1) == 1
     }
 
-    /// Are `count` slots of one window free?
+    /// Free slots from this one on, up to `count`, in its window.
     #[inline]
-    pub fn are_free(&self, slot: u32, count: u32) -> bool {
-        let slots = self.references.get(slot as usize..(slot + count) as usize);
-        slots.is_some_and(|slots| slots.iter().fold(0, |all, &count| all | count) == 0)
+    pub fn free_run(&self, slot: u32, count: u32) -> u32 {
+        let Some(window) = self.windows.get((slot / WINDOW) as usize) else { return 0 };
+        let known = self.known().saturating_sub(slot);
+        let free = (window.taken >> (slot % WINDOW)).trailing_zeros();
+        free.min(count).min(known).min(WINDOW - slot % WINDOW)
     }
 
-    /// Slots of a cluster that are not free.
-    #[inline]
-    pub fn cluster_used(&self, cluster: u32) -> u32 {
-        self.windows[cluster as usize].iter().map(|&used| u32::from(used)).sum()
+    /// Slots from this one on that are not free, up to `count`, in its window.
+    pub fn taken_run(&self, slot: u32, count: u32) -> u32 {
+        if slot >= self.known() {
+            return count;
+        }
+        let window = &self.windows[(slot / WINDOW) as usize];
+        let taken = (window.taken >> (slot % WINDOW)).trailing_ones();
+        taken.min(count)
+    }
+
+    /// Is no slot of the cluster free?
+    pub fn is_cluster_full(&self, cluster: u32) -> bool {
+        let (first, end) = (cluster * CLUSTER, cluster * CLUSTER + self.cluster_size(cluster));
+        let mut windows = (first..end).step_by(WINDOW as usize);
+        windows.all(|slot| {
+            let all = bits(slot, WINDOW.min(end - slot));
+            self.windows[(slot / WINDOW) as usize].taken == all
+        })
     }
 
     /// Is no slot of the cluster in use? The header does not count.
     pub fn is_cluster_free(&self, cluster: u32) -> bool {
-        self.cluster_used(cluster) == u32::from(cluster == 0)
+        let first = cluster * WINDOWS as u32;
+        (first..first + WINDOWS as u32).all(|window| self.is_window_free(window))
     }
 
     /// As [`SlotTable::is_cluster_free`], for a window.
+    #[inline]
     pub fn is_window_free(&self, window: u32) -> bool {
-        let used = self.windows[(window / WINDOWS as u32) as usize][window as usize % WINDOWS];
-        used == u16::from(window == 0)
+        self.windows[window as usize].taken == Bits::from(window == 0)
     }
 
     /// Slots of a cluster: the last one may be short.
@@ -125,81 +176,113 @@ impl SlotTable {
         CLUSTER.min(self.known() - cluster * CLUSTER)
     }
 
+    /// Do pages have all of them?
+    #[inline]
+    fn are_used(&self, slot: u32, count: u32) -> bool {
+        let window = self.windows.get((slot / WINDOW) as usize);
+        window.is_some_and(|window| window.are_used(bits(slot, count)))
+    }
+
     /// The page that wrote the slot, while that is in use.
     #[inline]
     pub fn owner(&self, slot: u32) -> Option<PageId> {
-        let owner = *self.owner.get(slot as usize)?;
-        (owner != NONE).then_some(PageId(owner))
+        let window = *self.windows.get((slot / WINDOW) as usize)?;
+        let stranger = self.strangers.get(slot as usize).filter(|&&page| page != NONE);
+        let page = stranger.copied().unwrap_or(window.first.0.wrapping_add(slot % WINDOW));
+        window.are_used(bits(slot, 1)).then_some(PageId(page))
     }
 
     /// `count` free slots of one window are the pages' from `page` on.
     #[inline]
     pub fn take(&mut self, slot: u32, count: u32, page: PageId) {
-        let slots = slot as usize..(slot + count) as usize;
-        let references = &mut self.references[slots.clone()];
-        let taken = references.iter().fold(0, |all, &count| all | count);
-        assert_eq!(taken, 0, "a slot in use is never given away");
-        references.fill(1);
-        self.owner[slots].iter_mut().zip(page.0..).for_each(|(owner, page)| *owner = page);
-        *self.window_mut(slot) += count as u16;
+        let bits = bits(slot, count);
+        let first = PageId(page.0.wrapping_sub(slot % WINDOW));
+        let window = &mut self.windows[(slot / WINDOW) as usize];
+        assert!(window.taken & bits == 0, "a slot in use is never given away");
+        if window.taken == window.barred {
+            window.first = first;
+        }
+        let are_strangers = window.first != first;
+        window.taken |= bits;
         self.used += count;
+        if are_strangers || !self.strangers.is_empty() {
+            self.name(slot, count, are_strangers.then_some(page));
+        }
+    }
+
+    /// Slots are the strangers' from `page` on, or nobody's among these any more.
+    #[cold]
+    fn name(&mut self, slot: u32, count: u32, page: Option<PageId>) {
+        for n in 0..count {
+            match (self.strangers.get_mut((slot + n) as usize), page) {
+                (Some(stranger), page) => *stranger = page.map_or(NONE, |page| page.0 + n),
+                (None, Some(page)) => {
+                    self.strangers.resize(self.known as usize, NONE);
+                    self.strangers[(slot + n) as usize] = page.0 + n;
+                }
+                (None, None) => {}
+            }
+        }
     }
 
     /// Another page owns the slot now (mremap).
     pub fn set_owner(&mut self, slot: u32, page: PageId) {
-        assert!(self.owner(slot).is_some(), "only a slot in use has an owner");
-        self.owner[slot as usize] = page.0;
+        assert!(self.are_used(slot, 1), "only a slot in use has an owner");
+        self.name(slot, 1, Some(page));
     }
 
     /// One more refers to the slot. False: no more can, and nothing has changed.
     pub fn share(&mut self, slot: u32) -> bool {
-        assert!(self.owner(slot).is_some(), "only a slot in use is shared");
-        let references = &mut self.references[slot as usize];
-        let more = references.checked_add(1);
-        *references = more.unwrap_or(*references);
+        assert!(self.are_used(slot, 1), "only a slot in use is shared");
+        if self.others.len() <= slot as usize {
+            self.others.resize(self.known as usize, 0);
+        }
+        let others = &mut self.others[slot as usize];
+        // With the first one there are as many as the type holds.
+        let more = others.checked_add(1).filter(|&more| more < References::MAX);
+        *others = more.unwrap_or(*others);
         more.is_some()
+    }
+
+    /// Does anybody refer to one of the slots beside the first?
+    #[inline]
+    fn is_any_shared(&self, slot: u32, count: u32) -> bool {
+        let end = ((slot + count) as usize).min(self.others.len());
+        let others = self.others.get(slot as usize..end);
+        others.is_some_and(|others| others.iter().any(|&others| others > 0))
     }
 
     /// Gives a reference back. True: it was the last one, and the slot is free.
     #[inline]
     pub fn release(&mut self, slot: u32) -> bool {
-        let index = slot as usize;
-        assert!(self.owner[index] != NONE, "a slot is released once a reference");
-        self.references[index] -= 1;
-        if self.references[index] > 0 {
-            return false;
+        if self.release_run(slot, 1) {
+            return true;
         }
-        self.owner[index] = NONE;
-        *self.window_mut(slot) -= 1;
-        self.used -= 1;
-        true
+        self.others[slot as usize] -= 1;
+        false
     }
 
     /// Gives `count` slots of one window back that nobody shares. False: somebody does, and nothing
     /// has changed.
     #[inline]
     pub fn release_run(&mut self, slot: u32, count: u32) -> bool {
-        let slots = slot as usize..(slot + count) as usize;
-        // Without a way out in the middle: several are looked at with one instruction.
-        let references = &mut self.references[slots.clone()];
-        if references.iter().fold(0, |other, &references| other | references ^ 1) != 0 {
+        let is_any_shared = self.is_any_shared(slot, count);
+        let bits = bits(slot, count);
+        let window = &mut self.windows[(slot / WINDOW) as usize];
+        assert!(window.are_used(bits), "a slot is released once a reference");
+        if is_any_shared {
             return false;
         }
-        let owners = &mut self.owner[slots];
-        let nobodys = owners.iter().fold(0, |count, &owner| count + u32::from(owner == NONE));
-        assert_eq!(nobodys, 0, "a slot is released once a reference");
-        references.fill(0);
-        owners.fill(NONE);
-        *self.window_mut(slot) -= count as u16;
+        window.taken &= !bits;
         self.used -= count;
         true
     }
 
     /// The page that has the slot gives it up, and no page ever gets it again.
     pub fn condemn(&mut self, slot: u32) {
-        assert!(self.owner(slot).is_some(), "only a slot in use turns out to be bad");
-        assert_eq!(self.references[slot as usize], 1, "nobody shares a slot whose first write failed");
-        self.owner[slot as usize] = NONE;
+        assert!(self.are_used(slot, 1), "only a slot in use turns out to be bad");
+        assert!(!self.is_any_shared(slot, 1), "nobody shares a slot whose first write failed");
+        self.windows[(slot / WINDOW) as usize].barred |= bits(slot, 1);
         self.used -= 1;
         self.lost += 1;
     }
@@ -210,27 +293,23 @@ impl SlotTable {
             assert!(self.grow(), "a bad page is one of the area");
         }
         assert!(self.is_free(slot), "slots are excluded before any is used, each once");
-        self.references[slot as usize] = 1;
-        *self.window_mut(slot) += 1;
+        let window = &mut self.windows[(slot / WINDOW) as usize];
+        window.taken |= bits(slot, 1);
+        window.barred |= bits(slot, 1);
         self.lost += 1;
     }
 
     /// Takes all slots of a cluster in which none is in use out of everybody's reach, or puts them
     /// back.
     pub fn withhold(&mut self, cluster: u32, withheld: bool) {
-        let first = (cluster * CLUSTER).max(1);
-        let slots = first as usize..(cluster * CLUSTER + self.cluster_size(cluster)) as usize;
-        let was = References::from(!withheld);
-        assert!(self.references[slots.clone()].iter().all(|&references| references == was));
-        self.references[slots.clone()].fill(References::from(withheld));
-        for slot in slots {
-            let window = self.window_mut(slot as u32);
-            *window = if withheld { *window + 1 } else { *window - 1 };
+        let (first, end) = (cluster * CLUSTER, cluster * CLUSTER + self.cluster_size(cluster));
+        for slot in (first..end).step_by(WINDOW as usize) {
+            let header = Bits::from(slot == 0);
+            let all = bits(slot, WINDOW.min(end - slot));
+            let (was, is) = if withheld { (header, all) } else { (all, header) };
+            let window = &mut self.windows[(slot / WINDOW) as usize];
+            assert!(window.taken == was && window.barred == was, "a free cluster, withheld or not");
+            (window.taken, window.barred) = (is, is);
         }
-    }
-
-    #[inline]
-    fn window_mut(&mut self, slot: u32) -> &mut u16 {
-        &mut self.windows[(slot / CLUSTER) as usize][(slot % CLUSTER / WINDOW) as usize]
     }
 }

@@ -39,6 +39,23 @@ fn runs_are_as_long_as_what_is_free() {
     assert_eq!((areas.used(), areas.owner(Slot(20))), (6, None));
 }
 
+/// Owners are known by the window while pages lie at their places, and by the slot where they do
+/// not; a place that was a stranger's is its page's again.
+#[test]
+fn a_stranger_is_told_from_the_page_whose_place_it_has() {
+    let mut areas = areas(Placement::ByAddress, &[(4096, 0)]);
+    let (mut homes, stranger) = (Homes::NONE, PageId(77_777));
+    assert_eq!(areas.allocate_run(PageId(0x8000), 16, &mut homes), Some((Slot(1), 1)), "a header");
+    assert_eq!(areas.allocate_run(PageId(0x8010), 16, &mut homes), Some((Slot(16), 16)));
+    areas.set_owner(Slot(20), stranger);
+    let owners = |areas: &Areas| [19, 20, 21].map(|slot| areas.owner(Slot(slot)));
+    assert_eq!(owners(&areas), [Some(PageId(0x8013)), Some(stranger), Some(PageId(0x8015))]);
+    areas.release(Slot(20));
+    assert_eq!(areas.owner(Slot(20)), None);
+    assert_eq!(areas.allocate(PageId(0x8014), &mut homes), Some(Slot(20)));
+    assert_eq!(areas.owner(Slot(20)), Some(PageId(0x8014)));
+}
+
 #[test]
 fn every_slot_is_found_and_none_twice() {
     for placement in ALL {

@@ -238,7 +238,7 @@ impl<P: SwapIn> Engine<P> {
             lost: 0,
             managed: options.managed_from == 0,
             mischief,
-            pool: options.pool.map(SimulatedPool::new),
+            pool: options.pool.map(|model| SimulatedPool::new(model, options.mm.budget)),
             options,
         }
     }
@@ -558,10 +558,18 @@ impl<P: SwapIn> Engine<P> {
 
     fn outcome(&self) -> Outcome {
         let threads: Vec<ThreadOutcome> = self.lanes.iter().map(Lane::outcome).collect();
+        let pool = self.pool.as_ref().map(SimulatedPool::outcome);
+        let mut vmstat = *self.mm.stats();
+        if let Some(pool) = pool {
+            // To `mm` the pool is part of the device.
+            vmstat.pswpin -= pool.totals.loaded;
+            vmstat.pswpout = vmstat.pswpout - pool.taken + pool.totals.written_back;
+        }
         Outcome {
             elapsed_ns: threads.iter().map(|thread| thread.end_ns).max().unwrap_or(0),
             accesses: threads.iter().map(|thread| thread.accesses).sum(),
-            vmstat: *self.mm.stats(),
+            vmstat,
+            pool,
             major: self.major.clone(),
             soft: self.soft.clone(),
             fill: self.fill.clone(),

@@ -1,6 +1,7 @@
 //! What a simulation found out.
 
 use super::histogram::Histogram;
+use super::pool::PoolOutcome;
 use crate::device::Usage;
 use crate::time::Nanos;
 use overspill_mm::Vmstat;
@@ -42,8 +43,10 @@ pub struct Outcome {
     pub elapsed_ns: Nanos,
     /// Accesses of all threads.
     pub accesses: u64,
-    /// `mm`'s counters.
+    /// `mm`'s counters; pages that a compressed pool took or gave are not among those of the device.
     pub vmstat: Vmstat,
+    /// What the compressed pool did, if there was one.
+    pub pool: Option<PoolOutcome>,
     /// Latencies of faults that read.
     pub major: Histogram,
     /// Latencies of faults answered from the swap cache.

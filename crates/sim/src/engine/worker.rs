@@ -199,11 +199,17 @@ impl<P: SwapIn> Engine<P> {
                 self.memory.unname(space.0, from.0, from.0 + pages);
                 self.memory.unname(space.0, to.0, to.0 + pages);
             }
+            Event::Budget { frames } if self.pool.is_some() => {
+                // Shared out at the end of the turn.
+                self.pool.as_mut().expect("it was seen").set_allowed(frames);
+                return;
+            }
             Event::Fault { space, vpn, .. } if !self.mm.manages(space, vpn, vpn.offset(1)) => {
                 // The range went away before the message was read.
                 self.answer(space.0, vpn.0, FaultClass::Soft);
                 return;
             }
+            Event::Fault { space, vpn, .. } => self.wait_begins(space, vpn),
             _ => {}
         }
         self.step(message.event);
@@ -569,6 +575,9 @@ impl<P: SwapIn> Engine<P> {
     /// The threads that wait for a page go on.
     fn answer(&mut self, space: u16, vpn: u64, class: FaultClass) {
         let Some(lanes) = self.waiting.remove(&(space, vpn)) else { return };
+        if let Some(pool) = &mut self.pool {
+            pool.wait_ends((space, vpn), self.worker.clock);
+        }
         for lane in lanes {
             let lane = &mut self.lanes[lane as usize];
             assert_eq!(lane.state, LaneState::Blocked, "only a thread that waits is answered");

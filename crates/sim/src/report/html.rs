@@ -63,6 +63,7 @@ mod tests {
             seed: None,
             page_cluster: 3,
             processors: 2,
+            pool: None,
             version: "0.1.0".to_owned(),
         };
         let knee = Knee {

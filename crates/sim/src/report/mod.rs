@@ -27,6 +27,9 @@ pub struct Header {
     pub page_cluster: u8,
     /// Processors; 0 = one for each thread.
     pub processors: u32,
+    /// The compressed pool of live systems, as typed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// The version of the program.
     pub version: String,
 }
@@ -58,6 +61,15 @@ pub struct Row {
     pub pswpin: u64,
     /// Pages written to swap.
     pub pswpout: u64,
+    /// Where there is a compressed pool: pages that came from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zswpin: Option<u64>,
+    /// ... went into it,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zswpout: Option<u64>,
+    /// ... and went on to swap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zswpwb: Option<u64>,
     /// Pages read ahead.
     pub swap_ra: u64,
     /// Of those, pages that were used.
@@ -86,6 +98,7 @@ impl Row {
     pub fn new(machine: &Machine, workload_bytes: u64, outcome: &Outcome) -> Row {
         let faults = outcome.faults();
         let vmstat = &outcome.vmstat;
+        let pool = outcome.pool.map(|pool| pool.totals);
         Row {
             ram_bytes: machine.ram_bytes,
             ram_permille: crate::time::permille(machine.ram_bytes, workload_bytes),
@@ -99,6 +112,9 @@ impl Row {
             faults_first: outcome.fill.count(),
             pswpin: vmstat.pswpin,
             pswpout: vmstat.pswpout,
+            zswpin: pool.map(|totals| totals.loaded),
+            zswpout: pool.map(|totals| totals.stored),
+            zswpwb: pool.map(|totals| totals.written_back),
             swap_ra: vmstat.swap_ra,
             swap_ra_hit: vmstat.swap_ra_hit,
             workingset_refault_anon: vmstat.workingset_refault_anon,
@@ -134,6 +150,9 @@ pub(crate) fn sample(ram_bytes: u64, readahead: &str, elapsed_ns: Nanos) -> Row 
         faults_first: 30,
         pswpin: 100,
         pswpout: 200,
+        zswpin: None,
+        zswpout: None,
+        zswpwb: None,
         swap_ra: 80,
         swap_ra_hit: 60,
         workingset_refault_anon: 20,

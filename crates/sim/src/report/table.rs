@@ -12,6 +12,9 @@ use std::ops::Range;
 /// Columns: heading, whether numbers stand to the right, and the entry of a row.
 type Column = (&'static str, bool, fn(&Row) -> String);
 
+/// A column only where there is a pool.
+const FROM_POOL: &str = "from pool";
+
 const COLUMNS: &[Column] = &[
     ("RAM", true, |row| show_bytes(row.ram_bytes)),
     ("of all", true, |row| percent(row.ram_permille)),
@@ -23,6 +26,7 @@ const COLUMNS: &[Column] = &[
     ("major", true, |row| row.faults_major.to_string()),
     ("pages in", true, |row| row.pswpin.to_string()),
     ("pages out", true, |row| row.pswpout.to_string()),
+    (FROM_POOL, true, |row| row.zswpin.map_or_else(String::new, |pages| pages.to_string())),
     ("read ahead", true, |row| row.swap_ra.to_string()),
     ("used", true, |row| percent(permille(row.swap_ra_hit, row.swap_ra))),
     ("refaults", true, |row| row.workingset_refault_anon.to_string()),
@@ -75,6 +79,7 @@ pub fn render(header: &Header, rows: &[Row]) -> String {
     let is_name = |column: &Column| !column.1;
     let (above, mut columns): (Vec<&Column>, Vec<&Column>) =
         COLUMNS.iter().partition(|column| is_name(column) && !rows.is_empty() && same(column.2));
+    columns.retain(|(heading, ..)| *heading != FROM_POOL || rows.iter().any(|row| row.zswpin.is_some()));
     for (heading, _, entry) in &above {
         let _ = writeln!(text, "{heading:<14}{}", entry(&rows[0]));
     }
@@ -115,6 +120,9 @@ pub fn options(header: &Header) -> String {
         if header.processors == 0 { "one a thread".to_owned() } else { header.processors.to_string() };
     let _ = writeln!(text, "processors    {processors}");
     let _ = writeln!(text, "page-cluster  {}", header.page_cluster);
+    if let Some(pool) = &header.pool {
+        let _ = writeln!(text, "pool          {pool}");
+    }
     let _ = writeln!(text, "version       {}", header.version);
     text.push('\n');
     text
@@ -204,6 +212,7 @@ mod tests {
             seed: Some(1),
             page_cluster: 3,
             processors: 0,
+            pool: None,
             version: "0.1.0".to_owned(),
         };
         let mut row = sample(1023 << 30, "adaptive", 123_456_789_000);
@@ -224,6 +233,7 @@ mod tests {
             seed: Some(1),
             page_cluster: 3,
             processors: 0,
+            pool: None,
             version: "0.1.0".to_owned(),
         };
         let text = render(&header, &[sample(1 << 20, "adaptive", 1_000_000), sample(512 << 20, "none", 2)]);

@@ -442,24 +442,6 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Reads what is on swap in `[start, end)`, as far as frames are free that reclaim would not
-    /// miss: nothing leaves for it. Of a file as far as read-ahead would: reclaim makes room, and
-    /// whoever asks goes on then. No marks, no windows (section 4.7).
-    pub(crate) fn will_need(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
-        let mut reads = Reads::default();
-        let kept = if self.config.accessed_bits { self.low() / 4 } else { self.low() };
-        let is_file = matches!(self.kind(space, start), RegionKind::File { .. });
-        let mut spare = if is_file { self.spare_frames() } else { self.frames_free().saturating_sub(kept) };
-        self.know_file_pages(space, start, end.min(start.offset(i64::from(spare))));
-        self.each_page(space, start, end, |mm, id| {
-            if spare > 0 && mm.is_on_swap(id) {
-                spare -= 1;
-                mm.read_unasked(id, &mut reads, out);
-            }
-        });
-        self.flush(&mut reads, out);
-    }
-
     /// Adds a page that no fault waits for to `reads`; it is mapped when it arrives.
     pub(crate) fn read_unasked(&mut self, id: PageId, reads: &mut Reads, out: &mut Actions) {
         self.refault_quietly(id);

@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+mod asked;
 mod check;
 mod drain;
 pub mod event;

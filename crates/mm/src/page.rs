@@ -49,7 +49,8 @@ pub mod flag {
     pub const UNMAPPING: u16 = 1 << 6;
     /// The program dropped it while I/O or an unmap was under way: what arrives is thrown away.
     pub const DISCARDED: u16 = 1 << 7;
-    /// Map it when its read completes, without waiting for a touch.
+    /// Map it when its read completes, without waiting for a touch; what was asked for while it left,
+    /// when that is done.
     pub const EAGER: u16 = 1 << 8;
     /// In the queue of faults that wait for a frame.
     pub const QUEUED: u16 = 1 << 9;

@@ -241,8 +241,15 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Reads a plan that nobody waits for.
+    /// Reads a plan that nobody waits for, at once or as soon as what its reader has passed is out.
     fn issue(&mut self, space: SpaceId, plan: &Plan, out: &mut Actions) {
+        self.pass(space, plan);
+        if !self.waits_for_passed(space, plan) {
+            self.issue_now(space, plan, out);
+        }
+    }
+
+    pub(crate) fn issue_now(&mut self, space: SpaceId, plan: &Plan, out: &mut Actions) {
         let mut reads = Reads::default();
         self.issue_into(space, plan, &mut reads, None, out);
         self.flush(&mut reads, out);
@@ -250,6 +257,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// Reads a plan around the faulting page, which is already `Reading`.
     fn issue_around(&mut self, space: SpaceId, plan: &Plan, wanted: PageId, out: &mut Actions) {
+        self.pass(space, plan);
         let mut reads = Reads::default();
         let joined = self.issue_into(space, plan, &mut reads, Some(wanted), out);
         self.flush(&mut reads, out);
@@ -268,11 +276,7 @@ impl<P: SwapIn> Mm<P> {
         wanted: Option<PageId>,
         out: &mut Actions,
     ) -> bool {
-        self.appetite.observe(plan_len(plan));
-        if let Window::Pages { start, stride, count } = plan.window {
-            let last = start.offset(stride * i64::from(count.saturating_sub(1)));
-            self.know_file_pages(space, start.min(last), start.max(last).offset(1));
-        }
+        self.know_plan(space, plan);
         let count = self.affordable(space, plan, wanted);
         let expelled = self.scans.expels();
         let mut joined = false;
@@ -294,11 +298,16 @@ impl<P: SwapIn> Mm<P> {
         }
         self.stats.swap_ra += ahead;
         self.place_marker(space, plan, count);
-        if let Some(passed) = plan.passed {
-            self.leave_behind(space, passed);
-        }
         self.tell_issued(space, plan, wanted, count, ahead as u32);
         joined
+    }
+
+    /// Makes entries for the pages of the plan that are of a file.
+    pub(crate) fn know_plan(&mut self, space: SpaceId, plan: &Plan) {
+        if let Window::Pages { start, stride, count } = plan.window {
+            let last = start.offset(stride * i64::from(count.saturating_sub(1)));
+            self.know_file_pages(space, start.min(last), start.max(last).offset(1));
+        }
     }
 
     /// How many pages of the plan, in the order of use, the spare frames suffice for.
@@ -393,7 +402,7 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    fn plan_page(&self, space: SpaceId, plan: &Plan, index: u32) -> Option<PageId> {
+    pub(crate) fn plan_page(&self, space: SpaceId, plan: &Plan, index: u32) -> Option<PageId> {
         match plan.window {
             Window::Pages { start, stride, .. } => {
                 let vpn = start.0.checked_add_signed(stride * i64::from(index))?;
@@ -493,7 +502,7 @@ fn wanted(access: Access) -> u16 {
     }
 }
 
-fn plan_len(plan: &Plan) -> u32 {
+pub(crate) fn plan_len(plan: &Plan) -> u32 {
     match plan.window {
         Window::Pages { count, .. } | Window::Slots { count, .. } => count,
     }

@@ -28,6 +28,7 @@ mod mm;
 mod overfull;
 mod pace;
 pub mod page;
+mod passing;
 pub mod pool;
 mod range;
 pub mod readahead;

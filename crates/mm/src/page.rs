@@ -68,6 +68,8 @@ pub mod flag {
     pub const UNVIEWED: u16 = 1 << 13;
     /// In RAM: expelled when its stream has passed it; on swap: it was.
     pub const BEHIND: u16 = 1 << 14;
+    /// An `Unmap` is on its way, and its frame is free when that is done.
+    pub const LEAVING: u16 = 1 << 15;
 }
 
 /// One page.

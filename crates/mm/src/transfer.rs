@@ -211,6 +211,7 @@ impl<P: SwapIn> Mm<P> {
         for (index, id) in run.pages().enumerate() {
             assert!(self.pages[id].take(flag::UNMAPPING), "only what was to be unmapped is reported");
             self.unmapping -= 1;
+            self.leaving -= u32::from(self.pages[id].take(flag::LEAVING));
             let bit = 1u64 << index;
             // Cleared whatever the answer: left behind, it would make the next answer about this
             // page a wrong one.

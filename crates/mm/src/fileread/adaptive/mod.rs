@@ -27,9 +27,13 @@ const STEP_MAX: u64 = 4096;
 const STRIDED_AFTER: u32 = 3;
 /// Part of the frames that all windows together may take.
 const FRAMES_PART: u64 = 2;
-/// And the part that one window may: the room for it is taken from what a loop would find on its next
-/// lap.
+/// And the part that one window may, at most, and where that is much: what is missing of a loop lies
+/// two windows farther back after each lap, and when it has come to the start of the file what is
+/// needed later on that lap makes room for it.
 const WINDOW_PART: u64 = 16;
+const LARGE_PART: u64 = 64;
+/// As much: what keeps a device busy.
+const LARGE: u64 = 256;
 
 /// Of the device and the budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,7 +184,9 @@ impl Adaptive {
     fn most(&self) -> u64 {
         // Two windows of a stream are in RAM at a time.
         let together = self.config.frames / (FRAMES_PART * 2 * self.live.max(1));
-        self.config.window_max.min(self.config.frames / WINDOW_PART).min(together)
+        let frames = self.config.frames;
+        let part = (frames / LARGE_PART).max(LARGE.min(frames / WINDOW_PART));
+        self.config.window_max.min(part).min(together)
     }
 
     /// Of what was answered last there was no room for a page and those that were to follow it.

@@ -17,6 +17,8 @@ const FAST_BELOW: u64 = 64;
 const GAP: u64 = 2;
 /// So many places right behind a reader are left alone: others may follow close by.
 const FOLLOWERS: u64 = 64;
+/// Worthless behind a reader are so many of its windows.
+const BEHIND: u64 = 4;
 /// A window lasts for so many times of what the device needs for it.
 const LEAD: u64 = 4;
 
@@ -167,11 +169,12 @@ impl Stream {
     }
 }
 
-/// The places behind a reader that a window of `count` makes worthless: twice as many as it has, so
-/// that windows of growing size leave none out, but for the nearest.
+/// The places behind a reader that a window of `count` makes worthless, but for the nearest. Two such
+/// windows lie ahead of it then, and those of the time when they grew come to one more: where a loop
+/// meets what is missing, so much has to go, and all of it has been used on this lap.
 fn behind(count: u64) -> Span {
     let near = count.min(FOLLOWERS);
-    Span { at: near, count: 2 * count }
+    Span { at: near, count: BEHIND * count }
 }
 
 #[cfg(test)]

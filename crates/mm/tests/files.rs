@@ -265,7 +265,7 @@ fn a_loop_reads_little_more_than_what_does_not_fit() {
     for (frames, pages, laps) in [(16_384, 18_176, 8), (8192, 16_384, 8), (57_600, 64_000, 5)] {
         let mut world = World::of(frames, pages);
         world.checks = false;
-        let mut lap = |world: &mut World| {
+        let lap = |world: &mut World| {
             let before = world.reads;
             (0..pages).for_each(|page| assert_eq!(*world.touch(Vpn(START + page)), page * 3 + 1));
             world.mm.check();

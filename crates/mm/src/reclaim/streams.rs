@@ -229,8 +229,10 @@ impl<P: SwapIn> Mm<P> {
                 page.set(flag::BEHIND);
                 self.lists.remove(&mut self.pages, id);
                 self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
-                // Its reader had it, and went on.
-                self.answered.iter_mut().filter(|page| **page == id).for_each(|page| *page = NOBODY);
+                if in_file {
+                    // Its reader had it, and went on.
+                    self.answered.iter_mut().filter(|page| **page == id).for_each(|page| *page = NOBODY);
+                }
             }
         }
         in_file && self.file_scans.expels_most()

@@ -27,8 +27,10 @@ const LEAD: u64 = 4;
 pub struct Stream {
     /// Where it goes.
     pub track: Track,
-    /// When it was used last, in the file's own count of calls.
+    /// When it was used last, in pages that were read for the file's streams.
     pub stamp: u64,
+    /// It was used after it had begun.
+    pub is_live: bool,
     /// Places from here to `frontier` are the last two windows.
     tail: u64,
     /// The first place that was not read ahead.
@@ -58,6 +60,7 @@ impl Stream {
         let mut stream = Stream {
             track,
             stamp: 0,
+            is_live: false,
             tail: span.at,
             frontier: span.at,
             marker: span.at,
@@ -82,6 +85,24 @@ impl Stream {
         self.tail <= span.at && span.at < self.frontier
     }
 
+    /// Pages in its last window.
+    #[must_use]
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Does its reader leave pages out?
+    #[must_use]
+    pub fn is_strided(&self) -> bool {
+        matches!(self.track, Track::Strided { .. })
+    }
+
+    /// Has it come past this place, or read it ahead?
+    #[must_use]
+    pub fn has_come_past(&self, span: Span) -> bool {
+        span.at < self.frontier
+    }
+
     /// How far a forward reader that was last met near page `page` was read ahead from there.
     #[must_use]
     pub fn read_from(&self, page: u64) -> u64 {
@@ -90,7 +111,7 @@ impl Stream {
     }
 
     fn gap(&self) -> u64 {
-        if matches!(self.track, Track::Strided { .. }) { 0 } else { GAP }
+        if self.is_strided() { 0 } else { GAP }
     }
 
     /// Places in a window of so many pages, and not fewer than are wanted.

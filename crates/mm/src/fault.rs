@@ -332,6 +332,7 @@ impl<P: SwapIn> Mm<P> {
     }
 
     fn read_ahead(&mut self, id: PageId, mapping: Mapping, expelled: bool) {
+        self.foretell(id);
         self.note_return(id, expelled);
         self.refault_quietly(id);
         self.start_reading(id);
@@ -339,6 +340,15 @@ impl<P: SwapIn> Mm<P> {
         self.pages[id].set(flag::READ_AHEAD | eager);
         if let Some(region) = self.region_of(id) {
             region.stats.swap_ra += 1;
+        }
+    }
+
+    /// The policy hears of a page that is read ahead. Pages of files that a reader has passed leave
+    /// out of turn: for how long they were away says nothing of those that leave in turn.
+    fn foretell(&mut self, id: PageId) {
+        if !self.config.accessed_bits && !self.is_in_file(id) {
+            let (scene, evictions) = (self.scene(), self.clock.wrapping_sub(self.pages[id].prev));
+            self.reclaim.get().read_ahead(&scene, evictions);
         }
     }
 
@@ -362,8 +372,6 @@ impl<P: SwapIn> Mm<P> {
         if self.config.accessed_bits {
             return self.refault(id);
         }
-        let (scene, evictions) = (self.scene(), self.clock.wrapping_sub(self.pages[id].prev));
-        self.reclaim.get().read_ahead(&scene, evictions);
         self.pages[id].prev = crate::page::NONE;
         self.pages[id].clear(flag::ACTIVATE);
     }

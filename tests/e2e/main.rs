@@ -9,6 +9,7 @@
 //!
 //! A test that lacks a permission or a package fails and says so; none is skipped.
 
+mod advice;
 mod again;
 mod bad_input;
 mod bounds;
@@ -125,6 +126,7 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
     tests.extend(real::tests());
     tests.extend(status::tests());
     if context.mode == Mode::Overspill {
+        tests.extend(advice::tests());
         tests.extend(bad_input::tests());
         tests.extend(citizens::tests());
         tests.extend(trees::tests());

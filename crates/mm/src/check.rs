@@ -30,6 +30,7 @@ impl<P: SwapIn> Mm<P> {
         assert_eq!(seen.swapped, self.pages.swapped(), "pages without a frame are counted");
         assert_eq!((seen.reading, seen.writing), (self.reading, self.writing), "transfers are counted");
         assert_eq!(seen.unmapping, self.unmapping, "unmaps are counted");
+        assert_eq!(seen.leaving, self.leaving, "and what leaves with them");
         assert_eq!(seen.queued, self.waiting.len(), "waiting faults are queued once");
         for list in ListId::ALL {
             assert_eq!(seen.listed[list as usize], self.lists.len(list), "{list:?} counts its pages");
@@ -76,6 +77,8 @@ impl<P: SwapIn> Mm<P> {
                 seen.unmapping += u32::from(unmapping);
                 let knows_stores = self.config.accessed_bits || page.slot().is_some_and(Slot::is_file);
                 assert!(knows_stores || page.has(flag::DIRTY), "what is stored unseen is taken for dirty");
+                assert!(unmapping || !page.has(flag::LEAVING), "who leaves is on its way out of view");
+                seen.leaving += u32::from(page.has(flag::LEAVING));
             }
             State::Cached => seen.held += 1,
             State::Writing => {
@@ -120,6 +123,7 @@ struct Seen {
     reading: u32,
     writing: u32,
     unmapping: u32,
+    leaving: u32,
     queued: u32,
     listed: [u32; crate::list::LISTS],
 }

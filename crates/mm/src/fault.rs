@@ -241,8 +241,15 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Reads a plan that nobody waits for.
+    /// Reads a plan that nobody waits for, at once or as soon as what its reader has passed is out.
     fn issue(&mut self, space: SpaceId, plan: &Plan, out: &mut Actions) {
+        self.pass(space, plan);
+        if !self.waits_for_passed(space, plan) {
+            self.issue_now(space, plan, out);
+        }
+    }
+
+    pub(crate) fn issue_now(&mut self, space: SpaceId, plan: &Plan, out: &mut Actions) {
         let mut reads = Reads::default();
         self.issue_into(space, plan, &mut reads, None, out);
         self.flush(&mut reads, out);
@@ -250,6 +257,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// Reads a plan around the faulting page, which is already `Reading`.
     fn issue_around(&mut self, space: SpaceId, plan: &Plan, wanted: PageId, out: &mut Actions) {
+        self.pass(space, plan);
         let mut reads = Reads::default();
         let joined = self.issue_into(space, plan, &mut reads, Some(wanted), out);
         self.flush(&mut reads, out);
@@ -268,11 +276,7 @@ impl<P: SwapIn> Mm<P> {
         wanted: Option<PageId>,
         out: &mut Actions,
     ) -> bool {
-        self.appetite.observe(plan_len(plan));
-        if let Window::Pages { start, stride, count } = plan.window {
-            let last = start.offset(stride * i64::from(count.saturating_sub(1)));
-            self.know_file_pages(space, start.min(last), start.max(last).offset(1));
-        }
+        self.know_plan(space, plan);
         let count = self.affordable(space, plan, wanted);
         let expelled = self.scans.expels();
         let mut joined = false;
@@ -294,11 +298,16 @@ impl<P: SwapIn> Mm<P> {
         }
         self.stats.swap_ra += ahead;
         self.place_marker(space, plan, count);
-        if let Some(passed) = plan.passed {
-            self.leave_behind(space, passed);
-        }
         self.tell_issued(space, plan, wanted, count, ahead as u32);
         joined
+    }
+
+    /// Makes entries for the pages of the plan that are of a file.
+    pub(crate) fn know_plan(&mut self, space: SpaceId, plan: &Plan) {
+        if let Window::Pages { start, stride, count } = plan.window {
+            let last = start.offset(stride * i64::from(count.saturating_sub(1)));
+            self.know_file_pages(space, start.min(last), start.max(last).offset(1));
+        }
     }
 
     /// How many pages of the plan, in the order of use, the spare frames suffice for.
@@ -353,6 +362,8 @@ impl<P: SwapIn> Mm<P> {
         if self.config.accessed_bits {
             return self.refault(id);
         }
+        let (scene, evictions) = (self.scene(), self.clock.wrapping_sub(self.pages[id].prev));
+        self.reclaim.get().read_ahead(&scene, evictions);
         self.pages[id].prev = crate::page::NONE;
         self.pages[id].clear(flag::ACTIVATE);
     }
@@ -393,7 +404,7 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    fn plan_page(&self, space: SpaceId, plan: &Plan, index: u32) -> Option<PageId> {
+    pub(crate) fn plan_page(&self, space: SpaceId, plan: &Plan, index: u32) -> Option<PageId> {
         match plan.window {
             Window::Pages { start, stride, .. } => {
                 let vpn = start.0.checked_add_signed(stride * i64::from(index))?;
@@ -440,24 +451,6 @@ impl<P: SwapIn> Mm<P> {
         while let Some(Held { io, run, slot }) = self.pace.release() {
             out.push(Action::Read { io, run, slot });
         }
-    }
-
-    /// Reads what is on swap in `[start, end)`, as far as frames are free that reclaim would not
-    /// miss: nothing leaves for it. Of a file as far as read-ahead would: reclaim makes room, and
-    /// whoever asks goes on then. No marks, no windows (section 4.7).
-    pub(crate) fn will_need(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
-        let mut reads = Reads::default();
-        let kept = if self.config.accessed_bits { self.low() / 4 } else { self.low() };
-        let is_file = matches!(self.kind(space, start), RegionKind::File { .. });
-        let mut spare = if is_file { self.spare_frames() } else { self.frames_free().saturating_sub(kept) };
-        self.know_file_pages(space, start, end.min(start.offset(i64::from(spare))));
-        self.each_page(space, start, end, |mm, id| {
-            if spare > 0 && mm.is_on_swap(id) {
-                spare -= 1;
-                mm.read_unasked(id, &mut reads, out);
-            }
-        });
-        self.flush(&mut reads, out);
     }
 
     /// Adds a page that no fault waits for to `reads`; it is mapped when it arrives.
@@ -511,7 +504,7 @@ fn wanted(access: Access) -> u16 {
     }
 }
 
-fn plan_len(plan: &Plan) -> u32 {
+pub(crate) fn plan_len(plan: &Plan) -> u32 {
     match plan.window {
         Window::Pages { count, .. } | Window::Slots { count, .. } => count,
     }

@@ -13,6 +13,8 @@
 
 /// Of so many windows one is kept at the start, and at the most.
 const KEPT_ONE_IN_MAX: u32 = 64;
+/// With so many or more most of what is passed is expelled.
+const EXPELLED_MOST: u32 = 8;
 /// Judged when this part of the budget came back, or left, and at least so many pages.
 const JUDGED_SHARE: u32 = 64;
 const JUDGED_MIN: u32 = 64;
@@ -43,6 +45,12 @@ impl FileScans {
     pub fn expels(&mut self) -> bool {
         self.windows = self.windows.wrapping_add(1);
         !self.windows.is_multiple_of(self.kept_one_in)
+    }
+
+    /// Is most of what readers pass expelled?
+    #[must_use]
+    pub fn expels_most(&self) -> bool {
+        self.kept_one_in >= EXPELLED_MOST
     }
 
     /// A page left.

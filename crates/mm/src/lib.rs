@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+mod asked;
 mod check;
 mod drain;
 pub mod event;
@@ -27,6 +28,7 @@ mod mm;
 mod overfull;
 mod pace;
 pub mod page;
+mod passing;
 pub mod pool;
 mod range;
 pub mod readahead;

@@ -12,6 +12,7 @@ use crate::filescan::FileScans;
 use crate::list::Lists;
 use crate::pace::Pace;
 use crate::page::{PageTable, State, flag};
+use crate::passing::Postponed;
 use crate::readahead::SwapIn;
 use crate::reclaim::appetite::Appetite;
 use crate::reclaim::newcomers::Newcomers;
@@ -125,6 +126,8 @@ fn first_area(config: &Config) -> Areas {
 /// Answered faults that are remembered: more than the pages one instruction of each of a few
 /// threads can touch.
 pub(crate) const ANSWERED: usize = 16;
+/// A place among them that is empty.
+pub(crate) const NOBODY: PageId = PageId(u32::MAX);
 
 /// What an I/O is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,6 +169,10 @@ pub struct Mm<P: SwapIn> {
     pub(crate) reading: u32,
     pub(crate) writing: u32,
     pub(crate) unmapping: u32,
+    /// Of those so many leave RAM at once when they are out of view.
+    pub(crate) leaving: u32,
+    /// A window that waits for what its reader has passed.
+    pub(crate) postponed: Option<Postponed>,
     /// Pages that could not be unmapped since anything else happened.
     pub(crate) refused: u32,
     /// How often in a row reclaim ended in that way.
@@ -244,6 +251,8 @@ impl<P: SwapIn> Mm<P> {
             reading: 0,
             writing: 0,
             unmapping: 0,
+            leaving: 0,
+            postponed: None,
             refused: 0,
             in_vain: 0,
             reclaiming: false,
@@ -253,7 +262,7 @@ impl<P: SwapIn> Mm<P> {
             scans: Scans::default(),
             file_scans: FileScans::default(),
             newcomers: Newcomers::default(),
-            answered: [PageId(u32::MAX); ANSWERED],
+            answered: [NOBODY; ANSWERED],
             answers: 0,
             warned_full: false,
             zeroes: Zeroes::default(),
@@ -320,9 +329,13 @@ impl<P: SwapIn> Mm<P> {
                 self.serve_next(out);
             }
             if self.pause.is_some() {
+                self.resume_window(out);
                 return;
             }
             self.reclaim(out);
+            if self.resume_window(out) {
+                self.reclaim(out);
+            }
             let Some(id) = self.waiting.front() else { return };
             if !self.frames_suffice(id) {
                 if self.reading + self.writing + self.unmapping > 0 {

@@ -49,7 +49,8 @@ pub mod flag {
     pub const UNMAPPING: u16 = 1 << 6;
     /// The program dropped it while I/O or an unmap was under way: what arrives is thrown away.
     pub const DISCARDED: u16 = 1 << 7;
-    /// Map it when its read completes, without waiting for a touch.
+    /// Map it when its read completes, without waiting for a touch; what was asked for while it left,
+    /// when that is done.
     pub const EAGER: u16 = 1 << 8;
     /// In the queue of faults that wait for a frame.
     pub const QUEUED: u16 = 1 << 9;
@@ -67,6 +68,8 @@ pub mod flag {
     pub const UNVIEWED: u16 = 1 << 13;
     /// In RAM: expelled when its stream has passed it; on swap: it was.
     pub const BEHIND: u16 = 1 << 14;
+    /// An `Unmap` is on its way, and its frame is free when that is done.
+    pub const LEAVING: u16 = 1 << 15;
 }
 
 /// One page.

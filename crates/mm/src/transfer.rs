@@ -102,7 +102,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// A read-ahead page goes into the program's view unseen; it counts as a hit when the next
     /// marker is touched.
-    fn count_eager(&mut self, id: PageId) {
+    pub(crate) fn count_eager(&mut self, id: PageId) {
         if self.pages[id].take(flag::READ_AHEAD)
             && let Some(region) = self.region_of(id)
         {
@@ -158,6 +158,8 @@ impl<P: SwapIn> Mm<P> {
                 // A refault in mid-write proves use to the pager; the kernel waits for the access bits.
                 let list = self.touched(id, Waited::Written);
                 self.map(id, list, out);
+            } else if self.pages[id].has(flag::EAGER) {
+                self.asked_on_its_way_out(id, out);
             } else if result == WriteResult::Done {
                 self.evict(id, out);
             } else {
@@ -209,6 +211,7 @@ impl<P: SwapIn> Mm<P> {
         for (index, id) in run.pages().enumerate() {
             assert!(self.pages[id].take(flag::UNMAPPING), "only what was to be unmapped is reported");
             self.unmapping -= 1;
+            self.leaving -= u32::from(self.pages[id].take(flag::LEAVING));
             let bit = 1u64 << index;
             // Cleared whatever the answer: left behind, it would make the next answer about this
             // page a wrong one.
@@ -248,6 +251,8 @@ impl<P: SwapIn> Mm<P> {
             self.held -= 1;
             self.forget(id);
             out.push_free(id);
+        } else if self.pages[id].has(flag::EAGER) {
+            self.asked_on_its_way_out(id, out);
         } else if self.is_passed(id) {
             self.stats.clean_dropped += 1;
             self.evict(id, out);
@@ -264,6 +269,7 @@ impl<P: SwapIn> Mm<P> {
         let list = if is_tested { ListId::Active } else { ListId::Inactive };
         self.lists.push_head(&mut self.pages, list, id);
         let page = &mut self.pages[id];
+        page.clear(flag::EAGER);
         if page.take(flag::WANTED) {
             page.clear(flag::WANTED_WRITE);
             out.push(Action::Wake { run: Run::one(id) });

@@ -55,6 +55,12 @@ fn part_of_it(from: u64) -> Pattern {
     (0..PAGES).chain((0..40_000).map(|_| from + rng.below(PAGES * 2 / 5))).collect()
 }
 
+/// A quarter is filled and never used again; the rest is gone through, round and round.
+fn first_part_is_dead() -> Pattern {
+    let rest = PAGES * 3 / 4;
+    (0..PAGES / 4).chain((0..rest * 8).map(|index| PAGES / 4 + index % rest)).collect()
+}
+
 /// Pages that came in, of those that LRU brings in, in thousandths.
 fn of_lru(pattern: &Pattern, share: u64, readahead: &str) -> u64 {
     let touch = |&page: &u64| Access { vpn: 4096 + page, think_ns: 1000, thread: 0, space: 0, write: true };
@@ -110,4 +116,11 @@ fn what_came_first_and_is_not_used_again_costs_a_read_for_each_at_most() {
     let unused = part_of_it(PAGES * 3 / 5);
     let of = [50, 75].map(|share| of_lru(&unused, share, "none"));
     assert!(of.iter().all(|&ratio| ratio <= 1300), "{of:?}");
+}
+
+/// A loop that fits beside what is dead takes its place, though nearly all of it is read ahead.
+#[test]
+fn a_loop_takes_the_place_of_what_came_first_and_is_dead() {
+    let ratio = of_lru(&first_part_is_dead(), 90, "adaptive");
+    assert!(ratio <= 1500, "{ratio}");
 }

@@ -443,9 +443,24 @@ pub struct Buffer {
 impl Buffer {
     /// `len` bytes, a multiple of the page size.
     pub fn new(len: usize) -> Result<Buffer, Errno> {
+        let buffer = Buffer::plain(len)?;
+        // SAFETY: it changes no content, and the mapping is the buffer's.
+        unsafe { buffer.mapping.advise(Advice::NoHugePage) }?;
+        Ok(buffer)
+    }
+
+    /// The same in huge pages, where the kernel has them: it takes RAM 2 MiB at a time.
+    pub fn huge(len: usize) -> Result<Buffer, Errno> {
+        let buffer = Buffer::plain(len)?;
+        // SAFETY: as above. A kernel that has none refuses.
+        let _ = unsafe { buffer.mapping.advise(Advice::HugePage) };
+        Ok(buffer)
+    }
+
+    fn plain(len: usize) -> Result<Buffer, Errno> {
         let mapping = Mapping::anon(len, Prot::RW)?;
-        for advice in [Advice::NoHugePage, Advice::DontFork, Advice::DontDump] {
-            // SAFETY: none of these changes content, and the mapping is ours.
+        for advice in [Advice::DontFork, Advice::DontDump] {
+            // SAFETY: neither changes content, and the mapping is ours.
             unsafe { mapping.advise(advice) }?;
         }
         name(mapping.range(), c"overspill buffer");

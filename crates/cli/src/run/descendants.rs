@@ -240,6 +240,10 @@ pub fn name(pid: u32) -> String {
 mod tests {
     use super::*;
     use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    /// Nothing here takes so long: a test that waits for it in vain fails, and does not hang.
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     /// *The story:* only processes with an agent were known, and what a static program held that a
     /// shell had started was not.
@@ -247,7 +251,9 @@ mod tests {
     fn grandchildren_are_seen_and_the_ended_are_not() {
         let mut shell = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
         let mut descendants = Descendants::new(shell.id(), None);
+        let began = Instant::now();
         let sleeper = loop {
+            assert!(began.elapsed() < PATIENCE, "the shell's child was not seen");
             let looks = descendants.look();
             let child = looks.iter().find(|look| look.parent == shell.id());
             // A look at a process that becomes another meanwhile finds it without memory.
@@ -259,12 +265,13 @@ mod tests {
             if let Some(look) = child.filter(is_whole) {
                 break *look;
             }
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(2));
         };
         assert!(sleeper.program_pages > 0 && !sleeper.is_guest);
         let before = processor_us(std::process::id());
         let mut spins = 0_u64;
         while processor_us(std::process::id()) < before + 2 * TICK_US {
+            assert!(began.elapsed() < PATIENCE, "no processor time was counted");
             spins = std::hint::black_box(spins + 1);
         }
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(sleeper.pid as i32), nix::sys::signal::SIGKILL)

@@ -23,8 +23,8 @@ const BOOKS_SHARE: u64 = 64;
 /// The bound on what a tree that pages holds: its budget, 2 %, and these, in all and for each program.
 const BOUND_BYTES: u64 = 8 << 20;
 const BOUND_BYTES_EACH: u64 = 1 << 20;
-/// So much of a need comes on top of it: what is taken out ahead of demand.
-const HEADROOM_SHARE: u64 = 32;
+/// So much of a need comes on top of it: what is taken out ahead of demand, and what no look saw.
+const HEADROOM_SHARE: u64 = 24;
 /// What the agent keeps free of a budget for a program that grows fast, at most (an eighth of all).
 const RESERVE_BYTES: u64 = 16 << 20;
 const RESERVE_SHARE: u64 = 7;
@@ -223,12 +223,13 @@ fn more_swap(report: &Report, tuning: &Tuning) -> String {
     run_line(report, &tuning, report.ram_bytes)
 }
 
-/// Up to a figure that people would choose, at most 2 % more: whole MiB, above 500 MiB tens of
-/// them, above 50 GiB whole GiB.
+/// Up to a figure that people would choose, some 2 % more: halves of a MiB, above 25 MiB whole
+/// ones, above 500 MiB tens of them, above 50 GiB whole GiB.
 fn rounded(bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     let unit: u64 = match bytes / MIB {
-        0..500 => MIB,
+        0..25 => MIB / 2,
+        25..500 => MIB,
         500..51_200 => 10 * MIB,
         _ => 1 << 30,
     };
@@ -376,13 +377,13 @@ mod tests {
     #[test]
     fn what_is_proposed_was_learnt() {
         let works = judged(|report| report.stalled_share = 0.2);
-        assert!(works.text.ends_with("357.0 MiB would avoid that"), "{}", works.text);
-        assert!(works.next.starts_with("overspill run --ram 357M "), "{}", works.next);
+        assert!(works.text.ends_with("361.0 MiB would avoid that"), "{}", works.text);
+        assert!(works.next.starts_with("overspill run --ram 361M "), "{}", works.next);
         let fits = judged(|report| {
             report.vmstat.clear();
             (report.tree_peak_bytes, report.needed_bytes) = (60 << 20, 60 << 20);
         });
-        assert!(fits.next.starts_with("overspill run --ram 71M "), "{}", fits.next);
+        assert!(fits.next.starts_with("overspill run --ram 72M "), "{}", fits.next);
     }
 
     /// *The story:* a static program of 48 MiB that lived for 35 ms: "fits: 180 KiB".
@@ -412,7 +413,7 @@ mod tests {
             ..Tuning::default()
         };
         let next = judge(&Report { stalled_share: 0.2, ..report() }, &tuning).next;
-        assert_eq!(next, "overspill run --ram 357M '--swap=/mnt/fast disk' --no-uring -- sort -S 2G");
+        assert_eq!(next, "overspill run --ram 361M '--swap=/mnt/fast disk' --no-uring -- sort -S 2G");
     }
 
     #[test]
@@ -420,7 +421,8 @@ mod tests {
         for bytes in [1, 1 << 20, 57 << 20, 123_456_789, 3 << 30, 20_000_000_000] {
             assert!(rounded(bytes) >= bytes);
         }
-        assert_eq!(rounded(0), 1 << 20);
+        assert_eq!(rounded(0), 1 << 19);
+        assert_eq!(rounded((9 << 20) + 1), 19 << 19, "9 % more was proposed of so little");
         assert_eq!(shortest(rounded(123_456_789)), "118M");
         assert_eq!(shortest(rounded(200_000_000_000)), "187G");
     }

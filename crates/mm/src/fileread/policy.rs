@@ -40,7 +40,6 @@ enum Kind {
 pub struct FileState(State);
 
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "one an open file; mm allocates nothing")]
 enum State {
     Adaptive(adaptive::File),
     TwoWindows(v2_6_20::File),

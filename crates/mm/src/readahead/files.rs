@@ -157,8 +157,9 @@ fn plan(reads: &Reads, touch: &Touch) -> Option<Plan> {
 fn behind(passed: Passed, touch: &Touch) -> Window {
     let Passed { nearest, pages, above } = passed;
     let (start, end) = (touch.region_start.0, touch.region_end.0);
-    let room = if above { end.saturating_sub(nearest) } else { (nearest + 1).saturating_sub(start) };
-    let count = u32::try_from(pages.min(room)).unwrap_or(u32::MAX);
+    // Behind the start of a file lies its end: whoever goes round was there last.
+    let nearest = if nearest < start { end - 1 } else { nearest.min(end - 1) };
+    let count = u32::try_from(pages.min(end - start)).unwrap_or(u32::MAX);
     Window::Pages { start: Vpn(nearest), stride: if above { 1 } else { -1 }, count }
 }
 

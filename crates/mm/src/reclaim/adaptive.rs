@@ -32,6 +32,11 @@ const ACTIVE_FEW: u32 = 8;
 /// loops; with more than half a set that came second reads more before it is kept.)
 const FIRST_SHARE: u32 = 2;
 
+/// So many pages that are read ahead prove as much as one that a fault brings back. (With one a
+/// loop pushes out its own pages that came first: 1.034 of LRU on the public traces, with two 1.003,
+/// with four 0.988; but with four what is dead stays.)
+const FORETOLD_FOR_ONE: u32 = 2;
+
 /// What is owed to the active list, and who is there unproven.
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive {
@@ -41,6 +46,8 @@ pub(crate) struct Adaptive {
     unproven: u32,
     /// Of those so many are to make room for pages that proved to be in use.
     due: u32,
+    /// Pages that were read ahead as soon as one that counts, since they last counted as one.
+    foretold: u32,
     /// A page has come back: what comes new from now on does not come first.
     came_back: bool,
 }
@@ -75,6 +82,17 @@ impl Policy for Adaptive {
         }
         self.due = (self.due + 1).min(self.unproven);
         Place::ACTIVE
+    }
+
+    /// Two of them count as a refault. (*The story:* of a loop that is read ahead one page in some
+    /// hundred is a refault. Beside memory that came first and was never used again it read 2.7
+    /// times what LRU reads, though it fitted into the rest.)
+    fn read_ahead(&mut self, scene: &Scene, evictions: u32) {
+        if evictions <= scene.active {
+            self.foretold += 1;
+            self.due = (self.due + self.foretold / FORETOLD_FOR_ONE).min(self.unproven);
+            self.foretold %= FORETOLD_FOR_ONE;
+        }
     }
 
     fn replaced(&mut self, scene: &Scene) -> u32 {
@@ -159,5 +177,18 @@ mod tests {
         let replaced: u32 = (0..100).map(|_| refault(9)).sum();
         assert_eq!(replaced, 7, "nine were left in all, and two had gone");
         assert_eq!(refault(9), 0, "who proved to be in use stays");
+    }
+
+    /// *The story:* see `read_ahead`.
+    #[test]
+    fn whoever_is_read_ahead_soon_enough_proves_it_too() {
+        let mut policy = Adaptive { unproven: 2, ..Adaptive::default() };
+        let scene = Scene { active: 9, ..Scene::default() };
+        let mut after = |evictions| {
+            policy.read_ahead(&scene, evictions);
+            policy.replaced(&scene)
+        };
+        assert_eq!((after(10), after(9), after(9), after(9)), (0, 0, 1, 0));
+        assert_eq!((after(9), after(9), after(9)), (1, 0, 0), "none is left");
     }
 }

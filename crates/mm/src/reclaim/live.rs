@@ -95,7 +95,8 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn reclaim(&mut self, out: &mut Actions) {
         let demand = self.waiting.len();
         let was_reclaiming = self.reclaiming;
-        self.reclaiming |= self.frames_free() < self.low() || demand > 0 || self.held > self.config.budget;
+        let is_short = self.frames_free() < self.low() || self.held > self.config.budget;
+        self.reclaiming |= is_short || demand > 0 || self.postponed.is_some();
         if !self.reclaiming || self.refused >= self.patience() {
             return;
         }
@@ -112,16 +113,20 @@ impl<P: SwapIn> Mm<P> {
         let count = self.reclaim.get().begin(&scene, !was_reclaiming);
         self.deactivate(count, &mut looks);
         self.test(out);
-        while (self.frames_free() + self.writing).saturating_sub(over) < goal {
+        self.expel_for_window(&mut looks, out);
+        while self.coming_free().saturating_sub(over) < goal {
             let scene = self.scene();
             let (cached, cache) = (scene.cached, self.reclaim.peek().kept(&scene));
-            let short = goal - (self.frames_free() + self.writing).saturating_sub(over);
-            let progress = if self.reclaim.get().fails(&scene) {
+            let short = goal - self.coming_free().saturating_sub(over);
+            let staying = self.unmapping - self.leaving;
+            let progress = if looks > 0 && self.has_passed() {
+                self.unmap_unit(&mut looks, out)
+            } else if self.reclaim.get().fails(&scene) {
                 self.fail_test();
                 self.shrink_cache(out)
             } else if cached > cache {
                 self.shrink_cache(out)
-            } else if cached + self.unmapping < cache + short && !self.areas.is_full() && looks > 0 {
+            } else if cached + staying < cache + short && !self.areas.is_full() && looks > 0 {
                 self.unmap_unit(&mut looks, out)
             } else {
                 break;
@@ -362,7 +367,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// Takes the oldest inactive page and its inactive neighbours out of the program's view. False
     /// when there is none.
-    fn unmap_unit(&mut self, looks: &mut u32, out: &mut Actions) -> bool {
+    pub(crate) fn unmap_unit(&mut self, looks: &mut u32, out: &mut Actions) -> bool {
         let scene = self.scene();
         let count = self.reclaim.get().deactivates(&scene);
         self.deactivate(count, looks);
@@ -382,8 +387,10 @@ impl<P: SwapIn> Mm<P> {
         }
         let unit = self.config.unit;
         let aligned = id.0 / unit * unit;
+        let is_passed = self.is_passed(id);
         let fits = |mm: &Self, page: PageId| {
             page.0 / unit == aligned / unit
+                && mm.is_passed(page) == is_passed
                 && mm.pages[page].state == State::Mapped
                 && mm.pages[page].list == ListId::Inactive as u8
                 && !mm.answered.contains(&page)
@@ -459,6 +466,10 @@ impl<P: SwapIn> Mm<P> {
         self.lists.remove(&mut self.pages, page);
         self.pages[page].set(flag::UNMAPPING);
         self.unmapping += 1;
+        if !self.config.accessed_bits && self.is_passed(page) {
+            self.pages[page].set(flag::LEAVING);
+            self.leaving += 1;
+        }
     }
 
     /// The page after the run, if it is now the oldest inactive one: what came together leaves

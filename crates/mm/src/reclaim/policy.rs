@@ -174,6 +174,9 @@ pub(crate) trait Policy {
     /// A fault has to read its page.
     fn refault(&mut self, scene: &Scene, away: &Away) -> Place;
 
+    /// A page is read ahead that was away for so many evictions. Whether it is used is not known.
+    fn read_ahead(&mut self, _: &Scene, _evictions: u32) {}
+
     /// A page that was read ahead is used for the first time, or comes into view unasked; how many
     /// evictions it was away is not known.
     fn foreseen(&mut self, _: &Scene, _: &Away) -> Place {

@@ -11,7 +11,7 @@
 //! one array of many several times before it takes the next.
 
 use crate::list::ListId;
-use crate::mm::Mm;
+use crate::mm::{Mm, NOBODY};
 use crate::page::{NONE, State, flag};
 use crate::readahead::{SwapIn, Window};
 use crate::types::{PageId, Slot, SpaceId};
@@ -207,14 +207,20 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// The reader has passed a window: those of its pages that are to be expelled are the next to
-    /// go, the last of them first.
-    pub(crate) fn leave_behind(&mut self, space: SpaceId, window: Window) {
-        let Window::Pages { start, stride, count } = window else { return };
+    /// go, the last of them first. True: it is a reader of a file, and most windows are expelled.
+    pub(crate) fn leave_behind(&mut self, space: SpaceId, window: Window) -> bool {
+        let Window::Pages { start, stride, count } = window else { return false };
         // Of a file this is the moment at which it is decided.
-        let expels_files =
-            self.pages.lookup(space, start).is_some_and(|id| self.is_in_file(id)) && self.file_scans.expels();
+        let in_file = self.pages.lookup(space, start).is_some_and(|id| self.is_in_file(id));
+        let expels_files = in_file && self.file_scans.expels();
+        let round = self.regions.at(space, start).map(|region| (region.start.0, region.end.0));
         for index in 0..count {
             let vpn = start.offset(stride * i64::from(index));
+            let vpn = match round {
+                Some((first, end)) if in_file && vpn.0 < first => vpn.offset((end - first) as i64),
+                Some((first, end)) if in_file && vpn.0 >= end => vpn.offset(first as i64 - end as i64),
+                _ => vpn,
+            };
             let Some(id) = self.pages.lookup(space, vpn) else { continue };
             let expels = if self.is_in_file(id) { expels_files } else { self.pages[id].has(flag::BEHIND) };
             let page = &mut self.pages[id];
@@ -223,8 +229,13 @@ impl<P: SwapIn> Mm<P> {
                 page.set(flag::BEHIND);
                 self.lists.remove(&mut self.pages, id);
                 self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
+                if in_file {
+                    // Its reader had it, and went on.
+                    self.answered.iter_mut().filter(|page| **page == id).for_each(|page| *page = NOBODY);
+                }
             }
         }
+        in_file && self.file_scans.expels_most()
     }
 
     /// Is the page's content that of its file?

@@ -4,7 +4,8 @@
 //! its place already, so that nobody reads it twice. Which page leaves is [`Leaving`]'s to say; dirty
 //! ones are written before, with their neighbours.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use overspill_mm::fileread::policy::{FileState, Policy};
@@ -12,8 +13,10 @@ use overspill_mm::fileread::{Advice, Ask, FileRead, PageCache, Reads};
 use overspill_sys::{Errno, PAGE_SIZE};
 
 use super::FileStats;
+use super::blocks::{Blocks, Frame};
 use super::leaving::{Leaving, Look};
-use super::room::Room;
+use super::numbers::ByNumber;
+use super::room::{Frames, Room};
 use super::store::{Page, Store};
 use crate::link::Link;
 
@@ -30,59 +33,15 @@ pub(super) struct Run {
     pub count: u64,
 }
 
-/// The frames come from a pager, or, in tests, from nowhere.
-enum Frames {
-    Pager(Arc<Link>, Arc<Room>),
-    #[cfg(test)]
-    Fixed(std::sync::atomic::AtomicI32),
+thread_local! {
+    /// What a thread reads into before it is copied to its frames, which others copy from meanwhile.
+    static ARRIVING: RefCell<Vec<Page>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Frames {
-    fn take(&self) -> bool {
-        match self {
-            Frames::Pager(link, room) => room.take(link),
-            #[cfg(test)]
-            Frames::Fixed(left) => {
-                use std::sync::atomic::Ordering::SeqCst;
-                left.fetch_update(SeqCst, SeqCst, |left| (left > 0).then_some(left - 1)).is_ok()
-            }
-        }
-    }
-
-    fn take_anyway(&self) {
-        match self {
-            Frames::Pager(_, room) => room.take_anyway(),
-            #[cfg(test)]
-            Frames::Fixed(left) => {
-                left.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-            }
-        }
-    }
-
-    /// Has somebody got a frame where there was none?
-    fn are_overdrawn(&self) -> bool {
-        match self {
-            Frames::Pager(_, room) => room.is_overdrawn(),
-            #[cfg(test)]
-            Frames::Fixed(left) => left.load(std::sync::atomic::Ordering::SeqCst) < 0,
-        }
-    }
-
-    fn release(&self, pages: u32) {
-        match self {
-            Frames::Pager(link, room) => room.release(link, pages),
-            #[cfg(test)]
-            Frames::Fixed(left) => {
-                left.fetch_add(pages as i32, std::sync::atomic::Ordering::SeqCst);
-            }
-        }
-    }
-}
-
-/// A page's place. Without bytes it is on its way.
+/// A page's place. Without a frame it is on its way.
 #[derive(Default)]
 struct Entry {
-    bytes: Option<Box<Page>>,
+    frame: Option<Frame>,
     marked: bool,
     /// Used once, and since it was looked at last.
     used: bool,
@@ -92,7 +51,10 @@ struct Entry {
 }
 
 struct Books {
-    pages: HashMap<u64, Entry>,
+    pages: ByNumber<Entry>,
+    blocks: Blocks,
+    /// A page has a frame that there was none for.
+    owes: bool,
     leaving: Leaving,
     dirty: BTreeSet<u64>,
     /// Written since the last sync that went well: not known to be on stable storage.
@@ -105,8 +67,35 @@ struct Books {
     stats: FileStats,
 }
 
+impl Books {
+    /// The frame of a page that is there, which is used now; `None` where somebody has to see to it.
+    fn use_page(&mut self, page: u64) -> Option<Frame> {
+        let entry = self.pages.get_mut(&page)?;
+        let frame = entry.frame.filter(|_| !entry.marked)?;
+        entry.referenced |= std::mem::replace(&mut entry.used, true);
+        Some(frame)
+    }
+
+    /// Pages were read that are on their way.
+    fn take_in(&mut self, run: Run, arriving: &[Page]) -> Result<(), Errno> {
+        self.stats.reads += 1;
+        self.stats.pages_read += run.count;
+        for (page, bytes) in (run.first..).zip(arriving) {
+            let entry = self.pages.get_mut(&page).expect("what is on its way keeps its place");
+            // Somebody may have written the whole page meanwhile.
+            if entry.frame.is_none() {
+                let frame = self.blocks.take()?;
+                self.blocks.bytes_mut(frame).copy_from_slice(&bytes.0);
+                entry.frame = Some(frame);
+                self.leaving.arrived(page);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What a policy sees.
-struct View<'a>(&'a HashMap<u64, Entry>);
+struct View<'a>(&'a ByNumber<Entry>);
 
 impl PageCache for View<'_> {
     fn holds(&self, page: u64) -> bool {
@@ -147,7 +136,9 @@ impl Cache {
 
     fn over(store: Box<dyn Store>, mut policy: Policy, frames: Frames) -> Result<Cache, Errno> {
         let books = Books {
-            pages: HashMap::new(),
+            pages: ByNumber::default(),
+            blocks: Blocks::default(),
+            owes: false,
             leaving: Leaving::default(),
             dirty: BTreeSet::new(),
             unsettled: BTreeSet::new(),
@@ -185,17 +176,17 @@ impl Cache {
         let (mut at, last) = (offset, (end - 1) / PAGE);
         while at < end {
             let page = at / PAGE;
-            books.stats.pages_wanted += 1;
-            books = self.bring_in(books, page, last - page + 1, &order)?;
+            let Some(frame) = books.use_page(page) else {
+                books = self.bring_in(books, page, last - page + 1, &order)?;
+                continue;
+            };
             let within = (at % PAGE) as usize;
             let count = (PAGE_SIZE - within).min((end - at) as usize);
-            let entry = books.pages.get_mut(&page).expect("it was brought in");
-            let bytes = entry.bytes.as_ref().expect("it has arrived");
             let to = (at - offset) as usize;
-            buffer[to..to + count].copy_from_slice(&bytes.0[within..within + count]);
-            entry.referenced |= std::mem::replace(&mut entry.used, true);
+            buffer[to..to + count].copy_from_slice(&books.blocks.bytes(frame)[within..within + count]);
             at += count as u64;
         }
+        books.stats.pages_wanted += last - offset / PAGE + 1;
         let Books { policy, file, .. } = &mut *books;
         policy.finished(file, end);
         self.repay(&mut books);
@@ -214,7 +205,7 @@ impl Cache {
             let found = books
                 .pages
                 .get_mut(&page)
-                .map(|entry| (entry.bytes.is_some(), std::mem::take(&mut entry.marked)));
+                .map(|entry| (entry.frame.is_some(), std::mem::take(&mut entry.marked)));
             let Some((is_there, marked)) = found else {
                 books.stats.misses += 1;
                 books = self.fetch_missing(books, page, wanted, order)?;
@@ -226,7 +217,7 @@ impl Cache {
             }
             // What was read ahead just now may have taken its place.
             match books.pages.get(&page) {
-                Some(entry) if entry.bytes.is_some() => return Ok(books),
+                Some(entry) if entry.frame.is_some() => return Ok(books),
                 Some(_) => {
                     books = self.arrived.wait(books).unwrap_or_else(PoisonError::into_inner);
                 }
@@ -308,6 +299,7 @@ impl Cache {
                     }
                     // Whoever waits is served, room or not.
                     self.frames.take_anyway();
+                    books.owes = true;
                 }
                 let marked = extent.marker == Some(page);
                 books.pages.insert(page, Entry { marked, ..Entry::default() });
@@ -326,6 +318,7 @@ impl Cache {
     fn claim(&self, books: &mut Books, page: u64) {
         if !self.frames.take() && !self.evict_one(books) {
             self.frames.take_anyway();
+            books.owes = true;
         }
         let before = books.pages.insert(page, Entry::default());
         assert!(before.is_none(), "a page has one place");
@@ -334,7 +327,11 @@ impl Cache {
     /// Makes up for frames that were not there. Not before a call is done with its pages: one that
     /// lost a page as soon as it had it would go round for ever.
     fn repay(&self, books: &mut Books) {
-        while self.frames.are_overdrawn() && self.evict_one(books) {
+        while books.owes {
+            books.owes = self.frames.are_overdrawn();
+            if !books.owes || !self.evict_one(books) {
+                return;
+            }
             self.frames.release(1);
         }
     }
@@ -344,7 +341,7 @@ impl Cache {
         let Books { pages, leaving, .. } = books;
         let gone = leaving.next(|page| {
             let entry = pages.get_mut(&page).expect("who is in line is here");
-            let is_busy = entry.bytes.is_none() || entry.dirty.is_some();
+            let is_busy = entry.frame.is_none() || entry.dirty.is_some();
             match (is_busy, std::mem::take(&mut entry.referenced)) {
                 (true, _) => Look::Busy,
                 (false, true) => Look::Used,
@@ -353,6 +350,7 @@ impl Cache {
         });
         let Some(page) = gone else { return false };
         let entry = books.pages.remove(&page).expect("who is in line is here");
+        books.blocks.give_back(entry.frame.expect("who is not busy has one"));
         if !entry.used {
             books.stats.unused += 1;
             let Books { policy, file, .. } = books;
@@ -363,24 +361,19 @@ impl Cache {
 
     /// Reads pages that have their places. When it fails their places are free again.
     pub fn fetch(&self, run: Run) -> Result<(), Errno> {
-        let mut pages = vec![Page([0; PAGE_SIZE]); run.count as usize];
-        let outcome = self.store.read(run.first, &mut pages);
-        let mut books = self.books();
-        if outcome.is_ok() {
-            books.stats.reads += 1;
-            books.stats.pages_read += run.count;
-            for (page, bytes) in (run.first..).zip(pages) {
-                let entry = books.pages.get_mut(&page).expect("what is on its way keeps its place");
-                // Somebody may have written the whole page meanwhile.
-                if entry.bytes.is_none() {
-                    entry.bytes = Some(Box::new(bytes));
-                    books.leaving.arrived(page);
-                }
+        let outcome = ARRIVING.with_borrow_mut(|arriving| {
+            let count = run.count as usize;
+            if arriving.len() < count {
+                arriving.resize(count, Page([0; PAGE_SIZE]));
             }
-        } else {
-            self.forget(&mut books, run);
-        }
-        drop(books);
+            let outcome = self.store.read(run.first, &mut arriving[..count]);
+            let mut books = self.books();
+            let outcome = outcome.and_then(|()| books.take_in(run, &arriving[..count]));
+            if outcome.is_err() {
+                self.forget(&mut books, run);
+            }
+            outcome
+        });
         self.arrived.notify_all();
         outcome
     }
@@ -388,7 +381,7 @@ impl Cache {
     fn forget(&self, books: &mut Books, run: Run) {
         let mut gone = 0;
         for page in run.first..run.first + run.count {
-            if books.pages.get(&page).is_some_and(|entry| entry.bytes.is_none()) {
+            if books.pages.get(&page).is_some_and(|entry| entry.frame.is_none()) {
                 books.pages.remove(&page);
                 gone += 1;
             }
@@ -429,9 +422,10 @@ impl Cache {
         let inside = books.len.saturating_sub(page * PAGE).min(PAGE) as usize;
         // Only what is kept of the page has to be known.
         let covers = within == 0 && bytes.len() >= inside;
+        let is_new = covers && !books.pages.contains_key(&page);
         if !covers {
             books = self.bring_in(books, page, 1, order)?;
-        } else if !books.pages.contains_key(&page) {
+        } else if is_new {
             if !self.frames.take() && !self.evict_one(&mut books) {
                 drop(books);
                 self.write_back()?;
@@ -445,14 +439,23 @@ impl Cache {
         }
         books.stores += 1;
         let stores = books.stores;
-        let entry = books.pages.get_mut(&page).expect("it has its place");
-        if entry.bytes.is_none() {
-            entry.bytes = Some(Box::new(Page([0; PAGE_SIZE])));
-            books.leaving.arrived(page);
-        }
-        let entry = books.pages.get_mut(&page).expect("it has its place");
-        let held = entry.bytes.as_mut().expect("it was made");
-        held.0[within..within + bytes.len()].copy_from_slice(bytes);
+        let Books { pages, blocks, leaving, .. } = &mut *books;
+        let entry = pages.get_mut(&page).expect("it has its place");
+        let frame = match entry.frame {
+            Some(frame) => frame,
+            None => {
+                let Ok(frame) = blocks.take() else {
+                    if is_new {
+                        self.forget(&mut books, Run { first: page, count: 1 });
+                    }
+                    return Err(Errno::NOMEM);
+                };
+                blocks.bytes_mut(frame).fill(0);
+                leaving.arrived(page);
+                *entry.frame.insert(frame)
+            }
+        };
+        blocks.bytes_mut(frame)[within..within + bytes.len()].copy_from_slice(bytes);
         (entry.dirty, entry.used) = (Some(stores), true);
         books.dirty.insert(page);
         books.len = books.len.max(page * PAGE + (within + bytes.len()) as u64);
@@ -503,7 +506,9 @@ impl Cache {
                 break;
             }
             let entry = &books.pages[&page];
-            pages.push(Page::clone(entry.bytes.as_ref().expect("what is dirty is there")));
+            let mut copy = Page([0; PAGE_SIZE]);
+            copy.0.copy_from_slice(books.blocks.bytes(entry.frame.expect("what is dirty is there")));
+            pages.push(copy);
             stamps.push(entry.dirty.expect("what is listed is dirty"));
         }
         Some((first, pages, stamps, books.len))
@@ -530,7 +535,7 @@ impl Cache {
         for page in pages {
             books.stores += 1;
             let stores = books.stores;
-            if let Some(entry) = books.pages.get_mut(&page).filter(|entry| entry.bytes.is_some()) {
+            if let Some(entry) = books.pages.get_mut(&page).filter(|entry| entry.frame.is_some()) {
                 entry.dirty.get_or_insert(stores);
                 books.dirty.insert(page);
             }
@@ -542,6 +547,7 @@ impl Cache {
         let mut books = self.books();
         let count = books.pages.len() as u32;
         books.pages.clear();
+        books.blocks = Blocks::default();
         books.leaving = Leaving::default();
         let Books { policy, file, .. } = &mut *books;
         policy.close(file);

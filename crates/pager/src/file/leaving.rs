@@ -4,10 +4,12 @@
 //! leaves before all others, the farthest first, as with mapped files: see [`FileScans`], which also
 //! says when that is wrong. What a page holds, and whether it may leave, is the caller's to say.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use overspill_mm::fileread::Passed;
 use overspill_mm::filescan::FileScans;
+
+use super::numbers::ByNumber;
 
 /// A page that was away for more departures than there are pages, times this, is new.
 const SOON: u64 = 4;
@@ -31,12 +33,12 @@ type Place = (u64, u64);
 /// The lines.
 #[derive(Default)]
 pub(super) struct Leaving {
-    turns: HashMap<u64, u64>,
+    turns: ByNumber<u64>,
     order: VecDeque<Place>,
     passed: Vec<Place>,
     scans: FileScans,
     /// When a page left, in departures, and whether it had been passed.
-    left: HashMap<u64, (u64, bool)>,
+    left: ByNumber<(u64, bool)>,
     departures: u64,
     arrivals: u64,
 }

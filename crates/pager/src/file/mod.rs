@@ -5,8 +5,10 @@
 //! and is tried again; the failure is told once, to whoever syncs next. Others that change the file
 //! meanwhile are not seen: a cached page is what was read.
 
+mod blocks;
 mod cache;
 mod leaving;
+mod numbers;
 mod room;
 mod store;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The part of a pager's budget that cached files have: taken as it is needed, given back when they
 //! are closed, never more than half.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::link::Link;
 
@@ -75,4 +75,53 @@ fn grant(link: &Link) -> u32 {
         may
     });
     if matches!(granted, Ok(true)) { STEP } else { 0 }
+}
+
+/// The frames come from a pager, or, in tests, from nowhere.
+pub(super) enum Frames {
+    Pager(Arc<Link>, Arc<Room>),
+    #[cfg(test)]
+    Fixed(std::sync::atomic::AtomicI32),
+}
+
+impl Frames {
+    pub fn take(&self) -> bool {
+        match self {
+            Frames::Pager(link, room) => room.take(link),
+            #[cfg(test)]
+            Frames::Fixed(left) => {
+                use std::sync::atomic::Ordering::SeqCst;
+                left.fetch_update(SeqCst, SeqCst, |left| (left > 0).then_some(left - 1)).is_ok()
+            }
+        }
+    }
+
+    pub fn take_anyway(&self) {
+        match self {
+            Frames::Pager(_, room) => room.take_anyway(),
+            #[cfg(test)]
+            Frames::Fixed(left) => {
+                left.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Has somebody got a frame where there was none?
+    pub fn are_overdrawn(&self) -> bool {
+        match self {
+            Frames::Pager(_, room) => room.is_overdrawn(),
+            #[cfg(test)]
+            Frames::Fixed(left) => left.load(std::sync::atomic::Ordering::SeqCst) < 0,
+        }
+    }
+
+    pub fn release(&self, pages: u32) {
+        match self {
+            Frames::Pager(link, room) => room.release(link, pages),
+            #[cfg(test)]
+            Frames::Fixed(left) => {
+                left.fetch_add(pages as i32, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+    }
 }

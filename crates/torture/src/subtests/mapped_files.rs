@@ -421,8 +421,12 @@ pub fn advice(context: &mut Context) -> Outcome {
 
 /// `file-hints`: what is said by descriptor, and MAP_POPULATE. What is asked for ahead comes, although
 /// the budget is full and nobody touches it; no byte changes.
+///
+/// *The story:* 1818 of 2048 pages came once in some dozens of runs: those that were there already
+/// made room for the rest (`mm/tests/files.rs`).
 pub fn hints(context: &mut Context) -> Outcome {
     const PART: usize = 8 * MIB;
+    const MARKS: usize = 8;
     let file = Scratch::new(context, LEN)?;
     let memory = file.map(LEN, libc::PROT_READ, SHARED)?;
     let fd = file.file.as_raw_fd();
@@ -438,8 +442,8 @@ pub fn hints(context: &mut Context) -> Outcome {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
         loop {
             let there = sys::resident_pages(memory.page(at / PAGE), PART)?;
-            // Once in 22 runs it was 1818 of 2048, and stayed so; why is not known (docs/limits.md).
-            if there >= PART / PAGE * 4 / 5 {
+            // All of it, but for marks of streams: those wait in RAM to be touched.
+            if there >= PART / PAGE - MARKS {
                 return Ok(());
             }
             let pages = PART / PAGE;

@@ -1,6 +1,6 @@
-//! The default: up to eight streams a file, each with its own way and its own distance.
+//! The default: up to 256 streams a file, each with its own way and its own distance.
 //!
-//! What differs from the kernel's rules: a second read that continues any of the last sixteen
+//! What differs from the kernel's rules: a second read that continues any of the last 256
 //! begins a stream at once, so interleaved readers need no luck; backward and strided readers are
 //! streams, too; windows grow to what the device and the budget allow, no further than a reader's
 //! rate needs, and shrink where pages go unused; and whoever reads at random gets what it asked
@@ -12,24 +12,33 @@ mod stream;
 mod tests;
 mod track;
 
+use alloc::boxed::Box;
+use alloc::vec;
+
 use super::{Advice, Ask, Cause, Extent, Fault, FileRead, MapAdvice, PageCache, Reads, window};
 use crate::types::Nanos;
 use stream::Stream;
 use track::Track;
 
 /// Streams of a file that are known at a time.
-pub const STREAMS: usize = 8;
+pub const STREAMS: usize = 256;
 /// Reads that began no stream and are remembered.
-const RECENT: usize = 16;
+const RECENT: usize = 256;
+/// Of these so many may be a strided reader's.
+const STRIDED_AMONG: usize = 16;
 /// The largest distance between the pieces of a strided reader, in pages.
 const STEP_MAX: u64 = 4096;
 /// Reads at equal distance, the present one not counted, that make a strided reader.
 const STRIDED_AFTER: u32 = 3;
 /// Part of the frames that all windows together may take.
 const FRAMES_PART: u64 = 2;
-/// And the part that one window may: the room for it is taken from what a loop would find on its next
-/// lap.
+/// And the part that one window may, at most, and where that is much: what is missing of a loop lies
+/// two windows farther back after each lap, and when it has come to the start of the file what is
+/// needed later on that lap makes room for it.
 const WINDOW_PART: u64 = 16;
+const LARGE_PART: u64 = 64;
+/// As much: what keeps a device busy.
+const LARGE: u64 = 256;
 
 /// Of the device and the budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +64,7 @@ impl Default for Config {
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     config: Config,
-    /// Streams of all files: they share the frames.
+    /// Streams of all files that were used after they began: they share the frames.
     live: u64,
 }
 
@@ -69,11 +78,12 @@ struct Recent {
 /// What it keeps for an open file.
 #[derive(Clone, Debug)]
 pub struct File {
-    streams: [Option<Stream>; STREAMS],
-    recent: [Option<Recent>; RECENT],
+    streams: Box<[Option<Stream>]>,
+    recent: Box<[Option<Recent>]>,
     /// Where the next one is remembered: the one before that is the latest.
     recent_next: usize,
-    calls: u64,
+    /// Pages that were read for streams.
+    streamed: u64,
     random: bool,
     sequential: bool,
 }
@@ -104,12 +114,15 @@ impl File {
                 return Some((Track::Backward, pages));
             }
         }
+        if self.was_strided_over(page - 1) {
+            return Some((Track::Forward, pages));
+        }
         self.recognise_strided(ask)
     }
 
     fn recognise_strided(&self, ask: &Ask) -> Option<(Track, u64)> {
         let Ask { page, pages, .. } = *ask;
-        let step = self.latest_first().find_map(|recent| {
+        let step = self.latest_first().take(STRIDED_AMONG).find_map(|recent| {
             let step = page.wrapping_sub(recent.page) as i64;
             (step.unsigned_abs() <= STEP_MAX && step != 0 && self.is_strided(ask, step)).then_some(step)
         })?;
@@ -130,11 +143,20 @@ impl File {
         self.streams.iter().flatten().any(|stream| stream.read_from(last.page + last.pages) > most)
     }
 
+    /// Did a strided reader have this page? Many readers at equal distance look like one, for as long as
+    /// each of them reads its first page.
+    fn was_strided_over(&self, page: u64) -> bool {
+        let strided = self.streams.iter().flatten().filter(|stream| stream.is_strided());
+        strided
+            .into_iter()
+            .any(|stream| stream.track.locate(page, 1).is_some_and(|span| stream.has_come_past(span)))
+    }
+
     /// Were there reads of the same size one step, two steps, ... before?
     fn is_strided(&self, ask: &Ask, step: i64) -> bool {
         let mut wanted = ask.page;
         let mut seen = 0;
-        for recent in self.latest_first() {
+        for recent in self.latest_first().take(STRIDED_AMONG) {
             if recent.pages == ask.pages && wanted.wrapping_sub(recent.page) as i64 == step {
                 wanted = recent.page;
                 seen += 1;
@@ -143,28 +165,32 @@ impl File {
         seen >= STRIDED_AFTER
     }
 
-    /// The stream with which a reader goes on, and where it is there.
-    fn stream_at(&mut self, page: u64, pages: u64) -> Option<(&mut Stream, track::Span)> {
-        self.calls += 1;
-        let calls = self.calls;
-        self.streams.iter_mut().flatten().find_map(|stream| {
+    /// The place of the stream with which a reader goes on, and where it is there.
+    fn stream_at(&mut self, page: u64, pages: u64) -> Option<(usize, track::Span)> {
+        self.streams.iter().enumerate().find_map(|(place, stream)| {
+            let stream = stream.as_ref()?;
             let span = stream.track.locate(page, pages)?;
-            stream.follows(span).then(|| {
-                stream.stamp = calls;
-                (stream, span)
-            })
+            stream.follows(span).then_some((place, span))
         })
     }
 
-    /// Keeps a new stream in place of the one not used for longest; true where there was room.
+    /// Keeps a new stream in place of one that was never used, or of the one not used for longest.
+    /// True: that one was alive.
     fn keep(&mut self, mut stream: Stream) -> bool {
-        stream.stamp = self.calls;
-        let place = self
-            .streams
-            .iter_mut()
-            .min_by_key(|place| place.map_or(0, |stream| stream.stamp + 1))
-            .expect("there are places");
-        place.replace(stream).is_none()
+        self.streamed += stream.window();
+        stream.stamp = self.streamed;
+        let worth = |place: &Option<Stream>| place.map(|stream| (stream.is_live, stream.stamp));
+        let place = self.streams.iter_mut().min_by_key(|place| worth(place)).expect("there are places");
+        place.replace(stream).is_some_and(|stream| stream.is_live)
+    }
+
+    /// Ends the streams that were not used while as much as there are frames was read for others: what
+    /// they had ahead is gone. Tells how many of them were alive.
+    fn end_stopped(&mut self, frames: u64) -> u64 {
+        let since = self.streamed.saturating_sub(frames);
+        let stopped = |stream: &Stream| stream.stamp < since;
+        let ended = self.streams.iter_mut().filter_map(|place| place.take_if(|stream| stopped(stream)));
+        ended.filter(|stream| stream.is_live).count() as u64
     }
 }
 
@@ -180,7 +206,9 @@ impl Adaptive {
     fn most(&self) -> u64 {
         // Two windows of a stream are in RAM at a time.
         let together = self.config.frames / (FRAMES_PART * 2 * self.live.max(1));
-        self.config.window_max.min(self.config.frames / WINDOW_PART).min(together)
+        let frames = self.config.frames;
+        let part = (frames / LARGE_PART).max(LARGE.min(frames / WINDOW_PART));
+        self.config.window_max.min(part).min(together)
     }
 
     /// Of what was answered last there was no room for a page and those that were to follow it.
@@ -199,7 +227,26 @@ impl Adaptive {
         let span = track.locate(ask.page, ask.pages).expect("a reader is on its own way");
         let window = window::init(reach, self.most());
         let stream = Stream::begin(track, span, window, self.most(), cause, reads);
-        self.live += u64::from(file.keep(stream));
+        self.live -= u64::from(file.keep(stream));
+    }
+
+    /// The stream with which a reader goes on: it lives.
+    fn going_on<'a>(
+        &mut self,
+        file: &'a mut File,
+        page: u64,
+        pages: u64,
+    ) -> Option<(&'a mut Stream, track::Span)> {
+        let (place, span) = file.stream_at(page, pages)?;
+        let stream = file.streams[place].as_mut().expect("it was found");
+        file.streamed += stream.window();
+        stream.stamp = file.streamed;
+        self.live += u64::from(!core::mem::replace(&mut stream.is_live, true));
+        if self.live > 1 {
+            self.live -= file.end_stopped(self.config.frames);
+        }
+        let stream = file.streams[place].as_mut().expect("it was used just now");
+        Some((stream, span))
     }
 }
 
@@ -208,27 +255,27 @@ impl FileRead for Adaptive {
 
     fn open(&mut self) -> File {
         File {
-            streams: [None; STREAMS],
-            recent: [None; RECENT],
+            streams: vec![None; STREAMS].into_boxed_slice(),
+            recent: vec![None; RECENT].into_boxed_slice(),
             recent_next: 0,
-            calls: 0,
+            streamed: 0,
             random: false,
             sequential: false,
         }
     }
 
     fn close(&mut self, file: &mut File) {
-        let streams = file.streams.iter_mut().filter_map(Option::take).count() as u64;
+        let streams = file.streams.iter_mut().filter_map(Option::take);
+        let streams = streams.filter(|stream| stream.is_live).count() as u64;
         self.live = self.live.checked_sub(streams).expect("each stream is counted once");
     }
 
     fn missing(&mut self, file: &mut File, ask: &Ask, _: &dyn PageCache, reads: &mut Reads) {
-        let most = self.most();
         if file.random {
             return exactly(ask, reads);
         }
-        if let Some((stream, span)) = file.stream_at(ask.page, ask.pages) {
-            return stream.missed(span, most, reads);
+        if let Some((stream, span)) = self.going_on(file, ask.page, ask.pages) {
+            return stream.missed(span, self.most(), reads);
         }
         match file.recognise(ask) {
             Some((track, reach)) => {
@@ -243,11 +290,11 @@ impl FileRead for Adaptive {
     }
 
     fn marked(&mut self, file: &mut File, ask: &Ask, cache: &dyn PageCache, reads: &mut Reads) {
-        let (config, most) = (self.config, self.most());
-        if let Some((stream, span)) = file.stream_at(ask.page, 1) {
-            return stream.met_mark(span.at, ask.now, &config, most, reads);
+        if let Some((stream, span)) = self.going_on(file, ask.page, 1) {
+            return stream.met_mark(span.at, ask.now, &self.config, self.most(), reads);
         }
         // A mark whose stream was forgotten: goes on where the cached pages end.
+        let most = self.most();
         if let Some(missing) = cache.next_missing(ask.page + 1, most) {
             let rest = Ask { page: missing, pages: missing - ask.page, ..*ask };
             self.begin(file, (Track::Forward, rest.pages), &rest, Cause::Marked, reads);

@@ -17,6 +17,8 @@ const FAST_BELOW: u64 = 64;
 const GAP: u64 = 2;
 /// So many places right behind a reader are left alone: others may follow close by.
 const FOLLOWERS: u64 = 64;
+/// Worthless behind a reader are so many of its windows.
+const BEHIND: u64 = 4;
 /// A window lasts for so many times of what the device needs for it.
 const LEAD: u64 = 4;
 
@@ -25,8 +27,10 @@ const LEAD: u64 = 4;
 pub struct Stream {
     /// Where it goes.
     pub track: Track,
-    /// When it was used last, in the file's own count of calls.
+    /// When it was used last, in pages that were read for the file's streams.
     pub stamp: u64,
+    /// It was used after it had begun.
+    pub is_live: bool,
     /// Places from here to `frontier` are the last two windows.
     tail: u64,
     /// The first place that was not read ahead.
@@ -56,6 +60,7 @@ impl Stream {
         let mut stream = Stream {
             track,
             stamp: 0,
+            is_live: false,
             tail: span.at,
             frontier: span.at,
             marker: span.at,
@@ -80,6 +85,24 @@ impl Stream {
         self.tail <= span.at && span.at < self.frontier
     }
 
+    /// Pages in its last window.
+    #[must_use]
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Does its reader leave pages out?
+    #[must_use]
+    pub fn is_strided(&self) -> bool {
+        matches!(self.track, Track::Strided { .. })
+    }
+
+    /// Has it come past this place, or read it ahead?
+    #[must_use]
+    pub fn has_come_past(&self, span: Span) -> bool {
+        span.at < self.frontier
+    }
+
     /// How far a forward reader that was last met near page `page` was read ahead from there.
     #[must_use]
     pub fn read_from(&self, page: u64) -> u64 {
@@ -88,7 +111,7 @@ impl Stream {
     }
 
     fn gap(&self) -> u64 {
-        if matches!(self.track, Track::Strided { .. }) { 0 } else { GAP }
+        if self.is_strided() { 0 } else { GAP }
     }
 
     /// Places in a window of so many pages, and not fewer than are wanted.
@@ -167,11 +190,12 @@ impl Stream {
     }
 }
 
-/// The places behind a reader that a window of `count` makes worthless: twice as many as it has, so
-/// that windows of growing size leave none out, but for the nearest.
+/// The places behind a reader that a window of `count` makes worthless, but for the nearest. Two such
+/// windows lie ahead of it then, and those of the time when they grew come to one more: where a loop
+/// meets what is missing, so much has to go, and all of it has been used on this lap.
 fn behind(count: u64) -> Span {
     let near = count.min(FOLLOWERS);
-    Span { at: near, count: 2 * count }
+    Span { at: near, count: BEHIND * count }
 }
 
 #[cfg(test)]

@@ -131,3 +131,38 @@ fn advice_is_taken_whole() {
     sim.touch(0, 5001, MapAdvice::Sequential);
     assert_eq!(sim.trace()[0], "seq[5000,+4 @5001]");
 }
+
+/// *The story:* 200 readers in one file of eight times the budget came to 0.7 of the kernel's rate. A
+/// file had eight streams and remembered sixteen reads, and readers at equal distance were taken for
+/// one that leaves pages out: each page was a read of its own.
+#[test]
+fn two_hundred_slow_readers_are_two_hundred_streams() {
+    const READERS: u64 = 200;
+    const DISTANCE: u64 = 1310;
+    for scattered in [0, 97] {
+        let mut sim = sim(32_768);
+        let first = |n: u64| 1 + n * DISTANCE + n * n % 7 * scattered;
+        let readers: Vec<Box<dyn Fn(u64) -> u64>> = (0..READERS)
+            .map(|n| Box::new(move |round| first(n) + round) as Box<dyn Fn(u64) -> u64>)
+            .collect();
+        let readers: Vec<&dyn Fn(u64) -> u64> = readers.iter().map(Box::as_ref).collect();
+        let (ios, pages) = turns(&mut sim, &readers, 600, 1);
+        let wanted = READERS * 600;
+        assert!(pages < wanted * 112 / 100 && ios < wanted / 20, "{ios} requests, {pages} of {wanted}");
+    }
+}
+
+/// Streams that stopped leave the frames to those that go on.
+#[test]
+fn a_stream_that_has_stopped_gives_up_its_share() {
+    let mut sim = sim(32_768);
+    let readers: Vec<Box<dyn Fn(u64) -> u64>> =
+        (0..50u64).map(|n| Box::new(move |round| 1 + n * 5000 + round) as Box<dyn Fn(u64) -> u64>).collect();
+    let readers: Vec<&dyn Fn(u64) -> u64> = readers.iter().map(Box::as_ref).collect();
+    turns(&mut sim, &readers, 700, 1);
+    let largest = |sim: &Sim| sim.log.iter().map(|extent| extent.pages).max().unwrap_or(0);
+    assert!(largest(&sim) <= 32_768 / 200, "{}", largest(&sim));
+    sim.log.clear();
+    (0..40_000).for_each(|page| sim.read(0, 1_000_000 + page, 1));
+    assert_eq!(largest(&sim), 512, "as if it were alone");
+}

@@ -81,7 +81,7 @@ fn needles<'a>(context: &'a Context, name: &str) -> Launch<'a> {
         .args(["-c", &program])
         .ram(RAM_BYTES)
         .options(["--max-pool-percent", "0"])
-        .timeout(60)
+        .timeout(120)
 }
 
 /// The area keeps what was written to it, and the program reads what it wrote.

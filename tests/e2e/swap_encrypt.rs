@@ -66,41 +66,62 @@ fn torture(context: &Context, subtest: &str, way: &str) -> Outcome {
     Ok(())
 }
 
-fn holds(path: &Path, needle: &[u8]) -> Outcome<bool> {
-    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(bytes.windows(needle.len()).any(|window| window == needle))
+fn holds(bytes: &[u8], needle: &[u8]) -> bool {
+    bytes.windows(needle.len()).any(|window| window == needle)
 }
 
-/// The area keeps what was written to it. Without the option that is what the program had; with it,
-/// it is not, and the program still reads what it wrote.
+/// Without the option the area has what the program had; with it, it has not.
+const EXPECTED: [(&[&str], bool); 2] = [(&[], true), (&["--encrypt"], false)];
+
+/// A program that fills 160 MiB with the needle and finds each of them again.
+fn needles<'a>(context: &'a Context, name: &str) -> Launch<'a> {
+    let text = String::from_utf8_lossy(NEEDLE);
+    let program = format!("m = bytearray(b'{text}' * (10 << 20)); assert m.count(b'{text}') == 10 << 20");
+    Launch::new(context, name, "python3")
+        .args(["-c", &program])
+        .ram(RAM_BYTES)
+        .options(["--max-pool-percent", "0"])
+        .timeout(120)
+}
+
+/// The area keeps what was written to it, and the program reads what it wrote.
 fn no_plaintext(context: &Context) -> Outcome {
     let file = context.path("encrypt-area");
-    for (options, expected) in [(&[][..], true), (&["--encrypt"][..], false)] {
+    for (options, expected) in EXPECTED {
         make(context, &file, 256)?;
-        let text = String::from_utf8_lossy(NEEDLE);
-        let program = format!("m = bytearray(b'{text}' * (10 << 20)); assert m.count(b'{text}') == 10 << 20");
-        let finished = Launch::new(context, "encrypt-plaintext", "python3")
-            .args(["-c", &program])
-            .ram(RAM_BYTES)
-            .swap(&file)
-            .options(["--max-pool-percent", "0"])
-            .options(options)
-            .timeout(60)
-            .run()?;
+        let finished = needles(context, "encrypt-plaintext").swap(&file).options(options).run()?;
         finished.succeeded()?.paged()?;
-        let found = holds(&file, NEEDLE)?;
+        let bytes = std::fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let found = holds(&bytes, NEEDLE);
         ensure!(found == expected, "with {options:?} the program's memory is in the area: {found}");
     }
     std::fs::remove_file(&file).map_err(|error| error.to_string())
 }
 
+/// A file and a directory that take turns: pages of both come back as they were, and what the file
+/// keeps is nobody's to read. What the directory had is gone with the run.
 fn several_areas(context: &Context) -> Outcome {
-    let files = ["encrypt-left", "encrypt-right"].map(|name| context.path(name));
-    files.iter().try_for_each(|file| make(context, file, 256))?;
-    let right = files[1].to_string_lossy();
-    let launch = launch(context, "stores", "no-pool").swap(&files[0]).options(["--swap", &right]);
-    launch.run()?.succeeded()?.paged()?;
-    files.iter().try_for_each(std::fs::remove_file).map_err(|error| error.to_string())
+    let (file, directory) = (context.path("encrypt-file"), context.path("encrypt-directory"));
+    std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+    let word = |path: &Path| format!("{}:prio=5", path.display());
+    for (options, expected) in EXPECTED {
+        make(context, &file, 256)?;
+        let launch = needles(context, "encrypt-several").swap(word(&file)).options(options);
+        let finished = launch.options(["--swap", &word(&directory)]).run()?;
+        finished.succeeded()?.paged()?;
+        let bytes = std::fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let found = holds(&bytes, NEEDLE);
+        ensure!(found == expected, "with {options:?} the program's memory is in the file: {found}");
+        // The program stores to each page once, so each write has a page of its own.
+        let is_written = |page: &&[u8]| page.iter().any(|&byte| byte != 0);
+        let in_file = bytes[4096..].chunks(4096).filter(is_written).count() as u64;
+        let written = json::number(finished.report()?, "pswpout")?;
+        let takes_turns = in_file > 500 && written > in_file + 500;
+        ensure!(takes_turns, "{} of {written} pages were written to the file", in_file);
+        let left = crate::scratch::names(&directory);
+        ensure!(left.is_empty(), "left in the directory: {left:?}");
+    }
+    std::fs::remove_file(&file).map_err(|error| error.to_string())
 }
 
 /// A device that lies: the program dies by SIGBUS at that page, and the reason is said.

@@ -47,6 +47,14 @@ pub fn tests() -> Vec<Test> {
             write_error(context, "pool", &TINY_POOL, WRITTEN_BESIDE_POOL)
         }),
         Test::new("swap::read-error-pool", |context| read_error(context, "pool", &POOL)),
+        Test::new("swap::write-error-encrypt", |context| {
+            write_error(context, "encrypt", &["--encrypt"], WRITTEN)
+        }),
+        Test::new("swap::read-error-encrypt", |context| read_error(context, "encrypt", &["--encrypt"])),
+        Test::new("swap::full-limit-encrypt", |context| {
+            let options = ["--encrypt", "--swap-max", "40M"];
+            expect_full(&torture(context, "full-limit-encrypt", "stores").options(options).run()?)
+        }),
         Test::new("swap::lies", lies),
         Test::new("swap::lies-pool", |context| lie(context, "pool", "--flip-reads-after", &POOL)),
         Test::new("swap::slow", slow),

@@ -173,7 +173,7 @@ impl Areas {
         let (window, offset) = ((page.0 % CLUSTER / WINDOW) as usize, page.0 % WINDOW);
         assert!(count > 0 && offset + count <= WINDOW, "the pages are of one window");
         if homes.0[window] == NONE && self.placement == Placement::ByAddress {
-            self.make_home(window, homes);
+            self.make_home(page, homes);
         }
         if homes.0[window] != NONE {
             let home = Slot(homes.0[window]);
@@ -221,9 +221,11 @@ impl Areas {
     /// Makes a home for a window of memory; for its whole 2 MiB, where no areas take turns and it
     /// has none.
     #[cold]
-    fn make_home(&mut self, window: usize, homes: &mut Homes) {
-        self.turn = 0;
-        let Some(index) = self.next_area() else { return };
+    fn make_home(&mut self, page: PageId, homes: &mut Homes) {
+        let window = (page.0 % CLUSTER / WINDOW) as usize;
+        let Some(index) = self.area_at(page.0 / WINDOW) else { return };
+        // Pages of the window that find their place taken go there, too.
+        (self.in_hand, self.turn) = (index as u8, WINDOW);
         let alone = !self.equals(index).any(|other| other != index);
         let whole = alone && homes.0.iter().all(|&home| home == NONE);
         let Area { table, allocator, base, .. } = &mut self.areas[index];
@@ -246,24 +248,45 @@ impl Areas {
         (0..self.areas.len()).filter(is_equal)
     }
 
+    /// The first area of the highest priority that has room.
+    fn best(&self) -> Option<usize> {
+        let mut areas = self.order.iter().map(|&index| usize::from(index));
+        areas.find(|&index| !self.areas[index].is_full())
+    }
+
+    /// Areas that have room and take turns with this one, but those whose writes pile up. There is
+    /// one at least: that with the least.
+    fn quick(&self, best: usize) -> impl Iterator<Item = usize> + '_ {
+        let writing = |index: usize| self.areas[index].writing;
+        let candidates = move || self.equals(best).filter(|&index| !self.areas[index].is_full());
+        let least = candidates().map(writing).min().unwrap_or(0);
+        candidates().filter(move |&index| self.areas[index].writing <= PILED_UP + 2 * least)
+    }
+
+    /// The area for the home of a window of memory: by its number, so that neighbours are on two
+    /// devices whoever else's pages leave between them.
+    ///
+    /// *The story:* it was the one whose turn it was. Of programs that go out in turn each had all
+    /// its windows on one device.
+    fn area_at(&self, window: u32) -> Option<usize> {
+        let best = self.best()?;
+        let count = self.quick(best).count();
+        self.quick(best).nth(window as usize % count)
+    }
+
     /// The area whose turn it is.
     fn next_area(&mut self) -> Option<usize> {
         let in_hand = usize::from(self.in_hand);
-        let mut best = self.order.iter().map(|&index| usize::from(index));
-        let best = best.find(|&index| !self.areas[index].is_full())?;
+        let best = self.best()?;
         let has_turn = self.turn > 0
             && !self.areas[in_hand].is_full()
             && self.areas[in_hand].priority == self.areas[best].priority;
         if has_turn {
             return Some(in_hand);
         }
-        let writing = |index: usize| self.areas[index].writing;
-        let candidates = || self.equals(best).filter(|&index| !self.areas[index].is_full());
-        let least = candidates().map(writing).min().unwrap_or(0);
-        let is_quick = |&index: &usize| writing(index) <= PILED_UP + 2 * least;
         // The one after the last, round the end.
-        let after = candidates().filter(is_quick).find(|&index| index > in_hand);
-        let next = after.or_else(|| candidates().find(is_quick)).expect("the one with the least is quick");
+        let after = self.quick(best).find(|&index| index > in_hand);
+        let next = after.or_else(|| self.quick(best).next()).expect("the one with the least is quick");
         self.in_hand = next as u8;
         self.turn = WINDOW;
         Some(next)

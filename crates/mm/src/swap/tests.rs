@@ -131,6 +131,22 @@ fn equals_take_turns_by_window() {
     }
 }
 
+/// *The story:* the area of a window's home was the one whose turn it was. Of two programs that go
+/// out in turn each had all its windows on one device.
+#[test]
+fn neighbouring_windows_are_on_two_devices_whoever_goes_out_between() {
+    let mut areas = areas(Placement::ByAddress, &[(1 << 14, 0), (1 << 14, 0)]);
+    let mut homes = [Homes::NONE; 8];
+    for window in 0..16u32 {
+        let area = [0u32, 4].map(|chunk| {
+            let page = chunk * CLUSTER + window * WINDOW;
+            let slot = areas.allocate(PageId(page), &mut homes[(page / CLUSTER) as usize]).unwrap();
+            areas.area_of(slot)
+        });
+        assert_eq!(area, [AreaId((window % 2) as u8); 2], "window {window} of both programs");
+    }
+}
+
 /// One slow area never stalls the others: what piles up there is not added to.
 #[test]
 fn an_area_whose_writes_pile_up_is_passed_over() {

@@ -10,9 +10,8 @@
 use crate::mm::Mm;
 use crate::readahead::SwapIn;
 
-/// Part of the budget, and of swap, that floats, and its bound in frames. A window, the slots that it
-/// gave up and the pages on their way there are of the float at once, so a sixteenth was too little.
-const SHARE: u32 = 8;
+/// Part of the budget, and of swap, that floats, and its bound in frames.
+const SHARE: u32 = 16;
 const MOST: u32 = 1024;
 
 impl<P: SwapIn> Mm<P> {

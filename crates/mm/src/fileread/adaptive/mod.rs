@@ -24,8 +24,16 @@ use track::Track;
 pub const STREAMS: usize = 256;
 /// Reads that began no stream and are remembered.
 const RECENT: usize = 256;
-/// Of these so many may be a strided reader's.
-const STRIDED_AMONG: usize = 16;
+/// Of these so many may be a strided reader's, and so many are looked at where longer ago is in vain.
+const NEAR: usize = 16;
+/// A stream that was not used again after so many misses is none.
+const UNUSED_MAX: u64 = 2 * RECENT as u64;
+/// Looked at whenever there were so many.
+const MISSES_SEEN: u64 = 64;
+/// So many streams that continue a read of longer ago, of which none was used again, are in vain: that
+/// is what readers at random come to. One read in so many looks there all the same.
+const VAIN_MAX: u32 = 8;
+const TRIED_ONE_IN: u64 = 64;
 /// The largest distance between the pieces of a strided reader, in pages.
 const STEP_MAX: u64 = 4096;
 /// Reads at equal distance, the present one not counted, that make a strided reader.
@@ -82,8 +90,12 @@ pub struct File {
     recent: Box<[Option<Recent>]>,
     /// Where the next one is remembered: the one before that is the latest.
     recent_next: usize,
-    /// Pages that were read for streams.
-    streamed: u64,
+    /// Pages that were read, for streams or singly.
+    taken: u64,
+    /// Reads of what was missing.
+    misses: u64,
+    /// Streams that continue a read of long ago, since one of them was used again.
+    vain: u32,
     random: bool,
     sequential: bool,
 }
@@ -101,18 +113,24 @@ impl File {
 
     /// The way of a reader of which this is the second read, or a later one, and how many pages its
     /// first window needs to reach the next.
-    fn recognise(&self, ask: &Ask) -> Option<(Track, u64)> {
+    fn recognise(&mut self, ask: &Ask) -> Option<(Track, u64)> {
         let Ask { page, pages, .. } = *ask;
         if page == 0 || self.sequential {
             return Some((Track::Forward, pages));
         }
-        for recent in self.latest_first() {
-            if recent.page + recent.pages == page {
-                return Some((Track::Forward, pages));
-            }
-            if page + pages == recent.page {
-                return Some((Track::Backward, pages));
-            }
+        let tries = self.vain < VAIN_MAX || self.misses.is_multiple_of(TRIED_ONE_IN);
+        let among = if tries { RECENT } else { NEAR };
+        let found = self.latest_first().take(among).enumerate().find_map(|(back, recent)| {
+            let track = match recent {
+                Recent { page: first, pages: count } if first + count == page => Track::Forward,
+                Recent { page: first, .. } if page + pages == first => Track::Backward,
+                _ => return None,
+            };
+            Some((track, back))
+        });
+        if let Some((track, back)) = found {
+            self.vain += u32::from(back >= NEAR);
+            return Some((track, pages));
         }
         if self.was_strided_over(page - 1) {
             return Some((Track::Forward, pages));
@@ -122,7 +140,7 @@ impl File {
 
     fn recognise_strided(&self, ask: &Ask) -> Option<(Track, u64)> {
         let Ask { page, pages, .. } = *ask;
-        let step = self.latest_first().take(STRIDED_AMONG).find_map(|recent| {
+        let step = self.latest_first().take(NEAR).find_map(|recent| {
             let step = page.wrapping_sub(recent.page) as i64;
             (step.unsigned_abs() <= STEP_MAX && step != 0 && self.is_strided(ask, step)).then_some(step)
         })?;
@@ -156,7 +174,7 @@ impl File {
     fn is_strided(&self, ask: &Ask, step: i64) -> bool {
         let mut wanted = ask.page;
         let mut seen = 0;
-        for recent in self.latest_first().take(STRIDED_AMONG) {
+        for recent in self.latest_first().take(NEAR) {
             if recent.pages == ask.pages && wanted.wrapping_sub(recent.page) as i64 == step {
                 wanted = recent.page;
                 seen += 1;
@@ -177,8 +195,8 @@ impl File {
     /// Keeps a new stream in place of one that was never used, or of the one not used for longest.
     /// True: that one was alive.
     fn keep(&mut self, mut stream: Stream) -> bool {
-        self.streamed += stream.window();
-        stream.stamp = self.streamed;
+        self.taken += stream.window();
+        (stream.stamp, stream.began) = (self.taken, self.misses);
         let worth = |place: &Option<Stream>| place.map(|stream| (stream.is_live, stream.stamp));
         let place = self.streams.iter_mut().min_by_key(|place| worth(place)).expect("there are places");
         place.replace(stream).is_some_and(|stream| stream.is_live)
@@ -187,8 +205,9 @@ impl File {
     /// Ends the streams that were not used while as much as there are frames was read for others: what
     /// they had ahead is gone. Tells how many of them were alive.
     fn end_stopped(&mut self, frames: u64) -> u64 {
-        let since = self.streamed.saturating_sub(frames);
-        let stopped = |stream: &Stream| stream.stamp < since;
+        let since = self.taken.saturating_sub(frames);
+        let used_until = self.misses.saturating_sub(UNUSED_MAX);
+        let stopped = |stream: &Stream| stream.stamp < since || !stream.is_live && stream.began < used_until;
         let ended = self.streams.iter_mut().filter_map(|place| place.take_if(|stream| stopped(stream)));
         ended.filter(|stream| stream.is_live).count() as u64
     }
@@ -239,9 +258,12 @@ impl Adaptive {
     ) -> Option<(&'a mut Stream, track::Span)> {
         let (place, span) = file.stream_at(page, pages)?;
         let stream = file.streams[place].as_mut().expect("it was found");
-        file.streamed += stream.window();
-        stream.stamp = file.streamed;
-        self.live += u64::from(!core::mem::replace(&mut stream.is_live, true));
+        file.taken += stream.window();
+        stream.stamp = file.taken;
+        if !core::mem::replace(&mut stream.is_live, true) {
+            self.live += 1;
+            file.vain = 0;
+        }
         if self.live > 1 {
             self.live -= file.end_stopped(self.config.frames);
         }
@@ -258,7 +280,9 @@ impl FileRead for Adaptive {
             streams: vec![None; STREAMS].into_boxed_slice(),
             recent: vec![None; RECENT].into_boxed_slice(),
             recent_next: 0,
-            streamed: 0,
+            taken: 0,
+            misses: 0,
+            vain: 0,
             random: false,
             sequential: false,
         }
@@ -277,6 +301,10 @@ impl FileRead for Adaptive {
         if let Some((stream, span)) = self.going_on(file, ask.page, ask.pages) {
             return stream.missed(span, self.most(), reads);
         }
+        file.misses += 1;
+        if file.misses.is_multiple_of(MISSES_SEEN) {
+            self.live -= file.end_stopped(self.config.frames);
+        }
         match file.recognise(ask) {
             Some((track, reach)) => {
                 let cause = if ask.page == 0 { Cause::Initial } else { Cause::Sequential };
@@ -284,6 +312,7 @@ impl FileRead for Adaptive {
             }
             None => {
                 exactly(ask, reads);
+                file.taken += ask.pages;
                 file.remember(ask);
             }
         }

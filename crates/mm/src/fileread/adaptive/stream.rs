@@ -27,8 +27,10 @@ const LEAD: u64 = 4;
 pub struct Stream {
     /// Where it goes.
     pub track: Track,
-    /// When it was used last, in pages that were read for the file's streams.
+    /// When it was used last, in pages that were read of the file.
     pub stamp: u64,
+    /// After so many misses it began.
+    pub began: u64,
     /// It was used after it had begun.
     pub is_live: bool,
     /// Places from here to `frontier` are the last two windows.
@@ -60,6 +62,7 @@ impl Stream {
         let mut stream = Stream {
             track,
             stamp: 0,
+            began: 0,
             is_live: false,
             tail: span.at,
             frontier: span.at,
@@ -73,9 +76,14 @@ impl Stream {
         stream
     }
 
-    /// Does a reader at `span` go on with this stream?
+    /// Does a reader at `span` go on with this stream? One that was not used yet has to be met where it
+    /// goes on: what happens to lie within it may be anybody's.
     #[must_use]
     pub fn follows(&self, span: Span) -> bool {
+        let is_next = span.at == self.marker || self.frontier <= span.at;
+        if !self.is_live && !is_next {
+            return false;
+        }
         self.tail <= span.at && span.at <= self.frontier + self.gap()
     }
 

@@ -43,7 +43,7 @@ const FRAMES_PART: u64 = 2;
 /// And the part that one window may, at most, and where that is much: what is missing of a loop lies
 /// two windows farther back after each lap, and when it has come to the start of the file what is
 /// needed later on that lap makes room for it.
-const WINDOW_PART: u64 = 16;
+const WINDOW_PART: u64 = 32;
 const LARGE_PART: u64 = 64;
 /// As much: what keeps a device busy.
 const LARGE: u64 = 256;

@@ -122,5 +122,5 @@ fn what_came_first_and_is_not_used_again_costs_a_read_for_each_at_most() {
 #[test]
 fn a_loop_takes_the_place_of_what_came_first_and_is_dead() {
     let ratio = of_lru(&first_part_is_dead(), 90, "adaptive");
-    assert!(ratio <= 1500, "{ratio}");
+    assert!(ratio <= 1700, "{ratio}");
 }

@@ -42,6 +42,9 @@ thread_local! {
 #[derive(Default)]
 struct Entry {
     frame: Option<Frame>,
+    /// Somebody fetches it, or is to. It may have a frame meanwhile, from whoever wrote all of it, and
+    /// keeps its place even so.
+    arriving: bool,
     marked: bool,
     /// Used once, and since it was looked at last.
     used: bool,
@@ -82,6 +85,7 @@ impl Books {
         self.stats.pages_read += run.count;
         for (page, bytes) in (run.first..).zip(arriving) {
             let entry = self.pages.get_mut(&page).expect("what is on its way keeps its place");
+            assert!(std::mem::take(&mut entry.arriving), "a page is fetched once");
             // Somebody may have written the whole page meanwhile.
             if entry.frame.is_none() {
                 let frame = self.blocks.take()?;
@@ -246,7 +250,7 @@ impl Cache {
         let own = match own {
             Some(run) => run,
             None => {
-                self.claim(&mut books, page);
+                self.claim(&mut books, page, true);
                 Run { first: page, count: 1 }
             }
         };
@@ -259,7 +263,7 @@ impl Cache {
                 // Somebody else tries.
                 return Ok(books);
             }
-            self.claim(&mut books, page);
+            self.claim(&mut books, page, true);
             drop(books);
             self.fetch(Run { first: page, count: 1 })?;
         } else {
@@ -302,7 +306,7 @@ impl Cache {
                     books.owes = true;
                 }
                 let marked = extent.marker == Some(page);
-                books.pages.insert(page, Entry { marked, ..Entry::default() });
+                books.pages.insert(page, Entry { marked, arriving: true, ..Entry::default() });
                 match runs.last_mut() {
                     Some(run) if run.first + run.count == page && run.count < REQUEST_MAX => {
                         run.count += 1;
@@ -315,12 +319,12 @@ impl Cache {
     }
 
     /// A place for a page that somebody waits for, room or not.
-    fn claim(&self, books: &mut Books, page: u64) {
+    fn claim(&self, books: &mut Books, page: u64, arriving: bool) {
         if !self.frames.take() && !self.evict_one(books) {
             self.frames.take_anyway();
             books.owes = true;
         }
-        let before = books.pages.insert(page, Entry::default());
+        let before = books.pages.insert(page, Entry { arriving, ..Entry::default() });
         assert!(before.is_none(), "a page has one place");
     }
 
@@ -341,7 +345,7 @@ impl Cache {
         let Books { pages, leaving, .. } = books;
         let gone = leaving.next(|page| {
             let entry = pages.get_mut(&page).expect("who is in line is here");
-            let is_busy = entry.frame.is_none() || entry.dirty.is_some();
+            let is_busy = entry.frame.is_none() || entry.arriving || entry.dirty.is_some();
             match (is_busy, std::mem::take(&mut entry.referenced)) {
                 (true, _) => Look::Busy,
                 (false, true) => Look::Used,
@@ -378,10 +382,13 @@ impl Cache {
         outcome
     }
 
+    /// Nobody fetches these pages any more.
     fn forget(&self, books: &mut Books, run: Run) {
         let mut gone = 0;
         for page in run.first..run.first + run.count {
-            if books.pages.get(&page).is_some_and(|entry| entry.frame.is_none()) {
+            let Some(entry) = books.pages.get_mut(&page) else { continue };
+            entry.arriving = false;
+            if entry.frame.is_none() {
                 books.pages.remove(&page);
                 gone += 1;
             }
@@ -431,7 +438,7 @@ impl Cache {
                 self.write_back()?;
                 books = self.books();
                 if !books.pages.contains_key(&page) {
-                    self.claim(&mut books, page);
+                    self.claim(&mut books, page, false);
                 }
             } else {
                 books.pages.insert(page, Entry::default());
@@ -445,7 +452,7 @@ impl Cache {
             Some(frame) => frame,
             None => {
                 let Ok(frame) = blocks.take() else {
-                    if is_new {
+                    if !entry.arriving {
                         self.forget(&mut books, Run { first: page, count: 1 });
                     }
                     return Err(Errno::NOMEM);

@@ -1,10 +1,11 @@
 //! A cached file over stores that fail, lose power, and count.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use overspill_mm::fileread::adaptive;
 use overspill_mm::fileread::policy::{Config, Policy};
+use overspill_mm::fileread::{Advice, adaptive};
 use overspill_sys::{Errno, PAGE_SIZE};
 
 use super::cache::Cache;
@@ -83,6 +84,33 @@ fn open(bytes: Vec<u8>, frames: i32) -> (File, Arc<Memory>) {
     let policy = Policy::by_name("adaptive", Config { adaptive, ..Config::default() }).unwrap();
     let cache = Cache::fixed(Box::new(Handle(Arc::clone(&memory))), policy, frames);
     (File::with(cache).unwrap(), memory)
+}
+
+/// *The story:* a page that was asked for ahead was written whole before it was read, written back,
+/// and gave its place away while its read was still to come: the read found no place for it; or, had
+/// it been asked for again meanwhile, put the bytes there that were in the file before.
+#[test]
+fn what_is_still_to_be_read_keeps_its_place() {
+    let memory = Memory { written: Mutex::new(noise(200 * PAGE_SIZE)), ..Memory::default() };
+    memory.bad_page.store(u64::MAX, SeqCst);
+    let policy = Policy::by_name("adaptive", Config::default()).unwrap();
+    let cache = Cache::fixed(Box::new(Handle(Arc::new(memory))), policy, 64);
+    let runs = RefCell::new(Vec::new());
+    let later = |run| runs.borrow_mut().push(run);
+    cache.advise(Advice::WillNeed { page: 0, pages: 32 }, later);
+    cache.advise(Advice::Random, later);
+    cache.write_at(&[7; PAGE_SIZE], 5 * PAGE_SIZE as u64, later).unwrap();
+    cache.write_back().unwrap();
+    let mut page = [0; PAGE_SIZE];
+    for other in 100..200 {
+        cache.read_at(&mut page, other * PAGE_SIZE as u64, later).unwrap();
+    }
+    assert!(!runs.borrow().is_empty(), "nothing was asked for ahead");
+    for run in runs.take() {
+        cache.fetch(run).unwrap();
+    }
+    cache.read_at(&mut page, 5 * PAGE_SIZE as u64, later).unwrap();
+    assert!(page == [7; PAGE_SIZE]);
 }
 
 fn noise(len: usize) -> Vec<u8> {

@@ -394,10 +394,11 @@ impl Areas {
     /// The next slot in use of an area that leaves; `None` at its end.
     pub fn next_leaving(&mut self, area: AreaId) -> Option<(Slot, PageId)> {
         let area = &mut self.areas[usize::from(area.0)];
-        let slots = area.cursor..area.table.known();
-        let found = slots.into_iter().find_map(|slot| Some((slot, area.table.owner(slot)?)));
-        area.cursor = found.map_or(area.table.known(), |(slot, _)| slot + 1);
-        found.map(|(slot, page)| (Slot(area.base + slot), page))
+        let found = area.table.next_used(area.cursor);
+        area.cursor = found.map_or(area.table.known(), |slot| slot + 1);
+        let slot = found?;
+        let page = area.table.owner(slot).expect("a slot in use has an owner");
+        Some((Slot(area.base + slot), page))
     }
 
     /// Rounds over the slots of an area that leaves so far.

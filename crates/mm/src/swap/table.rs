@@ -192,6 +192,19 @@ impl SlotTable {
         window.are_used(bits(slot, 1)).then_some(PageId(page))
     }
 
+    /// The first slot from `slot` on that a page has.
+    pub fn next_used(&self, mut slot: u32) -> Option<u32> {
+        while slot < self.known {
+            let window = self.windows[(slot / WINDOW) as usize];
+            let used = (window.taken & !window.barred) >> (slot % WINDOW);
+            if used != 0 {
+                return Some(slot + used.trailing_zeros());
+            }
+            slot = (slot / WINDOW + 1) * WINDOW;
+        }
+        None
+    }
+
     /// `count` free slots of one window are the pages' from `page` on.
     #[inline]
     pub fn take(&mut self, slot: u32, count: u32, page: PageId) {

@@ -146,6 +146,11 @@ impl Census {
         }
     }
 
+    /// Is there a program that was seen for the first time just now, and of which nothing is known yet?
+    pub fn is_unsettled(&self) -> bool {
+        self.living.values().any(Record::is_unsettled)
+    }
+
     /// So much the tree would hold now with RAM enough.
     pub fn need(&mut self, bytes: u64) {
         self.tree_needed_bytes = self.tree_needed_bytes.max(bytes);
@@ -254,7 +259,8 @@ impl Record {
     fn hear(&mut self, report: AgentReport) {
         self.anon_peak_bytes = self.anon_peak_bytes.max(report.counter("resident_peak_bytes"));
         self.resident_peak_bytes = self.resident_peak_bytes.max(report.counter("rss_peak_bytes"));
-        if self.name.is_empty() {
+        // In the middle of an exec /proc shows the name from before.
+        if !report.name.is_empty() {
             self.name.clone_from(&report.name);
         }
         self.agent = Some(report);
@@ -333,7 +339,9 @@ mod tests {
         let both = [sighting(5, 1, 30, 1), sighting(6, 5, 900, 290)];
         assert_eq!(census.look(&both, 10 * MS), [5, 6], "the first may have been seen too early");
         assert_eq!(census.look(&both, 50 * MS), [6]);
+        assert!(census.is_unsettled());
         census.describe(6, "go".into(), Some("it is static".into()));
+        assert!(!census.is_unsettled());
         census.keep(report(5, 30, 1, state::WATCHING));
         assert!(census.look(&[], 60 * MS).is_empty());
         let records = census.finish();

@@ -27,8 +27,13 @@ use super::status_line;
 
 /// Shortest and longest pause between two looks, and how many times as long as a look it is.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 const PAUSE_FACTOR: u32 = 300;
+/// ... while it is not known of some program whether it can be managed.
+///
+/// *The story:* a static program that lived for 100 ms was seen once, in its last instant, when
+/// nobody could ask for its file any more, and the run was said to fit.
+const PAUSE_FACTOR_UNSETTLED: u32 = 30;
 /// A process's shared memory is asked for again when the sum of it and of its files has changed by so much.
 const SHARED_STEP_BYTES: u64 = 1 << 20;
 /// A process without an agent may hold so much under `--strict`.
@@ -89,7 +94,9 @@ impl Watch {
                 let began = Instant::now();
                 watcher.look(false);
                 status_line::answer(&watcher.page, options.ram_bytes, watcher.began.elapsed());
-                std::thread::park_timeout((began.elapsed() * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX));
+                let is_unsettled = watcher.census.is_unsettled();
+                let factor = if is_unsettled { PAUSE_FACTOR_UNSETTLED } else { PAUSE_FACTOR };
+                std::thread::park_timeout((began.elapsed() * factor).clamp(PAUSE_MIN, PAUSE_MAX));
             }
             watcher.look(true);
             let orphans = watcher.descendants.orphans();

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use overspill_mm::Vmstat;
+use overspill_mm::pool::Waits;
 use overspill_mm::types::{Nanos, Vpn};
 use overspill_sys::{Errno, clock};
 
@@ -30,16 +31,6 @@ pub(crate) enum Wait {
     Coming,
     /// It has to be read.
     Read,
-}
-
-/// Faults that are over: those that were read for, the time in which at least one such was waited
-/// for, and those that the pool answered, with the sum of their times.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Waits {
-    pub reads: u64,
-    pub reads_ns: Nanos,
-    pub loads: u64,
-    pub loads_ns: Nanos,
 }
 
 /// A thread that waits for a page.

@@ -327,16 +327,15 @@ fn machines(
         for device in &devices {
             for readahead in &readaheads {
                 machines.extend(rams.iter().map(|ram| {
+                    let ram_bytes = ram.bytes(extent.bytes());
                     Machine {
-                        ram_bytes: ram.bytes(extent.bytes()),
+                        ram_bytes,
                         readahead: readahead.clone(),
                         device: device.clone(),
                         swap_bytes,
                         system,
                         reclaim,
-                        pool: pool
-                            .filter(|_| system == System::Live)
-                            .map(|pool| pool.model(ram.bytes(extent.bytes()))),
+                        pool: pool.filter(|_| system == System::Live).map(|pool| pool.model(ram_bytes)),
                         knobs,
                         processors: args.processors,
                         until: subject.load().and_then(|load| load.until_ns),

@@ -16,7 +16,7 @@
 
 use core::ops::Range;
 
-use overspill_mm::pool::{Chore, Figures, PoolSize};
+use overspill_mm::pool::{Chore, Figures, PoolSize, Waits};
 use overspill_mm::types::{Nanos, PageId, Slot};
 use overspill_mm::{Event, IoId, Run, State, WriteResult};
 use overspill_sys::{Errno, clock};
@@ -24,7 +24,7 @@ use overspill_sys::{Errno, clock};
 use super::{Engine, Notice};
 use crate::memory::words_of;
 use crate::pool::Pool;
-use crate::report::{PoolStats, Waits};
+use crate::report::PoolStats;
 use crate::transfers::Pieces;
 
 /// The pool, and what is known of its use.
@@ -76,20 +76,8 @@ impl Compressed {
         }
     }
 
-    fn figures(&self, ahead: u64, waits: Waits) -> Figures {
-        let totals = self.pool.tier.totals();
-        Figures {
-            reads: waits.reads,
-            reads_ns: waits.reads_ns,
-            ahead,
-            loads: waits.loads,
-            loads_ns: waits.loads_ns,
-            old_loads: totals.old_loads,
-            young_loads: totals.young_loads,
-            tried: totals.tried,
-            tried_bytes: totals.tried_bytes,
-            tried_ns: self.packing_ns,
-        }
+    fn figures(&self, ahead: u64, waits: &Waits) -> Figures {
+        Figures::of(&self.pool.tier.totals(), waits, ahead, self.packing_ns)
     }
 }
 
@@ -195,7 +183,7 @@ impl Engine {
     /// Decides how large the pool may be.
     pub(super) fn size_pool(&mut self) {
         let now = clock::monotonic_ns();
-        let figures = self.compressed.figures(self.mm.stats().swap_ra_hit, self.report.waits(now));
+        let figures = self.compressed.figures(self.mm.stats().swap_ra_hit, &self.report.waits(now));
         let Compressed { pool, size, max, .. } = &mut self.compressed;
         let frames = size.decide(now, &figures, pool.tier.held());
         // The budget may have become smaller since the start.

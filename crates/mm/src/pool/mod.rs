@@ -7,7 +7,7 @@
 mod size;
 mod tier;
 
-pub use size::{Figures, Held, PoolSize};
+pub use size::{Figures, Held, PoolSize, Waits};
 pub use tier::{
     Age, Chore, FILLED_BYTES, LEAVING_MAX, Moved, Refused, SEGMENT_BYTES, SEGMENT_FRAMES, Spot, Tier, Totals,
     segments_max,

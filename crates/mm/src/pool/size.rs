@@ -18,6 +18,7 @@
 //! is halved, down to one step, where all loads cost more than the reads in place of which they are.
 //! Where pages do not compress, or the pool has shrunk to nothing, it rests for a while.
 
+use super::Totals;
 use crate::types::Nanos;
 
 /// How often a decision is made.
@@ -47,6 +48,20 @@ const REST_NS_MIN: Nanos = 2_000_000_000;
 const REST_NS_MAX: Nanos = 64_000_000_000;
 const PAID_PERIODS: u32 = 50;
 
+/// Faults that waited for what is on swap, in totals since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Waits {
+    /// Faults that were answered by a read, and the time in which at least one waited: reads under
+    /// way together cost a program no more than one.
+    pub reads: u64,
+    /// See `reads`.
+    pub reads_ns: Nanos,
+    /// Faults that were answered by unpacking, and how long they waited.
+    pub loads: u64,
+    /// See `loads`.
+    pub loads_ns: Nanos,
+}
+
 /// What the shell saw, in totals since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Figures {
@@ -74,6 +89,24 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// Of the pool's books, of who waited, of the pages that were read ahead and used, and of the time
+    /// that packing took.
+    #[must_use]
+    pub fn of(totals: &Totals, waits: &Waits, ahead: u64, tried_ns: Nanos) -> Figures {
+        Figures {
+            reads: waits.reads,
+            reads_ns: waits.reads_ns,
+            ahead,
+            loads: waits.loads,
+            loads_ns: waits.loads_ns,
+            old_loads: totals.old_loads,
+            young_loads: totals.young_loads,
+            tried: totals.tried,
+            tried_bytes: totals.tried_bytes,
+            tried_ns,
+        }
+    }
+
     fn since(&self, before: &Figures) -> Figures {
         Figures {
             reads: self.reads - before.reads,

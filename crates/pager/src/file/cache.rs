@@ -429,10 +429,9 @@ impl Cache {
         let inside = books.len.saturating_sub(page * PAGE).min(PAGE) as usize;
         // Only what is kept of the page has to be known.
         let covers = within == 0 && bytes.len() >= inside;
-        let is_new = covers && !books.pages.contains_key(&page);
         if !covers {
             books = self.bring_in(books, page, 1, order)?;
-        } else if is_new {
+        } else if !books.pages.contains_key(&page) {
             if !self.frames.take() && !self.evict_one(&mut books) {
                 drop(books);
                 self.write_back()?;

@@ -12,7 +12,7 @@
 use super::Engine;
 use super::worker::Transfer;
 use crate::time::Nanos;
-use overspill_mm::pool::{Chore, Figures, PoolSize, Tier, Totals};
+use overspill_mm::pool::{Chore, Figures, PoolSize, Tier, Totals, Waits};
 use overspill_mm::readahead::SwapIn;
 use overspill_mm::types::{PAGE_SIZE, PageId, Slot, SpaceId, Vpn};
 use overspill_mm::{Event, IoId, Run, State, WriteResult};
@@ -66,18 +66,15 @@ enum Wait {
 
 /// Faults on pages that are on swap: who waits since when, and what all of them waited.
 #[derive(Default)]
-struct Waits {
+struct Waiting {
     pending: BTreeMap<(u16, u64), (Wait, Nanos)>,
     /// Pending ones that are read for, and since when there is one.
     reading: u32,
     reading_since: Nanos,
-    reads: u64,
-    reads_ns: Nanos,
-    loads: u64,
-    loads_ns: Nanos,
+    ended: Waits,
 }
 
-impl Waits {
+impl Waiting {
     fn begin(&mut self, place: (u16, u64), wait: Wait, now: Nanos) {
         if self.pending.contains_key(&place) {
             return;
@@ -92,13 +89,13 @@ impl Waits {
     fn end(&mut self, place: (u16, u64), now: Nanos) {
         match self.pending.remove(&place) {
             Some((Wait::Load, since)) => {
-                self.loads += 1;
-                self.loads_ns += now.saturating_sub(since);
+                self.ended.loads += 1;
+                self.ended.loads_ns += now.saturating_sub(since);
             }
             Some((Wait::Read, _)) => {
-                self.reads_ns += self.running(now);
+                self.ended.reads_ns += self.running(now);
                 (self.reading, self.reading_since) = (self.reading - 1, now);
-                self.reads += 1;
+                self.ended.reads += 1;
             }
             None => {}
         }
@@ -108,6 +105,11 @@ impl Waits {
     fn running(&self, now: Nanos) -> Nanos {
         if self.reading == 0 { 0 } else { now.saturating_sub(self.reading_since) }
     }
+
+    /// What was waited until now, by those that wait still, too.
+    fn until(&self, now: Nanos) -> Waits {
+        Waits { reads_ns: self.ended.reads_ns + self.running(now), ..self.ended }
+    }
 }
 
 /// The pool of a run.
@@ -115,7 +117,7 @@ pub struct SimulatedPool {
     model: PoolModel,
     tier: Tier,
     size: PoolSize,
-    waits: Waits,
+    waiting: Waiting,
     /// Frames that it and `mm` may have together.
     allowed: u32,
     packing_ns: Nanos,
@@ -139,7 +141,7 @@ impl SimulatedPool {
         let size = if model.is_fixed { PoolSize::fixed(model.frames) } else { PoolSize::new(model.frames) };
         let mut tier = Tier::new(model.frames);
         tier.set_limit(if model.is_fixed { model.frames } else { 0 });
-        SimulatedPool { model, tier, size, waits: Waits::default(), allowed, packing_ns: 0, taken: 0 }
+        SimulatedPool { model, tier, size, waiting: Waiting::default(), allowed, packing_ns: 0, taken: 0 }
     }
 
     /// Its books.
@@ -161,23 +163,11 @@ impl SimulatedPool {
 
     /// Whoever waited for a page goes on.
     pub(super) fn wait_ends(&mut self, place: (u16, u64), now: Nanos) {
-        self.waits.end(place, now);
+        self.waiting.end(place, now);
     }
 
     fn figures(&self, ahead: u64, now: Nanos) -> Figures {
-        let (totals, waits) = (self.tier.totals(), &self.waits);
-        Figures {
-            reads: waits.reads,
-            reads_ns: waits.reads_ns + waits.running(now),
-            ahead,
-            loads: waits.loads,
-            loads_ns: waits.loads_ns,
-            old_loads: totals.old_loads,
-            young_loads: totals.young_loads,
-            tried: totals.tried,
-            tried_bytes: totals.tried_bytes,
-            tried_ns: self.packing_ns,
-        }
+        Figures::of(&self.tier.totals(), &self.waiting.until(now), ahead, self.packing_ns)
     }
 }
 
@@ -258,7 +248,7 @@ impl<P: SwapIn> Engine<P> {
         let slot = self.mm.slot(id).filter(|slot| !slot.is_file());
         let is_packed = slot.is_some_and(|slot| pool.tier.holds(slot.0));
         let wait = if is_packed { Wait::Load } else { Wait::Read };
-        pool.waits.begin((space.0, vpn.0), wait, self.worker.clock());
+        pool.waiting.begin((space.0, vpn.0), wait, self.worker.clock());
     }
 
     /// Decides how large the pool may be. Where slots run out it saves nothing.

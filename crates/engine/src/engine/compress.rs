@@ -16,7 +16,7 @@
 
 use core::ops::Range;
 
-use overspill_mm::pool::{Chore, Figures, PoolSize, Waits};
+use overspill_mm::pool::{Chore, Figures, MOVES_MAX, PoolSize, Waits};
 use overspill_mm::types::{Nanos, PageId, Slot};
 use overspill_mm::{Event, IoId, Run, State, WriteResult};
 use overspill_sys::{Errno, clock};
@@ -221,14 +221,17 @@ impl Engine {
         let (pool, mm) = (&mut self.compressed.pool, &self.mm);
         let is_wanted = |slot| mm.owner(Slot(slot)).is_some();
         pool.tier.sweep(mm.slots_used(), is_wanted);
-        match pool.tier.chore(is_wanted) {
-            Chore::Nothing => pool.give_back(),
-            Chore::Move(moved) => pool.follow(&moved),
-            Chore::Write(runs) => {
-                pool.give_back();
-                runs.into_iter().all(|run| self.order_write_back(run));
+        for _ in 0..MOVES_MAX {
+            match pool.tier.chore(is_wanted) {
+                Chore::Nothing => break,
+                Chore::Move(moved) => pool.follow(&moved),
+                Chore::Write(runs) => {
+                    runs.into_iter().all(|run| self.order_write_back(run));
+                    break;
+                }
             }
         }
+        self.compressed.pool.give_back();
         self.share_budget();
         if self.compressed.full_is_untold {
             self.tell_full();

@@ -1,9 +1,9 @@
 //! The books of the compressed pool: which slots have an entry, where it stands, and who goes next.
 //!
 //! Entries are appended to segments, like a log. What is removed or replaced leaves a gap, and a
-//! segment without entries is given back; a segment with few is emptied by moving them on, the
-//! oldest one by writing to the areas what only the pool has. An entry is *dirty* if the area does
-//! not hold what it holds.
+//! segment without entries is given back; one with gaps is emptied by moving its entries on, the
+//! oldest one by writing to the areas what only the pool has. What is moved on keeps its age, so it
+//! has segments of its own. An entry is *dirty* if the area does not hold what it holds.
 //!
 //! One batch of entries at a time is on its way to the areas. A slot of that batch that is written
 //! again meanwhile must go into the pool, whatever its content and whether there is room or not, so
@@ -25,12 +25,18 @@ pub const SEGMENT_BYTES: usize = SEGMENT_FRAMES as usize * PAGE_BYTES;
 pub const LEAVING_MAX: u32 = 64;
 
 const PAGE_BYTES: usize = PAGE_SIZE as usize;
+/// So many [`Chore::Move`] are done at once at most: each takes some 50 us, in which nobody is answered.
+pub const MOVES_MAX: u32 = 4;
 /// Entries begin at multiples of this.
 const UNIT: usize = 8;
 /// A page that does not get smaller than this is not worth its place.
 const PACKED_MAX: usize = PAGE_BYTES * 3 / 4;
-/// A segment with fewer bytes in use is emptied by moving its entries on rather than by writing.
-const SPARSE_BYTES: usize = SEGMENT_BYTES / 2;
+/// A segment with no more bytes in use is emptied by moving its entries on rather than by writing.
+/// Where pages leave at random, such a pool is full to more than nine tenths, and for each page that
+/// comes in up to seven are copied (packed: a few microseconds; to write and read one takes a hundred).
+const SPARSE_BYTES: usize = SEGMENT_BYTES / 8 * 7;
+/// Empty segments whose memory is kept for the next ones: to get it anew costs 64 faults.
+const KEPT_SEGMENTS: u32 = 4;
 /// A page of one word again and again is packed to that word: nothing else becomes so short.
 pub const FILLED_BYTES: usize = 8;
 /// Segments beyond the limit: for what must be taken (a write of 256 pages for each entry that is
@@ -130,11 +136,36 @@ struct Entry {
 struct Segment {
     /// How many were allocated before it.
     number: u64,
+    /// As a number, that of the segment whose age its entries have.
+    age: u64,
     /// Bytes from the start on that were given to entries, and those of entries that are still there.
     used: usize,
     live: usize,
     /// In the order of their offsets; some are there no more.
     entries: Vec<Entry>,
+}
+
+/// Who fills a segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Head {
+    /// What comes in.
+    Incoming,
+    /// What is moved on, from a segment of this age. Ages are kept apart by quarters of the pool.
+    MovedOn { quarter: usize, age: u64 },
+}
+
+/// How many there are.
+const HEADS: usize = 5;
+/// With fewer segments all that is moved on goes together: one for each quarter would be too many.
+const QUARTERED_MIN: usize = 128;
+
+impl Head {
+    fn index(self) -> usize {
+        match self {
+            Head::Incoming => 0,
+            Head::MovedOn { quarter, .. } => 1 + quarter,
+        }
+    }
 }
 
 /// An entry that is being written to the areas.
@@ -151,13 +182,13 @@ pub struct Tier {
     segments: Vec<Option<Segment>>,
     /// Full segments, the oldest first.
     full: VecDeque<u32>,
-    /// The one that is being filled.
-    open: Option<u32>,
+    /// Those that are being filled, one for each [`Head`].
+    open: [Option<u32>; HEADS],
     allocated: u32,
     allocations: u64,
     /// Numbers of segments that are not there.
     vacant: Vec<u32>,
-    /// Those whose memory the shell has not given back yet.
+    /// Empty ones that have their memory still.
     freed: Vec<u32>,
     /// Most segments it may have.
     limit: u32,
@@ -181,7 +212,7 @@ impl Tier {
             segments_max: segments_max(frames_max) - SPARE_SEGMENTS,
             segments: Vec::new(),
             full: VecDeque::new(),
-            open: None,
+            open: [None; HEADS],
             allocated: 0,
             allocations: 0,
             vacant: Vec::new(),
@@ -228,7 +259,7 @@ impl Tier {
     /// Frames that it takes of the budget.
     #[must_use]
     pub fn frames(&self) -> u32 {
-        self.allocated * SEGMENT_FRAMES
+        (self.allocated + self.freed.len() as u32) * SEGMENT_FRAMES
     }
 
     /// Entries.
@@ -272,16 +303,16 @@ impl Tier {
         place != 0 && self.entry(place).dirty
     }
 
-    /// How old the slot's entry is.
+    /// How old the slot's entry is: by how many segments are older. (Not by how long ago: where
+    /// pages leave at random, a few stay for very long.)
     #[must_use]
     pub fn age(&self, slot: u32) -> Option<Age> {
         let place = Some(self.place(slot)).filter(|&place| place != 0)?;
-        let number = self.segment(segment_of(place)).number;
-        let oldest = self.full.front().map_or(number, |&oldest| self.segment(oldest).number);
-        let (age, range) = (self.allocations - number, self.allocations - oldest);
-        Some(if age * 4 > range * 3 {
+        let older = self.older_than(self.segment(segment_of(place)).age) as u64;
+        let all = self.full.len() as u64 + 1;
+        Some(if older * 4 < all && all > 1 {
             Age::Old
-        } else if age * u64::from(self.entries) <= range * u64::from(self.frames()) {
+        } else if (all - older) * u64::from(self.entries) <= all * u64::from(self.frames()) {
             Age::Young
         } else {
             Age::Middle
@@ -323,7 +354,8 @@ impl Tier {
         }
         self.remove(slot);
         let len = if whole { PAGE_BYTES } else { packed };
-        let spot = self.append(slot, len, dirty, must).ok_or(Refused::Full)?;
+        let room = self.room(Head::Incoming, footprint(len), must).ok_or(Refused::Full)?;
+        let spot = self.append(room, slot, len, dirty);
         self.totals.stored += 1;
         Ok(spot)
     }
@@ -359,11 +391,16 @@ impl Tier {
         entry.dirty
     }
 
-    /// A segment that nothing is in any more: its memory may be given back.
+    /// A segment that nothing is in any more, and nothing soon will be: its memory is to be given back.
     pub fn next_freed(&mut self) -> Option<u32> {
-        let segments = &self.segments;
-        let at = self.freed.iter().position(|&segment| segments[segment as usize].is_none());
-        at.map(|at| self.freed.swap_remove(at))
+        let kept =
+            if self.entries == 0 { 0 } else { self.limit.saturating_sub(self.allocated).min(KEPT_SEGMENTS) };
+        if self.freed.len() <= kept as usize {
+            return None;
+        }
+        let segment = self.freed.swap_remove(0);
+        self.vacant.push(segment);
+        Some(segment)
     }
 
     // Room.
@@ -407,27 +444,42 @@ impl Tier {
     /// Moves the entries of the sparsest segment on, if it is sparse enough for that to pay.
     fn compact(&mut self) -> Vec<Moved> {
         let live = |number: &u32| self.segment(*number).live;
-        let sparsest = self.full.iter().copied().min_by_key(live);
-        let sparsest = sparsest.filter(|number| live(number) <= SPARSE_BYTES);
+        // What is on its way to the areas goes soon, and moved on it would not.
+        let leaving = self.segments_of_leaving();
+        let sparse = self.full.iter().copied().filter(|number| live(number) <= SPARSE_BYTES);
+        let sparsest = sparse.filter(|number| !leaving.contains(number)).min_by_key(live);
         let Some(sparsest) = sparsest else { return Vec::new() };
-        let entries = self.listed(sparsest);
-        entries.into_iter().map(|entry| self.move_on(entry, sparsest)).collect()
+        let (entries, head) = (self.listed(sparsest), self.head_after(sparsest));
+        entries.into_iter().map(|entry| self.move_on(entry, sparsest, head)).collect()
     }
 
-    fn move_on(&mut self, entry: Entry, segment: u32) -> Moved {
+    /// Where the entries of this full segment go when they are moved on.
+    fn head_after(&self, segment: u32) -> Head {
+        let age = self.segment(segment).age;
+        let is_large = self.full.len() >= QUARTERED_MIN;
+        let quarter = if is_large { self.older_than(age) * (HEADS - 1) / self.full.len() } else { 0 };
+        Head::MovedOn { quarter, age }
+    }
+
+    /// How many full segments are.
+    fn older_than(&self, age: u64) -> usize {
+        self.full.partition_point(|&full| self.segment(full).age < age)
+    }
+
+    fn move_on(&mut self, entry: Entry, segment: u32, head: Head) -> Moved {
         let from = Spot { segment, offset: entry.offset as usize, len: entry.len.into() };
         // Before the old segment is free: its number must not be the new one's, as the bytes are
         // still there. The segment that is emptied makes up for the one that this may open.
-        let room = self.room(footprint(from.len), true);
+        let room = self.room(head, footprint(from.len), true).expect("what must be has room");
         self.remove(entry.slot);
-        let to = self.append(entry.slot, from.len, entry.dirty, true).filter(|to| Some(to.segment) == room);
-        Moved { from, to: to.expect("there is always room for what must be") }
+        Moved { from, to: self.append(room, entry.slot, from.len, entry.dirty) }
     }
 
     /// Empties the oldest segment: what nobody needs or the area has goes, the rest is to be written
     /// first, as much as fits.
     fn oldest_to_write(&mut self, is_wanted: impl Fn(u32) -> bool) -> Chore {
-        let oldest = self.full.front().copied().or(self.open);
+        let moved_on = self.open[1..].iter().flatten().next().copied();
+        let oldest = self.full.front().copied().or(moved_on).or(self.open[0]);
         let listed = oldest.map_or_else(Vec::new, |number| self.listed(number));
         let mut dirty = Vec::new();
         for entry in listed {
@@ -488,8 +540,7 @@ impl Tier {
 
     // The log.
 
-    fn append(&mut self, slot: u32, len: usize, dirty: bool, must: bool) -> Option<Spot> {
-        let number = self.room(footprint(len), must)?;
+    fn append(&mut self, number: u32, slot: u32, len: usize, dirty: bool) -> Spot {
         let segment = self.segments[number as usize].as_mut().expect("it has room");
         let offset = segment.used;
         segment.used += footprint(len);
@@ -502,31 +553,44 @@ impl Tier {
         assert_eq!(self.place_of[index], 0, "a slot has one entry");
         self.place_of[index] = place(number, offset);
         self.entries += 1;
-        Some(Spot { segment: number, offset, len })
+        Spot { segment: number, offset, len }
     }
 
     /// A segment with room for so many bytes: the open one, or a new one.
-    fn room(&mut self, bytes: usize, must: bool) -> Option<u32> {
-        if let Some(open) = self.open
-            && self.segment(open).used + bytes > SEGMENT_BYTES
-        {
-            self.full.push_back(open);
-            self.open = None;
-        }
-        if self.open.is_none() {
-            if self.allocated >= self.limit && !must {
-                return None;
+    fn room(&mut self, head: Head, bytes: usize, must: bool) -> Option<u32> {
+        if let Some(open) = self.open[head.index()] {
+            if self.segment(open).used + bytes <= SEGMENT_BYTES {
+                return Some(open);
             }
-            self.open = Some(self.allocate());
+            self.close(head, open);
         }
-        self.open
+        if self.allocated >= self.limit && !must {
+            return None;
+        }
+        let opened = self.allocate(head);
+        self.open[head.index()] = Some(opened);
+        Some(opened)
     }
 
-    fn allocate(&mut self) -> u32 {
-        let segment = Segment { number: self.allocations, used: 0, live: 0, entries: Vec::new() };
+    /// The segment is full: it takes its place among the others by its age.
+    fn close(&mut self, head: Head, segment: u32) {
+        let age = self.segment(segment).age;
+        let at = self.full.partition_point(|&full| self.segment(full).age <= age);
+        self.full.insert(at, segment);
+        self.open[head.index()] = None;
+    }
+
+    fn allocate(&mut self, head: Head) -> u32 {
+        let number = self.allocations;
+        let age = match head {
+            Head::Incoming => number,
+            Head::MovedOn { age, .. } => age,
+        };
+        let segment = Segment { number, age, used: 0, live: 0, entries: Vec::new() };
         self.allocated += 1;
         self.allocations += 1;
-        let index = self.vacant.pop().unwrap_or(self.segments.len() as u32);
+        let empty = self.freed.pop().or_else(|| self.vacant.pop());
+        let index = empty.unwrap_or(self.segments.len() as u32);
         if index as usize == self.segments.len() {
             assert!(index < self.segments_max + SPARE_SEGMENTS, "what must be taken is little");
             self.segments.push(None);
@@ -537,15 +601,11 @@ impl Tier {
 
     fn free(&mut self, index: u32) {
         self.segments[index as usize] = None;
-        self.vacant.push(index);
-        if !self.freed.contains(&index) {
-            self.freed.push(index);
-        }
+        self.freed.push(index);
         self.allocated -= 1;
-        if self.open == Some(index) {
-            self.open = None;
-        } else {
-            self.full.retain(|&full| full != index);
+        match self.open.iter_mut().find(|open| **open == Some(index)) {
+            Some(open) => *open = None,
+            None => self.full.retain(|&full| full != index),
         }
     }
 
@@ -553,6 +613,15 @@ impl Tier {
     fn listed(&self, number: u32) -> Vec<Entry> {
         let is_there = |entry: &&Entry| self.place(entry.slot) == place(number, entry.offset as usize);
         self.segment(number).entries.iter().filter(is_there).copied().collect()
+    }
+
+    /// Where entries are that are on their way to the areas: one or two segments, as a rule.
+    fn segments_of_leaving(&self) -> Vec<u32> {
+        let places = self.leaving.iter().map(|leaving| self.place(leaving.slot));
+        let mut segments: Vec<u32> = places.filter(|&place| place != 0).map(segment_of).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        segments
     }
 
     fn is_stiff(&self, slot: u32) -> bool {

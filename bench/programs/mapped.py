@@ -179,7 +179,7 @@ def llama(path, mib):
     names = {f"attn_{part}": square for part in ["q", "k", "v", "output"]}
     names |= {"ffn_gate": up, "ffn_up": up, "ffn_down": down, "attn_norm": WIDTH, "ffn_norm": WIDTH}
     layer = sum(shape[0] * shape[1] for shape in names.values() if shape != WIDTH)
-    layers = max(1, (mib << 20) // layer)
+    layers = -(-(mib << 20) // layer)
     words = weights(WORDS, WIDTH)
     tensors = {"token_embd.weight": words, "output.weight": words, "output_norm.weight": WIDTH}
     for number in range(layers):

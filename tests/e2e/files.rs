@@ -52,11 +52,13 @@ fn programs(context: &'static Context) -> Outcome<Verdict> {
     let error = |error: std::io::Error| error.to_string();
     std::fs::create_dir_all(&directory).map_err(error)?;
     let script = directory.join("mapped.py");
-    std::fs::write(&script, include_str!("real/programs/mapped.py")).map_err(error)?;
-    let made = Command::new(python()?).arg(&script).arg("make").arg(&directory).status().map_err(error)?;
+    std::fs::write(&script, include_str!("../../bench/programs/mapped.py")).map_err(error)?;
+    let in_directory = |name: &str| format!("{name}={}", directory.join(name).display());
+    let words = ["128".to_owned(), in_directory("arrays"), in_directory("sqlite3")];
+    let made = Command::new(python()?).arg(&script).arg("make").args(&words).status().map_err(error)?;
     ensure!(made.success(), "the files cannot be made: {made}");
     let launch = |name: &str, script: &Path| -> Outcome<Launch<'static>> {
-        Ok(Launch::new(context, name, python()?).args([script, Path::new("read"), &directory]))
+        Ok(Launch::new(context, name, python()?).args([script]).args(&words))
     };
     let bare = launch("files-python-bare", &script)?.run()?;
     bare.succeeded()?;

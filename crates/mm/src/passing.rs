@@ -16,6 +16,11 @@ use crate::mm::Mm;
 use crate::readahead::{Plan, SwapIn};
 use crate::types::SpaceId;
 
+/// Behind a reader so many of its windows are taken for passed, of those pages that are there: one for
+/// the window that is ordered, one for what grows. All of what a plan names was walked through at each
+/// mark, 8192 pages of a large window.
+const PASSED_WINDOWS: u32 = 2;
+
 /// A window that waits for frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Postponed {
@@ -29,7 +34,8 @@ impl<P: SwapIn> Mm<P> {
     /// What the plan's reader has passed is the next to go. Frames are kept free for windows that do
     /// not make room for themselves in that way.
     pub(crate) fn pass(&mut self, space: SpaceId, plan: &Plan) {
-        let passes = plan.passed.is_some_and(|passed| self.leave_behind(space, passed));
+        let enough = PASSED_WINDOWS * plan_len(plan);
+        let passes = plan.passed.is_some_and(|passed| self.leave_behind(space, passed, enough));
         if !passes {
             self.appetite.observe(plan_len(plan));
         }

@@ -260,9 +260,11 @@ fn what_is_asked_for_ahead_stays_although_some_of_it_was_there() {
 /// passed too little for its windows those pages went that it needed next.
 #[test]
 fn a_loop_reads_little_more_than_what_does_not_fit() {
-    // Frames that are kept free where pages come singly, and what the start of the file costs.
-    const FREE: u64 = 256;
-    for (frames, pages, laps) in [(16_384, 18_176, 8), (8192, 16_384, 8), (57_600, 64_000, 5)] {
+    // Frames that are kept free, about.
+    const FREE: u64 = 64;
+    for (frames, pages, laps) in
+        [(16_384, 18_176, 8), (8192, 16_384, 8), (57_600, 64_000, 5), (65_536, 72_704, 5)]
+    {
         let mut world = World::of(frames, pages);
         world.checks = false;
         let lap = |world: &mut World| {
@@ -275,6 +277,7 @@ fn a_loop_reads_little_more_than_what_does_not_fit() {
         let bound = pages - u64::from(frames) + FREE;
         let read: Vec<u64> = (1..laps).map(|_| lap(&mut world)).collect();
         let mean = read.iter().sum::<u64>() / (laps - 1);
-        assert!(mean <= bound + bound / 20, "{pages} in {frames}: {read:?}, {bound} do not fit");
+        println!("{pages} in {frames}: {read:?}, mean {mean}, {} do not fit", pages - u64::from(frames));
+        assert!(mean <= bound + bound * 3 / 100, "{pages} in {frames}: {read:?}, {bound} do not fit");
     }
 }

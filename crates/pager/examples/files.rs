@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         drop((region, pager));
         let pager = Pager::builder().ram(ram as u64).build()?;
         let file = pager.open_file(path, &FileOptions::new())?;
-        println!("File, half the budget, {name}: {:?}", cached(&file, &order, laps)?);
+        println!("File {name}: {:?}", cached(&file, &order, laps)?);
     }
     Ok(())
 }

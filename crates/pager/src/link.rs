@@ -13,6 +13,7 @@ use overspill_sys::{Errno, clock};
 
 use crate::Error;
 use crate::door::Door;
+use crate::file::Room;
 
 /// The pager looks at the clock at least this often.
 const TICK_NS: u64 = 20_000_000;
@@ -66,8 +67,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Starts the thread.
-    pub fn start(settings: Settings) -> Result<Link, Error> {
+    /// Starts the thread; cached files have what `room` says of the budget.
+    pub fn start(settings: Settings, room: Arc<Room>) -> Result<Link, Error> {
         let bell = Bell::new().map_err(|errno| Error::Start("make an event descriptor", errno))?;
         let (orders, received) = channel();
         let wire = Arc::new(Wire { orders: Mutex::new(orders), bell });
@@ -75,7 +76,7 @@ impl Link {
         let heard = Arc::clone(&wire);
         let thread = std::thread::Builder::new()
             .name("overspill".into())
-            .spawn(move || serve(settings, &received, &heard.bell, &ready))
+            .spawn(move || serve(settings, &received, &heard.bell, &room, &ready))
             .map_err(|_| Error::Start("start a thread", Errno::AGAIN))?;
         started
             .recv()
@@ -124,7 +125,13 @@ impl Drop for Bomb {
     }
 }
 
-fn serve(settings: Settings, orders: &Receiver<Order>, bell: &Bell, ready: &Sender<Result<(), Failure>>) {
+fn serve(
+    settings: Settings,
+    orders: &Receiver<Order>,
+    bell: &Bell,
+    room: &Room,
+    ready: &Sender<Result<(), Failure>>,
+) {
     let process: &'static Process = Box::leak(Box::new(Process::new()));
     let mut engine = match Engine::open(settings, Report::new(process)) {
         Ok(engine) => engine,
@@ -140,6 +147,7 @@ fn serve(settings: Settings, orders: &Receiver<Order>, bell: &Bell, ready: &Send
     let mut looked_ns = 0;
     loop {
         turn(&mut reactor, &mut engine, bell);
+        room.look(&engine);
         let now = clock::monotonic_ns();
         if now >= looked_ns + TICK_NS {
             engine.tick();

@@ -41,7 +41,8 @@ impl Pager {
     }
 
     pub(crate) fn start(settings: Settings) -> Result<Pager, Error> {
-        Ok(Pager { link: Arc::new(Link::start(settings)?), room: Arc::default() })
+        let room = Arc::<Room>::default();
+        Ok(Pager { link: Arc::new(Link::start(settings, Arc::clone(&room))?), room })
     }
 
     /// A region of zeroes that may be larger than the budget, or than the machine. `len` is rounded
@@ -62,7 +63,8 @@ impl Pager {
         FileRegion::new(path.as_ref(), options, &self.link)
     }
 
-    /// A file with a cache in this pager's budget, of which it takes as much as it uses, half at most.
+    /// A file with a cache in this pager's budget, of which it takes as much as it uses and as regions
+    /// leave free; half of the budget, for all files, if they want it all.
     ///
     /// # Errors
     /// [`Error::File`]: the kernel's reason.

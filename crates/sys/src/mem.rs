@@ -51,8 +51,6 @@ pub enum Advice {
     DontDump = nr::MADV_DONTDUMP,
     /// No transparent huge pages.
     NoHugePage = nr::MADV_NOHUGEPAGE,
-    /// Transparent huge pages wanted.
-    HugePage = nr::MADV_HUGEPAGE,
     /// Make every page present as a load would (5.14).
     PopulateRead = nr::MADV_POPULATE_READ,
     /// Make every page present, private and writable as a store would; content is kept (5.14).
@@ -434,32 +432,25 @@ impl Drop for Mapping {
     }
 }
 
-/// Private memory as bytes, zero at first, that no child of fork gets; it takes RAM where it was written.
+/// Private memory as bytes, zero at first; it takes RAM where it was written, page by page.
 #[derive(Debug)]
 pub struct Buffer {
     mapping: Mapping,
 }
 
 impl Buffer {
-    /// `len` bytes, a multiple of the page size.
+    /// `len` bytes, a multiple of the page size, that no child of fork gets.
     pub fn new(len: usize) -> Result<Buffer, Errno> {
-        let buffer = Buffer::plain(len)?;
+        let buffer = Buffer::inherited(len)?;
         // SAFETY: it changes no content, and the mapping is the buffer's.
-        unsafe { buffer.mapping.advise(Advice::NoHugePage) }?;
+        unsafe { buffer.mapping.advise(Advice::DontFork) }?;
         Ok(buffer)
     }
 
-    /// The same in huge pages, where the kernel has them: it takes RAM 2 MiB at a time.
-    pub fn huge(len: usize) -> Result<Buffer, Errno> {
-        let buffer = Buffer::plain(len)?;
-        // SAFETY: as above. A kernel that has none refuses.
-        let _ = unsafe { buffer.mapping.advise(Advice::HugePage) };
-        Ok(buffer)
-    }
-
-    fn plain(len: usize) -> Result<Buffer, Errno> {
+    /// The same, of which a child of fork has a copy: not for what a device reads into.
+    pub fn inherited(len: usize) -> Result<Buffer, Errno> {
         let mapping = Mapping::anon(len, Prot::RW)?;
-        for advice in [Advice::DontFork, Advice::DontDump] {
+        for advice in [Advice::NoHugePage, Advice::DontDump] {
             // SAFETY: neither changes content, and the mapping is ours.
             unsafe { mapping.advise(advice) }?;
         }

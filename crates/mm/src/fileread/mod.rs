@@ -118,12 +118,22 @@ pub struct Reads {
 /// Pages that a reader has left behind: the one nearest to it, and how many from there away from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Passed {
-    /// The nearest.
-    pub nearest: u64,
+    /// The nearest; it may lie before the file's start, or behind its end.
+    pub nearest: i64,
     /// How many.
     pub pages: u64,
     /// They lie above it: the reader descends.
     pub above: bool,
+}
+
+impl Passed {
+    /// The nearest page in a file that lies at `start .. end`. Behind its start is its end, and the
+    /// other way: whoever goes round was there last.
+    #[must_use]
+    pub fn nearest_in(&self, start: u64, end: u64) -> u64 {
+        let from_start = i128::from(self.nearest) - i128::from(start);
+        start + from_start.rem_euclid(i128::from(end - start)) as u64
+    }
 }
 
 impl Reads {
@@ -248,7 +258,8 @@ impl Default for Limits {
 /// Contract: one [`FileRead::File`] for each open file, made by [`FileRead::open`] and given back to
 /// [`FileRead::close`]. `missing` is called once for a wanted page that is not cached, and again
 /// only if it is still not cached when the reader comes back to it. `marked` is called when a
-/// reader finds the mark, which the caller has cleared. No call allocates.
+/// reader finds the mark, which the caller has cleared. No call allocates, but to
+/// remember more of a file than ever before.
 pub trait FileRead {
     /// What the policy keeps for an open file.
     type File;

@@ -155,12 +155,10 @@ fn plan(reads: &Reads, touch: &Touch) -> Option<Plan> {
 }
 
 fn behind(passed: Passed, touch: &Touch) -> Window {
-    let Passed { nearest, pages, above } = passed;
     let (start, end) = (touch.region_start.0, touch.region_end.0);
-    // Behind the start of a file lies its end: whoever goes round was there last.
-    let nearest = if nearest < start { end - 1 } else { nearest.min(end - 1) };
-    let count = u32::try_from(pages.min(end - start)).unwrap_or(u32::MAX);
-    Window::Pages { start: Vpn(nearest), stride: if above { 1 } else { -1 }, count }
+    let count = u32::try_from(passed.pages.min(end - start)).unwrap_or(u32::MAX);
+    let stride = if passed.above { 1 } else { -1 };
+    Window::Pages { start: Vpn(passed.nearest_in(start, end)), stride, count }
 }
 
 #[cfg(test)]
@@ -221,6 +219,24 @@ mod tests {
             let (start, way, _) = window(next);
             assert_eq!((start as i64, way), (farthest, stride));
         }
+    }
+
+    /// *The story:* near the start of a file the pages at its very end were said to be passed, which are
+    /// the nearest, in place of those as far behind as elsewhere.
+    #[test]
+    fn what_was_passed_goes_on_behind_the_start() {
+        let passed = |nearest: i64, above| {
+            let nearest = START as i64 + nearest;
+            let Window::Pages { start, stride, count } =
+                behind(Passed { nearest, pages: 100, above }, &touch(0, false))
+            else {
+                panic!()
+            };
+            (start.0 - START, stride, count)
+        };
+        assert_eq!(passed(-55, false), (100_000 - 55, -1, 100));
+        assert_eq!(passed(7, false), (7, -1, 100));
+        assert_eq!(passed(100_000 + 9, true), (9, 1, 100));
     }
 
     #[test]

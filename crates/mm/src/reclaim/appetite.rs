@@ -15,6 +15,11 @@ const BATCHES_FREE: u32 = 3;
 /// The low watermark where pages come singly: eight threads take some 30 frames a millisecond, and
 /// a write takes a few.
 const LOW_LEAST: u32 = 128;
+/// The same where the next page to leave is one of a file that its reader has passed: it leaves at once,
+/// and each frame that is kept free instead is a page that a loop reads again.
+const LOW_PASSED: u32 = 32;
+/// Frames that are kept where there is no region.
+const FREE_UNUSED: u32 = 64;
 /// Frames made free at a time where they are taken singly: the kernel's batch (section 8).
 const BATCH_LEAST: u32 = 32;
 /// Pages that wait in the swap cache for their second chance. More are no better judged, and each
@@ -52,12 +57,25 @@ impl Appetite {
 impl<P: SwapIn> Mm<P> {
     /// Below this many free frames reclaim starts.
     pub(crate) fn low(&self) -> u32 {
-        if self.config.accessed_bits { self.config.low } else { self.appetite.low(&self.config) }
+        if self.config.accessed_bits {
+            return self.config.low;
+        }
+        let low = self.appetite.low(&self.config);
+        if self.has_passed() { low.min(LOW_PASSED) } else { low }
     }
 
     /// At this many free frames it stops.
     pub(crate) fn high(&self) -> u32 {
         if self.config.accessed_bits { self.config.high } else { self.config.high.min(2 * self.low()) }
+    }
+
+    /// Frames that nobody needs: what is free beyond what is kept free. Where nothing is managed that is
+    /// all but a few, with which something can begin.
+    #[must_use]
+    pub fn frames_left_over(&self) -> u32 {
+        let is_in_use = self.regions.each().next().is_some();
+        let kept = if is_in_use { self.high() } else { FREE_UNUSED };
+        self.config.budget.saturating_sub(self.held).saturating_sub(kept)
     }
 
     /// So many frames are made free at a time where nobody waits for them: as many as are taken at a time.

@@ -207,14 +207,19 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// The reader has passed a window: those of its pages that are to be expelled are the next to
-    /// go, the last of them first. True: it is a reader of a file, and most windows are expelled.
-    pub(crate) fn leave_behind(&mut self, space: SpaceId, window: Window) -> bool {
+    /// go, the last of them first; of a file no more than `enough`, the nearest. True: it is a reader
+    /// of a file, and most windows are expelled.
+    pub(crate) fn leave_behind(&mut self, space: SpaceId, window: Window, enough: u32) -> bool {
         let Window::Pages { start, stride, count } = window else { return false };
         // Of a file this is the moment at which it is decided.
         let in_file = self.pages.lookup(space, start).is_some_and(|id| self.is_in_file(id));
         let expels_files = in_file && self.file_scans.expels();
         let round = self.regions.at(space, start).map(|region| (region.start.0, region.end.0));
+        let mut left = if in_file { enough } else { u32::MAX };
         for index in 0..count {
+            if left == 0 || in_file && !expels_files {
+                break;
+            }
             let vpn = start.offset(stride * i64::from(index));
             let vpn = match round {
                 Some((first, end)) if in_file && vpn.0 < first => vpn.offset((end - first) as i64),
@@ -226,6 +231,7 @@ impl<P: SwapIn> Mm<P> {
             let page = &mut self.pages[id];
             let is_idle = page.state == State::Mapped && page.list == ListId::Inactive as u8;
             if is_idle && expels {
+                left -= 1;
                 page.set(flag::BEHIND);
                 self.lists.remove(&mut self.pages, id);
                 self.lists.push_tail(&mut self.pages, ListId::Inactive, id);

@@ -1,11 +1,13 @@
 //! Where the bytes of cached pages are: blocks of memory, page by page, used again when a page leaves.
 //!
 //! Memory that was read into before takes no page faults and need not be zeroed, which is most of
-//! what a read costs otherwise; and a block in one huge page is copied from without a miss of the
-//! TLB a page. The first block is of small pages: a small file does not take 2 MiB. Blocks go back to
-//! the system when the file is closed.
+//! what a read costs otherwise. A frame takes RAM from its first use on, until it is dropped: so
+//! what is counted for a page is what it takes, and a file can give back as much as it is asked for.
+//! All of it goes back to the system when the file is closed.
 //!
 //! *The story:* pages were boxes of 4 KiB, aligned, for which the allocator took nearly twice that.
+//! *The other story:* blocks were huge pages. A file had up to 2 MiB more than was counted for it,
+//! and none of it could be given back while a page of the block was in use.
 
 use overspill_sys::mem::Buffer;
 use overspill_sys::{Errno, PAGE_SIZE};
@@ -14,15 +16,17 @@ use overspill_sys::{Errno, PAGE_SIZE};
 const BLOCK_PAGES: usize = 512;
 
 /// A page of a block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Frame(u32);
 
 /// The blocks of one file.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     blocks: Vec<Buffer>,
-    /// Frames that hold no page; the one that was in use last is the next.
+    /// Frames that hold no page and take RAM; the one that was in use last is the next.
     free: Vec<Frame>,
+    /// Frames that were dropped: they take none.
+    dropped: Vec<Frame>,
     /// Frames that were ever taken: those after them are untouched.
     begun: usize,
 }
@@ -30,13 +34,11 @@ pub(super) struct Blocks {
 impl Blocks {
     /// A frame, with any content.
     pub fn take(&mut self) -> Result<Frame, Errno> {
-        if let Some(frame) = self.free.pop() {
+        if let Some(frame) = self.free.pop().or_else(|| self.dropped.pop()) {
             return Ok(frame);
         }
         if self.begun == self.blocks.len() * BLOCK_PAGES {
-            let bytes = BLOCK_PAGES * PAGE_SIZE;
-            let block = if self.blocks.is_empty() { Buffer::new(bytes) } else { Buffer::huge(bytes) };
-            self.blocks.push(block?);
+            self.blocks.push(Buffer::inherited(BLOCK_PAGES * PAGE_SIZE)?);
         }
         self.begun += 1;
         Ok(Frame(u32::try_from(self.begun - 1).expect("fewer frames than a budget has")))
@@ -45,6 +47,27 @@ impl Blocks {
     /// The page has left.
     pub fn give_back(&mut self, frame: Frame) {
         self.free.push(frame);
+    }
+
+    /// Frames that take RAM.
+    pub fn populated(&self) -> usize {
+        self.begun - self.dropped.len()
+    }
+
+    /// Drops frames without a page until no more than `kept` take RAM, if there are so many; those not
+    /// in use for longest.
+    pub fn drop_down_to(&mut self, kept: usize) {
+        let count = self.populated().saturating_sub(kept).min(self.free.len());
+        let mut dropped: Vec<Frame> = self.free.drain(..count).collect();
+        dropped.sort_unstable();
+        let follows =
+            |one: &Frame, next: &Frame| next.0 == one.0 + 1 && !(next.0 as usize).is_multiple_of(BLOCK_PAGES);
+        for run in dropped.chunk_by(follows) {
+            let first = run[0].0 as usize;
+            let at = first % BLOCK_PAGES * PAGE_SIZE;
+            self.blocks[first / BLOCK_PAGES].discard(at, run.len() * PAGE_SIZE);
+        }
+        self.dropped.append(&mut dropped);
     }
 
     /// The page's bytes.
@@ -76,6 +99,27 @@ mod tests {
         }
         blocks.give_back(frames[7]);
         assert_eq!(blocks.take().unwrap(), frames[7]);
+        assert_eq!(blocks.blocks.len(), 2);
+    }
+
+    #[test]
+    fn what_is_dropped_takes_no_ram_and_the_rest_keeps_its_bytes() {
+        let mut blocks = Blocks::default();
+        let frames: Vec<Frame> = (0..2 * BLOCK_PAGES).map(|_| blocks.take().unwrap()).collect();
+        for &frame in &frames {
+            blocks.bytes_mut(frame).fill(7);
+        }
+        frames.iter().filter(|frame| frame.0 % 3 != 0).for_each(|&frame| blocks.give_back(frame));
+        blocks.drop_down_to(400);
+        assert_eq!(blocks.populated(), 400);
+        let in_ram = |frame: Frame| blocks.bytes(frame)[0] == 7;
+        assert_eq!(frames.iter().filter(|&&frame| in_ram(frame)).count(), 400, "the others are zero");
+        assert!(frames.iter().step_by(3).all(|&frame| in_ram(frame)), "those in use are as they were");
+        blocks.drop_down_to(0);
+        assert_eq!(blocks.populated(), frames.len().div_ceil(3), "those in use stay");
+        (0..10).for_each(|_| blocks.bytes_mut(frames[0]).fill(1));
+        let taken = blocks.take().unwrap();
+        assert!(blocks.bytes(taken).iter().all(|&byte| byte == 0), "used again");
         assert_eq!(blocks.blocks.len(), 2);
     }
 }

@@ -6,23 +6,24 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use overspill_mm::fileread::policy::{FileState, Policy};
 use overspill_mm::fileread::{Advice, Ask, FileRead, PageCache, Reads};
-use overspill_sys::{Errno, PAGE_SIZE};
+use overspill_sys::{Errno, PAGE_SIZE, mem};
 
 use super::FileStats;
 use super::blocks::{Blocks, Frame};
 use super::leaving::{Leaving, Look};
 use super::numbers::ByNumber;
-use super::room::{Frames, Room};
+use super::room::Frames;
 use super::store::{Page, Store};
-use crate::link::Link;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages of one request, at most.
 const REQUEST_MAX: u64 = 256;
+/// Behind a reader so many of its windows are taken for passed, of those pages that are there.
+const PASSED_WINDOWS: u64 = 2;
 /// With so many dirty pages whoever writes writes some back.
 const DIRTY_MAX: usize = 4096;
 
@@ -56,8 +57,8 @@ struct Entry {
 struct Books {
     pages: ByNumber<Entry>,
     blocks: Blocks,
-    /// A page has a frame that there was none for.
-    owes: bool,
+    /// Calls that wait for a page: what comes for them stays until they have it.
+    waiting: usize,
     leaving: Leaving,
     dirty: BTreeSet<u64>,
     /// Written since the last sync that went well: not known to be on stable storage.
@@ -115,6 +116,8 @@ pub(super) struct Cache {
     /// One write-back at a time: two of one page would race.
     writing: Mutex<()>,
     frames: Frames,
+    /// Its threads, and the pager's, are of this process.
+    process: u32,
 }
 
 impl std::fmt::Debug for Cache {
@@ -124,25 +127,11 @@ impl std::fmt::Debug for Cache {
 }
 
 impl Cache {
-    pub fn new(
-        store: Box<dyn Store>,
-        policy: Policy,
-        link: Arc<Link>,
-        room: Arc<Room>,
-    ) -> Result<Cache, Errno> {
-        Cache::over(store, policy, Frames::Pager(link, room))
-    }
-
-    #[cfg(test)]
-    pub fn fixed(store: Box<dyn Store>, policy: Policy, frames: i32) -> Cache {
-        Cache::over(store, policy, Frames::Fixed(frames.into())).expect("its length is known")
-    }
-
-    fn over(store: Box<dyn Store>, mut policy: Policy, frames: Frames) -> Result<Cache, Errno> {
+    pub fn new(store: Box<dyn Store>, mut policy: Policy, frames: Frames) -> Result<Cache, Errno> {
         let books = Books {
             pages: ByNumber::default(),
             blocks: Blocks::default(),
-            owes: false,
+            waiting: 0,
             leaving: Leaving::default(),
             dirty: BTreeSet::new(),
             unsettled: BTreeSet::new(),
@@ -154,7 +143,7 @@ impl Cache {
             stats: FileStats::default(),
         };
         let (books, writing) = (Mutex::new(books), Mutex::new(()));
-        Ok(Cache { store, books, arrived: Condvar::new(), writing, frames })
+        Ok(Cache { store, books, arrived: Condvar::new(), writing, frames, process: mem::process_id() })
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -168,6 +157,12 @@ impl Cache {
     pub fn stats(&self) -> FileStats {
         let books = self.books();
         FileStats { cached: books.pages.len() as u64, dirty: books.dirty.len() as u64, ..books.stats }
+    }
+
+    /// Frames that take RAM.
+    #[cfg(test)]
+    pub fn populated(&self) -> usize {
+        self.books().blocks.populated()
     }
 
     /// Reads; `order` has somebody else fetch what is read ahead.
@@ -193,12 +188,45 @@ impl Cache {
         books.stats.pages_wanted += last - offset / PAGE + 1;
         let Books { policy, file, .. } = &mut *books;
         policy.finished(file, end);
-        self.repay(&mut books);
+        self.settle(&mut books);
         Ok((end - offset) as usize)
+    }
+
+    /// Nothing but reading what is here can be done in a child of fork: who would read ahead, give
+    /// frames or take them is not there.
+    fn is_ours(&self) -> Result<(), Errno> {
+        if self.process == mem::process_id() { Ok(()) } else { Err(Errno::CHILD) }
     }
 
     /// Sees to it that a page is there, the first of `wanted` of this call.
     fn bring_in<'a>(
+        &'a self,
+        mut books: MutexGuard<'a, Books>,
+        page: u64,
+        wanted: u64,
+        order: &impl Fn(Run),
+    ) -> Result<MutexGuard<'a, Books>, Errno> {
+        if let Err(errno) = self.is_ours() {
+            // Its mark asks for what nobody would read.
+            let here = books.pages.get_mut(&page).filter(|entry| entry.frame.is_some());
+            here.ok_or(errno)?.marked = false;
+            return Ok(books);
+        }
+        books.waiting += 1;
+        let outcome = self.wait_for(books, page, wanted, order);
+        match outcome {
+            Ok(mut books) => {
+                books.waiting -= 1;
+                Ok(books)
+            }
+            Err(errno) => {
+                self.books().waiting -= 1;
+                Err(errno)
+            }
+        }
+    }
+
+    fn wait_for<'a>(
         &'a self,
         mut books: MutexGuard<'a, Books>,
         page: u64,
@@ -284,7 +312,8 @@ impl Cache {
             policy.missing(file, &ask, &View(pages), &mut reads);
         }
         if let Some(passed) = reads.passed() {
-            books.leaving.passed(passed);
+            let ordered: u64 = reads.extents().iter().map(|extent| extent.pages).sum();
+            books.leaving.passed(passed, file_pages, PASSED_WINDOWS * ordered);
         }
         self.place(books, &reads, (!marked).then_some(page))
     }
@@ -297,13 +326,9 @@ impl Cache {
                 if books.pages.contains_key(&page) {
                     continue;
                 }
-                if !self.frames.take() && !self.evict_one(books) {
-                    if must != Some(page) {
-                        return runs;
-                    }
-                    // Whoever waits is served, room or not.
-                    self.frames.take_anyway();
-                    books.owes = true;
+                // Whoever waits is served, room or not.
+                if !self.has_room(books) && must != Some(page) {
+                    return runs;
                 }
                 let marked = extent.marker == Some(page);
                 books.pages.insert(page, Entry { marked, arriving: true, ..Entry::default() });
@@ -320,23 +345,46 @@ impl Cache {
 
     /// A place for a page that somebody waits for, room or not.
     fn claim(&self, books: &mut Books, page: u64, arriving: bool) {
-        if !self.frames.take() && !self.evict_one(books) {
-            self.frames.take_anyway();
-            books.owes = true;
-        }
+        self.has_room(books);
         let before = books.pages.insert(page, Entry { arriving, ..Entry::default() });
         assert!(before.is_none(), "a page has one place");
     }
 
-    /// Makes up for frames that were not there. Not before a call is done with its pages: one that
-    /// lost a page as soon as it had it would go round for ever.
-    fn repay(&self, books: &mut Books) {
-        while books.owes {
-            books.owes = self.frames.are_overdrawn();
-            if !books.owes || !self.evict_one(books) {
-                return;
-            }
-            self.frames.release(1);
+    /// Is there room for one more page? What is free of the budget goes before what is in use.
+    fn has_room(&self, books: &mut Books) -> bool {
+        books.pages.len() < self.frames.count() || self.frames.grow() || self.evict_one(books)
+    }
+
+    /// Gives back what is asked back, and makes up for pages that came without room.
+    ///
+    /// *The story:* the latter was left to the next read of the same file.
+    fn settle(&self, books: &mut Books) {
+        let may = self.frames.count();
+        if books.pages.len() <= may && self.frames.owed() == 0 || self.is_ours().is_err() {
+            return;
+        }
+        while books.pages.len() > may && self.evict_one(books) {}
+        let pages = books.pages.len();
+        books.blocks.drop_down_to(pages.max(may));
+        self.frames.settle(pages);
+    }
+
+    /// The same, while others may wait for what was brought in for them without room: to take it away
+    /// before they have it would go round for ever.
+    fn settle_for_others(&self) {
+        let mut books = self.books();
+        if books.waiting == 0 || books.pages.len() <= self.frames.count() + self.frames.owed() as usize {
+            self.settle(&mut books);
+        }
+    }
+
+    /// The file's threads were told that frames are asked back.
+    pub fn give_back(&self) {
+        self.settle_for_others();
+        if self.frames.owed() > 0 {
+            // What is dirty cannot leave. A failure is told by the next sync.
+            let _ = self.write_back();
+            self.settle_for_others();
         }
     }
 
@@ -363,6 +411,13 @@ impl Cache {
         true
     }
 
+    /// Reads pages that nobody has asked for yet.
+    pub fn fetch_ahead(&self, run: Run) -> Result<(), Errno> {
+        let outcome = self.fetch(run);
+        self.settle_for_others();
+        outcome
+    }
+
     /// Reads pages that have their places. When it fails their places are free again.
     pub fn fetch(&self, run: Run) -> Result<(), Errno> {
         let outcome = ARRIVING.with_borrow_mut(|arriving| {
@@ -384,19 +439,19 @@ impl Cache {
 
     /// Nobody fetches these pages any more.
     fn forget(&self, books: &mut Books, run: Run) {
-        let mut gone = 0;
         for page in run.first..run.first + run.count {
             let Some(entry) = books.pages.get_mut(&page) else { continue };
             entry.arriving = false;
             if entry.frame.is_none() {
                 books.pages.remove(&page);
-                gone += 1;
             }
         }
-        self.frames.release(gone);
     }
 
     pub fn advise(&self, advice: Advice, order: impl Fn(Run)) {
+        if self.is_ours().is_err() {
+            return;
+        }
         let mut books = self.books();
         let mut reads = Reads::new(books.len.div_ceil(PAGE));
         let Books { policy, file, pages, .. } = &mut *books;
@@ -407,6 +462,7 @@ impl Cache {
     }
 
     pub fn write_at(&self, bytes: &[u8], offset: u64, order: impl Fn(Run)) -> Result<(), Errno> {
+        self.is_ours()?;
         let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
         let mut at = offset;
         while at < end {
@@ -421,6 +477,7 @@ impl Cache {
             // It is told by the next sync.
             let _ = self.write_back();
         }
+        self.settle(&mut self.books());
         Ok(())
     }
 
@@ -432,7 +489,7 @@ impl Cache {
         if !covers {
             books = self.bring_in(books, page, 1, order)?;
         } else if !books.pages.contains_key(&page) {
-            if !self.frames.take() && !self.evict_one(&mut books) {
+            if !self.has_room(&mut books) {
                 drop(books);
                 self.write_back()?;
                 books = self.books();
@@ -521,6 +578,7 @@ impl Cache {
     }
 
     pub fn sync(&self) -> Result<(), Errno> {
+        self.is_ours()?;
         let written = self.write_back();
         let unsettled = std::mem::take(&mut self.books().unsettled);
         let synced = written.and_then(|()| self.store.sync());
@@ -548,15 +606,13 @@ impl Cache {
         }
     }
 
-    /// The file is closed: all frames go back.
+    /// The file is closed: nothing of it is here any more, and the frames can go back.
     pub fn empty(&self) {
         let mut books = self.books();
-        let count = books.pages.len() as u32;
         books.pages.clear();
         books.blocks = Blocks::default();
         books.leaving = Leaving::default();
         let Books { policy, file, .. } = &mut *books;
         policy.close(file);
-        self.frames.release(count);
     }
 }

@@ -56,17 +56,28 @@ impl Leaving {
         self.order.push_back((page, self.arrivals));
     }
 
-    /// A stream has passed pages.
-    pub fn passed(&mut self, Passed { nearest, pages, above }: Passed) {
+    /// A stream has passed pages of a file that has so many: those of them that are here are the next to
+    /// leave, no more than `enough`, the nearest.
+    pub fn passed(&mut self, passed: Passed, file_pages: u64, enough: u64) {
         if !self.scans.expels() {
             return;
         }
-        for distance in 0..pages {
-            let page = if above { nearest.checked_add(distance) } else { nearest.checked_sub(distance) };
-            let Some(page) = page else { break };
+        let mut page = passed.nearest_in(0, file_pages);
+        let mut left = enough;
+        for _ in 0..passed.pages.min(file_pages) {
+            if left == 0 {
+                break;
+            }
             if let Some(&turn) = self.turns.get(&page) {
                 self.passed.push((page, turn));
+                left -= 1;
             }
+            // Behind the start of a file lies its end: whoever goes round was there last.
+            page = match (passed.above, page) {
+                (true, _) => (page + 1) % file_pages,
+                (false, 0) => file_pages - 1,
+                (false, _) => page - 1,
+            };
         }
         if self.passed.len() > 4 * self.turns.len() + KEPT {
             let turns = &self.turns;
@@ -123,12 +134,23 @@ mod tests {
     fn what_was_passed_leaves_first_and_the_farthest_of_it() {
         let mut leaving = Leaving::default();
         (0..10).for_each(|page| leaving.arrived(page));
-        leaving.passed(Passed { nearest: 6, pages: 3, above: false });
+        leaving.passed(Passed { nearest: 6, pages: 5, above: false }, 10, 3);
         let busy = |page| if page == 5 { Look::Busy } else { Look::Free };
         let left: Vec<u64> = std::iter::from_fn(|| leaving.next(busy)).collect();
         assert_eq!(left, [4, 6, 0, 1, 2, 3, 7, 8, 9], "5 must not");
         leaving.arrived(4);
         assert_eq!(leaving.next(|_| Look::Free), Some(5), "its place in line from before counts no more");
+    }
+
+    #[test]
+    fn behind_the_start_of_a_file_lies_its_end() {
+        for (nearest, above, last) in [(1, false, [8, 9, 0, 1]), (8, true, [1, 0, 9, 8])] {
+            let mut leaving = Leaving::default();
+            (0..10).for_each(|page| leaving.arrived(page));
+            leaving.passed(Passed { nearest, pages: 4, above }, 10, 100);
+            let left: Vec<u64> = (0..4).filter_map(|_| leaving.next(|_| Look::Free)).collect();
+            assert_eq!(left, last);
+        }
     }
 
     #[test]

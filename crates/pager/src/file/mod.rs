@@ -16,17 +16,20 @@ mod tests;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use overspill_mm::fileread::Advice;
 use overspill_mm::fileread::policy::{Config, Policy};
 use overspill_mm::fileread::{Limits, adaptive};
+use overspill_sys::mem;
 
 use crate::Error;
 use crate::link::Link;
 use cache::{Cache, Run};
 pub(crate) use room::Room;
+use room::{Frames, Share};
 pub(crate) use store::Page;
 use store::RealFile;
 
@@ -105,12 +108,27 @@ pub struct FileStats {
     pub dirty: u64,
 }
 
+/// What the threads of a file do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Job {
+    /// Pages are read ahead.
+    Fetch(Run),
+    /// Frames are given back.
+    GiveBack,
+}
+
 /// A file whose pages are cached within a pager's budget. It may be used by many threads.
+///
+/// It is of the process that opened it. A child of fork can read what was cached then; whatever else
+/// it wants of it fails.
 #[derive(Debug)]
 pub struct File {
     cache: Arc<Cache>,
-    jobs: Option<Sender<Run>>,
+    jobs: Option<Sender<Job>>,
     readers: Vec<JoinHandle<()>>,
+    /// What is queued need not be read any more.
+    closing: Arc<AtomicBool>,
+    process: u32,
 }
 
 impl File {
@@ -122,25 +140,27 @@ impl File {
     ) -> Result<File, Error> {
         let failed = |errno| Error::File(path.to_owned(), errno);
         let store = RealFile::open(path, options.write, options.create).map_err(failed)?;
-        let frames = link.wire().ask(|engine| engine.budget())?;
-        let adaptive = adaptive::Config { frames: u64::from(frames) / 2, ..adaptive::Config::default() };
+        let frames = link.wire().ask(|engine| engine.budget_at_first())?;
+        let adaptive = adaptive::Config { frames: u64::from(frames), ..adaptive::Config::default() };
         let config = Config { limits: Limits::default(), adaptive };
         let policy = Policy::by_name(options.readahead, config).expect("the options know the names");
-        let cache = Cache::new(Box::new(store), policy, Arc::clone(link), Arc::clone(room));
-        File::with(cache.map_err(failed)?)
+        let (jobs, orders) = channel();
+        let frames = Frames::of_pager(Share::new(jobs.clone(), 0), Arc::clone(link), Arc::clone(room));
+        let cache = Cache::new(Box::new(store), policy, frames).map_err(failed)?;
+        File::with(cache, jobs, orders)
     }
 
-    fn with(cache: Cache) -> Result<File, Error> {
-        let cache = Arc::new(cache);
-        let (jobs, orders) = channel();
+    fn with(cache: Cache, jobs: Sender<Job>, orders: Receiver<Job>) -> Result<File, Error> {
+        let (cache, closing) = (Arc::new(cache), Arc::new(AtomicBool::new(false)));
         let orders = Arc::new(std::sync::Mutex::new(orders));
         let readers = (0..READERS).map(|_| {
-            let (cache, orders) = (Arc::clone(&cache), Arc::clone(&orders));
+            let (cache, closing) = (Arc::clone(&cache), Arc::clone(&closing));
+            let orders = Arc::clone(&orders);
             let named = std::thread::Builder::new().name("overspill file".into());
-            named.spawn(move || serve(&cache, &orders)).map_err(|_| Error::Stopped)
+            named.spawn(move || serve(&cache, &orders, &closing)).map_err(|_| Error::Stopped)
         });
         let readers = readers.collect::<Result<_, _>>()?;
-        Ok(File { cache, jobs: Some(jobs), readers })
+        Ok(File { cache, jobs: Some(jobs), readers, closing, process: mem::process_id() })
     }
 
     /// Reads bytes from `offset` on; fewer than wanted only at the end of the file.
@@ -197,23 +217,40 @@ impl File {
 
     fn order(&self, run: Run) {
         let jobs = self.jobs.as_ref().expect("taken when the file is closed");
-        jobs.send(run).expect("the readers go on while the file is open");
+        jobs.send(Job::Fetch(run)).expect("the readers go on while the file is open");
     }
 }
 
-fn serve(cache: &Cache, orders: &std::sync::Mutex<Receiver<Run>>) {
+fn serve(cache: &Cache, orders: &std::sync::Mutex<Receiver<Job>>, closing: &AtomicBool) {
     loop {
         let order = orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
-        let Ok(run) = order else { return };
-        // Who waits for a page that could not be read finds it missing, and tries for himself.
-        let _ = cache.fetch(run);
+        if closing.load(Ordering::Relaxed) {
+            return;
+        }
+        match order {
+            // Who waits for a page that could not be read finds it missing, and tries for himself.
+            Ok(Job::Fetch(run)) => drop(cache.fetch_ahead(run)),
+            Ok(Job::GiveBack) => cache.give_back(),
+            Err(_) => return,
+        }
     }
 }
 
 impl Drop for File {
     /// Writes back what is dirty; whoever wants to know whether that went well calls [`File::sync`].
+    /// What was to be read ahead is not read any more.
     fn drop(&mut self) {
-        drop(self.jobs.take());
+        if self.process != mem::process_id() {
+            // A child of fork has no readers to wait for, and nobody to give anything back to.
+            std::mem::forget(std::mem::take(&mut self.readers));
+            return;
+        }
+        self.closing.store(true, Ordering::Relaxed);
+        let jobs = self.jobs.take().expect("it is closed once");
+        // Each of them sleeps, until it hears that it is to look.
+        for _ in &self.readers {
+            let _ = jobs.send(Job::GiveBack);
+        }
         for reader in self.readers.drain(..) {
             let _ = reader.join();
         }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use overspill_mm::fileread::policy::{Config, Policy};
@@ -9,8 +10,9 @@ use overspill_mm::fileread::{Advice, adaptive};
 use overspill_sys::{Errno, PAGE_SIZE};
 
 use super::cache::Cache;
+use super::room::{Frames, Share};
 use super::store::{Page, Store};
-use super::{Error, File};
+use super::{Error, File, Job};
 
 /// A file in memory: what was written, what of it is on stable storage, and what fails.
 #[derive(Default)]
@@ -22,6 +24,9 @@ struct Memory {
     /// Syncs that fail, after which what was written is lost, as after a kernel's.
     failing_syncs: AtomicU64,
     largest_write: AtomicU64,
+    /// Requests to read, and what each takes.
+    reads: AtomicU64,
+    read_us: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -33,6 +38,8 @@ impl Store for Handle {
     }
 
     fn read(&self, first: u64, pages: &mut [Page]) -> Result<(), Errno> {
+        self.0.reads.fetch_add(1, SeqCst);
+        std::thread::sleep(std::time::Duration::from_micros(self.0.read_us.load(SeqCst)));
         let bad = self.0.bad_page.load(SeqCst);
         if (first..first + pages.len() as u64).contains(&bad) {
             return Err(Errno::IO);
@@ -76,14 +83,29 @@ impl Store for Handle {
     }
 }
 
-fn open(bytes: Vec<u8>, frames: i32) -> (File, Arc<Memory>) {
+/// A cache of so many frames over `memory`; its share, and what the file's threads would be told by.
+type Parts = (Cache, Arc<Share>, Sender<Job>, Receiver<Job>);
+
+fn parts(memory: &Arc<Memory>, frames: u32) -> Parts {
+    let adaptive = adaptive::Config { frames: frames.into(), ..adaptive::Config::default() };
+    let policy = Policy::by_name("adaptive", Config { adaptive, ..Config::default() }).unwrap();
+    let (jobs, orders) = channel();
+    let share = Share::new(jobs.clone(), frames);
+    let frames = Frames::fixed(Arc::clone(&share));
+    let cache = Cache::new(Box::new(Handle(Arc::clone(memory))), policy, frames).unwrap();
+    (cache, share, jobs, orders)
+}
+
+fn memory(bytes: Vec<u8>) -> Arc<Memory> {
     let memory = Memory { written: Mutex::new(bytes), ..Memory::default() };
     memory.bad_page.store(u64::MAX, SeqCst);
-    let memory = Arc::new(memory);
-    let adaptive = adaptive::Config { frames: frames as u64, ..adaptive::Config::default() };
-    let policy = Policy::by_name("adaptive", Config { adaptive, ..Config::default() }).unwrap();
-    let cache = Cache::fixed(Box::new(Handle(Arc::clone(&memory))), policy, frames);
-    (File::with(cache).unwrap(), memory)
+    Arc::new(memory)
+}
+
+fn open(bytes: Vec<u8>, frames: u32) -> (File, Arc<Memory>) {
+    let memory = memory(bytes);
+    let (cache, _, jobs, orders) = parts(&memory, frames);
+    (File::with(cache, jobs, orders).unwrap(), memory)
 }
 
 /// *The story:* a page that was asked for ahead was written whole before it was read, written back,
@@ -91,10 +113,7 @@ fn open(bytes: Vec<u8>, frames: i32) -> (File, Arc<Memory>) {
 /// it been asked for again meanwhile, put the bytes there that were in the file before.
 #[test]
 fn what_is_still_to_be_read_keeps_its_place() {
-    let memory = Memory { written: Mutex::new(noise(200 * PAGE_SIZE)), ..Memory::default() };
-    memory.bad_page.store(u64::MAX, SeqCst);
-    let policy = Policy::by_name("adaptive", Config::default()).unwrap();
-    let cache = Cache::fixed(Box::new(Handle(Arc::new(memory))), policy, 64);
+    let (cache, ..) = parts(&memory(noise(200 * PAGE_SIZE)), 64);
     let runs = RefCell::new(Vec::new());
     let later = |run| runs.borrow_mut().push(run);
     cache.advise(Advice::WillNeed { page: 0, pages: 32 }, later);
@@ -230,7 +249,7 @@ fn laps(file: &File, pages: u64, order: impl Fn(u64) -> u64, count: usize) -> Ve
 fn a_loop_keeps_what_fits() {
     const PAGES: u64 = 8192;
     for way in [|n: u64| n, |n: u64| PAGES - 1 - n] {
-        let (file, _) = open(noise(PAGES as usize * PAGE_SIZE), PAGES as i32 / 2);
+        let (file, _) = open(noise(PAGES as usize * PAGE_SIZE), PAGES as u32 / 2);
         let read = laps(&file, PAGES, way, 6);
         assert!(read[0] <= PAGES + 64, "{read:?}");
         let settled: u64 = read[2..].iter().sum();
@@ -242,9 +261,58 @@ fn a_loop_keeps_what_fits() {
 #[test]
 fn a_file_that_was_read_once_gives_way() {
     const PAGES: u64 = 8192;
-    let (file, _) = open(noise(PAGES as usize * PAGE_SIZE), PAGES as i32 / 2);
+    let (file, _) = open(noise(PAGES as usize * PAGE_SIZE), PAGES as u32 / 2);
     laps(&file, PAGES / 2, |n| n, 1);
     // Three quarters of the cache, elsewhere.
     let read = laps(&file, PAGES * 3 / 8, |n| PAGES / 2 + n, 100);
     assert!(read[90..].iter().all(|&read| read < PAGES / 16), "{read:?}");
+}
+
+/// *The story:* frames beyond those that there were, for a page that somebody waited for, were made up
+/// for by the next read of the same file. One that was only written to, or left alone, kept them.
+#[test]
+fn what_is_asked_back_is_given_back_by_whoever_is_there() {
+    let (cache, share, _jobs, orders) = parts(&memory(noise(2000 * PAGE_SIZE)), 1000);
+    let nobody = |_| panic!("nothing is read ahead");
+    cache.advise(Advice::Random, nobody);
+    let mut page = [0; PAGE_SIZE];
+    let read = |page: &mut [u8], first: u64, count: u64| {
+        for number in first..first + count {
+            cache.read_at(page, number * PAGE_SIZE as u64, nobody).unwrap();
+        }
+    };
+    read(&mut page, 0, 1000);
+    assert!(cache.stats().cached > 900);
+    // A file that nobody uses: its threads do it.
+    share.owe(300);
+    assert_eq!(orders.try_recv(), Ok(Job::GiveBack));
+    cache.give_back();
+    assert!(cache.stats().cached <= 700 && cache.populated() <= 700, "{}", cache.populated());
+    // Dirty pages are written before they go.
+    (0..600).for_each(|number| {
+        cache.write_at(&[9; PAGE_SIZE], number * PAGE_SIZE as u64, nobody).unwrap();
+    });
+    share.owe(400);
+    cache.give_back();
+    assert!(cache.stats().cached <= 300 && cache.populated() <= 300, "{}", cache.populated());
+    // Whoever reads does it.
+    share.owe(100);
+    read(&mut page, 0, 1);
+    assert!(cache.stats().cached <= 200 && cache.populated() <= 200);
+    (0..600).for_each(|number| {
+        read(&mut page, number, 1);
+        assert!(page == [9; PAGE_SIZE], "page {number}");
+    });
+}
+
+/// *The story:* all that had been ordered ahead was read before a file could be closed.
+#[test]
+fn a_file_that_is_closed_reads_nothing_more() {
+    const PAGES: u64 = 20_000;
+    let (file, memory) = open(noise(PAGES as usize * PAGE_SIZE), PAGES as u32 * 2);
+    memory.read_us.store(2_000, SeqCst);
+    file.advise(Advice::WillNeed { page: 0, pages: PAGES }).unwrap();
+    drop(file);
+    let read = memory.reads.load(SeqCst);
+    assert!(read < PAGES / 256 / 2, "{read} requests");
 }

@@ -8,17 +8,18 @@
 //! (hot areas), where the kernel's marks left by chance pull in more.
 
 mod stream;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod track;
 
-use alloc::boxed::Box;
-use alloc::vec;
+use alloc::vec::Vec;
 
 use super::{Advice, Ask, Cause, Extent, Fault, FileRead, MapAdvice, PageCache, Reads, window};
 use crate::types::Nanos;
 use stream::Stream;
-use track::Track;
+use streams::Streams;
+use track::{Span, Track};
 
 /// Streams of a file that are known at a time.
 pub const STREAMS: usize = 256;
@@ -26,8 +27,6 @@ pub const STREAMS: usize = 256;
 const RECENT: usize = 256;
 /// Of these so many may be a strided reader's, and so many are looked at where longer ago is in vain.
 const NEAR: usize = 16;
-/// A stream that was not used again after so many misses is none.
-const UNUSED_MAX: u64 = 2 * RECENT as u64;
 /// Looked at whenever there were so many.
 const MISSES_SEEN: u64 = 64;
 /// So many streams that continue a read of longer ago, of which none was used again, are in vain: that
@@ -86,8 +85,8 @@ struct Recent {
 /// What it keeps for an open file.
 #[derive(Clone, Debug)]
 pub struct File {
-    streams: Box<[Option<Stream>]>,
-    recent: Box<[Option<Recent>]>,
+    streams: Streams,
+    recent: Vec<Recent>,
     /// Where the next one is remembered: the one before that is the latest.
     recent_next: usize,
     /// Pages that were read, for streams or singly.
@@ -102,13 +101,18 @@ pub struct File {
 
 impl File {
     fn remember(&mut self, ask: &Ask) {
-        self.recent[self.recent_next] = Some(Recent { page: ask.page, pages: ask.pages });
+        let read = Recent { page: ask.page, pages: ask.pages };
+        match self.recent.get_mut(self.recent_next) {
+            Some(oldest) => *oldest = read,
+            None => self.recent.push(read),
+        }
         self.recent_next = (self.recent_next + 1) % RECENT;
     }
 
     /// The remembered reads, latest first.
     fn latest_first(&self) -> impl Iterator<Item = Recent> {
-        (1..=RECENT).filter_map(|back| self.recent[(self.recent_next + RECENT - back) % RECENT])
+        let (newer, older) = self.recent.split_at(self.recent_next);
+        newer.iter().rev().chain(older.iter().rev()).copied()
     }
 
     /// The way of a reader of which this is the second read, or a later one, and how many pages its
@@ -158,16 +162,15 @@ impl File {
     fn fills(&self, step: i64) -> bool {
         let Some(last) = self.latest_first().next() else { return false };
         let most = step.unsigned_abs() + step.unsigned_abs() / 2;
-        self.streams.iter().flatten().any(|stream| stream.read_from(last.page + last.pages) > most)
+        self.streams.all().any(|stream| stream.read_from(last.page + last.pages) > most)
     }
 
     /// Did a strided reader have this page? Many readers at equal distance look like one, for as long as
     /// each of them reads its first page.
     fn was_strided_over(&self, page: u64) -> bool {
-        let strided = self.streams.iter().flatten().filter(|stream| stream.is_strided());
-        strided
-            .into_iter()
-            .any(|stream| stream.track.locate(page, 1).is_some_and(|span| stream.has_come_past(span)))
+        let has_come_past =
+            |stream: &Stream| stream.track.locate(page, 1).is_some_and(|span| stream.has_come_past(span));
+        self.streams.strided().any(has_come_past)
     }
 
     /// Were there reads of the same size one step, two steps, ... before?
@@ -183,33 +186,15 @@ impl File {
         seen >= STRIDED_AFTER
     }
 
-    /// The place of the stream with which a reader goes on, and where it is there.
-    fn stream_at(&mut self, page: u64, pages: u64) -> Option<(usize, track::Span)> {
-        self.streams.iter().enumerate().find_map(|(place, stream)| {
-            let stream = stream.as_ref()?;
-            let span = stream.track.locate(page, pages)?;
-            stream.follows(span).then_some((place, span))
-        })
-    }
-
-    /// Keeps a new stream in place of one that was never used, or of the one not used for longest.
-    /// True: that one was alive.
+    /// Keeps a new stream. True: it took the place of one that was alive.
     fn keep(&mut self, mut stream: Stream) -> bool {
         self.taken += stream.window();
         (stream.stamp, stream.began) = (self.taken, self.misses);
-        let worth = |place: &Option<Stream>| place.map(|stream| (stream.is_live, stream.stamp));
-        let place = self.streams.iter_mut().min_by_key(|place| worth(place)).expect("there are places");
-        place.replace(stream).is_some_and(|stream| stream.is_live)
+        self.streams.keep(stream).is_some_and(|replaced| replaced.is_live)
     }
 
-    /// Ends the streams that were not used while as much as there are frames was read for others: what
-    /// they had ahead is gone. Tells how many of them were alive.
     fn end_stopped(&mut self, frames: u64) -> u64 {
-        let since = self.taken.saturating_sub(frames);
-        let used_until = self.misses.saturating_sub(UNUSED_MAX);
-        let stopped = |stream: &Stream| stream.stamp < since || !stream.is_live && stream.began < used_until;
-        let ended = self.streams.iter_mut().filter_map(|place| place.take_if(|stream| stopped(stream)));
-        ended.filter(|stream| stream.is_live).count() as u64
+        self.streams.end_stopped(self.taken, self.misses, frames)
     }
 }
 
@@ -232,12 +217,9 @@ impl Adaptive {
 
     /// Of what was answered last there was no room for a page and those that were to follow it.
     pub fn cut_short(&self, file: &mut File, page: u64) {
-        let ordered = file.streams.iter_mut().flatten().filter_map(|stream| {
-            let span = stream.track.locate(page, 1)?;
-            stream.has_read(span).then_some((stream, span.at))
-        });
-        if let Some((stream, at)) = ordered.max_by_key(|(stream, _)| stream.stamp) {
-            stream.cut_short(at);
+        let ordered = file.streams.that_read(page);
+        if let Some((place, span)) = ordered.max_by_key(|&(place, _)| file.streams.at(place).stamp) {
+            file.streams.change(place, |stream| stream.cut_short(span.at));
         }
     }
 
@@ -249,26 +231,23 @@ impl Adaptive {
         self.live -= u64::from(file.keep(stream));
     }
 
-    /// The stream with which a reader goes on: it lives.
-    fn going_on<'a>(
-        &mut self,
-        file: &'a mut File,
-        page: u64,
-        pages: u64,
-    ) -> Option<(&'a mut Stream, track::Span)> {
-        let (place, span) = file.stream_at(page, pages)?;
-        let stream = file.streams[place].as_mut().expect("it was found");
-        file.taken += stream.window();
-        stream.stamp = file.taken;
-        if !core::mem::replace(&mut stream.is_live, true) {
+    /// The place of the stream with which a reader goes on, and where it is there: it lives.
+    fn going_on(&mut self, file: &mut File, page: u64, pages: u64) -> Option<(usize, Span)> {
+        let (place, span) = file.streams.followed_by(page, pages)?;
+        file.taken += file.streams.at(place).window();
+        let taken = file.taken;
+        let was_live = file.streams.change(place, |stream| {
+            stream.stamp = taken;
+            core::mem::replace(&mut stream.is_live, true)
+        });
+        if !was_live {
             self.live += 1;
             file.vain = 0;
         }
         if self.live > 1 {
             self.live -= file.end_stopped(self.config.frames);
         }
-        let stream = file.streams[place].as_mut().expect("it was used just now");
-        Some((stream, span))
+        Some((place, span))
     }
 }
 
@@ -277,8 +256,8 @@ impl FileRead for Adaptive {
 
     fn open(&mut self) -> File {
         File {
-            streams: vec![None; STREAMS].into_boxed_slice(),
-            recent: vec![None; RECENT].into_boxed_slice(),
+            streams: Streams::default(),
+            recent: Vec::new(),
             recent_next: 0,
             taken: 0,
             misses: 0,
@@ -289,17 +268,17 @@ impl FileRead for Adaptive {
     }
 
     fn close(&mut self, file: &mut File) {
-        let streams = file.streams.iter_mut().filter_map(Option::take);
-        let streams = streams.filter(|stream| stream.is_live).count() as u64;
-        self.live = self.live.checked_sub(streams).expect("each stream is counted once");
+        let live = file.streams.end_all();
+        self.live = self.live.checked_sub(live).expect("each stream is counted once");
     }
 
     fn missing(&mut self, file: &mut File, ask: &Ask, _: &dyn PageCache, reads: &mut Reads) {
         if file.random {
             return exactly(ask, reads);
         }
-        if let Some((stream, span)) = self.going_on(file, ask.page, ask.pages) {
-            return stream.missed(span, self.most(), reads);
+        if let Some((place, span)) = self.going_on(file, ask.page, ask.pages) {
+            let most = self.most();
+            return file.streams.change(place, |stream| stream.missed(span, most, reads));
         }
         file.misses += 1;
         if file.misses.is_multiple_of(MISSES_SEEN) {
@@ -319,8 +298,10 @@ impl FileRead for Adaptive {
     }
 
     fn marked(&mut self, file: &mut File, ask: &Ask, cache: &dyn PageCache, reads: &mut Reads) {
-        if let Some((stream, span)) = self.going_on(file, ask.page, 1) {
-            return stream.met_mark(span.at, ask.now, &self.config, self.most(), reads);
+        if let Some((place, span)) = self.going_on(file, ask.page, 1) {
+            let (config, most) = (self.config, self.most());
+            let goes_on = |stream: &mut Stream| stream.met_mark(span.at, ask.now, &config, most, reads);
+            return file.streams.change(place, goes_on);
         }
         // A mark whose stream was forgotten: goes on where the cached pages end.
         let most = self.most();
@@ -363,11 +344,7 @@ impl FileRead for Adaptive {
     }
 
     fn unused(&mut self, file: &mut File, page: u64) {
-        for stream in file.streams.iter_mut().flatten() {
-            if stream.track.locate(page, 1).is_some_and(|span| stream.has_read(span)) {
-                stream.thrashed();
-            }
-        }
+        file.streams.thrashed(page);
     }
 }
 

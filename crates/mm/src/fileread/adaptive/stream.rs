@@ -6,7 +6,7 @@
 
 use super::super::{Cause, Reads};
 use super::Config;
-use super::track::{Span, Track};
+use super::track::{Reach, Span, Track};
 use crate::types::Nanos;
 
 /// Pages in the smallest window.
@@ -91,6 +91,12 @@ impl Stream {
     #[must_use]
     pub fn has_read(&self, span: Span) -> bool {
         self.tail <= span.at && span.at < self.frontier
+    }
+
+    /// The pages outside of which it neither has read nor is met.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        self.track.reach(self.tail, self.frontier.saturating_add(self.gap()))
     }
 
     /// Pages in its last window.

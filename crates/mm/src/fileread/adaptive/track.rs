@@ -35,7 +35,36 @@ pub struct Span {
     pub count: u64,
 }
 
+/// The pages between which some places lie, both included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reach {
+    /// The first.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
+}
+
+impl Reach {
+    /// No page lies there.
+    pub const NOWHERE: Reach = Reach { first: u64::MAX, last: 0 };
+}
+
 impl Track {
+    /// Where the places `from ..= to` lie.
+    #[must_use]
+    pub fn reach(self, from: u64, to: u64) -> Reach {
+        match self {
+            Track::Forward => Reach { first: from, last: to },
+            Track::Backward => Reach { first: MIRROR.saturating_sub(to), last: MIRROR.saturating_sub(from) },
+            Track::Strided { origin, step, piece } => {
+                let start = |at: u64| i128::from(origin) + i128::from(step) * i128::from(at);
+                let (one, other) = (start(from), start(to));
+                let page = |page: i128| u64::try_from(page.max(0)).unwrap_or(u64::MAX);
+                Reach { first: page(one.min(other)), last: page(one.max(other) + i128::from(piece) - 1) }
+            }
+        }
+    }
+
     /// Where pages `page .. page + pages` lie on the track; `None` where they are off it.
     #[must_use]
     pub fn locate(self, page: u64, pages: u64) -> Option<Span> {
@@ -68,14 +97,14 @@ impl Track {
 
     /// Tells that a reader at place `at` has passed the places of `behind`, counted from there back.
     pub fn pass(self, at: u64, behind: Span, reads: &mut Reads) {
+        // Behind the start of a file lies its end: whoever is told has to go round.
         match self {
             Track::Forward => {
-                let Some(nearest) = at.checked_sub(behind.at + 1) else { return };
-                reads.pass(Passed { nearest, pages: behind.count.min(nearest + 1), above: false });
+                let nearest = at as i64 - (behind.at + 1) as i64;
+                reads.pass(Passed { nearest, pages: behind.count, above: false });
             }
             Track::Backward => {
-                // The file ends somewhere above: what is not there is passed over.
-                let Some(nearest) = (MIRROR + behind.at + 1).checked_sub(at) else { return };
+                let nearest = (MIRROR + behind.at + 1) as i64 - at as i64;
                 reads.pass(Passed { nearest, pages: behind.count, above: true });
             }
             // What lies between the pieces may be another reader's.
@@ -147,8 +176,7 @@ mod tests {
             reads.passed().map(|passed| (passed.nearest, passed.pages, passed.above))
         };
         assert_eq!(passed(Track::Forward, 1000), Some((995, 100, false)));
-        assert_eq!(passed(Track::Forward, 50), Some((45, 46, false)));
-        assert_eq!(passed(Track::Forward, 4), None);
+        assert_eq!(passed(Track::Forward, 4), Some((-1, 100, false)), "from the file's end on");
         assert_eq!(passed(Track::Backward, 1000), Some((1005, 100, true)));
     }
 

@@ -11,7 +11,7 @@ use crate::again::Verdict;
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
 use crate::tree_sampler::TreeSampler;
-use crate::{Outcome, Test, ensure, packages, proc};
+use crate::{Outcome, Test, ensure, packages, proc, real};
 
 const WORKER: &str = include_str!("trees/worker.c");
 const POOL: &str = include_str!("trees/pool.py");
@@ -25,6 +25,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("trees::sorts", sorts),
         Test::new("trees::pool", pool),
         Test::new("trees::seventy", seventy),
+        Test::new("trees::redis-saves-in-plenty", |context| real::saves(context, 300 * MIB)),
         Test::new("trees::other-user", |context| {
             wrapped(context, "other-user", &["setpriv", "--reuid", "65534", "--clear-groups"])
         }),

@@ -13,6 +13,7 @@ extern crate alloc;
 
 pub mod child;
 pub mod discards;
+pub mod doze;
 mod engine;
 pub mod file_table;
 mod files;

@@ -4,6 +4,7 @@
 //! now and then. All of it runs in one thread that libc does not know, with its own stack,
 //! descriptors and allocator; it never touches the program's heap.
 
+mod judging;
 mod orders;
 
 use alloc::boxed::Box;
@@ -11,19 +12,18 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::discards;
+use overspill_engine::doze::{Doze, Signs};
 use overspill_engine::growth::Growth;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
 use overspill_engine::shared::{Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
-use overspill_engine::{Engine, Failure, Notice, Reactor};
+use overspill_engine::{Engine, Failure, Reactor};
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
-use overspill_sys::procfs::{Fields, Resident, ResidentReader};
+use overspill_sys::procfs::{Resident, ResidentReader};
 use overspill_sys::thread::Scheduling;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
-
-use rustix::process::Signal;
 
 use crate::adopt::Adopter;
 use crate::aside;
@@ -49,9 +49,6 @@ const SMALL_BYTES: u64 = 4 << 20;
 const SMALL_SHARE: u64 = 16;
 /// A child of fork that has not called exec by then is taken for a program of its own.
 const COPY_NS: u64 = 20_000_000;
-/// A program that has passed its budget ends when less than this share of the machine's memory is
-/// left: a sixteenth.
-const LEFT_SHARE: u64 = 16;
 /// Beside others a process has this share of the budget more than it holds, if nobody else wants it.
 const HEADROOM_SHARE: u64 = 16;
 /// Length of the agent's turns on a busy processor: the shortest there is.
@@ -371,6 +368,7 @@ impl Agent {
             hands_back: false,
             hurries: false,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
+            doze: Doze::default(),
         };
         manager.hurry(true);
         manager.engine.publish_files(files::table());
@@ -436,6 +434,8 @@ struct Manager<'a> {
     /// This thread comes before all others.
     hurries: bool,
     hurries_until: u64,
+    /// The process does nothing.
+    doze: Doze,
 }
 
 impl Manager<'_> {
@@ -464,13 +464,20 @@ impl Manager<'_> {
             (true, _) => FORK_LOOK_NS,
             (false, true) => GROWING_LOOK_NS,
             (false, false) => {
-                self.agent.growth.pause_ns(0, self.agent.ram()).clamp(LOOK_NS_MIN, MANAGED_LOOK_NS_MAX)
+                let ram = self.agent.ram();
+                let quiet = self.doze.pause_ns(ram, self.agent.purse.is_alone());
+                self.agent.growth.pause_ns(0, ram).max(quiet).clamp(LOOK_NS_MIN, MANAGED_LOOK_NS_MAX)
             }
         };
-        let until = clock::monotonic_ns() + pause;
+        let began = clock::monotonic_ns();
+        let (mut until, faults) = (began + pause, self.engine.mm().stats().pgfault);
         loop {
             self.reactor.turn(&mut self.engine, until, None);
             self.judge_all();
+            if self.engine.mm().stats().pgfault != faults {
+                // It does something again.
+                until = until.min(began + LOOK_NS_MIN);
+            }
             if clock::monotonic_ns() >= until {
                 break;
             }
@@ -535,6 +542,13 @@ impl Manager<'_> {
         self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
         self.follow_orders();
+        let is_busy = self.shrinks_since.is_some()
+            || self.resyncs_again.is_some()
+            || now < self.returns_until
+            || self.hurries
+            || !self.engine.is_at_rest();
+        let faults = self.engine.mm().stats().pgfault;
+        self.doze.observe(Signs { faults, resident_bytes: resident, is_busy });
     }
 
     /// Follows the launcher's word on whose turn it is. Whoever waits for it waits for memory.
@@ -633,101 +647,6 @@ impl Manager<'_> {
         match failure {
             Some(errno) if self.engine.frames() == 0 => give_up(process, Failure { step: 4, errno }),
             _ => process.state.store(state::MANAGING, Ordering::Release),
-        }
-    }
-
-    fn judge_all(&mut self) {
-        while let Some(notice) = self.engine.notice() {
-            self.judge(notice);
-        }
-    }
-
-    fn judge(&mut self, notice: Notice) {
-        match notice {
-            Notice::Unknown(address) => {
-                let own = own_ranges(&self.engine);
-                let _ = self.adopter.adopt_at(&mut self.engine, address, own);
-                self.engine.answer_unknown(address);
-            }
-            Notice::Doorbell(_) => self.pause(),
-            Notice::Populated => {
-                self.permit_forks();
-                fork::set_paused();
-                self.engine.answer_doorbell(fork::doorbells().start);
-            }
-            Notice::SwapFull => self.swap_full(),
-            Notice::AreaRetired => {
-                self.engine.report().note_event(events::WRITE_ERROR);
-                self.say(if self.engine.mm().is_swap_full() {
-                    "a write to swap failed: pages stay in RAM from now on, above the budget"
-                } else {
-                    "a write to swap failed: that area takes no more, and its pages go to the others"
-                });
-            }
-            Notice::AreaNotEmptied { pages } => self.say_words(format_args!(
-                "{pages} pages of a place that is to be left cannot be read: they stay there"
-            )),
-            Notice::PageLost { poisoned, of_file, .. } => {
-                let event = if of_file { events::FILE_READ_ERROR } else { events::READ_ERROR };
-                let is_first = self.engine.report().note_event(event);
-                let lies = self.engine.report().last_error() == Errno::BADMSG;
-                match (of_file, lies) {
-                    // There may be many, and the kernel says nothing at all.
-                    (true, _) if is_first => self.say(
-                        "a page of a mapped file could not be read: the program gets SIGBUS where it \
-                         touches it, as it would from the kernel",
-                    ),
-                    (true, _) => {}
-                    (false, true) => self.say(
-                        "a page came back from swap that is not what was written there (its checksum \
-                         differs): the program gets SIGBUS where it touches it",
-                    ),
-                    (false, false) => self.say(
-                        "a page could not be read back from swap: the program gets SIGBUS where it \
-                         touches it",
-                    ),
-                }
-                if !poisoned {
-                    // This kernel cannot mark the page. Going on would show wrong bytes.
-                    message::kill_self(Signal::BUS);
-                }
-            }
-        }
-    }
-
-    fn swap_full(&mut self) {
-        self.engine.report().note_event(events::SWAP_FULL);
-        if self.agent.has(flags::STRICT) {
-            self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
-            message::kill_self(Signal::KILL);
-        }
-        if self.agent.has(flags::STOP_WHEN_FULL) {
-            self.say("swap is full: the program is stopped; SIGCONT lets it go on above its budget");
-            message::kill_self(Signal::STOP);
-        } else {
-            self.say("swap is full: the program goes on above its budget");
-        }
-        self.excess.get_or_insert(0);
-    }
-
-    /// Swap is full, and the program holds `held` bytes: each tenth of the budget beyond it is
-    /// said, and before the machine has nothing left for others the program ends.
-    fn bound_excess(&mut self, held: u64) {
-        let Some(said) = self.excess else { return };
-        let ram = self.agent.ram();
-        let tenths = held.saturating_sub(ram) / (ram / 10).max(1);
-        if tenths > said {
-            self.excess = Some(tenths);
-            self.say_words(format_args!("the program holds {} % more than its budget", tenths * 10));
-            let machine = Fields::of_machine();
-            let left = |name| machine.as_ref().ok().and_then(|fields| fields.number(name));
-            if let (Some(left), Some(all)) = (left("MemAvailable"), left("MemTotal"))
-                && left < all / LEFT_SHARE
-            {
-                self.say("the machine has next to no memory left: the program is ended");
-                self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
-                message::kill_self(Signal::KILL);
-            }
         }
     }
 

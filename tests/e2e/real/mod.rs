@@ -11,6 +11,7 @@ mod resp;
 mod stress;
 
 pub use programs::python;
+pub use redis::saves;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -162,6 +162,11 @@ impl Census {
         self.living.get(&pid).is_some_and(passes)
     }
 
+    /// Is it a copy of its parent that goes on as such?
+    pub fn is_lasting_copy(&self, pid: u32) -> bool {
+        self.living.get(&pid).is_some_and(|record| record.is_copy) && !self.is_passing(pid)
+    }
+
     /// An agent has a place, and goes on.
     pub fn note(&mut self, report: &AgentReport) {
         let record =

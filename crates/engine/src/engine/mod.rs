@@ -308,6 +308,12 @@ impl Engine {
         self.mm.stats().pswpin > 0
     }
 
+    /// Is nothing under way, and does nobody wait?
+    #[must_use]
+    pub fn is_at_rest(&mut self) -> bool {
+        self.transfers.in_flight() == 0 && !self.mm.is_stalled() && self.view.program.faults().is_empty()
+    }
+
     /// Waits until no request is under way, handling what ends.
     pub fn finish_transfers(&mut self) {
         while self.transfers.in_flight() > 0 {

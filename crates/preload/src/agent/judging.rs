@@ -1,0 +1,115 @@
+//! What a manager makes of the notices of its engine: what the user is told, and when the program
+//! stops or ends.
+
+use core::sync::atomic::Ordering;
+
+use overspill_engine::Notice;
+use overspill_engine::shared::{events, flags, state};
+use overspill_sys::Errno;
+use overspill_sys::procfs::Fields;
+
+use rustix::process::Signal;
+
+use super::{Manager, own_ranges};
+use crate::{fork, message};
+
+/// A program that has passed its budget ends when less than this share of the machine's memory is
+/// left: a sixteenth.
+const LEFT_SHARE: u64 = 16;
+
+impl Manager<'_> {
+    pub(super) fn judge_all(&mut self) {
+        while let Some(notice) = self.engine.notice() {
+            self.judge(notice);
+        }
+    }
+
+    fn judge(&mut self, notice: Notice) {
+        match notice {
+            Notice::Unknown(address) => {
+                let own = own_ranges(&self.engine);
+                let _ = self.adopter.adopt_at(&mut self.engine, address, own);
+                self.engine.answer_unknown(address);
+            }
+            Notice::Doorbell(_) => self.pause(),
+            Notice::Populated => {
+                self.permit_forks();
+                fork::set_paused();
+                self.engine.answer_doorbell(fork::doorbells().start);
+            }
+            Notice::SwapFull => self.swap_full(),
+            Notice::AreaRetired => {
+                self.engine.report().note_event(events::WRITE_ERROR);
+                self.say(if self.engine.mm().is_swap_full() {
+                    "a write to swap failed: pages stay in RAM from now on, above the budget"
+                } else {
+                    "a write to swap failed: that area takes no more, and its pages go to the others"
+                });
+            }
+            Notice::AreaNotEmptied { pages } => self.say_words(format_args!(
+                "{pages} pages of a place that is to be left cannot be read: they stay there"
+            )),
+            Notice::PageLost { poisoned, of_file, .. } => {
+                let event = if of_file { events::FILE_READ_ERROR } else { events::READ_ERROR };
+                let is_first = self.engine.report().note_event(event);
+                let lies = self.engine.report().last_error() == Errno::BADMSG;
+                match (of_file, lies) {
+                    // There may be many, and the kernel says nothing at all.
+                    (true, _) if is_first => self.say(
+                        "a page of a mapped file could not be read: the program gets SIGBUS where it \
+                         touches it, as it would from the kernel",
+                    ),
+                    (true, _) => {}
+                    (false, true) => self.say(
+                        "a page came back from swap that is not what was written there (its checksum \
+                         differs): the program gets SIGBUS where it touches it",
+                    ),
+                    (false, false) => self.say(
+                        "a page could not be read back from swap: the program gets SIGBUS where it \
+                         touches it",
+                    ),
+                }
+                if !poisoned {
+                    // This kernel cannot mark the page. Going on would show wrong bytes.
+                    message::kill_self(Signal::BUS);
+                }
+            }
+        }
+    }
+
+    fn swap_full(&mut self) {
+        self.engine.report().note_event(events::SWAP_FULL);
+        if self.agent.has(flags::STRICT) {
+            self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
+            message::kill_self(Signal::KILL);
+        }
+        if self.agent.has(flags::STOP_WHEN_FULL) {
+            self.say("swap is full: the program is stopped; SIGCONT lets it go on above its budget");
+            message::kill_self(Signal::STOP);
+        } else {
+            self.say("swap is full: the program goes on above its budget");
+        }
+        self.excess.get_or_insert(0);
+    }
+
+    /// Swap is full, and the program holds `held` bytes: each tenth of the budget beyond it is
+    /// said, and before the machine has nothing left for others the program ends.
+    pub(super) fn bound_excess(&mut self, held: u64) {
+        let Some(said) = self.excess else { return };
+        let ram = self.agent.ram();
+        let tenths = held.saturating_sub(ram) / (ram / 10).max(1);
+        if tenths > said {
+            self.excess = Some(tenths);
+            self.say_words(format_args!("the program holds {} % more than its budget", tenths * 10));
+            let machine = Fields::of_machine();
+            let left = |name| machine.as_ref().ok().and_then(|fields| fields.number(name));
+            if let (Some(left), Some(all)) = (left("MemAvailable"), left("MemTotal"))
+                && left < all / LEFT_SHARE
+            {
+                self.say("the machine has next to no memory left: the program is ended");
+                self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
+                message::kill_self(Signal::KILL);
+            }
+        }
+    }
+}

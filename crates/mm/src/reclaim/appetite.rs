@@ -52,12 +52,12 @@ impl Appetite {
 impl<P: SwapIn> Mm<P> {
     /// Below this many free frames reclaim starts.
     pub(crate) fn low(&self) -> u32 {
-        if self.config.accessed_bits { self.config.low } else { self.appetite.low(&self.config) }
+        if self.config.probe.is_kernel() { self.config.low } else { self.appetite.low(&self.config) }
     }
 
     /// At this many free frames it stops.
     pub(crate) fn high(&self) -> u32 {
-        if self.config.accessed_bits { self.config.high } else { self.config.high.min(2 * self.low()) }
+        if self.config.probe.is_kernel() { self.config.high } else { self.config.high.min(2 * self.low()) }
     }
 
     /// So many frames are made free at a time where nobody waits for them: as many as are taken at a time.
@@ -68,7 +68,7 @@ impl<P: SwapIn> Mm<P> {
     /// So many pages are written at once at the most: reads wait for a large write.
     pub(crate) fn write_max(&self) -> u32 {
         let most = self.config.write_max;
-        if self.config.accessed_bits { most } else { most.min(self.batch()) }
+        if self.config.probe.is_kernel() { most } else { most.min(self.batch()) }
     }
 
     /// So many pages wait in the swap cache where that is fixed.

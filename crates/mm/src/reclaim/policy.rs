@@ -251,7 +251,7 @@ pub(crate) enum Reclaim {
 impl Reclaim {
     /// What the configuration asks for: hardware bits have their own.
     pub fn new(config: &Config) -> Reclaim {
-        if config.accessed_bits {
+        if config.probe.is_kernel() {
             return Reclaim::Bits(Bits::new(config.early, config.scale));
         }
         match config.reclaim {

@@ -347,8 +347,10 @@ impl<P: SwapIn> Mm<P> {
     /// out of turn: for how long they were away says nothing of those that leave in turn.
     fn foretell(&mut self, id: PageId) {
         if !self.config.probe.is_kernel() && !self.is_in_file(id) {
-            let (scene, evictions) = (self.scene(), self.clock.wrapping_sub(self.pages[id].prev));
-            self.reclaim.get().read_ahead(&scene, evictions);
+            let (scene, stamp) = (self.scene(), self.pages.stamp(id));
+            let evictions = self.clock.wrapping_sub(self.pages[id].prev);
+            let away = Away { evictions, stamp, failed: self.pages[id].has(flag::TESTED) };
+            self.reclaim.get().read_ahead(&scene, &away);
         }
     }
 

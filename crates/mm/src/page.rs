@@ -58,6 +58,8 @@ pub mod flag {
     pub const RETRIED: u16 = 1 << 10;
     /// Its refault was close: it goes to the active list when it arrives.
     pub const ACTIVATE: u16 = 1 << 11;
+    /// In view: it makes room for another. It counts as one that failed a test, untested.
+    pub const MAKES_ROOM: u16 = ACTIVATE;
     /// The software referenced bit of the kernel's rules (set by the second look, section 5.1).
     /// The pager's: [`TESTED`].
     pub const SECOND_LOOK: u16 = 1 << 12;

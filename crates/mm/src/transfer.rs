@@ -238,13 +238,16 @@ impl<P: SwapIn> Mm<P> {
             self.pages[id].clear(flag::DIRTY);
         }
         self.leave_slot(id);
-        let is_tested = !self.config.probe.is_kernel() && self.pages[id].take(flag::TESTED);
+        let is_tested = self.was_tested(id);
         if self.pages[id].has(flag::DISCARDED) {
             self.drop_discarded(id, out);
         } else if self.pages[id].has(flag::WANTED) || self.pause.is_some() {
             let list = self.touched(id, if is_tested { Waited::Tested } else { Waited::ToLeave });
             self.map(id, list, out);
         } else if zero && self.region_of(id).is_none_or(|region| region.kind.is_zero_at_first()) {
+            if is_tested {
+                self.reclaim.get().emptied();
+            }
             self.stats.zero_dropped += 1;
             self.zeroes.note_shown(1);
             self.count_steal();
@@ -262,10 +265,18 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
+    /// Was the page taken out of view to be tested? Of one that makes room it is not known yet.
+    fn was_tested(&mut self, id: PageId) -> bool {
+        if self.config.probe.is_kernel() || self.pages[id].take(flag::MAKES_ROOM) {
+            return false;
+        }
+        self.pages[id].take(flag::TESTED)
+    }
+
     /// Pinned, shared after a fork, or in a range that is changing: look again after a full round
     /// of the list.
     fn still_busy(&mut self, id: PageId, out: &mut Actions) {
-        let is_tested = !self.config.probe.is_kernel() && self.pages[id].take(flag::TESTED);
+        let is_tested = self.was_tested(id);
         let list = if is_tested { ListId::Active } else { ListId::Inactive };
         self.lists.push_head(&mut self.pages, list, id);
         let page = &mut self.pages[id];

@@ -526,6 +526,7 @@ impl<P: SwapIn> Mm<P> {
             let Some(id) = self.lists.tail(ListId::Active) else { return };
             *looks = looks.saturating_sub(1);
             self.stats.pgdeactivate += 1;
+            self.pages[id].set(flag::TESTED | flag::MAKES_ROOM);
             self.lists.remove(&mut self.pages, id);
             self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
         }

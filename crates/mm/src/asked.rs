@@ -3,7 +3,7 @@
 //! Of anonymous memory only what is free is filled: nothing leaves for it. Of a file as much as
 //! read-ahead would take: reclaim makes room, and whoever asks goes on then. So what is there already
 //! must not be what makes room for the rest: it is as good as new. No marks, no windows (section
-//! 4.7); the kernel's rules (with access bits) leave alone what is there.
+//! 4.7); a kernel's rules leave alone what is there.
 
 use crate::event::Actions;
 use crate::fault::Reads;
@@ -18,10 +18,10 @@ impl<P: SwapIn> Mm<P> {
     /// miss.
     pub(crate) fn will_need(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
         let mut reads = Reads::default();
-        let kept = if self.config.accessed_bits { self.low() / 4 } else { self.low() };
+        let kept = if self.config.probe.is_kernel() { self.low() / 4 } else { self.low() };
         let is_file = matches!(self.kind(space, start), RegionKind::File { .. });
         let mut spare = if is_file { self.spare_frames() } else { self.frames_free().saturating_sub(kept) };
-        let stays = is_file && !self.config.accessed_bits;
+        let stays = is_file && !self.config.probe.is_kernel();
         self.know_file_pages(space, start, end.min(start.offset(i64::from(spare))));
         self.each_page(space, start, end, |mm, id| {
             if spare > 0 && mm.is_on_swap(id) {

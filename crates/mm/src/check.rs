@@ -50,7 +50,7 @@ impl<P: SwapIn> Mm<P> {
                 Some(page.list)
             }
             State::Cached => {
-                let in_order_of_use = self.config.accessed_bits && page.list != NO_LIST;
+                let in_order_of_use = self.config.probe.is_kernel() && page.list != NO_LIST;
                 let is_unviewed = page.list == ListId::Cache as u8 || page.list == ListId::Tested as u8;
                 assert!(is_unviewed || in_order_of_use, "a cached page is on a list");
                 assert!(
@@ -75,7 +75,7 @@ impl<P: SwapIn> Mm<P> {
             State::Mapped => {
                 seen.held += 1;
                 seen.unmapping += u32::from(unmapping);
-                let knows_stores = self.config.accessed_bits || page.slot().is_some_and(Slot::is_file);
+                let knows_stores = self.config.probe.tells_stores() || page.slot().is_some_and(Slot::is_file);
                 assert!(knows_stores || page.has(flag::DIRTY), "what is stored unseen is taken for dirty");
                 assert!(unmapping || !page.has(flag::LEAVING), "who leaves is on its way out of view");
                 seen.leaving += u32::from(page.has(flag::LEAVING));

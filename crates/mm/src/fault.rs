@@ -161,7 +161,7 @@ impl<P: SwapIn> Mm<P> {
         let (space, vpn) = self.pages.place(id);
         let page = &mut self.pages[id];
         // The kernel marks pages on their way out with the same bit as pages read ahead (specification 1.4).
-        let on_its_way_out = self.config.accessed_bits && page.state == State::Writing;
+        let on_its_way_out = self.config.probe.is_kernel() && page.state == State::Writing;
         let read_ahead = page.take(flag::READ_AHEAD) || on_its_way_out;
         let marker = page.take(flag::MARKER);
         let arriving = page.state == State::Reading;
@@ -235,7 +235,7 @@ impl<P: SwapIn> Mm<P> {
             self.stats.workingset_activate_anon += 1;
             self.pages[id].set(flag::ACTIVATE);
             // The kernel activates a page when it comes back, the pager when it is used.
-            self.clock = self.clock.wrapping_add(u32::from(self.config.accessed_bits));
+            self.clock = self.clock.wrapping_add(u32::from(self.config.probe.is_kernel()));
         } else {
             self.pages[id].clear(flag::ACTIVATE);
         }
@@ -346,9 +346,11 @@ impl<P: SwapIn> Mm<P> {
     /// The policy hears of a page that is read ahead. Pages of files that a reader has passed leave
     /// out of turn: for how long they were away says nothing of those that leave in turn.
     fn foretell(&mut self, id: PageId) {
-        if !self.config.accessed_bits && !self.is_in_file(id) {
-            let (scene, evictions) = (self.scene(), self.clock.wrapping_sub(self.pages[id].prev));
-            self.reclaim.get().read_ahead(&scene, evictions);
+        if !self.config.probe.is_kernel() && !self.is_in_file(id) {
+            let (scene, stamp) = (self.scene(), self.pages.stamp(id));
+            let evictions = self.clock.wrapping_sub(self.pages[id].prev);
+            let away = Away { evictions, stamp, failed: self.pages[id].has(flag::TESTED) };
+            self.reclaim.get().read_ahead(&scene, &away);
         }
     }
 
@@ -369,7 +371,7 @@ impl<P: SwapIn> Mm<P> {
     /// A page is read that nobody asked for: the kernel looks at its distance all the same, the
     /// pager waits for its use.
     fn refault_quietly(&mut self, id: PageId) {
-        if self.config.accessed_bits {
+        if self.config.probe.is_kernel() {
             return self.refault(id);
         }
         self.pages[id].prev = crate::page::NONE;
@@ -380,7 +382,7 @@ impl<P: SwapIn> Mm<P> {
     /// the list on which it belongs.
     pub(crate) fn foreseen(&mut self, id: PageId) -> ListId {
         let (scene, stamp) = (self.scene(), self.pages.stamp(id));
-        let failed = !self.config.accessed_bits && self.pages[id].take(flag::TESTED);
+        let failed = !self.config.probe.is_kernel() && self.pages[id].take(flag::TESTED);
         let place = self.reclaim.get().foreseen(&scene, &Away { evictions: u32::MAX, stamp, failed });
         self.note(id, Noted::Arrived);
         self.settle(place)
@@ -445,14 +447,14 @@ impl<P: SwapIn> Mm<P> {
         self.stats.pswpin += u64::from(run.count);
         let io = self.new_io(IoKind::Read, run);
         // A kernel's rules know no such thing.
-        if self.config.accessed_bits || self.pace.admit(Held { io, run, slot }) {
+        if self.config.probe.is_kernel() || self.pace.admit(Held { io, run, slot }) {
             out.push(Action::Read { io, run, slot });
         }
     }
 
     /// A read ended, so that another may start.
     pub(crate) fn keep_pace(&mut self, ended: Run, out: &mut Actions) {
-        if self.config.accessed_bits {
+        if self.config.probe.is_kernel() {
             return;
         }
         self.pace.ended(ended);

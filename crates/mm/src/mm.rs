@@ -13,6 +13,7 @@ use crate::list::Lists;
 use crate::pace::Pace;
 use crate::page::{PageTable, State, flag};
 use crate::passing::Postponed;
+use crate::probe::Probe;
 use crate::readahead::SwapIn;
 use crate::reclaim::appetite::Appetite;
 use crate::reclaim::newcomers::Newcomers;
@@ -35,9 +36,9 @@ pub struct Config {
     pub swap_slots: u32,
     /// Which slot an evicted page gets.
     pub placement: Placement,
-    /// Below this many free frames background reclaim starts; fewer without access bits, while
-    /// frames are taken singly, see `reclaim::appetite`. 0 with `high` 0: reclaim only on demand, in
-    /// batches of [`Config::unit`] (a memory cgroup's way).
+    /// Below this many free frames background reclaim starts; the pager's are fewer while frames are
+    /// taken singly, see `reclaim::appetite`. 0 with `high` 0: reclaim only on demand, in batches of
+    /// [`Config::unit`] (a memory cgroup's way).
     pub low: u32,
     /// At this many free frames it stops.
     pub high: u32,
@@ -50,7 +51,7 @@ pub struct Config {
     pub cache: u32,
     /// Pages taken out of the program's view together (an aligned group); 1..=64, a power of two.
     pub unit: u32,
-    /// Which pages leave; without access bits only.
+    /// Which pages leave; a kernel's probe has rules of its own.
     pub reclaim: Choice,
     /// Largest write in pages.
     pub write_max: u32,
@@ -66,16 +67,14 @@ pub struct Config {
     /// The shell can show the kernel's zero page and tell of the first store to it
     /// ([`Action::ShowZeroes`]): what is only read takes no frame.
     pub maps_zeroes: bool,
-    /// The shell reports accesses through [`Mm::mark_accessed`] (hardware bits): reclaim looks at
-    /// them instead of unmapping pages to learn whether they are used, and pages are dirty only
-    /// when written.
-    pub accessed_bits: bool,
-    /// With access bits: the rules of kernels before 5.9 (specification 5.1, left column; 1.7).
-    /// Private pages begin active, one use at the tail is enough to become active, and nobody asks
-    /// how long a page was away.
+    /// How it is learnt which pages in view are used, and stored to.
+    pub probe: Probe,
+    /// A kernel's ([`Probe::Kernel`]): the rules of kernels before 5.9 (specification 5.1, left
+    /// column; 1.7). Private pages begin active, one use at the tail is enough to become active, and
+    /// nobody asks how long a page was away.
     pub early: bool,
-    /// With access bits: pages new to the lists of use come in batches of so many for each space,
-    /// see `reclaim::newcomers`; 1 = singly.
+    /// A kernel's: pages new to the lists of use come in batches of so many for each space, see
+    /// `reclaim::newcomers`; 1 = singly.
     pub newcomers: u32,
     /// The machine stands for one that is so many times larger: rules that depend on the size of
     /// the lists follow that one.
@@ -106,7 +105,7 @@ impl Config {
             fill_max: 256,
             compares: false,
             maps_zeroes: false,
-            accessed_bits: false,
+            probe: Probe::Faults,
             early: false,
             newcomers: 1,
             scale: 1,
@@ -189,7 +188,7 @@ pub struct Mm<P: SwapIn> {
     pub(crate) scans: Scans,
     /// The same of files.
     pub(crate) file_scans: FileScans,
-    /// With access bits: batches of pages on their way to the lists.
+    /// A kernel's: batches of pages on their way to the lists.
     pub(crate) newcomers: Newcomers,
     /// Pages whose faults were answered last, a ring: they are not taken away again at once.
     pub(crate) answered: [PageId; ANSWERED],
@@ -586,12 +585,12 @@ impl<P: SwapIn> Mm<P> {
         if page.state != State::Mapped {
             return false;
         }
-        let bits = match access {
-            Access::Read => flag::REFERENCED,
-            Access::Write => flag::REFERENCED | flag::DIRTY,
-        };
-        page.set(bits);
-        if access == Access::Write && page.slot().is_some() && self.config.placement != Placement::ByAddress {
+        page.set(flag::REFERENCED);
+        if access == Access::Read || !self.config.probe.tells_stores() {
+            return true;
+        }
+        page.set(flag::DIRTY);
+        if page.slot().is_some() && self.config.placement != Placement::ByAddress {
             // The first store makes the bytes on swap worthless; the kernel gives the slot back at
             // once, so that the page later goes where its neighbours in time go (specification
             // 1.7).

@@ -54,7 +54,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// Frames of the float that are free. A kernel's rules know none.
     fn afloat(&self) -> u32 {
-        if self.config.accessed_bits {
+        if self.config.probe.is_kernel() {
             return 0;
         }
         let float = (self.config.budget.min(self.areas.capacity()) / SHARE).min(MOST);

@@ -58,8 +58,10 @@ pub mod flag {
     pub const RETRIED: u16 = 1 << 10;
     /// Its refault was close: it goes to the active list when it arrives.
     pub const ACTIVATE: u16 = 1 << 11;
+    /// In view: it makes room for another. It counts as one that failed a test, untested.
+    pub const MAKES_ROOM: u16 = ACTIVATE;
     /// The software referenced bit of the kernel's rules (set by the second look, section 5.1).
-    /// Without access bits: [`TESTED`].
+    /// The pager's: [`TESTED`].
     pub const SECOND_LOOK: u16 = 1 << 12;
     /// On its way to be tested; on swap: it failed its test.
     pub const TESTED: u16 = SECOND_LOOK;

@@ -86,7 +86,7 @@ impl<P: SwapIn> Mm<P> {
     /// Is the next page to leave one that a reader has passed?
     pub(crate) fn has_passed(&self) -> bool {
         let tail = self.lists.tail(crate::list::ListId::Inactive);
-        !self.config.accessed_bits
+        !self.config.probe.is_kernel()
             && tail.is_some_and(|id| self.is_passed(id) && !self.answered.contains(&id))
     }
 }

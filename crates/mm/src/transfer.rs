@@ -24,21 +24,21 @@ impl<P: SwapIn> Mm<P> {
         let page = &mut self.pages[id];
         page.clear(flag::WANTED | flag::WANTED_WRITE | flag::EAGER | flag::RETRIED | flag::ACTIVATE);
         let is_in_file = page.slot().is_some_and(Slot::is_file);
-        if !self.config.accessed_bits {
+        if !self.config.probe.is_kernel() {
             page.clear(flag::TESTED);
-            // The program may store at any time from now on, unseen. Whether it did to a page of a
-            // file is told when the page is taken; where it never came into view it did not.
-            if !is_in_file {
-                page.set(flag::DIRTY);
-            }
         }
-        let keeps_slot = self.config.compares || self.config.accessed_bits && !self.gives_slot_up(id);
+        // The program may store at any time from now on, unseen. Whether it did to a page of a file
+        // is told when the page is taken; where it never came into view it did not.
+        if !is_in_file && !self.config.probe.tells_stores() {
+            page.set(flag::DIRTY);
+        }
+        let keeps_slot = self.config.compares || self.config.probe.is_kernel() && !self.gives_slot_up(id);
         if !is_in_file && (!keeps_slot || self.areas.is_tight()) {
             self.release_slot(id);
             self.pages[id].set(flag::DIRTY);
         }
         if !stays {
-            if list == ListId::Active && !self.config.accessed_bits {
+            if list == ListId::Active && !self.config.probe.is_kernel() {
                 self.stats.pgactivate += 1;
                 self.clock = self.clock.wrapping_add(1);
             }
@@ -89,14 +89,14 @@ impl<P: SwapIn> Mm<P> {
         if self.pages[id].has(flag::WANTED) {
             self.map(id, list, out);
         } else if self.pages[id].has(flag::EAGER) || self.pause.is_some() {
-            let is_foreseen = !self.config.accessed_bits && self.pages[id].has(flag::READ_AHEAD);
+            let is_foreseen = !self.config.probe.is_kernel() && self.pages[id].has(flag::READ_AHEAD);
             let list = if is_foreseen { self.foreseen(id) } else { list };
             self.count_eager(id);
             self.map(id, list, out);
         } else {
             self.pages.set_state(id, State::Cached);
             // The kernel has one order of use for pages in view and pages of the swap cache.
-            self.enlist(if self.config.accessed_bits { list } else { ListId::Cache }, id);
+            self.enlist(if self.config.probe.is_kernel() { list } else { ListId::Cache }, id);
         }
     }
 
@@ -197,8 +197,8 @@ impl<P: SwapIn> Mm<P> {
         self.held -= 1;
         self.clock = self.clock.wrapping_add(1);
         self.pages[id].prev = self.clock;
-        // Without access bits the latter says that it failed its test.
-        let forgotten = if self.config.accessed_bits { flag::SECOND_LOOK } else { 0 };
+        // The pager's means something else: that it failed its test.
+        let forgotten = if self.config.probe.is_kernel() { flag::SECOND_LOOK } else { 0 };
         self.pages[id].clear(flag::REFERENCED | forgotten);
         self.count_steal();
         out.push_free(id);
@@ -238,13 +238,16 @@ impl<P: SwapIn> Mm<P> {
             self.pages[id].clear(flag::DIRTY);
         }
         self.leave_slot(id);
-        let is_tested = !self.config.accessed_bits && self.pages[id].take(flag::TESTED);
+        let is_tested = self.was_tested(id);
         if self.pages[id].has(flag::DISCARDED) {
             self.drop_discarded(id, out);
         } else if self.pages[id].has(flag::WANTED) || self.pause.is_some() {
             let list = self.touched(id, if is_tested { Waited::Tested } else { Waited::ToLeave });
             self.map(id, list, out);
         } else if zero && self.region_of(id).is_none_or(|region| region.kind.is_zero_at_first()) {
+            if is_tested {
+                self.reclaim.get().emptied();
+            }
             self.stats.zero_dropped += 1;
             self.zeroes.note_shown(1);
             self.count_steal();
@@ -262,10 +265,18 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
+    /// Was the page taken out of view to be tested? Of one that makes room it is not known yet.
+    fn was_tested(&mut self, id: PageId) -> bool {
+        if self.config.probe.is_kernel() || self.pages[id].take(flag::MAKES_ROOM) {
+            return false;
+        }
+        self.pages[id].take(flag::TESTED)
+    }
+
     /// Pinned, shared after a fork, or in a range that is changing: look again after a full round
     /// of the list.
     fn still_busy(&mut self, id: PageId, out: &mut Actions) {
-        let is_tested = !self.config.accessed_bits && self.pages[id].take(flag::TESTED);
+        let is_tested = self.was_tested(id);
         let list = if is_tested { ListId::Active } else { ListId::Inactive };
         self.lists.push_head(&mut self.pages, list, id);
         let page = &mut self.pages[id];

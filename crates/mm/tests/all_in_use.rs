@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use overspill_mm::readahead::none::NoReadAhead;
 use overspill_mm::types::{Access, RegionKind, SpaceId, Vpn};
-use overspill_mm::{Actions, Config, Event, Mm, Placement};
+use overspill_mm::{Actions, Config, Event, Mm, Placement, Probe};
 
 const SPACE: SpaceId = SpaceId(0);
 const BUDGET: u32 = 100;
@@ -38,7 +38,7 @@ fn a_budget_full_of_used_pages_is_kept() {
         unit: 1,
         write_max: 1,
         fill_max: 1,
-        accessed_bits: true,
+        probe: Probe::Kernel,
         ..Config::live(BUDGET, 8192)
     };
     let mut mm = Mm::new(config, NoReadAhead);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use overspill_mm::readahead::none::NoReadAhead;
 use overspill_mm::types::{Access, RegionKind, SpaceId, Vpn};
-use overspill_mm::{Action, Actions, Config, Event, Mm, Placement};
+use overspill_mm::{Action, Actions, Config, Event, Mm, Placement, Probe};
 
 const SPACE: SpaceId = SpaceId(0);
 
@@ -23,7 +23,7 @@ fn machine(placement: Placement) -> Mm<NoReadAhead> {
         unit: 1,
         write_max: 1,
         fill_max: 1,
-        accessed_bits: true,
+        probe: Probe::Kernel,
         ..Config::live(4, 8192)
     };
     let mut mm = Mm::new(config, NoReadAhead);

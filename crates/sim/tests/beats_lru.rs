@@ -97,14 +97,14 @@ fn of_all(patterns: &[Pattern], readahead: &str) -> (u64, u64) {
 #[test]
 fn of_a_loop_a_part_stays() {
     let of = [25, 50, 75].map(|share| of_lru(&looping(), share, "none"));
-    assert!(of[0] < 980 && of[1] < 920 && of[2] < 660, "{of:?}");
+    assert!(of[0] < 980 && of[1] < 900 && of[2] < 640, "{of:?}");
 }
 
-/// With read-ahead less than LRU on the whole, without it as much.
+/// Less than LRU on the whole.
 #[test]
 fn the_default_is_not_behind_lru() {
     let patterns = [looping(), hot_beside_passing(), in_turns(), two_pools(), part_of_it(0)];
-    for (readahead, mean_most, worst_most) in [("none", 1010, 1240), ("adaptive", 975, 1310)] {
+    for (readahead, mean_most, worst_most) in [("none", 960, 1240), ("adaptive", 930, 1280)] {
         let (mean, worst) = of_all(&patterns, readahead);
         assert!(mean <= mean_most && worst <= worst_most, "{readahead}: {mean}, at worst {worst}");
     }

@@ -8,7 +8,9 @@
 //! round over more than memory keeps that much, where the order of arrival (or of use) keeps
 //! nothing, and a hot set that came first is not pushed out by what passes. It holds its place
 //! until others prove to be in use: for each that does the oldest unproven one is the next to
-//! leave, by way of the swap cache, where a touch proves it.
+//! leave, by way of the swap cache, where a touch proves it. Unless those come back themselves: the
+//! more of them do, the sooner a page has to be back to take the place of one. Who goes round, or
+//! touches all of it alike, gains nothing by exchanging pages, and loses one read for each.
 //!
 //! Unfit for: memory that is filled once and of which the part that came first is never used again.
 //! That part goes as others come back, not before: one more read for each of them.
@@ -37,6 +39,16 @@ const FIRST_SHARE: u32 = 2;
 /// with three 0.994, with four 0.988; but the more, the longer what is dead stays.)
 const FORETOLD_FOR_ONE: u32 = 3;
 
+/// Doubt begins here, and ends there: a page has to come back within a sixteenth of the time.
+const DOUBT_FROM: u32 = 8;
+const DOUBT_MOST: u32 = 128;
+/// Doubt grows by so much for each page that made room in vain, and shrinks by one for each that
+/// makes room. (With two, and half as much doubt, 0.977 of LRU without read-ahead in place of 0.970;
+/// with four, and twice as much, 0.974.)
+const DOUBTED_FOR_ONE: u32 = 3;
+/// It was in vain if the page came back within so many budgets of evictions.
+const BACK_BUDGETS: u32 = 4;
+
 /// What is owed to the active list, and who is there unproven.
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive {
@@ -48,11 +60,26 @@ pub(crate) struct Adaptive {
     due: u32,
     /// Pages that were read ahead as soon as one that counts, since they last counted as one.
     foretold: u32,
+    /// How wrong it was of late that pages made room. Beyond [`DOUBT_FROM`] a page must come back
+    /// sooner than within the length of the active list to take the place of another.
+    doubt: u32,
     /// A page has come back: what comes new from now on does not come first.
     came_back: bool,
 }
 
 impl Adaptive {
+    /// Does the page come back so soon that it is to take the place of another?
+    fn is_surely_soon(&self, scene: &Scene, evictions: u32) -> bool {
+        u64::from(self.doubt) * u64::from(evictions) <= u64::from(DOUBT_FROM) * u64::from(scene.active)
+    }
+
+    /// A page comes back: if it had made room for another, was that wrong?
+    fn judge(&mut self, scene: &Scene, away: &Away) {
+        if away.failed && away.evictions <= BACK_BUDGETS.saturating_mul(scene.budget) {
+            self.doubt = (self.doubt + DOUBTED_FOR_ONE).min(DOUBT_MOST);
+        }
+    }
+
     /// So many of the oldest active pages lose their place, of which the unproven ones are the
     /// first.
     fn lose(&mut self, count: u32) -> u32 {
@@ -77,18 +104,22 @@ impl Policy for Adaptive {
 
     fn refault(&mut self, scene: &Scene, away: &Away) -> Place {
         self.came_back = true;
+        self.judge(scene, away);
         if away.evictions > scene.active {
             return Place::INACTIVE;
         }
-        self.due = (self.due + 1).min(self.unproven);
+        if self.is_surely_soon(scene, away.evictions) {
+            self.due = (self.due + 1).min(self.unproven);
+        }
         Place::ACTIVE
     }
 
     /// Three of them count as a refault. (*The story:* of a loop that is read ahead one page in some
     /// hundred is a refault. Beside memory that came first and was never used again it read 2.7
     /// times what LRU reads, though it fitted into the rest.)
-    fn read_ahead(&mut self, scene: &Scene, evictions: u32) {
-        if evictions <= scene.active {
+    fn read_ahead(&mut self, scene: &Scene, away: &Away) {
+        self.judge(scene, away);
+        if away.evictions <= scene.active && self.is_surely_soon(scene, away.evictions) {
             self.foretold += 1;
             self.due = (self.due + self.foretold / FORETOLD_FOR_ONE).min(self.unproven);
             self.foretold %= FORETOLD_FOR_ONE;
@@ -99,6 +130,7 @@ impl Policy for Adaptive {
         // Unproven pages may have gone by themselves.
         self.unproven = self.unproven.min(scene.active);
         let due = core::mem::take(&mut self.due).min(self.unproven);
+        self.doubt = self.doubt.saturating_sub(due);
         self.lose(due)
     }
 
@@ -185,10 +217,33 @@ mod tests {
         let mut policy = Adaptive { unproven: 2, ..Adaptive::default() };
         let scene = Scene { active: 9, ..Scene::default() };
         let mut after = |evictions| {
-            policy.read_ahead(&scene, evictions);
+            policy.read_ahead(&scene, &Away { evictions, stamp: 0, failed: false });
             policy.replaced(&scene)
         };
         assert_eq!([10, 9, 9, 9, 9, 9, 9].map(&mut after), [0, 0, 0, 1, 0, 0, 1]);
         assert_eq!([9; 3].map(after), [0; 3], "none is left");
+    }
+
+    /// *The story:* of a loop over a third more than memory 0.93 of what LRU reads was read: whoever
+    /// came back first took the place of one that came first, which was back a lap later. It reads
+    /// 0.59 since.
+    #[test]
+    fn where_those_come_back_that_made_room_fewer_make_room() {
+        let scene = Scene { budget: 100, active: 50, ..Scene::default() };
+        let mut policy = Adaptive { unproven: 50, ..Adaptive::default() };
+        let mut refault = |evictions, failed| {
+            policy.refault(&scene, &Away { evictions, stamp: 0, failed });
+            policy.replaced(&scene)
+        };
+        assert_eq!(
+            (refault(50, false), refault(401, true), refault(50, false)),
+            (1, 0, 1),
+            "none is back yet"
+        );
+        assert_eq!([399; 4].map(|evictions| refault(evictions, true)), [0; 4], "four were back");
+        assert_eq!(refault(50, false), 0, "that is not soon enough any more");
+        let replaced: u32 = (0..4).map(|_| refault(30, false)).sum();
+        assert_eq!(replaced, 4, "and that is; nobody came back meanwhile");
+        assert_eq!(refault(50, false), 1);
     }
 }

@@ -57,7 +57,7 @@ impl Appetite {
 impl<P: SwapIn> Mm<P> {
     /// Below this many free frames reclaim starts.
     pub(crate) fn low(&self) -> u32 {
-        if self.config.accessed_bits {
+        if self.config.probe.is_kernel() {
             return self.config.low;
         }
         let low = self.appetite.low(&self.config);
@@ -66,7 +66,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// At this many free frames it stops.
     pub(crate) fn high(&self) -> u32 {
-        if self.config.accessed_bits { self.config.high } else { self.config.high.min(2 * self.low()) }
+        if self.config.probe.is_kernel() { self.config.high } else { self.config.high.min(2 * self.low()) }
     }
 
     /// Frames that nobody needs: what is free beyond what is kept free. Where nothing is managed that is
@@ -86,7 +86,7 @@ impl<P: SwapIn> Mm<P> {
     /// So many pages are written at once at the most: reads wait for a large write.
     pub(crate) fn write_max(&self) -> u32 {
         let most = self.config.write_max;
-        if self.config.accessed_bits { most } else { most.min(self.batch()) }
+        if self.config.probe.is_kernel() { most } else { most.min(self.batch()) }
     }
 
     /// So many pages wait in the swap cache where that is fixed.

@@ -1,12 +1,11 @@
 //! Making room: from the tail of the inactive list into the swap cache, from there to swap, from
 //! there to nowhere.
 //!
-//! Without hardware access bits a page's use is learnt by taking it out of the program's view: it
-//! waits in the swap cache (newest at the head) and a touch brings it back to the active list. What
-//! reaches the tail untouched is written, if it must be, and freed. Units of neighbours travel
-//! together, so that unmapping, writing and reading back are few large operations. With hardware
-//! bits ([`crate::Config::accessed_bits`]) the inactive tail is judged by them, as section 5.1 of
-//! the specification has it.
+//! A page's use is learnt by taking it out of the program's view: it waits in the swap cache (newest
+//! at the head) and a touch brings it back to the active list. What reaches the tail untouched is
+//! written, if it must be, and freed. Units of neighbours travel together, so that unmapping, writing
+//! and reading back are few large operations. With a kernel's bits ([`crate::Probe::Kernel`]) the
+//! inactive tail is judged by them, as section 5.1 of the specification has it.
 //!
 //! Who is active, how many wait out of view and who is tested there is the policy's
 //! ([`crate::reclaim::policy`]); this file does as it says.
@@ -44,7 +43,7 @@ impl<P: SwapIn> Mm<P> {
     #[must_use]
     pub fn has_idle_work(&self) -> bool {
         let batch = self.batch().min((self.high() - self.low()) / 2).max(1);
-        !self.config.accessed_bits
+        !self.config.probe.is_kernel()
             && self.pause.is_none()
             && self.refused < self.patience()
             && !self.areas.is_full()
@@ -62,7 +61,7 @@ impl<P: SwapIn> Mm<P> {
                 self.reclaiming = true;
             }
             Event::Unmapped { .. } => {}
-            _ => self.reclaiming &= self.config.accessed_bits,
+            _ => self.reclaiming &= self.config.probe.is_kernel(),
         }
     }
 
@@ -375,7 +374,7 @@ impl<P: SwapIn> Mm<P> {
         let Some(id) = self.oldest(looks) else { return false };
         *looks = looks.saturating_sub(1);
         self.count_scan();
-        if self.config.accessed_bits {
+        if self.config.probe.tells_uses() {
             if self.pages[id].state == State::Cached {
                 self.tell_unused(id);
                 self.evict(id, out);
@@ -423,7 +422,7 @@ impl<P: SwapIn> Mm<P> {
     /// spent on tests. Three threads took those two from one another, before any had used one.
     fn oldest(&mut self, looks: &mut u32) -> Option<PageId> {
         let id = self.lists.tail(ListId::Inactive)?;
-        if self.config.accessed_bits {
+        if self.config.probe.is_kernel() {
             return Some(id);
         }
         if let Some(id) = self.oldest_unanswered() {
@@ -466,18 +465,18 @@ impl<P: SwapIn> Mm<P> {
         self.lists.remove(&mut self.pages, page);
         self.pages[page].set(flag::UNMAPPING);
         self.unmapping += 1;
-        if !self.config.accessed_bits && self.is_passed(page) {
+        if !self.config.probe.is_kernel() && self.is_passed(page) {
             self.pages[page].set(flag::LEAVING);
             self.leaving += 1;
         }
     }
 
     /// The page after the run, if it is now the oldest inactive one: what came together leaves
-    /// together. (With access bits every page is looked at for itself.)
+    /// together. (Where uses are told of, every page is looked at for itself.)
     fn follower(&self, run: Run) -> Option<PageId> {
         let next = PageId(run.first.0 + run.count);
         let together = run.count < UNMAP_MAX
-            && !self.config.accessed_bits
+            && !self.config.probe.tells_uses()
             && !next.0.is_multiple_of(CHUNK_PAGES as u32)
             && self.lists.tail(ListId::Inactive) == Some(next)
             && !self.answered.contains(&next);
@@ -527,6 +526,7 @@ impl<P: SwapIn> Mm<P> {
             let Some(id) = self.lists.tail(ListId::Active) else { return };
             *looks = looks.saturating_sub(1);
             self.stats.pgdeactivate += 1;
+            self.pages[id].set(flag::TESTED | flag::MAKES_ROOM);
             self.lists.remove(&mut self.pages, id);
             self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
         }

@@ -174,8 +174,8 @@ pub(crate) trait Policy {
     /// A fault has to read its page.
     fn refault(&mut self, scene: &Scene, away: &Away) -> Place;
 
-    /// A page is read ahead that was away for so many evictions. Whether it is used is not known.
-    fn read_ahead(&mut self, _: &Scene, _evictions: u32) {}
+    /// A page is read ahead. Whether it is used is not known.
+    fn read_ahead(&mut self, _: &Scene, _: &Away) {}
 
     /// A page that was read ahead is used for the first time, or comes into view unasked; how many
     /// evictions it was away is not known.
@@ -221,6 +221,9 @@ pub(crate) trait Policy {
         false
     }
 
+    /// A page that was to be tested is dropped, since it holds zeroes: its next touch fills it.
+    fn emptied(&mut self) {}
+
     /// Pages get frames, for a fault or ahead of it.
     fn arrived(&mut self, _pages: u32) {}
 
@@ -251,7 +254,7 @@ pub(crate) enum Reclaim {
 impl Reclaim {
     /// What the configuration asks for: hardware bits have their own.
     pub fn new(config: &Config) -> Reclaim {
-        if config.accessed_bits {
+        if config.probe.is_kernel() {
             return Reclaim::Bits(Bits::new(config.early, config.scale));
         }
         match config.reclaim {

@@ -308,7 +308,7 @@ impl<P: SwapIn> Engine<P> {
     fn call_fork(&mut self, lane: u32) {
         let mischief = self.mischief.as_mut().expect("only chaos calls");
         // Only the pager brings everything in for a fork; the kernel needs not.
-        if !mischief.chaos.pressure || mischief.forking.is_some() || self.options.mm.accessed_bits {
+        if !mischief.chaos.pressure || mischief.forking.is_some() || self.options.mm.probe.is_kernel() {
             return;
         }
         mischief.forking = Some(lane);

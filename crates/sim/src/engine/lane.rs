@@ -192,7 +192,7 @@ impl Lane {
                 self.fault_since.get_or_insert(self.time);
                 return Ok(RunEnd::Fault { space, vpn: access.vpn, write: access.write });
             }
-            if options.mm.accessed_bits {
+            if options.mm.probe.tells_uses() {
                 mark(memory, mm, place, space, &access);
             }
             if access.write && follow_stores {

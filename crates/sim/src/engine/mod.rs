@@ -39,7 +39,7 @@ use histogram::Histogram;
 use overspill_mm::readahead::SwapIn;
 use overspill_mm::reserve::{HALVES_NS, Reserve};
 use overspill_mm::types::{Access, CHUNK_PAGES, PAGE_SIZE, PageId, RegionKind, SpaceId, Vpn};
-use overspill_mm::{AreaConfig, Config, Event, Mm};
+use overspill_mm::{AreaConfig, Config, Event, Mm, Probe};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -121,7 +121,7 @@ impl Options {
             unit: 1,
             write_max: 1,
             fill_max: 1,
-            accessed_bits: true,
+            probe: Probe::Kernel,
             compares: false,
             ..Config::live(budget, slots)
         };

@@ -4,8 +4,11 @@
 //! The file gets twice its blocks, and then every other 64 KiB are taken out of it (collapsed), so
 //! that what is left lies in as many pieces. (Two files that grow in turns, with holes punched and
 //! filled, were 13 extents on ext4, which looks ahead.) What came of it is what the file system says
-//! (FIEMAP). The lookups are of random pages, each waiting for the
-//! last one; the device is not touched by them, so the figures are those of the maps alone.
+//! (FIEMAP). The lookups are of random pages, each waiting for the last one; the device is not
+//! touched by them, so the figures are those of the maps alone. What that is worth where tasks write
+//! and read is in `tasks`.
+
+mod tasks;
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -38,7 +41,7 @@ impl Drop for Scratch {
 
 /// Carries out the command in a directory, with a file of so many bytes.
 pub fn main(directory: &Path, bytes: u64) -> Result<u8> {
-    let (real, reported) = in_pieces(directory, bytes)?;
+    let (scratch, real, reported) = in_pieces(directory, bytes)?;
     let pages = real.pages();
     let count = real.runs().len() as u32;
     let cut = Extents::artificial(count.max(1), (pages / count.max(1)).max(1));
@@ -54,11 +57,13 @@ pub fn main(directory: &Path, bytes: u64) -> Result<u8> {
         crate::human::bytes(bytes)
     );
     print(&(told + &aligned(&rows, &[false, true, false, true, true]) + "\n"))?;
+    let rows = tasks::rows(&scratch.0, &real)?;
+    print(&("page by page:\n".to_owned() + &aligned(&rows, &[true, false, false, true, true, true])))?;
     Ok(0)
 }
 
 /// A file in pieces: where its pages lie, and its extents as the file system tells them.
-fn in_pieces(directory: &Path, bytes: u64) -> Result<(Extents, u64)> {
+fn in_pieces(directory: &Path, bytes: u64) -> Result<(Scratch, Extents, u64)> {
     let scratch = Scratch(directory.join(format!(".overspill-bench-pieces-{}", std::process::id())));
     let file = File::create_new(&scratch.0).with_context(|| scratch.0.display().to_string())?;
     let pieces = (bytes as i64 / PIECE_BYTES).max(4);
@@ -74,7 +79,7 @@ fn in_pieces(directory: &Path, bytes: u64) -> Result<(Extents, u64)> {
     file.sync_all()?;
     let layout = Candidate::open(&scratch.0).and_then(|file| file.layout());
     let layout = layout.map_err(|refused| anyhow!("{refused}"))?;
-    Ok((layout.extents, layout.reported))
+    Ok((scratch, layout.extents, layout.reported))
 }
 
 fn row<L: Lookup>(name: &str, lookup: &str, extents: &Extents, map: &L) -> Vec<String> {

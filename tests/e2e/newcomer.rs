@@ -79,7 +79,9 @@ fn user_is_told(context: &Context) -> Outcome {
     let home = Home::new(context, "told")?;
     let run = home.as_nobody("600", "overspill run --ram 64M -- true")?;
     ensure!(run.code == Some(125) && run.stderr.lines().count() == 1, "{:?} {}", run.code, run.stderr);
-    ensure!(run.stderr.contains("setfacl -m u:"), "no mend: {}", run.stderr);
+    // What the machine has: package acl is not everywhere.
+    let is_mended = ["setfacl -m u:", "chown $USER"].iter().any(|mend| run.stderr.contains(mend));
+    ensure!(is_mended, "no mend: {}", run.stderr);
     let doctor = home.as_nobody("600", "overspill doctor")?;
     ensure!(doctor.code == Some(1) && doctor.stdout.contains("fail"), "{:?} {}", doctor.code, doctor.stdout);
     let kernel = home.as_nobody("666", "overspill compare --ram 64M -- true")?;

@@ -276,6 +276,10 @@ impl<P: SwapIn> Mm<P> {
     /// Pinned, shared after a fork, or in a range that is changing: look again after a full round
     /// of the list.
     fn still_busy(&mut self, id: PageId, out: &mut Actions) {
+        if !self.config.probe.is_kernel() && self.pages[id].has(flag::MAKES_ROOM) {
+            // It has not made room, so it has not failed a test either.
+            self.pages[id].clear(flag::TESTED);
+        }
         let is_tested = self.was_tested(id);
         let list = if is_tested { ListId::Active } else { ListId::Inactive };
         self.lists.push_head(&mut self.pages, list, id);
@@ -345,6 +349,36 @@ impl<P: SwapIn> Mm<P> {
             self.stats.pgsteal_kswapd += 1;
         } else {
             self.stats.pgsteal_direct += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::readahead::none::NoReadAhead;
+    use crate::types::{RegionKind, SpaceId, Vpn};
+    use alloc::vec::Vec;
+
+    use crate::{Config, Event, Unmapped};
+
+    /// *The story:* a page that was to make room and was busy kept the mark of a failed test. When it
+    /// left at last it was taken for one that is being tested, and kept its frame for good.
+    #[test]
+    fn a_busy_page_that_was_to_make_room_has_failed_no_test() {
+        let (start, end, space) = (Vpn(0), Vpn(4096), SpaceId(0));
+        let mut mm = Mm::new(Config { cache: 300, ..Config::live(1000, 8192) }, NoReadAhead);
+        let mut out = Actions::new();
+        mm.step(0, Event::RegionAdded { space, start, end, kind: RegionKind::Anon }, &mut out);
+        mm.step(0, Event::Resident { space, start, end: Vpn(900) }, &mut out);
+        mm.step(0, Event::Budget { frames: 800 }, &mut out);
+        let order = |action| if let Action::Unmap { run } = action { Some(run) } else { None };
+        let runs: Vec<Run> = out.drain().filter_map(order).collect();
+        assert!(!runs.is_empty(), "some have to leave");
+        for run in runs {
+            run.pages().for_each(|id| mm.pages[id].set(flag::TESTED | flag::MAKES_ROOM));
+            mm.step(0, Event::Unmapped { run, result: Unmapped::default() }, &mut out);
+            assert!(run.pages().all(|id| !mm.pages[id].has(flag::TESTED | flag::MAKES_ROOM)));
         }
     }
 }

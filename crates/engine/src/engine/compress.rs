@@ -185,14 +185,13 @@ impl Engine {
         let now = clock::monotonic_ns();
         let figures = self.compressed.figures(self.mm.stats().swap_ra_hit, &self.report.waits(now));
         let Compressed { pool, size, max, .. } = &mut self.compressed;
-        let frames = size.decide(now, &figures, pool.tier.held());
         // The budget may have become smaller since the start.
         let share = u64::from(*max) * u64::from(self.allowed) / u64::from(self.allowed_at_first.max(1));
         // A page in the pool has a slot for itself, whatever it takes there. Where slots run out
         // the pool saves nothing any more: what it takes must be in RAM elsewhere.
         let spared = self.mm.frames_to_spare() + pool.tier.frames();
-        let share = share as u32;
-        pool.set_limit(frames.min(share).min(spared));
+        let most = spared.min(share as u32);
+        pool.set_limit(size.decide(now, &figures, pool.tier.held(), most));
     }
 
     /// Swap is full. That is said at once, but where the program fits as soon as the pool has left.

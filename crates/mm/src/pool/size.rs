@@ -54,6 +54,8 @@ const TRIED_MIN: u64 = 256;
 const REST_NS_MIN: Nanos = 2_000_000_000;
 const REST_NS_MAX: Nanos = 64_000_000_000;
 const PAID_PERIODS: u32 = 50;
+/// A pool that has not filled what it may have for so long has stopped growing.
+const GROWING_NS: Nanos = 1_000_000_000;
 
 /// Faults that waited for what is on swap, in totals since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -175,6 +177,8 @@ pub struct PoolSize {
     /// It does not grow until then, since as a whole it did not pay.
     small_until: Nanos,
     small_ns: Nanos,
+    /// When it had last taken nearly all that it may.
+    filled: Nanos,
 }
 
 impl PoolSize {
@@ -197,6 +201,7 @@ impl PoolSize {
             rest_ns: REST_NS_MIN,
             small_until: 0,
             small_ns: REST_NS_MIN,
+            filled: 0,
         }
     }
 
@@ -206,31 +211,37 @@ impl PoolSize {
         Self { frames, is_fixed: true, ..Self::new(frames) }
     }
 
-    /// The frames that the pool may have, given what has happened until `now` and what it holds. To
-    /// be called often.
-    pub fn decide(&mut self, now: Nanos, figures: &Figures, held: Held) -> u32 {
+    /// The frames that the pool may have, given what has happened until `now` and what it holds, and
+    /// `most` at any rate. To be called often.
+    pub fn decide(&mut self, now: Nanos, figures: &Figures, held: Held, most: u32) -> u32 {
+        self.decide_below(now, figures, held, most);
+        self.frames.min(most)
+    }
+
+    fn decide_below(&mut self, now: Nanos, figures: &Figures, held: Held, most: u32) {
         let elapsed = now.saturating_sub(self.decided);
         if self.is_fixed || self.frames_max == 0 || elapsed < PERIOD_NS {
-            return self.frames;
+            return;
         }
         let seen = figures.since(&self.before);
         if (PAGES_MIN..LOADS_MIN).contains(&seen.loads) && elapsed < PERIODS_MAX * PERIOD_NS {
-            return self.frames;
+            return;
         }
         (self.before, self.decided) = (*figures, now);
         self.read_price.learn(seen.reads_ns + seen.reads * FAULT_NS, seen.reads + seen.ahead);
         self.load_price.learn(seen.loads_ns + seen.loads * FAULT_NS, seen.loads);
         self.pack_price.learn(seen.tried_ns, seen.tried);
         if self.frames == 0 {
-            self.begin(now, elapsed, &seen, figures);
-            return self.frames;
+            return self.begin(now, elapsed, &seen, figures);
         }
-        self.frames = if self.is_stiff(figures) { 0 } else { self.adjusted(now, elapsed, &seen, held) };
+        let most = most.min(self.frames_max).max(self.step());
+        self.frames = self.frames.min(most);
+        let is_stiff = self.is_stiff(figures);
+        self.frames = if is_stiff { 0 } else { self.adjusted(now, elapsed, &seen, held, most) };
         if self.frames == 0 {
             self.rest_until = now + self.rest_ns;
             self.rest_ns = (self.rest_ns * 2).min(REST_NS_MAX);
         }
-        self.frames
     }
 
     fn begin(&mut self, now: Nanos, elapsed: Nanos, seen: &Figures, figures: &Figures) {
@@ -254,7 +265,7 @@ impl PoolSize {
         tried.tried_bytes * 100 > tried.tried * 4096 * PACKED_PERCENT_MAX
     }
 
-    fn adjusted(&mut self, now: Nanos, elapsed: Nanos, seen: &Figures, held: Held) -> u32 {
+    fn adjusted(&mut self, now: Nanos, elapsed: Nanos, seen: &Figures, held: Held, most: u32) -> u32 {
         let step = self.step();
         let waits = seen.reads_ns >= elapsed / GROW_SHARE;
         let says_something = seen.loads >= PAGES_MIN;
@@ -267,11 +278,17 @@ impl PoolSize {
         let earned = seen.old_loads * 4 * gain * pages.saturating_sub(frames) / pages;
         let lost = seen.young_loads * load;
         let is_wanted = waits && (!says_something || earned >= lost + lost / 2);
-        let grows = is_wanted && now >= self.small_until && self.frames < self.frames_max;
+        let is_filled = held.frames + step >= self.frames;
+        if is_filled {
+            self.filled = now;
+        }
+        let is_on_its_way = now - self.filled < GROWING_NS;
+        let grows = is_wanted && is_on_its_way && now >= self.small_until && self.frames < most;
         if says_something && !grows && self.storms(seen) {
             if now >= self.small_until {
                 self.small_until = now + self.small_ns;
                 self.small_ns = (self.small_ns * 2).min(REST_NS_MAX);
+                self.paid_periods = 0;
             }
             return (self.frames / 2).max(step);
         }
@@ -279,8 +296,7 @@ impl PoolSize {
             return (self.frames - (step / 4).min(self.frames)).max(step);
         }
         self.note_paid(says_something);
-        let is_filled = held.frames + step >= self.frames;
-        if grows && is_filled { (self.frames + step).min(self.frames_max) } else { self.frames }
+        if grows && is_filled { (self.frames + step).min(most) } else { self.frames }
     }
 
     /// Do loads and packing cost more than the reads that the loads stand for? Those of the young
@@ -322,7 +338,7 @@ mod tests {
             *now += PERIOD_NS;
             add(figures);
             let held = Held { pages: 3 * size.frames, frames: size.frames };
-            size.decide(*now, figures, held);
+            size.decide(*now, figures, held, u32::MAX);
         }
     }
 
@@ -469,7 +485,7 @@ mod tests {
             figures.tried_bytes += of(out) * 2200;
             figures.tried_ns += of(out) * 5000;
             *now += PERIOD_NS;
-            size.decide(*now, figures, Held { pages: pages as u32, frames: size.frames });
+            size.decide(*now, figures, Held { pages: pages as u32, frames: size.frames }, u32::MAX);
         }
     }
 
@@ -489,6 +505,30 @@ mod tests {
         let (mut size, mut now, mut figures) = (PoolSize::new(6144), 0, Figures::default());
         at_random(&mut size, &mut now, &mut figures, 200, 25_000);
         assert_eq!(size.frames, 0);
+    }
+
+    /// *The story:* a pool that was not allowed to grow counted as one that grows, and was not judged.
+    #[test]
+    fn a_pool_that_is_kept_small_is_judged() {
+        let (mut size, mut now, mut figures) = (PoolSize::new(4096), 0, Figures::default());
+        let mut most = u32::MAX;
+        for period in 0..200 {
+            now += PERIOD_NS;
+            packs(&mut figures);
+            figures.loads += 240;
+            figures.loads_ns += 240 * 20_000;
+            figures.old_loads += 200;
+            if period > 100 {
+                // All that leaves is packed, and few come back.
+                (most, figures.tried_ns) = (1024, figures.tried_ns + 300 * 80_000);
+                figures.tried += 4000;
+                figures.tried_bytes += 4000 * 1300;
+            }
+            let frames = size.frames.min(most);
+            size.decide(now, &figures, Held { pages: 3 * frames, frames }, most);
+            assert!(period != 100 || size.frames == 4096, "it has grown");
+        }
+        assert_eq!(size.frames, 256);
     }
 
     #[test]

@@ -443,6 +443,9 @@ impl Tier {
 
     /// Moves the entries of the sparsest segment on, if it is sparse enough for that to pay.
     fn compact(&mut self) -> Vec<Moved> {
+        if self.full.len() < QUARTERED_MIN {
+            self.close_quarters();
+        }
         let live = |number: &u32| self.segment(*number).live;
         // What is on its way to the areas goes soon, and moved on it would not.
         let leaving = self.segments_of_leaving();
@@ -578,6 +581,15 @@ impl Tier {
         let at = self.full.partition_point(|&full| self.segment(full).age <= age);
         self.full.insert(at, segment);
         self.open[head.index()] = None;
+    }
+
+    /// What was for one quarter of a large pool each is full, for a small one.
+    fn close_quarters(&mut self) {
+        for quarter in 1..HEADS - 1 {
+            if let Some(segment) = self.open[1 + quarter] {
+                self.close(Head::MovedOn { quarter, age: 0 }, segment);
+            }
+        }
     }
 
     fn allocate(&mut self, head: Head) -> u32 {

@@ -46,6 +46,9 @@ const DOUBT_MOST: u32 = 128;
 /// makes room. (With two, and half as much doubt, 0.977 of LRU without read-ahead in place of 0.970;
 /// with four, and twice as much, 0.974.)
 const DOUBTED_FOR_ONE: u32 = 3;
+/// ... and by one for so many others that come back soon, but not as soon as doubt wants it: what
+/// was wrong may be right by now.
+const FADE: u32 = 256;
 /// It was in vain if the page came back within so many budgets of evictions.
 const BACK_BUDGETS: u32 = 4;
 
@@ -63,6 +66,8 @@ pub(crate) struct Adaptive {
     /// How wrong it was of late that pages made room. Beyond [`DOUBT_FROM`] a page must come back
     /// sooner than within the length of the active list to take the place of another.
     doubt: u32,
+    /// Pages that doubt has turned down since it last faded.
+    turned_down: u32,
     /// A page has come back: what comes new from now on does not come first.
     came_back: bool,
 }
@@ -71,6 +76,13 @@ impl Adaptive {
     /// Does the page come back so soon that it is to take the place of another?
     fn is_surely_soon(&self, scene: &Scene, evictions: u32) -> bool {
         u64::from(self.doubt) * u64::from(evictions) <= u64::from(DOUBT_FROM) * u64::from(scene.active)
+    }
+
+    /// A page comes back soon, but not soon enough for doubt.
+    fn turn_down(&mut self, away: &Away) {
+        self.turned_down += u32::from(!away.failed);
+        self.doubt = self.doubt.saturating_sub(self.turned_down / FADE);
+        self.turned_down %= FADE;
     }
 
     /// A page comes back: if it had made room for another, was that wrong?
@@ -110,6 +122,8 @@ impl Policy for Adaptive {
         }
         if self.is_surely_soon(scene, away.evictions) {
             self.due = (self.due + 1).min(self.unproven);
+        } else {
+            self.turn_down(away);
         }
         Place::ACTIVE
     }
@@ -119,10 +133,15 @@ impl Policy for Adaptive {
     /// times what LRU reads, though it fitted into the rest.)
     fn read_ahead(&mut self, scene: &Scene, away: &Away) {
         self.judge(scene, away);
-        if away.evictions <= scene.active && self.is_surely_soon(scene, away.evictions) {
+        if away.evictions > scene.active {
+            return;
+        }
+        if self.is_surely_soon(scene, away.evictions) {
             self.foretold += 1;
             self.due = (self.due + self.foretold / FORETOLD_FOR_ONE).min(self.unproven);
             self.foretold %= FORETOLD_FOR_ONE;
+        } else {
+            self.turn_down(away);
         }
     }
 
@@ -245,5 +264,22 @@ mod tests {
         let replaced: u32 = (0..4).map(|_| refault(30, false)).sum();
         assert_eq!(replaced, 4, "and that is; nobody came back meanwhile");
         assert_eq!(refault(50, false), 1);
+    }
+
+    /// *The story:* once doubt was large, only pages that were back at once took a place, and only
+    /// they made doubt smaller. After a change of phase what came first and is dead kept its place.
+    #[test]
+    fn doubt_fades_while_others_come_back() {
+        let scene = Scene { budget: 100, active: 50, ..Scene::default() };
+        let mut policy = Adaptive { unproven: 50, doubt: DOUBT_MOST, ..Adaptive::default() };
+        let mut turned_down = 0;
+        loop {
+            policy.refault(&scene, &Away { evictions: 40, stamp: 0, failed: false });
+            if policy.replaced(&scene) > 0 {
+                break;
+            }
+            turned_down += 1;
+        }
+        assert_eq!(turned_down, FADE * (DOUBT_MOST - 10), "forty of fifty is soon enough for a doubt of ten");
     }
 }

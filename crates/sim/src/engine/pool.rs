@@ -256,8 +256,8 @@ impl<P: SwapIn> Engine<P> {
         let Some(pool) = &mut self.pool else { return };
         let now = self.worker.clock();
         let figures = pool.figures(self.mm.stats().swap_ra_hit, now);
-        let frames = pool.size.decide(now, &figures, pool.tier.held());
-        pool.tier.set_limit(frames.min(self.mm.frames_to_spare() + pool.tier.frames()));
+        let most = self.mm.frames_to_spare() + pool.tier.frames();
+        pool.tier.set_limit(pool.size.decide(now, &figures, pool.tier.held(), most));
     }
 
     /// What `mm` may have beside the pool.

@@ -354,6 +354,8 @@ impl Cache {
             policy.missing(file, &ask, &View(pages), &mut reads);
         }
         if let Some(passed) = reads.passed() {
+            // A mark that orders nothing makes no room: where it made room for two windows, loops in
+            // twelve worlds read from 3% less to 1% more.
             let ordered: u64 = reads.extents().iter().map(|extent| extent.pages).sum();
             books.leaving.passed(passed, file_pages, PASSED_WINDOWS * ordered);
         }

@@ -99,7 +99,9 @@ impl Pool {
     pub fn give_back(&mut self) {
         while let Some(segment) = self.tier.next_freed() {
             let at = segment as usize * SEGMENT_BYTES;
-            self.buffer.as_mut().expect("it was mapped").discard(at, SEGMENT_BYTES);
+            if !self.buffer.as_mut().expect("it was mapped").discard(at, SEGMENT_BYTES) {
+                return self.tier.could_not_free(segment);
+            }
         }
     }
 }

@@ -486,14 +486,19 @@ impl Buffer {
         self.bytes_mut(0, all).copy_within(from..from + len, to);
     }
 
-    /// Gives the memory of whole pages back: they are zero again.
-    pub fn discard(&mut self, at: usize, len: usize) {
+    /// Gives the memory of whole pages back: they are zero again. False: they take RAM still.
+    ///
+    /// *The story:* a program that had called mlockall was refused, and the pages counted as given back.
+    /// Memory of ours need not stay locked.
+    #[must_use]
+    pub fn discard(&mut self, at: usize, len: usize) -> bool {
         assert!(
             at.is_multiple_of(PAGE_SIZE) && len.is_multiple_of(PAGE_SIZE) && at + len <= self.mapping.len()
         );
         let start = self.mapping.start() + at;
         // SAFETY: the pages are in the mapping, and nobody has a reference to their bytes. A
         // refusal leaves old bytes there.
-        let _ = unsafe { madvise(start..start + len, Advice::DontNeed) };
+        let drop_pages = || unsafe { madvise(start..start + len, Advice::DontNeed) }.is_ok();
+        drop_pages() || munlock(self.mapping.range()).is_ok() && drop_pages()
     }
 }

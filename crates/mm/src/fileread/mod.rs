@@ -129,8 +129,12 @@ pub struct Passed {
 impl Passed {
     /// The nearest page in a file that lies at `start .. end`. Behind its start is its end, and the
     /// other way: whoever goes round was there last.
+    ///
+    /// # Panics
+    /// An empty file has no nearest page.
     #[must_use]
     pub fn nearest_in(&self, start: u64, end: u64) -> u64 {
+        assert!(start < end, "an empty file has no pages to pass");
         let from_start = i128::from(self.nearest) - i128::from(start);
         start + from_start.rem_euclid(i128::from(end - start)) as u64
     }

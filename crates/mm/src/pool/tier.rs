@@ -403,6 +403,12 @@ impl Tier {
         Some(segment)
     }
 
+    /// The memory of the segment that was named last could not be given back: it is counted as before.
+    pub fn could_not_free(&mut self, segment: u32) {
+        assert_eq!(self.vacant.pop(), Some(segment), "it was named last");
+        self.freed.push(segment);
+    }
+
     // Room.
 
     /// What is to be done for there to be room, if that is wanted. `is_wanted` says whether anybody

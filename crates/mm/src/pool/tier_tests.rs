@@ -87,6 +87,10 @@ fn a_random_life_agrees_with_a_simple_model() {
     }
     check(&tier, &model);
     (0..2000).for_each(|slot| _ = tier.remove(slot));
+    let before = tier.frames();
+    let stays = tier.next_freed().expect("nothing is in it");
+    tier.could_not_free(stays);
+    assert_eq!(tier.frames(), before, "it takes memory still");
     while tier.next_freed().is_some() {}
     assert_eq!((tier.frames(), tier.entries()), (0, 0), "an empty pool takes no memory");
 }

@@ -15,6 +15,10 @@ use overspill_sys::{Errno, PAGE_SIZE};
 /// Pages of a block: 2 MiB.
 const BLOCK_PAGES: usize = 512;
 
+/// Refused once, the system is not asked to take frames back for so many times: a file is asked for
+/// them at each of its reads.
+const PATIENCE: u32 = 1024;
+
 /// A page of a block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Frame(u32);
@@ -29,6 +33,8 @@ pub(super) struct Blocks {
     dropped: Vec<Frame>,
     /// Frames that were ever taken: those after them are untouched.
     begun: usize,
+    /// The system would not take frames back: so many times it is not asked again.
+    patience: u32,
 }
 
 impl Blocks {
@@ -55,18 +61,33 @@ impl Blocks {
     }
 
     /// Drops frames without a page until no more than `kept` take RAM, if there are so many; those not
-    /// in use for longest.
+    /// in use for longest. What the system does not take back is counted as before.
     pub fn drop_down_to(&mut self, kept: usize) {
+        self.drop_by(kept, Buffer::discard);
+    }
+
+    /// The same; `discard` has the system take pages back, and says whether it did.
+    fn drop_by(&mut self, kept: usize, mut discard: impl FnMut(&mut Buffer, usize, usize) -> bool) {
         let count = self.populated().saturating_sub(kept).min(self.free.len());
+        if count == 0 || self.patience > 0 {
+            self.patience = self.patience.saturating_sub(1);
+            return;
+        }
         let mut dropped: Vec<Frame> = self.free.drain(..count).collect();
         dropped.sort_unstable();
         let follows =
             |one: &Frame, next: &Frame| next.0 == one.0 + 1 && !(next.0 as usize).is_multiple_of(BLOCK_PAGES);
+        let mut gone = 0;
         for run in dropped.chunk_by(follows) {
             let first = run[0].0 as usize;
             let at = first % BLOCK_PAGES * PAGE_SIZE;
-            self.blocks[first / BLOCK_PAGES].discard(at, run.len() * PAGE_SIZE);
+            if !discard(&mut self.blocks[first / BLOCK_PAGES], at, run.len() * PAGE_SIZE) {
+                self.patience = PATIENCE;
+                break;
+            }
+            gone += run.len();
         }
+        self.free.splice(..0, dropped.drain(gone..));
         self.dropped.append(&mut dropped);
     }
 
@@ -121,5 +142,39 @@ mod tests {
         let taken = blocks.take().unwrap();
         assert!(blocks.bytes(taken).iter().all(|&byte| byte == 0), "used again");
         assert_eq!(blocks.blocks.len(), 2);
+    }
+
+    /// *The story:* after mlockall the system refused to take frames back, which counted as dropped.
+    #[test]
+    fn what_is_locked_is_dropped_all_the_same() {
+        let mut blocks = Blocks::default();
+        let frames: Vec<Frame> = (0..8).map(|_| blocks.take().unwrap()).collect();
+        frames.iter().for_each(|&frame| blocks.bytes_mut(frame).fill(7));
+        let range = blocks.blocks[0].range();
+        // SAFETY: it changes no content. What can be locked differs: eight pages always can.
+        assert_eq!(unsafe { libc::mlock(range.start as *const _, 8 * PAGE_SIZE) }, 0);
+        frames[2..].iter().for_each(|&frame| blocks.give_back(frame));
+        blocks.drop_down_to(3);
+        assert_eq!(blocks.populated(), 3);
+        let in_ram = frames.iter().filter(|&&frame| blocks.bytes(frame)[0] == 7).count();
+        assert_eq!(in_ram, 3, "what counts as dropped takes RAM");
+    }
+
+    /// What the system does not take back is counted, used again, and tried again, but not at once.
+    #[test]
+    fn what_is_not_taken_back_is_counted() {
+        let mut blocks = Blocks::default();
+        let frames: Vec<Frame> = (0..9).map(|_| blocks.take().unwrap()).collect();
+        frames.iter().filter(|frame| frame.0 != 4).for_each(|&frame| blocks.give_back(frame));
+        let mut left = 1;
+        blocks.drop_by(0, |_, at, len| {
+            assert_eq!((at, len), [(5 * PAGE_SIZE, 4 * PAGE_SIZE), (0, 4 * PAGE_SIZE)][left]);
+            left -= usize::from(left > 0);
+            at == 0
+        });
+        assert_eq!((blocks.populated(), blocks.free.len()), (5, 4), "the second run stays");
+        (0..PATIENCE).for_each(|_| blocks.drop_by(0, |_, _, _| panic!("not at once")));
+        blocks.drop_down_to(0);
+        assert_eq!((blocks.populated(), blocks.free.len()), (1, 0));
     }
 }

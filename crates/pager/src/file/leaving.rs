@@ -59,7 +59,8 @@ impl Leaving {
     /// A stream has passed pages of a file that has so many: those of them that are here are the next to
     /// leave, no more than `enough`, the nearest.
     pub fn passed(&mut self, passed: Passed, file_pages: u64, enough: u64) {
-        if !self.scans.expels() {
+        // An empty file has no page, not even for a reader that is about to write its first.
+        if file_pages == 0 || !self.scans.expels() {
             return;
         }
         let mut page = passed.nearest_in(0, file_pages);

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 
 use overspill_mm::fileread::Advice;
 use overspill_mm::fileread::policy::{Config, Policy};
@@ -35,6 +35,9 @@ use store::RealFile;
 
 /// Threads that read ahead for one file.
 const READERS: usize = 2;
+
+/// What a reader's thread does.
+type Reader = Box<dyn FnOnce() + Send>;
 
 /// How a cached file is opened.
 #[derive(Debug, Clone)]
@@ -119,8 +122,8 @@ enum Job {
 
 /// A file whose pages are cached within a pager's budget. It may be used by many threads.
 ///
-/// It is of the process that opened it. A child of fork can read what was cached then; whatever else
-/// it wants of it fails.
+/// It is of the process that opened it. A child of fork can read what was cached then, if no thread
+/// was at the cache in the very moment of the fork; whatever else it wants of it fails.
 #[derive(Debug)]
 pub struct File {
     cache: Arc<Cache>,
@@ -151,16 +154,32 @@ impl File {
     }
 
     fn with(cache: Cache, jobs: Sender<Job>, orders: Receiver<Job>) -> Result<File, Error> {
+        File::with_readers(cache, jobs, orders, |named, reader| named.spawn(reader))
+    }
+
+    /// The same, whose readers are started by `spawn`. One that cannot be has the file closed, with
+    /// those that there are.
+    ///
+    /// *The story:* the first went on when the second could not be started: it waited for ever, and
+    /// kept the cache with its frames.
+    fn with_readers(
+        cache: Cache,
+        jobs: Sender<Job>,
+        orders: Receiver<Job>,
+        mut spawn: impl FnMut(Builder, Reader) -> std::io::Result<JoinHandle<()>>,
+    ) -> Result<File, Error> {
         let (cache, closing) = (Arc::new(cache), Arc::new(AtomicBool::new(false)));
         let orders = Arc::new(std::sync::Mutex::new(orders));
-        let readers = (0..READERS).map(|_| {
-            let (cache, closing) = (Arc::clone(&cache), Arc::clone(&closing));
+        let process = mem::process_id();
+        let mut file = File { cache, jobs: Some(jobs), readers: Vec::new(), closing, process };
+        for _ in 0..READERS {
+            let (cache, closing) = (Arc::clone(&file.cache), Arc::clone(&file.closing));
             let orders = Arc::clone(&orders);
-            let named = std::thread::Builder::new().name("overspill file".into());
-            named.spawn(move || serve(&cache, &orders, &closing)).map_err(|_| Error::Stopped)
-        });
-        let readers = readers.collect::<Result<_, _>>()?;
-        Ok(File { cache, jobs: Some(jobs), readers, closing, process: mem::process_id() })
+            let reader = Box::new(move || serve(&cache, &orders, &closing));
+            let named = Builder::new().name("overspill file".into());
+            file.readers.push(spawn(named, reader).map_err(|_| Error::Stopped)?);
+        }
+        Ok(file)
     }
 
     /// Reads bytes from `offset` on; fewer than wanted only at the end of the file.
@@ -209,7 +228,7 @@ impl File {
         self.len() == 0
     }
 
-    /// The counters.
+    /// The counters. All are zero in a child of fork that can read nothing of the file.
     #[must_use]
     pub fn stats(&self) -> FileStats {
         self.cache.stats()

@@ -73,6 +73,11 @@ impl Share {
         self.granted.load(Relaxed).saturating_sub(self.owed())
     }
 
+    #[cfg(test)]
+    pub fn granted(&self) -> usize {
+        self.granted.load(Relaxed) as usize
+    }
+
     /// Frames are asked back: its threads see to it, or whoever uses the file next.
     pub fn owe(&self, frames: u32) {
         self.owed.fetch_add(frames, Relaxed);
@@ -196,7 +201,7 @@ impl Frames {
         true
     }
 
-    /// The file has `pages`: gives back what it owes, as far as it has them no more.
+    /// The file has `pages`, and frames that take RAM: gives back what it owes beyond them.
     pub fn settle(&self, pages: usize) {
         let granted = self.share.granted.load(Relaxed);
         let pages = u32::try_from(pages).unwrap_or(u32::MAX);

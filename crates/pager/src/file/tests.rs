@@ -12,7 +12,7 @@ use overspill_sys::{Errno, PAGE_SIZE};
 use super::cache::Cache;
 use super::room::{Frames, Share};
 use super::store::{Page, Store};
-use super::{Error, File, Job};
+use super::{Error, File, FileStats, Job};
 
 /// A file in memory: what was written, what of it is on stable storage, and what fails.
 #[derive(Default)]
@@ -87,8 +87,13 @@ impl Store for Handle {
 type Parts = (Cache, Arc<Share>, Sender<Job>, Receiver<Job>);
 
 fn parts(memory: &Arc<Memory>, frames: u32) -> Parts {
+    parts_by("adaptive", memory, frames)
+}
+
+/// The same with the rules of that name.
+fn parts_by(name: &str, memory: &Arc<Memory>, frames: u32) -> Parts {
     let adaptive = adaptive::Config { frames: frames.into(), ..adaptive::Config::default() };
-    let policy = Policy::by_name("adaptive", Config { adaptive, ..Config::default() }).unwrap();
+    let policy = Policy::by_name(name, Config { adaptive, ..Config::default() }).unwrap();
     let (jobs, orders) = channel();
     let share = Share::new(jobs.clone(), frames);
     let frames = Frames::fixed(Arc::clone(&share));
@@ -315,4 +320,147 @@ fn a_file_that_is_closed_reads_nothing_more() {
     drop(file);
     let read = memory.reads.load(SeqCst);
     assert!(read < PAGES / 256 / 2, "{read} requests");
+}
+
+/// *The story:* the first store into an empty file, not at its start, divided by the file's pages.
+#[test]
+fn an_empty_file_takes_a_write_anywhere() {
+    for name in crate::FILE_READAHEAD_NAMES {
+        for advice in [Advice::Normal, Advice::Sequential, Advice::Random] {
+            for offset in [0, 1, PAGE_SIZE - 1, PAGE_SIZE, 5 * PAGE_SIZE + 7] {
+                let memory = memory(Vec::new());
+                let (cache, _, jobs, orders) = parts_by(name, &memory, 64);
+                let file = File::with(cache, jobs, orders).unwrap();
+                file.advise(advice).unwrap();
+                assert_eq!(file.read_at(&mut [0; 10], offset as u64).unwrap(), 0);
+                file.write_at(b"x", offset as u64).unwrap();
+                let mut all = vec![9; offset + 10];
+                assert_eq!(file.read_at(&mut all, 0).unwrap(), offset + 1);
+                assert!(
+                    all[..offset].iter().all(|&byte| byte == 0) && all[offset] == b'x',
+                    "{name} {offset}"
+                );
+                file.sync().unwrap();
+                assert!(memory.stable.lock().unwrap()[..] == all[..=offset]);
+            }
+        }
+    }
+}
+
+/// *The story:* the first reader went on when the second could not be started, and with it the cache
+/// and all its frames.
+#[test]
+fn a_file_that_cannot_have_its_readers_leaves_nothing_behind() {
+    for started in 0..2 {
+        let (cache, share, jobs, orders) = parts(&memory(noise(PAGE_SIZE)), 64);
+        let mut left = started;
+        let outcome = File::with_readers(cache, jobs, orders, |named, reader| {
+            let may = left > 0;
+            left -= usize::from(may);
+            if may { named.spawn(reader) } else { Err(std::io::Error::from_raw_os_error(libc::EAGAIN)) }
+        });
+        assert!(matches!(outcome, Err(Error::Stopped)));
+        assert_eq!(Arc::strong_count(&share), 1, "the cache is there still");
+    }
+}
+
+/// *The story:* frames were asked back while a file settled: it gave back more than it had dropped, and
+/// found nothing to do from then on.
+#[test]
+fn what_takes_ram_was_granted_whenever_it_is_asked_back() {
+    let memory = memory(noise(400 * PAGE_SIZE));
+    let (cache, share, _jobs, _orders) = parts(&memory, 300);
+    let runs = RefCell::new(Vec::new());
+    let later = |run| runs.borrow_mut().push(run);
+    cache.advise(Advice::Random, later);
+    let mut page = [0; PAGE_SIZE];
+    for number in 0..300 {
+        cache.read_at(&mut page, number * PAGE_SIZE as u64, later).unwrap();
+    }
+    // Pages leave for those that cannot be read, so that there are frames without a page.
+    memory.bad_page.store(350, SeqCst);
+    cache.advise(Advice::WillNeed { page: 300, pages: 100 }, later);
+    runs.take().into_iter().for_each(|run| assert!(cache.fetch(run).is_err()));
+    assert_eq!((cache.stats().cached, cache.populated()), (200, 300));
+    share.owe(50);
+    cache.settle_while(|| share.owe(100));
+    assert_eq!((cache.populated(), share.granted()), (250, 250), "granted as much as takes RAM");
+    cache.give_back();
+    assert_eq!((cache.populated(), share.granted()), (150, 150));
+}
+
+/// Forks; the child ends with what `body` gives. It allocates nothing: how it ended within a second.
+fn in_child(body: impl FnOnce() -> i32) -> Option<i32> {
+    // SAFETY: the child takes no lock of the parent's that it would wait for, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let code = body();
+        // SAFETY: nothing of the test harness runs in the child.
+        unsafe { libc::_exit(code) };
+    }
+    assert!(child > 0);
+    let (mut status, begin) = (0, std::time::Instant::now());
+    // SAFETY: the status is written to a number of ours.
+    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+        if begin.elapsed() > std::time::Duration::from_secs(1) {
+            // SAFETY: the child is ours, and was not waited for.
+            unsafe { (libc::kill(child, libc::SIGKILL), libc::waitpid(child, &raw mut status, 0)) };
+            return None;
+        }
+        std::thread::sleep(std::time::Duration::from_micros(200));
+    }
+    Some(status)
+}
+
+/// *The story:* a child of fork waited for ever for a lock that a thread of its parent's had held when
+/// it forked, to read, and to ask how long the file is.
+#[test]
+fn a_child_reads_or_is_refused_whatever_its_parents_threads_did() {
+    const PAGES: u64 = 4096;
+    let bytes = noise(PAGES as usize * PAGE_SIZE);
+    let (file, _) = open(bytes.clone(), 1024);
+    let body = || {
+        let mut page = [0; PAGE_SIZE];
+        let (mut read, mut refused) = (false, false);
+        for number in (0..PAGES).step_by(61) {
+            let at = number * PAGE_SIZE as u64;
+            match file.read_at(&mut page, at) {
+                Ok(_) if page[..] != bytes[at as usize..][..PAGE_SIZE] => return 4,
+                Ok(_) => read = true,
+                Err(Error::Io(Errno::CHILD)) => refused = true,
+                Err(_) => return 5,
+            }
+            if number > 0 && refused && !read {
+                break;
+            }
+        }
+        if file.len() != bytes.len() as u64 || file.stats().cached > 2 * PAGES {
+            return 6;
+        }
+        file.write_at(b"x", 0).is_ok().into()
+    };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for start in 0..2 {
+            let (file, done) = (&file, &done);
+            scope.spawn(move || {
+                let mut buffer = vec![0; 64 * PAGE_SIZE];
+                let mut at = start * PAGES / 2;
+                while !done.load(SeqCst) {
+                    file.read_at(&mut buffer, at * PAGE_SIZE as u64).unwrap();
+                    at = (at + 64) % PAGES;
+                }
+            });
+        }
+        let ends: Vec<Option<i32>> = (0..200).map(|_| in_child(body)).collect();
+        done.store(true, SeqCst);
+        assert!(ends.iter().all(|&end| end == Some(0)), "{ends:?}");
+    });
+    // The moment itself: whoever forks is at the books.
+    file.cache.while_locked(|| {
+        let refused = || i32::from(!matches!(file.read_at(&mut [0], 0), Err(Error::Io(Errno::CHILD))));
+        assert_eq!(in_child(refused), Some(0));
+        let known = || i32::from(file.len() != bytes.len() as u64 || file.stats() != FileStats::default());
+        assert_eq!(in_child(known), Some(0));
+    });
 }

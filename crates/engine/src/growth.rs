@@ -18,14 +18,14 @@ const LEAD_BYTES_MAX: u64 = 48 << 20;
 const LOOKS: usize = 4;
 
 /// Fastest growth that a look must not miss, in bytes a millisecond: fresh huge pages.
-const FASTEST_BYTES_PER_MS: u64 = 10 << 20;
+pub(crate) const FASTEST_BYTES_PER_MS: u64 = 10 << 20;
 /// A program that did not grow by as much in [`LEAD_NS`] for [`QUIET_NS`] is quiet: it computes.
 const QUIET_LEAD_BYTES: u64 = 10 << 20;
 const QUIET_NS: u64 = 50_000_000;
 /// One that has been quiet for so long has settled.
 const SETTLED_NS: u64 = 250_000_000;
 /// What a quiet program is taken to do from now on: touch fresh small pages at the speed of a thread.
-const AWAKENED_BYTES_PER_MS: u64 = 3 << 20;
+pub(crate) const AWAKENED_BYTES_PER_MS: u64 = 3 << 20;
 /// Until the next look it may come as near to its budget as this, though management starts sooner
 /// if it is seen: 11 ms at that speed.
 const AWAKENED_LEAD_BYTES: u64 = 32 << 20;

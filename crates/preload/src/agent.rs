@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::discards;
-use overspill_engine::doze::{Doze, Signs};
+use overspill_engine::doze::{Doze, Signs, Sleepers};
 use overspill_engine::growth::Growth;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
@@ -21,8 +21,8 @@ use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Reactor};
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
-use overspill_sys::procfs::{Resident, ResidentReader};
-use overspill_sys::thread::Scheduling;
+use overspill_sys::procfs::{self, Resident, ResidentReader, ThreadCount};
+use overspill_sys::thread::{self, Scheduling};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
 
 use crate::adopt::Adopter;
@@ -34,6 +34,7 @@ use crate::files;
 use crate::fork;
 use crate::fresh;
 use crate::guards;
+use crate::huge::Huge;
 use crate::launcher::{self, Address, Found};
 use crate::lend;
 use crate::message;
@@ -369,6 +370,10 @@ impl Agent {
             hurries: false,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
             doze: Doze::default(),
+            threads: ThreadCount::open().ok(),
+            own_threads: (0, 0),
+            processors: procfs::processors().unwrap_or(u32::MAX),
+            huge: Huge::look(),
         };
         manager.hurry(true);
         manager.engine.publish_files(files::table());
@@ -436,6 +441,12 @@ struct Manager<'a> {
     hurries_until: u64,
     /// The process does nothing.
     doze: Doze,
+    /// What could awake then.
+    threads: Option<ThreadCount>,
+    /// Threads of the process when the agent's own among them were counted, and those.
+    own_threads: (u32, u32),
+    processors: u32,
+    huge: Huge,
 }
 
 impl Manager<'_> {
@@ -465,7 +476,8 @@ impl Manager<'_> {
             (false, true) => GROWING_LOOK_NS,
             (false, false) => {
                 let ram = self.agent.ram();
-                let quiet = self.doze.pause_ns(ram, self.agent.purse.is_alone());
+                let sleepers = self.doze.is_quiet().then(|| self.sleepers());
+                let quiet = sleepers.map_or(0, |sleepers| self.doze.pause_ns(ram, &sleepers));
                 self.agent.growth.pause_ns(0, ram).max(quiet).clamp(LOOK_NS_MIN, MANAGED_LOOK_NS_MAX)
             }
         };
@@ -474,7 +486,7 @@ impl Manager<'_> {
         loop {
             self.reactor.turn(&mut self.engine, until, None);
             self.judge_all();
-            if self.engine.mm().stats().pgfault != faults {
+            if self.engine.mm().stats().pgfault != faults || fresh::is_awaited(fresh::asked()) {
                 // It does something again.
                 until = until.min(began + LOOK_NS_MIN);
             }
@@ -484,9 +496,36 @@ impl Manager<'_> {
         }
     }
 
+    /// Who could awake while nobody looks.
+    fn sleepers(&mut self) -> Sleepers {
+        Sleepers {
+            threads: self.program_threads(),
+            processors: self.processors,
+            is_alone: self.agent.purse.is_alone(),
+            has_huge_pages: self.huge.may_come(),
+        }
+    }
+
+    /// All threads of the process, too many if nobody knows.
+    fn all_threads(&self) -> u32 {
+        self.threads.as_ref().and_then(|threads| threads.read().ok()).unwrap_or(u32::MAX)
+    }
+
+    /// ... without the agent's own. Those are looked for when the number of all has changed.
+    fn program_threads(&mut self) -> u32 {
+        let all = self.all_threads();
+        if self.own_threads.0 != all {
+            let mut own = 0;
+            let listed = procfs::for_each_thread(|tid| own += u32::from(thread::is_own(tid)));
+            self.own_threads = (all, if listed.is_ok() { own } else { 0 });
+        }
+        all - self.own_threads.1.min(all)
+    }
+
     /// Compares what is resident with what is managed, adopts what is new and sets the budget of the rest.
     fn look(&mut self) {
         let asked = fresh::asked();
+        let is_awaited = fresh::is_awaited(asked);
         self.serve_files();
         let Resident { anon_bytes: resident, shared_bytes, .. } = self.agent.resident();
         self.engine.report().sample_resident(resident, shared_bytes);
@@ -501,7 +540,7 @@ impl Manager<'_> {
         self.reserve.observe(growth, now);
         let has_grown = growth > STRAY_BYTES;
         let looks_again = self.resyncs_again.is_some_and(|at| at <= now);
-        if (has_grown || looks_again || fresh::is_awaited(asked)) && !fork::is_paused() {
+        if (has_grown || looks_again || is_awaited) && !fork::is_paused() {
             if has_grown {
                 self.hurries_until = clock::monotonic_ns() + HURRY_NS;
                 self.hurry(true);
@@ -542,13 +581,15 @@ impl Manager<'_> {
         self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
         self.engine.tick();
         self.follow_orders();
-        let is_busy = self.shrinks_since.is_some()
+        let is_busy = is_awaited
+            || self.shrinks_since.is_some()
             || self.resyncs_again.is_some()
             || now < self.returns_until
             || self.hurries
             || !self.engine.is_at_rest();
         let faults = self.engine.mm().stats().pgfault;
-        self.doze.observe(Signs { faults, resident_bytes: resident, is_busy });
+        let threads = self.all_threads();
+        self.doze.observe(Signs { faults, resident_bytes: resident, threads, is_busy });
     }
 
     /// Follows the launcher's word on whose turn it is. Whoever waits for it waits for memory.

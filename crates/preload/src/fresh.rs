@@ -3,9 +3,10 @@
 //! *The story:* once management had started, what a program mapped next was found when it had grown
 //! by a MiB. A host that withheld the agent's processor for 15 ms just then let 45 MiB come, in a
 //! budget of 64. No reserve is large enough for that. So a thread that maps much by way of libc
-//! waits for the agent's next look, which is at most a millisecond away and knows the mapping; if
-//! the agent is put off meanwhile, so is the thread. The C library's own malloc does not come this
-//! way.
+//! waits for the agent's next look, which knows the mapping; if the agent is put off meanwhile, so
+//! is the thread. The look is a millisecond away, and five at most if the process has dozed: once
+//! memory is managed the agent sleeps where nothing here wakes it. Whoever waits ends the doze, so
+//! that the next one waits for a millisecond. The C library's own malloc does not come this way.
 //!
 //! What is populated by a call is told before management starts, too, so that it starts in time.
 //! *The story:* the kernel holds the lock of the address space while it populates, and an agent
@@ -67,7 +68,8 @@ pub fn leave() {
     SEEN.store(asked(), SeqCst);
 }
 
-/// Wakes the agent: there is something to be seen, but nobody waits for that.
+/// Wakes the agent if it does not manage memory yet: there is something to be seen, but nobody
+/// waits for that.
 pub fn knock() {
     seen(ASKED.fetch_add(1, SeqCst).wrapping_add(1));
     futex::wake(&ASKED, 1, Scope::Private);

@@ -27,6 +27,7 @@ mod fork;
 mod forms;
 mod fresh;
 mod guards;
+mod huge;
 mod launcher;
 mod leaks;
 mod lend;

@@ -8,14 +8,14 @@
 use core::ffi::{c_int, c_void};
 
 use linux_raw_sys::general::{
-    __NR_madvise, __NR_mmap, MADV_DOFORK, MADV_DONTFORK, MADV_POPULATE_READ, MADV_POPULATE_WRITE,
-    MADV_WILLNEED, MAP_ANONYMOUS, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_POPULATE, MAP_PRIVATE,
-    PROT_READ, PROT_WRITE,
+    __NR_madvise, __NR_mmap, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_POPULATE_READ,
+    MADV_POPULATE_WRITE, MADV_WILLNEED, MAP_ANONYMOUS, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_POPULATE,
+    MAP_PRIVATE, PROT_READ, PROT_WRITE,
 };
 
 use overspill_sys::mem::{self, Advice};
 
-use crate::{files, filters, fresh, guards, libc, withheld};
+use crate::{files, filters, fresh, guards, huge, libc, withheld};
 
 /// What mmap returns when it fails.
 const MAP_FAILED: isize = -1;
@@ -35,6 +35,9 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
     };
     if let Some(advised) = files::advise(address as usize, len, advice) {
         return advised.map_or_else(|errno| libc::fail(errno) as c_int, |()| 0);
+    }
+    if [MADV_HUGEPAGE, MADV_COLLAPSE].contains(&(advice as u32)) {
+        huge::note();
     }
     if advice == guards::INSTALL {
         return guards::install(address as usize, len, || call(address, len) as isize) as c_int;

@@ -312,6 +312,8 @@ pub struct Status {
     pub inode: u64,
     /// When its content changed last, in nanoseconds since 1970.
     pub changed_ns: i128,
+    /// Its names; for a directory these are two, and one for each directory in it.
+    pub links: u64,
 }
 
 /// Kind, length and place of an open file.
@@ -333,6 +335,7 @@ pub fn status(fd: &Fd) -> Result<Status, Errno> {
         device: device_numbers(stat.st_dev),
         is_device: device_numbers(stat.st_rdev),
         inode: stat.st_ino,
+        links: stat.st_nlink as u64,
         changed_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
     })
 }

@@ -123,6 +123,101 @@ impl SleepReader {
     }
 }
 
+/// Tells how many threads this process has, in one system call: each has a directory.
+#[derive(Debug)]
+pub struct ThreadCount {
+    directory: Fd,
+}
+
+impl ThreadCount {
+    /// Opens it.
+    pub fn open() -> Result<ThreadCount, Errno> {
+        Ok(ThreadCount { directory: file::open(c"/proc/self/task", Open::DIRECTORY)? })
+    }
+
+    /// All of them, the calling one included.
+    pub fn read(&self) -> Result<u32, Errno> {
+        let links = file::status(&self.directory)?.links;
+        links.checked_sub(2).and_then(|threads| u32::try_from(threads).ok()).ok_or(Errno::RANGE)
+    }
+}
+
+/// Processors of the machine that run.
+pub fn processors() -> Result<u32, Errno> {
+    let mut buffer = [0; 512];
+    let fd = file::open(c"/sys/devices/system/cpu/online", Open::empty())?;
+    let len = file::pread(&fd, &mut buffer, 0)?;
+    count_in_list(&buffer[..len]).ok_or(Errno::IO)
+}
+
+/// How many numbers there are in a list such as `0-3,8`.
+fn count_in_list(text: &[u8]) -> Option<u32> {
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    text.split(|&byte| byte == b',').try_fold(0, |count, part| {
+        let (first, rest) = take_number(part, 10)?;
+        let last = match rest.strip_prefix(b"-") {
+            Some(rest) => take_number(rest, 10)?.0,
+            None => first,
+        };
+        Some(count + u32::try_from(last.checked_sub(first)?).ok()? + 1)
+    })
+}
+
+/// Who gets huge pages for anonymous memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HugePages {
+    /// Nobody.
+    Never,
+    /// Who asks for them.
+    Advised,
+    /// Everybody.
+    Always,
+}
+
+/// As the machine is set up. What cannot be read counts as the most that it may be.
+#[must_use]
+pub fn huge_pages() -> HugePages {
+    let read = |path: &CStr| match file::open(path, Open::empty()) {
+        Ok(fd) => {
+            let mut buffer = [0; 64];
+            file::pread(&fd, &mut buffer, 0).map_or(HugePages::Always, |len| huge_pages_in(&buffer[..len]))
+        }
+        Err(Errno::NOENT) => HugePages::Never,
+        Err(_) => HugePages::Always,
+    };
+    let all = read(c"/sys/kernel/mm/transparent_hugepage/enabled");
+    // Newer kernels have a setting for each size besides.
+    all.max(read(c"/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled"))
+}
+
+fn huge_pages_in(text: &[u8]) -> HugePages {
+    let has = |word: &[u8]| text.windows(word.len()).any(|window| window == word);
+    match () {
+        () if has(b"[never]") || has(b"[inherit]") => HugePages::Never,
+        () if has(b"[madvise]") => HugePages::Advised,
+        () => HugePages::Always,
+    }
+}
+
+/// Do these bytes, 64 at most, occur in the environment that the program was started with?
+pub fn environment_holds(bytes: &[u8]) -> Result<bool, Errno> {
+    const KEPT: usize = 64;
+    assert!(bytes.len() <= KEPT);
+    let fd = file::open(c"/proc/self/environ", Open::empty())?;
+    let (mut buffer, mut at) = ([0; 1024], 0);
+    loop {
+        let len = file::pread(&fd, &mut buffer, at)?;
+        if buffer[..len].windows(bytes.len()).any(|window| window == bytes) {
+            return Ok(true);
+        }
+        if len <= KEPT {
+            return Ok(false);
+        }
+        // What lies across the end of the buffer is read again.
+        at += (len - KEPT) as u64;
+    }
+}
+
 /// How the first thread of this process has ended, as wait(2) would tell: the last field of
 /// /proc/self/stat.
 pub fn leader_exit_code() -> Option<u32> {
@@ -370,6 +465,34 @@ mod tests {
         assert_eq!(state_in(b"7 (a) R (b) D 1 7"), Some(b'D'));
         assert_eq!(state_in(b"7 (cat)"), None);
         assert!(!SleepReader::open(c"/proc/thread-self/stat").unwrap().is_asleep().unwrap());
+    }
+
+    #[test]
+    fn lists_of_processors() {
+        assert_eq!(count_in_list(b"0\n"), Some(1));
+        assert_eq!(count_in_list(b"0-3,8,10-11\n"), Some(7));
+        assert_eq!(count_in_list(b"\n"), None);
+        assert_eq!(count_in_list(b"3-1"), None);
+        assert!(processors().unwrap() >= 1);
+    }
+
+    #[test]
+    fn settings_of_huge_pages() {
+        assert_eq!(huge_pages_in(b"always madvise [never]\n"), HugePages::Never);
+        assert_eq!(huge_pages_in(b"always [inherit] madvise never\n"), HugePages::Never);
+        assert_eq!(huge_pages_in(b"always [madvise] never\n"), HugePages::Advised);
+        assert_eq!(huge_pages_in(b"[always] madvise never\n"), HugePages::Always);
+        assert_eq!(huge_pages_in(b""), HugePages::Always);
+    }
+
+    #[test]
+    fn the_environment_is_searched() {
+        let text = std::fs::read("/proc/self/environ").unwrap();
+        // Wherever it lies, across the pieces that are read, too.
+        for start in (0..text.len().saturating_sub(64)).step_by(61) {
+            assert_eq!(environment_holds(&text[start..start + 64]), Ok(true), "{start}");
+        }
+        assert_eq!(environment_holds(b"no variable is called like this="), Ok(false));
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Census {
         for sighting in sightings.iter().filter(|sighting| !sighting.look.is_guest) {
             anon_bytes += sighting.look.anon_bytes - sighting.doubly_bytes.min(sighting.look.anon_bytes);
             shmem_bytes += sighting.shmem_bytes;
-            if self.see(sighting, now) {
+            if self.see(sighting, sightings, now) {
                 new.push(sighting.look.pid);
             }
         }
@@ -114,13 +114,14 @@ impl Census {
 
     /// True if what is known of the program is to be told: it was not seen before, or only when it
     /// was being started.
-    fn see(&mut self, sighting: &Sighting, now: u64) -> bool {
+    fn see(&mut self, sighting: &Sighting, all: &[Sighting], now: u64) -> bool {
         let look = &sighting.look;
         let is_known =
             self.living.get(&look.pid).is_some_and(|record| record.program_pages == look.program_pages);
         if !is_known {
-            let parent = self.living.get(&look.parent);
-            let is_copy = parent.is_some_and(|parent| parent.program_pages == look.program_pages)
+            // Numbers start again at some time: a parent that is new, too, may come later.
+            let parent = all.iter().find(|other| other.look.pid == look.parent);
+            let is_copy = parent.is_some_and(|parent| parent.look.program_pages == look.program_pages)
                 && !self.living.contains_key(&look.pid);
             let record = Record {
                 pid: look.pid,
@@ -162,9 +163,9 @@ impl Census {
         self.living.get(&pid).is_some_and(passes)
     }
 
-    /// Is it a copy of its parent that goes on as such?
-    pub fn is_lasting_copy(&self, pid: u32) -> bool {
-        self.living.get(&pid).is_some_and(|record| record.is_copy) && !self.is_passing(pid)
+    /// Was it there at the last look?
+    pub fn knows(&self, pid: u32) -> bool {
+        self.living.contains_key(&pid)
     }
 
     /// An agent has a place, and goes on.

@@ -217,9 +217,18 @@ fn last_pid(loadavg: &File) -> Option<u64> {
 
 /// A figure of /proc/PID/status or smaps_rollup, in bytes; `None` where it cannot be read.
 pub fn figure(pid: u32, file: &str, name: &str) -> Option<u64> {
+    figures(pid, file, [name]).map(|[figure]| figure)
+}
+
+/// Several of one file, which is read once: a walk of page tables is dear.
+pub fn figures<const N: usize>(pid: u32, file: &str, names: [&str; N]) -> Option<[u64; N]> {
     let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+    let mut figures = [0; N];
+    for (figure, name) in figures.iter_mut().zip(names) {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        *figure = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024;
+    }
+    Some(figures)
 }
 
 /// Processor time of all threads of a process, in microseconds; 0 where it cannot be read.

@@ -16,6 +16,7 @@ mod door;
 pub mod program;
 pub mod report;
 pub mod shared_page;
+mod sharing;
 mod status_line;
 mod summary;
 mod tracing;

@@ -19,10 +19,11 @@ use overspill_engine::turnstile::HOLD_NS_MAX;
 use overspill_sys::clock;
 
 use super::census::{Census, Sighting};
-use super::descendants::{Descendants, Look, Orphans, figure, name, processor_us};
+use super::descendants::{Descendants, Look, Orphans, figure, figures, name, processor_us};
 use super::divider::{Divider, Member, Word};
 use super::program;
 use super::shared_page::{Report, SharedPage};
+use super::sharing::{Doubly, Sharing};
 use super::status_line;
 
 /// Shortest and longest pause between two looks, and how many times as long as a look it is.
@@ -38,13 +39,6 @@ const PAUSE_FACTOR_UNSETTLED: u32 = 30;
 const SHARED_STEP_BYTES: u64 = 1 << 20;
 /// A process without an agent may hold so much under `--strict`.
 const STRICT_BYTES: u64 = 4 << 20;
-/// A copy of its parent that holds less is not asked what it shares.
-const COPY_BYTES: u64 = 1 << 20;
-/// Between two questions that walk a process's page tables: so many times as long as one takes, and bounds.
-const ROLLUP_FACTOR: u32 = 50;
-const ROLLUP_PAUSE: Duration = Duration::from_millis(50);
-const ROLLUP_PAUSE_MAX: Duration = Duration::from_millis(500);
-
 /// What the run was like, when it is over.
 pub struct Watched {
     /// The books.
@@ -89,6 +83,7 @@ impl Watch {
             divided: Instant::now(),
             returned_bytes: 0,
             extras: BTreeMap::new(),
+            sharing: Sharing::default(),
             began: Instant::now(),
         };
         let thread = std::thread::Builder::new().name("watch".into()).spawn(move || {
@@ -127,6 +122,7 @@ struct Watcher {
     /// What ended processes had of the budget.
     returned_bytes: u64,
     extras: BTreeMap<u32, Extra>,
+    sharing: Sharing,
     began: Instant,
 }
 
@@ -136,32 +132,27 @@ struct Extra {
     /// The figure of files and shared memory when it was read.
     shared_bytes: u64,
     shmem_bytes: u64,
-    /// Of that, what others map, too, and of anonymous memory what others have.
-    shmem_doubly_bytes: u64,
-    anon_doubly_bytes: u64,
-    roll_up_at: Option<Instant>,
 }
 
 impl Watcher {
     fn look(&mut self, is_over: bool) {
         let looks = self.descendants.look();
         self.extras.retain(|pid, _| looks.iter().any(|look| look.pid == *pid));
-        let sum = |seen: Sighting| seen.look.anon_bytes + seen.shmem_bytes;
-        let sum: u64 = looks.iter().map(|look| sum(self.sighting(*look))).sum();
-        let copies = copies(&looks);
-        let has_copies = copies.iter().any(|copy| self.census.is_lasting_copy(copy.pid));
-        let sightings: Vec<Sighting> =
-            if has_copies || sum > self.options.ram_bytes / 8 * 7 && looks.len() > 1 {
-                self.ask_parents(&copies);
-                looks.iter().map(|look| self.exact_sighting(*look)).collect()
-            } else {
-                self.extras.values_mut().for_each(|extra| extra.anon_doubly_bytes = 0);
-                // There is room for all of them: what a new one has come to change by now is not asked.
-                for copy in &copies {
-                    self.extras.entry(copy.pid).or_default().anon_doubly_bytes = copy.anon_bytes;
-                }
-                looks.iter().map(|look| self.sighting(*look)).collect()
-            };
+        for look in &looks {
+            self.read_shmem(look);
+        }
+        let shmem_bytes = |look: &Look| self.extras.get(&look.pid).map_or(0, |extra| extra.shmem_bytes);
+        let sum: u64 = looks.iter().map(|look| look.anon_bytes + shmem_bytes(look)).sum();
+        let is_short = sum > self.options.ram_bytes / 8 * 7;
+        let now = || self.began.elapsed().as_nanos() as u64;
+        let walk = |look: &Look| walk(look, shmem_bytes(look));
+        self.sharing.look(&looks, &self.census, is_short, now, walk);
+        let sighting = |look: &Look| {
+            let doubly = self.sharing.doubly(look.pid);
+            let shmem_bytes = shmem_bytes(look).saturating_sub(doubly.shmem_bytes);
+            Sighting { look: *look, doubly_bytes: doubly.anon_bytes, shmem_bytes }
+        };
+        let sightings: Vec<Sighting> = looks.iter().map(sighting).collect();
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
             self.census.describe(pid, name(pid), objection(pid));
         }
@@ -170,17 +161,6 @@ impl Watcher {
         }
         // A report that cannot be read is told by no record having it.
         let _ = self.read_reports(&looks, is_over);
-    }
-
-    /// Whoever has a new copy has less by itself from then on.
-    fn ask_parents(&mut self, copies: &[Look]) {
-        for copy in copies {
-            if self.extras.get(&copy.pid).is_none_or(|extra| extra.roll_up_at.is_none())
-                && let Some(extra) = self.extras.get_mut(&copy.parent)
-            {
-                extra.roll_up_at = None;
-            }
-        }
     }
 
     /// Ends the run for the sake of a process that cannot be managed.
@@ -192,32 +172,13 @@ impl Watcher {
         }
     }
 
-    fn sighting(&mut self, look: Look) -> Sighting {
+    /// Shared memory is asked for again when it may have changed.
+    fn read_shmem(&mut self, look: &Look) {
         let extra = self.extras.entry(look.pid).or_default();
         if look.shared_bytes.abs_diff(extra.shared_bytes) >= SHARED_STEP_BYTES {
             extra.shared_bytes = look.shared_bytes;
             extra.shmem_bytes = figure(look.pid, "status", "RssShmem").unwrap_or(0);
         }
-        Sighting {
-            look,
-            doubly_bytes: extra.anon_doubly_bytes,
-            shmem_bytes: extra.shmem_bytes - extra.shmem_doubly_bytes.min(extra.shmem_bytes),
-        }
-    }
-
-    /// With what several processes have together counted once, as far as that is known.
-    fn exact_sighting(&mut self, look: Look) -> Sighting {
-        let extra = self.extras.entry(look.pid).or_default();
-        if extra.roll_up_at.is_none_or(|then| Instant::now() >= then) {
-            let began = Instant::now();
-            if let Some([anon, shmem]) = proportional(look.pid) {
-                extra.anon_doubly_bytes = look.anon_bytes.saturating_sub(anon);
-                extra.shmem_doubly_bytes = extra.shmem_bytes.saturating_sub(shmem);
-            }
-            let pause = (began.elapsed() * ROLLUP_FACTOR).clamp(ROLLUP_PAUSE, ROLLUP_PAUSE_MAX);
-            extra.roll_up_at = Some(began + pause);
-        }
-        self.sighting(look)
     }
 
     /// Keeps what those reported that have ended, and lets others have their places.
@@ -249,8 +210,7 @@ impl Watcher {
         let of = |look: &Look| {
             let report = managed.iter().find(|report| report.pid == look.pid);
             let needed = report.map_or(0, |report| report.counter("needed_bytes")).max(look.anon_bytes);
-            let doubly = self.extras.get(&look.pid).map_or(0, |extra| extra.anon_doubly_bytes);
-            needed - doubly.min(needed)
+            needed.saturating_sub(self.sharing.doubly(look.pid).anon_bytes)
         };
         looks.iter().filter(|look| !look.is_guest && !self.census.is_passing(look.pid)).map(of).sum()
     }
@@ -293,10 +253,8 @@ impl Watcher {
     /// *The story:* six processes of Chromium have 14 MiB of relocated data in common. Counted six
     /// times it left the rest of the tree a sixth of its budget, and nothing got on.
     fn shared_by_copies(&self, managed: &[Report]) -> u64 {
-        let of = |report: &Report| {
-            let doubly = self.extras.get(&report.pid).map_or(0, |extra| extra.anon_doubly_bytes);
-            doubly.min(report.counter("fixed_bytes"))
-        };
+        let of =
+            |report: &Report| self.sharing.asked_anon_bytes(report.pid).min(report.counter("fixed_bytes"));
         managed.iter().filter(|report| report.state == state::MANAGING).map(of).sum()
     }
 
@@ -314,23 +272,14 @@ impl Watcher {
     }
 }
 
-/// Processes that are copies of their parents, as far as is seen, and hold some memory.
-///
-/// *The story:* redis of 79 MiB saved in 300 by a fork, and the run was said to need 158.
-fn copies(looks: &[Look]) -> Vec<Look> {
-    let parent = |look: &Look| looks.iter().find(|other| other.pid == look.parent);
-    let is_copy = |look: &&Look| {
-        let is_same = parent(look).is_some_and(|parent| parent.program_pages == look.program_pages);
-        is_same && !look.is_guest && look.anon_bytes >= COPY_BYTES
-    };
-    looks.iter().filter(is_copy).copied().collect()
-}
-
-/// What is a process's own of anonymous and of shared memory, what it has with others divided by
-/// their number.
-fn proportional(pid: u32) -> Option<[u64; 2]> {
-    let of = |name| figure(pid, "smaps_rollup", name);
-    Some([of("Pss_Anon")?, of("Pss_Shmem")?])
+/// What others have, too, of what a process holds: all but its own part, which is what it has with
+/// others divided by their number. `None`: nobody knows.
+fn walk(look: &Look, shmem_bytes: u64) -> Option<Doubly> {
+    let [own_anon, own_shmem] = figures(look.pid, "smaps_rollup", ["Pss_Anon", "Pss_Shmem"])?;
+    Some(Doubly {
+        anon_bytes: look.anon_bytes.saturating_sub(own_anon),
+        shmem_bytes: shmem_bytes.saturating_sub(own_shmem),
+    })
 }
 
 fn exists(pid: u32) -> bool {

@@ -114,7 +114,8 @@ swap in a memory cgroup. How far apart the readers end, how much of the hot set
 stays, refaults and stalls.
 
 `extents` makes a file in many pieces where --swap is, shows how many (FIEMAP),
-and what finding a page in it costs with the list, the tree and the default map.
+what finding a page in it costs with the list, the tree and the default map, and
+how fast 1, 4 and 8 tasks write and read it page by page with each of them.
 `slots` gives pages slots and takes them back, --laps times.
 
 Suites: swapin (sequential and random, private and shared memory) and mixed (4

@@ -145,6 +145,8 @@ pub mod events {
     pub const FORKED: u32 = 1 << 3;
     /// A page of a mapped file could not be read; the touching thread got SIGBUS.
     pub const FILE_READ_ERROR: u32 = 1 << 4;
+    /// With `READ_ERROR`: what came was not what had been written there.
+    pub const WRONG_BYTES: u32 = 1 << 5;
 }
 
 /// Bits of [`Process::paths`]: which ways the agent really goes.

@@ -472,12 +472,13 @@ fn state_name(number: u32) -> &'static str {
     }
 }
 
-const EVENTS: [(u32, &str); 5] = [
+const EVENTS: [(u32, &str); 6] = [
     (events::SWAP_FULL, "swap_full"),
     (events::WRITE_ERROR, "write_error"),
     (events::READ_ERROR, "read_error"),
     (events::FORKED, "forked"),
     (events::FILE_READ_ERROR, "file_read_error"),
+    (events::WRONG_BYTES, "wrong_bytes"),
 ];
 const PATHS: [(u32, &str); 4] = [
     (paths::MOVE, "move"),

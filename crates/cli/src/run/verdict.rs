@@ -64,6 +64,12 @@ fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         );
         return Some(Verdict { kind: "strict_ended", text, next: more_swap(report, tuning) });
     }
+    if report.has_event("wrong_bytes") {
+        let text = "what came from swap is not what was written there; the program got SIGBUS at that page: \
+                    check the disk"
+            .into();
+        return Some(Verdict { kind: "read_error", text, next: "overspill doctor".into() });
+    }
     if report.has_event("read_error") {
         let text = "swap could not be read back; the program got SIGBUS at that page: check the disk".into();
         return Some(Verdict { kind: "read_error", text, next: "overspill doctor".into() });

@@ -3,10 +3,11 @@
 
 use overspill_mm::types::{PageId, Slot};
 use overspill_mm::{Action, Event, IoId, Run, State, Warning, WriteResult};
-use overspill_sys::clock;
+use overspill_sys::{Errno, clock};
 
 use super::{Engine, Notice};
 use crate::report::Answer;
+use crate::shared::events;
 use crate::staging::{BLOCK, Frame};
 use crate::transfers::Pieces;
 
@@ -149,10 +150,19 @@ impl Engine {
     }
 
     /// The page is lost, and whoever waits for it hears of it.
+    ///
+    /// *The story:* the reason was noted after the page had been poisoned, and the program's end by
+    /// SIGBUS was sometimes sooner: nobody learnt that the device had given back something else.
     fn fail(&mut self, page: PageId) {
         let place = self.mm.place(page);
-        let (of_file, poisoned) = (self.is_in_file(page), self.view.poison(place));
-        self.notices.push_back(Notice::PageLost { place, poisoned, of_file });
+        let of_file = self.is_in_file(page);
+        let is_first = self.report.note_event(match (of_file, self.report.last_error()) {
+            (true, _) => events::FILE_READ_ERROR,
+            (false, Errno::BADMSG) => events::READ_ERROR | events::WRONG_BYTES,
+            (false, _) => events::READ_ERROR,
+        });
+        let poisoned = self.view.poison(place);
+        self.notices.push_back(Notice::PageLost { place, poisoned, of_file, is_first });
         self.answered(Run::one(page), Answer::Retry);
     }
 

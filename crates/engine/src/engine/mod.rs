@@ -83,6 +83,8 @@ pub enum Notice {
         poisoned: bool,
         /// It is the page of a file as it lies on the disk.
         of_file: bool,
+        /// None was lost in that way before.
+        is_first: bool,
     },
 }
 

@@ -49,9 +49,7 @@ impl Manager<'_> {
             Notice::AreaNotEmptied { pages } => self.say_words(format_args!(
                 "{pages} pages of a place that is to be left cannot be read: they stay there"
             )),
-            Notice::PageLost { poisoned, of_file, .. } => {
-                let event = if of_file { events::FILE_READ_ERROR } else { events::READ_ERROR };
-                let is_first = self.engine.report().note_event(event);
+            Notice::PageLost { poisoned, of_file, is_first, .. } => {
                 let lies = self.engine.report().last_error() == Errno::BADMSG;
                 match (of_file, lies) {
                     // There may be many, and the kernel says nothing at all.

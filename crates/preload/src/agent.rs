@@ -21,7 +21,7 @@ use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Reactor};
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
-use overspill_sys::procfs::{self, Resident, ResidentReader, ThreadCount};
+use overspill_sys::procfs::{self, Resident, ResidentReader};
 use overspill_sys::thread::{self, Scheduling};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
 
@@ -370,7 +370,6 @@ impl Agent {
             hurries: false,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
             doze: Doze::default(),
-            threads: ThreadCount::open().ok(),
             own_threads: (0, 0),
             processors: procfs::processors().unwrap_or(u32::MAX),
             huge: Huge::look(),
@@ -408,6 +407,11 @@ fn managed_bytes(engine: &Engine) -> u64 {
     u64::from(engine.frames()) * PAGE_SIZE as u64
 }
 
+/// Threads of the process, the agent's own among them; too many if nobody knows.
+fn all_threads() -> u32 {
+    procfs::thread_count().unwrap_or(u32::MAX)
+}
+
 /// The second half of the agent's life.
 struct Manager<'a> {
     engine: Engine,
@@ -441,8 +445,6 @@ struct Manager<'a> {
     hurries_until: u64,
     /// The process does nothing.
     doze: Doze,
-    /// What could awake then.
-    threads: Option<ThreadCount>,
     /// Threads of the process when the agent's own among them were counted, and those.
     own_threads: (u32, u32),
     processors: u32,
@@ -506,14 +508,9 @@ impl Manager<'_> {
         }
     }
 
-    /// All threads of the process, too many if nobody knows.
-    fn all_threads(&self) -> u32 {
-        self.threads.as_ref().and_then(|threads| threads.read().ok()).unwrap_or(u32::MAX)
-    }
-
-    /// ... without the agent's own. Those are looked for when the number of all has changed.
+    /// [`all_threads`] without the agent's own. Those are looked for when the number of all has changed.
     fn program_threads(&mut self) -> u32 {
-        let all = self.all_threads();
+        let all = all_threads();
         if self.own_threads.0 != all {
             let mut own = 0;
             let listed = procfs::for_each_thread(|tid| own += u32::from(thread::is_own(tid)));
@@ -588,7 +585,7 @@ impl Manager<'_> {
             || self.hurries
             || !self.engine.is_at_rest();
         let faults = self.engine.mm().stats().pgfault;
-        let threads = self.all_threads();
+        let threads = all_threads();
         self.doze.observe(Signs { faults, resident_bytes: resident, threads, is_busy });
     }
 

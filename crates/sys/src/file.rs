@@ -322,22 +322,35 @@ pub fn status(fd: &Fd) -> Result<Status, Errno> {
     let mut stat: nr::stat = unsafe { core::mem::zeroed() };
     // SAFETY: the structure is the call's.
     unsafe { syscall!(nr::__NR_fstat, fd.raw() as usize, &raw mut stat as usize)? };
+    Ok(told(&stat))
+}
+
+/// The same of the file of this name, without a descriptor.
+pub fn status_of(path: &CStr) -> Result<Status, Errno> {
+    // SAFETY: all-zero is a valid value of the plain structure.
+    let mut stat: nr::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: the path is NUL-terminated, the structure is the call's.
+    unsafe { syscall!(nr::__NR_stat, path.as_ptr() as usize, &raw mut stat as usize)? };
+    Ok(told(&stat))
+}
+
+fn told(stat: &nr::stat) -> Status {
     let kind = match stat.st_mode & nr::S_IFMT {
         nr::S_IFREG => Kind::Regular,
         nr::S_IFDIR => Kind::Directory,
         nr::S_IFBLK => Kind::BlockDevice,
         _ => Kind::Other,
     };
-    Ok(Status {
+    Status {
         kind,
         len: stat.st_size as u64,
         allocated_bytes: stat.st_blocks as u64 * 512,
         device: device_numbers(stat.st_dev),
         is_device: device_numbers(stat.st_rdev),
         inode: stat.st_ino,
-        links: stat.st_nlink as u64,
+        links: stat.st_nlink,
         changed_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
-    })
+    }
 }
 
 /// Major and minor number from the kernel's packing.

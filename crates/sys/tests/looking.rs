@@ -174,7 +174,7 @@ fn threads_and_limits() {
     procfs::for_each_thread(|tid| tids.push(tid)).unwrap();
     assert!(tids.contains(&tid) && tids.contains(&mem::process_id()));
     // Other tests' threads come and go.
-    let counted = procfs::ThreadCount::open().unwrap().read().unwrap();
+    let counted = procfs::thread_count().unwrap();
     let listed = Fields::of_process().unwrap().number("Threads").unwrap() as u32;
     assert!(counted >= 3 && counted.abs_diff(listed) <= 16, "{counted}, {listed}");
     assert_ne!(procfs::robust_list(tid).unwrap().0, 0);

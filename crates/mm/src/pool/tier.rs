@@ -571,7 +571,7 @@ impl Tier {
             if self.segment(open).used + bytes <= SEGMENT_BYTES {
                 return Some(open);
             }
-            self.close(head, open);
+            self.close(head.index(), open);
         }
         if self.allocated >= self.limit && !must {
             return None;
@@ -581,19 +581,19 @@ impl Tier {
         Some(opened)
     }
 
-    /// The segment is full: it takes its place among the others by its age.
-    fn close(&mut self, head: Head, segment: u32) {
+    /// The segment of this head is full: it takes its place among the others by its age.
+    fn close(&mut self, head: usize, segment: u32) {
         let age = self.segment(segment).age;
         let at = self.full.partition_point(|&full| self.segment(full).age <= age);
         self.full.insert(at, segment);
-        self.open[head.index()] = None;
+        self.open[head] = None;
     }
 
     /// What was for one quarter of a large pool each is full, for a small one.
     fn close_quarters(&mut self) {
-        for quarter in 1..HEADS - 1 {
-            if let Some(segment) = self.open[1 + quarter] {
-                self.close(Head::MovedOn { quarter, age: 0 }, segment);
+        for head in 2..HEADS {
+            if let Some(segment) = self.open[head] {
+                self.close(head, segment);
             }
         }
     }

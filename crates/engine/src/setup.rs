@@ -19,7 +19,7 @@ use crate::transfers::Transfers;
 use crate::vigil::Vigil;
 
 /// Steps of putting an engine together, by the number in [`Failure::step`]; 0 is "none".
-pub const STEPS: [&str; 9] = [
+pub const STEPS: [&str; 10] = [
     "none",
     "open userfaultfd",
     "open the swap areas",
@@ -29,6 +29,7 @@ pub const STEPS: [&str; 9] = [
     "map the launcher's page",
     "lock memory for the key of encrypted pages",
     "serve memory that another process shares, and may need for longer",
+    "serve memory that the program moves with a userfaultfd of its own",
 ];
 
 /// Which step failed, and why.

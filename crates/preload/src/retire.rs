@@ -10,6 +10,9 @@
 //! longer than this one. The agent ends with this one, and what it keeps with it. So it goes before
 //! and stays away. The maker of a vfork waits for its child: that is no such process.
 //!
+//! A program that moves its pages with a userfaultfd of its own has to find them all where they lie:
+//! the agent goes before the first move and stays away.
+//!
 //! What is known of the shared page stays mapped: in another namespace it might not be found again.
 //!
 //! *The story:* `unshare -Ur` was refused under `run` (EINVAL), and with it rootless containers and
@@ -37,6 +40,7 @@ const INSIST_REST_NS: u64 = 1_000_000;
 /// Steps that are failed for good, see [`overspill_engine::STEPS`].
 const START_THREAD: u32 = 5;
 const OUTLIVE: u32 = 8;
+const MOVED: u32 = 9;
 
 /// The agent is to go.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -89,6 +93,13 @@ pub fn before_clone(flags: usize) {
     let shares = flags & CLONE_VM != 0 && flags & (CLONE_THREAD | CLONE_VFORK) == 0;
     if shares && !filters::is_filtered() && !fork::is_borrowing() {
         going_for(OUTLIVE, || 0);
+    }
+}
+
+/// The program is about to move pages of its own.
+pub fn before_moves() {
+    if !is_gone() && !filters::is_filtered() && !fork::is_borrowing() {
+        going_for(MOVED, || 0);
     }
 }
 

@@ -64,6 +64,11 @@ pub struct Sighting {
     pub shmem_bytes: u64,
 }
 
+/// The one with that number, of sightings in the order of their numbers.
+fn of_pid(sightings: &[Sighting], pid: u32) -> Option<&Sighting> {
+    sightings.binary_search_by_key(&pid, |sighting| sighting.look.pid).ok().map(|at| &sightings[at])
+}
+
 /// The books.
 #[derive(Default)]
 pub struct Census {
@@ -84,7 +89,7 @@ pub struct Census {
 }
 
 impl Census {
-    /// All that live at `now`. Returns those whose names and objections are to be told.
+    /// All that live at `now`, in the order of their numbers. Returns those whose names and objections are to be told.
     pub fn look(&mut self, sightings: &[Sighting], now: u64) -> Vec<u32> {
         let mut new = Vec::new();
         let (mut anon_bytes, mut shmem_bytes) = (0, 0);
@@ -96,9 +101,7 @@ impl Census {
             }
         }
         let gone: Vec<u32> = {
-            let lives = |pid: &u32| {
-                sightings.iter().any(|sighting| sighting.look.pid == *pid && !sighting.look.is_guest)
-            };
+            let lives = |pid: &u32| of_pid(sightings, *pid).is_some_and(|sighting| !sighting.look.is_guest);
             self.living.keys().filter(|pid| !lives(pid)).copied().collect()
         };
         gone.into_iter()
@@ -120,7 +123,7 @@ impl Census {
             self.living.get(&look.pid).is_some_and(|record| record.program_pages == look.program_pages);
         if !is_known {
             // Numbers start again at some time: a parent that is new, too, may come later.
-            let parent = all.iter().find(|other| other.look.pid == look.parent);
+            let parent = of_pid(all, look.parent);
             let is_copy = parent.is_some_and(|parent| parent.look.program_pages == look.program_pages)
                 && !self.living.contains_key(&look.pid);
             let record = Record {

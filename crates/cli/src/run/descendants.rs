@@ -36,6 +36,11 @@ pub struct Look {
     pub is_guest: bool,
 }
 
+/// The one with that number, of looks in the order of their numbers.
+pub fn of_pid(looks: &[Look], pid: u32) -> Option<&Look> {
+    looks.binary_search_by_key(&pid, |look| look.pid).ok().map(|at| &looks[at])
+}
+
 /// The living descendants.
 pub struct Descendants {
     root: u32,

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use super::census::Census;
-use super::descendants::Look;
+use super::descendants::{Look, of_pid};
 
 /// A copy of its parent that holds less is not asked.
 const COPY_BYTES: u64 = 1 << 20;
@@ -67,7 +67,7 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// All that live, before the census has seen them. Memory `is_short` says that all are asked.
+    /// All that live, in the order of their numbers, before the census has seen them. Memory `is_short` says that all are asked.
     /// `walk` asks; `now` is the time in nanoseconds.
     pub fn look(
         &mut self,
@@ -82,7 +82,7 @@ impl Sharing {
         let began = now();
         for look in looks {
             let way = ways[&look.pid];
-            let parent = looks.iter().find(|other| other.pid == look.parent);
+            let parent = of_pid(looks, look.parent);
             let is_same = |parent: &&Look| parent.program_pages == look.program_pages;
             let first = || Known {
                 program_pages: look.program_pages,
@@ -112,7 +112,7 @@ impl Sharing {
     fn forget(&mut self, looks: &[Look]) {
         let mut parents = Vec::new();
         self.known.retain(|pid, known| {
-            let lives = looks.iter().any(|look| look.pid == *pid);
+            let lives = of_pid(looks, *pid).is_some();
             if !lives && known.asked_ns.is_some() {
                 parents.push(known.parent);
             }
@@ -201,7 +201,7 @@ fn ways(looks: &[Look], census: &Census, is_short: bool) -> BTreeMap<u32, Way> {
         return ways;
     }
     let is_same = |look: &&Look| {
-        let parent = looks.iter().find(|other| other.pid == look.parent);
+        let parent = of_pid(looks, look.parent);
         parent.is_some_and(|parent| parent.program_pages == look.program_pages)
     };
     let is_large = |look: &&Look| look.anon_bytes >= COPY_BYTES;

@@ -19,7 +19,7 @@ use overspill_engine::turnstile::HOLD_NS_MAX;
 use overspill_sys::clock;
 
 use super::census::{Census, Sighting};
-use super::descendants::{Descendants, Look, Orphans, figure, figures, name, processor_us};
+use super::descendants::{Descendants, Look, Orphans, figure, figures, name, of_pid, processor_us};
 use super::divider::{Divider, Member, Word};
 use super::program;
 use super::shared_page::{Report, SharedPage};
@@ -137,7 +137,7 @@ struct Extra {
 impl Watcher {
     fn look(&mut self, is_over: bool) {
         let looks = self.descendants.look();
-        self.extras.retain(|pid, _| looks.iter().any(|look| look.pid == *pid));
+        self.extras.retain(|pid, _| of_pid(&looks, *pid).is_some());
         for look in &looks {
             self.read_shmem(look);
         }
@@ -185,7 +185,7 @@ impl Watcher {
     fn read_reports(&mut self, looks: &[Look], is_over: bool) -> io::Result<()> {
         let mut managed = Vec::new();
         for report in self.page.reports()? {
-            let lives = looks.iter().any(|look| look.pid == report.pid);
+            let lives = of_pid(looks, report.pid).is_some();
             let has_ended = report.is_over || (!lives && !exists(report.pid));
             if !has_ended && !is_over {
                 self.census.note(&report);

@@ -128,6 +128,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "mlock" Exceeded process::mlock, "cold and warm memory locked";
     "mlockall" Exceeded process::mlock_all, "all memory locked, more mapped later";
     "own-faults" Exceeded own_faults::run, "a userfaultfd of the program's own";
+    "own-moves" Exceeded own_faults::moves, "memory that the program moves with a userfaultfd of its own";
     "closeall" Holds process::close_all, "every descriptor closed";
     "descriptors" Holds process::descriptors, "nothing foreign in the descriptor table";
     "rlimit" Holds process::rlimit, "limits lowered after the start";

@@ -17,6 +17,9 @@ const SEED: u64 = 0x0f17;
 const UFFDIO_API: u64 = 0xc018_aa3f;
 const UFFDIO_REGISTER: u64 = 0xc020_aa00;
 const UFFDIO_COPY: u64 = 0xc028_aa03;
+const UFFDIO_MOVE: u64 = 0xc028_aa05;
+const CAN_MOVE: u64 = 1 << 16;
+const PASS_OVER_HOLES: u64 = 1 << 1;
 const API: u64 = 0xaa;
 const MISSING: u64 = 1;
 const MESSAGE_BYTES: usize = 32;
@@ -30,17 +33,9 @@ pub fn run(context: &mut Context) -> Outcome {
     let beside = context.subject(SEED + 1)?;
     context.cool(&cold)?;
     let fresh = Memory::map(4 * MIB)?;
-    // SAFETY: makes a descriptor.
-    let fd =
-        sys::check("userfaultfd", unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as isize);
-    let Ok(fd) = fd else {
-        // Nobody may have one here.
+    let Some((faults, _)) = open()? else {
         return context.sabotage_status();
     };
-    // SAFETY: the kernel has just given it to us alone.
-    let faults = unsafe { File::from_raw_fd(fd as i32) };
-    let mut api = [API, 0, 0];
-    command(&faults, UFFDIO_API, &mut api)?;
     let part = 64..cold.pages() / 2;
     let mut register = [cold.page(part.start) as u64, (part.len() * PAGE) as u64, MISSING, 0];
     command(&faults, UFFDIO_REGISTER, &mut register)?;
@@ -63,6 +58,43 @@ pub fn run(context: &mut Context) -> Outcome {
         pattern::check_page(&cold, page, SEED, page, "registered by the program")?;
     }
     pattern::check_pages(&beside, 0..beside.pages(), SEED + 1, "beside it")
+}
+
+/// `own-moves`: the program moves cold memory with its own userfaultfd. All that was there arrives.
+pub fn moves(context: &mut Context) -> Outcome {
+    let cold = context.subject(SEED)?;
+    let beside = context.subject(SEED + 1)?;
+    let target = Memory::map(cold.len())?;
+    let Some((faults, features)) = open()? else {
+        return context.sabotage_status();
+    };
+    if features & CAN_MOVE == 0 {
+        return context.sabotage_status();
+    }
+    let mut register = [target.base() as u64, target.len() as u64, MISSING, 0];
+    command(&faults, UFFDIO_REGISTER, &mut register)?;
+    context.cool(&cold)?;
+    let (to, from, len) = (target.base() as u64, cold.base() as u64, cold.len() as u64);
+    let mut moved = [to, from, len, PASS_OVER_HOLES, 0];
+    command(&faults, UFFDIO_MOVE, &mut moved)?;
+    ensure!(moved[4] == len, "{} bytes of {len} were moved", moved[4]);
+    drop(faults);
+    context.cool(&beside)?;
+    pattern::check_pages(&target, 0..target.pages(), SEED, "moved by the program")?;
+    pattern::check_pages(&beside, 0..beside.pages(), SEED + 1, "beside it")
+}
+
+/// A userfaultfd and what it can do; `None`: nobody may have one here.
+fn open() -> Outcome<Option<(File, u64)>> {
+    // SAFETY: makes a descriptor.
+    let fd =
+        sys::check("userfaultfd", unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as isize);
+    let Ok(fd) = fd else { return Ok(None) };
+    // SAFETY: the kernel has just given it to us alone.
+    let faults = unsafe { File::from_raw_fd(fd as i32) };
+    let mut api = [API, 0, 0];
+    command(&faults, UFFDIO_API, &mut api)?;
+    Ok(Some((faults, api[1])))
 }
 
 fn command<const N: usize>(faults: &File, command: u64, argument: &mut [u64; N]) -> Outcome {

@@ -346,8 +346,8 @@ impl Mapping {
         Mapping::new(len, prot, nr::MAP_PRIVATE, fd.raw(), offset)
     }
 
-    /// The rings of io_uring, for which only the kernel may choose an address since 6.6, and which
-    /// cannot be moved: so they lie outside of the reserve.
+    /// The rings of io_uring where the kernel makes them: only it may choose an address since 6.6, and
+    /// they cannot be moved. So they lie outside of the reserve.
     pub(crate) fn rings(fd: &Fd, len: usize, offset: u64) -> Result<Mapping, Errno> {
         // SAFETY: nothing is replaced.
         let start = unsafe { mmap(0, len, Prot::RW, nr::MAP_SHARED | nr::MAP_POPULATE, fd.raw(), offset)? };

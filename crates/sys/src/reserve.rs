@@ -9,8 +9,8 @@
 //! So the agent asks for a range without access rights ([`set_up`]) while the program still waits
 //! for it. From then on every [`Mapping`] lies in there, as long as there is room; afterwards the
 //! kernel chooses, as it does where nothing was put aside. (It always does for the rings of
-//! io_uring, which are mapped once.) A reserve costs no memory, no commit charge, and no more of a
-//! limit on address space than its length.
+//! io_uring before 6.14, which are mapped once.) A reserve costs no memory, no commit charge, and no
+//! more of a limit on address space than its length.
 //!
 //! Its first and its last page are never used. *The story:* a program mapped memory with
 //! MAP_NORESERVE, which came to lie directly below the agent's heap. To the kernel the two were one

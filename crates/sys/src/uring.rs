@@ -10,9 +10,9 @@ mod abi;
 pub use abi::{Opcode, Sqe};
 
 use crate::clock::Timespec;
-use crate::mem::{IoVec, Mapping};
+use crate::mem::{Advice, IoVec, Mapping, Prot};
 use crate::raw::{nr, syscall};
-use crate::{Errno, Fd, PAGE_SIZE};
+use crate::{Errno, Fd, PAGE_SIZE, reserve};
 use abi::{CqeRaw, GetEventsArgument, Params};
 use bitflags::bitflags;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -36,6 +36,10 @@ bitflags! {
 
 const SETUP_CQSIZE: u32 = 1 << 3;
 const SETUP_CLAMP: u32 = 1 << 4;
+/// The rings lie in memory of ours (6.5; more than a page of each, 6.14).
+const SETUP_NO_MMAP: u32 = 1 << 14;
+/// What precedes the completions in their ring, generously: 64 bytes as of 6.18.
+const RING_HEAD_BYTES: usize = 1024;
 const FEATURES_NEEDED: u32 = 1 << 0 | 1 << 1 | 1 << 8; // SINGLE_MMAP, NODROP, EXT_ARG
 const ENTER_GETEVENTS: u32 = 1 << 0;
 const ENTER_EXT_ARG: u32 = 1 << 3;
@@ -96,6 +100,32 @@ pub struct Ring {
 // keeps it to one thread at a time.
 unsafe impl Send for Ring {}
 
+/// The call itself. Returns what the kernel made of the parameters.
+fn make(entries: u32, mut params: Params) -> Result<(Fd, Params), Errno> {
+    // SAFETY: the structure is the call's, and memory that it names is the ring's from now on.
+    let fd = unsafe { syscall!(nr::__NR_io_uring_setup, entries as usize, &raw mut params as usize)? };
+    let fd = Fd::made(fd);
+    if params.features & FEATURES_NEEDED != FEATURES_NEEDED {
+        return Err(Errno::NOSYS);
+    }
+    Ok((fd, params))
+}
+
+/// What the rings take from their start on: for submission, for completion.
+fn ring_bytes(params: &Params) -> (usize, usize) {
+    let sq_bytes = params.sq_off.array as usize + params.sq_entries as usize * size_of::<u32>();
+    let cq_bytes = params.cq_off.cqes as usize + params.cq_entries as usize * size_of::<CqeRaw>();
+    (sq_bytes, cq_bytes)
+}
+
+fn sqes_bytes(entries: u32) -> usize {
+    whole_pages(entries as usize * size_of::<Sqe>())
+}
+
+fn whole_pages(bytes: usize) -> usize {
+    bytes.next_multiple_of(PAGE_SIZE)
+}
+
 impl Ring {
     /// Makes a ring for `entries` requests between two submissions and `completions` finished ones (both
     /// rounded up to a power of two). EINVAL: a flag this kernel does not know. ENOSYS: no io_uring, or one
@@ -106,47 +136,57 @@ impl Ring {
         if setup.contains(Setup::DEFER_TASKRUN) {
             setup |= Setup::TASKRUN_FLAG;
         }
-        let mut params = Params {
+        let params = Params {
             flags: setup.bits() | SETUP_CQSIZE | SETUP_CLAMP,
             cq_entries: completions,
             ..Params::default()
         };
-        // SAFETY: the structure is the call's.
-        let fd = unsafe { syscall!(nr::__NR_io_uring_setup, entries as usize, &raw mut params as usize)? };
-        let fd = Fd::made(fd);
-        if params.features & FEATURES_NEEDED != FEATURES_NEEDED {
-            return Err(Errno::NOSYS);
+        if reserve::is_set_up()
+            && let Ok(ring) = Ring::in_reserve(entries, params)
+        {
+            return Ok(ring);
         }
-        Ring::map(fd, &params)
-    }
-
-    /// Makes a ring with the best flags this kernel has whose descriptor can be polled: completions do not
-    /// interrupt the thread in user mode.
-    pub fn best(entries: u32, completions: u32) -> Result<Ring, Errno> {
-        let coop = Setup::COOP_TASKRUN | Setup::TASKRUN_FLAG;
-        for setup in [coop | Setup::SINGLE_ISSUER, coop] {
-            match Ring::new(entries, completions, setup) {
-                Err(Errno::INVAL) => {}
-                other => return other,
-            }
-        }
-        Ring::new(entries, completions, Setup::empty())
-    }
-
-    /// Maps what the kernel made.
-    fn map(fd: Fd, params: &Params) -> Result<Ring, Errno> {
-        let (sq, cq) = (&params.sq_off, &params.cq_off);
-        let sq_bytes = sq.array as usize + params.sq_entries as usize * size_of::<u32>();
-        let cq_bytes = cq.cqes as usize + params.cq_entries as usize * size_of::<CqeRaw>();
-        let whole = |bytes: usize| bytes.next_multiple_of(PAGE_SIZE);
-        let rings = Mapping::rings(&fd, whole(sq_bytes.max(cq_bytes)), OFFSET_RINGS)?;
-        let sqe_bytes = whole(params.sq_entries as usize * size_of::<Sqe>());
-        let sqes = Mapping::rings(&fd, sqe_bytes, OFFSET_SQES)?;
-        // SAFETY: rings are useless to a child, which must not share them; content does not change.
+        let (fd, params) = make(entries, params)?;
+        let (sq_bytes, cq_bytes) = ring_bytes(&params);
+        let rings = Mapping::rings(&fd, whole_pages(sq_bytes.max(cq_bytes)), OFFSET_RINGS)?;
+        let sqes = Mapping::rings(&fd, sqes_bytes(params.sq_entries), OFFSET_SQES)?;
+        // SAFETY: as asked for: rings are useless to a child, which must not share them.
         unsafe {
-            rings.advise(crate::mem::Advice::DontFork)?;
-            sqes.advise(crate::mem::Advice::DontFork)?;
+            rings.advise(Advice::DontFork)?;
+            sqes.advise(Advice::DontFork)?;
         }
+        Ok(Ring::over(fd, &params, rings, sqes))
+    }
+
+    /// As [`Ring::new`], with the rings among the agent's own addresses.
+    ///
+    /// *The story:* where the kernel maps them it alone chooses the place, and takes the highest gap.
+    /// A program made a gap and let a stack grow down into it, and met the rings: SIGSEGV (LTP's
+    /// mmap18, one run in four where the machine was busy).
+    fn in_reserve(entries: u32, params: Params) -> Result<Ring, Errno> {
+        let (entries, completions) = (entries.next_power_of_two(), params.cq_entries.next_power_of_two());
+        let bytes = RING_HEAD_BYTES
+            + completions as usize * size_of::<CqeRaw>()
+            + entries as usize * size_of::<u32>();
+        let rings = Mapping::anon(whole_pages(bytes), Prot::RW)?;
+        let sqes = Mapping::anon(sqes_bytes(entries), Prot::RW)?;
+        // SAFETY: nothing is in them yet; a child has no use for them.
+        unsafe {
+            rings.advise(Advice::DontFork)?;
+            sqes.advise(Advice::DontFork)?;
+        }
+        let mut wanted = Params { flags: params.flags | SETUP_NO_MMAP, ..params };
+        wanted.cq_off.user_address = rings.start() as u64;
+        wanted.sq_off.user_address = sqes.start() as u64;
+        let (fd, made) = make(entries, wanted)?;
+        let (sq_bytes, cq_bytes) = ring_bytes(&made);
+        assert!(sq_bytes.max(cq_bytes) <= rings.len(), "the kernel's rings fit into what it was given");
+        Ok(Ring::over(fd, &made, rings, sqes))
+    }
+
+    /// Over what the kernel made.
+    fn over(fd: Fd, params: &Params, rings: Mapping, sqes: Mapping) -> Ring {
+        let (sq, cq) = (&params.sq_off, &params.cq_off);
         let at = |offset: u32| (rings.start() + offset as usize) as *const AtomicU32;
         // SAFETY: the kernel's offsets lie in the mapping; the array is ours to fill once, entry i = request
         // i.
@@ -173,7 +213,20 @@ impl Ring {
             mask: params.cq_entries - 1,
             entries: params.cq_entries,
         };
-        Ok(Ring { fd, submission, completion, _rings: rings, _sqes: sqes })
+        Ring { fd, submission, completion, _rings: rings, _sqes: sqes }
+    }
+
+    /// Makes a ring with the best flags this kernel has whose descriptor can be polled: completions do not
+    /// interrupt the thread in user mode.
+    pub fn best(entries: u32, completions: u32) -> Result<Ring, Errno> {
+        let coop = Setup::COOP_TASKRUN | Setup::TASKRUN_FLAG;
+        for setup in [coop | Setup::SINGLE_ISSUER, coop] {
+            match Ring::new(entries, completions, setup) {
+                Err(Errno::INVAL) => {}
+                other => return other,
+            }
+        }
+        Ring::new(entries, completions, Setup::empty())
     }
 
     /// The descriptor: readable when completions wait (not with `DEFER_TASKRUN`).

@@ -5,7 +5,7 @@ use crate::raw::ioctl_number;
 
 /// `struct io_sqring_offsets`.
 #[repr(C)]
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct SubmissionOffsets {
     pub(super) head: u32,
     pub(super) tail: u32,
@@ -20,7 +20,7 @@ pub(super) struct SubmissionOffsets {
 
 /// `struct io_cqring_offsets`.
 #[repr(C)]
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct CompletionOffsets {
     pub(super) head: u32,
     pub(super) tail: u32,
@@ -35,7 +35,7 @@ pub(super) struct CompletionOffsets {
 
 /// `struct io_uring_params`.
 #[repr(C)]
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Params {
     pub(super) sq_entries: u32,
     pub(super) cq_entries: u32,

@@ -79,7 +79,8 @@ pub fn moves(context: &mut Context) -> Outcome {
     command(&faults, UFFDIO_MOVE, &mut moved)?;
     ensure!(moved[4] == len, "{} bytes of {len} were moved", moved[4]);
     drop(faults);
-    context.cool(&beside)?;
+    // From then on everything may stay in RAM.
+    context.press()?;
     pattern::check_pages(&target, 0..target.pages(), SEED, "moved by the program")?;
     pattern::check_pages(&beside, 0..beside.pages(), SEED + 1, "beside it")
 }

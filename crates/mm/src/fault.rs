@@ -73,7 +73,6 @@ impl<P: SwapIn> Mm<P> {
         // The wish counts: by what was granted a filler that found few frames free got ever fewer
         // (see `reclaim::appetite`).
         self.appetite.observe(wished);
-        self.reclaim.get().paid(false);
         let batch = wished.min(self.spare_frames()).max(1);
         let arrival = Arrival::Touched(self.kind(space, vpn));
         let mut count = 0;

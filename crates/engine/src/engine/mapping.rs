@@ -158,10 +158,19 @@ impl Engine {
         }
         if taken.taken == 0 {
             self.staging.abandon(first);
-        } else if self.robust.is_some() && self.mm.place(run.first).0 == PROGRAM {
+        } else if self.robust.is_some() && self.may_hold_locks(run, &result) {
             self.put_back_kept(run, &mut result);
         }
         result
+    }
+
+    /// May a lock that somebody holds lie in a page of those that were taken? Who takes one stores to
+    /// it: in pages as their file has them there is none.
+    fn may_hold_locks(&self, run: Run, result: &Unmapped) -> bool {
+        let taken = || (0..run.count).filter(|index| result.taken & 1 << index != 0);
+        let is_clean =
+            |index: u32| result.same & 1 << index != 0 && self.is_in_file(PageId(run.first.0 + index));
+        self.mm.place(run.first).0 == PROGRAM && !taken().all(is_clean)
     }
 
     /// Puts pages back that have to stay in view, see [`crate::robust`]: they were busy, for whoever asks.

@@ -147,6 +147,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-storing" Exceeded forks::storing, "forks while threads store";
     "fork-exec" Exceeded forks::exec_loops, "fork, vfork, posix_spawn with exec, by threads";
     "fork-snapshot" Exceeded forks::snapshot, "a child lives while the parent writes";
+    "fork-beside" Exceeded forks::beside, "parent and child change what they share, one of them fits";
     "fork-tree" Exceeded forks::tree, "children of children";
     "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";
     "fork-few" Exceeded forks::few_descriptors, "forks where no descriptor is left";

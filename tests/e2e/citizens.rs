@@ -11,6 +11,7 @@ use crate::{Outcome, Test, ensure, packages};
 
 const BLOCKS: &str = include_str!("citizens/blocks.c");
 const FILTER: &str = include_str!("citizens/filter.c");
+const RETURNS: &str = include_str!("citizens/returns.c");
 const ALONE: &str = include_str!("citizens/alone.c");
 
 /// All of this file.
@@ -34,6 +35,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::grows-down", grows_down),
         Test::new("citizens::promised-forks", |context| unprivileged_forks(context, "1")),
         Test::new("citizens::accounted-forks", |context| unprivileged_forks(context, "2")),
+        Test::new("citizens::forks-after-return", forks_after_return),
         Test::new("citizens::user-namespace", user_namespace),
         Test::new("citizens::user-namespace-while-paging", user_namespace_while_paging),
     ]
@@ -57,6 +59,18 @@ fn unprivileged_forks(context: &Context, mode: &str) -> Outcome {
         let launch = launch.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
         let launch = launch.args([&context.torture]).args([subtest, "--expect-cold", "--dir"]);
         launch.args([&context.scratch]).ram(64 * MIB).timeout(60).run()?.succeeded()?.paged()?;
+    }
+    Ok(())
+}
+
+/// Forks of a program without CAP_SYS_PTRACE of which nothing is out, once the agent went and came
+/// back. *The story:* what forbids forks meanwhile stayed, and each of them failed (ENOMEM).
+fn forks_after_return(context: &Context) -> Outcome {
+    let program = compile(context, "returns", RETURNS, &[])?;
+    for ram in [64 * MIB, 100 * MIB] {
+        let launch = Launch::new(context, format!("citizens-returns-{}", ram / MIB), "setpriv");
+        let launch = launch.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
+        launch.args([&program]).ram(ram).timeout(60).run()?.succeeded()?;
     }
     Ok(())
 }

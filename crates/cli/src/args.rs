@@ -25,7 +25,7 @@ use crate::{record, sim, swap, top, trace};
 
 const EXAMPLES: &str = "\
 Examples:
-  Sort in 100 MiB what wants 500, and see what happened:
+  Sort in 100 MiB what wants 412, and see what happened:
       seq 1 6000000 | shuf | overspill run --ram 100M -- sort -S 2G | md5sum
   See whether this machine can do it, and what to mend if not:
       overspill doctor
@@ -103,10 +103,10 @@ of its budget + 32 MiB, without swap).";
 const BENCH_EXAMPLES: &str = "\
 Patterns: seq; random; descending; interleaved:K (K streams); stride:S (every
 S-th page, then the pages between); mixed:K+L (K sequential and L random
-threads, each kind in its half); phases (a new pattern every second). The memory
-is first filled in order (not counted), then one word a page is touched, and at
-the end every page's content is verified. The kernel's cgroup and overspill both
-get --ram plus 4 MiB for the program itself.
+threads, each kind in its half); phases (a new pattern every second); graph
+(search and PageRank). The memory is first filled in order (not counted), then
+one word a page is touched, and at the end every page's content is verified. The
+kernel's cgroup and overspill both get --ram plus 4 MiB for the program itself.
 
 `reclaim` lets three readers stream through memory beside a program with a hot
 set, all under one budget: under each policy of --reclaim, and on the kernel's
@@ -285,7 +285,7 @@ pub struct Tuning {
     #[arg(long, env = "OVERSPILL_ERASE", value_parser = FalseyValueParser::new(),
           action = ArgAction::SetTrue)]
     pub erase: bool,
-    /// Spill no more than this [default: what the file system has]
+    /// Spill no more than this [default: 15/16 of what is free in the file system]
     #[arg(long, env = "OVERSPILL_SWAP_MAX", value_name = "SIZE")]
     pub swap_max: Option<Size>,
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
@@ -306,8 +306,8 @@ pub struct Tuning {
     #[arg(long, env = "OVERSPILL_RECLAIM", value_name = "POLICY", help = Reclaim::help())]
     pub reclaim: Option<Reclaim>,
     /// What idle processors do while the program waits for pages: polling shortens every wait,
-    /// needs root, and costs the power of all idle processors; auto polls on machines of up to 16
-    /// [default: auto]
+    /// needs the right to write /dev/cpu_dma_latency (root has it), and costs the power of all idle
+    /// processors; auto polls on machines of up to 16 [default: auto]
     #[arg(long, env = "OVERSPILL_IDLE", value_name = "WHAT")]
     pub idle: Option<Idle>,
     /// End the program when swap is full, instead of letting it exceed its budget, and start none
@@ -329,7 +329,8 @@ pub struct Tuning {
     /// Leave all mappings of files to the kernel
     #[arg(long, env = "OVERSPILL_NO_FILES", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub no_files: bool,
-    /// Evict by write-protect, write and drop, even where the kernel can move pages
+    /// Evict by write-protect, write and drop, even where the kernel can move pages; programs that
+    /// do direct I/O of their own may lose data then
     #[arg(long, env = "OVERSPILL_NO_MOVE", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub no_move: bool,
     /// Use threads for I/O, even where io_uring works
@@ -444,7 +445,7 @@ pub struct CompareArgs {
 #[derive(Args)]
 pub struct BenchArgs {
     /// A load: seq, random, descending, interleaved:K, stride:S, mixed:K+L, phases or
-    /// graph; or a suite: swapin, mixed or all; or reclaim, files or extents
+    /// graph; or a suite: swapin, mixed or all; or reclaim, files, extents or slots
     #[arg(value_name = "LOAD-or-SUITE")]
     pub what: What,
     /// Memory to touch [default: ten ninths of the budget; for random twice, for the suites' mixed

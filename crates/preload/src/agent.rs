@@ -199,6 +199,11 @@ pub fn path() -> Option<&'static [u8]> {
     (!path.is_empty()).then_some(path)
 }
 
+/// A child of fork has no place as yet: its parent's is its parent's.
+pub fn forget_place() {
+    PLACE.store(core::ptr::null_mut(), Ordering::Release);
+}
+
 fn known_place() -> Option<&'static Process> {
     // SAFETY: it lies in that mapping, or in memory that is never given back.
     unsafe { PLACE.load(Ordering::Acquire).as_ref() }
@@ -727,6 +732,9 @@ impl Manager<'_> {
         if !self.engine.release_all() {
             return false;
         }
+        // *The story:* only the word that everything is in gave this leave, and where nothing was out
+        // nobody waited for it: forks of a program without rights failed from then on.
+        self.permit_forks();
         fork::stop_managing();
         fresh::forget();
         leave(self.agent.process);

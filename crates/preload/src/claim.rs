@@ -7,12 +7,14 @@ use overspill_engine::shared::{Process, Shared, state};
 use overspill_sys::procfs;
 
 /// A place in the table. What this process ran before an exec has ended with it. Free places are
-/// taken first; what is in one that has ended may not have been read yet.
+/// taken first; what is in one that has ended may not have been read yet. What a free one held the
+/// launcher has given back, though the number of its process may be in use again.
 pub fn claim(shared: &'static Shared, pid: u32, program_pages: u32) -> Option<&'static Process> {
     let used = shared.tree.places_used.load(Ordering::Acquire) as usize;
-    for before in
-        shared.processes.iter().take(used).filter(|before| before.pid.load(Ordering::Relaxed) == pid)
-    {
+    let is_own = |before: &&Process| {
+        before.pid.load(Ordering::Relaxed) == pid && before.state.load(Ordering::Acquire) != state::FREE
+    };
+    for before in shared.processes.iter().take(used).filter(is_own) {
         Purse::close(&shared.tree, before);
         before.is_over.store(1, Ordering::Release);
     }

@@ -60,6 +60,9 @@ pub fn is_asked() -> bool {
 /// A child of fork has none of the threads for which the agent was away.
 pub fn forget() {
     ASKED.store(false, SeqCst);
+    if !is_gone() {
+        BANNED.store(0, SeqCst);
+    }
     TURN.forget();
 }
 
@@ -108,6 +111,10 @@ fn going_for(step: u32, call: impl FnOnce() -> isize) -> isize {
         return call();
     }
     TURN.with(|| {
+        // Another thread may have had its turn meanwhile.
+        if is_gone() {
+            return call();
+        }
         BANNED.store(step, SeqCst);
         send_away();
         let result = call();
@@ -136,6 +143,9 @@ pub fn without(mut call: impl FnMut() -> isize) -> isize {
         return call();
     }
     TURN.with(|| {
+        if is_gone() {
+            return call();
+        }
         send_away();
         let result = insist(&mut call);
         ASKED.store(false, SeqCst);

@@ -72,6 +72,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
 pub fn forget_agent() {
     THREAD[0].store(0, Ordering::Release);
     THREAD[1].store(0, Ordering::Release);
+    agent::forget_place();
 }
 
 /// In a child of fork, in its only thread: an agent of its own. What the parent's agent had is not

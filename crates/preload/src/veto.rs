@@ -28,8 +28,11 @@ pub fn range() -> AddressRange {
     RANGE[0].load(Ordering::Acquire)..RANGE[1].load(Ordering::Acquire)
 }
 
-/// Forbids forks, for the first time in this process.
+/// Forbids forks, for the first time in this process, or again.
 pub fn set_up() {
+    if !range().is_empty() {
+        return advise(Advice::DoFork);
+    }
     let promises_by_size = procfs::number_in(c"/proc/sys/vm/overcommit_memory") == Some(0);
     let Some(range) = promises_by_size.then(map).flatten() else { return withheld::set_up() };
     RANGE[0].store(range.start, Ordering::Release);

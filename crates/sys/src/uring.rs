@@ -170,6 +170,9 @@ impl Ring {
             + entries as usize * size_of::<u32>();
         let rings = Mapping::anon(whole_pages(bytes), Prot::RW)?;
         let sqes = Mapping::anon(sqes_bytes(entries), Prot::RW)?;
+        if ![&rings, &sqes].into_iter().all(|mapping| reserve::holds(&mapping.range())) {
+            return Err(Errno::NOMEM); // Elsewhere nobody would know whose memory it is.
+        }
         // SAFETY: nothing is in them yet; a child has no use for them.
         unsafe {
             rings.advise(Advice::DontFork)?;

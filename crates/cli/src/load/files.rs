@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::generator::{generator, part};
 use super::pattern::Pattern;
+use crate::idle::Idle;
 use crate::os::mapped::Mapped;
 use crate::os::memory::PAGE_BYTES;
 use crate::size::Size;
@@ -174,9 +175,11 @@ pub fn main(args: &ReadFileArgs) -> Result<u8> {
     Ok(0)
 }
 
+/// Idle processors do as under `run`.
 fn pager(file: &Path, ram: Size) -> Result<Pager> {
     let directory = file.parent().context("the file lies in a directory")?;
-    Ok(Pager::builder().ram(ram.bytes(0)).swap(directory).build()?)
+    let polls = Idle::default().polls();
+    Ok(Pager::builder().ram(ram.bytes(0)).swap(directory).poll_idle(polls).build()?)
 }
 
 fn open(args: &ReadFileArgs, pages: usize, pager: Option<&Pager>) -> Result<Source> {

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use overspill_engine::shared::state;
+use overspill_engine::shared::{events, state};
 
 use super::descendants::Look;
 use super::shared_page::Report as AgentReport;
@@ -80,6 +80,8 @@ pub struct Census {
     pub tree_peak_shmem_bytes: u64,
     /// The most that it would have held at a time with RAM enough.
     pub tree_needed_bytes: u64,
+    /// The most programs that lived at a time.
+    pub most_at_once: u64,
     tree_sum_bytes: u128,
     looks: u64,
     /// Records that are not kept one by one.
@@ -110,6 +112,7 @@ impl Census {
         if anon_bytes + shmem_bytes > self.tree_peak_bytes {
             (self.tree_peak_bytes, self.tree_peak_shmem_bytes) = (anon_bytes + shmem_bytes, shmem_bytes);
         }
+        self.most_at_once = self.most_at_once.max(self.living.len() as u64);
         self.tree_sum_bytes += u128::from(anon_bytes + shmem_bytes);
         self.looks += 1;
         new
@@ -248,7 +251,7 @@ impl Census {
         let spare = self.ended.len().saturating_sub(RECORDS_MAX / 2);
         let mut left_out = Vec::new();
         self.ended.retain_mut(|record| {
-            let goes = left_out.len() < spare && record.is_managed();
+            let goes = left_out.len() < spare && record.is_managed() && !record.has_something_to_tell();
             if goes {
                 left_out.extend(record.agent.take());
             }
@@ -265,6 +268,13 @@ impl Census {
 }
 
 impl Record {
+    /// Did more happen to it than can be added up?
+    fn has_something_to_tell(&self) -> bool {
+        let tells =
+            |agent: &AgentReport| agent.events & !events::FORKED != 0 || agent.state == state::STRICT_FULL;
+        self.agent.as_ref().is_some_and(tells)
+    }
+
     fn hear(&mut self, report: AgentReport) {
         self.anon_peak_bytes = self.anon_peak_bytes.max(report.counter("resident_peak_bytes"));
         self.resident_peak_bytes = self.resident_peak_bytes.max(report.counter("rss_peak_bytes"));
@@ -434,5 +444,22 @@ mod tests {
         let left_out = census.left_out;
         assert_eq!(census.finish().len() + left_out as usize, 2 * RECORDS_MAX);
         assert!(census.left_out_agents.is_some());
+    }
+    /// *The story:* the peaks of those that are not kept were added up, and what had happened to them
+    /// was forgotten: a build "went above the budget, to 60 GiB".
+    #[test]
+    fn peaks_of_many_are_not_added_up_and_who_has_something_to_tell_is_kept() {
+        let mut census = Census::default();
+        for pid in 10..10 + 2 * RECORDS_MAX as u32 {
+            let mut agent = report(pid, 30, 1, state::WATCHING);
+            let counted = |(name, _): &&mut (&str, u64)| ["resident_peak_bytes", "pswpout"].contains(name);
+            agent.counters.iter_mut().filter(counted).for_each(|(_, value)| *value = 30);
+            agent.events = if pid == 10 { events::READ_ERROR } else { events::FORKED };
+            census.keep(agent);
+        }
+        let sum = census.left_out_agents.as_ref().unwrap();
+        assert_eq!(sum.counter("resident_peak_bytes"), 30);
+        assert_eq!(sum.counter("pswpout"), 30 * census.left_out);
+        assert!(census.finish().iter().any(|record| record.pid == 10));
     }
 }

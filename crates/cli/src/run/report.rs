@@ -38,7 +38,7 @@ const VMSTAT: [&str; 17] = [
     "pgdeactivate",
 ];
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-const LEVELS: [&str; 13] = [
+pub(super) const LEVELS: [&str; 13] = [
     "fixed_bytes",
     "rss_peak_bytes",
     "pool_peak_bytes",
@@ -156,6 +156,8 @@ pub struct Report {
     pub partly_unmanaged_reason: Option<String>,
     /// Programs that ran, and how many of them had no agent.
     pub programs_total: u64,
+    /// ... and at one moment.
+    pub programs_at_once: u64,
     /// See there.
     pub programs_unmanaged: u64,
     /// ... and had not ended when the command had.
@@ -293,6 +295,7 @@ impl Report {
             tree_peak_bytes: census.tree_peak_bytes,
             tree_peak_shmem_bytes: census.tree_peak_shmem_bytes,
             programs_total: records.len() as u64 + census.left_out,
+            programs_at_once: census.most_at_once,
             processes: records.iter().map(process).collect(),
             ..Report::default()
         };

@@ -21,7 +21,11 @@ use overspill_engine::shared::{
 };
 use overspill_engine::trace;
 
+use super::report::LEVELS;
 use crate::histogram::Histogram;
+
+/// Of the levels, those of which means are made.
+const MEANS: [&str; 4] = ["resident_sum_bytes", "resident_samples", "budget_sum_bytes", "budget_samples"];
 
 /// What the launcher tells the agents: the fields of [`Config`] that vary.
 #[derive(Default, Debug, PartialEq, Eq)]
@@ -108,12 +112,17 @@ impl Report {
         Report { generation, pid, program_pages, ..report(place, &Fields(&bytes)) }
     }
 
-    /// Adds what another one reported: both are over.
+    /// Adds what another one reported: both are over. Of levels the higher one counts; what means
+    /// are made of is added up.
+    ///
+    /// *The story:* of a build with more programs than are kept one by one the peaks of the others
+    /// were added up: it "went above the budget, to 60 GiB".
     pub fn add(&mut self, other: &Report) {
         self.events |= other.events;
         self.paths |= other.paths;
-        for ((_, sum), (_, value)) in self.counters.iter_mut().zip(&other.counters) {
-            *sum += value;
+        for ((name, sum), (_, value)) in self.counters.iter_mut().zip(&other.counters) {
+            let is_level = LEVELS.contains(name) && !MEANS.contains(name);
+            *sum = if is_level { (*sum).max(*value) } else { *sum + value };
         }
         self.soft.add(&other.soft);
         self.major.add(&other.major);

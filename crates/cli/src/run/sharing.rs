@@ -19,6 +19,9 @@ const COPY_BYTES: u64 = 1 << 20;
 const WALKS_SHARE: u64 = 100;
 /// Nobody is asked again sooner.
 const AGAIN_NS: u64 = 50_000_000;
+/// ... but where so many are new that their first walks take more, the others are asked again after
+/// so long all the same.
+const DEBT_MAX_NS: u64 = 10_000_000_000;
 /// What was found out before a process was of no interest for so long is not believed any more.
 const STALE_NS: u64 = 500_000_000;
 
@@ -154,7 +157,9 @@ impl Sharing {
                 return;
             }
             let answer = walk(look).unwrap_or_default();
-            self.paid_ns = self.paid_ns.max(began) + (now() - began) * WALKS_SHARE;
+            let ended = now();
+            let paid_ns = self.paid_ns.max(began) + (ended - began) * WALKS_SHARE;
+            self.paid_ns = paid_ns.min(ended + DEBT_MAX_NS);
             let known = self.known.get_mut(&look.pid).expect("all that live are known");
             (known.asked_ns, known.answer) = (Some(began), answer);
         }

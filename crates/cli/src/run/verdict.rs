@@ -96,7 +96,7 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     // may not pass it at all.
     let allowed = ram.saturating_add(ram / BOOKS_SHARE);
     let bound = match paged {
-        true => ram.saturating_add(ram / 50 + BOUND_BYTES + report.programs_total * BOUND_BYTES_EACH),
+        true => ram.saturating_add(ram / 50 + BOUND_BYTES + report.programs_at_once * BOUND_BYTES_EACH),
         false => allowed,
     };
     if report.tree_peak_bytes > bound {
@@ -256,6 +256,7 @@ mod tests {
             swap_peak_bytes: 300 << 20,
             needed_bytes: 330 << 20,
             programs_total: 1,
+            programs_at_once: 1,
             managed: true,
             vmstat: [("pswpout", 1000)].into(),
             ..Report::default()
@@ -346,6 +347,12 @@ mod tests {
         let above = |bytes: u64| judged(|report| report.tree_peak_bytes = report.ram_bytes + bytes);
         assert_eq!(above(10 << 20).kind, "comfortable", "2 %, 8 MiB and 1 MiB for its process");
         assert_eq!(above(20 << 20).kind, "exceeded");
+        // *The other story:* 600 programs one after the other were allowed 600 MiB.
+        let churned = |report: &mut Report| {
+            (report.programs_total, report.programs_at_once) = (600, 4);
+            report.tree_peak_bytes = report.ram_bytes + (20 << 20);
+        };
+        assert_eq!(kind(churned), "exceeded");
         let shared =
             judged(|report| (report.tree_peak_bytes, report.tree_peak_shmem_bytes) = (400 << 20, 300 << 20));
         assert!(shared.text.contains("300.0 MiB of it shared memory"), "{}", shared.text);

@@ -219,11 +219,16 @@ impl Watcher {
     fn divide(&mut self, looks: &[Look], managed: &[Report]) -> io::Result<()> {
         let is_managed =
             |pid| managed.iter().any(|report| report.pid == pid && report.state != state::UNMANAGED);
+        // Who is not managed any more may have a share still: that much of what it holds is off already.
+        let share =
+            |pid| managed.iter().find(|report| report.pid == pid).map_or(0, |report| report.share_bytes);
         let others = looks.iter().filter(|look| !look.is_guest && !is_managed(look.pid));
-        let unmanaged: u64 =
-            others.filter(|look| !self.census.is_passing(look.pid)).map(|look| look.anon_bytes).sum();
+        let unmanaged: i64 = others
+            .filter(|look| !self.census.is_passing(look.pid))
+            .map(|look| look.anon_bytes.cast_signed() - share(look.pid).cast_signed())
+            .sum();
         let own = self.options.ram_bytes + self.returned_bytes + self.shared_by_copies(managed);
-        self.page.set_launcher_bytes(own.cast_signed() - unmanaged.cast_signed())?;
+        self.page.set_launcher_bytes(own.cast_signed() - unmanaged)?;
         let pages = |report: &Report, names: &[&str]| names.iter().map(|name| report.counter(name)).sum();
         let member = |report: &Report| Member {
             place: report.place,

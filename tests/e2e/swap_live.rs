@@ -25,6 +25,7 @@ pub fn tests() -> Vec<Test> {
         drained("no-move", &["--max-pool-percent", "0", "--no-move"]),
         drained("encrypt", &["--max-pool-percent", "0", "--encrypt"]),
         Test::new("areas::device", device),
+        Test::new("areas::device-of-two", device_of_two),
         Test::new("areas::device-discards", |context| discards(context, &[])),
         Test::new("areas::device-discards-no-uring", |context| discards(context, &["--no-uring"])),
         Test::new("areas::file-discards", file_discards),
@@ -143,6 +144,28 @@ fn device(context: &Context) -> Outcome {
     administer("mkfs.ext4", &["-q", "-F", &disk.device])?;
     cold(&[])?.exited(125)?;
     cold(&["--erase"])?.succeeded()?.paged()?;
+    Ok(())
+}
+
+/// Two programs that page at a time: the device is the first one's, the other has a file.
+///
+/// *The story:* the second got EBUSY in place of EAGAIN, and ran without a budget.
+fn device_of_two(context: &Context) -> Outcome {
+    const FILLED: &str = "
+import random, time
+noise = random.Random(7).randbytes(1 << 20)
+memory = [bytearray(noise) for _ in range(80)]
+time.sleep(1)
+assert all(part == noise for part in memory)
+";
+    let disk = LoopDevice::new(context, "areas-device-of-two.img", 512)?;
+    administer("mkswap", &[&disk.device])?;
+    let script = "python3 -c \"$0\" & first=$!; python3 -c \"$0\" && wait $first";
+    let launch = Launch::new(context, "areas-device-of-two", "/bin/sh").args(["-c", script, FILLED]);
+    let finished = launch.ram(RAM_BYTES).swap(&disk.device).timeout(90).run()?;
+    finished.succeeded()?.paged()?;
+    let report = finished.report()?;
+    ensure!(report["managed"] == true, "{}", finished.complain(&format!("managed: {}", report["managed"])));
     Ok(())
 }
 

@@ -54,10 +54,25 @@ fn path() -> Option<PathBuf> {
     Some(base.join("overspill/config"))
 }
 
+/// A comment is the rest of a line from a `#` on that stands first or after a blank, outside of quotes.
+///
+/// *The story:* `swap = /mnt/disk#1` spilled to /mnt/disk.
+fn without_comment(line: &str) -> &str {
+    let (mut quoted, mut after_blank) = (false, true);
+    for (at, letter) in line.char_indices() {
+        if letter == '#' && after_blank && !quoted {
+            return &line[..at];
+        }
+        quoted ^= letter == '"';
+        after_blank = letter.is_whitespace();
+    }
+    line
+}
+
 fn parse(text: &str) -> Result<Vec<Setting>> {
     let mut settings = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let line = line.split('#').next().unwrap_or_default().trim();
+        let line = without_comment(line).trim();
         if line.is_empty() {
             continue;
         }
@@ -121,6 +136,10 @@ mod tests {
         assert_eq!(args.ram, Size::Bytes(1 << 30));
         assert_eq!(args.tuning.swap_max, Some(Size::Bytes(4 << 30)));
         assert!(args.tuning.strict);
+        let cut = |line: &'static str| without_comment(line).trim();
+        assert_eq!(cut("swap = /mnt/disk#1 # the second"), "swap = /mnt/disk#1");
+        assert_eq!(cut("swap = \"/mnt/disk #1\""), "swap = \"/mnt/disk #1\"");
+        assert_eq!(cut("#ram = 1G"), "");
         let args = run(config, &["overspill", "run", "--ram", "2G", "true"]).unwrap();
         assert_eq!(args.ram, Size::Bytes(2 << 30));
     }

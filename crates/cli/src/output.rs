@@ -4,7 +4,9 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
@@ -28,6 +30,8 @@ pub struct Output {
 struct Target {
     file: File,
     before: Option<Content>,
+    /// It is where the program itself writes: the text follows, and replaces nothing.
+    follows: bool,
 }
 
 /// When a file was last written to, and how much is in it: nothing is said of an empty one.
@@ -53,9 +57,9 @@ impl Output {
     /// the second says so: the file never holds a part of each.
     pub fn write(self, pid: u32, text: &str) -> Result<()> {
         let path = with_pid(&self.path, pid);
-        let Target { mut file, before } = self.target.map_or_else(|| open(&path), Ok)?;
+        let Target { mut file, before, follows } = self.target.map_or_else(|| open(&path), Ok)?;
         let mut write = || -> io::Result<()> {
-            if file.metadata()?.is_file() {
+            if !follows && file.metadata()?.is_file() {
                 lock(&file);
                 if Content::of(&file) != before {
                     say_replaced(&path);
@@ -80,15 +84,41 @@ fn lock(file: &File) {
 }
 
 fn open(path: &Path) -> Result<Target> {
+    if let Some(file) = own_stream(path) {
+        return Ok(Target { file, before: None, follows: true });
+    }
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
     say_replaced(path);
     let before = Content::of(&file);
-    Ok(Target { file, before })
+    Ok(Target { file, before, follows: false })
+}
+
+/// Fails where the file could not be written, before hours are spent on what is to be in it.
+pub fn ensure_writable(path: &Path) -> Result<()> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    opened.map(drop).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Standard output or error, where the file is what that was redirected to.
+///
+/// *The story:* with `--json /dev/stderr` and `2>>log` the file was opened anew and cut to nothing:
+/// what the program had said was gone, with all that the log had held before.
+fn own_stream(path: &Path) -> Option<File> {
+    let wanted = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let is_it = |stream: BorrowedFd<'_>| {
+        let file = File::from(stream.try_clone_to_owned().ok()?);
+        let about = file.metadata().ok()?;
+        ((about.dev(), about.ino()) == (wanted.dev(), wanted.ino())).then_some(file)
+    };
+    is_it(io::stderr().as_fd()).or_else(|| is_it(io::stdout().as_fd()))
 }
 
 /// An empty file, in place of what was there, which is said.
 pub fn create(path: &Path) -> io::Result<File> {
+    if own_stream(path).is_some() {
+        return Err(io::Error::other("standard output or error goes there"));
+    }
     say_replaced(path);
     File::create(path)
 }

@@ -60,6 +60,10 @@ pub fn main(args: &Args) -> Result<u8> {
     if let Some(code) = refused(&args.command[0]) {
         return Ok(code);
     }
+    // Nothing is replaced for a run that cannot be.
+    if program::find(OsStr::new("valgrind")).is_none() {
+        return Err(cannot_start(io::ErrorKind::NotFound.into()));
+    }
     let trace = begin(args)?;
     let (reader, writer) = pipe()?;
     signals::survive(&signals::ENDING);

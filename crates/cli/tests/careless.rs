@@ -38,6 +38,39 @@ fn an_area_that_is_there_stays() {
     said(&scratch, &words("swap make empty --size 1M"), 0);
 }
 
+/// *The story:* what could not be made was removed, whoever had made it; a file that was to be longer
+/// than the disk was that long afterwards.
+#[test]
+fn an_area_that_cannot_be_made_changes_nothing() {
+    let scratch = Scratch::new("no-area");
+    std::os::unix::fs::symlink("not-mounted/swap", scratch.file("link")).unwrap();
+    said(&scratch, &words("swap make link --size 1M"), 125);
+    said(&scratch, &words("swap make link --size 4K"), 125);
+    assert!(fs::symlink_metadata(scratch.file("link")).unwrap().is_symlink());
+    fs::write(scratch.file("empty"), "").unwrap();
+    said(&scratch, &words("swap make empty --size 8T"), 125);
+    assert_eq!(fs::metadata(scratch.file("empty")).unwrap().len(), 0);
+    said(&scratch, &words("swap make new --size 8T"), 125);
+    assert!(!scratch.file("new").exists());
+}
+
+/// *The story:* `--json /dev/stderr 2>>log` cut the log to nothing.
+#[test]
+fn what_the_program_said_stays() {
+    let scratch = Scratch::new("stderr");
+    fs::write(scratch.file("log"), "before\n").unwrap();
+    let log = || fs::OpenOptions::new().append(true).open(scratch.file("log")).unwrap();
+    let run = words("run --ram 64M -q --json /dev/stderr -- sh -c");
+    let status = overspill().args(run).arg("echo said >&2").stderr(log()).status().unwrap();
+    assert!(status.success());
+    let text = fs::read_to_string(scratch.file("log")).unwrap();
+    let report = text.strip_prefix("before\nsaid\n").unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(serde_json::from_str::<serde_json::Value>(report).unwrap()["exit_code"], 0);
+    let trace = words("run --ram 64M -q --trace /dev/stderr -- true");
+    assert_eq!(overspill().args(trace).stderr(log()).status().unwrap().code(), Some(125));
+    assert!(fs::read_to_string(scratch.file("log")).unwrap().starts_with(&text));
+}
+
 /// *The story:* a mistyped directory became a file on whatever disk its parent was on, without a word.
 #[test]
 fn a_place_that_is_not_there_is_named() {

@@ -119,7 +119,9 @@ impl Engine {
         let pool = u64::from(settings.frames) * u64::from(settings.max_pool_percent.min(100)) / 100;
         let mut engine =
             Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
-        swap.into_iter().for_each(|area| engine.add_area(area));
+        for area in swap {
+            engine.add_area(area);
+        }
         let engine = match (settings.encrypt, settings.checksums) {
             (true, _) => engine.with_encryption().map_err(failed(7))?,
             (false, true) => engine,

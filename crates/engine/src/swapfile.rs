@@ -185,7 +185,12 @@ impl SwapFile {
         let (medium, bytes, gives_back) = match status.kind {
             Kind::Regular => (Medium::File, status.len, GivesBack::Nothing),
             Kind::BlockDevice => {
-                // Of a device EXCLUSIVE means that nobody has it mounted.
+                // Of a device EXCLUSIVE means that nobody has it mounted; nor another process of the
+                // run, which is no failure and has to be known before.
+                //
+                // *The story:* of two programs on one device the second got EBUSY, and ran without a
+                // budget.
+                file::lock(&file)?;
                 file = file::open(&place.path, how | Open::EXCLUSIVE)?;
                 (Medium::Device, file::device_bytes(&file)?, GivesBack::Discards)
             }

@@ -424,6 +424,12 @@ impl<P: SwapIn> Mm<P> {
         self.areas.add(config)
     }
 
+    /// Slot numbers that no area has as yet.
+    #[must_use]
+    pub fn slot_numbers_left(&self) -> u32 {
+        self.areas.numbers_left()
+    }
+
     /// The slot of a page that is known to have one.
     pub(crate) fn slot_of(&self, id: PageId) -> Slot {
         self.pages[id].slot().expect("what is read or written has a slot")

@@ -9,7 +9,7 @@ use overspill_engine::report::Report;
 use overspill_engine::shared::Process;
 use overspill_engine::{Engine, Failure, Notice, Reactor, STEPS, Settings};
 use overspill_sys::event::Bell;
-use overspill_sys::{Errno, clock};
+use overspill_sys::{Errno, clock, mem};
 
 use crate::Error;
 use crate::door::Door;
@@ -28,6 +28,8 @@ enum Order {
 pub(crate) struct Wire {
     orders: Mutex<Sender<Order>>,
     bell: Bell,
+    /// Whose thread it leads to.
+    process: u32,
 }
 
 impl Wire {
@@ -49,7 +51,17 @@ impl Wire {
         answer.recv().map_err(|_| Error::Stopped)
     }
 
+    /// A child of fork has no thread that would answer.
+    ///
+    /// *The story:* a child that dropped a region waited for ever.
+    fn is_ours(&self) -> bool {
+        self.process == mem::process_id()
+    }
+
     fn order(&self, order: Order) -> Result<(), Error> {
+        if !self.is_ours() {
+            return Err(Error::Stopped);
+        }
         let orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         orders.send(order).map_err(|_| Error::Stopped)?;
         self.bell.ring();
@@ -71,7 +83,7 @@ impl Link {
     pub fn start(settings: Settings, room: Arc<Room>) -> Result<Link, Error> {
         let bell = Bell::new().map_err(|errno| Error::Start("make an event descriptor", errno))?;
         let (orders, received) = channel();
-        let wire = Arc::new(Wire { orders: Mutex::new(orders), bell });
+        let wire = Arc::new(Wire { orders: Mutex::new(orders), bell, process: mem::process_id() });
         let (ready, started) = channel();
         let heard = Arc::clone(&wire);
         let thread = std::thread::Builder::new()
@@ -102,6 +114,11 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        if !self.wire.is_ours() {
+            // Nor has the child any of the threads that would have to be waited for.
+            std::mem::forget((self.thread.take(), self.door.take()));
+            return;
+        }
         let _ = self.wire.order(Order::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

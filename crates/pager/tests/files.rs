@@ -279,6 +279,9 @@ fn a_child_reads_what_was_cached_and_is_refused_the_rest() {
     let mut page = [0; PAGE];
     opened.advise(Advice::Random).unwrap();
     opened.read_at(&mut page, 3 * PAGE as u64).unwrap();
+    let region = pager.map_anon(MIB).unwrap();
+    let read_only = pager.open_file(&file.0, &FileOptions::new()).unwrap();
+    assert!(matches!(read_only.write_at(&[1], 0), Err(Error::Io(_))));
     // SAFETY: the child calls nothing that allocates or takes a lock of another thread's, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -287,6 +290,9 @@ fn a_child_reads_what_was_cached_and_is_refused_the_rest() {
             && opened.write_at(&[1], 0).is_err()
             && opened.sync().is_err();
         drop(opened);
+        // *The other story:* who dropped a region waited for the pager's thread for ever.
+        drop(region);
+        drop(pager);
         // SAFETY: nothing of the test harness runs in the child.
         unsafe { libc::_exit(i32::from(!cached) + 2 * i32::from(!refused)) };
     }

@@ -185,7 +185,7 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
 /// The shared page, once it is mapped: children have it, too, and in another namespace it might not
 /// be found again.
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
-/// The place that an agent of this process, or of one that it was a copy of, has claimed.
+/// The place that an agent of this process has claimed.
 static PLACE: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 
 fn known_shared() -> Option<&'static Shared> {
@@ -197,6 +197,13 @@ fn known_shared() -> Option<&'static Shared> {
 pub fn path() -> Option<&'static [u8]> {
     let path = launcher::path(&known_shared()?.config.agent_path).to_bytes();
     (!path.is_empty()).then_some(path)
+}
+
+/// No agent could come back: the launcher is told.
+pub fn stays_away(errno: Errno) {
+    if let Some(process) = known_place() {
+        give_up(process, Failure { step: retire::START_THREAD, errno });
+    }
 }
 
 /// A child of fork has no place as yet: its parent's is its parent's.

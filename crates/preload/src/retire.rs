@@ -38,7 +38,7 @@ const ALONE: u32 = CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
 const INSISTS: u32 = 50;
 const INSIST_REST_NS: u64 = 1_000_000;
 /// Steps that are failed for good, see [`overspill_engine::STEPS`].
-const START_THREAD: u32 = 5;
+pub const START_THREAD: u32 = 5;
 const OUTLIVE: u32 = 8;
 const MOVED: u32 = 9;
 

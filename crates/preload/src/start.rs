@@ -5,8 +5,9 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use overspill_engine::shared::ENV;
+use overspill_sys::mem::Mapping;
 use overspill_sys::thread::{self, Descriptors, Thread};
-use overspill_sys::{AddressRange, fd, reserve};
+use overspill_sys::{AddressRange, Errno, fd, reserve};
 
 use crate::agent::Beginning;
 use crate::launcher::Address;
@@ -65,14 +66,17 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     if unsafe { __register_atfork(fork::prepare, fork::parent, fork::child, core::ptr::null_mut()) } != 0 {
         return;
     }
-    start_agent();
+    let _ = start_agent();
 }
 
 /// In a child of fork: the parent's agent is not there.
 pub fn forget_agent() {
-    THREAD[0].store(0, Ordering::Release);
-    THREAD[1].store(0, Ordering::Release);
+    forget_thread();
     agent::forget_place();
+}
+
+fn forget_thread() {
+    THREAD.iter().for_each(|at| at.store(0, Ordering::Release));
 }
 
 /// In a child of fork, in its only thread: an agent of its own. What the parent's agent had is not
@@ -87,7 +91,7 @@ pub fn start_again() {
     IS_FORKED.store(true, Ordering::Release);
     IS_BACK.store(false, Ordering::Release);
     if !retire::is_gone() && fork::set_up().is_some() {
-        start_agent();
+        let _ = start_agent();
     }
 }
 
@@ -95,23 +99,30 @@ pub fn start_again() {
 pub fn come_back() {
     STARTED.store(false, Ordering::Release);
     IS_BACK.store(true, Ordering::Release);
-    start_agent();
+    if let Err(errno) = start_agent() {
+        agent::stays_away(errno);
+    }
 }
 
 /// Waits until the agent's thread has ended. It must be on its way.
 pub fn wait_until_gone() {
     let [start, end] = [&THREAD[0], &THREAD[1]].map(|at| at.load(Ordering::Acquire));
     if start != 0 && fork::is_ours() {
-        // SAFETY: the range is that of the agent's thread, which is never joined.
-        unsafe { Thread::wait_at(start..end) };
+        // SAFETY: the range is that of the agent's thread, which is never joined. Once it has ended
+        // nobody uses its memory.
+        unsafe {
+            Thread::wait_at(start..end);
+            drop(Mapping::from_range(start..end));
+        }
+        forget_thread();
     }
 }
 
-fn start_agent() {
+/// Without a thread the program runs unmanaged. The launcher sees it where nobody has claimed a
+/// place as yet.
+fn start_agent() -> Result<(), Errno> {
     // SAFETY: the agent keeps to the rules: no libc, no thread-locals, no unwinding.
-    let agent = unsafe { thread::spawn(STACK_BYTES, Descriptors::Private, entry, core::ptr::null_mut()) };
-    // Without a thread the program runs unmanaged, which the launcher sees: nobody claims a slot.
-    let Ok(agent) = agent else { return };
+    let agent = unsafe { thread::spawn(STACK_BYTES, Descriptors::Private, entry, core::ptr::null_mut())? };
     let range = agent.range();
     THREAD[0].store(range.start, Ordering::Release);
     THREAD[1].store(range.end, Ordering::Release);
@@ -119,6 +130,7 @@ fn start_agent() {
     while !STARTED.load(Ordering::Acquire) {
         thread::yield_now();
     }
+    Ok(())
 }
 
 extern "C" fn entry(_: *mut ()) {

@@ -94,8 +94,8 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
     if let Some(note) = machine::budget_note(ram_bytes) {
         eprintln!("{note}");
     }
-    let keep = args.keep_output.as_deref().map(create).transpose()?;
     let exports = Exports::prepare(args)?;
+    let keep = args.keep_output.as_deref().map(create).transpose()?;
     let directory = place.directory.clone();
     let progress = Progress::new();
     progress.say("reading standard input");
@@ -114,14 +114,14 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
     let title = human::command(&args.command);
     exports.write(&title, &subject, rounds, &runs)?;
     let text = table(&subject, rounds, &runs);
-    if let Some(path) = &args.measuring.json {
-        write(path, subject, runs, &directory)?;
-    }
     print(&format!(
         "{}\n{text}{}",
         human::clipped(&title, human::WIDTH),
         human::folded(alike.text(), "    ")
     ))?;
+    if let Some(path) = &args.measuring.json {
+        write(path, subject, runs, &directory)?;
+    }
     Ok(u8::from(alike != Alike::Yes))
 }
 
@@ -177,6 +177,7 @@ impl Exports {
         ];
         output::ensure_apart(&files.map(|(name, path)| (name, path.as_deref())))?;
         let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
+        args.measuring.json.as_deref().map_or(Ok(()), output::ensure_writable)?;
         Ok(Exports { markdown: prepare(&args.markdown)?, html: prepare(&args.html)? })
     }
 

@@ -32,20 +32,21 @@ pub fn make(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result
         return remake(path, bytes, label, erase).with_context(|| path.display().to_string());
     }
     let bytes = bytes.ok_or_else(|| anyhow!("{}: a new file needs --size", path.display()))?;
-    let made = fresh(path, bytes, label).with_context(|| path.display().to_string());
-    if made.is_err() {
-        let _ = fs::remove_file(path);
-    }
-    made
+    fresh(path, bytes, label).with_context(|| path.display().to_string())
 }
 
-/// A new file, all of its blocks reserved.
+/// A new file, all of its blocks reserved. What cannot be made is removed, if it was made here.
+///
+/// *The story:* a link that led nowhere, or the area of somebody who was faster, was removed.
 fn fresh(path: &Path, bytes: u64, label: &str) -> Result<Header> {
     let pages = page_count(bytes)?;
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
-    reserve(&file, pages)?;
-    write_header(path, &file, pages, label)
+    let made = reserve(&file, pages).and_then(|()| write_header(path, &file, pages, label));
+    if made.is_err() {
+        let _ = fs::remove_file(path);
+    }
+    made
 }
 
 /// A file or device that is there: an empty file, or whatever it was with `erase`.
@@ -68,8 +69,9 @@ fn remake(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result<H
     };
     let pages = page_count(bytes)?;
     if candidate.medium == Medium::File {
+        // *The story:* a file of no bytes that was to have 100 TiB was that long afterwards, and foreign.
+        reserve(&file, pages).inspect_err(|_| drop(file.set_len(candidate.bytes)))?;
         file.set_len(u64::from(pages) * HEADER_BYTES as u64)?;
-        reserve(&file, pages)?;
     }
     drop(candidate);
     write_header(path, &file, pages, label)

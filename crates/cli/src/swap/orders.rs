@@ -19,6 +19,7 @@ use super::arg::SwapArg;
 use crate::checks::{Status, swap_place};
 use crate::human;
 use crate::run::shared_page::{Report, SharedPage};
+use crate::stdout::print;
 use crate::top::scan;
 
 /// Between two looks at how far the processes are.
@@ -44,7 +45,7 @@ pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
     if !processes.is_empty() && processes.iter().all(|process| given.is_refused(process)) {
         bail!("no process of the run can use {shown}");
     }
-    println!("{shown}: pages go there, too, from now on");
+    print(&format!("{shown}: pages go there, too, from now on\n"))?;
     Ok(0)
 }
 
@@ -62,7 +63,7 @@ pub fn drain(pid: Option<u32>, path: &Path) -> Result<u8> {
     while given.processes()?.iter().any(|process| process.areas_leaving > 0) {
         std::thread::sleep(LOOK);
     }
-    println!("{shown}: nothing is left there");
+    print(&format!("{shown}: nothing is left there\n"))?;
     Ok(0)
 }
 

@@ -21,8 +21,15 @@ pub(super) struct KnownArea {
 }
 
 impl Engine {
-    /// One more swap area, as large as there are slot numbers left.
-    pub(crate) fn add_area(&mut self, swap: SwapFile) {
+    /// One more swap area, as large as there are slot numbers left. False: there are none, and it is
+    /// left out.
+    ///
+    /// *The story:* after a first place of more than 8 TiB the second had no numbers, and the third
+    /// ended the program.
+    pub(crate) fn add_area(&mut self, swap: SwapFile) -> bool {
+        if self.mm.slot_numbers_left() < 2 {
+            return false;
+        }
         let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX);
         let discards = swap.gives_back != GivesBack::Nothing;
         let id = self.mm.add_area(&AreaConfig { slots, priority: swap.priority, discards });
@@ -30,6 +37,7 @@ impl Engine {
         self.areas.push(KnownArea { path: swap.path, bytes: swap.bytes, leaves: false });
         swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
         self.transfers.add_area(swap.file, self.mm.area_place(id).0.0, swap.gives_back);
+        true
     }
 
     /// Pages go to this place, too, from now on. EAGAIN: another process has the area. ENOSPC: it
@@ -37,10 +45,9 @@ impl Engine {
     pub fn add_place(&mut self, place: &SwapPlace) -> Result<(), Errno> {
         let swap = SwapFile::open(place, u64::MAX)?;
         let has_room = swap.bytes > PAGE_SIZE as u64 && self.areas.len() < usize::from(u8::MAX);
-        if !has_room {
+        if !has_room || !self.add_area(swap) {
             return Err(Errno::NOSPC);
         }
-        self.add_area(swap);
         self.report.note_areas(self.area_bytes());
         self.feed(Event::Tick);
         Ok(())

@@ -1,7 +1,9 @@
 //! Pages into view and out of it: how `Map`, `ZeroFill` and `Unmap` pass frames between staging and
 //! the program.
 
-use overspill_mm::types::{PageId, SpaceId};
+use alloc::vec::Vec;
+
+use overspill_mm::types::{Access, PageId, SpaceId, Vpn};
 use overspill_mm::{Event, Run, Unmapped};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
@@ -141,12 +143,20 @@ impl Engine {
             // Copied, pages go into frames that are there already, if there are any.
             self.frames_to_fill(run.count)
         };
-        let result = frames.map_or_else(Unmapped::default, |first| self.take_out(run, first));
+        let (result, wanted) = frames.map_or_else(Default::default, |first| self.take_out(run, first));
         self.events.push_back(Event::Unmapped { run, result });
+        // Only a fault has a frame whatever else wants one, and it comes when `mm` knows that they are out.
+        //
+        // *The story:* they were asked for ahead: before it was known, and where nothing was spare.
+        for (space, vpn) in wanted {
+            self.events.push_back(Event::Fault { space, vpn, access: Access::Read });
+        }
     }
 
-    /// Takes a run out of view, into the frames from `first` on.
-    fn take_out(&mut self, run: Run, first: Frame) -> Unmapped {
+    /// Takes a run out of view, into the frames from `first` on. Gives with it the pages that have to
+    /// be in view and are out.
+    fn take_out(&mut self, run: Run, first: Frame) -> (Unmapped, Vec<(SpaceId, Vpn)>) {
+        let mut wanted = Vec::new();
         let taken = self.view.take_out(self.mm.place(run.first), first, run.count);
         let mut result = Unmapped { taken: taken.taken, gone: taken.gone, ..Unmapped::default() };
         for index in (0..run.count).filter(|index| taken.taken & 1 << index != 0) {
@@ -159,9 +169,9 @@ impl Engine {
         if taken.taken == 0 {
             self.staging.abandon(first);
         } else if self.robust.is_some() && self.may_hold_locks(run, &result) {
-            self.put_back_kept(run, &mut result);
+            self.put_back_kept(run, &mut result, &mut wanted);
         }
-        result
+        (result, wanted)
     }
 
     /// May a lock that somebody holds lie in a page of those that were taken? Who takes one stores to
@@ -174,7 +184,7 @@ impl Engine {
     }
 
     /// Puts pages back that have to stay in view, see [`crate::robust`]: they were busy, for whoever asks.
-    fn put_back_kept(&mut self, run: Run, result: &mut Unmapped) {
+    fn put_back_kept(&mut self, run: Run, result: &mut Unmapped, wanted: &mut Vec<(SpaceId, Vpn)>) {
         let start = address(self.mm.place(run.first).1);
         let range = start..start + run.count as usize * PAGE_SIZE;
         loop {
@@ -188,8 +198,7 @@ impl Engine {
                 if put.done == 0 {
                     // Its range is changing: what becomes of the page is not known yet. If it is
                     // still there then, it comes in.
-                    let (space, start) = self.mm.place(page);
-                    self.events.push_back(Event::WillNeed { space, start, end: start.offset(1) });
+                    wanted.push(self.mm.place(page));
                     return;
                 }
                 self.staging.leave(page, put.moved == 0);
@@ -199,18 +208,18 @@ impl Engine {
             result.same &= result.taken;
             // With what is back the lists may be read further.
             if kept == 0 {
-                return self.bring_missing_in(&range);
+                return self.find_missing(&range, wanted);
             }
         }
     }
 
-    /// Orders pages that have to be in view and are out; what was just taken stays out.
-    fn bring_missing_in(&mut self, taken: &AddressRange) {
+    /// Pages that have to be in view and are out; what was just taken stays out.
+    fn find_missing(&mut self, taken: &AddressRange, wanted: &mut Vec<(SpaceId, Vpn)>) {
         let Some(robust) = &mut self.robust else { return };
         while let Some(page) = robust.missing() {
             let (start, end) = (vpn(page), vpn(page).offset(1));
             if !taken.contains(&page) && self.mm.manages(PROGRAM, start, end) {
-                self.events.push_back(Event::WillNeed { space: PROGRAM, start, end });
+                wanted.push((PROGRAM, start));
             }
         }
     }

@@ -276,13 +276,17 @@ impl<P: SwapIn> Mm<P> {
         let mut written = false;
         self.allocate_around(Run { first, count });
         for page in (Run { first, count }).pages() {
-            let Some(slot) = self.slot_for(page) else { break };
+            // The next one may have a slot already, and must not keep it unwritten: whoever had it
+            // before may have had the same content there.
+            let Some(slot) = self.slot_for(page) else { continue };
             self.lists.remove(&mut self.pages, page);
             self.pages.set_state(page, State::Writing);
             self.writing += 1;
             written = true;
             match &mut open {
-                Some((run, start)) if start.0 + run.count == slot.0 => run.count += 1,
+                Some((run, start)) if start.0 + run.count == slot.0 && run.first.0 + run.count == page.0 => {
+                    run.count += 1;
+                }
                 _ => {
                     self.write(open.replace((Run::one(page), slot)), out);
                 }

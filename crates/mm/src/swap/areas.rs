@@ -55,7 +55,7 @@ impl Areas {
     /// One more area; it gets as many slots as there are numbers left.
     pub fn add(&mut self, config: &AreaConfig) -> AreaId {
         let base = self.len().next_multiple_of(CLUSTER);
-        let slots = config.slots.min(SLOTS_MAX - base);
+        let slots = config.slots.min(self.numbers_left());
         let id = u8::try_from(self.areas.len()).expect("nobody has so many areas");
         self.areas.push(Area::new(&AreaConfig { slots, ..*config }, self.placement, base));
         self.capacity += self.areas[usize::from(id)].table.capacity();
@@ -63,6 +63,11 @@ impl Areas {
         let at = self.order.iter().take_while(|&other| priority(other)).count();
         self.order.insert(at, id);
         AreaId(id)
+    }
+
+    /// Numbers that no area has as yet.
+    pub fn numbers_left(&self) -> u32 {
+        SLOTS_MAX.saturating_sub(self.len().next_multiple_of(CLUSTER))
     }
 
     /// A page of an area that is bad from the start.

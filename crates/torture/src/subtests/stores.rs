@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use crate::context::{Context, parallel};
-use crate::ensure;
 use crate::memory::{MIB, Memory, PAGE, WORDS};
 use crate::outcome::Outcome;
 use crate::pattern::mix;
 use crate::rng::Rng;
+use crate::{ensure, fail};
 
 /// Words of a lane that are used: its ends, cache-line neighbours, and some between.
 const PLACES: [usize; 6] = [0, 1, 15, 31, 46, 47];
@@ -158,11 +158,18 @@ impl Lane<'_> {
         // SAFETY: as in `straddle`.
         let found = unsafe { self.edge(page).read_unaligned() };
         let expected = self.value(page, LANE_WORDS - 1, self.straddled[page]);
-        ensure!(
-            found == expected,
-            "thread {} boundary behind page {page}: expected {expected:#018x}, found {found:#018x}",
-            self.number
-        );
+        if found != expected {
+            // Is it lost, or was it only shown wrong?
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            // SAFETY: as above.
+            let later = unsafe { self.edge(page).read_unaligned() };
+            fail!(
+                "thread {} boundary behind page {page}: store number {} is {expected:#018x}, found {found:#018x}, and \
+                 {later:#018x} a moment later",
+                self.number,
+                self.straddled[page]
+            );
+        }
         Ok(())
     }
 

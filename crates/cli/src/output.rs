@@ -87,17 +87,21 @@ fn open(path: &Path) -> Result<Target> {
     if let Some(file) = own_stream(path) {
         return Ok(Target { file, before: None, follows: true });
     }
-    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
+    let file = writable(path)?;
     say_replaced(path);
     let before = Content::of(&file);
     Ok(Target { file, before, follows: false })
 }
 
+/// The file as it is, made where there is none.
+fn writable(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    opened.with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// Fails where the file could not be written, before hours are spent on what is to be in it.
 pub fn ensure_writable(path: &Path) -> Result<()> {
-    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    opened.map(drop).with_context(|| format!("cannot write {}", path.display()))
+    writable(path).map(drop)
 }
 
 /// Standard output or error, where the file is what that was redirected to.

@@ -94,15 +94,20 @@ pub fn for_good(call: impl FnOnce() -> isize) -> isize {
 pub fn before_clone(flags: usize) {
     let flags = flags as u32;
     let shares = flags & CLONE_VM != 0 && flags & (CLONE_THREAD | CLONE_VFORK) == 0;
-    if shares && !filters::is_filtered() && !fork::is_borrowing() {
-        going_for(OUTLIVE, || 0);
+    if shares {
+        leave_for(OUTLIVE);
     }
 }
 
 /// The program is about to move pages of its own.
 pub fn before_moves() {
+    leave_for(MOVED);
+}
+
+/// The agent goes before something that it could not serve. Asked first is what costs no system call.
+fn leave_for(step: u32) {
     if !is_gone() && !filters::is_filtered() && !fork::is_borrowing() {
-        going_for(MOVED, || 0);
+        going_for(step, || 0);
     }
 }
 

@@ -118,6 +118,12 @@ fn ring_bytes(params: &Params) -> (usize, usize) {
     (sq_bytes, cq_bytes)
 }
 
+/// Rings are useless to a child, which must not share them.
+fn keep_from_children(mappings: [&Mapping; 2]) -> Result<(), Errno> {
+    // SAFETY: content does not change here; a child never uses them.
+    mappings.into_iter().try_for_each(|mapping| unsafe { mapping.advise(Advice::DontFork) })
+}
+
 fn sqes_bytes(entries: u32) -> usize {
     whole_pages(entries as usize * size_of::<Sqe>())
 }
@@ -150,11 +156,7 @@ impl Ring {
         let (sq_bytes, cq_bytes) = ring_bytes(&params);
         let rings = Mapping::rings(&fd, whole_pages(sq_bytes.max(cq_bytes)), OFFSET_RINGS)?;
         let sqes = Mapping::rings(&fd, sqes_bytes(params.sq_entries), OFFSET_SQES)?;
-        // SAFETY: as asked for: rings are useless to a child, which must not share them.
-        unsafe {
-            rings.advise(Advice::DontFork)?;
-            sqes.advise(Advice::DontFork)?;
-        }
+        keep_from_children([&rings, &sqes])?;
         Ok(Ring::over(fd, &params, rings, sqes))
     }
 
@@ -173,11 +175,7 @@ impl Ring {
         if ![&rings, &sqes].into_iter().all(|mapping| reserve::holds(&mapping.range())) {
             return Err(Errno::NOMEM); // Elsewhere nobody would know whose memory it is.
         }
-        // SAFETY: nothing is in them yet; a child has no use for them.
-        unsafe {
-            rings.advise(Advice::DontFork)?;
-            sqes.advise(Advice::DontFork)?;
-        }
+        keep_from_children([&rings, &sqes])?;
         let mut wanted = Params { flags: params.flags | SETUP_NO_MMAP, ..params };
         wanted.cq_off.user_address = rings.start() as u64;
         wanted.sq_off.user_address = sqes.start() as u64;

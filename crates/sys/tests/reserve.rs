@@ -4,6 +4,7 @@
 
 use overspill_sys::alloc::ArenaAlloc;
 use overspill_sys::mem::{Mapping, Prot};
+use overspill_sys::procfs::kernel_version;
 use overspill_sys::uring::{Ring, Setup};
 use overspill_sys::{AddressRange, PAGE_SIZE, reserve};
 use std::alloc::{GlobalAlloc, Layout};
@@ -50,7 +51,7 @@ fn own_mappings_lie_in_the_reserve_and_nowhere_else() {
         drop(ring);
     }
     // Since 6.14 they can be given memory: the gap that the kernel would choose stays free.
-    if kernel() >= (6, 14) {
+    if kernel_version() >= (6, 14, 0) {
         let gap = map_program(0, MIB, 0).unwrap();
         assert_eq!(unsafe { libc::munmap(gap as *mut _, MIB) }, 0);
         let ring = Ring::new(256, 2048, Setup::empty()).unwrap();
@@ -113,10 +114,4 @@ fn map_program(address: usize, len: usize, flags: i32) -> Option<usize> {
 fn set_limit(resource: libc::__rlimit_resource_t, value: u64) {
     let limit = libc::rlimit { rlim_cur: value, rlim_max: u64::MAX };
     assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0);
-}
-
-fn kernel() -> (u32, u32) {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.trim().parse().ok());
-    (numbers.next().unwrap(), numbers.next().unwrap())
 }

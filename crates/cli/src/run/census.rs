@@ -6,11 +6,12 @@
 //! come, by process id and by the size of the program's code. It reads nothing itself and has no
 //! clock: whoever feeds it does.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use overspill_engine::shared::{events, state};
 
-use super::descendants::Look;
+use super::descendants::{Look, of_pid};
 use super::shared_page::Report as AgentReport;
 
 /// Records that are kept one by one; what later ones reported is added up.
@@ -64,9 +65,10 @@ pub struct Sighting {
     pub shmem_bytes: u64,
 }
 
-/// The one with that number, of sightings in the order of their numbers.
-fn of_pid(sightings: &[Sighting], pid: u32) -> Option<&Sighting> {
-    sightings.binary_search_by_key(&pid, |sighting| sighting.look.pid).ok().map(|at| &sightings[at])
+impl Borrow<Look> for Sighting {
+    fn borrow(&self) -> &Look {
+        &self.look
+    }
 }
 
 /// The books.

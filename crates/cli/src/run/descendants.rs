@@ -5,6 +5,7 @@
 //! made a process since the look before, which the last field of /proc/loadavg tells. Nothing here
 //! knows of agents or budgets.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -36,9 +37,9 @@ pub struct Look {
     pub is_guest: bool,
 }
 
-/// The one with that number, of looks in the order of their numbers.
-pub fn of_pid(looks: &[Look], pid: u32) -> Option<&Look> {
-    looks.binary_search_by_key(&pid, |look| look.pid).ok().map(|at| &looks[at])
+/// The one with that number, of looks in the order of their numbers, or of what has a look each.
+pub fn of_pid<T: Borrow<Look>>(looks: &[T], pid: u32) -> Option<&T> {
+    looks.binary_search_by_key(&pid, |look| look.borrow().pid).ok().map(|at| &looks[at])
 }
 
 /// The living descendants.

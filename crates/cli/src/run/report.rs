@@ -7,7 +7,7 @@ use overspill_engine::shared::{events, paths, state};
 use serde::Serialize;
 
 use super::census::Record;
-use super::shared_page::Report as AgentReport;
+use super::shared_page::{LEVELS, Report as AgentReport};
 use super::verdict::{self, Verdict};
 use super::watch::Watched;
 use crate::args::RunArgs;
@@ -36,22 +36,6 @@ const VMSTAT: [&str; 17] = [
     "workingset_refault_anon",
     "pgactivate",
     "pgdeactivate",
-];
-/// Counters that are levels, not sums: added up over processes they would mean nothing.
-pub(super) const LEVELS: [&str; 13] = [
-    "fixed_bytes",
-    "rss_peak_bytes",
-    "pool_peak_bytes",
-    "resident_bytes",
-    "resident_peak_bytes",
-    "resident_sum_bytes",
-    "resident_samples",
-    "swap_used_bytes",
-    "swap_peak_bytes",
-    "needed_bytes",
-    "needed_peak_bytes",
-    "budget_sum_bytes",
-    "budget_samples",
 ];
 
 /// Counters of large mappings of files that were left to the kernel, and why that was.

@@ -21,9 +21,24 @@ use overspill_engine::shared::{
 };
 use overspill_engine::trace;
 
-use super::report::LEVELS;
 use crate::histogram::Histogram;
 
+/// Counters that are levels, not sums: added up over processes they would mean nothing.
+pub const LEVELS: [&str; 13] = [
+    "fixed_bytes",
+    "rss_peak_bytes",
+    "pool_peak_bytes",
+    "resident_bytes",
+    "resident_peak_bytes",
+    "resident_sum_bytes",
+    "resident_samples",
+    "swap_used_bytes",
+    "swap_peak_bytes",
+    "needed_bytes",
+    "needed_peak_bytes",
+    "budget_sum_bytes",
+    "budget_samples",
+];
 /// Of the levels, those of which means are made.
 const MEANS: [&str; 4] = ["resident_sum_bytes", "resident_samples", "budget_sum_bytes", "budget_samples"];
 

@@ -2,6 +2,8 @@
 //! loop device, and from `overspill-faultyfs`, a file system that fails when told to. (The device
 //! mapper's error targets would do as well, but many kernels are built without it.)
 
+use std::path::Path;
+
 use crate::again::Verdict;
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
@@ -55,6 +57,8 @@ pub fn tests() -> Vec<Test> {
             let options = ["--encrypt", "--swap-max", "40M"];
             expect_full(&torture(context, "full-limit-encrypt", "stores").options(options).run()?)
         }),
+        Test::new("swap::full-disk-beside-another", full_disk_beside_another),
+        Test::new("swap::write-error-beside-another", write_error_beside_another),
         Test::new("swap::lies", lies),
         Test::new("swap::lies-pool", |context| lie(context, "pool", "--flip-reads-after", &POOL)),
         Test::new("swap::slow", slow),
@@ -147,6 +151,36 @@ fn full_limit_strict(context: &Context) -> Outcome {
 fn full_file_system(context: &Context) -> Outcome {
     let disk = FaultyDisk::new(context, "swap-full-file-system", &["--capacity", "75497472"])?;
     expect_full(&torture(context, "full-file-system", "cold").swap(&disk.directory).run()?)
+}
+
+/// *The story:* what the pool had to write found no room, and swap was called full although another
+/// place was empty: the program went on above its budget.
+fn full_disk_beside_another(context: &Context) -> Outcome<Verdict> {
+    let disk = SmallDisk::new(context, "swap-full-disk-beside", 80)?;
+    let finished = beside_another(context, "full-disk-beside", &disk.directory)?;
+    ensure!(
+        !json::flag(finished.report()?, "swap_full")?,
+        "{}",
+        finished.complain("the other place has room")
+    );
+    finished.within_budget()
+}
+
+/// As above, with a device that fails.
+fn write_error_beside_another(context: &Context) -> Outcome<Verdict> {
+    let disk = FaultyDisk::new(context, "swap-write-error-beside", &["--fail-writes-after", "2097152"])?;
+    let finished = beside_another(context, "write-error-beside", &disk.directory)?;
+    warned_once(&finished, &["write", "go to the others"])?;
+    finished.within_budget()
+}
+
+/// Two places, of which the first one fails early.
+fn beside_another(context: &Context, name: &str, first: &Path) -> Outcome<Finished> {
+    let launch = torture(context, name, "cold").swap(format!("{}:prio=9", first.display()));
+    let other = format!("{}:prio=5", context.scratch.display());
+    let finished = launch.options(["--swap", &other]).options(POOL).run()?;
+    finished.succeeded()?.paged()?;
+    Ok(finished)
 }
 
 /// `--swap FILE`: used, and gone afterwards.

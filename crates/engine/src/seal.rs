@@ -20,6 +20,8 @@ use aes_gcm::aead::{AeadInOut, KeyInit, Nonce};
 use aes_gcm::{Aes256Gcm as Cipher, Tag};
 
 use overspill_mm::IoId;
+use overspill_mm::slot_table::SlotTable;
+use overspill_mm::types::Slot;
 use overspill_sys::mem::Buffer;
 use overspill_sys::secret::{Secret, wipe};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, random};
@@ -34,7 +36,7 @@ const TAG_BYTES: usize = 16;
 const ENVELOPES: u32 = 1024;
 
 /// What opens a slot.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 struct Seal {
     /// How many pages had been sealed, with this one; 0: nothing in the area stands for a page.
     number: u64,
@@ -45,7 +47,7 @@ struct Seal {
 pub(crate) struct Seals {
     cipher: Secret<Cipher>,
     sealed: u64,
-    of_slot: Vec<Seal>,
+    of_slot: SlotTable<Seal>,
 }
 
 impl Seals {
@@ -55,7 +57,7 @@ impl Seals {
         random::fill(&mut key)?;
         let cipher = Secret::new(Cipher::new(&key.into()));
         wipe(&mut key);
-        Ok(Seals { cipher: cipher?, sealed: 0, of_slot: Vec::new() })
+        Ok(Seals { cipher: cipher?, sealed: 0, of_slot: SlotTable::default() })
     }
 
     /// Where the key is.
@@ -73,13 +75,13 @@ impl Seals {
             page.as_mut_slice().into(),
         );
         let tag = tag.expect("a page is shorter than the cipher's longest message").into();
-        *self.at(slot) = Seal { number, tag };
+        self.of_slot.set(Slot(slot), Seal { number, tag });
     }
 
     /// Decrypts what came from the slot. False: it is not what was written there last, and the page
     /// holds nothing.
     pub fn open(&self, slot: u32, page: &mut Page) -> bool {
-        let Some(&Seal { number, tag }) = self.of_slot.get(slot as usize) else { return false };
+        let Seal { number, tag } = self.of_slot.get(Slot(slot));
         let (nonce, tag) = (nonce(slot, number), Tag::from(tag));
         let bytes = page.as_mut_slice().into();
         number != 0 && self.cipher.decrypt_inout_detached(&nonce, &identity(slot), bytes, &tag).is_ok()
@@ -87,18 +89,7 @@ impl Seals {
 
     /// What the area has in the slot does not stand for a page any more.
     pub fn forget(&mut self, slot: u32) {
-        if let Some(seal) = self.of_slot.get_mut(slot as usize) {
-            *seal = Seal::default();
-        }
-    }
-
-    /// The table grows with use.
-    fn at(&mut self, slot: u32) -> &mut Seal {
-        let index = slot as usize;
-        if index >= self.of_slot.len() {
-            self.of_slot.resize((index + 1).next_multiple_of(512), Seal::default());
-        }
-        &mut self.of_slot[index]
+        self.of_slot.set(Slot(slot), Seal::default());
     }
 }
 

@@ -137,7 +137,7 @@ pub mod state {
 pub mod events {
     /// The swap area is full; the program went on above its budget.
     pub const SWAP_FULL: u32 = 1 << 0;
-    /// A write to swap failed; the area was retired and its pages stay in RAM.
+    /// A write to swap failed; the area was retired; its pages go to another one, or stay in RAM.
     pub const WRITE_ERROR: u32 = 1 << 1;
     /// A read from swap failed; the touching thread got SIGBUS.
     pub const READ_ERROR: u32 = 1 << 2;

@@ -10,7 +10,8 @@
 
 use alloc::vec::Vec;
 
-use overspill_mm::types::PageId;
+use overspill_mm::slot_table::SlotTable;
+use overspill_mm::types::{PageId, Slot};
 use overspill_mm::{IoId, Run};
 use overspill_sys::AddressRange;
 
@@ -45,7 +46,7 @@ enum Guard {
     /// Nothing: they are believed.
     Nothing,
     /// By slot; 0: nothing in the area stands for a page.
-    Hashes(Vec<u64>),
+    Hashes(SlotTable<u64>),
     Seals(Seals),
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct Sums {
 
 impl Sums {
     pub fn new() -> Self {
-        Sums { guard: Guard::Hashes(Vec::new()), reading: Vec::new() }
+        Sums { guard: Guard::Hashes(SlotTable::default()), reading: Vec::new() }
     }
 
     /// What comes back is believed.
@@ -95,7 +96,7 @@ impl Sums {
     /// A page whose content has that hash is on its way to the slot.
     pub fn written(&mut self, slot: u32, hash: u64) {
         if let Guard::Hashes(of_slot) = &mut self.guard {
-            *at(of_slot, slot) = of(slot, hash);
+            of_slot.set(Slot(slot), of(slot, hash));
         }
     }
 
@@ -103,7 +104,7 @@ impl Sums {
     pub fn forget(&mut self, slot: u32) {
         match &mut self.guard {
             Guard::Nothing => {}
-            Guard::Hashes(of_slot) => *at(of_slot, slot) = 0,
+            Guard::Hashes(of_slot) => of_slot.set(Slot(slot), 0),
             Guard::Seals(seals) => seals.forget(slot),
         }
     }
@@ -113,7 +114,7 @@ impl Sums {
     pub fn is_as_written(&self, slot: u32, page: &mut Page, prints: &Fingerprints) -> bool {
         match &self.guard {
             Guard::Nothing => true,
-            Guard::Hashes(of_slot) => agrees(of_slot, slot, prints.hash(words_of(page))),
+            Guard::Hashes(of_slot) => of_slot.get(Slot(slot)) == of(slot, prints.hash(words_of(page))),
             Guard::Seals(seals) => seals.open(slot, page),
         }
     }
@@ -140,20 +141,6 @@ impl Sums {
     pub fn read_ends(&mut self, io: IoId) -> Option<Reading> {
         self.reading.get_mut(io.0 as usize).and_then(Option::take)
     }
-}
-
-/// Is a content with that hash what was written to the slot?
-fn agrees(of_slot: &[u64], slot: u32, hash: u64) -> bool {
-    of_slot.get(slot as usize) == Some(&of(slot, hash))
-}
-
-/// The table grows with use.
-fn at(of_slot: &mut Vec<u64>, slot: u32) -> &mut u64 {
-    let index = slot as usize;
-    if index >= of_slot.len() {
-        of_slot.resize((index + 1).next_multiple_of(512), 0);
-    }
-    &mut of_slot[index]
 }
 
 /// The hash with the slot's identity; never 0.

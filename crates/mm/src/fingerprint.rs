@@ -8,6 +8,7 @@
 
 use alloc::vec::Vec;
 
+use crate::slot_table::SlotTable;
 use crate::types::{CHUNK_PAGES, PageId, Slot};
 
 /// Where a chunk's score begins, and its largest value. At 0 only samples are fingerprinted.
@@ -22,7 +23,7 @@ const SAMPLE_UNITS: u32 = 8;
 /// The fingerprints of slots, and of pages on their way to one. `F::default()` stands for "not known".
 #[derive(Debug)]
 pub struct Fingerprints<F> {
-    of_slot: Vec<F>,
+    of_slot: SlotTable<F>,
     /// By the shell's number of a frame: its page's, when it was taken out of view.
     of_frame: Vec<F>,
     /// By chunk of pages: does it pay?
@@ -31,7 +32,7 @@ pub struct Fingerprints<F> {
 
 impl<F: Copy + Eq + Default> Default for Fingerprints<F> {
     fn default() -> Self {
-        Fingerprints { of_slot: Vec::new(), of_frame: Vec::new(), score: Vec::new() }
+        Fingerprints { of_slot: SlotTable::default(), of_frame: Vec::new(), score: Vec::new() }
     }
 }
 
@@ -45,7 +46,7 @@ impl<F: Copy + Eq + Default> Fingerprints<F> {
             *at(&mut self.of_frame, frame) = unknown;
             return false;
         }
-        let before = slot.and_then(|slot| self.of_slot.get(slot.0 as usize)).copied().unwrap_or(unknown);
+        let before = slot.map_or(unknown, |slot| self.of_slot.get(slot));
         let now = of(before);
         assert!(now != unknown, "a fingerprint is told from none");
         *at(&mut self.of_frame, frame) = now;
@@ -59,19 +60,17 @@ impl<F: Copy + Eq + Default> Fingerprints<F> {
 
     /// `frame` is being written to `slot`. (Should that fail, the slot is never used again.)
     pub fn written(&mut self, slot: Slot, frame: u32) {
-        let fingerprint = *at(&mut self.of_frame, frame);
-        *at(&mut self.of_slot, slot.0) = fingerprint;
+        self.of_slot.set(slot, self.of_frame(frame));
     }
 
     /// What the slot holds is not the page's any more, whatever it was.
     pub fn forget(&mut self, slot: Slot) {
-        *at(&mut self.of_slot, slot.0) = F::default();
+        self.of_slot.set(slot, F::default());
     }
 
     /// `frame` is being filled from `slot`: it will hold what that holds.
     pub fn read(&mut self, slot: Slot, frame: u32) {
-        let fingerprint = *at(&mut self.of_slot, slot.0);
-        *at(&mut self.of_frame, frame) = fingerprint;
+        *at(&mut self.of_frame, frame) = self.of_slot.get(slot);
     }
 
     /// `frame` is being filled with something else: nothing is known of it.

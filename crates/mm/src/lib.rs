@@ -36,6 +36,7 @@ pub mod readahead;
 pub mod reclaim;
 mod region;
 pub mod reserve;
+pub mod slot_table;
 pub mod stats;
 pub mod swap;
 mod transfer;

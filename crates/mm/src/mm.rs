@@ -460,6 +460,12 @@ impl<P: SwapIn> Mm<P> {
         self.areas.takes_pages(area)
     }
 
+    /// Is what the slot's area holds being brought elsewhere?
+    #[must_use]
+    pub fn is_leaving(&self, slot: Slot) -> bool {
+        self.areas.is_leaving(slot)
+    }
+
     /// Does no area take pages any more?
     #[must_use]
     pub fn is_swap_full(&self) -> bool {

@@ -25,8 +25,10 @@ pub fn text(report: &Report) -> String {
         lines.push(row("stalled", &stalled(report)));
     }
     if report.has_event("write_error") {
-        lines
-            .push(row("warning", "a write to swap failed; its area was retired and its pages stayed in RAM"));
+        lines.push(row(
+            "warning",
+            "a write to swap failed; its area was retired, and its pages are in another one or stayed in RAM",
+        ));
     }
     if let Some(reason) = &report.partly_unmanaged_reason {
         let others = report.programs_unmanaged.saturating_sub(1);

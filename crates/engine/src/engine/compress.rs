@@ -14,11 +14,12 @@
 //!   again meanwhile goes into the pool whatever its content, so that no two writes to one slot are
 //!   under way.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use overspill_mm::pool::{Chore, Figures, MOVES_MAX, PoolSize, Waits};
 use overspill_mm::types::{Nanos, PageId, Slot};
-use overspill_mm::{Event, IoId, Run, State, WriteResult};
+use overspill_mm::{AreaId, Event, IoId, Run, State, WriteResult};
 use overspill_sys::{Errno, clock};
 
 use super::{Engine, Notice};
@@ -225,7 +226,7 @@ impl Engine {
                 Chore::Nothing => break,
                 Chore::Move(moved) => pool.follow(&moved),
                 Chore::Write(runs) => {
-                    runs.into_iter().all(|run| self.order_write_back(run));
+                    self.order_write_backs(runs);
                     break;
                 }
             }
@@ -250,6 +251,17 @@ impl Engine {
             }
             self.feed(Event::Budget { frames });
         }
+    }
+
+    /// Orders writes until the device takes no more. What is in an area that leaves is not written
+    /// there: it is read, from here, for the others.
+    fn order_write_backs(&mut self, runs: Vec<Range<u32>>) {
+        let stays = |run: &Range<u32>| !self.mm.is_leaving(Slot(run.start));
+        let runs: Vec<_> = runs.into_iter().filter(stays).collect();
+        if runs.is_empty() && self.mm.is_swap_full() {
+            return self.write_stopped(Notice::SwapFull);
+        }
+        runs.into_iter().all(|run| self.order_write_back(run));
     }
 
     /// Orders the write of neighbours, by way of bounce pages. False: the device takes no more now.
@@ -277,15 +289,38 @@ impl Engine {
 
     /// A write of `pages` entries of the batch, from the `at`th on, has ended.
     pub(super) fn written_back(&mut self, at: u32, pages: u32, outcome: Result<(), Errno>) {
-        self.compressed.pool.tier.left(at, pages, outcome.is_ok());
+        let tier = &mut self.compressed.pool.tier;
+        let slot = Slot(tier.leaving_slot(at));
+        tier.left(at, pages, outcome.is_ok());
         self.compressed.pool.give_back();
-        match outcome.map_err(|errno| (errno, Self::write_result(errno))) {
-            Ok(()) => {}
-            Err((_, WriteResult::NoSpace)) => self.write_stopped(Notice::SwapFull),
-            Err((errno, _)) => {
-                self.report.note_error(errno);
-                self.write_failed();
+        if let Err(errno) = outcome {
+            self.write_back_failed(slot, errno);
+        }
+    }
+
+    /// The slot's area does not take what the pool has for it. Where another area takes pages, all
+    /// that is in this one goes there.
+    ///
+    /// *The story:* the pool took no more whatever else there was: with a disk that was full and an
+    /// empty one beside it swap was called full, and the program went on above its budget.
+    fn write_back_failed(&mut self, slot: Slot, errno: Errno) {
+        let (area, result) = (self.mm.area_of(slot), Self::write_result(errno));
+        if result == WriteResult::Failed {
+            self.report.note_error(errno);
+        }
+        let mut others =
+            (0..self.areas.len()).map(|other| AreaId(other as u8)).filter(|&other| other != area);
+        if !others.any(|other| self.mm.takes_pages(other)) {
+            return match result {
+                WriteResult::NoSpace => self.write_stopped(Notice::SwapFull),
+                _ => self.write_failed(),
+            };
+        }
+        if !self.mm.is_leaving(slot) {
+            if result == WriteResult::Failed {
+                self.notices.push_back(Notice::AreaRetired);
             }
+            self.feed(Event::AreaLeaves { area });
         }
     }
 

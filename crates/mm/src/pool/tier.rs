@@ -15,7 +15,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::Held;
-use crate::types::PAGE_SIZE;
+use crate::slot_table::SlotTable;
+use crate::types::{PAGE_SIZE, Slot};
 
 /// Frames of a segment.
 pub const SEGMENT_FRAMES: u32 = 64;
@@ -193,9 +194,9 @@ pub struct Tier {
     /// Most segments it may have.
     limit: u32,
     entries: u32,
-    place_of: Vec<Place>,
-    /// A bit for each slot whose last content did not compress when it was tried.
-    stiff: Vec<u64>,
+    place_of: SlotTable<Place>,
+    /// Slots whose last content did not compress when it was tried.
+    stiff: SlotTable<bool>,
     leaving: Vec<Leaving>,
     /// Requests of that batch that have not ended.
     writes: u32,
@@ -219,8 +220,8 @@ impl Tier {
             freed: Vec::new(),
             limit: 0,
             entries: 0,
-            place_of: Vec::new(),
-            stiff: Vec::new(),
+            place_of: SlotTable::default(),
+            stiff: SlotTable::default(),
             leaving: Vec::new(),
             writes: 0,
             stopped: false,
@@ -337,7 +338,7 @@ impl Tier {
     /// Is it worth packing a copy of what the area has in the slot?
     #[must_use]
     pub fn is_worth_packing(&self, slot: u32) -> bool {
-        self.is_on() && !self.holds(slot) && !self.is_stiff(slot)
+        self.is_on() && !self.holds(slot) && !self.stiff.get(Slot(slot))
     }
 
     /// A page was packed to so many bytes, and is what the slot stands for from now on, in place of
@@ -348,7 +349,7 @@ impl Tier {
         self.totals.tried += 1;
         self.totals.tried_bytes += packed.min(PAGE_BYTES) as u64;
         let whole = packed > PACKED_MAX;
-        self.note_stiff(slot, whole);
+        self.stiff.set(Slot(slot), whole);
         if whole && !must {
             return Err(Refused::Stiff);
         }
@@ -380,7 +381,7 @@ impl Tier {
         }
         let entry = self.entry(place);
         assert_eq!(entry.slot, slot, "an entry knows its slot");
-        self.place_of[slot as usize] = 0;
+        self.place_of.set(Slot(slot), 0);
         self.entries -= 1;
         let number = segment_of(place);
         let segment = self.segments[number as usize].as_mut().expect("an entry is in a segment");
@@ -440,10 +441,9 @@ impl Tier {
         if unwanted == 0 || unwanted < self.entries / 2 {
             return;
         }
-        for slot in 0..self.place_of.len() as u32 {
-            if self.holds(slot) && !is_wanted(slot) {
-                self.remove(slot);
-            }
+        let unwanted: Vec<Slot> = self.place_of.noted().filter(|slot| !is_wanted(slot.0)).collect();
+        for slot in unwanted {
+            self.remove(slot.0);
         }
     }
 
@@ -516,6 +516,12 @@ impl Tier {
         self.leaving.len() as u32
     }
 
+    /// The slot of the entry with this number.
+    #[must_use]
+    pub fn leaving_slot(&self, at: u32) -> u32 {
+        self.leaving[at as usize].slot
+    }
+
     /// These slots of a [`Chore::Write`] are on their way, in one request.
     pub fn leaves(&mut self, slots: Range<u32>) {
         self.writes += 1;
@@ -555,12 +561,8 @@ impl Tier {
         segment.used += footprint(len);
         segment.live += footprint(len);
         segment.entries.push(Entry { slot, offset: offset as u32, len: len as u16, dirty });
-        let index = slot as usize;
-        if index >= self.place_of.len() {
-            self.place_of.resize((index + 1).next_multiple_of(512), 0);
-        }
-        assert_eq!(self.place_of[index], 0, "a slot has one entry");
-        self.place_of[index] = place(number, offset);
+        assert_eq!(self.place(slot), 0, "a slot has one entry");
+        self.place_of.set(Slot(slot), place(number, offset));
         self.entries += 1;
         Spot { segment: number, offset, len }
     }
@@ -642,20 +644,6 @@ impl Tier {
         segments
     }
 
-    fn is_stiff(&self, slot: u32) -> bool {
-        self.stiff.get(slot as usize / 64).is_some_and(|bits| bits >> (slot % 64) & 1 != 0)
-    }
-
-    fn note_stiff(&mut self, slot: u32, stiff: bool) {
-        let word = slot as usize / 64;
-        if stiff && word >= self.stiff.len() {
-            self.stiff.resize(word + 1, 0);
-        }
-        if let Some(bits) = self.stiff.get_mut(word) {
-            *bits = *bits & !(1 << (slot % 64)) | u64::from(stiff) << (slot % 64);
-        }
-    }
-
     fn entry(&self, place: Place) -> Entry {
         let entries = &self.segment(segment_of(place)).entries;
         let offset = offset_of(place) as u32;
@@ -664,7 +652,7 @@ impl Tier {
     }
 
     fn place(&self, slot: u32) -> Place {
-        self.place_of.get(slot as usize).copied().unwrap_or(0)
+        self.place_of.get(Slot(slot))
     }
 
     fn segment(&self, number: u32) -> &Segment {

@@ -13,6 +13,8 @@ pub const ROOT: u64 = 1;
 pub struct Faults {
     /// Blocks beyond this are ENOSPC.
     pub capacity_bytes: u64,
+    /// Writes beyond this are ENOSPC, whatever room there is said to be: as with a quota.
+    pub quota_bytes: u64,
     /// Writes beyond this are EIO.
     pub written_bytes_max: u64,
     /// Reads beyond this are EIO.
@@ -36,6 +38,7 @@ impl Default for Faults {
     fn default() -> Self {
         Self {
             capacity_bytes: 1 << 40,
+            quota_bytes: u64::MAX,
             written_bytes_max: u64::MAX,
             read_bytes_max: u64::MAX,
             bad_block_every: 0,
@@ -196,6 +199,9 @@ impl Files {
         self.written_bytes += bytes.len() as u64;
         if self.written_bytes > self.faults.written_bytes_max {
             return Err(libc::EIO);
+        }
+        if self.written_bytes > self.faults.quota_bytes {
+            return Err(libc::ENOSPC);
         }
         let (forgets, tears) = (
             self.written_bytes > self.faults.forget_writes_after,

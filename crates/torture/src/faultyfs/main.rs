@@ -16,11 +16,13 @@ use std::process::ExitCode;
 
 use files::{Faults, Files};
 
-const USAGE: &str = "usage: overspill-faultyfs DIR [--capacity BYTES] [--fail-writes-after BYTES] \
+const USAGE: &str = "usage: overspill-faultyfs DIR [--capacity BYTES] [--quota BYTES] \
+                     [--fail-writes-after BYTES] \
                      [--fail-reads-after BYTES] [--bad-block-every N] [--delay-us N] \
                      [--flip-reads-after BYTES] [--misplace-reads-after BYTES] \
                      [--forget-writes-after BYTES] [--tear-writes-after BYTES]
-       mounts a file system in memory on DIR that is full after --capacity bytes (ENOSPC), whose
+       mounts a file system in memory on DIR that is full after --capacity bytes (ENOSPC), or
+       after --quota bytes were written, whatever room it says there is, whose
        writes or reads fail (EIO) after so many bytes, or reads in every N-th block of a file, and
        whose reads and writes take --delay-us; after so many bytes it lies: a bit of each block is
        turned, other blocks are brought, writes are done not at all or by halves; until standard
@@ -50,6 +52,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<(PathBuf, Faults
         let value: u64 = value.ok_or_else(|| format!("{option} needs a number"))?;
         match option.as_str() {
             "--capacity" => faults.capacity_bytes = value,
+            "--quota" => faults.quota_bytes = value,
             "--fail-writes-after" => faults.written_bytes_max = value,
             "--fail-reads-after" => faults.read_bytes_max = value,
             "--bad-block-every" => faults.bad_block_every = value,

@@ -20,7 +20,7 @@ mod zero_pages;
 use alloc::{collections::VecDeque, sync::Arc};
 
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
-use overspill_sys::pagemap::{Categories, PageRegion, Pagemap, Query};
+use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
 use overspill_sys::uffd::{CopyMode, Features, Message, Mode, MoveMode, Partial, RawMsg, Uffd};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, overlap};
 
@@ -54,13 +54,6 @@ const PIN_PATIENCE: u32 = 200;
 pub(crate) const COPIED_MAX: u32 = 4;
 /// Zeroes to copy from, in pages.
 const ZEROES: usize = 256;
-/// Pages in RAM or in the kernel's own swap, whatever they hold.
-const ANY_CONTENT: Query = Query {
-    required: Categories::empty(),
-    excluded: Categories::empty(),
-    any_of: Categories::PRESENT.union(Categories::SWAPPED),
-    report: Categories::empty(),
-};
 /// Pages of the compressed pool that can be on their way to the file.
 pub(crate) const BOUNCE: u32 = overspill_mm::pool::LEAVING_MAX;
 /// The trash mapping, in pages.
@@ -322,11 +315,14 @@ impl Memory {
     /// Is the page at `address` really not there?
     pub fn is_missing(&self, address: usize) -> bool {
         let mut runs = [PageRegion::default(); 1];
-        // A guard reads as something in the kernel's own swap.
-        let excluded = if self.guards.are_told() { Categories::GUARD } else { Categories::empty() };
-        let query = Query { excluded, ..ANY_CONTENT };
-        let scan = self.pagemap.scan(address..address + PAGE_SIZE, query, &mut runs);
+        let scan = self.pagemap.scan(address..address + PAGE_SIZE, Query::ANY_CONTENT, &mut runs);
         scan.is_ok_and(|scan| scan.regions == 0)
+    }
+
+    /// Calls `visit` with each run of pages of a range that are there.
+    pub fn each_present(&self, range: AddressRange, visit: impl FnMut(AddressRange)) {
+        // Nothing is known where it cannot be asked.
+        let _ = self.pagemap.for_each_run(range, Query::ANY_CONTENT, visit);
     }
 
     // Into the program's view.

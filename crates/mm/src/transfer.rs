@@ -336,7 +336,7 @@ impl<P: SwapIn> Mm<P> {
             }
             assert_eq!(self.pages[id].state, State::Mapped, "only what was to be filled is reported");
             if self.pages[id].has(flag::UNMAPPING) {
-                self.pages[id].set(flag::DISCARDED);
+                // The answer to that settles what is there, if anything is.
                 continue;
             }
             self.held -= 1;

@@ -97,6 +97,8 @@ pub struct Adopted {
     pub pages: usize,
     /// Mappings changed all the while and are still to be managed.
     pub missed: bool,
+    /// What is there is to be looked for again: not all of it was believed, see [`overspill_engine::discards`].
+    pub again: bool,
 }
 
 impl Adopter {
@@ -135,6 +137,7 @@ impl Adopter {
                 let taken = self.take(engine)?;
                 adopted.regions += taken.regions;
                 adopted.pages += taken.pages;
+                adopted.again |= taken.again;
             }
             if !self.missed {
                 return Ok(adopted);
@@ -252,24 +255,22 @@ impl Adopter {
                 engine.note_reservation(part.clone());
             }
         }
-        let mut protected = 0;
+        let (mut protected, mut again) = (0, false);
         let few = engine.budget() as usize / FEW_ZEROES_SHARE;
         if engine.takes_zero_pages() {
             protected = self.each_run(Query::ZERO_PAGE, |run| engine.protect(run))?;
-            self.each_run(Query::ZERO_PAGE, |run| {
-                engine.add_resident(run);
-            })?;
+            self.each_run(Query::ZERO_PAGE, |run| again |= engine.add_resident(run))?;
         }
         let pages = self.each_run(Query::OWN_CONTENT, |run| {
             if protected <= few {
                 engine.make_room(run.len() / PAGE_SIZE);
             }
-            engine.add_resident(run);
+            again |= engine.add_resident(run);
         });
         if protected > 0 {
             self.found.iter().for_each(|found| engine.unprotect(found.part.clone()));
         }
-        Ok(Adopted { regions: self.found.len(), pages: pages?, missed: false })
+        Ok(Adopted { regions: self.found.len(), pages: pages?, missed: false, again })
     }
 
     /// Calls `visit` with every run of pages in what was found that matches. Returns how many pages

@@ -679,6 +679,9 @@ impl Manager<'_> {
         self.own_up(adopted.as_ref().err().copied());
         let adopted = adopted.unwrap_or_default();
         let now = clock::monotonic_ns();
+        if adopted.again {
+            self.resyncs_again = Some(now + 2 * discards::REST_NS);
+        }
         if has_grown && adopted.pages == 0 && !adopted.missed && now >= self.next_resync {
             // Nothing new is mapped: pages came in old mappings without a fault (stores to what had
             // been read before it was adopted, which is the zero page, and MADV_FREE that was not

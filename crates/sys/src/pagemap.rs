@@ -20,7 +20,7 @@ bitflags! {
         const FILE = 1 << 2;
         /// In RAM.
         const PRESENT = 1 << 3;
-        /// In the kernel's own swap.
+        /// In the kernel's own swap, or on its way from one place in RAM to another (compaction).
         const SWAPPED = 1 << 4;
         /// The shared zero page.
         const PFNZERO = 1 << 5;
@@ -52,11 +52,23 @@ pub struct Query {
 }
 
 impl Query {
-    /// Pages in RAM that hold content of their own: present, private, not the zero page.
+    /// Pages that are there, whatever they hold: in RAM, or in the kernel's own swap.
+    pub const ANY_CONTENT: Query = Query {
+        required: Categories::empty(),
+        // A guard reads as something in swap.
+        excluded: Categories::GUARD,
+        any_of: Categories::PRESENT.union(Categories::SWAPPED),
+        report: Categories::empty(),
+    };
+
+    /// Pages that hold content of their own: private, not the zero page.
+    ///
+    /// *The story:* pages in RAM were asked for. One that the kernel was just moving elsewhere when its
+    /// memory was adopted was not found, and held data of which nobody knew.
     pub const OWN_CONTENT: Query = Query {
-        required: Categories::PRESENT,
-        excluded: Categories::PFNZERO.union(Categories::FILE),
-        any_of: Categories::empty(),
+        required: Categories::empty(),
+        excluded: Categories::PFNZERO.union(Categories::FILE).union(Categories::GUARD),
+        any_of: Categories::PRESENT.union(Categories::SWAPPED),
         report: Categories::empty(),
     };
 
@@ -130,6 +142,7 @@ const ENTRIES: usize = 256;
 pub struct Pagemap {
     fd: Fd,
     by_scan: bool,
+    tells_guards: bool,
 }
 
 impl Pagemap {
@@ -139,12 +152,14 @@ impl Pagemap {
         let mut empty = ScanArgument { size: size_of::<ScanArgument>() as u64, ..ScanArgument::default() };
         // SAFETY: the structure is the command's; the range is empty.
         let by_scan = !matches!(unsafe { fd.ioctl(PAGEMAP_SCAN, &raw mut empty) }, Err(Errno::NOTTY));
-        Ok(Pagemap { fd, by_scan })
+        let pagemap = Pagemap { fd, by_scan, tells_guards: true };
+        let tells_guards = by_scan && pagemap.accepts_guards();
+        Ok(Pagemap { tells_guards, ..pagemap })
     }
 
     /// Opens it for the older way only, for tests and comparison.
     pub fn open_basic() -> Result<Pagemap, Errno> {
-        Ok(Pagemap { by_scan: false, ..Pagemap::open()? })
+        Ok(Pagemap { by_scan: false, tells_guards: false, ..Pagemap::open()? })
     }
 
     /// All categories are known, not only [`Categories::BASIC`].
@@ -156,9 +171,13 @@ impl Pagemap {
     /// [`Categories::GUARD`] is known.
     #[must_use]
     pub fn knows_guards(&self) -> bool {
+        self.tells_guards
+    }
+
+    fn accepts_guards(&self) -> bool {
         let guards = Query { required: Categories::GUARD, ..Query::default() };
         let somewhere = PAGE_SIZE..2 * PAGE_SIZE;
-        self.by_scan && self.by_command(&somewhere, guards, 0, &mut [PageRegion::default()]).is_ok()
+        self.by_command(&somewhere, guards, 0, &mut [PageRegion::default()]).is_ok()
     }
 
     /// Finds the pages of a page-aligned range that match. Go on at [`Scan::end`] until it is the range's
@@ -214,7 +233,8 @@ impl Pagemap {
         Ok(false)
     }
 
-    /// Ends behind `pages_max` pages that match, unless that is zero.
+    /// Ends behind `pages_max` pages that match, unless that is zero. What the kernel does not know no
+    /// page is.
     fn by_command(
         &self,
         range: &AddressRange,
@@ -222,6 +242,8 @@ impl Pagemap {
         pages_max: u64,
         out: &mut [PageRegion],
     ) -> Result<Scan, Errno> {
+        let unknown = if self.tells_guards { Categories::empty() } else { Categories::GUARD };
+        let excluded = query.excluded.difference(unknown);
         let mut argument = ScanArgument {
             size: size_of::<ScanArgument>() as u64,
             start: range.start as u64,
@@ -229,8 +251,8 @@ impl Pagemap {
             regions: out.as_mut_ptr() as u64,
             regions_len: out.len() as u64,
             pages_max,
-            inverted: query.excluded.bits(),
-            mask: (query.required | query.excluded).bits(),
+            inverted: excluded.bits(),
+            mask: (query.required | excluded).bits(),
             any_of: query.any_of.bits(),
             returned: query.report.bits(),
             ..ScanArgument::default()
@@ -334,7 +356,8 @@ mod tests {
         let own = Query::OWN_CONTENT;
         assert!(matches(Categories::PRESENT, own));
         assert!(!matches(Categories::PRESENT | Categories::PFNZERO, own));
-        assert!(!matches(Categories::SWAPPED, own));
+        assert!(matches(Categories::SWAPPED, own), "it may be on its way from one place in RAM to another");
+        assert!(!matches(Categories::SWAPPED | Categories::GUARD, own));
         let either = Query { any_of: Categories::PRESENT | Categories::SWAPPED, ..Query::default() };
         assert!(matches(Categories::SWAPPED, either) && !matches(Categories::FILE, either));
     }

@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 
 use overspill_mm::types::{Access, PageId, SpaceId, Vpn};
 use overspill_mm::{Event, Run, Unmapped};
-use overspill_sys::{AddressRange, PAGE_SIZE};
+use overspill_sys::{AddressRange, PAGE_SIZE, clock};
 
 use super::Engine;
 use crate::memory::{COPIED_MAX, Manner};
 use crate::report::Answer;
 use crate::staging::{BLOCK, Frame};
-use crate::view::{PROGRAM, Place, address, vpn};
+use crate::view::{PROGRAM, Place, address, vpn, vpns};
 
 impl Engine {
     /// Puts pages of the swap cache into view, but for those that the program has put guards in
@@ -50,12 +50,38 @@ impl Engine {
         let (space, first) = self.mm.place(run.first);
         let count = self.accessible(space, address(first), run.count);
         if count < run.count {
-            self.events.push_back(Event::NotFilled { run: rest_of(run, count) });
+            self.not_filled(rest_of(run, count));
         }
         let run = Run { count, ..run };
         if let Some(run) = self.put(run, Self::zero_fill_part) {
-            self.events.push_back(Event::NotFilled { run });
+            self.not_filled(run);
         }
+    }
+
+    /// Pages were given no frames. Those that are there all the same, and were not discarded just
+    /// now, are known from here on.
+    ///
+    /// *A review's story:* they went on unknown, and held what the program stored to them. The next
+    /// first touch of the page before one took it for fresh, with a frame; the same step had it leave
+    /// view; the refusal of its zeroes said that it had no content, and its content was dropped.
+    pub(super) fn not_filled(&mut self, run: Run) {
+        self.events.push_back(Event::NotFilled { run });
+        let (space, first) = self.mm.place(run.first);
+        if space != PROGRAM {
+            return;
+        }
+        let (start, now) = (address(first), clock::monotonic_ns());
+        let (discards, events) = (&mut self.discards, &mut self.events);
+        self.view.program.each_present(start..start + run.count as usize * PAGE_SIZE, |part| {
+            discards.each_part(part, now, |part, rested| {
+                let (start, end) = vpns(&part);
+                events.push_back(if rested {
+                    Event::Resident { space, start, end }
+                } else {
+                    Event::Discarded { space, start, end }
+                });
+            });
+        });
     }
 
     /// How many of `count` pages at `start`, from the first, the program can touch.
@@ -203,9 +229,9 @@ impl Engine {
                 }
                 self.staging.leave(page, put.moved == 0);
                 result.taken &= !(1 << index);
+                result.zero &= result.taken;
+                result.same &= result.taken;
             }
-            result.zero &= result.taken;
-            result.same &= result.taken;
             // With what is back the lists may be read further.
             if kept == 0 {
                 return self.find_missing(&range, wanted);
@@ -231,6 +257,8 @@ impl Engine {
         }
         let words = self.view.program.frame_words(frame);
         if is_zero(words) {
+            // It may be mapped again, changed, and written.
+            self.fingerprints.filled(frame);
             return Content::Zero;
         }
         let slot = self.mm.slot(page).map(|slot| slot.0);

@@ -58,7 +58,7 @@ impl Engine {
         if done < run.count {
             let rest = rest_of(run, done);
             self.retry(rest);
-            self.events.push_back(Event::NotFilled { run: rest });
+            self.not_filled(rest);
         }
     }
 }

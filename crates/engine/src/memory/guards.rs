@@ -6,10 +6,15 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use overspill_sys::PAGE_SIZE;
 use overspill_sys::pagemap::{Categories, PageRegion, Query};
 
-use super::{ANY_CONTENT, Memory};
+use super::Memory;
 
 /// Guards in place of pages.
-const GUARDS: Query = Query { required: Categories::GUARD, any_of: Categories::empty(), ..ANY_CONTENT };
+const GUARDS: Query = Query {
+    required: Categories::GUARD,
+    excluded: Categories::empty(),
+    any_of: Categories::empty(),
+    report: Categories::empty(),
+};
 
 /// What is known of guards (MADV_GUARD_INSTALL) in the program's memory.
 #[derive(Default)]
@@ -26,10 +31,6 @@ impl Guards {
     /// None was seen; `are_told`: the kernel tells them from other pages.
     pub fn new(are_told: bool) -> Self {
         Guards { are_told, ..Guards::default() }
-    }
-
-    pub fn are_told(&self) -> bool {
-        self.are_told
     }
 
     fn may_be(&self) -> bool {

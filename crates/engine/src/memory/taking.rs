@@ -1,12 +1,12 @@
 //! Pages out of the program's view: moved, or, where that cannot be, protected, copied and dropped.
 //! It owns what each refusal of the kernel means; what became of a page is the page map's to say.
 
-use overspill_sys::pagemap::{Categories, PageRegion, Query};
+use overspill_sys::pagemap::{PageRegion, Query};
 use overspill_sys::uffd::{MoveMode, RawMsg};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, mem};
 
 use super::tries::Reach;
-use super::{ANY_CONTENT, Memory, REST_NS, bits, progress, runs};
+use super::{Memory, REST_NS, bits, progress, runs};
 use crate::helper::{Helper, Job};
 use crate::own_events;
 use crate::staging::{BLOCK, Frame};
@@ -17,8 +17,6 @@ const BUSY_ENOUGH: u32 = 2;
 const UNFIT_ENOUGH: u32 = 4;
 /// How often it is looked whether the helper is done, at first without a rest: some 100 us.
 const HELPER_LOOKS: u32 = 50;
-/// Pages in RAM, the zero page among them.
-const PRESENT: Query = Query { required: Categories::PRESENT, any_of: Categories::empty(), ..ANY_CONTENT };
 
 /// What became of pages that were to be taken out of the program's view. Pages in neither set were busy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -158,12 +156,14 @@ impl Memory {
                     page += 1;
                 }
                 // A hole that is none: the program has locked all memory unheard, and so made it present.
+                // What is not tried in this pass may have been taken in the one before.
                 Some(Errno::EXIST) if !unlocked => {
                     unlocked = true;
                     self.unlock();
-                    (page..count).for_each(|page| {
-                        self.drop_frames(Frame(first.0 + page), 1);
-                    });
+                    let unused = which & bits(page, count - page);
+                    for (page, count) in runs(unused) {
+                        self.drop_frames(Frame(first.0 + page), count);
+                    }
                 }
                 // Two mappings, or one that does not fit (locked, other protection): page by page it is told.
                 Some(_) if reach.shorten() => {}
@@ -241,9 +241,12 @@ impl Memory {
     }
 
     /// Bit i: page i of the range (at most a block) is there.
+    ///
+    /// *A review's story:* pages in RAM were meant. One that the kernel was just moving elsewhere
+    /// was taken for one that is gone.
     fn present(&self, range: AddressRange) -> Result<u64, Errno> {
         let mut runs = [PageRegion::default(); BLOCK as usize];
-        let scan = self.pagemap.scan(range.clone(), PRESENT, &mut runs)?;
+        let scan = self.pagemap.scan(range.clone(), Query::ANY_CONTENT, &mut runs)?;
         let page = |address: u64| ((address as usize - range.start) / PAGE_SIZE) as u32;
         let masks =
             runs[..scan.regions].iter().map(|run| bits(page(run.start), page(run.end) - page(run.start)));

@@ -163,14 +163,23 @@ impl Lane<'_> {
             std::thread::sleep(std::time::Duration::from_millis(20));
             // SAFETY: as above.
             let later = unsafe { self.edge(page).read_unaligned() };
+            // Is it the store alone, or the page?
+            let [words, behind] = [page, page + 1].map(|page| self.words_in_use(page));
             fail!(
                 "thread {} boundary behind page {page}: store number {} is {expected:#018x}, found {found:#018x}, and \
-                 {later:#018x} a moment later",
+                 {later:#018x} a moment later; {words} words of the page are not 0, {behind} of the next one, and this \
+                 thread has stored to them {} and {} times",
                 self.number,
-                self.straddled[page]
+                self.straddled[page],
+                self.stored[page],
+                self.stored[page + 1]
             );
         }
         Ok(())
+    }
+
+    fn words_in_use(&self, page: usize) -> usize {
+        (0..WORDS).filter(|&word| self.memory.word(page, word).load(Relaxed) != 0).count()
     }
 
     fn edge(&self, page: usize) -> *mut u64 {

@@ -6,10 +6,11 @@
 //! Where a page lies in memory is not known here: mappings are cut and moved, slots are not.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use overspill_mm::types::Slot;
-use overspill_sys::{Errno, Fd, PAGE_SIZE};
+use overspill_sys::{Errno, Fd, PAGE_SIZE, file, lease};
 
 use crate::file_table::MappedFile;
 
@@ -63,6 +64,20 @@ pub(crate) struct Mapped {
     /// Of protected ones: a bit for each page that was stored to.
     stored: Vec<AtomicU64>,
     is_protected: bool,
+    /// The shortest that the file was seen since the last look.
+    shortest: u64,
+    /// It is the kernel's again, but for what was stored to.
+    is_handed_back: bool,
+    /// Of one handed back: some of what was stored to shows the file again.
+    has_rest: bool,
+}
+
+/// What was seen of a file.
+pub(crate) struct Seen {
+    /// The shortest that it was since the last look, and its length now.
+    pub lengths: [u64; 2],
+    /// Somebody has written to it, or wants to.
+    pub is_changed: bool,
 }
 
 /// Where bytes are to be read from.
@@ -92,7 +107,17 @@ impl Files {
         let is_protected = protects && (source.writable || source.program.is_some());
         let words = if is_protected { pages.div_ceil(u64::BITS) } else { 0 };
         let stored = (0..words).map(|_| AtomicU64::new(0)).collect();
-        let mapped = Mapped { source, pages, first_slot, prints: Vec::new(), stored, is_protected };
+        let mapped = Mapped {
+            source,
+            pages,
+            first_slot,
+            prints: Vec::new(),
+            stored,
+            is_protected,
+            shortest: u64::MAX,
+            is_handed_back: false,
+            has_rest: false,
+        };
         mapped.publish();
         self.mapped.insert(at, mapped);
         Ok(Slot(first_slot))
@@ -120,6 +145,11 @@ impl Files {
         if let Some(program) = &mapped.source.program {
             program.place.withdraw();
         }
+    }
+
+    /// The mapping whose first slot it is, if that is not over.
+    pub fn find(&mut self, first_slot: u32) -> Option<&mut Mapped> {
+        self.mapped.iter_mut().find(|mapped| mapped.first_slot == first_slot)
     }
 
     /// The mapping to which a slot belongs.
@@ -152,8 +182,62 @@ impl Files {
 impl Mapped {
     /// The slots that lie behind the file's end wholly, if some do.
     pub fn first_beyond(&self) -> Option<u32> {
-        let inside = self.source.len.saturating_sub(self.source.offset).div_ceil(PAGE);
-        (inside < u64::from(self.pages)).then(|| self.first_slot + inside as u32)
+        let beyond = self.slots_beyond(self.source.len);
+        (!beyond.is_empty()).then_some(beyond.start)
+    }
+
+    /// Those that would lie behind its end wholly if it were so long.
+    pub fn slots_beyond(&self, len: u64) -> Range<u32> {
+        let inside = len.saturating_sub(self.source.offset).div_ceil(PAGE).min(self.pages.into());
+        self.first_slot + inside as u32..self.first_slot + self.pages
+    }
+
+    /// The page that the end would divide if it were so long, if that has not been stored to.
+    pub fn divided_clean(&self, len: u64) -> Option<Slot> {
+        let index = len.checked_sub(self.source.offset)? / PAGE;
+        let index = u32::try_from(index).ok().filter(|&index| index < self.pages)?;
+        let slot = Slot(self.first_slot + index);
+        (!len.is_multiple_of(PAGE) && !self.is_stored(slot)).then_some(slot)
+    }
+
+    /// Looks at the file.
+    pub fn look(&mut self) -> Seen {
+        let unchanged = [self.source.len; 2];
+        let program = &mut self.source.program;
+        if program.as_ref().is_some_and(|program| program.leased && lease::is_breaking(&program.plain)) {
+            return Seen { lengths: unchanged, is_changed: true };
+        }
+        let Ok(status) = file::status(&self.source.file) else {
+            return Seen { lengths: unchanged, is_changed: false };
+        };
+        let shortest = core::mem::replace(&mut self.shortest, u64::MAX).min(status.len);
+        let changed_ns = program.as_mut().map(|program| &mut program.changed_ns);
+        let is_changed =
+            changed_ns.is_some_and(|known| core::mem::replace(known, status.changed_ns) != status.changed_ns);
+        Seen { lengths: [shortest, status.len], is_changed }
+    }
+
+    /// A read has failed: the file may have been cut, and may grow again before anybody looks.
+    pub fn note_failed_read(&mut self) {
+        if let Ok(status) = file::status(&self.source.file) {
+            self.shortest = self.shortest.min(status.len);
+        }
+    }
+
+    /// It is the kernel's again, but for what was stored to. True: it was not before.
+    pub fn note_handed_back(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_handed_back, true)
+    }
+
+    /// Was it handed back?
+    pub fn is_handed_back(&self) -> bool {
+        self.is_handed_back
+    }
+
+    /// Is there something that could not be handed back with the rest, and can be now? It is the
+    /// caller's to do so.
+    pub fn take_rest(&mut self) -> bool {
+        core::mem::take(&mut self.has_rest)
     }
 
     fn publish(&self) {
@@ -183,7 +267,8 @@ impl Mapped {
     }
 
     /// The stores to pages are gone.
-    pub fn forget_stores(&mut self, slots: core::ops::Range<u32>) {
+    pub fn forget_stores(&mut self, slots: Range<u32>) {
+        self.has_rest |= self.is_handed_back;
         for slot in slots.filter(|_| self.is_protected) {
             let index = self.index(Slot(slot));
             self.stored[index / 64].fetch_and(!(1 << (index % 64)), SeqCst);
@@ -219,7 +304,6 @@ impl Mapped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overspill_sys::file;
 
     fn source() -> Source {
         let file = file::memfd(c"files").expect("memory files are there");
@@ -248,5 +332,24 @@ mod tests {
         assert!(mapped.is_stored(Slot(first.0 + 70)) && !mapped.is_stored(Slot(first.0 + 71)));
         mapped.forget_stores(first.0 + 64..first.0 + 80);
         assert!(!mapped.has_stores());
+    }
+
+    #[test]
+    fn the_shortest_that_a_file_was_is_seen() {
+        let mut files = Files::default();
+        let first = files.add(source(), 100, true).unwrap();
+        let mapped = files.of_slot(first);
+        let resize = |mapped: &Mapped, len| file::truncate(&mapped.source.file, len).unwrap();
+        resize(mapped, 5 * PAGE + 7);
+        mapped.note_failed_read();
+        resize(mapped, 20 * PAGE);
+        assert_eq!(mapped.look().lengths, [5 * PAGE + 7, 20 * PAGE]);
+        assert_eq!(mapped.look().lengths, [20 * PAGE; 2]);
+        let divided = |mapped: &Mapped, len| mapped.divided_clean(len).map(|slot| slot.0 - first.0);
+        let lengths = [5 * PAGE, 5 * PAGE + 7, 200 * PAGE + 1];
+        assert_eq!(lengths.map(|len| divided(mapped, len)), [None, Some(5), None]);
+        assert_eq!([0, 200 * PAGE + 1].map(|len| mapped.slots_beyond(len).len()), [100, 0]);
+        mapped.note_store(Slot(first.0 + 5));
+        assert_eq!(divided(mapped, 5 * PAGE + 7), None);
     }
 }

@@ -326,6 +326,7 @@ impl Transfers {
         };
         if ordered {
             self.in_flight += 1;
+            area.in_flight += 1;
             return;
         }
         if area.gives_back == GivesBack::Discards && !self.io.is_uring() {
@@ -340,13 +341,17 @@ impl Transfers {
         self.discarded.push_back(slot);
     }
 
-    /// The device, or the ring, knows no such thing: it is tried in the other way from now on.
-    fn discard_refused(&mut self, slot: u32) {
+    /// Who cannot give blocks back keeps them. Where the device, or the ring, knows no such thing it is
+    /// tried in the other way from now on.
+    fn discard_ended(&mut self, slot: u32, succeeded: bool) {
         let index = self.area_of(slot);
-        let gives_back = &mut self.areas[index].gives_back;
-        if *gives_back == GivesBack::Discards {
-            *gives_back = GivesBack::DiscardsNow;
+        let area = &mut self.areas[index];
+        if !succeeded && area.gives_back == GivesBack::Discards {
+            area.gives_back = GivesBack::DiscardsNow;
         }
+        area.in_flight -= 1;
+        self.in_flight -= 1;
+        self.close_if_idle(index);
     }
 
     /// Hands what was ordered to the kernel.
@@ -381,11 +386,7 @@ impl Transfers {
             let ended = self.io.pop()?;
             let tag = ended.user_data;
             if tag & (WRITE_BACK | DISCARD) == DISCARD {
-                // Who cannot keeps the blocks.
-                self.in_flight -= 1;
-                if ended.outcome().is_err() {
-                    self.discard_refused(tag as u32);
-                }
+                self.discard_ended(tag as u32, ended.outcome().is_ok());
                 return Some(Ended::Discard(tag as u32));
             }
             let request = self.request(tag);
@@ -434,6 +435,22 @@ mod tests {
         assert_eq!(write.judge(Err(Errno::NOSPC)), Some(Err(Errno::NOSPC)));
         assert_eq!(request(Kind::Write).judge(Ok(0)), Some(Err(Errno::NOSPC)));
         assert_eq!(request(Kind::WriteBack(5)).judge(Ok(512)), Some(Err(Errno::NOSPC)));
+    }
+
+    /// *The story:* an area was closed while blocks of it were still to be given back. What the ring had
+    /// not been handed yet went to whatever file had the descriptor's number by then.
+    #[test]
+    fn an_area_is_open_until_its_blocks_are_given_back() {
+        let Ok(io @ Io::Ring(_)) = Io::new(true) else { return };
+        let mut transfers = Transfers::new(io);
+        transfers.add_area(file::memfd(c"area").expect("memory files are there"), 1, GivesBack::Holes);
+        transfers.discard(2, 3);
+        transfers.close_area(0);
+        assert!(transfers.areas[0].file.is_some(), "it is closed under a request");
+        transfers.submit();
+        transfers.wait(1_000_000_000);
+        assert!(matches!(transfers.next_ended(), Some(Ended::Discard(2))));
+        assert!(transfers.areas[0].file.is_none() && transfers.in_flight() == 0);
     }
 
     #[test]

@@ -52,7 +52,8 @@ impl MapOptions {
 ///
 /// What others write to the file while it is mapped may be seen or not. When it is cut, what lay
 /// behind its new end raises SIGBUS, as it does in a mapping of the kernel's, once the pager has
-/// noticed (within 40 ms); so does a page that the device cannot read.
+/// noticed (within 40 ms), and shows what is there when it has grown again; a page that the device
+/// cannot read raises SIGBUS for good.
 #[derive(Debug)]
 pub struct FileRegion {
     /// Taken when dropped: the pager forgets the region first.

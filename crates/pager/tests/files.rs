@@ -1,6 +1,7 @@
 //! Files in the budget on the live kernel: mapped ones and cached ones. Needs userfaultfd.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -184,6 +185,55 @@ fn a_cut_file_raises_sigbus() {
     let output = again("a_cut_file_raises_sigbus", &file.0).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("still here"), "{output:?}");
     assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
+}
+
+/// *The story:* how long a file was could only become less: behind the shortest that it had ever been a
+/// region raised SIGBUS for good.
+#[test]
+fn a_file_that_was_cut_and_grew_again_shows_what_is_there() {
+    if let Some(path) = file_of_child() {
+        let pager = pager(32, true);
+        let mut region = pager.map_file(&path, &MapOptions::new().part(0, 26 * MIB).private()).unwrap();
+        for page in [9 * MIB / PAGE, 20 * MIB / PAGE] {
+            region.as_mut().unwrap()[page * PAGE..][..PAGE].fill(7);
+        }
+        assert!((0..2304).all(|page| is_right(&region[page * PAGE..][..PAGE], page)));
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(10 * MIB as u64 + 80).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        println!("still here");
+        file.set_len(25 * MIB as u64).unwrap();
+        file.write_at(b"new", 22 * MIB as u64).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert!(region[9 * MIB..][..PAGE] == [7; PAGE] && is_right(&region[8 * MIB..][..PAGE], 2048));
+        let cut = 10 * MIB + 80;
+        assert!(region[cut - 80..cut].chunks(8).all(|word| word != [0; 8]));
+        assert!(region[cut..22 * MIB].iter().all(|&byte| byte == 0), "stores behind the cut are gone");
+        assert!(&region[22 * MIB..][..3] == b"new");
+        assert!(region[23 * MIB..25 * MIB].iter().all(|&byte| byte == 0), "more than there was before");
+        std::process::exit(0);
+    }
+    let file = Scratch::new("regrown", 24 * MIB);
+    let output = again("a_file_that_was_cut_and_grew_again_shows_what_is_there", &file.0).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// *The story:* a window that went beyond the end of its file brought pages that nobody can touch: they
+/// had frames, and were in no view.
+#[test]
+fn nothing_is_held_for_what_lies_behind_the_end_of_a_file() {
+    let file = Scratch::new("ghosts", 4 * MIB + 100);
+    let pager = pager(16, true);
+    let region = pager.map_file(&file.0, &MapOptions::new().part(0, 12 * MIB)).unwrap();
+    for (page, bytes) in region[..4 * MIB].chunks(PAGE).enumerate() {
+        assert!(is_right(bytes, page), "page {page}");
+    }
+    assert!(region[4 * MIB + 100..][..PAGE - 100].iter().all(|&byte| byte == 0));
+    assert_eq!(region.prefetch(3 * MIB..6 * MIB).unwrap(), 0, "what is there was read");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    // A page that is held and in no view was counted twice: its frame was free for the next read.
+    let stats = pager.stats().unwrap();
+    assert!(u64::from(stats.frames) <= stats.vmstat.pswpin, "more frames than were read into: {stats:?}");
 }
 
 #[test]

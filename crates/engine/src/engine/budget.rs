@@ -62,6 +62,11 @@ impl Engine {
         if self.recycles(count) {
             return self.staging.take_for_read(count);
         }
+        self.holes(count)
+    }
+
+    /// Consecutive holes to move `count` pages into. Where there are none idle frames become holes.
+    pub(super) fn holes(&mut self, count: u32) -> Option<Frame> {
         self.staging.take_holes(count).or_else(|| {
             self.trim();
             self.staging.take_holes(count)

@@ -82,7 +82,7 @@ impl Engine {
         }
     }
 
-    fn is_in_view(&self, vpn: Vpn) -> bool {
+    pub(super) fn is_in_view(&self, vpn: Vpn) -> bool {
         self.mm.lookup(PROGRAM, vpn).is_some_and(|id| self.mm.state(id) == State::Mapped)
     }
 

@@ -7,14 +7,15 @@
 //! when it leaves. What becomes of a file that others change is in `handing_back`.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use overspill_mm::types::{PageId, RegionKind, Slot, Vpn};
-use overspill_mm::{Event, IoId, Run, State};
+use overspill_mm::{Event, IoId, Run};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use super::Engine;
 use super::mapping::Content;
-use crate::file_table::{FileRange, FileTable};
+use crate::file_table::{FileRange, FileTable, RANGES};
 use crate::files::{Mapped, Source};
 use crate::memory::Manner;
 use crate::staging::Frame;
@@ -36,6 +37,21 @@ pub(super) struct FilePart {
     pub slot: u32,
 }
 
+impl FilePart {
+    /// Where the page of a slot is; an end of the part if it is not in it.
+    pub fn at(&self, slot: u32) -> Vpn {
+        Vpn(self.start.0 + u64::from(slot.saturating_sub(self.slot))).min(self.end)
+    }
+
+    pub fn slot_of(&self, vpn: Vpn) -> u32 {
+        self.slot + (vpn.0 - self.start.0) as u32
+    }
+
+    pub fn range(&self) -> AddressRange {
+        address(self.start)..address(self.end)
+    }
+}
+
 impl Engine {
     /// Manages a range that is registered already and stands for a part of a file. Pages behind the
     /// file's end raise SIGBUS.
@@ -45,6 +61,7 @@ impl Engine {
         let slot = self.transfers.files().add(source, end.0 - start.0, protects)?;
         let kind = RegionKind::File { bias: start.0.wrapping_sub(u64::from(slot.0)) };
         self.feed(Event::RegionAdded { space: PROGRAM, start, end, kind });
+        self.are_files_told = false;
         self.tell_file_ranges();
         self.poison_beyond(slot.0);
         Ok(())
@@ -101,29 +118,45 @@ impl Engine {
         parts
     }
 
-    /// Brings the table that the program's threads look at up to date.
+    /// Of a part, what lies in the file.
+    pub(super) fn inside(&mut self, part: FilePart) -> FilePart {
+        let beyond = self.transfers.files().of_slot(Slot(part.slot)).first_beyond();
+        let end = beyond.map_or(part.end, |slot| part.at(slot));
+        FilePart { end, ..part }
+    }
+
+    /// Brings the table that the program's threads look at up to date, if it is not. Where there are
+    /// too many ranges it stays as it was, until some are handed back.
     pub(super) fn tell_file_ranges(&mut self) {
-        let Some(table) = self.file_table else { return };
+        if self.are_files_told {
+            return;
+        }
+        let Some(table) = self.file_table else {
+            self.are_files_told = true;
+            return;
+        };
         let mut ranges = Vec::new();
+        let mut rest = Vec::new();
         for part in self.file_parts() {
             let mapped = self.transfers.files().of_slot(Slot(part.slot));
             let Some(program) = &mapped.source.program else { continue };
-            ranges.push(FileRange {
-                range: address(part.start)..address(part.end),
+            let range = FileRange {
+                range: part.range(),
                 page: (part.slot - mapped.first_slot) as usize,
                 file: program.index,
-            });
+            };
+            if mapped.is_handed_back() { rest.push(range) } else { ranges.push(range) }
         }
-        if !table.set(&ranges) {
-            // A mapping in so many pieces is the kernel's business.
-            self.hand_back_most_cut();
-        }
+        // Of what is left of a mapping that was handed back a child has all: there is no need to tell of it.
+        rest.truncate(RANGES.saturating_sub(ranges.len()));
+        ranges.append(&mut rest);
+        self.are_files_told = table.set(&ranges);
     }
 
     /// The program did something to a range.
     pub(super) fn file_range_changed(&mut self, range: &AddressRange) {
         if self.file_table.is_some_and(|table| table.overlaps(range)) {
-            self.tell_file_ranges();
+            self.are_files_told = false;
         }
     }
 
@@ -136,37 +169,48 @@ impl Engine {
         for part in self.file_parts() {
             let (from, to) = (part.start.max(start), part.end.min(end));
             if from < to {
-                let slot = |vpn: Vpn| part.slot + (vpn.0 - part.start.0) as u32;
-                self.transfers.files().of_slot(Slot(part.slot)).forget_stores(slot(from)..slot(to));
+                let slots = part.slot_of(from)..part.slot_of(to);
+                self.transfers.files().of_slot(Slot(part.slot)).forget_stores(slots);
             }
         }
     }
 
+    /// What lies behind the file's end is gone, with what was stored there, and raises SIGBUS.
     pub(super) fn poison_beyond(&mut self, first_slot: u32) {
-        let Some(beyond) = self.transfers.files().of_slot(Slot(first_slot)).first_beyond() else { return };
-        for part in self.parts_of(first_slot) {
-            let start = Vpn(part.start.0 + u64::from(beyond.saturating_sub(part.slot)));
-            if start < part.end {
-                self.drop_pages(start, part.end);
-                self.view.poison_all((PROGRAM, start), part.end.0 - start.0);
-            }
+        let mapped = self.transfers.files().of_slot(Slot(first_slot));
+        let beyond = mapped.slots_beyond(mapped.source.len);
+        mapped.forget_stores(beyond.clone());
+        for part in self.parts_in(first_slot, &beyond) {
+            self.drop_pages(part.start, part.end);
+            self.view.poison_all((PROGRAM, part.start), part.end.0 - part.start.0);
         }
+    }
+
+    /// What is left of these slots of a mapping.
+    pub(super) fn parts_in(&mut self, first_slot: u32, slots: &Range<u32>) -> Vec<FilePart> {
+        let parts = self.parts_of(first_slot).into_iter().map(|part| {
+            let (start, end) = (part.at(slots.start), part.at(slots.end));
+            FilePart { start, end, slot: part.slot_of(start) }
+        });
+        parts.filter(|part| part.start < part.end).collect()
     }
 
     /// Takes pages out of view and forgets what they hold.
     pub(super) fn drop_pages(&mut self, start: Vpn, end: Vpn) {
-        (start.0..end.0).for_each(|vpn| self.drop_from_view(Vpn(vpn)));
+        let pages = (start.0..end.0).map(Vpn);
+        if pages.clone().any(|vpn| self.is_in_view(vpn))
+            && !self.view.program.discard(address(start)..address(end))
+        {
+            pages.for_each(|vpn| self.drop_from_view(vpn));
+        }
         self.feed(Event::Discarded { space: PROGRAM, start, end });
     }
 
     /// Takes the frame of a page in view away.
     fn drop_from_view(&mut self, vpn: Vpn) {
         let place = (PROGRAM, vpn);
-        let Some(page) = self.mm.lookup(PROGRAM, vpn) else { return };
-        if self.mm.state(page) != State::Mapped {
-            return;
-        }
-        let frame = if self.view.moves(place) { self.staging.take_holes(1) } else { self.frames_to_fill(1) };
+        let Some(page) = self.mm.lookup(PROGRAM, vpn).filter(|_| self.is_in_view(vpn)) else { return };
+        let frame = if self.view.moves(place) { self.holes(1) } else { self.frames_to_fill(1) };
         let Some(frame) = frame else { return };
         if self.view.take_out(place, frame, 1).taken & 1 != 0 {
             self.staging.enter(page, frame);
@@ -189,16 +233,10 @@ impl Engine {
         let Some(at) = self.file_reads.iter().position(|read| read.io == io) else { return };
         let FileRead { run, slot, .. } = self.file_reads.swap_remove(at);
         if !succeeded {
-            return;
+            return self.transfers.files().of_slot(Slot(slot)).note_failed_read();
         }
-        let spot = self.transfers.files().spot(Slot(slot));
-        let whole = spot.available / PAGE_SIZE as u64;
-        if whole < u64::from(run.count) {
-            let page = PageId(run.first.0 + whole as u32);
-            let frame = self.staging.frame(page).expect("a page that was read has a frame");
-            let rest = (spot.available % PAGE_SIZE as u64) as usize;
-            self.view.program.fill_frame(frame, |bytes| bytes[rest..].fill(0));
-        }
+        let available = self.transfers.files().spot(Slot(slot)).available;
+        self.end_within(run, available);
         let mapped = self.transfers.files().of_slot(Slot(slot));
         if mapped.is_protected() || !mapped.source.writable {
             return;
@@ -207,6 +245,23 @@ impl Engine {
             let frame = self.staging.frame(page).expect("a page that was read has a frame");
             let print = self.fingerprints.of(self.view.program.frame_words(frame));
             self.transfers.files().of_slot(Slot(slot)).note(Slot(slot), print);
+        }
+    }
+
+    /// Of what was read so many bytes are in the file: the rest of its last page is zero, and the pages
+    /// behind that are not there.
+    fn end_within(&mut self, run: Run, available: u64) {
+        let rest = (available % PAGE_SIZE as u64) as usize;
+        let (whole, inside) = (available / PAGE_SIZE as u64, available.div_ceil(PAGE_SIZE as u64));
+        if whole < inside && inside <= run.count.into() {
+            let page = PageId(run.first.0 + whole as u32);
+            let frame = self.staging.frame(page).expect("a page that was read has a frame");
+            self.view.program.fill_frame(frame, |bytes| bytes[rest..].fill(0));
+        }
+        if inside < run.count.into() {
+            let (space, first) = self.mm.place(run.first);
+            let (start, end) = (Vpn(first.0 + inside), Vpn(first.0 + u64::from(run.count)));
+            self.feed(Event::Discarded { space, start, end });
         }
     }
 

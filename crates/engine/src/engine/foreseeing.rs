@@ -39,6 +39,7 @@ impl Engine {
         let mut room = u64::from(self.budget() / SHARE);
         let mut left = 0;
         for part in self.file_parts() {
+            let part = self.inside(part);
             let (from, to) = (part.start.max(start), part.end.min(end));
             let pages = to.0.saturating_sub(from.0);
             let taken = if self.foreseen.len() < PARTS { pages.min(room) } else { 0 };
@@ -64,7 +65,7 @@ impl Engine {
             if from >= to {
                 continue;
             }
-            let slot = |vpn: Vpn| Slot(part.slot + (vpn.0 - part.start.0) as u32);
+            let slot = |vpn: Vpn| Slot(part.slot_of(vpn));
             if let Some((_, state)) = self.region((PROGRAM, from)) {
                 state.file.advise(slot(from), slot(to), advice);
             }

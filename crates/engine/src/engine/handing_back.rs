@@ -4,34 +4,32 @@
 //! kernel's own mapping again, which is as coherent as ever. Where none is to be had the file is
 //! looked at: what has changed goes back, too, a moment later. A mapping with stores of the
 //! program's own stays: POSIX leaves open what others' changes do to it, and its clean pages are
-//! read anew. A file that was cut raises SIGBUS behind its new end.
+//! read anew. A file that was cut raises SIGBUS behind its new end, until it grows again.
 
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering::SeqCst;
 
 use overspill_mm::types::{Slot, Vpn};
 use overspill_sys::maps::{BUFFER_BYTES, Maps};
 use overspill_sys::mem::Prot;
-use overspill_sys::{AddressRange, PAGE_SIZE, file, lease, overlap};
+use overspill_sys::{AddressRange, PAGE_SIZE, clock, lease, overlap};
 
 use super::Engine;
 use super::files::FilePart;
+use crate::files::Mapped;
+use crate::memory::REST_NS;
 use crate::report::Left;
-use crate::view::address;
+use crate::view::{PROGRAM, address, vpn};
 
-/// What was seen of a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    /// Nothing.
-    Same,
-    /// It is shorter than it was.
-    Cut,
-    /// Somebody has written to it, or wants to.
-    Changed,
-}
+/// How often what is left of a mapping is looked for: the program may move its parts meanwhile.
+const PASSES: u32 = 16;
+
+/// How long an order that waits for pages is waited for before a mapping goes back.
+const HELPER_WAIT_NS: u64 = 200_000_000;
 
 impl Engine {
-    /// Looks whether any file was cut or changed, or is about to be, and forgets those that nobody
-    /// has mapped any more.
+    /// Looks whether any file was cut, has grown or was changed, or is about to be, and forgets those
+    /// that nobody has mapped any more.
     pub fn look_at_files(&mut self) {
         if self.transfers.files().is_empty() {
             return;
@@ -39,35 +37,50 @@ impl Engine {
         self.forget_unmapped();
         let firsts: Vec<u32> = self.transfers.files().each().map(|mapped| mapped.first_slot).collect();
         for first in firsts {
-            match self.seen(first) {
-                Seen::Same => {}
-                Seen::Cut => {
-                    self.finish_transfers();
-                    self.poison_beyond(first);
-                }
-                Seen::Changed => self.settle_change(first),
+            // To settle one takes a while, in which another may be unmapped.
+            let Some(seen) = self.transfers.files().find(first).map(Mapped::look) else { continue };
+            seen.lengths.into_iter().for_each(|len| self.resize(first, len));
+            if seen.is_changed {
+                self.settle_change(first);
             }
         }
     }
 
-    fn seen(&mut self, first_slot: u32) -> Seen {
-        let source = &mut self.transfers.files().of_slot(Slot(first_slot)).source;
-        if source.program.as_ref().is_some_and(|program| program.leased && lease::is_breaking(&program.plain))
-        {
-            return Seen::Changed;
+    /// The file is so long. What lies behind its old or its new end, whichever comes first, is not what
+    /// was read.
+    ///
+    /// *The story:* a file's length could only become less: what was cut off raised SIGBUS for good,
+    /// though the file had grown again.
+    fn resize(&mut self, first_slot: u32, len: u64) {
+        let before = self.transfers.files().of_slot(Slot(first_slot)).source.len;
+        if len == before {
+            return;
         }
-        let Ok(status) = file::status(&source.file) else { return Seen::Same };
-        if status.len < source.len {
-            source.len = status.len;
-            return Seen::Cut;
+        // What is under way was ordered for the length that it had.
+        self.finish_transfers();
+        if len > before && !self.heal(first_slot, before, len) {
+            // At the next look.
+            return;
         }
-        match &mut source.program {
-            Some(program) if program.changed_ns != status.changed_ns => {
-                program.changed_ns = status.changed_ns;
-                Seen::Changed
+        let mapped = self.transfers.files().of_slot(Slot(first_slot));
+        mapped.source.len = len;
+        if let Some(Slot(divided)) = mapped.divided_clean(len.min(before)) {
+            for part in self.parts_in(first_slot, &(divided..divided + 1)) {
+                self.drop_pages(part.start, part.end);
             }
-            _ => Seen::Same,
         }
+        if len < before {
+            self.poison_beyond(first_slot);
+        }
+    }
+
+    /// Pages that were behind the file's end are to be read from it. False: that is to be tried again.
+    fn heal(&mut self, first_slot: u32, before: u64, len: u64) -> bool {
+        self.handle_changes();
+        let mapped = self.transfers.files().of_slot(Slot(first_slot));
+        let (were, are) = (mapped.slots_beyond(before), mapped.slots_beyond(len));
+        let parts = self.parts_in(first_slot, &(were.start..are.start));
+        parts.into_iter().all(|part| self.view.program.discard(part.range()))
     }
 
     /// Mappings without a region, and without a read under way, are over.
@@ -136,67 +149,126 @@ impl Engine {
     /// Gives the mappings that overlap a range back to the kernel; pages that were stored to stay as
     /// they are. False where that failed.
     pub fn hand_back_range(&mut self, range: &AddressRange, why: Left) -> bool {
+        let until = clock::monotonic_ns() + HELPER_WAIT_NS;
+        while !self.view.program.is_helper_idle() && clock::monotonic_ns() < until {
+            if !self.crank() {
+                clock::sleep_ns(REST_NS);
+            }
+        }
         let mut firsts: Vec<u32> = Vec::new();
         for part in self.file_parts() {
-            if overlap(&(address(part.start)..address(part.end)), range) {
+            if overlap(&part.range(), range) {
                 firsts.push(self.transfers.files().of_slot(Slot(part.slot)).first_slot);
             }
         }
+        firsts.sort_unstable();
         firsts.dedup();
         let handed = firsts.into_iter().all(|first| self.hand_back(first, why));
         self.forget_unmapped();
         handed
     }
 
-    /// The mapping that is in most pieces goes back.
-    pub(super) fn hand_back_most_cut(&mut self) {
-        let firsts: Vec<u32> = self.transfers.files().each().map(|mapped| mapped.first_slot).collect();
-        let most = firsts.into_iter().max_by_key(|&first| self.parts_of(first).len());
-        if let Some(first) = most {
-            let handed = self.hand_back(first, Left::Other);
-            assert!(handed, "a mapping in more pieces than can be told of cannot be left to a fork");
+    /// Hands back what there is more of than can be told, and what became the file's again of mappings
+    /// that were handed back.
+    ///
+    /// *The story:* a mapping with more stores, each for itself, than pieces can be told of was still in
+    /// as many pieces when it had been handed back. So it was handed back, for ever.
+    pub(super) fn hand_back_rest(&mut self) {
+        if self.transfers.files().is_empty() || !self.view.program.is_helper_idle() {
+            return;
+        }
+        let rest: Vec<u32> = self
+            .transfers
+            .files()
+            .each()
+            .filter_map(|mapped| mapped.take_rest().then_some(mapped.first_slot))
+            .collect();
+        for first in rest {
+            self.map_file_again(first);
+        }
+        while !self.are_files_told {
+            self.hand_back_most_cut();
         }
     }
 
-    /// Maps the file itself over all that is left of a mapping.
+    /// The mapping that is in most pieces goes back.
+    fn hand_back_most_cut(&mut self) {
+        let managed = self.transfers.files().each().filter(|mapped| !mapped.is_handed_back());
+        let firsts: Vec<u32> = managed.map(|mapped| mapped.first_slot).collect();
+        let most = firsts.into_iter().max_by_key(|&first| self.parts_of(first).len());
+        let handed = most.is_some_and(|first| self.hand_back(first, Left::Other));
+        assert!(handed, "a mapping in more pieces than can be told of cannot be left to a fork");
+    }
+
+    /// Maps the file itself over all that is left of a mapping, but for what was stored to.
     fn hand_back(&mut self, first_slot: u32, why: Left) -> bool {
-        // What is under way goes into pages that are about to be nobody's.
-        self.finish_transfers();
         let parts = self.parts_of(first_slot);
         let pages: u64 = parts.iter().map(|part| part.end.0 - part.start.0).sum();
-        self.report.note_file_left(why, pages * PAGE_SIZE as u64);
-        let handed = parts
-            .into_iter()
-            .all(|part| self.clean_runs(part).into_iter().all(|run| self.hand_back_part(first_slot, run)));
-        self.handle_changes();
+        let handed = self.map_file_again(first_slot);
+        if handed && self.transfers.files().of_slot(Slot(first_slot)).note_handed_back() {
+            self.report.note_file_left(why, pages * PAGE_SIZE as u64);
+        }
+        self.are_files_told = false;
         self.tell_file_ranges();
         handed
     }
 
-    fn hand_back_part(&mut self, first_slot: u32, part: FilePart) -> bool {
+    fn map_file_again(&mut self, first_slot: u32) -> bool {
         let Ok(maps) = Maps::open() else { return false };
-        let mut buffer = [0; BUFFER_BYTES];
-        let mapped = self.transfers.files().of_slot(Slot(first_slot));
-        let Some(program) = &mapped.source.program else { return false };
-        let (plain, lies) = (program.plain.raw(), !program.place.may_store());
-        let shared = program.place.shared.load(core::sync::atomic::Ordering::SeqCst);
-        let offset = mapped.source.offset + u64::from(part.slot - mapped.first_slot) * PAGE_SIZE as u64;
-        let (start, end) = (address(part.start), address(part.end));
-        let mut at = start;
-        while at < end {
-            let found = maps.query(at, true, &mut buffer, |vma| (vma.range(), vma.prot));
-            let Ok(Some((vma, prot))) = found else { return false };
-            let range = at.max(vma.start)..end.min(vma.end);
-            if range.is_empty() {
-                break;
+        for _ in 0..PASSES {
+            self.handle_changes();
+            // What is under way goes into pages that are about to be nobody's.
+            self.finish_transfers();
+            let parts = self.parts_of(first_slot);
+            let runs: Vec<FilePart> = parts.into_iter().flat_map(|part| self.clean_runs(part)).collect();
+            if runs.is_empty() {
+                return true;
             }
-            let prot = if lies { prot & !Prot::WRITE } else { prot };
-            let offset = offset + (range.start - start) as u64;
-            at = range.end;
-            if !self.view.program.replace(range, plain, offset, prot, shared) {
+            if !runs.into_iter().all(|run| self.map_run_again(&maps, first_slot, run)) {
                 return false;
             }
         }
+        false
+    }
+
+    /// Maps the file over a run of pages, as far as they still are where they were. False where that
+    /// could not be done.
+    ///
+    /// *The story:* a run was mapped where it had been when the first of them was looked at. By then
+    /// the program had unmapped some and mapped memory of its own there, and lost it.
+    fn map_run_again(&mut self, maps: &Maps, first_slot: u32, run: FilePart) -> bool {
+        let mut at = run.start;
+        while at < run.end {
+            self.handle_changes();
+            match self.mapped_part(maps, FilePart { start: at, slot: run.slot_of(at), ..run }) {
+                None => at = at.offset(1),
+                Some((part, prot)) if self.replace(first_slot, part, prot) => at = part.end,
+                Some(_) => return false,
+            }
+        }
         true
+    }
+
+    /// The head of a part that lies in one mapping, and that mapping's protection; `None` if something
+    /// else is there by now.
+    fn mapped_part(&mut self, maps: &Maps, part: FilePart) -> Option<(FilePart, Prot)> {
+        let (_, end, kind) = self.mm.region_at(PROGRAM, part.start)?;
+        kind.file_slot(part.start).filter(|slot| slot.0 == part.slot)?;
+        let look = |vma: &overspill_sys::maps::Vma<'_>| (vma.range(), vma.prot);
+        let (vma, prot) = maps.query(address(part.start), true, &mut [0; BUFFER_BYTES], look).ok()??;
+        let part = FilePart { end: end.min(part.end).min(vpn(vma.end)), ..part };
+        // The kernel has the last word: it says no, too, while a change is not heard of yet.
+        let is_there = vma.start <= address(part.start) && self.view.program.protect(part.range());
+        is_there.then_some((part, prot))
+    }
+
+    fn replace(&mut self, first_slot: u32, part: FilePart, prot: Prot) -> bool {
+        let mapped = self.transfers.files().of_slot(Slot(first_slot));
+        let Some(program) = &mapped.source.program else { return false };
+        let (plain, lies) = (program.plain.raw(), !program.place.may_store());
+        let shared = program.place.shared.load(SeqCst);
+        let offset = mapped.source.offset + u64::from(part.slot - mapped.first_slot) * PAGE_SIZE as u64;
+        let prot = if lies { prot & !Prot::WRITE } else { prot };
+        self.view.program.replace(part.range(), plain, offset, prot, shared)
     }
 }

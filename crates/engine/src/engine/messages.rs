@@ -60,6 +60,7 @@ impl Engine {
             }
             self.handle(message);
         }
+        self.tell_file_ranges();
     }
 
     pub(super) fn handle(&mut self, message: Message) {

@@ -125,6 +125,8 @@ pub struct Engine {
     foreseen: VecDeque<foreseeing::Foreseen>,
     /// Where the program's threads find its files.
     file_table: Option<&'static FileTable>,
+    /// ... and that is up to date.
+    are_files_told: bool,
     /// Everything is in, or comes in, for a fork that was announced.
     is_paused: bool,
 }
@@ -168,6 +170,7 @@ impl Engine {
             file_reads: Vec::new(),
             foreseen: VecDeque::new(),
             file_table: None,
+            are_files_told: true,
             is_paused: false,
         }
     }
@@ -229,16 +232,19 @@ impl Engine {
         while let Some(fault) = self.view.shared.next_fault() {
             self.shared_fault(&fault);
         }
+        self.hand_back_rest();
         self.crank_device() | self.read_foreseen() | busy || self.make_room_ahead()
     }
 
     /// The oldest change; where there is none the oldest fault, if it may pass.
     fn next_message(&mut self) -> Option<Message> {
+        if let Some(change) = self.view.program.next_change() {
+            return Some(change);
+        }
+        self.tell_file_ranges();
         let program = &mut self.view.program;
-        program.next_change().or_else(|| {
-            let passes = !program.faults().is_empty() && self.turnstile.passes(clock::monotonic_ns);
-            if passes { program.faults().pop_front() } else { None }
-        })
+        let passes = !program.faults().is_empty() && self.turnstile.passes(clock::monotonic_ns);
+        if passes { program.faults().pop_front() } else { None }
     }
 
     /// The process has no turn until then, by the launcher's word: its threads wait where they need

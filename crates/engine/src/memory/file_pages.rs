@@ -18,17 +18,29 @@ impl Memory {
 
     /// Maps a file over a range, for good. The kernel tells that the range goes, which is handled as
     /// any such event. False where that could not be done.
+    ///
+    /// The caller has found the range to be there just now. Whoever unmaps it since waits until that is
+    /// read, which is not before the file is mapped; but a third thread may have been given the place
+    /// within these microseconds, as with [`Memory::drop_program_pages`].
     pub fn replace(&mut self, range: AddressRange, file: i32, offset: u64, prot: Prot, shared: bool) -> bool {
-        if self.helper.is_none() {
-            self.helper = Helper::start().ok();
-        }
-        let Some(helper) = self.helper else { return false };
+        let Some(helper) = self.started_helper().filter(Helper::is_idle) else { return false };
         helper.order_mapping(Job::Replace, range, file, offset, prot, shared);
-        while !helper.is_idle() {
-            if !self.read_messages() {
-                overspill_sys::clock::sleep_ns(super::REST_NS);
-            }
+        self.await_helper(helper);
+        helper.succeeded()
+    }
+
+    /// Drops all that is in a range, and the poison there. False where that could not be done, as the
+    /// range is changing, or the helper waits for a page.
+    ///
+    /// *The story:* pages were moved out to be dropped. The kernel moves none that a child of fork had,
+    /// and there are only so many holes: what stayed in view showed what a file had held before.
+    pub fn discard(&mut self, range: AddressRange) -> bool {
+        let Some(helper) = self.started_helper().filter(Helper::is_idle) else { return false };
+        // The kernel says no where it is not registered, or was not a moment ago.
+        if !self.protect(range.clone()) {
+            return false;
         }
+        self.drop_program_pages(range);
         helper.succeeded()
     }
 }

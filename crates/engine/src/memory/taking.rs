@@ -94,12 +94,10 @@ impl Memory {
     /// *The story:* 96 MiB that were made read-only in a budget of 48 could not leave: each fault
     /// looked at all pages in vain, and took 150 times as long.
     fn copy_unfit(&mut self, address: usize, first: Frame, unfit: u64) -> u64 {
-        if self.helper.is_none() {
-            self.helper = Helper::start().ok();
-        }
+        let helper = self.started_helper();
         let mut copied = 0;
         for (page, run) in runs(unfit) {
-            if !self.helper.is_some_and(|helper| helper.is_idle()) {
+            if !helper.is_some_and(|helper| helper.is_idle()) {
                 break;
             }
             let frame = Frame(first.0 + page);
@@ -191,10 +189,7 @@ impl Memory {
     /// The helper does it, since a store to a page that is missing by then waits for this thread.
     /// Then it is left alone with the rest. Pages that a device uses stay as they are.
     fn unshare(&mut self, address: usize, which: u64) -> u64 {
-        if self.helper.is_none() {
-            self.helper = Helper::start().ok();
-        }
-        let Some(helper) = self.helper else { return 0 };
+        let Some(helper) = self.started_helper() else { return 0 };
         let mut done = 0;
         for (page, run) in runs(which) {
             let start = address + page as usize * PAGE_SIZE;
@@ -283,6 +278,25 @@ impl Memory {
     pub(super) fn drop_program_pages(&mut self, range: AddressRange) {
         let helper = self.helper.expect("started where UFFDIO_MOVE is missing");
         helper.order(Job::Drop, range.clone());
+        self.await_helper(helper);
+        own_events::remove(&mut self.changes, &range);
+    }
+
+    /// The helper, which is started where it was not needed before.
+    pub(super) fn started_helper(&mut self) -> Option<Helper> {
+        if self.helper.is_none() {
+            self.helper = Helper::start().ok();
+        }
+        self.helper
+    }
+
+    /// Has the helper nothing to do? Its last order may wait for a page that somebody has to bring.
+    pub fn is_helper_idle(&self) -> bool {
+        self.helper.is_none_or(|helper| helper.is_idle())
+    }
+
+    /// Waits until the helper is done, and lets it go on where it waits for its own event to be read.
+    pub(super) fn await_helper(&mut self, helper: Helper) {
         let mut looks = 0;
         while !helper.is_idle() {
             if helper.is_stuck() && self.read_some(&mut [RawMsg::default()]) {
@@ -294,6 +308,5 @@ impl Memory {
                 clock::sleep_ns(REST_NS);
             }
         }
-        own_events::remove(&mut self.changes, &range);
     }
 }

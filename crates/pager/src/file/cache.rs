@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -121,7 +122,7 @@ pub(super) struct Cache {
     /// may not get at them.
     len: AtomicU64,
     arrived: Condvar,
-    /// One write-back at a time: two of one page would race.
+    /// One write-back or sync at a time: two write-backs of one page would race.
     writing: Mutex<()>,
     frames: Frames,
     /// Its threads, and the pager's, are of this process.
@@ -320,7 +321,7 @@ impl Cache {
         let own = match own {
             Some(run) => run,
             None => {
-                self.claim(&mut books, page, true);
+                self.claim(&mut books, page);
                 Run { first: page, count: 1 }
             }
         };
@@ -333,7 +334,7 @@ impl Cache {
                 // Somebody else tries.
                 return Ok(books);
             }
-            self.claim(&mut books, page, true);
+            self.claim(&mut books, page);
             drop(books);
             self.fetch(Run { first: page, count: 1 })?;
         } else {
@@ -388,9 +389,9 @@ impl Cache {
     }
 
     /// A place for a page that somebody waits for, room or not.
-    fn claim(&self, books: &mut Books, page: u64, arriving: bool) {
+    fn claim(&self, books: &mut Books, page: u64) {
         self.has_room(books);
-        let before = books.pages.insert(page, Entry { arriving, ..Entry::default() });
+        let before = books.pages.insert(page, Entry { arriving: true, ..Entry::default() });
         assert!(before.is_none(), "a page has one place");
     }
 
@@ -513,6 +514,9 @@ impl Cache {
 
     pub fn write_at(&self, bytes: &[u8], offset: u64, order: impl Fn(Run)) -> Result<(), Errno> {
         self.is_ours()?;
+        if !self.store.is_writable() {
+            return Err(Errno::BADF);
+        }
         let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
         let mut at = offset;
         while at < end {
@@ -531,25 +535,39 @@ impl Cache {
         Ok(())
     }
 
-    fn write_page(&self, page: u64, within: usize, bytes: &[u8], order: &impl Fn(Run)) -> Result<(), Errno> {
+    /// Sees to it that a page that is about to be stored to has its place, and its bytes where any are
+    /// kept. Without room for it what is dirty is written back: the lock is let go of for that, and the
+    /// page looked at anew.
+    fn place_for_store(
+        &self,
+        page: u64,
+        stored: Range<usize>,
+        order: &impl Fn(Run),
+    ) -> Result<MutexGuard<'_, Books>, Errno> {
         let mut books = self.books();
-        let inside = self.len().saturating_sub(page * PAGE).min(PAGE) as usize;
-        // Only what is kept of the page has to be known.
-        let covers = within == 0 && bytes.len() >= inside;
-        if !covers {
-            books = self.bring_in(books, page, 1, order)?;
-        } else if !books.pages.contains_key(&page) {
-            if !self.has_room(&mut books) {
-                drop(books);
-                self.write_back()?;
-                books = self.books();
-                if !books.pages.contains_key(&page) {
-                    self.claim(&mut books, page, false);
-                }
-            } else {
-                books.pages.insert(page, Entry::default());
+        let mut made_room = false;
+        loop {
+            let inside = self.len().saturating_sub(page * PAGE).min(PAGE) as usize;
+            // Only what is kept of the page has to be known.
+            if stored.start > 0 || stored.end < inside {
+                return self.bring_in(books, page, 1, order);
             }
+            if books.pages.contains_key(&page) {
+                return Ok(books);
+            }
+            if self.has_room(&mut books) || made_room {
+                books.pages.insert(page, Entry::default());
+                return Ok(books);
+            }
+            drop(books);
+            self.write_back()?;
+            made_room = true;
+            books = self.books();
         }
+    }
+
+    fn write_page(&self, page: u64, within: usize, bytes: &[u8], order: &impl Fn(Run)) -> Result<(), Errno> {
+        let mut books = self.place_for_store(page, within..within + bytes.len(), order)?;
         books.stores += 1;
         let stores = books.stores;
         let Books { pages, blocks, leaving, .. } = &mut *books;
@@ -579,7 +597,15 @@ impl Cache {
 
     /// Writes what is dirty, in file order, neighbours together.
     pub fn write_back(&self) -> Result<(), Errno> {
-        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.alone();
+        self.write_dirty()
+    }
+
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_dirty(&self) -> Result<(), Errno> {
         let mut next = 0;
         let mut outcome = Ok(());
         while let Some((first, pages, stamps, len)) = self.next_dirty(next) {
@@ -627,9 +653,12 @@ impl Cache {
         Some((first, pages, stamps, self.len()))
     }
 
+    /// One at a time, and nothing is written meanwhile: a device tells its failure to one of those who
+    /// ask it, and what it has settled is known of what was written before.
     pub fn sync(&self) -> Result<(), Errno> {
         self.is_ours()?;
-        let written = self.write_back();
+        let _alone = self.alone();
+        let written = self.write_dirty();
         let unsettled = std::mem::take(&mut self.books().unsettled);
         let synced = written.and_then(|()| self.store.sync());
         let mut books = self.books();

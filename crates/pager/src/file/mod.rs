@@ -23,7 +23,7 @@ use std::thread::{Builder, JoinHandle};
 use overspill_mm::fileread::Advice;
 use overspill_mm::fileread::policy::{Config, Policy};
 use overspill_mm::fileread::{Limits, adaptive};
-use overspill_sys::{Errno, mem};
+use overspill_sys::mem;
 
 use crate::Error;
 use crate::link::Link;
@@ -132,7 +132,6 @@ pub struct File {
     /// What is queued need not be read any more.
     closing: Arc<AtomicBool>,
     process: u32,
-    is_writable: bool,
 }
 
 impl File {
@@ -151,9 +150,7 @@ impl File {
         let (jobs, orders) = channel();
         let frames = Frames::of_pager(Share::new(jobs.clone(), 0), Arc::clone(link), Arc::clone(room));
         let cache = Cache::new(Box::new(store), policy, frames).map_err(failed)?;
-        let mut file = File::with(cache, jobs, orders)?;
-        file.is_writable = options.write || options.create;
-        Ok(file)
+        File::with(cache, jobs, orders)
     }
 
     fn with(cache: Cache, jobs: Sender<Job>, orders: Receiver<Job>) -> Result<File, Error> {
@@ -174,8 +171,8 @@ impl File {
         let (cache, closing) = (Arc::new(cache), Arc::new(AtomicBool::new(false)));
         let orders = Arc::new(std::sync::Mutex::new(orders));
         let process = mem::process_id();
-        let (jobs, readers, is_writable) = (Some(jobs), Vec::new(), true);
-        let mut file = File { cache, jobs, readers, closing, process, is_writable };
+        let (jobs, readers) = (Some(jobs), Vec::new());
+        let mut file = File { cache, jobs, readers, closing, process };
         for _ in 0..READERS {
             let (cache, closing) = (Arc::clone(&file.cache), Arc::clone(&file.closing));
             let orders = Arc::clone(&orders);
@@ -200,9 +197,6 @@ impl File {
     /// [`Error::Io`]: a page that is written in part could not be read, or room had to be made and
     /// nothing could be written. EBADF: it was opened for reading only.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
-        if !self.is_writable {
-            return Err(Error::Io(Errno::BADF));
-        }
         self.cache.write_at(bytes, offset, |run| self.order(run)).map_err(Error::Io)
     }
 

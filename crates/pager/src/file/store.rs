@@ -17,8 +17,10 @@ use overspill_sys::{Errno, Fd, PAGE_SIZE};
 #[derive(Clone)]
 pub(crate) struct Page(pub [u8; PAGE_SIZE]);
 
-/// Four things that a file can do.
+/// What a file can do.
 pub(crate) trait Store: Send + Sync {
+    /// May it be written to?
+    fn is_writable(&self) -> bool;
     /// Bytes in it.
     fn len(&self) -> Result<u64, Errno>;
     /// Fills pages from page `first` on. What lies behind the end is zero.
@@ -35,6 +37,7 @@ pub(crate) struct RealFile {
     direct: Option<Fd>,
     /// For the rest.
     plain: std::fs::File,
+    is_writable: bool,
 }
 
 impl RealFile {
@@ -44,7 +47,7 @@ impl RealFile {
         let plain = plain.map_err(|error| errno(&error))?;
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
         let how = Open::DIRECT | if write { Open::READ_WRITE } else { Open::empty() };
-        Ok(RealFile { direct: file::open(&name, how).ok(), plain })
+        Ok(RealFile { direct: file::open(&name, how).ok(), plain, is_writable: write })
     }
 }
 
@@ -58,6 +61,10 @@ fn bytes(pages: &[Page]) -> &[u8] {
 }
 
 impl Store for RealFile {
+    fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
     fn len(&self) -> Result<u64, Errno> {
         self.plain.metadata().map(|metadata| metadata.len()).map_err(|error| errno(&error))
     }

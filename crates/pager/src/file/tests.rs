@@ -14,6 +14,9 @@ use super::room::{Frames, Share};
 use super::store::{Page, Store};
 use super::{Error, File, FileStats, Job};
 
+/// What somebody else does meanwhile.
+type Event = Box<dyn FnOnce() + Send>;
+
 /// A file in memory: what was written, what of it is on stable storage, and what fails.
 #[derive(Default)]
 struct Memory {
@@ -24,6 +27,9 @@ struct Memory {
     /// Syncs that fail, after which what was written is lost, as after a kernel's.
     failing_syncs: AtomicU64,
     largest_write: AtomicU64,
+    /// What happens in the middle of a write that begins with a page, or of the next sync.
+    amid_writes: Mutex<Vec<(u64, Event)>>,
+    amid_sync: Mutex<Option<Event>>,
     /// Requests to read, and what each takes.
     reads: AtomicU64,
     read_us: AtomicU64,
@@ -33,6 +39,10 @@ struct Memory {
 struct Handle(Arc<Memory>);
 
 impl Store for Handle {
+    fn is_writable(&self) -> bool {
+        true
+    }
+
     fn len(&self) -> Result<u64, Errno> {
         Ok(self.0.written.lock().unwrap().len() as u64)
     }
@@ -58,6 +68,10 @@ impl Store for Handle {
         if self.0.refuses_writes.load(SeqCst) {
             return Err(Errno::IO);
         }
+        let mut events = self.0.amid_writes.lock().unwrap();
+        let event = events.iter().position(|(page, _)| *page == first).map(|at| events.swap_remove(at).1);
+        drop(events);
+        event.into_iter().for_each(|event| event());
         self.0.largest_write.fetch_max(pages.len() as u64, SeqCst);
         let mut written = self.0.written.lock().unwrap();
         for (page, from) in (first as usize..).zip(pages) {
@@ -72,10 +86,14 @@ impl Store for Handle {
 
     fn sync(&self) -> Result<(), Errno> {
         let left = self.0.failing_syncs.load(SeqCst);
+        self.0.failing_syncs.store(left.saturating_sub(1), SeqCst);
         if left > 0 {
-            self.0.failing_syncs.store(left - 1, SeqCst);
             let stable = self.0.stable.lock().unwrap().clone();
             self.0.written.lock().unwrap()[..stable.len()].copy_from_slice(&stable);
+        }
+        let event = self.0.amid_sync.lock().unwrap().take();
+        event.into_iter().for_each(|event| event());
+        if left > 0 {
             return Err(Errno::IO);
         }
         *self.0.stable.lock().unwrap() = self.0.written.lock().unwrap().clone();
@@ -221,6 +239,78 @@ fn what_a_failed_sync_did_not_settle_is_written_again() {
     let stable = memory.stable.lock().unwrap();
     assert!(stable[..2 * PAGE_SIZE].iter().all(|&byte| byte == 7));
     assert!(stable[5 * PAGE_SIZE..6 * PAGE_SIZE].iter().all(|&byte| byte == 8));
+}
+
+/// *The story:* a device failed while two threads were in a sync. It tells its failure once, so one of
+/// them heard of it, before what it had not settled was dirty again; the other found nothing dirty,
+/// nothing unsettled and a device without complaints, and was told that all was well.
+#[test]
+fn of_two_syncs_at_once_one_is_told_and_the_other_means_what_it_says() {
+    let (file, memory) = open(vec![1; 10 * PAGE_SIZE], 64);
+    file.sync().unwrap();
+    file.write_at(&[7; 2 * PAGE_SIZE], 0).unwrap();
+    memory.failing_syncs.store(1, SeqCst);
+    let (inside, is_inside) = channel();
+    *memory.amid_sync.lock().unwrap() = Some(Box::new(move || {
+        inside.send(()).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }));
+    let sync = || {
+        let outcome = file.sync();
+        let is_stable = memory.stable.lock().unwrap()[..2 * PAGE_SIZE].iter().all(|&byte| byte == 7);
+        assert!(outcome.is_err() || is_stable, "what was synced is not on stable storage");
+        outcome.is_err()
+    };
+    let told = std::thread::scope(|scope| {
+        let first = scope.spawn(sync);
+        is_inside.recv().unwrap();
+        let second = sync();
+        u32::from(first.join().unwrap()) + u32::from(second)
+    });
+    assert_eq!(told, 1, "a failure is told once");
+    file.sync().unwrap();
+}
+
+/// *The story:* whoever wrote behind all that there was of the last page kept nothing of it. But room
+/// had to be made first, and while that was written back somebody else wrote to the rest of the page,
+/// which was written back and left, too; what it held was not asked for again, and was lost.
+#[test]
+fn a_page_that_grew_while_room_was_made_for_it_keeps_what_it_has() {
+    const LAST: u64 = 30;
+    let memory = memory(noise(LAST as usize * PAGE_SIZE));
+    let (cache, ..) = parts(&memory, 3);
+    let cache = Arc::new(cache);
+    let nobody = |_| panic!("nothing is read ahead");
+    cache.advise(Advice::Random, nobody);
+    for page in [0, 2, 4] {
+        cache.write_at(&[page as u8; PAGE_SIZE], at_of(page), nobody).unwrap();
+    }
+    let event = |event: fn(&Cache)| -> Event {
+        let cache = Arc::downgrade(&cache);
+        Box::new(move || event(&cache.upgrade().expect("it is written to")))
+    };
+    let events = [
+        (2, event(|cache| cache.write_at(&[8; 100], at_of(LAST) + 200, |_| ()).unwrap())),
+        (LAST, event(|cache| cache.write_at(&[9], at_of(LAST + 1), |_| ()).unwrap())),
+        (
+            LAST + 1,
+            event(|cache| {
+                for page in 10..20 {
+                    cache.read_at(&mut [0; PAGE_SIZE], at_of(page), |_| ()).unwrap();
+                }
+            }),
+        ),
+    ];
+    memory.amid_writes.lock().unwrap().extend(events);
+    cache.write_at(&[7; 100], at_of(LAST), nobody).unwrap();
+    assert!(memory.amid_writes.lock().unwrap().is_empty(), "all of it happened");
+    let mut page = [0; PAGE_SIZE];
+    cache.read_at(&mut page, at_of(LAST), nobody).unwrap();
+    assert!(page[..100] == [7; 100] && page[200..300] == [8; 100], "what another wrote is lost");
+}
+
+fn at_of(page: u64) -> u64 {
+    page * PAGE_SIZE as u64
 }
 
 #[test]

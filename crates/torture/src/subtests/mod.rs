@@ -6,6 +6,7 @@ mod allocator;
 mod calls;
 mod content;
 pub mod exits;
+mod file_changes;
 mod file_faults;
 mod files;
 pub mod forks;
@@ -169,6 +170,10 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-threads" Holds mapped_files::threads, "threads and signals over mapped files, under pressure";
     "file-bad" Exceeded file_faults::bad_blocks, "a mapped file of which some blocks cannot be read";
     "file-writers" Holds file_faults::writers, "others write to a mapped file while it is read";
+    "file-many-stores" Exceeded file_changes::many_stores, "a mapped file with many stores, locked in part";
+    "file-many-holes" Exceeded file_changes::many_holes, "a mapped file with many holes";
+    "file-taken-over" Exceeded file_changes::taken_over, "memory in place of a mapped file that is locked";
+    "file-regrown" Exceeded file_changes::regrown, "a mapped file is cut and grows again";
     "exit" Holds exits::exits, "every way to end while threads fault";
 };
 

@@ -16,7 +16,7 @@
 
 use core::ops::Range;
 
-use overspill_mm::pool::{Chore, Figures, MOVES_MAX, PoolSize, Waits};
+use overspill_mm::pool::{Figures, PoolSize, Waits, make_room};
 use overspill_mm::types::{Nanos, PageId, Slot};
 use overspill_mm::{Event, IoId, Run, State, WriteResult};
 use overspill_sys::{Errno, clock};
@@ -219,17 +219,8 @@ impl Engine {
     pub(super) fn keep_pool(&mut self) {
         let (pool, mm) = (&mut self.compressed.pool, &self.mm);
         let is_wanted = |slot| mm.owner(Slot(slot)).is_some();
-        pool.tier.sweep(mm.slots_used(), is_wanted);
-        for _ in 0..MOVES_MAX {
-            match pool.tier.chore(is_wanted) {
-                Chore::Nothing => break,
-                Chore::Move(moved) => pool.follow(&moved),
-                Chore::Write(runs) => {
-                    runs.into_iter().all(|run| self.order_write_back(run));
-                    break;
-                }
-            }
-        }
+        let runs = make_room(pool, mm.slots_used(), is_wanted, Pool::follow);
+        runs.into_iter().all(|run| self.order_write_back(run));
         self.compressed.pool.give_back();
         self.share_budget();
         if self.compressed.full_is_untold {

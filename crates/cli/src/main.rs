@@ -1,5 +1,6 @@
 //! The `overspill` command: reads the command line and hands over to the module of each command.
-#![deny(unsafe_code, clippy::print_stderr)]
+#![deny(unsafe_code)]
+#![deny(clippy::print_stderr)]
 
 mod args;
 mod bench;

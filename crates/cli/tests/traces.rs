@@ -84,27 +84,27 @@ fn a_part_with_nothing_in_it_is_refused() {
 /// *The story:* a part that begins later was cut out of a trace by a jump, past all names, notes and
 /// regions.
 #[test]
-fn a_part_keeps_names_notes_and_regions() {
+fn a_part_keeps_names_and_regions() {
     let scratch = Scratch::new("lasting");
-    let [text, whole, part] = ["t.csv", "t.ovt", "part.ovt"].map(|name| scratch.file(name));
-    let calls = "# seen somewhere\n# file 1: /data\n,,0,5,region,10\n";
-    let accesses: String = (0..200_000).map(|number| format!("{number},0,0,{}\n", number % 10 + 5)).collect();
-    fs::write(&text, calls.to_owned() + &accesses).unwrap();
-    assert!(overspill().args(["trace", "convert"]).args([&text, &whole]).status().unwrap().success());
-    for trace in [&text, &whole] {
-        let mut cut = overspill();
-        cut.args(["trace", "cut", "--after", "150us"]).args([trace, &part]);
-        assert!(cut.status().unwrap().success());
-        let output = overspill().args(["trace", "info", "--json"]).arg(&part).output().unwrap();
-        let info: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!((info["loads"].as_u64(), info["regions"].as_u64()), (Some(50_000), Some(1)), "{info}");
-        assert_eq!(
-            info["files"].as_u64(),
-            info["notes"].as_array().map(|notes| notes.len() as u64),
-            "{info}"
-        );
-        assert_eq!(info["notes"][0], "seen somewhere");
-        fs::remove_file(&part).unwrap();
+    let accesses = scratch.file("accesses.csv");
+    let lines: String = (0..200_000).map(|number| format!("{number},0,0,{}\n", number % 10 + 5)).collect();
+    fs::write(&accesses, ",,0,5,region,10\n".to_owned() + &lines).unwrap();
+    for (trace, after, [loads, regions, calls, files]) in
+        [(accesses, "150us", [50_000, 1, 0, 0]), (calls(&scratch), "45us", [0, 0, 2, 2])]
+    {
+        let (whole, part) = (scratch.file("whole.ovt"), scratch.file("part.ovt"));
+        assert!(overspill().args(["trace", "convert"]).args([&trace, &whole]).status().unwrap().success());
+        for from in [&trace, &whole] {
+            let mut cut = overspill();
+            cut.args(["trace", "cut", "--after", after]).args([from, &part]);
+            assert!(cut.status().unwrap().success());
+            let output = overspill().args(["trace", "info", "--json"]).arg(&part).output().unwrap();
+            let info: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let found = ["loads", "regions", "file_calls", "files"].map(|name| info[name].as_u64().unwrap());
+            assert_eq!(found, [loads, regions, calls, files], "{info}");
+            fs::remove_file(&part).unwrap();
+        }
+        fs::remove_file(&whole).unwrap();
     }
 }
 

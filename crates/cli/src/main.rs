@@ -1,5 +1,6 @@
 //! The `overspill` command: reads the command line and hands over to the module of each command.
 #![deny(unsafe_code)]
+#![deny(clippy::print_stderr)]
 
 mod args;
 mod bench;
@@ -28,6 +29,7 @@ mod record;
 mod run;
 mod sim;
 mod size;
+mod stderr;
 mod stdout;
 mod swap;
 mod top;
@@ -44,7 +46,7 @@ fn main() -> ExitCode {
     match usage::parse().and_then(|parsed| parsed.map_or_else(Ok, dispatch)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("overspill: {}", human::one_line(&format!("{error:#}")));
+            stderr::say!("overspill: {}", human::one_line(&format!("{error:#}")));
             ExitCode::from(exit::OWN_FAILURE)
         }
     }

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::human;
+use crate::stderr::say;
 
 /// Whether it was asked for silence.
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -94,7 +95,7 @@ fn open(path: &Path) -> Result<Target> {
 }
 
 /// The file as it is, made where there is none.
-fn writable(path: &Path) -> Result<File> {
+pub fn writable(path: &Path) -> Result<File> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     opened.with_context(|| format!("cannot write {}", path.display()))
 }
@@ -113,18 +114,24 @@ fn own_stream(path: &Path) -> Option<File> {
     let is_it = |stream: BorrowedFd<'_>| {
         let file = File::from(stream.try_clone_to_owned().ok()?);
         let about = file.metadata().ok()?;
-        ((about.dev(), about.ino()) == (wanted.dev(), wanted.ino())).then_some(file)
+        (identity(&about) == identity(&wanted)).then_some(file)
     };
     is_it(io::stderr().as_fd()).or_else(|| is_it(io::stdout().as_fd()))
 }
 
 /// An empty file, in place of what was there, which is said.
 pub fn create(path: &Path) -> io::Result<File> {
-    if own_stream(path).is_some() {
-        return Err(io::Error::other("standard output or error goes there"));
-    }
+    refuse_own_stream(path)?;
     say_replaced(path);
     File::create(path)
+}
+
+/// A file that cannot be shared with what the command or its program says.
+pub fn refuse_own_stream(path: &Path) -> io::Result<()> {
+    match own_stream(path) {
+        Some(_) => Err(io::Error::other("standard output or error goes there")),
+        None => Ok(()),
+    }
 }
 
 /// Nothing is overwritten without a word; `-q` is the user's word for it.
@@ -132,7 +139,7 @@ pub fn say_replaced(path: &Path) {
     let old = fs::metadata(path).ok().filter(|about| about.is_file() && about.len() > 0);
     if let Some(old) = old.filter(|_| !QUIET.load(Relaxed)) {
         let (path, size) = (human::one_line(&path.to_string_lossy()), human::bytes(old.len()));
-        eprintln!("overspill: note: {path} is replaced ({size} were in it)");
+        say!("overspill: note: {path} is replaced ({size} were in it)");
     }
 }
 
@@ -153,11 +160,21 @@ pub fn ensure_apart(files: &[(&str, Option<&Path>)]) -> Result<()> {
     Ok(())
 }
 
-/// Are both one regular file, or would they be? A device takes what several write.
+/// Are both one regular file, by whatever names, or would they be? A device takes what several write.
 pub fn same_file(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
-    let is_file = |path: &Path| fs::metadata(path).map_or(true, |about| about.is_file());
-    is_file(one) && real(one).is_some_and(|one| Some(one) == real(other))
+    match (fs::metadata(one), fs::metadata(other)) {
+        (Ok(one), Ok(other)) => one.is_file() && identity(&one) == identity(&other),
+        (Err(_), Err(_)) => {
+            let absolute = |path| std::path::absolute(path).ok();
+            absolute(one).is_some_and(|one| Some(one) == absolute(other))
+        }
+        _ => false,
+    }
+}
+
+/// What makes a file that file.
+fn identity(about: &fs::Metadata) -> (u64, u64) {
+    (about.dev(), about.ino())
 }
 
 /// For options that name a file to write: a lone dash is none.

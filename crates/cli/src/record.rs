@@ -27,6 +27,7 @@ use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
 use crate::output;
 use crate::run::program;
+use crate::stderr::say;
 use crate::trace::discard;
 use crate::{exit, human};
 
@@ -90,11 +91,11 @@ pub fn main(args: &Args) -> Result<u8> {
 /// The exit code where there is nothing to run, after saying so.
 fn refused(name: &OsStr) -> Option<u8> {
     let Some(path) = program::find(name) else {
-        eprintln!("overspill: {}: not found", name.display());
+        say!("overspill: {}: not found", name.display());
         return Some(exit::NOT_FOUND);
     };
     let denied = nix::unistd::access(&path, nix::unistd::AccessFlags::X_OK).err()?;
-    eprintln!("overspill: cannot execute {}: {}", path.display(), denied.desc());
+    say!("overspill: cannot execute {}: {}", path.display(), denied.desc());
     Some(exit::CANNOT_EXECUTE)
 }
 
@@ -141,14 +142,14 @@ fn say(args: &Args, copied: Result<Copied, TraceError>, became: Option<&Path>) -
         anyhow!("cannot record to {}: {error}", args.output.display())
     })?;
     let bytes = std::fs::metadata(&args.output).map_or(0, |metadata| metadata.len());
-    eprintln!(
+    say!(
         "overspill: {read} accesses, {written} written to {} ({})",
         args.output.display(),
         human::bytes(bytes)
     );
     if let Some(other) = became {
         let other = other.display();
-        eprintln!(
+        say!(
             "overspill: note: the program then became {other} (exec), whose accesses are missing: record that"
         );
     }

@@ -10,13 +10,14 @@ use overspill_sim::nearest;
 use overspill_sim::options::show_bytes;
 use overspill_sim::time::show;
 use overspill_sim::trace::convert::{Copied, Selection, Summary, copy};
-use overspill_sim::trace::open::{KNOWN, create, open};
+use overspill_sim::trace::open::{KNOWN, create, open, open_file};
 use overspill_sim::trace::own::Seeker;
 use overspill_sim::trace::{Format, PagerOp, RecordReader, TraceError};
 
 use crate::human;
 use crate::output;
 use crate::progress::Progress;
+use crate::stderr::say;
 use crate::stdout::{print, print_json};
 
 /// Options of `overspill trace`.
@@ -263,7 +264,8 @@ fn copy_file(
     to: Option<Format>,
     selection: &Selection,
 ) -> Result<Copied> {
-    ensure!(!output::same_file(path, output), "{} cannot be read and written at once", path.display());
+    let input = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
+    ensure!(!output::same_file(input, output), "{} cannot be read and written at once", path.display());
     let mut reader = named(path, open_at(path, from, selection.from_ns))?;
     let to = to.or_else(|| Format::of_path(output)).unwrap_or(Format::Own);
     output::say_replaced(output);
@@ -305,7 +307,7 @@ fn open_at(
     if from_ns > 0
         && path != Path::new("-")
         && format.is_none_or(|format| format == Format::Own)
-        && let Ok(file) = std::fs::File::open(path)
+        && let Ok(file) = open_file(path)
         && let Ok(seeker) = Seeker::new(BufReader::new(file))
     {
         return Ok(Box::new(seeker.from_time(from_ns)?));
@@ -316,7 +318,7 @@ fn open_at(
 fn say_left_out(copied: &Copied, to: Format) {
     if copied.left_out > 0 {
         let (records, them) = if copied.left_out == 1 { ("record", "it") } else { ("records", "them") };
-        eprintln!("overspill: {} {records} left out: {} has no place for {them}", copied.left_out, to.name());
+        say!("overspill: {} {records} left out: {} has no place for {them}", copied.left_out, to.name());
     }
 }
 

@@ -10,6 +10,7 @@ use clap::{ArgAction, CommandFactory, FromArgMatches};
 use overspill_sim::nearest;
 
 use crate::args::Cli;
+use crate::stderr;
 use crate::stdout::print;
 use crate::{config, exit, human};
 
@@ -65,11 +66,11 @@ fn say(error: &clap::Error) -> Result<u8> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => print(&narrow(&error.to_string())).map(|()| 0),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            eprint!("{}", narrow(&error.to_string()));
+            stderr::write(&narrow(&error.to_string()));
             Ok(exit::OWN_FAILURE)
         }
         _ => {
-            eprintln!("overspill: {}", one_line(error));
+            stderr::say!("overspill: {}", one_line(error));
             Ok(exit::OWN_FAILURE)
         }
     }

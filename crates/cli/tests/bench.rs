@@ -38,6 +38,41 @@ fn bad_input_is_one_line_and_runs_nothing() {
     }
 }
 
+/// *The story:* hours of runs were lost, as it was seen at their end that they could not be written.
+#[test]
+fn figures_that_cannot_be_written_are_refused_before_the_work() {
+    for load in ["seq", "files", "reclaim"] {
+        let output = bench(&[load, "--ram", "40M", "--ways", "bare", "--json", "/no/such/place/x.json"]);
+        assert_eq!(output.status.code(), Some(125), "{load}: {}", stderr(&output));
+        let complaint = stderr(&output);
+        assert!(complaint.contains("cannot write /no/such/place/x.json"), "{load}: {complaint}");
+        assert!(complaint.lines().count() == 1 && stdout(&output).is_empty(), "{load}: {complaint}");
+    }
+}
+
+/// *The story:* an interrupted one left its file, of a gigabyte, in the swap directory.
+#[test]
+fn interrupted_extents_leave_no_file() {
+    let scratch = Scratch::new("extents");
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
+        let mut command = overspill();
+        command.args(["bench", "extents", "--size", "64M", "--swap"]).arg(&scratch.0);
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        let files = format!("/proc/{}/fd", child.id());
+        let is_made = |path: fs::DirEntry| {
+            let place = fs::read_link(path.path()).unwrap_or_default();
+            place.starts_with(&scratch.0) && !place.ends_with(scratch.0.file_name().unwrap())
+        };
+        eventually("it has made its file", || {
+            fs::read_dir(&files).unwrap().flatten().any(is_made) && fs::metadata(&scratch.0).is_ok()
+        });
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0, "{signal}");
+    }
+}
+
 /// A suite in little: 60 MiB in 40.
 fn suite(scratch: &Scratch, words: &[&str]) -> Command {
     let mut command = overspill();

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Scratch, overspill, stderr, stdout};
+use support::{Scratch, in_time, overspill, stderr, stdout};
 
 /// What it says on standard error, with the status that is expected.
 fn said(scratch: &Scratch, words: &[&OsStr], code: i32) -> String {
@@ -136,9 +136,12 @@ fn no_file_is_written_twice_or_over_what_is_read() {
     fs::write(scratch.file("t.csv"), "somebody's trace\n").unwrap();
     let before = fs::read(scratch.file("t.csv")).unwrap();
     std::os::unix::fs::symlink("t.csv", scratch.file("link")).unwrap();
+    fs::hard_link(scratch.file("t.csv"), scratch.file("twin")).unwrap();
     for (line, part) in [
         ("sim t.csv --ram 1M --html ./link", "the trace and --html are one file, ./link"),
         ("trace convert t.csv link", "cannot be read and written at once"),
+        ("trace convert t.csv twin", "cannot be read and written at once"),
+        ("trace cut twin t.csv --take 1", "cannot be read and written at once"),
         ("run --ram 64M --json new -o ./new true", "--json and --output are one file, ./new"),
         ("run --ram 64M --json t.csv --trace link true", "--json and --trace are one file, link"),
         ("compare --ram 64M --ways bare --html new --markdown new true", "--markdown and --html are one"),
@@ -148,6 +151,11 @@ fn no_file_is_written_twice_or_over_what_is_read() {
     }
     assert_eq!(fs::read(scratch.file("t.csv")).unwrap(), before);
     assert!(!scratch.file("new").exists());
+    let mut piped = overspill();
+    piped.args(words("trace convert - twin")).current_dir(&scratch.0);
+    piped.stdin(fs::File::open(scratch.file("t.csv")).unwrap());
+    assert!(stderr(&piped.output().unwrap()).contains("cannot be read and written at once"));
+    assert_eq!(fs::read(scratch.file("t.csv")).unwrap(), before);
     // A device takes what several write.
     said(&scratch, &words("run --ram 64M --json /dev/null -o /dev/null true"), 0);
 }
@@ -193,6 +201,35 @@ fn what_is_wrong_is_one_line() {
     }
 }
 
+/// *The story:* who named a pipe, by mistake or as `<(zcat trace.gz)`, waited for ever.
+#[test]
+fn pipes_are_no_files() {
+    let scratch = Scratch::new("pipe");
+    nix::unistd::mkfifo(&scratch.file("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for (line, code) in [
+        ("sim pipe", 125),
+        ("sim /dev/zero", 125),
+        ("sim policies pipe", 125),
+        ("sim policies /dev/zero", 125),
+        ("trace info pipe", 125),
+        ("trace info /dev/zero", 125),
+        ("trace convert pipe out.csv", 125),
+        ("trace cut pipe out.csv --take 1", 125),
+        ("trace cut pipe out.csv --after 1s", 125),
+        ("swap info pipe", 1),
+        ("swap make pipe --size 1M", 125),
+        ("run --ram 64M --swap pipe true", 125),
+    ] {
+        let output = in_time(overspill().args(words(line)).current_dir(&scratch.0));
+        let text = stdout(&output) + &stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{line}: {text}");
+        let is_said = ["it is no regular file", "it is neither a file nor a block device"];
+        assert!(is_said.iter().any(|part| text.contains(part)), "{line}: {text}");
+        assert!(code == 1 || text.lines().count() == 1, "{line}: {text}");
+    }
+    assert!(!scratch.file("out.csv").exists());
+}
+
 /// *The stories:* with too few descriptors a note was printed in spite of `-q`. With six of them it
 /// was a matter of the moment whether they were enough.
 #[test]
@@ -209,6 +246,13 @@ fn surroundings_may_be_poor() {
         ("ulimit -n 5; overspill run --ram 64M -q true", 125, "Too many open files"),
         ("overspill run --ram 64M ''", 127, "'': not found"),
         ("overspill help run >&-", 0, ""),
+        ("overspill run --ram 64M sh -c 'exit 3' 2>/dev/full", 3, ""),
+        ("overspill run --ram 64M --swap new sh -c 'kill -9 $$' 2>/dev/full", 137, ""),
+        ("overspill run --ram 64M '' 2>/dev/full", 127, ""),
+        ("overspill compare --ram 64M --ways bare '' 2>/dev/full", 127, ""),
+        ("overspill frobnicate 2>/dev/full", 125, ""),
+        ("overspill trace 2>/dev/full", 125, ""),
+        ("overspill doctor --frobnicate 2>&-", 125, ""),
         ("overspill run --ram 64M -q true >&- 2>&-", 0, ""),
         ("env -i overspill run --ram 64M -q /bin/true", 0, ""),
         ("TMPDIR=/nowhere TERM=dumb LANG=C COLUMNS=20 overspill run --ram 64M -q true", 0, ""),

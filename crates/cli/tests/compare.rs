@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::machine::{machine, traces};
-use support::{Scratch, eventually, overspill, stderr, stdout};
+use support::{Scratch, eventually, in_time, overspill, stderr, stdout};
 
 fn compare(scratch: &Scratch, options: &[&str], command: &[&str]) -> Command {
     let mut compare = overspill();
@@ -70,6 +70,30 @@ fn runs_that_differ_are_found() {
     assert!(stdout(&output).contains("DIFFERS"));
     let output = compare(&scratch, &[], &["no-such-program-anywhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(127));
+}
+
+/// *The story:* a command that left a process in the background, which had its standard output, kept the
+/// comparison waiting for that.
+#[test]
+fn what_a_command_leaves_behind_is_ended_with_it() {
+    let _machine = machine();
+    let scratch = Scratch::new("behind");
+    let before = traces(&scratch);
+    for ways in ["bare,overspill", "bare,kernel:0,overspill"] {
+        let script = "setsid sleep 7654321 & sleep 7654321 & echo hello";
+        let output = in_time(&mut compare(&scratch, &["--ways", ways], &["sh", "-c", script]));
+        let text = stdout(&output);
+        assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+        assert!(text.contains("the command left processes behind, which were killed"), "{text}");
+        assert!(text.contains("the same output in all runs"), "{text}");
+        let sleeps = |pid: &fs::DirEntry| {
+            fs::read(pid.path().join("cmdline")).is_ok_and(|words| words == b"sleep\x007654321\0")
+        };
+        assert!(!fs::read_dir("/proc").unwrap().flatten().any(|pid| sleeps(&pid)), "{ways}");
+    }
+    assert_eq!(traces(&scratch), before);
+    let output = in_time(&mut compare(&scratch, &["--ways", "bare"], &["sh", "-c", "echo hello"]));
+    assert!(!stdout(&output).contains("left"), "{}", stdout(&output));
 }
 
 #[test]

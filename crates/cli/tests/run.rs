@@ -320,6 +320,21 @@ fn the_start_adds_little() {
     });
 }
 
+/// *The story:* the trace of the last run was gone when the next program could not be started.
+#[test]
+fn what_cannot_be_started_replaces_no_trace() {
+    let scratch = Scratch::new("no-start");
+    let (trace, program) =
+        (scratch.file("old.ovt"), scratch.executable("program", b"#!/no/such/interpreter\n"));
+    std::fs::write(&trace, "the last run's").unwrap();
+    let mut command = support::overspill();
+    command.args(["run", "--ram", "100M", "--trace"]).arg(&trace).arg("--").arg(program);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(126), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("is replaced"), "{}", stderr(&output));
+    assert_eq!(std::fs::read_to_string(&trace).unwrap(), "the last run's");
+}
+
 #[test]
 fn a_trace_of_a_program_that_nobody_manages_is_sound_and_empty() {
     let scratch = Scratch::new("live-trace");

@@ -81,6 +81,56 @@ fn a_part_with_nothing_in_it_is_refused() {
     assert!(output.status.success() && part.exists(), "{}", stderr(&output));
 }
 
+/// *The story:* a part that begins later was cut out of a trace by a jump, past all names, notes and
+/// regions.
+#[test]
+fn a_part_keeps_names_and_regions() {
+    let scratch = Scratch::new("lasting");
+    let accesses = scratch.file("accesses.csv");
+    let lines: String = (0..200_000).map(|number| format!("{number},0,0,{}\n", number % 10 + 5)).collect();
+    fs::write(&accesses, ",,0,5,region,10\n".to_owned() + &lines).unwrap();
+    for (trace, after, [loads, regions, calls, files]) in
+        [(accesses, "150us", [50_000, 1, 0, 0]), (calls(&scratch), "45us", [0, 0, 2, 2])]
+    {
+        let (whole, part) = (scratch.file("whole.ovt"), scratch.file("part.ovt"));
+        assert!(overspill().args(["trace", "convert"]).args([&trace, &whole]).status().unwrap().success());
+        for from in [&trace, &whole] {
+            let mut cut = overspill();
+            cut.args(["trace", "cut", "--after", after]).args([from, &part]);
+            assert!(cut.status().unwrap().success());
+            let output = overspill().args(["trace", "info", "--json"]).arg(&part).output().unwrap();
+            let info: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let found = ["loads", "regions", "file_calls", "files"].map(|name| info[name].as_u64().unwrap());
+            assert_eq!(found, [loads, regions, calls, files], "{info}");
+            fs::remove_file(&part).unwrap();
+        }
+        fs::remove_file(&whole).unwrap();
+    }
+}
+
+/// *The story:* a region at the end of all page numbers kept `sim` busy for ever.
+#[test]
+fn pages_beyond_all_addresses_are_one_line() {
+    let scratch = Scratch::new("beyond");
+    let trace = scratch.file("t.csv");
+    for records in [
+        "0,0,0,68719476736\n",
+        "0,0,0,5\n1,0,0,18446744073709551615\n",
+        "0,0,0,18446744073709551615,major_fault,1\n",
+        ",,0,68719476736,region,1\n0,0,0,5\n",
+        ",,0,18446744073709551600,region,15\n0,0,0,5\n",
+    ] {
+        fs::write(&trace, records).unwrap();
+        for words in [&["sim"][..], &["sim", "--policy", "lru"], &["sim", "policies"]] {
+            let output = support::in_time(overspill().args(words).arg(&trace));
+            let text = stderr(&output);
+            assert_eq!(output.status.code(), Some(125), "{records}: {text}");
+            assert!(text.lines().count() == 1 && text.contains("beyond 48-bit addresses"), "{text}");
+            assert_eq!(text.matches("t.csv").count(), 1, "{text}");
+        }
+    }
+}
+
 /// Half a trace is removed: but root, writing to /dev/full, removed that, and every program after
 /// it wrote to a file.
 #[test]

@@ -106,6 +106,12 @@ impl Pool {
     }
 }
 
+impl AsMut<Tier> for Pool {
+    fn as_mut(&mut self) -> &mut Tier {
+        &mut self.tier
+    }
+}
+
 /// Where an entry's bytes are in the buffer.
 fn at_of(spot: Spot) -> usize {
     spot.segment as usize * SEGMENT_BYTES + spot.offset

@@ -76,7 +76,7 @@ impl FileRegion {
         if len == 0 || rest == 0 {
             return Err(failed(Errno::INVAL));
         }
-        let mapping = raw::map_private(whole_pages(skip + len)).map_err(Error::Map)?;
+        let mapping = raw::map_private(whole_pages(skip.saturating_add(len))).map_err(Error::Map)?;
         let private = options.private;
         let region = FileRegion { mapping: Some(mapping), skip, len, private, link: Arc::clone(link) };
         let range = region.range();

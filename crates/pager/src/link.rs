@@ -1,6 +1,7 @@
 //! The pager's thread, and the way to it: whatever is to be done with the engine is sent there as a
 //! piece of work.
 
+use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -204,14 +205,20 @@ fn stop(reactor: &mut Reactor, engine: &mut Engine, bell: &Bell) {
 
 const LOST: &str = "a page could not be read back from swap";
 
+/// On standard error. Where that cannot be written the pager goes on: `eprintln!` would end it, and
+/// whoever waits for a page would wait for ever.
+fn say(line: &str) {
+    let _ = io::stderr().write_all(format!("overspill: {line}\n").as_bytes());
+}
+
 fn judge(engine: &mut Engine, notice: Notice) {
     match notice {
         Notice::Unknown(address) => engine.answer_unknown(address),
-        Notice::SwapFull => eprintln!("overspill: swap is full; regions go on above their budget"),
-        Notice::AreaRetired => eprintln!("overspill: a write to swap failed; pages stay in RAM from now on"),
+        Notice::SwapFull => say("swap is full; regions go on above their budget"),
+        Notice::AreaRetired => say("a write to swap failed; pages stay in RAM from now on"),
         Notice::PageLost { poisoned, of_file, .. } => {
             let whence = if of_file { "a page of a file could not be read" } else { LOST };
-            eprintln!("overspill: {whence}; its touch raises SIGBUS");
+            say(&format!("{whence}; its touch raises SIGBUS"));
             assert!(poisoned, "this kernel cannot signal a lost page; going on would show wrong bytes");
         }
         // Nobody orders areas to go here.

@@ -153,7 +153,11 @@ impl Pager {
     }
 }
 
+/// No address space has so many bytes: the kernel refuses them, and a page more or less of them is
+/// still a number.
+const BYTES_MAX: usize = isize::MAX as usize / 2;
+
 /// `len` bytes in whole pages, at least one.
 pub(crate) fn whole_pages(len: usize) -> usize {
-    len.max(1).next_multiple_of(PAGE_SIZE)
+    len.clamp(1, BYTES_MAX).next_multiple_of(PAGE_SIZE)
 }

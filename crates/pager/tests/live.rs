@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use overspill_pager::Pager;
+use overspill_pager::{Error, MapOptions, Pager};
 
 const MIB: usize = 1 << 20;
 
@@ -63,6 +63,19 @@ fn content_survives_encryption() {
     let builder = Pager::builder().ram(MIB as u64).encrypt(true).max_pool_percent(0);
     let swap = std::env::var("OVERSPILL_TEST_SWAP").unwrap_or_else(|_| "/var/tmp".into());
     fill_and_check_with(&builder.swap(swap).build().expect("memory can be locked"), 1);
+}
+
+/// *The story:* the length in whole pages was more than a number can hold.
+#[test]
+fn regions_larger_than_all_addresses_are_refused() {
+    let pager = pager(MIB, true, true);
+    for len in [usize::MAX, usize::MAX - 4096, isize::MAX as usize, 1 << 48] {
+        assert!(matches!(pager.map_anon(len), Err(Error::Map(_))), "{len:#x}");
+        assert!(matches!(pager.map_shared(len), Err(Error::Share(_))), "{len:#x}");
+        let options = MapOptions::new().part(0, len);
+        assert!(matches!(pager.map_file("/proc/self/exe", &options), Err(Error::Map(_))), "{len:#x}");
+    }
+    assert_eq!(pager.map_anon(0).unwrap().len(), 0);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod tasks;
 
 use std::fs::{self, File};
 use std::hint::black_box;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -29,13 +30,19 @@ const LOOKUPS: u32 = 200_000;
 /// The list walks through half of itself each time: as many nodes, roughly, as the others look at.
 const LIST_NODES: u32 = 20_000_000;
 
-/// A file that is gone when this is.
-struct Scratch(PathBuf);
+/// A file without a name: it is gone when this is, however the command ends.
+struct Scratch(File);
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // One that was never made cannot be removed.
-        drop(fs::remove_file(&self.0));
+impl Scratch {
+    fn new(directory: &Path) -> Result<Scratch> {
+        let path = directory.join(format!(".overspill-bench-pieces-{}", std::process::id()));
+        let file = File::create_new(&path).and_then(|file| fs::remove_file(&path).map(|()| file));
+        file.map(Scratch).with_context(|| path.display().to_string())
+    }
+
+    /// By which it is opened once more.
+    fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
     }
 }
 
@@ -57,27 +64,26 @@ pub fn main(directory: &Path, bytes: u64) -> Result<u8> {
         crate::human::bytes(bytes)
     );
     print(&(told + &aligned(&rows, &[false, true, false, true, true]) + "\n"))?;
-    let rows = tasks::rows(&scratch.0, &real)?;
+    let rows = tasks::rows(&scratch.path(), &real)?;
     print(&("page by page:\n".to_owned() + &aligned(&rows, &[true, false, false, true, true, true])))?;
     Ok(0)
 }
 
 /// A file in pieces: where its pages lie, and its extents as the file system tells them.
 fn in_pieces(directory: &Path, bytes: u64) -> Result<(Scratch, Extents, u64)> {
-    let scratch = Scratch(directory.join(format!(".overspill-bench-pieces-{}", std::process::id())));
-    let file = File::create_new(&scratch.0).with_context(|| scratch.0.display().to_string())?;
+    let scratch = Scratch::new(directory)?;
+    let file = &scratch.0;
     let pieces = (bytes as i64 / PIECE_BYTES).max(4);
-    fallocate(&file, FallocateFlags::empty(), 0, 2 * pieces * PIECE_BYTES)
-        .context("cannot reserve blocks")?;
+    fallocate(file, FallocateFlags::empty(), 0, 2 * pieces * PIECE_BYTES).context("cannot reserve blocks")?;
     let collapse = FallocateFlags::FALLOC_FL_COLLAPSE_RANGE;
     // From the end on: what has to be renumbered is in pieces already, but the fewest.
     for piece in (0..pieces - 1).rev() {
-        fallocate(&file, collapse, (2 * piece + 1) * PIECE_BYTES, PIECE_BYTES)
+        fallocate(file, collapse, (2 * piece + 1) * PIECE_BYTES, PIECE_BYTES)
             .context("the file system cannot take a part out of a file")?;
     }
     file.set_len(bytes).context("cannot shorten the file")?;
     file.sync_all()?;
-    let layout = Candidate::open(&scratch.0).and_then(|file| file.layout());
+    let layout = Candidate::open(&scratch.path()).and_then(|file| file.layout());
     let layout = layout.map_err(|refused| anyhow!("{refused}"))?;
     Ok((scratch, layout.extents, layout.reported))
 }

@@ -16,7 +16,7 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use overspill_engine::shared::ENV;
 use serde::Serialize;
 
-use super::{ALLOWANCE_BYTES, MIB};
+use super::{ALLOWANCE_BYTES, MIB, figures_file};
 use crate::args::BenchArgs;
 use crate::cgroup::{self, Group, Hierarchy, Limit};
 use crate::compare::figures::median;
@@ -209,6 +209,7 @@ struct Document<'a> {
 pub fn main(args: &BenchArgs) -> Result<u8> {
     ensure!(args.size.is_none(), "the files are multiples of the budget: give --ram");
     let cases = chosen(&args.only)?;
+    let path = figures_file(args, "files")?;
     let place = compare::place_for(&[], &args.tuning.swap)?;
     let machine_bytes = machine::ram_bytes();
     let ram_bytes = args.ram.map_or(RAM_BYTES.min(machine_bytes / 4), |ram| ram.bytes(machine_bytes));
@@ -219,7 +220,7 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
         print(&table(&of_case))?;
         rows.extend(of_case);
     }
-    if let Some(path) = file(args)? {
+    if let Some(path) = path {
         let document = Document {
             schema_version: SCHEMA_VERSION,
             kind: "bench files",
@@ -243,12 +244,6 @@ fn chosen(names: &[String]) -> Result<Vec<Case>> {
         .into_iter()
         .filter(|case| names.is_empty() || names.iter().any(|name| name == case.name))
         .collect())
-}
-
-fn file(args: &BenchArgs) -> Result<Option<PathBuf>> {
-    let Some(directory) = &args.out else { return Ok(args.measuring.json.clone()) };
-    fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    Ok(Some(directory.join(format!("{}-files.json", machine::today()))))
 }
 
 fn holds(row: &Row) -> bool {

@@ -11,6 +11,7 @@ mod slots;
 pub mod suite;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
@@ -23,8 +24,9 @@ use crate::load::pattern::Pattern;
 use crate::load::{Done, LoadArgs, Work};
 use crate::progress::Progress;
 use crate::size::{Size, shortest};
+use crate::stderr::say;
 use crate::stdout::print;
-use crate::{human, machine};
+use crate::{human, machine, output};
 use goals::Verdict;
 use rows::Row;
 use suite::{Load, Suite};
@@ -132,9 +134,21 @@ fn extents(args: &BenchArgs) -> Result<u8> {
     extents::main(&place.directory, bytes)
 }
 
+/// Where the figures of a bench go: a file, or one in a directory as the suites' are. Whether it can be
+/// written is said before the work, not after.
+fn figures_file(args: &BenchArgs, name: &str) -> Result<Option<PathBuf>> {
+    let mut path = args.measuring.json.clone();
+    if let Some(directory) = &args.out {
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        path = Some(directory.join(format!("{}-{name}.json", machine::today())));
+    }
+    path.as_deref().map_or(Ok(()), output::ensure_writable)?;
+    Ok(path)
+}
+
 fn note_budget(args: &BenchArgs) {
     if let Some(note) = machine::budget_note(Sizes::new(args, suite::NINTHS).ram_bytes) {
-        eprintln!("{note}");
+        say!("{note}");
     }
 }
 
@@ -146,6 +160,7 @@ fn single(args: &BenchArgs, pattern: Pattern) -> Result<u8> {
     let ways = args.measuring.ways();
     compare::require_root_for(&ways, "bench")?;
     note_budget(args);
+    let json = figures_file(args, "load")?;
     let sizes = Sizes::new(args, if pattern == Pattern::Random { 18 } else { suite::NINTHS });
     let mut lab = lab(args, &ways, sizes)?;
     let directory = lab.directory().to_path_buf();
@@ -159,7 +174,7 @@ fn single(args: &BenchArgs, pattern: Pattern) -> Result<u8> {
     let table = compare::table(&subject, args.measuring.runs, &runs);
     let head = human::folded(&format!("load {}", load_line(&command, sizes)), "    ");
     let text = format!("{head}{table}{}", part_lines(&runs));
-    if let Some(path) = &args.measuring.json {
+    if let Some(path) = &json {
         compare::write(path, subject, runs, &directory)?;
     }
     print(&text)?;

@@ -7,14 +7,13 @@
 //! stalls). Nothing is judged.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use overspill_mm::reclaim::policy::NAMES;
 use overspill_sim::report::table::aligned;
 use serde::Serialize;
 
-use super::ALLOWANCE_BYTES;
+use super::{ALLOWANCE_BYTES, figures_file};
 use crate::args::BenchArgs;
 use crate::compare::way::Way;
 use crate::compare::{self, Input, Lab, Measurement, Subject, Turns};
@@ -68,6 +67,7 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
     ensure!(args.only.is_empty(), "--only is for suites of loads");
     let ways = if args.measuring.ways.is_empty() { every_way() } else { args.measuring.ways.clone() };
     compare::require_root_for(&ways, "bench")?;
+    let path = figures_file(args, "reclaim")?;
     let machine_bytes = machine::ram_bytes();
     let ram_bytes = args.ram.map_or(RAM_BYTES.min(machine_bytes / 4), |ram| ram.bytes(machine_bytes));
     let stream_bytes = args.size.map_or(ram_bytes, |size| size.bytes(machine_bytes));
@@ -105,7 +105,7 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
     let parameters = Parameters { readers: READERS, stream_bytes, laps: load.laps, hot_bytes, rows };
     let subject =
         Subject { kind: "bench", command: &command, ram_bytes, allowance_bytes: ALLOWANCE_BYTES, parameters };
-    match file(args)? {
+    match path {
         Some(path) => compare::write(&path, subject, runs, &directory).map(|()| 0),
         None => Ok(0),
     }
@@ -116,13 +116,6 @@ fn every_way() -> Vec<Way> {
     let names = NAMES.map(|name| format!("overspill:adaptive:{name}"));
     let names = ["kernel:0", "kernel:3"].into_iter().chain(names.iter().map(String::as_str));
     names.map(|name| name.parse().expect("these are ways")).collect()
-}
-
-/// Where the figures go: a file, or one in a directory as the suites' are.
-fn file(args: &BenchArgs) -> Result<Option<PathBuf>> {
-    let Some(directory) = &args.out else { return Ok(args.measuring.json.clone()) };
-    std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    Ok(Some(directory.join(format!("{}-reclaim.json", machine::today()))))
 }
 
 /// What a run came to; nothing where the kernel killed it for want of memory.

@@ -1,19 +1,32 @@
 //! The output of a measured command: its standard output is counted and hashed (the runs must agree
 //! on it), the end of its standard error is kept for the case that it fails.
+//!
+//! A process that the command has left behind, and that nobody could kill, may hold the streams open
+//! for ever: what comes a moment after the end does not count.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// How much of the beginning of the standard output is kept: more than one line of the built-in
 /// load.
 const HEAD_BYTES_MAX: usize = 1 << 20;
 /// How much of the end of the standard error is kept.
 const TAIL_BYTES_MAX: usize = 4096;
+
+/// So long after the command's end its streams are read, if somebody holds them open.
+const GRACE: Duration = Duration::from_secs(1);
+/// How often is looked whether it has ended, in milliseconds.
+const LOOK_AGAIN_MS: u8 = 100;
 
 /// What came out.
 #[derive(Default, Clone, Debug)]
@@ -26,30 +39,65 @@ pub struct Captured {
     pub head: Vec<u8>,
     /// The end of the standard error.
     pub error_tail: String,
+    /// A stream was not at its end.
+    pub is_cut: bool,
 }
 
 /// The threads that read while the command runs.
 pub struct Streams {
     output: JoinHandle<io::Result<Captured>>,
     error: JoinHandle<io::Result<String>>,
+    run: Arc<Run>,
+}
+
+/// What the readers know of the command.
+#[derive(Default)]
+struct Run {
+    ended: OnceLock<Instant>,
+    is_cut: AtomicBool,
+}
+
+/// A stream that ends with the command, if not before.
+struct Stream<S> {
+    stream: S,
+    run: Arc<Run>,
+}
+
+impl<S: Read + AsFd> Read for Stream<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.run.ended.get().is_none_or(|ended| ended.elapsed() < GRACE) {
+            let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN)];
+            if poll(&mut fds, PollTimeout::from(LOOK_AGAIN_MS))? > 0 {
+                return self.stream.read(buffer);
+            }
+        }
+        self.run.is_cut.store(true, Relaxed);
+        Ok(0)
+    }
 }
 
 /// Starts reading both streams of a child; its standard output is also copied to `keep`.
 pub fn start(child: &mut Child, keep: Option<File>) -> Streams {
+    let run = Arc::<Run>::default();
     let output = child.stdout.take().expect("its standard output is a pipe");
+    let output = Stream { stream: output, run: run.clone() };
     let error = child.stderr.take().expect("its standard error is a pipe");
+    let error = Stream { stream: error, run: run.clone() };
     Streams {
         output: std::thread::spawn(move || read_output(output, keep)),
         error: std::thread::spawn(move || read_tail(error)),
+        run,
     }
 }
 
 impl Streams {
-    /// Waits until both streams have ended.
+    /// The command has ended: waits until both streams have, too, but not for long.
     pub fn finish(self) -> Result<Captured> {
+        self.run.ended.get_or_init(Instant::now);
         let panicked = |_| anyhow!("a reader of the command's output panicked");
         let mut captured = self.output.join().map_err(panicked)??;
         captured.error_tail = self.error.join().map_err(panicked)??;
+        captured.is_cut = self.run.is_cut.load(Relaxed);
         Ok(captured)
     }
 }
@@ -117,6 +165,20 @@ mod tests {
         let pieces = read_output(OneByOne(b"hello"), None).unwrap();
         assert_eq!((whole.output_hash, whole.output_bytes), (pieces.output_hash, 5));
         assert_ne!(whole.output_hash, read_output(&b"hellp"[..], None).unwrap().output_hash);
+    }
+
+    /// *The story:* a process in the background had the output open, and the comparison waited for it.
+    #[test]
+    fn a_stream_that_is_held_open_ends_with_the_command() {
+        for (script, is_cut) in [("echo hello", false), ("echo hello; exec sleep 60", true)] {
+            let mut command = std::process::Command::new("sh");
+            command.args(["-c", script]).stdout(std::process::Stdio::piped());
+            let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+            let captured = start(&mut child, None).finish().unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert_eq!((captured.output_bytes, captured.is_cut), (6, is_cut), "{script}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::os::{signals, swap};
+use crate::stderr::say;
 use crate::{cgroup, exit};
 
 /// Something that must not be left behind.
@@ -140,7 +141,7 @@ impl Drop for Guardian {
     fn drop(&mut self) {
         while let Some(resource) = first_to_undo(&self.held).map(|index| self.held[index].clone()) {
             if let Err(error) = self.release(&resource) {
-                eprintln!("overspill: {error:#}");
+                say!("overspill: {error:#}");
                 self.held.retain(|held| *held != resource); // the guardian tries once more
             }
         }
@@ -192,7 +193,7 @@ pub fn main() -> Result<u8> {
     let mut code = 0;
     while let Some(index) = first_to_undo(&held) {
         if let Err(error) = held.remove(index).undo() {
-            eprintln!("overspill: {error:#}");
+            say!("overspill: {error:#}");
             code = exit::OWN_FAILURE;
         }
     }

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::capture::{self, Captured};
 use super::guardian::{Guardian, Resource};
+use super::leftovers::Leftovers;
 use super::stdin::Input;
 use super::swap_file::SwapFile;
 use super::way::{KernelRules, Way};
@@ -112,6 +113,8 @@ pub struct Measurement {
     pub output_bytes: u64,
     /// Checksum of its standard output.
     pub output_hash: String,
+    /// It left processes running, which were killed.
+    pub left_behind: bool,
     /// The whole report of `overspill run`.
     pub overspill: Option<serde_json::Value>,
     /// What the built-in load said.
@@ -254,6 +257,7 @@ impl Lab {
         };
         child_command.env_remove(ENV);
         child_command.stdin(input.open()?).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let leftovers = Leftovers::expected().context("cannot become the parent of orphans")?;
         nix::unistd::sync(); // what earlier runs wrote is not this run's business
         let before = SwapTraffic::now();
         let start = Instant::now();
@@ -263,14 +267,15 @@ impl Lab {
         let streams = capture::start(&mut child, keep);
         let (ended, wall_seconds) = await_end(child.id() as i32, start)?;
         let after = SwapTraffic::now();
+        let left_behind = leftovers.end();
         let mut measurement = Measurement::new(way, ended, wall_seconds);
         measurement.set_traffic(before, after);
         measurement.peak_bytes = ended.resident_peak_bytes;
+        measurement.left_behind = left_behind;
         if let Some(group) = group {
             measurement.cgroup_peak_bytes = group.peak_bytes();
             measurement.peak_bytes = measurement.cgroup_peak_bytes;
             measurement.oom_kills = group.killed_count();
-            // Whatever the command left running would keep the pipes open.
             cgroup::remove(group.path())?;
         }
         measurement.set_captured(streams.finish()?);
@@ -304,7 +309,7 @@ fn plain(command: &[OsString]) -> Command {
 fn await_end(pid: i32, start: Instant) -> Result<(Ended, f64)> {
     signals::forward_to(pid);
     let interrupted = loop {
-        if child::wait_unreaped_once(pid)? {
+        if child::wait_unreaped_among_orphans(pid)? {
             break signals::last().is_some();
         }
         if signals::last().is_some() {

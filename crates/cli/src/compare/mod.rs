@@ -5,6 +5,7 @@ mod capture;
 pub mod figures;
 pub mod guardian;
 mod lab;
+mod leftovers;
 mod page;
 mod stdin;
 mod swap_file;
@@ -23,6 +24,7 @@ use crate::machine::{self, Machine};
 use crate::os::signals;
 use crate::output::{self, Output};
 use crate::progress::Progress;
+use crate::stderr::say;
 use crate::stdout::print;
 use crate::swap::arg::SwapArg;
 use crate::{cgroup, checks, exit, human};
@@ -86,13 +88,13 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
     let ways = args.measuring.ways();
     require_root_for(&ways, "compare")?;
     if let Err(message) = require_program(&args.command[0]) {
-        eprintln!("overspill: {message}");
+        say!("overspill: {message}");
         return Ok(exit::NOT_FOUND);
     }
     let place = place_for(&ways, &args.tuning.swap)?;
     let ram_bytes = args.ram.bytes(machine::ram_for_shares());
     if let Some(note) = machine::budget_note(ram_bytes) {
-        eprintln!("{note}");
+        say!("{note}");
     }
     let exports = Exports::prepare(args)?;
     let keep = args.keep_output.as_deref().map(create).transpose()?;
@@ -283,7 +285,20 @@ pub fn table<P: Serialize>(subject: &Subject<'_, P>, rounds: u32, runs: &[Measur
     let ratios = figures::ratios(&medians);
     let budget = budget_line(subject.ram_bytes, subject.allowance_bytes, rounds);
     let budget = human::folded(&budget, "    ");
-    format!("{budget}{}{}", figures::text(&medians), figures::ratio_lines(&ratios)) + &killed_lines(runs)
+    let notes = killed_lines(runs) + &left_behind_line(runs);
+    format!("{budget}{}{}{notes}", figures::text(&medians), figures::ratio_lines(&ratios))
+}
+
+/// A line where the command does not end with its end.
+fn left_behind_line(runs: &[Measurement]) -> String {
+    let line = if runs.iter().any(|run| run.captured.is_cut) {
+        "a process that was not killed holds the command's output open: what it writes does not count"
+    } else if runs.iter().any(|run| run.left_behind) {
+        "the command left processes behind, which were killed: what counts is its own end"
+    } else {
+        return String::new();
+    };
+    human::folded(line, "    ")
 }
 
 /// A line for each way that the kernel killed, be it now and then or always.

@@ -63,6 +63,22 @@ pub fn wait_unreaped_once(pid: i32) -> io::Result<bool> {
     }
 }
 
+/// The same where orphans are adopted: those that end meanwhile are waited for, as nobody else does.
+pub fn wait_unreaped_among_orphans(pid: i32) -> io::Result<bool> {
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+        Ok(status) => {
+            let ended = status.pid().expect("it says who has ended").as_raw();
+            if ended != pid {
+                reap(ended, WaitPidFlag::WNOHANG);
+            }
+            Ok(ended == pid)
+        }
+        Err(nix::errno::Errno::EINTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn wait4(pid: i32, options: i32) -> io::Result<Option<Ended>> {
     assert!(pid > 0, "one child, never a group");
     let mut status = 0;

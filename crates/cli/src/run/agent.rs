@@ -247,6 +247,11 @@ pub fn keep(directory: &Path) -> Result<u8> {
     Ok(0)
 }
 
+/// Whether a process is a keeper, by the words that it was started with.
+pub fn is_keeper(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.starts_with(b"/proc/self/exe\0keep\0"))
+}
+
 fn is_used(directory: &Path) -> bool {
     matches!(lease::is_open_elsewhere(&directory.join(LIBRARY)), Ok(true))
 }

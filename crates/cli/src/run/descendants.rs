@@ -202,7 +202,7 @@ fn look_at_threads(pid: u32) -> Option<Look> {
 }
 
 /// The children of all threads of a process.
-fn children(pid: u32) -> Vec<u32> {
+pub fn children(pid: u32) -> Vec<u32> {
     let of_thread =
         |thread| fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).unwrap_or_default();
     let lists = numbers_in(&format!("/proc/{pid}/task")).map(of_thread);

@@ -10,7 +10,7 @@
 
 pub mod agent;
 mod census;
-mod descendants;
+pub mod descendants;
 mod divider;
 mod door;
 pub mod program;
@@ -25,7 +25,7 @@ mod verdict;
 mod watch;
 
 use std::ffi::{CString, OsString};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -43,18 +43,19 @@ use crate::on_full::OnFull;
 use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
 use crate::output::{self, Output};
+use crate::stderr::{self, say};
 use crate::{exit, human, machine};
 use descendants::Descendants;
 use door::Door;
 use report::{Report, Run};
 use shared_page::{Settings, SharedPage};
-use tracing::Tracing;
+use tracing::{Prepared, Tracing};
 use watch::{Options, Watch};
 
 /// Runs the program; the result is this process's exit code.
 pub fn main(args: &RunArgs) -> Result<u8> {
     let Some(program) = program::find(&args.command[0]) else {
-        eprintln!("overspill: {}: not found", human::command(&args.command[..1]));
+        say!("overspill: {}: not found", human::command(&args.command[..1]));
         return Ok(exit::NOT_FOUND);
     };
     // Without this a limit of file sizes (ulimit -f) would end the launcher without a word.
@@ -62,7 +63,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let ready = match erased(args).and_then(|()| checks::essential(&args.tuning.swap)) {
         Ok(ready) => ready,
         Err(check) => {
-            eprintln!("overspill: {}", check.line());
+            say!("overspill: {}", check.line());
             return Ok(exit::OWN_FAILURE);
         }
     };
@@ -76,7 +77,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let ram_bytes = args.ram.bytes(machine::ram_for_shares());
     let unmanageable = program::unmanageable(&program);
     if let (Some(reason), true) = (&unmanageable, args.tuning.strict) {
-        eprintln!("overspill: {reason}: --strict runs nothing without a limit");
+        say!("overspill: {reason}: --strict runs nothing without a limit");
         return Ok(exit::OWN_FAILURE);
     }
     print_notes(args, ram_bytes, unmanageable.as_deref());
@@ -86,19 +87,20 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let opened = door(&page, &ready.swap).and_then(|door| door.open(page.token()));
     if let Some(errno) = opened.err().filter(|_| !args.quiet) {
         let reason = errno_text(errno.raw_os_error() as u32);
-        eprintln!("overspill: note: other users and pid namespaces run unmanaged: {reason}");
+        say!("overspill: note: other users and pid namespaces run unmanaged: {reason}");
     }
     descendants::adopt_orphans().context("cannot become the parent of orphans")?;
-    let tracing = args.trace.as_deref().map(|path| Tracing::start(path, &page, &args.command)).transpose()?;
+    let trace = args.trace.as_deref().map(|path| Prepared::new(path, &page, &args.command)).transpose()?;
 
     signals::survive(&signals::FORWARDED);
-    let start = Instant::now();
+    let (start, start_ns) = (Instant::now(), tracing::monotonic_ns());
     let child = match inherit::spawn(&mut command(args, &ready, &page), None) {
         Ok(child) => child,
         Err(error) => return Ok(cannot_execute(&program, &error)),
     };
     let pid = child.id();
     signals::forward_to(pid as i32);
+    let tracing = trace.and_then(|trace| warned(trace.begin(start_ns)));
     let divides = !args.tuning.per_process;
     let options = Options { ram_bytes, divides, traces: args.trace.is_some(), strict: args.tuning.strict };
     let descendants = Descendants::new(pid, ready.agent.keeper());
@@ -118,9 +120,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let report = Report::new(run);
     let agents_ns = report.sum("agent_cpu_ns");
     let finish_trace = |tracing: Tracing| tracing.finish(processor_ns.saturating_sub(agents_ns));
-    if let Some(Err(error)) = tracing.map(finish_trace) {
-        eprintln!("overspill: {error:#}"); // the program has run: a warning, not a failure
-    }
+    tracing.map(finish_trace).and_then(warned);
     write_report(args, &report, json, summary);
     finish(args, &report)
 }
@@ -128,12 +128,12 @@ pub fn main(args: &RunArgs) -> Result<u8> {
 /// Ends like the program: its code, its signal, or 125 when swap was full under `--strict`.
 fn finish(args: &RunArgs, report: &Report) -> Result<u8> {
     if let Some(reason) = &report.strict_refused {
-        eprintln!("overspill: {reason}: --strict ended the program");
+        say!("overspill: {reason}: --strict ended the program");
         return Ok(exit::OWN_FAILURE);
     }
     if report.strict_ended {
         if args.quiet || args.output.is_some() {
-            eprintln!("overspill: {}", report.verdict.text); // nobody has said it on standard error yet
+            say!("overspill: {}", report.verdict.text); // nobody has said it on standard error yet
         }
         return Ok(exit::OWN_FAILURE);
     }
@@ -148,10 +148,10 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
         return;
     }
     if let Some(note) = machine::budget_note(ram_bytes) {
-        eprintln!("{note}");
+        say!("{note}");
     }
     if let Some(reason) = unmanageable {
-        eprintln!("overspill: note: {reason}: it runs unmanaged, without a limit");
+        say!("overspill: note: {reason}: it runs unmanaged, without a limit");
     }
 }
 
@@ -177,7 +177,7 @@ fn encoded(places: &[SwapPlace]) -> Vec<u8> {
 fn print_new_file(args: &RunArgs, place: &SwapPlace) {
     if place.kind == SwapKind::NewFile && !args.quiet {
         let path = human::one_line(&place.path.to_string_lossy());
-        eprintln!("overspill: note: there is no {path}: a new file is made there to spill to");
+        say!("overspill: note: there is no {path}: a new file is made there to spill to");
     }
 }
 
@@ -196,10 +196,7 @@ fn print_room(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) {
     if there < wanted && !args.quiet {
         let (wanted, there) = (human::bytes(wanted), human::bytes(there));
         let why = if limit < free { "may have (ulimit -f)" } else { "has" };
-        eprintln!(
-            "overspill: note: {wanted} of room to spill are wanted, and {} {why} {there}",
-            path.display()
-        );
+        say!("overspill: note: {wanted} of room to spill are wanted, and {} {why} {there}", path.display());
     }
 }
 
@@ -258,10 +255,10 @@ fn command(args: &RunArgs, ready: &Ready, page: &SharedPage) -> Command {
 
 fn cannot_execute(program: &std::path::Path, error: &io::Error) -> u8 {
     if let Some(interpreter) = program::missing_interpreter(program) {
-        eprintln!("overspill: {}: its interpreter {} is missing", program.display(), interpreter.display());
+        say!("overspill: {}: its interpreter {} is missing", program.display(), interpreter.display());
         return exit::CANNOT_EXECUTE;
     }
-    eprintln!("overspill: cannot execute {}: {}", program.display(), os_text(error));
+    say!("overspill: cannot execute {}: {}", program.display(), os_text(error));
     let resources = [libc::EAGAIN, libc::ENOMEM, libc::EMFILE, libc::ENFILE];
     let out_of_resources = resources.contains(&error.raw_os_error().unwrap_or(0));
     if out_of_resources { exit::OWN_FAILURE } else { exit::CANNOT_EXECUTE }
@@ -287,25 +284,23 @@ fn failure_text(step: u32, error: u32) -> String {
     }
 }
 
-/// Writes what was asked for. The program has run: what cannot be written is a warning, not a failure.
+/// Once the program has started, what goes wrong is a warning, not a failure.
+fn warned<T>(result: Result<T>) -> Option<T> {
+    result.inspect_err(|error| say!("overspill: {error:#}")).ok()
+}
+
+/// Writes what was asked for.
 fn write_report(args: &RunArgs, report: &Report, json: Option<Output>, summary: Option<Output>) {
-    let warn = |result: Result<()>| {
-        if let Err(error) = result {
-            eprintln!("overspill: {error:#}");
-        }
-    };
     if let Some(json) = json {
         let text =
             serde_json::to_string_pretty(report).expect("a report has no maps with keys that are no strings");
-        warn(json.write(report.pid, &(text + "\n")));
+        warned(json.write(report.pid, &(text + "\n")));
     }
     let text = summary::text(report);
     match summary {
-        Some(file) => warn(file.write(report.pid, &text)),
+        Some(file) => _ = warned(file.write(report.pid, &text)),
         None if args.quiet => {}
-        None => {
-            let _ = io::stderr().write_all(text.as_bytes());
-        }
+        None => stderr::write(&text),
     }
 }
 

@@ -10,6 +10,7 @@ use super::shared_page::{Report, SharedPage};
 use crate::histogram::Histogram;
 use crate::human;
 use crate::os::signals;
+use crate::stderr;
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -22,7 +23,7 @@ pub fn answer(page: &SharedPage, ram_bytes: u64, elapsed: Duration) {
         signals::pass_on(libc::SIGUSR1);
     }
     let Ok(reports) = page.reports() else { return };
-    eprint!("{}", human::folded(&line(&reports, ram_bytes, elapsed), "    "));
+    stderr::write(&human::folded(&line(&reports, ram_bytes, elapsed), "    "));
 }
 
 fn line(reports: &[Report], ram_bytes: u64, elapsed: Duration) -> String {

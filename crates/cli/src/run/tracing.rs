@@ -31,24 +31,29 @@ const RAW_BYTES: usize = size_of::<Raw>();
 
 type Output = Writer<BufWriter<File>>;
 
-/// A trace being written by a thread of its own.
-pub struct Tracing {
+/// A trace that can be written, before there is anything to write.
+pub struct Prepared {
     path: PathBuf,
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Drain, TraceError>>,
+    file: File,
+    rings: File,
+    /// Its first records.
+    notes: [String; 2],
 }
 
-impl Tracing {
-    /// Begins; the program is started next.
-    pub fn start(path: &Path, page: &SharedPage, command: &[OsString]) -> Result<Tracing> {
-        let cannot = || format!("cannot write the trace {}", path.display());
-        let file = output::create(path).with_context(cannot)?;
-        let mut output = Writer::new(BufWriter::new(file)).with_context(cannot)?;
+impl Prepared {
+    /// Opens the file. What is in it stays until the program has started, for it may not.
+    pub fn new(path: &Path, page: &SharedPage, command: &[OsString]) -> Result<Prepared> {
+        output::refuse_own_stream(path).with_context(|| cannot_write(path))?;
         let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-        note(&mut output, format!("seen by overspill run: {}", words.join(" "))).with_context(cannot)?;
-        note(&mut output, ram_note(page.settings()?.ram_bytes)).with_context(cannot)?;
-        let mut drain =
-            Drain { rings: page.file()?, output, start_ns: monotonic_ns(), tails: [0; PROCESSES] };
+        let seen = format!("seen by overspill run: {}", words.join(" "));
+        let notes = [seen, ram_note(page.settings()?.ram_bytes)];
+        Ok(Prepared { path: path.to_owned(), file: output::writable(path)?, rings: page.file()?, notes })
+    }
+
+    /// Begins; the program was started at `start_ns`.
+    pub fn begin(self, start_ns: u64) -> Result<Tracing> {
+        let output = self.first_records().with_context(|| cannot_write(&self.path))?;
+        let mut drain = Drain { rings: self.rings, output, start_ns, tails: [0; PROCESSES] };
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("trace".to_owned()).spawn(move || {
@@ -58,16 +63,42 @@ impl Tracing {
             }
             Ok(drain)
         })?;
-        Ok(Tracing { path: path.to_owned(), stop, thread })
+        Ok(Tracing { path: self.path, stop, thread })
     }
 
+    /// In place of what was in the file, which is said.
+    fn first_records(&self) -> Result<Output, TraceError> {
+        let emptied = || {
+            if self.file.metadata()?.is_file() {
+                output::say_replaced(&self.path);
+                self.file.set_len(0)?;
+            }
+            self.file.try_clone()
+        };
+        let file = emptied().map_err(|error| TraceError::io(0, error))?;
+        let mut output = Writer::new(BufWriter::new(file))?;
+        self.notes.iter().try_for_each(|text| note(&mut output, text.clone()))?;
+        Ok(output)
+    }
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write the trace {}", path.display())
+}
+
+/// A trace being written by a thread of its own.
+pub struct Tracing {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Drain, TraceError>>,
+}
+
+impl Tracing {
     /// Drains what is left and ends the trace of a program that itself had a processor for so long.
     pub fn finish(self, processor_ns: u64) -> Result<()> {
         self.stop.store(true, Ordering::Release);
         let result = self.thread.join().expect("the thread returns its failure");
-        result
-            .and_then(|drain| drain.end(processor_ns))
-            .with_context(|| format!("cannot write the trace {}", self.path.display()))
+        result.and_then(|drain| drain.end(processor_ns)).with_context(|| cannot_write(&self.path))
     }
 }
 
@@ -152,7 +183,7 @@ fn note(output: &mut Output, text: String) -> Result<(), TraceError> {
 }
 
 /// The clock of the agents' records.
-fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("Linux has this clock");
     now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
 }

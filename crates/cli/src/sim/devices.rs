@@ -15,6 +15,7 @@ use crate::human::folded;
 use crate::idle::Idle;
 use crate::output;
 use crate::progress::Progress;
+use crate::stderr;
 use crate::stdout::print;
 
 /// Measures a directory's device as the pager meets it: with idle processors awake, if `idle` says
@@ -31,7 +32,7 @@ pub fn tell(directory: &Path, idle: Idle, output: Option<&PathBuf>) -> Result<u8
     let progress = Progress::new();
     let calibration = measure(directory, idle, &progress)?;
     drop(progress);
-    eprint!("{}", figures(&calibration));
+    stderr::write(&figures(&calibration));
     let text = calibration.model.to_toml();
     match output {
         Some(path) => {

@@ -5,6 +5,7 @@
 //! geometric means of the ratios, and the worst point. A trace is whatever `sim` takes, or a text
 //! with a page number a line, as the traces of the LIRS suite are.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -18,6 +19,7 @@ use overspill_sim::options::{Amount, amounts, names};
 use overspill_sim::replace::{self, Touches};
 use overspill_sim::report::table::{aligned, in_blocks};
 use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
+use overspill_sim::trace::open::open_file;
 use overspill_sim::trace::workload::TraceWorkload;
 use overspill_sim::workload::{Access, Listed, Workload};
 use serde::Serialize;
@@ -78,10 +80,12 @@ impl Subject {
             return Ok(Subject::Load(Box::new(load)));
         }
         let cannot = || format!("cannot read {name}");
-        if std::fs::metadata(name).with_context(cannot)?.len() > TEXT_BYTES_MAX {
+        let mut file = open_file(Path::new(name)).map_err(|error| anyhow!("{name}: {error}"))?;
+        if file.metadata().with_context(cannot)?.len() > TEXT_BYTES_MAX {
             return Ok(Subject::Trace(name.to_owned()));
         }
-        let text = std::fs::read(name).with_context(cannot)?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).with_context(cannot)?;
         Ok(numbers(&text).map_or_else(|| Subject::Trace(name.to_owned()), Subject::Numbers))
     }
 
@@ -189,7 +193,7 @@ fn shares(list: &str) -> Result<Vec<u64>> {
 
 fn points(args: &Args, trace: &str, names: &[String], shares: &[u64], device: &Model) -> Result<Vec<Point>> {
     let subject = Subject::find(trace)?;
-    let error = |error| anyhow!("{trace}: {error}");
+    let error = |error| anyhow!("{error}");
     let touches = Touches::of(subject.start()?).map_err(error)?;
     let extent = Extent::of(subject.start()?).map_err(error)?;
     let pages = u64::from(touches.pages());

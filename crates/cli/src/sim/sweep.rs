@@ -189,8 +189,6 @@ impl Subject {
     fn new(args: &SweepArgs) -> Result<Subject> {
         let path = PathBuf::from(&args.workload);
         if path.exists() {
-            // It is read once for each machine.
-            ensure!(path.is_file(), "{}: a trace for sim is a file", path.display());
             return Ok(Subject::Trace(Recorded {
                 path,
                 format: args.from,

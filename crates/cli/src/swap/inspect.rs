@@ -117,10 +117,10 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Opens it for reading.
+    /// Opens it for reading. A pipe is opened, too, without waiting for who writes to it, and refused.
     pub fn open(path: &Path) -> Result<Candidate, Refused> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Refused::from(Errno::INVAL))?;
-        let fd = file::open(&name, Open::empty())?;
+        let fd = file::open(&name, Open::NON_BLOCKING)?;
         let status = file::status(&fd)?;
         let (medium, bytes) = match status.kind {
             Kind::Regular => (Medium::File, status.len),

@@ -5,12 +5,14 @@
 pub mod machine;
 
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
+use nix::unistd::Pid;
 
 /// The command, with a stand-in for the agent and without the user's configuration.
 pub fn overspill() -> Command {
@@ -99,6 +101,23 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// What a command says that once never ended: a minute is enough.
+pub fn in_time(command: &mut Command) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_raw(child.id() as i32);
+    let (ended, has_ended) = mpsc::channel();
+    let watch = std::thread::spawn(move || {
+        if has_ended.recv_timeout(Duration::from_secs(60)).is_err() {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    let _ = ended.send(());
+    watch.join().unwrap();
+    assert_ne!(output.status.signal(), Some(Signal::SIGKILL as i32), "{command:?} did not end");
+    output
 }
 
 /// Waits until something is true.

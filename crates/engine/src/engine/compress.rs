@@ -17,7 +17,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use overspill_mm::pool::{Chore, Figures, MOVES_MAX, PoolSize, Waits};
+use overspill_mm::pool::{Figures, PoolSize, Waits, make_room};
 use overspill_mm::types::{Nanos, PageId, Slot};
 use overspill_mm::{AreaId, Event, IoId, Run, State, WriteResult};
 use overspill_sys::{Errno, clock};
@@ -220,17 +220,8 @@ impl Engine {
     pub(super) fn keep_pool(&mut self) {
         let (pool, mm) = (&mut self.compressed.pool, &self.mm);
         let is_wanted = |slot| mm.owner(Slot(slot)).is_some();
-        pool.tier.sweep(mm.slots_used(), is_wanted);
-        for _ in 0..MOVES_MAX {
-            match pool.tier.chore(is_wanted) {
-                Chore::Nothing => break,
-                Chore::Move(moved) => pool.follow(&moved),
-                Chore::Write(runs) => {
-                    self.order_write_backs(runs);
-                    break;
-                }
-            }
-        }
+        let runs = make_room(pool, mm.slots_used(), is_wanted, Pool::follow);
+        self.order_write_backs(runs);
         self.compressed.pool.give_back();
         self.share_budget();
         if self.compressed.full_is_untold {
@@ -257,11 +248,11 @@ impl Engine {
     /// there: it is read, from here, for the others.
     fn order_write_backs(&mut self, runs: Vec<Range<u32>>) {
         let stays = |run: &Range<u32>| !self.mm.is_leaving(Slot(run.start));
-        let runs: Vec<_> = runs.into_iter().filter(stays).collect();
-        if runs.is_empty() && self.mm.is_swap_full() {
+        let (to_write, to_leave): (Vec<_>, Vec<_>) = runs.into_iter().partition(stays);
+        if to_write.is_empty() && !to_leave.is_empty() && self.mm.is_swap_full() {
             return self.write_stopped(Notice::SwapFull);
         }
-        runs.into_iter().all(|run| self.order_write_back(run));
+        to_write.into_iter().all(|run| self.order_write_back(run));
     }
 
     /// Orders the write of neighbours, by way of bounce pages. False: the device takes no more now.

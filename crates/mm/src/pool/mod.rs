@@ -9,6 +9,6 @@ mod tier;
 
 pub use size::{Figures, Held, PoolSize, Waits};
 pub use tier::{
-    Age, Chore, FILLED_BYTES, LEAVING_MAX, MOVES_MAX, Moved, Refused, SEGMENT_BYTES, SEGMENT_FRAMES, Spot,
-    Tier, Totals, segments_max,
+    Age, Chore, FILLED_BYTES, LEAVING_MAX, Moved, Refused, SEGMENT_BYTES, SEGMENT_FRAMES, Spot, Tier, Totals,
+    make_room, segments_max,
 };

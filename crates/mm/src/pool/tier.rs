@@ -27,7 +27,7 @@ pub const LEAVING_MAX: u32 = 64;
 
 const PAGE_BYTES: usize = PAGE_SIZE as usize;
 /// So many [`Chore::Move`] are done at once at most: each takes some 50 us, in which nobody is answered.
-pub const MOVES_MAX: u32 = 4;
+const MOVES_MAX: u32 = 4;
 /// Entries begin at multiples of this.
 const UNIT: usize = 8;
 /// A page that does not get smaller than this is not worth its place.
@@ -85,6 +85,31 @@ pub enum Chore {
     /// Write these slots, neighbours together, in order, until the device takes no more:
     /// [`Tier::leaves`] for each that it took.
     Write(Vec<Range<u32>>),
+}
+
+/// Sees to it that there is room in a pool: lets go of what nobody wants ([`Tier::sweep`]), moves
+/// entries on, whose bytes are to `follow`, and gives the slots to write, as in [`Chore::Write`].
+pub fn make_room<P: AsMut<Tier>>(
+    pool: &mut P,
+    used: u32,
+    is_wanted: impl Fn(u32) -> bool,
+    mut follow: impl FnMut(&mut P, &[Moved]),
+) -> Vec<Range<u32>> {
+    pool.as_mut().sweep(used, &is_wanted);
+    for _ in 0..MOVES_MAX {
+        match pool.as_mut().chore(&is_wanted) {
+            Chore::Nothing => break,
+            Chore::Move(moved) => follow(pool, &moved),
+            Chore::Write(runs) => return runs,
+        }
+    }
+    Vec::new()
+}
+
+impl AsMut<Tier> for Tier {
+    fn as_mut(&mut self) -> &mut Tier {
+        self
+    }
 }
 
 /// Why a page was not taken.

@@ -12,7 +12,7 @@
 use super::Engine;
 use super::worker::Transfer;
 use crate::time::Nanos;
-use overspill_mm::pool::{Chore, Figures, MOVES_MAX, PoolSize, Tier, Totals, Waits};
+use overspill_mm::pool::{Figures, PoolSize, Tier, Totals, Waits, make_room};
 use overspill_mm::readahead::SwapIn;
 use overspill_mm::types::{PAGE_SIZE, PageId, Slot, SpaceId, Vpn};
 use overspill_mm::{Event, IoId, Run, State, WriteResult};
@@ -273,18 +273,9 @@ impl<P: SwapIn> Engine<P> {
         let Some(pool) = &mut self.pool else { return false };
         let mm = &self.mm;
         let is_wanted = |slot| mm.owner(Slot(slot)).is_some();
-        pool.tier.sweep(mm.slots_used(), is_wanted);
         // Bytes are nowhere: what is moved on costs nothing.
-        for _ in 0..MOVES_MAX {
-            match pool.tier.chore(is_wanted) {
-                Chore::Nothing => break,
-                Chore::Move(_) => {}
-                Chore::Write(runs) => {
-                    runs.into_iter().for_each(|run| self.write_back(run));
-                    break;
-                }
-            }
-        }
+        let runs = make_room(&mut pool.tier, mm.slots_used(), is_wanted, |_, _| {});
+        runs.into_iter().for_each(|run| self.write_back(run));
         let pool = self.pool.as_mut().expect("it was seen");
         while pool.tier.next_freed().is_some() {}
         let frames = self.frames_beside_pool().expect("it was seen");

@@ -40,6 +40,15 @@ pub enum TraceError {
         /// Calls on files that are in it.
         file_calls: u64,
     },
+    /// No address of 48 bits.
+    #[error("page {page:#x} lies beyond 48-bit addresses")]
+    Beyond {
+        /// The page's number.
+        page: u64,
+    },
+    /// A pipe, a terminal, a device: it cannot be read again from its beginning, and may never end.
+    #[error("it is no regular file")]
+    NotRegular,
     /// Nothing in it.
     #[error("the file is empty")]
     Empty,

@@ -125,20 +125,28 @@ fn looks_like_oracle(head: &[u8]) -> bool {
         && records.iter().all(|record| likely(record) && matches!(reader.next_record(), Ok(Some(_))))
 }
 
+/// Opens the file of a trace. What is no regular file is not even opened: a pipe would wait for
+/// somebody to write to it.
+pub fn open_file(path: &Path) -> Result<File, TraceError> {
+    let cannot = |error| TraceError::Open { error };
+    let kind = std::fs::metadata(path).map_err(cannot)?.file_type();
+    if kind.is_dir() {
+        return Err(cannot(std::io::ErrorKind::IsADirectory.into()));
+    }
+    if !kind.is_file() {
+        return Err(TraceError::NotRegular);
+    }
+    File::open(path).map_err(cannot)
+}
+
 /// Opens a trace; `format` when it is known, else what its beginning looks like. `-` is standard
 /// input. A zstd-compressed file is unpacked on the way.
 pub fn open(
     path: &Path,
     format: Option<Format>,
 ) -> Result<(Format, Box<dyn RecordReader + Send>), TraceError> {
-    let input: Box<dyn Read + Send> = if path == Path::new("-") {
-        Box::new(std::io::stdin())
-    } else {
-        if path.is_dir() {
-            return Err(TraceError::Open { error: std::io::ErrorKind::IsADirectory.into() });
-        }
-        Box::new(File::open(path).map_err(|error| TraceError::Open { error })?)
-    };
+    let input: Box<dyn Read + Send> =
+        if path == Path::new("-") { Box::new(std::io::stdin()) } else { Box::new(open_file(path)?) };
     read_any(input, format.or_else(|| Format::of_path(path).filter(|&format| format == Format::Oracle)))
 }
 

@@ -72,6 +72,9 @@ impl TraceWorkload {
         let mut file_calls = 0;
         while first.is_none() {
             match reader.next_record()? {
+                Some(Record::Region(region)) if region.end > VPN_LIMIT => {
+                    return Err(TraceError::Beyond { page: region.end - 1 });
+                }
                 Some(Record::Region(region)) => regions.push(region),
                 Some(Record::Access(access)) => first = Some(access),
                 Some(Record::Pager(record)) => {
@@ -188,9 +191,7 @@ impl TraceWorkload {
                 *numbers.entry(record.vpn).or_insert(next)
             }
             None if record.vpn < VPN_LIMIT => record.vpn,
-            None => {
-                return Err(self.fails(format_args!("page {:#x} lies beyond 48-bit addresses", record.vpn)));
-            }
+            None => return Err(self.fails(TraceError::Beyond { page: record.vpn })),
         };
         let stores = record.kind == AccessKind::Write;
         self.has_stores |= stores;
@@ -260,6 +261,18 @@ mod tests {
         assert_eq!(pages, [0, 1, 0]);
         let error = workload(text, false).expect("a trace").next().expect_err("refused");
         assert_eq!(error.to_string(), "test: page 0xdeadbeefdeadbeef lies beyond 48-bit addresses");
+    }
+
+    /// *The story:* a region that ended with the last of all page numbers was declared for ever.
+    #[test]
+    fn regions_beyond_all_addresses_are_refused() {
+        let region = |start: u64, pages: u64| format!(",,0,{start},region,{pages}\n0,0,0,5\n");
+        for (start, pages) in [(VPN_LIMIT, 1), (VPN_LIMIT - 1, 2), (u64::MAX - 15, 15), (0, u64::MAX)] {
+            let Err(error) = workload(region(start, pages).leak(), false) else { panic!("it was accepted") };
+            let page = start + pages - 1;
+            assert_eq!(error.to_string(), format!("page {page:#x} lies beyond 48-bit addresses"));
+        }
+        assert!(workload(region(VPN_LIMIT - 1, 1).leak(), false).is_ok());
     }
 
     #[test]

@@ -28,15 +28,16 @@ impl<R: Read> Reader<R> {
             return Err(TraceError::Truncated { offset: got as u64, within: "the file's header" });
         }
         layout::check_file_header(&header)?;
-        Ok(Reader::resume(input, HEADER_BYTES as u64, 0))
+        Ok(Reader::resume(input, HEADER_BYTES as u64, 0, Vec::new()))
     }
 
-    /// Goes on at a block's header at `offset`, which is block `number` of the file.
-    pub(super) fn resume(input: R, offset: u64, number: u32) -> Reader<R> {
+    /// Gives `records`, and goes on at a block's header at `offset`, which is block `number` of the
+    /// file.
+    pub(super) fn resume(input: R, offset: u64, number: u32, records: Vec<Record>) -> Reader<R> {
         Reader {
             input,
             offset,
-            records: Vec::new().into_iter(),
+            records: records.into_iter(),
             blocks: number,
             total: 0,
             ended: false,

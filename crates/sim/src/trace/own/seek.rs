@@ -5,7 +5,7 @@ use super::layout::{
     IndexEntry, check_file_header,
 };
 use super::reader::Reader;
-use crate::trace::{TraceError, read_full};
+use crate::trace::{Record, RecordReader, TraceError, read_full};
 use std::io::{Read, Seek, SeekFrom};
 
 /// A trace whose index has been read.
@@ -43,15 +43,35 @@ impl<R: Read + Seek> Seeker<R> {
         self.footer.records
     }
 
-    /// A reader that begins with the last block whose first record is not after `time_ns` (or the
-    /// first block).
+    /// A reader that begins with the last block whose first record is before `time_ns` (or the first
+    /// block), after the names, notes and regions of all blocks before that: they hold for what
+    /// follows, too.
     pub fn from_time(mut self, time_ns: u64) -> Result<Reader<R>, TraceError> {
-        let after = self.entries.partition_point(|entry| entry.first_ns <= time_ns);
-        let number = after.saturating_sub(1);
+        let number = self.entries.partition_point(|entry| entry.first_ns < time_ns).saturating_sub(1);
+        let lasting = self.lasting(number)?;
         let offset = self.entries.get(number).map_or(self.footer.index_offset, |entry| entry.offset);
-        self.input.seek(SeekFrom::Start(offset)).map_err(|error| TraceError::io(offset, error))?;
-        Ok(Reader::resume(self.input, offset, number as u32))
+        seek(&mut self.input, offset)?;
+        Ok(Reader::resume(self.input, offset, number as u32, lasting))
     }
+
+    /// The records without a time in the first `count` blocks.
+    fn lasting(&mut self, count: usize) -> Result<Vec<Record>, TraceError> {
+        let mut records = Vec::new();
+        for (number, entry) in self.entries[..count].iter().enumerate() {
+            if matches!(entry.kind, BlockKind::Name | BlockKind::Region) {
+                seek(&mut self.input, entry.offset)?;
+                let mut block = Reader::resume(&mut self.input, entry.offset, number as u32, Vec::new());
+                for _ in 0..entry.records {
+                    records.extend(block.next_record()?);
+                }
+            }
+        }
+        Ok(records)
+    }
+}
+
+fn seek(input: &mut impl Seek, offset: u64) -> Result<(), TraceError> {
+    input.seek(SeekFrom::Start(offset)).map(drop).map_err(|error| TraceError::io(offset, error))
 }
 
 fn fill(
@@ -60,7 +80,7 @@ fn fill(
     bytes: &mut [u8],
     within: &'static str,
 ) -> Result<(), TraceError> {
-    input.seek(SeekFrom::Start(offset)).map_err(|error| TraceError::io(offset, error))?;
+    seek(input, offset)?;
     let got = read_full(input, bytes, offset)?;
     if got < bytes.len() {
         Err(TraceError::Truncated { offset: offset + got as u64, within })

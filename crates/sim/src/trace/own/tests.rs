@@ -93,6 +93,33 @@ fn blocks_and_index() {
     }
 }
 
+/// *The story:* a part of a trace that begins later was cut out by a jump, and had no names, notes and
+/// regions; of records of one time in two blocks it had those of the second.
+#[test]
+fn a_jump_takes_names_notes_and_regions_along() {
+    let lasting = &samples()[..4];
+    let late = Record::Name(NameRecord { id: 2, text: "/opened/later".to_owned() });
+    let accesses: Vec<Record> = (0..RECORDS_MAX as u64 * 2).map(|n| access(n / 4 * 4, n, 0)).collect();
+    let (first, rest) = accesses.split_at(10);
+    let all = [lasting, first, std::slice::from_ref(&late), rest].concat();
+    let bytes = written(&all);
+    let from = |time_ns: u64| {
+        let seeker = Seeker::new(Cursor::new(&bytes)).expect("intact");
+        let mut reader = seeker.from_time(time_ns).expect("intact");
+        let mut records = Vec::new();
+        while let Some(record) = reader.next_record().expect("intact") {
+            records.push(record);
+        }
+        records
+    };
+    assert_eq!(from(0), all);
+    let border = RECORDS_MAX as u64 + 8; // a block begins in the middle of what has this time
+    let part = from(border);
+    assert_eq!((&part[..4], &part[4]), (lasting, &late));
+    let of_time = |record: &&Record| matches!(record, Record::Access(it) if it.time_ns == border);
+    assert_eq!(part.iter().filter(of_time).count(), 4);
+}
+
 #[test]
 fn times_that_fall_are_raised() {
     let records = read(&written(&[access(10, 1, 0), access(4, 2, 0)])).expect("intact");

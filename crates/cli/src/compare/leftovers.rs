@@ -1,0 +1,55 @@
+//! What a measured command leaves running when it ends: processes that nobody waits for, in the
+//! background or as daemons. What counts is the command's own end, and the next run must not share the
+//! machine with them: they are killed.
+//!
+//! They are this process's children by then, as it adopts orphans.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::WaitPidFlag;
+use nix::unistd::Pid;
+
+use crate::os::child::reap;
+use crate::run::agent::is_keeper;
+use crate::run::descendants::{adopt_orphans, children};
+
+/// So long it may take until they are gone. A keeper looks around for a second before it goes.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// Knows a run's processes from others that this process has started.
+pub struct Leftovers {
+    others: Vec<u32>,
+}
+
+impl Leftovers {
+    /// Before the run.
+    pub fn expected() -> io::Result<Leftovers> {
+        adopt_orphans()?;
+        Ok(Leftovers { others: children(std::process::id()) })
+    }
+
+    /// After it: kills and buries whatever is there. True if anything was. The keeper of the agent's
+    /// library has that to remove, and ends by itself.
+    pub fn end(&self) -> bool {
+        let (begun, mut were_any) = (Instant::now(), false);
+        loop {
+            let living = self.living();
+            if living.is_empty() || begun.elapsed() > PATIENCE {
+                return were_any;
+            }
+            for pid in living.into_iter().filter(|&pid| !is_keeper(pid)) {
+                were_any |= kill(Pid::from_raw(pid as i32), Signal::SIGKILL).is_ok();
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Who has ended is waited for on the way.
+    fn living(&self) -> Vec<u32> {
+        let of_run = children(std::process::id()).into_iter().filter(|pid| !self.others.contains(pid));
+        of_run.filter(|&pid| reap(pid as i32, WaitPidFlag::WNOHANG).is_none()).collect()
+    }
+}

@@ -23,6 +23,9 @@ const WALKS_SHARE: u64 = 100;
 const WORN_WALKS_SHARE: u64 = 20;
 /// Nobody is asked again sooner.
 const AGAIN_NS: u64 = 50_000_000;
+/// ... nor, if it had next to nothing in common: it can get that by a fork only, which is heard of.
+const LITTLE_AGAIN_NS: u64 = 10_000_000_000;
+const LITTLE_BYTES: u64 = 1 << 20;
 /// ... but where so many are new that their first walks take more, the others are asked again after
 /// so long all the same.
 const DEBT_MAX_NS: u64 = 10_000_000_000;
@@ -178,7 +181,10 @@ impl Sharing {
         for (is_later, asked_ns, look) in due {
             let began = now();
             let paid_ns = if is_later { self.paid_ns } else { self.worn_paid_ns };
-            if asked_ns.is_some_and(|then| began < paid_ns || began < then + AGAIN_NS) {
+            let answer = self.known[&look.pid].answer;
+            let is_little = is_later && answer.anon_bytes + answer.shmem_bytes < LITTLE_BYTES;
+            let again_ns = if is_little { LITTLE_AGAIN_NS } else { AGAIN_NS };
+            if asked_ns.is_some_and(|then| began < paid_ns || began < then + again_ns) {
                 continue;
             }
             let answer = walk(look).unwrap_or_default();
@@ -331,7 +337,7 @@ mod tests {
             watch.look(now, &tree(PYTHON, 40));
             assert!((10..18).all(|pid| watch.doubly_mib(pid) == 0), "after {now} ms");
         }
-        assert_eq!(watch.asked.len(), 9 + 9 + 9, "all of them, and their parent");
+        assert_eq!(watch.asked.len(), 9, "all of them, and their parent");
         assert_eq!(watch.census.tree_peak_bytes, 9 * 40 * MIB);
     }
 

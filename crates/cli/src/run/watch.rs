@@ -35,6 +35,8 @@ const PAUSE_FACTOR: u32 = 300;
 /// *The story:* 225 programs slept, and twenty times a second the launcher looked at each of them,
 /// for a twelfth of a processor.
 const STILL_PAUSE_MAX: Duration = Duration::from_millis(500);
+/// ... and while processes are made, of whatever tree: the walk that finds whose is most of a look.
+const NEWCOMERS_FACTOR: u32 = 80;
 /// ... while it is not known of some program whether it can be managed.
 ///
 /// *The story:* a static program that lived for 100 ms was seen once, in its last instant, when
@@ -100,7 +102,10 @@ impl Watch {
                 let due = began.elapsed() * factor;
                 std::thread::park_timeout(due.clamp(PAUSE_MIN, PAUSE_MAX));
                 let still = if is_unsettled { Duration::ZERO } else { due.min(STILL_PAUSE_MAX) };
-                while began.elapsed() < still && !stopped.load(Ordering::Acquire) && watcher.is_still() {
+                let unwalked = still.min(due / PAUSE_FACTOR * NEWCOMERS_FACTOR);
+                let rests =
+                    || began.elapsed() < if watcher.descendants.is_anybody_new() { unwalked } else { still };
+                while rests() && !stopped.load(Ordering::Acquire) && watcher.is_still() {
                     std::thread::park_timeout(PAUSE_MAX);
                 }
             }
@@ -180,7 +185,7 @@ impl Watcher {
     /// Is nothing seen that would be worth a look? Agents that take or give some change the pool.
     fn is_still(&self) -> bool {
         let free_bytes = self.page.free_bytes().ok();
-        !self.descendants.is_anybody_new() && free_bytes.is_some() && free_bytes == self.free_bytes
+        free_bytes.is_some() && free_bytes == self.free_bytes
     }
 
     /// Ends the run for the sake of a process that cannot be managed.
@@ -198,6 +203,7 @@ impl Watcher {
         if look.shared_bytes.abs_diff(extra.shared_bytes) >= SHARED_STEP_BYTES {
             extra.shared_bytes = look.shared_bytes;
             extra.shmem_bytes = figure(look.pid, "status", "RssShmem").unwrap_or(0);
+            self.sharing.wear(look.pid);
         }
     }
 

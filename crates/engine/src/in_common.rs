@@ -37,11 +37,25 @@ impl InCommon {
         InCommon { pages: (word >> 32) as u32, faults: word as u32 }
     }
 
-    /// What of it is believed when the process has had `faults` faults.
+    /// All of it.
     #[must_use]
-    pub fn bytes(self, faults: u64) -> u64 {
-        let since = (faults as u32).wrapping_sub(self.faults);
-        u64::from(self.pages.saturating_sub(since)) * PAGE_SIZE as u64
+    pub fn all_bytes(self) -> u64 {
+        u64::from(self.pages) * PAGE_SIZE as u64
+    }
+
+    /// What of it is believed when the process has had `faults` faults and holds `held` bytes. Below
+    /// zero: what others believe still, though this process has made it their own. Of a page that
+    /// five have each counts a fifth; who copies it has one more, and what it counted of the old
+    /// one counts on until the others are asked. That is no more than what it counted.
+    ///
+    /// *The story:* four workers copied all that they had of their parent, which believed for a
+    /// while that four fifths of it counted elsewhere: 100 MiB in a budget of 80.
+    #[must_use]
+    pub fn bytes(self, faults: u64, held: u64) -> i64 {
+        let all = self.all_bytes().min(held).cast_signed();
+        let since = u64::from((faults as u32).wrapping_sub(self.faults)) * PAGE_SIZE as u64;
+        let owed = all.min(held.cast_signed() - all);
+        (all - since.cast_signed()).max(-owed)
     }
 }
 
@@ -53,9 +67,10 @@ mod tests {
     fn each_fault_may_have_been_a_copy() {
         let told = InCommon::new(100 << 12, u64::from(u32::MAX) - 9);
         assert_eq!(InCommon::of_word(told.word()), told);
-        let pages = |faults: u64| told.bytes(u64::from(u32::MAX) - 9 + faults) >> 12;
-        assert_eq!([0, 1, 40, 99, 100, 1 << 30].map(pages), [100, 99, 60, 1, 0, 0]);
-        assert_eq!(InCommon::default().bytes(7), 0);
+        let pages = |faults: u64| told.bytes(u64::from(u32::MAX) - 9 + faults, 125 << 12) >> 12;
+        assert_eq!([0, 1, 40, 99, 100, 1 << 30].map(pages), [100, 99, 60, 1, 0, -25]);
+        assert_eq!(InCommon::default().bytes(7, 1 << 20), 0);
+        assert_eq!(told.bytes(u64::from(u32::MAX) - 9, 70 << 12) >> 12, 70, "no more than it holds");
         assert_eq!(InCommon::new(u64::MAX, 0).pages, u32::MAX);
     }
 }

@@ -298,10 +298,10 @@ impl Agent {
     }
 
     /// Of `held` bytes, what counts elsewhere: see [`InCommon`].
-    fn in_common_bytes(&self, held: u64) -> u64 {
+    fn in_common_bytes(&self, held: u64) -> i64 {
         let told = self.process.in_common.load(Ordering::Acquire);
-        let bytes = if told == 0 { 0 } else { InCommon::of_word(told).bytes(mem::faults()).min(held) };
-        self.process.believed_bytes.store(bytes, Ordering::Relaxed);
+        let bytes = if told == 0 { 0 } else { InCommon::of_word(told).bytes(mem::faults(), held) };
+        self.process.believed_bytes.store(bytes.max(0).cast_unsigned(), Ordering::Relaxed);
         bytes
     }
 
@@ -333,7 +333,7 @@ impl Agent {
             }
             let now = clock::monotonic_ns();
             self.ending.look(now);
-            let bytes = bytes - self.in_common_bytes(bytes);
+            let bytes = bytes.saturating_sub_signed(self.in_common_bytes(bytes));
             self.growth.observe(bytes, now);
             let ram = self.reach(bytes, now);
             let (start, earliest) = start(&self.growth, ram);
@@ -595,13 +595,14 @@ impl Manager<'_> {
         self.wait_for_turn(now);
         // Nobody knows which pages it is that others have, too: these are taken to be like the rest.
         let elsewhere = self.agent.in_common_bytes(held);
-        let counted = held - elsewhere;
+        let counted = held.saturating_sub_signed(elsewhere);
         let fixed = u128::from(stray - books) * u128::from(counted) / u128::from(held.max(1));
         let fixed = fixed as u64;
         self.engine.report().sample_fixed(fixed);
-        let wanted = if now < self.returns_until { counted.max(pages - elsewhere.min(pages)) } else { 0 };
+        let wanted =
+            if now < self.returns_until { counted.max(pages.saturating_sub_signed(elsewhere)) } else { 0 };
         let wanted = wanted.max(self.wanted(counted));
-        let allowed = self.agent.purse.follow(counted, wanted, fixed) + elsewhere;
+        let allowed = self.agent.purse.follow(counted, wanted, fixed).saturating_add_signed(elsewhere);
         let budget = allowed.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         if self.approach(budget) {

@@ -12,7 +12,7 @@ def compute():
     for _ in range(20):
         total += sum(x * x % 7 for x in range(3000))
         time.sleep(0.02)
-    sys.exit(0 if total > 0 and len(inherited) == 6 << 20 else 1)
+    os._exit(0 if total > 0 and len(inherited) == 6 << 20 else 1)
 
 
 children = []

@@ -305,7 +305,7 @@ impl Watcher {
             if !is_same && (told.pages != 0 || report.in_common.pages != 0) {
                 self.page.set_in_common(report.place, told)?;
             }
-            if is_same && told.bytes(told.faults.into()) / 2 > report.believed_bytes {
+            if is_same && told.all_bytes() / 2 > report.believed_bytes {
                 self.sharing.wear(report.pid);
             }
         }

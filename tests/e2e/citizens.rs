@@ -13,6 +13,7 @@ const BLOCKS: &str = include_str!("citizens/blocks.c");
 const FILTER: &str = include_str!("citizens/filter.c");
 const RETURNS: &str = include_str!("citizens/returns.c");
 const ALONE: &str = include_str!("citizens/alone.c");
+const AWAY: &str = include_str!("citizens/away.c");
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {
@@ -36,6 +37,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::promised-forks", |context| unprivileged_forks(context, "1")),
         Test::new("citizens::accounted-forks", |context| unprivileged_forks(context, "2")),
         Test::new("citizens::forks-after-return", forks_after_return),
+        Test::new("citizens::one-shared-page", |context| away(context, "mappings")),
+        Test::new("citizens::forks-while-away", |context| away(context, "forks")),
         Test::new("citizens::user-namespace", user_namespace),
         Test::new("citizens::user-namespace-while-paging", user_namespace_while_paging),
     ]
@@ -145,6 +148,16 @@ fn user_namespace(context: &Context) -> Outcome {
     let said = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
     ensure!(said.trim() == "0", "{}", finished.complain(&format!("id -u says {said}")));
     Ok(())
+}
+
+/// *The story:* an agent that came back mapped the shared page once more each time.
+///
+/// *The other story:* a signal handler forked while the program's only thread waited for the agent
+/// to go. The child waited for ever, for a thread that its parent had.
+fn away(context: &Context, what: &str) -> Outcome {
+    let program = compile(context, "away", AWAY, &[])?;
+    let launch = Launch::new(context, format!("citizens-away-{what}"), program);
+    launch.args([what]).ram(64 * MIB).timeout(60).run()?.succeeded().map(drop)
 }
 
 fn user_namespace_while_paging(context: &Context) -> Outcome {

@@ -15,6 +15,7 @@ use crate::{Outcome, Test, ensure, packages, proc, real};
 
 const WORKER: &str = include_str!("trees/worker.c");
 const POOL: &str = include_str!("trees/pool.py");
+const FORKS: &str = include_str!("trees/forks.py");
 
 /// Verdicts that say that all was seen and kept.
 const PRAISE: [&str; 4] = ["fits", "comfortable", "works", "thrashes"];
@@ -24,6 +25,8 @@ pub fn tests() -> Vec<Test> {
     vec![
         Test::new("trees::sorts", sorts),
         Test::new("trees::pool", pool),
+        Test::new("trees::forks", forks),
+        Test::new("trees::idle", idle),
         Test::new("trees::seventy", seventy),
         Test::new("trees::redis-saves-in-plenty", |context| real::saves(context, 300 * MIB)),
         Test::new("trees::other-user", |context| {
@@ -116,6 +119,38 @@ fn pool(context: &Context) -> Outcome<Verdict> {
     let (finished, verdict) = sampled(launch, 80 * MIB)?;
     kept(&finished)?;
     Ok(verdict)
+}
+
+/// *The story:* a hundred children of fork of 7 MiB, nearly all of it their parent's, had 700 MiB
+/// in a budget of 64, and what was there once was paged: more than a minute in place of 2.4 s.
+fn forks(context: &Context) -> Outcome<Verdict> {
+    let python = packages::program("python3", "python3")?;
+    let script = context.path("trees-forks.py");
+    std::fs::write(&script, FORKS).map_err(|error| error.to_string())?;
+    let launch = Launch::new(context, "trees-forks", python).args([&text(&script), "80"]).timeout(90);
+    let (finished, verdict) = sampled(launch, 64 * MIB)?;
+    finished.succeeded()?;
+    let report = finished.report()?;
+    ensure!(report["managed"] == true, "{}", finished.complain("it was not managed"));
+    let read = report["vmstat"]["pswpin"].as_u64().unwrap_or(0) * 4096;
+    ensure!(read < 80 * MIB, "{}", finished.complain(&format!("{} MiB were read", read / MIB)));
+    Ok(verdict)
+}
+
+/// *The story:* 225 programs slept in a budget that was used up, and their agents took both
+/// processors with looking at them.
+fn idle(context: &Context) -> Outcome {
+    const SECONDS: f64 = 12.0;
+    let script = format!("for n in $(seq 150); do sleep {SECONDS} & done; wait");
+    let launch = Launch::new(context, "trees-idle", "/bin/sh").args(["-c", &script]).ram(16 * MIB);
+    let finished = launch.timeout(90).run()?;
+    finished.succeeded()?;
+    let report = finished.report()?;
+    ensure!(report["managed"] == true, "{}", finished.complain("it was not managed"));
+    let agents = report["agent_seconds"].as_f64().unwrap_or(f64::MAX);
+    let is_little = agents < SECONDS / 10.0;
+    ensure!(is_little, "{}", finished.complain(&format!("the agents took {agents} s")));
+    Ok(())
 }
 
 /// *The story:* the places of programs that had ended were kept, and whoever came after the 64th

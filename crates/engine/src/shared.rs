@@ -44,7 +44,7 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -117,7 +117,7 @@ pub mod flags {
 
 /// Values of [`Process::state`].
 pub mod state {
-    /// Slot unused.
+    /// Never used.
     pub const FREE: u32 = 0;
     /// The agent is there and the program is far below its budget: nothing is managed.
     pub const WATCHING: u32 = 1;
@@ -127,10 +127,6 @@ pub mod state {
     pub const UNMANAGED: u32 = 3;
     /// The agent ended the program: swap was full under `--strict`.
     pub const STRICT_FULL: u32 = 4;
-    /// An agent is about to claim it: nothing in it is valid yet.
-    pub const CLAIMING: u32 = 5;
-    /// The launcher has kept what is here, and would rather have others used first.
-    pub const ENDED: u32 = 6;
 }
 
 /// Bits of [`Process::events`]: things the summary must mention.
@@ -297,12 +293,15 @@ counters! {
 /// What one process reports.
 #[repr(C)]
 pub struct Process {
-    /// A value of [`state`]; an agent claims a slot by changing FREE to WATCHING.
+    /// A value of [`state`].
     pub state: AtomicU32,
     /// Its process id, as the launcher knows it.
     pub pid: AtomicU32,
-    /// How often the place was claimed.
+    /// Twice as often as the place was claimed, one less while it is being claimed: see
+    /// [`mod@crate::places`].
     pub generation: AtomicU32,
+    /// The generation of which the launcher has kept what is here; the launcher's.
+    pub kept: AtomicU32,
     /// Pages of the program's code, as /proc/PID/statm tells: a program that the process became
     /// later has others.
     pub program_pages: AtomicU32,
@@ -322,6 +321,11 @@ pub struct Process {
     pub limit_bytes: AtomicU64,
     /// It has no turn until then, on the monotonic clock; the launcher's.
     pub held_until_ns: AtomicU64,
+    /// What others have, too, of what it holds: an [`crate::in_common::InCommon`]. The launcher's,
+    /// but for what a child of fork begins with.
+    pub in_common: AtomicU64,
+    /// What it believes of that, in bytes; the agent's.
+    pub believed_bytes: AtomicU64,
     /// Its name: at most 15 bytes, then NUL.
     pub name: [AtomicU64; 2],
     /// Bits of [`events`].
@@ -348,6 +352,7 @@ impl Process {
             state: AtomicU32::new(state::FREE),
             pid: AtomicU32::new(0),
             generation: AtomicU32::new(0),
+            kept: AtomicU32::new(0),
             program_pages: AtomicU32::new(0),
             is_over: AtomicU32::new(0),
             is_held: AtomicU32::new(0),
@@ -357,6 +362,8 @@ impl Process {
             share_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
             held_until_ns: AtomicU64::new(0),
+            in_common: AtomicU64::new(0),
+            believed_bytes: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; 2],
             events: AtomicU32::new(0),
             error: AtomicU32::new(0),
@@ -389,6 +396,8 @@ impl Process {
         zero(&self.share_bytes);
         zero(&self.limit_bytes);
         zero(&self.held_until_ns);
+        zero(&self.in_common);
+        zero(&self.believed_bytes);
         self.counters.numbers().for_each(zero);
         self.soft_latency.iter().chain(&self.major_latency).for_each(zero);
     }

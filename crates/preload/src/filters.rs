@@ -19,7 +19,7 @@ use linux_raw_sys::general::__NR_prctl;
 use overspill_sys::Errno;
 use overspill_sys::procfs::Fields;
 
-use crate::{files, fork, libc, retire};
+use crate::{files, fork, fresh, libc, retire};
 
 const PR_SET_SECCOMP: c_int = 22;
 const MODE_FILTER: usize = 2;
@@ -65,6 +65,10 @@ fn noting(call: impl FnOnce() -> isize) -> isize {
     files::hand_all_back(overspill_engine::report::Left::Other);
     // Before: a thread may fork at once.
     let was = FILTERED.swap(true, SeqCst);
+    // A nap could not be ended from behind it.
+    if !was {
+        fresh::knock();
+    }
     let result = call();
     if result != 0 {
         FILTERED.store(was, SeqCst);

@@ -23,6 +23,8 @@ use crate::{files, filters, fresh, remap, retire, start, veto};
 
 /// Threads between the start of a fork and its end.
 static FORKS: AtomicU32 = AtomicU32::new(0);
+/// How many forks lie between the program and this process.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Everything is in, and stays in.
 static PAUSED: AtomicBool = AtomicBool::new(false);
 /// The agent manages memory (so the doorbell works).
@@ -79,11 +81,18 @@ pub extern "C" fn prepare() {
     if !is_ours() {
         return;
     }
-    FORKS.fetch_add(1, SeqCst);
-    while MANAGING.load(SeqCst) && !PAUSED.load(SeqCst) {
-        // SAFETY: the page is mapped readable for ever; the read may wait for the agent, which is
-        // what it is for.
-        unsafe { core::ptr::read_volatile(DOORBELL.load(SeqCst) as *const u8) };
+    loop {
+        let generation = GENERATION.load(SeqCst);
+        FORKS.fetch_add(1, SeqCst);
+        while MANAGING.load(SeqCst) && !PAUSED.load(SeqCst) {
+            // SAFETY: the page is mapped readable for ever; the read may wait for the agent, which is
+            // what it is for.
+            unsafe { core::ptr::read_volatile(DOORBELL.load(SeqCst) as *const u8) };
+        }
+        // A signal handler may have forked meanwhile, and this be its child, which counts anew.
+        if GENERATION.load(SeqCst) == generation {
+            break;
+        }
     }
     files::before_fork();
 }
@@ -92,7 +101,7 @@ pub extern "C" fn prepare() {
 pub extern "C" fn parent() {
     if is_ours() {
         files::after_fork();
-        FORKS.fetch_sub(1, SeqCst);
+        let _ = FORKS.fetch_update(SeqCst, SeqCst, |forks| forks.checked_sub(1));
     }
 }
 
@@ -102,6 +111,7 @@ pub extern "C" fn child() {
     MANAGING.store(false, SeqCst);
     PAUSED.store(false, SeqCst);
     FORKS.store(0, SeqCst);
+    GENERATION.fetch_add(1, SeqCst);
     files::in_child();
     remap::forget();
     retire::forget();

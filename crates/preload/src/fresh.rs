@@ -15,8 +15,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 
-use overspill_sys::clock;
 use overspill_sys::futex::{self, Scope};
+use overspill_sys::{alarm, clock, thread};
 
 use crate::{filters, fork};
 
@@ -38,6 +38,9 @@ static LARGE_POPULATED: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Bytes that calls under way will have populated when they end.
 static COMING: AtomicUsize = AtomicUsize::new(0);
 
+/// The agent's thread while it naps, which no futex ends; 0: it does not.
+static NAPPER: AtomicU32 = AtomicU32::new(0);
+
 /// The agent watches from now on, and answers those that populate; the budget is `ram` bytes.
 pub fn watch(ram: u64) {
     LARGE_POPULATED.store(large(ram), SeqCst);
@@ -57,6 +60,7 @@ pub fn forget() {
     LARGE_MAPPED.store(usize::MAX, SeqCst);
     LARGE_POPULATED.store(usize::MAX, SeqCst);
     COMING.store(0, SeqCst);
+    NAPPER.store(0, SeqCst);
     seen(asked());
 }
 
@@ -65,6 +69,7 @@ pub fn leave() {
     LARGE_MAPPED.store(usize::MAX, SeqCst);
     LARGE_POPULATED.store(usize::MAX, SeqCst);
     COMING.store(0, SeqCst);
+    NAPPER.store(0, SeqCst);
     SEEN.store(asked(), SeqCst);
 }
 
@@ -72,7 +77,16 @@ pub fn leave() {
 /// waits for that.
 pub fn knock() {
     seen(ASKED.fetch_add(1, SeqCst).wrapping_add(1));
+    wake();
+}
+
+/// Whoever has added to the word wakes the agent, however it sleeps.
+fn wake() {
     futex::wake(&ASKED, 1, Scope::Private);
+    let napper = NAPPER.load(SeqCst);
+    if napper != 0 {
+        let _ = thread::send_signal(napper, alarm::SIGNAL);
+    }
 }
 
 /// How many looks have been asked for; for the agent, before it looks.
@@ -95,6 +109,16 @@ pub fn seen(asked: u32) {
 /// Sleeps for `ns`, or until a look is asked for besides the `asked` ones.
 pub fn sleep(asked: u32, ns: u64) {
     let _ = futex::wait(&ASKED, asked, Some(ns), Scope::Private);
+}
+
+/// Calls `sleep`, which [`alarm::SIGNAL`] ends, unless a look is asked for besides the `asked` ones.
+/// Whoever asks adds to the word first and looks for a napper second: one of the two sees the other.
+pub fn nap(asked: u32, sleep: impl FnOnce()) {
+    NAPPER.store(thread::id(), SeqCst);
+    if self::asked() == asked {
+        sleep();
+    }
+    NAPPER.store(0, SeqCst);
 }
 
 /// Bytes that will have come when the calls that populate now have ended.
@@ -138,7 +162,7 @@ fn ask() {
         return;
     }
     let mine = ASKED.fetch_add(1, SeqCst).wrapping_add(1);
-    futex::wake(&ASKED, 1, Scope::Private);
+    wake();
     let patience = clock::monotonic_ns() + WAIT_NS;
     loop {
         let seen = SEEN.load(SeqCst);

@@ -34,6 +34,7 @@ mod lend;
 mod libc;
 mod locking;
 mod message;
+mod nap;
 mod populate;
 mod registering;
 mod remap;

@@ -71,11 +71,20 @@ pub fn is_gone() -> bool {
     GONE.load(SeqCst)
 }
 
-/// Returns when no agent is there.
-fn send_away() {
-    ASKED.store(true, SeqCst);
-    fresh::knock();
-    start::wait_until_gone();
+/// Returns when no agent is there, `step` being the one that it goes for, if it does not come back.
+///
+/// *The story:* a signal handler forked meanwhile. Its child, which goes on here, has an agent of its
+/// own, and knows nothing of what the parent's was asked.
+fn send_away(step: u32) {
+    loop {
+        BANNED.store(step, SeqCst);
+        ASKED.store(true, SeqCst);
+        fresh::knock();
+        start::wait_until_gone();
+        if !start::is_there() {
+            return;
+        }
+    }
 }
 
 /// Why the program goes on without an agent, if it does.
@@ -106,9 +115,27 @@ pub fn before_moves() {
 
 /// The agent goes before something that it could not serve. Asked first is what costs no system call.
 fn leave_for(step: u32) {
-    if !is_gone() && !filters::is_filtered() && !fork::is_borrowing() {
+    if is_gone() {
+        return;
+    }
+    if filters::is_filtered() {
+        leave_unheard(step);
+    } else if !fork::is_borrowing() {
         going_for(step, || 0);
     }
+}
+
+/// The same behind a filter, where no call may be made: the doorbell of forks takes none. Everything
+/// is in when it has been answered, and stays so: the agent is asked to go before that ends.
+///
+/// *The story:* nobody told the agent there. What was out when the process ended read as zeroes in
+/// the one that shared its memory.
+fn leave_unheard(step: u32) {
+    BANNED.store(step, SeqCst);
+    GONE.store(true, SeqCst);
+    ASKED.store(true, SeqCst);
+    fork::prepare();
+    fork::parent();
 }
 
 fn going_for(step: u32, call: impl FnOnce() -> isize) -> isize {
@@ -120,8 +147,7 @@ fn going_for(step: u32, call: impl FnOnce() -> isize) -> isize {
         if is_gone() {
             return call();
         }
-        BANNED.store(step, SeqCst);
-        send_away();
+        send_away(step);
         let result = call();
         if result == 0 {
             GONE.store(true, SeqCst);
@@ -138,7 +164,7 @@ fn going_for(step: u32, call: impl FnOnce() -> isize) -> isize {
 pub fn at_the_end() {
     TURN.with(|| {
         GONE.store(true, SeqCst);
-        send_away();
+        send_away(0);
     });
 }
 
@@ -151,7 +177,7 @@ pub fn without(mut call: impl FnMut() -> isize) -> isize {
         if is_gone() {
             return call();
         }
-        send_away();
+        send_away(0);
         let result = insist(&mut call);
         ASKED.store(false, SeqCst);
         start::come_back();

@@ -70,13 +70,26 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
 }
 
 /// In a child of fork: the parent's agent is not there.
+///
+/// *The story:* a signal handler forked while its thread waited for the agent to go. In the child
+/// that wait went on when the handler returned, for a thread that only the parent had.
 pub fn forget_agent() {
-    forget_thread();
+    let range = thread_range();
+    if range.start != 0 {
+        // SAFETY: the range is that of the parent's thread, of which the child has the memory.
+        unsafe { Thread::forget_at(range) };
+    }
+    THREAD.iter().for_each(|at| at.store(0, Ordering::Release));
     agent::forget_place();
 }
 
-fn forget_thread() {
-    THREAD.iter().for_each(|at| at.store(0, Ordering::Release));
+fn thread_range() -> AddressRange {
+    THREAD[0].load(Ordering::Acquire)..THREAD[1].load(Ordering::Acquire)
+}
+
+/// Is there an agent, on its way or not?
+pub fn is_there() -> bool {
+    thread_range().start != 0 && fork::is_ours()
 }
 
 /// In a child of fork, in its only thread: an agent of its own. What the parent's agent had is not
@@ -106,21 +119,31 @@ pub fn come_back() {
 
 /// Waits until the agent's thread has ended. It must be on its way.
 pub fn wait_until_gone() {
-    let [start, end] = [&THREAD[0], &THREAD[1]].map(|at| at.load(Ordering::Acquire));
-    if start != 0 && fork::is_ours() {
+    if is_there() {
+        let range = thread_range();
         // SAFETY: the range is that of the agent's thread, which is never joined. Once it has ended
-        // nobody uses its memory.
+        // nobody uses its memory, nor does a child that was made meanwhile.
         unsafe {
-            Thread::wait_at(start..end);
-            drop(Mapping::from_range(start..end));
+            Thread::wait_at(range.clone());
+            drop(Mapping::from_range(range.clone()));
         }
-        forget_thread();
+        // Such a child has an agent of its own by now.
+        if THREAD[0].compare_exchange(range.start, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            THREAD[1].store(0, Ordering::Release);
+        }
     }
 }
 
 /// Without a thread the program runs unmanaged. The launcher sees it where nobody has claimed a
-/// place as yet.
+/// place as yet. No signal comes meanwhile: its handler might fork, and the child would go on here.
 fn start_agent() -> Result<(), Errno> {
+    let mask = thread::block_all_signals()?;
+    let started = start_thread();
+    thread::restore_signals(mask);
+    started
+}
+
+fn start_thread() -> Result<(), Errno> {
     // SAFETY: the agent keeps to the rules: no libc, no thread-locals, no unwinding.
     let agent = unsafe { thread::spawn(STACK_BYTES, Descriptors::Private, entry, core::ptr::null_mut())? };
     let range = agent.range();
@@ -195,5 +218,5 @@ pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
     visit(reserve::range());
     visit(fork::doorbells());
     visit(veto::range());
-    visit(THREAD[0].load(Ordering::Acquire)..THREAD[1].load(Ordering::Acquire));
+    visit(thread_range());
 }

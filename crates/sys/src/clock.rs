@@ -41,6 +41,12 @@ pub fn thread_cpu_ns() -> u64 {
     read(ClockId::ThreadCPUTime)
 }
 
+/// Processor time that all threads of the process have used, in nanoseconds.
+#[must_use]
+pub fn process_cpu_ns() -> u64 {
+    read(ClockId::ProcessCPUTime)
+}
+
 /// Sleeps, perhaps less long when a signal comes.
 pub fn sleep_ns(ns: u64) {
     let request = Timespec::from_ns(ns);

@@ -8,6 +8,7 @@
 //! What it never does: decide anything about pages. Policy lives in `mm`, control flow in `pager`.
 #![cfg_attr(not(test), no_std)]
 
+pub mod alarm;
 pub mod alloc;
 pub mod clock;
 pub mod descriptors;

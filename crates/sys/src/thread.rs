@@ -124,6 +124,16 @@ impl Thread {
         }
     }
 
+    /// In a child of fork, which has that thread's memory and not the thread: it has ended.
+    ///
+    /// # Safety
+    /// As for [`Thread::wait_at`].
+    pub unsafe fn forget_at(range: AddressRange) {
+        let address = range.end - PAGE_SIZE + TID_AT;
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(address as *mut u32) }.store(0, Ordering::Release);
+    }
+
     /// Its id.
     #[must_use]
     pub fn tid(&self) -> u32 {

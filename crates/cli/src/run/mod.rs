@@ -102,7 +102,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     signals::forward_to(pid as i32);
     let tracing = trace.and_then(|trace| warned(trace.begin(start_ns)));
     let divides = !args.tuning.per_process;
-    let options = Options { ram_bytes, divides, traces: args.trace.is_some(), strict: args.tuning.strict };
+    let options = Options { ram_bytes, divides, strict: args.tuning.strict };
     let descendants = Descendants::new(pid, ready.agent.keeper());
     let watch = Watch::start(page.clone(), descendants, options).context("cannot start a thread")?;
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;

@@ -14,10 +14,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use overspill_engine::in_common::InCommon;
 use overspill_engine::orders::{ORDER_BYTES, ORDERS, Orders};
 use overspill_engine::shared::{
     Config, Counters, LATENCY_BUCKETS, MAGIC, PATH_MAX, PLACES_MAX, PROCESSES, Process, Shared, Tree,
-    VERSION, flags, state,
+    VERSION, flags,
 };
 use overspill_engine::trace;
 
@@ -84,6 +85,10 @@ pub struct Report {
     pub share_bytes: u64,
     /// See there; 0: none.
     pub limit_bytes: u64,
+    /// What it was told that others have, too, and what it believes of that.
+    pub in_common: InCommon,
+    /// See there.
+    pub believed_bytes: u64,
     /// A thread of it waits for the process's turn, which it has not before then.
     pub is_held: bool,
     /// See there; on the monotonic clock.
@@ -272,9 +277,22 @@ impl SharedPage {
         let mut bytes = vec![0; size_of::<Process>() * self.places_used()?];
         self.file.read_exact_at(&mut bytes, offset_of!(Shared, processes) as u64)?;
         let reports = bytes.chunks_exact(size_of::<Process>()).enumerate();
-        let reports = reports.map(|(place, bytes)| report(place, &Fields(bytes)));
-        let nothing = [state::FREE, state::CLAIMING, state::ENDED];
-        Ok(reports.filter(|report| !nothing.contains(&report.state)).collect())
+        let claimed =
+            reports.map(|(place, bytes)| (place, Fields(bytes))).filter(|(_, fields)| is_claimed(fields));
+        Ok(claimed.map(|(place, fields)| report(place, &fields)).collect())
+    }
+
+    /// The share of who reported, as it is now; nothing if somebody else has the place.
+    ///
+    /// *The story:* a process took some of the budget after its report was read, and ended before
+    /// it was asked whether it lives. What it had taken was nobody's for the rest of the run.
+    pub fn share_bytes(&self, report: &Report) -> io::Result<u64> {
+        let mut bytes = [0; size_of::<Process>()];
+        let at = offset_of!(Shared, processes) + report.place * size_of::<Process>();
+        self.file.read_exact_at(&mut bytes, at as u64)?;
+        let fields = Fields(&bytes);
+        let is_its = fields.u32(offset_of!(Process, generation)) == report.generation;
+        Ok(if is_its { fields.u64(offset_of!(Process, share_bytes)) } else { 0 })
     }
 
     /// Bytes of the budget that nobody has.
@@ -304,12 +322,16 @@ impl SharedPage {
         self.put(place, offset_of!(Process, held_until_ns), &until_ns.to_ne_bytes())
     }
 
-    /// Lets others have a place whose process has ended; with `spares` it stays out of use while
-    /// others are free.
-    pub fn release(&self, place: usize, spares: bool) -> io::Result<()> {
+    /// Tells a process what others have, too, of what it holds.
+    pub fn set_in_common(&self, place: usize, told: InCommon) -> io::Result<()> {
         assert!(place < PROCESSES);
-        let state = if spares { state::ENDED } else { state::FREE };
-        self.put(place, offset_of!(Process, state), &state.to_ne_bytes())
+        self.put(place, offset_of!(Process, in_common), &told.word().to_ne_bytes())
+    }
+
+    /// Lets others have a place whose process has ended, unless somebody has it already.
+    pub fn release(&self, (place, generation): (usize, u32)) -> io::Result<()> {
+        assert!(place < PROCESSES);
+        self.put(place, offset_of!(Process, kept), &generation.to_ne_bytes())
     }
 
     fn put(&self, place: usize, field: usize, bytes: &[u8]) -> io::Result<()> {
@@ -359,6 +381,12 @@ impl Fields<'_> {
     }
 }
 
+/// Has somebody the place, and filled it?
+fn is_claimed(fields: &Fields<'_>) -> bool {
+    let generation = fields.u32(offset_of!(Process, generation));
+    generation.is_multiple_of(2) && generation != fields.u32(offset_of!(Process, kept))
+}
+
 fn report(place: usize, fields: &Fields<'_>) -> Report {
     // The counters are one u64 after another; their names come in the same order from an empty set
     // of them.
@@ -374,6 +402,8 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         share_bytes: fields.u64(offset_of!(Process, share_bytes)),
         limit_bytes: fields.u64(offset_of!(Process, limit_bytes)),
         held_until_ns: fields.u64(offset_of!(Process, held_until_ns)),
+        in_common: InCommon::of_word(fields.u64(offset_of!(Process, in_common))),
+        believed_bytes: fields.u64(offset_of!(Process, believed_bytes)),
         is_held: fields.u32(offset_of!(Process, is_held)) != 0,
         is_over: fields.u32(offset_of!(Process, is_over)) != 0,
         name: String::from_utf8_lossy(name).into_owned(),
@@ -395,6 +425,7 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use overspill_engine::shared::state;
 
     const SETTINGS: Settings<'static> = Settings {
         ram_bytes: 100 << 20,
@@ -435,6 +466,9 @@ mod tests {
         let used = (offset_of!(Shared, tree) + offset_of!(Tree, places_used)) as u64;
         page.file.write_all_at(&3u32.to_ne_bytes(), used).unwrap();
         put(offset_of!(Process, state), &state::MANAGING.to_ne_bytes());
+        put(offset_of!(Process, generation), &3u32.to_ne_bytes());
+        assert!(page.reports().unwrap().is_empty(), "it is being claimed");
+        put(offset_of!(Process, generation), &4u32.to_ne_bytes());
         put(offset_of!(Process, name), b"sort");
         put(offset_of!(Process, pid), &77u32.to_ne_bytes());
         put(offset_of!(Process, counters) + offset_of!(Counters, pswpin), &123u64.to_ne_bytes());
@@ -447,8 +481,26 @@ mod tests {
             (77, 123, 0)
         );
         assert_eq!(reports[0].major.latency().count, 9);
-        page.release(2, false).unwrap();
+        page.release((2, 2)).unwrap();
+        assert_eq!(page.reports().unwrap().len(), 1, "that was another one");
+        page.release(reports[0].claim()).unwrap();
         assert!(page.reports().unwrap().is_empty());
+    }
+
+    /// See [`SharedPage::share_bytes`].
+    #[test]
+    fn a_share_is_what_it_was_at_the_end() {
+        let page = SharedPage::new(&SETTINGS).unwrap();
+        let put = |field, bytes: &[u8]| page.put(1, field, bytes).unwrap();
+        let used = (offset_of!(Shared, tree) + offset_of!(Tree, places_used)) as u64;
+        page.file.write_all_at(&2u32.to_ne_bytes(), used).unwrap();
+        put(offset_of!(Process, generation), &2u32.to_ne_bytes());
+        put(offset_of!(Process, share_bytes), &5u64.to_ne_bytes());
+        let report = page.reports().unwrap().remove(0);
+        put(offset_of!(Process, share_bytes), &9u64.to_ne_bytes());
+        assert_eq!((report.share_bytes, page.share_bytes(&report).unwrap()), (5, 9));
+        put(offset_of!(Process, generation), &4u32.to_ne_bytes());
+        assert_eq!(page.share_bytes(&report).unwrap(), 0, "another process has the place");
     }
 
     #[test]

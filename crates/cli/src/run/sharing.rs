@@ -10,6 +10,8 @@
 
 use std::collections::BTreeMap;
 
+use overspill_engine::in_common::InCommon;
+
 use super::census::Census;
 use super::descendants::{Look, of_pid};
 
@@ -17,8 +19,13 @@ use super::descendants::{Look, of_pid};
 const COPY_BYTES: u64 = 1 << 20;
 /// All walks together take one part in so many of a processor.
 const WALKS_SHARE: u64 = 100;
+/// ... but of a family whose answers do not hold any more: one in so many.
+const WORN_WALKS_SHARE: u64 = 20;
 /// Nobody is asked again sooner.
 const AGAIN_NS: u64 = 50_000_000;
+/// ... nor, if it had next to nothing in common: it can get that by a fork only, which is heard of.
+const LITTLE_AGAIN_NS: u64 = 10_000_000_000;
+const LITTLE_BYTES: u64 = 1 << 20;
 /// ... but where so many are new that their first walks take more, the others are asked again after
 /// so long all the same.
 const DEBT_MAX_NS: u64 = 10_000_000_000;
@@ -43,6 +50,8 @@ pub struct Doubly {
     pub anon_bytes: u64,
     /// Shared memory.
     pub shmem_bytes: u64,
+    /// Faults of the process before it was asked.
+    pub faults: u64,
 }
 
 /// What is known of a process.
@@ -56,6 +65,8 @@ struct Known {
     /// When it was asked, and the answer.
     asked_ns: Option<u64>,
     answer: Doubly,
+    /// Most of the answer is not believed any more, or that of a relative.
+    is_worn: bool,
     /// When the answer was last of interest.
     used_ns: u64,
     way: Option<Way>,
@@ -67,6 +78,8 @@ pub struct Sharing {
     known: BTreeMap<u32, Known>,
     /// Nobody is asked again until then: the walks so far are paid for.
     paid_ns: u64,
+    /// ... but for who is worn.
+    worn_paid_ns: u64,
 }
 
 impl Sharing {
@@ -111,7 +124,8 @@ impl Sharing {
         self.ask(looks, &mut now, &mut walk);
     }
 
-    /// Those that ended are forgotten. Whoever made them has more by itself from then on.
+    /// Those that ended are forgotten. Whoever made them has more by itself from then on, and so
+    /// have their brothers.
     fn forget(&mut self, looks: &[Look]) {
         let mut parents = Vec::new();
         self.known.retain(|pid, known| {
@@ -122,6 +136,18 @@ impl Sharing {
             lives
         });
         self.ask_at_once(&parents);
+        parents.iter().for_each(|parent| self.wear(*parent));
+    }
+
+    /// What was told of a process, of its parent and of its children is to be asked again soon.
+    ///
+    /// *The story:* a parent that stores to all that it had in common with a child makes that the
+    /// child's own, who has no fault and believes what it was told.
+    pub fn wear(&mut self, pid: u32) {
+        let parent = self.known.get(&pid).map(|known| known.parent);
+        for (other, known) in &mut self.known {
+            known.is_worn |= *other == pid || Some(*other) == parent || known.parent == pid;
+        }
     }
 
     fn ask_at_once(&mut self, pids: &[u32]) {
@@ -143,25 +169,36 @@ impl Sharing {
         let is_new = |known: &&Known| known.way == Some(Way::Asked) && known.asked_ns.is_none();
         let parents: Vec<u32> = self.known.values().filter(is_new).map(|known| known.parent).collect();
         self.ask_at_once(&parents);
-        let mut due: Vec<(Option<u64>, &Look)> = looks
+        let mut due: Vec<(bool, Option<u64>, &Look)> = looks
             .iter()
             .filter_map(|look| {
                 let known = &self.known[&look.pid];
-                (known.way == Some(Way::Asked)).then_some((known.asked_ns, look))
+                let is_first = known.is_worn || known.asked_ns.is_none();
+                (known.way == Some(Way::Asked)).then_some((!is_first, known.asked_ns, look))
             })
             .collect();
-        due.sort_by_key(|(asked_ns, _)| *asked_ns);
-        for (asked_ns, look) in due {
+        due.sort_by_key(|(is_later, asked_ns, _)| (*is_later, *asked_ns));
+        for (is_later, asked_ns, look) in due {
             let began = now();
-            if asked_ns.is_some_and(|then| began < self.paid_ns || began < then + AGAIN_NS) {
-                return;
+            let paid_ns = if is_later { self.paid_ns } else { self.worn_paid_ns };
+            let answer = self.known[&look.pid].answer;
+            let is_little = is_later && answer.anon_bytes + answer.shmem_bytes < LITTLE_BYTES;
+            let again_ns = if is_little { LITTLE_AGAIN_NS } else { AGAIN_NS };
+            if asked_ns.is_some_and(|then| began < paid_ns || began < then + again_ns) {
+                continue;
             }
             let answer = walk(look).unwrap_or_default();
-            let ended = now();
-            let paid_ns = self.paid_ns.max(began) + (ended - began) * WALKS_SHARE;
-            self.paid_ns = paid_ns.min(ended + DEBT_MAX_NS);
+            self.pay(began, now());
             let known = self.known.get_mut(&look.pid).expect("all that live are known");
-            (known.asked_ns, known.answer) = (Some(began), answer);
+            (known.asked_ns, known.answer, known.is_worn) = (Some(began), answer, false);
+        }
+    }
+
+    fn pay(&mut self, began: u64, ended: u64) {
+        for (paid_ns, share) in [(&mut self.paid_ns, WALKS_SHARE), (&mut self.worn_paid_ns, WORN_WALKS_SHARE)]
+        {
+            let paid = (*paid_ns).max(began) + (ended - began) * share;
+            *paid_ns = paid.min(ended + DEBT_MAX_NS);
         }
     }
 
@@ -170,15 +207,22 @@ impl Sharing {
         let Some(known) = self.known.get(&pid) else { return Doubly::default() };
         match known.way {
             Some(Way::Asked) => known.answer,
-            Some(Way::Born) => Doubly { anon_bytes: known.born_bytes, shmem_bytes: 0 },
+            Some(Way::Born) => Doubly { anon_bytes: known.born_bytes, ..Doubly::default() },
             Some(Way::Full) | None => Doubly::default(),
         }
     }
 
-    /// The same, if it was asked: a budget is not given away for what is taken to be so.
-    pub fn asked_anon_bytes(&self, pid: u32) -> u64 {
-        let known = self.known.get(&pid).filter(|known| known.way == Some(Way::Asked));
-        known.map_or(0, |known| known.answer.anon_bytes)
+    /// What the process is to be told, if it is known. Who is not asked counts in full; who was just
+    /// made knows better itself.
+    pub fn told(&self, pid: u32) -> Option<InCommon> {
+        let known = self.known.get(&pid)?;
+        match known.way? {
+            Way::Asked if known.asked_ns.is_some() => {
+                Some(InCommon::new(known.answer.anon_bytes, known.answer.faults))
+            }
+            Way::Asked | Way::Born => None,
+            Way::Full => Some(InCommon::default()),
+        }
     }
 }
 
@@ -259,7 +303,8 @@ mod tests {
             let walk = |look: &Look| {
                 clock.set(clock.get() + self.walk_ns);
                 asked.push(look.pid);
-                Some(Doubly { anon_bytes: look.anon_bytes * self.answer_percent / 100, shmem_bytes: 0 })
+                let anon_bytes = look.anon_bytes * self.answer_percent / 100;
+                Some(Doubly { anon_bytes, ..Doubly::default() })
             };
             self.sharing.look(looks, &self.census, self.is_short, || clock.get(), walk);
             let sightings: Vec<Sighting> = looks
@@ -292,7 +337,7 @@ mod tests {
             watch.look(now, &tree(PYTHON, 40));
             assert!((10..18).all(|pid| watch.doubly_mib(pid) == 0), "after {now} ms");
         }
-        assert_eq!(watch.asked.len(), 9 + 9 + 9, "all of them, and their parent");
+        assert_eq!(watch.asked.len(), 9, "all of them, and their parent");
         assert_eq!(watch.census.tree_peak_bytes, 9 * 40 * MIB);
     }
 
@@ -304,7 +349,8 @@ mod tests {
         for (now, doubly) in [(0, 40 * MIB), (50 * MS, 40 * MIB), (110 * MS, 40 * MIB), (120 * MS, 0)] {
             sharing.look(&looks, &census, false, || now, |_| None);
             assert_eq!(sharing.doubly(6).anon_bytes, doubly);
-            assert_eq!(sharing.asked_anon_bytes(6), 0, "no budget is given away for it");
+            let told = sharing.told(6).unwrap_or_default();
+            assert_eq!(told.pages, 0, "no budget is given away for it");
             census.look(&looks.map(|look| Sighting { look, ..Sighting::default() }), now);
         }
     }

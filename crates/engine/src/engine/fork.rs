@@ -8,13 +8,20 @@ use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use super::Engine;
 
+/// So often it is tried to arm a doorbell that is silent, where other threads change the address space.
+const REARMS: u32 = 1000;
+
 impl Engine {
     /// Page addresses in this range are doorbells: a touch is a
     /// [`Notice::Doorbell`](super::Notice::Doorbell).
+    ///
+    /// *The story:* a fork came while the agent before this one went, and was answered, or touched a
+    /// page that was nobody's. The doorbell was silent from then on: the next fork looked at it for ever.
     pub fn set_doorbells(&mut self, range: AddressRange) -> Result<(), Errno> {
         self.view.program.register_doorbell(range.clone())?;
+        let is_armed = (0..REARMS).any(|_| self.view.program.rearm(range.start));
         self.doorbells = range;
-        Ok(())
+        if is_armed { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
     /// Lets the threads at a doorbell go on, and silences it until [`Engine::rearm_doorbell`].

@@ -344,9 +344,11 @@ pub fn few_descriptors(context: &mut Context) -> Outcome {
 ///
 /// *The story:* the pager is a thread of the maker and ended with it. What was out of RAM then read
 /// as zeroes.
+///
+/// *The other story:* behind a filter of its own thread the maker told the pager of nothing.
 pub fn outlive(context: &mut Context) -> Outcome {
     context.press()?;
-    for way in ["function", "call"] {
+    for way in ["function", "call", "filtered"] {
         let mib = context.options.mib.to_string();
         let mut part = child::part("outlived", &["--mib", &mib, "--dir", way]);
         if context.options.sabotage {
@@ -376,9 +378,27 @@ pub fn outlived_part(mut context: Context) -> Outcome {
         0
     };
     let by_call = context.options.directory.as_os_str() == "call";
+    if context.options.directory.as_os_str() == "filtered" {
+        filter_this_thread()?;
+    }
     sys::share_memory(by_call, &go_on)?;
     // SAFETY: ends this process, and nothing that the other one uses.
     unsafe { libc::_exit(0) }
+}
+
+/// Puts the calling thread behind a filter that allows everything.
+fn filter_this_thread() -> Outcome {
+    const RETURN: u16 = 6;
+    const ALLOW: u32 = 0x7fff_0000;
+    let mut list = [libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW }];
+    let program = libc::sock_fprog { len: 1, filter: list.as_mut_ptr() };
+    // SAFETY: the kernel reads the program and its list.
+    let failed = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+    };
+    ensure!(failed == 0, "the filter was refused");
+    Ok(())
 }
 
 /// What the kernel refuses is refused, not looked at. *The story:* clone3 by way of libc's `syscall`,

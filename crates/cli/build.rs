@@ -22,7 +22,9 @@ const NOT_PASSED_ON: [&str; 4] =
 const SETTINGS: [&str; 5] = ["LTO", "DEBUG", "CODEGEN_UNITS", "OPT_LEVEL", "STRIP"];
 
 fn main() {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Where it is now, not where it was compiled: a target directory may be a copy.
+    let workspace =
+        fs::canonicalize(Path::new(&variable("CARGO_MANIFEST_DIR")).join("../..")).expect("it is here");
     let out = PathBuf::from(variable("OUT_DIR"));
     let target = agent_target(&out);
     let profile = if variable("PROFILE") == "release" { "release" } else { "dev" };
@@ -91,6 +93,9 @@ fn watch(workspace: &Path, dependencies: &Path) {
     let sources = sources.replace("\\ ", "\0");
     let sources = sources.split_whitespace().map(|path| PathBuf::from(path.replace('\0', " ")));
     for source in sources {
+        // From here: a copy of the tree has its own.
+        let source =
+            source.strip_prefix(workspace).map_or(source.clone(), |path| Path::new("../..").join(path));
         println!("cargo::rerun-if-changed={}", source.display());
     }
     for manifest in ["Cargo.toml", "Cargo.lock", "crates/preload", "crates/engine", "crates/mm", "crates/sys"]

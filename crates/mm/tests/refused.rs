@@ -7,7 +7,7 @@ mod willing;
 
 use overspill_mm::readahead::none::NoReadAhead;
 use overspill_mm::types::{Access, RegionKind, SpaceId, Vpn};
-use overspill_mm::{Action, Actions, Config, Event, Mm, Unmapped};
+use overspill_mm::{Action, Actions, Config, Event, Mm, State, Unmapped};
 
 const SPACE: SpaceId = SpaceId(0);
 
@@ -140,11 +140,40 @@ fn a_page_refused_twice_in_one_step_is_where_it_was() {
         mm.step(0, Event::NotFilled { run: filled }, &mut out);
         mm.step(0, Event::Unmapped { run: filled, result: answer }, &mut out);
         mm.check();
-        assert_eq!(mm.state(filled.first), overspill_mm::State::Untouched);
-        let orders: Vec<Action> = out.drain().collect();
+        let mut orders: Vec<Action> = out.drain().collect();
+        if answer == Unmapped::default() {
+            // Nobody knows as yet whether it is there: that is asked again.
+            assert_eq!(mm.state(filled.first), State::Mapped);
+            assert_eq!(orders, [Action::Unmap { run: filled }]);
+            mm.step(0, Event::Unmapped { run: filled, result: Unmapped { gone: 1, ..answer } }, &mut out);
+            orders = out.drain().collect();
+        }
+        assert_eq!(mm.state(filled.first), State::Untouched);
         assert!(matches!(orders[..], [Action::ZeroFill { .. }, ..]), "page 9 has its turn: {orders:?}");
         assert_eq!(mm.frames_held(), 1);
     }
+}
+
+/// *A review's story:* a page was in view of which nobody knew, and was taken for fresh. Its zeroes
+/// were refused, as it was there, and the same step had it leave view: what was in it was dropped.
+#[test]
+fn a_page_that_was_there_when_it_was_to_be_filled_keeps_what_it_has() {
+    let mut mm = Mm::new(Config { unit: 1, cache: 0, ..Config::live(64, 8192) }, NoReadAhead);
+    let mut out = Actions::new();
+    let (start, end) = (Vpn(0), Vpn(4096));
+    mm.step(0, Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon }, &mut out);
+    mm.step(0, Event::Budget { frames: 1 }, &mut out);
+    let fault = |vpn| Event::Fault { space: SPACE, vpn: Vpn(vpn), access: Access::Write };
+    (7..10).for_each(|vpn| mm.step(0, fault(vpn), &mut out));
+    let chosen = |order: Action| if let Action::Unmap { run } = order { Some(run) } else { None };
+    let left = out.drain().find_map(chosen).expect("page 7 makes room");
+    let zero = Unmapped { taken: 1, zero: 1, same: 0, gone: 0 };
+    mm.step(0, Event::Unmapped { run: left, result: zero }, &mut out);
+    let filled = out.drain().find_map(chosen).expect("page 8 is filled, and leaves at once");
+    mm.step(0, Event::NotFilled { run: filled }, &mut out);
+    mm.step(0, Event::Unmapped { run: filled, result: Unmapped { zero: 0, ..zero } }, &mut out);
+    mm.check();
+    assert!(matches!(mm.state(filled.first), State::Cached | State::Writing), "it has content");
 }
 
 /// Found by reading: what is said of a page that was refused its mapping and then taken out of view

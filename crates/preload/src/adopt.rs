@@ -97,7 +97,8 @@ pub struct Adopted {
     pub pages: usize,
     /// Mappings changed all the while and are still to be managed.
     pub missed: bool,
-    /// What is there is to be looked for again: not all of it was believed, see [`overspill_engine::discards`].
+    /// What is there is to be looked for again: not all of it was believed, see
+    /// [`overspill_engine::discards`].
     pub again: bool,
 }
 

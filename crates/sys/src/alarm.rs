@@ -79,7 +79,11 @@ mod tests {
         let alarm = Alarm::new().unwrap();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| while !is_over.load(SeqCst) {});
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+            });
             let began = clock::monotonic_ns();
             alarm.sleep(5 * MS, 60_000 * MS);
             is_over.store(true, SeqCst);

@@ -166,9 +166,9 @@ impl Lane<'_> {
             // Is it the store alone, or the page?
             let [words, behind] = [page, page + 1].map(|page| self.words_in_use(page));
             fail!(
-                "thread {} boundary behind page {page}: store number {} is {expected:#018x}, found {found:#018x}, and \
-                 {later:#018x} a moment later; {words} words of the page are not 0, {behind} of the next one, and this \
-                 thread has stored to them {} and {} times",
+                "thread {} boundary behind page {page}: store number {} is {expected:#018x}, found \
+                 {found:#018x}, and {later:#018x} a moment later; {words} words of the page are not 0, \
+                 {behind} of the next one, and this thread has stored to them {} and {} times",
                 self.number,
                 self.straddled[page],
                 self.stored[page],

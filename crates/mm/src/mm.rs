@@ -460,6 +460,12 @@ impl<P: SwapIn> Mm<P> {
         self.areas.takes_pages(area)
     }
 
+    /// Pages that are in an area, and those that the others would still take.
+    #[must_use]
+    pub fn areas_beside(&self, area: AreaId) -> (u32, u32) {
+        self.areas.beside(area)
+    }
+
     /// Is what the slot's area holds being brought elsewhere?
     #[must_use]
     pub fn is_leaving(&self, slot: Slot) -> bool {

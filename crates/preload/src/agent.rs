@@ -415,7 +415,10 @@ impl Agent {
             manager.permit_forks();
         }
         fresh::manage(ram);
-        manager.look();
+        // Who asked behind a filter, and saw nothing managed as yet, does not wait.
+        if !retire::is_asked() {
+            manager.look();
+        }
         while !(retire::is_asked() && manager.hand_back()) {
             manager.turn();
         }

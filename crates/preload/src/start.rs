@@ -125,11 +125,10 @@ pub fn wait_until_gone() {
         // nobody uses its memory, nor does a child that was made meanwhile.
         unsafe {
             Thread::wait_at(range.clone());
-            drop(Mapping::from_range(range.clone()));
-        }
-        // Such a child has an agent of its own by now.
-        if THREAD[0].compare_exchange(range.start, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            THREAD[1].store(0, Ordering::Release);
+            // Before its memory is gone: a child that is made in between must not look there. One
+            // that was made meanwhile has an agent of its own by now.
+            let _ = THREAD[0].compare_exchange(range.start, 0, Ordering::AcqRel, Ordering::Relaxed);
+            drop(Mapping::from_range(range));
         }
     }
 }
@@ -147,8 +146,9 @@ fn start_thread() -> Result<(), Errno> {
     // SAFETY: the agent keeps to the rules: no libc, no thread-locals, no unwinding.
     let agent = unsafe { thread::spawn(STACK_BYTES, Descriptors::Private, entry, core::ptr::null_mut())? };
     let range = agent.range();
-    THREAD[0].store(range.start, Ordering::Release);
+    // The start comes last: by it others, children too, know that there is a range.
     THREAD[1].store(range.end, Ordering::Release);
+    THREAD[0].store(range.start, Ordering::Release);
     // Its copies of the program's descriptors must be gone before the program counts on closing one.
     while !STARTED.load(Ordering::Acquire) {
         thread::yield_now();

@@ -43,16 +43,16 @@ impl Alarm {
         Ok(Alarm(id))
     }
 
-    /// Sleeps until the process has computed for `cpu_ns`, for `ns` at most, or until the signal
-    /// comes from elsewhere.
-    pub fn sleep(&self, cpu_ns: u64, ns: u64) {
+    /// Sleeps until the process has computed for `cpu_ns`, or until the signal comes from elsewhere:
+    /// true. For `ns` at most: false. A system call under way counts when it has ended.
+    pub fn sleep(&self, cpu_ns: u64, ns: u64) -> bool {
         let once = [Timespec::from_ns(0), Timespec::from_ns(cpu_ns.max(1))];
         let (set, most) = (1_u64 << (SIGNAL - 1), Timespec::from_ns(ns));
         let (set_at, most_at) = (&raw const set as usize, &raw const most as usize);
         // SAFETY: the kernel reads two times, a set of signals and a time.
         unsafe {
             let _ = syscall!(nr::__NR_timer_settime, self.0 as usize, 0, &raw const once as usize, 0);
-            let _ = syscall!(nr::__NR_rt_sigtimedwait, set_at, 0, most_at, size_of::<u64>());
+            syscall!(nr::__NR_rt_sigtimedwait, set_at, 0, most_at, size_of::<u64>()).is_ok()
         }
     }
 }

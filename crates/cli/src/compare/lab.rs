@@ -256,6 +256,7 @@ impl Lab {
             Way::Bare | Way::Kernel { .. } => plain(command),
         };
         child_command.env_remove(ENV);
+        Leftovers::mark(&mut child_command);
         child_command.stdin(input.open()?).stdout(Stdio::piped()).stderr(Stdio::piped());
         let leftovers = Leftovers::expected().context("cannot become the parent of orphans")?;
         nix::unistd::sync(); // what earlier runs wrote is not this run's business

@@ -2,9 +2,11 @@
 //! background or as daemons. What counts is the command's own end, and the next run must not share the
 //! machine with them: they are killed.
 //!
-//! They are this process's children by then, as it adopts orphans.
+//! They are this process's children by then, as it adopts orphans. So are those of whoever started it
+//! with children of its own: what is killed carries the run's mark in its environment.
 
 use std::io;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -18,6 +20,8 @@ use crate::run::descendants::{adopt_orphans, children};
 /// So long it may take until they are gone. A keeper looks around for a second before it goes.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// The variable by which a run's processes are known.
+const MARK: &str = "COMPARED_BY";
 
 /// Knows a run's processes from others that this process has started.
 pub struct Leftovers {
@@ -29,6 +33,11 @@ impl Leftovers {
     pub fn expected() -> io::Result<Leftovers> {
         adopt_orphans()?;
         Ok(Leftovers { others: children(std::process::id()) })
+    }
+
+    /// Marks the command of the run.
+    pub fn mark(command: &mut Command) {
+        command.env(MARK, std::process::id().to_string());
     }
 
     /// After it: kills and buries whatever is there. True if anything was. The keeper of the agent's
@@ -50,6 +59,14 @@ impl Leftovers {
     /// Who has ended is waited for on the way.
     fn living(&self) -> Vec<u32> {
         let of_run = children(std::process::id()).into_iter().filter(|pid| !self.others.contains(pid));
-        of_run.filter(|&pid| reap(pid as i32, WaitPidFlag::WNOHANG).is_none()).collect()
+        let lives = |&pid: &u32| reap(pid as i32, WaitPidFlag::WNOHANG).is_none();
+        of_run.filter(lives).filter(|&pid| is_marked(pid)).collect()
     }
+}
+
+/// Was the process started with the mark? Whose environment cannot be read is left alone.
+fn is_marked(pid: u32) -> bool {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mark = format!("{MARK}={}", std::process::id());
+    environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
 }

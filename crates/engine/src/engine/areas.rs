@@ -56,7 +56,8 @@ impl Engine {
     /// The areas of the place with this path are to go. EBUSY: no other would be left to take what
     /// is in them. ENOENT: there is none.
     pub fn drain_place(&mut self, path: &CStr) -> Result<(), Errno> {
-        let is_meant = |area: &KnownArea| area.path.as_c_str() == path && !area.leaves;
+        // One of which nothing is left was left before.
+        let is_meant = |area: &KnownArea| area.path.as_c_str() == path && !area.leaves && area.bytes > 0;
         if !self.areas.iter().any(is_meant) {
             return Err(Errno::NOENT);
         }

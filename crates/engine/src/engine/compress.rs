@@ -19,7 +19,7 @@ use core::ops::Range;
 
 use overspill_mm::pool::{Figures, PoolSize, Waits, make_room};
 use overspill_mm::types::{Nanos, PageId, Slot};
-use overspill_mm::{AreaId, Event, IoId, Run, State, WriteResult};
+use overspill_mm::{Event, IoId, Run, State, WriteResult};
 use overspill_sys::{Errno, clock};
 
 use super::{Engine, Notice};
@@ -43,6 +43,8 @@ pub(super) struct Compressed {
     /// Writes that it took, and their pages.
     whole_writes: u64,
     taken: u64,
+    /// What would have to go first is in areas that leave: it is read from here, not written.
+    is_stuck: bool,
     /// Swap is full, and the pool may make up for that by leaving: nobody has been told yet.
     full_is_untold: bool,
 }
@@ -59,6 +61,7 @@ impl Compressed {
             whole_reads: 0,
             whole_writes: 0,
             taken: 0,
+            is_stuck: false,
             full_is_untold: false,
         }
     }
@@ -208,7 +211,7 @@ impl Engine {
     /// Says it if the pool does not help after all.
     fn tell_full(&mut self) {
         let (mm, tier) = (&self.mm, &self.compressed.pool.tier);
-        let stays = tier.frames() == 0 || tier.is_stopped();
+        let stays = tier.frames() == 0 || tier.is_stopped() || self.compressed.is_stuck;
         let is_above = mm.is_swap_full() && mm.frames_held() > mm.config().budget;
         if mm.frames_short() > tier.frames() || stays && is_above {
             self.compressed.full_is_untold = false;
@@ -249,9 +252,7 @@ impl Engine {
     fn order_write_backs(&mut self, runs: Vec<Range<u32>>) {
         let stays = |run: &Range<u32>| !self.mm.is_leaving(Slot(run.start));
         let (to_write, to_leave): (Vec<_>, Vec<_>) = runs.into_iter().partition(stays);
-        if to_write.is_empty() && !to_leave.is_empty() && self.mm.is_swap_full() {
-            return self.write_stopped(Notice::SwapFull);
-        }
+        self.compressed.is_stuck = to_write.is_empty() && !to_leave.is_empty();
         to_write.into_iter().all(|run| self.order_write_back(run));
     }
 
@@ -289,8 +290,8 @@ impl Engine {
         }
     }
 
-    /// The slot's area does not take what the pool has for it. Where another area takes pages, all
-    /// that is in this one goes there.
+    /// The slot's area does not take what the pool has for it. Where there is room for all that is in
+    /// this area, that goes there; from a device that has failed, as much as fits.
     ///
     /// *The story:* the pool took no more whatever else there was: with a disk that was full and an
     /// empty one beside it swap was called full, and the program went on above its budget.
@@ -299,13 +300,11 @@ impl Engine {
         if result == WriteResult::Failed {
             self.report.note_error(errno);
         }
-        let mut others =
-            (0..self.areas.len()).map(|other| AreaId(other as u8)).filter(|&other| other != area);
-        if !others.any(|other| self.mm.takes_pages(other)) {
-            return match result {
-                WriteResult::NoSpace => self.write_stopped(Notice::SwapFull),
-                _ => self.write_failed(),
-            };
+        let (pages, room) = self.mm.areas_beside(area);
+        match result {
+            WriteResult::NoSpace if room < pages.max(1) => return self.write_stopped(Notice::SwapFull),
+            _ if room == 0 => return self.write_failed(),
+            _ => {}
         }
         if !self.mm.is_leaving(slot) {
             if result == WriteResult::Failed {

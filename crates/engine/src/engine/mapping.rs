@@ -70,10 +70,17 @@ impl Engine {
         if space != PROGRAM {
             return;
         }
-        let (start, now) = (address(first), clock::monotonic_ns());
-        let (discards, events) = (&mut self.discards, &mut self.events);
-        self.view.program.each_present(start..start + run.count as usize * PAGE_SIZE, |part| {
-            discards.each_part(part, now, |part, rested| {
+        let start = address(first);
+        let mut parts = Vec::new();
+        self.view
+            .program
+            .each_present(start..start + run.count as usize * PAGE_SIZE, |part| parts.push(part));
+        if !parts.is_empty() {
+            self.view.program.outwait();
+        }
+        let (events, now) = (&mut self.events, clock::monotonic_ns());
+        for part in parts {
+            self.discards.each_part(part, now, |part, rested| {
                 let (start, end) = vpns(&part);
                 events.push_back(if rested {
                     Event::Resident { space, start, end }
@@ -81,7 +88,7 @@ impl Engine {
                     Event::Discarded { space, start, end }
                 });
             });
-        });
+        }
     }
 
     /// How many of `count` pages at `start`, from the first, the program can touch.

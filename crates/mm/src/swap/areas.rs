@@ -100,6 +100,12 @@ impl Areas {
         self.areas.iter().map(Area::room).sum()
     }
 
+    /// Pages that are in an area, and those that the others would still take.
+    pub fn beside(&self, area: AreaId) -> (u32, u32) {
+        let area = &self.areas[usize::from(area.0)];
+        (area.table.used(), self.room() - area.room())
+    }
+
     /// Slots in use, and those that could be.
     pub fn could_hold(&self) -> u32 {
         self.used + self.room()

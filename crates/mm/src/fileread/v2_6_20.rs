@@ -6,7 +6,9 @@
 //! the next windows are fetched and evicted in their turn.
 
 use super::window::{init, next};
-use super::{Advice, Ask, Cause, Extent, Fault, FileRead, Limits, MapAdvice, PageCache, Reads, Window, mapped};
+use super::{
+    Advice, Ask, Cause, Extent, Fault, FileRead, Limits, MapAdvice, PageCache, Reads, Window, mapped,
+};
 
 /// Windows shrink to no less (16 KiB).
 const SIZE_MIN: u64 = 4;

@@ -564,15 +564,19 @@ hello from the program
             let shared = read(&format!("{text}77 read(4, \"\", 4) = 4\n")).expect("a trace").0.len() == 2;
             assert_eq!(shared, flags.contains("FILES"), "/b is the child's own, or both have it");
         }
-        let failed = "77 fork( <unfinished ...>\n77 <... fork resumed>) = -1 EAGAIN (No)\n78 read(3, \"\", 1) = 1\n";
+        let failed =
+            "77 fork( <unfinished ...>\n77 <... fork resumed>) = -1 EAGAIN (No)\n78 read(3, \"\", 1) = 1\n";
         assert_eq!(read(failed).expect("a trace").0, ["descriptor 3 of process 78"]);
     }
 
     #[test]
     fn seeks_of_32_bits_say_where_in_an_argument() {
-        let (_, calls) = read("_llseek(3, 40960, [40960], SEEK_SET) = 0\nread(3, \"\", 8) = 8\n").expect("a trace");
+        let (_, calls) =
+            read("_llseek(3, 40960, [40960], SEEK_SET) = 0\nread(3, \"\", 8) = 8\n").expect("a trace");
         assert_eq!(calls[0].offset, 40960);
-        assert!(read("_llseek(3, 0, 7, SEEK_SET) = 0\n").expect_err("refused").to_string().contains("position"));
+        assert!(
+            read("_llseek(3, 0, 7, SEEK_SET) = 0\n").expect_err("refused").to_string().contains("position")
+        );
     }
 
     /// What `strace -y` and `-yy` write behind descriptors.

@@ -9,7 +9,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use overspill_sim::nearest;
 use overspill_sim::options::show_bytes;
 use overspill_sim::time::show;
-use overspill_sim::trace::convert::{Copied, Selection, Summary, copy};
+use overspill_sim::trace::convert::{Copied, Selection, Summary, copy, write_origin};
 use overspill_sim::trace::open::{KNOWN, create, open, open_file};
 use overspill_sim::trace::own::Seeker;
 use overspill_sim::trace::{Format, PagerOp, RecordReader, TraceError};
@@ -266,10 +266,13 @@ fn copy_file(
 ) -> Result<Copied> {
     let input = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
     ensure!(!output::same_file(input, output), "{} cannot be read and written at once", path.display());
-    let mut reader = named(path, open_at(path, from, selection.from_ns))?;
+    let (from, mut reader) = named(path, open_at(path, from, selection.from_ns))?;
     let to = to.or_else(|| Format::of_path(output)).unwrap_or(Format::Own);
     output::say_replaced(output);
     let mut writer = named(output, create(output, to))?;
+    if from != to {
+        named(output, write_origin(from, &mut *writer))?;
+    }
     let progress = Progress::new();
     let result = copy(&mut *reader, &mut *writer, selection, &mut |records| {
         progress.say(&format!("{} million records", records >> 20));
@@ -303,16 +306,16 @@ fn open_at(
     path: &Path,
     format: Option<Format>,
     from_ns: u64,
-) -> Result<Box<dyn RecordReader + Send>, TraceError> {
+) -> Result<(Format, Box<dyn RecordReader + Send>), TraceError> {
     if from_ns > 0
         && path != Path::new("-")
         && format.is_none_or(|format| format == Format::Own)
         && let Ok(file) = open_file(path)
         && let Ok(seeker) = Seeker::new(BufReader::new(file))
     {
-        return Ok(Box::new(seeker.from_time(from_ns)?));
+        return Ok((Format::Own, Box::new(seeker.from_time(from_ns)?)));
     }
-    open(path, format).map(|(_, reader)| reader)
+    open(path, format)
 }
 
 fn say_left_out(copied: &Copied, to: Format) {

@@ -42,6 +42,9 @@ pub enum WorkloadError {
     /// The trace is damaged or cannot be read.
     #[error("{0}")]
     Trace(String),
+    /// Address spaces are numbered by 16 bits.
+    #[error("more than 65,535 address spaces")]
+    Spaces,
 }
 
 /// A stream of accesses.
@@ -62,6 +65,11 @@ pub trait Workload {
     fn regions(&self) -> Vec<RegionSpec> {
         Vec::new()
     }
+
+    /// Those that were not known beforehand and that it has come to since the last call.
+    fn take_regions(&mut self) -> Vec<RegionSpec> {
+        Vec::new()
+    }
 }
 
 impl<W: Workload + ?Sized> Workload for Box<W> {
@@ -75,6 +83,10 @@ impl<W: Workload + ?Sized> Workload for Box<W> {
 
     fn regions(&self) -> Vec<RegionSpec> {
         (**self).regions()
+    }
+
+    fn take_regions(&mut self) -> Vec<RegionSpec> {
+        (**self).take_regions()
     }
 }
 

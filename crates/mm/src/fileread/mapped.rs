@@ -22,16 +22,28 @@ pub enum Next {
 
 /// A page of a mapping is missing. `keeps_window`: the window around becomes the file's state.
 pub fn missing(window: &mut Window, fault: &Fault, keeps_window: bool, reads: &mut Reads) -> Next {
-    if fault.advice == MapAdvice::Random || window.limit == 0 {
-        return Next::Done;
-    }
-    if fault.advice == MapAdvice::Sequential {
-        return Next::AsRead;
+    if let Some(next) = by_advice(window, fault) {
+        return next;
     }
     window.mmap_miss = (window.mmap_miss + 1).min(MISS_CAP);
-    if window.mmap_miss > MISS_MAX {
-        return Next::Done;
+    if window.mmap_miss <= MISS_MAX {
+        around(window, fault, keeps_window, reads);
     }
+    Next::Done
+}
+
+/// What the program has said decides about a missing page, if it has.
+pub fn by_advice(window: &Window, fault: &Fault) -> Option<Next> {
+    match fault.advice {
+        _ if window.limit == 0 => Some(Next::Done),
+        MapAdvice::Random => Some(Next::Done),
+        MapAdvice::Sequential => Some(Next::AsRead),
+        MapAdvice::Normal => None,
+    }
+}
+
+/// Reads the window around a missing page.
+pub fn around(window: &mut Window, fault: &Fault, keeps_window: bool, reads: &mut Reads) {
     let around = Window {
         start: fault.ask.page.saturating_sub(window.limit / 2),
         size: window.limit,
@@ -42,7 +54,6 @@ pub fn missing(window: &mut Window, fault: &Fault, keeps_window: bool, reads: &m
     if keeps_window {
         *window = around;
     }
-    Next::Done
 }
 
 /// A page of a mapping was found: is its mark to be followed? `busy_counts`: a page that is just

@@ -55,7 +55,9 @@ impl Modern {
         let Ask { page, pages: req, folio_pages, .. } = *ask;
         assert!(folio_pages.is_power_of_two(), "a folio is a power of two pages");
         let max = self.max(window, req);
-        let cause = if page == window.marker() / folio_pages * folio_pages {
+        // The mark of a file just opened was left by somebody else.
+        let is_own = window.size > 0 && page == window.marker() / folio_pages * folio_pages;
+        let cause = if is_own {
             window.start = window.end();
             window.size = window.size.max(next(window.size, max));
             Cause::Next
@@ -134,6 +136,36 @@ impl FileRead for Modern {
         if mapped::cached(window, fault, false) {
             let ask = Ask { pages: window.limit, ..fault.ask };
             self.hit(window, &ask, cache, reads);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Empty;
+
+    impl PageCache for Empty {
+        fn holds(&self, _: u64) -> bool {
+            false
+        }
+    }
+
+    /// *The story:* a file just opened, whose first page bore another reader's mark, had its window
+    /// of no pages continued: a panic where folios are large, a read of nothing elsewhere.
+    #[test]
+    fn a_mark_of_somebody_else_is_followed_in_a_file_just_opened() {
+        for (large_folios, folio_pages) in [(false, 1), (true, 1), (true, 4)] {
+            let limits = Limits { ra_pages: 32, io_pages: 32 };
+            let mut policy = Modern { limits, large_folios };
+            let mut window = policy.open();
+            let mut reads = Reads::new(1 << 20);
+            let ask = Ask { folio_pages, ..Ask::new(0, 1, 1 << 20) };
+            policy.marked(&mut window, &ask, &Empty, &mut reads);
+            let read = reads.extents().first().expect("a read");
+            assert_eq!((read.start, read.cause), (1, Cause::Marked));
+            assert!(read.pages > 0 && window.size == read.pages);
         }
     }
 }

@@ -6,7 +6,9 @@
 //! the next windows are fetched and evicted in their turn.
 
 use super::window::{init, next};
-use super::{Advice, Ask, Cause, Extent, Fault, FileRead, Limits, PageCache, Reads, Window, mapped};
+use super::{
+    Advice, Ask, Cause, Extent, Fault, FileRead, Limits, MapAdvice, PageCache, Reads, Window, mapped,
+};
 
 /// Windows shrink to no less (16 KiB).
 const SIZE_MIN: u64 = 4;
@@ -36,7 +38,10 @@ pub struct File {
     missed: bool,
     in_cache: bool,
     cached_pages: u64,
-    /// For mappings: the limit, and misses less hits.
+    /// Misses and hits of mappings: two counters, which never stop.
+    mapped_misses: u64,
+    mapped_hits: u64,
+    /// For mappings: the limit.
     window: Window,
 }
 
@@ -142,6 +147,8 @@ impl FileRead for TwoWindows {
             missed: false,
             in_cache: false,
             cached_pages: 0,
+            mapped_misses: 0,
+            mapped_hits: 0,
             window: Window::new(self.limits),
         }
     }
@@ -176,12 +183,20 @@ impl FileRead for TwoWindows {
     }
 
     fn fault_missing(&mut self, file: &mut File, fault: &Fault, cache: &dyn PageCache, reads: &mut Reads) {
-        if mapped::missing(&mut file.window, fault, false, reads) == mapped::Next::AsRead {
-            file.advance(&fault.ask, cache, reads);
+        match mapped::by_advice(&file.window, fault) {
+            Some(mapped::Next::Done) => {}
+            Some(mapped::Next::AsRead) => _ = file.advance(&fault.ask, cache, reads),
+            None => {
+                file.mapped_misses += 1;
+                if file.mapped_misses <= file.mapped_hits + u64::from(mapped::MISS_MAX) {
+                    mapped::around(&mut file.window, fault, false, reads);
+                }
+            }
         }
     }
 
     fn fault_cached(&mut self, file: &mut File, fault: &Fault, _: &dyn PageCache, _: &mut Reads) {
-        mapped::cached(&mut file.window, fault, true);
+        let counts = fault.advice != MapAdvice::Random && file.window.limit > 0;
+        file.mapped_hits += u64::from(counts);
     }
 }

@@ -131,10 +131,12 @@ fn plan(reads: &Reads, touch: &Touch) -> Option<Plan> {
     let step = rest.first().map(|second| second.start as i64 - first.start as i64);
     let window = match step {
         Some(step) if first.pages == 1 && step != 0 => {
-            let even = |(index, extent): (usize, &crate::fileread::Extent)| {
-                extent.start as i64 == first.start as i64 + step * (index as i64 + 1)
+            // A descending reader's window may go on below the region.
+            let inside = reads.extents().iter().take_while(|extent| extent.start >= touch.region_start.0);
+            let even = |&(index, extent): &(usize, &crate::fileread::Extent)| {
+                extent.start as i64 == first.start as i64 + step * index as i64
             };
-            let count = 1 + rest.iter().enumerate().take_while(|&pair| even(pair)).count();
+            let count = inside.enumerate().take_while(even).count();
             Window::Pages { start, stride: step, count: count as u32 }
         }
         _ => {
@@ -250,6 +252,20 @@ mod tests {
         }
         side.advise(Slot(Slot::FILES), Slot(Slot::FILES + 100), MapAdvice::Random);
         (0..100).for_each(|page| assert_eq!(window(side.miss(1 << 20, &touch(page, false))).2, 1));
+    }
+
+    /// *The story:* a reader that came down in equal steps had windows that went on below its region.
+    #[test]
+    fn a_descending_readers_window_ends_with_its_region() {
+        let mut side = FileSide::default();
+        let mut strided = 0;
+        for page in (0..20).rev().map(|step| step * 50 + 7) {
+            let Some(plan) = side.miss(1 << 20, &touch(page, false)) else { continue };
+            let Window::Pages { start, stride, count } = plan.window else { panic!() };
+            assert!(start.offset(stride * (i64::from(count) - 1)) >= Vpn(START), "{plan:?}");
+            strided += u64::from(stride == -50 && count > 1);
+        }
+        assert!(strided > 0);
     }
 
     #[test]

@@ -6,8 +6,7 @@
 //! by pass.
 
 use super::lists::{DomainId, Kind};
-use super::node::{Manner, Node, Orders};
-use super::scan::Round;
+use super::node::{Manner, Node, Orders, Round};
 use super::{BATCH, PRIORITY_FIRST, Reclaimer, Rules};
 
 const DOZE_NS: u64 = 100_000_000;

@@ -7,8 +7,7 @@
 //! frames, or free some, meanwhile.
 
 use super::lists::{DomainId, KINDS};
-use super::node::{Manner, Node, Orders};
-use super::scan::Round;
+use super::node::{Manner, Node, Orders, Round};
 use super::{BATCH, PRIORITY_FIRST, Reclaimer, Rules};
 
 /// Between two tries of a caller that finds too much being looked at, before 4.x and since.

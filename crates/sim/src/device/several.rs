@@ -10,15 +10,18 @@ use crate::time::Nanos;
 pub struct Several {
     /// With the first offset of each, in ascending order.
     devices: Vec<(u64, Box<dyn Device + Send>)>,
-    /// All of them: busy while at least one is.
+    /// All of them: busy while a request is under way on at least one.
     usage: Usage,
+    /// Requests under way, and since when there are any.
+    under_way: u64,
+    busy_since: Nanos,
 }
 
 impl Several {
     /// One, for all offsets so far.
     #[must_use]
     pub fn new(first: Box<dyn Device + Send>) -> Several {
-        Several { devices: vec![(0, first)], usage: Usage::default() }
+        Several { devices: vec![(0, first)], usage: Usage::default(), under_way: 0, busy_since: 0 }
     }
 
     /// One more, for offsets from here on.
@@ -35,6 +38,10 @@ impl Device for Several {
         assert!(request.end() <= ends, "no request is for two devices");
         let (from, device) = &mut self.devices[at];
         self.usage.count(&request);
+        if self.under_way == 0 {
+            self.busy_since = now;
+        }
+        self.under_way += 1;
         device.submit(now, ticket, Request { offset_bytes: request.offset_bytes - *from, ..request });
     }
 
@@ -45,10 +52,12 @@ impl Device for Several {
     fn complete(&mut self, now: Nanos) -> Option<Ticket> {
         let next =
             |(_, device): &&mut (u64, Box<dyn Device + Send>)| device.next_completion().unwrap_or(Nanos::MAX);
-        let ticket = self.devices.iter_mut().min_by_key(next)?.1.complete(now);
-        let busy = self.devices.iter().map(|(_, device)| device.usage().busy_ns).max();
-        self.usage.busy_ns = busy.unwrap_or(0);
-        ticket
+        let ticket = self.devices.iter_mut().min_by_key(next)?.1.complete(now)?;
+        self.under_way -= 1;
+        if self.under_way == 0 {
+            self.usage.occupy(self.busy_since, now);
+        }
+        Some(ticket)
     }
 
     fn usage(&self) -> &Usage {
@@ -82,5 +91,19 @@ mod tests {
         assert_eq!([several.complete(2000), several.complete(2000)], [Some(2), Some(1)]);
         assert_eq!([several.complete(2000), several.complete(2000)], [Some(3), None]);
         assert_eq!(several.usage().reads, 3);
+    }
+
+    /// *The story:* that was once the time of the device which was busy for longest.
+    #[test]
+    fn they_are_busy_while_at_least_one_is() {
+        let mut several = Several::new(Box::new(Direct::new(Fixed(10))));
+        several.add(1000, Box::new(Direct::new(Fixed(10))));
+        for (now, offset_bytes) in [(0, 0), (5, 1000), (20, 1000)] {
+            several.submit(now, 0, Request { op: Op::Read, offset_bytes, bytes: 1 });
+            while let Some(at) = several.next_completion().filter(|&at| now >= 5 && at <= now + 10) {
+                several.complete(at);
+            }
+        }
+        assert_eq!(several.usage().busy_ns, 15 + 10);
     }
 }

@@ -10,7 +10,7 @@
 use super::costs::Worker;
 use super::lane::LaneState;
 use super::memory::view;
-use super::{Engine, Lane, Message, Source};
+use super::{Engine, Message, Source};
 use crate::rng::Rng;
 use crate::time::Nanos;
 use crate::workload::{Access, Listed};
@@ -345,12 +345,13 @@ impl<P: SwapIn> Engine<P> {
     }
 
     /// The worker has dealt with a system call: its thread goes on.
-    pub(super) fn resume_caller(&mut self, lane: u32) {
+    pub(super) fn resume_caller(&mut self, index: u32) {
         let at = self.worker.clock() + self.options.costs.resume_ns;
-        let lane = &mut self.lanes[lane as usize];
+        let lane = &mut self.lanes[index as usize];
         assert_eq!(lane.state, LaneState::Calling, "a call returns once");
         lane.state = LaneState::Runnable;
         lane.time = lane.time.max(at);
+        self.turns.may_run(lane.time, index);
     }
 
     /// Ends all chaos and reads every page that has content: each must come back with what was
@@ -369,9 +370,9 @@ impl<P: SwapIn> Engine<P> {
         let time = self.lanes.iter().map(|lane| lane.time).max().unwrap_or(0).max(self.now);
         let mut source = Source::new(Box::new(Listed::new(accesses)));
         source.first_thread()?;
-        self.lanes.push(Lane::new(self.sources.len(), 0, time));
+        self.begin_lane(self.sources.len(), 0, time);
         self.sources.push(source);
-        self.spaces.push((0..self.space_count).collect());
+        self.spaces.push((0..self.space_count).map(Some).collect());
         self.run().map(|_| ())
     }
 }

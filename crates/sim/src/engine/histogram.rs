@@ -10,18 +10,13 @@ const STEP_BITS: u32 = 4;
 const BUCKETS: usize = ((64 - STEP_BITS + 1) as usize) << STEP_BITS;
 
 /// Counts of latencies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
+    /// None before the first: threads without faults are many.
     counts: Vec<u64>,
     total: u64,
     sum_ns: u128,
     max_ns: Nanos,
-}
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram { counts: vec![0; BUCKETS], total: 0, sum_ns: 0, max_ns: 0 }
-    }
 }
 
 fn bucket(ns: Nanos) -> usize {
@@ -46,6 +41,9 @@ fn upper(bucket: usize) -> Nanos {
 impl Histogram {
     /// Counts one.
     pub fn add(&mut self, ns: Nanos) {
+        if self.counts.is_empty() {
+            self.counts.resize(BUCKETS, 0);
+        }
         self.counts[bucket(ns)] += 1;
         self.total += 1;
         self.sum_ns += u128::from(ns);
@@ -54,6 +52,9 @@ impl Histogram {
 
     /// Adds another's counts.
     pub fn merge(&mut self, other: &Histogram) {
+        if self.counts.len() < other.counts.len() {
+            self.counts.resize(BUCKETS, 0);
+        }
         self.counts.iter_mut().zip(&other.counts).for_each(|(mine, theirs)| *mine += theirs);
         self.total += other.total;
         self.sum_ns += other.sum_ns;
@@ -122,12 +123,16 @@ mod tests {
     #[test]
     fn quantiles() {
         let mut histogram = Histogram::default();
-        assert_eq!(histogram.quantile_ns(500), 0);
+        histogram.merge(&Histogram::default());
+        assert_eq!((histogram.quantile_ns(500), histogram.counts.capacity()), (0, 0));
         (1..=1000).for_each(|ns| histogram.add(ns * 1000));
         assert_eq!(histogram.mean_ns(), 500_500);
         for (permille, exact) in [(500, 500_000), (990, 990_000), (1000, 1_000_000)] {
             let got = histogram.quantile_ns(permille);
             assert!(got >= exact && got - exact <= exact / 16, "{permille}: {got}");
         }
+        let mut merged = Histogram::default();
+        merged.merge(&histogram);
+        assert_eq!(merged, histogram);
     }
 }

@@ -144,7 +144,7 @@ impl Lane {
     pub fn run<P: SwapIn>(
         &mut self,
         source: &mut Source,
-        spaces: &[u16],
+        spaces: &[Option<u16>],
         memory: &mut Memory,
         mm: &mut Mm<P>,
         options: &Options,
@@ -177,11 +177,14 @@ impl Lane {
             if self.time >= limit {
                 return Ok(RunEnd::Limit);
             }
-            let Some(&space) = spaces.get(usize::from(access.space)) else {
+            let Some(&Some(space)) = spaces.get(usize::from(access.space)) else {
                 return Ok(RunEnd::NewSpace(access.space));
             };
-            let Some(place) = memory.find_quickly(space, access.vpn) else {
-                return Ok(RunEnd::NewChunk { space, vpn: access.vpn });
+            let place = match memory.find_quickly(space, access.vpn) {
+                Some(place) => place,
+                // Nothing of these 2 MiB was touched yet.
+                None if is_managed(mm, space, access.vpn) => memory.find_or_create(space, access.vpn).0,
+                None => return Ok(RunEnd::NewChunk { space, vpn: access.vpn }),
             };
             let bits = memory.bits(place);
             if bits & view::PRESENT == 0 || access.write && bits & view::ZERO != 0 {
@@ -208,6 +211,10 @@ impl Lane {
             self.time += hit_ns;
         }
     }
+}
+
+fn is_managed<P: SwapIn>(mm: &Mm<P>, space: u16, vpn: u64) -> bool {
+    mm.manages(SpaceId(space), Vpn(vpn), Vpn(vpn + 1))
 }
 
 #[inline]

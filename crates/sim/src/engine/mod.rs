@@ -20,6 +20,9 @@ pub mod outcome;
 pub mod pool;
 mod print;
 mod source;
+#[cfg(test)]
+mod tests;
+mod turns;
 mod worker;
 
 use self::chaos::{Chaos, Mischief};
@@ -29,6 +32,7 @@ use self::memory::Memory;
 use self::outcome::{FaultClass, Outcome, ThreadOutcome};
 use self::pool::{PoolModel, SimulatedPool};
 use self::source::Source;
+use self::turns::Turns;
 use self::worker::{Transfer, Worker};
 use crate::device::params::Model;
 use crate::device::several::Several;
@@ -179,10 +183,13 @@ pub struct Engine<P: SwapIn> {
     transfers: Slab<Transfer>,
     worker: Worker,
     sources: Vec<Source>,
-    /// By source: global number of each of its spaces.
-    spaces: Vec<Vec<u16>>,
+    /// By source: global number of each of its spaces that was seen.
+    spaces: Vec<Vec<Option<u16>>>,
     space_count: u16,
     lanes: Vec<Lane>,
+    /// By source and thread: index of its lane.
+    lane_of: BTreeMap<(usize, u16), u32>,
+    turns: Turns,
     /// Threads that wait for a page.
     waiting: BTreeMap<(u16, u64), Vec<u32>>,
     major: Histogram,
@@ -231,6 +238,8 @@ impl<P: SwapIn> Engine<P> {
             spaces: Vec::new(),
             space_count: 0,
             lanes: Vec::new(),
+            lane_of: BTreeMap::new(),
+            turns: Turns::default(),
             waiting: BTreeMap::new(),
             major: Histogram::default(),
             soft: Histogram::default(),
@@ -252,12 +261,20 @@ impl<P: SwapIn> Engine<P> {
         self.sources.push(source);
         self.spaces.push(Vec::new());
         for region in regions {
-            self.declare(index, region);
+            self.declare(index, region)?;
         }
         if let Some(thread) = first {
-            self.lanes.push(Lane::new(index, thread, self.now));
+            self.begin_lane(index, thread, self.now);
         }
         Ok(())
+    }
+
+    /// A thread of a program begins at `at`.
+    fn begin_lane(&mut self, source: usize, thread: u16, at: Nanos) {
+        let lane = self.lanes.len() as u32;
+        self.lanes.push(Lane::new(source, thread, at));
+        self.lane_of.insert((source, thread), lane);
+        self.turns.may_run(at, lane);
     }
 
     /// The compressed pool, for its counters.
@@ -271,30 +288,31 @@ impl<P: SwapIn> Engine<P> {
         &mut self.mm
     }
 
-    fn declare(&mut self, source: usize, region: RegionSpec) {
-        let space = self.space(source, region.space);
-        let event = Event::RegionAdded {
+    /// What is behind the pages of a region is made when they are touched: it may be reserved, and huge.
+    fn declare(&mut self, source: usize, region: RegionSpec) -> Result<(), WorkloadError> {
+        let space = self.space(source, region.space)?;
+        self.step_quietly(Event::RegionAdded {
             space: SpaceId(space),
             start: Vpn(region.start),
             end: Vpn(region.end),
             kind: region.kind,
-        };
-        self.step_quietly(event);
-        let mut vpn = region.start;
-        while vpn < region.end {
-            self.memory.find_or_create(space, vpn);
-            vpn = (vpn / CHUNK_PAGES + 1) * CHUNK_PAGES;
-        }
+        });
+        Ok(())
     }
 
-    /// The global number of a source's space.
-    fn space(&mut self, source: usize, space: u16) -> u16 {
-        let known = &mut self.spaces[source];
-        while known.len() <= usize::from(space) {
-            known.push(self.space_count);
-            self.space_count = self.space_count.checked_add(1).expect("fewer than 65,536 address spaces");
+    /// The global number of a source's space: in the order in which they are seen.
+    fn space(&mut self, source: usize, space: u16) -> Result<u16, WorkloadError> {
+        let (known, index) = (&mut self.spaces[source], usize::from(space));
+        if known.len() <= index {
+            known.resize(index + 1, None);
         }
-        known[usize::from(space)]
+        if let Some(number) = known[index] {
+            return Ok(number);
+        }
+        let number = self.space_count;
+        self.space_count = number.checked_add(1).ok_or(WorkloadError::Spaces)?;
+        known[index] = Some(number);
+        Ok(number)
     }
 
     /// Runs until every thread is done (or the time is up) and the last transfer has ended.
@@ -307,11 +325,11 @@ impl<P: SwapIn> Engine<P> {
     fn advance(&mut self) -> Result<(), WorkloadError> {
         loop {
             let event_at = self.next_event_at();
-            match self.next_lane() {
+            match self.turns.next(|source| self.sources[source].has_room()) {
                 Some((lane, at, second_at)) if event_at.is_none_or(|event_at| at < event_at) => {
                     let ahead = second_at.saturating_add(self.options.quantum_ns);
                     let limit = event_at.unwrap_or(Nanos::MAX).min(ahead);
-                    self.run_lane(lane, limit)?;
+                    self.take_turn(lane, limit)?;
                 }
                 _ => match event_at {
                     Some(at) => self.happen(at),
@@ -330,28 +348,23 @@ impl<P: SwapIn> Engine<P> {
         }
     }
 
-    /// The runnable thread that is furthest behind, its time, and the time of the next one.
-    fn next_lane(&self) -> Option<(u32, Nanos, Nanos)> {
-        let mut best: Option<(u32, Nanos)> = None;
-        let mut second_at = Nanos::MAX;
-        for (index, lane) in self.lanes.iter().enumerate() {
-            let runs = match lane.state {
-                LaneState::Runnable => true,
-                LaneState::Starved => self.sources[lane.source].may_ask(lane.thread()),
-                LaneState::Blocked | LaneState::Calling | LaneState::Finished => false,
-            };
-            if !runs {
-                continue;
-            }
-            match best {
-                Some((_, at)) if lane.time >= at => second_at = second_at.min(lane.time),
-                _ => {
-                    second_at = best.map_or(second_at, |(_, at)| second_at.min(at));
-                    best = Some((index as u32, lane.time));
-                }
-            }
+    /// A thread runs, and takes its place among the others again.
+    fn take_turn(&mut self, index: u32, limit: Nanos) -> Result<(), WorkloadError> {
+        let Lane { source, time, .. } = self.lanes[index as usize];
+        self.turns.begin(source, time, index);
+        self.run_lane(index, limit)?;
+        self.turns.end();
+        let Lane { state, time, .. } = self.lanes[index as usize];
+        match state {
+            LaneState::Runnable => self.turns.may_run(time, index),
+            LaneState::Starved => self.turns.starves(source, time, index),
+            LaneState::Blocked | LaneState::Calling | LaneState::Finished => {}
         }
-        best.map(|(index, at)| (index, at, second_at))
+        for thread in self.sources[source].take_fed() {
+            let lane = self.lane_of[&(source, thread)];
+            self.turns.feed(source, self.lanes[lane as usize].time, lane);
+        }
+        Ok(())
     }
 
     fn run_lane(&mut self, index: u32, limit: Nanos) -> Result<(), WorkloadError> {
@@ -365,7 +378,7 @@ impl<P: SwapIn> Engine<P> {
         {
             return Ok(());
         }
-        let stretch = self.stretch();
+        let stretch = self.stretch(index);
         let lane = &mut self.lanes[index as usize];
         let (source, spaces) = (&mut self.sources[lane.source], &self.spaces[lane.source]);
         let mut newcomers = Vec::new();
@@ -382,12 +395,15 @@ impl<P: SwapIn> Engine<P> {
         let (source, time) = (lane.source, lane.time);
         self.record_answers(index);
         for thread in newcomers {
-            self.lanes.push(Lane::new(source, thread, time));
+            self.begin_lane(source, thread, time);
+        }
+        for region in self.sources[source].take_regions() {
+            self.declare(source, region)?;
         }
         match end {
             RunEnd::Limit | RunEnd::Finished | RunEnd::Starved => {}
             RunEnd::NewSpace(space) => {
-                self.space(source, space);
+                self.space(source, space)?;
             }
             RunEnd::NewChunk { space, vpn } => self.new_chunk(space, vpn),
             RunEnd::Fault { space, vpn, write } => {
@@ -398,13 +414,14 @@ impl<P: SwapIn> Engine<P> {
         Ok(())
     }
 
-    /// How much slower threads compute when there are more of them than processors: numerator and
-    /// denominator.
-    fn stretch(&self) -> (u32, u32) {
+    /// How much slower threads compute when there are more of them than processors, while `lane`
+    /// has its turn: numerator and denominator.
+    fn stretch(&self, lane: u32) -> (u32, u32) {
         if self.options.processors == 0 {
             return (1, 1);
         }
-        let running = self.lanes.iter().filter(|lane| lane.state == LaneState::Runnable).count() as u32;
+        let runs = self.lanes[lane as usize].state == LaneState::Runnable;
+        let running = self.turns.ready() as u32 + u32::from(runs);
         (running.max(self.options.processors), self.options.processors)
     }
 
@@ -421,7 +438,7 @@ impl<P: SwapIn> Engine<P> {
         }
     }
 
-    /// A page outside all declared regions: its 2 MiB become one.
+    /// A page outside all regions: what is left of its 2 MiB becomes one.
     fn new_chunk(&mut self, space: u16, vpn: u64) {
         self.memory.find_or_create(space, vpn);
         let start = vpn / CHUNK_PAGES * CHUNK_PAGES;
@@ -438,6 +455,10 @@ impl<P: SwapIn> Engine<P> {
             // A real program does not touch what it has unmapped.
             self.lanes[lane as usize].give_up();
             return;
+        }
+        if self.mischief.is_none() && !self.mm.manages(SpaceId(space), Vpn(vpn), Vpn(vpn + 1)) {
+            // A region covers another part of the chunk.
+            self.new_chunk(space, vpn);
         }
         if !self.managed {
             self.touch_unmanaged(lane, space, vpn);

@@ -5,7 +5,7 @@
 //! not grow with the trace. At the limit the thread that asked waits until the others have caught
 //! up.
 
-use crate::workload::{Access, Workload, WorkloadError};
+use crate::workload::{Access, RegionSpec, Workload, WorkloadError};
 use std::collections::VecDeque;
 
 /// Accesses taken from the workload at a time.
@@ -35,6 +35,10 @@ pub struct Source {
     kept_total: usize,
     /// By thread: the caller knows of it.
     known: Vec<bool>,
+    /// By thread: it was told [`Next::Later`], and nothing was kept for it since.
+    starved: Vec<bool>,
+    /// Threads that are not starved any more.
+    fed: Vec<u16>,
     ended: bool,
 }
 
@@ -48,6 +52,8 @@ impl Source {
             kept: Vec::new(),
             kept_total: 0,
             known: Vec::new(),
+            starved: Vec::new(),
+            fed: Vec::new(),
             ended: false,
         }
     }
@@ -90,14 +96,24 @@ impl Source {
         if index >= self.known.len() {
             self.known.resize(index + 1, false);
             self.kept.resize_with(index + 1, VecDeque::new);
+            self.starved.resize(index + 1, false);
         }
         !std::mem::replace(&mut self.known[index], true)
     }
 
-    /// May a thread that was told [`Next::Later`] ask again? Something was kept for it meanwhile,
-    /// or there is room.
-    pub fn may_ask(&self, thread: u16) -> bool {
-        self.kept_total <= KEPT_MAX / 2 || self.kept.get(thread as usize).is_some_and(|kept| !kept.is_empty())
+    /// May all threads that were told [`Next::Later`] ask again?
+    pub fn has_room(&self) -> bool {
+        self.kept_total <= KEPT_MAX / 2
+    }
+
+    /// Threads that may ask again in any case, since the last call: something was kept for them.
+    pub fn take_fed(&mut self) -> Vec<u16> {
+        std::mem::take(&mut self.fed)
+    }
+
+    /// Regions that the workload has come to since the last call.
+    pub fn take_regions(&mut self) -> Vec<RegionSpec> {
+        self.workload.take_regions()
     }
 
     /// The next access of `thread`. Threads that turn up for the first time are added to `newcomers`.
@@ -111,6 +127,7 @@ impl Source {
         }
         loop {
             if self.kept_total >= KEPT_MAX {
+                self.starved[thread as usize] = true;
                 return Ok(Next::Later);
             }
             let Some(access) = self.draw()? else { return Ok(Next::End) };
@@ -122,6 +139,9 @@ impl Source {
             }
             self.kept[access.thread as usize].push_back(access);
             self.kept_total += 1;
+            if std::mem::take(&mut self.starved[access.thread as usize]) {
+                self.fed.push(access.thread);
+            }
         }
     }
 }
@@ -170,7 +190,7 @@ mod tests {
         for _ in 0..KEPT_MAX + 2 {
             source.next(1, &mut newcomers).expect("no error");
         }
-        assert!(source.may_ask(0));
+        assert_eq!((source.take_fed(), source.take_fed()), (vec![0], vec![]));
         assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Access(access(0, 1)));
     }
 
@@ -185,11 +205,11 @@ mod tests {
         assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Access(access(0, 0)));
         assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Later);
         assert_eq!(newcomers, [1]);
-        assert!(!source.may_ask(0) && source.may_ask(1));
+        assert!(!source.has_room() && source.take_fed().is_empty());
         for vpn in 0..2 * KEPT_MAX as u64 {
             assert_eq!(source.next(1, &mut newcomers).expect("no error"), Next::Access(access(1, vpn)));
         }
-        assert!(source.may_ask(0));
+        assert!(source.has_room());
         assert_eq!(source.next(0, &mut newcomers).expect("no error"), Next::Access(access(0, 1)));
         assert_eq!(source.next(1, &mut newcomers).expect("no error"), Next::End);
     }

@@ -578,11 +578,12 @@ impl<P: SwapIn> Engine<P> {
         if let Some(pool) = &mut self.pool {
             pool.wait_ends((space, vpn), self.worker.clock);
         }
-        for lane in lanes {
-            let lane = &mut self.lanes[lane as usize];
+        for index in lanes {
+            let lane = &mut self.lanes[index as usize];
             assert_eq!(lane.state, LaneState::Blocked, "only a thread that waits is answered");
             lane.state = LaneState::Runnable;
             lane.time = lane.time.max(self.worker.clock + self.options.costs.resume_ns);
+            self.turns.may_run(lane.time, index);
             if lane.class != FaultClass::Major {
                 lane.class = class;
             }

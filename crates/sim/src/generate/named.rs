@@ -137,6 +137,9 @@ const PARAMETER_MAX: u64 = 4096;
 /// Programs beyond this: what a machine does then takes the simulator the square of them, and more.
 const PROGRAMS_MAX: u32 = 1024;
 
+/// A table with a line for each page of a program is no larger: it has 28 bytes a page.
+const TABLE_PAGES_MAX: u64 = 1 << 28;
+
 /// The keys, as typed.
 #[derive(Clone, Copy)]
 struct Keys {
@@ -267,6 +270,16 @@ impl Keys {
         Some(())
     }
 
+    fn fits_a_table(&self) -> Result<(), LoadError> {
+        let bytes = self.size_bytes.unwrap_or(0);
+        if bytes / PAGE_SIZE / self.programs <= TABLE_PAGES_MAX {
+            return Ok(());
+        }
+        let most = show_bytes(TABLE_PAGES_MAX * PAGE_SIZE);
+        let hint = format!(": a zipf load has a table of its pages, of {most} at most for each program");
+        Err(LoadError::Entry { entry: format!("size={}", show_bytes(bytes)), hint })
+    }
+
     fn kind(&self) -> RegionKind {
         if self.shared { RegionKind::Shared } else { RegionKind::Anon }
     }
@@ -311,6 +324,9 @@ pub fn parse(text: &str) -> Result<Load, LoadError> {
         return Err(LoadError::Name { name: name.to_owned() });
     }
     let keys = Keys::parse(name, rest)?;
+    if name == "zipf" {
+        keys.fits_a_table()?;
+    }
     let plain = |pattern: Pattern| Load {
         programs: keys.programs(&pattern, 256 << 20),
         ram_bytes: None,
@@ -488,6 +504,8 @@ mod tests {
             ("mixed:1000+1000", "1024 at most together"),
             ("zipf:4", "keys are"),
             ("seq:touches=0", "write touches=1M"),
+            // It was a panic, a long while later.
+            ("zipf:size=32T", "a table of its pages, of 1 TiB at most for each program"),
         ] {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(part), "{text}: {error}");

@@ -1,8 +1,9 @@
 //! From any reader to any writer: copying, thinning, cutting; and what `trace info` counts.
 
 use super::filter::Filter;
+use super::oracle::OBJECTS_NOTE;
 use super::record::{AccessKind, NameRecord, PagerOp, Record};
-use super::{RecordReader, RecordWriter, TraceError};
+use super::{Format, RecordReader, RecordWriter, TraceError};
 use std::collections::HashSet;
 
 /// What is copied.
@@ -72,6 +73,15 @@ fn set_time(record: &mut Record, time_ns: u64) {
     }
 }
 
+/// Before all others: what a trace in another format must say of one of `format` that it was made from.
+pub fn write_origin(format: Format, writer: &mut dyn RecordWriter) -> Result<(), TraceError> {
+    if format == Format::Oracle {
+        let note = NameRecord { id: NameRecord::NOTE, text: OBJECTS_NOTE.to_owned() };
+        writer.write_record(&Record::Name(note)).map_err(TraceError::of_output)?;
+    }
+    Ok(())
+}
+
 /// Copies what `selection` selects. `progress` hears the number of records read, now and then.
 pub fn copy(
     reader: &mut dyn RecordReader,
@@ -89,10 +99,10 @@ pub fn copy(
         }
         let timed = when(&record);
         if let Some((time_ns, thread)) = timed {
-            if time_ns >= selection.until_ns {
+            if time_ns >= selection.until_ns && reader.is_in_order() {
                 break;
             }
-            let wanted = time_ns >= selection.from_ns
+            let wanted = (selection.from_ns..selection.until_ns).contains(&time_ns)
                 && (selection.threads.is_empty() || selection.threads.contains(&thread));
             if !wanted {
                 continue;
@@ -198,5 +208,50 @@ impl Summary {
         summary.pages_written = written.len() as u64;
         summary.threads = threads.len() as u64;
         Ok(summary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::csv::{CsvReader, CsvWriter};
+    use super::super::oracle::{OracleReader, RECORD_BYTES};
+    use super::super::workload::TraceWorkload;
+    use super::*;
+    use crate::workload::Workload;
+
+    fn csv_of(reader: &mut dyn RecordReader, from: Format, selection: &Selection) -> (Copied, String) {
+        let mut bytes = Vec::new();
+        let mut writer = CsvWriter::new(&mut bytes);
+        write_origin(from, &mut writer).expect("no error");
+        let copied = copy(reader, &mut writer, selection, &mut |_| {}).expect("no error");
+        (copied, String::from_utf8(bytes).expect("text"))
+    }
+
+    /// *The story:* the first record after the end of the part was taken for the end of the trace.
+    #[test]
+    fn what_comes_late_in_a_file_and_early_in_time_is_in_the_part() {
+        let mut reader = CsvReader::new(&b"5,0,0,1\n100,0,0,2\n6,0,0,3\n"[..]);
+        let selection = Selection { until_ns: 50, ..Selection::default() };
+        let (copied, text) = csv_of(&mut reader, Format::Csv, &selection);
+        assert_eq!((copied.read, copied.kept), (3, 2));
+        assert!(text.ends_with("5,0,0,1,read\n6,0,0,3,read\n"), "{text}");
+    }
+
+    /// *The story:* what was made of a public trace, as the help says how, was refused: objects are
+    /// hashes, and that they are no addresses was lost.
+    #[test]
+    fn what_is_made_from_objects_is_still_of_objects() {
+        let mut record = [0; RECORD_BYTES];
+        record[4..12].fill(0xab);
+        record[16..24].copy_from_slice(&i64::MAX.to_le_bytes());
+        let mut reader = OracleReader::new(&record[..]);
+        let (_, text) = csv_of(&mut reader, Format::Oracle, &Selection::default());
+        let (mut reader, mut own) = (CsvReader::new(text.as_bytes()), Vec::new());
+        let mut writer = super::super::own::Writer::new(&mut own).expect("no error");
+        copy(&mut reader, &mut writer, &Selection::default(), &mut |_| {}).expect("no error");
+        let reader = super::super::own::Reader::new(std::io::Cursor::new(own)).expect("a trace");
+        let mut trace = TraceWorkload::new(Box::new(reader), "test".to_owned(), false).expect("a trace");
+        assert!(trace.counts_seconds());
+        assert!(trace.next().expect("no error").is_some_and(|access| access.vpn < 1 << 36));
     }
 }

@@ -3,9 +3,11 @@
 //! Written as `time_ns,thread,space,page,op`; pager events and file calls have their own ops and
 //! use the same columns, with `argument` and `file`, `offset`, `bytes` behind them. Read with a
 //! header line that names the columns in any order (also `tid`, `address`, `type`, ...), or without
-//! one in the written order. A page may be missing if there is an address.
+//! one in the written order. A page may be missing if there is an address. Of notes only the one is
+//! heard that pages are objects.
 
 use super::line::{Lines, number, show};
+use super::oracle::OBJECTS_NOTE;
 use super::record::{AccessKind, AccessRecord, FileOp, FileRecord, NameRecord, PagerOp, PagerRecord, Record};
 use super::{RecordReader, RecordWriter, TraceError};
 use crate::workload::RegionSpec;
@@ -161,6 +163,10 @@ impl<R: BufRead> RecordReader for CsvReader<R> {
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         loop {
             let Some((offset, line)) = self.lines.next_line()? else { return Ok(None) };
+            if line.strip_prefix(b"# ") == Some(OBJECTS_NOTE.as_bytes()) {
+                let text = OBJECTS_NOTE.to_owned();
+                return Ok(Some(Record::Name(NameRecord { id: NameRecord::NOTE, text })));
+            }
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }

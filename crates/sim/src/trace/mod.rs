@@ -30,6 +30,11 @@ use std::io::Read;
 pub trait RecordReader {
     /// The next record; `None` at the end. After an error the reader is of no more use.
     fn next_record(&mut self) -> Result<Option<Record>, TraceError>;
+
+    /// Does the format keep to it that no record is earlier than one before it?
+    fn is_in_order(&self) -> bool {
+        false
+    }
 }
 
 /// Something that takes records.
@@ -44,6 +49,10 @@ pub trait RecordWriter {
 impl<R: RecordReader + ?Sized> RecordReader for Box<R> {
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         (**self).next_record()
+    }
+
+    fn is_in_order(&self) -> bool {
+        (**self).is_in_order()
     }
 }
 

@@ -118,8 +118,9 @@ fn looks_like_oracle(head: &[u8]) -> bool {
     let likely = |record: &[u8; RECORD_BYTES]| {
         let has_size = record[12..16] != [0; 4];
         // Next accesses beyond 2^40 records are not meant.
-        let next_is_near = record[21..24] == [0; 3] || record[16..24] == [0xff; 8];
-        has_size && next_is_near
+        let next: [u8; 8] = record[16..24].try_into().expect("eight bytes");
+        let is_never = [-1, i64::MAX].contains(&i64::from_le_bytes(next));
+        has_size && (is_never || next[5..] == [0; 3])
     };
     !records.is_empty()
         && records.iter().all(|record| likely(record) && matches!(reader.next_record(), Ok(Some(_))))
@@ -237,8 +238,10 @@ mod tests {
         }
         let mut record = [0; 24];
         record[12] = 1;
-        record[16..24].copy_from_slice(&(-1_i64).to_le_bytes());
-        assert_eq!(Format::sniff(&record), Some(Format::Oracle));
+        for never in [-1, i64::MAX] {
+            record[16..24].copy_from_slice(&never.to_le_bytes());
+            assert_eq!(Format::sniff(&record), Some(Format::Oracle), "{never}");
+        }
         let own = super::super::own::layout::file_header();
         assert_eq!(Format::sniff(&own), Some(Format::Own));
     }

@@ -16,6 +16,8 @@ use std::io::{Read, Seek, SeekFrom, Write};
 pub const RECORD_BYTES: usize = 24;
 /// Records that the writer keeps back.
 const WINDOW: usize = 1 << 18;
+/// The note of a trace that was made from oracleGeneral: what must be known of it in any format.
+pub const OBJECTS_NOTE: &str = "pages are objects by their numbers, times are whole seconds";
 /// "There is no next access."
 const NEVER: i64 = -1;
 

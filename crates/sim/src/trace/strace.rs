@@ -39,6 +39,9 @@ pub struct StraceReader<R: BufRead> {
     names: BTreeMap<Vec<u8>, u32>,
     /// By process id: the beginning of a call that was interrupted by another process's line.
     unfinished: BTreeMap<u32, Vec<u8>>,
+    /// Unfinished forks: the parent, and the table that its child will have. The child's first lines
+    /// may come before the parent's call ends.
+    forks: Vec<(u32, usize)>,
     first_ns: Option<u64>,
     calls: u64,
 }
@@ -62,7 +65,7 @@ struct Call<'a> {
 impl Call<'_> {
     fn number(&self, index: usize) -> Result<u64, &'static str> {
         let argument = self.arguments.get(index).ok_or("an argument is missing")?;
-        number(argument).ok_or("an argument is not a number")
+        number(bare(argument)).ok_or("an argument is not a number")
     }
 }
 
@@ -110,6 +113,21 @@ fn time(word: &[u8]) -> Option<u64> {
     }
 }
 
+/// A descriptor without its file, which `strace -y` writes behind it: `3</tmp/file>`.
+fn bare(argument: &[u8]) -> &[u8] {
+    argument.split(|&byte| byte == b'<').next().unwrap_or(argument)
+}
+
+/// Does this call make a process or a thread?
+fn is_fork(name: &[u8]) -> bool {
+    matches!(name, b"clone" | b"clone3" | b"fork" | b"vfork")
+}
+
+/// Does a new process share the descriptors of its parent, by the text of the call?
+fn shares_files(text: &[u8]) -> bool {
+    text.windows(11).any(|part| part == b"CLONE_FILES")
+}
+
 /// Takes a whole call apart; `None` if the text is something else.
 fn call(text: &[u8]) -> Option<Call<'_>> {
     let open = text.iter().position(|&byte| byte == b'(')?;
@@ -122,14 +140,18 @@ fn call(text: &[u8]) -> Option<Call<'_>> {
     let inner = text[..equals].trim_ascii_end().strip_suffix(b")")?;
     let inner = inner.get(open + 1..)?;
     let result = text[equals + 3..].trim_ascii();
-    let result = result.split(|&byte| byte == b' ').next().and_then(number);
+    let result = result.split(|&byte| byte == b' ').next().and_then(|result| number(bare(result)));
     Some(Call { name, arguments: arguments(inner), result })
 }
 
-/// Splits at the commas that are outside of strings and brackets.
+/// Splits at the commas that are outside of strings, brackets and the names of descriptors' files.
 fn arguments(text: &[u8]) -> Vec<&[u8]> {
     let (mut list, mut begin, mut depth, mut quoted, mut escaped) = (Vec::new(), 0, 0_u32, false, false);
+    let (mut name_ends, mut may_have_names) = (0, true);
     for (at, &byte) in text.iter().enumerate() {
+        if at < name_ends {
+            continue;
+        }
         if quoted {
             match byte {
                 _ if escaped => escaped = false,
@@ -141,6 +163,10 @@ fn arguments(text: &[u8]) -> Vec<&[u8]> {
         }
         match byte {
             b'"' => quoted = true,
+            b'<' if may_have_names && begins_name(text, at) => match end_of_name(text, at) {
+                Some(end) => name_ends = end,
+                None => may_have_names = false,
+            },
             b'(' | b'[' | b'{' => depth += 1,
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
             b',' if depth == 0 => {
@@ -154,6 +180,21 @@ fn arguments(text: &[u8]) -> Vec<&[u8]> {
         list.push(text[begin..].trim_ascii());
     }
     list
+}
+
+/// Where the file's name ends that begins with the `<` behind a descriptor: `3</tmp/file>`. It may
+/// have a `->` in it: `<TCP:[10.0.0.1:99->10.0.0.2:80]>`.
+fn end_of_name(text: &[u8], at: usize) -> Option<usize> {
+    let is_end = |pair: &[u8]| pair[0] == b'>' && matches!(pair[1], b',' | b')' | b' ' | b']' | b'}');
+    let end = text[at..].windows(2).position(is_end).map(|end| at + end + 1);
+    end.or(text.ends_with(b">").then_some(text.len()))
+}
+
+/// Is the `<` at this place behind a descriptor, and no shift?
+fn begins_name(text: &[u8], at: usize) -> bool {
+    let before = &text[..at];
+    text.get(at + 1) != Some(&b'<')
+        && (before.last().is_some_and(u8::is_ascii_digit) || before.ends_with(b"AT_FDCWD"))
 }
 
 /// The text of a string argument, its escapes as they stand.
@@ -181,6 +222,7 @@ impl<R: BufRead> StraceReader<R> {
             descriptions: Vec::new(),
             names: BTreeMap::new(),
             unfinished: BTreeMap::new(),
+            forks: Vec::new(),
             first_ns: None,
             calls: 0,
         }
@@ -196,7 +238,9 @@ impl<R: BufRead> StraceReader<R> {
                 return Err(TraceError::damaged(offset, "too many unfinished calls"));
             }
             self.unfinished.insert(prefix.pid, begin.trim_ascii_end().to_vec());
-            return Ok(());
+            return self
+                .call_begins(prefix.pid, begin)
+                .map_err(|problem| TraceError::damaged(offset, format!("{problem}: {}", show(line))));
         }
         if let Some(resumed) = rest.strip_prefix(b"<... ")
             && let Some(end) = resumed.windows(8).position(|window| window == b"resumed>")
@@ -221,9 +265,35 @@ impl<R: BufRead> StraceReader<R> {
         if self.processes.len() >= PROCESSES_MAX {
             return Err("too many processes");
         }
-        self.tables.push(Descriptors::new());
-        self.processes.insert(pid, self.tables.len() - 1);
-        Ok(self.tables.len() - 1)
+        let table = if self.forks.is_empty() {
+            self.tables.push(Descriptors::new());
+            self.tables.len() - 1
+        } else {
+            // Who turns up now is the child of whoever is about to have one.
+            self.forks.remove(0).1
+        };
+        self.processes.insert(pid, table);
+        Ok(table)
+    }
+
+    /// A call of a process was begun, and another process's line is next.
+    fn call_begins(&mut self, pid: u32, text: &[u8]) -> Result<(), &'static str> {
+        let parent = self.table(pid)?;
+        let name = text.split(|&byte| byte == b'(').next().unwrap_or(text);
+        if is_fork(name) && !self.forks.iter().any(|&(parent, _)| parent == pid) {
+            let table = self.table_of_child(parent, shares_files(text));
+            self.forks.push((pid, table));
+        }
+        Ok(())
+    }
+
+    fn table_of_child(&mut self, parent: usize, shares: bool) -> usize {
+        if shares {
+            return parent;
+        }
+        let copy = self.tables[parent].clone();
+        self.tables.push(copy);
+        self.tables.len() - 1
     }
 
     /// The description behind a descriptor; one that was open before the trace began gets a name of its own.
@@ -255,6 +325,10 @@ impl<R: BufRead> StraceReader<R> {
     }
 
     fn call(&mut self, pid: u32, time_ns: u64, call: &Call<'_>) -> Result<(), &'static str> {
+        self.table(pid)?;
+        if is_fork(call.name) {
+            return self.call_fork(pid, call);
+        }
         let Some(result) = call.result else { return Ok(()) };
         match call.name {
             b"open" | b"creat" => self.call_open(pid, time_ns, call, 0, result),
@@ -270,13 +344,13 @@ impl<R: BufRead> StraceReader<R> {
             b"pwrite64" | b"pwrite" => self.call_at(pid, time_ns, call, FileOp::Write, result),
             b"preadv" | b"preadv2" => self.call_at(pid, time_ns, call, FileOp::Read, result),
             b"pwritev" | b"pwritev2" => self.call_at(pid, time_ns, call, FileOp::Write, result),
-            b"lseek" | b"_llseek" => {
-                let description = self.description(pid, call.number(0)?)?;
-                self.descriptions[description].position = result;
-                Ok(())
+            b"lseek" => self.call_seek(pid, call, result),
+            b"_llseek" => {
+                let place = call.arguments.get(2).and_then(|place| place.strip_prefix(b"["));
+                let place = place.and_then(|place| number(place.strip_suffix(b"]")?));
+                self.call_seek(pid, call, place.ok_or("the position is missing")?)
             }
             b"mmap" | b"mmap2" => self.call_map(pid, time_ns, call),
-            b"clone" | b"clone3" | b"fork" | b"vfork" => self.call_fork(pid, call, result),
             _ => Ok(()),
         }
     }
@@ -300,6 +374,12 @@ impl<R: BufRead> StraceReader<R> {
         if let Some(description) = self.tables[table].remove(&fd) {
             self.record(pid, time_ns, self.descriptions[description].file, FileOp::Close, 0, 0);
         }
+        Ok(())
+    }
+
+    fn call_seek(&mut self, pid: u32, call: &Call<'_>, position: u64) -> Result<(), &'static str> {
+        let description = self.description(pid, call.number(0)?)?;
+        self.descriptions[description].position = position;
         Ok(())
     }
 
@@ -354,24 +434,20 @@ impl<R: BufRead> StraceReader<R> {
         Ok(())
     }
 
-    fn call_fork(&mut self, pid: u32, call: &Call<'_>, child: u64) -> Result<(), &'static str> {
+    fn call_fork(&mut self, pid: u32, call: &Call<'_>) -> Result<(), &'static str> {
+        let begun = self.forks.iter().position(|&(parent, _)| parent == pid);
+        let begun = begun.map(|at| self.forks.remove(at).1);
+        let Some(child) = call.result else { return Ok(()) };
         let child = u32::try_from(child).map_err(|_| "the child's process id is too large")?;
         if child == 0 || self.processes.contains_key(&child) {
             return Ok(());
         }
-        let table = self.table(pid)?;
-        let shares =
-            call.arguments.iter().any(|argument| argument.windows(11).any(|part| part == b"CLONE_FILES"));
-        let table = if shares {
-            table
-        } else {
-            let copy = self.tables[table].clone();
-            self.tables.push(copy);
-            self.tables.len() - 1
-        };
+        let parent = self.table(pid)?;
         if self.processes.len() >= PROCESSES_MAX {
             return Err("too many processes");
         }
+        let shares = call.arguments.iter().any(|argument| shares_files(argument));
+        let table = begun.unwrap_or_else(|| self.table_of_child(parent, shares));
         self.processes.insert(child, table);
         Ok(())
     }
@@ -466,6 +542,57 @@ hello from the program
         );
         let (_, calls) = read("read(5, \"\", 4) = 4\n").expect("a trace");
         assert_eq!(calls.len(), 1);
+    }
+
+    /// *The story:* a thread that ran before its parent's call had returned read "descriptor 3 of
+    /// process 78".
+    #[test]
+    fn a_child_has_its_descriptors_before_the_call_that_made_it_ends() {
+        for (flags, names) in [("CLONE_VM|CLONE_FILES", vec!["/a", "/b"]), ("SIGCHLD", vec!["/a", "/b"])] {
+            let text = format!(
+                "77 openat(AT_FDCWD, \"/a\", O_RDONLY) = 3\n\
+                 77 clone3({{flags={flags}}} <unfinished ...>\n\
+                 78 rseq(0x7f, 0x20, 0, 0x53053053) = 0\n\
+                 78 openat(AT_FDCWD, \"/b\", O_RDONLY) = 4\n\
+                 78 read(3, \"\", 4) = 4\n\
+                 77 <... clone3 resumed>) = 78\n\
+                 77 read(3, \"\", 4) = 4\n"
+            );
+            let (found, calls) = read(&text).expect("a trace");
+            assert_eq!(found, names, "{flags}");
+            assert_eq!(calls.iter().map(|call| call.offset).collect::<Vec<_>>(), [0, 0, 0, 4]);
+            let shared = read(&format!("{text}77 read(4, \"\", 4) = 4\n")).expect("a trace").0.len() == 2;
+            assert_eq!(shared, flags.contains("FILES"), "/b is the child's own, or both have it");
+        }
+        let failed =
+            "77 fork( <unfinished ...>\n77 <... fork resumed>) = -1 EAGAIN (No)\n78 read(3, \"\", 1) = 1\n";
+        assert_eq!(read(failed).expect("a trace").0, ["descriptor 3 of process 78"]);
+    }
+
+    #[test]
+    fn seeks_of_32_bits_say_where_in_an_argument() {
+        let (_, calls) =
+            read("_llseek(3, 40960, [40960], SEEK_SET) = 0\nread(3, \"\", 8) = 8\n").expect("a trace");
+        assert_eq!(calls[0].offset, 40960);
+        assert!(
+            read("_llseek(3, 0, 7, SEEK_SET) = 0\n").expect_err("refused").to_string().contains("position")
+        );
+    }
+
+    /// What `strace -y` and `-yy` write behind descriptors.
+    #[test]
+    fn descriptors_with_the_names_of_their_files() {
+        let text = "openat(AT_FDCWD</root>, \"/data/a, b\", O_RDONLY) = 3</data/a, b>\n\
+                    dup2(3</data/a, b>, 5<TCP:[10.0.0.1:99->10.0.0.2:80]>) = 5</data/a, b>\n\
+                    read(5</data/a, b>, \"x\", 8) = 8\n\
+                    mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 3</data/a, b>, 0x1000) = 0x7f\n\
+                    close(3</data/a, b>) = 0\n";
+        let (names, calls) = read(text).expect("a trace");
+        assert_eq!(names, ["/data/a, b"]);
+        let brief: Vec<_> = calls.iter().map(|call| (call.op, call.offset, call.bytes)).collect();
+        use FileOp::{Close, Map, Open, Read};
+        assert_eq!(brief, [(Open, 0, 0), (Read, 0, 8), (Map, 0x1000, 4096), (Close, 0, 0)]);
+        assert_eq!(arguments(b"1<<3, {a, 2}, 4</x>").len(), 3);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! they would be empty, and cost nothing to lose.
 
 use super::open::{Format, open};
+use super::oracle::OBJECTS_NOTE;
 use super::record::{AccessKind, AccessRecord, Record};
 use super::sightings::Sightings;
 use super::{RecordReader, TraceError};
@@ -37,6 +38,8 @@ pub struct TraceWorkload {
     /// Turns that into accesses.
     sightings: Sightings,
     regions: Vec<RegionSpec>,
+    /// Declared since the first access, and not taken yet.
+    late_regions: Vec<RegionSpec>,
     threads: HashMap<u32, u16>,
     /// By small number: the time of the last access.
     clocks: Vec<u64>,
@@ -59,11 +62,12 @@ impl TraceWorkload {
         TraceWorkload::new(reader, path.display().to_string(), format == Format::Oracle)
     }
 
-    /// From any reader; `name` is what errors call it.
+    /// From any reader; `name` is what errors call it. `renumber`: its pages are objects, whether
+    /// it says so or not.
     pub fn new(
         mut reader: Box<dyn RecordReader + Send>,
         name: String,
-        renumber: bool,
+        mut renumber: bool,
     ) -> Result<TraceWorkload, TraceError> {
         let mut regions = Vec::new();
         let mut sightings = Sightings::default();
@@ -83,7 +87,10 @@ impl TraceWorkload {
                     first = sightings.take();
                 }
                 Some(Record::File(_)) => file_calls += 1,
-                Some(Record::Name(name)) => sightings.hear(&name.text),
+                Some(Record::Name(name)) => {
+                    renumber |= name.text == OBJECTS_NOTE;
+                    sightings.hear(&name.text);
+                }
                 None => {
                     sightings.end();
                     first = Some(sightings.take().ok_or(TraceError::NoAccesses { file_calls })?);
@@ -98,6 +105,7 @@ impl TraceWorkload {
             share: (1, 1),
             sightings,
             regions,
+            late_regions: Vec::new(),
             threads: HashMap::new(),
             clocks: Vec::new(),
             memo: (0, u16::MAX),
@@ -218,7 +226,11 @@ impl Workload for TraceWorkload {
                 Ok(Some(Record::Access(record))) => return self.access(record).map(Some),
                 Ok(Some(Record::Pager(record))) => self.sightings.note(&record),
                 Ok(Some(Record::Name(name))) => self.sightings.hear(&name.text),
-                Ok(Some(Record::Region(_) | Record::File(_))) => {}
+                Ok(Some(Record::Region(region))) if region.end > VPN_LIMIT => {
+                    return Err(self.fails(TraceError::Beyond { page: region.end - 1 }));
+                }
+                Ok(Some(Record::Region(region))) => self.late_regions.push(region),
+                Ok(Some(Record::File(_))) => {}
                 Ok(None) => {
                     self.sightings.end();
                     return self.sightings.take().map(|access| self.access(access)).transpose();
@@ -231,12 +243,17 @@ impl Workload for TraceWorkload {
     fn regions(&self) -> Vec<RegionSpec> {
         self.regions.clone()
     }
+
+    fn take_regions(&mut self) -> Vec<RegionSpec> {
+        std::mem::take(&mut self.late_regions)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::csv::CsvReader;
     use super::*;
+    use overspill_mm::types::RegionKind;
 
     fn workload(text: &'static str, renumber: bool) -> Result<TraceWorkload, TraceError> {
         TraceWorkload::new(Box::new(CsvReader::new(text.as_bytes())), "test".to_owned(), renumber)
@@ -273,6 +290,16 @@ mod tests {
             assert_eq!(error.to_string(), format!("page {page:#x} lies beyond 48-bit addresses"));
         }
         assert!(workload(region(VPN_LIMIT - 1, 1).leak(), false).is_ok());
+    }
+
+    #[test]
+    fn a_region_declared_late_is_known_when_its_pages_are_touched() {
+        let mut trace = workload("0,0,0,5\n,,0,9000,region_shared,7\n1,0,0,9001\n", false).expect("a trace");
+        assert_eq!((trace.regions(), trace.next().expect("no error").map(|a| a.vpn)), (vec![], Some(5)));
+        assert_eq!(trace.take_regions(), []);
+        assert_eq!(trace.next().expect("no error").map(|a| a.vpn), Some(9001));
+        let region = RegionSpec { space: 0, start: 9000, end: 9007, kind: RegionKind::Shared };
+        assert_eq!((trace.take_regions(), trace.take_regions()), (vec![region], vec![]));
     }
 
     #[test]

@@ -85,7 +85,9 @@ impl Config {
     pub fn new(max_window: u16, frames: u32) -> Self {
         let share = (frames / 64).clamp(u32::from(WINDOW_FIRST), 1 << 15);
         let share = 1 << share.ilog2();
-        Config { max_window: max_window.min(share), max_strided: (max_window / 2).min(share) }
+        // While anything is read ahead, a stride wants a page at least: a stream moves.
+        let max_strided = (max_window / 2).min(share).max(u16::from(max_window > 0));
+        Config { max_window: max_window.min(share), max_strided }
     }
 }
 

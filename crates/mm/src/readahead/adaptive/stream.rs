@@ -336,7 +336,7 @@ impl Stream {
 
     /// The pages that its next window should have, within `most`.
     pub fn wish(&mut self, most: u16) -> u16 {
-        self.window = self.window.min(most);
+        self.window = self.window.min(most).max(1);
         if self.is_proven() { self.window } else { self.window.min(UNPROVEN_MAX) }
     }
 

@@ -7,6 +7,7 @@ use super::super::linux::Linux;
 use super::super::none::NoReadAhead;
 use super::super::testing::{Counts, Random, Sim};
 use super::super::{SwapIn, Touch, Window};
+use super::stream::{PROVEN, Stream};
 use super::{Adaptive, Config};
 use crate::types::{RegionKind, Vpn};
 
@@ -376,6 +377,19 @@ fn read_ahead_that_is_evicted_unused_shrinks_the_window() {
     assert_eq!(window(&sim), 256);
     sim.evict_all();
     assert_eq!(window(&sim), 16, "not proven any more");
+}
+
+/// *The story:* a limit of one page left streams of larger strides a window of none, for good, and
+/// to turn such a stream was a panic.
+#[test]
+fn the_smallest_limit_leaves_a_window() {
+    let [none, least] = [0, 1].map(|max_window| Config::new(max_window, 1 << 20));
+    assert_eq!((none.max_window, none.max_strided), (0, 0));
+    assert_eq!((least.max_window, least.max_strided), (1, 1));
+    let mut stream = Stream::new(Vpn(5), 4, PROVEN, 64, 0);
+    assert_eq!(stream.wish(0), 1);
+    stream.turn(Vpn(9), 1, 0);
+    assert_eq!(stream.wish(256), 1);
 }
 
 #[test]

@@ -15,6 +15,8 @@ mod round;
 #[cfg(test)]
 mod tests;
 
+pub(super) use round::Round;
+
 use alloc::vec::Vec;
 
 use super::counters::Counters;

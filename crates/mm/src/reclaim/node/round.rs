@@ -5,9 +5,24 @@ use super::judge::Fate;
 use super::{Manner, Node, Orders, Protection};
 use crate::reclaim::lists::{DomainId, KINDS, Kind, List, PerList, flag};
 use crate::reclaim::ratio::{self, Lengths};
-use crate::reclaim::scan::{Round, Shrink};
+use crate::reclaim::scan::{self, Shrink};
 use crate::reclaim::targets::{self, Situation};
 use crate::reclaim::{BATCH, Reclaimer, Rules};
+
+/// A round over the lists of one domain.
+#[derive(Clone, Debug)]
+pub(in crate::reclaim) struct Round {
+    scan: scan::Round,
+    /// Late rules: the inactive lists, by kind, that were low when it began. That holds for all of it.
+    low: Option<[bool; 2]>,
+}
+
+impl Round {
+    /// Pages freed so far.
+    pub fn reclaimed(&self) -> u64 {
+        self.scan.reclaimed()
+    }
+}
 
 impl Node {
     fn is_low(&self, id: DomainId, kind: Kind) -> bool {
@@ -53,9 +68,10 @@ impl Node {
         let targets = targets::targets(self.config.rules, &situation, &mut domain.recent, &domain.cost);
         let targets = at_most(targets, pages);
         let is_global_direct = manner.who == Reclaimer::Direct;
-        let round = Round::new(self.config.era, goal, priority, is_global_direct, targets, domain.owed);
+        let scan = scan::Round::new(self.config.era, goal, priority, is_global_direct, targets, domain.owed);
         domain.activations_seen = domain.activations;
-        Some(round)
+        let low = (self.config.rules == Rules::Late).then_some(situation.low);
+        Some(Round { scan, low })
     }
 
     /// One pass of a round. Says whether it goes on, and how much was looked at on either list.
@@ -66,11 +82,12 @@ impl Node {
         round: &mut Round,
         out: &mut Orders,
     ) -> (bool, LookedAt) {
-        let mut lists = OfDomain { node: self, id, manner, looked_at: LookedAt::default(), out };
-        let goes_on = round.goes_on() && round.pass(&mut lists);
+        let low = round.low;
+        let mut lists = OfDomain { node: self, id, manner, low, looked_at: LookedAt::default(), out };
+        let goes_on = round.scan.goes_on() && round.scan.pass(&mut lists);
         let looked_at = lists.looked_at;
         if !goes_on {
-            self.domains[usize::from(id.0)].owed = round.owed();
+            self.domains[usize::from(id.0)].owed = round.scan.owed();
             // At the end anonymous pages grow old a little, whoever was short of what.
             self.age_active(id, manner, Kind::Anon, u64::from(BATCH));
         }
@@ -95,9 +112,11 @@ impl Node {
         kind: Kind,
         pages: u64,
     ) -> u64 {
-        if !manner.deactivates && !self.is_low(id, kind) {
-            return 0;
-        }
+        let ages = manner.deactivates || self.is_low(id, kind);
+        if ages { self.deactivate(id, kind, pages) } else { 0 }
+    }
+
+    fn deactivate(&mut self, id: DomainId, kind: Kind, pages: u64) -> u64 {
         let all = self.listed();
         let is_early = self.config.rules == Rules::Early;
         let count = pages.min(u64::from(self.pages.len(id, List::active(kind))));
@@ -193,6 +212,8 @@ struct OfDomain<'a> {
     node: &'a mut Node,
     id: DomainId,
     manner: &'a Manner,
+    /// See [`Round`].
+    low: Option<[bool; 2]>,
     looked_at: LookedAt,
     out: &'a mut Orders,
 }
@@ -205,6 +226,12 @@ impl Shrink for OfDomain<'_> {
     }
 
     fn shrink_active(&mut self, kind: Kind, pages: u64) {
-        self.looked_at.active += self.node.age_active(self.id, self.manner, kind, pages);
+        let is_low = match self.low {
+            Some(low) => low[kind as usize],
+            None => self.node.is_low(self.id, kind),
+        };
+        if self.manner.deactivates || is_low {
+            self.looked_at.active += self.node.deactivate(self.id, kind, pages);
+        }
     }
 }

@@ -110,6 +110,27 @@ fn refaults_by_distance() {
     }
 }
 
+/// *The story:* that a page had come back active was forgotten when the round began, before its
+/// passes asked.
+#[test]
+fn after_a_refault_reclaim_looks_at_active_pages_though_inactive_ones_are_plenty() {
+    let mut node = node(1 << 16, 0, Rules::Late, Era::Since61);
+    let pages = fill_with_files(&mut node, 64);
+    for &page in &pages[..20_000] {
+        (0..2).for_each(|_| node.mark_accessed(page));
+    }
+    let (_, orders) = reclaim(&mut node, &mut Direct::new());
+    assert_eq!(node.counters().pgrefill, 0, "nothing came back, and inactive pages are plenty");
+    let Order::Freed { shadow, .. } = orders[0] else { panic!("{orders:?}") };
+    let back = node.admit(D0, &Arrival::FILE, Some(shadow));
+    assert_eq!(node.list(back), Some(List::ActiveFile));
+    reclaim(&mut node, &mut Direct::new());
+    assert!(node.counters().pgrefill > 0);
+    let looked_at = node.counters().pgrefill;
+    reclaim(&mut node, &mut Direct::new());
+    assert_eq!(node.counters().pgrefill, looked_at, "nothing came back since");
+}
+
 #[test]
 fn what_is_protected_goes_last_or_never() {
     let low = [Protection { min: 0, low: 0 }, Protection { min: 0, low: 3000 }];

@@ -156,4 +156,8 @@ impl<R: Read> RecordReader for Reader<R> {
             }
         }
     }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
 }

@@ -14,10 +14,11 @@ use crate::{filters, fresh};
 const STILL_LOOKS: u32 = 10;
 /// It may have computed for so long between two looks: a signal or a timeout of its own.
 const STIR_NS: u64 = 50_000;
-/// So often it is asked whether the program has run: the timer says so only when a system call ends.
+/// So often it is asked whether the program has run, as often as at a program that has all the room
+/// there is: the timer says so only when a system call ends.
 ///
 /// *A review's story:* one read of 200 MiB into fresh memory took 120 ms, and the signal came behind it.
-const STEP_NS: u64 = 20_000_000;
+const STEP_NS: u64 = 50_000_000;
 /// Steps of a nap: the launcher's words, and threads that end, are seen after it.
 const STEPS: u32 = 5;
 /// Who could reach what is next sooner is not napped beside: the timer is late by up to a tick.

@@ -287,6 +287,7 @@ impl SharedPage {
     /// *The story:* a process took some of the budget after its report was read, and ended before
     /// it was asked whether it lives. What it had taken was nobody's for the rest of the run.
     pub fn share_bytes(&self, report: &Report) -> io::Result<u64> {
+        // One read for both: a share that was read apart from its generation may be the next one's.
         let mut bytes = [0; size_of::<Process>()];
         let at = offset_of!(Shared, processes) + report.place * size_of::<Process>();
         self.file.read_exact_at(&mut bytes, at as u64)?;
@@ -311,27 +312,34 @@ impl SharedPage {
     }
 
     /// Limits the share of a process; 0: not at all.
-    pub fn set_limit(&self, place: usize, bytes: u64) -> io::Result<()> {
-        assert!(place < PROCESSES);
-        self.put(place, offset_of!(Process, limit_bytes), &bytes.to_ne_bytes())
+    pub fn set_limit(&self, claim: (usize, u32), bytes: u64) -> io::Result<()> {
+        self.put_to(claim, offset_of!(Process, limit_bytes), &bytes.to_ne_bytes())
     }
 
     /// A process has no turn until then, on the monotonic clock; 0: it has.
-    pub fn hold(&self, place: usize, until_ns: u64) -> io::Result<()> {
-        assert!(place < PROCESSES);
-        self.put(place, offset_of!(Process, held_until_ns), &until_ns.to_ne_bytes())
+    pub fn hold(&self, claim: (usize, u32), until_ns: u64) -> io::Result<()> {
+        self.put_to(claim, offset_of!(Process, held_until_ns), &until_ns.to_ne_bytes())
     }
 
     /// Tells a process what others have, too, of what it holds.
-    pub fn set_in_common(&self, place: usize, told: InCommon) -> io::Result<()> {
-        assert!(place < PROCESSES);
-        self.put(place, offset_of!(Process, in_common), &told.word().to_ne_bytes())
+    pub fn set_in_common(&self, claim: (usize, u32), told: InCommon) -> io::Result<()> {
+        self.put_to(claim, offset_of!(Process, in_common), &told.word().to_ne_bytes())
     }
 
     /// Lets others have a place whose process has ended, unless somebody has it already.
     pub fn release(&self, (place, generation): (usize, u32)) -> io::Result<()> {
         assert!(place < PROCESSES);
         self.put(place, offset_of!(Process, kept), &generation.to_ne_bytes())
+    }
+
+    /// A word for one claim of a place. Who has the place since, or is about to, is told nothing: its
+    /// memory is not what the word is about, and a child of fork begins with a word of its own.
+    fn put_to(&self, (place, generation): (usize, u32), field: usize, bytes: &[u8]) -> io::Result<()> {
+        assert!(place < PROCESSES);
+        let at = offset_of!(Shared, processes) + place * size_of::<Process>();
+        let mut now = [0; 4];
+        self.file.read_exact_at(&mut now, (at + offset_of!(Process, generation)) as u64)?;
+        if u32::from_ne_bytes(now) == generation { self.put(place, field, bytes) } else { Ok(()) }
     }
 
     fn put(&self, place: usize, field: usize, bytes: &[u8]) -> io::Result<()> {
@@ -501,6 +509,30 @@ mod tests {
         assert_eq!((report.share_bytes, page.share_bytes(&report).unwrap()), (5, 9));
         put(offset_of!(Process, generation), &4u32.to_ne_bytes());
         assert_eq!(page.share_bytes(&report).unwrap(), 0, "another process has the place");
+    }
+
+    /// See [`SharedPage::put_to`].
+    #[test]
+    fn a_word_is_for_one_claim_of_a_place() {
+        let page = SharedPage::new(&SETTINGS).unwrap();
+        let used = (offset_of!(Shared, tree) + offset_of!(Tree, places_used)) as u64;
+        page.file.write_all_at(&2u32.to_ne_bytes(), used).unwrap();
+        let tell = |bytes: u64| {
+            page.set_limit((1, 2), bytes).unwrap();
+            page.hold((1, 2), bytes).unwrap();
+            page.set_in_common((1, 2), InCommon::new(bytes, 0)).unwrap();
+            let report = page.reports().unwrap().pop();
+            report.map(|report| [report.limit_bytes, report.held_until_ns, report.in_common.all_bytes()])
+        };
+        let claim = |generation: u32| {
+            page.put(1, offset_of!(Process, generation), &generation.to_ne_bytes()).unwrap();
+        };
+        claim(2);
+        assert_eq!(tell(8 << 12), Some([8 << 12; 3]));
+        claim(3);
+        assert_eq!(tell(9 << 12), None, "somebody claims it");
+        claim(4);
+        assert_eq!(tell(7 << 12), Some([8 << 12; 3]), "another process has the place");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use overspill_engine::in_common::InCommon;
 use overspill_engine::shared::{ENV, state};
 use overspill_engine::turnstile::HOLD_NS_MAX;
 use overspill_sys::clock;
@@ -78,20 +79,7 @@ impl Watch {
     pub fn start(page: Arc<SharedPage>, descendants: Descendants, options: Options) -> io::Result<Watch> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let mut watcher = Watcher {
-            page,
-            options,
-            refused: None,
-            descendants,
-            census: Census::default(),
-            divider: Divider::default(),
-            divided: Instant::now(),
-            returned_bytes: 0,
-            extras: BTreeMap::new(),
-            sharing: Sharing::default(),
-            began: Instant::now(),
-            free_bytes: None,
-        };
+        let mut watcher = Watcher::new(page, descendants, options);
         let thread = std::thread::Builder::new().name("watch".into()).spawn(move || {
             while !stopped.load(Ordering::Acquire) {
                 let began = Instant::now();
@@ -141,7 +129,7 @@ struct Watcher {
     extras: BTreeMap<u32, Extra>,
     sharing: Sharing,
     began: Instant,
-    /// What nobody had at the last look, if there was nothing to be divided.
+    /// What nobody had at the last look, if there was nothing to be divided and agents reported all.
     free_bytes: Option<i64>,
 }
 
@@ -154,6 +142,23 @@ struct Extra {
 }
 
 impl Watcher {
+    fn new(page: Arc<SharedPage>, descendants: Descendants, options: Options) -> Watcher {
+        Watcher {
+            page,
+            options,
+            refused: None,
+            descendants,
+            census: Census::default(),
+            divider: Divider::default(),
+            divided: Instant::now(),
+            returned_bytes: 0,
+            extras: BTreeMap::new(),
+            sharing: Sharing::default(),
+            began: Instant::now(),
+            free_bytes: None,
+        }
+    }
+
     fn look(&mut self, is_over: bool) {
         let looks = self.descendants.look();
         self.extras.retain(|pid, _| of_pid(&looks, *pid).is_some());
@@ -247,7 +252,8 @@ impl Watcher {
         self.tell_in_common(managed)?;
         let unmanaged: i64 = looks.iter().map(|look| self.unmanaged_bytes(look, managed)).sum();
         let own = self.options.ram_bytes + self.returned_bytes;
-        self.page.set_launcher_bytes(own.cast_signed() - unmanaged)?;
+        let unheard = unheard_bytes(&self.sharing, managed);
+        self.page.set_launcher_bytes(own.cast_signed() - unmanaged - unheard.cast_signed())?;
         let is_managed = |report: &&Report| report.state == state::MANAGING;
         let members: Vec<Member> =
             managed.values().filter(is_managed).map(|report| self.member(report)).collect();
@@ -255,7 +261,8 @@ impl Watcher {
         self.divided = Instant::now();
         let words = self.divider.divide(self.options.ram_bytes, free_bytes, passed_us, &members);
         let is_divided = words.iter().any(|word| word.holds || word.limit_bytes != 0);
-        self.free_bytes = (!is_divided).then_some(free_bytes);
+        // What nobody manages changes nothing in the pool: only a look shows that it has grown.
+        self.free_bytes = (!is_divided && unmanaged == 0).then_some(free_bytes);
         let places: BTreeMap<usize, &Report> =
             managed.values().map(|report| (report.place, report)).collect();
         words.iter().try_for_each(|word| self.tell(*word, places[&word.place]))
@@ -303,7 +310,7 @@ impl Watcher {
             let Some(told) = self.sharing.told(report.pid) else { continue };
             let is_same = told == report.in_common;
             if !is_same && (told.pages != 0 || report.in_common.pages != 0) {
-                self.page.set_in_common(report.place, told)?;
+                self.page.set_in_common(report.claim(), told)?;
             }
             if is_same && told.all_bytes() / 2 > report.believed_bytes {
                 self.sharing.wear(report.pid);
@@ -315,24 +322,53 @@ impl Watcher {
     /// A word holds for a while only: should the launcher end nobody waits for it.
     fn tell(&self, word: Word, report: &Report) -> io::Result<()> {
         if report.limit_bytes != word.limit_bytes {
-            self.page.set_limit(word.place, word.limit_bytes)?;
+            self.page.set_limit(report.claim(), word.limit_bytes)?;
         }
         let until = if word.holds { clock::monotonic_ns() + HOLD_NS_MAX / 2 } else { 0 };
         if until != report.held_until_ns {
-            self.page.hold(word.place, until)?;
+            self.page.hold(report.claim(), until)?;
         }
         Ok(())
     }
 }
 
+/// What agents believe to count elsewhere and does not, as far as the launcher knows: they have not
+/// heard yet. It is theirs, and not to be given away meanwhile.
+///
+/// A child that is not asked yet believes that its parent counts what it was born with. Of a parent
+/// that was told of nothing in common no fault is heard, though each may have left a page to the
+/// child alone.
+///
+/// *The story:* a worker ended, and all it had was given away at once. Its brothers, who slept,
+/// believed for half a second more that it counted what was theirs alone now.
+fn unheard_bytes(sharing: &Sharing, managed: &Managed) -> u64 {
+    let word = |pid: u32| {
+        let heard = managed.get(&pid).map_or(InCommon::default(), |report| report.in_common);
+        sharing.told(pid).unwrap_or(heard)
+    };
+    let is_alone = |parent: u32| word(parent).pages == 0;
+    let unheard = |report: &Report| {
+        let is_newborn =
+            sharing.told(report.pid).is_none() && sharing.parent_of_newborn(report.pid).is_some_and(is_alone);
+        let counted = if is_newborn { 0 } else { word(report.pid).all_bytes() };
+        report.believed_bytes.saturating_sub(counted)
+    };
+    let believes = |report: &&Report| [state::WATCHING, state::MANAGING].contains(&report.state);
+    managed.values().filter(believes).map(unheard).sum()
+}
+
 /// What others have, too, of what a process holds: all but its own part, which is what it has with
 /// others divided by their number. `None`: nobody knows.
+///
+/// *The story:* all of it was the look's figure, and its own part was read here. What a process had
+/// let go of meanwhile was said to be in common, and given away a second time.
 fn walk(look: &Look, shmem_bytes: u64) -> Option<Doubly> {
     // Before: a fault meanwhile counts twice rather than not at all.
     let faults = faults(look.pid);
-    let [own_anon, own_shmem] = figures(look.pid, "smaps_rollup", ["Pss_Anon", "Pss_Shmem"])?;
+    let names = ["Anonymous", "Pss_Anon", "Pss_Shmem"];
+    let [anon_bytes, own_anon, own_shmem] = figures(look.pid, "smaps_rollup", names)?;
     Some(Doubly {
-        anon_bytes: look.anon_bytes.saturating_sub(own_anon),
+        anon_bytes: anon_bytes.saturating_sub(own_anon),
         shmem_bytes: shmem_bytes.saturating_sub(own_shmem),
         faults,
     })
@@ -356,4 +392,84 @@ fn objection(pid: u32) -> Option<String> {
     let variable = [ENV.as_bytes(), b"="].concat();
     let is_there = environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(&variable));
     (!is_there && !environment.is_empty()).then(|| "its environment was cleaned before it was started".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared_page::Settings;
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const PYTHON: u32 = 30;
+
+    fn watcher() -> Watcher {
+        let page = Arc::new(SharedPage::new(&Settings::default()).unwrap());
+        let options = Options { ram_bytes: 100 * MIB, divides: true, strict: false };
+        Watcher::new(page, Descendants::new(0, None), options)
+    }
+
+    fn process(pid: u32, parent: u32, mib: u64) -> Look {
+        Look { pid, parent, program_pages: PYTHON, anon_bytes: mib * MIB, ..Look::default() }
+    }
+
+    /// Who was told of `told` MiB and believes `believed`. Nobody has the place, so no word goes out.
+    fn report(pid: u32, told: u64, believed: u64) -> Report {
+        let in_common = InCommon::new(told * MIB, 0);
+        let empty = Report::empty(pid as usize, 2, pid, PYTHON);
+        Report { state: state::WATCHING, in_common, believed_bytes: believed * MIB, ..empty }
+    }
+
+    fn managed<const N: usize>(reports: [Report; N]) -> Managed {
+        reports.into_iter().map(|report| (report.pid, report)).collect()
+    }
+
+    /// What is free when each has `mib` in common with others, but nobody is asked unless memory `is_short`.
+    fn free_mib(looks: &[Look], is_short: bool, mib: u64, managed: &Managed) -> i64 {
+        let mut watcher = watcher();
+        let walk = |_: &Look| Some(Doubly { anon_bytes: mib * MIB, ..Doubly::default() });
+        watcher.sharing.look(looks, &watcher.census, is_short, || 0, walk);
+        watcher.divide(looks, managed).unwrap();
+        watcher.page.free_bytes().unwrap() / MIB.cast_signed()
+    }
+
+    /// See [`unheard_bytes`].
+    #[test]
+    fn what_was_told_and_not_heard_is_not_given_away() {
+        let looks = [process(5, 1, 40), process(6, 5, 40)];
+        let free = |told, believed| {
+            free_mib(&looks, true, 10, &managed([report(5, told, believed), report(6, 10, 7)]))
+        };
+        assert_eq!(free(10, 10), 100, "it is as they were told");
+        assert_eq!(free(30, 25), 85, "one has less in common now");
+        assert_eq!(free(30, 8), 100, "and has heard, or stored to as much");
+        let gave_up = Report { state: state::UNMANAGED, share_bytes: 40 * MIB, ..report(5, 30, 25) };
+        assert_eq!(free_mib(&looks, true, 10, &managed([gave_up, report(6, 10, 7)])), 100);
+    }
+
+    /// See [`unheard_bytes`].
+    #[test]
+    fn what_a_newborn_believes_of_a_parent_that_knows_of_nothing_is_not_given_away() {
+        let looks = [process(5, 1, 40), process(6, 5, 40)];
+        let child = || report(6, 40, 38);
+        assert_eq!(free_mib(&looks, false, 0, &managed([report(5, 0, 0), child()])), 62);
+        assert_eq!(free_mib(&looks, true, 40, &managed([report(5, 0, 0), child()])), 100, "both are told");
+    }
+
+    /// See [`walk`].
+    #[test]
+    fn what_is_in_common_is_of_one_moment() {
+        let own = walk(&process(std::process::id(), 1, 1 << 20), 0).unwrap();
+        assert!(own.anon_bytes < 1 << 36, "not what an older look says: {}", own.anon_bytes);
+    }
+
+    /// *The story:* a program without an agent took memory for half a second that agents had, too.
+    #[test]
+    fn no_long_rest_while_somebody_is_unmanaged() {
+        let mut watcher = watcher();
+        let looks = [process(5, 1, 40), process(6, 1, 10)];
+        watcher.divide(&looks, &managed([report(5, 0, 0), report(6, 0, 0)])).unwrap();
+        assert!(watcher.is_still());
+        watcher.divide(&looks, &managed([report(5, 0, 0)])).unwrap();
+        assert!(!watcher.is_still(), "what 6 does no agent reports");
+    }
 }

@@ -214,10 +214,10 @@ mod tests {
         let mut add = |vpn| regions.add(SpaceId(0), Vpn(vpn), Vpn(vpn + 1), RegionKind::Anon);
         (0..10_000).rev().for_each(|index| add(index * 2));
         assert!(size_of::<Entry<[[u64; 32]; 4]>>() <= 16);
-        let mut region = |vpn| regions.find(SpaceId(0), Vpn(vpn)).map(|region| core::ptr::from_mut(region));
+        let mut region = |vpn| regions.find(SpaceId(0), Vpn(vpn)).map(core::ptr::from_mut);
         let before = region(100);
         assert!(before.is_some() && region(101).is_none());
         regions.add(SpaceId(0), Vpn(31), Vpn(32), RegionKind::Shared);
-        assert_eq!(before, regions.find(SpaceId(0), Vpn(100)).map(|region| core::ptr::from_mut(region)));
+        assert_eq!(before, regions.find(SpaceId(0), Vpn(100)).map(core::ptr::from_mut));
     }
 }

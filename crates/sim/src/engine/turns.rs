@@ -38,7 +38,7 @@ impl Turns {
         for &turn in sets.flat_map(|set| set.iter().take(2)) {
             let later = match best {
                 Some(first) if first < turn => Some(turn),
-                first => std::mem::replace(&mut best, Some(turn)).and(first),
+                _ => best.replace(turn),
             };
             second_at = later.map_or(second_at, |(at, _)| second_at.min(at));
         }

@@ -87,8 +87,8 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// All that live, in the order of their numbers, before the census has seen them. Memory `is_short` says that all are asked.
-    /// `walk` asks; `now` is the time in nanoseconds.
+    /// All that live, in the order of their numbers, before the census has seen them. Memory
+    /// `is_short` says that all are asked. `walk` asks; `now` is the time in nanoseconds.
     pub fn look(
         &mut self,
         looks: &[Look],

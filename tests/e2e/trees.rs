@@ -15,7 +15,6 @@ use crate::{Outcome, Test, ensure, packages, proc, real};
 
 const WORKER: &str = include_str!("trees/worker.c");
 const POOL: &str = include_str!("trees/pool.py");
-const FORKS: &str = include_str!("trees/forks.py");
 
 /// Verdicts that say that all was seen and kept.
 const PRAISE: [&str; 4] = ["fits", "comfortable", "works", "thrashes"];
@@ -25,7 +24,6 @@ pub fn tests() -> Vec<Test> {
     vec![
         Test::new("trees::sorts", sorts),
         Test::new("trees::pool", pool),
-        Test::new("trees::forks", forks),
         Test::new("trees::idle", idle),
         Test::new("trees::seventy", seventy),
         Test::new("trees::redis-saves-in-plenty", |context| real::saves(context, 300 * MIB)),
@@ -118,22 +116,6 @@ fn pool(context: &Context) -> Outcome<Verdict> {
     let launch = Launch::new(context, "trees-pool", python).args([&text(&script), "1000000"]).timeout(90);
     let (finished, verdict) = sampled(launch, 80 * MIB)?;
     kept(&finished)?;
-    Ok(verdict)
-}
-
-/// *The story:* a hundred children of fork of 7 MiB, nearly all of it their parent's, had 700 MiB
-/// in a budget of 64, and what was there once was paged: more than a minute in place of 2.4 s.
-fn forks(context: &Context) -> Outcome<Verdict> {
-    let python = packages::program("python3", "python3")?;
-    let script = context.path("trees-forks.py");
-    std::fs::write(&script, FORKS).map_err(|error| error.to_string())?;
-    let launch = Launch::new(context, "trees-forks", python).args([&text(&script), "80"]).timeout(90);
-    let (finished, verdict) = sampled(launch, 64 * MIB)?;
-    finished.succeeded()?;
-    let report = finished.report()?;
-    ensure!(report["managed"] == true, "{}", finished.complain("it was not managed"));
-    let read = report["vmstat"]["pswpin"].as_u64().unwrap_or(0) * 4096;
-    ensure!(read < 80 * MIB, "{}", finished.complain(&format!("{} MiB were read", read / MIB)));
     Ok(verdict)
 }
 

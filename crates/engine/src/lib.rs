@@ -20,7 +20,6 @@ mod files;
 mod fingerprint;
 pub mod growth;
 mod helper;
-pub mod in_common;
 mod io;
 mod lending;
 mod memory;

@@ -321,11 +321,6 @@ pub struct Process {
     pub limit_bytes: AtomicU64,
     /// It has no turn until then, on the monotonic clock; the launcher's.
     pub held_until_ns: AtomicU64,
-    /// What others have, too, of what it holds: an [`crate::in_common::InCommon`]. The launcher's,
-    /// but for what a child of fork begins with.
-    pub in_common: AtomicU64,
-    /// What it believes of that, in bytes; the agent's.
-    pub believed_bytes: AtomicU64,
     /// Its name: at most 15 bytes, then NUL.
     pub name: [AtomicU64; 2],
     /// Bits of [`events`].
@@ -362,8 +357,6 @@ impl Process {
             share_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
             held_until_ns: AtomicU64::new(0),
-            in_common: AtomicU64::new(0),
-            believed_bytes: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; 2],
             events: AtomicU32::new(0),
             error: AtomicU32::new(0),
@@ -396,8 +389,6 @@ impl Process {
         zero(&self.share_bytes);
         zero(&self.limit_bytes);
         zero(&self.held_until_ns);
-        zero(&self.in_common);
-        zero(&self.believed_bytes);
         self.counters.numbers().for_each(zero);
         self.soft_latency.iter().chain(&self.major_latency).for_each(zero);
     }

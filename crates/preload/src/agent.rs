@@ -14,14 +14,13 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use overspill_engine::discards;
 use overspill_engine::doze::{Doze, Signs, Sleepers};
 use overspill_engine::growth::Growth;
-use overspill_engine::in_common::InCommon;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
 use overspill_engine::shared::{Process, Shared, events, flags, state};
 use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Reactor};
 use overspill_mm::reserve::Reserve;
-use overspill_sys::mem::{self, Mapping, Prot};
+use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::{self, Resident, ResidentReader};
 use overspill_sys::thread::{self, Scheduling};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
@@ -169,9 +168,6 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
         (_, None) => Box::leak(Box::new(Process::new())),
     };
     process.state.store(state::WATCHING, Ordering::Release);
-    if beginning == Beginning::Fork && shared.config.flags & flags::PER_PROCESS == 0 {
-        process.in_common.store(born_with(&now).word(), Ordering::Release);
-    }
     PLACE.store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
     if !reserve::is_set_up() {
         aside::put(&shared.config);
@@ -186,13 +182,6 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
             None
         }
     }
-}
-
-/// What a child of fork has in common with its parent: all but what its faults may have made its
-/// own. Until the launcher says more its parent counts it.
-fn born_with(now: &Resident) -> InCommon {
-    let faults = mem::faults();
-    InCommon::new(now.anon_bytes.saturating_sub(faults * PAGE_SIZE as u64), faults)
 }
 
 /// The shared page, once it is mapped: children have it, too, and in another namespace it might not
@@ -297,14 +286,6 @@ impl Agent {
         self.shared.config.flags & flag != 0
     }
 
-    /// Of `held` bytes, what counts elsewhere: see [`InCommon`].
-    fn in_common_bytes(&self, held: u64) -> i64 {
-        let told = self.process.in_common.load(Ordering::Acquire);
-        let bytes = if told == 0 { 0 } else { InCommon::of_word(told).bytes(mem::faults(), held) };
-        self.process.believed_bytes.store(bytes.max(0).cast_unsigned(), Ordering::Relaxed);
-        bytes
-    }
-
     /// What the process, which holds `held` bytes, could hold now, as far as others leave it.
     fn reach(&self, held: u64, now: u64) -> u64 {
         if now >= self.counts_from {
@@ -333,7 +314,6 @@ impl Agent {
             }
             let now = clock::monotonic_ns();
             self.ending.look(now);
-            let bytes = bytes.saturating_sub_signed(self.in_common_bytes(bytes));
             self.growth.observe(bytes, now);
             let ram = self.reach(bytes, now);
             let (start, earliest) = start(&self.growth, ram);
@@ -596,16 +576,10 @@ impl Manager<'_> {
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
         self.bound_excess(held);
         self.wait_for_turn(now);
-        // Nobody knows which pages it is that others have, too: these are taken to be like the rest.
-        let elsewhere = self.agent.in_common_bytes(held);
-        let counted = held.saturating_sub_signed(elsewhere);
-        let fixed = u128::from(stray - books) * u128::from(counted) / u128::from(held.max(1));
-        let fixed = fixed as u64;
-        self.engine.report().sample_fixed(fixed);
-        let wanted =
-            if now < self.returns_until { counted.max(pages.saturating_sub_signed(elsewhere)) } else { 0 };
-        let wanted = wanted.max(self.wanted(counted));
-        let allowed = self.agent.purse.follow(counted, wanted, fixed).saturating_add_signed(elsewhere);
+        self.engine.report().sample_fixed(stray - books);
+        let wanted = if now < self.returns_until { held.max(pages) } else { 0 };
+        let wanted = wanted.max(self.wanted(held));
+        let allowed = self.agent.purse.follow(held, wanted, stray - books);
         let budget = allowed.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         if self.approach(budget) {

@@ -188,22 +188,6 @@ pub fn process_id() -> u32 {
     unsafe { syscall!(nr::__NR_getpid).expect("getpid cannot fail") as u32 }
 }
 
-/// Faults of this process so far, of all its threads: those that took I/O and those that did not.
-/// 0 where that cannot be told.
-#[must_use]
-pub fn faults() -> u64 {
-    /// Where `struct rusage` counts them, in words of 64 bits, and its length.
-    const MINOR: usize = 8;
-    const MAJOR: usize = 9;
-    const WORDS: usize = 18;
-    const { assert!(size_of::<nr::rusage>() == WORDS * 8) };
-    let mut usage = [0_u64; WORDS];
-    let process = nr::RUSAGE_SELF as usize;
-    // SAFETY: the kernel writes that structure, which is as long as the array.
-    let told = unsafe { syscall!(nr::__NR_getrusage, process, usage.as_mut_ptr() as usize) };
-    told.map_or(0, |_| usage[MINOR] + usage[MAJOR])
-}
-
 /// Do two processes run in the same memory (vfork)? False where that cannot be asked.
 #[must_use]
 pub fn shares_memory(one: u32, other: u32) -> bool {

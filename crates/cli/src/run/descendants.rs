@@ -95,11 +95,6 @@ impl Descendants {
         }
     }
 
-    /// Has the machine made a process since the last look?
-    pub fn is_anybody_new(&self) -> bool {
-        self.walks > 0 || self.loadavg.as_ref().and_then(last_pid) != self.last_pid
-    }
-
     /// All that live, in the order of their numbers.
     pub fn look(&mut self) -> Vec<Look> {
         let last_pid = self.loadavg.as_ref().and_then(last_pid);
@@ -246,12 +241,6 @@ pub fn figures<const N: usize>(pid: u32, file: &str, names: [&str; N]) -> Option
 pub fn processor_us(pid: u32) -> u64 {
     let [user, system] = stat(pid, [11, 12]);
     (user + system) * TICK_US
-}
-
-/// Faults of all threads of a process, those that took I/O and those that did not.
-pub fn faults(pid: u32) -> u64 {
-    let [minor, major] = stat(pid, [7, 9]);
-    minor + major
 }
 
 /// Numbers of /proc/PID/stat, counted from the state on; 0 where they cannot be read.

@@ -14,7 +14,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use overspill_engine::in_common::InCommon;
 use overspill_engine::orders::{ORDER_BYTES, ORDERS, Orders};
 use overspill_engine::shared::{
     Config, Counters, LATENCY_BUCKETS, MAGIC, PATH_MAX, PLACES_MAX, PROCESSES, Process, Shared, Tree,
@@ -85,10 +84,6 @@ pub struct Report {
     pub share_bytes: u64,
     /// See there; 0: none.
     pub limit_bytes: u64,
-    /// What it was told that others have, too, and what it believes of that.
-    pub in_common: InCommon,
-    /// See there.
-    pub believed_bytes: u64,
     /// A thread of it waits for the process's turn, which it has not before then.
     pub is_held: bool,
     /// See there; on the monotonic clock.
@@ -321,11 +316,6 @@ impl SharedPage {
         self.put_to(claim, offset_of!(Process, held_until_ns), &until_ns.to_ne_bytes())
     }
 
-    /// Tells a process what others have, too, of what it holds.
-    pub fn set_in_common(&self, claim: (usize, u32), told: InCommon) -> io::Result<()> {
-        self.put_to(claim, offset_of!(Process, in_common), &told.word().to_ne_bytes())
-    }
-
     /// Lets others have a place whose process has ended, unless somebody has it already.
     pub fn release(&self, (place, generation): (usize, u32)) -> io::Result<()> {
         assert!(place < PROCESSES);
@@ -410,8 +400,6 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         share_bytes: fields.u64(offset_of!(Process, share_bytes)),
         limit_bytes: fields.u64(offset_of!(Process, limit_bytes)),
         held_until_ns: fields.u64(offset_of!(Process, held_until_ns)),
-        in_common: InCommon::of_word(fields.u64(offset_of!(Process, in_common))),
-        believed_bytes: fields.u64(offset_of!(Process, believed_bytes)),
         is_held: fields.u32(offset_of!(Process, is_held)) != 0,
         is_over: fields.u32(offset_of!(Process, is_over)) != 0,
         name: String::from_utf8_lossy(name).into_owned(),
@@ -520,19 +508,18 @@ mod tests {
         let tell = |bytes: u64| {
             page.set_limit((1, 2), bytes).unwrap();
             page.hold((1, 2), bytes).unwrap();
-            page.set_in_common((1, 2), InCommon::new(bytes, 0)).unwrap();
             let report = page.reports().unwrap().pop();
-            report.map(|report| [report.limit_bytes, report.held_until_ns, report.in_common.all_bytes()])
+            report.map(|report| [report.limit_bytes, report.held_until_ns])
         };
         let claim = |generation: u32| {
             page.put(1, offset_of!(Process, generation), &generation.to_ne_bytes()).unwrap();
         };
         claim(2);
-        assert_eq!(tell(8 << 12), Some([8 << 12; 3]));
+        assert_eq!(tell(8 << 12), Some([8 << 12; 2]));
         claim(3);
         assert_eq!(tell(9 << 12), None, "somebody claims it");
         claim(4);
-        assert_eq!(tell(7 << 12), Some([8 << 12; 3]), "another process has the place");
+        assert_eq!(tell(7 << 12), Some([8 << 12; 2]), "another process has the place");
     }
 
     #[test]

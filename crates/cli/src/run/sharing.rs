@@ -10,24 +10,15 @@
 
 use std::collections::BTreeMap;
 
-use overspill_engine::in_common::InCommon;
-
 use super::census::Census;
 use super::descendants::{Look, of_pid};
 
 /// A copy of its parent that holds less is not asked.
 const COPY_BYTES: u64 = 1 << 20;
-/// All walks in turn take one part in so many of a processor.
+/// All walks together take one part in so many of a processor.
 const WALKS_SHARE: u64 = 100;
-/// ... and those of families whose answers do not hold any more one in so many beside that.
-const WORN_WALKS_SHARE: u64 = 20;
-/// Who holds so much less than when it was asked let go of pages that are others' own now, perhaps.
-const FALL_BYTES: u64 = 1 << 20;
 /// Nobody is asked again sooner.
 const AGAIN_NS: u64 = 50_000_000;
-/// ... nor, if it had next to nothing in common: it can get that by a fork only, which is heard of.
-const LITTLE_AGAIN_NS: u64 = 10_000_000_000;
-const LITTLE_BYTES: u64 = 1 << 20;
 /// ... but where so many are new that their first walks take more, the others are asked again after
 /// so long all the same.
 const DEBT_MAX_NS: u64 = 10_000_000_000;
@@ -52,8 +43,6 @@ pub struct Doubly {
     pub anon_bytes: u64,
     /// Shared memory.
     pub shmem_bytes: u64,
-    /// Faults of the process before it was asked.
-    pub faults: u64,
 }
 
 /// What is known of a process.
@@ -67,10 +56,6 @@ struct Known {
     /// When it was asked, and the answer.
     asked_ns: Option<u64>,
     answer: Doubly,
-    /// What it held when it was asked, or when its family was last worn for its holding less.
-    asked_bytes: u64,
-    /// Most of the answer is not believed any more, or that of a relative.
-    is_worn: bool,
     /// When the answer was last of interest.
     used_ns: u64,
     way: Option<Way>,
@@ -82,13 +67,11 @@ pub struct Sharing {
     known: BTreeMap<u32, Known>,
     /// Nobody is asked again until then: the walks so far are paid for.
     paid_ns: u64,
-    /// ... but for who is worn.
-    worn_paid_ns: u64,
 }
 
 impl Sharing {
-    /// All that live, in the order of their numbers, before the census has seen them. Memory
-    /// `is_short` says that all are asked. `walk` asks; `now` is the time in nanoseconds.
+    /// All that live, in the order of their numbers, before the census has seen them. Memory `is_short` says that all are asked.
+    /// `walk` asks; `now` is the time in nanoseconds.
     pub fn look(
         &mut self,
         looks: &[Look],
@@ -100,7 +83,6 @@ impl Sharing {
         let ways = ways(looks, census, is_short);
         self.forget(looks);
         let began = now();
-        let (mut left, mut fallen) = (Vec::new(), Vec::new());
         for look in looks {
             let way = ways[&look.pid];
             let parent = of_pid(looks, look.parent);
@@ -112,14 +94,9 @@ impl Sharing {
             };
             let known = self.known.entry(look.pid).or_insert_with(first);
             if known.program_pages != look.program_pages {
-                // Its exec let go of all that it had of its parent's.
-                left.extend(known.asked_ns.map(|_| known.parent));
                 *known = Known { program_pages: look.program_pages, ..Known::default() };
             }
             known.parent = look.parent;
-            if known.has_fallen(look.anon_bytes) {
-                fallen.push(look.pid);
-            }
             // What a process let go of it does not have in common with others when it has it again.
             known.answer.anon_bytes = known.answer.anon_bytes.min(look.anon_bytes);
             known.born_bytes = known.born_bytes.min(look.anon_bytes);
@@ -131,38 +108,20 @@ impl Sharing {
             }
             known.way = Some(way);
         }
-        self.ask_at_once(&left);
-        left.iter().chain(&fallen).for_each(|pid| self.wear(*pid));
         self.ask(looks, &mut now, &mut walk);
     }
 
-    /// Those that ended are forgotten. Whoever made them has more by itself from then on, and so
-    /// have their brothers and children.
+    /// Those that ended are forgotten. Whoever made them has more by itself from then on.
     fn forget(&mut self, looks: &[Look]) {
-        let ended: Vec<(u32, u32)> = self
-            .known
-            .iter()
-            .filter(|(pid, known)| known.asked_ns.is_some() && of_pid(looks, **pid).is_none())
-            .map(|(pid, known)| (*pid, known.parent))
-            .collect();
-        self.ask_at_once(&ended.iter().map(|(_, parent)| *parent).collect::<Vec<u32>>());
-        ended.iter().for_each(|(pid, _)| self.wear(*pid));
-        self.known.retain(|pid, _| of_pid(looks, *pid).is_some());
-    }
-
-    /// What was told of a process, of its parent, its brothers and its children is to be asked again
-    /// soon.
-    ///
-    /// *The story:* a parent that stores to all that it had in common with a child makes that the
-    /// child's own, who has no fault and believes what it was told.
-    ///
-    /// *The other story:* so does one of two brothers, whose parent let go of it long ago.
-    pub fn wear(&mut self, pid: u32) {
-        let parent = self.known.get(&pid).map(|known| known.parent);
-        for (other, known) in &mut self.known {
-            let is_near = *other == pid || known.parent == pid;
-            known.is_worn |= is_near || Some(*other) == parent || Some(known.parent) == parent;
-        }
+        let mut parents = Vec::new();
+        self.known.retain(|pid, known| {
+            let lives = of_pid(looks, *pid).is_some();
+            if !lives && known.asked_ns.is_some() {
+                parents.push(known.parent);
+            }
+            lives
+        });
+        self.ask_at_once(&parents);
     }
 
     fn ask_at_once(&mut self, pids: &[u32]) {
@@ -184,48 +143,26 @@ impl Sharing {
         let is_new = |known: &&Known| known.way == Some(Way::Asked) && known.asked_ns.is_none();
         let parents: Vec<u32> = self.known.values().filter(is_new).map(|known| known.parent).collect();
         self.ask_at_once(&parents);
-        let mut due: Vec<(bool, Option<u64>, &Look)> = looks
+        let mut due: Vec<(Option<u64>, &Look)> = looks
             .iter()
             .filter_map(|look| {
                 let known = &self.known[&look.pid];
-                let is_first = known.is_worn || known.asked_ns.is_none();
-                (known.way == Some(Way::Asked)).then_some((!is_first, known.asked_ns, look))
+                (known.way == Some(Way::Asked)).then_some((known.asked_ns, look))
             })
             .collect();
-        due.sort_by_key(|(is_later, asked_ns, _)| (*is_later, *asked_ns));
-        for (is_later, asked_ns, look) in due {
+        due.sort_by_key(|(asked_ns, _)| *asked_ns);
+        for (asked_ns, look) in due {
             let began = now();
-            let paid_ns = if is_later { self.paid_ns } else { self.worn_paid_ns };
-            let answer = self.known[&look.pid].answer;
-            let is_little = is_later && answer.anon_bytes + answer.shmem_bytes < LITTLE_BYTES;
-            let again_ns = if is_little { LITTLE_AGAIN_NS } else { AGAIN_NS };
-            if asked_ns.is_some_and(|then| began < paid_ns || began < then + again_ns) {
-                continue;
+            if asked_ns.is_some_and(|then| began < self.paid_ns || began < then + AGAIN_NS) {
+                return;
             }
             let answer = walk(look).unwrap_or_default();
-            let is_worn = self.known[&look.pid].is_worn;
-            self.pay(is_worn, began, now());
+            let ended = now();
+            let paid_ns = self.paid_ns.max(began) + (ended - began) * WALKS_SHARE;
+            self.paid_ns = paid_ns.min(ended + DEBT_MAX_NS);
             let known = self.known.get_mut(&look.pid).expect("all that live are known");
-            (known.asked_ns, known.answer, known.is_worn) = (Some(began), answer, false);
-            known.asked_bytes = look.anon_bytes;
+            (known.asked_ns, known.answer) = (Some(began), answer);
         }
-    }
-
-    /// What is worn is no debt of those that are asked in turn: they would wait for it as long as
-    /// anybody is worn, since each such walk takes more of a processor than they may.
-    fn pay(&mut self, is_worn: bool, began: u64, ended: u64) {
-        let after = |paid_ns: u64, share: u64| {
-            (paid_ns.max(began) + (ended - began) * share).min(ended + DEBT_MAX_NS)
-        };
-        self.worn_paid_ns = after(self.worn_paid_ns, WORN_WALKS_SHARE);
-        if !is_worn {
-            self.paid_ns = after(self.paid_ns, WALKS_SHARE);
-        }
-    }
-
-    /// The parent of a child that is not asked yet: it believes what it was born with.
-    pub fn parent_of_newborn(&self, pid: u32) -> Option<u32> {
-        self.known.get(&pid).filter(|known| known.asked_ns.is_none()).map(|known| known.parent)
     }
 
     /// What others have, too, of what this process holds.
@@ -233,36 +170,15 @@ impl Sharing {
         let Some(known) = self.known.get(&pid) else { return Doubly::default() };
         match known.way {
             Some(Way::Asked) => known.answer,
-            Some(Way::Born) => Doubly { anon_bytes: known.born_bytes, ..Doubly::default() },
+            Some(Way::Born) => Doubly { anon_bytes: known.born_bytes, shmem_bytes: 0 },
             Some(Way::Full) | None => Doubly::default(),
         }
     }
 
-    /// What the process is to be told, if it is known. Who is not asked counts in full; who was just
-    /// made knows better itself.
-    pub fn told(&self, pid: u32) -> Option<InCommon> {
-        let known = self.known.get(&pid)?;
-        match known.way? {
-            Way::Asked if known.asked_ns.is_some() => {
-                Some(InCommon::new(known.answer.anon_bytes, known.answer.faults))
-            }
-            Way::Asked | Way::Born => None,
-            Way::Full => Some(InCommon::default()),
-        }
-    }
-}
-
-impl Known {
-    /// Does it hold much less than when it was asked? True once for each fall.
-    ///
-    /// *The story:* a parent unmapped what it had in common with a child. There was no fault, and
-    /// nobody had ended: the child went on believing that half of it counted elsewhere.
-    fn has_fallen(&mut self, anon_bytes: u64) -> bool {
-        let has = self.asked_ns.is_some() && anon_bytes + FALL_BYTES <= self.asked_bytes;
-        if has {
-            self.asked_bytes = anon_bytes;
-        }
-        has
+    /// The same, if it was asked: a budget is not given away for what is taken to be so.
+    pub fn asked_anon_bytes(&self, pid: u32) -> u64 {
+        let known = self.known.get(&pid).filter(|known| known.way == Some(Way::Asked));
+        known.map_or(0, |known| known.answer.anon_bytes)
     }
 }
 
@@ -343,8 +259,7 @@ mod tests {
             let walk = |look: &Look| {
                 clock.set(clock.get() + self.walk_ns);
                 asked.push(look.pid);
-                let anon_bytes = look.anon_bytes * self.answer_percent / 100;
-                Some(Doubly { anon_bytes, ..Doubly::default() })
+                Some(Doubly { anon_bytes: look.anon_bytes * self.answer_percent / 100, shmem_bytes: 0 })
             };
             self.sharing.look(looks, &self.census, self.is_short, || clock.get(), walk);
             let sightings: Vec<Sighting> = looks
@@ -377,7 +292,7 @@ mod tests {
             watch.look(now, &tree(PYTHON, 40));
             assert!((10..18).all(|pid| watch.doubly_mib(pid) == 0), "after {now} ms");
         }
-        assert_eq!(watch.asked.len(), 9, "all of them, and their parent");
+        assert_eq!(watch.asked.len(), 9 + 9 + 9, "all of them, and their parent");
         assert_eq!(watch.census.tree_peak_bytes, 9 * 40 * MIB);
     }
 
@@ -389,8 +304,7 @@ mod tests {
         for (now, doubly) in [(0, 40 * MIB), (50 * MS, 40 * MIB), (110 * MS, 40 * MIB), (120 * MS, 0)] {
             sharing.look(&looks, &census, false, || now, |_| None);
             assert_eq!(sharing.doubly(6).anon_bytes, doubly);
-            let told = sharing.told(6).unwrap_or_default();
-            assert_eq!(told.pages, 0, "no budget is given away for it");
+            assert_eq!(sharing.asked_anon_bytes(6), 0, "no budget is given away for it");
             census.look(&looks.map(|look| Sighting { look, ..Sighting::default() }), now);
         }
     }
@@ -448,69 +362,6 @@ mod tests {
         watch.is_short = false;
         watch.look(10, &[parent, process(6, 5, SHELL, 60)]);
         assert_eq!((watch.doubly_mib(5), watch.doubly_mib(6)), (0, 0));
-    }
-
-    /// See [`Known::has_fallen`].
-    #[test]
-    fn who_lets_go_of_much_has_its_family_asked_again() {
-        let mut watch = Watch { answer_percent: 50, is_short: true, ..Watch::default() };
-        let tree = |kib: u64| {
-            let parent = Look { anon_bytes: kib << 10, ..process(5, 1, PYTHON, 0) };
-            [parent, process(6, 5, PYTHON, 80), process(7, 5, PYTHON, 80), process(90, 2, SHELL, 80)]
-        };
-        watch.look(0, &tree(80 << 10));
-        watch.sharing.paid_ns = u64::MAX; // nobody is asked in turn
-        assert!(watch.look(100, &tree((79 << 10) + 1)).is_empty(), "that is little");
-        assert_eq!(watch.look(200, &tree(79 << 10)), [5, 6, 7], "not who is no relative");
-        assert!(watch.look(300, &tree(79 << 10)).is_empty(), "once");
-        assert_eq!(watch.look(400, &tree(60 << 10)), [5, 6, 7]);
-    }
-
-    /// *The story:* a child called exec, and its parent was asked in its turn only.
-    #[test]
-    fn a_childs_exec_has_its_parent_asked_at_once() {
-        let mut watch = Watch { answer_percent: 50, is_short: true, ..Watch::default() };
-        let tree = |program| {
-            let uncle = process(4, 1, PYTHON, 80);
-            [uncle, process(5, 2, PYTHON, 80), process(6, 5, program, 80), process(7, 5, PYTHON, 80)]
-        };
-        watch.look(0, &tree(PYTHON));
-        watch.sharing.paid_ns = u64::MAX;
-        watch.sharing.worn_paid_ns = 100 * MS;
-        assert_eq!(watch.look(10, &tree(SHELL)), [5, 6], "before anything is paid for");
-        assert_eq!(watch.look(100, &tree(SHELL)), [7], "and its brother when that is paid for");
-    }
-
-    /// See [`Sharing::wear`].
-    #[test]
-    fn brothers_and_orphans_are_worn_too() {
-        let mut watch = Watch { answer_percent: 50, is_short: true, ..Watch::default() };
-        let all: Vec<Look> = [(5, 1), (6, 5), (7, 5), (8, 7), (9, 3)]
-            .into_iter()
-            .map(|(pid, parent)| process(pid, parent, PYTHON, 80))
-            .collect();
-        watch.look(0, &all);
-        watch.sharing.paid_ns = u64::MAX;
-        watch.sharing.wear(6);
-        assert_eq!(watch.look(100, &all), [5, 6, 7]);
-        let left: Vec<Look> = all.into_iter().filter(|look| look.pid != 7).collect();
-        assert_eq!(watch.look(200, &left), [5, 8, 6], "who was asked longest ago first");
-    }
-
-    /// See [`Sharing::pay`].
-    #[test]
-    fn who_is_worn_all_the_time_keeps_nobody_from_its_turn() {
-        let mut watch = Watch { answer_percent: 50, is_short: true, walk_ns: 2 * MS, ..Watch::default() };
-        let looks = [process(5, 1, PYTHON, 80), process(6, 5, PYTHON, 80), process(90, 2, SHELL, 80)];
-        watch.look(0, &looks);
-        watch.asked.clear();
-        for now in (1_000..21_000).step_by(20) {
-            watch.sharing.wear(5);
-            watch.look(now, &looks);
-        }
-        let walks = |is_family| watch.asked.iter().filter(|&&pid| (pid != 90) == is_family).count();
-        assert!((80..=101).contains(&walks(false)), "a hundredth: {}", walks(false));
-        assert!((350..=501).contains(&walks(true)), "a twentieth: {}", walks(true));
     }
 
     /// *The story:* one copy that lasted had every process of the tree asked, each for 2 % of a

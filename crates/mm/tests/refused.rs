@@ -109,18 +109,27 @@ fn refused_maps_end_while_everything_is_brought_in() {
     assert!(mapped < populated, "{orders:?}");
 }
 
+/// One frame, no swap cache, and a region.
+fn of_one_frame() -> (Mm<NoReadAhead>, Actions) {
+    let mut mm = Mm::new(Config { unit: 1, cache: 0, ..Config::live(64, 8192) }, NoReadAhead);
+    let mut out = Actions::new();
+    let (start, end) = (Vpn(0), Vpn(4096));
+    mm.step(0, Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon }, &mut out);
+    mm.step(0, Event::Budget { frames: 1 }, &mut out);
+    (mm, out)
+}
+
+fn fault(vpn: u64) -> Event {
+    Event::Fault { space: SPACE, vpn: Vpn(vpn), access: Access::Write }
+}
+
 /// Found by the simulator (seed 1766): a page that was filled or mapped and chosen by reclaim in
 /// one step, with both refused, was forgotten while its unmap was still counted; a mapped one would
 /// have been lost for good.
 #[test]
 fn a_page_refused_twice_in_one_step_is_where_it_was() {
     for answer in [Unmapped::default(), Unmapped { taken: 0, zero: 0, same: 0, gone: 1 }] {
-        let mut mm = Mm::new(Config { unit: 1, cache: 0, ..Config::live(64, 8192) }, NoReadAhead);
-        let mut out = Actions::new();
-        let (start, end) = (Vpn(0), Vpn(4096));
-        mm.step(0, Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon }, &mut out);
-        mm.step(0, Event::Budget { frames: 1 }, &mut out);
-        let fault = |vpn| Event::Fault { space: SPACE, vpn: Vpn(vpn), access: Access::Write };
+        let (mut mm, mut out) = of_one_frame();
         // The frame of page 7 goes to page 8, for which page 9 waits in its turn.
         mm.step(0, fault(7), &mut out);
         out.drain();
@@ -158,12 +167,7 @@ fn a_page_refused_twice_in_one_step_is_where_it_was() {
 /// were refused, as it was there, and the same step had it leave view: what was in it was dropped.
 #[test]
 fn a_page_that_was_there_when_it_was_to_be_filled_keeps_what_it_has() {
-    let mut mm = Mm::new(Config { unit: 1, cache: 0, ..Config::live(64, 8192) }, NoReadAhead);
-    let mut out = Actions::new();
-    let (start, end) = (Vpn(0), Vpn(4096));
-    mm.step(0, Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon }, &mut out);
-    mm.step(0, Event::Budget { frames: 1 }, &mut out);
-    let fault = |vpn| Event::Fault { space: SPACE, vpn: Vpn(vpn), access: Access::Write };
+    let (mut mm, mut out) = of_one_frame();
     (7..10).for_each(|vpn| mm.step(0, fault(vpn), &mut out));
     let chosen = |order: Action| if let Action::Unmap { run } = order { Some(run) } else { None };
     let left = out.drain().find_map(chosen).expect("page 7 makes room");
@@ -181,12 +185,7 @@ fn a_page_that_was_there_when_it_was_to_be_filled_keeps_what_it_has() {
 /// view, and counted as in the swap cache.
 #[test]
 fn a_page_taken_after_all_is_like_any_other() {
-    let mut mm = Mm::new(Config { unit: 1, cache: 0, ..Config::live(64, 8192) }, NoReadAhead);
-    let mut out = Actions::new();
-    let (start, end) = (Vpn(0), Vpn(4096));
-    mm.step(0, Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon }, &mut out);
-    mm.step(0, Event::Budget { frames: 1 }, &mut out);
-    let fault = |vpn| Event::Fault { space: SPACE, vpn: Vpn(vpn), access: Access::Write };
+    let (mut mm, mut out) = of_one_frame();
     mm.step(0, fault(7), &mut out);
     out.drain();
     mm.step(0, fault(8), &mut out);

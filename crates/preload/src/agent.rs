@@ -159,11 +159,10 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
     SHARED.store(core::ptr::from_ref(shared).cast_mut(), Ordering::Release);
     let memory = memory.filter(|_| shared.config.flags & flags::TRACE != 0);
     let resident = ResidentReader::open();
-    let now =
-        resident.as_ref().map_or_else(|_| Resident::default(), |reader| reader.read().unwrap_or_default());
+    let program_pages = resident.as_ref().map_or(0, |reader| reader.read().unwrap_or_default().program_pages);
     let process = match (known_place(), pid) {
         (Some(process), _) if beginning == Beginning::Return => process,
-        (_, Some(pid)) => claim(shared, pid, now.program_pages as u32)?,
+        (_, Some(pid)) => claim(shared, pid, program_pages as u32)?,
         // Managed, but nobody will know.
         (_, None) => Box::leak(Box::new(Process::new())),
     };

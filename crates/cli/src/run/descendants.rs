@@ -239,17 +239,11 @@ pub fn figures<const N: usize>(pid: u32, file: &str, names: [&str; N]) -> Option
 
 /// Processor time of all threads of a process, in microseconds; 0 where it cannot be read.
 pub fn processor_us(pid: u32) -> u64 {
-    let [user, system] = stat(pid, [11, 12]);
-    (user + system) * TICK_US
-}
-
-/// Numbers of /proc/PID/stat, counted from the state on; 0 where they cannot be read.
-fn stat<const N: usize>(pid: u32, places: [usize; N]) -> [u64; N] {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name is in parentheses and may hold anything.
-    let words: Vec<&str> =
-        stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace().collect();
-    places.map(|place| words.get(place).and_then(|word| word.parse().ok()).unwrap_or(0))
+    let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+    let ticks: u64 = numbers.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
+    ticks * TICK_US
 }
 
 /// The name of a process.

@@ -284,8 +284,7 @@ impl SharedPage {
     pub fn share_bytes(&self, report: &Report) -> io::Result<u64> {
         // One read for both: a share that was read apart from its generation may be the next one's.
         let mut bytes = [0; size_of::<Process>()];
-        let at = offset_of!(Shared, processes) + report.place * size_of::<Process>();
-        self.file.read_exact_at(&mut bytes, at as u64)?;
+        self.file.read_exact_at(&mut bytes, at_of(report.place, 0))?;
         let fields = Fields(&bytes);
         let is_its = fields.u32(offset_of!(Process, generation)) == report.generation;
         Ok(if is_its { fields.u64(offset_of!(Process, share_bytes)) } else { 0 })
@@ -326,16 +325,19 @@ impl SharedPage {
     /// memory is not what the word is about, and a child of fork begins with a word of its own.
     fn put_to(&self, (place, generation): (usize, u32), field: usize, bytes: &[u8]) -> io::Result<()> {
         assert!(place < PROCESSES);
-        let at = offset_of!(Shared, processes) + place * size_of::<Process>();
         let mut now = [0; 4];
-        self.file.read_exact_at(&mut now, (at + offset_of!(Process, generation)) as u64)?;
+        self.file.read_exact_at(&mut now, at_of(place, offset_of!(Process, generation)))?;
         if u32::from_ne_bytes(now) == generation { self.put(place, field, bytes) } else { Ok(()) }
     }
 
     fn put(&self, place: usize, field: usize, bytes: &[u8]) -> io::Result<()> {
-        let at = offset_of!(Shared, processes) + place * size_of::<Process>() + field;
-        self.file.write_all_at(bytes, at as u64)
+        self.file.write_all_at(bytes, at_of(place, field))
     }
+}
+
+/// Where a field of a place is.
+fn at_of(place: usize, field: usize) -> u64 {
+    (offset_of!(Shared, processes) + place * size_of::<Process>() + field) as u64
 }
 
 fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {

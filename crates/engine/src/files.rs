@@ -16,6 +16,9 @@ use crate::file_table::MappedFile;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
+/// A time of change that no file has.
+const UNKNOWN_NS: i128 = i128::MIN;
+
 /// A file to map.
 #[derive(Debug)]
 pub struct Source {
@@ -215,6 +218,14 @@ impl Mapped {
         let is_changed =
             changed_ns.is_some_and(|known| core::mem::replace(known, status.changed_ns) != status.changed_ns);
         Seen { lengths: [shortest, status.len], is_changed }
+    }
+
+    /// What was seen could not be followed: it is seen again at the next look.
+    pub fn note_unsettled(&mut self, seen: Seen) {
+        self.shortest = self.shortest.min(seen.lengths[0]);
+        if let Some(program) = self.source.program.as_mut().filter(|_| seen.is_changed) {
+            program.changed_ns = UNKNOWN_NS;
+        }
     }
 
     /// A read has failed: the file may have been cut, and may grow again before anybody looks.

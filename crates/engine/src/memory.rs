@@ -422,10 +422,31 @@ impl Memory {
     }
 
     /// The page is lost: touches of it raise SIGBUS where the kernel can do that. False when it cannot.
+    /// True, too, where its range is changing: whoever waits touches again, and it is lost again.
+    ///
+    /// *The story:* a page behind the end of a file that was just cut was being read when it was
+    /// poisoned for that. As it was poisoned already the kernel refused to, and the program was taken
+    /// to need a signal that nobody's touch had raised.
     pub fn poison(&mut self, range: AddressRange) -> bool {
-        // SAFETY: mm gave the page up.
-        self.can_poison && unsafe { self.program.poison(range, false) }.is_ok()
+        let mut tries = 0;
+        while self.can_poison {
+            // SAFETY: mm gave the page up.
+            let Err(Partial { errno, .. }) = (unsafe { self.program.poison(range.clone(), false) }) else {
+                return true;
+            };
+            if errno == Errno::AGAIN && !self.is_conflict(&range, &mut tries) {
+                continue;
+            }
+            self.wake(range);
+            return matches!(errno, Errno::EXIST | Errno::AGAIN) || is_gone(errno);
+        }
+        false
     }
+}
+
+/// The process is gone, or the range is not mapped there, or not registered, any more.
+pub(crate) fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::SRCH | Errno::NOENT)
 }
 
 /// Zeroes, every page of which is the kernel's zero page already: a fault in the middle of a copy

@@ -23,7 +23,7 @@ use overspill_sys::file::{self, Allocate};
 use overspill_sys::uffd::{CopyMode, Message, Partial, RawMsg, Uffd};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE};
 
-use crate::memory::{Put, Taken, bits, progress};
+use crate::memory::{Put, Taken, bits, is_gone, progress};
 
 /// Where the numbers of shared pages begin: beyond all addresses, so that they are told apart in every table.
 const FIRST: Vpn = Vpn(1 << 40);
@@ -407,11 +407,6 @@ impl Mapper {
             }
         }
     }
-}
-
-/// The process is gone, or the page is not mapped there any more.
-fn is_gone(errno: Errno) -> bool {
-    matches!(errno, Errno::SRCH | Errno::NOENT)
 }
 
 fn is_within(page: Vpn, first: Vpn, count: u32) -> bool {

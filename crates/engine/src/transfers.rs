@@ -81,7 +81,8 @@ impl Request {
             Ok(done) => done as usize / PAGE_SIZE * PAGE_SIZE,
             Err(errno) => return Some(Err(errno)),
         };
-        if done == 0 {
+        // Of what lies behind a file's end, as far as is known, nothing counts: it may have grown by now.
+        if done == 0 || self.bytes == 0 {
             // A file ends early, or a file system has no room and does not say so.
             return Some(Err(if self.kind == Kind::Read { Errno::IO } else { Errno::NOSPC }));
         }

@@ -175,13 +175,11 @@ impl Engine {
         }
     }
 
-    /// What lies behind the file's end is gone, with what was stored there, and raises SIGBUS.
+    /// What lies behind the file's end raises SIGBUS. Nothing is in view there.
     pub(super) fn poison_beyond(&mut self, first_slot: u32) {
         let mapped = self.transfers.files().of_slot(Slot(first_slot));
         let beyond = mapped.slots_beyond(mapped.source.len);
-        mapped.forget_stores(beyond.clone());
         for part in self.parts_in(first_slot, &beyond) {
-            self.drop_pages(part.start, part.end);
             self.view.poison_all((PROGRAM, part.start), part.end.0 - part.start.0);
         }
     }
@@ -195,29 +193,44 @@ impl Engine {
         parts.filter(|part| part.start < part.end).collect()
     }
 
-    /// Takes pages out of view and forgets what they hold.
-    pub(super) fn drop_pages(&mut self, start: Vpn, end: Vpn) {
+    /// Takes pages out of view and forgets what they hold. False: some are still there.
+    ///
+    /// *The story:* pages of a file that was cut were in view for good, as the helper was busy making
+    /// what a fork had shared exclusive again, and what a fork has shared cannot be moved out. Nobody
+    /// looked whether they had gone (`torture file-regrown`).
+    #[must_use]
+    pub(super) fn drop_pages(&mut self, start: Vpn, end: Vpn) -> bool {
         let pages = (start.0..end.0).map(Vpn);
-        if pages.clone().any(|vpn| self.is_in_view(vpn))
-            && !self.view.program.discard(address(start)..address(end))
-        {
-            pages.for_each(|vpn| self.drop_from_view(vpn));
+        let is_bare = !pages.clone().any(|vpn| self.is_in_view(vpn));
+        if is_bare || self.view.program.discard(address(start)..address(end)) {
+            self.feed(Event::Discarded { space: PROGRAM, start, end });
+            return true;
         }
-        self.feed(Event::Discarded { space: PROGRAM, start, end });
+        let mut are_gone = true;
+        for vpn in pages {
+            let is_gone = !self.is_in_view(vpn) || self.drop_from_view(vpn);
+            if is_gone {
+                self.feed(Event::Discarded { space: PROGRAM, start: vpn, end: vpn.offset(1) });
+            }
+            are_gone &= is_gone;
+        }
+        are_gone
     }
 
-    /// Takes the frame of a page in view away.
-    fn drop_from_view(&mut self, vpn: Vpn) {
+    /// Takes the frame of a page in view away. False: it is still there.
+    fn drop_from_view(&mut self, vpn: Vpn) -> bool {
         let place = (PROGRAM, vpn);
-        let Some(page) = self.mm.lookup(PROGRAM, vpn).filter(|_| self.is_in_view(vpn)) else { return };
+        let page = self.mm.lookup(PROGRAM, vpn).expect("a page in view is known");
         let frame = if self.view.moves(place) { self.holes(1) } else { self.frames_to_fill(1) };
-        let Some(frame) = frame else { return };
-        if self.view.take_out(place, frame, 1).taken & 1 != 0 {
+        let Some(frame) = frame else { return false };
+        let is_taken = self.view.take_out(place, frame, 1).taken & 1 != 0;
+        if is_taken {
             self.staging.enter(page, frame);
             self.staging.leave(page, true);
         } else {
             self.staging.abandon(frame);
         }
+        is_taken
     }
 
     /// Orders a read of pages of a file into the frames that hold them from now on.

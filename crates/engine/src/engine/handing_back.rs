@@ -24,7 +24,7 @@ use crate::view::{PROGRAM, address, vpn};
 /// How often what is left of a mapping is looked for: the program may move its parts meanwhile.
 const PASSES: u32 = 16;
 
-/// How long an order that waits for pages is waited for before a mapping goes back.
+/// How long an order that waits for pages is waited for before a mapping goes back, or is cut.
 const HELPER_WAIT_NS: u64 = 200_000_000;
 
 impl Engine {
@@ -39,39 +39,56 @@ impl Engine {
         for first in firsts {
             // To settle one takes a while, in which another may be unmapped.
             let Some(seen) = self.transfers.files().find(first).map(Mapped::look) else { continue };
-            seen.lengths.into_iter().for_each(|len| self.resize(first, len));
-            if seen.is_changed {
-                self.settle_change(first);
+            let is_settled = seen.lengths.into_iter().all(|len| self.resize(first, len))
+                && (!seen.is_changed || self.settle_change(first));
+            // What could not be done now is done at the next look.
+            if let Some(mapped) = self.transfers.files().find(first).filter(|_| !is_settled) {
+                mapped.note_unsettled(seen);
             }
         }
     }
 
     /// The file is so long. What lies behind its old or its new end, whichever comes first, is not what
-    /// was read.
+    /// was read. False: that is to be tried again.
     ///
     /// *The story:* a file's length could only become less: what was cut off raised SIGBUS for good,
     /// though the file had grown again.
-    fn resize(&mut self, first_slot: u32, len: u64) {
+    fn resize(&mut self, first_slot: u32, len: u64) -> bool {
         let before = self.transfers.files().of_slot(Slot(first_slot)).source.len;
         if len == before {
-            return;
+            return true;
         }
         // What is under way was ordered for the length that it had.
-        self.finish_transfers();
-        if len > before && !self.heal(first_slot, before, len) {
-            // At the next look.
-            return;
+        if !self.is_quiet() {
+            return false;
         }
-        let mapped = self.transfers.files().of_slot(Slot(first_slot));
-        mapped.source.len = len;
-        if let Some(Slot(divided)) = mapped.divided_clean(len.min(before)) {
-            for part in self.parts_in(first_slot, &(divided..divided + 1)) {
-                self.drop_pages(part.start, part.end);
-            }
+        let is_clear =
+            if len > before { self.heal(first_slot, before, len) } else { self.cut(first_slot, len) };
+        if !is_clear || !self.drop_divided(first_slot, len.min(before)) {
+            return false;
         }
+        self.transfers.files().of_slot(Slot(first_slot)).source.len = len;
         if len < before {
             self.poison_beyond(first_slot);
         }
+        true
+    }
+
+    /// What lies behind that length goes, with what was stored there.
+    fn cut(&mut self, first_slot: u32, len: u64) -> bool {
+        let mapped = self.transfers.files().of_slot(Slot(first_slot));
+        let beyond = mapped.slots_beyond(len);
+        mapped.forget_stores(beyond.clone());
+        let parts = self.parts_in(first_slot, &beyond);
+        parts.into_iter().fold(true, |are_gone, part| self.drop_pages(part.start, part.end) && are_gone)
+    }
+
+    /// The page in which the file ends, or ended, is read again if it was not stored to.
+    fn drop_divided(&mut self, first_slot: u32, len: u64) -> bool {
+        let mapped = self.transfers.files().of_slot(Slot(first_slot));
+        let Some(Slot(divided)) = mapped.divided_clean(len) else { return true };
+        let parts = self.parts_in(first_slot, &(divided..divided + 1));
+        parts.into_iter().all(|part| self.drop_pages(part.start, part.end))
     }
 
     /// Pages that were behind the file's end are to be read from it. False: that is to be tried again.
@@ -103,14 +120,12 @@ impl Engine {
         over.into_iter().for_each(|first| self.transfers.files().remove(first));
     }
 
-    /// Somebody writes to the file, or waits to.
-    fn settle_change(&mut self, first_slot: u32) {
-        let mapped = self.transfers.files().of_slot(Slot(first_slot));
-        let has_stores = mapped.has_stores();
+    /// Somebody writes to the file, or waits to. False: that is to be tried again.
+    fn settle_change(&mut self, first_slot: u32) -> bool {
+        let has_stores = self.transfers.files().of_slot(Slot(first_slot)).has_stores();
         let handed = !has_stores && self.hand_back(first_slot, Left::Changing);
-        if !handed {
-            self.finish_transfers();
-            self.read_anew(first_slot);
+        if !handed && !(self.is_quiet() && self.read_anew(first_slot)) {
+            return false;
         }
         let mapped = self.transfers.files().each().find(|mapped| mapped.first_slot == first_slot);
         if let Some(program) = mapped.and_then(|mapped| mapped.source.program.as_mut())
@@ -119,15 +134,15 @@ impl Engine {
             let _ = lease::give_up(&program.plain);
         }
         self.forget_unmapped();
+        true
     }
 
     /// Drops the pages of a file that were not stored to: what is touched next is what is there now.
-    fn read_anew(&mut self, first_slot: u32) {
-        for part in self.parts_of(first_slot) {
-            for run in self.clean_runs(part) {
-                self.drop_pages(run.start, run.end);
-            }
-        }
+    /// False: some are still in view.
+    fn read_anew(&mut self, first_slot: u32) -> bool {
+        let parts = self.parts_of(first_slot);
+        let runs: Vec<FilePart> = parts.into_iter().flat_map(|part| self.clean_runs(part)).collect();
+        runs.into_iter().fold(true, |are_gone, run| self.drop_pages(run.start, run.end) && are_gone)
     }
 
     /// The runs of pages that were not stored to.
@@ -149,12 +164,7 @@ impl Engine {
     /// Gives the mappings that overlap a range back to the kernel; pages that were stored to stay as
     /// they are. False where that failed.
     pub fn hand_back_range(&mut self, range: &AddressRange, why: Left) -> bool {
-        let until = clock::monotonic_ns() + HELPER_WAIT_NS;
-        while !self.view.program.is_helper_idle() && clock::monotonic_ns() < until {
-            if !self.crank() {
-                clock::sleep_ns(REST_NS);
-            }
-        }
+        self.await_idle_helper();
         let mut firsts: Vec<u32> = Vec::new();
         for part in self.file_parts() {
             if overlap(&part.range(), range) {
@@ -166,6 +176,30 @@ impl Engine {
         let handed = firsts.into_iter().all(|first| self.hand_back(first, why));
         self.forget_unmapped();
         handed
+    }
+
+    /// Goes on with everything until the helper's last order is done, for a while: it may wait for a
+    /// page, or for another's lock.
+    fn await_idle_helper(&mut self) {
+        let until = clock::monotonic_ns() + HELPER_WAIT_NS;
+        while !self.view.program.is_helper_idle() && clock::monotonic_ns() < until {
+            if !self.crank() {
+                clock::sleep_ns(REST_NS);
+            }
+        }
+    }
+
+    /// Ends what is under way, with the helper at rest: ends of transfers may give it something to do.
+    /// False: it is still at work.
+    fn is_quiet(&mut self) -> bool {
+        let until = clock::monotonic_ns() + HELPER_WAIT_NS;
+        loop {
+            self.await_idle_helper();
+            self.finish_transfers();
+            if self.view.program.is_helper_idle() || clock::monotonic_ns() > until {
+                return self.view.program.is_helper_idle();
+            }
+        }
     }
 
     /// Hands back what there is more of than can be told, and what became the file's again of mappings

@@ -80,7 +80,12 @@ impl Engine {
         let beyond = mapped.slots_beyond(len);
         mapped.forget_stores(beyond.clone());
         let parts = self.parts_in(first_slot, &beyond);
-        parts.into_iter().fold(true, |are_gone, part| self.drop_pages(part.start, part.end) && are_gone)
+        self.drop_all(parts)
+    }
+
+    /// Takes parts out of view, each as far as it can go. False: something is left.
+    fn drop_all(&mut self, parts: Vec<FilePart>) -> bool {
+        parts.into_iter().filter(|part| !self.drop_pages(part.start, part.end)).count() == 0
     }
 
     /// The page in which the file ends, or ended, is read again if it was not stored to.
@@ -124,7 +129,7 @@ impl Engine {
     fn settle_change(&mut self, first_slot: u32) -> bool {
         let has_stores = self.transfers.files().of_slot(Slot(first_slot)).has_stores();
         let handed = !has_stores && self.hand_back(first_slot, Left::Changing);
-        if !handed && !(self.is_quiet() && self.read_anew(first_slot)) {
+        if !(handed || self.is_quiet() && self.read_anew(first_slot)) {
             return false;
         }
         let mapped = self.transfers.files().each().find(|mapped| mapped.first_slot == first_slot);
@@ -142,7 +147,7 @@ impl Engine {
     fn read_anew(&mut self, first_slot: u32) -> bool {
         let parts = self.parts_of(first_slot);
         let runs: Vec<FilePart> = parts.into_iter().flat_map(|part| self.clean_runs(part)).collect();
-        runs.into_iter().fold(true, |are_gone, run| self.drop_pages(run.start, run.end) && are_gone)
+        self.drop_all(runs)
     }
 
     /// The runs of pages that were not stored to.

@@ -63,7 +63,7 @@ fn tried(context: &Context, program: &Program) -> Outcome {
             .args(&words[1..])
             .directory(&context.scratch)
             .ram(ram)
-            .timeout(60)
+            .timeout(180)
             .run()?;
         finished.succeeded()?;
         Ok(finished)

@@ -49,7 +49,7 @@ pub fn tests() -> Vec<Test> {
 fn grows_down(context: &Context) -> Outcome {
     let launch = Launch::new(context, "citizens-grows-down", &context.torture);
     let launch = launch.args(["grows-down", "--mib", "192", "--expect-cold", "--dir"]);
-    launch.args([&context.scratch]).ram(160 * MIB).timeout(60).run()?.succeeded()?.paged().map(drop)
+    launch.args([&context.scratch]).ram(160 * MIB).timeout(180).run()?.succeeded()?.paged().map(drop)
 }
 
 /// Forks of every form by a program without CAP_SYS_PTRACE, whom the kernel tells of none, where it
@@ -61,7 +61,7 @@ fn unprivileged_forks(context: &Context, mode: &str) -> Outcome {
         let launch = Launch::new(context, format!("citizens-forks-{mode}-{subtest}"), "setpriv");
         let launch = launch.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
         let launch = launch.args([&context.torture]).args([subtest, "--expect-cold", "--dir"]);
-        launch.args([&context.scratch]).ram(64 * MIB).timeout(60).run()?.succeeded()?.paged()?;
+        launch.args([&context.scratch]).ram(64 * MIB).timeout(180).run()?.succeeded()?.paged()?;
     }
     Ok(())
 }
@@ -73,7 +73,7 @@ fn forks_after_return(context: &Context) -> Outcome {
     for ram in [64 * MIB, 100 * MIB] {
         let launch = Launch::new(context, format!("citizens-returns-{}", ram / MIB), "setpriv");
         let launch = launch.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
-        launch.args([&program]).ram(ram).timeout(60).run()?.succeeded()?;
+        launch.args([&program]).ram(ram).timeout(180).run()?.succeeded()?;
     }
     Ok(())
 }
@@ -100,7 +100,7 @@ fn symbols(context: &Context) -> Outcome {
         .args(["-c", script])
         .ram(100 * MIB)
         .options(["-q"])
-        .timeout(20)
+        .timeout(180)
         .run()?;
     finished.succeeded()?;
     let text = &finished.stderr;
@@ -120,7 +120,7 @@ fn symbols(context: &Context) -> Outcome {
 fn sanitized(context: &Context, name: &str, options: &[&str]) -> Outcome {
     let program = compile(context, &format!("sanitized-{name}"), BLOCKS, options)?;
     let finished =
-        Launch::new(context, format!("citizens-{name}"), program).ram(100 * MIB).timeout(60).run()?;
+        Launch::new(context, format!("citizens-{name}"), program).ram(100 * MIB).timeout(180).run()?;
     finished.succeeded()?.paged().map(drop)
 }
 
@@ -131,7 +131,7 @@ fn filtered(context: &Context, flags: &str) -> Outcome {
     let finished = Launch::new(context, format!("citizens-filter-{flags}"), program)
         .args([flags])
         .ram(48 * MIB)
-        .timeout(60)
+        .timeout(180)
         .run()?;
     finished.succeeded()?.paged().map(drop)
 }
@@ -142,7 +142,7 @@ fn user_namespace(context: &Context) -> Outcome {
     let finished = Launch::new(context, "citizens-unshare", unshare)
         .args(["-Ur", "id", "-u"])
         .ram(100 * MIB)
-        .timeout(20)
+        .timeout(180)
         .run()?;
     finished.succeeded()?;
     let said = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
@@ -157,11 +157,11 @@ fn user_namespace(context: &Context) -> Outcome {
 fn away(context: &Context, what: &str) -> Outcome {
     let program = compile(context, "away", AWAY, &[])?;
     let launch = Launch::new(context, format!("citizens-away-{what}"), program);
-    launch.args([what]).ram(64 * MIB).timeout(60).run()?.succeeded().map(drop)
+    launch.args([what]).ram(64 * MIB).timeout(180).run()?.succeeded().map(drop)
 }
 
 fn user_namespace_while_paging(context: &Context) -> Outcome {
     let program = compile(context, "alone", ALONE, &[])?;
-    let finished = Launch::new(context, "citizens-alone", program).ram(48 * MIB).timeout(60).run()?;
+    let finished = Launch::new(context, "citizens-alone", program).ram(48 * MIB).timeout(180).run()?;
     finished.succeeded()?.paged().map(drop)
 }

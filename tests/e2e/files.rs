@@ -30,7 +30,7 @@ fn read_error(context: &Context, way: &str, options: &[&str]) -> Outcome {
         .ram(64 * MIB)
         .options(["--files=16M"])
         .options(options)
-        .timeout(60)
+        .timeout(180)
         .run()?;
     finished.succeeded()?.paged()?;
     let output = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
@@ -62,7 +62,7 @@ fn programs(context: &'static Context) -> Outcome<Verdict> {
     };
     let bare = launch("files-python-bare", &script)?.run()?;
     bare.succeeded()?;
-    let managed = launch("files-python", &script)?.ram(56 * MIB).options(["--files=16M"]).timeout(90);
+    let managed = launch("files-python", &script)?.ram(56 * MIB).options(["--files=16M"]).timeout(240);
     let finished = managed.run()?;
     finished.succeeded()?;
     let read = |path: &Path| std::fs::read(path).map_err(error);

@@ -126,7 +126,7 @@ fn terminal(context: &Context) -> Outcome {
         "overspill bench swapin --only seq --size 48M --ram 40M --laps 1 --ways kernel:3,overspill:linux"
             .to_owned(),
         "overspill bench mixed:1+1 --size 48M --ram 40M --laps 1 --ways overspill".to_owned(),
-        "overspill bench extents --swap .".to_owned(),
+        "overspill bench extents --size 64M --swap .".to_owned(),
     ] {
         let on_terminal = format!("stty rows 24 cols {COLUMNS}; {line}");
         let mut command = Command::new(&script);

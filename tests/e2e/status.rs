@@ -34,7 +34,7 @@ fn shell(context: &Context, name: &str, script: &str) -> Outcome<Finished> {
     Launch::new(context, format!("status-{name}"), "/bin/sh")
         .args(["-c", script])
         .ram(64 * MIB)
-        .timeout(20)
+        .timeout(180)
         .run()
 }
 
@@ -123,7 +123,7 @@ fn part(context: &Context, way: &str, argument: i32) -> Outcome<Finished> {
     Launch::new(context, format!("status-part-{way}-{argument}"), &context.torture)
         .args(["part", "exit", way, &argument.to_string()])
         .ram(64 * MIB)
-        .timeout(40)
+        .timeout(240)
         .run()
 }
 

@@ -46,7 +46,7 @@ fn cold<'a>(context: &'a Context, name: &str) -> Launch<'a> {
         .args(["cold", "--seconds", "3", "--expect-cold", "--dir"])
         .args([&context.scratch])
         .ram(RAM_BYTES)
-        .timeout(120)
+        .timeout(240)
 }
 
 /// A file of `swap make` serves one run after another, and is as it was.

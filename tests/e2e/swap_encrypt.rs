@@ -52,7 +52,7 @@ fn launch<'a>(context: &'a Context, subtest: &str, way: &str) -> Launch<'a> {
         .args([&context.scratch])
         .ram(RAM_BYTES)
         .options(options(way))
-        .timeout(90)
+        .timeout(240)
 }
 
 fn torture(context: &Context, subtest: &str, way: &str) -> Outcome {
@@ -81,7 +81,7 @@ fn needles<'a>(context: &'a Context, name: &str) -> Launch<'a> {
         .args(["-c", &program])
         .ram(RAM_BYTES)
         .options(["--max-pool-percent", "0"])
-        .timeout(120)
+        .timeout(240)
 }
 
 /// The area keeps what was written to it, and the program reads what it wrote.

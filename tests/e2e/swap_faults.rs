@@ -70,7 +70,7 @@ fn torture<'a>(context: &'a Context, name: &str, subtest: &str) -> Launch<'a> {
         .args([subtest, "--seconds", "3", "--dir"])
         .args([&context.scratch])
         .ram(RAM_BYTES)
-        .timeout(120)
+        .timeout(240)
 }
 
 /// A line of standard error that has all the words; at most two, as the summary may say again what

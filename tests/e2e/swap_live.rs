@@ -54,12 +54,12 @@ fn drained(context: &Context, options: &[&str]) -> Outcome {
     files.iter().try_for_each(|file| make(context, file, 512))?;
     let [one, other] = [0, 1].map(|index| files[index].to_string_lossy().into_owned());
     let launch = Launch::new(context, "areas-drained", &context.torture)
-        .args(["stores", "--seconds", "5", "--dir"])
+        .args(["stores", "--seconds", "8", "--dir"])
         .args([&context.scratch])
         .ram(RAM_BYTES)
         .swap(&files[0])
         .options(options)
-        .timeout(90);
+        .timeout(240);
     let running = launch.start()?;
     let run = running.pid();
     let replace = |from: &str, to: &str| {
@@ -129,7 +129,7 @@ fn device(context: &Context) -> Outcome {
             .ram(RAM_BYTES)
             .swap(&disk.device)
             .options(options)
-            .timeout(90)
+            .timeout(240)
             .run()
     };
     let refused = cold(&[])?;
@@ -162,7 +162,7 @@ assert all(part == noise for part in memory)
     administer("mkswap", &[&disk.device])?;
     let script = "python3 -c \"$0\" & first=$!; python3 -c \"$0\" && wait $first";
     let launch = Launch::new(context, "areas-device-of-two", "/bin/sh").args(["-c", script, FILLED]);
-    let finished = launch.ram(RAM_BYTES).swap(&disk.device).timeout(90).run()?;
+    let finished = launch.ram(RAM_BYTES).swap(&disk.device).timeout(240).run()?;
     finished.succeeded()?.paged()?;
     let report = finished.report()?;
     ensure!(report["managed"] == true, "{}", finished.complain(&format!("managed: {}", report["managed"])));
@@ -186,7 +186,7 @@ say('freed')
 
 /// Runs the program; the bytes that are taken on the disk when its memory is full, and after.
 fn taken(launch: Launch<'_>, bytes: impl Fn(u32) -> Outcome<u64>) -> Outcome<(u64, u64)> {
-    let launch = launch.args(["-c", PROGRAM]).ram(RAM_BYTES).options(["--max-pool-percent", "0"]).timeout(60);
+    let launch = launch.args(["-c", PROGRAM]).ram(RAM_BYTES).options(["--max-pool-percent", "0"]).timeout(180);
     let output = launch.stdout_path();
     let running = launch.start()?;
     let program = running.program_pid()?;

@@ -156,7 +156,7 @@ fn run(context: &Context, name: &str, way: &str, options: &[&str], budget_holds:
         .args([&context.scratch])
         .ram(RAM_BYTES)
         .options(options)
-        .timeout(90 + 2 * seconds);
+        .timeout(240 + 2 * seconds);
     match context.mode {
         Mode::Overspill => launch = launch.args(["--expect-cold"]),
         Mode::Bare => {}

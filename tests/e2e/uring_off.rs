@@ -28,7 +28,7 @@ fn stores(context: &Context) -> Outcome {
         .args(["stores", "--seconds", "1", "--expect-cold", "--dir"])
         .args([&context.scratch])
         .ram(64 * MIB)
-        .timeout(60)
+        .timeout(180)
         .run()?;
     drop(refusal);
     finished.succeeded()?.paged()?;

@@ -243,7 +243,7 @@ fn a_signal_to_the_launcher_reaches_the_program() {
 #[test]
 fn the_launcher_survives_an_interrupt_that_the_program_survives() {
     // As from a terminal, the whole group gets the signal.
-    let child = started("trap 'echo got it' INT; echo ready; sleep 0.3; sleep 0.3; exit 5");
+    let child = started("trap 'echo got it' INT; echo ready; sleep 1; sleep 1; exit 5");
     kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(5));
@@ -406,7 +406,7 @@ fn the_agent_stays_for_whoever_outlives_the_launcher_and_no_longer() {
 #[test]
 fn a_killed_launcher_leaves_no_agent_behind() {
     let scratch = Scratch::new("killed-agent");
-    let mut child = with_own_agent(&scratch, "sleep 1").spawn().unwrap();
+    let mut child = with_own_agent(&scratch, "sleep 4").spawn().unwrap();
     support::eventually("the agent is there", || unpacked(&scratch) == 1);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -417,7 +417,7 @@ fn a_killed_launcher_leaves_no_agent_behind() {
 /// killed by a question.
 #[test]
 fn sigusr1_asks_for_a_line_of_status_and_does_no_harm() {
-    let child = started("echo ready; sleep 0.4; exit 6");
+    let child = started("echo ready; sleep 1.5; exit 6");
     kill(Pid::from_raw(child.id() as i32), Signal::SIGUSR1).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
@@ -426,7 +426,7 @@ fn sigusr1_asks_for_a_line_of_status_and_does_no_harm() {
 
 #[test]
 fn top_shows_a_run_as_text_where_there_is_no_terminal() {
-    let child = started("echo ready; sleep 1.5; exit 0");
+    let child = started("echo ready; sleep 4; exit 0");
     let pid = child.id().to_string();
     let top = |pid: &str| overspill().args(["top", "--interval", "0.2", pid]).output().unwrap();
     let output = top(&pid);

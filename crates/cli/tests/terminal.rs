@@ -107,8 +107,8 @@ fn a_wide_line_is_seen() {
 #[test]
 fn top_gives_the_terminal_back_when_a_signal_ends_it() {
     let scratch = Scratch::new("top");
-    let script = "(sleep 0.7; kill -TERM $$) & exec overspill top --interval 0.1";
-    let run = "overspill run --ram 100M -q -- sleep 1.5 & sleep 0.3; ";
+    let script = "(sleep 3; kill -TERM $$) & exec overspill top --interval 0.1";
+    let run = "overspill run --ram 100M -q -- sleep 6 & sleep 1; ";
     let after = "echo status $?; stty -a; wait";
     let (_, lines) = on_terminal(&scratch, &format!("stty -a; {run} sh -c '{script}'; {after}"));
     let text = lines.join("\n");

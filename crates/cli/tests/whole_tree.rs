@@ -45,7 +45,7 @@ fn static_program_that_maps(bytes: u32, flags: u8) -> Vec<u8> {
         0x49, 0xc7, 0xc0, 0xff, 0xff, 0xff, 0xff, 0x45, 0x31, 0xc9, 0x0f, 0x05, // -1, 0)
         0x48, 0x89, 0xc3, 0xb9, a, b, c, d, 0xc1, 0xe9, 12, // pages
         0xc6, 0x03, 1, 0x48, 0x81, 0xc3, 0, 0x10, 0, 0, 0xff, 0xc9, 0x75, 0xf2, // a byte in each
-        0x68, 0x00, 0xa3, 0xe1, 0x11, 0x6a, 0, 0x48, 0x89, 0xe7, 0x31, 0xf6, // {0, 300 ms}
+        0x68, 0x00, 0x65, 0xcd, 0x1d, 0x6a, 1, 0x48, 0x89, 0xe7, 0x31, 0xf6, // {1 s, 500 ms}
         0xb8, 35, 0, 0, 0, 0x0f, 0x05, // nanosleep
         0xb8, 60, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05, // exit(0)
     ];
@@ -133,10 +133,12 @@ fn every_one_of_many_programs_is_managed() {
 #[test]
 fn a_cleaned_environment_is_mended() {
     let scratch = Scratch::new("env");
-    let (output, report) = report(&scratch, "100M", &[], &["env", "-i", "/bin/sleep", "0.05"]);
+    let (output, report) = report(&scratch, "100M", &[], &["env", "-i", "/bin/sleep", "0.5"]);
     assert!(output.status.success());
+    // What starts it may be seen under its name, too, in the instant in which it becomes it.
     let sleep = of(&report, "sleep");
-    assert_eq!((sleep.len(), &sleep[0]["managed"]), (1, &true.into()), "{report}");
+    let all_managed = sleep.iter().all(|sleep| sleep["managed"] == true);
+    assert!(!sleep.is_empty() && all_managed, "{report}");
     assert_eq!(report["managed"], true);
 }
 
@@ -180,14 +182,14 @@ fn other_users_and_namespaces_have_an_agent() {
         return; // neither can be made
     }
     let scratch = Scratch::new("others");
-    let mut ways = vec![vec!["setpriv", "--reuid", "65534", "--clear-groups", "/bin/sleep", "0.05"]];
+    let mut ways = vec![vec!["setpriv", "--reuid", "65534", "--clear-groups", "/bin/sleep", "0.5"]];
     // Not every container allows namespaces.
     if Command::new("unshare")
         .args(["-pf", "--mount-proc", "true"])
         .status()
         .is_ok_and(|status| status.success())
     {
-        ways.push(vec!["unshare", "-pf", "--mount-proc", "/bin/sleep", "0.05"]);
+        ways.push(vec!["unshare", "-pf", "--mount-proc", "/bin/sleep", "0.5"]);
     }
     for words in ways {
         let (output, report) = report(&scratch, "100M", &[], &words);
@@ -203,7 +205,7 @@ fn other_users_and_namespaces_have_an_agent() {
 #[test]
 fn the_launcher_is_the_parent_of_orphans() {
     let scratch = Scratch::new("orphans");
-    let line = "(sh -c 'sleep 0.3; true' &) ; sleep 0.1; true";
+    let line = "(sh -c 'sleep 3; true' &) ; sleep 0.1; true";
     let (_, report) = report(&scratch, "100M", &[], &["sh", "-c", line]);
     assert!(report["programs_left"].as_u64().unwrap() >= 1, "{report}");
     assert!(of(&report, "sleep").iter().all(|sleep| sleep["managed"] == true), "{report}");

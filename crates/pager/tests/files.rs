@@ -175,7 +175,7 @@ fn a_cut_file_raises_sigbus() {
         let region = pager.map_file(&path, &MapOptions::new()).unwrap();
         let before = u64::from(region[20 * MIB]);
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10 * MIB as u64).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(std::time::Duration::from_millis(1000));
         assert!(is_right(&region[9 * MIB..9 * MIB + PAGE], 9 * MIB / PAGE));
         println!("still here, {before}");
         // That page was in view when the file was cut.
@@ -200,11 +200,11 @@ fn a_file_that_was_cut_and_grew_again_shows_what_is_there() {
         assert!((0..2304).all(|page| is_right(&region[page * PAGE..][..PAGE], page)));
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(10 * MIB as u64 + 80).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(std::time::Duration::from_millis(1000));
         println!("still here");
         file.set_len(25 * MIB as u64).unwrap();
         file.write_at(b"new", 22 * MIB as u64).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(std::time::Duration::from_millis(1000));
         assert!(region[9 * MIB..][..PAGE] == [7; PAGE] && is_right(&region[8 * MIB..][..PAGE], 2048));
         let cut = 10 * MIB + 80;
         assert!(region[cut - 80..cut].chunks(8).all(|word| word != [0; 8]));
@@ -404,7 +404,7 @@ fn what_is_asked_for_ahead_comes_under_a_full_budget() {
         let mut before = u64::MAX;
         while before != read() {
             before = read();
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            std::thread::sleep(std::time::Duration::from_millis(800));
         }
         let majors = region.stats().unwrap().pgmajfault;
         // In no order, so that nothing else reads ahead.

@@ -126,8 +126,16 @@ fn peer() {
         "outlive" => {
             check(&region, 0, 1);
             println!("joined");
-            // The pager ends meanwhile.
-            std::thread::sleep(Duration::from_secs(1));
+            // SAFETY: it has no precondition.
+            let parent = || unsafe { libc::getppid() };
+            let before = parent();
+            // The pager ends meanwhile, with its process.
+            for _ in 0..2000 {
+                if parent() != before {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
             (0..pages(&region)).for_each(|page| advance(&region, page, 1));
         }
         other => panic!("{other}"),

@@ -231,6 +231,18 @@ pub fn pause_ms(milliseconds: u64) {
     std::thread::sleep(std::time::Duration::from_millis(milliseconds));
 }
 
+/// What is seen by looking is seen a moment later, on a busy machine a long one: checks again and
+/// again, for ten seconds at most.
+pub fn eventually(mut check: impl FnMut() -> Outcome) -> Outcome {
+    for _ in 0..500 {
+        if check().is_ok() {
+            return Ok(());
+        }
+        pause_ms(20);
+    }
+    check()
+}
+
 unsafe extern "C" {
     /// glibc 2.34.
     fn _Fork() -> libc::pid_t;

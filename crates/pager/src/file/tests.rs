@@ -492,7 +492,7 @@ fn in_child(body: impl FnOnce() -> i32) -> Option<i32> {
     let (mut status, begin) = (0, std::time::Instant::now());
     // SAFETY: the status is written to a number of ours.
     while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
-        if begin.elapsed() > std::time::Duration::from_secs(1) {
+        if begin.elapsed() > std::time::Duration::from_secs(20) {
             // SAFETY: the child is ours, and was not waited for.
             unsafe { (libc::kill(child, libc::SIGKILL), libc::waitpid(child, &raw mut status, 0)) };
             return None;

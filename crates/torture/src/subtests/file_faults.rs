@@ -129,13 +129,14 @@ pub fn writers(context: &mut Context) -> Outcome {
         }
     })?;
     // Who looks at a file instead of being told sees what was written a moment later.
-    sys::pause_ms(100);
-    for page in 0..shared.pages() {
-        let seed = SEED + u64::from(page < REWRITTEN);
-        pattern::check_page(&shared, page, seed, page, "after the writers")?;
-        if own(page) {
-            pattern::check_page(&private, page, SEED + 2, page, "stored to beside writers")?;
-        }
+    sys::eventually(|| {
+        (0..shared.pages()).try_for_each(|page| {
+            let seed = SEED + u64::from(page < REWRITTEN);
+            pattern::check_page(&shared, page, seed, page, "after the writers")
+        })
+    })?;
+    for page in (0..private.pages()).filter(|&page| own(page)) {
+        pattern::check_page(&private, page, SEED + 2, page, "stored to beside writers")?;
     }
     context.sabotage_status()
 }

@@ -138,8 +138,11 @@ pub fn deep(context: &mut Context) -> Outcome {
 fn descend_and_wait(levels: usize, expects_managed: bool) -> Outcome {
     descend_to(0, levels, &mut |bottom| {
         sys::pause_ms(60);
-        ensure!(sys::is_watched(bottom)? || !expects_managed, "what is deep in a stack is not managed");
-        Ok(())
+        let is_managed = || -> Outcome {
+            ensure!(sys::is_watched(bottom)?, "what is deep in a stack is not managed");
+            Ok(())
+        };
+        if expects_managed { sys::eventually(is_managed) } else { Ok(()) }
     })
 }
 

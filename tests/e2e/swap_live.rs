@@ -186,7 +186,8 @@ say('freed')
 
 /// Runs the program; the bytes that are taken on the disk when its memory is full, and after.
 fn taken(launch: Launch<'_>, bytes: impl Fn(u32) -> Outcome<u64>) -> Outcome<(u64, u64)> {
-    let launch = launch.args(["-c", PROGRAM]).ram(RAM_BYTES).options(["--max-pool-percent", "0"]).timeout(180);
+    let launch =
+        launch.args(["-c", PROGRAM]).ram(RAM_BYTES).options(["--max-pool-percent", "0"]).timeout(180);
     let output = launch.stdout_path();
     let running = launch.start()?;
     let program = running.program_pid()?;

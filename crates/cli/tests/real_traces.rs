@@ -88,7 +88,10 @@ fn a_live_trace_tells_what_was_counted() {
     ];
     for (what, seen, counted) in pairs {
         // The report is the agent's of its last look, up to a millisecond before the end.
-        assert!(seen.abs_diff(counted) <= (counted / 100).max(64), "{what}: {seen} in the trace, {counted} counted");
+        assert!(
+            seen.abs_diff(counted) <= (counted / 100).max(64),
+            "{what}: {seen} in the trace, {counted} counted"
+        );
     }
     assert!(seen("major_fault") > 10 && seen("read_ahead") > 10_000, "{info}");
     let mut simulation = overspill();

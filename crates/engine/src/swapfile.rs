@@ -11,15 +11,25 @@ use alloc::ffi::CString;
 use alloc::vec::Vec;
 
 use overspill_mm::swap::header::{HEADER_BYTES, Header, Medium};
+use overspill_mm::types::Slot;
 use overspill_sys::file::{self, Kind, Open};
-use overspill_sys::{Errno, Fd, PAGE_SIZE};
+use overspill_sys::{Errno, Fd, PAGE_SIZE, clock};
 
 /// Largest part of the free space that is taken, in 1/16: the file system stays usable for others.
 const SHARE_16THS: u64 = 15;
 
+/// No more of a file can be used: there are not so many slots.
+const BYTES_MAX: u64 = Slot::FILES as u64 * PAGE_SIZE as u64;
+
+/// What another process has for an instant is tried again, so often and after such rests.
+const TRIES: u32 = 100;
+const REST_NS: u64 = 2_000_000;
+
 /// An open swap area.
 pub(crate) struct SwapFile {
     pub file: Fd,
+    /// Of a device: holds the lock as long as `file` is open.
+    pub lock: Option<Fd>,
     /// Of its place.
     pub path: CString,
     /// Its length, or as much of it as may be used.
@@ -140,7 +150,8 @@ impl SwapFile {
         }
         if files.is_empty() {
             let first = places.first().ok_or(Errno::NOENT)?;
-            let beside = SwapPlace::directory(directory_of(first));
+            let path = directory_of(first);
+            let beside = SwapPlace { kind: SwapKind::Directory, path, ..first.clone() };
             files.push(SwapFile::create(&beside, left)?);
         }
         Ok(files)
@@ -162,41 +173,40 @@ impl SwapFile {
             SwapKind::Directory => file::open_nameless(&place.path, true)?,
             // SAFETY: the descriptor was handed over with the settings.
             SwapKind::Given(descriptor) => unsafe { Fd::from_raw(descriptor) },
-            SwapKind::NewFile | SwapKind::Area => {
-                let how = Open::READ_WRITE | Open::CREATE | Open::EXCLUSIVE | Open::NO_FOLLOW | Open::DIRECT;
-                let file = file::open(&place.path, how)?;
-                file::unlink(&place.path)?;
-                file
-            }
+            SwapKind::NewFile | SwapKind::Area => create_new(&place.path)?,
         };
         let free = file::space(&file)?.available_bytes / 16 * SHARE_16THS;
-        let bytes = whole_pages(free.min(bytes_max).min(limit(place)));
-        file::truncate(&file, bytes)?;
+        let bytes = whole_pages(free.min(bytes_max).min(limit(place)).min(BYTES_MAX));
+        let bytes = stretch(&file, bytes)?;
         let (priority, bad_pages, path) = (place.priority, Vec::new(), place.path.clone());
-        Ok(SwapFile { file, path, bytes, priority, bad_pages, gives_back: GivesBack::Holes })
+        Ok(SwapFile { file, lock: None, path, bytes, priority, bad_pages, gives_back: GivesBack::Holes })
     }
 
     /// Opens what is there. EAGAIN: somebody else has it. EBUSY: the device is mounted, or the
     /// kernel's swap. EINVAL: it is no swap area.
     fn open_area(place: &SwapPlace) -> Result<SwapFile, Errno> {
         let how = Open::READ_WRITE | Open::DIRECT;
-        let mut file = file::open(&place.path, how)?;
+        let (mut file, mut lock) = (file::open(&place.path, how)?, None);
         let status = file::status(&file)?;
         let (medium, bytes, gives_back) = match status.kind {
-            Kind::Regular => (Medium::File, status.len, GivesBack::Nothing),
+            Kind::Regular => {
+                file::lock(&file)?;
+                (Medium::File, status.len, GivesBack::Nothing)
+            }
             Kind::BlockDevice => {
                 // Of a device EXCLUSIVE means that nobody has it mounted; nor another process of the
                 // run, which is no failure and has to be known before.
                 //
-                // *The story:* of two programs on one device the second got EBUSY, and ran without a
-                // budget.
+                // *The stories:* of two programs on one device the second got EBUSY, and ran without a
+                // budget. And the first gave its lock up when it opened the device once more: who
+                // came in that instant did the same.
                 file::lock(&file)?;
-                file = file::open(&place.path, how | Open::EXCLUSIVE)?;
+                let exclusive = open_exclusively(&place.path, how)?;
+                lock = Some(core::mem::replace(&mut file, exclusive));
                 (Medium::Device, file::device_bytes(&file)?, GivesBack::Discards)
             }
             Kind::Directory | Kind::Other => return Err(Errno::INVAL),
         };
-        file::lock(&file)?;
         let mut page = Box::new(Aligned([0; HEADER_BYTES]));
         if file::pread(&file, &mut page.0, 0)? != HEADER_BYTES {
             return Err(Errno::INVAL);
@@ -205,12 +215,55 @@ impl SwapFile {
         let bytes = (u64::from(header.last_page) + 1) * PAGE_SIZE as u64;
         Ok(SwapFile {
             file,
+            lock,
             path: place.path.clone(),
             bytes: whole_pages(bytes.min(limit(place))),
             priority: place.priority,
             bad_pages: header.bad_pages,
             gives_back,
         })
+    }
+}
+
+/// A new file for direct transfers that has no name any more. Another process of the run may be making
+/// one at the same place.
+///
+/// *The story:* whoever found the other's name, in the instant in which it was there, ran without a
+/// budget.
+fn create_new(path: &CString) -> Result<Fd, Errno> {
+    let how = Open::READ_WRITE | Open::CREATE | Open::EXCLUSIVE | Open::NO_FOLLOW | Open::DIRECT;
+    let file = again_while(Errno::EXIST, || file::open(path, how))?;
+    file::unlink(path)?;
+    Ok(file)
+}
+
+/// A device that nobody else has mounted. Whoever looks whether it is free has it for a moment, too.
+fn open_exclusively(path: &CString, how: Open) -> Result<Fd, Errno> {
+    again_while(Errno::BUSY, || file::open(path, how | Open::EXCLUSIVE))
+}
+
+/// Tries again while it is refused with that error, for a while.
+fn again_while(refused: Errno, mut open: impl FnMut() -> Result<Fd, Errno>) -> Result<Fd, Errno> {
+    for _ in 0..TRIES {
+        match open() {
+            Err(errno) if errno == refused => clock::sleep_ns(REST_NS),
+            other => return other,
+        }
+    }
+    open()
+}
+
+/// Makes a file as long as that, or as long as a file may be, and says how long that is.
+///
+/// *The story:* a file system with more room than its longest file takes, or `ulimit -f`, left the
+/// program without a budget.
+fn stretch(file: &Fd, bytes: u64) -> Result<u64, Errno> {
+    let mut bytes = bytes;
+    loop {
+        match file::truncate(file, bytes) {
+            Err(Errno::FBIG) if bytes > PAGE_SIZE as u64 => bytes = whole_pages(bytes / 2),
+            other => return other.map(|()| bytes),
+        }
     }
 }
 
@@ -270,6 +323,24 @@ mod tests {
         assert_eq!(beside(SwapKind::Directory, "/mnt"), "/mnt");
     }
 
+    /// While another process makes one, and where no file may be so long.
+    #[test]
+    fn a_new_file_is_made_in_the_end() {
+        let directory = std::env::var("CARGO_TARGET_TMPDIR").unwrap_or_else(|_| "/var/tmp".into());
+        let path = std::format!("{directory}/overspill-engine-new-{}", std::process::id());
+        std::fs::write(&path, b"another's").unwrap();
+        let taken = path.clone();
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::fs::remove_file(taken).unwrap();
+        });
+        let file = SwapFile::open(&place(SwapKind::NewFile, &path, 1 << 20, 0), u64::MAX).unwrap();
+        other.join().unwrap();
+        assert_eq!((file.bytes, std::fs::exists(&path).unwrap()), (1 << 20, false));
+        let bytes = stretch(&file.file, 1 << 62).unwrap();
+        assert!(bytes >= 1 << 30 && file::status(&file.file).unwrap().len == bytes, "{bytes}");
+    }
+
     /// A file that mkswap might have made is used as far as its header says; while one process has
     /// it another does without.
     #[test]
@@ -287,6 +358,8 @@ mod tests {
         let second = SwapFile::open_all(&area, 1 << 20).unwrap();
         assert_eq!((first[0].gives_back, second[0].gives_back), (GivesBack::Nothing, GivesBack::Holes));
         assert!(second[0].bytes == 1 << 20, "a file of its own");
+        let third = SwapFile::open_all(&[place(SwapKind::Area, &path, 30 << 12, 7)], 0).unwrap();
+        assert_eq!((third[0].bytes, third[0].priority), (30 << 12, 7), "as it was asked for");
         drop(first);
         let limited = SwapFile::open_all(&[place(SwapKind::Area, &path, 50 << 12, 0)], 0).unwrap();
         assert_eq!(limited[0].bytes, 50 << 12);

@@ -138,6 +138,8 @@ pub(crate) enum Ended {
 struct Area {
     /// None: it was left.
     file: Option<Fd>,
+    /// Of a device: holds the lock on it.
+    lock: Option<Fd>,
     /// The number of its header among the slots of all areas.
     base: u32,
     gives_back: GivesBack,
@@ -183,10 +185,10 @@ impl Transfers {
     }
 
     /// One more area, whose slots begin at `base`, above those of all others.
-    pub fn add_area(&mut self, file: Fd, base: u32, gives_back: GivesBack) {
+    pub fn add_area(&mut self, file: Fd, lock: Option<Fd>, base: u32, gives_back: GivesBack) {
         assert!(self.areas.last().is_none_or(|last| last.base < base), "areas come in order");
         let (file, backlog) = (Some(file), VecDeque::new());
-        self.areas.push(Area { file, base, gives_back, in_flight: 0, backlog, closes: false });
+        self.areas.push(Area { file, lock, base, gives_back, in_flight: 0, backlog, closes: false });
     }
 
     /// Nothing is in an area any more: its file is closed, once nothing is under way there.
@@ -198,7 +200,7 @@ impl Transfers {
     fn close_if_idle(&mut self, area: usize) {
         let area = &mut self.areas[area];
         if area.closes && area.in_flight == 0 && area.backlog.is_empty() {
-            area.file = None;
+            (area.file, area.lock) = (None, None);
         }
     }
 
@@ -444,7 +446,7 @@ mod tests {
     fn an_area_is_open_until_its_blocks_are_given_back() {
         let Ok(io @ Io::Ring(_)) = Io::new(true) else { return };
         let mut transfers = Transfers::new(io);
-        transfers.add_area(file::memfd(c"area").expect("memory files are there"), 1, GivesBack::Holes);
+        transfers.add_area(file::memfd(c"area").expect("memory files are there"), None, 1, GivesBack::Holes);
         transfers.discard(2, 3);
         transfers.close_area(0);
         assert!(transfers.areas[0].file.is_some(), "it is closed under a request");

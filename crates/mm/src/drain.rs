@@ -42,7 +42,13 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
+    /// *The story:* an area of which nothing was left to bring went on leaving while other threads read
+    /// without pause, or while the others were full.
     fn drain(&mut self, area: AreaId, out: &mut Actions) {
+        if self.areas.is_emptied(area) {
+            out.push(Action::AreaLeft { area, slots: 0 });
+            return;
+        }
         if self.areas.is_full() || !self.waiting.is_empty() {
             return;
         }

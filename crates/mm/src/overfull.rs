@@ -57,7 +57,7 @@ impl<P: SwapIn> Mm<P> {
         if self.config.probe.is_kernel() {
             return 0;
         }
-        let float = (self.config.budget.min(self.areas.capacity()) / SHARE).min(MOST);
+        let float = (self.config.budget.min(self.areas.could_hold()) / SHARE).min(MOST);
         float.saturating_sub(self.areas.room() + self.reading + self.writing)
     }
 }

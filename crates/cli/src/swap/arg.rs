@@ -7,6 +7,9 @@ use std::path::PathBuf;
 
 use crate::size::Size;
 
+/// What mkswap makes at least: ten pages.
+const BYTES_MIN: u64 = 40 << 10;
+
 /// One place to spill to, as it was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SwapArg {
@@ -51,6 +54,11 @@ impl SwapArg {
         if bytes.is_empty() {
             return Err("a place to spill to has a path".into());
         }
+        if let Some(Size::Bytes(few @ 0..BYTES_MIN)) = size {
+            return Err(format!(
+                "{few} bytes are no place to spill to: write 2G for two GiB, and 40K at least"
+            ));
+        }
         Ok(SwapArg { path: OsStr::from_bytes(bytes).into(), size, priority })
     }
 
@@ -91,7 +99,7 @@ mod tests {
             ("/mnt/a:prio=-5", arg("/mnt/a", None, Some(-5))),
             ("/mnt/a:2G:prio=10", arg("/mnt/a", bytes(2 << 30), Some(10))),
             ("/mnt/a:b", arg("/mnt/a:b", None, None)),
-            ("/mnt/a:b:1K", arg("/mnt/a:b", bytes(1024), None)),
+            ("/mnt/a:b:40K", arg("/mnt/a:b", bytes(40 << 10), None)),
         ];
         for (text, expected) in cases {
             assert_eq!(parse(text), Ok(expected.clone()));
@@ -99,6 +107,8 @@ mod tests {
         }
         assert!(parse("/mnt/a:prio=x").unwrap_err().contains("no priority"));
         assert!(parse("/mnt/a:prio=40000").is_err());
+        // *The story:* `:2`, for 2G, was two bytes, and these were no limit at all.
+        assert!(parse("/mnt/a:2").unwrap_err().contains("2 bytes are no place"));
         assert!(parse("").is_err() && parse(":2G").is_err());
     }
 }

@@ -36,7 +36,7 @@ impl Engine {
         assert_eq!(usize::from(id.0), self.areas.len(), "areas are numbered in order");
         self.areas.push(KnownArea { path: swap.path, bytes: swap.bytes, leaves: false });
         swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
-        self.transfers.add_area(swap.file, self.mm.area_place(id).0.0, swap.gives_back);
+        self.transfers.add_area(swap.file, swap.lock, self.mm.area_place(id).0.0, swap.gives_back);
         true
     }
 

@@ -33,7 +33,6 @@ pub(crate) struct Areas {
     in_hand: u8,
     turn: u32,
     used: u32,
-    capacity: u32,
     /// First slots of clusters that are to be given back to their backings.
     discards: Vec<Slot>,
 }
@@ -47,7 +46,6 @@ impl Areas {
             in_hand: 0,
             turn: 0,
             used: 0,
-            capacity: 0,
             discards: Vec::new(),
         }
     }
@@ -58,7 +56,6 @@ impl Areas {
         let slots = config.slots.min(self.numbers_left());
         let id = u8::try_from(self.areas.len()).expect("nobody has so many areas");
         self.areas.push(Area::new(&AreaConfig { slots, ..*config }, self.placement, base));
-        self.capacity += self.areas[usize::from(id)].table.capacity();
         let priority = |&other: &u8| self.areas[usize::from(other)].priority >= config.priority;
         let at = self.order.iter().take_while(|&other| priority(other)).count();
         self.order.insert(at, id);
@@ -75,7 +72,6 @@ impl Areas {
         let table = &mut self.areas[usize::from(area.0)].table;
         if page < table.limit() {
             table.exclude(page);
-            self.capacity -= 1;
         }
     }
 
@@ -87,11 +83,6 @@ impl Areas {
     /// Slots in use.
     pub fn used(&self) -> u32 {
         self.used
-    }
-
-    /// Slots that pages may have, in all.
-    pub fn capacity(&self) -> u32 {
-        self.capacity
     }
 
     /// Slots that are free in areas that take pages.
@@ -117,11 +108,14 @@ impl Areas {
         self.areas.iter().all(Area::is_full)
     }
 
-    /// Is more than half in use? Then slots of pages in RAM are not worth keeping (specification
-    /// 1.7).
+    /// Is more used than is left in the areas that take pages? Then slots of pages in RAM are not worth
+    /// keeping (specification 1.7: when more than half is in use).
+    ///
+    /// *The story:* areas that had left, or had failed, counted for ever as room: nobody gave a slot up,
+    /// the area that was left filled with slots of pages in RAM, and the program went above its budget.
     #[inline]
     pub fn is_tight(&self) -> bool {
-        (self.capacity - self.used) * 2 < self.capacity
+        self.room() < self.used
     }
 
     /// Whose the slot is.
@@ -344,7 +338,6 @@ impl Areas {
         let (area, own) = self.find(slot);
         area.table.condemn(own);
         self.used -= 1;
-        self.capacity -= 1;
     }
 
     /// The memory that had these homes is gone.
@@ -410,6 +403,16 @@ impl Areas {
         let slot = found?;
         let page = area.table.owner(slot).expect("a slot in use has an owner");
         Some((Slot(area.base + slot), page))
+    }
+
+    /// Is nothing in an area that leaves, nor on its way there? Then it has been left.
+    pub fn is_emptied(&mut self, area: AreaId) -> bool {
+        let area = &mut self.areas[usize::from(area.0)];
+        let is_emptied = area.table.used() == 0 && area.writing == 0;
+        if is_emptied {
+            area.stand = Stand::Left;
+        }
+        is_emptied
     }
 
     /// Rounds over the slots of an area that leaves so far.

@@ -202,3 +202,33 @@ fn backing_is_a_slot_or_nothing() {
     assert_eq!(Backing::in_slot(Slot(7)).slot(), Some(Slot(7)));
     assert_eq!(Backing::default(), Backing::NOTHING);
 }
+
+/// *The story:* areas that had left, or taken what they could, counted as room for ever. Pages that came
+/// back kept their slots, and what was left of swap was soon full of them.
+#[test]
+fn areas_that_take_nothing_are_no_room() {
+    let mut areas = areas(Placement::ByAddress, &[(4096, 1), (1024, 0)]);
+    let mut homes = Homes::NONE;
+    let slots: Vec<Slot> = (0..400).map(|page| areas.allocate(PageId(page), &mut homes).unwrap()).collect();
+    assert!(slots.iter().all(|&slot| areas.area_of(slot) == AreaId(0)));
+    assert!(!areas.is_tight() && areas.could_hold() == 4095 + 1023);
+    areas.close(slots[0]);
+    assert!(!areas.is_tight() && areas.could_hold() == 400 + 1023);
+    let others = (512..1024).map(|page| areas.allocate(PageId(page), &mut Homes::NONE).unwrap());
+    assert!(others.collect::<Vec<_>>().iter().all(|&slot| areas.area_of(slot) == AreaId(1)));
+    assert!(areas.is_tight(), "912 used, and 511 left");
+}
+
+#[test]
+fn an_area_has_been_left_once_nothing_is_in_it_or_on_its_way_there() {
+    let mut areas = areas(Placement::ByAddress, &[(4096, 1), (1024, 0)]);
+    let slot = areas.allocate(PageId(7), &mut Homes::NONE).unwrap();
+    assert!(areas.leave(AreaId(0)) && areas.leaving() == Some(AreaId(0)));
+    areas.write_begins(slot, 1);
+    assert!(!areas.is_emptied(AreaId(0)));
+    areas.release(slot);
+    assert!(!areas.is_emptied(AreaId(0)), "it is being written");
+    areas.write_ended(slot, 1);
+    assert!(areas.is_emptied(AreaId(0)));
+    assert_eq!(areas.leaving(), None);
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::path::PathBuf;
 
 /// All descendants of a process, itself first.
 pub fn tree(root: u32) -> Vec<u32> {
@@ -35,6 +36,14 @@ pub fn status_bytes(status: &str, field: &str) -> Option<u64> {
     let line = status.lines().find(|line| line.starts_with(field))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
+}
+
+/// The descriptors of all threads of a process, as links to what they lead to: the agent's are its
+/// own thread's.
+pub fn descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let links = threads.filter_map(|thread| fs::read_dir(thread.path().join("fd")).ok());
+    links.flatten().flatten().map(|link| link.path())
 }
 
 /// The name of a process.

@@ -3,12 +3,13 @@
 //! mapper's error targets would do as well, but many kernels are built without it.)
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::again::Verdict;
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::{FaultyDisk, SmallDisk};
-use crate::{Outcome, Test, ensure, json};
+use crate::{Outcome, Test, ensure, json, proc};
 
 const RAM_BYTES: u64 = 64 * MIB;
 
@@ -59,7 +60,10 @@ pub fn tests() -> Vec<Test> {
         }),
         Test::new("swap::full-disk-beside-another", full_disk_beside_another),
         Test::new("swap::write-error-beside-another", write_error_beside_another),
+        Test::new("swap::short-reads", |context| short(context, "reads")),
+        Test::new("swap::short-writes", |context| short(context, "writes")),
         Test::new("swap::lies", lies),
+        Test::new("swap::lies-believed", lies_believed),
         Test::new("swap::lies-pool", |context| lie(context, "pool", "--flip-reads-after", &POOL)),
         Test::new("swap::slow", slow),
     ]
@@ -157,7 +161,8 @@ fn full_file_system(context: &Context) -> Outcome {
 /// another place was empty.
 fn full_disk_beside_another(context: &Context) -> Outcome<Verdict> {
     let disk = FaultyDisk::new(context, "swap-full-disk-beside", &["--quota", "65536"])?;
-    let finished = beside_another(context, "full-disk-beside", &disk.directory)?;
+    let finished = beside_another(context, "full-disk-beside", &disk.directory).run()?;
+    finished.succeeded()?.paged()?;
     ensure!(
         !json::flag(finished.report()?, "swap_full")?,
         "{}",
@@ -166,23 +171,41 @@ fn full_disk_beside_another(context: &Context) -> Outcome<Verdict> {
     finished.within_budget()
 }
 
-/// As above, with a device that fails.
+/// As above, with a device that fails: nothing is left there after a while, and it is closed.
 fn write_error_beside_another(context: &Context) -> Outcome<Verdict> {
     let disk = FaultyDisk::new(context, "swap-write-error-beside", &["--fail-writes-after", "65536"])?;
-    let finished = beside_another(context, "write-error-beside", &disk.directory)?;
+    let running = beside_another(context, "write-error-beside", &disk.directory).start()?;
+    let left = running.program_pid().and_then(|program| await_left(program, context, &disk.directory));
+    let finished = running.finish()?;
+    finished.succeeded()?.paged()?;
+    left.map_err(|complaint| finished.complain(&complaint))?;
     warned_once(&finished, &["write", "go to the others"])?;
     finished.within_budget()
 }
 
 /// Two places, of which the first one fails early.
-fn beside_another(context: &Context, name: &str, first: &Path) -> Outcome<Finished> {
+fn beside_another<'a>(context: &'a Context, name: &str, first: &Path) -> Launch<'a> {
     let launch = torture(context, name, "stores").swap(format!("{}:prio=9", first.display()));
-    let other = format!("{}:prio=5", context.scratch.display());
+    let other = format!("{}:prio=5", context.swap.display());
     // Of the stores' pages some fit: what is written first is of the pool.
     let pool = ["--fixed-pool", "--max-pool-percent", "2"];
-    let finished = launch.options(["--swap", &other]).options(pool).run()?;
-    finished.succeeded()?.paged()?;
-    Ok(finished)
+    launch.options(["--swap", &other]).options(pool)
+}
+
+/// Waits until the program has the file in `first` open no more, and pages to another.
+fn await_left(program: u32, context: &Context, first: &Path) -> Outcome {
+    let until = Instant::now() + Duration::from_secs(10);
+    let (mut was_open, mut looks) = (false, 0);
+    // Twice: a program that ends closes one after the other.
+    while looks < 2 {
+        ensure!(Instant::now() < until, "its area was {}", if was_open { "not left" } else { "never open" });
+        let files: Vec<_> = proc::descriptors(program).flat_map(std::fs::read_link).collect();
+        let is_open = |directory: &Path| files.iter().any(|file| file.starts_with(directory));
+        was_open |= is_open(first);
+        looks = if was_open && !is_open(first) && is_open(&context.swap) { looks + 1 } else { 0 };
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// `--swap FILE`: used, and gone afterwards.
@@ -248,6 +271,42 @@ fn lie(context: &Context, name: &str, kind: &str, options: &[&str]) -> Outcome {
         "{}",
         finished.complain("the reason is not said")
     );
+    Ok(())
+}
+
+/// `--no-checksum`: what a device gives back is believed, and the subtest sees it. What it does not
+/// give back is lost as ever, and that is all that the option changes.
+fn lies_believed(context: &Context) -> Outcome {
+    let believing = |name: &str, options: &[&str]| {
+        let disk = FaultyDisk::new(context, &format!("swap-{name}"), options)?;
+        let launch = torture(context, name, "cold").args(["--mib", "80"]).swap(&disk.directory);
+        launch.options(["--no-checksum", "--max-pool-percent", "0"]).run()
+    };
+    believing("honest", &[])?.succeeded()?.paged()?;
+    let failing = believing("unread", &["--fail-reads-after", "8388608"])?;
+    failing.killed_by(libc::SIGBUS)?;
+    let lying = believing("believed", &["--flip-reads-after", "8388608"])?;
+    lying.exited(1)?;
+    let is_seen = lying.stderr.contains("FAILED cold") && !lying.stderr.contains("not what was written");
+    ensure!(is_seen, "{}", lying.complain("the program did not see what the device gave back"));
+    Ok(())
+}
+
+/// A file system may do a part of what it is asked for. The rest is asked for again: the program
+/// finds what it wrote, and nothing is said to have failed or to be full.
+fn short(context: &Context, what: &str) -> Outcome {
+    for way in ["default", "no-uring"] {
+        let name = format!("short-{what}-{way}");
+        let disk =
+            FaultyDisk::new(context, &format!("swap-{name}"), &[&format!("--short-{what}-every"), "3"])?;
+        let launch = torture(context, &name, "cold").args(["--mib", "80"]).swap(&disk.directory);
+        let launch = launch.options(["--max-pool-percent", "0"]);
+        let launch = if way == "no-uring" { launch.options(["--no-uring"]) } else { launch };
+        let finished = launch.run()?;
+        let report = finished.succeeded()?.paged()?.report()?;
+        let is_well = !json::flag(report, "swap_full")? && !json::happened(report, "write_error");
+        ensure!(is_well, "{}", finished.complain("it is said to be full, or to have failed"));
+    }
     Ok(())
 }
 

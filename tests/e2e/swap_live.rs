@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::context::Context;
 use crate::launch::{Launch, MIB};
-use crate::scratch::administer;
+use crate::scratch::{FaultyDisk, administer};
 use crate::swap_areas::{info, make, overspill};
-use crate::{Outcome, Test, ensure};
+use crate::{Outcome, Test, ensure, proc};
 
 const RAM_BYTES: u64 = 64 * MIB;
 
@@ -24,6 +24,7 @@ pub fn tests() -> Vec<Test> {
         drained("no-uring", &["--max-pool-percent", "0", "--no-uring"]),
         drained("no-move", &["--max-pool-percent", "0", "--no-move"]),
         drained("encrypt", &["--max-pool-percent", "0", "--encrypt"]),
+        Test::new("areas::unreadable-pages-stay", unreadable_pages_stay),
         Test::new("areas::device", device),
         Test::new("areas::device-of-two", device_of_two),
         Test::new("areas::device-discards", |context| discards(context, &[])),
@@ -82,6 +83,49 @@ fn drained(context: &Context, options: &[&str]) -> Outcome {
     outcome?;
     finished?.succeeded()?.paged()?;
     files.iter().try_for_each(std::fs::remove_file).map_err(|error| error.to_string())
+}
+
+/// Takes 160 MiB, most of which goes out, and touches none of it again.
+const FILLER: &str = "
+import os, random, sys, time
+noise = random.Random(7).randbytes(1 << 20)
+memory = bytearray(160 << 20)
+for at in range(0, len(memory), len(noise)): memory[at:at + len(noise)] = noise
+print('full', flush=True)
+while not os.path.exists(sys.argv[1]): time.sleep(0.05)
+os._exit(0)
+";
+
+/// What cannot be read stays where it is. The order says that it was not carried out, and of how
+/// many pages; the run says the same.
+///
+/// *The story:* it said that nothing was left there, with status 0.
+fn unreadable_pages_stay(context: &Context) -> Outcome {
+    let disk = FaultyDisk::new(context, "areas-unreadable", &["--bad-block-every", "8000"])?;
+    let (first, end) = (disk.directory.to_string_lossy(), context.path("areas-unreadable-end"));
+    let other = format!("{}:prio=5", context.swap.display());
+    let launch = Launch::new(context, "areas-unreadable", "python3")
+        .args(["-c", FILLER, &end.to_string_lossy()])
+        .ram(RAM_BYTES)
+        .swap(format!("{first}:prio=9"))
+        .options(["--swap", &other, "--max-pool-percent", "0"])
+        .timeout(60);
+    let output = launch.stdout_path();
+    let running = launch.start()?;
+    let drained =
+        await_word(&output, "full").and_then(|()| order(context, running.pid(), &["drain", &first]));
+    let ended = std::fs::write(&end, "").map_err(|error| error.to_string());
+    let finished = running.finish();
+    let (drained, finished) = (drained?, finished?);
+    ended.and_then(|()| std::fs::remove_file(&end).map_err(|error| error.to_string()))?;
+    finished.succeeded()?.paged()?;
+    let said = said(&drained);
+    ensure!(drained.status.code() == Some(125), "status {}: {said}", drained.status);
+    let count = said.split_once(" pages cannot be read").and_then(|(before, _)| before.rsplit(' ').next());
+    let count = count.ok_or_else(|| format!("not how many pages stay: {said}"))?;
+    let by_the_run = format!(" {count} pages of a place that is to be left cannot be read");
+    ensure!(count != "0" && finished.stderr.contains(&by_the_run), "{}", finished.complain(&said));
+    Ok(())
 }
 
 /// A loop device over a file on the disk.
@@ -184,6 +228,16 @@ del memory
 say('freed')
 ";
 
+/// Waits until the program has said it.
+fn await_word(output: &Path, word: &str) -> Outcome {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !std::fs::read_to_string(output).is_ok_and(|text| text.contains(word)) {
+        ensure!(Instant::now() < until, "the program did not say `{word}`");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 /// Runs the program; the bytes that are taken on the disk when its memory is full, and after.
 fn taken(launch: Launch<'_>, bytes: impl Fn(u32) -> Outcome<u64>) -> Outcome<(u64, u64)> {
     let launch =
@@ -192,11 +246,7 @@ fn taken(launch: Launch<'_>, bytes: impl Fn(u32) -> Outcome<u64>) -> Outcome<(u6
     let running = launch.start()?;
     let program = running.program_pid()?;
     let at = |word: &str| {
-        let until = Instant::now() + Duration::from_secs(30);
-        while !std::fs::read_to_string(&output).is_ok_and(|text| text.contains(word)) {
-            ensure!(Instant::now() < until, "the program did not say `{word}`");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        await_word(&output, word)?;
         // What was ordered is done a little later.
         std::thread::sleep(Duration::from_secs(2));
         bytes(program)
@@ -225,15 +275,10 @@ fn discards(context: &Context, options: &[&str]) -> Outcome {
 fn file_discards(context: &Context) -> Outcome {
     let launch = Launch::new(context, "areas-file-discards", "python3");
     expect_given_back(taken(launch, |program| {
-        let directory = PathBuf::from(format!("/proc/{program}/task"));
-        let threads = std::fs::read_dir(directory).map_err(|error| error.to_string())?.flatten();
-        // The agent's descriptors are its own thread's.
-        let descriptors = threads.filter_map(|thread| std::fs::read_dir(thread.path().join("fd")).ok());
-        let files = descriptors.flatten().flatten().map(|entry| entry.path());
         let is_area = |path: &PathBuf| {
             let target = std::fs::read_link(path).unwrap_or_default();
             target.starts_with(&context.swap) && target.to_string_lossy().contains("(deleted)")
         };
-        taken_bytes(&files.into_iter().find(is_area).ok_or("no file to page to is open")?)
+        taken_bytes(&proc::descriptors(program).find(is_area).ok_or("no file to page to is open")?)
     })?)
 }

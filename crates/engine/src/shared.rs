@@ -10,7 +10,7 @@
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::orders::Orders;
+use crate::orders::{ORDERS, Orders};
 
 /// Environment variable that leads an agent to the shared page: `<launcher
 /// pid>:<descriptor>:<token>`, the token in hexadecimal.
@@ -44,7 +44,7 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -313,8 +313,10 @@ pub struct Process {
     pub orders_followed: AtomicU32,
     /// Those that it could not follow: a bit for each.
     pub orders_refused: AtomicU32,
-    /// Areas that are to go and are not empty yet.
-    pub areas_leaving: AtomicU32,
+    /// Those of which an area is to go and is not empty yet: a bit for each.
+    pub orders_open: AtomicU32,
+    /// Pages that stay where nothing was to stay, as they cannot be read: by order.
+    pub pages_stuck: [AtomicU32; ORDERS],
     /// What it has of the tree's budget; the agent's.
     pub share_bytes: AtomicU64,
     /// What it may have, 0 for no limit; the launcher's.
@@ -353,7 +355,8 @@ impl Process {
             is_held: AtomicU32::new(0),
             orders_followed: AtomicU32::new(0),
             orders_refused: AtomicU32::new(0),
-            areas_leaving: AtomicU32::new(0),
+            orders_open: AtomicU32::new(0),
+            pages_stuck: [const { AtomicU32::new(0) }; ORDERS],
             share_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
             held_until_ns: AtomicU64::new(0),
@@ -383,9 +386,10 @@ impl Process {
         {
             number.store(0, Relaxed);
         }
-        for number in [&self.orders_followed, &self.orders_refused, &self.areas_leaving] {
+        for number in [&self.orders_followed, &self.orders_refused, &self.orders_open] {
             number.store(0, Relaxed);
         }
+        self.pages_stuck.iter().for_each(|number| number.store(0, Relaxed));
         zero(&self.share_bytes);
         zero(&self.limit_bytes);
         zero(&self.held_until_ns);

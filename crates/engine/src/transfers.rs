@@ -456,6 +456,43 @@ mod tests {
         assert!(transfers.areas[0].file.is_none() && transfers.in_flight() == 0);
     }
 
+    /// A device that does not answer for now has so many requests and no more: the ring has room for
+    /// those of the others. Where there is no other the device has all of it.
+    #[test]
+    fn a_slow_area_leaves_room_for_the_others() {
+        let page = std::vec![7_u8; PAGE_SIZE];
+        let mut pieces = Pieces::default();
+        pieces.push(page.as_ptr() as usize, 1);
+        for bases in [&[1, 5000][..], &[1]] {
+            let Ok(io @ Io::Ring(_)) = Io::new(true) else { return };
+            let mut transfers = Transfers::new(io);
+            for &base in bases {
+                let file = file::memfd(c"area").expect("memory files are there");
+                transfers.add_area(file, base, GivesBack::Nothing);
+            }
+            // What has ended and was not looked at is under way here.
+            let count = AREA_DEPTH + 10;
+            (0..count).for_each(|n| transfers.write(IoId(n), 2 + n, &pieces));
+            let waits = if bases.len() > 1 { 10 } else { 0 };
+            assert_eq!(transfers.areas[0].backlog.len(), waits, "of an area of {}", bases.len());
+            assert_eq!(transfers.areas[0].in_flight, count - waits as u32);
+            if bases.len() > 1 {
+                transfers.write(IoId(count), 5001, &pieces);
+                assert_eq!((transfers.areas[1].in_flight, transfers.areas[1].backlog.len()), (1, 0));
+            }
+            let mut done = 0;
+            while transfers.in_flight() > 0 {
+                transfers.submit();
+                transfers.wait(1_000_000_000);
+                while let Some(ended) = transfers.next_ended() {
+                    assert!(matches!(ended, Ended::Write(_, Ok(()))));
+                    done += 1;
+                }
+            }
+            assert_eq!(done, count + bases.len() as u32 - 1, "what waited went, too");
+        }
+    }
+
     #[test]
     fn a_read_that_ends_early_has_failed() {
         let mut read = request(Kind::Read);

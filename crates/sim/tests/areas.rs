@@ -15,8 +15,11 @@ const SLOTS: u32 = (512 * MIB / PAGE_SIZE) as u32;
 
 /// Virtual time of two laps over 256 MiB in order by so many programs, in a budget of 64 MiB.
 fn elapsed_ns(more: &[MoreArea], threads: u32) -> u64 {
-    let device = Model::builtin("sata-ssd").expect("it is built in");
-    let mut options = Options::live(BUDGET, SLOTS, device);
+    elapsed_on(&builtin("sata-ssd"), more, threads, Pattern::Sequential, 0)
+}
+
+fn elapsed_on(device: &Model, more: &[MoreArea], threads: u32, pattern: Pattern, write_percent: u64) -> u64 {
+    let mut options = Options::live(BUDGET, SLOTS, device.clone());
     options.more_areas = more.to_vec();
     let knobs = policy::Config { frames: BUDGET, ..policy::Config::default() };
     let policy = Policy::by_name(policy::NAMES[0], knobs).expect("every listed name makes a policy");
@@ -24,10 +27,10 @@ fn elapsed_ns(more: &[MoreArea], threads: u32) -> u64 {
     for _ in 0..threads {
         let spec = Spec {
             pages: PAGES / u64::from(threads),
-            pattern: Pattern::Sequential,
+            pattern: pattern.clone(),
             touches: 2 * PAGES / u64::from(threads),
             prefill: true,
-            write_percent: 0,
+            write_percent,
             ..Spec::default()
         };
         engine.add(Box::new(Stream::new(spec))).expect("a generated load has no faults");
@@ -35,8 +38,12 @@ fn elapsed_ns(more: &[MoreArea], threads: u32) -> u64 {
     engine.run().expect("a generated load has no faults").elapsed_ns
 }
 
+fn builtin(name: &str) -> Model {
+    Model::builtin(name).expect("it is built in")
+}
+
 fn area(device: Option<&str>) -> MoreArea {
-    let device = device.map(|name| Model::builtin(name).expect("it is built in"));
+    let device = device.map(builtin);
     MoreArea { area: AreaConfig { slots: SLOTS, priority: 0, discards: false }, device }
 }
 
@@ -52,5 +59,33 @@ fn two_areas_on_one_device_cost_nothing_and_on_two_devices_are_twice_as_fast() {
         println!("{threads} threads: on one device {}, on two {}", permille(same), permille(two));
         assert!((950..=1050).contains(&permille(same)), "{threads} threads: {} of one area", permille(same));
         assert!(permille(two) >= least, "{threads} threads: {} of one area", permille(two));
+    }
+}
+
+/// So many times a device of 50 us a request and 4 us a page.
+fn slower(times: u64) -> Model {
+    let text = format!(
+        "name = 'slower'\ndescription = 'so many times slower'\nsource = ['none']\n[linear]\n\
+         read_op_ns = {0}\nread_page_ns = {1}\nwrite_op_ns = {0}\nwrite_page_ns = {1}\n",
+        50_000 * times,
+        4_000 * times
+    );
+    Model::parse("slower", &text).expect("the model is sound")
+}
+
+#[test]
+fn a_slow_area_does_not_stall_a_fast_one() {
+    for (name, pattern, write_percent) in [
+        ("in order", Pattern::Sequential, 0),
+        ("stores", Pattern::Sequential, 100),
+        ("random", Pattern::Random, 100),
+    ] {
+        for threads in [1, 4] {
+            let beside = [MoreArea { device: Some(slower(50)), ..area(None) }];
+            let alone = elapsed_on(&slower(1), &[], threads, pattern.clone(), write_percent);
+            let both = elapsed_on(&slower(1), &beside, threads, pattern.clone(), write_percent);
+            let slow = elapsed_on(&slower(50), &[], threads, pattern.clone(), write_percent);
+            println!("{name}, {threads}: {alone} {both} {slow}: {} permille", both * 1000 / alone);
+        }
     }
 }

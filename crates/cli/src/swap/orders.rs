@@ -50,6 +50,9 @@ pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
 }
 
 /// `overspill swap drain`.
+///
+/// *The story:* pages of an area that could not be read stayed there, and it was said that nothing
+/// was left.
 pub fn drain(pid: Option<u32>, path: &Path) -> Result<u8> {
     // What is gone already has the name that it was given.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -60,8 +63,9 @@ pub fn drain(pid: Option<u32>, path: &Path) -> Result<u8> {
     if !processes.is_empty() && processes.iter().all(|process| given.is_refused(process)) {
         bail!("{shown} is no place of the run, or the only one that takes pages");
     }
-    while given.processes()?.iter().any(|process| process.areas_leaving > 0) {
-        std::thread::sleep(LOOK);
+    let stuck = given.done()?;
+    if stuck > 0 {
+        bail!("{shown}: {} pages cannot be read and stay there", human::count(stuck));
     }
     print(&format!("{shown}: nothing is left there\n"))?;
     Ok(0)
@@ -102,6 +106,18 @@ impl Given {
                 }
                 Some(_) => std::thread::sleep(LOOK),
             }
+        }
+    }
+
+    /// Waits until nothing more can be brought elsewhere: pages that stay.
+    fn done(&self) -> Result<u64> {
+        loop {
+            let processes = self.processes()?;
+            if processes.iter().all(|process| process.orders_open >> self.index & 1 == 0) {
+                let stuck = |process: &Report| u64::from(process.pages_stuck[self.index as usize]);
+                return Ok(processes.iter().map(stuck).sum());
+            }
+            std::thread::sleep(LOOK);
         }
     }
 

@@ -4,6 +4,7 @@
 //! file is closed, which also gives up the lock on it; its slot numbers are never used again.
 
 use alloc::ffi::CString;
+use alloc::vec::Vec;
 use core::ffi::CStr;
 
 use overspill_mm::{AreaConfig, AreaId, Event};
@@ -18,6 +19,16 @@ pub(super) struct KnownArea {
     path: CString,
     bytes: u64,
     leaves: bool,
+    /// That by which it was to go.
+    order: Option<u32>,
+}
+
+/// How far an order is by which areas are to go.
+pub struct Leaving {
+    /// Of one at least pages are still to be brought elsewhere.
+    pub is_open: bool,
+    /// Pages that stay: they cannot be read.
+    pub stuck: u32,
 }
 
 impl Engine {
@@ -34,7 +45,8 @@ impl Engine {
         let discards = swap.gives_back != GivesBack::Nothing;
         let id = self.mm.add_area(&AreaConfig { slots, priority: swap.priority, discards });
         assert_eq!(usize::from(id.0), self.areas.len(), "areas are numbered in order");
-        self.areas.push(KnownArea { path: swap.path, bytes: swap.bytes, leaves: false });
+        let (path, bytes) = (swap.path, swap.bytes);
+        self.areas.push(KnownArea { path, bytes, leaves: false, order: None });
         swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
         self.transfers.add_area(swap.file, swap.lock, self.mm.area_place(id).0.0, swap.gives_back);
         true
@@ -53,32 +65,43 @@ impl Engine {
         Ok(())
     }
 
-    /// The areas of the place with this path are to go. EBUSY: no other would be left to take what
-    /// is in them. ENOENT: there is none.
-    pub fn drain_place(&mut self, path: &CStr) -> Result<(), Errno> {
-        // One of which nothing is left was left before.
-        let is_meant = |area: &KnownArea| area.path.as_c_str() == path && !area.leaves && area.bytes > 0;
-        if !self.areas.iter().any(is_meant) {
+    /// The areas of the place with this path are to go, by this order. EBUSY: no other would be left
+    /// to take what is in them. ENOENT: there is none.
+    pub fn drain_place(&mut self, order: u32, path: &CStr) -> Result<(), Errno> {
+        let ids = (0..self.areas.len()).map(|index| AreaId(index as u8));
+        let (meant, others): (Vec<_>, Vec<_>) = ids.partition(|&id| self.has_at(path, id));
+        if meant.is_empty() {
             return Err(Errno::NOENT);
         }
-        let ids = (0..).map(AreaId).zip(&self.areas);
-        let others = ids.filter(|(_, area)| !is_meant(area) && !area.leaves).map(|(id, _)| id);
         if !others.into_iter().any(|id| self.mm.takes_pages(id)) {
             return Err(Errno::BUSY);
         }
-        for index in 0..self.areas.len() {
-            if is_meant(&self.areas[index]) {
-                self.areas[index].leaves = true;
-                self.feed(Event::AreaLeaves { area: AreaId(index as u8) });
-            }
+        for id in meant {
+            let area = &mut self.areas[usize::from(id.0)];
+            (area.leaves, area.order) = (area.bytes > 0, Some(order));
+            self.feed(Event::AreaLeaves { area: id });
         }
         Ok(())
     }
 
-    /// Areas that are to go and are not empty yet.
+    /// Does the area lie at the path, and is it in use? One that was left is while pages are stuck
+    /// there.
+    fn has_at(&self, path: &CStr, id: AreaId) -> bool {
+        let area = &self.areas[usize::from(id.0)];
+        area.path.as_c_str() == path && !area.leaves && (area.bytes > 0 || self.mm.areas_beside(id).0 > 0)
+    }
+
+    /// How far the order is.
     #[must_use]
-    pub fn areas_leaving(&self) -> u32 {
-        self.areas.iter().filter(|area| area.leaves).count() as u32
+    pub fn leaving(&self, order: u32) -> Leaving {
+        let mut leaving = Leaving { is_open: false, stuck: 0 };
+        for (area, id) in self.areas.iter().zip((0..).map(AreaId)) {
+            if area.order == Some(order) {
+                leaving.is_open |= area.leaves;
+                leaving.stuck += if area.leaves { 0 } else { self.mm.areas_beside(id).0 };
+            }
+        }
+        leaving
     }
 
     /// Bytes of all areas that are not to go.

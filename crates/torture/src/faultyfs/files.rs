@@ -30,6 +30,10 @@ pub struct Faults {
     pub forget_writes_after: u64,
     /// Of writes beyond this the first half of each block is done.
     pub tear_writes_after: u64,
+    /// Of every so-many-th read of several blocks the first half is done; 0: of none.
+    pub short_reads_every: u64,
+    /// The same of writes.
+    pub short_writes_every: u64,
     /// Every read and write takes this long.
     pub delay_us: u64,
 }
@@ -46,6 +50,8 @@ impl Default for Faults {
             misplace_reads_after: u64::MAX,
             forget_writes_after: u64::MAX,
             tear_writes_after: u64::MAX,
+            short_reads_every: 0,
+            short_writes_every: 0,
             delay_us: 0,
         }
     }
@@ -83,13 +89,18 @@ pub struct Files {
     next: u64,
     written_bytes: u64,
     read_bytes: u64,
+    /// Reads and writes of several blocks.
+    large_reads: u64,
+    large_writes: u64,
 }
 
 impl Files {
     /// An empty directory.
     #[must_use]
     pub fn new(faults: Faults) -> Self {
-        Self { faults, nodes: BTreeMap::new(), next: ROOT + 1, written_bytes: 0, read_bytes: 0 }
+        let (written_bytes, read_bytes, large_reads, large_writes) = (0, 0, 0, 0);
+        let (nodes, next) = (BTreeMap::new(), ROOT + 1);
+        Self { faults, nodes, next, written_bytes, read_bytes, large_reads, large_writes }
     }
 
     /// (all blocks, free blocks)
@@ -164,9 +175,15 @@ impl Files {
         Ok(())
     }
 
+    /// May requests be done in part?
+    pub fn is_short(&self) -> bool {
+        self.faults.short_reads_every + self.faults.short_writes_every > 0
+    }
+
     /// Reads; short at the end of the file.
     pub fn read(&mut self, number: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.delay();
+        let len = part(len, &mut self.large_reads, self.faults.short_reads_every);
         self.read_bytes += len as u64;
         if self.read_bytes > self.faults.read_bytes_max || self.touches_bad_block(offset, len) {
             return Err(libc::EIO);
@@ -193,9 +210,11 @@ impl Files {
         every > 0 && pieces(offset, len).any(|(block, ..)| block % every == every / 2)
     }
 
-    /// Writes all or nothing.
-    pub fn write(&mut self, number: u64, offset: u64, bytes: &[u8]) -> Result {
+    /// Writes all or nothing, but where requests are done in part: how many bytes.
+    pub fn write(&mut self, number: u64, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.delay();
+        let len = part(bytes.len(), &mut self.large_writes, self.faults.short_writes_every);
+        let bytes = &bytes[..len];
         self.written_bytes += bytes.len() as u64;
         if self.written_bytes > self.faults.written_bytes_max {
             return Err(libc::EIO);
@@ -223,7 +242,7 @@ impl Files {
             content[within..within + done].copy_from_slice(&bytes[range.start..range.start + done]);
         }
         node.size = node.size.max(offset + bytes.len() as u64);
-        Ok(())
+        Ok(bytes.len())
     }
 
     fn delay(&self) {
@@ -231,6 +250,15 @@ impl Files {
             std::thread::sleep(std::time::Duration::from_micros(self.faults.delay_us));
         }
     }
+}
+
+/// What is done of a request: of every so-many-th large one the first half.
+fn part(len: usize, large: &mut u64, every: u64) -> usize {
+    if len < 2 * BLOCK {
+        return len;
+    }
+    *large += 1;
+    if every > 0 && large.is_multiple_of(every) { len / 2 } else { len }
 }
 
 /// (block, offset in it, range of the buffer) for each block that a range touches.

@@ -9,8 +9,10 @@ use crate::files::{BLOCK, Files, ROOT, Result};
 const HEADER: usize = 40;
 const WRITE_MAX: usize = 1 << 20;
 const PAGES_MAX: u16 = 256;
-/// ASYNC_READ, ATOMIC_O_TRUNC, BIG_WRITES, ASYNC_DIO, MAX_PAGES.
-const INIT_FLAGS: u32 = 1 | 1 << 3 | 1 << 5 | 1 << 15 | 1 << 22;
+/// ASYNC_READ, ATOMIC_O_TRUNC, BIG_WRITES, MAX_PAGES.
+const INIT_FLAGS: u32 = 1 | 1 << 3 | 1 << 5 | 1 << 22;
+/// With it a write that was done in part is EIO to whoever wrote.
+const ASYNC_DIO: u32 = 1 << 15;
 
 /// Fields of a message, read one after another.
 struct Reader<'a>(&'a [u8]);
@@ -98,7 +100,7 @@ fn answer(files: &mut Files, opcode: u32, node: u64, body: &[u8]) -> Option<Resu
         17 => Ok(statistics(files)),
         18 => files.close(node).map(|()| Vec::new()),
         20 | 25 | 29 | 30 | 34 | 38 => Ok(Vec::new()),
-        26 => Ok(init()),
+        26 => Ok(init(if files.is_short() { INIT_FLAGS } else { INIT_FLAGS | ASYNC_DIO })),
         27 => Ok(opened()),
         28 => Ok(list(files, &mut body)),
         35 | 51 => create(files, opcode == 51, &mut body),
@@ -106,10 +108,10 @@ fn answer(files: &mut Files, opcode: u32, node: u64, body: &[u8]) -> Option<Resu
     })
 }
 
-fn init() -> Vec<u8> {
+fn init(flags: u32) -> Vec<u8> {
     let mut reply = Writer::default();
     reply
-        .u32(&[7, 38, 0, INIT_FLAGS])
+        .u32(&[7, 38, 0, flags])
         .u16(&[16, 12])
         .u32(&[WRITE_MAX as u32, 1])
         .u16(&[PAGES_MAX, 0])
@@ -187,9 +189,9 @@ fn write(files: &mut Files, node: u64, body: &mut Reader<'_>) -> Result<Vec<u8>>
     body.u64();
     let (offset, len) = (body.u64(), body.u32());
     body.take(4 + 8 + 8);
-    files.write(node, offset, body.take(len as usize))?;
+    let done = files.write(node, offset, body.take(len as usize))?;
     let mut reply = Writer::default();
-    reply.u32(&[len, 0]);
+    reply.u32(&[done as u32, 0]);
     Ok(reply.0)
 }
 

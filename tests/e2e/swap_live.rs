@@ -25,6 +25,7 @@ pub fn tests() -> Vec<Test> {
         drained("no-move", &["--max-pool-percent", "0", "--no-move"]),
         drained("encrypt", &["--max-pool-percent", "0", "--encrypt"]),
         Test::new("areas::unreadable-pages-stay", unreadable_pages_stay),
+        Test::new("areas::left-before-paging", left_before_paging),
         Test::new("areas::device", device),
         Test::new("areas::device-of-two", device_of_two),
         Test::new("areas::device-discards", |context| discards(context, &[])),
@@ -189,6 +190,38 @@ fn device(context: &Context) -> Outcome {
     cold(&[])?.exited(125)?;
     cold(&["--erase"])?.succeeded()?.paged()?;
     Ok(())
+}
+
+/// A program that is near its budget and does not page yet has its places open, and leaves them, too.
+///
+/// *The story:* its agent was not asked: the place was said to be left, and nobody else could have it.
+fn left_before_paging(context: &Context) -> Outcome {
+    // It may begin to manage at 187 MiB, and makes ready at three quarters of that.
+    const FILLS: &str = "import time; memory = bytearray(150 << 20); time.sleep(30)";
+    let files = ["areas-near", "areas-far"].map(|name| context.path(name));
+    files.iter().try_for_each(|file| make(context, file, 16))?;
+    let launch = Launch::new(context, "areas-left-before", "python3").args(["-c", FILLS]);
+    let running = launch.ram(256 * MIB).swap(&files[0]).start()?;
+    let (run, pid) = (running.pid(), running.program_pid()?);
+    let outcome = (|| {
+        let until = Instant::now() + Duration::from_secs(20);
+        while info(context, &files[0])?.0 {
+            ensure!(Instant::now() < until, "nobody opens it");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let [near, far] = [0, 1].map(|index| files[index].to_string_lossy().into_owned());
+        obeyed(context, run, &["add", &far])?;
+        obeyed(context, run, &["drain", &near])?;
+        let (usable, told) = info(context, &files[0])?;
+        ensure!(usable, "it was left, and is in use: {told}");
+        Ok(())
+    })();
+    proc::kill(pid, libc::SIGTERM);
+    let finished = running.finish()?;
+    outcome?;
+    let out = crate::json::number(finished.report()?, "pswpout")?;
+    ensure!(out == 0, "{}", finished.complain("it paged: this shows nothing"));
+    files.iter().try_for_each(std::fs::remove_file).map_err(|error| error.to_string())
 }
 
 /// Two programs that page at a time: the device is the first one's, the other has a file.

@@ -237,6 +237,8 @@ pub fn run(mission: Mission) {
     let purse = Purse::new(shares.then_some(&shared.tree), process, shared.config.ram_bytes);
     let counts_from = if inherits { clock::monotonic_ns() + COPY_NS } else { 0 };
     let (growth, ending) = (Growth::default(), Ending::new());
+    // An agent before this one may have had places.
+    process.counters.swap_area_bytes.store(0, Ordering::Relaxed);
     let mut agent = Agent { shared, process, memory, swap, resident, growth, ending, purse, counts_from };
     agent.watch(|_, ram| {
         let prepared = Growth::earliest_bytes(ram) / 100 * PREPARE_PERCENT;
@@ -301,7 +303,7 @@ impl Agent {
 
     /// Returns when the program holds as many bytes as `start` tells for its growth: for now, and
     /// the least that it can tell at the next look.
-    fn watch(&mut self, start: impl Fn(&Growth, u64) -> (u64, u64)) {
+    fn watch(&mut self, mut start: impl FnMut(&Growth, u64) -> (u64, u64)) {
         let (mut report, mut nap) = (Report::new(self.process), Nap::default());
         for looks in 0_u32.. {
             let asked = fresh::asked();
@@ -351,7 +353,11 @@ impl Agent {
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
         let mut adopter = Adopter::open(&engine).map_err(failed)?;
         let ram = self.ram();
-        self.watch(|growth, ram| (growth.start_bytes(ram), Growth::earliest_bytes(ram)));
+        let (shared, process) = (self.shared, self.process);
+        self.watch(|growth, ram| {
+            orders::follow(&mut engine, shared, process);
+            (growth.start_bytes(ram), Growth::earliest_bytes(ram))
+        });
         if retire::is_asked() {
             leave(self.process);
             return Ok(());

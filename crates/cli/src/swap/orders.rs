@@ -85,11 +85,17 @@ impl Given {
         Ok(Given { page, index })
     }
 
-    /// Processes that page now: others follow when they begin to.
+    /// Processes that have their places open, whether they page yet or not: others follow when they
+    /// open theirs.
     fn processes(&self) -> Result<Vec<Report>> {
         let mut reports = self.page.reports()?;
         let lives = |pid: u32| Path::new("/proc").join(pid.to_string()).exists();
-        reports.retain(|report| report.state == state::MANAGING && !report.is_over && lives(report.pid));
+        let has_places = |report: &Report| match report.state {
+            state::MANAGING => true,
+            state::WATCHING => report.counter("swap_area_bytes") > 0,
+            _ => false,
+        };
+        reports.retain(|report| has_places(report) && !report.is_over && lives(report.pid));
         Ok(reports)
     }
 

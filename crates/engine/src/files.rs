@@ -195,8 +195,15 @@ impl Mapped {
         self.first_slot + inside as u32..self.first_slot + self.pages
     }
 
-    /// The page that the end would divide if it were so long, if that has not been stored to.
+    /// The page that the end would divide if it were so long, if that has not been stored to. Where
+    /// stores are not told nobody knows, and it stays.
+    ///
+    /// *The story:* without UFFDIO_MOVE a store to the last page was lost when somebody appended to the
+    /// file.
     pub fn divided_clean(&self, len: u64) -> Option<Slot> {
+        if self.source.writable && !self.is_protected {
+            return None;
+        }
         let index = len.checked_sub(self.source.offset)? / PAGE;
         let index = u32::try_from(index).ok().filter(|&index| index < self.pages)?;
         let slot = Slot(self.first_slot + index);

@@ -468,7 +468,7 @@ mod tests {
             let mut transfers = Transfers::new(io);
             for &base in bases {
                 let file = file::memfd(c"area").expect("memory files are there");
-                transfers.add_area(file, base, GivesBack::Nothing);
+                transfers.add_area(file, None, base, GivesBack::Nothing);
             }
             // What has ended and was not looked at is under way here.
             let count = AREA_DEPTH + 10;

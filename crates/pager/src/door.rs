@@ -14,7 +14,7 @@ use overspill_engine::{MapperId, Place};
 use overspill_sys::event::{self, Bell, PollFd};
 use overspill_sys::socket::{self, Letter};
 use overspill_sys::uffd::Uffd;
-use overspill_sys::{Errno, Fd};
+use overspill_sys::{Errno, Fd, thread};
 
 use crate::Error;
 use crate::link::Wire;
@@ -55,7 +55,10 @@ impl Door {
         let watched = Arc::clone(&lobby);
         let thread = std::thread::Builder::new()
             .name("overspill door".into())
-            .spawn(move || attend(&watched, &wire))
+            .spawn(move || {
+                let _ = thread::block_all_signals();
+                attend(&watched, &wire);
+            })
             .map_err(|_| Error::Share(Errno::AGAIN))?;
         Ok(Door { lobby, thread: Some(thread) })
     }

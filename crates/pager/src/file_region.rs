@@ -163,16 +163,13 @@ impl FileRegion {
 /// Opens a file for reading, past the page cache where that can be; gives its length, too.
 fn open(path: &Path) -> Result<(overspill_sys::Fd, u64), Errno> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
-    let plain = file::open(&name, Open::empty())?;
+    // Of a pipe nobody waits for another end.
+    let plain = file::open(&name, Open::NON_BLOCKING)?;
     let status = file::status(&plain)?;
     if status.kind != Kind::Regular {
         return Err(Errno::NODEV);
     }
-    // A trial: some file systems take the flag and refuse the read.
-    let direct = file::open(&name, Open::DIRECT).ok().filter(|direct| {
-        let mut page = [crate::file::Page([0; PAGE_SIZE])];
-        file::pread(direct, raw::page_bytes_mut(&mut page), 0).is_ok()
-    });
+    let direct = raw::open_direct(&plain, Open::empty());
     Ok((direct.unwrap_or(plain), status.len))
 }
 
@@ -185,6 +182,11 @@ impl Deref for FileRegion {
 
 impl Drop for FileRegion {
     fn drop(&mut self) {
+        if !self.link.wire().is_ours() {
+            // In a child of fork it is not there, and something else may be.
+            std::mem::forget(self.mapping.take());
+            return;
+        }
         let range = self.range();
         let _ = self.link.wire().ask(|engine| engine.remove_file(range));
         // The unmapping raises an event, which the pager's thread reads while we wait here.

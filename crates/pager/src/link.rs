@@ -2,6 +2,7 @@
 //! piece of work.
 
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -10,7 +11,7 @@ use overspill_engine::report::Report;
 use overspill_engine::shared::Process;
 use overspill_engine::{Engine, Failure, Notice, Reactor, STEPS, Settings};
 use overspill_sys::event::Bell;
-use overspill_sys::{Errno, clock, mem};
+use overspill_sys::{Errno, clock, mem, thread};
 
 use crate::Error;
 use crate::door::Door;
@@ -55,7 +56,7 @@ impl Wire {
     /// A child of fork has no thread that would answer.
     ///
     /// *The story:* a child that dropped a region waited for ever.
-    fn is_ours(&self) -> bool {
+    pub fn is_ours(&self) -> bool {
         self.process == mem::process_id()
     }
 
@@ -89,7 +90,11 @@ impl Link {
         let heard = Arc::clone(&wire);
         let thread = std::thread::Builder::new()
             .name("overspill".into())
-            .spawn(move || serve(settings, &received, &heard.bell, &room, &ready))
+            .spawn(move || {
+                // A handler that touched a region here would wait for itself.
+                let _ = thread::block_all_signals();
+                serve(settings, &received, &heard.bell, &room, &ready);
+            })
             .map_err(|_| Error::Start("start a thread", Errno::AGAIN))?;
         started
             .recv()
@@ -206,9 +211,12 @@ fn stop(reactor: &mut Reactor, engine: &mut Engine, bell: &Bell) {
 const LOST: &str = "a page could not be read back from swap";
 
 /// On standard error. Where that cannot be written the pager goes on: `eprintln!` would end it, and
-/// whoever waits for a page would wait for ever.
+/// whoever waits for a page would wait for ever. Nor does it take the library's lock on it: a thread
+/// that has that may be waiting for a page, in the midst of `eprintln!`.
 fn say(line: &str) {
-    let _ = io::stderr().write_all(format!("overspill: {line}\n").as_bytes());
+    if let Ok(copy) = io::stderr().as_fd().try_clone_to_owned() {
+        let _ = std::fs::File::from(copy).write_all(format!("overspill: {line}\n").as_bytes());
+    }
 }
 
 fn judge(engine: &mut Engine, notice: Notice) {

@@ -3,6 +3,7 @@
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
+use overspill_sys::file::{self, Open};
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::uffd::{Features, Mode, Uffd};
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
@@ -40,6 +41,15 @@ pub(crate) fn map_shared(file: &Fd, pages: usize) -> Result<(Mapping, Uffd), Err
     }
     uffd.register(mapping.range(), Mode::MISSING | Mode::WP)?;
     Ok((mapping, uffd))
+}
+
+/// Opens a file once more, past the page cache; `None` where that cannot be.
+pub(crate) fn open_direct(plain: &Fd, how: Open) -> Option<Fd> {
+    let direct = file::open_again(plain, how | Open::DIRECT).ok()?;
+    // A trial: some file systems take the flag and refuse the read.
+    let mut page = [Page([0; PAGE_SIZE])];
+    let is_read = file::pread(&direct, page_bytes_mut(&mut page), 0).is_ok();
+    is_read.then_some(direct)
 }
 
 /// The first `len` bytes of private memory.

@@ -150,7 +150,14 @@ impl DerefMut for Region {
 }
 
 impl Drop for Region {
+    /// In a child of fork the mapping is not there: what has taken its place is the child's.
+    ///
+    /// *The story:* the child unmapped that.
     fn drop(&mut self) {
+        if !self.link.wire().is_ours() {
+            std::mem::forget(self.mapping.take());
+            return;
+        }
         let range = self.range();
         let _ = self.link.wire().ask(|engine| engine.remove_region(range));
         // The unmapping itself raises an event, which the pager's thread reads while we wait here.

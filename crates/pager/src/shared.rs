@@ -10,18 +10,22 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use overspill_engine::{MapperId, Place};
 use overspill_mm::readahead::policy::Overrides;
-use overspill_sys::mem::Mapping;
+use overspill_sys::mem::{self, Mapping};
 use overspill_sys::socket::{self, Letter};
 use overspill_sys::uffd::Uffd;
-use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, file};
+use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, file, thread};
 
 use crate::door::{HELLO, HERE, RELEASED, WELCOME};
 use crate::link::Link;
 use crate::pager::whole_pages;
 use crate::{Error, RegionStats, raw, region};
+
+/// Between two tries to hear from the pager, where the kernel could not read.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The bytes of a shared region as this process maps them.
 ///
@@ -195,6 +199,10 @@ impl Deref for SharedRegion {
 
 impl Drop for SharedRegion {
     fn drop(&mut self) {
+        if !self.link.wire().is_ours() {
+            std::mem::forget(self.view.take());
+            return;
+        }
         drop(self.view.take());
         let (place, mapper) = (self.place, self.mapper);
         let _ = self.link.wire().ask(move |engine| engine.leave(place, mapper));
@@ -245,6 +253,7 @@ pub struct Joined {
     view: Option<SharedView>,
     tie: Arc<Tie>,
     watcher: Option<JoinHandle<()>>,
+    process: u32,
 }
 
 /// What binds a process to the pager.
@@ -281,7 +290,8 @@ impl Joined {
             .name("overspill tie".into())
             .spawn(move || watched.watch())
             .map_err(|_| Error::Share(Errno::AGAIN))?;
-        Ok(Joined { view: Some(SharedView { mapping, len }), tie, watcher: Some(watcher) })
+        let (view, process) = (Some(SharedView { mapping, len }), mem::process_id());
+        Ok(Joined { view, tie, watcher: Some(watcher), process })
     }
 }
 
@@ -296,9 +306,17 @@ fn hear(socket: &Fd) -> Result<Option<(Letter, Option<Fd>)>, Error> {
 
 impl Tie {
     /// Waits for the pager's end.
+    ///
+    /// *The story:* whatever else ended the wait, a signal's handler on this thread, was taken for the
+    /// pager's end, and the region was lost to all processes.
     fn watch(&self) {
-        if let Ok(Some((Letter { kind: RELEASED, .. }, _))) = socket::receive(&self.socket) {
-            return;
+        let _ = thread::block_all_signals();
+        loop {
+            match socket::receive(&self.socket) {
+                Ok(Some((Letter { kind: RELEASED, .. }, _))) => return,
+                Ok(None) => break,
+                _ => std::thread::sleep(PAUSE),
+            }
         }
         if !self.leaving.load(Ordering::Acquire) {
             // Nobody can bring back what is missing. A file of no length has no pages to touch:
@@ -318,6 +336,11 @@ impl Deref for Joined {
 
 impl Drop for Joined {
     fn drop(&mut self) {
+        if self.process != mem::process_id() {
+            // The socket is the parent's, too, and the child has neither the memory nor the watcher.
+            std::mem::forget((self.view.take(), self.watcher.take()));
+            return;
+        }
         drop(self.view.take());
         self.tie.leaving.store(true, Ordering::Release);
         socket::shut_down(&self.tie.socket);

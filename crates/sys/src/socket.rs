@@ -96,8 +96,8 @@ pub fn receive(socket: &Fd) -> Result<Option<(Letter, Option<Fd>)>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut bytes)];
-    let received = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
-    let count = match received {
+    // A handler of the program's may have run on this thread.
+    let count = match again(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)) {
         Ok(message) => message.bytes,
         Err(Errno::CONNRESET) => 0,
         Err(errno) => return Err(errno),
@@ -118,6 +118,15 @@ pub fn receive(socket: &Fd) -> Result<Option<(Letter, Option<Fd>)>, Errno> {
 pub fn shut_down(socket: &Fd) {
     // It fails only where it is over already.
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
+}
+
+fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
 }
 
 fn owned(fd: OwnedFd) -> Fd {

@@ -453,6 +453,8 @@ impl Cache {
         });
         let Some(page) = gone else { return false };
         let entry = books.pages.remove(&page).expect("who is in line is here");
+        // If it has to be written once more, that cannot be done from here.
+        books.unsettled.remove(&page);
         books.blocks.give_back(entry.frame.expect("who is not busy has one"));
         if !entry.used {
             books.stats.unused += 1;
@@ -518,6 +520,9 @@ impl Cache {
             return Err(Errno::BADF);
         }
         let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
+        if end > i64::MAX as u64 {
+            return Err(Errno::FBIG);
+        }
         let mut at = offset;
         while at < end {
             let page = at / PAGE;
@@ -610,29 +615,36 @@ impl Cache {
         let mut outcome = Ok(());
         while let Some((first, pages, stamps, len)) = self.next_dirty(next) {
             next = first + pages.len() as u64;
-            let written = self.store.write(first, &pages, len);
-            let mut books = self.books();
-            match written {
-                Ok(()) => {
-                    books.stats.writes += 1;
-                    books.stats.pages_written += pages.len() as u64;
-                    for (page, stamp) in (first..).zip(stamps) {
-                        books.unsettled.insert(page);
-                        let entry = books.pages.get_mut(&page).expect("what is dirty stays");
-                        // Stored to meanwhile: still newer than the file.
-                        if entry.dirty == Some(stamp) {
-                            entry.dirty = None;
-                            books.dirty.remove(&page);
-                        }
-                    }
-                }
-                Err(errno) => {
-                    books.error.get_or_insert(errno);
+            if self.write_run(first, &pages, &stamps, len).is_ok() {
+                continue;
+            }
+            // One page that cannot be written keeps no other from the device.
+            for ((page, copy), stamp) in (first..).zip(pages.chunks(1)).zip(stamps.chunks(1)) {
+                if let Err(errno) = self.write_run(page, copy, stamp, len) {
+                    self.books().error.get_or_insert(errno);
                     outcome = Err(errno);
                 }
             }
         }
         outcome
+    }
+
+    /// Writes copies of neighbours, which are as new as their stamps say.
+    fn write_run(&self, first: u64, pages: &[Page], stamps: &[u64], len: u64) -> Result<(), Errno> {
+        self.store.write(first, pages, len)?;
+        let mut books = self.books();
+        books.stats.writes += 1;
+        books.stats.pages_written += pages.len() as u64;
+        for (page, &stamp) in (first..).zip(stamps) {
+            books.unsettled.insert(page);
+            let entry = books.pages.get_mut(&page).expect("what is dirty stays");
+            // Stored to meanwhile: still newer than the file.
+            if entry.dirty == Some(stamp) {
+                entry.dirty = None;
+                books.dirty.remove(&page);
+            }
+        }
+        Ok(())
     }
 
     /// The first run of dirty pages from a page on: copies, as they are now.
@@ -660,14 +672,15 @@ impl Cache {
         let _alone = self.alone();
         let written = self.write_dirty();
         let unsettled = std::mem::take(&mut self.books().unsettled);
-        let synced = written.and_then(|()| self.store.sync());
+        // What could be written is settled, whatever became of the rest.
+        let synced = self.store.sync();
         let mut books = self.books();
         if synced.is_err() {
             self.soil(&mut books, unsettled);
         }
         match books.error.take() {
             Some(errno) => Err(errno),
-            None => synced,
+            None => written.and(synced),
         }
     }
 

@@ -4,8 +4,6 @@
 //! page at the end of the file is written through it, so that the file never becomes longer than
 //! it is.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -45,9 +43,11 @@ impl RealFile {
     pub fn open(path: &Path, write: bool, create: bool) -> Result<RealFile, Errno> {
         let plain = std::fs::OpenOptions::new().read(true).write(write).create(create).open(path);
         let plain = plain.map_err(|error| errno(&error))?;
-        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
-        let how = Open::DIRECT | if write { Open::READ_WRITE } else { Open::empty() };
-        Ok(RealFile { direct: file::open(&name, how).ok(), plain, is_writable: write })
+        // By its descriptor: what has the name by now may be another file.
+        let copy = plain.try_clone().map_err(|error| errno(&error))?;
+        let how = if write { Open::READ_WRITE } else { Open::empty() };
+        let direct = crate::raw::open_direct(&crate::raw::fd_from(copy.into()), how);
+        Ok(RealFile { direct, plain, is_writable: write })
     }
 }
 

@@ -27,6 +27,11 @@ const MODE_FILTER: usize = 2;
 const SET_MODE_FILTER: usize = 1;
 const SET_MODE_STRICT: usize = 0;
 const SYNC: usize = 1;
+/// With this flag what succeeds gives a descriptor. (Otherwise a positive result is the thread that has
+/// other filters.)
+///
+/// *The story:* that was taken for a failure, and the agent came back behind the filter.
+const NEW_LISTENER: usize = 1 << 3;
 
 static FILTERED: AtomicBool = AtomicBool::new(false);
 
@@ -45,13 +50,27 @@ pub fn is_confined(launcher: u32) -> bool {
     own > 0 && own > count(Fields::of_other(launcher))
 }
 
+/// It was: nothing is called in its threads that libc would not call, and its children get no agent.
+pub fn note_confined() {
+    FILTERED.store(true, SeqCst);
+}
+
 /// Makes a call of seccomp(2). Without a list it only asks what the kernel can do.
 pub fn for_seccomp(operation: usize, flags: usize, list: usize, call: impl FnOnce() -> isize) -> isize {
     let installs = operation == SET_MODE_FILTER && list != 0;
     if !installs && operation != SET_MODE_STRICT || is_another() {
         return call();
     }
-    if installs && flags & SYNC != 0 { retire::for_good(|| noting(call)) } else { noting(call) }
+    let has_succeeded = |result: isize| result == 0 || result > 0 && flags & NEW_LISTENER != 0;
+    if !installs || flags & SYNC == 0 {
+        return noting(has_succeeded, call);
+    }
+    let mut result = 0;
+    retire::for_good(|| {
+        result = noting(has_succeeded, call);
+        if has_succeeded(result) { 0 } else { result }
+    });
+    result
 }
 
 /// Is this a child of vfork, whose filter is its own? Behind a filter that cannot be asked.
@@ -60,7 +79,7 @@ fn is_another() -> bool {
 }
 
 /// Makes a call that puts the program behind a filter if it succeeds.
-fn noting(call: impl FnOnce() -> isize) -> isize {
+fn noting(has_succeeded: impl Fn(isize) -> bool, call: impl FnOnce() -> isize) -> isize {
     // Behind it nobody could ask for that.
     files::hand_all_back(overspill_engine::report::Left::Other);
     // Before: a thread may fork at once.
@@ -70,7 +89,7 @@ fn noting(call: impl FnOnce() -> isize) -> isize {
         fresh::knock();
     }
     let result = call();
-    if result != 0 {
+    if !has_succeeded(result) {
         FILTERED.store(was, SeqCst);
     }
     result
@@ -92,6 +111,6 @@ pub unsafe extern "C" fn prctl(
     // SAFETY: passed on to the caller.
     let call = || unsafe { libc::call(__NR_prctl, arguments) };
     let installs = option == PR_SET_SECCOMP && (second != MODE_FILTER || third != 0);
-    let result = if installs && !is_another() { noting(call) } else { call() };
+    let result = if installs && !is_another() { noting(|result| result == 0, call) } else { call() };
     result as c_int
 }

@@ -13,7 +13,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use linux_raw_sys::general::{
     __NR_clone, __NR_clone3, __NR_fork, __NR_io_uring_setup, __NR_ioctl, __NR_madvise, __NR_mlockall,
-    __NR_process_madvise, __NR_seccomp, __NR_setns, __NR_setsockopt, __NR_unshare, __NR_vmsplice, CLONE_VM,
+    __NR_prctl, __NR_process_madvise, __NR_seccomp, __NR_setns, __NR_setsockopt, __NR_unshare, __NR_vmsplice,
+    CLONE_VM,
 };
 
 use overspill_sys::mem;
@@ -141,6 +142,8 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "je 4f",
         "cmp edi, {seccomp}",
         "je 4f",
+        "cmp edi, {prctl}",
+        "je 4f",
         "cmp edi, {unshare}",
         "je 4f",
         "cmp edi, {setns}",
@@ -207,6 +210,7 @@ pub unsafe extern "C" fn syscall() -> c_long {
         clone3 = const __NR_clone3,
         fork = const __NR_fork,
         seccomp = const __NR_seccomp,
+        prctl = const __NR_prctl,
         unshare = const __NR_unshare,
         setns = const __NR_setns,
         vmsplice = const __NR_vmsplice,
@@ -302,6 +306,10 @@ unsafe extern "C" fn concerning(
     }
     if number == __NR_seccomp {
         return filters::for_seccomp(a, b, c, call);
+    }
+    if number == __NR_prctl {
+        // SAFETY: passed on to the caller.
+        return unsafe { filters::prctl(a as c_int, b, c, d, e) } as isize;
     }
     lend::announce(number, b, c);
     call()

@@ -37,17 +37,21 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
         return call(flags);
     }
     let Ok(maps) = Maps::open() else { return call(flags) };
-    if flags & MCL_FUTURE != 0 {
+    let how = if flags & MCL_ONFAULT == 0 { 0 } else { MLOCK_ONFAULT };
+    // What is to come last: a call that is refused must not lock that.
+    //
+    // *The story:* it was locked first. Beyond the limit the call failed, and whoever went on could map
+    // nothing any more.
+    let mut locked = lock_all(&maps, how);
+    if flags & MCL_FUTURE != 0 && locked.is_ok() {
         let result = call(flags & !MCL_CURRENT);
         if result != 0 {
             return result;
         }
+        // What was mapped meanwhile.
+        locked = lock_all(&maps, how);
     }
-    let how = if flags & MCL_ONFAULT == 0 { 0 } else { MLOCK_ONFAULT };
-    match lock_all(&maps, how) {
-        Ok(()) => 0,
-        Err(errno) => libc::fail(errno) as c_int,
-    }
+    locked.map_or_else(|errno| libc::fail(errno) as c_int, |()| 0)
 }
 
 /// Locks mapping by mapping. What cannot be made present is no failure, as for the call: only a

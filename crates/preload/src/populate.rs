@@ -13,6 +13,7 @@ use linux_raw_sys::general::{
     MAP_PRIVATE, PROT_READ, PROT_WRITE,
 };
 
+use overspill_sys::PAGE_SIZE;
 use overspill_sys::mem::{self, Advice};
 
 use crate::{files, filters, fresh, guards, huge, libc, withheld};
@@ -44,7 +45,9 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
     }
     if [MADV_DONTFORK, MADV_DOFORK].contains(&(advice as u32)) {
         let start = address as usize;
-        return withheld::note(advice, start..start.saturating_add(len), || call(address, len));
+        // Of a page in part the kernel marks all.
+        let end = start.saturating_add(len).checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX);
+        return withheld::note(advice, start..end, || call(address, len));
     }
     let populates = [MADV_POPULATE_READ, MADV_POPULATE_WRITE].contains(&(advice as u32));
     if !populates || (address as usize).checked_add(len).is_none() {

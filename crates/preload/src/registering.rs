@@ -21,9 +21,9 @@ use overspill_sys::Errno;
 use crate::{libc, retire};
 
 /// UFFDIO_REGISTER, for a structure of 32 bytes.
-const REGISTER: c_ulong = 0xc020_aa00;
+const REGISTER: u32 = 0xc020_aa00;
 /// UFFDIO_MOVE, for a structure of 40 bytes.
-const MOVE: c_ulong = 0xc028_aa05;
+const MOVE: u32 = 0xc028_aa05;
 
 /// ioctl(2). The argument is whatever the command takes.
 ///
@@ -34,6 +34,8 @@ pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, argument: usize) -> 
     let arguments = [fd as usize, command as usize, argument, 0, 0, 0];
     // SAFETY: passed on to the caller.
     let call = || unsafe { overspill_sys::call(__NR_ioctl, arguments) };
+    // The kernel looks at 32 bits, whatever the program's type has made of the others.
+    let command = command as u32;
     if command == MOVE {
         retire::before_moves();
     }

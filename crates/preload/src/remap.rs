@@ -88,12 +88,17 @@ pub unsafe extern "C" fn mremap(
         let turns = TURNS.load(SeqCst);
         // SAFETY: passed on to the caller.
         let result = unsafe { libc::call(__NR_mremap, arguments) };
-        CALLS.fetch_sub(1, SeqCst);
+        leave();
         let is_refused = result < 0 && libc::errno() == Errno::FAULT;
         if !is_refused || TURNS.load(SeqCst) == turns || clock::monotonic_ns() > patience {
             return result as *mut c_void;
         }
     }
+}
+
+/// Ends a call. In a child that a signal's handler made in the midst of one, it is counted no more.
+fn leave() {
+    let _ = CALLS.fetch_update(SeqCst, SeqCst, |calls| calls.checked_sub(1));
 }
 
 /// Begins a call, between two turns of the agent.
@@ -104,7 +109,7 @@ fn enter(patience: u64) {
     // A child that no handler of fork knows of may have been made during a turn: it waits in vain,
     // but not for ever.
     while HELD.load(SeqCst) && fork::is_ours() && clock::monotonic_ns() < patience {
-        CALLS.fetch_sub(1, SeqCst);
+        leave();
         if filters::is_filtered() {
             core::hint::spin_loop();
         } else {

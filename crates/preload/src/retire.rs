@@ -22,7 +22,8 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use linux_raw_sys::general::{
-    __NR_setns, __NR_unshare, CLONE_NEWUSER, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM,
+    __NR_setns, __NR_unshare, CLONE_NEWTIME, CLONE_NEWUSER, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK,
+    CLONE_VM,
 };
 
 use overspill_engine::Failure;
@@ -192,7 +193,7 @@ pub fn without(mut call: impl FnMut() -> isize) -> isize {
 fn insist(mut call: impl FnMut() -> isize) -> isize {
     for _ in 0..INSISTS {
         let result = call();
-        if result != libc::FAILED || libc::errno() != Errno::INVAL {
+        if result != libc::FAILED || ![Errno::INVAL, Errno::USERS].contains(&libc::errno()) {
             return result;
         }
         clock::sleep_ns(INSIST_REST_NS);
@@ -207,7 +208,7 @@ pub fn for_unshare(flags: usize, call: impl Fn() -> isize) -> isize {
 
 /// Makes a call of setns(2) for this kind of namespace; 0: whatever the descriptor is.
 pub fn for_setns(kind: usize, call: impl Fn() -> isize) -> isize {
-    if kind != 0 && kind as u32 & CLONE_NEWUSER == 0 { call() } else { without(call) }
+    if kind != 0 && kind as u32 & (CLONE_NEWUSER | CLONE_NEWTIME) == 0 { call() } else { without(call) }
 }
 
 /// unshare(2).

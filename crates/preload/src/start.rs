@@ -52,14 +52,16 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     // auxiliary vector.
     unsafe { elf::set_up(environment) };
     exec::set_up();
+    // Whoever comes before the agent in the order of libraries has these calls to make, too.
+    forms::set_up();
     // SAFETY: as above.
     let Some(address) = (unsafe { find(environment) }) else { return };
     TOKEN.store(address.token, Ordering::Release);
     PLACE.store(u64::from(address.process) << 32 | u64::from(address.descriptor), Ordering::Release);
     if filters::is_confined(address.process) {
+        filters::note_confined();
         return;
     }
-    forms::set_up();
     leaks::set_up();
     let Some(()) = fork::set_up() else { return };
     // SAFETY: the handlers are safe to call in any thread of the program; the library is never unloaded.

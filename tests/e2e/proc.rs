@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 /// All descendants of a process, itself first.
 pub fn tree(root: u32) -> Vec<u32> {
@@ -47,6 +48,19 @@ pub fn name(pid: u32) -> String {
 pub fn command_line(pid: u32) -> Vec<String> {
     let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split_terminator('\0').map(str::to_owned).collect()
+}
+
+/// Files without a name in a directory that a thread of the process has open. The agent's
+/// descriptors are its own thread's.
+pub fn nameless_files(pid: u32, directory: &Path) -> Vec<PathBuf> {
+    let entries = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+    let threads = entries(PathBuf::from(format!("/proc/{pid}/task")));
+    let descriptors = threads.flat_map(|thread| entries(thread.path().join("fd")));
+    let is_nameless = |path: &PathBuf| {
+        let target = fs::read_link(path).unwrap_or_default();
+        target.starts_with(directory) && target.to_string_lossy().contains("(deleted)")
+    };
+    descriptors.map(|entry| entry.path()).filter(is_nameless).collect()
 }
 
 /// Whether a process exists and is no zombie.

@@ -14,13 +14,19 @@ use crate::{Outcome, Test, ensure, proc, scratch};
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {
+    let plain = |name: &'static str, victim, options: &'static [&'static str]| {
+        Test::new(format!("kills::{name}"), move |context| {
+            Kill { name, victim, swap: &context.swap, options, seconds: 4 }.carry_out(context, || Ok(()))
+        })
+    };
     let mut tests = vec![
-        Test::new("kills::launcher", kill_launcher),
-        Test::new("kills::program", |context| kill_program(context, "program", &[])),
-        Test::new("kills::program-pool", |context| kill_program(context, "program-pool", &["--fixed-pool"])),
-        Test::new("kills::both", kill_both),
+        plain("launcher", Victim::Launcher, &[]),
+        plain("program", Victim::Program, &[]),
+        plain("program-pool", Victim::Program, &["--fixed-pool"]),
+        plain("both", Victim::Both, &[]),
         Test::new("kills::interrupt", interrupt),
     ];
+    tests.extend(crate::kills_areas::tests());
     for (name, signal) in [("int", libc::SIGINT), ("term", libc::SIGTERM), ("kill", libc::SIGKILL)] {
         for after_ms in [300, 1500, 4000, 8000] {
             tests.push(Test::new(format!("kills::compare-{name}-{after_ms}"), move |context| {
@@ -102,74 +108,92 @@ fn expect_as_before(context: &Context, before: &Traces) -> Outcome {
     }
 }
 
-/// A program in the middle of paging.
-fn start_paging<'a>(context: &'a Context, name: &str, options: &[&str]) -> Outcome<Running<'a>> {
-    let running = Launch::new(context, format!("kills-{name}"), &context.torture)
-        .args(["stores", "--seconds", "4", "--expect-cold"])
-        .options(["--idle", "poll"]) // also where there are many processors
-        .options(options)
-        .ram(64 * MIB)
-        .timeout(180)
-        .start()?;
-    std::thread::sleep(Duration::from_millis(1200));
-    let is_awake = || wake_latency().is_none_or(|latency| latency == 0);
-    let until = Instant::now() + Duration::from_secs(2);
-    while context.mode == Mode::Overspill && !is_awake() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    ensure!(
-        context.mode != Mode::Overspill || is_awake(),
-        "idle processors sleep while the program waits for pages: they may take {:?} us to wake up",
-        wake_latency()
-    );
-    let names = scratch::names(&context.swap);
-    ensure!(names.is_empty(), "the swap file has a name while it is used: {names:?}");
-    Ok(running)
+/// Who is killed. Where it is the launcher alone the program goes on within its budget, or is ended;
+/// where it is the program the launcher dies by the same signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    Launcher,
+    Program,
+    Both,
 }
 
-/// The program goes on within its budget, or is ended; whichever, nothing is left.
-fn kill_launcher(context: &Context) -> Outcome {
-    let before = Traces::now(context);
-    let running = start_paging(context, "launcher", &[])?;
-    let program = running.program_pid()?;
-    proc::kill(running.pid(), libc::SIGKILL);
-    running.finish()?.killed_by(libc::SIGKILL)?;
-    let ended = Instant::now() + Duration::from_secs(30);
+/// A program that is killed in the middle of paging.
+pub struct Kill<'a> {
+    pub name: &'a str,
+    pub victim: Victim,
+    pub swap: &'a Path,
+    pub options: &'a [&'a str],
+    /// How long it would go on.
+    pub seconds: u32,
+}
+
+impl Kill<'_> {
+    /// Fails if anything is left behind, or by what is asked just before.
+    pub fn carry_out(&self, context: &Context, meanwhile: impl FnOnce() -> Outcome) -> Outcome {
+        let before = Traces::now(context);
+        let running = self.start(context)?;
+        let program = running.program_pid()?;
+        let asked = meanwhile();
+        if self.victim != Victim::Program {
+            proc::kill(running.pid(), libc::SIGKILL);
+        }
+        if self.victim != Victim::Launcher {
+            proc::kill(program, libc::SIGKILL);
+        }
+        running.finish()?.killed_by(libc::SIGKILL)?;
+        asked?;
+        wait_for_end(program)?;
+        expect_as_before(context, &before)
+    }
+
+    fn start<'a>(&self, context: &'a Context) -> Outcome<Running<'a>> {
+        let running = Launch::new(context, format!("kills-{}", self.name), &context.torture)
+            .args(["stores", "--expect-cold", "--seconds", &self.seconds.to_string()])
+            .options(["--idle", "poll"]) // also where there are many processors
+            .options(self.options)
+            .swap(self.swap)
+            .ram(64 * MIB)
+            .timeout(180)
+            .start()?;
+        std::thread::sleep(Duration::from_millis(1200));
+        // Where much else runs it has only just begun.
+        let is_awake =
+            || context.mode != Mode::Overspill || wake_latency().is_none_or(|latency| latency == 0);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !is_awake() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        ensure!(
+            is_awake(),
+            "idle processors sleep while the program waits for pages: they may take {:?} us to wake up",
+            wake_latency()
+        );
+        let names = scratch::names(&context.swap);
+        ensure!(names.is_empty(), "the swap file has a name while it is used: {names:?}");
+        Ok(running)
+    }
+}
+
+fn wait_for_end(program: u32) -> Outcome {
+    let deadline = Instant::now() + Duration::from_secs(30);
     while proc::is_running(program) {
-        if Instant::now() > ended {
+        if Instant::now() > deadline {
             let hang = proc::where_it_hangs(program);
             proc::kill_tree(program, &[]);
             return Err(format!("the program hangs after its launcher was killed:\n{hang}"));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    expect_as_before(context, &before)
-}
-
-/// The launcher dies by the same signal.
-fn kill_program(context: &Context, name: &str, options: &[&str]) -> Outcome {
-    let before = Traces::now(context);
-    let running = start_paging(context, name, options)?;
-    proc::kill(running.program_pid()?, libc::SIGKILL);
-    running.finish()?.killed_by(libc::SIGKILL)?;
-    expect_as_before(context, &before)
-}
-
-fn kill_both(context: &Context) -> Outcome {
-    let before = Traces::now(context);
-    let running = start_paging(context, "both", &[])?;
-    let program = running.program_pid()?;
-    proc::kill(running.pid(), libc::SIGKILL);
-    proc::kill(program, libc::SIGKILL);
-    running.finish()?.killed_by(libc::SIGKILL)?;
-    expect_as_before(context, &before)
+    Ok(())
 }
 
 /// Ctrl-C reaches both, as from a terminal: the program dies by it, the launcher writes its report
 /// and does likewise.
 fn interrupt(context: &Context) -> Outcome {
     let before = Traces::now(context);
-    let running = start_paging(context, "interrupt", &[])?;
+    let kill =
+        Kill { name: "interrupt", victim: Victim::Both, swap: &context.swap, options: &[], seconds: 4 };
+    let running = kill.start(context)?;
     let program = running.program_pid()?;
     proc::kill(running.pid(), libc::SIGINT);
     proc::kill(program, libc::SIGINT);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// All descendants of a process, itself first.
 pub fn tree(root: u32) -> Vec<u32> {
@@ -56,6 +56,15 @@ pub fn name(pid: u32) -> String {
 pub fn command_line(pid: u32) -> Vec<String> {
     let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split_terminator('\0').map(str::to_owned).collect()
+}
+
+/// Files without a name in a directory that a thread of the process has open.
+pub fn nameless_files(pid: u32, directory: &Path) -> Vec<PathBuf> {
+    let is_nameless = |path: &PathBuf| {
+        let target = fs::read_link(path).unwrap_or_default();
+        target.starts_with(directory) && target.to_string_lossy().contains("(deleted)")
+    };
+    descriptors(pid).filter(is_nameless).collect()
 }
 
 /// Whether a process exists and is no zombie.

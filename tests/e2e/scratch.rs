@@ -35,6 +35,11 @@ pub struct SmallDisk {
 impl SmallDisk {
     /// Makes and mounts it.
     pub fn new(context: &Context, name: &str, mib: u64) -> Outcome<Self> {
+        Self::with(context, name, mib, &[])
+    }
+
+    /// The same with options for mkfs.
+    pub fn with(context: &Context, name: &str, mib: u64, options: &[&str]) -> Outcome<Self> {
         let disk = Self {
             directory: context.path(format!("{name}.mnt")),
             image: context.path(format!("{name}.img")),
@@ -43,7 +48,8 @@ impl SmallDisk {
         std::fs::create_dir_all(&disk.directory).map_err(error)?;
         std::fs::File::create(&disk.image).and_then(|file| file.set_len(mib * MIB)).map_err(error)?;
         // No journal and no reserved blocks: nearly all of it is for the test.
-        administer("mkfs.ext4", &["-q", "-F", "-m", "0", "-O", "^has_journal", text(&disk.image)])?;
+        let plain = ["-q", "-F", "-m", "0", "-O", "^has_journal"];
+        administer("mkfs.ext4", &[&plain, options, &[text(&disk.image)]].concat())?;
         administer("mount", &["-o", "loop", text(&disk.image), text(&disk.directory)])?;
         Ok(disk)
     }
@@ -59,6 +65,45 @@ impl Drop for SmallDisk {
         // What fails here was said by the test that left it in use.
         let _ = administer("umount", &["-l", text(&self.directory)]);
         let _ = std::fs::remove_dir(&self.directory);
+        let _ = std::fs::remove_file(&self.image);
+    }
+}
+
+/// A loop device over a file on the disk.
+#[derive(Debug)]
+pub struct LoopDevice {
+    /// Its path.
+    pub device: String,
+    image: PathBuf,
+}
+
+impl LoopDevice {
+    /// Makes both; the file is sparse.
+    pub fn new(context: &Context, name: &str, mib: u64) -> Outcome<Self> {
+        let image = context.path(name);
+        let made = std::fs::File::create(&image).and_then(|file| file.set_len(mib * MIB));
+        made.map_err(|error| format!("{}: {error}", image.display()))?;
+        let device = administer("losetup", &["--find", "--show", &image.to_string_lossy()])?;
+        Ok(Self { device, image })
+    }
+
+    /// Bytes that the image takes on its disk.
+    pub fn taken_bytes(&self) -> Outcome<u64> {
+        taken_bytes(&self.image)
+    }
+}
+
+/// Bytes that a file takes on its disk.
+pub fn taken_bytes(path: &Path) -> Outcome<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(metadata.blocks() * 512)
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // What fails here was said by the test that left it in use.
+        let _ = administer("losetup", &["--detach", &self.device]);
         let _ = std::fs::remove_file(&self.image);
     }
 }

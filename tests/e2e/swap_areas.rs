@@ -41,6 +41,18 @@ pub fn info(context: &Context, path: &Path) -> Outcome<(bool, String)> {
     Ok((info.status.success(), String::from_utf8_lossy(&info.stdout).into_owned()))
 }
 
+/// Fills half as much memory again as its budget, and finds all of it. Nothing goes into the pool.
+pub fn noise<'a>(context: &'a Context, name: &str) -> Launch<'a> {
+    const PROGRAM: &str = "
+import random
+noise = random.Random(7).randbytes(1 << 20)
+memory = [bytearray(noise) for _ in range(96)]
+assert all(part == noise for part in memory)
+";
+    let launch = Launch::new(context, name, "python3").args(["-c", PROGRAM]);
+    launch.ram(RAM_BYTES).options(["--max-pool-percent", "0"]).timeout(60)
+}
+
 fn cold<'a>(context: &'a Context, name: &str) -> Launch<'a> {
     Launch::new(context, format!("areas-{name}"), &context.torture)
         .args(["cold", "--seconds", "3", "--expect-cold", "--dir"])

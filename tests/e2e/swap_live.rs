@@ -1,13 +1,13 @@
 //! Areas that come and go while the program runs, and block devices: a loop device over a file on
 //! the disk.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::context::Context;
 use crate::launch::{Launch, MIB};
-use crate::scratch::{FaultyDisk, administer};
+use crate::scratch::{FaultyDisk, LoopDevice, administer, taken_bytes};
 use crate::swap_areas::{info, make, overspill};
 use crate::{Outcome, Test, ensure, proc};
 
@@ -127,41 +127,6 @@ fn unreadable_pages_stay(context: &Context) -> Outcome {
     let by_the_run = format!(" {count} pages of a place that is to be left cannot be read");
     ensure!(count != "0" && finished.stderr.contains(&by_the_run), "{}", finished.complain(&said));
     Ok(())
-}
-
-/// A loop device over a file on the disk.
-struct LoopDevice {
-    image: PathBuf,
-    device: String,
-}
-
-impl LoopDevice {
-    fn new(context: &Context, name: &str, mib: u64) -> Outcome<Self> {
-        let image = context.path(name);
-        let made = std::fs::File::create(&image).and_then(|file| file.set_len(mib * MIB));
-        made.map_err(|error| format!("{}: {error}", image.display()))?;
-        let device = administer("losetup", &["--find", "--show", &image.to_string_lossy()])?;
-        Ok(LoopDevice { image, device })
-    }
-
-    /// Bytes that the image takes on its disk.
-    fn taken_bytes(&self) -> Outcome<u64> {
-        taken_bytes(&self.image)
-    }
-}
-
-fn taken_bytes(path: &Path) -> Outcome<u64> {
-    use std::os::unix::fs::MetadataExt;
-    let metadata = std::fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(metadata.blocks() * 512)
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        // What fails here was said by the test that left it in use.
-        let _ = administer("losetup", &["--detach", &self.device]);
-        let _ = std::fs::remove_file(&self.image);
-    }
 }
 
 /// Without a signature it is refused and not touched; with mkswap's, or by `--erase`, it serves.
@@ -308,10 +273,7 @@ fn discards(context: &Context, options: &[&str]) -> Outcome {
 fn file_discards(context: &Context) -> Outcome {
     let launch = Launch::new(context, "areas-file-discards", "python3");
     expect_given_back(taken(launch, |program| {
-        let is_area = |path: &PathBuf| {
-            let target = std::fs::read_link(path).unwrap_or_default();
-            target.starts_with(&context.swap) && target.to_string_lossy().contains("(deleted)")
-        };
-        taken_bytes(&proc::descriptors(program).find(is_area).ok_or("no file to page to is open")?)
+        let files = proc::nameless_files(program, &context.swap);
+        taken_bytes(files.first().ok_or("no file to page to is open")?)
     })?)
 }

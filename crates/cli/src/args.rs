@@ -285,7 +285,8 @@ pub struct Tuning {
     #[arg(long, env = "OVERSPILL_ERASE", value_parser = FalseyValueParser::new(),
           action = ArgAction::SetTrue)]
     pub erase: bool,
-    /// Spill no more than this [default: 15/16 of what is free in the file system]
+    /// Spill no more than this, each process by itself [default: 15/16 of what is free in the file
+    /// system]
     #[arg(long, env = "OVERSPILL_SWAP_MAX", value_name = "SIZE")]
     pub swap_max: Option<Size>,
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages

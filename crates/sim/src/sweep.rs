@@ -29,7 +29,7 @@ pub enum System {
     Kernel,
     /// A kernel of 2012, for all pages of a machine.
     Kernel2012,
-    /// A kernel of 2017: the same but for what read-ahead marks.
+    /// A kernel of 2017: the same but for what read-ahead marks, and for slots on what does not rotate.
     Kernel2017,
 }
 
@@ -197,7 +197,8 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
             ..Options::live(budget, slots, device)
         },
         System::Kernel => Options::kernel(budget, slots, device, window),
-        System::Kernel2012 | System::Kernel2017 => Options::kernel_2012(budget, slots, device, window),
+        System::Kernel2012 => Options::kernel_2012(budget, slots, device, window),
+        System::Kernel2017 => Options::kernel_2017(budget, slots, device, window),
     };
     options.mm.reclaim = machine.reclaim;
     Options { processors: machine.processors, until: machine.until, ..options }
@@ -268,6 +269,19 @@ mod tests {
 
     fn machine(ram_bytes: u64, readahead: &str, system: System) -> Machine {
         Machine::new(system, ram_bytes, readahead, Model::builtin("nvme").expect("built in"))
+    }
+
+    #[test]
+    fn slots_are_placed_as_the_era_has_it() {
+        use overspill_mm::Placement;
+        let placement = |system, device: &str| {
+            let device = Model::builtin(device).expect("built in");
+            options(&Machine::new(system, 1 << 20, "linux", device), &Extent::default()).mm.placement
+        };
+        assert_eq!(placement(System::Kernel, "nvme"), Placement::InOrder);
+        assert_eq!(placement(System::Kernel2012, "nvme"), Placement::NextFit, "before clusters");
+        assert_eq!(placement(System::Kernel2017, "nvme"), Placement::Ssd);
+        assert_eq!(placement(System::Kernel2017, "hdd"), Placement::NextFit, "a disk has none");
     }
 
     /// More RAM is never much worse, and enough RAM reads nothing.

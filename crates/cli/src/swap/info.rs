@@ -7,7 +7,8 @@ use overspill_mm::swap::extents::{Extents, ListMap, Lookup, SortedMap, TreeMap};
 use overspill_mm::swap::header::Header;
 use serde::Serialize;
 
-use super::inspect::{Candidate, Layout, pages_text, uuid_text};
+use super::inspect::{Candidate, pages_text, uuid_text};
+use super::layout::Layout;
 use crate::human;
 use crate::stdout::{print, print_json};
 
@@ -109,11 +110,6 @@ fn header_info(header: &Header) -> HeaderInfo {
 fn layout_info(layout: &Layout) -> LayoutInfo {
     let extents = &layout.extents;
     let counts = || extents.runs().iter().map(|run| run.count);
-    let pages = u64::from(extents.pages());
-    // A window crosses each border behind one of its pages but the last.
-    let borders = extents.runs().len() as u64 - 1;
-    let starts = pages.saturating_sub(WINDOW_PAGES - 1).max(1);
-    let crossings = (borders * (WINDOW_PAGES - 1)).min(starts * borders);
     LayoutInfo {
         extents_reported: layout.reported,
         extents: extents.runs().len(),
@@ -121,13 +117,24 @@ fn layout_info(layout: &Layout) -> LayoutInfo {
         shortest_pages: counts().min().unwrap_or(0),
         longest_pages: counts().max().unwrap_or(0),
         span_pages: extents.span(),
-        parts_per_window_percent: 100 + crossings * 100 / starts,
+        parts_per_window_percent: parts_per_window_percent(extents),
         lookup: [
             lookup("list", &ListMap::new(extents), extents),
             lookup("tree", &TreeMap::new(extents), extents),
             lookup("default", &SortedMap::new(extents), extents),
         ],
     }
+}
+
+/// The mean of all windows that there can be: each has one part, and one more for every border of
+/// extents that it crosses. An area that is smaller is one window.
+fn parts_per_window_percent(extents: &Extents) -> u64 {
+    let pages = u64::from(extents.pages());
+    let window = WINDOW_PAGES.min(pages);
+    let starts = pages - window + 1;
+    let crossed = |border: u64| border.min(starts) - (border + 1).saturating_sub(window);
+    let crossings: u64 = extents.runs()[1..].iter().map(|run| crossed(run.page.into())).sum();
+    100 + crossings * 100 / starts
 }
 
 /// The mean of pages all over the area, in an order without any.
@@ -187,4 +194,105 @@ fn text(info: &Info) -> String {
     };
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
     format!("{}: {verdict}\n{body}", info.path)
+}
+
+#[cfg(test)]
+mod tests {
+    use overspill_mm::swap::extents::split;
+
+    use super::*;
+
+    /// Extents of so many pages, no two of them neighbours on the device.
+    fn extents(counts: &[u32]) -> Extents {
+        let mut extents = Extents::new();
+        for (number, &count) in (0..).zip(counts) {
+            extents.push(count, number * 10_000);
+        }
+        extents
+    }
+
+    /// Looks at every window that there is.
+    fn parts_by_count(extents: &Extents) -> u64 {
+        let map = SortedMap::new(extents);
+        let window = extents.pages().min(WINDOW_PAGES as u32);
+        let starts = extents.pages() - window + 1;
+        let parts = |start| split(&map, &mut Default::default(), start, window).count() as u64;
+        (0..starts).map(parts).sum::<u64>() * 100 / u64::from(starts)
+    }
+
+    /// *The story:* borders near an end were said to be crossed by as many windows as those in the
+    /// middle.
+    #[test]
+    fn the_parts_of_a_window_are_those_that_all_windows_have() {
+        let thousand = vec![3; 1000];
+        let cases: [&[u32]; 9] = [
+            &[1],
+            &[1, 1],
+            &[500],
+            &[2, 98],
+            &[99, 1],
+            &[64, 64, 64],
+            &[10, 300, 1, 1, 1, 200],
+            &[63, 1],
+            &thousand,
+        ];
+        for counts in cases {
+            let extents = extents(counts);
+            assert_eq!(parts_per_window_percent(&extents), parts_by_count(&extents), "{counts:?}");
+        }
+        assert_eq!(parts_per_window_percent(&extents(&[500])), 100, "one piece, one part");
+        assert_eq!(parts_per_window_percent(&extents(&[32; 2])), 200, "the whole area is one window");
+    }
+
+    fn info(counts: &[u32]) -> Info {
+        let layout = Layout { reported: counts.len() as u64 + 1, extents: extents(counts) };
+        let header = Header { bad_pages: vec![3, 9], ..Header::new(120, [0xab; 16], b"spill") };
+        Info {
+            schema_version: 1,
+            path: "/area".into(),
+            refused: None,
+            header: Some(header_info(&header)),
+            layout: Some(layout_info(&layout)),
+        }
+    }
+
+    #[test]
+    fn what_is_told_is_what_the_area_has() {
+        let info = info(&[10, 70, 40]);
+        let layout = info.layout.as_ref().unwrap();
+        assert_eq!((layout.extents_reported, layout.extents, layout.pages), (4, 3, 120));
+        assert_eq!((layout.shortest_pages, layout.longest_pages), (10, 70));
+        // From behind the header to the end of the last one.
+        assert_eq!(layout.span_pages, 20_040 - 1);
+        let [list, tree, default] = &layout.lookup;
+        assert_eq!([list.name, tree.name, default.name], ["list", "tree", "default"]);
+        // Two of three extents are looked at on average, and more of them where there are more.
+        assert!((10..=30).contains(&list.steps_tenths), "{}", list.steps_tenths);
+        let many = layout_info(&Layout { reported: 1, extents: extents(&[3; 1000]) }).lookup;
+        let steps = many.each_ref().map(|lookup| lookup.steps_tenths);
+        assert!(steps[0] > 1000 && steps[1] < 150 && steps[2] < 150, "{steps:?}");
+        let bytes = many.each_ref().map(|lookup| lookup.memory_bytes);
+        assert!(bytes[..2] == [32_000, 40_000] && bytes[2] <= 20_000, "{bytes:?}");
+        let text = text(&info);
+        let lines = [
+            "/area: can be used",
+            "label        spill",
+            "uuid         abababab-abab-abab-abab-abababababab",
+            "usable       117 pages (",
+            "bad pages    2",
+            "byte order   this machine's",
+            "extents      4 as reported, 3 once packed and merged",
+            "span         ",
+            "cost         a read of 256 KiB has 1.87 parts on average",
+        ];
+        lines.iter().for_each(|line| assert!(text.contains(line), "no `{line}` in\n{text}"));
+    }
+
+    #[test]
+    fn what_cannot_be_used_says_why() {
+        let refused = Info { refused: Some("it is mine".into()), header: None, ..info(&[500]) };
+        let text = text(&refused);
+        assert!(text.starts_with("/area: cannot be used: it is mine\n"), "{text}");
+        assert!(!text.contains("label") && text.contains("2 as reported, 1 once packed"), "{text}");
+    }
 }

@@ -2,9 +2,8 @@
 //! changes nothing.
 //!
 //! A file is refused with the first reason for which the kernel would refuse it, too (specification
-//! 3.1 and 3.3): a header that is none, a hole, extents that other files have as well or that are
-//! not on the device as they are read. Beyond that it must not be in use: by the kernel, or by
-//! another run, which holds a lock on it.
+//! 3.1 and 3.3): a header that is none, or a place on the device that will not do (`layout`). Beyond
+//! that it must not be in use: by the kernel, or by another run, which holds a lock on it.
 
 use std::ffi::CString;
 use std::fmt;
@@ -16,12 +15,12 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use overspill_mm::swap::extents::Extents;
-use overspill_mm::swap::extents::packing::{Packer, Unfit};
+use overspill_mm::swap::extents::packing::Unfit;
 use overspill_mm::swap::header::{HEADER_BYTES, Header, Medium, Refusal};
-use overspill_sys::file::{self, EXTENTS_MAX, Extent, Kind, Open};
+use overspill_sys::file::{self, Kind, Open};
 use overspill_sys::{Errno, Fd};
 
+use super::layout::Layout;
 use crate::human;
 
 /// The kernel lets go of an io_uring's files some time after its process has ended: a run right after
@@ -51,7 +50,7 @@ pub enum Refused {
     /// A hole, or nothing that can be used.
     Unfit(Unfit),
     /// Part of it is not where a direct transfer finds it.
-    Extent { offset: u64, flags: u32 },
+    Extent { offset: u64, flaw: &'static str },
     /// The file system does not tell where it lies.
     NoExtents,
     /// The kernel swaps to it.
@@ -75,10 +74,7 @@ impl fmt::Display for Refused {
                 write!(f, "no whole page of it lies in one piece on its device")
             }
             Refused::Unfit(Unfit::TooLarge) => write!(f, "it has more pages than there are page numbers"),
-            Refused::Extent { offset, flags } => {
-                let what = FLAWS.iter().find(|(flag, _)| flags & flag != 0).map_or("unusable", |flaw| flaw.1);
-                write!(f, "the part at byte {offset} is {what}")
-            }
+            Refused::Extent { offset, flaw } => write!(f, "the part at byte {offset} is {flaw}"),
             Refused::NoExtents => write!(f, "its file system does not tell where it lies (FIEMAP)"),
             Refused::KernelHasIt => write!(f, "the kernel swaps to it; `swapoff` comes first"),
             Refused::Locked => write!(f, "another run of overspill has it"),
@@ -93,16 +89,6 @@ impl From<Errno> for Refused {
         Refused::Io(io::Error::from_raw_os_error(errno.raw_os_error()))
     }
 }
-
-/// What of an extent cannot be read past the file system, and why.
-const FLAWS: [(u32, &str); 6] = [
-    (Extent::INLINE | Extent::TAIL, "stored among the file system's own data (inline)"),
-    (Extent::SHARED, "shared with another file (a reflink or a snapshot)"),
-    (Extent::ENCODED, "compressed by the file system"),
-    (Extent::ENCRYPTED, "encrypted by the file system"),
-    (Extent::UNALIGNED, "not at a block's border"),
-    (Extent::UNKNOWN | Extent::DELAYED, "not on the device yet"),
-];
 
 /// An open file or device.
 pub struct Candidate {
@@ -143,18 +129,11 @@ impl Candidate {
         Header::parse(&self.first_page()?, self.medium, pages).map_err(Refused::Header)
     }
 
-    /// Where it lies. A device lies where it lies, in one piece.
+    /// Where it lies.
     pub fn layout(&self) -> Result<Layout, Refused> {
         match self.medium {
-            Medium::Device => {
-                let mut extents = Extents::new();
-                let pages = u32::try_from(self.bytes / HEADER_BYTES as u64).unwrap_or(u32::MAX);
-                if pages > 0 {
-                    extents.push(pages, 0);
-                }
-                Ok(Layout { reported: 1, extents })
-            }
-            Medium::File => layout_of_file(&self.fd, self.bytes),
+            Medium::Device => Layout::of_device(self.bytes),
+            Medium::File => Layout::of_file(&self.fd, self.bytes),
         }
     }
 
@@ -181,45 +160,6 @@ impl Candidate {
         self.refuse_used()?;
         Ok((self.header()?, self.layout()?))
     }
-}
-
-/// Where a file lies on its device.
-pub struct Layout {
-    /// Extents as the file system tells them.
-    pub reported: u64,
-    /// Those that pages can use, packed and merged by the kernel's rules.
-    pub extents: Extents,
-}
-
-fn layout_of_file(fd: &Fd, bytes: u64) -> Result<Layout, Refused> {
-    let (mut packer, mut reported, mut offset) = (Packer::default(), 0, 0);
-    let mut found = [Extent::default(); EXTENTS_MAX];
-    loop {
-        let count = match file::extents(fd, offset, &mut found) {
-            Err(Errno::OPNOTSUPP | Errno::NOTTY) => return Err(Refused::NoExtents),
-            count => count?,
-        };
-        for extent in &found[..count] {
-            // Blocks behind the end belong to the file and are none of its pages.
-            if extent.logical >= bytes {
-                continue;
-            }
-            if FLAWS.iter().any(|(flag, _)| extent.flags & flag != 0) {
-                return Err(Refused::Extent { offset: extent.logical, flags: extent.flags });
-            }
-            let len = extent.len.min(bytes - extent.logical);
-            packer.add(extent.logical, extent.physical, len).map_err(Refused::Unfit)?;
-            reported += 1;
-        }
-        let Some(last) = found[..count].last() else { break };
-        offset = last.logical + last.len;
-        if last.flags & Extent::LAST != 0 {
-            break;
-        }
-    }
-    // A last block that is no whole page is no page.
-    let pages = bytes / HEADER_BYTES as u64 * HEADER_BYTES as u64;
-    Ok(Layout { reported, extents: packer.finish(pages).map_err(Refused::Unfit)? })
 }
 
 /// Does the kernel swap to it? By what it is, not by its name.

@@ -4,6 +4,7 @@
 pub mod arg;
 mod info;
 pub mod inspect;
+mod layout;
 pub mod make;
 mod orders;
 

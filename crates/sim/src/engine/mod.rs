@@ -132,8 +132,8 @@ impl Options {
         Options { mm, costs: Costs::kernel(), ..Options::live(budget, slots, device) }
     }
 
-    /// A machine with a kernel of 2012 to 2017: its order of use, slots and background reclaim of
-    /// all its memory, between the low and the high watermark (specification 5.1, 3.4 and 5.6).
+    /// A machine with a kernel of 2012: its order of use, slots and background reclaim of all its
+    /// memory, between the low and the high watermark (specification 5.1, 3.4 and 5.6).
     #[must_use]
     pub fn kernel_2012(budget: u32, slots: u32, device: Model, window: u32) -> Options {
         let today = Options::kernel(budget, slots, device, window);
@@ -148,6 +148,16 @@ impl Options {
             ..today.mm
         };
         Options { mm, costs: Costs::kernel_2012(), ..today }
+    }
+
+    /// The same of 2017: what does not rotate has its slots in clusters since 3.12 (specification 3.4).
+    #[must_use]
+    pub fn kernel_2017(budget: u32, slots: u32, device: Model, window: u32) -> Options {
+        let mut options = Options::kernel_2012(budget, slots, device, window);
+        if !options.device.rotating() {
+            options.mm.placement = overspill_mm::Placement::Ssd;
+        }
+        options
     }
 }
 

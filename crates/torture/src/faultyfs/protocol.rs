@@ -94,14 +94,14 @@ fn answer(files: &mut Files, opcode: u32, node: u64, body: &[u8]) -> Option<Resu
         3 => attributes(files, node),
         4 => set_attributes(files, node, &mut body),
         10 => files.unlink(body.name()).map(|()| Vec::new()),
-        14 => files.open(node).map(|()| opened()),
+        14 => files.open(node).map(|()| opened(files)),
         15 => read(files, node, &mut body),
         16 => write(files, node, &mut body),
         17 => Ok(statistics(files)),
         18 => files.close(node).map(|()| Vec::new()),
         20 | 25 | 29 | 30 | 34 | 38 => Ok(Vec::new()),
         26 => Ok(init(if files.is_short() { INIT_FLAGS } else { INIT_FLAGS | ASYNC_DIO })),
-        27 => Ok(opened()),
+        27 => Ok(opened(files)),
         28 => Ok(list(files, &mut body)),
         35 | 51 => create(files, opcode == 51, &mut body),
         _ => Err(libc::ENOSYS),
@@ -120,9 +120,10 @@ fn init(flags: u32) -> Vec<u8> {
     reply.0
 }
 
-fn opened() -> Vec<u8> {
+/// With FOPEN_DIRECT_IO where requests are done in part: else the kernel does the rest by itself.
+fn opened(files: &Files) -> Vec<u8> {
     let mut reply = Writer::default();
-    reply.u64(&[0]).u32(&[0, 0]);
+    reply.u64(&[0]).u32(&[u32::from(files.is_short()), 0]);
     reply.0
 }
 
@@ -175,7 +176,7 @@ fn create(files: &mut Files, temporary: bool, body: &mut Reader<'_>) -> Result<V
     let name = body.name();
     let number = files.create((!temporary).then_some(name), mode);
     let mut reply = entry(files, number)?;
-    reply.extend(opened());
+    reply.extend(opened(files));
     Ok(reply)
 }
 

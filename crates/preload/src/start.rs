@@ -2,7 +2,7 @@
 //! nothing that the program could notice.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use overspill_engine::shared::ENV;
 use overspill_sys::mem::Mapping;
@@ -29,6 +29,9 @@ static IS_BACK: AtomicBool = AtomicBool::new(false);
 
 /// The memory of the agent's thread: start and end.
 static THREAD: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+
+/// Its number.
+static TID: AtomicU32 = AtomicU32::new(0);
 
 /// The agent's stack.
 const STACK_BYTES: usize = 256 << 10;
@@ -127,6 +130,7 @@ pub fn wait_until_gone() {
         // nobody uses its memory, nor does a child that was made meanwhile.
         unsafe {
             Thread::wait_at(range.clone());
+            thread::wait_until_counted_out(TID.load(Ordering::Acquire));
             // Before its memory is gone: a child that is made in between must not look there. One
             // that was made meanwhile has an agent of its own by now.
             let _ = THREAD[0].compare_exchange(range.start, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -147,6 +151,7 @@ fn start_agent() -> Result<(), Errno> {
 fn start_thread() -> Result<(), Errno> {
     // SAFETY: the agent keeps to the rules: no libc, no thread-locals, no unwinding.
     let agent = unsafe { thread::spawn(STACK_BYTES, Descriptors::Private, entry, core::ptr::null_mut())? };
+    TID.store(agent.tid(), Ordering::Release);
     let range = agent.range();
     // The start comes last: by it others, children too, know that there is a range.
     THREAD[1].store(range.end, Ordering::Release);

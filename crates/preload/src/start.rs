@@ -55,7 +55,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     // auxiliary vector.
     unsafe { elf::set_up(environment) };
     exec::set_up();
-    // Whoever comes before the agent in the order of libraries has these calls to make, too.
+    // Programs that have no agent make these calls, too.
     forms::set_up();
     // SAFETY: as above.
     let Some(address) = (unsafe { find(environment) }) else { return };
@@ -125,12 +125,13 @@ pub fn come_back() {
 /// Waits until the agent's thread has ended. It must be on its way.
 pub fn wait_until_gone() {
     if is_there() {
-        let range = thread_range();
+        // Its number is read first: a child that is made meanwhile has an agent of its own, which goes on.
+        let (range, tid) = (thread_range(), TID.load(Ordering::Acquire));
         // SAFETY: the range is that of the agent's thread, which is never joined. Once it has ended
         // nobody uses its memory, nor does a child that was made meanwhile.
         unsafe {
             Thread::wait_at(range.clone());
-            thread::wait_until_counted_out(TID.load(Ordering::Acquire));
+            thread::wait_until_counted_out(tid);
             // Before its memory is gone: a child that is made in between must not look there. One
             // that was made meanwhile has an agent of its own by now.
             let _ = THREAD[0].compare_exchange(range.start, 0, Ordering::AcqRel, Ordering::Relaxed);

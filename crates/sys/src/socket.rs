@@ -8,7 +8,7 @@
 use core::mem::MaybeUninit;
 
 use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
-use rustix::io::{IoSlice, IoSliceMut};
+use rustix::io::{IoSlice, IoSliceMut, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
@@ -97,7 +97,7 @@ pub fn receive(socket: &Fd) -> Result<Option<(Letter, Option<Fd>)>, Errno> {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     // A handler of the program's may have run on this thread.
-    let count = match again(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)) {
+    let count = match retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)) {
         Ok(message) => message.bytes,
         Err(Errno::CONNRESET) => 0,
         Err(errno) => return Err(errno),
@@ -118,15 +118,6 @@ pub fn receive(socket: &Fd) -> Result<Option<(Letter, Option<Fd>)>, Errno> {
 pub fn shut_down(socket: &Fd) {
     // It fails only where it is over already.
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
-}
-
-fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            other => return other,
-        }
-    }
 }
 
 fn owned(fd: OwnedFd) -> Fd {

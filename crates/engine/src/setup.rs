@@ -72,6 +72,8 @@ pub struct Settings {
     pub encrypt: bool,
     /// The pool may have all of that from the start, whatever it costs.
     pub fixed_pool: bool,
+    /// Where swap is full some frames may be held above the budget ([`Config::floats`]).
+    pub floats: bool,
 }
 
 /// The default of [`Settings::max_pool_percent`].
@@ -106,6 +108,7 @@ impl Engine {
             compares: true,
             maps_zeroes: memory.shows_zeroes() && !settings.user_mode_only,
             reclaim: settings.reclaim,
+            floats: settings.floats,
             ..Config::live(settings.frames, 0)
         };
         let vigil = Vigil::new(settings.poll_idle);

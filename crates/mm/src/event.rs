@@ -196,6 +196,11 @@ impl Actions {
         self.0.push(action);
     }
 
+    /// Adds an action before those from there on.
+    pub(crate) fn insert(&mut self, at: usize, action: Action) {
+        self.0.insert(at, action);
+    }
+
     /// Adds `Free { id }`, joined with the last action when that frees the page before.
     pub(crate) fn push_free(&mut self, id: PageId) {
         if let Some(Action::Free { run }) = self.0.last_mut()

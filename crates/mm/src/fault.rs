@@ -90,7 +90,7 @@ impl<P: SwapIn> Mm<P> {
         }
         assert!(count > 0, "the faulting page itself is in this state");
         self.note_answered(id, true);
-        self.held += count;
+        self.take_frames(count);
         self.stats.zero_fill += u64::from(count);
         self.note_view_change();
         Run { first: id, count }
@@ -430,7 +430,7 @@ impl<P: SwapIn> Mm<P> {
         assert_eq!(self.pages[id].state, State::Swapped, "only a page on swap is read");
         self.pages.set_state(id, State::Reading);
         self.reclaim.get().arrived(1);
-        self.held += 1;
+        self.take_frames(1);
         self.reading += 1;
     }
 

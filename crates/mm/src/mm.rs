@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use crate::event::{Action, Actions, Event, IoId, Run, Warning};
+use crate::event::{Actions, Event, IoId, Run};
 use crate::filescan::FileScans;
 use crate::list::Lists;
 use crate::pace::Pace;
@@ -76,6 +76,9 @@ pub struct Config {
     /// A kernel's: pages new to the lists of use come in batches of so many for each space, see
     /// `reclaim::newcomers`; 1 = singly.
     pub newcomers: u32,
+    /// Where swap has no room for the rest some frames may be held above the budget, so that windows can
+    /// be read (see `overfull`): not where the budget's end is the program's.
+    pub floats: bool,
     /// The machine stands for one that is so many times larger: rules that depend on the size of
     /// the lists follow that one.
     pub scale: u32,
@@ -108,6 +111,7 @@ impl Config {
             probe: Probe::Faults,
             early: false,
             newcomers: 1,
+            floats: true,
             scale: 1,
         }
     }
@@ -194,6 +198,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) answered: [PageId; ANSWERED],
     pub(crate) answers: usize,
     pub(crate) warned_full: bool,
+    /// That is to be said at the end of this step.
+    pub(crate) says_full: bool,
     /// What becomes of pages that are read before they are stored to.
     pub(crate) zeroes: Zeroes,
     pub(crate) stats: Vmstat,
@@ -264,6 +270,7 @@ impl<P: SwapIn> Mm<P> {
             answered: [NOBODY; ANSWERED],
             answers: 0,
             warned_full: false,
+            says_full: false,
             zeroes: Zeroes::default(),
             stats: Vmstat::default(),
         }
@@ -272,6 +279,7 @@ impl<P: SwapIn> Mm<P> {
     /// Takes one event and appends what must be done to `out`. Same events in, same actions out.
     pub fn step(&mut self, now: Nanos, event: Event, out: &mut Actions) {
         self.now = now;
+        let begin = out.as_slice().len();
         if !matches!(event, Event::Unmapped { .. } | Event::Idle) {
             self.refused = 0;
         }
@@ -303,11 +311,12 @@ impl<P: SwapIn> Mm<P> {
         }
         self.forget_chunks();
         if self.held > self.config.budget {
-            self.warn_full(out);
+            self.warn_full();
         }
         let before = out.as_slice().len();
         self.pump(out);
         self.keep_areas(out);
+        self.tell_full(begin, out);
         if event == Event::Idle && out.as_slice().len() == before {
             self.rest();
         }
@@ -341,7 +350,7 @@ impl<P: SwapIn> Mm<P> {
                     return;
                 }
                 if self.frames_free() == 0 {
-                    self.warn_full(out);
+                    self.warn_full();
                 }
                 self.serve_next(out);
             }
@@ -361,13 +370,6 @@ impl<P: SwapIn> Mm<P> {
         self.pages[id].clear(flag::WANTED);
         let access = if write { Access::Write } else { Access::Read };
         self.start(id, access, out);
-    }
-
-    pub(crate) fn warn_full(&mut self, out: &mut Actions) {
-        if !self.warned_full && (self.areas.is_full() || self.lacks_room()) {
-            self.warned_full = true;
-            out.push(Action::Warn(Warning::SwapFull));
-        }
     }
 
     fn set_budget(&mut self, frames: u32) {

@@ -85,6 +85,7 @@ impl<P: SwapIn> Mm<P> {
     fn arrived(&mut self, id: PageId, out: &mut Actions) {
         self.pages[id].clear(flag::DIRTY);
         self.leave_slot(id);
+        self.share_slot(id);
         let list = if self.pages[id].has(flag::ACTIVATE) { ListId::Active } else { ListId::Inactive };
         if self.pages[id].has(flag::WANTED) {
             self.map(id, list, out);
@@ -139,7 +140,7 @@ impl<P: SwapIn> Mm<P> {
         self.areas.write_ended(first, run.count);
         match result {
             WriteResult::Done => {}
-            WriteResult::NoSpace => self.close(first, out),
+            WriteResult::NoSpace => self.close(first),
             WriteResult::Failed => self.retire(first, out),
         }
         for id in run.pages() {
@@ -170,9 +171,9 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// The backing has no room: its area takes no more.
-    fn close(&mut self, slot: Slot, out: &mut Actions) {
+    fn close(&mut self, slot: Slot) {
         self.areas.close(slot);
-        self.warn_full(out);
+        self.warn_full();
     }
 
     /// The backing has failed: its area takes no more, and what is in it is brought elsewhere if

@@ -156,6 +156,7 @@ impl Builder {
             reclaim: self.reclaim,
             max_pool_percent: self.max_pool_percent,
             fixed_pool: self.fixed_pool,
+            floats: true,
             checksums: true,
             encrypt: self.encrypt,
         };

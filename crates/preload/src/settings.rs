@@ -51,6 +51,8 @@ pub fn of(shared: &Shared, process: &Process, file: Option<Fd>) -> Settings {
         reclaim: Choice::ALL.get(config.reclaim as usize).copied().unwrap_or_default(),
         max_pool_percent: config.max_pool_percent,
         fixed_pool: has(flags::FIXED_POOL),
+        // The program ends where its budget does.
+        floats: !has(flags::STRICT),
         checksums: !has(flags::NO_CHECKSUM),
         encrypt: has(flags::ENCRYPT),
     }

@@ -227,7 +227,7 @@ impl<P: SwapIn> Mm<P> {
         if self.write_around(id, out) {
             return true;
         }
-        self.warn_full(out);
+        self.warn_full();
         self.rescue_clean(id, out)
     }
 

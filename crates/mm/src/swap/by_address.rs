@@ -11,6 +11,9 @@ use super::allocator::SlotAllocator;
 use super::table::SlotTable;
 use super::{WINDOW, WINDOWS};
 
+/// Free runs that are looked at for one that is long enough.
+const LOOKS: u32 = 32;
+
 /// Which windows are homes.
 #[derive(Debug)]
 pub(super) struct ByAddress {
@@ -79,11 +82,17 @@ impl SlotAllocator for ByAddress {
         Some(first)
     }
 
-    /// The next free slot at or after the cursor; new clusters are begun at the end.
+    /// The next free run at or after the cursor that holds all, or the longest of the next few; new
+    /// clusters are begun at the end.
+    ///
+    /// *The story:* it was the next free run, however short. Where swap was full the pages of a window
+    /// were scattered over ever smaller gaps, and came back by a read for every one or two.
     fn choose(&mut self, table: &mut SlotTable, count: u32) -> Option<(u32, u32)> {
         let mut slot = self.next;
         let mut wrapped = false;
-        loop {
+        let mut longest: Option<(u32, u32)> = None;
+        let mut seen = 0;
+        while seen < LOOKS && longest.is_none_or(|(_, run)| run < count) {
             let known = table.known();
             if slot >= known {
                 // Half of what is known is free: going round is better than spreading further.
@@ -92,18 +101,21 @@ impl SlotAllocator for ByAddress {
                     continue;
                 }
                 if wrapped {
-                    return None;
+                    break;
                 }
                 (slot, wrapped) = (1, true);
                 continue;
             }
             let run = table.free_run(slot, count);
             if run > 0 {
-                self.next = slot + run;
-                return Some((slot, run));
+                seen += 1;
+                longest = longest.filter(|&(_, other)| other >= run).or(Some((slot, run)));
             }
-            slot += table.taken_run(slot, WINDOW - slot % WINDOW);
+            slot += run + table.taken_run(slot + run, WINDOW - (slot + run) % WINDOW);
         }
+        let (slot, run) = longest?;
+        self.next = slot + run;
+        Some((slot, run))
     }
 
     #[inline]

@@ -234,6 +234,13 @@ mod tests {
         soak(9_006_507..9_006_508);
     }
 
+    /// Swap and budget just held the program, or not quite, and some frames more than the budget were
+    /// held before that was told, or without that at all.
+    #[test]
+    fn more_than_the_budget_is_held_only_where_that_is_said() {
+        [319, 388, 428, 542, 733, 828, 871, 961, 1615].into_iter().for_each(|seed| soak(seed..seed + 1));
+    }
+
     /// Nearly every page was active; each that reclaim took was the one that somebody waited for,
     /// which came back, so that reclaim never ended: and only a reclaim that began anew asked
     /// whether the active list is too long.

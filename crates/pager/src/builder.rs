@@ -158,6 +158,7 @@ impl Builder {
             fixed_pool: self.fixed_pool,
             checksums: true,
             encrypt: self.encrypt,
+            pagemap: None,
         };
         Pager::start(settings)
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::context::Context;
-use crate::launch::{Launch, MIB};
+use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::Setting;
 use crate::{Outcome, Test, ensure, packages};
 
@@ -14,6 +14,12 @@ const FILTER: &str = include_str!("citizens/filter.c");
 const RETURNS: &str = include_str!("citizens/returns.c");
 const ALONE: &str = include_str!("citizens/alone.c");
 const AWAY: &str = include_str!("citizens/away.c");
+const ENTERS: &str = include_str!("citizens/enters.c");
+const EXECS: &str = include_str!("citizens/execs.c");
+const HANDLERS: &str = include_str!("citizens/handlers.c");
+const HIDDEN: &str = include_str!("citizens/hidden.c");
+const SAYS: &str = include_str!("citizens/says.c");
+const THREADS: &str = include_str!("citizens/threads.c");
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {
@@ -41,6 +47,14 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::forks-while-away", |context| away(context, "forks")),
         Test::new("citizens::user-namespace", user_namespace),
         Test::new("citizens::user-namespace-while-paging", user_namespace_while_paging),
+        Test::new("citizens::several-namespaces", several_namespaces),
+        Test::new("citizens::entered-namespaces", entered_namespaces),
+        Test::new("citizens::counted-threads", counted_threads),
+        Test::new("citizens::data-as-standard-error", |context| says(context, "data")),
+        Test::new("citizens::full-standard-error", |context| says(context, "pipe")),
+        Test::new("citizens::bare-execs", bare_execs),
+        Test::new("citizens::not-to-be-looked-into", hidden),
+        Test::new("citizens::handlers-that-fork", handlers),
     ]
 }
 
@@ -164,4 +178,84 @@ fn user_namespace_while_paging(context: &Context) -> Outcome {
     let program = compile(context, "alone", ALONE, &[])?;
     let finished = Launch::new(context, "citizens-alone", program).ram(48 * MIB).timeout(180).run()?;
     finished.succeeded()?.paged().map(drop)
+}
+
+/// Fails unless every program of a run was managed.
+fn all_managed(finished: &Finished) -> Outcome {
+    let report = finished.report()?;
+    let processes = report["processes"].as_array().map_or(&[][..], Vec::as_slice);
+    let are = !processes.is_empty() && processes.iter().all(|process| process["managed"] == true);
+    ensure!(are, "{}", finished.complain("not all of it was managed"));
+    Ok(())
+}
+
+/// What podman and others do. *The story:* the agent went for the user namespace, and the kernel
+/// makes no thread for who has asked for another pid namespace: it did not come back.
+fn several_namespaces(context: &Context) -> Outcome {
+    let unshare = packages::program("unshare", "util-linux")?;
+    let launch = Launch::new(context, "citizens-several-namespaces", unshare);
+    let launch = launch.args(["-Urpf", "--mount-proc", "sh", "-c", "id -u; echo $$"]);
+    let finished = launch.ram(100 * MIB).timeout(180).run()?;
+    finished.succeeded()?;
+    let said = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+    ensure!(said == "0\n1\n", "{}", finished.complain(&format!("user and process are {said}")));
+    all_managed(&finished)
+}
+
+/// The same of setns.
+fn entered_namespaces(context: &Context) -> Outcome {
+    let program = compile(context, "enters", ENTERS, &[])?;
+    let finished = Launch::new(context, "citizens-enters", program).ram(32 * MIB).timeout(180).run()?;
+    finished.succeeded()?.paged()?;
+    all_managed(&finished)
+}
+
+fn counted_threads(context: &Context) -> Outcome {
+    let program = compile(context, "threads", THREADS, &[])?;
+    let finished = Launch::new(context, "citizens-threads", program).ram(32 * MIB).timeout(180).run()?;
+    finished.succeeded()?.paged().map(drop)
+}
+
+/// *The stories:* what the agent had to say of full swap went into a program's data, which had
+/// become descriptor 2; and into a full pipe, where the agent waited for ever, and all threads for it.
+fn says(context: &Context, what: &str) -> Outcome {
+    let program = compile(context, "says", SAYS, &[])?;
+    let launch = Launch::new(context, format!("citizens-says-{what}"), program);
+    let launch = launch.args([what]).args([context.path("says.data")]);
+    let finished = launch.ram(20 * MIB).options(["--swap-max", "8M"]).timeout(60).run()?;
+    finished.succeeded()?.paged().map(drop)
+}
+
+/// *The story:* libc's `syscall` with the number of execve and a cleaned environment led out of the run.
+fn bare_execs(context: &Context) -> Outcome {
+    let program = compile(context, "execs", EXECS, &[])?;
+    for way in ["execve", "execveat", "fexecve"] {
+        let launch = Launch::new(context, format!("citizens-execs-{way}"), &program);
+        launch.args([way]).ram(32 * MIB).timeout(180).run()?.succeeded()?.paged()?;
+    }
+    Ok(())
+}
+
+/// *The story:* a program that nobody may look into, and that is not root's, may not open its own
+/// page map, which the agent opened when the budget was near.
+fn hidden(context: &Context) -> Outcome {
+    let program = compile(context, "hidden", HIDDEN, &[])?;
+    let launch = Launch::new(context, "citizens-hidden", "setpriv");
+    let launch = launch.args(["--reuid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
+    launch.args([&program]).ram(48 * MIB).timeout(180).run()?.succeeded()?.paged().map(drop)
+}
+
+/// *The story:* a handler's child went on in a call that waited for its parent's agent, for ever.
+fn handlers(context: &Context) -> Outcome {
+    let program = compile(context, "handlers", HANDLERS, &[])?;
+    let file = context.path("handlers.data");
+    for what in ["lock", "fork", "map"] {
+        let launch = Launch::new(context, format!("citizens-handlers-{what}"), &program);
+        let launch = launch.args([what]).args([&file]).options(["--files=4M"]);
+        launch.ram(20 * MIB).timeout(60).run()?.succeeded()?;
+    }
+    let _mode = Setting::new("/proc/sys/vm/overcommit_memory", "1")?;
+    let launch = Launch::new(context, "citizens-handlers-mark", "setpriv");
+    let launch = launch.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
+    launch.args([&program]).args(["mark"]).ram(20 * MIB).timeout(60).run()?.succeeded().map(drop)
 }

@@ -35,6 +35,9 @@ const UNDER_EACH: &str = "stores";
 const FILES: &str = "files";
 const OF_FILES: &str = "file-";
 
+/// Times are compared: by the default way only.
+const OF_TIME: &str = "cost-";
+
 const NO_MOVE: &str = "no-move";
 
 /// No pool; one in which next to nothing has room; and one that leaves next to nothing beside it:
@@ -106,6 +109,7 @@ pub fn tests(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
         .filter(|((way, _), subtest)| {
             ![NO_POOL, TINY_POOL, HUGE_POOL].contains(way) || OF_POOLS.contains(&subtest.name.as_str())
         })
+        .filter(|((way, _), subtest)| *way == WAYS[0].0 || !subtest.name.starts_with(OF_TIME))
         .filter(|((way, _), subtest)| !OF_RECLAIM.contains(way) || subtest.name == UNDER_EACH)
         .filter(|((way, _), subtest)| {
             if context.mode != Mode::Overspill {

@@ -45,6 +45,7 @@ mod transfers;
 pub mod turnstile;
 mod view;
 mod vigil;
+mod waiters;
 
 pub use engine::{Engine, Notice};
 pub use files::{Program, Source};

@@ -114,7 +114,12 @@ const NEEDED: Features = Features::EVENT_REMAP
 
 impl Memory {
     /// Opens the descriptors and maps `staging_frames` frames (all holes).
-    pub fn new(staging_frames: u32, use_move: bool, user_mode_only: bool) -> Result<Self, Errno> {
+    pub fn new(
+        staging_frames: u32,
+        use_move: bool,
+        user_mode_only: bool,
+        pagemap: Pagemap,
+    ) -> Result<Self, Errno> {
         let wanted = NEEDED | Features::MOVE | Features::POISON;
         let heard = Uffd::open(wanted | Features::EVENT_FORK, user_mode_only);
         let hears_forks = heard.is_ok();
@@ -135,7 +140,7 @@ impl Memory {
             program.register(staging.range(), Mode::WP)?;
         }
         let helper = if can_move { None } else { Some(Helper::start()?) };
-        let pagemap = Arc::new(Pagemap::open()?);
+        let pagemap = Arc::new(pagemap);
         Ok(Memory {
             program,
             own,

@@ -1,7 +1,6 @@
 //! What the outside sees: the counters of `mm`, latencies of faults, time stalled, written to the
 //! shared page.
 
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use overspill_mm::Vmstat;
@@ -10,6 +9,7 @@ use overspill_mm::types::{Nanos, Vpn};
 use overspill_sys::{Errno, clock};
 
 use crate::shared::{Process, latency_bucket};
+use crate::waiters::Waiters;
 
 /// How a waiting thread was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +35,6 @@ pub(crate) enum Wait {
 
 /// A thread that waits for a page.
 struct Pending {
-    vpn: Vpn,
     wait: Wait,
     /// When its fault was read.
     since: Nanos,
@@ -85,7 +84,7 @@ impl Stopwatch {
 /// The pen that fills one [`Process`].
 pub struct Report {
     process: &'static Process,
-    pending: Vec<Pending>,
+    pending: Waiters<Vpn, Pending>,
     waits: Waits,
     /// Threads that wait for what is read for them; for anything that was paged out; at all.
     for_reads: Stopwatch,
@@ -131,7 +130,7 @@ impl Report {
     pub fn new(process: &'static Process) -> Self {
         Report {
             process,
-            pending: Vec::with_capacity(256),
+            pending: Waiters::new(),
             waits: Waits::default(),
             for_reads: Stopwatch::default(),
             for_swap: Stopwatch::default(),
@@ -181,10 +180,9 @@ impl Report {
     }
 
     pub(crate) fn fault_begins(&mut self, vpn: Vpn, wait: Wait, since: Nanos) {
-        if self.pending.iter().any(|pending| pending.vpn == vpn) {
+        if !self.pending.enter(vpn, || Pending { wait, since }) {
             return;
         }
-        self.pending.push(Pending { vpn, wait, since });
         if wait == Wait::Read {
             self.for_reads.start(since);
         }
@@ -195,30 +193,28 @@ impl Report {
     }
 
     pub(crate) fn fault_ends(&mut self, first: Vpn, count: u32, answer: Answer) {
-        if self.pending.is_empty() {
-            return;
-        }
+        let end = Vpn(first.0 + u64::from(count));
+        let Some(mut pending) = self.pending.take_first(first, end) else { return };
         let now = clock::monotonic_ns();
-        let mut at = 0;
-        while at < self.pending.len() {
-            let pending = &self.pending[at];
-            if pending.vpn < first || pending.vpn.0 >= first.0 + u64::from(count) {
-                at += 1;
-                continue;
-            }
-            let pending = self.pending.swap_remove(at);
-            if answer == Answer::Mapped {
-                self.count_latency(&pending, now);
-            }
-            if pending.wait == Wait::Read {
-                self.waits.reads_ns += self.for_reads.stop(now);
-            }
-            let counters = &self.process.counters;
-            if pending.wait != Wait::Soft {
-                add(&counters.stalled_ns, self.for_swap.stop(now));
-            }
-            add(&counters.waiting_ns, self.at_all.stop(now));
+        loop {
+            self.count_end(&pending, now, answer);
+            let Some(next) = self.pending.take_first(first, end) else { return };
+            pending = next;
         }
+    }
+
+    fn count_end(&mut self, pending: &Pending, now: Nanos, answer: Answer) {
+        if answer == Answer::Mapped {
+            self.count_latency(pending, now);
+        }
+        if pending.wait == Wait::Read {
+            self.waits.reads_ns += self.for_reads.stop(now);
+        }
+        let counters = &self.process.counters;
+        if pending.wait != Wait::Soft {
+            add(&counters.stalled_ns, self.for_swap.stop(now));
+        }
+        add(&counters.waiting_ns, self.at_all.stop(now));
     }
 
     fn count_latency(&mut self, pending: &Pending, now: Nanos) {

@@ -13,6 +13,7 @@
 //! *The story:* a lock's page was out when its owner ended. Nobody was told; who waited for the
 //! lock waits today.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use overspill_mm::types::Nanos;
@@ -34,7 +35,7 @@ const PI: usize = 1;
 
 /// Where the kernel will look.
 pub(crate) struct Robust {
-    memory: OwnMemory,
+    memory: Arc<OwnMemory>,
     heads: Vec<usize>,
     /// Pages by their addresses.
     pages: Vec<usize>,
@@ -45,11 +46,10 @@ pub(crate) struct Robust {
 }
 
 impl Robust {
-    /// None where memory cannot be read without waiting for it.
-    pub fn new() -> Option<Self> {
-        let memory = OwnMemory::open().ok()?;
+    /// `memory` is read, without waiting for it.
+    pub fn new(memory: Arc<OwnMemory>) -> Self {
         let (heads, pages, missing) = (Vec::new(), Vec::new(), Vec::new());
-        Some(Robust { memory, heads, pages, missing, next_list: 0, next_read: 0 })
+        Robust { memory, heads, pages, missing, next_list: 0, next_read: 0 }
     }
 
     /// Which pages of a range (at most 64), which was just taken out of view, have to stay: bit i for page i.

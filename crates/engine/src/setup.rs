@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use overspill_mm::Config;
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::reclaim::policy::Choice;
+use overspill_sys::pagemap::Pagemap;
 use overspill_sys::{Errno, PAGE_SIZE};
 
 use crate::engine::Engine;
@@ -19,7 +20,7 @@ use crate::transfers::Transfers;
 use crate::vigil::Vigil;
 
 /// Steps of putting an engine together, by the number in [`Failure::step`]; 0 is "none".
-pub const STEPS: [&str; 10] = [
+pub const STEPS: [&str; 11] = [
     "none",
     "open userfaultfd",
     "open the swap areas",
@@ -30,6 +31,7 @@ pub const STEPS: [&str; 10] = [
     "lock memory for the key of encrypted pages",
     "serve memory that another process shares, and may need for longer",
     "serve memory that the program moves with a userfaultfd of its own",
+    "open the process's page map",
 ];
 
 /// Which step failed, and why.
@@ -70,6 +72,9 @@ pub struct Settings {
     pub checksums: bool,
     /// Pages are encrypted on their way to swap; that makes checksums unnecessary.
     pub encrypt: bool,
+    /// The process's page map, if it was opened already. A process that must not be looked into may
+    /// not open its own.
+    pub pagemap: Option<Pagemap>,
     /// The pool may have all of that from the start, whatever it costs.
     pub fixed_pool: bool,
     /// Where swap is full some frames may be held above the budget ([`Config::floats`]).
@@ -100,8 +105,9 @@ impl Engine {
     pub fn open(settings: Settings, mut report: Report) -> Result<Engine, Failure> {
         let failed = |step| move |errno| Failure { step, errno };
         let blocks = staging_blocks(settings.frames_max);
-        let memory =
-            Memory::new(blocks * BLOCK, settings.use_move, settings.user_mode_only).map_err(failed(1))?;
+        let pagemap = settings.pagemap.map_or_else(Pagemap::open, Ok).map_err(failed(10))?;
+        let memory = Memory::new(blocks * BLOCK, settings.use_move, settings.user_mode_only, pagemap)
+            .map_err(failed(1))?;
         let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
         let config = Config {

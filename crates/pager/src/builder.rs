@@ -159,6 +159,7 @@ impl Builder {
             floats: true,
             checksums: true,
             encrypt: self.encrypt,
+            pagemap: None,
         };
         Pager::start(settings)
     }

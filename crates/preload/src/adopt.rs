@@ -22,7 +22,7 @@ use core::ops::ControlFlow;
 use overspill_engine::Engine;
 use overspill_mm::types::RegionKind;
 use overspill_sys::maps::{self, Maps, Name, Vma};
-use overspill_sys::mem::Prot;
+use overspill_sys::mem::{OwnMemory, Prot};
 use overspill_sys::pagemap::{Pagemap, Query};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 
@@ -103,8 +103,8 @@ pub struct Adopted {
 }
 
 impl Adopter {
-    /// Opens the files under /proc that it reads.
-    pub fn open(engine: &Engine) -> Result<Self, Errno> {
+    /// Opens the files under /proc that it reads, but for the process's memory.
+    pub fn open(engine: &Engine, memory: Option<Arc<OwnMemory>>) -> Result<Self, Errno> {
         let maps = Maps::open()?;
         Ok(Adopter {
             maps: if engine.evicts_slowly() { maps.without_dev_zero() } else { maps },
@@ -114,7 +114,7 @@ impl Adopter {
             found: Vec::with_capacity(1024),
             missed: false,
             own: Vec::new(),
-            stacks: Stacks::new(),
+            stacks: Stacks::new(memory),
         })
     }
 

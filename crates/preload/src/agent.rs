@@ -8,6 +8,7 @@ mod judging;
 mod orders;
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -41,6 +42,7 @@ use crate::message;
 use crate::nap::Nap;
 use crate::retire;
 use crate::settings;
+use crate::sight::Sight;
 use crate::veto;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so
@@ -107,6 +109,7 @@ struct Agent {
     memory: Option<Fd>,
     swap: Option<Fd>,
     resident: ResidentReader,
+    sight: Sight,
     growth: Growth,
     ending: Ending,
     purse: Purse,
@@ -123,6 +126,7 @@ pub struct Mission {
     /// This process was made by a fork: it may share its memory with others.
     inherits: bool,
     resident: ResidentReader,
+    sight: Sight,
 }
 
 impl Mission {
@@ -174,7 +178,7 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
     match resident {
         Ok(resident) => {
             let inherits = beginning == Beginning::Fork;
-            Some(Mission { shared, process, memory, swap, inherits, resident })
+            Some(Mission { shared, process, memory, swap, inherits, resident, sight: Sight::open() })
         }
         Err(errno) => {
             give_up(process, Failure { step: 6, errno });
@@ -232,14 +236,15 @@ pub fn run(mission: Mission) {
     let _ = compete();
     // Until the program's memory is managed nothing but this thread's coming in time keeps the budget.
     let _ = Scheduling::first().set();
-    let Mission { shared, process, memory, swap, inherits, resident } = mission;
+    let Mission { shared, process, memory, swap, inherits, resident, sight } = mission;
     let shares = shared.config.flags & flags::PER_PROCESS == 0;
     let purse = Purse::new(shares.then_some(&shared.tree), process, shared.config.ram_bytes);
     let counts_from = if inherits { clock::monotonic_ns() + COPY_NS } else { 0 };
     let (growth, ending) = (Growth::default(), Ending::new());
     // An agent before this one may have had places.
     process.counters.swap_area_bytes.store(0, Ordering::Relaxed);
-    let mut agent = Agent { shared, process, memory, swap, resident, growth, ending, purse, counts_from };
+    let mut agent =
+        Agent { shared, process, memory, swap, resident, sight, growth, ending, purse, counts_from };
     agent.watch(|_, ram| {
         let prepared = Growth::earliest_bytes(ram) / 100 * PREPARE_PERCENT;
         (prepared, prepared)
@@ -337,7 +342,9 @@ impl Agent {
     fn manage(&mut self, inherits: bool) -> Result<(), Failure> {
         // Threads that are started here compete as this one does.
         let _ = compete();
-        let settings = settings::of(self.shared, self.process, self.swap.take());
+        let Sight { pagemap, memory } = core::mem::take(&mut self.sight);
+        let memory = memory.map(Arc::new);
+        let settings = settings::of(self.shared, self.process, self.swap.take(), pagemap);
         let mut engine = Engine::open(settings, Report::new(self.process))?;
         let _ = Scheduling::first().set();
         let failed = |errno| Failure { step: 4, errno };
@@ -347,11 +354,11 @@ impl Agent {
         }
         engine.watch_lending(lend::lent());
         engine.watch_guards(guards::installed());
-        if settings::is_rich() {
-            engine.watch_threads();
+        if let Some(memory) = &memory {
+            engine.watch_threads(memory.clone());
         }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
-        let mut adopter = Adopter::open(&engine).map_err(failed)?;
+        let mut adopter = Adopter::open(&engine, memory).map_err(failed)?;
         let ram = self.ram();
         let (shared, process) = (self.shared, self.process);
         self.watch(|growth, ram| {

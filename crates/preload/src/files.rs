@@ -16,7 +16,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::mem::ManuallyDrop;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 use linux_raw_sys::general::{
     __NR_mlock, __NR_mlock2, __NR_mprotect, MADV_FREE, MADV_HUGEPAGE, MADV_MERGEABLE, MADV_NOHUGEPAGE,
@@ -32,12 +32,13 @@ use overspill_sys::maps::{BUFFER_BYTES, Maps};
 use overspill_sys::mem::{self, Prot};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file, overlap};
 
+use crate::undisturbed::undisturbed;
 use crate::{filters, fork, fresh, libc};
 
 /// How long a thread waits for the agent's answer before it does without: the first one that asks
 /// waits until the agent has opened everything.
 const MAP_WAIT_NS: u64 = 2_000_000_000;
-/// How long it waits for its turn to ask. A signal's handler may ask inside of asking.
+/// How long it waits for its turn to ask.
 const TURN_WAIT_NS: u64 = 50_000_000;
 
 /// Mappings of fewer bytes are not worth a word.
@@ -172,6 +173,10 @@ fn ask(wish: Wish) -> Option<usize> {
     if filters::is_filtered() || !fork::is_ours() || fork::is_borrowing() {
         return None;
     }
+    undisturbed(|| ask_the_agent(wish))
+}
+
+fn ask_the_agent(wish: Wish) -> Option<usize> {
     let patience = clock::monotonic_ns() + TURN_WAIT_NS;
     while DESK.state.compare_exchange(FREE, FILLING, SeqCst, SeqCst).is_err() {
         if clock::monotonic_ns() > patience {
@@ -416,35 +421,52 @@ pub unsafe extern "C" fn mlock2(start: *const c_void, len: usize, flags: u32) ->
 
 /// Descriptors for children, while forks are under way; -1: none.
 static FOR_CHILDREN: [AtomicI32; FILES] = [const { AtomicI32::new(-1) }; FILES];
+/// Some of them are open.
+static OPENED: AtomicBool = AtomicBool::new(false);
 /// Threads that fork.
 static FORKS: AtomicU32 = AtomicU32::new(0);
+/// Held by whoever opens or closes them.
 static OPENING: Lock = Lock::new();
 
 /// Before a fork, in the thread that forks, when nothing is out but files.
+///
+/// *The story:* a signal's handler forked in here, and waited for the lock of its own thread.
 pub fn before_fork() {
-    OPENING.with(|| {
-        FORKS.fetch_add(1, SeqCst);
-        let agent = AGENT.load(SeqCst);
-        TABLE.each(|part| {
-            let place = &FOR_CHILDREN[part.file];
-            let file = TABLE.file(part.file).file.load(SeqCst);
-            if place.load(SeqCst) < 0
-                && file >= 0
-                && let Ok(opened) = file::open_of_thread(agent, file as u32)
-            {
-                place.store(opened.into_raw(), SeqCst);
-            }
-        });
+    // First: whoever closes descriptors looks at the count, under the lock.
+    FORKS.fetch_add(1, SeqCst);
+    if !TABLE.is_empty() {
+        undisturbed(|| OPENING.with(open_for_children));
+    }
+}
+
+fn open_for_children() {
+    OPENED.store(true, SeqCst);
+    let agent = AGENT.load(SeqCst);
+    TABLE.each(|part| {
+        let place = &FOR_CHILDREN[part.file];
+        let file = TABLE.file(part.file).file.load(SeqCst);
+        if place.load(SeqCst) < 0
+            && file >= 0
+            && let Ok(opened) = file::open_of_thread(agent, file as u32)
+        {
+            place.store(opened.into_raw(), SeqCst);
+        }
     });
 }
 
 /// After a fork, in the parent.
 pub fn after_fork() {
-    OPENING.with(|| {
-        if FORKS.fetch_sub(1, SeqCst) == 1 {
-            close_those_for_children();
-        }
-    });
+    // In a child that a handler made between the two calls none are counted.
+    let _ = FORKS.fetch_update(SeqCst, SeqCst, |forks| forks.checked_sub(1));
+    if OPENED.load(SeqCst) {
+        undisturbed(|| {
+            OPENING.with(|| {
+                if FORKS.load(SeqCst) == 0 {
+                    close_those_for_children();
+                }
+            });
+        });
+    }
 }
 
 fn close_those_for_children() {
@@ -455,6 +477,7 @@ fn close_those_for_children() {
             drop(unsafe { Fd::from_raw(fd) });
         }
     }
+    OPENED.store(false, SeqCst);
 }
 
 /// After a fork, in the child, in its only thread: its files are the kernel's.

@@ -8,18 +8,18 @@
 //!
 //! *The story:* children of `_Fork()` read zeroes where the parent's page was out.
 
-use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use linux_raw_sys::general::{
-    __NR_clone, __NR_clone3, __NR_fork, __NR_io_uring_setup, __NR_ioctl, __NR_madvise, __NR_mlockall,
-    __NR_prctl, __NR_process_madvise, __NR_seccomp, __NR_setns, __NR_setsockopt, __NR_unshare, __NR_vmsplice,
-    CLONE_VM,
+    __NR_clone, __NR_clone3, __NR_execve, __NR_execveat, __NR_fork, __NR_io_uring_setup, __NR_ioctl,
+    __NR_lstat, __NR_madvise, __NR_mlockall, __NR_newfstatat, __NR_prctl, __NR_process_madvise, __NR_seccomp,
+    __NR_setns, __NR_setsockopt, __NR_stat, __NR_statx, __NR_unshare, __NR_vmsplice, CLONE_VM,
 };
 
 use overspill_sys::mem;
 
-use crate::{elf, filters, fork, guards, lend, libc, locking, populate, registering, retire};
+use crate::{elf, exec, filters, fork, guards, lend, libc, locking, populate, registering, retire, tasks};
 
 /// The next library's `_Fork` and `clone`; 0 where it has none.
 static FORK: AtomicUsize = AtomicUsize::new(0);
@@ -125,6 +125,41 @@ pub unsafe extern "C" fn clone(
     result
 }
 
+/// The calls that are looked at: of each number one bit.
+static WATCHED: [u64; WATCHED_WORDS] = {
+    let mut bits = [0; WATCHED_WORDS];
+    let mut index = 0;
+    while index < WATCHED_NUMBERS.len() {
+        let number = WATCHED_NUMBERS[index] as usize;
+        bits[number / 64] |= 1 << (number % 64);
+        index += 1;
+    }
+    bits
+};
+const WATCHED_WORDS: usize = 8;
+const WATCHED_NUMBERS: [c_uint; 20] = [
+    __NR_clone,
+    __NR_clone3,
+    __NR_execve,
+    __NR_execveat,
+    __NR_fork,
+    __NR_io_uring_setup,
+    __NR_ioctl,
+    __NR_lstat,
+    __NR_madvise,
+    __NR_mlockall,
+    __NR_newfstatat,
+    __NR_prctl,
+    __NR_process_madvise,
+    __NR_seccomp,
+    __NR_setns,
+    __NR_setsockopt,
+    __NR_stat,
+    __NR_statx,
+    __NR_unshare,
+    __NR_vmsplice,
+];
+
 /// libc's `syscall`, without a frame: who makes a thread with it returns from it on another stack.
 ///
 /// # Safety
@@ -134,46 +169,15 @@ pub unsafe extern "C" fn clone(
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall() -> c_long {
     core::arch::naked_asm!(
+        "cmp edi, {numbers}",
+        "jae 5f",
+        "lea rax, [rip + {watched}]",
+        "bt dword ptr [rax], edi",
+        "jnc 5f",
         "cmp edi, {clone}",
         "je 2f",
         "cmp edi, {clone3}",
-        "je 2f",
-        "cmp edi, {fork}",
-        "je 4f",
-        "cmp edi, {seccomp}",
-        "je 4f",
-        "cmp edi, {prctl}",
-        "je 4f",
-        "cmp edi, {unshare}",
-        "je 4f",
-        "cmp edi, {setns}",
-        "je 4f",
-        "cmp edi, {vmsplice}",
-        "je 4f",
-        "cmp edi, {setsockopt}",
-        "je 4f",
-        "cmp edi, {io_uring_setup}",
-        "je 4f",
-        "cmp edi, {madvise}",
-        "je 4f",
-        "cmp edi, {process_madvise}",
-        "je 4f",
-        "cmp edi, {mlockall}",
-        "je 4f",
-        "cmp edi, {ioctl}",
-        "je 4f",
-        "5:",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
-        "syscall",
-        "cmp rax, -4095",
-        "jae 6f",
-        "ret",
+        "jne 4f",
         // A process, or a thread. The stack is aligned by the seventh push.
         "2:",
         "push rdi",
@@ -192,7 +196,7 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "pop rsi",
         "pop rdi",
         "test al, al",
-        "jz 5b",
+        "jz 5f",
         // The arguments one place to the left and the number behind the fifth, as `concerning` has them.
         "4:",
         "mov rax, rdi",
@@ -203,23 +207,25 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "mov r8, r9",
         "mov r9, rax",
         "jmp {concerning}",
+        "5:",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 6f",
+        "ret",
         "6:",
         "mov rdi, rax",
         "jmp {failed}",
+        numbers = const WATCHED_WORDS * 64,
+        watched = sym WATCHED,
         clone = const __NR_clone,
         clone3 = const __NR_clone3,
-        fork = const __NR_fork,
-        seccomp = const __NR_seccomp,
-        prctl = const __NR_prctl,
-        unshare = const __NR_unshare,
-        setns = const __NR_setns,
-        vmsplice = const __NR_vmsplice,
-        setsockopt = const __NR_setsockopt,
-        io_uring_setup = const __NR_io_uring_setup,
-        madvise = const __NR_madvise,
-        process_madvise = const __NR_process_madvise,
-        mlockall = const __NR_mlockall,
-        ioctl = const __NR_ioctl,
         forks = sym forks,
         concerning = sym concerning,
         failed = sym failed,
@@ -282,10 +288,29 @@ unsafe extern "C" fn concerning(
         return forked(call);
     }
     if number == __NR_unshare {
-        return retire::for_unshare(a, call);
+        // SAFETY: passed on to the caller.
+        return retire::for_unshare(a, |flags| unsafe { libc::call(number, [flags, b, c, d, e, f]) });
     }
     if number == __NR_setns {
-        return retire::for_setns(b, call);
+        // SAFETY: passed on to the caller.
+        return retire::for_setns(a, b, |kinds| unsafe { libc::call(number, [a, kinds, c, d, e, f]) });
+    }
+    if [__NR_stat, __NR_lstat].contains(&number) {
+        // SAFETY: passed on to the caller.
+        return unsafe { tasks::looking(a as *const c_char, call) };
+    }
+    if [__NR_newfstatat, __NR_statx].contains(&number) {
+        // SAFETY: passed on to the caller.
+        return unsafe { tasks::looking(b as *const c_char, call) };
+    }
+    if number == __NR_execve {
+        // SAFETY: passed on to the caller.
+        return unsafe { exec::execve(a as *const c_char, b as _, c as _) } as isize;
+    }
+    if number == __NR_execveat {
+        // SAFETY: passed on to the caller.
+        return unsafe { exec::execveat(a as c_int, b as *const c_char, c as _, d as _, e as c_int) }
+            as isize;
     }
     if number == __NR_madvise {
         // SAFETY: passed on to the caller.

@@ -40,9 +40,11 @@ mod registering;
 mod remap;
 mod retire;
 mod settings;
+mod sight;
 mod stacks;
 mod start;
 mod tasks;
+mod undisturbed;
 mod veto;
 mod withheld;
 

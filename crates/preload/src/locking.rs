@@ -17,6 +17,7 @@ use overspill_engine::report::Left;
 use overspill_sys::maps::{self, Maps, Name, Vma};
 use overspill_sys::{AddressRange, Errno, overlap};
 
+use crate::undisturbed::undisturbed;
 use crate::{files, filters, libc};
 
 /// What is locked by one call: the kernel holds the lock of the address space meanwhile.
@@ -76,10 +77,13 @@ fn lock_rest(range: AddressRange, how: u32) -> Result<(), Errno> {
     while from < range.end {
         // The first of the agent's ranges that lies behind, or around.
         let mut own = range.end..range.end;
-        crate::each_own_range(|part| {
-            if overlap(&part, &(from..range.end)) && part.start < own.start {
-                own = part;
-            }
+        // The arena is locked meanwhile, and the agent needs it for a fork.
+        undisturbed(|| {
+            crate::each_own_range(|part| {
+                if overlap(&part, &(from..range.end)) && part.start < own.start {
+                    own = part;
+                }
+            });
         });
         lock(from..own.start.max(from), how)?;
         from = own.end.max(from + 1);

@@ -1,21 +1,49 @@
 //! The agent's few words to the user, and its last resort.
 
 use core::fmt::{Display, Write};
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use overspill_sys::file;
+use overspill_sys::Fd;
+use overspill_sys::file::{self, Identity};
 use rustix::process::{self, Signal};
+
+/// The program's standard error.
+const NUMBER: u32 = 2;
+/// What it was when the program began; no file is all zeroes.
+static STANDARD_ERROR: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+/// Remembers what the program has for its standard error, in a thread of the program's.
+pub fn set_up() {
+    // SAFETY: the descriptor is the program's, and is not closed by this; it may not be open.
+    let fd = ManuallyDrop::new(unsafe { Fd::from_raw(NUMBER as i32) });
+    if let Ok(Identity(words)) = file::identity(&fd) {
+        STANDARD_ERROR.iter().zip(words).for_each(|(place, word)| place.store(word, Relaxed));
+    }
+}
 
 /// Writes one line to the program's standard error. The agent's own descriptors do not include it.
 /// It must be the same open file, not the same name opened again: that would have a position of its
 /// own, and what the launcher says at the end would be written over the line. Nothing is allocated:
 /// the line may say that there is no memory.
+///
+/// It is not written where it would wait: who waits for a page may be the one who would make room. Nor
+/// to what was not there when the program began.
+///
+/// *The stories:* a daemon closed its descriptors and opened its data, which became number 2; the
+/// line went there. And a program whose standard error was a full pipe waited for the agent, that for
+/// whoever read the pipe, and that for the program.
 pub fn say(text: impl Display) {
-    let Ok(fd) = file::descriptor_of_program(2) else { return };
+    let Ok(fd) = file::descriptor_of_program(NUMBER) else { return };
+    let known = Identity(STANDARD_ERROR.each_ref().map(|word| word.load(Relaxed)));
+    if file::identity(&fd) != Ok(known) {
+        return;
+    }
     let mut line = Line { bytes: [0; 256], len: 0 };
     // A line that is too long is cut.
     let _ = write!(line, "overspill: {text}");
     line.bytes[line.len] = b'\n';
-    let _ = file::write(fd.raw(), &line.bytes[..=line.len]);
+    let _ = file::write_at_once(&fd, &line.bytes[..=line.len]);
 }
 
 /// As much of a line as there is room for, and one byte more.

@@ -22,18 +22,21 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use linux_raw_sys::general::{
-    __NR_setns, __NR_unshare, CLONE_NEWTIME, CLONE_NEWUSER, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK,
-    CLONE_VM,
+    __NR_ioctl, __NR_setns, __NR_unshare, CLONE_NEWPID, CLONE_NEWTIME, CLONE_NEWUSER, CLONE_SIGHAND,
+    CLONE_THREAD, CLONE_VFORK, CLONE_VM,
 };
 
 use overspill_engine::Failure;
 use overspill_sys::lock::Lock;
 use overspill_sys::{Errno, clock};
 
+use crate::undisturbed::undisturbed;
 use crate::{filters, fork, fresh, libc, start};
 
 /// What `unshare` may be asked for by a process with one thread only.
 const ALONE: u32 = CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
+/// Tells which kind of namespace a descriptor is of, see ioctl_nsfs(2).
+const NS_GET_NSTYPE: usize = 0xb703;
 
 /// How often a call is repeated that the kernel refuses while it still counts the agent's threads.
 const INSISTS: u32 = 50;
@@ -148,7 +151,9 @@ fn going_for(step: u32, call: impl FnOnce() -> isize) -> isize {
         if is_gone() {
             return call();
         }
-        send_away(step);
+        // The call may put up a filter, behind which the signals could not be let in again: so they
+        // are let in before it.
+        undisturbed(|| send_away(step));
         let result = call();
         if result == 0 {
             GONE.store(true, SeqCst);
@@ -163,26 +168,38 @@ fn going_for(step: u32, call: impl FnOnce() -> isize) -> isize {
 
 /// The program ends: the agent goes and does not come back.
 pub fn at_the_end() {
-    TURN.with(|| {
-        GONE.store(true, SeqCst);
-        send_away(0);
+    undisturbed(|| {
+        TURN.with(|| {
+            GONE.store(true, SeqCst);
+            send_away(0);
+        });
     });
 }
 
+/// Does the agent go for a call by the calling thread, and come back?
+fn can_leave() -> bool {
+    !(filters::is_filtered() || is_gone() || fork::is_borrowing())
+}
+
 /// Makes a call while there is no agent.
+///
+/// *The story:* a signal's handler forked while there was none. Its child got an agent at once, and
+/// another one when the handler returned into the call.
 pub fn without(mut call: impl FnMut() -> isize) -> isize {
-    if filters::is_filtered() || is_gone() || fork::is_borrowing() {
+    if !can_leave() {
         return call();
     }
-    TURN.with(|| {
-        if is_gone() {
-            return call();
-        }
-        send_away(0);
-        let result = insist(&mut call);
-        ASKED.store(false, SeqCst);
-        start::come_back();
-        result
+    undisturbed(|| {
+        TURN.with(|| {
+            if is_gone() {
+                return call();
+            }
+            send_away(0);
+            let result = insist(&mut call);
+            ASKED.store(false, SeqCst);
+            start::come_back();
+            result
+        })
     })
 }
 
@@ -201,14 +218,50 @@ fn insist(mut call: impl FnMut() -> isize) -> isize {
     call()
 }
 
-/// Makes a call of unshare(2) with these flags.
-pub fn for_unshare(flags: usize, call: impl Fn() -> isize) -> isize {
-    if flags as u32 & ALONE == 0 { call() } else { without(call) }
+/// Makes a call of unshare(2) with these flags, by `call`, which is given them.
+///
+/// The kernel makes no thread for who has asked for another pid or time namespace for its children.
+/// So the agent is back before that is asked for, in a call of its own. If that one is refused the
+/// first is done already, which cannot be undone; see docs/limits.md.
+///
+/// *The story:* `unshare -Urpf` had a user namespace and no agent any more.
+pub fn for_unshare(flags: usize, call: impl Fn(usize) -> isize) -> isize {
+    let flags = flags as u32;
+    if flags & ALONE == 0 || !can_leave() {
+        return call(flags as usize);
+    }
+    let (first, then) = split(flags, CLONE_NEWPID | CLONE_NEWTIME);
+    in_two(first, then, call)
 }
 
-/// Makes a call of setns(2) for this kind of namespace; 0: whatever the descriptor is.
-pub fn for_setns(kind: usize, call: impl Fn() -> isize) -> isize {
-    if kind != 0 && kind as u32 & (CLONE_NEWUSER | CLONE_NEWTIME) == 0 { call() } else { without(call) }
+/// Makes a call of setns(2) for these kinds of namespaces, by `call`, which is given them; 0:
+/// whatever the descriptor is, which that one tells.
+pub fn for_setns(fd: usize, kinds: usize, call: impl Fn(usize) -> isize) -> isize {
+    let needs_one_thread = |kinds: u32| kinds & (CLONE_NEWUSER | CLONE_NEWTIME) != 0;
+    let kinds = kinds as u32;
+    if !can_leave() || !needs_one_thread(if kinds == 0 { kind_of(fd) } else { kinds }) {
+        return call(kinds as usize);
+    }
+    let (first, then) = split(kinds, CLONE_NEWPID);
+    in_two(first, then, call)
+}
+
+/// The kind of a namespace, by its descriptor; any of them, where that is not known.
+fn kind_of(fd: usize) -> u32 {
+    // SAFETY: tells a number, if it is a namespace (4.11).
+    let told = unsafe { overspill_sys::call(__NR_ioctl, [fd, NS_GET_NSTYPE, 0, 0, 0, 0]) };
+    told.map_or(u32::MAX, |kind| kind as u32)
+}
+
+/// What is asked for at first, and what once the agent is back. What the kernel does not know is in
+/// the first, so that nothing is done.
+fn split(flags: u32, late: u32) -> (u32, u32) {
+    (flags & !late, flags & late)
+}
+
+fn in_two(first: u32, then: u32, call: impl Fn(usize) -> isize) -> isize {
+    let result = without(|| call(first as usize));
+    if result != 0 || then == 0 { result } else { call(then as usize) }
 }
 
 /// unshare(2).
@@ -217,9 +270,8 @@ pub fn for_setns(kind: usize, call: impl Fn() -> isize) -> isize {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    let flags = flags as usize;
     // SAFETY: passed on to the caller.
-    for_unshare(flags, || unsafe { libc::call(__NR_unshare, [flags, 0, 0, 0, 0, 0]) }) as c_int
+    for_unshare(flags as usize, |flags| unsafe { libc::call(__NR_unshare, [flags, 0, 0, 0, 0, 0]) }) as c_int
 }
 
 /// setns(2).
@@ -227,8 +279,39 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 /// # Safety
 /// As for the system call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
-    let (fd, kind) = (fd as usize, kind as usize);
+pub unsafe extern "C" fn setns(fd: c_int, kinds: c_int) -> c_int {
+    let fd = fd as usize;
     // SAFETY: passed on to the caller.
-    for_setns(kind, || unsafe { libc::call(__NR_setns, [fd, kind, 0, 0, 0, 0]) }) as c_int
+    let call = |kinds| unsafe { libc::call(__NR_setns, [fd, kinds, 0, 0, 0, 0]) };
+    for_setns(fd, kinds as usize, call) as c_int
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn what_no_thread_can_be_made_behind_comes_last() {
+        let late = CLONE_NEWPID | CLONE_NEWTIME;
+        assert_eq!(split(CLONE_NEWUSER | CLONE_NEWPID, late), (CLONE_NEWUSER, CLONE_NEWPID));
+        // A flag that nobody knows: the first call is refused.
+        assert_eq!(split(CLONE_NEWUSER | 1 | CLONE_NEWTIME, late), (CLONE_NEWUSER | 1, CLONE_NEWTIME));
+        assert_eq!(split(CLONE_NEWUSER, late), (CLONE_NEWUSER, 0));
+    }
+
+    #[test]
+    fn the_second_call_is_made_if_there_is_one_and_the_first_was_not_refused() {
+        let calls = |first, then, answer| {
+            let made = RefCell::new(std::vec::Vec::new());
+            let result = in_two(first, then, |flags| {
+                made.borrow_mut().push(flags);
+                answer
+            });
+            (result, made.into_inner())
+        };
+        assert_eq!(calls(1, 2, 0), (0, std::vec![1, 2]));
+        assert_eq!(calls(1, 0, 0), (0, std::vec![1]));
+        assert_eq!(calls(1, 2, -1), (-1, std::vec![1]));
+    }
 }

@@ -7,6 +7,7 @@ use overspill_engine::{Settings, SwapKind, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::reclaim::policy::Choice;
 use overspill_sys::Fd;
+use overspill_sys::pagemap::Pagemap;
 use overspill_sys::procfs::{self, Limit};
 
 use crate::aside::frames;
@@ -21,8 +22,9 @@ pub fn is_rich() -> bool {
     descriptors >= DESCRIPTORS_ENOUGH
 }
 
-/// The settings for the engine of a process. `file` is one to page to, if the launcher gave one.
-pub fn of(shared: &Shared, process: &Process, file: Option<Fd>) -> Settings {
+/// The settings for the engine of a process. `file` is one to page to, if the launcher gave one; the
+/// page map is opened if it is not yet.
+pub fn of(shared: &Shared, process: &Process, file: Option<Fd>, pagemap: Option<Pagemap>) -> Settings {
     let config: &Config = &shared.config;
     let has = |flag: u32| config.flags & flag != 0;
     let mut swap = SwapPlace::decode(&config.swap_places);
@@ -55,6 +57,7 @@ pub fn of(shared: &Shared, process: &Process, file: Option<Fd>) -> Settings {
         floats: !has(flags::STRICT),
         checksums: !has(flags::NO_CHECKSUM),
         encrypt: has(flags::ENCRYPT),
+        pagemap,
     }
 }
 

@@ -20,6 +20,7 @@
 //! recursion`).
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use overspill_sys::maps::Vma;
@@ -50,18 +51,19 @@ pub(crate) struct Stacks {
     /// Where the kernel may join a stack with what lies above it: the usual size of one.
     joined_bytes: Option<usize>,
     /// Without it nothing is known of threads that have ended.
-    memory: Option<OwnMemory>,
+    memory: Option<Arc<OwnMemory>>,
     tail: Box<[u8; TAIL_BYTES]>,
 }
 
 impl Stacks {
-    pub fn new() -> Self {
+    /// `memory` is the process's, to be read without waiting for it.
+    pub fn new(memory: Option<Arc<OwnMemory>>) -> Self {
         Stacks {
             control_blocks: Vec::with_capacity(256),
             known: Vec::with_capacity(256),
             tops: Vec::new(),
             joined_bytes: joined_bytes(),
-            memory: OwnMemory::open().ok(),
+            memory,
             tail: Box::new([0; TAIL_BYTES]),
         }
     }

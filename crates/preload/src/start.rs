@@ -11,7 +11,7 @@ use overspill_sys::{AddressRange, Errno, fd, reserve};
 
 use crate::agent::Beginning;
 use crate::launcher::Address;
-use crate::{agent, elf, exec, files, filters, fork, forms, fresh, leaks, retire, settings, veto};
+use crate::{agent, elf, exec, files, filters, fork, forms, fresh, leaks, message, retire, settings, veto};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
@@ -65,6 +65,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
         filters::note_confined();
         return;
     }
+    message::set_up();
     leaks::set_up();
     let Some(()) = fork::set_up() else { return };
     // SAFETY: the handlers are safe to call in any thread of the program; the library is never unloaded.

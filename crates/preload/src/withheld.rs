@@ -18,6 +18,8 @@ use overspill_sys::maps::{self, Maps};
 use overspill_sys::mem::{self, Advice};
 use overspill_sys::{AddressRange, Errno, overlap};
 
+use crate::undisturbed::undisturbed;
+
 /// Ranges of the program's that are kept in mind; more of them are inherited.
 const KEPT_MAX: usize = 64;
 
@@ -100,12 +102,12 @@ pub fn note(advice: c_int, range: AddressRange, call: impl FnOnce() -> c_int) ->
         MADV_DONTFORK => {
             let result = call();
             if result == 0 {
-                KEPT.with(|ranges| ranges.add(range));
+                undisturbed(|| KEPT.with(|ranges| ranges.add(range)));
             }
             result
         }
         MADV_DOFORK => {
-            KEPT.with(|ranges| ranges.remove(&range));
+            undisturbed(|| KEPT.with(|ranges| ranges.remove(&range)));
             if IS_ON.load(SeqCst) && !IS_LIFTED.load(SeqCst) { 0 } else { call() }
         }
         _ => call(),

@@ -3,6 +3,7 @@
 //! It never keeps an offset (all I/O is positioned) and never retries: short counts and EINTR are the
 //! caller's to see.
 
+use crate::event::{self, PollFd};
 use crate::mem::IoVec;
 use crate::raw::{IOC_READ, IOC_WRITE, ioctl_number, nr, syscall};
 use crate::{Errno, Fd};
@@ -33,6 +34,8 @@ bitflags! {
         const NO_FOLLOW = nr::O_NOFOLLOW;
         /// Never wait.
         const NON_BLOCKING = nr::O_NONBLOCK;
+        /// A terminal does not become the session's.
+        const NO_TERMINAL = nr::O_NOCTTY;
     }
 }
 
@@ -280,6 +283,50 @@ pub unsafe fn pwritev(fd: i32, vectors: &[IoVec], offset: u64) -> Result<usize, 
 pub fn write(fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
     // SAFETY: the slice is valid for reads; a bad number gives EBADF.
     unsafe { syscall!(nr::__NR_write, fd as usize, bytes.as_ptr() as usize, bytes.len()) }
+}
+
+/// As [`write`], but what would wait is not written: EAGAIN, or a smaller count. Only a file in a
+/// file system may take its time.
+pub fn write_at_once(fd: &Fd, bytes: &[u8]) -> Result<usize, Errno> {
+    if status(fd)?.kind == Kind::Regular {
+        return write(fd.raw(), bytes);
+    }
+    if event::poll(&mut [PollFd::writable(fd)], Some(0))? == 0 {
+        return Err(Errno::AGAIN);
+    }
+    // To have asked is not enough where others write, too. Pipes and sockets can be told not to wait.
+    let vector = [IoVec { base: bytes.as_ptr() as usize, len: bytes.len() }];
+    let (pointer, here) = (vector.as_ptr() as usize, usize::MAX);
+    // SAFETY: the slice is valid for reads.
+    let written = unsafe {
+        syscall!(nr::__NR_pwritev2, fd.raw() as usize, pointer, 1, here, 0, nr::RWF_NOWAIT as usize)
+    };
+    if written != Err(Errno::OPNOTSUPP) {
+        return written;
+    }
+    // A terminal cannot, but has another open file for whoever may open it.
+    let how = Open::WRITE_ONLY | Open::NON_BLOCKING | Open::NO_TERMINAL;
+    let again = open_again(fd, how);
+    write(again.as_ref().unwrap_or(fd).raw(), bytes)
+}
+
+/// Tells a file from all others: its device, its number there, and when it was made, since numbers
+/// are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity(pub [u64; 3]);
+
+/// Which file a descriptor has (4.11).
+pub fn identity(fd: &Fd) -> Result<Identity, Errno> {
+    // SAFETY: all-zero is a valid value of the plain structure.
+    let mut told: nr::statx = unsafe { core::mem::zeroed() };
+    let (empty, out) = (c"".as_ptr() as usize, &raw mut told as usize);
+    let (flags, mask) = (nr::AT_EMPTY_PATH as usize, (nr::STATX_INO | nr::STATX_BTIME) as usize);
+    // SAFETY: the path is NUL-terminated, the structure is the call's.
+    unsafe { syscall!(nr::__NR_statx, fd.raw() as usize, empty, flags, mask, out)? };
+    let device = u64::from(told.stx_dev_major) << 32 | u64::from(told.stx_dev_minor);
+    // Where the file system does not know that, it is zero.
+    let made = (told.stx_btime.tv_sec as u64).wrapping_mul(1_000_000_000);
+    Ok(Identity([device, told.stx_ino, made.wrapping_add(u64::from(told.stx_btime.tv_nsec))]))
 }
 
 /// What kind of file.

@@ -6,7 +6,7 @@
 
 use overspill_sys::file::{self, Allocate, EXTENTS_MAX, Extent, Kind, Open};
 use overspill_sys::mem::{IoVec, Mapping, Prot};
-use overspill_sys::{Errno, PAGE_SIZE};
+use overspill_sys::{Errno, Fd, PAGE_SIZE};
 use std::ffi::CString;
 
 fn c(path: &std::path::Path) -> CString {
@@ -67,4 +67,66 @@ fn memory_files_are_found_by_number() {
         assert_eq!(other.as_ptr::<u64>().read_volatile(), 77);
     }
     assert_eq!(file::open_of_process(std::process::id(), 9999).unwrap_err(), Errno::NOENT);
+}
+
+/// A line for the user must not wait for who reads it. *The story:* the agent wrote it to a full pipe,
+/// whose reader waited for the program, which waited for the agent.
+#[test]
+fn what_would_wait_is_not_written() {
+    let [reader, writer] = pipe();
+    assert_eq!(file::write_at_once(&writer, b"a line\n"), Ok(7));
+    while file::write_at_once(&writer, &[0; 4096]).is_ok() {}
+    assert_eq!(file::write_at_once(&writer, b"a line\n"), Err(Errno::AGAIN));
+    let mut some = [0; 16 << 10];
+    assert!(unsafe { libc::read(reader.raw(), some.as_mut_ptr().cast(), some.len()) } > 0);
+    assert_eq!(file::write_at_once(&writer, b"a line\n"), Ok(7));
+}
+
+/// As after Ctrl-S.
+#[test]
+fn a_terminal_that_was_stopped_is_not_waited_for() {
+    let terminal = unsafe {
+        let master = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY);
+        assert!(master >= 0 && libc::grantpt(master) == 0 && libc::unlockpt(master) == 0);
+        let name = std::ffi::CStr::from_ptr(libc::ptsname(master));
+        let slave = libc::open(name.as_ptr(), libc::O_RDWR | libc::O_NOCTTY);
+        assert!(slave >= 0);
+        Fd::from_raw(slave)
+    };
+    assert_eq!(file::write_at_once(&terminal, b"a line\n"), Ok(7));
+    assert_eq!(unsafe { libc::tcflow(terminal.raw(), libc::TCOOFF) }, 0);
+    assert_eq!(file::write_at_once(&terminal, b"a line\n"), Err(Errno::AGAIN));
+    assert_eq!(unsafe { libc::tcflow(terminal.raw(), libc::TCOON) }, 0);
+    assert_eq!(file::write_at_once(&terminal, b"a line\n"), Ok(7));
+}
+
+/// *The story:* a daemon's data became descriptor 2, and a line for the user went there.
+#[test]
+fn a_file_is_known_again_and_no_other_is_taken_for_it() {
+    let [first, second] = [c"first", c"second"].map(|name| file::memfd(name).unwrap());
+    let known = file::identity(&first).unwrap();
+    assert_eq!(file::identity(&first.duplicate().unwrap()), Ok(known));
+    assert_ne!(file::identity(&second), Ok(known));
+    let [reader, writer] = pipe();
+    assert_eq!(file::identity(&reader), file::identity(&writer));
+    assert_ne!(file::identity(&reader), Ok(known));
+    // A number that was free is given away again: here at once.
+    let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("identity");
+    let make = || {
+        let made = std::fs::File::create(&directory).unwrap();
+        let identity = file::identity(&file::open(&c(&directory), Open::empty()).unwrap()).unwrap();
+        std::fs::remove_file(&directory).unwrap();
+        drop(made);
+        identity
+    };
+    let before = make();
+    // The kernel's clock for files ticks each few milliseconds.
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    assert_ne!(make(), before, "two files, one after the other");
+}
+
+fn pipe() -> [Fd; 2] {
+    let mut ends = [0; 2];
+    assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
+    ends.map(|end| unsafe { Fd::from_raw(end) })
 }

@@ -1,11 +1,13 @@
 //! What owners do with the regions of the program's own memory, and with any region by one of its pages.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 
 use overspill_mm::readahead::policy::{Overrides, RegionState};
 use overspill_mm::types::{RegionKind, Vpn};
 use overspill_mm::{Event, RegionStats, State};
+use overspill_sys::mem::OwnMemory;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
 use super::Engine;
@@ -36,8 +38,8 @@ impl Engine {
     }
 
     /// From now on pages that the kernel needs when a thread of this process ends stay in RAM.
-    pub fn watch_threads(&mut self) {
-        self.robust = Robust::new();
+    pub fn watch_threads(&mut self, memory: Arc<OwnMemory>) {
+        self.robust = Some(Robust::new(memory));
     }
 
     /// Can pages that were only read so far be taken out of view?

@@ -5,6 +5,7 @@ mod advice;
 mod allocator;
 mod calls;
 mod content;
+mod costs;
 pub mod exits;
 mod file_changes;
 mod file_faults;
@@ -156,6 +157,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-unheard" Exceeded forks::unheard, "bare forks while pages come into view all the time";
     "fork-discarding" Exceeded forks::discarding, "forks while threads discard all the time";
     "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";
+    "cost-read-only" Holds costs::read_only, "twice the budget read-only, against a plain load";
+    "cost-grows-down" Holds costs::grows_down, "a mapping that grows by twice the budget, against a plain load";
     "file-loop" Holds mapped_files::over_and_over, "mapped files over and over, every way";
     "file-end" Holds mapped_files::end, "a mapped file that ends within the mapping";
     "file-private" Holds mapped_files::private, "stores to a private mapping of a file";

@@ -1,0 +1,24 @@
+//! Stretches of the program's own threads in which no handler of a signal runs.
+//!
+//! What the agent shares with those threads is behind locks and turns that nobody may enter twice.
+//! A handler that forks, maps or looks at its threads in the midst of one would wait for the very
+//! thread that it interrupts; and its child would go on in there for an agent that only the parent
+//! has. Such stretches are short, or wait for the agent as a system call waits for a device: a
+//! signal comes after them.
+//!
+//! Behind a filter nothing is called that libc would not call. There is no agent to wait for then,
+//! and what is left under a lock are some stores.
+
+use overspill_sys::thread;
+
+use crate::filters;
+
+/// Calls `action` with all signals blocked.
+pub fn undisturbed<R>(action: impl FnOnce() -> R) -> R {
+    let mask = if filters::is_filtered() { None } else { thread::block_all_signals().ok() };
+    let result = action();
+    if let Some(mask) = mask {
+        thread::restore_signals(mask);
+    }
+    result
+}

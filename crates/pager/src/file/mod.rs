@@ -198,7 +198,8 @@ impl File {
     ///
     /// # Errors
     /// [`Error::Io`]: a page that is written in part could not be read, or there is no room, since what
-    /// is dirty cannot be written or settled; what came before in this call is stored. EBADF: it was opened for reading only.
+    /// is dirty cannot be written or settled; what came before in this call is stored. EBADF: it was
+    /// opened for reading only.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
         self.cache.write_at(bytes, offset, |run| self.order(run)).map_err(Error::Io)
     }

@@ -190,6 +190,12 @@ impl Frames {
         let _ = self.share.jobs.send(job);
     }
 
+    /// Pages that may be here, or could: all of the budget, until more was refused.
+    pub fn reach(&self) -> usize {
+        let is_refused = self.share.patience.load(Relaxed) > 0 || self.owed() > 0;
+        if is_refused { self.count() } else { self.count().max(self.budget as usize) }
+    }
+
     /// Pages that one hint may have read.
     pub fn hint_max(&self) -> u64 {
         u64::from(self.budget / HINT_PART)

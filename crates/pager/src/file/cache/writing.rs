@@ -17,11 +17,11 @@ use overspill_sys::{Errno, PAGE_SIZE};
 
 use super::{Books, Cache, Entry, Job, PAGE, Page, REQUEST_MAX, Run};
 
-/// With so many dirty pages, or a quarter of the frames, whoever writes writes some back.
+/// With so many dirty pages, or a quarter of the frames that it can have, whoever writes writes some back.
 const DIRTY_MAX: usize = 4096;
 const DIRTY_MIN: usize = 64;
 const DIRTY_PART: usize = 4;
-/// With this part of the frames written and not settled, they are settled ahead.
+/// With this part of them written and not settled, they are settled ahead.
 const UNSETTLED_PART: usize = 2;
 
 impl Cache {
@@ -49,7 +49,7 @@ impl Cache {
 
     /// Not too much is dirty, and not too much unsettled, after a write.
     fn bound_what_is_written(&self) {
-        let frames = self.frames.count();
+        let frames = self.frames.reach();
         let mut books = self.books();
         if books.dirty.len() >= (frames / DIRTY_PART).clamp(DIRTY_MIN, DIRTY_MAX) {
             drop(books);

@@ -17,7 +17,7 @@ const SHARED: i32 = libc::MAP_SHARED;
 /// Managed from here on.
 const PART: usize = 16 * MIB;
 /// A flag that no mapping has.
-const NO_FLAG: i32 = 1 << 29;
+const NO_FLAG: i32 = 1 << 22;
 
 /// `file-refused`: mappings with flags or descriptors that the kernel has its own answer to, and advice
 /// for ranges that begin within a page or have gaps.

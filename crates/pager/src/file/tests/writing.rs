@@ -182,7 +182,7 @@ fn a_store_fails_only_where_it_has_no_room() {
 #[test]
 fn what_is_dirty_gives_way_to_readers() {
     // So few that whoever wrote had no reason to write back; and more.
-    for (frames, dirty, most) in [(64, 60, 512), (2048, 2048, 256)] {
+    for (frames, dirty, most) in [(64, 60, 700), (2048, 2048, 256)] {
         let (file, memory) = open(noise(2 * 2048 * PAGE_SIZE), frames);
         for page in 0..dirty {
             file.write_at(&[7; PAGE_SIZE], at_of(page)).unwrap();

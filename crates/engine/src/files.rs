@@ -16,8 +16,8 @@ use crate::file_table::MappedFile;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// A time of change that no file has.
-const UNKNOWN_NS: i128 = i128::MIN;
+/// Times of change that no file has.
+const UNKNOWN_NS: [i128; 2] = [i128::MIN; 2];
 
 /// A file to map.
 #[derive(Debug)]
@@ -44,8 +44,19 @@ pub struct Program {
     pub plain: Fd,
     /// A read lease is held on `plain`.
     pub leased: bool,
-    /// When it changed last.
-    pub changed_ns: i128,
+    /// When it changed last ([`file::Status::times`]).
+    pub changed_ns: [i128; 2],
+}
+
+impl Program {
+    /// The file has these times now: was it written to? Not while the lease is held, whatever they are.
+    ///
+    /// *The story:* `touch` sent a leased mapping back to the kernel, and who wrote to one without a
+    /// lease and set the time back was not seen.
+    fn is_changed(&mut self, times: [i128; 2]) -> bool {
+        let known = core::mem::replace(&mut self.changed_ns, times);
+        known != times && (!self.leased || known == UNKNOWN_NS)
+    }
 }
 
 impl core::fmt::Debug for Program {
@@ -221,9 +232,7 @@ impl Mapped {
             return Seen { lengths: unchanged, is_changed: false };
         };
         let shortest = core::mem::replace(&mut self.shortest, u64::MAX).min(status.len);
-        let changed_ns = program.as_mut().map(|program| &mut program.changed_ns);
-        let is_changed =
-            changed_ns.is_some_and(|known| core::mem::replace(known, status.changed_ns) != status.changed_ns);
+        let is_changed = program.as_mut().is_some_and(|program| program.is_changed(status.times()));
         Seen { lengths: [shortest, status.len], is_changed }
     }
 
@@ -369,5 +378,53 @@ mod tests {
         assert_eq!([0, 200 * PAGE + 1].map(|len| mapped.slots_beyond(len).len()), [100, 0]);
         mapped.note_store(Slot(first.0 + 5));
         assert_eq!(divided(mapped, 5 * PAGE + 7), None);
+    }
+
+    /// *The story:* `touch` sent a mapping back to the kernel although its lease was held, and a change
+    /// after which the time was set back was not seen where there is none.
+    #[test]
+    fn a_lease_says_more_than_times_do() {
+        static TABLE: crate::file_table::FileTable = crate::file_table::FileTable::new();
+        let path = std::env::temp_dir().join(std::format!("overspill-leased-{}", std::process::id()));
+        std::fs::write(&path, [1; 5000]).unwrap();
+        let opened = std::fs::File::open(&path).unwrap();
+        let open = || {
+            let copy = std::os::fd::IntoRawFd::into_raw_fd(opened.try_clone().unwrap());
+            // SAFETY: the number was owned by what was just taken apart.
+            unsafe { Fd::from_raw(copy) }
+        };
+        let before = std::time::SystemTime::now() - std::time::Duration::from_secs(1000);
+        for leased in [true, false] {
+            let mut files = Files::default();
+            let plain = open();
+            if leased {
+                lease::take(&plain).unwrap();
+            }
+            let changed_ns = file::status(&plain).unwrap().times();
+            let index = TABLE.take().unwrap();
+            let program = Program { place: TABLE.file(index), index, plain, leased, changed_ns };
+            let source =
+                Source { file: open(), offset: 0, len: 5000, writable: false, program: Some(program) };
+            let first = files.add(source, 2, true).unwrap();
+            let mut is_changed = || files.of_slot(first).look().is_changed;
+            assert!(!is_changed());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            opened.set_modified(before).unwrap();
+            assert_eq!(is_changed(), !leased);
+            assert!(!is_changed());
+            if !leased {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::fs::write(&path, [2; 5000]).unwrap();
+                opened.set_modified(before).unwrap();
+                assert!(is_changed(), "written, and the time set back");
+            }
+            let seen = Seen { lengths: [5000; 2], is_changed: true };
+            files.of_slot(first).note_unsettled(seen);
+            assert!(files.of_slot(first).look().is_changed, "what could not be followed is seen again");
+            if leased {
+                lease::give_up(&files.of_slot(first).source.program.as_ref().unwrap().plain).unwrap();
+            }
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 }

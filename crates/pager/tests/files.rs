@@ -387,6 +387,46 @@ fn what_was_synced_survives_kill() {
     }
 }
 
+/// Three times the budget, in records that are no pages: what was synced is there, and nothing is torn
+/// inside a page.
+#[test]
+fn what_was_synced_of_more_than_the_budget_survives_kill() {
+    const LEN: usize = 24 * MIB + 1234;
+    const RECORD: usize = 5000;
+    if let Some(path) = file_of_child() {
+        let pager = pager(8, true);
+        let file = pager.open_file(&path, &FileOptions::new().write(true)).unwrap();
+        for round in 1.. {
+            for start in (0..LEN).step_by(RECORD) {
+                file.write_at(&[round; RECORD][..RECORD.min(LEN - start)], start as u64).unwrap();
+            }
+            file.sync().unwrap();
+            println!("synced {round}");
+        }
+    }
+    let file = Scratch::new("killed-records", LEN);
+    let test = "what_was_synced_of_more_than_the_budget_survives_kill";
+    let mut child = again(test, &file.0).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let round = |line: String| line.split_once("synced ")?.1.trim().parse::<u8>().ok();
+    let seen = lines.by_ref().filter_map(round).take(2).last().expect("it gets that far");
+    // In the middle of the next round.
+    std::thread::sleep(std::time::Duration::from_millis(40));
+    child.kill().unwrap();
+    let last = lines.filter_map(round).max().unwrap_or(seen);
+    child.wait().unwrap();
+    let bytes = std::fs::read(&file.0).unwrap();
+    assert_eq!(bytes.len(), LEN);
+    for (record, bytes) in bytes.chunks(RECORD).enumerate() {
+        let first = (PAGE - record * RECORD % PAGE).min(bytes.len());
+        let (head, rest) = bytes.split_at(first);
+        for part in std::iter::once(head).chain(rest.chunks(PAGE)) {
+            assert!(part.iter().all(|&byte| byte == part[0]), "record {record} is torn inside a page");
+            assert!(part[0] >= last, "record {record} is of round {}, {last} was synced", part[0]);
+        }
+    }
+}
+
 /// What is asked for ahead comes whole, although the budget is full.
 #[test]
 fn what_is_asked_for_ahead_comes_under_a_full_budget() {

@@ -109,7 +109,7 @@ fn managed(engine: &mut Engine, wish: Wish) -> Result<AddressRange, Refusal> {
     let writable = prot & PROT_WRITE != 0;
     // Once more: until the lease was held it could change.
     let status = file::status(&plain)?;
-    let changed_ns = status.changed_ns;
+    let changed_ns = status.times();
     let program = Program { place, index, plain, leased, changed_ns };
     let source = Source { file: direct, offset, len: status.len, writable, program: Some(program) };
     let mapped = make(engine, wish, len, source);

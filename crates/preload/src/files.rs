@@ -19,10 +19,9 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 use linux_raw_sys::general::{
-    __NR_mlock, __NR_mlock2, __NR_mprotect, MADV_FREE, MADV_HUGEPAGE, MADV_MERGEABLE, MADV_NOHUGEPAGE,
-    MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE,
-    MAP_HUGETLB, MAP_LOCKED, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE, PROT_EXEC, PROT_READ,
-    PROT_WRITE,
+    __NR_mlock, __NR_mlock2, __NR_mprotect, MAP_ANONYMOUS, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_FIXED,
+    MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
+    MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
 use overspill_engine::file_table::{FILES, FileRange, FileTable};
 use overspill_engine::report::Left;
@@ -43,6 +42,19 @@ const TURN_WAIT_NS: u64 = 50_000_000;
 
 /// Mappings of fewer bytes are not worth a word.
 const TOLD_BYTES: usize = 1 << 20;
+
+/// What may be asked for with a managed mapping. All else (an address below 2 GiB, stores that are
+/// durable at once, what nobody knows yet) is the kernel's to give or to refuse.
+const FLAGS: u32 = MAP_TYPE
+    | MAP_FIXED
+    | MAP_FIXED_NOREPLACE
+    | MAP_NORESERVE
+    | MAP_POPULATE
+    | MAP_NONBLOCK
+    | MAP_STACK
+    | MAP_LOCKED
+    | MAP_DENYWRITE
+    | MAP_EXECUTABLE;
 
 /// Smaller mappings are the kernel's; all of them while no agent takes any.
 static BYTES_MIN: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -169,7 +181,7 @@ pub fn answer(value: usize) {
 }
 
 /// Asks the agent, and waits; `None`: it did not answer.
-fn ask(wish: Wish) -> Option<usize> {
+pub fn ask(wish: Wish) -> Option<usize> {
     if filters::is_filtered() || !fork::is_ours() || fork::is_borrowing() {
         return None;
     }
@@ -230,7 +242,8 @@ pub fn map(wish: usize, len: usize, prot: u32, flags: u32, fd: c_int, offset: i6
     }
     // SAFETY: the descriptor is the program's, and is not closed by this.
     let file = ManuallyDrop::new(unsafe { Fd::from_raw(fd) });
-    let status = file::status(&file).ok()?;
+    // One that is not open for reading is the kernel's to refuse.
+    let status = file::status(&file).ok().filter(|_| file::is_readable(&file))?;
     let offset = u64::try_from(offset).ok().filter(|offset| offset.is_multiple_of(PAGE_SIZE as u64))?;
     if status.kind != file::Kind::Regular || status.len.saturating_sub(offset) < TOLD_BYTES as u64 {
         return None;
@@ -261,7 +274,7 @@ fn unfit(is_small: bool, prot: u32, flags: u32, shared: bool) -> Option<Left> {
     }
     let takes_a_place = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
     let is_plain = prot & PROT_READ != 0 && (shared || flags & MAP_TYPE == MAP_PRIVATE);
-    (takes_a_place || !is_plain).then_some(Left::Other)
+    (takes_a_place || !is_plain || flags & !FLAGS != 0).then_some(Left::Other)
 }
 
 /// What the program's threads left to the kernel since the agent looked: mappings, and their bytes.
@@ -283,70 +296,11 @@ pub fn each_left(mut tell: impl FnMut(Left, u64)) {
     }
 }
 
-/// A descriptor's bytes are needed soon: those of its mappings that are managed. True: they were
-/// asked for, and the kernel need not read them, too.
-pub fn will_need(fd: c_int, offset: u64, len: u64) -> bool {
-    let mut asked = false;
-    each_mapped(fd, offset, len, |range| asked |= ask(Wish::WillNeed((range.start, range.end))).is_some());
-    asked
-}
-
-/// How a descriptor's bytes will be used: as for [`advise`].
-pub fn advise_file(fd: c_int, offset: u64, len: u64, advice: u32) {
-    each_mapped(fd, offset, len, |range| {
-        let _ = ask(Wish::Advise((range.start, range.end), advice));
-    });
-}
-
-/// Calls `visit` with the managed ranges that show these bytes of a file; a length of 0: to its end.
-fn each_mapped(fd: c_int, offset: u64, len: u64, mut visit: impl FnMut(AddressRange)) {
-    if TABLE.is_empty() || fd < 0 {
-        return;
-    }
-    // SAFETY: the descriptor is the program's, and is not closed by this.
-    let file = ManuallyDrop::new(unsafe { Fd::from_raw(fd) });
-    let Ok(status) = file::status(&file) else { return };
-    let end = if len == 0 { u64::MAX } else { offset.saturating_add(len) };
-    // Two passes: the table changes while the agent is asked.
-    let mut found = [(0, 0); 4];
-    let mut count = 0;
-    TABLE.each(|part| {
-        let mapped = TABLE.file(part.file);
-        let first = mapped.offset.load(SeqCst) + (part.page * PAGE_SIZE) as u64;
-        let last = first + part.range.len() as u64;
-        if count < found.len() && mapped.is(status.device, status.inode) && first < end && offset < last {
-            let skip = offset.saturating_sub(first) as usize / PAGE_SIZE * PAGE_SIZE;
-            let stop = (last.min(end) - first) as usize;
-            found[count] = (part.range.start + skip, part.range.start + stop.next_multiple_of(PAGE_SIZE));
-            count += 1;
-        }
-    });
-    found[..count].iter().for_each(|&(start, end)| visit(start..end));
-}
-
 /// Before mremap(2): what grows, or is doubled, must be the file's.
 pub fn before_mremap(old: usize, old_len: usize, new_len: usize) {
     if new_len > old_len || old_len == 0 {
         hand_back(old, old_len.max(1), Left::Other);
     }
-}
-
-/// madvise(2) of a range; `None`: as the kernel does it.
-pub fn advise(start: usize, len: usize, advice: c_int) -> Option<Result<(), Errno>> {
-    let range = start..start.checked_add(len)?;
-    if TABLE.is_empty() || !TABLE.overlaps(&range) {
-        return None;
-    }
-    let range = (range.start, range.end);
-    match advice as u32 {
-        MADV_WILLNEED => drop(ask(Wish::WillNeed(range))),
-        advice @ (MADV_NORMAL | MADV_RANDOM | MADV_SEQUENTIAL) => drop(ask(Wish::Advise(range, advice))),
-        // As for any mapping of a file.
-        MADV_FREE => return Some(Err(Errno::INVAL)),
-        MADV_HUGEPAGE | MADV_NOHUGEPAGE | MADV_MERGEABLE => {}
-        _ => return None,
-    }
-    Some(Ok(()))
 }
 
 /// mprotect(2), which makes the protection of mapped files what the program believes it to be.

@@ -6,6 +6,7 @@
 //! it. How a file will be used is told to both: the program may read(2) it, too.
 
 use core::ffi::{c_int, c_void};
+use core::ops::Range;
 
 use linux_raw_sys::general::{
     __NR_fadvise64, __NR_madvise, __NR_readahead, MADV_DONTNEED, MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL,
@@ -13,7 +14,15 @@ use linux_raw_sys::general::{
 };
 use overspill_sys::Errno;
 
-use crate::{files, libc};
+use crate::{file_hints, libc};
+
+/// Asks the kernel for a part of what a program has asked for ahead.
+fn foretell(call: u32, fd: c_int, bytes: Range<u64>, advice: c_int) -> Result<(), Errno> {
+    let len = (bytes.end - bytes.start) as usize;
+    let arguments = [fd as usize, bytes.start as usize, len, advice as usize, 0, 0];
+    // SAFETY: neither of the two calls looks at memory.
+    unsafe { overspill_sys::call(call, arguments).map(drop) }
+}
 
 /// posix_fadvise(2): it returns what is wrong, and leaves errno alone.
 ///
@@ -23,10 +32,15 @@ use crate::{files, libc};
 pub unsafe extern "C" fn posix_fadvise(fd: c_int, offset: i64, len: i64, advice: c_int) -> c_int {
     if let (Ok(from), Ok(bytes)) = (u64::try_from(offset), u64::try_from(len)) {
         match advice as u32 {
-            POSIX_FADV_WILLNEED if files::will_need(fd, from, bytes) => return 0,
-            POSIX_FADV_NORMAL => files::advise_file(fd, from, bytes, MADV_NORMAL),
-            POSIX_FADV_RANDOM => files::advise_file(fd, from, bytes, MADV_RANDOM),
-            POSIX_FADV_SEQUENTIAL => files::advise_file(fd, from, bytes, MADV_SEQUENTIAL),
+            POSIX_FADV_WILLNEED => {
+                let kernel = |gap: Range<u64>| foretell(__NR_fadvise64, fd, gap, advice);
+                if let Some(asked) = file_hints::will_need(fd, from, bytes, kernel) {
+                    return asked.err().map_or(0, Errno::raw_os_error);
+                }
+            }
+            POSIX_FADV_NORMAL => file_hints::advise_file(fd, from, bytes, MADV_NORMAL),
+            POSIX_FADV_RANDOM => file_hints::advise_file(fd, from, bytes, MADV_RANDOM),
+            POSIX_FADV_SEQUENTIAL => file_hints::advise_file(fd, from, bytes, MADV_SEQUENTIAL),
             _ => {}
         }
     }
@@ -52,11 +66,12 @@ pub unsafe extern "C" fn posix_fadvise64(fd: c_int, offset: i64, len: i64, advic
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readahead(fd: c_int, offset: i64, count: usize) -> isize {
+    let kernel = |gap: Range<u64>| foretell(__NR_readahead, fd, gap, 0);
     if let Ok(from) = u64::try_from(offset)
         && count > 0
-        && files::will_need(fd, from, count as u64)
+        && let Some(asked) = file_hints::will_need(fd, from, count as u64, kernel)
     {
-        return 0;
+        return asked.map_or_else(libc::fail, |()| 0);
     }
     // SAFETY: passed on to the caller.
     unsafe { libc::call(__NR_readahead, [fd as usize, offset as usize, count, 0, 0, 0]) }
@@ -71,7 +86,7 @@ pub unsafe extern "C" fn posix_madvise(start: *mut c_void, len: usize, advice: c
     if advice as u32 == MADV_DONTNEED {
         return 0;
     }
-    if let Some(advised) = files::advise(start as usize, len, advice) {
+    if let Some(advised) = file_hints::advise(start as usize, len, advice) {
         return advised.err().map_or(0, Errno::raw_os_error);
     }
     // SAFETY: passed on to the caller.

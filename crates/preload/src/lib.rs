@@ -20,6 +20,7 @@ mod elf;
 mod ending;
 mod exec;
 mod file_agent;
+mod file_hints;
 mod files;
 mod filters;
 mod foretold;

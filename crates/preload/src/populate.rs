@@ -16,7 +16,7 @@ use linux_raw_sys::general::{
 use overspill_sys::PAGE_SIZE;
 use overspill_sys::mem::{self, Advice};
 
-use crate::{files, filters, fresh, guards, huge, libc, withheld};
+use crate::{file_hints, files, filters, fresh, guards, huge, libc, withheld};
 
 /// What mmap returns when it fails.
 const MAP_FAILED: isize = -1;
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
         // SAFETY: passed on to the caller.
         unsafe { libc::call(__NR_madvise, [at as usize, len, advice as usize, 0, 0, 0]) as c_int }
     };
-    if let Some(advised) = files::advise(address as usize, len, advice) {
+    if let Some(advised) = file_hints::advise(address as usize, len, advice) {
         return advised.map_or_else(|errno| libc::fail(errno) as c_int, |()| 0);
     }
     if [MADV_HUGEPAGE, MADV_COLLAPSE].contains(&(advice as u32)) {
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn mmap(
     let flags = flags as u32;
     if let Some(mapped) = files::map(address as usize, len, protection as u32, flags, fd, offset) {
         if flags & MAP_POPULATE != 0 {
-            let _ = files::advise(mapped, len, MADV_WILLNEED as c_int);
+            let _ = file_hints::advise(mapped, len, MADV_WILLNEED as c_int);
         }
         return mapped as *mut c_void;
     }

@@ -329,6 +329,17 @@ pub fn identity(fd: &Fd) -> Result<Identity, Errno> {
     Ok(Identity([device, told.stx_ino, made.wrapping_add(u64::from(told.stx_btime.tv_nsec))]))
 }
 
+/// Is it open for reading? Not to name a file alone (O_PATH), nor to write to it.
+#[must_use]
+pub fn is_readable(fd: &Fd) -> bool {
+    // SAFETY: asks.
+    let flags = unsafe { syscall!(nr::__NR_fcntl, fd.raw() as usize, nr::F_GETFL as usize) };
+    flags.is_ok_and(|flags| {
+        let flags = flags as u32;
+        flags & nr::O_PATH == 0 && flags & nr::O_ACCMODE != nr::O_WRONLY
+    })
+}
+
 /// What kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -359,6 +370,8 @@ pub struct Status {
     pub inode: u64,
     /// When its content changed last, in nanoseconds since 1970.
     pub changed_ns: i128,
+    /// When that or what is known of the file changed last; nobody can set it.
+    pub touched_ns: i128,
     /// Its names; for a directory these are two, and one for each directory in it.
     pub links: u64,
 }
@@ -397,6 +410,7 @@ fn told(stat: &nr::stat) -> Status {
         inode: stat.st_ino,
         links: stat.st_nlink,
         changed_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
+        touched_ns: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
     }
 }
 
@@ -405,6 +419,14 @@ fn device_numbers(packed: u64) -> (u32, u32) {
     let major = (packed >> 8 & 0xfff) | (packed >> 32 & !0xfff);
     let minor = (packed & 0xff) | (packed >> 12 & !0xff);
     (major as u32, minor as u32)
+}
+
+impl Status {
+    /// When its content changed last, as it says, and as the kernel has it.
+    #[must_use]
+    pub fn times(&self) -> [i128; 2] {
+        [self.changed_ns, self.touched_ns]
+    }
 }
 
 /// Space of the file system that holds an open file.

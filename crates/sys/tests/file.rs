@@ -49,6 +49,19 @@ fn scratch_files_leave_nothing_behind() {
 }
 
 #[test]
+fn who_may_read_is_known() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("readable");
+    std::fs::write(&path, b"x").unwrap();
+    for (flags, expected) in [(0, true), (libc::O_RDWR, true), (libc::O_WRONLY, false), (libc::O_PATH, false)]
+    {
+        let opened = unsafe { libc::open(c(&path).as_ptr(), flags) };
+        let fd = unsafe { overspill_sys::Fd::from_raw(opened) };
+        assert_eq!(file::is_readable(&fd), expected, "{flags:#x}");
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn open_says_why_not() {
     assert_eq!(file::open(c"/nowhere/at/all", Open::empty()).unwrap_err(), Errno::NOENT);
     assert!(file::open_nameless(c"/proc", true).is_err());

@@ -34,6 +34,14 @@ pub fn mmap(address: usize, len: usize, protection: i32, flags: i32, fd: i32) ->
     Ok(result as usize)
 }
 
+/// `mmap(2)` of a file from byte `offset` on, shared, to be read.
+pub fn mmap_from(offset: usize, len: usize, fd: i32) -> Outcome<usize> {
+    let flags = libc::MAP_SHARED;
+    // SAFETY: nothing that exists is touched.
+    let mapped = unsafe { libc::mmap(core::ptr::null_mut(), len, libc::PROT_READ, flags, fd, offset as i64) };
+    check("mmap", mapped as isize)
+}
+
 /// `mmap(2)` of anonymous memory past libc and whatever stands before it.
 pub fn mmap_unheard(len: usize, protection: i32, flags: i32) -> Outcome<usize> {
     // SAFETY: nothing that exists is touched.

@@ -29,6 +29,11 @@ impl Modern {
         }
     }
 
+    /// Pages of a forced read, at most.
+    fn forced_max(&self, window: &Window) -> u64 {
+        self.limits.io_pages.max(window.limit)
+    }
+
     fn missed(&self, window: &mut Window, ask: &Ask, cache: &dyn PageCache, reads: &mut Reads) {
         let Ask { page, pages: req, .. } = *ask;
         let max = self.max(window, req);
@@ -98,7 +103,8 @@ impl FileRead for Modern {
         if window.limit == 0 {
             reads.push(Extent { pages: 1, ..exactly(ask, Cause::Forced) });
         } else if window.random {
-            reads.push(exactly(ask, Cause::Forced));
+            let pages = ask.pages.min(self.forced_max(window));
+            reads.push(Extent { pages, ..exactly(ask, Cause::Forced) });
         } else {
             self.missed(window, ask, cache, reads);
         }
@@ -116,7 +122,7 @@ impl FileRead for Modern {
 
     fn advise(&mut self, window: &mut Window, advice: Advice, _: &dyn PageCache, reads: &mut Reads) {
         window.set_mode(advice, self.limits);
-        mapped::will_need(advice, self.limits.io_pages.max(window.limit), reads);
+        mapped::will_need(advice, self.forced_max(window), reads);
     }
 
     fn fault_missing(

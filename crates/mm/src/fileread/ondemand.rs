@@ -119,6 +119,11 @@ impl OnDemand {
         Found::Window(Cause::Marked)
     }
 
+    /// Pages of a forced read, at most.
+    fn forced_max(&self, window: &Window, cache: &dyn PageCache) -> u64 {
+        if self.era <= Era::V3_14 { cache.available() / 2 } else { self.limits.io_pages.max(window.limit) }
+    }
+
     /// A window whose own mark the read would hit at once.
     fn avoid_own_mark(&self, window: &mut Window, page: u64, max: u64) {
         if page != window.start || window.size != window.ahead {
@@ -226,7 +231,8 @@ impl FileRead for OnDemand {
             return;
         }
         if window.random && self.era >= Era::V3_14 {
-            return reads.push(exactly(ask, Cause::Forced));
+            let pages = ask.pages.min(self.forced_max(window, cache));
+            return reads.push(Extent { pages, ..exactly(ask, Cause::Forced) });
         }
         self.decide(window, ask, false, cache, reads);
     }
@@ -247,12 +253,7 @@ impl FileRead for OnDemand {
             // These switched read-ahead off altogether: pages come one by one.
             (window.limit, window.random) = (0, false);
         }
-        let largest = if self.era <= Era::V3_14 {
-            cache.available() / 2
-        } else {
-            self.limits.io_pages.max(window.limit)
-        };
-        mapped::will_need(advice, largest, reads);
+        mapped::will_need(advice, self.forced_max(window, cache), reads);
     }
 
     fn fault_missing(

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::policy::{Config, FileState, Policy};
-use super::{Ask, Cause, Extent, Fault, FileRead, Limits, MapAdvice, PageCache, Reads};
+use super::{Advice, Ask, Cause, Extent, Fault, FileRead, Limits, MapAdvice, PageCache, Reads};
 use crate::types::PAGE_SIZE;
 
 /// The pages of one file.
@@ -150,6 +150,14 @@ impl Sim {
             self.policy.marked(state, ask, pages, &mut reads);
             self.carry_out(file, &reads);
         }
+    }
+
+    /// Advice for a file.
+    pub fn advise(&mut self, file: usize, advice: Advice) {
+        let mut reads = Reads::new(self.file_pages);
+        let (state, pages) = &mut self.files[file];
+        self.policy.advise(state, advice, pages, &mut reads);
+        self.carry_out(file, &reads);
     }
 
     /// A touch of a page through a mapping.

@@ -33,6 +33,8 @@ pub struct File {
     size: u64,
     ahead_start: u64,
     ahead_size: u64,
+    /// Where the last ahead window ended, if it is there or not.
+    ahead_end: u64,
     /// The last page that was accounted for.
     prev: u64,
     missed: bool,
@@ -83,6 +85,7 @@ impl File {
     fn make_ahead(&mut self, max: u64, cache: &dyn PageCache, reads: &mut Reads) -> bool {
         self.ahead_start = self.start + self.size;
         self.ahead_size = self.next_size(max);
+        self.ahead_end = self.ahead_start + self.ahead_size;
         let extent =
             Extent { start: self.ahead_start, pages: self.ahead_size, marker: None, cause: Cause::Next };
         self.submit(extent, cache, reads)
@@ -118,18 +121,21 @@ impl File {
             return self.prev + 1;
         }
         if self.ahead_start == 0 && !self.make_ahead(max, cache, reads) {
-            (self.ahead_start, self.ahead_size) = (0, 0);
-            return self.prev + 1;
+            return self.accounted();
         }
         if self.prev < self.ahead_start {
             return self.prev + 1;
         }
         (self.start, self.size) = (self.ahead_start, self.ahead_size);
-        if !self.make_ahead(max, cache, reads) {
-            (self.ahead_start, self.ahead_size) = (0, 0);
-            return self.prev + 1;
-        }
-        self.prev = self.prev.min(self.ahead_start + self.ahead_size - 1);
+        self.make_ahead(max, cache, reads);
+        self.accounted()
+    }
+
+    /// No page behind the ahead window is accounted for, even where that has failed.
+    ///
+    /// *The story:* where it had, all of the request was.
+    fn accounted(&mut self) -> u64 {
+        self.prev = self.prev.min(self.ahead_end - 1);
         self.prev + 1
     }
 }
@@ -143,6 +149,7 @@ impl FileRead for TwoWindows {
             size: 0,
             ahead_start: 0,
             ahead_size: 0,
+            ahead_end: 0,
             prev: NONE,
             missed: false,
             in_cache: false,
@@ -198,5 +205,35 @@ impl FileRead for TwoWindows {
     fn fault_cached(&mut self, file: &mut File, fault: &Fault, _: &dyn PageCache, _: &mut Reads) {
         let counts = fault.advice != MapAdvice::Random && file.window.limit > 0;
         file.mapped_hits += u64::from(counts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Full;
+
+    impl PageCache for Full {
+        fn holds(&self, _: u64) -> bool {
+            true
+        }
+    }
+
+    /// Step 5 of the specification's 4.9: where the ahead window cannot be made, step 7 holds all the same.
+    #[test]
+    fn what_lies_behind_a_failed_ahead_window_is_not_accounted_for() {
+        let mut policy = TwoWindows { limits: Limits { ra_pages: 256, io_pages: 256 } };
+        let mut file = policy.open();
+        let mut reads = Reads::new(1 << 20);
+        let mut watch =
+            |page, pages| policy.watch(&mut file, &Ask::new(page, pages, 1 << 20), &Full, &mut reads);
+        // 200 pages are found cached, then a window of 32; the ahead window [1082, +64) is too much.
+        for page in [4000, 3000, 2000, 1000] {
+            watch(page, 50);
+        }
+        assert_eq!(watch(1050, 5), 1055);
+        assert_eq!(watch(1055, 256), 1146);
+        assert!(file.in_cache);
     }
 }

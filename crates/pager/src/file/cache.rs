@@ -4,32 +4,33 @@
 //! its place already, so that nobody reads it twice. Which page leaves is [`Leaving`]'s to say; dirty
 //! ones are written before, with their neighbours.
 
+mod outside;
+mod writing;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use overspill_mm::fileread::policy::{FileState, Policy};
 use overspill_mm::fileread::{Advice, Ask, FileRead, PageCache, Reads};
-use overspill_sys::{Errno, PAGE_SIZE, mem};
+use overspill_sys::{Errno, PAGE_SIZE, clock, mem};
 
-use super::FileStats;
 use super::blocks::{Blocks, Frame};
 use super::leaving::{Leaving, Look};
 use super::numbers::ByNumber;
 use super::room::Frames;
 use super::store::{Page, Store};
+use super::{FileStats, Job};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages of one request, at most.
-const REQUEST_MAX: u64 = 256;
+pub(super) const REQUEST_MAX: u64 = 256;
 /// Behind a reader so many of its windows are taken for passed, of those pages that are there.
 const PASSED_WINDOWS: u64 = 2;
-/// With so many dirty pages whoever writes writes some back.
-const DIRTY_MAX: usize = 4096;
 /// So many times a child of fork tries to get at the books, and so long it sleeps between.
 const CHILD_TRIES: u32 = 10;
 const CHILD_PAUSE: Duration = Duration::from_millis(1);
@@ -61,6 +62,13 @@ struct Entry {
     dirty: Option<u64>,
 }
 
+impl Entry {
+    /// It is on its way, in one direction or the other.
+    fn is_moving(&self) -> bool {
+        self.frame.is_none() || self.arriving || self.dirty.is_some()
+    }
+}
+
 struct Books {
     pages: ByNumber<Entry>,
     blocks: Blocks,
@@ -68,8 +76,11 @@ struct Books {
     waiting: usize,
     leaving: Leaving,
     dirty: BTreeSet<u64>,
-    /// Written since the last sync that went well: not known to be on stable storage.
+    /// Written since the last sync that went well: not known to be on stable storage. They stay until
+    /// they are, since a sync that fails has them written once more.
     unsettled: BTreeSet<u64>,
+    /// Somebody is to write back, for others to have room.
+    is_room_ordered: bool,
     stores: u64,
     policy: Policy,
     file: FileState,
@@ -86,6 +97,22 @@ impl Books {
         Some(frame)
     }
 
+    /// Pages of a range that are not here, nor on their way.
+    fn missing_in(&self, range: Range<u64>) -> u64 {
+        let count = range.end - range.start;
+        let here = if count > self.pages.len() as u64 {
+            self.pages.keys().filter(|page| range.contains(page)).count()
+        } else {
+            range.filter(|page| self.pages.contains_key(page)).count()
+        };
+        count - here as u64
+    }
+
+    /// The first page of a read, where a policy wants to see all of them.
+    fn watched_from(&self, page: u64) -> u64 {
+        if self.policy.watches() { page } else { u64::MAX }
+    }
+
     /// Pages were read that are on their way.
     fn take_in(&mut self, run: Run, arriving: &[Page]) -> Result<(), Errno> {
         self.stats.reads += 1;
@@ -94,15 +121,28 @@ impl Books {
             let entry = self.pages.get_mut(&page).expect("what is on its way keeps its place");
             assert!(std::mem::take(&mut entry.arriving), "a page is fetched once");
             // Somebody may have written the whole page meanwhile.
-            if entry.frame.is_none() {
-                let frame = self.blocks.take()?;
-                self.blocks.bytes_mut(frame).copy_from_slice(&bytes.0);
-                entry.frame = Some(frame);
-                self.leaving.arrived(page);
+            if entry.frame.is_some() {
+                self.leaving.freed(page);
+                continue;
             }
+            let frame = self.blocks.take()?;
+            self.blocks.bytes_mut(frame).copy_from_slice(&bytes.0);
+            entry.frame = Some(frame);
+            self.leaving.arrived(page);
         }
         Ok(())
     }
+}
+
+/// For whom pages get their places.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Must {
+    /// Nobody waits.
+    Nothing,
+    /// Somebody waits for this page, and is served, room or not.
+    Serve(u64),
+    /// A hint: so many pages at most, and none of what is in use makes room for them.
+    Spare(u64),
 }
 
 /// What a policy sees.
@@ -124,6 +164,9 @@ pub(super) struct Cache {
     arrived: Condvar,
     /// One write-back or sync at a time: two write-backs of one page would race.
     writing: Mutex<()>,
+    /// What somebody else does when room was made for a store.
+    #[cfg(test)]
+    pub amid_stores: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     frames: Frames,
     /// Its threads, and the pager's, are of this process.
     process: u32,
@@ -144,6 +187,7 @@ impl Cache {
             leaving: Leaving::default(),
             dirty: BTreeSet::new(),
             unsettled: BTreeSet::new(),
+            is_room_ordered: false,
             stores: 0,
             file: policy.open(),
             policy,
@@ -152,7 +196,17 @@ impl Cache {
         };
         let (books, writing, process) = (Mutex::new(books), Mutex::new(()), mem::process_id());
         let len = store.len()?.into();
-        Ok(Cache { store, books, len, arrived: Condvar::new(), writing, frames, process })
+        Ok(Cache {
+            store,
+            books,
+            len,
+            arrived: Condvar::new(),
+            writing,
+            #[cfg(test)]
+            amid_stores: Mutex::default(),
+            frames,
+            process,
+        })
     }
 
     /// The books, in the process that opened the file.
@@ -179,6 +233,11 @@ impl Cache {
 
     pub fn len(&self) -> u64 {
         self.len.load(Acquire)
+    }
+
+    /// Threads that are to read ahead for it.
+    pub fn readers(&self) -> usize {
+        self.frames.readers()
     }
 
     /// The counters; none where the books are not whole.
@@ -211,15 +270,25 @@ impl Cache {
     /// Reads; `order` has somebody else fetch what is read ahead.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64, order: impl Fn(Run)) -> Result<usize, Errno> {
         let mut books = self.books_of_any()?;
-        let end = self.len().min(offset.saturating_add(buffer.len() as u64));
+        let wanted = offset.saturating_add(buffer.len() as u64);
+        if wanted > self.len() {
+            self.look(&mut books);
+        }
+        let mut end = self.len().min(wanted);
         if offset >= end {
             return Ok(0);
         }
-        let (mut at, last) = (offset, (end - 1) / PAGE);
+        let (mut at, first) = (offset, offset / PAGE);
+        let mut watched = books.watched_from(first);
         while at < end {
-            let page = at / PAGE;
+            let (page, last) = (at / PAGE, (end - 1) / PAGE);
+            if page == watched && self.is_ours().is_ok() {
+                watched = self.watch(&mut books, page, last - page + 1, &order);
+            }
             let Some(frame) = books.use_page(page) else {
                 books = self.bring_in(books, page, last - page + 1, &order)?;
+                // It may have been cut meanwhile.
+                end = end.min(self.len());
                 continue;
             };
             let within = (at % PAGE) as usize;
@@ -228,11 +297,11 @@ impl Cache {
             buffer[to..to + count].copy_from_slice(&books.blocks.bytes(frame)[within..within + count]);
             at += count as u64;
         }
-        books.stats.pages_wanted += last - offset / PAGE + 1;
+        books.stats.pages_wanted += at.div_ceil(PAGE).saturating_sub(first);
         let Books { policy, file, .. } = &mut *books;
-        policy.finished(file, end);
+        policy.finished(file, at);
         self.settle(&mut books);
-        Ok((end - offset) as usize)
+        Ok((at - offset) as usize)
     }
 
     /// Nothing but reading what is here can be done in a child of fork: who would read ahead, give
@@ -343,11 +412,24 @@ impl Cache {
         Ok(self.books())
     }
 
+    fn request(&self, page: u64, wanted: u64) -> Ask {
+        Ask { now: clock::monotonic_ns(), ..Ask::new(page, wanted, self.len().div_ceil(PAGE)) }
+    }
+
+    /// Shows a policy a read that it wants to see; gives the page at which it wants to see the next.
+    fn watch(&self, books: &mut Books, page: u64, wanted: u64, order: &impl Fn(Run)) -> u64 {
+        let ask = self.request(page, wanted);
+        let mut reads = Reads::new(ask.file_pages);
+        let Books { policy, file, pages, .. } = books;
+        let next = policy.watch(file, &ask, &View(pages), &mut reads);
+        self.place(books, &reads, Must::Serve(page)).into_iter().for_each(order);
+        next
+    }
+
     /// What a policy wants read: runs of missing pages, which have their places now.
     fn ask(&self, books: &mut Books, page: u64, wanted: u64, marked: bool) -> Vec<Run> {
-        let file_pages = self.len().div_ceil(PAGE);
-        let ask = Ask::new(page, wanted, file_pages);
-        let mut reads = Reads::new(file_pages);
+        let ask = self.request(page, wanted);
+        let mut reads = Reads::new(ask.file_pages);
         let Books { policy, file, pages, .. } = books;
         if marked {
             policy.marked(file, &ask, &View(pages), &mut reads);
@@ -358,23 +440,29 @@ impl Cache {
             // A mark that orders nothing makes no room: where it made room for two windows, loops in
             // twelve worlds read from 3% less to 1% more.
             let ordered: u64 = reads.extents().iter().map(|extent| extent.pages).sum();
-            books.leaving.passed(passed, file_pages, PASSED_WINDOWS * ordered);
+            books.leaving.passed(passed, ask.file_pages, PASSED_WINDOWS * ordered);
         }
-        self.place(books, &reads, (!marked).then_some(page))
+        self.place(books, &reads, if marked { Must::Nothing } else { Must::Serve(page) })
     }
 
     /// Gives what is missing of an answer its places, as far as there is room.
-    fn place(&self, books: &mut Books, reads: &Reads, must: Option<u64>) -> Vec<Run> {
+    fn place(&self, books: &mut Books, reads: &Reads, must: Must) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
+        let mut placed = 0;
         for extent in reads.extents() {
             for page in extent.start..extent.end() {
                 if books.pages.contains_key(&page) {
                     continue;
                 }
+                let has_room = match must {
+                    Must::Spare(most) => placed < most && self.has_spare(books),
+                    _ => self.has_room_for_reads(books),
+                };
                 // Whoever waits is served, room or not.
-                if !self.has_room(books) && must != Some(page) {
+                if !has_room && must != Must::Serve(page) {
                     return runs;
                 }
+                placed += 1;
                 let marked = extent.marker == Some(page);
                 books.pages.insert(page, Entry { marked, arriving: true, ..Entry::default() });
                 match runs.last_mut() {
@@ -390,14 +478,32 @@ impl Cache {
 
     /// A place for a page that somebody waits for, room or not.
     fn claim(&self, books: &mut Books, page: u64) {
-        self.has_room(books);
+        self.has_room_for_reads(books);
         let before = books.pages.insert(page, Entry { arriving: true, ..Entry::default() });
         assert!(before.is_none(), "a page has one place");
     }
 
     /// Is there room for one more page? What is free of the budget goes before what is in use.
     fn has_room(&self, books: &mut Books) -> bool {
-        books.pages.len() < self.frames.count() || self.frames.grow() || self.evict_one(books)
+        books.pages.len() < self.frames.count() || self.frames.grow() || self.evict_one(books, false)
+    }
+
+    /// The same; where there is none for what is newer than the file, somebody is told to write back.
+    ///
+    /// *The story:* only those who wrote did so, and not before 4096 pages were dirty. Whoever read
+    /// beside less of them had no room, and a request for every page, for good.
+    fn has_room_for_reads(&self, books: &mut Books) -> bool {
+        let has_room = self.has_room(books);
+        let could_have = !books.dirty.is_empty() || !books.unsettled.is_empty();
+        if !has_room && could_have {
+            self.order_room(books);
+        }
+        has_room
+    }
+
+    /// Is there room that no page in use has to give up?
+    fn has_spare(&self, books: &mut Books) -> bool {
+        books.pages.len() < self.frames.count() || self.frames.grow() || self.evict_one(books, true)
     }
 
     /// Gives back what is asked back, and makes up for pages that came without room.
@@ -413,7 +519,7 @@ impl Cache {
 
     /// The same; `may` pages were allowed a moment ago.
     fn settle_at(&self, books: &mut Books, may: usize) {
-        while books.pages.len() > may && self.evict_one(books) {}
+        while books.pages.len() > may && self.evict_one(books, false) {}
         let pages = books.pages.len();
         books.blocks.drop_down_to(pages.max(may));
         // What was asked back since is not dropped yet, and what could not be dropped is not free.
@@ -434,27 +540,29 @@ impl Cache {
         self.settle_for_others();
         if self.frames.owed() > 0 {
             // What is dirty cannot leave. A failure is told by the next sync.
-            let _ = self.write_back();
+            let _ = self.make_room();
             self.settle_for_others();
         }
     }
 
     /// Frees the place of the oldest clean page that was not used again; its frame is the caller's.
-    fn evict_one(&self, books: &mut Books) -> bool {
-        let Books { pages, leaving, .. } = books;
+    /// `spares`: those used again lose nothing, not even their turn.
+    fn evict_one(&self, books: &mut Books, spares: bool) -> bool {
+        let Books { pages, leaving, unsettled, .. } = books;
         let gone = leaving.next(|page| {
             let entry = pages.get_mut(&page).expect("who is in line is here");
-            let is_busy = entry.frame.is_none() || entry.arriving || entry.dirty.is_some();
-            match (is_busy, std::mem::take(&mut entry.referenced)) {
-                (true, _) => Look::Busy,
-                (false, true) => Look::Used,
-                (false, false) => Look::Free,
+            if entry.is_moving() || unsettled.contains(&page) {
+                Look::Busy
+            } else if spares && entry.referenced {
+                Look::Spared
+            } else if std::mem::take(&mut entry.referenced) {
+                Look::Used
+            } else {
+                Look::Free
             }
         });
         let Some(page) = gone else { return false };
         let entry = books.pages.remove(&page).expect("who is in line is here");
-        // If it has to be written once more, that cannot be done from here.
-        books.unsettled.remove(&page);
         books.blocks.give_back(entry.frame.expect("who is not busy has one"));
         if !entry.used {
             books.stats.unused += 1;
@@ -480,7 +588,14 @@ impl Cache {
             }
             let outcome = self.store.read(run.first, &mut arriving[..count]);
             let mut books = self.books();
-            let outcome = outcome.and_then(|()| books.take_in(run, &arriving[..count]));
+            let outcome = outcome.and_then(|bytes| {
+                books.take_in(run, &arriving[..count])?;
+                // There was less of it than is known of.
+                if run.first * PAGE + bytes < self.len().min((run.first + run.count) * PAGE) {
+                    self.look(&mut books);
+                }
+                Ok(())
+            });
             if outcome.is_err() {
                 self.forget(&mut books, run);
             }
@@ -497,205 +612,35 @@ impl Cache {
             entry.arriving = false;
             if entry.frame.is_none() {
                 books.pages.remove(&page);
+            } else {
+                books.leaving.freed(page);
             }
         }
     }
 
-    pub fn advise(&self, advice: Advice, order: impl Fn(Run)) {
+    /// Takes advice. Gives how many pages that are wanted soon are not read for it: a hint takes no
+    /// more than its part of the budget, and none of what is in use.
+    pub fn advise(&self, advice: Advice, order: impl Fn(Run)) -> u64 {
+        let file_pages = self.len().div_ceil(PAGE);
+        let wanted = match advice {
+            Advice::WillNeed { page, pages } => {
+                page.min(file_pages)..page.saturating_add(pages).min(file_pages)
+            }
+            _ => 0..0,
+        };
         if self.is_ours().is_err() {
-            return;
+            return wanted.end - wanted.start;
         }
         let mut books = self.books();
-        let mut reads = Reads::new(self.len().div_ceil(PAGE));
+        let missing = books.missing_in(wanted);
+        let mut reads = Reads::new(file_pages);
         let Books { policy, file, pages, .. } = &mut *books;
         policy.advise(file, advice, &View(pages), &mut reads);
-        let runs = self.place(&mut books, &reads, None);
+        let runs = self.place(&mut books, &reads, Must::Spare(self.frames.hint_max()));
         drop(books);
+        let ordered: u64 = runs.iter().map(|run| run.count).sum();
         runs.into_iter().for_each(order);
-    }
-
-    pub fn write_at(&self, bytes: &[u8], offset: u64, order: impl Fn(Run)) -> Result<(), Errno> {
-        self.is_ours()?;
-        if !self.store.is_writable() {
-            return Err(Errno::BADF);
-        }
-        let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
-        if end > i64::MAX as u64 {
-            return Err(Errno::FBIG);
-        }
-        let mut at = offset;
-        while at < end {
-            let page = at / PAGE;
-            let within = (at % PAGE) as usize;
-            let count = (PAGE_SIZE - within).min((end - at) as usize);
-            let from = (at - offset) as usize;
-            self.write_page(page, within, &bytes[from..from + count], &order)?;
-            at += count as u64;
-        }
-        if self.books().dirty.len() >= DIRTY_MAX {
-            // It is told by the next sync.
-            let _ = self.write_back();
-        }
-        self.settle(&mut self.books());
-        Ok(())
-    }
-
-    /// Sees to it that a page that is about to be stored to has its place, and its bytes where any are
-    /// kept. Without room for it what is dirty is written back: the lock is let go of for that, and the
-    /// page looked at anew.
-    fn place_for_store(
-        &self,
-        page: u64,
-        stored: Range<usize>,
-        order: &impl Fn(Run),
-    ) -> Result<MutexGuard<'_, Books>, Errno> {
-        let mut books = self.books();
-        let mut made_room = false;
-        loop {
-            let inside = self.len().saturating_sub(page * PAGE).min(PAGE) as usize;
-            // Only what is kept of the page has to be known.
-            if stored.start > 0 || stored.end < inside {
-                return self.bring_in(books, page, 1, order);
-            }
-            if books.pages.contains_key(&page) {
-                return Ok(books);
-            }
-            if self.has_room(&mut books) || made_room {
-                books.pages.insert(page, Entry::default());
-                return Ok(books);
-            }
-            drop(books);
-            self.write_back()?;
-            made_room = true;
-            books = self.books();
-        }
-    }
-
-    fn write_page(&self, page: u64, within: usize, bytes: &[u8], order: &impl Fn(Run)) -> Result<(), Errno> {
-        let mut books = self.place_for_store(page, within..within + bytes.len(), order)?;
-        books.stores += 1;
-        let stores = books.stores;
-        let Books { pages, blocks, leaving, .. } = &mut *books;
-        let entry = pages.get_mut(&page).expect("it has its place");
-        let frame = match entry.frame {
-            Some(frame) => frame,
-            None => {
-                let Ok(frame) = blocks.take() else {
-                    if !entry.arriving {
-                        self.forget(&mut books, Run { first: page, count: 1 });
-                    }
-                    return Err(Errno::NOMEM);
-                };
-                blocks.bytes_mut(frame).fill(0);
-                leaving.arrived(page);
-                *entry.frame.insert(frame)
-            }
-        };
-        blocks.bytes_mut(frame)[within..within + bytes.len()].copy_from_slice(bytes);
-        (entry.dirty, entry.used) = (Some(stores), true);
-        books.dirty.insert(page);
-        self.len.fetch_max(page * PAGE + (within + bytes.len()) as u64, Release);
-        drop(books);
-        self.arrived.notify_all();
-        Ok(())
-    }
-
-    /// Writes what is dirty, in file order, neighbours together.
-    pub fn write_back(&self) -> Result<(), Errno> {
-        let _alone = self.alone();
-        self.write_dirty()
-    }
-
-    fn alone(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write_dirty(&self) -> Result<(), Errno> {
-        let mut next = 0;
-        let mut outcome = Ok(());
-        while let Some((first, pages, stamps, len)) = self.next_dirty(next) {
-            next = first + pages.len() as u64;
-            if self.write_run(first, &pages, &stamps, len).is_ok() {
-                continue;
-            }
-            // One page that cannot be written keeps no other from the device.
-            for ((page, copy), stamp) in (first..).zip(pages.chunks(1)).zip(stamps.chunks(1)) {
-                if let Err(errno) = self.write_run(page, copy, stamp, len) {
-                    self.books().error.get_or_insert(errno);
-                    outcome = Err(errno);
-                }
-            }
-        }
-        outcome
-    }
-
-    /// Writes copies of neighbours, which are as new as their stamps say.
-    fn write_run(&self, first: u64, pages: &[Page], stamps: &[u64], len: u64) -> Result<(), Errno> {
-        self.store.write(first, pages, len)?;
-        let mut books = self.books();
-        books.stats.writes += 1;
-        books.stats.pages_written += pages.len() as u64;
-        for (page, &stamp) in (first..).zip(stamps) {
-            books.unsettled.insert(page);
-            let entry = books.pages.get_mut(&page).expect("what is dirty stays");
-            // Stored to meanwhile: still newer than the file.
-            if entry.dirty == Some(stamp) {
-                entry.dirty = None;
-                books.dirty.remove(&page);
-            }
-        }
-        Ok(())
-    }
-
-    /// The first run of dirty pages from a page on: copies, as they are now.
-    fn next_dirty(&self, from: u64) -> Option<(u64, Vec<Page>, Vec<u64>, u64)> {
-        let books = self.books();
-        let first = *books.dirty.range(from..).next()?;
-        let (mut pages, mut stamps) = (Vec::new(), Vec::new());
-        for page in books.dirty.range(first..).copied().take(REQUEST_MAX as usize) {
-            if page != first + pages.len() as u64 {
-                break;
-            }
-            let entry = &books.pages[&page];
-            let mut copy = Page([0; PAGE_SIZE]);
-            copy.0.copy_from_slice(books.blocks.bytes(entry.frame.expect("what is dirty is there")));
-            pages.push(copy);
-            stamps.push(entry.dirty.expect("what is listed is dirty"));
-        }
-        Some((first, pages, stamps, self.len()))
-    }
-
-    /// One at a time, and nothing is written meanwhile: a device tells its failure to one of those who
-    /// ask it, and what it has settled is known of what was written before.
-    pub fn sync(&self) -> Result<(), Errno> {
-        self.is_ours()?;
-        let _alone = self.alone();
-        let written = self.write_dirty();
-        let unsettled = std::mem::take(&mut self.books().unsettled);
-        // What could be written is settled, whatever became of the rest.
-        let synced = self.store.sync();
-        let mut books = self.books();
-        if synced.is_err() {
-            self.soil(&mut books, unsettled);
-        }
-        match books.error.take() {
-            Some(errno) => Err(errno),
-            None => written.and(synced),
-        }
-    }
-
-    /// After a sync that failed: a kernel takes such pages for written from then on, and its next
-    /// sync goes well. So they are written once more; of those that are not here any more there is
-    /// nothing to write.
-    fn soil(&self, books: &mut Books, pages: BTreeSet<u64>) {
-        for page in pages {
-            books.stores += 1;
-            let stores = books.stores;
-            if let Some(entry) = books.pages.get_mut(&page).filter(|entry| entry.frame.is_some()) {
-                entry.dirty.get_or_insert(stores);
-                books.dirty.insert(page);
-            }
-        }
+        missing.saturating_sub(ordered)
     }
 
     /// The file is closed: nothing of it is here any more, and the frames can go back.

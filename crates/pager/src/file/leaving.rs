@@ -23,7 +23,9 @@ pub(super) enum Look {
     Free,
     /// It was used again: not yet.
     Used,
-    /// It must not.
+    /// It may, but not for this: it stays where it is in line, about.
+    Spared,
+    /// It must not, until it is [`Leaving::freed`].
     Busy,
 }
 
@@ -36,6 +38,10 @@ pub(super) struct Leaving {
     turns: ByNumber<u64>,
     order: VecDeque<Place>,
     passed: Vec<Place>,
+    /// Those that must not leave, when they were met: out of the line.
+    ///
+    /// *The story:* they went round in it, and each request looked at all of them twice.
+    aside: ByNumber<()>,
     scans: FileScans,
     /// When a page left, in departures, and whether it had been passed.
     left: ByNumber<(u64, bool)>,
@@ -54,6 +60,13 @@ impl Leaving {
         self.arrivals += 1;
         self.turns.insert(page, self.arrivals);
         self.order.push_back((page, self.arrivals));
+    }
+
+    /// A page may leave that must not until now: it lines up again.
+    pub fn freed(&mut self, page: u64) {
+        if self.aside.remove(&page).is_some() {
+            self.order.push_back((page, self.turns[&page]));
+        }
     }
 
     /// A stream has passed pages of a file that has so many: those of them that are here are the next to
@@ -92,7 +105,7 @@ impl Leaving {
     /// The next page that leaves; `None`: there is none that may.
     pub fn next(&mut self, mut look: impl FnMut(u64) -> Look) -> Option<u64> {
         while let Some(place) = self.passed.pop() {
-            if self.is_in_line(place) && look(place.0) != Look::Busy {
+            if self.is_in_line(place) && matches!(look(place.0), Look::Free | Look::Used) {
                 return Some(self.leave(place.0, true));
             }
         }
@@ -101,12 +114,19 @@ impl Leaving {
             if !self.is_in_line(place) {
                 continue;
             }
-            if look(place.0) == Look::Free {
-                return Some(self.leave(place.0, false));
+            match look(place.0) {
+                Look::Free => return Some(self.leave(place.0, false)),
+                Look::Used | Look::Spared => self.order.push_back(place),
+                Look::Busy => _ = self.aside.insert(place.0, ()),
             }
-            self.order.push_back(place);
         }
         None
+    }
+
+    /// A page is dropped that is no part of the file any more.
+    pub fn dropped(&mut self, page: u64) {
+        self.turns.remove(&page);
+        self.aside.remove(&page);
     }
 
     fn is_in_line(&self, (page, turn): Place) -> bool {
@@ -116,6 +136,7 @@ impl Leaving {
     fn leave(&mut self, page: u64, expelled: bool) -> u64 {
         self.scans.note_left(expelled, u32::try_from(self.turns.len()).unwrap_or(u32::MAX));
         self.turns.remove(&page).expect("it is in line");
+        self.aside.remove(&page);
         self.departures += 1;
         self.left.insert(page, (self.departures, expelled));
         let soon = SOON * self.turns.len() as u64;
@@ -139,6 +160,8 @@ mod tests {
         let busy = |page| if page == 5 { Look::Busy } else { Look::Free };
         let left: Vec<u64> = std::iter::from_fn(|| leaving.next(busy)).collect();
         assert_eq!(left, [4, 6, 0, 1, 2, 3, 7, 8, 9], "5 must not");
+        assert_eq!(leaving.next(|_| panic!("nobody is looked at")), None);
+        leaving.freed(5);
         leaving.arrived(4);
         assert_eq!(leaving.next(|_| Look::Free), Some(5), "its place in line from before counts no more");
     }

@@ -1,9 +1,12 @@
 //! A file with a cache of its own, in the pager's budget: reads that are read ahead, writes that are
 //! gathered and written back in file order.
 //!
-//! What [`File::sync`] has returned for is on stable storage. What could not be written stays dirty
-//! and is tried again; the failure is told once, to whoever syncs next. Others that change the file
-//! meanwhile are not seen: a cached page is what was read.
+//! What [`File::sync`] has returned for is on stable storage. What could not be written or settled
+//! stays here, and is tried again; the failure is told once, to whoever syncs next. (A kernel tells
+//! it once, too, but has given the data up by then.) For that a page that was written stays until it
+//! is settled: where room is short, room is made by syncs. What others write to the file meanwhile is
+//! not seen, as a cached page is what was read; that it has grown or was cut is seen by a read that
+//! comes to its end, and by a sync.
 
 mod blocks;
 mod cache;
@@ -32,9 +35,6 @@ pub(crate) use room::Room;
 use room::{Frames, Share};
 pub(crate) use store::Page;
 use store::RealFile;
-
-/// Threads that read ahead for one file.
-const READERS: usize = 2;
 
 /// What a reader's thread does.
 type Reader = Box<dyn FnOnce() + Send>;
@@ -118,6 +118,8 @@ enum Job {
     Fetch(Run),
     /// Frames are given back.
     GiveBack,
+    /// What is dirty is written back, and settled, for others to have room.
+    MakeRoom,
 }
 
 /// A file whose pages are cached within a pager's budget. It may be used by many threads.
@@ -143,12 +145,13 @@ impl File {
     ) -> Result<File, Error> {
         let failed = |errno| Error::File(path.to_owned(), errno);
         let store = RealFile::open(path, options.write, options.create).map_err(failed)?;
-        let frames = link.wire().ask(|engine| engine.budget_at_first())?;
-        let adaptive = adaptive::Config { frames: u64::from(frames), ..adaptive::Config::default() };
+        let budget = link.wire().ask(|engine| engine.budget_at_first())?;
+        let adaptive = adaptive::Config { frames: u64::from(budget), ..adaptive::Config::default() };
         let config = Config { limits: Limits::default(), adaptive };
         let policy = Policy::by_name(options.readahead, config).expect("the options know the names");
         let (jobs, orders) = channel();
-        let frames = Frames::of_pager(Share::new(jobs.clone(), 0), Arc::clone(link), Arc::clone(room));
+        let frames =
+            Frames::of_pager(Share::new(jobs.clone(), 0), Arc::clone(link), Arc::clone(room), budget);
         let cache = Cache::new(Box::new(store), policy, frames).map_err(failed)?;
         File::with(cache, jobs, orders)
     }
@@ -173,7 +176,7 @@ impl File {
         let process = mem::process_id();
         let (jobs, readers) = (Some(jobs), Vec::new());
         let mut file = File { cache, jobs, readers, closing, process };
-        for _ in 0..READERS {
+        for _ in 0..file.cache.readers() {
             let (cache, closing) = (Arc::clone(&file.cache), Arc::clone(&file.closing));
             let orders = Arc::clone(&orders);
             let reader = Box::new(move || serve(&cache, &orders, &closing));
@@ -194,8 +197,9 @@ impl File {
     /// Writes bytes from `offset` on, into the cache; the file grows if need be.
     ///
     /// # Errors
-    /// [`Error::Io`]: a page that is written in part could not be read, or room had to be made and
-    /// nothing could be written. EBADF: it was opened for reading only.
+    /// [`Error::Io`]: a page that is written in part could not be read, or there is no room, since what
+    /// is dirty cannot be written or settled; what came before in this call is stored. EBADF: it was
+    /// opened for reading only.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
         self.cache.write_at(bytes, offset, |run| self.order(run)).map_err(Error::Io)
     }
@@ -203,18 +207,21 @@ impl File {
     /// Writes what is dirty, and returns when it is on stable storage.
     ///
     /// # Errors
-    /// [`Error::Io`]: the first failure since the last sync. What could not be written stays dirty.
+    /// [`Error::Io`]: the first failure since the last sync. What could not be written or settled stays
+    /// dirty, and the next sync means it, too.
     pub fn sync(&self) -> Result<(), Error> {
         self.cache.sync().map_err(Error::Io)
     }
 
-    /// Says how the file will be used.
+    /// Says how the file will be used. What will be needed is read ahead, no more than a quarter of the
+    /// budget, and nothing that is in use leaves for it. Returns how many bytes of that are not here and
+    /// not read: whoever needs them reads them.
     ///
     /// # Errors
-    /// None today: what is asked for and cannot be had is left out.
-    pub fn advise(&self, advice: Advice) -> Result<(), Error> {
-        self.cache.advise(advice, |run| self.order(run));
-        Ok(())
+    /// None today.
+    pub fn advise(&self, advice: Advice) -> Result<u64, Error> {
+        let left = self.cache.advise(advice, |run| self.order(run));
+        Ok(left.saturating_mul(overspill_sys::PAGE_SIZE as u64))
     }
 
     /// Bytes in the file, those included that were not written back yet.
@@ -251,6 +258,7 @@ fn serve(cache: &Cache, orders: &std::sync::Mutex<Receiver<Job>>, closing: &Atom
             // Who waits for a page that could not be read finds it missing, and tries for himself.
             Ok(Job::Fetch(run)) => drop(cache.fetch_ahead(run)),
             Ok(Job::GiveBack) => cache.give_back(),
+            Ok(Job::MakeRoom) => cache.make_ordered_room(),
             Err(_) => return,
         }
     }

@@ -22,10 +22,19 @@ use overspill_engine::Engine;
 use overspill_sys::clock;
 
 use super::Job;
+use super::cache::REQUEST_MAX;
 use crate::link::Link;
 
 /// Frames that are taken, or asked back, at a time.
 const STEP: u32 = 256;
+/// The part of the budget that one hint may have read.
+const HINT_PART: u32 = 4;
+/// Threads that read ahead for one file. Each has a request of 1 MiB under way: an NVMe drive takes
+/// eight of them at a time before it is as fast as it gets.
+const READERS_MIN: u64 = 2;
+const READERS_MAX: u64 = 8;
+/// And the part of the budget that all their requests are, at most.
+const READERS_PART: u32 = 16;
 /// An order to give frames back that comes so soon after the last one is twice as large.
 const SOON_NS: u64 = 50_000_000;
 
@@ -159,17 +168,43 @@ fn part_with(engine: &mut Engine) -> u32 {
 pub(super) struct Frames {
     share: Arc<Share>,
     pager: Option<(Arc<Link>, Arc<Room>)>,
+    /// All that the pager had at first.
+    budget: u32,
 }
 
 impl Frames {
-    pub fn of_pager(share: Arc<Share>, link: Arc<Link>, room: Arc<Room>) -> Frames {
+    pub fn of_pager(share: Arc<Share>, link: Arc<Link>, room: Arc<Room>, budget: u32) -> Frames {
         room.shares().all.push(Arc::clone(&share));
-        Frames { share, pager: Some((link, room)) }
+        Frames { share, pager: Some((link, room)), budget }
     }
 
     #[cfg(test)]
     pub fn fixed(share: Arc<Share>) -> Frames {
-        Frames { share, pager: None }
+        let budget = share.has();
+        Frames { share, pager: None, budget }
+    }
+
+    /// Has the file's threads do something.
+    pub fn tell(&self, job: Job) {
+        // A file that is being closed has no use for it.
+        let _ = self.share.jobs.send(job);
+    }
+
+    /// Pages that may be here, or could: all of the budget, until more was refused.
+    pub fn reach(&self) -> usize {
+        let is_refused = self.share.patience.load(Relaxed) > 0 || self.owed() > 0;
+        if is_refused { self.count() } else { self.count().max(self.budget as usize) }
+    }
+
+    /// Pages that one hint may have read.
+    pub fn hint_max(&self) -> u64 {
+        u64::from(self.budget / HINT_PART)
+    }
+
+    /// Threads that read ahead: what they read into is not counted, and stays a small part of the budget.
+    pub fn readers(&self) -> usize {
+        let fit = u64::from(self.budget / READERS_PART) / REQUEST_MAX;
+        fit.clamp(READERS_MIN, READERS_MAX) as usize
     }
 
     /// Pages that may be here.

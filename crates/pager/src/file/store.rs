@@ -4,11 +4,14 @@
 //! page at the end of the file is written through it, so that the file never becomes longer than
 //! it is.
 
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use overspill_sys::file::{self, Open};
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
+
+/// Nobody waits for a pipe's other end.
+const NON_BLOCKING: i32 = Open::NON_BLOCKING.bits() as i32;
 
 /// A page's bytes, where a device can put them.
 #[repr(C, align(4096))]
@@ -21,12 +24,13 @@ pub(crate) trait Store: Send + Sync {
     fn is_writable(&self) -> bool;
     /// Bytes in it.
     fn len(&self) -> Result<u64, Errno>;
-    /// Fills pages from page `first` on. What lies behind the end is zero.
-    fn read(&self, first: u64, pages: &mut [Page]) -> Result<(), Errno>;
+    /// Fills pages from page `first` on. What lies behind the end is zero; gives how many bytes do not.
+    fn read(&self, first: u64, pages: &mut [Page]) -> Result<u64, Errno>;
     /// Writes pages from page `first` on, but nothing behind byte `len`.
     fn write(&self, first: u64, pages: &[Page], len: u64) -> Result<(), Errno>;
-    /// What was written is on stable storage when this returns.
-    fn sync(&self) -> Result<(), Errno>;
+    /// What was written is on stable storage when this returns, and with it what there is to know of
+    /// the file (`all`), or what it takes to read it again.
+    fn sync(&self, all: bool) -> Result<(), Errno>;
 }
 
 /// A file.
@@ -39,15 +43,39 @@ pub(crate) struct RealFile {
 }
 
 impl RealFile {
-    /// Opens a file; `create`: makes it where it is missing.
+    /// Opens a file; `create`: makes it where it is missing. EINVAL: to read from it alone. ENODEV: it
+    /// is no regular file.
+    ///
+    /// *The story:* for a pipe it waited until somebody wrote into it; a directory was a file of 4096
+    /// bytes, and a disk one of none.
     pub fn open(path: &Path, write: bool, create: bool) -> Result<RealFile, Errno> {
-        let plain = std::fs::OpenOptions::new().read(true).write(write).create(create).open(path);
-        let plain = plain.map_err(|error| errno(&error))?;
+        if create && !write {
+            return Err(Errno::INVAL);
+        }
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(write).create(create).custom_flags(NON_BLOCKING);
+        let plain = options.open(path).map_err(|error| errno(&error))?;
+        if !plain.metadata().map_err(|error| errno(&error))?.is_file() {
+            return Err(Errno::NODEV);
+        }
         // By its descriptor: what has the name by now may be another file.
         let copy = plain.try_clone().map_err(|error| errno(&error))?;
         let how = if write { Open::READ_WRITE } else { Open::empty() };
         let direct = crate::raw::open_direct(&crate::raw::fd_from(copy.into()), how);
         Ok(RealFile { direct, plain, is_writable: write })
+    }
+
+    /// Past the page cache; through it where the file system takes that no more for writes, which it
+    /// may say as late as now.
+    fn write_direct(&self, fd: &Fd, bytes: &[u8], at: u64) -> Result<usize, Errno> {
+        match file::pwrite(fd, bytes, at) {
+            Err(Errno::INVAL) => self.write_plain(bytes, at),
+            other => other,
+        }
+    }
+
+    fn write_plain(&self, bytes: &[u8], at: u64) -> Result<usize, Errno> {
+        self.plain.write_at(bytes, at).map_err(|error| errno(&error))
     }
 }
 
@@ -69,7 +97,7 @@ impl Store for RealFile {
         self.plain.metadata().map(|metadata| metadata.len()).map_err(|error| errno(&error))
     }
 
-    fn read(&self, first: u64, pages: &mut [Page]) -> Result<(), Errno> {
+    fn read(&self, first: u64, pages: &mut [Page]) -> Result<u64, Errno> {
         let offset = first * PAGE_SIZE as u64;
         let buffer = crate::raw::page_bytes_mut(pages);
         let mut done = 0;
@@ -86,7 +114,7 @@ impl Store for RealFile {
             done += count;
         }
         buffer[done..].fill(0);
-        Ok(())
+        Ok(done as u64)
     }
 
     fn write(&self, first: u64, pages: &[Page], len: u64) -> Result<(), Errno> {
@@ -98,8 +126,10 @@ impl Store for RealFile {
         while done < whole {
             let at = offset + done as u64;
             let count = match &self.direct {
-                Some(fd) if done.is_multiple_of(PAGE_SIZE) => file::pwrite(fd, &bytes[done..whole], at)?,
-                _ => self.plain.write_at(&bytes[done..whole], at).map_err(|error| errno(&error))?,
+                Some(fd) if done.is_multiple_of(PAGE_SIZE) => {
+                    self.write_direct(fd, &bytes[done..whole], at)?
+                }
+                _ => self.write_plain(&bytes[done..whole], at)?,
             };
             if count == 0 {
                 return Err(Errno::IO);
@@ -110,7 +140,47 @@ impl Store for RealFile {
         rest.map_err(|error| errno(&error))
     }
 
-    fn sync(&self) -> Result<(), Errno> {
-        self.plain.sync_all().map_err(|error| errno(&error))
+    fn sync(&self, all: bool) -> Result<(), Errno> {
+        let synced = if all { self.plain.sync_all() } else { self.plain.sync_data() };
+        synced.map_err(|error| errno(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("overspill-store-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let pipe = scratch("pipe");
+        let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+        // SAFETY: the name is NUL-terminated.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        for path in [&*pipe, Path::new("/"), Path::new("/dev/null")] {
+            assert_eq!(RealFile::open(path, false, false).err(), Some(Errno::NODEV), "{path:?}");
+        }
+        assert!(RealFile::open(Path::new("/"), true, false).is_err());
+        assert_eq!(RealFile::open(&pipe, true, true).err(), Some(Errno::NODEV));
+        std::fs::remove_file(&pipe).unwrap();
+        assert_eq!(RealFile::open(&pipe, false, true).err(), Some(Errno::INVAL));
+        assert!(!pipe.exists());
+    }
+
+    /// *The story:* a file system that takes O_DIRECT for reads, and not for this write, failed it.
+    #[test]
+    fn what_is_not_written_directly_is_written_all_the_same() {
+        let path = scratch("refuses");
+        let mut file = RealFile::open(&path, true, true).unwrap();
+        // A descriptor that refuses such a write with EINVAL: these bytes are no number.
+        file.direct = Some(file::open(c"/proc/self/oom_score_adj", Open::READ_WRITE).unwrap());
+        file.write(0, &[Page([7; PAGE_SIZE]), Page([8; PAGE_SIZE])], 5000).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(bytes.len() == 5000 && bytes[..PAGE_SIZE] == [7; PAGE_SIZE]);
+        assert!(bytes[PAGE_SIZE..].iter().all(|&byte| byte == 8));
     }
 }

@@ -7,6 +7,7 @@ mod calls;
 mod content;
 mod costs;
 pub mod exits;
+mod file_calls;
 mod file_changes;
 mod file_faults;
 mod files;
@@ -177,6 +178,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-many-holes" Exceeded file_changes::many_holes, "a mapped file with many holes";
     "file-taken-over" Exceeded file_changes::taken_over, "memory in place of a mapped file that is locked";
     "file-regrown" Exceeded file_changes::regrown, "a mapped file is cut and grows again";
+    "file-refused" Exceeded file_calls::refused, "flags, descriptors and ranges that the kernel refuses";
+    "file-hints-in-part" Exceeded file_calls::hints_in_part, "hints for files that are managed in part";
     "exit" Holds exits::exits, "every way to end while threads fault";
 };
 

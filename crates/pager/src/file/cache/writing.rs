@@ -1,0 +1,275 @@
+//! How what was written gets to the file: when, in which order, and what becomes of failures.
+//!
+//! A page that was written back stays until a sync has settled it. A sync that fails leaves nobody to
+//! ask what of it is on the device, so all that it was to settle is written once more; for that it
+//! has to be here. Where there is no room for such pages, syncs make it. Whatever fails is told
+//! once, to whoever syncs next, and nothing is given up for it.
+//!
+//! *The story:* pages left as soon as they were written. After a sync that failed those that had
+//! left were not written again, and the next sync said that all was well.
+
+use std::ops::Range;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Release;
+
+use overspill_sys::{Errno, PAGE_SIZE};
+
+use super::{Books, Cache, Entry, Job, PAGE, Page, REQUEST_MAX, Run};
+
+/// With so many dirty pages, or a quarter of the frames that it can have, whoever writes writes some back.
+const DIRTY_MAX: usize = 4096;
+const DIRTY_MIN: usize = 64;
+const DIRTY_PART: usize = 4;
+/// With this part of them written and not settled, they are settled ahead.
+const UNSETTLED_PART: usize = 2;
+
+impl Cache {
+    pub fn write_at(&self, bytes: &[u8], offset: u64, order: impl Fn(Run)) -> Result<(), Errno> {
+        self.is_ours()?;
+        if !self.store.is_writable() {
+            return Err(Errno::BADF);
+        }
+        let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
+        if end > i64::MAX as u64 {
+            return Err(Errno::FBIG);
+        }
+        let mut at = offset;
+        while at < end {
+            let page = at / PAGE;
+            let within = (at % PAGE) as usize;
+            let count = (PAGE_SIZE - within).min((end - at) as usize);
+            let from = (at - offset) as usize;
+            self.write_page(page, within, &bytes[from..from + count], &order)?;
+            at += count as u64;
+        }
+        self.bound_what_is_written();
+        Ok(())
+    }
+
+    /// Not too much is dirty, and not too much unsettled, after a write.
+    fn bound_what_is_written(&self) {
+        let frames = self.frames.reach();
+        let mut books = self.books();
+        if books.dirty.len() >= (frames / DIRTY_PART).clamp(DIRTY_MIN, DIRTY_MAX) {
+            drop(books);
+            // It is told by the next sync.
+            let _ = self.write_back();
+            books = self.books();
+        }
+        if books.unsettled.len() > frames / UNSETTLED_PART {
+            self.order_room(&mut books);
+        }
+        self.settle(&mut books);
+    }
+
+    /// Has the file's threads write back and settle, unless they were told already.
+    pub(super) fn order_room(&self, books: &mut Books) {
+        if !std::mem::replace(&mut books.is_room_ordered, true) {
+            self.frames.tell(Job::MakeRoom);
+        }
+    }
+
+    /// The file's threads were told to. A failure is told by the next sync.
+    pub fn make_ordered_room(&self) {
+        let _ = self.make_room();
+        self.books().is_room_ordered = false;
+        self.settle_for_others();
+    }
+
+    /// Writes back and settles, so that pages can leave.
+    pub(super) fn make_room(&self) -> Result<(), Errno> {
+        let _alone = self.alone();
+        let written = self.write_dirty();
+        if self.books().unsettled.is_empty() {
+            return written;
+        }
+        let settled = self.settle_written(false);
+        if let Err(errno) = settled {
+            self.books().error.get_or_insert(errno);
+        }
+        written.and(settled)
+    }
+
+    /// Sees to it that a page that is about to be stored to has its place, and its bytes where any are
+    /// kept. Without room for it what is dirty is written back: the lock is let go of for that, and the
+    /// page looked at anew. What fails there is this store's concern only if there is no room after it.
+    fn place_for_store(
+        &self,
+        page: u64,
+        stored: Range<usize>,
+        order: &impl Fn(Run),
+    ) -> Result<MutexGuard<'_, Books>, Errno> {
+        let mut books = self.books();
+        let mut made_room = None;
+        loop {
+            let is_here = books.pages.contains_key(&page);
+            if !is_here && !self.has_room(&mut books) {
+                match made_room {
+                    None => {
+                        drop(books);
+                        made_room = Some(self.make_room());
+                        #[cfg(test)]
+                        self.be_amid_store();
+                        books = self.books();
+                        continue;
+                    }
+                    Some(outcome) => outcome?,
+                }
+            }
+            let inside = self.len().saturating_sub(page * PAGE).min(PAGE) as usize;
+            // Only what is kept of the page has to be known.
+            if stored.start > 0 || stored.end < inside {
+                return self.bring_in(books, page, 1, order);
+            }
+            if !is_here {
+                books.pages.insert(page, Entry::default());
+            }
+            return Ok(books);
+        }
+    }
+
+    #[cfg(test)]
+    fn be_amid_store(&self) {
+        let event = self.amid_stores.lock().unwrap_or_else(PoisonError::into_inner).take();
+        event.into_iter().for_each(|event| event());
+    }
+
+    fn write_page(&self, page: u64, within: usize, bytes: &[u8], order: &impl Fn(Run)) -> Result<(), Errno> {
+        let mut books = self.place_for_store(page, within..within + bytes.len(), order)?;
+        books.stores += 1;
+        let stores = books.stores;
+        let Books { pages, blocks, leaving, .. } = &mut *books;
+        let entry = pages.get_mut(&page).expect("it has its place");
+        let frame = match entry.frame {
+            Some(frame) => frame,
+            None => {
+                let Ok(frame) = blocks.take() else {
+                    if !entry.arriving {
+                        self.forget(&mut books, Run { first: page, count: 1 });
+                    }
+                    return Err(Errno::NOMEM);
+                };
+                blocks.bytes_mut(frame).fill(0);
+                leaving.arrived(page);
+                *entry.frame.insert(frame)
+            }
+        };
+        blocks.bytes_mut(frame)[within..within + bytes.len()].copy_from_slice(bytes);
+        (entry.dirty, entry.used) = (Some(stores), true);
+        books.dirty.insert(page);
+        self.len.fetch_max(page * PAGE + (within + bytes.len()) as u64, Release);
+        drop(books);
+        self.arrived.notify_all();
+        Ok(())
+    }
+
+    /// Writes what is dirty, in file order, neighbours together.
+    pub fn write_back(&self) -> Result<(), Errno> {
+        let _alone = self.alone();
+        self.write_dirty()
+    }
+
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_dirty(&self) -> Result<(), Errno> {
+        let mut next = 0;
+        let mut outcome = Ok(());
+        while let Some((first, pages, stamps, len)) = self.next_dirty(next) {
+            next = first + pages.len() as u64;
+            if self.write_run(first, &pages, &stamps, len).is_ok() {
+                continue;
+            }
+            // One page that cannot be written keeps no other from the device.
+            for ((page, copy), stamp) in (first..).zip(pages.chunks(1)).zip(stamps.chunks(1)) {
+                if let Err(errno) = self.write_run(page, copy, stamp, len) {
+                    self.books().error.get_or_insert(errno);
+                    outcome = Err(errno);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Writes copies of neighbours, which are as new as their stamps say.
+    fn write_run(&self, first: u64, pages: &[Page], stamps: &[u64], len: u64) -> Result<(), Errno> {
+        self.store.write(first, pages, len)?;
+        let mut books = self.books();
+        books.stats.writes += 1;
+        books.stats.pages_written += pages.len() as u64;
+        for (page, &stamp) in (first..).zip(stamps) {
+            books.unsettled.insert(page);
+            let entry = books.pages.get_mut(&page).expect("what is dirty stays");
+            // Stored to meanwhile: still newer than the file.
+            if entry.dirty == Some(stamp) {
+                entry.dirty = None;
+                books.dirty.remove(&page);
+            }
+        }
+        Ok(())
+    }
+
+    /// The first run of dirty pages from a page on: copies, as they are now.
+    fn next_dirty(&self, from: u64) -> Option<(u64, Vec<Page>, Vec<u64>, u64)> {
+        let books = self.books();
+        let first = *books.dirty.range(from..).next()?;
+        let (mut pages, mut stamps) = (Vec::new(), Vec::new());
+        for page in books.dirty.range(first..).copied().take(REQUEST_MAX as usize) {
+            if page != first + pages.len() as u64 {
+                break;
+            }
+            let entry = &books.pages[&page];
+            let mut copy = Page([0; PAGE_SIZE]);
+            copy.0.copy_from_slice(books.blocks.bytes(entry.frame.expect("what is dirty is there")));
+            pages.push(copy);
+            stamps.push(entry.dirty.expect("what is listed is dirty"));
+        }
+        Some((first, pages, stamps, self.len()))
+    }
+
+    /// One at a time, and nothing is written meanwhile: a device tells its failure to one of those who
+    /// ask it, and what it has settled is known of what was written before.
+    pub fn sync(&self) -> Result<(), Errno> {
+        self.is_ours()?;
+        let _alone = self.alone();
+        let written = self.write_dirty();
+        // What could be written is settled, whatever became of the rest.
+        let settled = self.settle_written(true);
+        let mut books = self.books();
+        self.look(&mut books);
+        match books.error.take() {
+            Some(errno) => Err(errno),
+            None => written.and(settled),
+        }
+    }
+
+    /// Asks the device to settle what was written. The caller is alone: nothing is added meanwhile.
+    fn settle_written(&self, all: bool) -> Result<(), Errno> {
+        let settled = self.store.sync(all);
+        let mut books = self.books();
+        let pages = std::mem::take(&mut books.unsettled);
+        for page in pages {
+            if settled.is_ok() {
+                books.leaving.freed(page);
+            } else {
+                books.soil(page);
+            }
+        }
+        settled
+    }
+}
+
+impl Books {
+    /// After a sync that failed: a kernel takes such a page for written from then on, and its next
+    /// sync goes well. So it is written once more; one that was cut off has left.
+    fn soil(&mut self, page: u64) {
+        self.stores += 1;
+        let stores = self.stores;
+        if let Some(entry) = self.pages.get_mut(&page).filter(|entry| entry.frame.is_some()) {
+            entry.dirty.get_or_insert(stores);
+            self.dirty.insert(page);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Calls about mapped files that the kernel refuses, or that concern them in part only: what is not a
+//! pager's to answer is answered by the kernel, managed or not.
+
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::mapped_files::{LEN, SEED, Scratch};
+use crate::context::Context;
+use crate::memory::{MIB, Memory, PAGE};
+use crate::outcome::Outcome;
+use crate::{ensure, pattern, sys};
+
+const READ: i32 = libc::PROT_READ;
+const SHARED: i32 = libc::MAP_SHARED;
+/// Managed from here on.
+const PART: usize = 16 * MIB;
+/// A flag that no mapping has.
+const NO_FLAG: i32 = 1 << 22;
+
+/// `file-refused`: mappings with flags or descriptors that the kernel has its own answer to, and advice
+/// for ranges that begin within a page or have gaps.
+///
+/// *The story:* a pager mapped what the kernel refuses (by a descriptor that only names its file, or is
+/// not for reading), and elsewhere than MAP_32BIT says; and all advice went well.
+pub fn refused(context: &mut Context) -> Outcome {
+    let file = Scratch::new(context, LEN)?;
+    let opened = |flags: i32, write: bool| {
+        OpenOptions::new().read(!write).write(write).custom_flags(flags).open(&file.path)
+    };
+    let maps = |fd: i32, flags: i32| match sys::mmap(0, LEN, READ, flags, fd) {
+        Ok(base) => Ok(Memory::adopt(base, LEN)),
+        Err(_) => Err(sys::errno()),
+    };
+    let named = opened(libc::O_PATH, false)?;
+    let found = maps(named.as_raw_fd(), SHARED).err();
+    ensure!(found == Some(libc::EBADF), "a mapping by O_PATH gave {found:?}");
+    let writer = opened(0, true)?;
+    let found = maps(writer.as_raw_fd(), SHARED).err();
+    ensure!(found == Some(libc::EACCES), "a mapping by O_WRONLY gave {found:?}");
+    drop((named, writer));
+    let fd = file.file.as_raw_fd();
+    for flag in [libc::MAP_SYNC, NO_FLAG] {
+        let found = maps(fd, libc::MAP_SHARED_VALIDATE | flag).err();
+        ensure!(found == Some(libc::EOPNOTSUPP), "MAP_SHARED_VALIDATE with {flag:#x} gave {found:?}");
+    }
+    let low = file.map(LEN, READ, SHARED | libc::MAP_32BIT)?;
+    ensure!(low.base() + LEN <= 1 << 32, "MAP_32BIT gave {:#x}", low.base());
+    pattern::check_pages(&low, 0..low.pages(), SEED, "mapped low")?;
+    low.unmap()?;
+    bad_ranges(&file)?;
+    context.sabotage_status()
+}
+
+fn bad_ranges(file: &Scratch) -> Outcome {
+    let memory = file.map(LEN, READ, SHARED)?;
+    let told = |start: usize, len: usize, advice: i32| {
+        sys::madvise(start, len, advice).map_or_else(|_| sys::errno(), |()| 0)
+    };
+    let all = [libc::MADV_WILLNEED, libc::MADV_RANDOM, libc::MADV_SEQUENTIAL, libc::MADV_NORMAL];
+    for advice in all {
+        let found = told(memory.base() + 8, PAGE, advice);
+        ensure!(found == libc::EINVAL, "advice {advice} from within a page gave {found}");
+    }
+    sys::munmap(memory.page(100), PAGE)?;
+    for advice in all {
+        let found = [(0, 100), (101, 50), (90, 20)]
+            .map(|(first, pages)| told(memory.page(first), pages * PAGE, advice));
+        ensure!(found == [0, 0, libc::ENOMEM], "advice {advice} before, behind and over a gap: {found:?}");
+    }
+    memory.unmap()
+}
+
+/// `file-hints-in-part`: what is asked for ahead of a file that is mapped six times, and of one of which
+/// a part is the kernel's: all of it comes.
+///
+/// *The story:* four mappings were told of, and the kernel of nothing as soon as there was one.
+pub fn hints_in_part(context: &mut Context) -> Outcome {
+    const WANTED: usize = MIB;
+    let file = Scratch::new(context, LEN)?;
+    let fd = file.file.as_raw_fd();
+    let fadvise = |at: usize, len: usize, advice: i32| -> Outcome {
+        // SAFETY: the call looks at no memory.
+        let errno = unsafe { libc::posix_fadvise(fd, at as i64, len as i64, advice) };
+        ensure!(errno == 0, "posix_fadvise({at}, {len}, {advice}) gave {errno}");
+        Ok(())
+    };
+    let comes = |memory: &Memory, first: usize, pages: usize, what: &str| {
+        sys::eventually(|| {
+            let there = sys::resident_pages(memory.page(first), pages * PAGE)?;
+            ensure!(there == pages, "{there} of {pages} pages came of {what}");
+            Ok(())
+        })
+    };
+    fadvise(0, 0, libc::POSIX_FADV_DONTNEED)?;
+    let six = (0..6).map(|_| file.map(PART, READ, SHARED)).collect::<Outcome<Vec<Memory>>>()?;
+    fadvise(0, WANTED, libc::POSIX_FADV_WILLNEED)?;
+    for (number, memory) in six.iter().enumerate() {
+        comes(memory, 0, WANTED / PAGE, &format!("mapping {number}"))?;
+    }
+    // Behind the last of them is a mapping that is too small to be managed.
+    let small = Memory::adopt(sys::mmap_from(PART, 2 * MIB, fd)?, 2 * MIB);
+    for (by, len) in [("posix_fadvise", 16), ("readahead", 32)] {
+        let at = PART - PAGE;
+        if by == "readahead" {
+            // SAFETY: as above.
+            sys::check(by, unsafe { libc::readahead(fd, at as i64, PAGE * (len + 1)) })?;
+        } else {
+            fadvise(at, PAGE * (len + 1), libc::POSIX_FADV_WILLNEED)?;
+        }
+        comes(&six[0], PART / PAGE - 1, 1, by)?;
+        comes(&small, 0, len, by)?;
+    }
+    drop(small);
+    advised_in_part(&file.map(PART, READ, SHARED)?)?;
+    for memory in six {
+        pattern::check_pages(&memory, 0..memory.pages(), SEED, "asked for")?;
+    }
+    context.sabotage_status()
+}
+
+/// Memory of its own in the middle of a mapping: advice reaches it, too.
+fn advised_in_part(memory: &Memory) -> Outcome {
+    let (first, pages) = (memory.pages() / 2, 512);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    let place = sys::mmap(memory.page(first), pages * PAGE, READ | libc::PROT_WRITE, flags, -1)?;
+    ensure!(place == memory.page(first), "MAP_FIXED gave another place");
+    for page in first..first + pages {
+        memory.word(page, 0).store(page as u64, Relaxed);
+    }
+    for advice in [libc::MADV_SEQUENTIAL, libc::MADV_WILLNEED, libc::MADV_NOHUGEPAGE] {
+        sys::madvise(memory.base(), memory.len(), advice)?;
+    }
+    for page in first..first + pages {
+        let found = memory.word(page, 0).load(Relaxed);
+        ensure!(found == page as u64, "page {page} in the middle holds {found:#x}");
+    }
+    Ok(())
+}

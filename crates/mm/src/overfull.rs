@@ -52,6 +52,11 @@ impl<P: SwapIn> Mm<P> {
         (self.held + self.pages.swapped()).saturating_sub(self.config.budget + self.areas.could_hold())
     }
 
+    /// Is any of it free?
+    pub(crate) fn is_afloat(&self) -> bool {
+        self.afloat() > 0
+    }
+
     /// Frames of the float that are free. A kernel's rules know none.
     fn afloat(&self) -> u32 {
         if self.config.probe.is_kernel() {

@@ -104,8 +104,10 @@ impl<P: SwapIn> Mm<P> {
             self.stats.pageoutrun += u64::from(demand == 0);
         }
         let high = self.high();
-        let over = self.held.saturating_sub(self.limit());
         let goal = if demand > 0 { high.max(demand).max(self.config.unit) } else { high };
+        // Most pages that are set on their way at once: neighbours that leave, or are written, by one
+        // request.
+        let batch = self.write_max().max(UNMAP_MAX);
         // Every page may be looked at three times a call: found in use and moved, deactivated, and
         // found idle. With all of them busy the call still ends.
         let mut looks = 3 * (self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active)) + BATCH;
@@ -114,10 +116,11 @@ impl<P: SwapIn> Mm<P> {
         self.deactivate(count, &mut looks);
         self.test(out);
         self.expel_for_window(&mut looks, out);
-        while self.coming_free().saturating_sub(over) < goal {
+        let was_short = self.lacking(goal) > 0;
+        while self.lacking(goal) > 0 {
             let scene = self.scene();
             let (cached, cache) = (scene.cached, self.reclaim.peek().kept(&scene));
-            let short = goal - self.coming_free().saturating_sub(over);
+            let short = self.lacking(goal);
             let staying = self.unmapping - self.leaving;
             let progress = if looks > 0 && self.has_passed() {
                 self.unmap_unit(&mut looks, out)
@@ -135,10 +138,27 @@ impl<P: SwapIn> Mm<P> {
                 break;
             }
         }
+        assert!(
+            !was_short || self.is_afloat() || self.coming_free() < goal + self.over() + batch,
+            "a call frees what was asked for and less than a batch"
+        );
         if self.frames_free() >= high {
             self.reclaiming = false;
             self.reclaim.get().end();
         }
+    }
+
+    /// Frames held above what may be.
+    fn over(&self) -> u32 {
+        self.held.saturating_sub(self.limit())
+    }
+
+    /// So many frames have yet to be set on their way to have the goal free.
+    ///
+    /// *The story:* what was held above a budget that had shrunk was read once, before the loop. As
+    /// clean pages leave at once, it was taken twice.
+    fn lacking(&self, goal: u32) -> u32 {
+        goal.saturating_sub(self.coming_free().saturating_sub(self.over()))
     }
 
     /// Nothing can be unmapped: what waits in the swap cache has to go, second chance or not, and
@@ -151,6 +171,7 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn scene(&self) -> Scene {
         Scene {
             now: self.now,
+            is_direct: !self.waiting.is_empty(),
             budget: self.config.budget,
             inactive: self.lists.len(ListId::Inactive),
             active: self.lists.len(ListId::Active),

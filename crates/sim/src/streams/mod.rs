@@ -465,3 +465,35 @@ enum Did {
 fn key(file: u16, index: u32) -> u64 {
     u64::from(file) << 32 | u64::from(index)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overspill_mm::reclaim::Rules;
+    use overspill_mm::reclaim::scan::Era;
+
+    /// *The story:* with nothing to be had a program tried again for ever, and the world never ended.
+    #[test]
+    fn a_program_that_gets_no_frame_ends() {
+        for rules in [Rules::Early, Rules::Late] {
+            let frames = 4096;
+            let node = Config::new(frames, 0, rules, Era::Seed);
+            let setup = Setup {
+                node,
+                processors: 2,
+                costs: Costs::default(),
+                // Without swap the system's pages stay, and leave nothing above the watermark.
+                system_pages: frames - node.watermarks.min as u32,
+                system_hot_permille: 0,
+                system_period_ns: 0,
+                seed: 1,
+            };
+            let mut world = World::new(setup);
+            let streams = [0, 1].map(|file| Stream { file, pages: 1000 });
+            let outcome = world.run(&streams, None);
+            world.check();
+            assert_eq!((outcome.out_of_memory, outcome.finishes.len()), (2, 2), "{rules:?}");
+            assert!(outcome.finishes.iter().all(|finish| finish.pages < 1000));
+        }
+    }
+}

@@ -51,6 +51,16 @@ fn simulate(trace: &Path) {
     }
 }
 
+/// What the announcement of proportional reclaim must hold it does. Fewer or shorter worlds are
+/// decided by chance.
+#[test]
+#[ignore = "takes a minute and a half of processor time"]
+fn proportional_reclaim_holds() {
+    let output = overspill().args(["sim", "paper", "proportional-reclaim"]).output().unwrap();
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    assert!(stdout(&output).contains("\nThe shape holds."));
+}
+
 /// What the pager saw live is what it counted, and it can be simulated.
 #[test]
 #[ignore = "needs userfaultfd and the agent beside the command"]

@@ -44,7 +44,7 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -207,14 +207,30 @@ counters! {
     pgscan_direct,
     /// Pages freed on behalf of a waiting fault.
     pgsteal_direct,
+    /// Of the pages looked at, those whose bytes are no file's.
+    pgscan_anon,
+    /// ... those whose bytes are in a file.
+    pgscan_file,
+    /// Of the pages freed, those whose bytes are no file's.
+    pgsteal_anon,
+    /// ... those whose bytes are in a file.
+    pgsteal_file,
     /// Faults that had to wait for reclaim.
     allocstall,
+    /// Times that room began to be made that no fault waited for.
+    pageoutrun,
+    /// Pages whose write reclaim began: to the compressed pool or to swap.
+    nr_vmscan_write,
     /// Touches of pages that reclaim had evicted.
     workingset_refault_anon,
+    /// Of these, those that made their page active at once.
+    workingset_activate_anon,
     /// Pages that moved to the active list.
     pgactivate,
     /// Pages that moved from the active to the inactive list.
     pgdeactivate,
+    /// Pages of the active list that were looked at.
+    pgrefill,
     /// First touches that were answered with zeroes.
     zero_fill,
     /// All-zero pages that eviction dropped without writing.

@@ -99,6 +99,11 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
+    /// Is any of it free?
+    pub(crate) fn is_afloat(&self) -> bool {
+        self.afloat() > 0
+    }
+
     /// Frames of the float that are free.
     fn afloat(&self) -> u32 {
         self.float().saturating_sub(self.areas.room() + self.reading + self.writing)

@@ -26,6 +26,18 @@ pub struct Vmstat {
     pub pgscan_direct: u64,
     /// Pages freed while a fault waited for a frame.
     pub pgsteal_direct: u64,
+    /// Of the pages looked at, those whose bytes are no file's.
+    pub pgscan_anon: u64,
+    /// ... those whose bytes are in a file.
+    pub pgscan_file: u64,
+    /// Of the pages freed, those whose bytes are no file's.
+    pub pgsteal_anon: u64,
+    /// ... those whose bytes are in a file.
+    pub pgsteal_file: u64,
+    /// Times that room began to be made that no fault waited for.
+    pub pageoutrun: u64,
+    /// Pages whose write reclaim began.
+    pub nr_vmscan_write: u64,
     /// Faults that had to wait for a frame.
     pub allocstall: u64,
     /// Touches of pages that reclaim had evicted.
@@ -52,6 +64,20 @@ pub struct Vmstat {
     pub read_ops: u64,
     /// Write requests.
     pub write_ops: u64,
+}
+
+impl Vmstat {
+    /// Reclaim looks at a page.
+    pub(crate) fn note_scan(&mut self, is_direct: bool, is_file: bool) {
+        *(if is_direct { &mut self.pgscan_direct } else { &mut self.pgscan_kswapd }) += 1;
+        *(if is_file { &mut self.pgscan_file } else { &mut self.pgscan_anon }) += 1;
+    }
+
+    /// Reclaim frees a page.
+    pub(crate) fn note_steal(&mut self, is_direct: bool, is_file: bool) {
+        *(if is_direct { &mut self.pgsteal_direct } else { &mut self.pgsteal_kswapd }) += 1;
+        *(if is_file { &mut self.pgsteal_file } else { &mut self.pgsteal_anon }) += 1;
+    }
 }
 
 /// What is counted for one region, by the region in which the page lies. All values only grow,

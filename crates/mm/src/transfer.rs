@@ -201,7 +201,7 @@ impl<P: SwapIn> Mm<P> {
         // The pager's means something else: that it failed its test.
         let forgotten = if self.config.probe.is_kernel() { flag::SECOND_LOOK } else { 0 };
         self.pages[id].clear(flag::REFERENCED | forgotten);
-        self.count_steal();
+        self.count_steal(id);
         out.push_free(id);
     }
 
@@ -247,17 +247,21 @@ impl<P: SwapIn> Mm<P> {
             self.map(id, list, out);
         } else if zero && self.region_of(id).is_none_or(|region| region.kind.is_zero_at_first()) {
             if is_tested {
+                self.count_scan(id);
                 self.reclaim.get().emptied();
             }
             self.stats.zero_dropped += 1;
             self.zeroes.note_shown(1);
-            self.count_steal();
+            self.count_steal(id);
             self.held -= 1;
             self.forget(id);
             out.push_free(id);
         } else if self.pages[id].has(flag::EAGER) {
             self.asked_on_its_way_out(id, out);
         } else if self.is_passed(id) {
+            if is_tested {
+                self.count_scan(id);
+            }
             self.stats.clean_dropped += 1;
             self.evict(id, out);
         } else {
@@ -324,6 +328,8 @@ impl<P: SwapIn> Mm<P> {
             }
             self.lists.remove(&mut self.pages, id);
             self.pages.set_state(id, State::Cached);
+            // From there it leaves without a further look.
+            self.count_scan(id);
             self.lists.push_head(&mut self.pages, ListId::Cache, id);
         }
     }
@@ -345,12 +351,8 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    fn count_steal(&mut self) {
-        if self.waiting.is_empty() {
-            self.stats.pgsteal_kswapd += 1;
-        } else {
-            self.stats.pgsteal_direct += 1;
-        }
+    fn count_steal(&mut self, id: PageId) {
+        self.stats.note_steal(!self.waiting.is_empty(), self.is_in_file(id));
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use overspill_mm::readahead::{Mapping, Plan, SwapIn, Touch, Window};
+use overspill_mm::reclaim::policy::Choice;
 use overspill_mm::types::{Access, PageId, RegionKind, Slot, SpaceId, Vpn};
 use overspill_mm::{
     Action, Actions, AreaConfig, AreaId, Config, Event, IoId, Mm, Run, Unmapped, Warning, WriteResult,
@@ -100,6 +101,7 @@ impl World {
         let mut random = Wild(seed);
         let budget = 24 + random.next(200) as u32;
         let mut config = Config::live(budget, 64 + random.next(1200) as u32);
+        config.reclaim = Choice::ALL[seed as usize % Choice::ALL.len()];
         config.unit = 1 << random.next(6);
         config.cache = random.next(40) as u32;
         config.compares = random.next(2) == 0;
@@ -139,8 +141,20 @@ impl World {
             self.out = out;
             if events.is_empty() {
                 self.mm.check();
+                self.check_counters();
             }
         }
+    }
+
+    /// What is freed was looked at before, however the looks are divided.
+    fn check_counters(&self) {
+        let stats = self.mm.stats();
+        let scanned = stats.pgscan_kswapd + stats.pgscan_direct;
+        let stolen = stats.pgsteal_kswapd + stats.pgsteal_direct;
+        assert!(stolen <= scanned, "{stolen} freed, {scanned} looked at");
+        assert_eq!(scanned, stats.pgscan_anon + stats.pgscan_file);
+        assert_eq!(stolen, stats.pgsteal_anon + stats.pgsteal_file);
+        assert!(stats.pgdeactivate <= stats.pgrefill, "who is deactivated was looked at");
     }
 
     fn vpn(&self, id: PageId) -> u64 {

@@ -15,6 +15,7 @@ mod divider;
 mod door;
 pub mod program;
 pub mod report;
+mod scanning;
 pub mod shared_page;
 mod sharing;
 mod status_line;

@@ -7,6 +7,7 @@ use overspill_engine::shared::{events, paths, state};
 use serde::Serialize;
 
 use super::census::Record;
+use super::scanning::Scanning;
 use super::shared_page::{LEVELS, Report as AgentReport};
 use super::verdict::{self, Verdict};
 use super::watch::Watched;
@@ -18,7 +19,7 @@ use crate::os::child::{Ended, Status};
 const SCHEMA_VERSION: u32 = 1;
 
 /// Counters that have the kernel's names because they count what the kernel's own count.
-const VMSTAT: [&str; 17] = [
+const VMSTAT: [&str; 25] = [
     "pgfault",
     "pgmajfault",
     "pswpin",
@@ -32,10 +33,18 @@ const VMSTAT: [&str; 17] = [
     "pgsteal_kswapd",
     "pgscan_direct",
     "pgsteal_direct",
+    "pgscan_anon",
+    "pgscan_file",
+    "pgsteal_anon",
+    "pgsteal_file",
     "allocstall",
+    "pageoutrun",
+    "nr_vmscan_write",
     "workingset_refault_anon",
+    "workingset_activate_anon",
     "pgactivate",
     "pgdeactivate",
+    "pgrefill",
 ];
 
 /// Counters of large mappings of files that were left to the kernel, and why that was.
@@ -189,6 +198,8 @@ pub struct Report {
     pub vmstat: Counts,
     /// Sums of the pager's other counters.
     pub pager: Counts,
+    /// What is derived from those of reclaim.
+    pub scanning: Scanning,
     /// What to think of it.
     pub verdict: Verdict,
     /// Every program that a process ran and that was seen or reported; a process that called exec
@@ -297,6 +308,7 @@ impl Report {
         let lives_ns: u64 = records.iter().filter(waited).map(Record::lived_ns).sum();
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         report.estimate(lives_ns as f64 / 1e9, processors);
+        report.scanning = Scanning::new(|name| report.sum(name), report.wall_seconds);
         report.judge_records(&run, &records);
         report.verdict = verdict::judge(&report, &args.tuning);
         report

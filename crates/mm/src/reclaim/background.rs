@@ -52,9 +52,6 @@ pub struct Background {
     vain_runs: u32,
 }
 
-const MANNER: Manner =
-    Manner { who: Reclaimer::Background, may_write: true, deactivates: false, ignores_low: false };
-
 impl Background {
     /// Asleep.
     #[must_use]
@@ -105,6 +102,17 @@ impl Background {
         self.work(now, node, out)
     }
 
+    /// After a run in vain it looks at every list, however short.
+    fn manner(&self) -> Manner {
+        Manner {
+            who: Reclaimer::Background,
+            may_write: true,
+            deactivates: false,
+            ignores_low: false,
+            forced: self.vain_runs > 0,
+        }
+    }
+
     fn is_hopeless(&self, node: &Node) -> bool {
         node.config().rules == Rules::Late && self.vain_runs >= HOPELESS
     }
@@ -128,8 +136,8 @@ impl Background {
         loop {
             if let Some((id, mut round)) = self.open.take() {
                 let before = round.reclaimed();
-                let (goes_on, looked_at) = node.pass(id, &MANNER, &mut round, out);
-                self.round_looked_at += looked_at.inactive;
+                let (goes_on, looked_at) = node.pass(id, &self.manner(), &mut round, out);
+                self.round_looked_at += looked_at.weight;
                 self.round_reclaimed += round.reclaimed() - before;
                 if goes_on {
                     self.open = Some((id, round));
@@ -149,7 +157,7 @@ impl Background {
             if self.next_domain < node.domain_count() && node.free() < enough(node) {
                 let id = DomainId(self.next_domain);
                 self.next_domain += 1;
-                let round = node.round(id, &MANNER, self.priority, goal(node));
+                let round = node.round(id, &self.manner(), self.priority, goal(node));
                 self.open = round.map(|round| (id, round));
                 continue;
             }
@@ -165,7 +173,7 @@ impl Background {
 
     fn age(&mut self, node: &mut Node) -> u64 {
         let domains = (0..node.domain_count()).map(DomainId);
-        domains.map(|id| node.age_active(id, &MANNER, Kind::Anon, u64::from(BATCH))).sum()
+        domains.map(|id| node.age_active(id, &self.manner(), Kind::Anon, u64::from(BATCH))).sum()
     }
 
     fn next_priority(&mut self, now: u64, node: &mut Node) -> Option<Step> {

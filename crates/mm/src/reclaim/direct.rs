@@ -2,17 +2,21 @@
 //! limit (specification 5.5).
 //!
 //! The goal is 32 frames. Priorities go from 12 down to 0, each looks at twice as much as the one
-//! before, and whether it is enough is asked between them. Late rules try three times more before
-//! they give up. A call is a value that its owner steps pass by pass, so that others can take
-//! frames, or free some, meanwhile.
+//! before, and whether it is enough is asked between them; under [`Era::Bounded`] it is asked between
+//! domains, too, and the next call begins where this one ended. Late rules try twice more before they
+//! give up, early ones once where a domain was spared. A call is a value that its owner steps pass by
+//! pass, so that others can take frames, or free some, meanwhile.
 
 use super::lists::{DomainId, KINDS};
 use super::node::{Manner, Node, Orders, Round};
+use super::scan::Era;
 use super::{BATCH, PRIORITY_FIRST, Reclaimer, Rules};
 
 /// Between two tries of a caller that finds too much being looked at, before 4.x and since.
 const ISOLATED_EARLY_NS: u64 = 100_000_000;
 const ISOLATED_LATE_NS: u64 = 20_000_000;
+/// A tick: 250 a second, as most kernels are built.
+const TICK_NS: u64 = 4_000_000;
 /// Pages looked at in a call after which it may write, where writing is put off.
 const WRITES_AFTER: u64 = 48;
 /// Below this priority it always may.
@@ -46,14 +50,22 @@ pub struct Direct {
     domain: Option<DomainId>,
     manner: Manner,
     priority: u32,
-    next_domain: u8,
+    /// Where it began, and how many it has asked at this priority.
+    first_domain: u8,
+    domains_asked: u8,
     open: Option<(DomainId, Round)>,
-    isolated: u64,
+    isolated: [u64; 2],
     looked_at: u64,
     reclaimed: u64,
     attempt: Try,
     entered: bool,
     throttled: bool,
+    /// It has slept before this pass, as too many pages were taken out.
+    has_slept: bool,
+    /// At this priority a batch had nothing but pages that were being written.
+    congested: bool,
+    /// A domain was left alone that need not be.
+    spared: bool,
 }
 
 impl Direct {
@@ -72,16 +84,20 @@ impl Direct {
     fn by(who: Reclaimer, domain: Option<DomainId>) -> Direct {
         Direct {
             domain,
-            manner: Manner { who, may_write: true, deactivates: false, ignores_low: false },
+            manner: Manner { who, may_write: true, deactivates: false, ignores_low: false, forced: false },
             priority: PRIORITY_FIRST,
-            next_domain: 0,
+            first_domain: 0,
+            domains_asked: 0,
             open: None,
-            isolated: 0,
+            isolated: [0; 2],
             looked_at: 0,
             reclaimed: 0,
             attempt: Try::First,
             entered: false,
             throttled: false,
+            has_slept: false,
+            congested: false,
+            spared: false,
         }
     }
 
@@ -95,21 +111,35 @@ impl Direct {
             if let Some((id, mut round)) = self.open.take() {
                 return self.pass(node, id, &mut round, out);
             }
-            if self.next_domain < node.domain_count() {
-                let id = DomainId(self.next_domain);
-                self.next_domain += 1;
-                let goal = u64::from(BATCH);
-                self.open = if self.domain.is_none_or(|domain| domain == id) {
-                    node.round(id, &self.manner, self.priority, goal).map(|round| (id, round))
-                } else {
-                    None
-                };
+            if let Some(id) = self.next_domain(node) {
+                self.begin_round(node, id);
                 continue;
             }
             if let Some(step) = self.next_priority(node) {
                 return step;
             }
         }
+    }
+
+    /// The next domain of this priority, if it is asked for more.
+    fn next_domain(&mut self, node: &Node) -> Option<DomainId> {
+        let count = node.domain_count();
+        if self.domains_asked == count || is_bounded(node) && self.reclaimed >= u64::from(BATCH) {
+            return None;
+        }
+        let id = (u16::from(self.first_domain) + u16::from(self.domains_asked)) % u16::from(count);
+        self.domains_asked += 1;
+        Some(DomainId(id as u8))
+    }
+
+    fn begin_round(&mut self, node: &mut Node, id: DomainId) {
+        if self.domain.is_some_and(|domain| domain != id) {
+            return;
+        }
+        let has = if is_bounded(node) { self.reclaimed } else { 0 };
+        let goal = u64::from(BATCH).saturating_sub(has);
+        self.open = node.round(id, &self.manner, self.priority, goal).map(|round| (id, round));
+        self.spared |= node.is_spared(id);
     }
 
     /// Before anything else: waits where going on would only make it worse.
@@ -127,20 +157,28 @@ impl Direct {
             self.entered = true;
             node.counters.allocstall += 1;
             self.manner.may_write = !node.config().laptop;
+            if is_bounded(node) {
+                self.first_domain = node.turn;
+            }
         }
         None
     }
 
     fn pass(&mut self, node: &mut Node, id: DomainId, round: &mut Round, out: &mut Orders) -> Step {
-        if let Some(ns) = self.too_many_isolated(node, id) {
+        round.held_up = self.too_many_isolated(node, round);
+        if round.held_up != [false; 2]
+            && let Some(ns) = self.sleeps_for_others(node)
+        {
             self.open = Some((id, round.clone()));
             return Step::Sleep(ns);
         }
+        self.has_slept = false;
         let before = round.reclaimed();
         let (goes_on, looked_at) = node.pass(id, &self.manner, round, out);
-        self.looked_at += looked_at.inactive;
+        self.looked_at += looked_at.weight;
+        self.congested |= looked_at.is_congested;
         self.reclaimed += round.reclaimed() - before;
-        self.take_out(node, looked_at.all());
+        self.take_out(node, looked_at.pages);
         if goes_on {
             self.open = Some((id, round.clone()));
         }
@@ -149,54 +187,85 @@ impl Direct {
 
     /// All domains were seen to: is it enough, and if not, how does it go on?
     fn next_priority(&mut self, node: &mut Node) -> Option<Step> {
-        self.next_domain = 0;
+        let asked = core::mem::take(&mut self.domains_asked);
         if self.reclaimed >= u64::from(BATCH) {
+            let next = (u16::from(self.first_domain) + u16::from(asked)) % u16::from(node.domain_count());
+            node.turn = next as u8;
             return Some(Step::Done(self.reclaimed));
         }
+        let rests = self.rests(node);
         self.manner.may_write |= self.looked_at > WRITES_AFTER || self.priority <= WRITES_BELOW;
         if self.priority > 0 {
             self.priority -= 1;
-            return None;
+            return rests.then_some(Step::Sleep(TICK_NS));
         }
-        if self.reclaimed > 0 || node.config().rules == Rules::Early || self.attempt == Try::IgnoringLow {
+        if self.reclaimed > 0 || !self.tries_again(node) {
             return Some(Step::Done(self.reclaimed));
         }
-        self.attempt = match self.attempt {
-            Try::First => Try::Deactivating,
-            Try::Deactivating | Try::IgnoringLow => Try::IgnoringLow,
-        };
-        self.manner.deactivates = true;
-        self.manner.ignores_low = self.attempt == Try::IgnoringLow;
         self.priority = PRIORITY_FIRST;
-        node.counters.allocstall += 1;
         None
     }
 
-    /// More pages of a kind are being looked at than an eighth of those that wait to be.
-    fn too_many_isolated(&self, node: &Node, id: DomainId) -> Option<u64> {
-        if self.domain.is_some() {
-            return None;
-        }
-        let pages = node.lengths(id);
-        let inactive = [pages[0], pages[2]];
-        let is_much = KINDS.iter().all(|&kind| node.isolated[kind as usize] > inactive[kind as usize] / 8);
-        let sleep = match node.config().rules {
-            Rules::Early => ISOLATED_EARLY_NS,
-            Rules::Late => ISOLATED_LATE_NS,
+    /// Late rules: a tick is slept where all that a batch had is on its way to the device, and where
+    /// nearly everything was looked at and nothing was freed.
+    fn rests(&mut self, node: &Node) -> bool {
+        let is_congested = core::mem::take(&mut self.congested);
+        let is_vain = self.priority == 1 && self.reclaimed == 0;
+        node.config().rules == Rules::Late && (is_congested || is_vain)
+    }
+
+    /// Nothing was freed: is it tried once more, and how?
+    fn tries_again(&mut self, node: &mut Node) -> bool {
+        let next = match (node.config().rules, self.attempt) {
+            (Rules::Late, Try::First) => Try::Deactivating,
+            (Rules::Late, Try::Deactivating) => Try::IgnoringLow,
+            (Rules::Early, Try::First | Try::Deactivating) if self.spared => Try::IgnoringLow,
+            (Rules::Early, _) | (_, Try::IgnoringLow) => return false,
         };
-        is_much.then_some(sleep)
+        self.attempt = next;
+        self.manner.ignores_low = next == Try::IgnoringLow;
+        if node.config().rules == Rules::Late {
+            self.manner.deactivates = true;
+            node.counters.allocstall += 1;
+        }
+        true
+    }
+
+    /// Of which kinds, of those that this pass would look at, do others look at more pages than an
+    /// eighth of those that wait to be?
+    fn too_many_isolated(&self, node: &Node, round: &Round) -> [bool; 2] {
+        KINDS.map(|kind| {
+            self.domain.is_none()
+                && round.is_due(kind)
+                && node.isolated[kind as usize] > node.inactive(kind) / 8
+        })
+    }
+
+    /// How long it sleeps for that: early rules until it is over, late ones once, and then the pass
+    /// does without.
+    fn sleeps_for_others(&mut self, node: &Node) -> Option<u64> {
+        match node.config().rules {
+            Rules::Early => Some(ISOLATED_EARLY_NS),
+            Rules::Late if core::mem::replace(&mut self.has_slept, true) => None,
+            Rules::Late => Some(ISOLATED_LATE_NS),
+        }
     }
 
     /// What was looked at last counts as taken out until the next step.
-    fn take_out(&mut self, node: &mut Node, looked_at: u64) {
-        self.isolated = looked_at;
-        node.isolated.iter_mut().for_each(|isolated| *isolated += looked_at);
+    fn take_out(&mut self, node: &mut Node, pages: [u64; 2]) {
+        self.isolated = pages;
+        KINDS.iter().for_each(|&kind| node.isolated[kind as usize] += pages[kind as usize]);
     }
 
     fn put_back(&mut self, node: &mut Node) {
         let isolated = core::mem::take(&mut self.isolated);
-        node.isolated.iter_mut().for_each(|all| *all -= isolated);
+        KINDS.iter().for_each(|&kind| node.isolated[kind as usize] -= isolated[kind as usize]);
     }
+}
+
+/// Does a call ask for no more than it must?
+fn is_bounded(node: &Node) -> bool {
+    node.config().era == Era::Bounded
 }
 
 impl Default for Direct {

@@ -77,7 +77,8 @@ impl Eras {
             let mut targets: PerList = [0; 4];
             targets[List::InactiveAnon as usize] = of(scene.inactive);
             targets[List::ActiveAnon as usize] = of(scene.active);
-            let round = Round::new(self.era, u64::from(BATCH), self.priority, true, targets, 0);
+            let goal = u64::from(BATCH);
+            let round = Round::new(self.era, goal, self.priority, scene.is_direct, targets, 0);
             if round.goes_on() || self.priority == 0 {
                 return round;
             }
@@ -188,11 +189,13 @@ mod tests {
 
     /// 2^20 pages at priority 12 are 256 of each list; a call of before 3.11 looks at all of them
     /// in passes of 32, one of 3.15 stops after the first.
+    ///
+    /// *The story:* background reclaim had the columns of those who wait.
     #[test]
     fn a_call_looks_at_what_its_era_does() {
-        let rounds = |era| {
+        let looks = |era, is_direct| {
             let mut policy = Eras::new(era, 1 << 20);
-            let lists = scene(1 << 20, 1 << 20);
+            let lists = Scene { is_direct, ..scene(1 << 20, 1 << 20) };
             policy.begin(&lists, true);
             let mut looked_at = 0;
             while policy.priority == PRIORITY_FIRST {
@@ -202,9 +205,10 @@ mod tests {
             }
             looked_at
         };
-        assert_eq!([Era::Before311, Era::Until315].map(rounds), [256, 32]);
-        assert_eq!(rounds(Era::Seed), 256, "all that was targeted, at the first priority");
-        assert_eq!(rounds(Era::Bounded), 32);
+        let waits = Era::ALL.map(|era| looks(era, true));
+        assert_eq!(waits, [256, 32, 256, 256, 32], "since 3.16 all, at the first priority");
+        let background = Era::ALL.map(|era| looks(era, false));
+        assert_eq!(background, [256, 256, 32, 32, 32], "since 3.16 it stops where there are no files");
     }
 
     #[test]

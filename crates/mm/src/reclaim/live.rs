@@ -101,10 +101,13 @@ impl<P: SwapIn> Mm<P> {
         }
         if !was_reclaiming {
             self.appetite.fade();
+            self.stats.pageoutrun += u64::from(demand == 0);
         }
         let high = self.high();
-        let over = self.held.saturating_sub(self.limit());
         let goal = if demand > 0 { high.max(demand).max(self.config.unit) } else { high };
+        // Most pages that are set on their way at once: neighbours that leave, or are written, by one
+        // request.
+        let batch = self.write_max().max(UNMAP_MAX);
         // Every page may be looked at three times a call: found in use and moved, deactivated, and
         // found idle. With all of them busy the call still ends.
         let mut looks = 3 * (self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active)) + BATCH;
@@ -113,10 +116,11 @@ impl<P: SwapIn> Mm<P> {
         self.deactivate(count, &mut looks);
         self.test(out);
         self.expel_for_window(&mut looks, out);
-        while self.coming_free().saturating_sub(over) < goal {
+        let was_short = self.lacking(goal) > 0;
+        while self.lacking(goal) > 0 {
             let scene = self.scene();
             let (cached, cache) = (scene.cached, self.reclaim.peek().kept(&scene));
-            let short = goal - self.coming_free().saturating_sub(over);
+            let short = self.lacking(goal);
             let staying = self.unmapping - self.leaving;
             let progress = if looks > 0 && self.has_passed() {
                 self.unmap_unit(&mut looks, out)
@@ -134,10 +138,27 @@ impl<P: SwapIn> Mm<P> {
                 break;
             }
         }
+        assert!(
+            !was_short || self.is_afloat() || self.coming_free() < goal + self.over() + batch,
+            "a call frees what was asked for and less than a batch"
+        );
         if self.frames_free() >= high {
             self.reclaiming = false;
             self.reclaim.get().end();
         }
+    }
+
+    /// Frames held above what may be.
+    fn over(&self) -> u32 {
+        self.held.saturating_sub(self.limit())
+    }
+
+    /// So many frames have yet to be set on their way to have the goal free.
+    ///
+    /// *The story:* what was held above a budget that had shrunk was read once, before the loop. As
+    /// clean pages leave at once, it was taken twice.
+    fn lacking(&self, goal: u32) -> u32 {
+        goal.saturating_sub(self.coming_free().saturating_sub(self.over()))
     }
 
     /// Nothing can be unmapped: what waits in the swap cache has to go, second chance or not, and
@@ -150,6 +171,7 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn scene(&self) -> Scene {
         Scene {
             now: self.now,
+            is_direct: !self.waiting.is_empty(),
             budget: self.config.budget,
             inactive: self.lists.len(ListId::Inactive),
             active: self.lists.len(ListId::Active),
@@ -182,7 +204,7 @@ impl<P: SwapIn> Mm<P> {
         if place.demotes {
             let id = self.lists.tail(ListId::Tested).expect("only who is tested makes room");
             self.lists.remove(&mut self.pages, id);
-            self.pages[id].set(flag::TESTED);
+            self.has_failed(id);
             self.lists.push_head(&mut self.pages, ListId::Cache, id);
         }
         place.list
@@ -192,9 +214,16 @@ impl<P: SwapIn> Mm<P> {
     fn fail_test(&mut self) -> bool {
         let Some(id) = self.lists.tail(ListId::Tested) else { return false };
         self.lists.remove(&mut self.pages, id);
-        self.pages[id].set(flag::TESTED);
+        self.has_failed(id);
         self.lists.push_tail(&mut self.pages, ListId::Cache, id);
         true
+    }
+
+    /// A page that was tested is one that is to leave now.
+    fn has_failed(&mut self, id: PageId) {
+        self.pages[id].set(flag::TESTED);
+        self.stats.pgdeactivate += 1;
+        self.count_scan(id);
     }
 
     /// Takes the oldest active pages out of view, as many as the policy asks for: to see whether
@@ -207,6 +236,7 @@ impl<P: SwapIn> Mm<P> {
                 return;
             }
             self.note(id, Noted::Tested);
+            self.stats.pgrefill += 1;
             self.unmap_soon(id);
             self.pages[id].set(flag::TESTED);
             out.push_unmap(id, UNMAP_MAX);
@@ -254,6 +284,8 @@ impl<P: SwapIn> Mm<P> {
             return;
         }
         self.stats.swap_ra_unused += 1;
+        // It never was in view, where it would have been looked at before.
+        self.count_scan(id);
         let (space, vpn) = self.pages.place(id);
         if let Some(region) = self.regions.find(space, vpn) {
             region.stats.swap_ra_unused += 1;
@@ -348,6 +380,7 @@ impl<P: SwapIn> Mm<P> {
             }
             self.stats.write_ops += 1;
             self.stats.pswpout += u64::from(run.count);
+            self.stats.nr_vmscan_write += u64::from(run.count);
             self.areas.write_begins(slot, run.count);
             let io = self.new_io(IoKind::Write, run);
             out.push(Action::Write { io, run, slot });
@@ -377,8 +410,8 @@ impl<P: SwapIn> Mm<P> {
         self.replace(looks);
         let Some(id) = self.oldest(looks) else { return false };
         *looks = looks.saturating_sub(1);
-        self.count_scan();
         if self.config.probe.tells_uses() {
+            self.count_scan(id);
             if self.pages[id].state == State::Cached {
                 self.tell_unused(id);
                 self.evict(id, out);
@@ -406,6 +439,11 @@ impl<P: SwapIn> Mm<P> {
         while let Some(next) = self.follower(run) {
             self.unmap_soon(next);
             run.count += 1;
+        }
+        // Where uses are told of, the first one is counted already.
+        let counted = self.config.probe.tells_uses().then_some(id);
+        for page in run.pages().filter(|&page| Some(page) != counted) {
+            self.count_scan(page);
         }
         let scene = self.scene();
         let count = self.reclaim.get().follow(&scene, run.count);
@@ -529,6 +567,7 @@ impl<P: SwapIn> Mm<P> {
         for _ in 0..self.reclaim.get().replaced(&scene) {
             let Some(id) = self.lists.tail(ListId::Active) else { return };
             *looks = looks.saturating_sub(1);
+            self.stats.pgrefill += 1;
             self.stats.pgdeactivate += 1;
             self.pages[id].set(flag::TESTED | flag::MAKES_ROOM);
             self.lists.remove(&mut self.pages, id);
@@ -536,11 +575,9 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    fn count_scan(&mut self) {
-        if self.waiting.is_empty() {
-            self.stats.pgscan_kswapd += 1;
-        } else {
-            self.stats.pgscan_direct += 1;
-        }
+    /// Reclaim looks at a page: whether it leaves is seen later, and then counted as freed. Every
+    /// page that is freed was looked at once since it came into view or was read.
+    pub(crate) fn count_scan(&mut self, id: PageId) {
+        self.stats.note_scan(!self.waiting.is_empty(), self.is_in_file(id));
     }
 }

@@ -84,6 +84,8 @@ pub const NAMES: [&str; Choice::ALL.len()] = {
 pub(crate) struct Scene {
     /// The time.
     pub now: Nanos,
+    /// Does a fault wait for a frame?
+    pub is_direct: bool,
     /// Frames that may be held.
     pub budget: u32,
     /// Pages in view on probation.

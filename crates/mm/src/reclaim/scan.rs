@@ -107,6 +107,12 @@ impl Round {
         self.owed
     }
 
+    /// Is anything of the kind's inactive list left to look at?
+    #[must_use]
+    pub fn is_due(&self, kind: Kind) -> bool {
+        self.left[List::inactive(kind) as usize] > 0
+    }
+
     /// Is anything left to look at? Active anonymous pages alone do not keep a round going.
     #[must_use]
     pub fn goes_on(&self) -> bool {
@@ -247,6 +253,7 @@ mod tests {
     const KSWAPD_315: Who = Who { direct: false, ..DIRECT_315 };
     const KSWAPD_SEED: Who = Who { direct: false, ..DIRECT_SEED };
     const LATER_61: Who = Who { era: Era::Since61, ..LATER_SEED };
+    const DIRECT_61: Who = Who { era: Era::Since61, ..DIRECT_SEED };
     const KSWAPD_61: Who = Who { era: Era::Since61, ..KSWAPD_SEED };
 
     fn scan(who: &Who, targets: PerList) -> (PerList, u64) {
@@ -319,6 +326,7 @@ mod tests {
             assert_eq!(scan(&LATER_SEED, targets), line.seed, "seed direct at 11, {targets:?}");
             assert_eq!(scan(&KSWAPD_SEED, targets), line.seed, "seed kswapd, {targets:?}");
             assert_eq!(scan(&KSWAPD_315, targets), line.kswapd_315, "3.15 kswapd, {targets:?}");
+            assert_eq!(scan(&DIRECT_61, targets), all(targets), "6.1 direct at 12, {targets:?}");
             assert_eq!(scan(&LATER_61, targets), line.since_61, "6.1 direct at 11, {targets:?}");
             assert_eq!(scan(&KSWAPD_61, targets), line.since_61, "6.1 kswapd, {targets:?}");
         }

@@ -20,13 +20,16 @@ pub struct Situation {
     pub pages: PerList,
     /// Of them, how many may be looked at: less where the domain is protected.
     pub open: PerList,
+    /// File pages of all domains.
+    pub node_files: u64,
     /// Frames free, and how many there should be.
     pub free: u64,
     /// The high watermark.
     pub high: u64,
     /// Is the inactive list low, by kind?
     pub low: [bool; 2],
-    /// Nothing was freed for long, so that every list is looked at however short.
+    /// Background reclaim found nothing to free when it ran last: early rules look at every list
+    /// then, however short.
     pub forced: bool,
 }
 
@@ -58,11 +61,16 @@ impl Situation {
         (self.priority == 0 && self.swappiness != 0).then_some(Balance::Equal)
     }
 
+    /// With all files gone and all that is free there would still be too little. That is asked of
+    /// the whole node, where a domain is not reclaimed for itself.
+    fn has_few_files(&self) -> bool {
+        self.who != Reclaimer::Domain && self.node_files + self.free <= self.high
+    }
+
     fn balance_early(&self) -> Balance {
-        let file = self.of_kind(Kind::File);
         if let Some(balance) = self.common() {
             balance
-        } else if self.who != Reclaimer::Domain && file + self.free <= self.high {
+        } else if self.has_few_files() {
             Balance::Only(Kind::Anon)
         } else if self.pages[List::InactiveFile as usize] >= self.pages[List::ActiveFile as usize] {
             Balance::Only(Kind::File)
@@ -75,10 +83,8 @@ impl Situation {
         if let Some(balance) = self.common() {
             return balance;
         }
-        let file_is_tiny = self.who != Reclaimer::Domain
-            && self.of_kind(Kind::File) + self.free <= self.high
-            && !self.low[Kind::Anon as usize]
-            && self.base(List::InactiveAnon) != 0;
+        let file_is_tiny =
+            self.has_few_files() && !self.low[Kind::Anon as usize] && self.base(List::InactiveAnon) != 0;
         let trims_cache = self.base(List::InactiveFile) != 0 && !self.low[Kind::File as usize];
         if file_is_tiny {
             Balance::Only(Kind::Anon)
@@ -108,11 +114,15 @@ impl Situation {
     }
 }
 
-/// The rules of 3.16. What was found before fades.
+/// The rules of 3.16. What was found before fades where it is asked for.
 #[must_use]
 pub fn early(situation: &Situation, recent: &mut Recent) -> PerList {
     let balance = situation.balance_early();
-    let weights = recent.weights(situation.swappiness, KINDS.map(|kind| situation.of_kind(kind)));
+    let pages = KINDS.map(|kind| situation.of_kind(kind));
+    let weights = match balance {
+        Balance::Fractions => recent.weights(situation.swappiness, pages),
+        Balance::Only(_) | Balance::Equal => [0; 2],
+    };
     let part = |base, kind| Recent::part(base, weights, kind);
     let targets = situation.targets(balance, part, false);
     if targets == [0; 4] && (situation.who == Reclaimer::Domain || situation.forced) {
@@ -126,11 +136,7 @@ pub fn early(situation: &Situation, recent: &mut Recent) -> PerList {
 pub fn late(situation: &Situation, cost: &Cost) -> PerList {
     let weights = cost.weights(situation.swappiness);
     let part = |base, kind| Cost::part(base, weights, kind);
-    let targets = situation.targets(situation.balance_late(), part, false);
-    if targets == [0; 4] && situation.forced {
-        return situation.targets(situation.balance_late(), part, true);
-    }
-    targets
+    situation.targets(situation.balance_late(), part, false)
 }
 
 /// The targets by either rules.
@@ -154,6 +160,7 @@ mod tests {
         can_swap: true,
         pages: PAGES,
         open: PAGES,
+        node_files: PAGES[2] + PAGES[3],
         free: 100,
         high: 300,
         low: [true; 2],
@@ -181,8 +188,9 @@ mod tests {
     fn cases_of_3_16() {
         let early = |situation: Situation| early(&situation, &mut Recent::default());
         let few_files = [40_960, 81_920, 100, 100];
-        let tiny = Situation { pages: few_files, open: few_files, ..PLAIN };
+        let tiny = Situation { pages: few_files, open: few_files, node_files: 200, ..PLAIN };
         assert_eq!(early(tiny), ANON, "case 4");
+        assert_ne!(early(Situation { node_files: 201, ..tiny }), ANON, "another domain has files");
         assert_eq!(early(Situation { who: Reclaimer::Background, ..tiny }), ANON);
         assert_ne!(early(Situation { who: Reclaimer::Domain, ..tiny }), ANON, "case 4 is for all memory");
         let streaming = [40_960, 81_920, 819_200, 819_200];
@@ -196,17 +204,39 @@ mod tests {
     fn cases_of_6_19() {
         let late = |situation: Situation| late(&situation, &Cost::default());
         let few_files = [40_960, 81_920, 100, 100];
-        let tiny = Situation { pages: few_files, open: few_files, low: [false, true], ..PLAIN };
+        let tiny =
+            Situation { pages: few_files, open: few_files, node_files: 200, low: [false, true], ..PLAIN };
         assert_eq!(late(tiny), ANON, "case 4");
         assert_ne!(late(Situation { low: [true; 2], ..tiny }), ANON, "not while inactive anon is low");
+        assert_ne!(late(Situation { node_files: 201, ..tiny }), ANON, "another domain has files");
         assert_eq!(late(Situation { low: [true, false], ..PLAIN }), FILE, "case 5");
         assert_eq!(late(PLAIN), [10 * 60 / 200, 20 * 60 / 200, 100 * 140 / 200, 200 * 140 / 200]);
+    }
+
+    /// *The story:* what was found in use was halved by every round, also by those that did not ask
+    /// whose turn it is: after a few of them nothing was remembered.
+    #[test]
+    fn what_was_found_is_forgotten_by_rounds_that_ask_for_it() {
+        let mut found = Recent::default();
+        found.note(Kind::File, PAGES[2] + PAGES[3], 1000);
+        let before = found;
+        for other in [
+            Situation { can_swap: false, ..PLAIN },
+            Situation { priority: 0, ..PLAIN },
+            Situation { free: 0, node_files: 0, ..PLAIN },
+            Situation { pages: [10, 10, 900, 10], ..PLAIN },
+        ] {
+            let _ = early(&other, &mut found);
+            assert_eq!(found, before);
+        }
+        let _ = early(&PLAIN, &mut found);
+        assert_ne!(found, before, "case 6");
     }
 
     #[test]
     fn short_lists_are_looked_at_when_it_matters() {
         let short = [100, 10, 20, 40];
-        let situation = Situation { pages: short, open: short, high: 0, ..PLAIN };
+        let situation = Situation { pages: short, open: short, node_files: 60, high: 0, ..PLAIN };
         assert_eq!(early(&situation, &mut Recent::default()), [0; 4]);
         let domain = Situation { who: Reclaimer::Domain, priority: 12, ..situation };
         let part = |pages: u64, weight: u64| pages.min(32) * weight / 201;
@@ -214,7 +244,9 @@ mod tests {
             early(&domain, &mut Recent::default()),
             [part(100, 60), part(10, 60), part(20, 140), part(40, 140)]
         );
-        assert_ne!(early(&Situation { forced: true, ..situation }, &mut Recent::default()), [0; 4]);
+        let forced = Situation { forced: true, ..situation };
+        assert_ne!(early(&forced, &mut Recent::default()), [0; 4]);
+        assert_eq!(late(&forced, &Cost::default()), [0; 4], "late rules give up instead");
     }
 
     #[test]

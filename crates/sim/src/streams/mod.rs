@@ -97,6 +97,8 @@ pub struct Stream {
 
 /// Pages of a read-ahead window.
 const WINDOW: u32 = 32;
+/// After so many calls in vain, one after another, a program is ended: memory is full.
+const VAIN_CALLS: u32 = 16;
 /// "Not in the cache."
 const NONE: u32 = u32::MAX;
 /// The file that nobody reads.
@@ -121,6 +123,8 @@ enum Program {
 struct Task {
     program: Program,
     reclaiming: Option<Direct>,
+    /// Calls that freed nothing, one after another.
+    vain_calls: u32,
 }
 
 /// The world.
@@ -140,6 +144,8 @@ pub struct World {
     finished: Vec<Finish>,
     /// Frames that one direct reclaim freed at most.
     largest_call: u64,
+    /// Programs that ended as no frame was to be had.
+    out_of_memory: u64,
     /// When the readers of now began.
     started: Nanos,
 }
@@ -164,6 +170,7 @@ impl World {
             rng: Rng::new(setup.seed),
             finished: Vec::new(),
             largest_call: 0,
+            out_of_memory: 0,
             started: 0,
             setup,
         };
@@ -180,7 +187,7 @@ impl World {
     }
 
     fn add(&mut self, program: Program) -> u32 {
-        self.tasks.push(Task { program, reclaiming: None });
+        self.tasks.push(Task { program, reclaiming: None, vain_calls: 0 });
         self.schedule.add();
         self.tasks.len() as u32 - 1
     }
@@ -223,6 +230,7 @@ impl World {
             counters: *self.node.counters(),
             faults: self.faults,
             largest_call: self.largest_call,
+            out_of_memory: self.out_of_memory,
         }
     }
 
@@ -266,11 +274,11 @@ impl World {
     fn step(&mut self, id: u32, at: Nanos) {
         let mut task = std::mem::replace(
             &mut self.tasks[id as usize],
-            Task { program: Program::IDLE, reclaiming: None },
+            Task { program: Program::IDLE, reclaiming: None, vain_calls: 0 },
         );
         if let Some(call) = &mut task.reclaiming {
             let step = call.step(&mut self.node, &mut self.orders);
-            self.after_direct(&mut task, step);
+            self.after_direct(&mut task, step, at);
         } else {
             match &mut task.program {
                 Program::Background(kswapd) => {
@@ -314,7 +322,7 @@ impl World {
         Direct::new()
     }
 
-    fn after_direct(&mut self, task: &mut Task, step: direct::Step) {
+    fn after_direct(&mut self, task: &mut Task, step: direct::Step, at: Nanos) {
         match step {
             direct::Step::Looked(pages) => {
                 let ns = self.vary(self.setup.costs.look_ns * pages.max(1));
@@ -325,11 +333,24 @@ impl World {
             direct::Step::Done(freed) => {
                 task.reclaiming = None;
                 self.largest_call = self.largest_call.max(freed);
-                if freed == 0 {
+                task.vain_calls = if freed == 0 { task.vain_calls + 1 } else { 0 };
+                if task.vain_calls == VAIN_CALLS {
+                    self.end(task, at);
+                } else if freed == 0 {
                     self.schedule.sleep(10 * MILLISECOND);
                 }
             }
         }
+    }
+
+    /// Nothing is to be had: the program ends where it is.
+    fn end(&mut self, task: &mut Task, at: Nanos) {
+        self.out_of_memory += 1;
+        if let Program::Reader(reader) = &mut task.program {
+            self.finished.push(Finish { elapsed_ns: at - self.started, pages: reader.pages_read() });
+            reader.end();
+        }
+        self.schedule.block();
     }
 
     fn after_background(&mut self, step: background::Step, at: Nanos) {
@@ -443,4 +464,37 @@ enum Did {
 
 fn key(file: u16, index: u32) -> u64 {
     u64::from(file) << 32 | u64::from(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overspill_mm::reclaim::Rules;
+    use overspill_mm::reclaim::scan::Era;
+
+    /// *The story:* with nothing to be had a program tried again for ever, and the world never ended.
+    #[test]
+    fn a_program_that_gets_no_frame_ends() {
+        for rules in [Rules::Early, Rules::Late] {
+            let frames = 4096;
+            let node = Config::new(frames, 0, rules, Era::Seed);
+            let setup = Setup {
+                node,
+                processors: 2,
+                // Early rules' background reclaim never rests: it takes fewer steps so.
+                costs: Costs { look_ns: 50 * MICROSECOND, ..Costs::default() },
+                // Without swap the system's pages stay, and leave nothing above the watermark.
+                system_pages: frames - node.watermarks.min as u32,
+                system_hot_permille: 0,
+                system_period_ns: 0,
+                seed: 1,
+            };
+            let mut world = World::new(setup);
+            let streams = [0, 1].map(|file| Stream { file, pages: 1000 });
+            let outcome = world.run(&streams, None);
+            world.check();
+            assert_eq!((outcome.out_of_memory, outcome.finishes.len()), (2, 2), "{rules:?}");
+            assert!(outcome.finishes.iter().all(|finish| finish.pages < 1000));
+        }
+    }
 }

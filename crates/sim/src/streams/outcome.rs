@@ -38,6 +38,8 @@ pub struct Outcome {
     pub faults: Faults,
     /// Frames that one direct reclaim freed at most.
     pub largest_call: u64,
+    /// Programs that ended as no frame was to be had.
+    pub out_of_memory: u64,
 }
 
 impl Outcome {
@@ -81,6 +83,7 @@ mod tests {
             counters: Counters::default(),
             faults: Faults::default(),
             largest_call: 0,
+            out_of_memory: 0,
         };
         assert_eq!((outcome.range_ns(), outcome.deviation_ns()), (7, 2));
         assert_eq!(outcome.pages_a_second(), 80 * 1_000_000_000 / 9);

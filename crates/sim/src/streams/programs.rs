@@ -10,6 +10,7 @@ impl super::Program {
     pub const IDLE: super::Program = super::Program::Reader(Reader {
         stream: Stream { file: 0, pages: 0 },
         position: 0,
+        is_ended: false,
         fill: 0,
         fill_end: 0,
     });
@@ -20,6 +21,8 @@ pub struct Reader {
     pub stream: Stream,
     /// The next page to be handed over.
     position: u32,
+    /// It was ended before it had read all.
+    is_ended: bool,
     /// The window that is being brought in.
     fill: u32,
     fill_end: u32,
@@ -27,11 +30,16 @@ pub struct Reader {
 
 impl Reader {
     pub fn new(stream: Stream) -> Reader {
-        Reader { stream, position: 0, fill: 0, fill_end: 0 }
+        Reader { stream, position: 0, is_ended: false, fill: 0, fill_end: 0 }
     }
 
     pub fn is_done(&self) -> bool {
-        self.position >= self.stream.pages
+        self.is_ended || self.position >= self.stream.pages
+    }
+
+    /// It reads no further.
+    pub fn end(&mut self) {
+        self.is_ended = true;
     }
 
     pub fn pages_read(&self) -> u32 {

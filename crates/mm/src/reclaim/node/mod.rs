@@ -159,6 +159,8 @@ pub struct Manner {
     pub deactivates: bool,
     /// What is protected only while there is something else is taken.
     pub ignores_low: bool,
+    /// Lists are looked at however short they are (early rules).
+    pub forced: bool,
 }
 
 /// The machine.
@@ -175,6 +177,9 @@ pub struct Node {
     tail_writeback: bool,
     /// Pages being looked at just now, by kind.
     pub(super) isolated: [u64; 2],
+    /// The domain at which the next direct reclaim begins, where a call asks no more of them than it
+    /// must ([`Era::Bounded`]).
+    pub(super) turn: u8,
     pub(super) counters: Counters,
 }
 
@@ -201,6 +206,7 @@ impl Node {
             tail_dirty: false,
             tail_writeback: false,
             isolated: [0; 2],
+            turn: 0,
             counters: Counters::default(),
         }
     }

@@ -15,12 +15,20 @@ pub(in crate::reclaim) struct Round {
     scan: scan::Round,
     /// Late rules: the inactive lists, by kind, that were low when it began. That holds for all of it.
     low: Option<[bool; 2]>,
+    /// Kinds whose inactive list is not looked at in the next pass: too many of its pages are taken
+    /// out.
+    pub held_up: [bool; 2],
 }
 
 impl Round {
     /// Pages freed so far.
     pub fn reclaimed(&self) -> u64 {
         self.scan.reclaimed()
+    }
+
+    /// Is anything of the kind's inactive list left to look at?
+    pub fn is_due(&self, kind: Kind) -> bool {
+        self.scan.is_due(kind)
     }
 }
 
@@ -58,11 +66,12 @@ impl Node {
             swappiness: self.config.swappiness,
             can_swap: self.can_swap(),
             pages,
+            node_files: self.of_all(|pages| pages[2] + pages[3]),
             open: pages.map(|pages| (pages - pages * kept / (held + 1)) * self.config.scale),
             free: self.free,
             high: self.config.watermarks.high,
-            low: KINDS.map(|kind| self.is_low(id, kind)),
-            forced: false,
+            low: KINDS.map(|kind| manner.deactivates || self.is_low(id, kind)),
+            forced: manner.forced,
         };
         let domain = &mut self.domains[usize::from(id.0)];
         let targets = targets::targets(self.config.rules, &situation, &mut domain.recent, &domain.cost);
@@ -71,7 +80,22 @@ impl Node {
         let scan = scan::Round::new(self.config.era, goal, priority, is_global_direct, targets, domain.owed);
         domain.activations_seen = domain.activations;
         let low = (self.config.rules == Rules::Late).then_some(situation.low);
-        Some(Round { scan, low })
+        Some(Round { scan, low, held_up: [false; 2] })
+    }
+
+    /// Is the domain left alone only as long as others have something?
+    pub(in crate::reclaim) fn is_spared(&self, id: DomainId) -> bool {
+        let Protection { min, low } = self.domains[usize::from(id.0)].protection;
+        (u64::from(min) + 1..=u64::from(low)).contains(&self.held(id))
+    }
+
+    /// Pages of the kind's inactive lists, of all domains.
+    pub(in crate::reclaim) fn inactive(&self, kind: Kind) -> u64 {
+        self.of_all(|pages| pages[List::inactive(kind) as usize])
+    }
+
+    fn of_all(&self, pages: impl Fn(PerList) -> u64) -> u64 {
+        (0..self.domain_count()).map(|id| pages(self.lengths(DomainId(id)))).sum()
     }
 
     /// One pass of a round. Says whether it goes on, and how much was looked at on either list.
@@ -82,8 +106,9 @@ impl Node {
         round: &mut Round,
         out: &mut Orders,
     ) -> (bool, LookedAt) {
-        let low = round.low;
-        let mut lists = OfDomain { node: self, id, manner, low, looked_at: LookedAt::default(), out };
+        let (low, held_up) = (round.low, round.held_up);
+        let mut lists =
+            OfDomain { node: self, id, manner, low, held_up, looked_at: LookedAt::default(), out };
         let goes_on = round.scan.goes_on() && round.scan.pass(&mut lists);
         let looked_at = lists.looked_at;
         if !goes_on {
@@ -151,11 +176,17 @@ impl Node {
         let count = pages.min(u64::from(self.pages.len(id, List::inactive(kind))));
         let all = self.listed();
         let (mut freed, mut activated, mut written) = (0, 0, 0);
-        let (mut dirty, mut writeback) = (0, 0);
+        let (mut dirty, mut writeback, mut cycling, mut weight) = (0, 0, 0, count);
         for _ in 0..count {
             let page = self.pages.tail(id, List::inactive(kind)).expect("the list is as long");
             self.pages.remove(page);
-            writeback += u64::from(self.pages.has(page, flag::WRITEBACK));
+            let is_written = self.pages.has(page, flag::WRITEBACK);
+            writeback += u64::from(is_written);
+            cycling += u64::from(is_written && self.pages.has(page, flag::RECLAIM));
+            // By early rules pages that are more work count twice.
+            let is_work =
+                self.config.rules == Rules::Early && self.pages.has(page, flag::MAPPED | flag::SLOT);
+            weight += u64::from(is_work);
             dirty += u64::from(self.pages.has(page, flag::DIRTY) && kind == Kind::File);
             match self.decide(page, manner, out) {
                 Fate::Freed => freed += 1,
@@ -180,7 +211,7 @@ impl Node {
             Rules::Early => domain.recent.note(kind, count, activated),
             Rules::Late => domain.cost.scanned(kind, count, freed, written, all),
         }
-        Looks { looked_at: count, freed }
+        Looks { looked_at: count, weight, freed, is_congested: count > 0 && cycling == count }
     }
 }
 
@@ -189,22 +220,28 @@ fn at_most(targets: PerList, pages: PerList) -> PerList {
     core::array::from_fn(|list| targets[list].min(pages[list]))
 }
 
-/// Pages looked at in a pass. Whether it was enough is asked of the inactive ones alone.
+/// Pages looked at in a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::reclaim) struct LookedAt {
-    pub inactive: u64,
-    pub active: u64,
+    /// By kind, of both lists.
+    pub pages: [u64; 2],
+    /// Whether it was enough is asked of the inactive ones alone, and by what work they are.
+    pub weight: u64,
+    /// A batch had nothing but pages that were being written when they came round.
+    pub is_congested: bool,
 }
 
 impl LookedAt {
     pub fn all(self) -> u64 {
-        self.inactive + self.active
+        self.pages.iter().sum()
     }
 }
 
 struct Looks {
     looked_at: u64,
+    weight: u64,
     freed: u64,
+    is_congested: bool,
 }
 
 /// The lists of a domain, for the scan loop.
@@ -214,14 +251,20 @@ struct OfDomain<'a> {
     manner: &'a Manner,
     /// See [`Round`].
     low: Option<[bool; 2]>,
+    held_up: [bool; 2],
     looked_at: LookedAt,
     out: &'a mut Orders,
 }
 
 impl Shrink for OfDomain<'_> {
     fn shrink_inactive(&mut self, kind: Kind, pages: u64) -> u64 {
+        if self.held_up[kind as usize] {
+            return 0;
+        }
         let looks = self.node.look_at(self.id, self.manner, kind, pages, self.out);
-        self.looked_at.inactive += looks.looked_at;
+        self.looked_at.pages[kind as usize] += looks.looked_at;
+        self.looked_at.weight += looks.weight;
+        self.looked_at.is_congested |= looks.is_congested;
         looks.freed
     }
 
@@ -231,7 +274,7 @@ impl Shrink for OfDomain<'_> {
             None => self.node.is_low(self.id, kind),
         };
         if self.manner.deactivates || is_low {
-            self.looked_at.active += self.node.deactivate(self.id, kind, pages);
+            self.looked_at.pages[kind as usize] += self.node.deactivate(self.id, kind, pages);
         }
     }
 }

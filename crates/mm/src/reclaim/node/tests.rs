@@ -131,12 +131,16 @@ fn after_a_refault_reclaim_looks_at_active_pages_though_inactive_ones_are_plenty
     assert_eq!(node.counters().pgrefill, looked_at, "nothing came back since");
 }
 
+/// *The story:* by early rules what is protected by `low` never went, though nothing else was left.
 #[test]
 fn what_is_protected_goes_last_or_never() {
     let low = [Protection { min: 0, low: 0 }, Protection { min: 0, low: 3000 }];
-    for (rules, min, spared) in
-        [(Rules::Late, 0, false), (Rules::Late, 3000, true), (Rules::Early, 3000, true)]
-    {
+    for (rules, min, spared) in [
+        (Rules::Late, 0, false),
+        (Rules::Late, 3000, true),
+        (Rules::Early, 0, false),
+        (Rules::Early, 3000, true),
+    ] {
         let mut domains = low;
         domains[1].min = min;
         let mut node = Node::new(Config::new(8192, 0, rules, Era::Since61), &domains);
@@ -284,4 +288,155 @@ fn random_load(era: Era, rules: Rules) {
 
 fn reclaim_into(node: &mut Node, call: &mut Direct, out: &mut Orders) {
     while !matches!(call.step(node, out), direct::Step::Done(_)) {}
+}
+
+/// *The story:* case 4 was given the files of the domain in place of the node's: a domain of anonymous
+/// pages beside one full of files was scanned as if no files were left.
+#[test]
+fn another_domains_files_are_files_of_the_node() {
+    let mut node = Node::new(Config::new(8192, 8192, Rules::Early, Era::Seed), &[Protection::default(); 2]);
+    (0..4000).for_each(|_| _ = node.admit(D0, &Arrival::ANON, None));
+    while node.free() > 64 {
+        node.admit(DomainId(1), &Arrival::FILE, None);
+    }
+    reclaim(&mut node, &mut Direct::new());
+    assert_eq!(node.counters().pgscan_of(Kind::Anon), 0, "files of either domain go first");
+}
+
+/// *The story:* a call asked every domain for 32 frames before it asked whether it had enough.
+#[test]
+fn a_bounded_call_asks_the_domains_in_turn_until_it_has_enough() {
+    let mut node = Node::new(Config::new(1 << 16, 0, Rules::Late, Era::Bounded), &[Protection::default(); 8]);
+    for number in 0..8 {
+        (0..8000).for_each(|_| _ = node.admit(DomainId(number), &Arrival::FILE, None));
+    }
+    for call in 0..16 {
+        let (freed, _) = reclaim(&mut node, &mut Direct::new());
+        assert!((32..64).contains(&freed), "call {call}: {freed}");
+    }
+    let held: Vec<u64> = (0..8).map(|number| node.held(DomainId(number))).collect();
+    assert!(held.iter().all(|&held| held == 8000 - 64), "all in turn: {held:?}");
+}
+
+/// Counts the sleeps of a call, of each length, to its end.
+fn sleeps(node: &mut Node, call: &mut Direct) -> std::collections::BTreeMap<u64, u32> {
+    let (mut out, mut sleeps) = (Orders::new(), std::collections::BTreeMap::new());
+    for _ in 0..100_000 {
+        match call.step(node, &mut out) {
+            direct::Step::Done(_) => return sleeps,
+            direct::Step::Sleep(ns) => *sleeps.entry(ns).or_default() += 1,
+            direct::Step::Looked(_) | direct::Step::WaitForBackground => {}
+        }
+    }
+    panic!("a call ends");
+}
+
+/// *The story:* with too many pages taken out a call of late rules slept at every step, for ever; and
+/// pages of one kind held up those who looked for the other.
+#[test]
+fn who_finds_too_many_pages_taken_out_sleeps_once_a_pass() {
+    let fill = |rules| {
+        let mut node = node(4096, 4096, rules, Era::Since61);
+        (0..100).for_each(|_| _ = node.admit(D0, &Arrival::SWAPPED, None));
+        fill_with_files(&mut node, 64);
+        node
+    };
+    let mut others_anon = fill(Rules::Late);
+    others_anon.isolated = [4000, 0];
+    assert_eq!(sleeps(&mut others_anon, &mut Direct::new()), [].into(), "files are looked for");
+    let mut both = fill(Rules::Late);
+    both.isolated = [4000, 4000];
+    let found = sleeps(&mut both, &mut Direct::new());
+    assert!(found.keys().all(|ns| [20_000_000, 4_000_000].contains(ns)), "{found:?}");
+    assert_eq!(both.counters().pgscan_by(Reclaimer::Direct), 0, "its passes do without");
+    // Early rules sleep until the others have put back what they had.
+    let mut early = fill(Rules::Early);
+    early.isolated = [0, 4000];
+    let (mut call, mut out, mut slept) = (Direct::new(), Orders::new(), 0);
+    for _ in 0..100 {
+        slept += u32::from(call.step(&mut early, &mut out) == direct::Step::Sleep(100_000_000));
+    }
+    assert!(slept > 80 && early.counters().pgscan_of(Kind::File) == 0, "{slept} sleeps");
+    early.isolated = [0; 2];
+    assert!(reclaim(&mut early, &mut call).0 >= 32);
+}
+
+/// Late rules: a tick at priority 1 where nothing was freed, in each of the three tries; and one after
+/// each priority that found nothing but pages on their way to the device.
+#[test]
+fn in_vain_a_tick_is_slept() {
+    let tick = 4_000_000;
+    let mut full = node(4096, 0, Rules::Late, Era::Since61);
+    (0..4032).for_each(|_| _ = full.admit(D0, &Arrival::ANON, None));
+    assert_eq!(sleeps(&mut full, &mut Direct::new()), [(tick, 3)].into());
+    let mut early = node(4096, 0, Rules::Early, Era::Since61);
+    (0..4032).for_each(|_| _ = early.admit(D0, &Arrival::ANON, None));
+    assert_eq!(sleeps(&mut early, &mut Direct::new()), [].into());
+    // Nobody ends the writes: priorities of the first call begin them, later ones find them again.
+    let mut written = node(4096, 8192, Rules::Late, Era::Since61);
+    (0..4032).for_each(|_| _ = written.admit(D0, &Arrival::ANON, None));
+    let ticks = sleeps(&mut written, &mut Direct::new())[&tick];
+    assert!(ticks > 3, "{ticks}");
+}
+
+/// *The story:* before 4.x a page that is mapped or in the swap cache counts twice where it is asked
+/// whether enough was looked at; it counted once. The counters count pages.
+#[test]
+fn early_rules_count_pages_that_are_more_work_twice() {
+    for (rules, weight) in [(Rules::Early, 2), (Rules::Late, 1)] {
+        let mut node = node(4096, 4096, rules, Era::Seed);
+        let mapped = Arrival { mapped: true, ..Arrival::FILE };
+        (0..4032).for_each(|_| _ = node.admit(D0, &mapped, None));
+        let manner = Manner {
+            who: Reclaimer::Background,
+            may_write: true,
+            deactivates: false,
+            ignores_low: false,
+            forced: false,
+        };
+        let mut round = node.round(D0, &manner, 6, 32).expect("there are pages");
+        let (_, looked_at) = node.pass(D0, &manner, &mut round, &mut Orders::new());
+        assert_eq!((looked_at.pages, looked_at.weight), ([0, 32], 32 * weight), "{rules:?}");
+        assert_eq!(node.counters().pgscan_by(Reclaimer::Background), 32);
+    }
+}
+
+/// *The story:* who tried with all lists open to him was told that inactive files are plenty, and
+/// looked at nothing else (cases 4 and 5 of late rules).
+#[test]
+fn who_deactivates_looks_at_anonymous_pages_though_files_are_plenty() {
+    let mut node = node(1 << 16, 1 << 16, Rules::Late, Era::Since61);
+    (0..20_000).for_each(|_| _ = node.admit(D0, &Arrival::SWAPPED, None));
+    fill_with_files(&mut node, 64);
+    let looked_at = |node: &mut Node, deactivates| {
+        let (who, before) = (Reclaimer::Direct, node.counters().pgscan_of(Kind::Anon));
+        let manner = Manner { who, may_write: true, deactivates, ignores_low: false, forced: false };
+        let mut round = node.round(D0, &manner, 8, 32).expect("there are pages");
+        node.pass(D0, &manner, &mut round, &mut Orders::new());
+        node.counters().pgscan_of(Kind::Anon) - before
+    };
+    assert_eq!(looked_at(&mut node, false), 0, "the cache is trimmed");
+    assert!(looked_at(&mut node, true) > 0);
+}
+
+/// *The story:* kswapd's lists of fewer pages than the priorities divide by were never looked at, run
+/// after run; what lets short lists be looked at was always false.
+#[test]
+fn kswapd_looks_at_short_lists_after_a_run_in_vain() {
+    let mut config = Config::new(4096, 0, Rules::Early, Era::Seed);
+    let few = 1;
+    config.watermarks.high = 4096 - few;
+    let mut node = Node::new(config, &ONE);
+    (0..few).for_each(|_| _ = node.admit(D0, &Arrival::FILE, None));
+    // All else is somebody's who gives nothing.
+    let locked = Arrival { locked: true, ..Arrival::FILE };
+    while node.free() > node.config().watermarks.min {
+        node.admit(D0, &locked, None);
+    }
+    node.allocate();
+    let (mut kswapd, mut out) = (Background::new(), Orders::new());
+    for _ in 0..100 {
+        kswapd.step(0, &mut node, &mut out);
+    }
+    assert_eq!(node.counters().pgsteal_by(Reclaimer::Background), few);
 }

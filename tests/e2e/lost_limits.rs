@@ -25,14 +25,14 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-/// *The story:* four processes of 60 MiB each went above the 100 MiB that they share. None of them held
+/// *The story:* four processes of 15 MiB each went above the 25 MiB that they share. None of them held
 /// more than that by itself, so nothing was said, and nobody looked what the machine had left.
 fn full_tree(context: &Context) -> Outcome {
     let worker = worker(context, "limits-worker", &[])?;
     let finished = Launch::new(context, "limits-full-tree", "/bin/sh")
-        .args(["-c", "for n in 1 2 3 4; do $0 60 40 & done; wait", &text(&worker)])
-        .ram(100 * MIB)
-        .options(["--swap-max", "16M", "--max-pool-percent", "0"])
+        .args(["-c", "for n in 1 2 3 4; do $0 15 & done; wait", &text(&worker)])
+        .ram(25 * MIB)
+        .options(["--swap-max", "4M", "--max-pool-percent", "0"])
         .timeout(180)
         .run()?;
     finished.succeeded()?;

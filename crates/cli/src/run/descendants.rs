@@ -323,6 +323,19 @@ mod tests {
     /// Nothing here takes so long: a test that waits for it in vain fails, and does not hang.
     const PATIENCE: Duration = Duration::from_secs(20);
 
+    /// *The story:* any error was taken for a process's end, "too many open files", too.
+    #[test]
+    fn only_what_has_ended_is_gone() {
+        let number = std::process::id();
+        assert_eq!(of_living(File::open(format!("/proc/{number}/statm"))).unwrap().map(drop), Some(()));
+        assert!(of_living(File::open("/proc/4294967295/statm")).unwrap().is_none());
+        assert!(listed_children(u32::MAX).unwrap().is_empty());
+        for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EACCES] {
+            assert!(of_living::<()>(Err(io::Error::from_raw_os_error(errno))).is_err());
+        }
+        assert!(of_living::<()>(Err(io::Error::from_raw_os_error(libc::ESRCH))).unwrap().is_none());
+    }
+
     /// *The story:* only processes with an agent were known, and what a static program held that a
     /// shell had started was not.
     #[test]

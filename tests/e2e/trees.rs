@@ -44,7 +44,8 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-fn worker(context: &Context, name: &str, options: &[&str]) -> Outcome<PathBuf> {
+/// Builds it.
+pub fn worker(context: &Context, name: &str, options: &[&str]) -> Outcome<PathBuf> {
     let gcc = packages::program("gcc", "gcc")?;
     let [file, program] = [context.path(format!("{name}.c")), context.path(name)];
     std::fs::write(&file, WORKER).map_err(|error| error.to_string())?;
@@ -55,7 +56,8 @@ fn worker(context: &Context, name: &str, options: &[&str]) -> Outcome<PathBuf> {
     Ok(program)
 }
 
-fn text(path: &Path) -> String {
+/// A path as an argument.
+pub fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
@@ -72,7 +74,8 @@ fn sampled(launch: Launch<'_>, budget_bytes: u64) -> Outcome<(Finished, Verdict)
     Ok((finished, verdict))
 }
 
-fn kind(report: &Value) -> &str {
+/// Of its verdict.
+pub fn kind(report: &Value) -> &str {
     report["verdict"]["kind"].as_str().unwrap_or("none")
 }
 

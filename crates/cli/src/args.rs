@@ -311,12 +311,13 @@ pub struct Tuning {
     /// processors; auto polls on machines of up to 16 [default: auto]
     #[arg(long, env = "OVERSPILL_IDLE", value_name = "WHAT")]
     pub idle: Option<Idle>,
-    /// End the program when swap is full, instead of letting it exceed its budget, and start none
-    /// that cannot be managed
+    /// End the program when swap is full, instead of letting it exceed its budget, and for what
+    /// nobody pages: more than 4 MiB of a process without an agent, shared memory above the budget
     #[arg(long, env = "OVERSPILL_STRICT", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub strict: bool,
-    /// What becomes of the program when swap is full: it goes on above its budget (until the
-    /// machine has less than a sixteenth of its RAM left), is stopped, or is ended as by --strict
+    /// What becomes of the program when swap is full: it goes on above its budget (until less than
+    /// a sixteenth of the machine's RAM is left, or of what its memory cgroup gives), is stopped, or
+    /// is ended as by --strict
     /// [default: exceed]
     #[arg(long, env = "OVERSPILL_ON_FULL", value_name = "WHAT")]
     pub on_full: Option<OnFull>,

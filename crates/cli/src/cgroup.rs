@@ -88,16 +88,24 @@ impl Hierarchy {
     /// above.
     pub fn own_limit_bytes(&self) -> Option<u64> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let own = own_path(&groups, self.version)?;
-        let group = self.root.join(own.trim_start_matches('/'));
+        self.limit_bytes(own_path(&groups, self.version)?)
+    }
+
+    /// The limit around the group of that name, as /proc gives it. What a container has mounted is
+    /// its group, whatever the name. Above `memory.high` the kernel slows a group down until it
+    /// holds less: that is no RAM to count on, either.
+    fn limit_bytes(&self, name: &str) -> Option<u64> {
+        let group = self.root.join(name.trim_start_matches('/'));
         let group = if group.is_dir() { group } else { self.root.clone() };
+        let of = |ancestor: &Path| {
+            let files = ["memory.max", "memory.high"].map(|file| number(&ancestor.join(file)));
+            files.into_iter().flatten().min()
+        };
         let limit = match self.version {
             Version::V1 => stat(&group, "hierarchical_memory_limit"),
-            Version::V2 => group
-                .ancestors()
-                .take_while(|ancestor| ancestor.starts_with(&self.root))
-                .filter_map(|ancestor| number(&ancestor.join("memory.max")))
-                .min(),
+            Version::V2 => {
+                group.ancestors().take_while(|ancestor| ancestor.starts_with(&self.root)).filter_map(of).min()
+            }
         };
         limit.filter(|&limit| limit < UNLIMITED_BYTES_MIN)
     }
@@ -296,6 +304,35 @@ mod tests {
         assert_eq!(number(&group.path.join("memory.max")), Some(4096));
         assert_eq!(number(&group.path.join("memory.swap.max")), Some(0));
         assert_eq!(group.peak_bytes(), 0);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    /// The files are those of the kernel's interface; a plain directory shows the same.
+    #[test]
+    fn the_limit_is_the_least_of_all_groups_above() {
+        let root = std::env::temp_dir().join(format!("overspill-limits-{}", std::process::id()));
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        let put = |file: &str, text: &str| fs::write(root.join(file), text).unwrap();
+        let second = Hierarchy { version: Version::V2, root: root.clone() };
+        assert_eq!(second.limit_bytes("/a/b"), None);
+        put("a/b/memory.max", "max\n");
+        put("a/memory.max", "8192\n");
+        assert_eq!(second.limit_bytes("/a/b"), Some(8192));
+        put("a/b/memory.max", "4096\n");
+        assert_eq!((second.limit_bytes("/a/b"), second.limit_bytes("/a")), (Some(4096), Some(8192)));
+        put("a/memory.high", "2048\n");
+        assert_eq!(second.limit_bytes("/a/b"), Some(2048));
+        put("a/memory.high", "max\n");
+        // In a container the name is the host's, and the mounted root is its own group.
+        put("memory.max", "1024\n");
+        assert_eq!(second.limit_bytes("/docker/0815"), Some(1024));
+
+        let first = Hierarchy { version: Version::V1, root: root.clone() };
+        assert_eq!(first.limit_bytes("/a"), None);
+        put("a/memory.stat", "cache 0\nhierarchical_memory_limit 12288\ntotal_cache 0\n");
+        assert_eq!(first.limit_bytes("/a"), Some(12288));
+        put("a/memory.stat", "hierarchical_memory_limit 9223372036854771712\n");
+        assert_eq!(first.limit_bytes("/a"), None, "that is the kernel's word for none");
         fs::remove_dir_all(root).unwrap();
     }
 

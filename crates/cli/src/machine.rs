@@ -113,6 +113,22 @@ pub fn meminfo_bytes(key: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// What programs have in pages of hugetlbfs, whatever their size; those of another size than the
+/// default that are free count, too.
+pub fn huge_bytes_in_use() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    huge_bytes_in_use_of(&text).unwrap_or(0)
+}
+
+fn huge_bytes_in_use_of(meminfo: &str) -> Option<u64> {
+    let number = |key: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        line.trim_end_matches("kB").trim().parse::<u64>().ok()
+    };
+    let [all, size, free] = [number("Hugetlb")?, number("Hugepagesize")?, number("HugePages_Free")?];
+    Some(all.saturating_sub(size * free) * 1024)
+}
+
 /// `6.18.44-generic`.
 pub fn kernel_release() -> String {
     first_line("/proc/sys/kernel/osrelease").unwrap_or_default()
@@ -213,6 +229,14 @@ mod tests {
         assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(utc(1_795_291_436), "2026-11-21T20:03:56Z");
+    }
+
+    #[test]
+    fn huge_pages_in_use_are_those_that_are_not_free() {
+        let text = "HugePages_Total:      16\nHugePages_Free:        4\nHugepagesize:       2048 kB\n\
+                    Hugetlb:           32768 kB\n";
+        assert_eq!(huge_bytes_in_use_of(text), Some(24 << 20));
+        assert_eq!(huge_bytes_in_use_of("MemTotal: 5 kB\n"), None);
     }
 
     #[test]

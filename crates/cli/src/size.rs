@@ -34,12 +34,21 @@ impl Size {
 
 /// For `--ram`: a size of at least 1 MiB.
 pub fn parse_budget(text: &str) -> Result<Size, String> {
-    match Size::from_str(text)? {
-        Size::Bytes(bytes) if bytes < BUDGET_BYTES_MIN => {
-            Err("a program cannot be run in less than 1M (1 MiB)".into())
-        }
-        size => Ok(size),
+    let size = Size::from_str(text)?;
+    if let Size::Bytes(bytes) = size {
+        enough(bytes)?;
     }
+    Ok(size)
+}
+
+/// Is that enough for a budget? What a share comes to is only known on its machine.
+///
+/// *The story:* `--ram 0.001%` was taken, and a program ran in 250 KiB.
+pub fn enough(budget_bytes: u64) -> Result<(), String> {
+    if budget_bytes < BUDGET_BYTES_MIN {
+        return Err("a program cannot be run in less than 1M (1 MiB)".into());
+    }
+    Ok(())
 }
 
 impl FromStr for Size {
@@ -148,6 +157,14 @@ mod tests {
         assert_eq!(bytes("50%"), 500);
         assert_eq!(bytes("12.5%"), 125);
         assert_eq!(bytes("150%"), 1500);
+    }
+
+    /// See [`enough`].
+    #[test]
+    fn a_budget_is_large_enough_or_refused() {
+        assert!(parse_budget("1023K").unwrap_err().contains("less than 1M"));
+        let share = parse_budget("0.001%").unwrap().bytes(24 << 30);
+        assert!(enough(share).is_err() && enough(1 << 20).is_ok());
     }
 
     #[test]

@@ -61,6 +61,7 @@ fn bad_input_is_one_line_and_125() {
         (&["--ram", "0", "true"], "above zero"),
         (&["--ram", "3X", "true"], "not a size"),
         (&["--ram", "10K", "true"], "less than 1M"),
+        (&["--ram", "0.001%", "true"], "less than 1M"),
         (&["--ram", "1G"], "command is missing"),
         (&["true"], "--ram <SIZE> is missing"),
         (&["--ram", "1G", "--swap", "/no/such/dir", "true"], "no such directory"),

@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -49,6 +50,25 @@ fn static_program_that_maps(bytes: u32, flags: u8) -> Vec<u8> {
         0xb8, 35, 0, 0, 0, 0x0f, 0x05, // nanosleep
         0xb8, 60, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05, // exit(0)
     ];
+    static_elf(&code)
+}
+
+/// A static program that sleeps for 20 ms and becomes the program that its arguments are.
+fn static_wrapper() -> Vec<u8> {
+    #[rustfmt::skip]
+    let code = [
+        0x49, 0x89, 0xe4, // r12 = where the arguments are
+        0x68, 0x00, 0x2d, 0x31, 0x01, 0x6a, 0, 0x48, 0x89, 0xe7, 0x31, 0xf6, // {0 s, 20 ms}
+        0xb8, 35, 0, 0, 0, 0x0f, 0x05, // nanosleep
+        0x49, 0x8b, 0x7c, 0x24, 16, 0x49, 0x8d, 0x74, 0x24, 16, // the first argument, and all from it on
+        0x49, 0x8b, 0x04, 0x24, 0x49, 0x8d, 0x54, 0xc4, 16, // the environment
+        0xb8, 59, 0, 0, 0, 0x0f, 0x05, // execve
+        0xb8, 60, 0, 0, 0, 0xbf, 127, 0, 0, 0, 0x0f, 0x05, // exit(127)
+    ];
+    static_elf(&code)
+}
+
+fn static_elf(code: &[u8]) -> Vec<u8> {
     const BASE: u64 = 0x40_0000;
     const HEAD: u64 = 64 + 56;
     let length = HEAD + code.len() as u64;
@@ -103,6 +123,109 @@ fn a_small_static_program_does_not_fit() {
     let program = scratch.executable("mouse", &static_program(MIB / 4));
     let (_, report) = report(&scratch, "100M", &[], &["sh", "-c", &format!("{}; true", program.display())]);
     assert_eq!(report["verdict"]["kind"], "partly_unmanaged", "{report}");
+}
+
+/// *The story:* only what was known to be static, or to have a cleaned environment, was ended. What had
+/// no agent for another reason, and memory that several map, ran on without a limit.
+#[test]
+fn strict_ends_what_nobody_pages_for_whatever_reason() {
+    let scratch = Scratch::new("unkept");
+    let shared = scratch.executable("shared", &static_program_that_maps(60 * MIB, SHARED_ANONYMOUS));
+    let mut cases = vec![(vec![shared.to_str().unwrap()], "shared memory")];
+    let namespaces = ["unshare", "-pfn", "--mount-proc"];
+    // No way leads from there to the launcher: its /proc is another one, and so are its sockets.
+    if Command::new("unshare").args(["-pfn", "--mount-proc", "true"]).status().is_ok_and(|s| s.success()) {
+        let dd = ["dd", "if=/dev/zero", "of=/dev/null", "bs=40M", "count=10000"];
+        cases.push(([&namespaces[..], &dd].concat(), "no agent reported"));
+    }
+    for (words, reason) in cases {
+        let (output, report) = report(&scratch, "20M", &["--strict"], &words);
+        assert_eq!(output.status.code(), Some(125), "{words:?}: {report}");
+        assert_eq!(report["verdict"]["kind"], "strict_refused", "{words:?}: {report}");
+        assert!(stderr(&output).contains(reason), "{words:?}: {}", stderr(&output));
+    }
+}
+
+/// *The story:* `--strict -- gosu nobody prog` was refused, as gosu is static, and without --strict the
+/// run was "partly unmanaged" for the milliseconds that gosu was there.
+#[test]
+fn a_static_program_may_start_another_one_in_its_place() {
+    let scratch = Scratch::new("wrapper");
+    let wrapper = scratch.executable("wrapper", &static_wrapper());
+    for options in [&["--strict"][..], &[]] {
+        let words = [wrapper.to_str().unwrap(), "/bin/sleep", "0.2"];
+        let (output, report) = report(&scratch, "20M", options, &words);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let told = (&report["verdict"]["kind"], &report["managed"]);
+        assert_eq!(told, (&"fits".into(), &true.into()), "{report}");
+    }
+}
+
+/// *The story:* the launcher keeps a descriptor for each process that it watches. With `ulimit -n 64`
+/// it did not see the fiftieth, with 10 nobody, and said that all fitted.
+#[test]
+fn processes_are_seen_with_few_descriptors_or_there_is_a_doubt() {
+    let scratch = Scratch::new("descriptors");
+    let run = |limits: &str, sleeps: u32| {
+        let json = scratch.file("limits.json");
+        let line = format!(
+            "ulimit {limits}; exec \"$0\" run --ram 100M --json \"$1\" -- \
+             sh -c 'for i in $(seq {sleeps}); do sleep 2 & done; ulimit -n; wait'"
+        );
+        let command = overspill();
+        let mut shell = Command::new("bash");
+        shell.arg("-c").arg(line).arg(command.get_program()).arg(&json);
+        let output = shell.env("OVERSPILL_CONFIG", "/dev/null").output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let report: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+        (support::stdout(&output), report)
+    };
+    for limits in ["-n 64", "-S -n 64"] {
+        let (said, report) = run(limits, 80);
+        assert_eq!(said, "64\n", "the program has the limit of the caller");
+        let told = (&report["verdict"]["kind"], &report["managed"]);
+        assert_eq!(told, (&"fits".into(), &true.into()), "{report}");
+        let (at_once, total) = (&report["programs_at_once"], &report["programs_total"]);
+        assert!(at_once.as_u64().unwrap() >= 81 && total.as_u64().unwrap() >= 81, "{report}");
+        assert!(of(&report, "sleep").iter().all(|sleep| sleep["managed"] == true), "{report}");
+    }
+    let (_, report) = run("-n 10", 2);
+    let saw_all = report["programs_at_once"].as_u64().unwrap() >= 3;
+    let doubts = report["verdict"]["kind"] == "partly_unmanaged" && report["managed"] == false;
+    assert!(saw_all || doubts, "{report}");
+}
+
+/// *The story:* how many seccomp filters the launcher is behind was read in the /proc that the program
+/// saw. In a pid namespace of its own the launcher is not there, and a container's one filter was
+/// taken for the program's: it had no agent.
+#[test]
+fn a_filter_that_the_launcher_is_behind_too_does_not_matter_in_a_namespace() {
+    let words = ["unshare", "-pf", "--mount-proc", "/bin/sleep", "0.5"];
+    if !Command::new(words[0]).args(&words[1..]).status().is_ok_and(|status| status.success()) {
+        return; // not every container allows namespaces
+    }
+    let scratch = Scratch::new("filter");
+    let json = scratch.file("run.json");
+    let mut command = overspill();
+    command.env_remove("OVERSPILL_PRELOAD").args(["run", "--ram", "20M", "--json"]).arg(&json);
+    // SAFETY: between fork and exec only prctl(2) is called.
+    unsafe { command.pre_exec(filter_nothing) };
+    let output = command.arg("--").args(words).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let sleep = of(&report, "sleep");
+    assert!(!sleep.is_empty() && sleep.iter().all(|sleep| sleep["managed"] == true), "{report}");
+}
+
+/// Puts this process behind a filter that lets everything pass.
+fn filter_nothing() -> std::io::Result<()> {
+    const RETURN: u16 = 0x06;
+    const ALLOW: u32 = 0x7fff_0000;
+    let allow = [libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW }];
+    let filter = libc::sock_fprog { len: 1, filter: allow.as_ptr().cast_mut() };
+    // SAFETY: the filter outlives the call, which copies it.
+    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const filter) };
+    if set == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 #[test]

@@ -55,6 +55,24 @@ impl Purse {
         (share + free).min(self.limit()).min(self.total)
     }
 
+    /// How much more is held than there is, of all that share it. `held` is what this process holds.
+    #[must_use]
+    pub fn excess(&self, held: u64) -> u64 {
+        match self.tree {
+            Some(tree) => u64::try_from(-Purse::free(tree)).unwrap_or(0),
+            None => held.saturating_sub(self.total),
+        }
+    }
+
+    /// Is it to be told that so many tenths of the budget are held above it? Once for all that share
+    /// it, of which `told` is what this process told last.
+    pub fn tells(&self, tenths: u32, told: u32) -> bool {
+        match self.tree {
+            Some(tree) => tree.tenths_told.fetch_max(tenths, AcqRel) < tenths,
+            None => tenths > told,
+        }
+    }
+
     /// Has nobody else anything to speak of?
     #[must_use]
     pub fn is_alone(&self) -> bool {
@@ -155,6 +173,22 @@ mod tests {
             assert!(looks < 10);
         }
         assert_eq!(newcomer.follow(6 * MIB, 6 * MIB, 0), 6 * MIB);
+    }
+
+    /// *The story:* what one process held was compared with the budget of all. Four of 60 MiB went above
+    /// 100 without a word.
+    #[test]
+    fn an_excess_is_that_of_all() {
+        let tree = tree();
+        let workers: Vec<Purse> = (0..4).map(|_| purse(tree)).collect();
+        for worker in &workers {
+            worker.follow(60 * MIB, 60 * MIB, 0);
+        }
+        assert_eq!(workers[0].excess(60 * MIB), 140 * MIB);
+        assert!(workers[0].tells(3, 0) && !workers[1].tells(3, 0) && workers[2].tells(4, 0));
+        let own = Purse::new(None, Box::leak(Box::new(Process::new())), TOTAL);
+        assert_eq!((own.excess(60 * MIB), own.excess(160 * MIB)), (0, 60 * MIB));
+        assert!(own.tells(1, 0) && !own.tells(1, 1));
     }
 
     #[test]

@@ -13,7 +13,8 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::orders::{ORDERS, Orders};
 
 /// Environment variable that leads an agent to the shared page: `<launcher
-/// pid>:<descriptor>:<token>`, the token in hexadecimal.
+/// pid>:<descriptor>:<token>:<filters>`, the token in hexadecimal, and how many seccomp filters the
+/// launcher is behind.
 pub const ENV: &str = "OVERSPILL_RUN";
 /// Name of the launcher's abstract socket, without the token that follows in hexadecimal.
 pub const SOCKET_PREFIX: &str = "overspill-";
@@ -23,7 +24,7 @@ pub mod letters {
     pub const PAGE: u64 = 1;
     /// /dev/userfaultfd.
     pub const DEVICE: u64 = 2;
-    /// A file without a name to page to.
+    /// A file without a name to page to; the value is the index of its place.
     pub const SWAP: u64 = 3;
     /// That was all.
     pub const END: u64 = 4;
@@ -69,6 +70,9 @@ pub struct Config {
     pub page_cluster: u32,
     /// The budget in bytes.
     pub ram_bytes: u64,
+    /// RAM that there is: the machine's, or what the memory cgroup around the launcher gives if that
+    /// is less; 0: it is not known.
+    pub machine_bytes: u64,
     /// Upper bound of the swap area in bytes; 0 = as much as the file system gives.
     pub swap_bytes_max: u64,
     /// Bit set of [`flags`].
@@ -420,8 +424,8 @@ impl Process {
 pub struct Tree {
     /// No place from this one on was ever claimed.
     pub places_used: AtomicU32,
-    /// Keeps what follows aligned.
-    pub reserved: AtomicU32,
+    /// So many tenths of the budget above it were told, by whichever process.
+    pub tenths_told: AtomicU32,
     /// What agents have given back less what they have taken: see [`crate::purse`].
     pub pool_bytes: AtomicI64,
     /// The launcher's part of the pool, which only it changes: the budget, what ended processes

@@ -131,14 +131,14 @@ impl SwapPlace {
 
 impl SwapFile {
     /// Opens all places, as large as there is room; in files without a name at most `bytes_max`
-    /// together (0 = no limit). Areas that another process has are left out; where nothing is left
-    /// it is a file without a name beside the first one.
+    /// together (0 = no limit). Areas that another process has, or that this one has no right to, are
+    /// left out; where nothing is left it is a file without a name beside the first one.
     pub fn open_all(places: &[SwapPlace], bytes_max: u64) -> Result<Vec<SwapFile>, Errno> {
         let mut left = if bytes_max == 0 { u64::MAX } else { bytes_max };
         let mut files = Vec::new();
         for place in places {
             let file = match SwapFile::open(place, left) {
-                Err(Errno::AGAIN) if place.kind == SwapKind::Area => continue,
+                Err(Errno::AGAIN | Errno::ACCESS | Errno::PERM) if place.kind == SwapKind::Area => continue,
                 file => file?,
             };
             if place.kind != SwapKind::Area {

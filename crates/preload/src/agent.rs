@@ -36,7 +36,7 @@ use crate::fork;
 use crate::fresh;
 use crate::guards;
 use crate::huge::Huge;
-use crate::launcher::{self, Address, Found};
+use crate::launcher::{self, Address, Files, Found};
 use crate::lend;
 use crate::message;
 use crate::nap::Nap;
@@ -105,9 +105,9 @@ const FORK_LOOK_NS: u64 = 100_000;
 struct Agent {
     shared: &'static Shared,
     process: &'static Process,
-    /// The file of the shared page, for a trace; and one to page to, if the launcher gave one.
+    /// The file of the shared page, for a trace; and those to page to that the launcher gave.
     memory: Option<Fd>,
-    swap: Option<Fd>,
+    swap: Files,
     resident: ResidentReader,
     sight: Sight,
     growth: Growth,
@@ -122,7 +122,7 @@ pub struct Mission {
     shared: &'static Shared,
     process: &'static Process,
     memory: Option<Fd>,
-    swap: Option<Fd>,
+    swap: Files,
     /// This process was made by a fork: it may share its memory with others.
     inherits: bool,
     resident: ResidentReader,
@@ -158,7 +158,7 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
     let (shared, pid, memory, swap) = match address.find(known_shared()) {
         Ok(Found { shared, pid, memory, swap }) => (shared, Some(pid), Some(memory), swap),
         // A sandbox may have shut the ways since.
-        Err(_) => (known_shared()?, None, None, None),
+        Err(_) => (known_shared()?, None, None, Files::new()),
     };
     SHARED.store(core::ptr::from_ref(shared).cast_mut(), Ordering::Release);
     let memory = memory.filter(|_| shared.config.flags & flags::TRACE != 0);
@@ -344,7 +344,8 @@ impl Agent {
         let _ = compete();
         let Sight { pagemap, memory } = core::mem::take(&mut self.sight);
         let memory = memory.map(Arc::new);
-        let settings = settings::of(self.shared, self.process, self.swap.take(), pagemap);
+        let files = core::mem::take(&mut self.swap);
+        let settings = settings::of(self.shared, self.process, files, pagemap);
         let mut engine = Engine::open(settings, Report::new(self.process))?;
         let _ = Scheduling::first().set();
         let failed = |errno| Failure { step: 4, errno };
@@ -465,8 +466,8 @@ struct Manager<'a> {
     /// ... from this address on.
     returned: usize,
     reserve: Reserve,
-    /// Swap is full; so many tenths of the budget above it were told.
-    excess: Option<u64>,
+    /// Swap is full.
+    excess: Option<judging::Excess>,
     /// Everything is brought in, for the agent is to go.
     hands_back: bool,
     /// This thread comes before all others.
@@ -586,7 +587,7 @@ impl Manager<'_> {
         let pages = self.engine.pages_bytes() + stray - books;
         self.engine.report().sample_needed(pages);
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
-        self.bound_excess(held);
+        self.bound_excess(held, now);
         self.wait_for_turn(now);
         self.engine.report().sample_fixed(stray - books);
         let wanted = if now < self.returns_until { held.max(pages) } else { 0 };

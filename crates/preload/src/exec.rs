@@ -176,7 +176,8 @@ impl<const BYTES: usize> Text<BYTES> {
         for place in (0..16).rev() {
             self.put(&[b"0123456789abcdef"[(address.token >> (4 * place)) as usize & 15]]);
         }
-        self.text().expect("a name and three numbers fit")
+        self.put(b":").put(Decimal::new(u64::from(address.filters)).as_bytes());
+        self.text().expect("a name and four numbers fit")
     }
 }
 
@@ -448,18 +449,21 @@ mod tests {
 
     #[test]
     fn what_the_program_preloads_stays() {
-        let seen = mended(&[c"A=1", c"LD_PRELOAD=/lib/other.so:/lib/more.so", c"OVERSPILL_RUN=1:2:3"]);
+        let seen = mended(&[c"A=1", c"LD_PRELOAD=/lib/other.so:/lib/more.so", c"OVERSPILL_RUN=1:2:3:0"]);
         assert_eq!(
             seen,
-            ["A=1", "LD_PRELOAD=/lib/agent.so:/lib/other.so:/lib/more.so", "OVERSPILL_RUN=1:2:3"]
+            ["A=1", "LD_PRELOAD=/lib/agent.so:/lib/other.so:/lib/more.so", "OVERSPILL_RUN=1:2:3:0"]
         );
     }
 
     #[test]
     fn what_is_complete_is_left_alone() {
-        assert!(mended(&[c"LD_PRELOAD=/lib/other.so:/lib/agent.so", c"OVERSPILL_RUN=1:2:3"]).is_empty());
+        assert!(mended(&[c"LD_PRELOAD=/lib/other.so:/lib/agent.so", c"OVERSPILL_RUN=1:2:3:0"]).is_empty());
         // A run within a run has a launcher of its own.
-        assert_eq!(mended(&[c"OVERSPILL_RUN=7:8:9"]), ["OVERSPILL_RUN=7:8:9", "LD_PRELOAD=/lib/agent.so"]);
+        assert_eq!(
+            mended(&[c"OVERSPILL_RUN=7:8:9:0"]),
+            ["OVERSPILL_RUN=7:8:9:0", "LD_PRELOAD=/lib/agent.so"]
+        );
     }
 
     #[test]

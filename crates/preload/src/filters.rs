@@ -7,7 +7,8 @@
 //! then it hands everything back first and goes (`retire`).
 //!
 //! A program that was started behind a filter is told by the count in /proc: as many filters as the
-//! launcher has are the container's, which let programs run; one more may be anything.
+//! launcher has are the container's, which let programs run; one more may be anything. The launcher
+//! tells how many it has: in another pid namespace /proc does not show it.
 //!
 //! *The story:* a program with a list of twenty calls forked. The child was killed, because the
 //! agent that was started in it makes others.
@@ -16,7 +17,6 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use linux_raw_sys::general::__NR_prctl;
-use overspill_sys::Errno;
 use overspill_sys::procfs::Fields;
 
 use crate::{files, fork, fresh, libc, retire};
@@ -40,14 +40,11 @@ pub fn is_filtered() -> bool {
     FILTERED.load(SeqCst)
 }
 
-/// Was this program started behind a filter that the launcher is not behind? No, where the kernel
+/// Was this program started behind more filters than the launcher is behind? No, where the kernel
 /// does not count (before 5.9). The calls are those that the loader makes, too.
-pub fn is_confined(launcher: u32) -> bool {
-    let count = |status: Result<Fields, Errno>| {
-        status.ok().and_then(|fields| fields.number("Seccomp_filters")).unwrap_or(0)
-    };
-    let own = count(Fields::of_process());
-    own > 0 && own > count(Fields::of_other(launcher))
+pub fn is_confined(launchers: u32) -> bool {
+    let own = Fields::of_process().ok().and_then(|fields| fields.number("Seccomp_filters"));
+    own.unwrap_or(0) > u64::from(launchers)
 }
 
 /// It was: nothing is called in its threads that libc would not call, and its children get no agent.

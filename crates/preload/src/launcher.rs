@@ -9,6 +9,8 @@
 
 use core::ffi::CStr;
 
+use alloc::vec::Vec;
+
 use overspill_engine::shared::{self, Shared, letters, socket_name};
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::{Errno, Fd, PAGE_SIZE, file, procfs, socket, uffd};
@@ -25,6 +27,8 @@ pub struct Address {
     pub descriptor: u32,
     /// Tells this launcher from others.
     pub token: u64,
+    /// Seccomp filters that it is behind.
+    pub filters: u32,
 }
 
 /// The page, and what came with it.
@@ -35,17 +39,21 @@ pub struct Found {
     pub pid: u32,
     /// The file that the page is a part of.
     pub memory: Fd,
-    /// A file to page to, in place of one that is made here.
-    pub swap: Option<Fd>,
+    /// Files to page to, in place of those that are made here.
+    pub swap: Files,
 }
 
+/// Files to page to, and for which of the places.
+pub type Files = Vec<(usize, Fd)>;
+
 impl Address {
-    /// Reads `<pid>:<descriptor>:<token>`.
+    /// Reads `<pid>:<descriptor>:<token>:<filters>`.
     pub fn parse(value: &[u8]) -> Option<Address> {
         let mut words = core::str::from_utf8(value).ok()?.split(':');
         let (process, descriptor) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let token = u64::from_str_radix(words.next()?, 16).ok()?;
-        words.next().is_none().then_some(Address { process, descriptor, token })
+        let filters = words.next()?.parse().ok()?;
+        words.next().is_none().then_some(Address { process, descriptor, token, filters })
     }
 
     /// Finds the page, which is mapped unless it is `known`.
@@ -58,33 +66,37 @@ impl Address {
 
     fn look(self, known: Option<&'static Shared>) -> Result<Found, Errno> {
         let memory = file::open_of_process(self.process, self.descriptor)?;
-        let shared = known.map_or_else(|| self.map(&memory), Ok)?;
+        let shared = self.map(&memory, known)?;
         // /proc has shown the launcher by its number: it shows this process by that of the same namespace.
         let pid = procfs::process_id_in_proc()?;
-        Ok(Found { shared, pid, memory, swap: None })
+        Ok(Found { shared, pid, memory, swap: Files::new() })
     }
 
     fn ask(self, known: Option<&'static Shared>) -> Result<Found, Errno> {
         let door = socket::connect(&socket_name(self.token))?;
         socket::limit_patience(&door, PATIENCE_S)?;
-        let (mut page, mut swap) = (None, None);
+        let (mut page, mut swap) = (None, Files::new());
         loop {
             let Some((letter, descriptor)) = socket::receive(&door)? else { return Err(Errno::CONNRESET) };
             match (letter.kind, descriptor) {
                 (letters::PAGE, Some(memory)) => page = Some((memory, letter.value as u32)),
                 (letters::DEVICE, Some(device)) => uffd::use_device(device),
-                (letters::SWAP, file) => swap = file,
+                (letters::SWAP, Some(file)) => swap.push((letter.value as usize, file)),
                 (letters::END, _) => break,
                 // No descriptor could be made here, or it is a letter of another version.
                 _ => return Err(Errno::MFILE),
             }
         }
         let (memory, pid) = page.ok_or(Errno::MFILE)?;
-        let shared = known.map_or_else(|| self.map(&memory), Ok)?;
+        let shared = self.map(&memory, known)?;
         Ok(Found { shared, pid, memory, swap })
     }
 
-    fn map(self, memory: &Fd) -> Result<&'static Shared, Errno> {
+    /// Makes sure that it is the right page, which is mapped already if it is `known`.
+    ///
+    /// *The story:* who knew the page took whatever there was. In another pid namespace the launcher's
+    /// number was somebody else's.
+    fn map(self, memory: &Fd, known: Option<&'static Shared>) -> Result<&'static Shared, Errno> {
         let len = size_of::<Shared>().next_multiple_of(PAGE_SIZE);
         if file::status(memory)?.len < size_of::<Shared>() as u64 {
             return Err(Errno::INVAL); // whatever this is, it ends within the page
@@ -101,6 +113,9 @@ impl Address {
         if !is_right {
             return Err(Errno::INVAL);
         }
+        if let Some(known) = known {
+            return Ok(known);
+        }
         let _ = mapping.leak();
         Ok(shared)
     }
@@ -114,12 +129,33 @@ pub fn path(bytes: &[u8]) -> &CStr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use overspill_engine::shared::Config;
+
+    /// See [`Address::map`].
+    #[test]
+    fn what_is_no_page_of_this_run_is_not_taken_for_it() {
+        let memory = file::memfd(c"page").unwrap();
+        file::truncate(&memory, size_of::<Shared>() as u64).unwrap();
+        let put = |bytes: &[u8], at: usize| file::pwrite(&memory, bytes, at as u64).unwrap();
+        put(&shared::MAGIC.to_ne_bytes(), core::mem::offset_of!(Config, magic));
+        put(&shared::VERSION.to_ne_bytes(), core::mem::offset_of!(Config, version));
+        put(&7_u64.to_ne_bytes(), core::mem::offset_of!(Config, token));
+        let address = |token| Address {
+            process: std::process::id(),
+            descriptor: memory.raw() as u32,
+            token,
+            filters: 0,
+        };
+        let known = address(7).look(None).unwrap().shared;
+        assert!(address(7).look(Some(known)).is_ok_and(|found| core::ptr::eq(found.shared, known)));
+        assert!(address(8).look(Some(known)).is_err(), "it is another run's");
+    }
 
     #[test]
-    fn an_address_has_three_parts() {
-        let address = Address { process: 12, descriptor: 500, token: 0xfeed };
-        assert_eq!(Address::parse(b"12:500:000000000000feed"), Some(address));
-        for wrong in ["", "12", "12:500", "12:500:", "12:500:xyz", "12:500:1:2", "-1:5:1"] {
+    fn an_address_has_four_parts() {
+        let address = Address { process: 12, descriptor: 500, token: 0xfeed, filters: 1 };
+        assert_eq!(Address::parse(b"12:500:000000000000feed:1"), Some(address));
+        for wrong in ["", "12", "12:500", "12:500:", "12:500:1", "12:500:xyz:0", "12:500:1:2:3", "-1:5:1:0"] {
             assert_eq!(Address::parse(wrong.as_bytes()), None, "{wrong}");
         }
         assert_eq!(&socket_name(0xfeed), b"overspill-000000000000feed");

@@ -6,11 +6,12 @@ use overspill_engine::shared::{Config, Process, Shared, flags};
 use overspill_engine::{Settings, SwapKind, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::reclaim::policy::Choice;
-use overspill_sys::Fd;
+use overspill_sys::file::{self, Open};
 use overspill_sys::pagemap::Pagemap;
 use overspill_sys::procfs::{self, Limit};
 
 use crate::aside::frames;
+use crate::launcher::Files;
 
 /// With a limit below this the agent does without the descriptors that it need not have.
 const DESCRIPTORS_ENOUGH: u64 = 16;
@@ -22,23 +23,21 @@ pub fn is_rich() -> bool {
     descriptors >= DESCRIPTORS_ENOUGH
 }
 
-/// The settings for the engine of a process. `file` is one to page to, if the launcher gave one; the
+/// The settings for the engine of a process. `files` are those to page to that the launcher gave; the
 /// page map is opened if it is not yet.
-pub fn of(shared: &Shared, process: &Process, file: Option<Fd>, pagemap: Option<Pagemap>) -> Settings {
+pub fn of(shared: &Shared, process: &Process, files: Files, pagemap: Option<Pagemap>) -> Settings {
     let config: &Config = &shared.config;
     let has = |flag: u32| config.flags & flag != 0;
     let mut swap = SwapPlace::decode(&config.swap_places);
+    for (index, file) in files {
+        if let Some(place) = swap.get_mut(index).filter(|place| is_served_by_a_file(place)) {
+            place.kind = SwapKind::Given(file.into_raw());
+        }
+    }
     let orders = shared.orders.count();
     let given = (0..orders).filter_map(|index| shared.orders.get(index));
     given.for_each(|order| order.apply(&mut swap));
     process.orders_followed.store(orders, Ordering::Release);
-    if let Some(file) = file {
-        // The launcher has made the file in the directory that comes first.
-        let first = swap.first_mut().filter(|place| place.kind == SwapKind::Directory);
-        if let Some(first) = first {
-            first.kind = SwapKind::Given(file.into_raw());
-        }
-    }
     let is_rich = is_rich();
     Settings {
         frames: frames(config.ram_bytes),
@@ -59,6 +58,11 @@ pub fn of(shared: &Shared, process: &Process, file: Option<Fd>, pagemap: Option<
         encrypt: has(flags::ENCRYPT),
         pagemap,
     }
+}
+
+/// Does a file of the launcher's stand for this place? Not for an area that this process can open.
+fn is_served_by_a_file(place: &SwapPlace) -> bool {
+    place.kind != SwapKind::Area || file::open(&place.path, Open::READ_WRITE).is_err()
 }
 
 /// The read-ahead policy that the launcher chose: an index into the names that `mm` knows.

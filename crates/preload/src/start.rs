@@ -15,8 +15,9 @@ use crate::{agent, elf, exec, files, filters, fork, forms, fresh, leaks, message
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
-/// And the launcher's token.
+/// And the launcher's token, and its filters.
 static TOKEN: AtomicU64 = AtomicU64::new(0);
+static FILTERS: AtomicU32 = AtomicU32::new(0);
 
 /// The agent has closed its copies of the program's descriptors, and is known to the launcher.
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -60,8 +61,9 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     // SAFETY: as above.
     let Some(address) = (unsafe { find(environment) }) else { return };
     TOKEN.store(address.token, Ordering::Release);
+    FILTERS.store(address.filters, Ordering::Release);
     PLACE.store(u64::from(address.process) << 32 | u64::from(address.descriptor), Ordering::Release);
-    if filters::is_confined(address.process) {
+    if filters::is_confined(address.filters) {
         filters::note_confined();
         return;
     }
@@ -195,8 +197,8 @@ extern "C" fn entry(_: *mut ()) {
 /// Where the launcher is.
 pub fn address() -> Address {
     let place = PLACE.load(Ordering::Acquire);
-    let token = TOKEN.load(Ordering::Acquire);
-    Address { process: (place >> 32) as u32, descriptor: place as u32, token }
+    let (token, filters) = (TOKEN.load(Ordering::Acquire), FILTERS.load(Ordering::Acquire));
+    Address { process: (place >> 32) as u32, descriptor: place as u32, token, filters }
 }
 
 /// The value of [`ENV`].

@@ -4,7 +4,7 @@
 
 use crate::file::{self, Open};
 use crate::raw::{nr, syscall};
-use crate::text::{Decimal, skip_blanks, take_number};
+use crate::text::{skip_blanks, take_number};
 use crate::{Errno, Fd, PAGE_SIZE};
 use core::ffi::CStr;
 
@@ -257,17 +257,6 @@ impl Fields {
     /// /proc/self/status: `Threads`, `Seccomp`, `RssAnon`, `VmLck`, `SigCgt`, ...
     pub fn of_process() -> Result<Fields, Errno> {
         Fields::read(c"/proc/thread-self/status")
-    }
-
-    /// /proc/PID/status, for a process.
-    pub fn of_other(pid: u32) -> Result<Fields, Errno> {
-        let mut path = [0; 32];
-        let mut at = 0;
-        for part in [b"/proc/".as_slice(), Decimal::new(u64::from(pid)).as_bytes(), b"/status"] {
-            path[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        }
-        Fields::read(CStr::from_bytes_until_nul(&path).expect("the buffer is longer than the longest path"))
     }
 
     /// /proc/meminfo: `MemTotal`, `MemAvailable`, `SwapTotal`, ...

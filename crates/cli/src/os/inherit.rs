@@ -10,7 +10,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Signals whose dispositions the start-up code or this file changes, and those that glibc keeps for
 /// itself: it takes them with the first thread, and its own functions refuse to set them.
@@ -44,6 +47,20 @@ extern "C" fn capture() {
     // With SIGCHLD ignored the kernel reaps children by itself and there is no status left to wait
     // for. SAFETY: SIG_DFL is a valid disposition and nobody else has installed one yet.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Limits of descriptors, soft and hard, as they were before [`raise_descriptors`].
+static DESCRIPTORS: OnceLock<(u64, u64)> = OnceLock::new();
+
+/// This process has as many descriptors as its hard limit allows; what [`spawn`] starts has not.
+///
+/// *The story:* the launcher keeps one for each process that it watches. Within the usual 1024 it did
+/// not see the thousandth, and what it did not see "fitted".
+pub fn raise_descriptors() {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+    if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
+        DESCRIPTORS.get_or_init(|| (soft, hard));
+    }
 }
 
 /// The kernel's own form of a disposition.
@@ -87,13 +104,16 @@ pub fn spawn(command: &mut Command, join: Option<OwnedFd>) -> io::Result<Child> 
         restore();
         Ok(())
     };
-    // SAFETY: between fork and exec the closure only makes system calls (write, signal, close) and
-    // reads atomics: no allocation, no locks.
+    // SAFETY: between fork and exec the closure only makes system calls (write, signal, close,
+    // setrlimit) and reads atomics: no allocation, no locks.
     unsafe { command.pre_exec(before_exec) };
     command.spawn()
 }
 
 fn restore() {
+    if let Some(&(soft, hard)) = DESCRIPTORS.get() {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
+    }
     for (index, signal) in SIGNALS.into_iter().enumerate() {
         let ignored = IGNORED.load(Relaxed) & 1 << index != 0;
         set_handler(signal, if ignored { libc::SIG_IGN } else { libc::SIG_DFL });

@@ -16,8 +16,15 @@ use super::shared_page::Report as AgentReport;
 
 /// Records that are kept one by one; what later ones reported is added up.
 const RECORDS_MAX: usize = 4096;
-/// A copy of its parent that lives no longer than this before it calls exec or ends is no program of its own.
+/// A copy of its parent that lives no longer than this before it calls exec or ends, and comes to hold
+/// no more than that beside what it was born with, is no program of its own.
 const PASSING_NS: u64 = 100_000_000;
+const PASSING_BYTES: u64 = 1 << 20;
+/// Nor is what becomes another program within that time, and holds no more: it started that one.
+const STARTER_BYTES: u64 = 4 << 20;
+/// What holds more for so long without an agent is not going to get one.
+pub const UNKEPT_BYTES: u64 = 4 << 20;
+const UNKEPT_NS: u64 = 1_000_000_000;
 /// A program that was seen for no longer than this, holding no more, may have ended before its
 /// agent could be loaded.
 const GLIMPSE_NS: u64 = 30_000_000;
@@ -48,6 +55,19 @@ pub struct Record {
     pub agent: Option<AgentReport>,
     /// Which place of the shared page that agent has.
     claim: Option<(usize, u32)>,
+    /// The place of a program that the process ran before.
+    claim_before: Option<(usize, u32)>,
+    /// The step at which that agent has given up, and why.
+    failure: Option<(u32, u32)>,
+    /// Of its anonymous memory, what nobody else has; and the most.
+    own_bytes: u64,
+    own_peak_bytes: u64,
+    /// Of a copy: what it had of its parent.
+    born_bytes: u64,
+    /// Since when it has held more than [`UNKEPT_BYTES`] without an agent.
+    unkept_ns: Option<u64>,
+    /// The process has become another program.
+    is_followed: bool,
     /// It had not ended when the run did.
     pub is_left: bool,
     first_ns: u64,
@@ -131,20 +151,31 @@ impl Census {
             let parent = of_pid(all, look.parent);
             let is_copy = parent.is_some_and(|parent| parent.look.program_pages == look.program_pages)
                 && !self.living.contains_key(&look.pid);
+            let parents_peak = self.living.get(&look.parent).map_or(0, |record| record.anon_peak_bytes);
+            let parents_bytes = parent.map_or(0, |parent| parent.look.anon_bytes).max(parents_peak);
             let record = Record {
                 pid: look.pid,
                 program_pages: look.program_pages,
                 is_copy,
+                born_bytes: look.anon_bytes.min(parents_bytes),
                 first_ns: now,
                 ..Record::default()
             };
-            self.ended.extend(self.living.insert(look.pid, record));
+            let before = self.living.insert(look.pid, record);
+            self.ended.extend(before.map(|record| Record { is_followed: true, ..record }));
         }
         let record = self.living.get_mut(&look.pid).expect("it was inserted if it was not there");
         record.last_ns = now;
         record.anon_peak_bytes = record.anon_peak_bytes.max(look.anon_bytes);
         record.shmem_peak_bytes = record.shmem_peak_bytes.max(sighting.shmem_bytes);
         record.resident_peak_bytes = record.resident_peak_bytes.max(look.anon_bytes + look.shared_bytes);
+        record.own_bytes = look.anon_bytes.saturating_sub(sighting.doubly_bytes);
+        record.own_peak_bytes = record.own_peak_bytes.max(record.own_bytes);
+        if record.has_agent() || record.own_bytes <= UNKEPT_BYTES {
+            record.unkept_ns = None;
+        } else {
+            record.unkept_ns.get_or_insert(now);
+        }
         !is_known || record.is_unsettled()
     }
 
@@ -165,10 +196,14 @@ impl Census {
         self.tree_needed_bytes = self.tree_needed_bytes.max(bytes);
     }
 
-    /// Is it a copy of its parent that may call exec any moment?
+    /// Is it a copy of its parent, and was made just now?
+    pub fn is_young_copy(&self, pid: u32) -> bool {
+        self.living.get(&pid).is_some_and(Record::is_young_copy)
+    }
+
+    /// Is it a copy of its parent that may call exec any moment, and has done nothing else?
     pub fn is_passing(&self, pid: u32) -> bool {
-        let passes = |record: &Record| record.is_copy && record.last_ns - record.first_ns < PASSING_NS;
-        self.living.get(&pid).is_some_and(passes)
+        self.living.get(&pid).is_some_and(Record::is_passing)
     }
 
     /// Was it there at the last look?
@@ -178,10 +213,14 @@ impl Census {
 
     /// An agent has a place, and goes on.
     pub fn note(&mut self, report: &AgentReport) {
-        let record =
-            self.living.get_mut(&report.pid).filter(|record| record.program_pages == report.program_pages);
-        if let Some(record) = record.filter(|record| record.claim.is_none()) {
-            record.claim = Some(report.claim());
+        let Some(record) = self.living.get_mut(&report.pid) else { return };
+        if record.program_pages != report.program_pages {
+            record.claim_before.get_or_insert(report.claim());
+            return;
+        }
+        if *record.claim.get_or_insert(report.claim()) == report.claim() {
+            let has_failed = report.state == state::UNMANAGED;
+            record.failure = has_failed.then_some((report.error_step, report.error));
         }
     }
 
@@ -200,6 +239,7 @@ impl Census {
             Some(record) => record.hear(report),
             // It came and went between two looks.
             None => {
+                self.note_follower(&report);
                 let mut record = Record {
                     pid: report.pid,
                     program_pages: report.program_pages,
@@ -217,16 +257,33 @@ impl Census {
         self.shorten();
     }
 
-    /// Why a living program cannot be managed that holds more than `bytes`.
-    pub fn unkept(&self, bytes: u64) -> Option<String> {
-        let is_unkept = |record: &&Record| {
-            record.anon_peak_bytes > bytes
+    /// Nobody has seen the program that reports: what its process was seen to run before has started it.
+    fn note_follower(&mut self, report: &AgentReport) {
+        let seen = self.living.get_mut(&report.pid);
+        let mut seen = seen.into_iter().chain(self.ended.iter_mut().rev());
+        let before = seen.find(|record| record.pid == report.pid);
+        // One that was there already when that was seen came before it.
+        let follows = |record: &Record| !report.is_over && record.claim_before != Some(report.claim());
+        if let Some(record) = before.filter(|record| follows(record)) {
+            record.is_followed = true;
+        }
+    }
+
+    /// Why a living program is not managed that holds more than next to nothing: what cannot be at
+    /// once, what might be after a while.
+    ///
+    /// *The story:* only what was known to be static, or to have a cleaned environment, ended a run.
+    /// A program in namespaces of its own, a child of a bare fork and one whose agent had given up ran
+    /// on without a limit.
+    pub fn unkept(&self, now: u64) -> Option<String> {
+        let cannot_be = |record: &Record| {
+            record.anon_peak_bytes > UNKEPT_BYTES
                 && record.claim.is_none()
                 && !record.is_copy
                 && record.objection.is_some()
         };
-        let record = self.living.values().find(is_unkept)?;
-        Some(format!("{} ({}): {}", record.name, record.pid, record.reason()?))
+        let lasts = |record: &Record| record.unkept_ns.is_some_and(|since| now - since >= UNKEPT_NS);
+        self.living.values().find(|record| cannot_be(record) || lasts(record))?.complaint()
     }
 
     /// Everything, at the end of the run, in the order in which the programs ended.
@@ -301,6 +358,21 @@ impl Record {
         self.last_ns - self.first_ns
     }
 
+    /// Is there an agent that has not given up?
+    fn has_agent(&self) -> bool {
+        self.claim.is_some() && self.failure.is_none()
+    }
+
+    /// It had more than next to nothing without an agent.
+    pub fn was_unkept(&self) -> bool {
+        !self.is_managed() && self.own_peak_bytes > UNKEPT_BYTES
+    }
+
+    /// Its name, and why it was not managed.
+    pub fn complaint(&self) -> Option<String> {
+        Some(format!("{} ({}): {}", self.name, self.pid, self.reason()?))
+    }
+
     /// An agent watched or managed it, and did not give up.
     pub fn is_managed(&self) -> bool {
         self.agent.as_ref().is_some_and(|agent| agent.state != state::UNMANAGED)
@@ -311,7 +383,8 @@ impl Record {
         if self.is_managed() {
             return None;
         }
-        let gave_up = self.agent.as_ref().map(|agent| super::failure_text(agent.error_step, agent.error));
+        let failure = self.agent.as_ref().map(|agent| (agent.error_step, agent.error)).or(self.failure);
+        let gave_up = failure.map(|(step, error)| super::failure_text(step, error));
         let unknown = || {
             let text = if self.is_copy {
                 "it was made by a bare system call, or ended before its agent began"
@@ -323,15 +396,27 @@ impl Record {
         Some(gave_up.or_else(|| self.objection.clone()).unwrap_or_else(unknown))
     }
 
-    /// False of what was seen between fork and exec, or before its agent could be loaded.
+    /// May it call exec any moment, having done nothing else?
+    ///
+    /// *The story:* a copy that lived for less was no program whatever it came to hold.
+    fn is_passing(&self) -> bool {
+        self.is_young_copy() && self.anon_peak_bytes <= self.born_bytes + PASSING_BYTES
+    }
+
+    fn is_young_copy(&self) -> bool {
+        self.is_copy && self.lived_ns() < PASSING_NS
+    }
+
+    /// False of what was seen between fork and exec, or before its agent could be loaded, and of what
+    /// only started a program in its own place.
     fn is_program(&self) -> bool {
-        if self.agent.is_some() || self.objection.is_some() {
+        let is_starter =
+            self.is_followed && self.lived_ns() < PASSING_NS && self.anon_peak_bytes < STARTER_BYTES;
+        if self.agent.is_some() || self.objection.is_some() && !is_starter {
             return true;
         }
-        let lived_ns = self.last_ns - self.first_ns;
-        let is_passing = self.is_copy && lived_ns < PASSING_NS;
-        let is_glimpse = lived_ns < GLIMPSE_NS && self.anon_peak_bytes < GLIMPSE_BYTES;
-        !(is_passing || is_glimpse)
+        let is_glimpse = self.lived_ns() < GLIMPSE_NS && self.anon_peak_bytes < GLIMPSE_BYTES;
+        !(self.is_passing() || is_glimpse || is_starter)
     }
 }
 
@@ -420,6 +505,73 @@ mod tests {
         census.look(&[sighting(5, 1, 30, 80), sighting(6, 5, 30, 80)], MS);
         census.look(&[sighting(5, 1, 30, 80), sighting(6, 5, 30, 90)], 201 * MS);
         assert_eq!(census.finish().iter().filter(|record| record.pid == 6).count(), 1);
+    }
+
+    /// *The story:* a child of a bare fork that filled 500 MiB within 100 ms, and ended, was no program.
+    #[test]
+    fn a_copy_that_grows_is_a_program_however_short_it_lives() {
+        let mut census = Census::default();
+        census.look(&[sighting(5, 1, 30, 80)], 0);
+        census.look(&[sighting(5, 1, 30, 80), sighting(6, 5, 30, 80)], MS);
+        assert!(census.is_passing(6));
+        census.look(&[sighting(5, 1, 30, 80), sighting(6, 5, 30, 90)], 20 * MS);
+        assert!(!census.is_passing(6));
+        census.look(&[sighting(5, 1, 30, 80)], 30 * MS);
+        assert_eq!(census.finish().iter().filter(|record| record.pid == 6).count(), 1);
+    }
+
+    /// *The story:* `gosu nobody prog` is a static program for some milliseconds, and then `prog`,
+    /// which was managed. The run was "partly unmanaged".
+    #[test]
+    fn what_starts_a_program_in_its_own_place_is_none() {
+        let start = |mib: u64, until: u64| {
+            let mut census = Census::default();
+            census.look(&[sighting(5, 1, 30, mib)], 0);
+            census.describe(5, "gosu".into(), Some("it is static".into()));
+            census.look(&[sighting(5, 1, 30, mib)], until * MS);
+            census
+        };
+        let managed =
+            |census: &mut Census| census.finish().iter().map(Record::is_managed).collect::<Vec<_>>();
+        for (mib, until, expected) in [(2, 60, 1), (5, 60, 2), (2, 150, 2)] {
+            let mut census = start(mib, until);
+            census.look(&[sighting(5, 1, 31, 50)], (until + 10) * MS);
+            census.note(&report(5, 31, 1, state::WATCHING));
+            census.keep(report(5, 31, 1, state::WATCHING));
+            assert_eq!(managed(&mut census).len(), expected, "{mib} MiB for {until} ms");
+        }
+        // The program came and went before anybody looked.
+        let mut unseen = start(2, 60);
+        unseen.keep(report(5, 31, 1, state::WATCHING));
+        assert_eq!(managed(&mut unseen), [true]);
+        // It was a shell, which came before.
+        let mut shell = start(2, 60);
+        shell.note(&report(5, 31, 1, state::WATCHING));
+        shell.keep(report(5, 31, 1, state::WATCHING));
+        assert_eq!(managed(&mut shell).len(), 2);
+    }
+
+    /// See [`Census::unkept`].
+    #[test]
+    fn whoever_has_no_agent_for_a_while_is_not_kept() {
+        let grown = |also: &[Sighting], report: Option<AgentReport>, doubly: u64| {
+            let mut census = Census::default();
+            for now in [0, 500 * MS, 999 * MS, 1001 * MS] {
+                assert_eq!(census.unkept(now.min(999 * MS)), None);
+                let mut child = sighting(6, 5, 30, 50);
+                child.doubly_bytes = doubly * MIB;
+                census.look(&[also, &[child]].concat(), now);
+                report.iter().for_each(|report| census.note(report));
+            }
+            census.unkept(1001 * MS)
+        };
+        assert!(grown(&[], None, 0).unwrap().contains("no agent reported"), "no objection is known");
+        let parent = sighting(5, 1, 30, 50);
+        assert!(grown(&[parent], Some(report(5, 30, 1, state::MANAGING)), 0).is_some(), "a bare fork");
+        assert_eq!(grown(&[parent], Some(report(5, 30, 1, state::MANAGING)), 48), None, "it is the parent's");
+        let gave_up = AgentReport { error_step: 4, error: 12, ..report(6, 30, 1, state::UNMANAGED) };
+        assert!(grown(&[], Some(gave_up), 0).unwrap().contains("the agent could not register memory"));
+        assert_eq!(grown(&[], Some(report(6, 30, 1, state::MANAGING)), 0), None);
     }
 
     #[test]

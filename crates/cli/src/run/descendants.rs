@@ -11,10 +11,13 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::wait::WaitPidFlag;
 use overspill_sys::mem::shares_memory;
 
 const PAGE_BYTES: u64 = 4096;
+/// Descriptors that are left for everything else.
+const DESCRIPTORS_SPARE: u64 = 32;
 /// In what /proc counts processor time.
 const TICK_US: u64 = 10_000;
 /// A process has a number some microseconds before its parent shows it: it is looked for twice.
@@ -54,7 +57,10 @@ pub struct Descendants {
     /// So many looks walk the tree.
     walks: u32,
     processes: BTreeMap<u32, Process>,
+    /// So many of their files may stay open.
+    open_max: usize,
     orphans: Orphans,
+    overlooks: bool,
 }
 
 /// What orphans used that were waited for here.
@@ -70,7 +76,8 @@ pub struct Orphans {
 
 struct Process {
     parent: u32,
-    statm: File,
+    /// Stays open if there are descriptors enough.
+    statm: Option<File>,
     /// Program and whether it was a guest, at the last look.
     last: Option<(u32, bool)>,
 }
@@ -83,6 +90,7 @@ pub fn adopt_orphans() -> io::Result<()> {
 impl Descendants {
     /// Of this process, which has started `command`, and `keeper` for itself.
     pub fn new(command: u32, keeper: Option<u32>) -> Descendants {
+        let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
         Descendants {
             root: std::process::id(),
             command,
@@ -91,7 +99,9 @@ impl Descendants {
             last_pid: None,
             walks: WALKS,
             processes: BTreeMap::new(),
+            open_max: descriptors.saturating_sub(DESCRIPTORS_SPARE) as usize,
             orphans: Orphans::default(),
+            overlooks: false,
         }
     }
 
@@ -109,15 +119,30 @@ impl Descendants {
         self.reap();
         let before = self.processes.len();
         let mut looks = Vec::with_capacity(before);
+        let (mut open, open_max) = (0, self.open_max);
         self.processes.retain(|&pid, process| {
-            let look = process.look(pid);
-            looks.extend(look);
-            look.is_some()
+            let look = process.look(pid, open < open_max);
+            open += usize::from(process.statm.is_some());
+            match look {
+                Ok(look) => {
+                    looks.extend(look);
+                    look.is_some()
+                }
+                Err(_) => {
+                    self.overlooks = true;
+                    true
+                }
+            }
         });
-        if looks.len() < before {
+        if self.processes.len() < before {
             self.walks = self.walks.max(1); // who was a child of theirs is one of this process's now
         }
         looks
+    }
+
+    /// May there have been processes that could not be looked at?
+    pub fn overlooks(&self) -> bool {
+        self.overlooks
     }
 
     /// What the orphans used that have ended.
@@ -131,16 +156,13 @@ impl Descendants {
         let mut next = 0;
         while let Some(&parent) = parents.get(next) {
             next += 1;
-            for child in children(parent).into_iter().filter(|child| Some(*child) != self.keeper) {
+            let children = listed_children(parent);
+            self.overlooks |= children.is_err();
+            for child in children.unwrap_or_default().into_iter().filter(|child| Some(*child) != self.keeper)
+            {
                 parents.push(child);
-                match self.processes.get_mut(&child) {
-                    Some(process) => process.parent = parent,
-                    None => {
-                        if let Ok(statm) = File::open(format!("/proc/{child}/statm")) {
-                            self.processes.insert(child, Process { parent, statm, last: None });
-                        }
-                    }
-                }
+                let new = Process { parent, statm: None, last: None };
+                self.processes.entry(child).or_insert(new).parent = parent;
             }
         }
     }
@@ -162,9 +184,24 @@ impl Descendants {
 }
 
 impl Process {
-    /// `None`: it has ended.
-    fn look(&mut self, pid: u32) -> Option<Look> {
-        let mut look = parse(&self.statm).or_else(|| look_at_threads(pid))?;
+    /// `None`: it has ended. An error: it could not be looked at. Its file `stays_open` or does not.
+    fn look(&mut self, pid: u32, stays_open: bool) -> io::Result<Option<Look>> {
+        let statm = match self.statm.take() {
+            Some(statm) => statm,
+            None => match of_living(File::open(format!("/proc/{pid}/statm")))? {
+                Some(statm) => statm,
+                None => return Ok(None),
+            },
+        };
+        let look = match parse(&statm) {
+            Some(look) => Some(look),
+            None => look_at_threads(pid)?,
+        };
+        self.statm = Some(statm).filter(|_| stays_open);
+        Ok(look.map(|look| self.complete(pid, look)))
+    }
+
+    fn complete(&mut self, pid: u32, mut look: Look) -> Look {
         (look.pid, look.parent) = (pid, self.parent);
         // A guest stays one until it calls exec; whoever is none never becomes one.
         look.is_guest = match self.last {
@@ -175,8 +212,13 @@ impl Process {
             None => shares_memory(pid, self.parent),
         };
         self.last = Some((look.program_pages, look.is_guest));
-        Some(look)
+        look
     }
+}
+
+/// Does that say of a file of /proc that its process has ended?
+pub fn is_gone(error: &io::Error) -> bool {
+    [Some(libc::ENOENT), Some(libc::ESRCH)].contains(&error.raw_os_error())
 }
 
 /// `None`: nobody has that memory any more.
@@ -195,23 +237,44 @@ fn parse(statm: &File) -> Option<Look> {
 }
 
 /// A process whose first thread has ended says nothing; its other threads do.
-fn look_at_threads(pid: u32) -> Option<Look> {
-    numbers_in(&format!("/proc/{pid}/task"))
-        .filter(|&thread| thread != pid)
-        .find_map(|thread| parse(&File::open(format!("/proc/{pid}/task/{thread}/statm")).ok()?))
+fn look_at_threads(pid: u32) -> io::Result<Option<Look>> {
+    for thread in threads(pid)?.into_iter().filter(|&thread| thread != pid) {
+        let statm = of_living(File::open(format!("/proc/{pid}/task/{thread}/statm")))?;
+        if let Some(look) = statm.as_ref().and_then(parse) {
+            return Ok(Some(look));
+        }
+    }
+    Ok(None)
 }
 
-/// The children of all threads of a process.
+/// The children of all threads of a process; nobody where that cannot be read.
 pub fn children(pid: u32) -> Vec<u32> {
-    let of_thread =
-        |thread| fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).unwrap_or_default();
-    let lists = numbers_in(&format!("/proc/{pid}/task")).map(of_thread);
-    lists.flat_map(|list| list.split_ascii_whitespace().flat_map(str::parse).collect::<Vec<u32>>()).collect()
+    listed_children(pid).unwrap_or_default()
 }
 
-fn numbers_in(directory: &str) -> impl Iterator<Item = u32> + use<> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+/// An error: there may be others.
+fn listed_children(pid: u32) -> io::Result<Vec<u32>> {
+    let mut children = Vec::new();
+    for thread in threads(pid)? {
+        let list = of_living(fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")))?;
+        children.extend(list.unwrap_or_default().split_ascii_whitespace().flat_map(str::parse::<u32>));
+    }
+    Ok(children)
+}
+
+fn threads(pid: u32) -> io::Result<Vec<u32>> {
+    let entries = of_living(fs::read_dir(format!("/proc/{pid}/task")))?;
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    Ok(entries.into_iter().flatten().flatten().filter_map(number).collect())
+}
+
+/// What was read of a process or thread; `None`: it has ended.
+fn of_living<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The number that the newest process of the machine was given.
@@ -259,6 +322,19 @@ mod tests {
 
     /// Nothing here takes so long: a test that waits for it in vain fails, and does not hang.
     const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// *The story:* any error was taken for a process's end, "too many open files", too.
+    #[test]
+    fn only_what_has_ended_is_gone() {
+        let number = std::process::id();
+        assert_eq!(of_living(File::open(format!("/proc/{number}/statm"))).unwrap().map(drop), Some(()));
+        assert!(of_living(File::open("/proc/4294967295/statm")).unwrap().is_none());
+        assert!(listed_children(u32::MAX).unwrap().is_empty());
+        for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EACCES] {
+            assert!(of_living::<()>(Err(io::Error::from_raw_os_error(errno))).is_err());
+        }
+        assert!(of_living::<()>(Err(io::Error::from_raw_os_error(libc::ESRCH))).unwrap().is_none());
+    }
 
     /// *The story:* only processes with an agent were known, and what a static program held that a
     /// shell had started was not.

@@ -7,6 +7,7 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::time::Duration;
 
 use overspill_engine::shared::{letters, socket_name};
 use overspill_sys::file::{self, Open};
@@ -15,13 +16,15 @@ use overspill_sys::{Errno, Fd};
 
 /// Parents that are followed up to this process.
 const DEPTH_MAX: u32 = 4096;
+/// How long it rests where there is no descriptor for a guest.
+const REST: Duration = Duration::from_millis(10);
 
 /// What is handed over.
 pub struct Door {
     /// The shared page.
     pub page: Fd,
-    /// Where swap files are made; none where it is a file to create.
-    pub swap_directory: Option<CString>,
+    /// Where swap files are made, and for which of the places.
+    pub directories: Vec<(usize, CString)>,
 }
 
 impl Door {
@@ -34,6 +37,13 @@ impl Door {
                     // Whoever has gone meanwhile needs no answer.
                     Ok(guest) => drop(self.answer(&guest)),
                     Err(Errno::INTR | Errno::CONNABORTED) => {}
+                    // Whoever comes waits until there is a descriptor again.
+                    //
+                    // *The story:* the launcher had none for an instant, and from then on nobody was
+                    // answered.
+                    Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                        std::thread::sleep(REST);
+                    }
                     Err(_) => return,
                 }
             }
@@ -52,9 +62,10 @@ impl Door {
         if let Ok(device) = file::open(c"/dev/userfaultfd", Open::READ_WRITE) {
             socket::send(guest, letter(letters::DEVICE, 0), Some(&device))?;
         }
-        let swap = self.swap_directory.as_ref().and_then(|place| file::open_nameless(place, true).ok());
-        if let Some(swap) = swap {
-            socket::send(guest, letter(letters::SWAP, 0), Some(&swap))?;
+        for (index, directory) in &self.directories {
+            if let Ok(swap) = file::open_nameless(directory, true) {
+                socket::send(guest, letter(letters::SWAP, *index as u64), Some(&swap))?;
+            }
         }
         socket::send(guest, letter(letters::END, 0), None)
     }
@@ -87,7 +98,7 @@ mod tests {
     fn strangers_are_sent_away() {
         let token = overspill_sys::random::unpredictable();
         let page = file::memfd(c"page").unwrap();
-        Door { page, swap_directory: None }.open(token).unwrap();
+        Door { page, directories: Vec::new() }.open(token).unwrap();
         // This process is no descendant of itself.
         let guest = socket::connect(&socket_name(token)).unwrap();
         assert!(matches!(socket::receive(&guest), Ok(None)));

@@ -15,6 +15,7 @@ mod divider;
 mod door;
 pub mod program;
 pub mod report;
+mod room;
 mod scanning;
 pub mod shared_page;
 mod sharing;
@@ -33,7 +34,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use nix::sys::resource::{Resource, getrlimit};
 use overspill_engine::shared::{ENV, flags};
 use overspill_engine::{MAX_POOL_PERCENT, STEPS, SwapKind};
 use overspill_sys::Errno;
@@ -45,7 +45,7 @@ use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
 use crate::output::{self, Output};
 use crate::stderr::{self, say};
-use crate::{exit, human, machine};
+use crate::{exit, human, machine, size};
 use descendants::Descendants;
 use door::Door;
 use report::{Report, Run};
@@ -61,6 +61,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     };
     // Without this a limit of file sizes (ulimit -f) would end the launcher without a word.
     signals::survive(&[libc::SIGXFSZ]);
+    inherit::raise_descriptors();
     let ready = match erased(args).and_then(|()| checks::essential(&args.tuning.swap)) {
         Ok(ready) => ready,
         Err(check) => {
@@ -76,14 +77,14 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let json = args.json.as_deref().map(Output::prepare).transpose()?;
     let summary = args.output.as_deref().map(Output::prepare).transpose()?;
     let ram_bytes = args.ram.bytes(machine::ram_for_shares());
-    let unmanageable = program::unmanageable(&program);
-    if let (Some(reason), true) = (&unmanageable, args.tuning.strict) {
-        say!("overspill: {reason}: --strict runs nothing without a limit");
+    if let Err(reason) = size::enough(ram_bytes) {
+        say!("overspill: --ram {}: {reason}", args.ram);
         return Ok(exit::OWN_FAILURE);
     }
+    let unmanageable = program::unmanageable(&program);
     print_notes(args, ram_bytes, unmanageable.as_deref());
     ready.swap.iter().for_each(|place| print_new_file(args, place));
-    ready.swap.iter().for_each(|place| print_room(args, ram_bytes, place));
+    print_room(args, ram_bytes, &ready.swap);
     let page = Arc::new(shared_page(args, ram_bytes, &ready)?);
     let opened = door(&page, &ready.swap).and_then(|door| door.open(page.token()));
     if let Some(errno) = opened.err().filter(|_| !args.quiet) {
@@ -129,7 +130,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
 /// Ends like the program: its code, its signal, or 125 when swap was full under `--strict`.
 fn finish(args: &RunArgs, report: &Report) -> Result<u8> {
     if let Some(reason) = &report.strict_refused {
-        say!("overspill: {reason}: --strict ended the program");
+        say!("overspill: {reason}: --strict runs nothing without a limit");
         return Ok(exit::OWN_FAILURE);
     }
     if report.strict_ended {
@@ -152,7 +153,7 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
         say!("{note}");
     }
     if let Some(reason) = unmanageable {
-        say!("overspill: note: {reason}: it runs unmanaged, without a limit");
+        say!("overspill: note: {reason}: it has no limit, but for what it starts in its place");
     }
 }
 
@@ -183,35 +184,34 @@ fn print_new_file(args: &RunArgs, place: &SwapPlace) {
 }
 
 /// Says how much room is wanted and how much there is, where that is too little.
-fn print_room(args: &RunArgs, ram_bytes: u64, swap: &SwapPlace) {
-    if swap.kind == SwapKind::Area {
-        return;
-    }
-    let path = &swap.directory;
-    let Ok(space) = nix::sys::statvfs::statvfs(path) else { return };
-    let free = space.blocks_available() * space.fragment_size();
-    let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
-    let there = free.min(limit);
+fn print_room(args: &RunArgs, ram_bytes: u64, places: &[SwapPlace]) {
     let asked = args.tuning.swap_max.map(|size| size.bytes(machine::ram_for_shares()));
-    let wanted = asked.unwrap_or(ram_bytes);
-    if there < wanted && !args.quiet {
-        let (wanted, there) = (human::bytes(wanted), human::bytes(there));
-        let why = if limit < free { "may have (ulimit -f)" } else { "has" };
-        say!("overspill: note: {wanted} of room to spill are wanted, and {} {why} {there}", path.display());
+    if let Some(note) = room::note(asked.unwrap_or(ram_bytes), places).filter(|_| !args.quiet) {
+        say!("overspill: note: {note}");
     }
 }
 
-/// A directory that comes first is opened here, too: an agent may not be able to.
+/// Directories are opened here, too: an agent may not be able to. Where there is none a file beside
+/// the first place serves whoever cannot open an area.
 fn door(page: &SharedPage, places: &[SwapPlace]) -> Result<Door, Errno> {
-    let first = places.first().filter(|place| place.kind == SwapKind::Directory);
-    let directory = first.and_then(|place| CString::new(place.path.as_os_str().as_bytes()).ok());
-    Ok(Door { page: page.descriptor()?, swap_directory: directory })
+    let takes_files = |place: &&SwapPlace| place.kind != SwapKind::Area;
+    let all_areas = !places.iter().any(|place| takes_files(&place));
+    let directories = places
+        .iter()
+        .enumerate()
+        .filter(|(index, place)| takes_files(place) || all_areas && *index == 0)
+        .filter_map(|(index, place)| {
+            Some((index, CString::new(place.directory.as_os_str().as_bytes()).ok()?))
+        })
+        .collect();
+    Ok(Door { page: page.descriptor()?, directories })
 }
 
 fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPage> {
     let (tuning, swap) = (&args.tuning, &ready.swap);
     let settings = Settings {
         ram_bytes,
+        machine_bytes: machine::ram_for_shares(),
         swap_bytes_max: tuning.swap_max.map_or(0, |size| size.bytes(machine::ram_for_shares())),
         page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
         flags: flag_bits(args),

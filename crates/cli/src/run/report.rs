@@ -171,8 +171,10 @@ pub struct Report {
     pub swap_full: bool,
     /// ... and `--strict` ended the program for it.
     pub strict_ended: bool,
-    /// ... or for this program, which could not be managed.
+    /// ... or for this program, which was not managed.
     pub strict_refused: Option<String>,
+    /// There may have been processes that could not be looked at.
+    pub overlooked: bool,
     /// The most anonymous memory that a process held.
     pub resident_peak_bytes: u64,
     /// The mean over that process's life.
@@ -202,6 +204,9 @@ pub struct Report {
     pub scanning: Scanning,
     /// What to think of it.
     pub verdict: Verdict,
+    /// Programs that are not among `processes`, where there were too many: they were managed, and
+    /// nothing happened to them.
+    pub programs_left_out: u64,
     /// Every program that a process ran and that was seen or reported; a process that called exec
     /// has several.
     pub processes: Vec<Process>,
@@ -285,11 +290,13 @@ impl Report {
             readahead: args.tuning.readahead.unwrap_or_default().name(),
             reclaim: args.tuning.reclaim.unwrap_or_default().name(),
             strict: args.tuning.strict,
-            strict_refused: run.watched.refused.clone(),
+            strict_refused: refused(&run, &records),
+            overlooked: run.watched.overlooks,
             tree_mean_bytes: census.tree_mean_bytes(),
             tree_peak_bytes: census.tree_peak_bytes,
             tree_peak_shmem_bytes: census.tree_peak_shmem_bytes,
             programs_total: records.len() as u64 + census.left_out,
+            programs_left_out: census.left_out,
             programs_at_once: census.most_at_once,
             processes: records.iter().map(process).collect(),
             ..Report::default()
@@ -321,9 +328,7 @@ impl Report {
         self.programs_unmanaged = unmanaged().count() as u64;
         self.programs_left = records.iter().filter(|record| record.is_left).count() as u64;
         let largest = unmanaged().max_by_key(peak);
-        let reason = largest.map(|record| {
-            format!("{} ({}): {}", record.name, record.pid, record.reason().unwrap_or_default())
-        });
+        let reason = largest.and_then(Record::complaint);
         if self.programs_total == 0 || self.programs_unmanaged == self.programs_total {
             let never = || "the agent never reported from the program".to_owned();
             // What was known of the command beforehand says more than what its process could be asked.
@@ -331,7 +336,7 @@ impl Report {
         } else {
             self.partly_unmanaged_reason = reason;
         }
-        self.managed = self.programs_unmanaged == 0 && self.programs_total > 0;
+        self.managed = self.programs_unmanaged == 0 && self.programs_total > 0 && !self.overlooked;
         let process_peak = records.iter().map(|record| record.anon_peak_bytes).max().unwrap_or(0);
         self.resident_peak_bytes = self.resident_peak_bytes.max(process_peak);
         self.tree_peak_bytes = self.tree_peak_bytes.max(self.resident_peak_bytes);
@@ -431,6 +436,13 @@ impl Report {
     }
 }
 
+/// What `--strict` does not allow: for that the run was ended, or it was over before.
+fn refused(run: &Run<'_>, records: &[Record]) -> Option<String> {
+    let late = || records.iter().find(|record| record.was_unkept()).and_then(Record::complaint);
+    let overlooked = || run.watched.overlooks.then(|| "not every process could be looked at".to_owned());
+    run.args.tuning.strict.then(|| run.watched.refused.clone().or_else(late).or_else(overlooked))?
+}
+
 fn group<'a>(name: &str, vmstat: &'a mut Counts, pager: &'a mut Counts) -> &'a mut Counts {
     if VMSTAT.contains(&name) { vmstat } else { pager }
 }
@@ -505,6 +517,38 @@ mod tests {
         };
         report.estimate(0.0, 2);
         report.slowdown
+    }
+
+    /// *The story:* from the 4097th program on those that were managed were left out, and nobody was told.
+    #[test]
+    fn programs_that_are_left_out_are_counted() {
+        use clap::{Args, FromArgMatches};
+        const PROGRAMS: u32 = 5000;
+        let command = RunArgs::augment_args(clap::Command::new("x"));
+        let args = RunArgs::from_arg_matches(&command.get_matches_from(["x", "--ram=20M", "true"])).unwrap();
+        let mut census = super::super::census::Census::default();
+        for pid in 10..10 + PROGRAMS {
+            census.keep(AgentReport { state: state::WATCHING, ..AgentReport::empty(0, 1, pid, 30) });
+        }
+        let status = Status::Exited(0);
+        let (user, system) = Default::default();
+        let ended = Ended { status, user, system, faults_minor: 0, faults_major: 0, resident_peak_bytes: 0 };
+        let watched = Watched { census, orphans: Default::default(), refused: None, overlooks: false };
+        let run = Run {
+            args: &args,
+            ram_bytes: 20 << 20,
+            swap: String::new(),
+            pid: 10,
+            ended,
+            wall_seconds: 1.0,
+            unmanageable: None,
+            watched,
+        };
+        let report = serde_json::to_value(Report::new(run)).unwrap();
+        let left_out = report["programs_left_out"].as_u64().unwrap();
+        let listed = report["processes"].as_array().unwrap().len() as u64;
+        assert!(left_out > 0, "{listed} are listed");
+        assert_eq!((listed + left_out, &report["programs_total"]), (PROGRAMS.into(), &PROGRAMS.into()));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use overspill_engine::shared::{
     VERSION, flags,
 };
 use overspill_engine::trace;
+use overspill_sys::procfs;
 
 use crate::histogram::Histogram;
 
@@ -47,6 +48,8 @@ const MEANS: [&str; 4] = ["resident_sum_bytes", "resident_samples", "budget_sum_
 pub struct Settings<'a> {
     /// The budget.
     pub ram_bytes: u64,
+    /// RAM that there is.
+    pub machine_bytes: u64,
     /// Bound of the swap area; 0 = none.
     pub swap_bytes_max: u64,
     /// `--page-cluster`; `u32::MAX` = not given.
@@ -197,7 +200,9 @@ impl SharedPage {
 
     /// The value of [`overspill_engine::shared::ENV`] that leads the agents here.
     pub fn address(&self) -> String {
-        format!("{}:{}:{:016x}", std::process::id(), self.file.as_raw_fd(), self.token)
+        let filters = procfs::Fields::of_process().ok().and_then(|fields| fields.number("Seccomp_filters"));
+        let (pid, descriptor, token) = (std::process::id(), self.file.as_raw_fd(), self.token);
+        format!("{pid}:{descriptor}:{token:016x}:{}", filters.unwrap_or(0))
     }
 
     /// What the address ends with.
@@ -226,6 +231,7 @@ impl SharedPage {
         let fields = Fields(&bytes);
         Ok(Settings {
             ram_bytes: fields.u64(offset_of!(Config, ram_bytes)),
+            machine_bytes: fields.u64(offset_of!(Config, machine_bytes)),
             swap_bytes_max: fields.u64(offset_of!(Config, swap_bytes_max)),
             page_cluster: fields.u32(offset_of!(Config, page_cluster)),
             flags: fields.u32(offset_of!(Config, flags)),
@@ -352,6 +358,7 @@ fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {
     put(offset_of!(Config, version), &VERSION.to_ne_bytes());
     put(offset_of!(Config, page_cluster), &settings.page_cluster.to_ne_bytes());
     put(offset_of!(Config, ram_bytes), &settings.ram_bytes.to_ne_bytes());
+    put(offset_of!(Config, machine_bytes), &settings.machine_bytes.to_ne_bytes());
     put(offset_of!(Config, swap_bytes_max), &settings.swap_bytes_max.to_ne_bytes());
     put(offset_of!(Config, flags), &settings.flags.to_ne_bytes());
     put(offset_of!(Config, readahead), &settings.readahead.to_ne_bytes());
@@ -430,6 +437,7 @@ mod tests {
 
     const SETTINGS: Settings<'static> = Settings {
         ram_bytes: 100 << 20,
+        machine_bytes: 1 << 30,
         swap_bytes_max: 0,
         page_cluster: 3,
         flags: 5,

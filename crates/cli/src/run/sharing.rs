@@ -212,7 +212,7 @@ fn ways(looks: &[Look], census: &Census, is_short: bool) -> BTreeMap<u32, Way> {
     let is_large = |look: &&Look| look.anon_bytes >= COPY_BYTES;
     let copies: Vec<&Look> = looks.iter().filter(is_counted).filter(is_same).filter(is_large).collect();
     let (born, lasting): (Vec<&Look>, Vec<&Look>) =
-        copies.into_iter().partition(|copy| census.is_passing(copy.pid) || !census.knows(copy.pid));
+        copies.into_iter().partition(|copy| census.is_young_copy(copy.pid) || !census.knows(copy.pid));
     for copy in lasting {
         ways.insert(copy.pid, Way::Asked);
         ways.entry(copy.parent).and_modify(|way| *way = Way::Asked);
@@ -346,7 +346,7 @@ mod tests {
         let looks = [process(301, 32000, PYTHON, 80), process(32000, 1, PYTHON, 80)];
         watch.look(0, &looks);
         assert_eq!((watch.doubly_mib(301), watch.census.tree_peak_bytes), (80, 80 * MIB));
-        assert!(watch.census.is_passing(301));
+        assert!(watch.census.is_young_copy(301));
         watch.look(150, &looks);
         assert_eq!(watch.look(160, &looks), [301, 32000]);
         assert_eq!(watch.doubly_mib(301), 40);

@@ -54,7 +54,7 @@ pub fn judge(report: &Report, tuning: &Tuning) -> Verdict {
 /// What went wrong.
 fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     if let Some(reason) = &report.strict_refused {
-        let text = format!("--strict ended the program: {reason}");
+        let text = format!("--strict takes nothing without a limit: {reason}");
         return Some(Verdict { kind: "strict_refused", text, next: "overspill doctor".into() });
     }
     if report.strict_ended {
@@ -88,6 +88,11 @@ fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     None
 }
 
+/// What a tree of so many programs may hold at most that pages.
+pub fn bound_bytes(ram_bytes: u64, programs: u64) -> u64 {
+    ram_bytes.saturating_add(ram_bytes / 50 + BOUND_BYTES + programs * BOUND_BYTES_EACH)
+}
+
 /// More was held than was allowed.
 fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     let paged = report.is_paged();
@@ -96,7 +101,7 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     // may not pass it at all.
     let allowed = ram.saturating_add(ram / BOOKS_SHARE);
     let bound = match paged {
-        true => ram.saturating_add(ram / 50 + BOUND_BYTES + report.programs_at_once * BOUND_BYTES_EACH),
+        true => bound_bytes(ram, report.programs_at_once),
         false => allowed,
     };
     if report.tree_peak_bytes > bound {
@@ -139,6 +144,10 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         let text =
             format!("{some} of {all} programs ran unmanaged, without a limit; {held} at most were seen");
         return Some(Verdict { kind: "partly_unmanaged", text, next: "overspill doctor".into() });
+    }
+    if report.overlooked {
+        let text = format!("not every process could be looked at (ulimit -n); {held} at most were seen");
+        return Some(Verdict { kind: "partly_unmanaged", text, next: again() });
     }
     if report.unseen_peak_bytes > 0 {
         let unseen = human::bytes(report.unseen_peak_bytes);
@@ -338,6 +347,14 @@ mod tests {
             report.tree_peak_bytes = report.ram_bytes * 102 / 100;
         };
         assert_eq!(kind(above), "exceeded");
+    }
+
+    /// *The story:* with `ulimit -n 10` the launcher saw nobody, and all was managed.
+    #[test]
+    fn what_could_not_be_looked_at_is_a_doubt() {
+        let verdict = judged(|report| report.overlooked = true);
+        assert_eq!(verdict.kind, "partly_unmanaged");
+        assert!(verdict.text.contains("not every process could be looked at"), "{verdict:?}");
     }
 
     /// *The story:* an excess was only told where nothing had been paged out: make -j4 held 607 MiB

@@ -19,12 +19,13 @@ use overspill_engine::turnstile::HOLD_NS_MAX;
 use overspill_sys::clock;
 
 use super::census::{Census, Sighting};
-use super::descendants::{Descendants, Look, Orphans, figure, figures, name, of_pid, processor_us};
+use super::descendants::{Descendants, Look, Orphans, figure, figures, is_gone, name, of_pid, processor_us};
 use super::divider::{Divider, Member, Word};
 use super::program;
 use super::shared_page::{Report, SharedPage};
 use super::sharing::{Doubly, Sharing};
-use super::status_line;
+use super::{status_line, verdict};
+use crate::{human, machine};
 
 /// Shortest and longest pause between two looks, and how many times as long as a look it is.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -37,8 +38,11 @@ const PAUSE_FACTOR: u32 = 300;
 const PAUSE_FACTOR_UNSETTLED: u32 = 30;
 /// A process's shared memory is asked for again when the sum of it and of its files has changed by so much.
 const SHARED_STEP_BYTES: u64 = 1 << 20;
-/// A process without an agent may hold so much under `--strict`.
-const STRICT_BYTES: u64 = 4 << 20;
+/// Under `--strict` what nobody can page may be more than the budget for so long.
+const EXCESS_NS: u64 = 300_000_000;
+/// How often it is asked whether anybody has pages of hugetlbfs.
+const HUGE_LOOK: Duration = Duration::from_millis(100);
+
 /// What the run was like, when it is over.
 pub struct Watched {
     /// The books.
@@ -47,6 +51,8 @@ pub struct Watched {
     pub orphans: Orphans,
     /// Why `--strict` ended the run.
     pub refused: Option<String>,
+    /// There may have been processes that could not be looked at.
+    pub overlooks: bool,
 }
 
 /// What it has to know.
@@ -75,12 +81,15 @@ impl Watch {
             page,
             options,
             refused: None,
+            unpaged_bytes: 0,
+            excess_ns: None,
             descendants,
             census: Census::default(),
             divider: Divider::default(),
             divided: Instant::now(),
             returned_bytes: 0,
             extras: BTreeMap::new(),
+            huge_asked: None,
             sharing: Sharing::default(),
             began: Instant::now(),
         };
@@ -94,8 +103,9 @@ impl Watch {
                 std::thread::park_timeout((began.elapsed() * factor).clamp(PAUSE_MIN, PAUSE_MAX));
             }
             watcher.look(true);
-            let orphans = watcher.descendants.orphans();
-            Watched { census: watcher.census, orphans, refused: watcher.refused }
+            let descendants = watcher.descendants;
+            let (orphans, overlooks) = (descendants.orphans(), descendants.overlooks());
+            Watched { census: watcher.census, orphans, refused: watcher.refused, overlooks }
         })?;
         Ok(Watch { stop, thread })
     }
@@ -112,6 +122,9 @@ struct Watcher {
     page: Arc<SharedPage>,
     options: Options,
     refused: Option<String>,
+    /// What nobody can page of what is in RAM; and since when it is more than the budget.
+    unpaged_bytes: u64,
+    excess_ns: Option<u64>,
     descendants: Descendants,
     census: Census,
     divider: Divider,
@@ -120,6 +133,7 @@ struct Watcher {
     /// What ended processes had of the budget.
     returned_bytes: u64,
     extras: BTreeMap<u32, Extra>,
+    huge_asked: Option<Instant>,
     sharing: Sharing,
     began: Instant,
 }
@@ -130,6 +144,8 @@ struct Extra {
     /// The figure of files and shared memory when it was read.
     shared_bytes: u64,
     shmem_bytes: u64,
+    /// In pages of hugetlbfs, which no other figure has.
+    huge_bytes: u64,
 }
 
 impl Watcher {
@@ -139,7 +155,9 @@ impl Watcher {
         for look in &looks {
             self.read_shmem(look);
         }
-        let shmem_bytes = |look: &Look| self.extras.get(&look.pid).map_or(0, |extra| extra.shmem_bytes);
+        self.read_huge(&looks);
+        let extra = |look: &Look| self.extras.get(&look.pid);
+        let shmem_bytes = |look: &Look| extra(look).map_or(0, |extra| extra.shmem_bytes);
         let sum: u64 = looks.iter().map(|look| look.anon_bytes + shmem_bytes(look)).sum();
         let is_short = sum > self.options.ram_bytes / 8 * 7;
         let now = || self.began.elapsed().as_nanos() as u64;
@@ -147,27 +165,60 @@ impl Watcher {
         self.sharing.look(&looks, &self.census, is_short, now, walk);
         let sighting = |look: &Look| {
             let doubly = self.sharing.doubly(look.pid);
-            let shmem_bytes = shmem_bytes(look).saturating_sub(doubly.shmem_bytes);
+            let huge_bytes = extra(look).map_or(0, |extra| extra.huge_bytes);
+            let shmem_bytes = shmem_bytes(look).saturating_sub(doubly.shmem_bytes) + huge_bytes;
             Sighting { look: *look, doubly_bytes: doubly.anon_bytes, shmem_bytes }
         };
         let sightings: Vec<Sighting> = looks.iter().map(sighting).collect();
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
             self.census.describe(pid, name(pid), objection(pid));
         }
+        // A report that cannot be read is told by no record having it.
+        let _ = self.read_reports(&sightings, &looks, is_over);
         if self.options.strict && !is_over {
             self.refuse(&looks);
         }
-        // A report that cannot be read is told by no record having it.
-        let _ = self.read_reports(&looks, is_over);
     }
 
-    /// Ends the run for the sake of a process that cannot be managed.
+    /// Ends the run for the sake of what is not managed.
     fn refuse(&mut self, looks: &[Look]) {
-        let Some(reason) = self.census.unkept(STRICT_BYTES) else { return };
+        let now = self.began.elapsed().as_nanos() as u64;
+        let Some(reason) = self.census.unkept(now).or_else(|| self.excess(looks, now)) else { return };
         self.refused.get_or_insert(reason);
         for look in looks {
             let _ = kill(Pid::from_raw(look.pid as i32), Signal::SIGKILL);
         }
+    }
+
+    /// Is what nobody can page more than the budget, and not for an instant only?
+    ///
+    /// *The story:* the heap of a Java that shares it with itself was four times the budget.
+    fn excess(&mut self, looks: &[Look], now: u64) -> Option<String> {
+        if self.unpaged_bytes <= verdict::bound_bytes(self.options.ram_bytes, looks.len() as u64) {
+            self.excess_ns = None;
+            return None;
+        }
+        let since = *self.excess_ns.get_or_insert(now);
+        let held = human::bytes(self.unpaged_bytes);
+        (now - since >= EXCESS_NS)
+            .then(|| format!("{held} in RAM are shared memory, or nobody can page them"))
+    }
+
+    /// What nobody can page: shared memory, what has no agent, and what agents have to leave alone.
+    fn unpaged_bytes(&self, sightings: &[Sighting], managed: &[Report]) -> u64 {
+        let of = |sighting: &Sighting| {
+            let look = &sighting.look;
+            let report = managed.iter().find(|report| report.pid == look.pid);
+            let anon_bytes = match report.map(|report| report.state) {
+                Some(state::WATCHING) => 0,
+                Some(state::MANAGING) => report.map_or(0, |report| report.counter("fixed_bytes")),
+                _ if self.census.is_passing(look.pid) => 0,
+                _ => look.anon_bytes,
+            };
+            anon_bytes.saturating_sub(sighting.doubly_bytes) + sighting.shmem_bytes
+        };
+        let each = sightings.iter().filter(|sighting| !sighting.look.is_guest).map(of);
+        if self.options.divides { each.sum() } else { each.max().unwrap_or(0) }
     }
 
     /// Shared memory is asked for again when it may have changed.
@@ -179,8 +230,25 @@ impl Watcher {
         }
     }
 
+    /// Pages of hugetlbfs: no more of all together than the machine has in use. Most machines have none.
+    ///
+    /// *The story:* with MAP_HUGETLB a program held any amount, and was said to fit.
+    fn read_huge(&mut self, looks: &[Look]) {
+        if self.huge_asked.is_some_and(|asked| asked.elapsed() < HUGE_LOOK) {
+            return;
+        }
+        self.huge_asked = Some(Instant::now());
+        let mut left = machine::huge_bytes_in_use();
+        for look in looks {
+            let extra = self.extras.entry(look.pid).or_default();
+            let held = if left > 0 { figure(look.pid, "status", "HugetlbPages").unwrap_or(0) } else { 0 };
+            extra.huge_bytes = held.min(left);
+            left -= extra.huge_bytes;
+        }
+    }
+
     /// Keeps what those reported that have ended, and lets others have their places.
-    fn read_reports(&mut self, looks: &[Look], is_over: bool) -> io::Result<()> {
+    fn read_reports(&mut self, sightings: &[Sighting], looks: &[Look], is_over: bool) -> io::Result<()> {
         let mut managed = Vec::new();
         for report in self.page.reports()? {
             let lives = of_pid(looks, report.pid).is_some();
@@ -197,6 +265,7 @@ impl Watcher {
             self.census.keep(report);
         }
         self.census.need(self.needed(looks, &managed));
+        self.unpaged_bytes = self.unpaged_bytes(sightings, &managed);
         if self.options.divides && !is_over {
             self.divide(looks, &managed)?;
         }
@@ -285,10 +354,14 @@ fn walk(look: &Look, shmem_bytes: u64) -> Option<Doubly> {
     })
 }
 
+/// *The story:* the launcher had no descriptor left, took that for an answer, and gave the places of
+/// living agents to others.
 fn exists(pid: u32) -> bool {
-    let state = |stat: String| stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
-    stat.and_then(state).is_some_and(|state| !['Z', 'X'].contains(&state))
+    let state = |stat: &str| stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => state(&stat).is_some_and(|state| !['Z', 'X'].contains(&state)),
+        Err(error) => !is_gone(&error),
+    }
 }
 
 /// What is known against a program's being managed. To be asked while it lives.

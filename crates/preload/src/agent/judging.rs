@@ -14,8 +14,18 @@ use super::{Manager, own_ranges};
 use crate::{fork, message};
 
 /// A program that has passed its budget ends when less than this share of the machine's memory is
-/// left: a sixteenth.
+/// left, or of what its memory cgroup gives: a sixteenth.
 const LEFT_SHARE: u64 = 16;
+/// How often it is looked for what is left, beside each tenth.
+const LOOK_NS: u64 = 100_000_000;
+
+/// What was told of an excess since swap is full, in tenths of the budget, and when it is looked for
+/// what the machine has left.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Excess {
+    told: u32,
+    looks_at: u64,
+}
 
 impl Manager<'_> {
     pub(super) fn judge_all(&mut self) {
@@ -87,27 +97,42 @@ impl Manager<'_> {
         } else {
             self.say("swap is full: the program goes on above its budget");
         }
-        self.excess.get_or_insert(0);
+        self.excess.get_or_insert(Excess::default());
     }
 
-    /// Swap is full, and the program holds `held` bytes: each tenth of the budget beyond it is
-    /// said, and before the machine has nothing left for others the program ends.
-    pub(super) fn bound_excess(&mut self, held: u64) {
-        let Some(said) = self.excess else { return };
+    /// Swap is full, and the process holds `held` bytes: each tenth of the budget that is held beyond
+    /// it, by all that share it, is said, and before there is nothing left for others the program ends.
+    ///
+    /// *The story:* of four processes in one budget none held more than that by itself. Nothing was
+    /// said, and nobody looked what the machine had left.
+    pub(super) fn bound_excess(&mut self, held: u64, now: u64) {
+        let Some(Excess { told, looks_at }) = self.excess else { return };
         let ram = self.agent.ram();
-        let tenths = held.saturating_sub(ram) / (ram / 10).max(1);
-        if tenths > said {
-            self.excess = Some(tenths);
-            self.say_words(format_args!("the program holds {} % more than its budget", tenths * 10));
-            let machine = Fields::of_machine();
-            let left = |name| machine.as_ref().ok().and_then(|fields| fields.number(name));
-            if let (Some(left), Some(all)) = (left("MemAvailable"), left("MemTotal"))
-                && left < all / LEFT_SHARE
-            {
+        let excess = self.agent.purse.excess(held);
+        let tenths = u32::try_from(excess / (ram / 10).max(1)).unwrap_or(u32::MAX / 10);
+        if tenths > told {
+            self.excess = Some(Excess { told: tenths, looks_at });
+            if self.agent.purse.tells(tenths, told) {
+                self.say_words(format_args!("the program holds {} % more than its budget", tenths * 10));
+            }
+        }
+        if excess > 0 && (tenths > told || now >= looks_at) {
+            self.excess = Some(Excess { told: tenths.max(told), looks_at: now + LOOK_NS });
+            if is_nearly_all(ram.saturating_add(excess), self.agent.shared.config.machine_bytes) {
                 self.say("the machine has next to no memory left: the program is ended");
                 self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
                 message::kill_self(Signal::KILL);
             }
         }
     }
+}
+
+/// Is next to nothing left where `held` bytes are held of `all` that the launcher may use? The
+/// machine may be used by others, too; who else is in the launcher's memory cgroup is not known.
+fn is_nearly_all(held: u64, all: u64) -> bool {
+    let machine = Fields::of_machine();
+    let bytes = |name| machine.as_ref().ok().and_then(|fields| fields.number(name));
+    let is_scarce =
+        bytes("MemAvailable").zip(bytes("MemTotal")).is_some_and(|(left, all)| left < all / LEFT_SHARE);
+    is_scarce || all > 0 && held > all - all / LEFT_SHARE
 }

@@ -1,0 +1,161 @@
+//! Limits that were lost without a word: what a whole tree holds with swap full, what a memory cgroup
+//! gives, pages of hugetlbfs, and areas that another user may not open.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use crate::context::Context;
+use crate::launch::{Finished, Launch, MIB};
+use crate::scratch::MemoryCgroup;
+use crate::swap_areas::make;
+use crate::trees::{kind, text, worker};
+use crate::{Outcome, Test, ensure, packages};
+
+const HUGE: &str = include_str!("trees/huge.c");
+
+/// All of this file.
+pub fn tests() -> Vec<Test> {
+    vec![
+        Test::new("limits::full-tree", full_tree),
+        Test::new("limits::full-in-a-group", full_in_a_group),
+        Test::new("limits::share-of-a-group", share_of_a_group),
+        Test::new("limits::huge-pages", huge_pages),
+        Test::new("limits::areas-of-another-user", areas_of_another_user),
+    ]
+}
+
+/// *The story:* four processes of 15 MiB each went above the 25 MiB that they share. None of them held
+/// more than that by itself, so nothing was said, and nobody looked what the machine had left.
+fn full_tree(context: &Context) -> Outcome {
+    let worker = worker(context, "limits-worker", &[])?;
+    let finished = Launch::new(context, "limits-full-tree", "/bin/sh")
+        .args(["-c", "for n in 1 2 3 4; do $0 15 & done; wait", &text(&worker)])
+        .ram(25 * MIB)
+        .options(["--swap-max", "4M", "--max-pool-percent", "0"])
+        .timeout(180)
+        .run()?;
+    finished.succeeded()?;
+    ensure!(kind(finished.report()?) == "swap_full", "{}", finished.complain(kind(finished.report()?)));
+    let told: Vec<&str> = finished.stderr.lines().filter(|line| line.contains("% more than")).collect();
+    ensure!((3..=16).contains(&told.len()), "{}", finished.complain(&format!("told: {told:?}")));
+    let different: BTreeSet<&&str> = told.iter().collect();
+    ensure!(different.len() == told.len(), "{}", finished.complain(&format!("told twice: {told:?}")));
+    Ok(())
+}
+
+/// *The story:* in a container the bound was what the host has, and the kernel ended what it liked.
+fn full_in_a_group(context: &Context) -> Outcome {
+    let cgroup = MemoryCgroup::new("limits-full", 512 * MIB)?;
+    let worker = worker(context, "limits-worker", &[])?;
+    let finished = Launch::new(context, "limits-full-in-a-group", worker)
+        .args(["800", "2"])
+        .ram(64 * MIB)
+        .options(["--swap-max", "16M", "--max-pool-percent", "0"])
+        .cgroup(&cgroup.directory)
+        .timeout(180)
+        .run()?;
+    finished.exited(125)?;
+    ensure!(kind(finished.report()?) == "strict_ended", "{}", finished.complain(kind(finished.report()?)));
+    let kills = cgroup.kills()?;
+    ensure!(kills == 0, "{}", finished.complain(&format!("the kernel killed {kills} for lack of memory")));
+    Ok(())
+}
+
+/// Shares are of what the group gives, and what is more than that is noted.
+fn share_of_a_group(context: &Context) -> Outcome {
+    let cgroup = MemoryCgroup::new("limits-share", 200 * MIB)?;
+    let overspill = context.overspill_command().get_program().to_owned();
+    let run = |ram: &str| -> Outcome<(Finished, u64)> {
+        let json = context.path("limits-share.report");
+        let finished = Launch::new(context, "limits-share", &overspill)
+            .args(["run", "--ram", ram, "--json", &text(&json), "--", "true"])
+            .cgroup(&cgroup.directory)
+            .timeout(60)
+            .run()?;
+        finished.succeeded()?;
+        let report = std::fs::read(&json).map_err(|error| error.to_string())?;
+        let report: serde_json::Value = serde_json::from_slice(&report).map_err(|error| error.to_string())?;
+        Ok((finished, report["ram_bytes"].as_u64().unwrap_or(0)))
+    };
+    let (_, half) = run("50%")?;
+    ensure!(half == 100 * MIB, "50 % of a group of 200 MiB are {half} bytes");
+    let (finished, _) = run("300M")?;
+    let said = finished.stderr.contains("more than what this memory cgroup gives, 200.0 MiB");
+    ensure!(said, "{}", finished.complain("nothing was said of 300 MiB in a group of 200"));
+    Ok(())
+}
+
+/// Pages of hugetlbfs for as long as this lives.
+struct HugePages {
+    before: String,
+}
+
+const HUGE_COUNT: &str = "/proc/sys/vm/nr_hugepages";
+
+impl HugePages {
+    fn new(count: u64) -> Outcome<Self> {
+        let read = || std::fs::read_to_string(HUGE_COUNT).map_err(|error| error.to_string());
+        let pages = HugePages { before: read()? };
+        std::fs::write(HUGE_COUNT, count.to_string()).map_err(|error| error.to_string())?;
+        let there = read()?;
+        ensure!(there.trim().parse() == Ok(count), "there are only {there} huge pages");
+        Ok(pages)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = std::fs::write(HUGE_COUNT, self.before.trim());
+    }
+}
+
+/// *The story:* MAP_HUGETLB shows in none of the figures that were read: 32 MiB of it "fitted" in 16.
+fn huge_pages(context: &Context) -> Outcome {
+    let [source, program] = [context.path("limits-huge.c"), context.path("limits-huge")];
+    std::fs::write(&source, HUGE).map_err(|error| error.to_string())?;
+    let gcc = packages::program("gcc", "gcc")?;
+    let built = Command::new(gcc).arg("-o").arg(&program).arg(&source).status();
+    ensure!(built.is_ok_and(|status| status.success()), "gcc failed");
+    let _pages = HugePages::new(20)?;
+    let finished =
+        Launch::new(context, "limits-huge", program).args(["32"]).ram(16 * MIB).timeout(60).run()?;
+    finished.succeeded()?;
+    let report = finished.report()?;
+    let held = report["tree_peak_shmem_bytes"].as_u64().unwrap_or(0);
+    let is_told = kind(report) == "exceeded" && held >= 32 * MIB;
+    ensure!(is_told, "{}", finished.complain(&format!("{}: {held}", kind(report))));
+    Ok(())
+}
+
+/// *The story:* what the launcher opens for another user was a file for the first place only, and only
+/// if that is a directory. With an area there the program had no limit.
+fn areas_of_another_user(context: &Context) -> Outcome {
+    let worker = worker(context, "limits-worker", &[])?;
+    let (area, closed) = (context.path("limits-area"), context.path("limits-closed"));
+    make(context, &area, 64)?;
+    std::fs::create_dir_all(&closed).map_err(|error| error.to_string())?;
+    set_mode(&area, 0o600)?;
+    set_mode(&closed, 0o700)?;
+    let others: [&[&Path]; 2] = [&[], &[&closed]];
+    for other in others {
+        let options = other.iter().flat_map(|path| ["--swap".into(), text(path)]);
+        let finished = Launch::new(context, "limits-areas", packages::program("setpriv", "util-linux")?)
+            .args(["--reuid", "65534", "--clear-groups", &text(&worker), "64", "2"])
+            .ram(32 * MIB)
+            .swap(&area)
+            .options(options)
+            .timeout(120)
+            .run()?;
+        finished.succeeded()?.paged()?;
+        let report = finished.report()?;
+        ensure!(report["managed"] == true, "{}", finished.complain(&format!("{other:?}: {}", kind(report))));
+    }
+    std::fs::remove_file(&area).map_err(|error| error.to_string())
+}
+
+fn set_mode(path: &Path, mode: u32) -> Outcome {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, mode).map_err(|error| error.to_string())
+}

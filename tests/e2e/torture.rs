@@ -171,12 +171,12 @@ fn run(context: &Context, name: &str, way: &str, options: &[&str], budget_holds:
     if budget_holds { finished.within_budget() } else { Ok(Verdict::default()) }
 }
 
-/// Thirty seconds of random stores in every run of the suite, ten by each of the other ways, or as many as
+/// Fifteen seconds of random stores in every run of the suite, six by each of the other ways, or as many as
 /// `OVERSPILL_E2E_SOAK_SECONDS` says; a few for the other subtests that could go on for ever.
 fn soak_seconds(name: &str, way: &str) -> Outcome<u64> {
     match std::env::var("OVERSPILL_E2E_SOAK_SECONDS") {
         _ if name != "stores" => Ok(2),
         Ok(text) => text.parse().map_err(|_| format!("OVERSPILL_E2E_SOAK_SECONDS={text} is no number")),
-        Err(_) => Ok(if way == "default" { 30 } else { 10 }),
+        Err(_) => Ok(if way == "default" { 15 } else { 6 }),
     }
 }

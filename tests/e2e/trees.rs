@@ -237,7 +237,7 @@ fn turns(context: &Context) -> Outcome<Verdict> {
 fn full<'a>(context: &'a Context, how: &str) -> Outcome<Launch<'a>> {
     let worker = worker(context, "trees-worker", &[])?;
     Ok(Launch::new(context, format!("trees-full-{how}"), worker)
-        .args(["96", "20"])
+        .args(["96", "6"])
         .ram(32 * MIB)
         .options(["--swap-max", "16M", "--max-pool-percent", "0", "--on-full", how])
         .timeout(180))

@@ -16,6 +16,7 @@ use crate::passing::Postponed;
 use crate::probe::Probe;
 use crate::readahead::SwapIn;
 use crate::reclaim::appetite::Appetite;
+use crate::reclaim::live::REFUSED_MAX;
 use crate::reclaim::newcomers::Newcomers;
 use crate::reclaim::policy::{Choice, Reclaim};
 use crate::reclaim::streams::Scans;
@@ -178,8 +179,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) postponed: Option<Postponed>,
     /// Pages that could not be unmapped since anything else happened.
     pub(crate) refused: u32,
-    /// How often in a row reclaim ended in that way.
-    pub(crate) in_vain: u32,
+    /// So many more may be refused: each that leaves gives some, up to a bound.
+    pub(crate) trust: u32,
     /// Background reclaim has started and not yet reached the high watermark.
     pub(crate) reclaiming: bool,
     /// Where `Pause` goes on to bring pages in; `None` when not paused.
@@ -259,7 +260,7 @@ impl<P: SwapIn> Mm<P> {
             leaving: 0,
             postponed: None,
             refused: 0,
-            in_vain: 0,
+            trust: REFUSED_MAX,
             reclaiming: false,
             pause: None,
             clock: 0,

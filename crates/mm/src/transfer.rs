@@ -208,7 +208,8 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn unmapped(&mut self, run: Run, result: Unmapped, out: &mut Actions) {
         let content = result.zero | result.same;
         assert!(run.count <= 64 && content & !result.taken == 0 && result.taken & result.gone == 0);
-        self.note_refused(if result.taken | result.gone == 0 { run.count } else { 0 });
+        let left = (result.taken | result.gone).count_ones();
+        self.note_refused(run.count - left, left);
         for (index, id) in run.pages().enumerate() {
             assert!(self.pages[id].take(flag::UNMAPPING), "only what was to be unmapped is reported");
             self.unmapping -= 1;

@@ -28,7 +28,7 @@ pub mod direct;
 mod eras;
 pub mod fractions;
 pub mod lists;
-mod live;
+pub(crate) mod live;
 pub mod marks;
 pub(crate) mod newcomers;
 pub mod node;

@@ -1,6 +1,6 @@
 //! What bringing pages in costs where something about them is unusual, against a plain load of as
-//! many pages in the same process: no more than three times as much. Each tries it some times, and
-//! the best one counts, as others use the machine, too.
+//! many pages in the same process: no more than three times as much, or six where memory grows down.
+//! Each tries it some times, and the best one counts, as others use the machine, too.
 //!
 //! *The stories:* 96 MiB that were made read-only in a budget of 48 took 21 s in place of 0.12, and a
 //! mapping that grew down by as much had got 4,400 pages after 10 s, ever slower.
@@ -16,6 +16,8 @@ const SEED: u64 = 0xc057;
 const TRIES: usize = 3;
 /// Times as long as the plain load.
 const WORSE_MAX: u32 = 3;
+/// ... where memory grows down: each page is a change of the mapping, which the pager has to see first.
+const WORSE_GROWING: u32 = 6;
 /// ... and so much, on a machine where all of it is in RAM and takes next to nothing.
 const GRACE: Duration = Duration::from_millis(20);
 
@@ -43,6 +45,7 @@ fn load(memory: &Memory, what: &str) -> Outcome<Duration> {
 /// Compares the times of two ways to come by as many pages.
 fn compare(
     what: &str,
+    worse_max: u32,
     mut plain: impl FnMut() -> Outcome<Duration>,
     mut special: impl FnMut() -> Outcome<Duration>,
 ) -> Outcome {
@@ -52,7 +55,7 @@ fn compare(
         let ratio = taken.as_secs_f64() / usual.as_secs_f64();
         best = best.min(ratio);
         eprintln!("{what}: {taken:.3?}, plain {usual:.3?}: {ratio:.2}");
-        if taken <= usual * WORSE_MAX + GRACE {
+        if taken <= usual * worse_max + GRACE {
             return Ok(());
         }
     }
@@ -71,7 +74,7 @@ pub fn read_only(context: &mut Context) -> Outcome {
             pattern::check_pages(&closed, 0..closed.pages(), SEED, "read-only")
         })
     };
-    compare("read-only", || load(&plain, "plain"), close)
+    compare("read-only", WORSE_MAX, || load(&plain, "plain"), close)
 }
 
 /// `cost-grows-down`: a mapping grows down by twice the budget, page by page.
@@ -101,5 +104,5 @@ pub fn grows_down(context: &mut Context) -> Outcome {
     let subject = context.subject(SEED)?;
     context.cool(&subject)?;
     pattern::check_pages(&subject, 0..subject.pages(), SEED, "beside what grows")?;
-    compare("growing down", plain, grow)
+    compare("growing down", WORSE_GROWING, plain, grow)
 }

@@ -69,6 +69,8 @@ fn bad_ranges(file: &Scratch) -> Outcome {
             .map(|(first, pages)| told(memory.page(first), pages * PAGE, advice));
         ensure!(found == [0, 0, libc::ENOMEM], "advice {advice} before, behind and over a gap: {found:?}");
     }
+    pattern::check_pages(&memory, 0..100, SEED, "before the gap")?;
+    pattern::check_pages(&memory, 101..memory.pages(), SEED, "behind the gap")?;
     memory.unmap()
 }
 

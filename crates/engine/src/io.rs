@@ -59,6 +59,17 @@ impl Io {
         matches!(self, Io::Ring(_))
     }
 
+    /// Requests that one of several areas may have under way: whatever becomes of it, there is room for
+    /// those of the others.
+    ///
+    /// *The story:* without io_uring an area that did not answer had all threads.
+    pub fn share(&self) -> u32 {
+        match self {
+            Io::Ring(_) => ENTRIES,
+            Io::Threads(_) => WORKERS / 2,
+        }
+    }
+
     /// Orders a transfer between `pieces` and the file at `offset`. The pieces stay as they are
     /// until it ended. False when too much is under way: once something has ended it will be taken.
     pub fn order(&mut self, write: bool, fd: i32, pieces: &[IoVec], offset: u64, tag: u64) -> bool {

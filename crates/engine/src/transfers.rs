@@ -31,9 +31,6 @@ const WRITE_BACK: u64 = 1 << 63;
 /// Bit of a tag: slots whose blocks are given back.
 const DISCARD: u64 = 1 << 62;
 
-/// Requests that one area may have under way where there are several: the ring is for all of them.
-const AREA_DEPTH: u32 = 256;
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Read,
@@ -292,9 +289,9 @@ impl Transfers {
         let requests = if tag & WRITE_BACK == 0 { &self.requests } else { &self.write_backs };
         let request = &requests[(tag & !WRITE_BACK) as usize];
         let write = request.kind != Kind::Read;
-        let has_others = self.areas.len() > 1;
+        let (has_others, share) = (self.areas.len() > 1, self.io.share());
         let mut area = request.area.map(|area| &mut self.areas[area]);
-        let may = !has_others || area.as_ref().is_none_or(|area| area.in_flight < AREA_DEPTH);
+        let may = !has_others || area.as_ref().is_none_or(|area| area.in_flight < share);
         let started = may && self.io.order(write, request.fd, &request.pieces, request.offset, tag);
         if let Some(area) = &mut area {
             area.in_flight += u32::from(started);
@@ -463,15 +460,17 @@ mod tests {
         let page = std::vec![7_u8; PAGE_SIZE];
         let mut pieces = Pieces::default();
         pieces.push(page.as_ptr() as usize, 1);
-        for bases in [&[1, 5000][..], &[1]] {
-            let Ok(io @ Io::Ring(_)) = Io::new(true) else { return };
+        let ways = [(true, &[1, 5000][..]), (true, &[1]), (false, &[1, 5000])];
+        for (use_uring, bases) in ways {
+            let io = Io::new(use_uring).expect("there are threads at least");
+            let share = io.share();
             let mut transfers = Transfers::new(io);
             for &base in bases {
                 let file = file::memfd(c"area").expect("memory files are there");
                 transfers.add_area(file, None, base, GivesBack::Nothing);
             }
             // What has ended and was not looked at is under way here.
-            let count = AREA_DEPTH + 10;
+            let count = share + 10;
             (0..count).for_each(|n| transfers.write(IoId(n), 2 + n, &pieces));
             let waits = if bases.len() > 1 { 10 } else { 0 };
             assert_eq!(transfers.areas[0].backlog.len(), waits, "of an area of {}", bases.len());

@@ -66,7 +66,7 @@ pub struct Config {
     /// [`Unmapped::same`]: crate::event::Unmapped::same
     pub compares: bool,
     /// The shell can show the kernel's zero page and tell of the first store to it
-    /// ([`Action::ShowZeroes`]): what is only read takes no frame.
+    /// ([`crate::Action::ShowZeroes`]): what is only read takes no frame.
     pub maps_zeroes: bool,
     /// How it is learnt which pages in view are used, and stored to.
     pub probe: Probe,

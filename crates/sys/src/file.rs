@@ -285,7 +285,7 @@ pub fn write(fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
     unsafe { syscall!(nr::__NR_write, fd as usize, bytes.as_ptr() as usize, bytes.len()) }
 }
 
-/// As [`write`], but what would wait is not written: EAGAIN, or a smaller count. Only a file in a
+/// As [`write()`], but what would wait is not written: EAGAIN, or a smaller count. Only a file in a
 /// file system may take its time.
 pub fn write_at_once(fd: &Fd, bytes: &[u8]) -> Result<usize, Errno> {
     if status(fd)?.kind == Kind::Regular {

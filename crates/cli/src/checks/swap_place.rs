@@ -50,9 +50,17 @@ pub struct SwapPlace {
     pub priority: i16,
 }
 
+/// Places of a run: with those that are added later no more than agents can number.
+const PLACES_MAX: usize = 64;
+
 /// All places that were asked for, or the default.
 pub fn resolve_all(asked: &[SwapArg]) -> Result<Vec<SwapPlace>, Check> {
     match asked {
+        asked if asked.len() > PLACES_MAX => {
+            let count = asked.len();
+            let (detail, fix) = (format!("{count} places, at most {PLACES_MAX}"), "name fewer with --swap");
+            Err(Check::fail(NAME, detail, fix))
+        }
         [] => Ok(vec![resolve(None)?]),
         asked => asked.iter().map(|asked| resolve(Some(asked))).collect(),
     }
@@ -332,6 +340,14 @@ mod tests {
         let refused = asked(Path::new("/no/such/directory")).unwrap_err();
         assert!(refused.detail.contains("no such directory"), "{}", refused.detail);
         assert!(!refused.line().contains('\n'));
+    }
+
+    /// *The story:* with more than 256 of them each agent ended by an assertion.
+    #[test]
+    fn no_more_places_than_agents_can_number() {
+        let places = |count: usize| resolve_all(&vec![SwapArg::plain(disk()); count]).map(|all| all.len());
+        assert_eq!(places(PLACES_MAX).ok(), Some(PLACES_MAX));
+        assert!(places(PLACES_MAX + 1).unwrap_err().detail.contains("at most 64"));
     }
 
     #[test]

@@ -170,8 +170,9 @@ convert say what was read, but not how much RAM is enough.
 
 Formats: overspill (its own), lackey (valgrind --tool=lackey --trace-mem=yes),
 strace (-f -ttt, file calls), perf (perf script of page faults), csv, oracle
-(libCacheSim's oracleGeneral). All are read and written; what a format does not
-have is left out, and said. Compressed (zstd) input is unpacked.
+(libCacheSim's oracleGeneral), numbers (a page a line). All are read and
+written; what a format does not have is left out, and said. Compressed (zstd)
+input is unpacked.
 
 Examples:
   overspill trace info sort.ovt

@@ -49,8 +49,8 @@ enum TraceCommand {
         output: PathBuf,
         #[command(flatten)]
         from: From,
-        /// Format of the output: overspill, lackey, strace, perf, csv, oracle [default: by its
-        /// name, else overspill]
+        /// Format of the output: overspill, lackey, strace, perf, csv, oracle, numbers [default: by
+        /// its name, else overspill]
         #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
         to: Option<Format>,
         /// Leave out accesses to pages that were accessed a moment ago
@@ -87,7 +87,7 @@ enum TraceCommand {
 #[derive(ClapArgs)]
 struct From {
     /// Format of the trace, if it cannot be told from its beginning: overspill, lackey, strace,
-    /// perf, csv, oracle
+    /// perf, csv, oracle, numbers
     #[arg(long = "from", value_name = "FORMAT", value_parser = parse_format)]
     format: Option<Format>,
 }

@@ -2,10 +2,9 @@
 //!
 //! For every trace and amount of RAM: the pages that come into RAM, each first touch being one, under
 //! the live pager with each policy, under plain LRU, and at best (Belady). The last lines are the
-//! geometric means of the ratios, and the worst point. A trace is whatever `sim` takes, or a text
-//! with a page number a line, as the traces of the LIRS suite are.
+//! geometric means of the ratios, and the worst point. A trace is whatever `sim` takes; a text with a
+//! page number a line, as the traces of the LIRS suite are, too.
 
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -19,22 +18,13 @@ use overspill_sim::options::{Amount, amounts, names};
 use overspill_sim::replace::{self, Touches};
 use overspill_sim::report::table::{aligned, in_blocks};
 use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
-use overspill_sim::trace::open::open_file;
 use overspill_sim::trace::workload::TraceWorkload;
-use overspill_sim::workload::{Access, Listed, Workload};
+use overspill_sim::workload::Workload;
 use serde::Serialize;
 
 use crate::human;
 use crate::progress::Progress;
 use crate::stdout::{print, print_json};
-
-/// First page of a trace of bare numbers.
-const FIRST_PAGE: u64 = 1 << 20;
-/// What a program computes between two touches of one.
-const THINK_NS: u64 = 1000;
-
-/// Longer files are no texts of numbers.
-const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 /// Of a trace's name in a table.
 const NAME_CHARS_MAX: usize = 22;
@@ -42,7 +32,7 @@ const NAME_CHARS_MAX: usize = 22;
 /// Options of `overspill sim policies`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Traces, loads, or texts with a page number a line
+    /// Traces, or loads
     #[arg(required = true, value_name = "TRACE-or-LOAD")]
     traces: Vec<String>,
     /// Reclaim policies of the live pager [default: all]
@@ -67,7 +57,6 @@ pub struct Args {
 
 /// What is gone through, from the beginning each time.
 enum Subject {
-    Numbers(Vec<u64>),
     Load(Box<generate::Load>),
     Trace(String),
 }
@@ -79,28 +68,11 @@ impl Subject {
                 generate::parse(name).map_err(|error| anyhow!("{error}; nor is there such a trace"))?;
             return Ok(Subject::Load(Box::new(load)));
         }
-        let cannot = || format!("cannot read {name}");
-        let mut file = open_file(Path::new(name)).map_err(|error| anyhow!("{name}: {error}"))?;
-        if file.metadata().with_context(cannot)?.len() > TEXT_BYTES_MAX {
-            return Ok(Subject::Trace(name.to_owned()));
-        }
-        let mut text = Vec::new();
-        file.read_to_end(&mut text).with_context(cannot)?;
-        Ok(numbers(&text).map_or_else(|| Subject::Trace(name.to_owned()), Subject::Numbers))
+        Ok(Subject::Trace(name.to_owned()))
     }
 
     fn start(&self) -> Result<Vec<Box<dyn Workload + Send>>> {
         Ok(match self {
-            Subject::Numbers(pages) => {
-                let touch = |&page| Access {
-                    vpn: FIRST_PAGE + page,
-                    think_ns: THINK_NS,
-                    thread: 0,
-                    space: 0,
-                    write: true,
-                };
-                vec![Box::new(Listed::new(pages.iter().map(touch).collect()))]
-            }
             Subject::Load(load) => load.start(),
             Subject::Trace(path) => {
                 let trace = TraceWorkload::open(Path::new(path), None);
@@ -108,14 +80,6 @@ impl Subject {
             }
         })
     }
-}
-
-/// The numbers of a text that has a number a line, or a word without digits; else nothing.
-fn numbers(text: &[u8]) -> Option<Vec<u64>> {
-    let text = std::str::from_utf8(text).ok()?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "*");
-    let pages = lines.map(|line| line.parse().ok()).collect::<Option<Vec<u64>>>()?;
-    (!pages.is_empty() && pages.iter().all(|&page| page < 1 << 32)).then_some(pages)
 }
 
 /// One trace with one amount of RAM.
@@ -300,13 +264,6 @@ fn clipped_place(place: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_text_of_numbers_is_a_trace() {
-        assert_eq!(numbers(b"3\n*\n4\n\n3\n"), Some(vec![3, 4, 3]));
-        assert_eq!(numbers(b"3,4\n"), None);
-        assert_eq!(numbers(b""), None);
-    }
 
     #[test]
     fn means_are_geometric_and_the_worst_is_named() {

@@ -40,7 +40,7 @@ impl Column {
             "time_ns" | "time" | "timestamp" => Column::Time,
             "thread" | "tid" | "pid" => Column::Thread,
             "space" => Column::Space,
-            "page" | "vpn" | "key" | "obj_id" => Column::Page,
+            "page" | "vpn" | "key" | "obj_id" | "block" | "lba" | "lbn" => Column::Page,
             "address" | "addr" => Column::Address,
             "op" | "type" | "rw" | "access" | "kind" => Column::Op,
             "argument" => Column::Argument,
@@ -130,8 +130,9 @@ impl Fields<'_> {
         let space = u16::try_from(self.space).map_err(|_| LARGE)?;
         let op = String::from_utf8_lossy(self.op).to_ascii_lowercase();
         let kind = match op.as_str() {
-            "" | "read" | "r" | "load" | "l" | "0" => Some(AccessKind::Read),
-            "write" | "w" | "store" | "s" | "1" => Some(AccessKind::Write),
+            // Numbers are SCSI's, as traces of disks have them: READ and WRITE of 6 to 16 bytes.
+            "" | "read" | "r" | "load" | "l" | "0" | "08" | "28" | "88" | "a8" => Some(AccessKind::Read),
+            "write" | "w" | "store" | "s" | "1" | "0a" | "2a" | "8a" | "aa" => Some(AccessKind::Write),
             "fetch" | "i" => Some(AccessKind::Fetch),
             _ => None,
         };
@@ -271,6 +272,8 @@ mod tests {
             |vpn, thread, kind| Record::Access(AccessRecord { time_ns: 0, vpn, thread, space: 0, kind });
         assert_eq!(records, [access(5, 3, AccessKind::Write), access(1, 4, AccessKind::Read)]);
         assert_eq!(read("5,0,0,7\n").expect("csv").len(), 1);
+        let disk = read("version,time,op,size,lbn\n1,0,2a,512,7\n1,0,28,512,9\n").expect("csv");
+        assert_eq!(disk, [access(7, 0, AccessKind::Write), access(9, 0, AccessKind::Read)]);
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub enum TraceError {
     /// Nothing in it.
     #[error("the file is empty")]
     Empty,
+    /// Compressed in a way that is not unpacked here.
+    #[error("it is compressed by gzip: unpack it first (gunzip; zstd is unpacked here)")]
+    Gzip,
     /// Not one of the known formats.
     #[error("offset 0: not a trace in any known format ({known})")]
     Unknown {

@@ -1,7 +1,7 @@
 //! Traces: what programs did to their memory and files, and what a pager did about it.
 //!
 //! The project's own format ([`own`], drawn in `docs/trace-format.md`) is streamed, compressed,
-//! checksummed and seekable; five foreign formats are read and three written. Nothing here holds a
+//! checksummed and seekable; six foreign formats are read and written. Nothing here holds a
 //! trace in memory, and nothing panics on foreign bytes: a damaged file gets one [`TraceError`]
 //! with the offset at which it stops making sense.
 
@@ -11,6 +11,7 @@ pub mod error;
 pub mod filter;
 pub mod lackey;
 mod line;
+pub mod numbers;
 pub mod open;
 pub mod oracle;
 pub mod own;

@@ -2,6 +2,7 @@
 
 use super::csv::{CsvReader, CsvWriter};
 use super::lackey::{self, LackeyReader, LackeyWriter};
+use super::numbers::{self, NumbersReader, NumbersWriter};
 use super::oracle::{OracleReader, OracleWriter, RECORD_BYTES};
 use super::own::layout::MAGIC;
 use super::own::{Reader, Writer};
@@ -27,19 +28,30 @@ pub enum Format {
     Csv,
     /// libCacheSim's oracleGeneral.
     Oracle,
+    /// A page number a line.
+    Numbers,
 }
 
 /// The names, for an error message.
-pub const KNOWN: &str = "overspill, lackey, strace, perf, csv, oracle";
+pub const KNOWN: &str = "overspill, lackey, strace, perf, csv, oracle, numbers";
 /// How much is looked at to tell formats apart.
 const SNIFF_BYTES: usize = 1 << 16;
 /// The first bytes of a zstd frame.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// ... and of a gzip file, which is not unpacked.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 impl Format {
     /// All, in the order of [`KNOWN`].
-    pub const ALL: [Format; 6] =
-        [Format::Own, Format::Lackey, Format::Strace, Format::Perf, Format::Csv, Format::Oracle];
+    pub const ALL: [Format; 7] = [
+        Format::Own,
+        Format::Lackey,
+        Format::Strace,
+        Format::Perf,
+        Format::Csv,
+        Format::Oracle,
+        Format::Numbers,
+    ];
 
     /// What the command line calls it.
     #[must_use]
@@ -51,6 +63,7 @@ impl Format {
             Format::Perf => "perf",
             Format::Csv => "csv",
             Format::Oracle => "oracle",
+            Format::Numbers => "numbers",
         }
     }
 
@@ -74,6 +87,7 @@ impl Format {
             "lackey" => Some(Format::Lackey),
             "strace" => Some(Format::Strace),
             "perf" => Some(Format::Perf),
+            "numbers" => Some(Format::Numbers),
             _ => None,
         }
     }
@@ -99,6 +113,8 @@ fn sniff_text(head: &[u8]) -> Option<Format> {
             Some(Format::Strace)
         } else if looks_like_csv(line) {
             Some(Format::Csv)
+        } else if numbers::is_number(line) {
+            Some(Format::Numbers)
         } else {
             None
         }
@@ -164,6 +180,9 @@ pub fn read_any(
         let unpacked = zstd::stream::read::Decoder::new(packed).map_err(|error| TraceError::io(0, error))?;
         return read_plain(Box::new(unpacked), format);
     }
+    if head.starts_with(&GZIP_MAGIC) {
+        return Err(TraceError::Gzip);
+    }
     read_headed(head, input, format)
 }
 
@@ -201,6 +220,7 @@ fn reader(
         Format::Perf => Box::new(PerfReader::new(input)),
         Format::Csv => Box::new(CsvReader::new(input)),
         Format::Oracle => Box::new(OracleReader::new(input)),
+        Format::Numbers => Box::new(NumbersReader::new(input)),
     })
 }
 
@@ -215,6 +235,7 @@ pub fn create(path: &Path, format: Format) -> Result<Box<dyn RecordWriter + Send
         Format::Strace => Box::new(StraceWriter::new(out)),
         Format::Perf => Box::new(PerfWriter::new(out)),
         Format::Oracle => Box::new(OracleWriter::new(out)),
+        Format::Numbers => Box::new(NumbersWriter::new(out)),
     })
 }
 
@@ -230,6 +251,9 @@ mod tests {
             (b"openat(AT_FDCWD, \"/x\", O_RDONLY) = 3\n", Some(Format::Strace)),
             (b"time_ns,thread,space,page,op\n", Some(Format::Csv)),
             (b"1,2,3,4\n", Some(Format::Csv)),
+            (b"version,time,op,size,lbn\n1,2,28,512,7\n", Some(Format::Csv)),
+            (b"42\n43\n", Some(Format::Numbers)),
+            (b"*\n42\n", Some(Format::Numbers)),
             (b"hello world\n", None),
             (b"", None),
             (b"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x03\x00>\x00\x01\x00\x00\x00", None),
@@ -244,6 +268,12 @@ mod tests {
         }
         let own = super::super::own::layout::file_header();
         assert_eq!(Format::sniff(&own), Some(Format::Own));
+    }
+
+    #[test]
+    fn gzip_is_named() {
+        let error = read_any(Box::new(Cursor::new(b"\x1f\x8b\x08")), None).err().expect("it is refused");
+        assert!(error.to_string().contains("gunzip"), "{error}");
     }
 
     #[test]

@@ -504,6 +504,11 @@ impl<P: SwapIn> Mm<P> {
         self.held
     }
 
+    /// From now on some frames may float ([`Config::floats`]): the program goes on above its budget.
+    pub fn allow_float(&mut self) {
+        self.config.floats = true;
+    }
+
     /// Slots in use.
     #[must_use]
     pub fn slots_used(&self) -> u32 {

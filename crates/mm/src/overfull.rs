@@ -92,8 +92,13 @@ impl<P: SwapIn> Mm<P> {
     /// *The story:* pages that were read ahead kept their slots until they were touched. Where swap was
     /// full they were the only clean ones, so that each fault threw out what the last one had read:
     /// 96 MiB in 32 with 16 of swap took 88 s in place of 13.
+    ///
+    /// Not in an area that takes nothing any more: what is there is as good as in RAM, and nobody else
+    /// can have the place. Nor where pages of files are all that does not fit: those need no slot.
     pub(crate) fn share_slot(&mut self, id: PageId) {
-        if !self.config.probe.is_kernel() && self.pages[id].area_slot().is_some() && self.frames_short() > 0 {
+        let Some(slot) = self.pages[id].area_slot() else { return };
+        let is_short = self.areas.room() < self.float() && self.frames_short() > 0;
+        if is_short && self.areas.is_open(slot) {
             self.release_slot(id);
             self.pages[id].set(flag::DIRTY);
         }
@@ -114,6 +119,6 @@ impl<P: SwapIn> Mm<P> {
         if self.config.probe.is_kernel() || !self.config.floats {
             return 0;
         }
-        (self.config.budget.min(self.areas.could_hold()) / SHARE).min(MOST)
+        (self.config.budget.min(self.areas.could_take()) / SHARE).min(MOST)
     }
 }

@@ -208,8 +208,7 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn unmapped(&mut self, run: Run, result: Unmapped, out: &mut Actions) {
         let content = result.zero | result.same;
         assert!(run.count <= 64 && content & !result.taken == 0 && result.taken & result.gone == 0);
-        let left = (result.taken | result.gone).count_ones();
-        self.note_refused(run.count - left, left);
+        let mut refused = 0;
         for (index, id) in run.pages().enumerate() {
             assert!(self.pages[id].take(flag::UNMAPPING), "only what was to be unmapped is reported");
             self.unmapping -= 1;
@@ -227,9 +226,11 @@ impl<P: SwapIn> Mm<P> {
                 self.held -= 1;
                 self.forget_and_answer(id, out);
             } else {
+                refused += 1;
                 self.still_busy(id, out);
             }
         }
+        self.note_refused(refused, run.count - refused);
     }
 
     fn taken(&mut self, id: PageId, zero: bool, same: bool, out: &mut Actions) {

@@ -52,8 +52,8 @@ pub fn of(shared: &Shared, process: &Process, files: Files, pagemap: Option<Page
         reclaim: Choice::ALL.get(config.reclaim as usize).copied().unwrap_or_default(),
         max_pool_percent: config.max_pool_percent,
         fixed_pool: has(flags::FIXED_POOL),
-        // The program ends where its budget does.
-        floats: !has(flags::STRICT),
+        // The program ends, or stops, where its budget does.
+        floats: !has(flags::STRICT | flags::STOP_WHEN_FULL),
         checksums: !has(flags::NO_CHECKSUM),
         encrypt: has(flags::ENCRYPT),
         pagemap,

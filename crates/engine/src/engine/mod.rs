@@ -206,6 +206,11 @@ impl Engine {
         self.mm.policy_mut()
     }
 
+    /// The program goes on above its budget: some frames may float there.
+    pub fn allow_float(&mut self) {
+        self.mm.allow_float();
+    }
+
     /// The statistics that others see.
     pub fn report(&mut self) -> &mut Report {
         &mut self.report

@@ -519,7 +519,9 @@ impl<P: SwapIn> Mm<P> {
     /// together. (Where uses are told of, every page is looked at for itself.)
     fn follower(&self, run: Run) -> Option<PageId> {
         let next = PageId(run.first.0 + run.count);
-        let together = run.count < UNMAP_MAX
+        let most =
+            if self.trust == REFUSED_MAX { UNMAP_MAX } else { UNMAP_MAX.min(self.trust + REFUSED_MIN) };
+        let together = run.count < most
             && !self.config.probe.tells_uses()
             && !next.0.is_multiple_of(CHUNK_PAGES as u32)
             && self.lists.tail(ListId::Inactive) == Some(next)

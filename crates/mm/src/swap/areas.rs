@@ -106,6 +106,11 @@ impl Areas {
         self.used + self.room()
     }
 
+    /// Slots of the areas that take pages, in use or not.
+    pub fn could_take(&self) -> u32 {
+        self.areas.iter().filter(|area| area.stand == Stand::Open).map(|area| area.table.capacity()).sum()
+    }
+
     /// Has no area a slot to give?
     #[inline]
     pub fn is_full(&self) -> bool {

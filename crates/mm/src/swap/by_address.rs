@@ -11,8 +11,9 @@ use super::allocator::SlotAllocator;
 use super::table::SlotTable;
 use super::{WINDOW, WINDOWS};
 
-/// Free runs that are looked at for one that is long enough.
+/// Free runs that are looked at for one that is long enough, and windows once there is one.
 const LOOKS: u32 = 32;
+const WINDOWS_LOOKED_AT: u32 = 64;
 
 /// Which windows are homes.
 #[derive(Debug)]
@@ -91,8 +92,9 @@ impl SlotAllocator for ByAddress {
         let mut slot = self.next;
         let mut wrapped = false;
         let mut longest: Option<(u32, u32)> = None;
-        let mut seen = 0;
-        while seen < LOOKS && longest.is_none_or(|(_, run)| run < count) {
+        let (mut seen, mut steps) = (0, 0);
+        while longest.is_none_or(|(_, run)| run < count && seen < LOOKS && steps < WINDOWS_LOOKED_AT) {
+            steps += u32::from(longest.is_some());
             let known = table.known();
             if slot >= known {
                 // Half of what is known is free: going round is better than spreading further.

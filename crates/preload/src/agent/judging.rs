@@ -94,6 +94,7 @@ impl Manager<'_> {
         if self.agent.has(flags::STOP_WHEN_FULL) {
             self.say("swap is full: the program is stopped; SIGCONT lets it go on above its budget");
             message::kill_self(Signal::STOP);
+            self.engine.allow_float();
         } else {
             self.say("swap is full: the program goes on above its budget");
         }

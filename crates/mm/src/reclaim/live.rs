@@ -157,8 +157,8 @@ impl<P: SwapIn> Mm<P> {
 
     /// So many frames have yet to be set on their way to have the goal free.
     ///
-    /// *The story:* what was held above a budget that had shrunk was read once, before the loop. As
-    /// clean pages leave at once, it was taken twice.
+    /// What is held above a budget that has shrunk is asked anew each time: as clean pages leave at
+    /// once, it becomes less meanwhile.
     fn lacking(&self, goal: u32) -> u32 {
         goal.saturating_sub(self.coming_free().saturating_sub(self.over()))
     }

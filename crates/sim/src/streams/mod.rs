@@ -303,9 +303,17 @@ impl World {
         }
         self.tasks[id as usize] = task;
         self.carry_out(at);
-        if self.node.wants_background() {
+        if self.node.wants_background() && self.has_hope(at) {
             self.schedule.wake(BACKGROUND, at);
         }
+    }
+
+    /// *The story:* background reclaim that had given up was woken by its own step, and no time went by.
+    fn has_hope(&self, at: Nanos) -> bool {
+        let Program::Background(kswapd) = &self.tasks[BACKGROUND as usize].program else {
+            unreachable!("the first task is background reclaim")
+        };
+        kswapd.is_due(at, &self.node)
     }
 
     fn begin_direct(&mut self) -> Direct {

@@ -63,7 +63,7 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn take_frames(&mut self, count: u32) {
         self.held += count;
         let passes = self.held > self.config.budget && self.pause.is_none();
-        if passes && self.areas.room() < self.float() {
+        if passes && self.is_nearly_full() {
             self.say_full();
         }
     }
@@ -97,7 +97,7 @@ impl<P: SwapIn> Mm<P> {
     /// can have the place. Nor where pages of files are all that does not fit: those need no slot.
     pub(crate) fn share_slot(&mut self, id: PageId) {
         let Some(slot) = self.pages[id].area_slot() else { return };
-        let is_short = self.areas.room() < self.float() && self.frames_short() > 0;
+        let is_short = self.is_nearly_full() && self.frames_short() > 0;
         if is_short && self.areas.is_open(slot) {
             self.release_slot(id);
             self.pages[id].set(flag::DIRTY);
@@ -111,7 +111,14 @@ impl<P: SwapIn> Mm<P> {
 
     /// Frames of the float that are free.
     fn afloat(&self) -> u32 {
-        self.float().saturating_sub(self.areas.room() + self.reading + self.writing)
+        let room = self.areas.room();
+        if room >= MOST { 0 } else { self.float().saturating_sub(room + self.reading + self.writing) }
+    }
+
+    /// Are fewer slots free than frames float?
+    fn is_nearly_full(&self) -> bool {
+        let room = self.areas.room();
+        room < MOST && room < self.float()
     }
 
     /// All frames of the float. A kernel's rules know none.

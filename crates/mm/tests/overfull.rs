@@ -7,8 +7,8 @@ mod willing;
 use std::collections::VecDeque;
 
 use overspill_mm::readahead::policy::{Config as Knobs, NAMES, Policy};
-use overspill_mm::types::{Access, PageId, RegionKind, SpaceId, Vpn};
-use overspill_mm::{Action, Actions, Config, Event, Mm, State, Unmapped, Vmstat, Warning, WriteResult};
+use overspill_mm::types::{Access, RegionKind, SpaceId, Vpn};
+use overspill_mm::{Actions, Config, Event, Mm, State, Vmstat, Warning};
 
 const SPACE: SpaceId = SpaceId(0);
 const BUDGET: u32 = 1280;

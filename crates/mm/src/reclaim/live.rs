@@ -118,10 +118,13 @@ impl<P: SwapIn> Mm<P> {
         self.test(out);
         self.expel_for_window(&mut looks, out);
         let was_short = self.lacking(goal) > 0;
-        while self.lacking(goal) > 0 {
+        loop {
+            let short = self.lacking(goal);
+            if short == 0 {
+                break;
+            }
             let scene = self.scene();
             let (cached, cache) = (scene.cached, self.reclaim.peek().kept(&scene));
-            let short = self.lacking(goal);
             let staying = self.unmapping - self.leaving;
             let may_try = looks > 0 && self.may_try();
             let progress = if may_try && self.has_passed() {
@@ -152,7 +155,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// Frames held above what may be.
     fn over(&self) -> u32 {
-        self.held.saturating_sub(self.limit())
+        if self.held <= self.config.budget { 0 } else { self.held - self.limit().min(self.held) }
     }
 
     /// So many frames have yet to be set on their way to have the goal free.

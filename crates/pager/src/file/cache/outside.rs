@@ -1,7 +1,8 @@
 //! What others do to the file: it grows, or is cut, and nobody says so.
 //!
 //! It is looked at where a read comes to its end, where less of it was read than there should be,
-//! and when it was synced. What is newer than the file is the cache's own, and stays.
+//! and when something is written back or was synced. What is newer than the file is the cache's own,
+//! and stays.
 
 use std::sync::atomic::Ordering::Release;
 

@@ -9,10 +9,8 @@
 //! left were not written again, and the next sync said that all was well.
 
 use std::ops::Range;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::TryLockError;
 use std::sync::atomic::Ordering::{Release, SeqCst};
+use std::sync::{MutexGuard, PoisonError, TryLockError};
 
 use overspill_sys::{Errno, PAGE_SIZE, clock};
 
@@ -95,7 +93,7 @@ impl Cache {
         (self.frames.reach() / DIRTY_PART).clamp(DIRTY_MIN, DIRTY_MAX)
     }
 
-    /// Do many pages stay because they are written to, and was nobody told of late?
+    /// Do many pages stay because they were written to, and was nobody told of late?
     pub(super) fn holds_too_much(&self, books: &Books) -> bool {
         books.dirty.len() + books.unsettled.len() > self.frames.reach() / HELD_PART
             && clock::monotonic_ns() - books.ordered_ns > PAUSE_NS

@@ -92,7 +92,8 @@ fn managed(engine: &mut Engine, wish: Wish) -> Result<AddressRange, Refusal> {
     }
     let given = file::descriptor_of_program(fd)?;
     let status = file::status(&given)?;
-    if file::space(&given)?.magic == TMPFS_MAGIC {
+    let space = file::space(&given)?;
+    if space.magic == TMPFS_MAGIC {
         return Err(Refusal(Left::InMemory, "it is in RAM anyway"));
     }
     let plain = file::open_again(&given, Open::empty())
@@ -109,8 +110,8 @@ fn managed(engine: &mut Engine, wish: Wish) -> Result<AddressRange, Refusal> {
     let writable = prot & PROT_WRITE != 0;
     // Once more: until the lease was held it could change.
     let status = file::status(&plain)?;
-    let changed_ns = status.times();
-    let program = Program { place, index, plain, leased, changed_ns };
+    let (is_local, known) = (space.is_local(), Some(status));
+    let program = Program { place, index, plain, leased, is_local, known };
     let source = Source { file: direct, offset, len: status.len, writable, program: Some(program) };
     let mapped = make(engine, wish, len, source);
     if mapped.is_err() {

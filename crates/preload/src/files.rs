@@ -31,12 +31,14 @@ use overspill_sys::maps::{BUFFER_BYTES, Maps};
 use overspill_sys::mem::{self, Prot};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file, overlap};
 
-use crate::undisturbed::undisturbed;
+use crate::undisturbed::{undisturbed, undisturbed_at_first};
 use crate::{filters, fork, fresh, libc};
 
 /// How long a thread waits for the agent's answer before it does without: the first one that asks
 /// waits until the agent has opened everything.
 const MAP_WAIT_NS: u64 = 2_000_000_000;
+/// After so long signals that no handler is for have their effect while it waits.
+const SHORT_WAIT_NS: u64 = 100_000_000;
 /// How long it waits for its turn to ask.
 const TURN_WAIT_NS: u64 = 50_000_000;
 
@@ -185,10 +187,11 @@ pub fn ask(wish: Wish) -> Option<usize> {
     if filters::is_filtered() || !fork::is_ours() || fork::is_borrowing() {
         return None;
     }
-    undisturbed(|| ask_the_agent(wish))
+    undisturbed_at_first(|let_signals_through| ask_the_agent(wish, let_signals_through))
 }
 
-fn ask_the_agent(wish: Wish) -> Option<usize> {
+/// *The story:* an agent that waited for a slow device kept whoever had asked it from being ended.
+fn ask_the_agent(wish: Wish, let_signals_through: &dyn Fn()) -> Option<usize> {
     let patience = clock::monotonic_ns() + TURN_WAIT_NS;
     while DESK.state.compare_exchange(FREE, FILLING, SeqCst, SeqCst).is_err() {
         if clock::monotonic_ns() > patience {
@@ -201,20 +204,32 @@ fn ask_the_agent(wish: Wish) -> Option<usize> {
     }
     DESK.state.store(ASKED, SeqCst);
     fresh::knock();
-    let patience = clock::monotonic_ns() + MAP_WAIT_NS;
+    let asked = clock::monotonic_ns();
+    let patience = asked + MAP_WAIT_NS;
+    let mut is_short = true;
     loop {
         let state = DESK.state.load(SeqCst);
+        if state == FREE {
+            // A child, made by a handler that the program has had since a moment ago.
+            return None;
+        }
         if state == DONE {
             let answer = DESK.answer.load(SeqCst);
             DESK.state.store(FREE, SeqCst);
             return Some(answer);
         }
-        let left = patience.saturating_sub(clock::monotonic_ns());
+        let now = clock::monotonic_ns();
+        if is_short && now >= asked + SHORT_WAIT_NS {
+            is_short = false;
+            let_signals_through();
+        }
+        let left = patience.saturating_sub(now);
         if left == 0 && DESK.state.compare_exchange(ASKED, FREE, SeqCst, SeqCst).is_ok() {
             return None;
         }
         // Once it is taken it will be answered.
-        let _ = futex::wait(&DESK.state, state, Some(left.max(1_000_000)), Scope::Private);
+        let most = if is_short { SHORT_WAIT_NS } else { MAP_WAIT_NS };
+        let _ = futex::wait(&DESK.state, state, Some(left.clamp(1_000_000, most)), Scope::Private);
     }
 }
 

@@ -4,7 +4,8 @@
 //! A handler that forks, maps or looks at its threads in the midst of one would wait for the very
 //! thread that it interrupts; and its child would go on in there for an agent that only the parent
 //! has. Such stretches are short, or wait for the agent as a system call waits for a device: a
-//! signal comes after them.
+//! signal comes after them. Where such a wait is long, those that no handler is for come at once: they
+//! end or stop the process, and no code of the program's runs for them.
 //!
 //! Behind a filter nothing is called that libc would not call. There is no agent to wait for then,
 //! and what is left under a lock are some stores.
@@ -15,8 +16,19 @@ use crate::filters;
 
 /// Calls `action` with all signals blocked.
 pub fn undisturbed<R>(action: impl FnOnce() -> R) -> R {
+    undisturbed_at_first(|_| action())
+}
+
+/// The same; `action` may call what it is given when it has to wait for long. From then on signals that
+/// no handler is for have their effect.
+pub fn undisturbed_at_first<R>(action: impl FnOnce(&dyn Fn()) -> R) -> R {
     let mask = if filters::is_filtered() { None } else { thread::block_all_signals().ok() };
-    let result = action();
+    let let_through = || {
+        if let Some(mask) = mask {
+            thread::unblock_unhandled(mask);
+        }
+    };
+    let result = action(&let_through);
     if let Some(mask) = mask {
         thread::restore_signals(mask);
     }

@@ -374,6 +374,8 @@ pub struct Status {
     pub touched_ns: i128,
     /// Its names; for a directory these are two, and one for each directory in it.
     pub links: u64,
+    /// What it is, and who may do what with it.
+    pub mode: u32,
 }
 
 /// Kind, length and place of an open file.
@@ -409,6 +411,7 @@ fn told(stat: &nr::stat) -> Status {
         is_device: device_numbers(stat.st_rdev),
         inode: stat.st_ino,
         links: stat.st_nlink,
+        mode: stat.st_mode,
         changed_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
         touched_ns: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
     }
@@ -427,6 +430,15 @@ impl Status {
     pub fn times(&self) -> [i128; 2] {
         [self.changed_ns, self.touched_ns]
     }
+
+    /// May its content be another than when this was `known` of it? A new name, one less, or another
+    /// mode sets one of the times, too.
+    #[must_use]
+    pub fn may_be_written_since(&self, known: &Status) -> bool {
+        let is_its_own = self.links != known.links || self.mode != known.mode;
+        let is_same = self.changed_ns == known.changed_ns && self.len == known.len;
+        self.times() != known.times() && !(is_same && is_its_own)
+    }
 }
 
 /// Space of the file system that holds an open file.
@@ -442,6 +454,17 @@ pub struct Space {
 
 /// [`Space::magic`] of tmpfs: such files are memory themselves.
 pub const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// The same of file systems whose files change by this kernel alone: ext2 to ext4, XFS, Btrfs, F2FS.
+const LOCAL_MAGICS: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+
+impl Space {
+    /// Does nobody change its files but through this kernel and this file system? False: not known.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        LOCAL_MAGICS.contains(&self.magic)
+    }
+}
 
 /// Space of the file system that holds an open file.
 pub fn space(fd: &Fd) -> Result<Space, Errno> {
@@ -570,5 +593,14 @@ mod tests {
         for (major, minor) in [(8, 1), (259, 3), (0, 0x12345), (4095, 0xfffff)] {
             assert_eq!(device_numbers(libc::makedev(major, minor)), (major, minor));
         }
+    }
+
+    /// *The story:* a lease was believed of files that a server's other clients write to.
+    #[test]
+    fn only_what_is_known_to_be_local_is() {
+        let is_local = |magic| Space { total_bytes: 0, available_bytes: 0, magic }.is_local();
+        assert!([0xef53, 0x5846_5342].into_iter().all(is_local), "ext4 and XFS");
+        let others = [0x6969, 0x6573_5546, 0x794c_7630, 0x7461_636f, 0xff53_4d42, TMPFS_MAGIC, 0];
+        assert!(!others.into_iter().any(is_local), "NFS, FUSE, overlay, OCFS2, CIFS, tmpfs");
     }
 }

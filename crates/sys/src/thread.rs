@@ -186,7 +186,7 @@ impl Thread {
 }
 
 /// A set of signals, as the kernel has it.
-type SignalSet = u64;
+pub type SignalSet = u64;
 
 fn change_signals(new: SignalSet) -> Result<SignalSet, Errno> {
     let mut old: SignalSet = 0;
@@ -204,6 +204,25 @@ pub fn block_all_signals() -> Result<SignalSet, Errno> {
 /// Goes back to what [`block_all_signals`] returned.
 pub fn restore_signals(mask: SignalSet) {
     change_signals(mask).expect("changing the mask to a valid set cannot fail");
+}
+
+/// After [`block_all_signals`] of the calling thread: those that were not blocked before, and that no
+/// handler of the program's is for, have their effect again.
+pub fn unblock_unhandled(before: SignalSet) {
+    let mask = (1..=SignalSet::BITS)
+        .map(|signal| (signal, 1 << (signal - 1)))
+        .filter(|&(signal, bit)| before & bit == 0 && has_default_action(signal))
+        .fold(SignalSet::MAX, |mask, (_, bit)| mask & !bit);
+    restore_signals(mask);
+}
+
+fn has_default_action(signal: u32) -> bool {
+    // `struct sigaction` as the kernel has it: the handler comes first, and 0 is none.
+    let mut action = [0usize; 4];
+    let (at, size) = (&raw mut action as usize, size_of::<SignalSet>());
+    // SAFETY: asks; the structure is as long as the kernel takes it to be.
+    let asked = unsafe { syscall!(nr::__NR_rt_sigaction, signal as usize, 0, at, size) };
+    asked.is_ok() && action[0] == 0
 }
 
 /// Id of the calling thread.

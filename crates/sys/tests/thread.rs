@@ -217,3 +217,19 @@ fn whoever_stands_back_is_an_ordinary_thread() {
     .join()
     .expect("the assertion holds");
 }
+
+/// *The story:* whoever waited for an agent that waited for a device could not be ended.
+#[test]
+fn what_no_handler_is_for_is_let_through() {
+    extern "C" fn handles(_: i32) {}
+    let bit = |signal: i32| 1u64 << (signal - 1);
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR1, handles as *const () as usize) };
+    let before = thread::block_all_signals().unwrap();
+    thread::unblock_unhandled(before | bit(libc::SIGUSR2));
+    let mask = thread::block_all_signals().unwrap();
+    thread::restore_signals(before);
+    let blocked =
+        [libc::SIGUSR1, libc::SIGUSR2, libc::SIGTERM, libc::SIGTSTP].map(|signal| mask & bit(signal));
+    assert_eq!(blocked, [bit(libc::SIGUSR1), bit(libc::SIGUSR2), 0, 0]);
+}

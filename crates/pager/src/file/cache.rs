@@ -10,8 +10,8 @@ mod writing;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use super::numbers::ByNumber;
 use super::room::Frames;
 use super::store::{Page, Store};
 use super::{FileStats, Job};
+use writing::Refused;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages of one request, at most.
@@ -34,6 +35,8 @@ const PASSED_WINDOWS: u64 = 2;
 /// So many times a child of fork tries to get at the books, and so long it sleeps between.
 const CHILD_TRIES: u32 = 10;
 const CHILD_PAUSE: Duration = Duration::from_millis(1);
+/// Where the file has more than a read gave, it is read so many times more.
+const SHORT_READS: u32 = 8;
 
 /// Pages that are on their way, and that somebody has to fetch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +57,8 @@ struct Entry {
     /// Somebody fetches it, or is to. It may have a frame meanwhile, from whoever wrote all of it, and
     /// keeps its place even so.
     arriving: bool,
+    /// The file was cut while it was read: what comes is of no worth.
+    is_stale: bool,
     marked: bool,
     /// Used once, and since it was looked at last.
     used: bool,
@@ -81,6 +86,12 @@ struct Books {
     unsettled: BTreeSet<u64>,
     /// Somebody is to write back, for others to have room.
     is_room_ordered: bool,
+    /// When that was ordered last.
+    ordered_ns: u64,
+    /// The last write-back, if some of it failed.
+    refused: Option<Refused>,
+    /// The file's own length when it was looked at last, and what was written since.
+    in_file: u64,
     stores: u64,
     policy: Policy,
     file: FileState,
@@ -121,8 +132,13 @@ impl Books {
             let entry = self.pages.get_mut(&page).expect("what is on its way keeps its place");
             assert!(std::mem::take(&mut entry.arriving), "a page is fetched once");
             // Somebody may have written the whole page meanwhile.
+            let is_stale = std::mem::take(&mut entry.is_stale);
             if entry.frame.is_some() {
                 self.leaving.freed(page);
+                continue;
+            }
+            if is_stale {
+                self.pages.remove(&page);
                 continue;
             }
             let frame = self.blocks.take()?;
@@ -164,6 +180,8 @@ pub(super) struct Cache {
     arrived: Condvar,
     /// One write-back or sync at a time: two write-backs of one page would race.
     writing: Mutex<()>,
+    /// One of the file's threads was to make room, and somebody was at it: he has it told once more.
+    was_put_off: AtomicBool,
     /// What somebody else does when room was made for a store.
     #[cfg(test)]
     pub amid_stores: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -180,6 +198,7 @@ impl std::fmt::Debug for Cache {
 
 impl Cache {
     pub fn new(store: Box<dyn Store>, mut policy: Policy, frames: Frames) -> Result<Cache, Errno> {
+        let len = store.len()?;
         let books = Books {
             pages: ByNumber::default(),
             blocks: Blocks::default(),
@@ -188,6 +207,9 @@ impl Cache {
             dirty: BTreeSet::new(),
             unsettled: BTreeSet::new(),
             is_room_ordered: false,
+            ordered_ns: 0,
+            refused: None,
+            in_file: len,
             stores: 0,
             file: policy.open(),
             policy,
@@ -195,13 +217,13 @@ impl Cache {
             stats: FileStats::default(),
         };
         let (books, writing, process) = (Mutex::new(books), Mutex::new(()), mem::process_id());
-        let len = store.len()?.into();
         Ok(Cache {
             store,
             books,
-            len,
+            len: len.into(),
             arrived: Condvar::new(),
             writing,
+            was_put_off: AtomicBool::new(false),
             #[cfg(test)]
             amid_stores: Mutex::default(),
             frames,
@@ -488,14 +510,19 @@ impl Cache {
         books.pages.len() < self.frames.count() || self.frames.grow() || self.evict_one(books, false)
     }
 
-    /// The same; where there is none for what is newer than the file, somebody is told to write back.
+    /// The same; where there is none for what is newer than the file, or some page leaves and not a
+    /// written one because those are many, somebody is told to write back.
     ///
     /// *The story:* only those who wrote did so, and not before 4096 pages were dirty. Whoever read
     /// beside less of them had no room, and a request for every page, for good.
+    /// *The other story:* it was told where nothing could leave. Pages written once kept three quarters
+    /// of a cache for good, and a loop over half of it missed all of its pages on each lap.
     fn has_room_for_reads(&self, books: &mut Books) -> bool {
-        let has_room = self.has_room(books);
-        let could_have = !books.dirty.is_empty() || !books.unsettled.is_empty();
-        if !has_room && could_have {
+        if books.pages.len() < self.frames.count() || self.frames.grow() {
+            return true;
+        }
+        let has_room = self.evict_one(books, false);
+        if !has_room || self.holds_too_much(books) {
             self.order_room(books);
         }
         has_room
@@ -540,7 +567,7 @@ impl Cache {
         self.settle_for_others();
         if self.frames.owed() > 0 {
             // What is dirty cannot leave. A failure is told by the next sync.
-            let _ = self.make_room();
+            self.make_room_or_put_off();
             self.settle_for_others();
         }
     }
@@ -586,14 +613,14 @@ impl Cache {
             if arriving.len() < count {
                 arriving.resize(count, Page([0; PAGE_SIZE]));
             }
-            let outcome = self.store.read(run.first, &mut arriving[..count]);
-            let mut books = self.books();
-            let outcome = outcome.and_then(|bytes| {
+            let read = self.read_run(run, &mut arriving[..count]);
+            let (mut books, outcome) = match read {
+                Ok((books, found)) => (books, Ok(found)),
+                Err(errno) => (self.books(), Err(errno)),
+            };
+            let outcome = outcome.and_then(|found| {
                 books.take_in(run, &arriving[..count])?;
-                // There was less of it than is known of.
-                if run.first * PAGE + bytes < self.len().min((run.first + run.count) * PAGE) {
-                    self.look(&mut books);
-                }
+                found.into_iter().for_each(|found| self.see_length(&mut books, found));
                 Ok(())
             });
             if outcome.is_err() {
@@ -603,6 +630,30 @@ impl Cache {
         });
         self.arrived.notify_all();
         outcome
+    }
+
+    /// Reads; gives the books, and the file's length where there was less of it than is known of.
+    ///
+    /// *The story:* a file was cut and written anew. What was read in between was zeroes, and they stayed,
+    /// since its length was as before when it was asked for.
+    fn read_run(
+        &self,
+        run: Run,
+        arriving: &mut [Page],
+    ) -> Result<(MutexGuard<'_, Books>, Option<u64>), Errno> {
+        let wanted = (run.first + run.count) * PAGE;
+        let mut tries = 0..SHORT_READS;
+        loop {
+            let end = run.first * PAGE + self.store.read(run.first, arriving)?;
+            let books = self.books();
+            if end >= self.len().min(wanted) {
+                return Ok((books, None));
+            }
+            let found = self.store.len()?;
+            if end >= found.min(wanted) || tries.next().is_none() {
+                return Ok((books, Some(found)));
+            }
+        }
     }
 
     /// Nobody fetches these pages any more.

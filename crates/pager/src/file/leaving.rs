@@ -109,14 +109,23 @@ impl Leaving {
                 return Some(self.leave(place.0, true));
             }
         }
-        for _ in 0..2 * self.order.len() {
+        // Once more round only for those that have had their second chance in the first.
+        let (round, mut again) = (self.order.len(), false);
+        for looked in 0..2 * round {
+            if looked == round && !again {
+                break;
+            }
             let place = self.order.pop_front()?;
             if !self.is_in_line(place) {
                 continue;
             }
             match look(place.0) {
                 Look::Free => return Some(self.leave(place.0, false)),
-                Look::Used | Look::Spared => self.order.push_back(place),
+                Look::Spared => self.order.push_back(place),
+                Look::Used => {
+                    again = true;
+                    self.order.push_back(place);
+                }
                 Look::Busy => _ = self.aside.insert(place.0, ()),
             }
         }
@@ -175,6 +184,21 @@ mod tests {
             let left: Vec<u64> = (0..4).filter_map(|_| leaving.next(|_| Look::Free)).collect();
             assert_eq!(left, last);
         }
+    }
+
+    /// *The story:* a hint that found nothing but what is in use looked at all of it twice.
+    #[test]
+    fn what_is_spared_is_looked_at_once() {
+        let mut leaving = Leaving::default();
+        (0..10).for_each(|page| leaving.arrived(page));
+        let mut looked = 0;
+        let spare = |_| {
+            looked += 1;
+            Look::Spared
+        };
+        assert_eq!(leaving.next(spare), None);
+        assert_eq!(looked, 10);
+        assert_eq!(leaving.next(|_| Look::Free), Some(0), "all have kept their turns");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! it once, too, but has given the data up by then.) For that a page that was written stays until it
 //! is settled: where room is short, room is made by syncs. What others write to the file meanwhile is
 //! not seen, as a cached page is what was read; that it has grown or was cut is seen by a read that
-//! comes to its end, and by a sync.
+//! comes to its end, and by whoever writes back or syncs.
 
 mod blocks;
 mod cache;
@@ -198,7 +198,8 @@ impl File {
     ///
     /// # Errors
     /// [`Error::Io`]: a page that is written in part could not be read, or there is no room, since what
-    /// is dirty cannot be written or settled; what came before in this call is stored. EBADF: it was
+    /// is dirty cannot be written or settled, which is not tried again within a second; what came
+    /// before in this call is stored. EBADF: it was
     /// opened for reading only.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
         self.cache.write_at(bytes, offset, |run| self.order(run)).map_err(Error::Io)

@@ -1,7 +1,8 @@
 //! What others do to the file: it grows, or is cut, and nobody says so.
 //!
 //! It is looked at where a read comes to its end, where less of it was read than there should be,
-//! and when it was synced. What is newer than the file is the cache's own, and stays.
+//! and when something is written back or was synced. What is newer than the file is the cache's own,
+//! and stays.
 
 use std::sync::atomic::Ordering::Release;
 
@@ -13,10 +14,21 @@ impl Cache {
     /// *The story:* a file had the length for good that it had when it was opened: what others appended
     /// was never seen, and what they cut off was zeroes.
     pub(super) fn look(&self, books: &mut Books) {
-        if self.is_ours().is_err() {
-            return;
+        if self.is_ours().is_ok()
+            && let Ok(found) = self.store.len()
+        {
+            self.see_length(books, found);
         }
-        let (known, Ok(found)) = (self.len(), self.store.len()) else { return };
+    }
+
+    /// The file has `found` bytes now.
+    ///
+    /// *The story:* a cut was not followed as long as a page behind it was newer than the file.
+    pub(super) fn see_length(&self, books: &mut Books, found: u64) {
+        if found < std::mem::replace(&mut books.in_file, found) {
+            books.cut_at(found);
+        }
+        let known = self.len();
         let len = found.max(books.own_end(known));
         if len == known {
             return;
@@ -42,6 +54,26 @@ impl Books {
     /// The end of what is newer than the file, of which so many bytes are known.
     fn own_end(&self, known: u64) -> u64 {
         self.dirty.last().map_or(0, |page| ((page + 1) * PAGE).min(known))
+    }
+
+    /// The file ends there now, or did a moment ago: it has nothing of what is behind. What is newer than
+    /// the file stays as it is; what has to stay is zeroes, and what is on its way is read once more.
+    ///
+    /// *The story:* the bytes behind the new end were there again when the file grew.
+    fn cut_at(&mut self, found: u64) {
+        self.drop_from(found / PAGE);
+        for (&page, entry) in &mut self.pages {
+            if page < found / PAGE || entry.dirty.is_some() {
+                continue;
+            }
+            match entry.frame {
+                Some(frame) => {
+                    let inside = found.saturating_sub(page * PAGE) as usize;
+                    self.blocks.bytes_mut(frame)[inside..].fill(0);
+                }
+                None => entry.is_stale = true,
+            }
+        }
     }
 
     /// Forgets pages from `first` on that are neither newer than the file nor on their way. The first

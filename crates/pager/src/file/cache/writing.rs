@@ -9,11 +9,10 @@
 //! left were not written again, and the next sync said that all was well.
 
 use std::ops::Range;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::Ordering::{Release, SeqCst};
+use std::sync::{MutexGuard, PoisonError, TryLockError};
 
-use overspill_sys::{Errno, PAGE_SIZE};
+use overspill_sys::{Errno, PAGE_SIZE, clock};
 
 use super::{Books, Cache, Entry, Job, PAGE, Page, REQUEST_MAX, Run};
 
@@ -23,6 +22,33 @@ const DIRTY_MIN: usize = 64;
 const DIRTY_PART: usize = 4;
 /// With this part of them written and not settled, they are settled ahead.
 const UNSETTLED_PART: usize = 2;
+/// With this part of them in either state they are settled for readers, who lose other pages meanwhile.
+const HELD_PART: usize = 8;
+/// So long after that was told it is not told again; nor is what failed tried again.
+const PAUSE_NS: u64 = 1_000_000_000;
+
+/// A write-back that failed.
+pub(super) struct Refused {
+    at_ns: u64,
+    /// Pages that were dirty after it.
+    dirty: usize,
+    errno: Errno,
+}
+
+/// Held by whoever writes back or syncs.
+struct Alone<'a> {
+    cache: &'a Cache,
+    guard: Option<MutexGuard<'a, ()>>,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.guard = None;
+        if self.cache.was_put_off.swap(false, SeqCst) {
+            self.cache.frames.tell(Job::MakeRoom);
+        }
+    }
+}
 
 impl Cache {
     pub fn write_at(&self, bytes: &[u8], offset: u64, order: impl Fn(Run)) -> Result<(), Errno> {
@@ -49,37 +75,86 @@ impl Cache {
 
     /// Not too much is dirty, and not too much unsettled, after a write.
     fn bound_what_is_written(&self) {
-        let frames = self.frames.reach();
+        let most = self.dirty_max();
         let mut books = self.books();
-        if books.dirty.len() >= (frames / DIRTY_PART).clamp(DIRTY_MIN, DIRTY_MAX) {
+        if books.dirty.len() >= most && books.refused_with(most).is_none() {
             drop(books);
             // It is told by the next sync.
             let _ = self.write_back();
             books = self.books();
         }
-        if books.unsettled.len() > frames / UNSETTLED_PART {
+        if books.unsettled.len() > self.frames.reach() / UNSETTLED_PART {
             self.order_room(&mut books);
         }
         self.settle(&mut books);
     }
 
-    /// Has the file's threads write back and settle, unless they were told already.
+    fn dirty_max(&self) -> usize {
+        (self.frames.reach() / DIRTY_PART).clamp(DIRTY_MIN, DIRTY_MAX)
+    }
+
+    /// Do many pages stay because they were written to, and was nobody told of late?
+    pub(super) fn holds_too_much(&self, books: &Books) -> bool {
+        books.dirty.len() + books.unsettled.len() > self.frames.reach() / HELD_PART
+            && clock::monotonic_ns() - books.ordered_ns > PAUSE_NS
+    }
+
+    /// Has the file's threads write back and settle, unless they were told already, or it is of no use.
     pub(super) fn order_room(&self, books: &mut Books) {
-        if !std::mem::replace(&mut books.is_room_ordered, true) {
+        let can_write = !books.dirty.is_empty() && books.refused_with(self.dirty_max()).is_none();
+        let is_of_use = can_write || !books.unsettled.is_empty();
+        if is_of_use && !std::mem::replace(&mut books.is_room_ordered, true) {
+            books.ordered_ns = clock::monotonic_ns();
             self.frames.tell(Job::MakeRoom);
         }
     }
 
     /// The file's threads were told to. A failure is told by the next sync.
     pub fn make_ordered_room(&self) {
-        let _ = self.make_room();
-        self.books().is_room_ordered = false;
+        if self.make_room_or_put_off() {
+            self.books().is_room_ordered = false;
+        }
         self.settle_for_others();
     }
 
+    /// Makes room, unless somebody is at it: then it is told once more when he is done. A thread that
+    /// reads ahead does not wait for a device to sync.
+    ///
+    /// *The story:* while one thread synced both that read ahead for a file waited to write.
+    pub(super) fn make_room_or_put_off(&self) -> bool {
+        let alone = self.alone_at_once().or_else(|| {
+            self.was_put_off.store(true, SeqCst);
+            // Whoever has it looks after he has let go of it: this time he is still there, or it is ours.
+            self.alone_at_once()
+        });
+        alone.is_some_and(|alone| {
+            let _ = self.make_room(&alone);
+            true
+        })
+    }
+
+    /// Makes room for a store, which others may have made meanwhile; not where nothing is there to be
+    /// written but what could not be a moment ago.
+    ///
+    /// *The story:* so many threads that wrote without room, so many syncs, one after the other. And
+    /// on a device that was full each store tried all pages anew.
+    fn make_room_for_store(&self) -> Result<(), Errno> {
+        let alone = self.alone();
+        let mut books = self.books();
+        if self.has_room(&mut books) {
+            return Ok(());
+        }
+        if books.unsettled.is_empty()
+            && let Some(errno) = books.refused_with(1)
+        {
+            return Err(errno);
+        }
+        drop(books);
+        self.make_room(&alone)
+    }
+
     /// Writes back and settles, so that pages can leave.
-    pub(super) fn make_room(&self) -> Result<(), Errno> {
-        let _alone = self.alone();
+    fn make_room(&self, _: &Alone<'_>) -> Result<(), Errno> {
         let written = self.write_dirty();
         if self.books().unsettled.is_empty() {
             return written;
@@ -108,7 +183,7 @@ impl Cache {
                 match made_room {
                     None => {
                         drop(books);
-                        made_room = Some(self.make_room());
+                        made_room = Some(self.make_room_for_store());
                         #[cfg(test)]
                         self.be_amid_store();
                         books = self.books();
@@ -170,11 +245,32 @@ impl Cache {
         self.write_dirty()
     }
 
-    fn alone(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn alone(&self) -> Alone<'_> {
+        let guard = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        Alone { cache: self, guard: Some(guard) }
+    }
+
+    /// The same, if nobody else is.
+    fn alone_at_once(&self) -> Option<Alone<'_>> {
+        let guard = match self.writing.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Alone { cache: self, guard: Some(guard) })
     }
 
     fn write_dirty(&self) -> Result<(), Errno> {
+        // What others have cut is not seen any more when something was written behind it.
+        self.look(&mut self.books());
+        let outcome = self.write_all();
+        let mut books = self.books();
+        let (at_ns, dirty) = (clock::monotonic_ns(), books.dirty.len());
+        books.refused = outcome.err().map(|errno| Refused { at_ns, dirty, errno });
+        outcome
+    }
+
+    fn write_all(&self) -> Result<(), Errno> {
         let mut next = 0;
         let mut outcome = Ok(());
         while let Some((first, pages, stamps, len)) = self.next_dirty(next) {
@@ -199,6 +295,7 @@ impl Cache {
         let mut books = self.books();
         books.stats.writes += 1;
         books.stats.pages_written += pages.len() as u64;
+        books.in_file = books.in_file.max(((first + pages.len() as u64) * PAGE).min(len));
         for (page, &stamp) in (first..).zip(stamps) {
             books.unsettled.insert(page);
             let entry = books.pages.get_mut(&page).expect("what is dirty stays");
@@ -262,6 +359,14 @@ impl Cache {
 }
 
 impl Books {
+    /// Why the last write-back failed, if that was a moment ago, and not so many `more` are dirty since.
+    ///
+    /// *The story:* whoever stored to a file whose device was full had all that was dirty tried anew.
+    fn refused_with(&self, more: usize) -> Option<Errno> {
+        let refused = self.refused.as_ref().filter(|refused| self.dirty.len() < refused.dirty + more)?;
+        (clock::monotonic_ns() - refused.at_ns < PAUSE_NS).then_some(refused.errno)
+    }
+
     /// After a sync that failed: a kernel takes such a page for written from then on, and its next
     /// sync goes well. So it is written once more; one that was cut off has left.
     fn soil(&mut self, page: u64) {

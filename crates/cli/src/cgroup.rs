@@ -94,7 +94,7 @@ impl Hierarchy {
     /// The limit around the group of that name, as /proc gives it.
     fn limit_bytes(&self, name: &str) -> Option<u64> {
         let group = self.group(name);
-        let of = |path: &Path| Bound { version: self.version, path: path.to_owned() }.limit_bytes();
+        let of = |path: &Path| Bound::new(self.version, path).limit_bytes();
         let limit = match self.version {
             Version::V1 => stat(&group, "hierarchical_memory_limit"),
             Version::V2 => {
@@ -113,7 +113,7 @@ impl Hierarchy {
     fn bounds(&self, name: &str) -> Vec<Bound> {
         let group = self.group(name);
         let ancestors = group.ancestors().take_while(|ancestor| ancestor.starts_with(&self.root));
-        let bounds = ancestors.map(|path| Bound { version: self.version, path: path.to_owned() });
+        let bounds = ancestors.map(|path| Bound::new(self.version, path));
         bounds.filter(|bound| bound.limit_bytes().is_some()).collect()
     }
 
@@ -144,12 +144,18 @@ impl Hierarchy {
 pub struct Bound {
     version: Version,
     path: PathBuf,
+    /// What it held at the last look.
+    held_before: Option<u64>,
 }
 
 impl Bound {
     /// Those around this process.
     pub fn own() -> Vec<Bound> {
         Hierarchy::find().ok().and_then(|hierarchy| hierarchy.own_bounds()).unwrap_or_default()
+    }
+
+    fn new(version: Version, path: &Path) -> Bound {
+        Bound { version, path: path.to_owned(), held_before: None }
     }
 
     /// Its own limit. Above `memory.high` the kernel slows a group down until it holds less: that is no
@@ -163,18 +169,24 @@ impl Bound {
         limit.filter(|&limit| limit < UNLIMITED_BYTES_MIN)
     }
 
-    /// Is less than one part in `share` of it left? Files that nobody has used for a while go at once
-    /// where memory is wanted; they are asked for only where it matters.
-    pub fn is_nearly_full(&self, share: u64) -> bool {
+    /// Is less than one part in `share` of it left, or will be at the next look, if it grows on as it
+    /// has since the last? Files that nobody has used for a while go at once where memory is wanted.
+    ///
+    /// *The story:* what fills 1.5 GiB a second filled the last 8 MiB of a small group between two looks.
+    pub fn is_nearly_full(&mut self, share: u64) -> bool {
         let (usage, files) = match self.version {
             Version::V1 => ("memory.usage_in_bytes", "total_inactive_file"),
             Version::V2 => ("memory.current", "inactive_file"),
         };
-        let Some((limit, held)) = self.limit_bytes().zip(number(&self.path.join(usage))) else {
+        let Some((limit, usage)) = self.limit_bytes().zip(number(&self.path.join(usage))) else {
             return false;
         };
-        let most = limit - limit / share;
-        held > most && held.saturating_sub(stat(&self.path, files).unwrap_or(0)) > most
+        // Asked for only where it matters.
+        let files = if usage > limit / 2 { stat(&self.path, files).unwrap_or(0) } else { 0 };
+        let held = usage.saturating_sub(files);
+        let growth = self.held_before.map_or(0, |before| held.saturating_sub(before));
+        self.held_before = Some(held);
+        held + growth.min(limit / share) > limit - limit / share
     }
 }
 
@@ -400,20 +412,29 @@ mod tests {
         put("a/b/memory.max", "max\n");
         assert!(hierarchy.bounds("/a/b").is_empty());
         put("a/memory.max", "16000\n");
-        let bounds = hierarchy.bounds("/a/b");
+        let mut bounds = hierarchy.bounds("/a/b");
         assert_eq!(bounds.len(), 1);
-        let is_full = || bounds[0].is_nearly_full(16);
+        let mut is_full = || bounds[0].is_nearly_full(16);
         assert!(!is_full(), "nobody says what it holds");
         put("a/memory.current", "15000\n");
         assert!(!is_full());
         put("a/memory.current", "15500\n");
-        assert!(is_full());
+        assert!(is_full() && is_full());
         put("a/memory.stat", "anon 15000\ninactive_file 499\n");
         assert!(is_full());
         put("a/memory.stat", "anon 15000\ninactive_file 500\n");
         assert!(!is_full());
         put("a/memory.high", "15500\n");
         assert!(is_full());
+        put("a/memory.high", "max\n");
+        put("a/memory.stat", "anon 13500\ninactive_file 2000\n");
+        assert!(!is_full());
+        put("a/memory.current", "16300\n");
+        assert!(is_full() && !is_full(), "another 800 would be too much; nothing came since");
+        put("a/memory.current", "2000\n");
+        assert!(!is_full());
+        put("a/memory.current", "15500\n");
+        assert!(!is_full(), "in whatever time it was that nobody looked");
         fs::remove_dir_all(root).unwrap();
     }
 

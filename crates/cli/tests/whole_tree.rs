@@ -168,11 +168,11 @@ fn processes_are_seen_with_few_descriptors_or_there_is_a_doubt() {
     let scratch = Scratch::new("descriptors");
     let run = |limits: &str, waiters: u32| {
         let (json, fifo) = (scratch.file("limits.json"), scratch.file("fifo"));
-        // All wait until the last is there, and a second more, in which they are seen.
+        // All wait for who writes until the last is there, and a second more, in which they are seen.
         let line = format!(
             "ulimit {limits}; rm -f \"$2\"; mkfifo \"$2\"; exec \"$0\" run --ram 100M --json \"$1\" -- \
-             sh -c 'exec 3<>\"$0\"; for i in $(seq {waiters}); do cat < \"$0\" 3>&- & done; ulimit -n; \
-             sleep 1; exec 3>&-; wait' \"$2\""
+             sh -c 'for i in $(seq {waiters}); do cat \"$0\" & done; ulimit -n; sleep 1; \
+             dd status=none if=/dev/null of=\"$0\"; wait' \"$2\""
         );
         let command = overspill();
         let mut shell = Command::new("bash");

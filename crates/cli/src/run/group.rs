@@ -38,8 +38,7 @@ impl Group {
 
     /// Looks what is left, and tells.
     pub fn look(&mut self) {
-        let is_full =
-            self.bounds.iter_mut().fold(false, |full, bound| bound.is_nearly_full(LEFT_SHARE) || full);
+        let is_full = self.bounds.iter_mut().any(|bound| bound.is_nearly_full(LEFT_SHARE));
         if is_full || self.was_full {
             let until_ns = if is_full { clock::monotonic_ns() + TOLD_NS } else { 0 };
             // If it cannot be told the kernel ends what it likes, as it would without this.

@@ -191,7 +191,8 @@ fn processes_are_seen_with_few_descriptors_or_there_is_a_doubt() {
         assert!(at_once.as_u64().unwrap() >= 81 && total.as_u64().unwrap() >= 81, "{report}");
         assert!(of(&report, "sleep").iter().all(|sleep| sleep["managed"] == true), "{report}");
     }
-    let (_, report) = run("-n 10", 2);
+    // With ten the launcher cannot always start the program, and says so.
+    let (_, report) = run("-n 12", 2);
     let saw_all = report["programs_at_once"].as_u64().unwrap() >= 3;
     let doubts = report["verdict"]["kind"] == "partly_unmanaged" && report["managed"] == false;
     assert!(saw_all || doubts, "{report}");

@@ -191,6 +191,16 @@ mod tests {
         assert!(own.tells(1, 0) && !own.tells(1, 1));
     }
 
+    /// See [`Tree::takes_end`].
+    #[test]
+    fn one_ends_at_a_time() {
+        const MS: u64 = 1_000_000;
+        let tree = tree();
+        assert!(tree.takes_end(1000 * MS) && !tree.takes_end(1000 * MS) && !tree.takes_end(1099 * MS));
+        assert!(tree.takes_end(1100 * MS) && !tree.takes_end(1101 * MS));
+        assert!(tree.takes_end(5 * MS), "in a namespace of times of its own it is another time");
+    }
+
     #[test]
     fn what_cannot_be_paged_is_left_alone() {
         let tree = tree();

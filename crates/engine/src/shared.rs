@@ -8,7 +8,8 @@
 //! Process ids in here are those of the launcher's pid namespace: a process in another one knows
 //! itself by another number.
 
-use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 use crate::orders::{ORDERS, Orders};
 
@@ -45,7 +46,7 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -70,9 +71,6 @@ pub struct Config {
     pub page_cluster: u32,
     /// The budget in bytes.
     pub ram_bytes: u64,
-    /// RAM that there is: the machine's, or what the memory cgroup around the launcher gives if that
-    /// is less; 0: it is not known.
-    pub machine_bytes: u64,
     /// Upper bound of the swap area in bytes; 0 = as much as the file system gives.
     pub swap_bytes_max: u64,
     /// Bit set of [`flags`].
@@ -431,6 +429,25 @@ pub struct Tree {
     /// The launcher's part of the pool, which only it changes: the budget, what ended processes
     /// had, less what is unmanaged.
     pub launcher_bytes: AtomicI64,
+    /// Until then, on the monotonic clock, a memory cgroup around the launcher has next to nothing left.
+    pub group_full_until_ns: AtomicU64,
+    /// When a process was ended last for want of memory, on the same clock.
+    pub ended_ns: AtomicU64,
+}
+
+/// For so long after one process has ended for want of memory it is waited for what that gives.
+const ENDING_NS: u64 = 100_000_000;
+
+impl Tree {
+    /// Does a process that would end for want of memory end now? One does at a time.
+    ///
+    /// *The story:* all that shared the budget saw the same and ended together, where the first would
+    /// have done.
+    pub fn takes_end(&self, now: u64) -> bool {
+        let last = self.ended_ns.load(Acquire);
+        let is_over = last == 0 || now.abs_diff(last) >= ENDING_NS;
+        is_over && self.ended_ns.compare_exchange(last, now, AcqRel, Acquire).is_ok()
+    }
 }
 
 /// The whole shared area.

@@ -13,7 +13,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use linux_raw_sys::general::__NR_execve;
+use linux_raw_sys::general::{__NR_execve, __NR_execveat};
 use overspill_engine::shared::ENV;
 use overspill_sys::Errno;
 use overspill_sys::text::Decimal;
@@ -275,13 +275,20 @@ pub unsafe extern "C" fn execveat(
     environment: Strings,
     flags: c_int,
 ) -> c_int {
-    let Some(next) = known(&EXECVEAT) else { return libc::fail(Errno::NOSYS) as c_int };
-    // SAFETY: the function has this type, and the caller vouches for the arguments.
-    unsafe {
-        with_agent(environment, |environment| {
+    let call = |environment: Strings| match known(&EXECVEAT) {
+        // SAFETY: the function has this type, and the caller vouches for the arguments.
+        Some(next) => unsafe {
             core::mem::transmute::<usize, Execveat>(next)(directory, path, words, environment, flags)
-        })
-    }
+        },
+        // SAFETY: as above. glibc has the function since 2.34; `syscall` makes the call with any.
+        None => unsafe {
+            let (words, environment) = (words as usize, environment as usize);
+            let arguments = [directory as usize, path as usize, words, environment, flags as usize, 0];
+            libc::call(__NR_execveat, arguments) as c_int
+        },
+    };
+    // SAFETY: the caller vouches for the environment.
+    unsafe { with_agent(environment, call) }
 }
 
 /// posix_spawn(3).
@@ -464,6 +471,19 @@ mod tests {
             mended(&[c"OVERSPILL_RUN=7:8:9:0"]),
             ["OVERSPILL_RUN=7:8:9:0", "LD_PRELOAD=/lib/agent.so"]
         );
+    }
+
+    /// *The story:* with glibc before 2.34, which has no such function, `syscall(SYS_execveat)` failed
+    /// with ENOSYS.
+    #[test]
+    fn without_the_function_the_call_is_made() {
+        let there = EXECVEAT.swap(0, Ordering::AcqRel);
+        let words = [core::ptr::null()];
+        // SAFETY: arrays that end with a null pointer, and a path.
+        let result = unsafe { execveat(-1, c"/no/such/program".as_ptr(), words.as_ptr(), words.as_ptr(), 0) };
+        let told = (result, libc::errno());
+        EXECVEAT.store(there, Ordering::Release);
+        assert_eq!(told, (-1, Errno::NOENT));
     }
 
     #[test]

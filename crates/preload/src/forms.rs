@@ -292,8 +292,7 @@ unsafe extern "C" fn concerning(
         return retire::for_unshare(a, |flags| unsafe { libc::call(number, [flags, b, c, d, e, f]) });
     }
     if number == __NR_setns {
-        // SAFETY: passed on to the caller.
-        return retire::for_setns(a, b, |kinds| unsafe { libc::call(number, [a, kinds, c, d, e, f]) });
+        return retire::for_setns(a, b, call);
     }
     if [__NR_stat, __NR_lstat].contains(&number) {
         // SAFETY: passed on to the caller.

@@ -82,6 +82,8 @@ impl Address {
                 (letters::PAGE, Some(memory)) => page = Some((memory, letter.value as u32)),
                 (letters::DEVICE, Some(device)) => uffd::use_device(device),
                 (letters::SWAP, Some(file)) => swap.push((letter.value as usize, file)),
+                // Another way to page may be left: this one is done without.
+                (letters::SWAP, None) => {}
                 (letters::END, _) => break,
                 // No descriptor could be made here, or it is a letter of another version.
                 _ => return Err(Errno::MFILE),

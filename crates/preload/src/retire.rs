@@ -91,6 +91,20 @@ fn send_away(step: u32) {
     }
 }
 
+/// The same before a call that may put up a filter, behind which the signals could not be let in
+/// again: so they are let in before it.
+///
+/// *The story:* a signal came while the agent brought everything in. Its handler forked, and the
+/// child, which had an agent by then, went on into the call.
+fn send_away_before(step: u32) {
+    loop {
+        undisturbed(|| send_away(step));
+        if !start::is_there() {
+            return;
+        }
+    }
+}
+
 /// Why the program goes on without an agent, if it does.
 pub fn ban() -> Option<Failure> {
     let step = BANNED.load(SeqCst);
@@ -125,8 +139,20 @@ fn leave_for(step: u32) {
     if filters::is_filtered() {
         leave_unheard(step);
     } else if !fork::is_borrowing() {
-        going_for(step, || 0);
+        leave(step);
     }
+}
+
+/// It is told to be gone before a signal comes: a handler that forks gives its child no agent, either.
+fn leave(step: u32) {
+    undisturbed(|| {
+        TURN.with(|| {
+            if !is_gone() {
+                send_away(step);
+                GONE.store(true, SeqCst);
+            }
+        });
+    });
 }
 
 /// The same behind a filter, where no call may be made: the doorbell of forks takes none. Everything
@@ -151,9 +177,7 @@ fn going_for(step: u32, call: impl FnOnce() -> isize) -> isize {
         if is_gone() {
             return call();
         }
-        // The call may put up a filter, behind which the signals could not be let in again: so they
-        // are let in before it.
-        undisturbed(|| send_away(step));
+        send_away_before(step);
         let result = call();
         if result == 0 {
             GONE.store(true, SeqCst);
@@ -234,16 +258,18 @@ pub fn for_unshare(flags: usize, call: impl Fn(usize) -> isize) -> isize {
     in_two(first, then, call)
 }
 
-/// Makes a call of setns(2) for these kinds of namespaces, by `call`, which is given them; 0:
-/// whatever the descriptor is, which that one tells.
-pub fn for_setns(fd: usize, kinds: usize, call: impl Fn(usize) -> isize) -> isize {
+/// Makes a call of setns(2) for these kinds of namespaces; 0: whatever the descriptor is, which that
+/// one tells.
+///
+/// One call, even where no agent can come back after it: what a process may enter in one it may not
+/// always enter in two.
+pub fn for_setns(fd: usize, kinds: usize, call: impl Fn() -> isize) -> isize {
     let needs_one_thread = |kinds: u32| kinds & (CLONE_NEWUSER | CLONE_NEWTIME) != 0;
     let kinds = kinds as u32;
     if !can_leave() || !needs_one_thread(if kinds == 0 { kind_of(fd) } else { kinds }) {
-        return call(kinds as usize);
+        return call();
     }
-    let (first, then) = split(kinds, CLONE_NEWPID);
-    in_two(first, then, call)
+    without(call)
 }
 
 /// The kind of a namespace, by its descriptor; any of them, where that is not known.
@@ -282,7 +308,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 pub unsafe extern "C" fn setns(fd: c_int, kinds: c_int) -> c_int {
     let fd = fd as usize;
     // SAFETY: passed on to the caller.
-    let call = |kinds| unsafe { libc::call(__NR_setns, [fd, kinds, 0, 0, 0, 0]) };
+    let call = || unsafe { libc::call(__NR_setns, [fd, kinds as usize, 0, 0, 0, 0]) };
     for_setns(fd, kinds as usize, call) as c_int
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Chromium's zygote looks that way whether it has one thread before it forks its first child, and
 //! ends where it has two. For the call the agent goes, as for those of `retire`. Other files are
-//! not delayed: the path is looked at, and the call made. What is opened and read in pieces shows
+//! not delayed: the call is made, and the path looked at. What is opened and read in pieces shows
 //! the thread.
 //!
 //! Programs that were linked with a glibc before 2.33 call `__xstat` and its kin.
@@ -11,6 +11,8 @@
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+#[cfg(target_arch = "x86_64")]
+use linux_raw_sys::general::{__NR_lstat, __NR_stat};
 use linux_raw_sys::general::{__NR_newfstatat, __NR_statx, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 
 use overspill_sys::text::take_number;
@@ -18,14 +20,18 @@ use overspill_sys::{Errno, mem};
 
 use crate::{libc, retire};
 
-/// Makes a call that looks at the file of this name.
+/// Makes a call that looks at the file of this name; once more, without the agent, if that showed it.
+/// A path that the kernel has not read is not looked at: EFAULT is its answer to what is none.
+///
+/// *The story:* `syscall(SYS_stat, (char *)1, ...)` ended the program.
 ///
 /// # Safety
-/// The path is null or a string.
+/// The path is null, or the call looks at it and fails where it is no string.
 pub unsafe fn looking(path: *const c_char, mut call: impl FnMut() -> isize) -> isize {
-    // SAFETY: passed on to the caller.
-    let is_own = !path.is_null() && unsafe { may_be_tasks(path) && names_own_tasks(CStr::from_ptr(path)) };
-    if is_own { retire::without(call) } else { call() }
+    let result = call();
+    // SAFETY: the kernel has read it as a string.
+    let is_own = || unsafe { may_be_tasks(path) && names_own_tasks(CStr::from_ptr(path)) };
+    if result == libc::FAILED || path.is_null() || !is_own() { result } else { retire::without(call) }
 }
 
 /// Most paths are told by how they begin.
@@ -54,8 +60,28 @@ fn names_own_tasks(path: &CStr) -> bool {
 /// As for newfstatat(2).
 unsafe fn status(directory: c_int, path: *const c_char, status: *mut c_void, flags: u32) -> c_int {
     let arguments = [directory as usize, path as usize, status as usize, flags as usize, 0, 0];
-    // SAFETY: passed on to the caller, who gives the path to a function that wants a string.
+    // SAFETY: passed on to the caller; the call looks at the path.
     unsafe { looking(path, || libc::call(__NR_newfstatat, arguments)) as c_int }
+}
+
+/// The call that `__xstat` and `__lxstat` make in any libc, where there is such a one: sandboxes of
+/// their time may allow no other.
+///
+/// # Safety
+/// As for stat(2).
+unsafe fn status_of_old(path: *const c_char, to: *mut c_void, flags: u32) -> c_int {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let number = if flags == 0 { __NR_stat } else { __NR_lstat };
+        let arguments = [path as usize, to as usize, 0, 0, 0, 0];
+        // SAFETY: as above.
+        unsafe { looking(path, || libc::call(number, arguments)) as c_int }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: passed on to the caller.
+    unsafe {
+        status(AT_FDCWD, path, to, flags)
+    }
 }
 
 /// Functions that programs call by two names: the second is for large files, which all are here.
@@ -93,10 +119,10 @@ by_two_names! {
         status(at, path, to, flags as u32);
     "stat(3) of old programs.",
     __xstat __xstat64 (version: c_int, path: *const c_char, to: *mut c_void)
-        of_version(version, || status(AT_FDCWD, path, to, 0));
+        of_version(version, || status_of_old(path, to, 0));
     "lstat(3) of old programs.",
     __lxstat __lxstat64 (version: c_int, path: *const c_char, to: *mut c_void)
-        of_version(version, || status(AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW));
+        of_version(version, || status_of_old(path, to, AT_SYMLINK_NOFOLLOW));
     "fstatat(3) of old programs.",
     __fxstatat __fxstatat64 (version: c_int, at: c_int, path: *const c_char, to: *mut c_void, flags: c_int)
         of_version(version, || status(at, path, to, flags as u32));
@@ -120,7 +146,7 @@ pub unsafe extern "C" fn statx(
     to: *mut c_void,
 ) -> c_int {
     let arguments = [at as usize, path as usize, flags as usize, mask as usize, to as usize, 0];
-    // SAFETY: passed on to the caller, who gives the path to a function that wants a string.
+    // SAFETY: passed on to the caller; the call looks at the path.
     unsafe { looking(path, || libc::call(__NR_statx, arguments)) as c_int }
 }
 
@@ -139,6 +165,23 @@ mod tests {
             let name = CString::new(name).unwrap();
             // SAFETY: it is a string.
             assert!(unsafe { may_be_tasks(name.as_ptr()) } && names_own_tasks(&name), "{name:?}");
+        }
+    }
+
+    /// See [`looking`].
+    #[test]
+    fn what_is_no_path_is_the_kernels_to_refuse() {
+        let mut to = [0u64; 32];
+        let to = to.as_mut_ptr().cast();
+        let wrong = core::ptr::dangling::<c_char>();
+        // SAFETY: passed on to the caller.
+        let new = |path, to, flags| unsafe { status(AT_FDCWD, path, to, flags) };
+        for call in [status_of_old, new] {
+            // SAFETY: there is room for the status; the kernel looks at the path.
+            unsafe {
+                assert_eq!((call(wrong, to, 0), libc::errno()), (-1, Errno::FAULT));
+                assert_eq!(call(c"/".as_ptr(), to, AT_SYMLINK_NOFOLLOW), 0);
+            }
         }
     }
 

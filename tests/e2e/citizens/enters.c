@@ -1,4 +1,4 @@
-/* Enters user and pid namespace of a child by one call of setns, and needs more memory than its budget then. */
+/* Enters user and pid namespace of a child by one call of setns, and takes memory then. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>

@@ -20,11 +20,16 @@ const RECORDS_MAX: usize = 4096;
 /// no more than that beside what it was born with, is no program of its own.
 const PASSING_NS: u64 = 100_000_000;
 const PASSING_BYTES: u64 = 1 << 20;
-/// Nor is what becomes another program within that time, and holds no more: it started that one.
+/// Nor is what becomes another program within so long, and holds no more: it started that one.
+const STARTER_NS: u64 = 1_000_000_000;
 const STARTER_BYTES: u64 = 4 << 20;
-/// What holds more for so long without an agent is not going to get one.
+/// What holds more for so long without an agent is not going to get one. Where nothing speaks
+/// against it its loader may have much to read.
 pub const UNKEPT_BYTES: u64 = 4 << 20;
 const UNKEPT_NS: u64 = 1_000_000_000;
+const UNKEPT_UNEXPLAINED_NS: u64 = 10_000_000_000;
+/// What lies between two looks counts for no more: the launcher itself may have been stopped.
+const STEP_NS_MAX: u64 = 100_000_000;
 /// A program that was seen for no longer than this, holding no more, may have ended before its
 /// agent could be loaded.
 const GLIMPSE_NS: u64 = 30_000_000;
@@ -59,13 +64,12 @@ pub struct Record {
     claim_before: Option<(usize, u32)>,
     /// The step at which that agent has given up, and why.
     failure: Option<(u32, u32)>,
-    /// Of its anonymous memory, what nobody else has; and the most.
-    own_bytes: u64,
+    /// Of its anonymous memory, the most that nobody else had, while it had no agent.
     own_peak_bytes: u64,
     /// Of a copy: what it had of its parent.
     born_bytes: u64,
-    /// Since when it has held more than [`UNKEPT_BYTES`] without an agent.
-    unkept_ns: Option<u64>,
+    /// For how long it has held more than [`UNKEPT_BYTES`] without an agent, and could get on.
+    unkept_ns: u64,
     /// The process has become another program.
     is_followed: bool,
     /// It had not ended when the run did.
@@ -83,6 +87,10 @@ pub struct Sighting {
     pub doubly_bytes: u64,
     /// Its part of shared memory.
     pub shmem_bytes: u64,
+    /// What others hold, too, could not be asked.
+    pub is_doubtful: bool,
+    /// It does not get on for now: it is stopped, or waits for a disk.
+    pub is_put_off: bool,
 }
 
 impl Borrow<Look> for Sighting {
@@ -165,16 +173,13 @@ impl Census {
             self.ended.extend(before.map(|record| Record { is_followed: true, ..record }));
         }
         let record = self.living.get_mut(&look.pid).expect("it was inserted if it was not there");
+        let step = if is_known { (now - record.last_ns).min(STEP_NS_MAX) } else { 0 };
         record.last_ns = now;
         record.anon_peak_bytes = record.anon_peak_bytes.max(look.anon_bytes);
         record.shmem_peak_bytes = record.shmem_peak_bytes.max(sighting.shmem_bytes);
         record.resident_peak_bytes = record.resident_peak_bytes.max(look.anon_bytes + look.shared_bytes);
-        record.own_bytes = look.anon_bytes.saturating_sub(sighting.doubly_bytes);
-        record.own_peak_bytes = record.own_peak_bytes.max(record.own_bytes);
-        if record.has_agent() || record.own_bytes <= UNKEPT_BYTES {
-            record.unkept_ns = None;
-        } else {
-            record.unkept_ns.get_or_insert(now);
+        if !sighting.is_doubtful {
+            record.weigh(look.anon_bytes.saturating_sub(sighting.doubly_bytes), step, sighting.is_put_off);
         }
         !is_known || record.is_unsettled()
     }
@@ -206,6 +211,11 @@ impl Census {
         self.living.get(&pid).is_some_and(Record::is_passing)
     }
 
+    /// Is no agent of it known?
+    pub fn lacks_agent(&self, pid: u32) -> bool {
+        !self.living.get(&pid).is_some_and(Record::has_agent)
+    }
+
     /// Was it there at the last look?
     pub fn knows(&self, pid: u32) -> bool {
         self.living.contains_key(&pid)
@@ -218,9 +228,13 @@ impl Census {
             record.claim_before.get_or_insert(report.claim());
             return;
         }
+        let is_new = record.claim.is_none();
         if *record.claim.get_or_insert(report.claim()) == report.claim() {
             let has_failed = report.state == state::UNMANAGED;
             record.failure = has_failed.then_some((report.error_step, report.error));
+        }
+        if is_new && record.has_agent() {
+            record.own_peak_bytes = 0; // that was while it came
         }
     }
 
@@ -275,15 +289,17 @@ impl Census {
     /// *The story:* only what was known to be static, or to have a cleaned environment, ended a run.
     /// A program in namespaces of its own, a child of a bare fork and one whose agent had given up ran
     /// on without a limit.
-    pub fn unkept(&self, now: u64) -> Option<String> {
+    ///
+    /// *The other story:* Chromium from a cold disk, and what a debugger had stopped in its loader, were
+    /// ended after a second; a run whose launcher had been stopped in the look that found the agent.
+    pub fn unkept(&self) -> Option<String> {
         let cannot_be = |record: &Record| {
             record.anon_peak_bytes > UNKEPT_BYTES
                 && record.claim.is_none()
                 && !record.is_copy
                 && record.objection.is_some()
         };
-        let lasts = |record: &Record| record.unkept_ns.is_some_and(|since| now - since >= UNKEPT_NS);
-        self.living.values().find(|record| cannot_be(record) || lasts(record))?.complaint()
+        self.living.values().find(|record| cannot_be(record) || record.lasts())?.complaint()
     }
 
     /// Everything, at the end of the run, in the order in which the programs ended.
@@ -363,6 +379,30 @@ impl Record {
         self.claim.is_some() && self.failure.is_none()
     }
 
+    /// It has so much by itself, a `step` after the last look, in which it could not get on if it
+    /// `is_put_off`. What an agent keeps is not counted.
+    ///
+    /// *The story:* what a program had had while it was managed was held against it when its agent had
+    /// to leave at its end. The run, which had succeeded, was refused.
+    fn weigh(&mut self, own_bytes: u64, step: u64, is_put_off: bool) {
+        let is_kept = self.has_agent();
+        if !is_kept {
+            self.own_peak_bytes = self.own_peak_bytes.max(own_bytes);
+        }
+        if is_kept || own_bytes <= UNKEPT_BYTES {
+            self.unkept_ns = 0;
+        } else if !is_put_off {
+            self.unkept_ns += step;
+        }
+    }
+
+    /// Has it been without an agent for longer than one takes to come?
+    fn lasts(&self) -> bool {
+        let is_explained = self.objection.is_some() || self.failure.is_some() || self.is_copy;
+        let most = if is_explained { UNKEPT_NS } else { UNKEPT_UNEXPLAINED_NS };
+        !self.has_agent() && self.unkept_ns >= most
+    }
+
     /// It had more than next to nothing without an agent.
     pub fn was_unkept(&self) -> bool {
         !self.is_managed() && self.own_peak_bytes > UNKEPT_BYTES
@@ -411,7 +451,7 @@ impl Record {
     /// only started a program in its own place.
     fn is_program(&self) -> bool {
         let is_starter =
-            self.is_followed && self.lived_ns() < PASSING_NS && self.anon_peak_bytes < STARTER_BYTES;
+            self.is_followed && self.lived_ns() < STARTER_NS && self.anon_peak_bytes < STARTER_BYTES;
         if self.agent.is_some() || self.objection.is_some() && !is_starter {
             return true;
         }
@@ -533,7 +573,7 @@ mod tests {
         };
         let managed =
             |census: &mut Census| census.finish().iter().map(Record::is_managed).collect::<Vec<_>>();
-        for (mib, until, expected) in [(2, 60, 1), (5, 60, 2), (2, 150, 2)] {
+        for (mib, until, expected) in [(2, 60, 1), (5, 60, 2), (2, 900, 1), (2, 1100, 2)] {
             let mut census = start(mib, until);
             census.look(&[sighting(5, 1, 31, 50)], (until + 10) * MS);
             census.note(&report(5, 31, 1, state::WATCHING));
@@ -551,27 +591,72 @@ mod tests {
         assert_eq!(managed(&mut shell).len(), 2);
     }
 
+    /// For how many ms a child of 50 MiB, seen every 50 ms, is let live without an agent.
+    fn let_live(also: &[Sighting], child: Sighting, report: Option<AgentReport>) -> (u64, String) {
+        let mut census = Census::default();
+        for now in (0..20_000).step_by(50) {
+            census.look(&[also, &[child]].concat(), now * MS);
+            report.iter().for_each(|report| census.note(report));
+            if let Some(complaint) = census.unkept() {
+                return (now, complaint);
+            }
+        }
+        (u64::MAX, String::new())
+    }
+
     /// See [`Census::unkept`].
     #[test]
     fn whoever_has_no_agent_for_a_while_is_not_kept() {
-        let grown = |also: &[Sighting], report: Option<AgentReport>, doubly: u64| {
-            let mut census = Census::default();
-            for now in [0, 500 * MS, 999 * MS, 1001 * MS] {
-                assert_eq!(census.unkept(now.min(999 * MS)), None);
-                let mut child = sighting(6, 5, 30, 50);
-                child.doubly_bytes = doubly * MIB;
-                census.look(&[also, &[child]].concat(), now);
-                report.iter().for_each(|report| census.note(report));
-            }
-            census.unkept(1001 * MS)
-        };
-        assert!(grown(&[], None, 0).unwrap().contains("no agent reported"), "no objection is known");
+        let child = sighting(6, 5, 30, 50);
+        let (after, complaint) = let_live(&[], child, None);
+        assert!(after == 10_000 && complaint.contains("no agent reported"), "{after}: no objection is known");
         let parent = sighting(5, 1, 30, 50);
-        assert!(grown(&[parent], Some(report(5, 30, 1, state::MANAGING)), 0).is_some(), "a bare fork");
-        assert_eq!(grown(&[parent], Some(report(5, 30, 1, state::MANAGING)), 48), None, "it is the parent's");
+        let parents = || Some(report(5, 30, 1, state::MANAGING));
+        assert_eq!(let_live(&[parent], child, parents()).0, 1000, "a bare fork");
+        let theirs = Sighting { doubly_bytes: 48 * MIB, ..child };
+        assert_eq!(let_live(&[parent], theirs, parents()).0, u64::MAX, "it is the parent's");
         let gave_up = AgentReport { error_step: 4, error: 12, ..report(6, 30, 1, state::UNMANAGED) };
-        assert!(grown(&[], Some(gave_up), 0).unwrap().contains("the agent could not register memory"));
-        assert_eq!(grown(&[], Some(report(6, 30, 1, state::MANAGING)), 0), None);
+        let (after, complaint) = let_live(&[], child, Some(gave_up));
+        assert!(after == 1000 && complaint.contains("the agent could not register memory"), "{after}");
+        assert_eq!(let_live(&[], child, Some(report(6, 30, 1, state::MANAGING))).0, u64::MAX);
+    }
+
+    /// See [`Census::unkept`].
+    #[test]
+    fn whoever_cannot_get_on_is_waited_for() {
+        let parent = sighting(5, 1, 30, 50);
+        let child = sighting(6, 5, 30, 50);
+        let parents = || Some(report(5, 30, 1, state::MANAGING));
+        assert_eq!(let_live(&[parent], Sighting { is_put_off: true, ..child }, parents()).0, u64::MAX);
+        assert_eq!(let_live(&[parent], Sighting { is_doubtful: true, ..child }, parents()).0, u64::MAX);
+        // The launcher was stopped, and finds the agent when it goes on.
+        let mut census = Census::default();
+        census.look(&[child], 0);
+        census.look(&[child], 60_000 * MS);
+        assert_eq!(census.unkept(), None);
+        for now in 1..200 {
+            census.look(&[child], (60_000 + now * 100) * MS);
+        }
+        assert!(census.unkept().is_some());
+        census.note(&report(6, 30, 1, state::WATCHING));
+        assert_eq!(census.unkept(), None);
+    }
+
+    /// See [`Record::weigh`].
+    #[test]
+    fn what_an_agent_kept_is_not_held_against_who_had_it() {
+        let ended = |grows_without: bool| {
+            let mut census = Census::default();
+            let seen = |mib| [sighting(6, 5, 30, mib)];
+            census.look(&seen(10), 0);
+            census.note(&report(6, 30, 1, state::MANAGING));
+            census.look(&seen(50), MS);
+            census.note(&report(6, 30, 1, state::UNMANAGED));
+            census.look(&seen(if grows_without { 50 } else { 2 }), 2 * MS);
+            census.keep(report(6, 30, 1, state::UNMANAGED));
+            census.finish().iter().any(Record::was_unkept)
+        };
+        assert_eq!((ended(false), ended(true)), (false, true));
     }
 
     #[test]

@@ -76,6 +76,8 @@ pub struct Orphans {
 
 struct Process {
     parent: u32,
+    /// When it began, in ticks of the machine: tells it from another one that has its number by now.
+    began: Option<u64>,
     /// Stays open if there are descriptors enough.
     statm: Option<File>,
     /// Program and whether it was a guest, at the last look.
@@ -140,6 +142,11 @@ impl Descendants {
         looks
     }
 
+    /// Is the process still that which was looked at?
+    pub fn is_still(&mut self, pid: u32) -> bool {
+        self.processes.get_mut(&pid).is_some_and(|process| process.is_still(pid).unwrap_or(false))
+    }
+
     /// May there have been processes that could not be looked at?
     pub fn overlooks(&self) -> bool {
         self.overlooks
@@ -161,7 +168,7 @@ impl Descendants {
             for child in children.unwrap_or_default().into_iter().filter(|child| Some(*child) != self.keeper)
             {
                 parents.push(child);
-                let new = Process { parent, statm: None, last: None };
+                let new = Process { parent, began: None, statm: None, last: None };
                 self.processes.entry(child).or_insert(new).parent = parent;
             }
         }
@@ -189,16 +196,27 @@ impl Process {
         let statm = match self.statm.take() {
             Some(statm) => statm,
             None => match of_living(File::open(format!("/proc/{pid}/statm")))? {
-                Some(statm) => statm,
-                None => return Ok(None),
+                Some(statm) if self.is_still(pid)? => statm,
+                _ => return Ok(None),
             },
         };
         let look = match parse(&statm) {
             Some(look) => Some(look),
-            None => look_at_threads(pid)?,
+            // A file that is open is of the process of which it was opened; the threads are not.
+            None if self.is_still(pid)? => look_at_threads(pid)?,
+            None => None,
         };
         self.statm = Some(statm).filter(|_| stays_open);
         Ok(look.map(|look| self.complete(pid, look)))
+    }
+
+    /// Has nobody else the number since it was first looked at?
+    ///
+    /// *The story:* numbers start again. Another program of the machine was taken for one that had
+    /// ended, and `--strict` killed it.
+    fn is_still(&mut self, pid: u32) -> io::Result<bool> {
+        let Some(began) = began(pid)? else { return Ok(false) };
+        Ok(*self.began.get_or_insert(began) == began)
     }
 
     fn complete(&mut self, pid: u32, mut look: Look) -> Look {
@@ -302,11 +320,31 @@ pub fn figures<const N: usize>(pid: u32, file: &str, names: [&str; N]) -> Option
 
 /// Processor time of all threads of a process, in microseconds; 0 where it cannot be read.
 pub fn processor_us(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name is in parentheses and may hold anything.
-    let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
-    let ticks: u64 = numbers.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
+    let stat = stat(pid).unwrap_or_default();
+    let ticks: u64 = words_of(&stat).skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
     ticks * TICK_US
+}
+
+/// Is it stopped, traced, or waiting for a disk, so that it does not get on for now?
+pub fn is_put_off(pid: u32) -> bool {
+    let stat = stat(pid).unwrap_or_default();
+    words_of(&stat).next().is_some_and(|state| ["T", "t", "D"].contains(&state))
+}
+
+/// When a process began, in ticks of the machine; `None`: it has ended.
+fn began(pid: u32) -> io::Result<Option<u64>> {
+    let stat = of_living(stat(pid))?;
+    Ok(stat.and_then(|stat| words_of(&stat).nth(19)?.parse().ok()))
+}
+
+fn stat(pid: u32) -> io::Result<String> {
+    // A name may hold any bytes.
+    fs::read(format!("/proc/{pid}/stat")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What follows the name in /proc/PID/stat. The name is in parentheses and may hold anything.
+fn words_of(stat: &str) -> impl Iterator<Item = &str> {
+    stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace()
 }
 
 /// The name of a process.
@@ -334,6 +372,42 @@ mod tests {
             assert!(of_living::<()>(Err(io::Error::from_raw_os_error(errno))).is_err());
         }
         assert!(of_living::<()>(Err(io::Error::from_raw_os_error(libc::ESRCH))).unwrap().is_none());
+    }
+
+    /// See [`Process::is_still`].
+    #[test]
+    fn a_number_that_another_process_has_by_now_is_not_the_same() {
+        let own = std::process::id();
+        let new = |began| Process { parent: 1, began, statm: None, last: None };
+        let now = began(own).unwrap().unwrap();
+        assert!(new(Some(now)).look(own, false).unwrap().is_some());
+        assert_eq!(new(Some(now - 1)).look(own, false).unwrap(), None);
+        let mut first = new(None);
+        assert!(first.look(own, false).unwrap().is_some() && first.began == Some(now));
+        let (mut descendants, mut child) =
+            (Descendants::new(0, None), Command::new("sleep").arg("60").spawn().unwrap());
+        let at = |descendants: &mut Descendants| of_pid(&descendants.look(), child.id()).is_some();
+        assert!(at(&mut descendants) && descendants.is_still(child.id()));
+        descendants.processes.get_mut(&child.id()).unwrap().began = Some(now - 1);
+        assert!(!descendants.is_still(child.id()), "that is not to be killed");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!descendants.is_still(child.id()));
+    }
+
+    #[test]
+    fn who_is_stopped_is_put_off() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::SIGSTOP).unwrap();
+        let began = Instant::now();
+        while !is_put_off(child.id()) {
+            assert!(began.elapsed() < PATIENCE, "it was not seen to be stopped");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_put_off(std::process::id()));
     }
 
     /// *The story:* only processes with an agent were known, and what a static program held that a

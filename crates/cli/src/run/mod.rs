@@ -13,6 +13,7 @@ mod census;
 pub mod descendants;
 mod divider;
 mod door;
+mod group;
 pub mod program;
 pub mod report;
 mod room;
@@ -211,7 +212,6 @@ fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPa
     let (tuning, swap) = (&args.tuning, &ready.swap);
     let settings = Settings {
         ram_bytes,
-        machine_bytes: machine::ram_for_shares(),
         swap_bytes_max: tuning.swap_max.map_or(0, |size| size.bytes(machine::ram_for_shares())),
         page_cluster: tuning.page_cluster.unwrap_or(u32::MAX),
         flags: flag_bits(args),

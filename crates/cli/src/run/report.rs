@@ -439,8 +439,7 @@ impl Report {
 /// What `--strict` does not allow: for that the run was ended, or it was over before.
 fn refused(run: &Run<'_>, records: &[Record]) -> Option<String> {
     let late = || records.iter().find(|record| record.was_unkept()).and_then(Record::complaint);
-    let overlooked = || run.watched.overlooks.then(|| "not every process could be looked at".to_owned());
-    run.args.tuning.strict.then(|| run.watched.refused.clone().or_else(late).or_else(overlooked))?
+    run.args.tuning.strict.then(|| run.watched.refused.clone().or_else(late))?
 }
 
 fn group<'a>(name: &str, vmstat: &'a mut Counts, pager: &'a mut Counts) -> &'a mut Counts {

@@ -48,8 +48,6 @@ const MEANS: [&str; 4] = ["resident_sum_bytes", "resident_samples", "budget_sum_
 pub struct Settings<'a> {
     /// The budget.
     pub ram_bytes: u64,
-    /// RAM that there is.
-    pub machine_bytes: u64,
     /// Bound of the swap area; 0 = none.
     pub swap_bytes_max: u64,
     /// `--page-cluster`; `u32::MAX` = not given.
@@ -231,7 +229,6 @@ impl SharedPage {
         let fields = Fields(&bytes);
         Ok(Settings {
             ram_bytes: fields.u64(offset_of!(Config, ram_bytes)),
-            machine_bytes: fields.u64(offset_of!(Config, machine_bytes)),
             swap_bytes_max: fields.u64(offset_of!(Config, swap_bytes_max)),
             page_cluster: fields.u32(offset_of!(Config, page_cluster)),
             flags: fields.u32(offset_of!(Config, flags)),
@@ -313,6 +310,12 @@ impl SharedPage {
         self.file.write_all_at(&bytes.to_ne_bytes(), at as u64)
     }
 
+    /// Until then, on the monotonic clock, agents take the memory cgroup for full.
+    pub fn set_group_full_until(&self, until_ns: u64) -> io::Result<()> {
+        let at = offset_of!(Shared, tree) + offset_of!(Tree, group_full_until_ns);
+        self.file.write_all_at(&until_ns.to_ne_bytes(), at as u64)
+    }
+
     /// Limits the share of a process; 0: not at all.
     pub fn set_limit(&self, claim: (usize, u32), bytes: u64) -> io::Result<()> {
         self.put_to(claim, offset_of!(Process, limit_bytes), &bytes.to_ne_bytes())
@@ -358,7 +361,6 @@ fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {
     put(offset_of!(Config, version), &VERSION.to_ne_bytes());
     put(offset_of!(Config, page_cluster), &settings.page_cluster.to_ne_bytes());
     put(offset_of!(Config, ram_bytes), &settings.ram_bytes.to_ne_bytes());
-    put(offset_of!(Config, machine_bytes), &settings.machine_bytes.to_ne_bytes());
     put(offset_of!(Config, swap_bytes_max), &settings.swap_bytes_max.to_ne_bytes());
     put(offset_of!(Config, flags), &settings.flags.to_ne_bytes());
     put(offset_of!(Config, readahead), &settings.readahead.to_ne_bytes());
@@ -437,7 +439,6 @@ mod tests {
 
     const SETTINGS: Settings<'static> = Settings {
         ram_bytes: 100 << 20,
-        machine_bytes: 1 << 30,
         swap_bytes_max: 0,
         page_cluster: 3,
         flags: 5,

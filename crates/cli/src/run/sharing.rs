@@ -56,6 +56,8 @@ struct Known {
     /// When it was asked, and the answer.
     asked_ns: Option<u64>,
     answer: Doubly,
+    /// There was none when it was last asked.
+    is_silent: bool,
     /// When the answer was last of interest.
     used_ns: u64,
     way: Option<Way>,
@@ -156,13 +158,31 @@ impl Sharing {
             if asked_ns.is_some_and(|then| began < self.paid_ns || began < then + AGAIN_NS) {
                 return;
             }
-            let answer = walk(look).unwrap_or_default();
+            self.ask_one(look, began, walk);
             let ended = now();
             let paid_ns = self.paid_ns.max(began) + (ended - began) * WALKS_SHARE;
             self.paid_ns = paid_ns.min(ended + DEBT_MAX_NS);
-            let known = self.known.get_mut(&look.pid).expect("all that live are known");
-            (known.asked_ns, known.answer) = (Some(began), answer);
         }
+    }
+
+    fn ask_one(&mut self, look: &Look, now: u64, walk: &mut dyn FnMut(&Look) -> Option<Doubly>) {
+        let known = self.known.get_mut(&look.pid).expect("all that live are known");
+        let answer = walk(look);
+        (known.asked_ns, known.answer) = (Some(now), answer.unwrap_or_default());
+        known.is_silent = answer.is_none();
+    }
+
+    /// Asks all that live, and were there at the last look, whatever it costs: something hangs on it.
+    pub fn ask_all(&mut self, looks: &[Look], now: u64, mut walk: impl FnMut(&Look) -> Option<Doubly>) {
+        for look in looks.iter().filter(|look| !look.is_guest) {
+            self.ask_one(look, now, &mut walk);
+            self.known.get_mut(&look.pid).expect("all that live are known").way = Some(Way::Asked);
+        }
+    }
+
+    /// Was it asked in vain what others have, too, of what this process holds?
+    pub fn is_silent(&self, pid: u32) -> bool {
+        self.known.get(&pid).is_some_and(|known| known.way == Some(Way::Asked) && known.is_silent)
     }
 
     /// What others have, too, of what this process holds.
@@ -266,7 +286,7 @@ mod tests {
                 .iter()
                 .map(|look| {
                     let doubly_bytes = self.sharing.doubly(look.pid).anon_bytes;
-                    Sighting { look: *look, doubly_bytes, shmem_bytes: 0 }
+                    Sighting { look: *look, doubly_bytes, ..Sighting::default() }
                 })
                 .collect();
             self.census.look(&sightings, now * MS);
@@ -307,6 +327,21 @@ mod tests {
             assert_eq!(sharing.asked_anon_bytes(6), 0, "no budget is given away for it");
             census.look(&looks.map(|look| Sighting { look, ..Sighting::default() }), now);
         }
+    }
+
+    /// *The story:* `--strict` ended databases for what was known of them half a second before.
+    #[test]
+    fn all_are_asked_where_something_hangs_on_it() {
+        let (mut sharing, census) = (Sharing::default(), Census::default());
+        let looks = [process(5, 1, PYTHON, 40), process(6, 5, SHELL, 40), process(7, 5, SHELL, 40)];
+        let answer = |bytes| move |_: &Look| Some(Doubly { anon_bytes: bytes, shmem_bytes: bytes });
+        sharing.look(&looks, &census, true, || 0, answer(0));
+        let answers = |look: &Look| (look.pid != 7).then_some(Doubly { anon_bytes: MIB, shmem_bytes: 9 });
+        sharing.ask_all(&looks, MS, answers);
+        assert_eq!([5, 6].map(|pid| sharing.doubly(pid).shmem_bytes), [9, 9], "one ms later");
+        assert_eq!([5, 6, 7].map(|pid| sharing.is_silent(pid)), [false, false, true]);
+        sharing.look(&looks, &census, true, || 99 * MS, answer(MIB));
+        assert!(!sharing.is_silent(7));
     }
 
     /// A copy that calls exec any moment has its parent's memory, but nothing that came since.

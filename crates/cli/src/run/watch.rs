@@ -14,13 +14,16 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use overspill_engine::shared::{ENV, state};
+use overspill_engine::shared::{ENV, events, state};
 use overspill_engine::turnstile::HOLD_NS_MAX;
 use overspill_sys::clock;
 
-use super::census::{Census, Sighting};
-use super::descendants::{Descendants, Look, Orphans, figure, figures, is_gone, name, of_pid, processor_us};
+use super::census::{Census, Sighting, UNKEPT_BYTES};
+use super::descendants::{
+    Descendants, Look, Orphans, figure, figures, is_gone, is_put_off, name, of_pid, processor_us,
+};
 use super::divider::{Divider, Member, Word};
+use super::group::{self, Group};
 use super::program;
 use super::shared_page::{Report, SharedPage};
 use super::sharing::{Doubly, Sharing};
@@ -78,6 +81,8 @@ impl Watch {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let mut watcher = Watcher {
+            group: Group::own(page.clone()),
+            is_swap_full: false,
             page,
             options,
             refused: None,
@@ -100,7 +105,7 @@ impl Watch {
                 status_line::answer(&watcher.page, options.ram_bytes, watcher.began.elapsed());
                 let is_unsettled = watcher.census.is_unsettled();
                 let factor = if is_unsettled { PAUSE_FACTOR_UNSETTLED } else { PAUSE_FACTOR };
-                std::thread::park_timeout((began.elapsed() * factor).clamp(PAUSE_MIN, PAUSE_MAX));
+                watcher.rest((began.elapsed() * factor).clamp(PAUSE_MIN, PAUSE_MAX), &stopped);
             }
             watcher.look(true);
             let descendants = watcher.descendants;
@@ -120,6 +125,9 @@ impl Watch {
 
 struct Watcher {
     page: Arc<SharedPage>,
+    /// What the memory cgroup has left is asked once an agent has found swap full.
+    group: Group,
+    is_swap_full: bool,
     options: Options,
     refused: Option<String>,
     /// What nobody can page of what is in RAM; and since when it is more than the budget.
@@ -149,6 +157,22 @@ struct Extra {
 }
 
 impl Watcher {
+    /// Until the next look.
+    fn rest(&mut self, pause: Duration, stopped: &AtomicBool) {
+        let until = Instant::now() + pause;
+        let asks = self.is_swap_full && self.group.is_bounded();
+        while !stopped.load(Ordering::Acquire) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            if asks {
+                self.group.look();
+            }
+            std::thread::park_timeout(if asks { left.min(group::PAUSE) } else { left });
+        }
+    }
+
     fn look(&mut self, is_over: bool) {
         let looks = self.descendants.look();
         self.extras.retain(|pid, _| of_pid(&looks, *pid).is_some());
@@ -156,20 +180,13 @@ impl Watcher {
             self.read_shmem(look);
         }
         self.read_huge(&looks);
-        let extra = |look: &Look| self.extras.get(&look.pid);
-        let shmem_bytes = |look: &Look| extra(look).map_or(0, |extra| extra.shmem_bytes);
+        let shmem_bytes = |look: &Look| shmem_bytes(&self.extras, look);
         let sum: u64 = looks.iter().map(|look| look.anon_bytes + shmem_bytes(look)).sum();
         let is_short = sum > self.options.ram_bytes / 8 * 7;
         let now = || self.began.elapsed().as_nanos() as u64;
         let walk = |look: &Look| walk(look, shmem_bytes(look));
         self.sharing.look(&looks, &self.census, is_short, now, walk);
-        let sighting = |look: &Look| {
-            let doubly = self.sharing.doubly(look.pid);
-            let huge_bytes = extra(look).map_or(0, |extra| extra.huge_bytes);
-            let shmem_bytes = shmem_bytes(look).saturating_sub(doubly.shmem_bytes) + huge_bytes;
-            Sighting { look: *look, doubly_bytes: doubly.anon_bytes, shmem_bytes }
-        };
-        let sightings: Vec<Sighting> = looks.iter().map(sighting).collect();
+        let sightings: Vec<Sighting> = looks.iter().map(|look| self.sighting(look)).collect();
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
             self.census.describe(pid, name(pid), objection(pid));
         }
@@ -180,28 +197,67 @@ impl Watcher {
         }
     }
 
+    fn sighting(&self, look: &Look) -> Sighting {
+        let doubly = self.sharing.doubly(look.pid);
+        let huge_bytes = self.extras.get(&look.pid).map_or(0, |extra| extra.huge_bytes);
+        let shmem_bytes = shmem_bytes(&self.extras, look).saturating_sub(doubly.shmem_bytes) + huge_bytes;
+        let may_be_unkept =
+            self.options.strict && look.anon_bytes > UNKEPT_BYTES && self.census.lacks_agent(look.pid);
+        Sighting {
+            look: *look,
+            doubly_bytes: doubly.anon_bytes,
+            shmem_bytes,
+            is_doubtful: self.sharing.is_silent(look.pid),
+            is_put_off: may_be_unkept && is_put_off(look.pid),
+        }
+    }
+
     /// Ends the run for the sake of what is not managed.
     fn refuse(&mut self, looks: &[Look]) {
         let now = self.began.elapsed().as_nanos() as u64;
-        let Some(reason) = self.census.unkept(now).or_else(|| self.excess(looks, now)) else { return };
+        let Some(reason) = self.census.unkept().or_else(|| self.excess(looks, now)) else { return };
         self.refused.get_or_insert(reason);
         for look in looks {
-            let _ = kill(Pid::from_raw(look.pid as i32), Signal::SIGKILL);
+            if self.descendants.is_still(look.pid) {
+                let _ = kill(Pid::from_raw(look.pid as i32), Signal::SIGKILL);
+            }
         }
     }
 
     /// Is what nobody can page more than the budget, and not for an instant only?
     ///
     /// *The story:* the heap of a Java that shares it with itself was four times the budget.
+    ///
+    /// *The other story:* what a hundred processes of a database share counted once for each that had
+    /// not been asked of late. So all are asked before anybody is ended.
     fn excess(&mut self, looks: &[Look], now: u64) -> Option<String> {
-        if self.unpaged_bytes <= verdict::bound_bytes(self.options.ram_bytes, looks.len() as u64) {
+        let bound = verdict::bound_bytes(self.options.ram_bytes, looks.len() as u64);
+        if self.unpaged_bytes <= bound {
             self.excess_ns = None;
             return None;
         }
         let since = *self.excess_ns.get_or_insert(now);
-        let held = human::bytes(self.unpaged_bytes);
-        (now - since >= EXCESS_NS)
-            .then(|| format!("{held} in RAM are shared memory, or nobody can page them"))
+        if now - since < EXCESS_NS {
+            return None;
+        }
+        self.excess_ns = None;
+        let held = self.unpaged_afresh(looks, now)?;
+        let text = || format!("{} in RAM are shared memory, or nobody can page them", human::bytes(held));
+        (held > bound).then(text)
+    }
+
+    /// The same after all were asked. Of whom nobody tells what it has by itself, nothing is counted.
+    fn unpaged_afresh(&mut self, looks: &[Look], now: u64) -> Option<u64> {
+        for look in looks {
+            self.extras.entry(look.pid).or_default().shared_bytes = u64::MAX; // so that it is read
+            self.read_shmem(look);
+        }
+        self.sharing.ask_all(looks, now, |look| walk(look, shmem_bytes(&self.extras, look)));
+        let mut managed = self.page.reports().ok()?;
+        managed.retain(|report| !report.is_over);
+        let tells = |look: &&Look| !self.sharing.is_silent(look.pid);
+        let sightings: Vec<Sighting> = looks.iter().filter(tells).map(|look| self.sighting(look)).collect();
+        Some(self.unpaged_bytes(&sightings, &managed))
     }
 
     /// What nobody can page: shared memory, what has no agent, and what agents have to leave alone.
@@ -255,6 +311,7 @@ impl Watcher {
             let has_ended = report.is_over || (!lives && !exists(report.pid));
             if !has_ended && !is_over {
                 self.census.note(&report);
+                self.is_swap_full |= report.events & events::SWAP_FULL != 0;
                 managed.push(report);
                 continue;
             }
@@ -342,6 +399,10 @@ impl Watcher {
         }
         Ok(())
     }
+}
+
+fn shmem_bytes(extras: &BTreeMap<u32, Extra>, look: &Look) -> u64 {
+    extras.get(&look.pid).map_or(0, |extra| extra.shmem_bytes)
 }
 
 /// What others have, too, of what a process holds: all but its own part, which is what it has with

@@ -14,7 +14,7 @@ use super::{Manager, own_ranges};
 use crate::{fork, message};
 
 /// A program that has passed its budget ends when less than this share of the machine's memory is
-/// left, or of what its memory cgroup gives: a sixteenth.
+/// left: a sixteenth. Of a memory cgroup the launcher tells the same.
 const LEFT_SHARE: u64 = 16;
 /// How often it is looked for what is left, beside each tenth.
 const LOOK_NS: u64 = 100_000_000;
@@ -117,23 +117,30 @@ impl Manager<'_> {
                 self.say_words(format_args!("the program holds {} % more than its budget", tenths * 10));
             }
         }
-        if excess > 0 && (tenths > told || now >= looks_at) {
+        if excess == 0 {
+            return;
+        }
+        let is_due = tenths > told || now >= looks_at;
+        if is_due {
             self.excess = Some(Excess { told: tenths.max(told), looks_at: now + LOOK_NS });
-            if is_nearly_all(ram.saturating_add(excess), self.agent.shared.config.machine_bytes) {
-                self.say("the machine has next to no memory left: the program is ended");
-                self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
-                message::kill_self(Signal::KILL);
-            }
+        }
+        let tree = &self.agent.shared.tree;
+        let is_group_full = now < tree.group_full_until_ns.load(Ordering::Acquire);
+        if (is_group_full || is_due && is_scarce()) && tree.takes_end(now) {
+            self.say("there is next to no memory left: the program is ended");
+            self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
+            message::kill_self(Signal::KILL);
         }
     }
 }
 
-/// Is next to nothing left where `held` bytes are held of `all` that the launcher may use? The
-/// machine may be used by others, too; who else is in the launcher's memory cgroup is not known.
-fn is_nearly_all(held: u64, all: u64) -> bool {
+/// Is next to nothing left of the machine's memory? What the tree's books say is no answer: a child of
+/// fork has all of its parent's in there.
+///
+/// *The story:* a server whose budget was near all that the machine has forked, and was ended for one
+/// page with gigabytes left.
+fn is_scarce() -> bool {
     let machine = Fields::of_machine();
     let bytes = |name| machine.as_ref().ok().and_then(|fields| fields.number(name));
-    let is_scarce =
-        bytes("MemAvailable").zip(bytes("MemTotal")).is_some_and(|(left, all)| left < all / LEFT_SHARE);
-    is_scarce || all > 0 && held > all - all / LEFT_SHARE
+    bytes("MemAvailable").zip(bytes("MemTotal")).is_some_and(|(left, all)| left < all / LEFT_SHARE)
 }

@@ -69,7 +69,7 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// Swap is full, and the program is to hold more than its budget: said once.
-    pub(crate) fn say_full(&mut self) {
+    fn say_full(&mut self) {
         self.says_full |= !core::mem::replace(&mut self.warned_full, true);
     }
 

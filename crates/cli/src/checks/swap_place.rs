@@ -206,7 +206,8 @@ fn room(place: &SwapPlace) -> Check {
     }
 }
 
-fn free_bytes(directory: &Path) -> io::Result<u64> {
+/// What is free on the file system of a directory, for whoever calls this.
+pub fn free_bytes(directory: &Path) -> io::Result<u64> {
     let info = nix::sys::statvfs::statvfs(directory)?;
     Ok(info.blocks_available() as u64 * info.fragment_size() as u64)
 }

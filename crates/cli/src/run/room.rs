@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use nix::sys::resource::{Resource, getrlimit};
 use overspill_engine::SwapKind;
 
-use crate::checks::SwapPlace;
+use crate::checks::{SwapPlace, swap_place};
 use crate::human;
 
 /// A place's part of what there is.
@@ -65,9 +65,8 @@ fn room(place: &SwapPlace, limit: u64) -> Option<Room> {
         let free_bytes = File::open(&place.path).ok()?.seek(SeekFrom::End(0)).ok()?;
         return Some(Room { file_system: None, free_bytes, bytes_max });
     }
-    let space = nix::sys::statvfs::statvfs(&place.directory).ok()?;
+    let free_bytes = swap_place::free_bytes(&place.directory).ok()?;
     let file_system = Some(fs::metadata(&place.directory).ok()?.dev());
-    let free_bytes = space.blocks_available() * space.fragment_size();
     Some(Room { file_system, free_bytes, bytes_max: bytes_max.min(limit) })
 }
 

@@ -80,9 +80,9 @@ impl<P: SwapIn> Mm<P> {
         self.refused < REFUSED_MIN || self.refused < REFUSED_MAX && self.trust > 0
     }
 
-    /// Where pages were refused no more are tried at once than may be refused.
-    fn may_try(&self) -> bool {
-        self.trust == REFUSED_MAX || self.unmapping < self.trust + REFUSED_MIN
+    /// So many pages may be on their way out of view: where some were refused, no more than may be.
+    fn tried_at_once(&self) -> u32 {
+        if self.trust == REFUSED_MAX { u32::MAX } else { self.trust + REFUSED_MIN }
     }
 
     /// So many pages were refused at once, and so many left.
@@ -126,7 +126,7 @@ impl<P: SwapIn> Mm<P> {
             let scene = self.scene();
             let (cached, cache) = (scene.cached, self.reclaim.peek().kept(&scene));
             let staying = self.unmapping - self.leaving;
-            let may_try = looks > 0 && self.may_try();
+            let may_try = looks > 0 && self.unmapping < self.tried_at_once();
             let progress = if may_try && self.has_passed() {
                 self.unmap_unit(&mut looks, out)
             } else if self.reclaim.get().fails(&scene) {
@@ -155,7 +155,8 @@ impl<P: SwapIn> Mm<P> {
 
     /// Frames held above what may be.
     fn over(&self) -> u32 {
-        if self.held <= self.config.budget { 0 } else { self.held - self.limit().min(self.held) }
+        // The limit is the budget at least, and takes some working out.
+        if self.held <= self.config.budget { 0 } else { self.held.saturating_sub(self.limit()) }
     }
 
     /// So many frames have yet to be set on their way to have the goal free.
@@ -522,9 +523,7 @@ impl<P: SwapIn> Mm<P> {
     /// together. (Where uses are told of, every page is looked at for itself.)
     fn follower(&self, run: Run) -> Option<PageId> {
         let next = PageId(run.first.0 + run.count);
-        let most =
-            if self.trust == REFUSED_MAX { UNMAP_MAX } else { UNMAP_MAX.min(self.trust + REFUSED_MIN) };
-        let together = run.count < most
+        let together = run.count < UNMAP_MAX.min(self.tried_at_once())
             && !self.config.probe.tells_uses()
             && !next.0.is_multiple_of(CHUNK_PAGES as u32)
             && self.lists.tail(ListId::Inactive) == Some(next)

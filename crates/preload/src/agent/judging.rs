@@ -111,14 +111,11 @@ impl Manager<'_> {
         let ram = self.agent.ram();
         let excess = self.agent.purse.excess(held);
         let tenths = u32::try_from(excess / (ram / 10).max(1)).unwrap_or(u32::MAX / 10);
-        if tenths > told {
-            self.excess = Some(Excess { told: tenths, looks_at });
-            if self.agent.purse.tells(tenths, told) {
-                self.say_words(format_args!("the program holds {} % more than its budget", tenths * 10));
-            }
-        }
         if excess == 0 {
             return;
+        }
+        if tenths > told && self.agent.purse.tells(tenths, told) {
+            self.say_words(format_args!("the program holds {} % more than its budget", tenths * 10));
         }
         let is_due = tenths > told || now >= looks_at;
         if is_due {

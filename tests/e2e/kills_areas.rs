@@ -64,6 +64,19 @@ impl Area {
         Ok(file.try_lock().is_err())
     }
 
+    /// Fails unless the lock is given up within some seconds.
+    ///
+    /// *The story:* a ring of io_uring holds its files until what it has in flight has come back, and
+    /// the kernel takes it apart behind the end of its process: asked once, this failed on a slow disk.
+    fn expect_unlocked(&self) -> Outcome {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.is_locked()? {
+            ensure!(Instant::now() < deadline, "somebody still has the area");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
     /// Its pages from the first one behind the header on, a sixteenth of them.
     fn content(&self) -> Outcome<Vec<u8>> {
         let mut bytes = vec![0; (AREA_MIB / 16 * MIB) as usize];
@@ -98,7 +111,7 @@ fn killed(context: &Context, area: &Area, name: &str, victim: Victim, options: &
         }
         Ok(())
     })?;
-    ensure!(!area.is_locked()?, "somebody still has the area");
+    area.expect_unlocked()?;
     expect_alone(area)?;
     let left = area.content()?;
     let (is_usable, told) = info(context, &area.path)?;

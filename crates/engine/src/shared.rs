@@ -433,6 +433,8 @@ pub struct Tree {
     pub group_full_until_ns: AtomicU64,
     /// When a process was ended last for want of memory, on the same clock.
     pub ended_ns: AtomicU64,
+    /// Who waited for single pages last, and when: see [`crate::crowd`].
+    pub crowd: AtomicU64,
 }
 
 /// For so long after one process has ended for want of memory it is waited for what that gives.

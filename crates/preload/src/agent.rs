@@ -12,6 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use overspill_engine::crowd::Crowd;
 use overspill_engine::discards;
 use overspill_engine::doze::{Doze, Signs, Sleepers};
 use overspill_engine::growth::Growth;
@@ -377,11 +378,13 @@ impl Agent {
             veto::set_up();
         }
         self.process.state.store(state::MANAGING, Ordering::Release);
+        let crowd = Crowd::new(self.process.pid.load(Ordering::Acquire));
         let mut manager = Manager {
             engine,
             adopter: &mut adopter,
             agent: self,
             reactor: Reactor::default(),
+            crowd,
             stray_accepted: 0,
             grew: false,
             shrinks_since: None,
@@ -448,6 +451,7 @@ struct Manager<'a> {
     adopter: &'a mut Adopter,
     agent: &'a mut Agent,
     reactor: Reactor,
+    crowd: Crowd,
     /// Unmanaged bytes that the last look at the maps left.
     stray_accepted: u64,
     /// The last look found more of them.
@@ -518,14 +522,22 @@ impl Manager<'_> {
         loop {
             self.reactor.turn(&mut self.engine, until, None);
             self.judge_all();
+            let now = clock::monotonic_ns();
+            self.heed_others(now);
             if self.engine.mm().stats().pgfault != faults || fresh::is_awaited(fresh::asked()) {
                 // It does something again.
                 until = until.min(began + LOOK_NS_MIN);
             }
-            if clock::monotonic_ns() >= until {
+            if now >= until {
                 break;
             }
         }
+    }
+
+    /// Others of the run page to the same device.
+    fn heed_others(&mut self, now: u64) {
+        let is_held = self.agent.process.held_until_ns.load(Ordering::Acquire) > now;
+        self.crowd.exchange(&self.agent.shared.tree, self.engine.policy_mut(), now, is_held);
     }
 
     /// Who could awake while nobody looks.

@@ -8,7 +8,7 @@
 //!
 //! A turn is as long as it takes to be worth its costs: until who has it has computed for several
 //! times as long as it waited for its pages to come back. It ends at once when it computes no
-//! more, for it may wait for one of the others. Who has no turn is not stopped, only slow: see
+//! more, for it may wait for one of the others, and soon when it does little but wait even so. Who has no turn is not stopped, only slow: see
 //! `overspill_engine::turnstile`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const PATIENCE_US: u64 = 1_500_000;
 /// What is needed is more than there is by this part at least.
 const EXCESS_SHARE: u64 = 8;
+/// Who computes for more than this part of the time, and for longer than it waits, gets on.
+const GETS_ON_SHARE: u64 = 4;
 /// Who needs less than this part of the budget is in nobody's way.
 const LARGE_SHARE: u64 = 8;
 /// A turn lasts until this many times as long was computed as waited.
@@ -26,6 +28,8 @@ const ROUNDS: u32 = 4;
 /// ... but for so long at least, and at most.
 const TURN_US_MIN: u64 = 1_000_000;
 const TURN_US_MAX: u64 = 10_000_000;
+/// A turn that has brought nothing by then ends.
+const TRIAL_US: u64 = 2_000_000;
 /// Who computes and waits for less than an eighth of so long, together, has nothing to do.
 const IDLE_US: u64 = 300_000;
 const IDLE_SHARE: u64 = 8;
@@ -64,13 +68,22 @@ struct Turn {
     computed_us: u64,
     waited_us: u64,
     /// Computed and waited in the last while, and how long that is.
-    busy_us: u64,
+    while_computed_us: u64,
+    while_waited_us: u64,
     while_us: u64,
 }
 
 impl Turn {
     fn of(leader: usize) -> Turn {
-        Turn { leader, lasts_us: 0, computed_us: 0, waited_us: 0, busy_us: 0, while_us: 0 }
+        Turn {
+            leader,
+            lasts_us: 0,
+            computed_us: 0,
+            waited_us: 0,
+            while_computed_us: 0,
+            while_waited_us: 0,
+            while_us: 0,
+        }
     }
 
     fn observe(&mut self, computed_us: u64, waited_us: u64, passed_us: u64) {
@@ -78,19 +91,33 @@ impl Turn {
         self.computed_us += computed_us;
         self.waited_us += waited_us;
         if self.while_us >= IDLE_US {
-            (self.busy_us, self.while_us) = (0, 0);
+            (self.while_computed_us, self.while_waited_us, self.while_us) = (0, 0, 0);
         }
-        self.busy_us += computed_us + waited_us;
+        self.while_computed_us += computed_us;
+        self.while_waited_us += waited_us;
         self.while_us += passed_us;
     }
 
     fn is_idle(&self) -> bool {
-        self.while_us >= IDLE_US && self.busy_us < self.while_us / IDLE_SHARE
+        let busy_us = self.while_computed_us + self.while_waited_us;
+        self.while_us >= IDLE_US && busy_us < self.while_us / IDLE_SHARE
+    }
+
+    /// Whoever still waits for longer than it computes wants more than there is.
+    ///
+    /// *The story:* three that went through as much as the budget had 7 s each, one after another,
+    /// until they were done. The fourth would have fitted, and waited for all of it.
+    fn is_vain(&self) -> bool {
+        let waits = self.while_waited_us > self.while_computed_us;
+        self.lasts_us >= TRIAL_US && self.while_us >= IDLE_US && waits
     }
 
     fn is_over(&self) -> bool {
         let is_worth_it = self.computed_us >= self.waited_us * WORTH;
-        (self.lasts_us >= TURN_US_MIN && is_worth_it) || self.lasts_us >= TURN_US_MAX || self.is_idle()
+        (self.lasts_us >= TURN_US_MIN && is_worth_it)
+            || self.lasts_us >= TURN_US_MAX
+            || self.is_idle()
+            || self.is_vain()
     }
 }
 
@@ -126,7 +153,9 @@ impl Turns {
         let waited = |want: &Want| want.waited_us.saturating_sub(before(want).waited_us).min(passed_us);
         let ran = |want: &Want| want.ran_us.saturating_sub(before(want).ran_us);
         let [waited_us, ran_us] = [large.iter().map(waited).sum::<u64>(), large.iter().map(ran).sum()];
-        match waited_us > ran_us {
+        // Who gets on while the others page has what it needs: turns would take it away.
+        let gets_on = |want: &Want| ran(want) > passed_us / GETS_ON_SHARE && ran(want) > waited(want);
+        match waited_us > ran_us && !large.iter().any(gets_on) {
             true => self.paging_us = (self.paging_us + passed_us).min(PATIENCE_US),
             false => self.paging_us = self.paging_us.saturating_sub(passed_us),
         }

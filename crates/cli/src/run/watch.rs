@@ -358,7 +358,6 @@ impl Watcher {
             place: report.place,
             share_bytes: report.share_bytes,
             fixed_bytes: report.counter("fixed_bytes"),
-            returned: pages(report, &["workingset_refault_anon", "pgmajfault"]),
             paged_out: pages(report, &["pswpout", "zswpout"]),
             // Its turn it waits for by the launcher's own word.
             waited_us: report.counter("stalled_ns").saturating_sub(report.counter("held_ns")) / 1000,

@@ -167,6 +167,20 @@ impl Policy {
         Some(Policy { knobs, frames, kind })
     }
 
+    /// Misses so far, modulo 2^32, for which others ought to keep their windows short. Only the
+    /// adaptive policy knows.
+    #[must_use]
+    pub fn crowding(&self) -> u32 {
+        if let Kind::Adaptive(policy) = &self.kind { policy.crowding() } else { 0 }
+    }
+
+    /// Whether others who share the device wait for single pages: windows are kept short meanwhile.
+    pub fn set_others_wait(&mut self, others_wait: bool) {
+        if let Kind::Adaptive(policy) = &mut self.kind {
+            policy.others_wait = others_wait;
+        }
+    }
+
     /// Is the region read by the rules of files?
     fn reads_files(&self, touch: &Touch) -> bool {
         matches!(self.kind, Kind::Adaptive(_)) && files::concerns(touch) && self.knobs.max_window > 0

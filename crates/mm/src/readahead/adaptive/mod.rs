@@ -96,8 +96,12 @@ impl Config {
 pub struct Adaptive {
     /// May be changed at any time.
     pub config: Config,
+    /// Others who share the device, but not this policy, wait for single pages.
+    pub others_wait: bool,
     /// Lone misses against windows, of late, in all regions: the device is one.
     crowd: u8,
+    /// Lone misses that made a crowd.
+    crowding: u32,
 }
 
 /// What a region remembers.
@@ -239,6 +243,7 @@ impl Adaptive {
             let is_lone = found.is_none() && below + above == 0;
             region.settle_lone_miss(is_lone);
             self.crowd = (self.crowd + if is_lone { CROWD_PER_MISS } else { 0 }).min(CROWD_MAX);
+            self.crowding = self.crowding.wrapping_add(u32::from(is_lone && self.crowd >= CROWD));
         }
         let (stride, evidence) = match found {
             Some(Progression { stride, steps }) => (stride, steps),
@@ -282,7 +287,13 @@ impl Adaptive {
 
     /// Do others than streams wait for the device?
     fn is_crowded(&self) -> bool {
-        self.crowd >= CROWD
+        self.crowd >= CROWD || self.others_wait
+    }
+
+    /// How many misses so far were single ones among as many as there are windows, modulo 2^32.
+    #[must_use]
+    pub fn crowding(&self) -> u32 {
+        self.crowding
     }
 
     /// The pages that the next window of a stream should have: as many as it has earned, as streams

@@ -92,6 +92,7 @@ mod tests {
                 region_start: Vpn(0),
                 region_end: Vpn(1 << 20),
                 kind: RegionKind::Anon,
+                evictions: 0,
                 read_ahead,
                 marker,
                 arriving: false,

@@ -184,12 +184,13 @@ impl<P: SwapIn> Mm<P> {
         let (space, vpn) = self.pages.place(id);
         self.stats.pgmajfault += 1;
         self.note_return(id, false);
+        let evictions = self.clock.wrapping_sub(self.pages[id].prev);
         self.refault(id);
         let slot = self.slot_of(id);
         let touch = self.touch(id);
         let plan = self.regions.find(space, vpn).and_then(|region| {
             region.stats.pgmajfault += 1;
-            let touch = touch(region);
+            let touch = Touch { evictions, ..touch(region) };
             self.policy.miss(&mut region.readahead, &touch)
         });
         self.start_reading(id);
@@ -214,6 +215,7 @@ impl<P: SwapIn> Mm<P> {
             region_start: region.start,
             region_end: region.end,
             kind: region.kind,
+            evictions: 0,
             read_ahead: false,
             marker: false,
             arriving: false,

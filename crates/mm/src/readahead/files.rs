@@ -178,6 +178,7 @@ mod tests {
             region_start: Vpn(START),
             region_end: Vpn(START + 100_000),
             kind: RegionKind::File { bias: START.wrapping_sub(u64::from(Slot::FILES)) },
+            evictions: 0,
             read_ahead: false,
             marker,
             arriving: false,

@@ -41,6 +41,8 @@ pub struct Touch {
     pub region_end: Vpn,
     /// What backs the region.
     pub kind: RegionKind,
+    /// Pages that left since this one did, of the same budget; 0 in `cached`.
+    pub evictions: u32,
     /// The page was read ahead and this is its first touch (a hit). Always false in `miss`.
     pub read_ahead: bool,
     /// The page is the marker of a window: its touch is the moment to read the next one. Always

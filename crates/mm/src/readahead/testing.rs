@@ -304,6 +304,7 @@ impl<P: SwapIn> Sim<P> {
             region_start: Vpn(self.start),
             region_end: Vpn(end),
             kind: self.kind,
+            evictions: 0,
             read_ahead,
             marker,
             arriving: false,

@@ -12,6 +12,9 @@
 //! use it up. So random access soon reads nothing beside what it faults on, while three equal steps
 //! still open a stream.
 //!
+//! A set of pages that is touched at random and comes back for others that nobody wants is read by
+//! neighbourhoods: see [`around`].
+//!
 //! A device serves whoever asked first, so that a large window makes everybody else wait for it.
 //! While faults that no stream explains come as often as windows do, windows are kept short and are
 //! not ordered before their marker.
@@ -21,6 +24,7 @@
 //! Unfit for: pointer chasing, and more streams in one region than it keeps (their windows stay
 //! small).
 
+mod around;
 mod recent;
 mod stream;
 
@@ -29,6 +33,7 @@ mod tests;
 
 use super::{Mapping, Plan, SwapIn, Touch, Window};
 use crate::types::Vpn;
+use around::{Around, BLOCK};
 use recent::{Progression, Recent};
 use stream::{FREE, PROVEN, Stream, Verdict};
 
@@ -102,6 +107,7 @@ pub struct Adaptive {
     crowd: u8,
     /// Lone misses that made a crowd.
     crowding: u32,
+    around: Around,
 }
 
 /// What a region remembers.
@@ -192,7 +198,12 @@ impl Adaptive {
             None if missed && let Some(index) = region.refute(touch.vpn) => {
                 self.follow(region, index, 0, touch, missed)
             }
-            None => self.explore(region, touch, missed),
+            None => {
+                if touch.read_ahead {
+                    self.around.used();
+                }
+                self.explore(region, touch, missed)
+            }
         }
     }
 
@@ -245,8 +256,15 @@ impl Adaptive {
             self.crowd = (self.crowd + if is_lone { CROWD_PER_MISS } else { 0 }).min(CROWD_MAX);
             self.crowding = self.crowding.wrapping_add(u32::from(is_lone && self.crowd >= CROWD));
         }
+        let reads_around =
+            missed && found.is_none() && self.around.miss(touch.now, touch.vpn, touch.evictions);
         let (stride, evidence) = match found {
             Some(Progression { stride, steps }) => (stride, steps),
+            None if reads_around => {
+                region.planned = None;
+                self.around.read();
+                return Some(self.block(touch));
+            }
             None if missed && region.credit >= CREDIT_NEEDED[(below + above).min(2) as usize] => {
                 (if above > below { -1 } else { 1 }, 0)
             }
@@ -260,6 +278,19 @@ impl Adaptive {
             region.clock,
         ));
         self.plan(region, index, touch, Some(touch.vpn))
+    }
+
+    /// The block around a miss, within the region.
+    fn block(&self, touch: &Touch) -> Plan {
+        let pages = u64::from(BLOCK.min(1 << self.config.max_window.ilog2()));
+        let first = Vpn(touch.vpn.0 / pages * pages);
+        let (start, end) = (first.max(touch.region_start), touch.region_end.min(first.offset(pages as i64)));
+        let window = Window::Pages { start, stride: 1, count: (end.0 - start.0) as u32 };
+        // Who waits for the first touch of each page may have to make room before: all but one come
+        // into view at once. That one tells what the block is worth, touched or missed.
+        let beside = Vpn(touch.vpn.0 ^ 1);
+        let marker = (start <= beside && beside < end).then_some(beside);
+        Plan { window, marker, mapping: Mapping::Together, passed: None }
     }
 
     /// The next window of a stream: from the page after `fault` on if a fault is answered with it,

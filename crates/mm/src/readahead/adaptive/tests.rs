@@ -426,6 +426,7 @@ fn plans_stay_within_a_region_that_changes() {
             region_start: Vpn(at.saturating_sub(random.below(2000))),
             region_end: Vpn(at + 1 + random.below(2000)),
             kind: RegionKind::Anon,
+            evictions: 0,
             read_ahead: random.below(2) == 0,
             marker: random.below(8) == 0,
             arriving: random.below(8) == 0,

@@ -8,8 +8,8 @@
 //!
 //! A turn is as long as it takes to be worth its costs: until who has it has computed for several
 //! times as long as it waited for its pages to come back. It ends at once when it computes no
-//! more, for it may wait for one of the others, and soon when it does little but wait even so. Who has no turn is not stopped, only slow: see
-//! `overspill_engine::turnstile`.
+//! more, for it may wait for one of the others, and soon when it does little but wait even so. Who
+//! has no turn is not stopped, only slow: see `overspill_engine::turnstile`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -266,6 +266,38 @@ mod tests {
         let mut tree = Tree::new(&[150, 150, 150]);
         assert_eq!(tree.run(PATIENCE_US - LOOK_US), [[0; 0]; 0]);
         assert_eq!(tree.run(3 * TURN_US_MIN + TURN_US_MIN / 2), [[0], [1], [2], [0]]);
+    }
+
+    #[test]
+    fn a_turn_that_brings_nothing_ends_soon() {
+        let lasts = |computes_us: u64| {
+            let mut turn = Turn::of(0);
+            while !turn.is_over() {
+                turn.observe(computes_us, LOOK_US - computes_us, LOOK_US);
+            }
+            turn.lasts_us
+        };
+        assert!((TRIAL_US..TRIAL_US + IDLE_US).contains(&lasts(LOOK_US / 4)));
+        assert_eq!(lasts(LOOK_US * 5 / 8), TURN_US_MAX, "it gets on");
+        assert_eq!(lasts(LOOK_US * 7 / 8), TURN_US_MIN, "it was worth it");
+    }
+
+    /// Three only wait and the fourth computes: it has what it needs.
+    #[test]
+    fn nobody_has_a_turn_while_one_gets_on() {
+        let mut turns = Turns::default();
+        for look in 0..1000 {
+            let wants: Vec<Want> = (0..4)
+                .map(|place| Want {
+                    place,
+                    need_bytes: 100 * MIB,
+                    waited_us: if place < 3 { look * LOOK_US } else { 0 },
+                    ran_us: if place < 3 { 0 } else { look * LOOK_US / 2 },
+                    ..Want::default()
+                })
+                .collect();
+            assert_eq!(turns.take(TOTAL, LOOK_US, &wants), None);
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("trees::sorts", sorts),
         Test::new("trees::pool", pool),
         Test::new("trees::idle", idle),
+        Test::new("trees::shared-memory", shared_memory),
         Test::new("trees::seventy", seventy),
         Test::new("trees::redis-saves-in-plenty", |context| real::saves(context, 300 * MIB)),
         Test::new("trees::other-user", |context| {
@@ -125,6 +126,34 @@ fn pool(context: &Context) -> Outcome<Verdict> {
     let launch = Launch::new(context, "trees-pool", python).args([&text(&script), "1000000"]).timeout(180);
     let (finished, verdict) = sampled(launch, 80 * MIB)?;
     kept(&finished, verdict)
+}
+
+/// *The story:* twenty programs that looked at the same 60 MiB in 100 were said to have gone above
+/// their budget, to 654 MiB.
+fn shared_memory(context: &Context) -> Outcome {
+    const LOOKS: &str = "import mmap, os, time
+memory = mmap.mmap(-1, 60 << 20)
+memory.write(b'x' * (60 << 20))
+children = []
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        all(memory[at] for at in range(0, 60 << 20, 4096))
+        time.sleep(1)
+        os._exit(0)
+    children.append(child)
+for child in children:
+    os.waitpid(child, 0)
+";
+    let python = packages::program("python3", "python3")?;
+    let finished = Launch::new(context, "trees-shared-memory", python).args(["-c", LOOKS]).ram(400 * MIB);
+    let finished = finished.timeout(180).run()?;
+    finished.succeeded()?;
+    let report = finished.report()?;
+    ensure!(kind(report) == "fits", "{}", finished.complain(kind(report)));
+    let peak = report["tree_peak_bytes"].as_u64().unwrap_or(0);
+    ensure!(peak > 60 * MIB, "{}", finished.complain(&format!("a peak of {peak} bytes")));
+    Ok(())
 }
 
 /// *The story:* 225 programs slept in a budget that was used up, and their agents took both

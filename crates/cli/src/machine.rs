@@ -105,6 +105,11 @@ fn budget_note_on(machine_bytes: u64, allowed_bytes: u64, budget_bytes: u64) -> 
         .then(|| format!("overspill: note: --ram {ram} is more than {whose} {allowed}"))
 }
 
+/// Shared memory and files in memory of all programs, in RAM; no pages of hugetlbfs.
+pub fn shmem_bytes() -> Option<u64> {
+    meminfo_bytes("Shmem")
+}
+
 /// A line of /proc/meminfo, in bytes.
 pub fn meminfo_bytes(key: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;

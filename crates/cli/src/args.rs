@@ -145,6 +145,9 @@ Examples:
   Which read-ahead on which device, with curves to look at:
       overspill sim sort.ovt --readahead adaptive,linux,none \\
           --device nvme,sata-ssd,hdd --html sort.html
+  How do the kernel's rules of file read-ahead, old and new, take to its reads?
+      strace -f -ttt -y -e trace=file,desc -o job.strace ./job
+      overspill sim job.strace --readahead 2.6.20,2.6.23,6.8,adaptive
   A load by its name, on this machine's own device:
       overspill sim calibrate /var/tmp -o here.toml
       overspill sim zipf:size=1G,touches=5M,write=20 --ram 25%,50% \\
@@ -165,12 +168,13 @@ Examples:
       --swap /var/tmp -- ./solver";
 
 const TRACE_EXAMPLES: &str = "\
-What is simulated are page accesses. Of a trace of file calls (strace) info and
-convert say what was read, but not how much RAM is enough.
+What is simulated are page accesses; of a trace that has calls on files alone
+(strace, perf), those calls and their read-ahead.
 
 Formats: overspill (its own), lackey (valgrind --tool=lackey --trace-mem=yes),
-strace (-f -ttt, file calls), perf (perf script of page faults), csv, oracle
-(libCacheSim's oracleGeneral), numbers (a page a line). All are read and
+strace (-f -ttt -y, file calls; or perf trace), perf (perf script of page
+faults, or of syscalls:sys_enter_read and the like with their sys_exit), csv,
+oracle (libCacheSim's oracleGeneral), numbers (a page a line). All are read and
 written; what a format does not have is left out, and said. Compressed (zstd)
 input is unpacked.
 

@@ -2,6 +2,7 @@
 //! [`overspill_sim`].
 
 mod devices;
+mod files;
 mod paper;
 mod policies;
 mod pool;

@@ -38,7 +38,7 @@ fn complaint(words: &[&str], paths: &[&std::path::Path]) -> String {
 }
 
 #[test]
-fn calls_on_files_are_described_and_converted_but_not_simulated() {
+fn calls_on_files_are_described_converted_and_simulated() {
     let scratch = Scratch::new("calls");
     let (strace, own) = (calls(&scratch), scratch.file("calls.ovt"));
     let output = overspill().args(["trace", "convert"]).args([&strace, &own]).output().unwrap();
@@ -46,8 +46,18 @@ fn calls_on_files_are_described_and_converted_but_not_simulated() {
     for path in [&strace, &own] {
         let output = overspill().args(["trace", "info"]).arg(path).output().unwrap();
         assert!(stdout(&output).contains("files     2 files, 7 calls, 132 KiB read"), "{}", stdout(&output));
-        let text = complaint(&["sim"], &[path]);
-        assert!(text.contains("no page accesses in it, only 7 calls on files"), "{text}");
+        let output = overspill().args(["sim", "--readahead", "none,2.6.20,6.8"]).arg(path).output().unwrap();
+        let text = stdout(&output);
+        assert!(text.contains("reads and writes of"), "{text}{}", stderr(&output));
+        assert_eq!(text.lines().filter(|line| line.contains("nvme")).count(), 3, "{text}");
+        for (words, problem) in [
+            (&["--explain"][..], "--explain is about memory, and "),
+            (&["--readahead", "linux"], "'linux' is not one of adaptive, none, 2.6.20"),
+            (&["--ram", "1M"], "the least for calls on files is 2 MiB"),
+        ] {
+            let text = complaint(&[&["sim"], words].concat(), &[path]);
+            assert!(text.contains(problem), "{text}");
+        }
     }
 }
 

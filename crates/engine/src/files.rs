@@ -5,6 +5,7 @@
 //! its bytes there are. Pages behind the file's end are not read at all, its last page in part.
 //! Where a page lies in memory is not known here: mappings are cut and moved, slots are not.
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -27,6 +28,8 @@ pub struct Source {
     pub len: u64,
     /// The program may store to its pages, which are its own then.
     pub writable: bool,
+    /// What is stored is meant for the file: stores are followed from one sync to the next.
+    pub shared: bool,
     /// Of a program that does not know of this.
     pub program: Option<Program>,
 }
@@ -79,6 +82,8 @@ pub(crate) struct Mapped {
     prints: Vec<u64>,
     /// Of protected ones: a bit for each page that was stored to.
     stored: Vec<AtomicU64>,
+    /// While what was stored is being written to the file: the same for stores since that began.
+    since_sync: Option<Vec<u64>>,
     is_protected: bool,
     /// The shortest that the file was seen since the last look.
     shortest: u64,
@@ -111,6 +116,8 @@ pub(crate) struct Spot {
 #[derive(Default)]
 pub(crate) struct Files {
     mapped: Vec<Mapped>,
+    /// Of them, those whose stores are the file's.
+    shared: usize,
 }
 
 impl Files {
@@ -129,12 +136,14 @@ impl Files {
             first_slot,
             prints: Vec::new(),
             stored,
+            since_sync: None,
             is_protected,
             shortest: u64::MAX,
             is_handed_back: false,
             has_rest: false,
         };
         mapped.publish();
+        self.shared += usize::from(mapped.source.shared);
         self.mapped.insert(at, mapped);
         Ok(Slot(first_slot))
     }
@@ -158,6 +167,7 @@ impl Files {
     pub fn remove(&mut self, first_slot: u32) {
         let Some(at) = self.mapped.iter().position(|mapped| mapped.first_slot == first_slot) else { return };
         let mapped = self.mapped.remove(at);
+        self.shared -= usize::from(mapped.source.shared);
         if let Some(program) = &mapped.source.program {
             program.place.withdraw();
         }
@@ -187,6 +197,11 @@ impl Files {
     /// All of them.
     pub fn each(&mut self) -> impl Iterator<Item = &mut Mapped> {
         self.mapped.iter_mut()
+    }
+
+    /// Are there any whose stores are the file's?
+    pub fn has_shared(&self) -> bool {
+        self.shared > 0
     }
 
     /// Are there none?
@@ -293,6 +308,43 @@ impl Mapped {
     pub fn note_store(&mut self, slot: Slot) {
         let index = self.index(slot);
         self.stored[index / 64].fetch_or(1 << (index % 64), SeqCst);
+        if let Some(since) = &mut self.since_sync {
+            since[index / 64] |= 1 << (index % 64);
+        }
+    }
+
+    /// Are further stores to a page to be told? Not where one has been, since a sync began if one is
+    /// under way.
+    pub fn wants_stores(&self, slot: Slot) -> bool {
+        let index = self.index(slot);
+        let is_noted = |since: &Vec<u64>| since[index / 64] >> (index % 64) & 1 != 0;
+        self.is_protected && !self.since_sync.as_ref().map_or_else(|| self.is_stored(slot), is_noted)
+    }
+
+    /// What was stored is going to be written to the file. The runs of slots that this concerns, in the
+    /// file's order: stores to them are to be told again.
+    pub fn begin_sync(&mut self) -> Vec<Range<u32>> {
+        assert!(self.source.shared && self.since_sync.is_none(), "one sync of a shared mapping at a time");
+        self.since_sync = Some(vec![0; self.stored.len()]);
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for slot in self.first_slot..self.first_slot + self.pages {
+            if !self.is_stored(Slot(slot)) {
+                continue;
+            }
+            match runs.last_mut().filter(|run| run.end == slot) {
+                Some(run) => run.end = slot + 1,
+                None => runs.push(slot..slot + 1),
+            }
+        }
+        runs
+    }
+
+    /// The sync has ended. If it went well the file holds what was stored before it began.
+    pub fn end_sync(&mut self, went_well: bool) {
+        let since = self.since_sync.take().expect("a sync ends once");
+        for (stored, since) in self.stored.iter().zip(since).filter(|_| went_well) {
+            stored.fetch_and(since, SeqCst);
+        }
     }
 
     /// The stores to pages are gone.
@@ -336,7 +388,7 @@ mod tests {
 
     fn source() -> Source {
         let file = file::memfd(c"files").expect("memory files are there");
-        Source { file, offset: 0, len: 10 * PAGE, writable: true, program: None }
+        Source { file, offset: 0, len: 10 * PAGE, writable: true, shared: true, program: None }
     }
 
     #[test]
@@ -360,6 +412,30 @@ mod tests {
         mapped.note_store(Slot(first.0 + 70));
         assert!(mapped.is_stored(Slot(first.0 + 70)) && !mapped.is_stored(Slot(first.0 + 71)));
         mapped.forget_stores(first.0 + 64..first.0 + 80);
+        assert!(!mapped.has_stores());
+    }
+
+    /// A store while what was stored before is on its way to the file is the next sync's.
+    #[test]
+    fn a_sync_settles_what_was_stored_before_it_began() {
+        let mut files = Files::default();
+        let first = files.add(source(), 100, true).unwrap();
+        let mapped = files.of_slot(first);
+        let slot = |at: u32| Slot(first.0 + at);
+        [3, 4, 70].into_iter().for_each(|at| mapped.note_store(slot(at)));
+        assert!(!mapped.wants_stores(slot(3)) && mapped.wants_stores(slot(5)));
+        let run = |from: u32, to: u32| first.0 + from..first.0 + to;
+        assert_eq!(mapped.begin_sync(), [run(3, 5), run(70, 71)]);
+        assert!(mapped.wants_stores(slot(3)) && mapped.is_stored(slot(3)), "it is not in the file yet");
+        [4, 9].into_iter().for_each(|at| mapped.note_store(slot(at)));
+        assert!(!mapped.wants_stores(slot(4)));
+        mapped.end_sync(false);
+        assert_eq!(mapped.begin_sync(), [run(3, 5), run(9, 10), run(70, 71)], "all of it, once more");
+        mapped.note_store(slot(4));
+        mapped.end_sync(true);
+        assert_eq!(mapped.begin_sync(), [run(4, 5)]);
+        mapped.forget_stores(run(0, 50));
+        mapped.end_sync(true);
         assert!(!mapped.has_stores());
     }
 
@@ -418,8 +494,14 @@ mod tests {
             let known = file::status(&plain).ok();
             let index = TABLE.take().unwrap();
             let program = Program { place: TABLE.file(index), index, plain, leased, is_local, known };
-            let source =
-                Source { file: open(), offset: 0, len: 5000, writable: false, program: Some(program) };
+            let source = Source {
+                file: open(),
+                offset: 0,
+                len: 5000,
+                writable: false,
+                shared: false,
+                program: Some(program),
+            };
             let first = files.add(source, 2, true).unwrap();
             let mut is_changed = || files.of_slot(first).look().is_changed;
             assert!(!is_changed());

@@ -1,27 +1,40 @@
-//! Regions that stand for files: read-only, or with stores that stay in this process.
+//! Regions that stand for files: read-only, with stores that stay in this process, or with stores
+//! that are the file's.
 
 use std::ffi::CString;
 use std::ops::{Deref, Range};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use overspill_engine::{Engine, Place, Source};
 use overspill_mm::fileread::MapAdvice;
 use overspill_mm::readahead::policy::Overrides;
 use overspill_sys::file::{self, Kind, Open};
 use overspill_sys::mem::Mapping;
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
+use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE};
 
+use crate::file::{RealFile, Store};
 use crate::link::Link;
 use crate::pager::whole_pages;
+use crate::publish::Publisher;
 use crate::region::{self, RegionStats};
 use crate::{Error, raw};
+
+/// What stores to a region are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Stores {
+    #[default]
+    Forbidden,
+    Private,
+    Shared,
+}
 
 /// How a file is mapped.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MapOptions {
-    private: bool,
+    stores: Stores,
     offset: u64,
     len: Option<usize>,
 }
@@ -36,7 +49,15 @@ impl MapOptions {
     /// Stores are allowed, and stay in this process: a page that was stored to is the region's own.
     #[must_use]
     pub fn private(mut self) -> Self {
-        self.private = true;
+        self.stores = Stores::Private;
+        self
+    }
+
+    /// Stores are allowed, and are the file's from the next [`FileRegion::sync`] on. It takes
+    /// UFFDIO_MOVE (kernel 6.8).
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.stores = Stores::Shared;
         self
     }
 
@@ -54,6 +75,10 @@ impl MapOptions {
 /// behind its new end raises SIGBUS, as it does in a mapping of the kernel's, once the pager has
 /// noticed (within 40 ms), and shows what is there when it has grown again; a page that the device
 /// cannot read raises SIGBUS for good.
+///
+/// What is stored to a shared one ([`MapOptions::shared`]) is in the file once [`FileRegion::sync`]
+/// has returned, and on stable storage. Until then it is this process's own, in RAM or on swap, and
+/// nobody else sees it; a process that is killed loses it. The file never becomes longer than it is.
 #[derive(Debug)]
 pub struct FileRegion {
     /// Taken when dropped: the pager forgets the region first.
@@ -61,14 +86,33 @@ pub struct FileRegion {
     /// Where its first byte lies in the first page.
     skip: usize,
     len: usize,
-    private: bool,
+    stores: Stores,
+    /// Of a shared one.
+    publisher: Option<Publisher>,
     link: Arc<Link>,
 }
 
 impl FileRegion {
     pub(crate) fn new(path: &Path, options: &MapOptions, link: &Arc<Link>) -> Result<FileRegion, Error> {
         let failed = |errno| Error::File(path.to_owned(), errno);
-        let (file, file_len) = open(path).map_err(failed)?;
+        if options.stores == Stores::Shared {
+            let store = RealFile::open(path, true, false).map_err(failed)?;
+            let plain = store.reader().map_err(failed)?;
+            return FileRegion::of(plain, Some(Box::new(store)), options, link, failed);
+        }
+        FileRegion::of(open(path).map_err(failed)?, None, options, link, failed)
+    }
+
+    /// Of an open file, whose stores go to `store`.
+    pub(crate) fn of(
+        plain: Fd,
+        store: Option<Box<dyn Store>>,
+        options: &MapOptions,
+        link: &Arc<Link>,
+        failed: impl Fn(Errno) -> Error,
+    ) -> Result<FileRegion, Error> {
+        let file_len = file::status(&plain).map_err(&failed)?.len;
+        let file = raw::open_direct(&plain, Open::empty()).unwrap_or(plain);
         let skip = (options.offset % PAGE_SIZE as u64) as usize;
         let offset = options.offset - skip as u64;
         let rest = usize::try_from(file_len.saturating_sub(options.offset)).unwrap_or(usize::MAX);
@@ -77,15 +121,23 @@ impl FileRegion {
             return Err(failed(Errno::INVAL));
         }
         let mapping = raw::map_private(whole_pages(skip.saturating_add(len))).map_err(Error::Map)?;
-        let private = options.private;
-        let region = FileRegion { mapping: Some(mapping), skip, len, private, link: Arc::clone(link) };
+        let stores = options.stores;
+        let publisher = store.map(|store| Publisher::new(store, offset / PAGE_SIZE as u64));
+        let mapping = Some(mapping);
+        let mut region = FileRegion { mapping, skip, len, stores, publisher: None, link: Arc::clone(link) };
         let range = region.range();
-        let source = Source { file, offset, len: file_len, writable: private, program: None };
+        let (writable, shared) = (stores != Stores::Forbidden, stores == Stores::Shared);
+        let source = Source { file, offset, len: file_len, writable, shared, program: None };
         let added = link.wire().ask(move |engine| {
+            if shared && !engine.tells_stores() {
+                return Err(Errno::OPNOTSUPP);
+            }
             engine.register(range.clone())?;
             engine.add_file(range, source)
         })?;
         added.map_err(Error::Map)?;
+        // From now on there is something to sync.
+        region.publisher = publisher;
         Ok(region)
     }
 
@@ -106,7 +158,26 @@ impl FileRegion {
     pub fn as_mut(&mut self) -> Option<&mut [u8]> {
         let (skip, len) = (self.skip, self.skip + self.len);
         let mapping = self.mapping.as_mut().expect("a region has its mapping until it is dropped");
-        self.private.then(|| &mut raw::bytes_mut(mapping, len)[skip..])
+        let is_allowed = self.stores != Stores::Forbidden;
+        is_allowed.then(|| &mut raw::bytes_mut(mapping, len)[skip..])
+    }
+
+    /// The bytes of a shared region, for threads that store while others sync; `None` of another.
+    pub fn as_shared(&mut self) -> Option<SharedStores<'_>> {
+        (self.stores == Stores::Shared).then_some(SharedStores { region: self })
+    }
+
+    /// Writes what was stored to a shared region, and returns when it is on stable storage. Of another
+    /// region there is nothing to write.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the device's reason, told to the one whose sync it was. What was stored is here
+    /// still, and the next sync writes it once more.
+    pub fn sync(&self) -> Result<(), Error> {
+        match &self.publisher {
+            Some(publisher) => publisher.sync(self.mapping(), self.link.wire()),
+            None => Ok(()),
+        }
     }
 
     /// The pages of bytes `range`.
@@ -160,17 +231,45 @@ impl FileRegion {
     }
 }
 
-/// Opens a file for reading, past the page cache where that can be; gives its length, too.
-fn open(path: &Path) -> Result<(overspill_sys::Fd, u64), Errno> {
+/// A shared region while several threads store to it.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedStores<'a> {
+    region: &'a FileRegion,
+}
+
+impl<'a> SharedStores<'a> {
+    /// All bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [AtomicU8] {
+        let FileRegion { skip, len, .. } = *self.region;
+        &raw::atomic_bytes(self.region.mapping(), skip + len)[skip..]
+    }
+
+    /// All whole words of 8 bytes, in the processor's byte order, from the first that begins at a
+    /// multiple of 8 bytes of the file.
+    #[must_use]
+    pub fn words(&self) -> &'a [AtomicU64] {
+        let FileRegion { skip, len, .. } = *self.region;
+        &raw::atomic_words(self.region.mapping(), skip + len)[skip.div_ceil(8)..]
+    }
+
+    /// As [`FileRegion::sync`]. Of what is stored meanwhile each word is in the file or not; what is not
+    /// is the next sync's.
+    ///
+    /// # Errors
+    /// Those of [`FileRegion::sync`].
+    pub fn sync(&self) -> Result<(), Error> {
+        self.region.sync()
+    }
+}
+
+/// Opens a file for reading.
+fn open(path: &Path) -> Result<Fd, Errno> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
     // Of a pipe nobody waits for another end.
     let plain = file::open(&name, Open::NON_BLOCKING)?;
-    let status = file::status(&plain)?;
-    if status.kind != Kind::Regular {
-        return Err(Errno::NODEV);
-    }
-    let direct = raw::open_direct(&plain, Open::empty());
-    Ok((direct.unwrap_or(plain), status.len))
+    let is_regular = file::status(&plain)?.kind == Kind::Regular;
+    is_regular.then_some(plain).ok_or(Errno::NODEV)
 }
 
 impl Deref for FileRegion {
@@ -187,6 +286,8 @@ impl Drop for FileRegion {
             std::mem::forget(self.mapping.take());
             return;
         }
+        // Whoever wants to know whether that went well has synced.
+        let _ = self.sync();
         let range = self.range();
         let _ = self.link.wire().ask(|engine| engine.remove_file(range));
         // The unmapping raises an event, which the pager's thread reads while we wait here.

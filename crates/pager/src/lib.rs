@@ -16,7 +16,8 @@
 //! they do. The knobs of swap-in read-ahead have the kernel's names, and hold for all regions
 //! ([`Pager::set_page_cluster`]) or for one ([`Region::set_readahead`]).
 //!
-//! [`Pager::map_file`] maps a file, for reading or with stores that stay private, and
+//! [`Pager::map_file`] maps a file, for reading, with stores that stay private, or with stores that
+//! are the file's once they are synced, and
 //! [`Pager::open_file`] opens one with a cache that reads ahead and writes back; both live in the
 //! same budget.
 //!
@@ -30,6 +31,7 @@ mod file;
 mod file_region;
 mod link;
 mod pager;
+mod publish;
 mod raw;
 mod region;
 mod shared;
@@ -37,7 +39,7 @@ mod shared;
 pub use builder::Builder;
 pub use error::Error;
 pub use file::{File, FileOptions, FileStats};
-pub use file_region::{FileRegion, MapOptions};
+pub use file_region::{FileRegion, MapOptions, SharedStores};
 pub use overspill_mm::Vmstat;
 pub use overspill_mm::fileread::policy::NAMES as FILE_READAHEAD_NAMES;
 pub use overspill_mm::fileread::{Advice, MapAdvice};

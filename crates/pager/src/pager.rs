@@ -16,7 +16,7 @@ use crate::{Builder, Error, File, FileOptions, FileRegion, MapOptions, Region, S
 /// A running pager. It goes on while regions live; with the last of them its thread ends.
 #[derive(Debug)]
 pub struct Pager {
-    link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
     /// What its cached files have of the budget.
     room: Arc<Room>,
 }

@@ -112,7 +112,8 @@ fn managed(engine: &mut Engine, wish: Wish) -> Result<AddressRange, Refusal> {
     let status = file::status(&plain)?;
     let (is_local, known) = (space.is_local(), Some(status));
     let program = Program { place, index, plain, leased, is_local, known };
-    let source = Source { file: direct, offset, len: status.len, writable, program: Some(program) };
+    let source =
+        Source { file: direct, offset, len: status.len, writable, shared: false, program: Some(program) };
     let mapped = make(engine, wish, len, source);
     if mapped.is_err() {
         files::table().give_back(index);

@@ -58,6 +58,8 @@ struct Case {
     lap_seconds: u64,
     unit: usize,
     advise_random: bool,
+    /// Of a hundred visits so many write; what was written is synced with each hundredth.
+    write_percent: u64,
     /// The budget is the part 1 / `ram_part` of the bench's.
     ram_part: u64,
     /// What is asked of a mapping, and of `File`, against the kernel.
@@ -75,6 +77,7 @@ const CYCLIC: Case = Case {
     lap_seconds: 3600,
     unit: 16,
     advise_random: false,
+    write_percent: 0,
     ram_part: 1,
     goal: Some(3.5),
     file_goal: None,
@@ -88,8 +91,11 @@ const RANDOM: Case = Case {
     goal: Some(2.0),
     ..CYCLIC
 };
+/// sysbench fileio's random reads and writes: blocks of 64 KiB, three reads for two writes.
+const FILEIO: Case =
+    Case { name: "fileio", percent: 200, threads: 16, write_percent: 40, goal: None, ..RANDOM };
 
-const CASES: [Case; 14] = [
+const CASES: [Case; 17] = [
     CYCLIC,
     Case { name: "cyclic-2x", percent: 200, goal: Some(2.0), ..CYCLIC },
     Case { name: "cyclic-4x", percent: 400, laps: 3, goal: Some(1.2), ..CYCLIC },
@@ -121,6 +127,9 @@ const CASES: [Case; 14] = [
         goal: Some(2.0),
         ..CYCLIC
     },
+    Case { name: "fileio-1", threads: 1, ..FILEIO },
+    FILEIO,
+    Case { name: "fileio-128", threads: 128, ..FILEIO },
     Case { name: "cached-64k", percent: 25, goal: None, file_goal: Some(1.0), ..CYCLIC },
     Case { name: "cached-4k", percent: 25, unit: 1, goal: None, file_goal: Some(1.0), ..CYCLIC },
 ];
@@ -163,6 +172,18 @@ impl Way {
             Way::Kernel(how, _) | Way::Library(how) => how,
             Way::Run => How::Mmap,
         }
+    }
+
+    /// Can it take part? Mappings of the kernel's and of a program's are not written to here: `run`
+    /// leaves those that are with the kernel.
+    fn can(self, case: &Case) -> bool {
+        case.write_percent == 0 || self.how() != How::Mmap
+    }
+
+    /// The ways of a load.
+    fn of(case: &Case) -> impl Iterator<Item = Way> {
+        let case = *case;
+        Way::ALL.into_iter().filter(move |way| way.can(&case))
     }
 
     /// Is this a row of the kernel's that the other is held against?
@@ -292,9 +313,9 @@ impl Bench {
         let progress = Progress::about(&format!("{}: ", case.name));
         progress.say("making the file");
         make(&path, file_bytes)?;
-        let mut runs: Vec<Vec<Done>> = vec![Vec::new(); Way::ALL.len()];
+        let mut runs: Vec<Vec<Done>> = vec![Vec::new(); Way::of(case).count()];
         for run in 1..=self.runs {
-            for (way, done) in Way::ALL.into_iter().zip(&mut runs) {
+            for (way, done) in Way::of(case).zip(&mut runs) {
                 progress.say(&format!("{}, run {run} of {}", way.name(self.own_kib), self.runs));
                 done.push(self.run(case, way, &path, file_bytes, ram_bytes)?);
             }
@@ -302,7 +323,7 @@ impl Bench {
         drop(progress);
         self.guardian.release(&held)?;
         let own_kib = self.own_kib;
-        let rows = Way::ALL.into_iter().zip(runs);
+        let rows = Way::of(case).zip(runs);
         let mut rows: Vec<Row> =
             rows.map(|(way, runs)| row(case, way, way.name(own_kib), file_bytes, ram_bytes, runs)).collect();
         compare_with_the_kernel(case, &mut rows);
@@ -355,6 +376,9 @@ fn command(case: &Case, way: Way, path: &Path, file_bytes: u64, ram_bytes: u64) 
     command.arg(format!("--order={}", case.order)).arg(format!("--size={file_bytes}"));
     command.arg(format!("--threads={}", case.threads)).arg(format!("--laps={}", case.laps));
     command.arg(format!("--lap-seconds={}", case.lap_seconds)).arg(format!("--unit={}", case.unit));
+    if case.write_percent > 0 {
+        command.arg(format!("--write-percent={}", case.write_percent)).arg("--sync-every=100");
+    }
     if case.advise_random {
         command.arg("--advise-random");
     }

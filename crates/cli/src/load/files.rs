@@ -1,4 +1,5 @@
-//! The load of `bench files`: a file read in some order, by one way of reading files, lap after lap.
+//! The load of `bench files`: a file read in some order, and perhaps written, by one way of reading
+//! files, lap after lap.
 //!
 //! `overspill read-file` prints one line of JSON: what each lap took, and how many bytes the process
 //! read from the device for it. The first word of a page tells its number; whoever finds another
@@ -8,11 +9,12 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use overspill_pager::{FileOptions, FileRegion, MapAdvice, MapOptions, Pager};
+use overspill_pager::{FileOptions, FileRegion, MapAdvice, MapOptions, Pager, SharedStores};
 use overspill_sim::rng::splitmix64;
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +73,12 @@ pub struct ReadFileArgs {
     /// Say that it is read in no order
     #[arg(long)]
     pub advise_random: bool,
+    /// Of the visits, how many of a hundred write in place of reading
+    #[arg(long, default_value_t = 0)]
+    pub write_percent: u64,
+    /// With so many visits of all threads what was written is synced; 0: never
+    #[arg(long, default_value_t = 0)]
+    pub sync_every: u64,
     /// The library's budget
     #[arg(long)]
     pub ram: Option<Size>,
@@ -122,6 +130,8 @@ enum Source {
     Mapped(Mapped),
     Plain(File),
     Region(FileRegion),
+    /// For the rest of the process.
+    Shared(SharedStores<'static>),
     Cached(overspill_pager::File),
 }
 
@@ -140,6 +150,10 @@ impl Source {
                     check(page, first_word(&region[at..at + 8]))
                 });
             }
+            Source::Shared(stores) => {
+                let word = |page: usize| stores.words()[page * (PAGE_BYTES / 8)].load(Relaxed);
+                return (page..page + count).try_for_each(|page| check(page, word(page)));
+            }
             Source::Plain(file) => file.read_exact_at(bytes, offset)?,
             Source::Cached(file) => {
                 let read = file.read_at(bytes, offset)?;
@@ -148,6 +162,40 @@ impl Source {
         }
         let pages = bytes.chunks_exact(PAGE_BYTES).zip(page..);
         pages.into_iter().try_for_each(|(bytes, page)| check(page, first_word(bytes)))
+    }
+}
+
+impl Source {
+    /// Overwrites `count` pages from `page` on; whoever checks them finds what he should.
+    fn overwrite(&self, page: usize, count: usize, buffer: &mut [u8]) -> Result<()> {
+        let bytes = &mut buffer[..count * PAGE_BYTES];
+        for (bytes, page) in bytes.chunks_exact_mut(PAGE_BYTES).zip(page..) {
+            bytes[..8].copy_from_slice(&word(page).to_ne_bytes());
+        }
+        let offset = page * PAGE_BYTES;
+        match self {
+            Source::Plain(file) => file.write_all_at(bytes, offset as u64)?,
+            Source::Cached(file) => file.write_at(bytes, offset as u64)?,
+            Source::Shared(stores) => {
+                let words = &stores.words()[offset / 8..];
+                for (word, bytes) in words.iter().zip(bytes.as_chunks::<8>().0) {
+                    word.store(u64::from_ne_bytes(*bytes), Relaxed);
+                }
+            }
+            Source::Mapped(_) | Source::Region(_) => bail!("this way of reading does not write"),
+        }
+        Ok(())
+    }
+
+    /// What was written is on stable storage.
+    fn sync(&self) -> Result<()> {
+        match self {
+            Source::Plain(file) => file.sync_data()?,
+            Source::Cached(file) => file.sync()?,
+            Source::Shared(stores) => stores.sync()?,
+            Source::Mapped(_) | Source::Region(_) => {}
+        }
+        Ok(())
     }
 }
 
@@ -164,7 +212,7 @@ fn check(page: usize, found: u64) -> Result<()> {
 pub fn main(args: &ReadFileArgs) -> Result<u8> {
     let pages = args.size.bytes(0) as usize / PAGE_BYTES;
     let is_dense = !matches!(args.order, Pattern::Random | Pattern::Stride(_));
-    let unit = if is_dense { args.unit.max(1) } else { 1 };
+    let unit = if is_dense || args.write_percent > 0 { args.unit.max(1) } else { 1 };
     let pager = args.ram.map(|ram| pager(&args.file, ram)).transpose()?;
     let source = open(args, pages, pager.as_ref())?;
     let mut done = Done::default();
@@ -192,7 +240,15 @@ fn open(args: &ReadFileArgs, pages: usize, pager: Option<&Pager>) -> Result<Sour
             }
             Source::Mapped(mapped)
         }
+        (How::Read, _) if args.write_percent > 0 => {
+            Source::Plain(File::options().read(true).write(true).open(&args.file)?)
+        }
         (How::Read, _) => Source::Plain(plain()?),
+        (How::MapFile, Some(pager)) if args.write_percent > 0 => {
+            let region = pager.map_file(&args.file, &MapOptions::new().shared())?;
+            let stores = Box::leak(Box::new(region)).as_shared();
+            Source::Shared(stores.expect("it was mapped so"))
+        }
         (How::MapFile, Some(pager)) => {
             let region = pager.map_file(&args.file, &MapOptions::new())?;
             if args.advise_random {
@@ -200,7 +256,10 @@ fn open(args: &ReadFileArgs, pages: usize, pager: Option<&Pager>) -> Result<Sour
             }
             Source::Region(region)
         }
-        (How::File, Some(pager)) => Source::Cached(pager.open_file(&args.file, &FileOptions::new())?),
+        (How::File, Some(pager)) => {
+            let options = FileOptions::new().write(args.write_percent > 0);
+            Source::Cached(pager.open_file(&args.file, &options)?)
+        }
         _ => bail!("the library needs --ram"),
     })
 }
@@ -209,8 +268,11 @@ fn run_lap(args: &ReadFileArgs, source: &Source, units: usize, unit: usize, lap:
     let before = read_bytes();
     let began = Instant::now();
     let limit = Duration::from_secs(args.lap_seconds);
+    let visits = AtomicU64::new(0);
     let work = |thread: usize| -> Result<u64> {
-        let range = part(&(0..units), thread, args.threads as usize);
+        // Who writes does so anywhere, as all others do.
+        let parts = if args.write_percent > 0 { 1 } else { args.threads as usize };
+        let range = part(&(0..units), thread % parts, parts);
         let seed = u64::from(lap) << 32 | thread as u64;
         let mut order = generator(args.order, range.clone(), seed);
         let mut buffer = vec![0; unit * PAGE_BYTES];
@@ -219,8 +281,18 @@ fn run_lap(args: &ReadFileArgs, source: &Source, units: usize, unit: usize, lap:
             if step % BATCH == 0 && began.elapsed() > limit {
                 break;
             }
-            source.visit(order.next_page() * unit, unit, &mut buffer)?;
+            let page = order.next_page() * unit;
+            let mut draw = seed ^ page as u64;
+            if splitmix64(&mut draw) % 100 < args.write_percent {
+                source.overwrite(page, unit, &mut buffer)?;
+            } else {
+                source.visit(page, unit, &mut buffer)?;
+            }
             visited += unit as u64;
+            let visit = visits.fetch_add(1, Relaxed) + 1;
+            if args.sync_every > 0 && visit.is_multiple_of(args.sync_every) {
+                source.sync()?;
+            }
         }
         Ok(visited)
     };

@@ -42,17 +42,19 @@ pub struct SweepArgs {
     /// A trace, or a load: NAME or NAME:key=value,... (seq, descending, random, zipf, stride,
     /// interleaved, moving, phases, graph, usemem, usemem-random, swapload, mixed)
     #[arg(value_name = "TRACE-or-LOAD")]
-    workload: OsString,
+    pub(super) workload: OsString,
     /// RAM: sizes, shares of the workload's pages, ranges [default: the load's own, else
     /// 10%..100%/10]
     #[arg(long, env = "OVERSPILL_SIM_RAM", value_name = "LIST")]
-    ram: Option<String>,
-    /// Read-ahead policies
+    pub(super) ram: Option<String>,
+    /// Read-ahead policies; of a trace of calls on files (strace) those of file read-ahead: adaptive,
+    /// none, 2.6.20, 2.6.23, 2.6.24, 3.14, 4.10, 6.8, 6.19, 6.19-folios
     #[arg(long, env = "OVERSPILL_SIM_READAHEAD", value_name = "LIST", default_value = "adaptive")]
-    readahead: String,
-    /// Swap devices: names of `sim devices`, or files as `sim calibrate` makes them
+    pub(super) readahead: String,
+    /// Swap devices, or those that the files are on: names of `sim devices`, or files as `sim
+    /// calibrate` makes them
     #[arg(long, env = "OVERSPILL_SIM_DEVICE", value_name = "LIST", default_value = "nvme")]
-    device: String,
+    pub(super) device: String,
     /// Who manages the memory: live (overspill), live:NAME (with a reclaim policy of `run
     /// --reclaim`), kernel (today's), kernel-2012, kernel-2017; or pure replacement, as columns: opt, lru, fifo, clock, s3fifo, sieve, 2q, arc, lirs, and the
     /// scan loops kernel-3.10, kernel-3.15, kernel-3.16, kernel-6.1, bounded
@@ -61,6 +63,10 @@ pub struct SweepArgs {
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
     #[arg(long, env = "OVERSPILL_PAGE_CLUSTER", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=10))]
     page_cluster: u8,
+    /// Largest window of the kernel's file read-ahead, as in /sys/block/DISK/queue/read_ahead_kb
+    #[arg(long, env = "OVERSPILL_SIM_READ_AHEAD_KB", value_name = "N", default_value_t = 128)]
+    #[arg(value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    pub(super) read_ahead_kb: u64,
     /// Size of the swap area [default: room for all pages, twice over]
     #[arg(long, env = "OVERSPILL_SIM_SWAP", value_name = "SIZE")]
     swap: Option<String>,
@@ -85,7 +91,7 @@ pub struct SweepArgs {
     seed: u64,
     /// Print JSON in place of the table
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Write the curves to this file, which needs nothing else
     #[arg(long, value_name = "FILE", value_parser = output::file_name())]
     html: Option<PathBuf>,
@@ -94,14 +100,14 @@ pub struct SweepArgs {
     explain: bool,
     /// Simulations at a time [default: one for each processor]
     #[arg(long, env = "OVERSPILL_SIM_JOBS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    jobs: Option<u16>,
+    pub(super) jobs: Option<u16>,
     /// When a page of a trace gets content: with its first touch, or when it is stored to (auto:
     /// with its first touch if the trace knows no stores at all, as most public ones do)
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     content: Content,
     /// Format of the trace, if it cannot be told from its beginning
     #[arg(long = "from", value_name = "FORMAT", value_parser = crate::trace::parse_format)]
-    from: Option<Format>,
+    pub(super) from: Option<Format>,
 }
 
 /// What a live trace lacks, and how far its ratios were from those of runs (`bench/explain.py`;
@@ -121,6 +127,23 @@ enum Content {
 }
 
 impl SweepArgs {
+    /// Some options are about memory, of which a trace of calls on files says nothing.
+    pub(super) fn ensure_fit_for_files(&self) -> Result<()> {
+        let unfit = [
+            ("--explain", self.explain),
+            ("--html", self.html.is_some()),
+            ("--pool", self.pool.is_some()),
+            ("--swap", self.swap.is_some()),
+            ("--policy", self.policy != System::Live.name()),
+        ];
+        match unfit.iter().find(|(_, is_there)| *is_there) {
+            Some((name, _)) => {
+                bail!("{name} is about memory, and {} is a trace of calls on files", self.workload.display())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The pool, if there is to be one.
     fn pool(&self) -> Result<Option<Asked>> {
         let asked = |size| Asked::new(size, self.pool_ratio, &self.pool_costs, self.fixed_pool);
@@ -354,6 +377,11 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
         ("--html", args.html.as_deref()),
     ])?;
     let mut subject = Subject::new(args)?;
+    if let Subject::Trace(trace) = &subject
+        && super::files::is_of_files(&trace.path, trace.format)
+    {
+        return super::files::main(args);
+    }
     let progress = Progress::new();
     progress.say("counting the workload's pages");
     let (extent, caution) = subject.survey()?;

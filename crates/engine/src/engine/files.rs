@@ -328,11 +328,25 @@ impl Engine {
         (1 + rest.count() as u32, head)
     }
 
+    /// The file's slot of a page whose stores are to be told: one that shows the file, or any of a
+    /// mapping whose stores are the file's.
+    fn followed_slot(&mut self, page: PageId) -> Option<Slot> {
+        if let Some(slot) = self.slot_in_file(page) {
+            return Some(slot);
+        }
+        if !self.transfers.files().has_shared() {
+            return None;
+        }
+        let (space, vpn) = self.mm.place(page);
+        let (_, _, kind) = self.mm.region_at(space, vpn)?;
+        kind.file_slot(vpn).filter(|&slot| self.transfers.files().of_slot(slot).source.shared)
+    }
+
     fn manner_of(&mut self, page: PageId) -> Manner {
-        let Some(slot) = self.slot_in_file(page) else { return Manner::Open };
+        let Some(slot) = self.followed_slot(page) else { return Manner::Open };
         let mapped: &Mapped = self.transfers.files().of_slot(slot);
         // What was stored to is like any other page, though it has no other slot yet.
-        if !mapped.is_protected() || mapped.is_stored(slot) {
+        if !mapped.wants_stores(slot) {
             Manner::Open
         } else if mapped.may_store() {
             Manner::Watched
@@ -344,7 +358,7 @@ impl Engine {
     /// A store to a protected page of a file. False: it is none.
     pub(super) fn file_store(&mut self, at: usize) -> bool {
         let Some(page) = self.mm.lookup(PROGRAM, vpn(at)) else { return false };
-        let Some(slot) = self.slot_in_file(page) else { return false };
+        let Some(slot) = self.followed_slot(page) else { return false };
         let mapped = self.transfers.files().of_slot(slot);
         if !mapped.is_protected() {
             return false;

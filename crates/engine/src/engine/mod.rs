@@ -23,6 +23,7 @@ mod messages;
 mod regions;
 mod sealing;
 mod sharing;
+mod syncing;
 mod zeroes;
 
 use alloc::collections::VecDeque;

@@ -33,8 +33,7 @@ use crate::link::Link;
 use cache::{Cache, Run};
 pub(crate) use room::Room;
 use room::{Frames, Share};
-pub(crate) use store::Page;
-use store::RealFile;
+pub(crate) use store::{Page, RealFile, Store};
 
 /// What a reader's thread does.
 type Reader = Box<dyn FnOnce() + Send>;

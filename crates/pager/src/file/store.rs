@@ -65,6 +65,12 @@ impl RealFile {
         Ok(RealFile { direct, plain, is_writable: write })
     }
 
+    /// A descriptor of the same file, for reading.
+    pub fn reader(&self) -> Result<Fd, Errno> {
+        let copy = self.plain.try_clone().map_err(|error| errno(&error))?;
+        Ok(crate::raw::fd_from(copy.into()))
+    }
+
     /// Past the page cache; through it where the file system takes that no more for writes, which it
     /// may say as late as now.
     fn write_direct(&self, fd: &Fd, bytes: &[u8], at: u64) -> Result<usize, Errno> {

@@ -7,6 +7,8 @@
 
 pub mod lru;
 pub mod programs;
+pub mod replay;
+pub mod report;
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -24,7 +26,7 @@ use overspill_mm::types::PAGE_SIZE;
 pub enum Step {
     /// Reads pages of a file.
     Read {
-        /// Which file.
+        /// Which opening of a file: its number, or what [`Machine::open_again`] gave.
         file: usize,
         /// The first page.
         page: u64,
@@ -33,12 +35,17 @@ pub enum Step {
     },
     /// Overwrites whole pages of a file.
     Write {
-        /// Which file.
+        /// Which opening.
         file: usize,
         /// The first page.
         page: u64,
         /// How many.
         pages: u64,
+    },
+    /// Closes: what the policy knew of the reader is forgotten.
+    Close {
+        /// Which opening.
+        file: usize,
     },
     /// Waits until all that is dirty is on the device.
     Sync,
@@ -100,11 +107,17 @@ pub struct Counts {
     pub lookups: u64,
     /// Pages that left before anybody used them.
     pub unused: u64,
+    /// Times that a reader had to wait for a page.
+    pub waits: u64,
+    /// Pages written to the device.
+    pub pages_written: u64,
 }
 
 /// What a page in the cache is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
+    /// Whose read brought it.
+    opening: u32,
     arriving: bool,
     marked: bool,
     used: bool,
@@ -137,8 +150,9 @@ impl PageCache for View<'_> {
     }
 }
 
-struct File {
-    placed: Placed,
+/// An open file: what the policy knows of its reader.
+struct Opening {
+    file: usize,
     state: FileState,
 }
 
@@ -173,7 +187,9 @@ pub struct Sample {
 /// Everything.
 pub struct Machine {
     policy: Policy,
-    files: Vec<File>,
+    files: Vec<Placed>,
+    /// The first of them are the files' own.
+    openings: Vec<Opening>,
     cache: Cache,
     device: Box<dyn Device + Send>,
     threads: Vec<Thread>,
@@ -213,10 +229,11 @@ impl Machine {
     #[must_use]
     pub fn new(mut policy: Policy, placed: &[Placed], capacity: u64, device: Box<dyn Device + Send>) -> Self {
         assert!(capacity > REQUEST_MAX, "what is read in one piece fits the cache");
-        let files = placed.iter().map(|&placed| File { placed, state: policy.open() }).collect();
+        let openings = (0..placed.len()).map(|file| Opening { file, state: policy.open() }).collect();
         Machine {
             policy,
-            files,
+            files: placed.to_vec(),
+            openings,
             cache: Cache {
                 pages: HashMap::new(),
                 lru: Box::new(TwoLists::default()),
@@ -236,6 +253,19 @@ impl Machine {
             samples: Vec::new(),
             sample_ns: Machine::SAMPLE_NS,
         }
+    }
+
+    /// Opens a file once more: its reader is another one to the policy.
+    pub fn open_again(&mut self, file: usize) -> usize {
+        assert!(file < self.files.len(), "a file");
+        self.openings.push(Opening { file, state: self.policy.open() });
+        self.openings.len() - 1
+    }
+
+    /// What processors take.
+    #[must_use]
+    pub fn with_costs(self, costs: Costs) -> Machine {
+        Machine { costs, ..self }
     }
 
     /// Adds a program that starts at `at`.
@@ -297,8 +327,13 @@ impl Machine {
         match step {
             Step::Read { .. } => self.read(thread, step),
             Step::Write { file, page, pages } => {
-                self.write(file, page, pages);
+                self.write(self.openings[file].file, page, pages);
                 self.wake(thread, self.now + self.costs.call_ns + pages * self.costs.page_ns);
+            }
+            Step::Close { file } => {
+                self.policy.close(&mut self.openings[file].state);
+                self.openings[file].state = self.policy.open();
+                self.wake(thread, self.now);
             }
             Step::Sync => self.sync(thread),
             Step::Think(ns) => self.wake(thread, self.now + ns.max(1)),
@@ -310,26 +345,28 @@ impl Machine {
 
     /// Reads on until a page has to be waited for, or all are there.
     fn read(&mut self, thread: usize, step: Step) {
-        let Step::Read { file, page: first, pages } = step else { unreachable!("a read") };
-        assert!(pages > 0 && first + pages <= self.files[file].placed.pages, "within the file");
+        let Step::Read { file: opening, page: first, pages } = step else { unreachable!("a read") };
+        let file = self.openings[opening].file;
+        let file_pages = self.files[file].pages;
+        assert!(pages > 0 && first + pages <= file_pages, "within the file");
         let (_, mut page, mut call_at) = self.threads[thread].reading.unwrap_or((step, first, first));
         let end = first + pages;
         let calls = self.counts.policy_calls;
         let lookups = self.cache.lookups.get();
         let from = page;
         while page < end {
-            let ask = Ask { now: self.now, ..Ask::new(page, end - page, self.files[file].placed.pages) };
+            let ask = Ask { now: self.now, ..Ask::new(page, end - page, file_pages) };
             if self.policy.watches() && page == call_at {
                 call_at =
-                    self.ask(file, |policy, state, cache, reads| policy.watch(state, &ask, cache, reads));
+                    self.ask(opening, |policy, state, cache, reads| policy.watch(state, &ask, cache, reads));
             }
             let key = Key::new(file, page);
             self.cache.lookups.set(self.cache.lookups.get() + 1);
             if !self.cache.pages.contains_key(&key) {
-                self.ask(file, |policy, state, cache, reads| policy.missing(state, &ask, cache, reads));
+                self.ask(opening, |policy, state, cache, reads| policy.missing(state, &ask, cache, reads));
                 if !self.cache.pages.contains_key(&key) {
                     let alone = Extent { start: page, pages: 1, marker: None, cause: Cause::Random };
-                    self.issue(file, &alone);
+                    self.issue(opening, &alone);
                 }
                 // It is looked up again once it was ordered: the price of being asked on demand.
                 self.cache.lookups.set(self.cache.lookups.get() + 1);
@@ -342,9 +379,10 @@ impl Machine {
                 self.cache.lru.touched(key);
             }
             if marked {
-                self.ask(file, |policy, state, cache, reads| policy.marked(state, &ask, cache, reads));
+                self.ask(opening, |policy, state, cache, reads| policy.marked(state, &ask, cache, reads));
             }
             if arriving {
+                self.counts.waits += 1;
                 self.threads[thread].reading = Some((step, page, call_at));
                 self.waiting.entry(key).or_default().push(thread);
                 return;
@@ -352,7 +390,7 @@ impl Machine {
             page += 1;
         }
         self.threads[thread].reading = None;
-        let state = &mut self.files[file].state;
+        let state = &mut self.openings[opening].state;
         self.policy.finished(state, end * PAGE_SIZE);
         self.counts.pages_used += pages;
         self.sample().used_bytes += pages * PAGE_SIZE;
@@ -368,22 +406,23 @@ impl Machine {
     /// Asks the policy, and reads what it says.
     fn ask<T>(
         &mut self,
-        file: usize,
+        opening: usize,
         ask: impl FnOnce(&mut Policy, &mut FileState, &dyn PageCache, &mut Reads) -> T,
     ) -> T {
         self.counts.policy_calls += 1;
-        let File { placed, state } = &mut self.files[file];
-        let mut reads = Reads::new(placed.pages);
-        let view = View { cache: &self.cache, file };
+        let Opening { file, state } = &mut self.openings[opening];
+        let mut reads = Reads::new(self.files[*file].pages);
+        let view = View { cache: &self.cache, file: *file };
         let answer = ask(&mut self.policy, state, &view, &mut reads);
         for extent in reads.extents() {
-            self.issue(file, extent);
+            self.issue(opening, extent);
         }
         answer
     }
 
     /// Reads what is missing of an extent; consecutive missing pages are one request.
-    fn issue(&mut self, file: usize, extent: &Extent) {
+    fn issue(&mut self, opening: usize, extent: &Extent) {
+        let file = self.openings[opening].file;
         let mut run: Option<(u64, u64)> = None;
         for page in extent.start..extent.end() {
             let key = Key::new(file, page);
@@ -394,7 +433,9 @@ impl Machine {
             }
             let marked = extent.marker == Some(page);
             self.make_room();
-            self.cache.pages.insert(key, Page { arriving: true, marked, ..Page::default() });
+            self.cache
+                .pages
+                .insert(key, Page { opening: opening as u32, arriving: true, marked, ..Page::default() });
             match &mut run {
                 Some((_, count)) if *count < REQUEST_MAX => *count += 1,
                 _ => {
@@ -417,7 +458,10 @@ impl Machine {
 
     fn submit(&mut self, transfer: Transfer) {
         self.sequence += 1;
-        let placed = self.files[transfer.first.file()].placed;
+        let placed = self.files[transfer.first.file()];
+        if transfer.op == Op::Write {
+            self.counts.pages_written += transfer.pages;
+        }
         let request = Request {
             op: transfer.op,
             offset_bytes: placed.offset_bytes + transfer.first.page() * PAGE_SIZE,
@@ -440,7 +484,8 @@ impl Machine {
                 }
             } else if !page.used {
                 self.counts.unused += 1;
-                self.policy.unused(&mut self.files[key.file()].state, key.page());
+                let state = &mut self.openings[page.opening as usize].state;
+                self.policy.unused(state, key.page());
             }
         }
     }

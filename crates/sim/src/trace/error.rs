@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// Where page accesses come from.
 const ACCESSES_WANTED: &str = "a simulation wants what a program did to its memory (overspill record, \
-     overspill run --trace, lackey, perf script); the read-ahead of files is not simulated";
+     overspill run --trace, lackey, perf script), or calls on files alone (strace, perf trace)";
 
 /// `, only 5 calls on files`.
 fn only(file_calls: u64) -> String {
@@ -39,6 +39,15 @@ pub enum TraceError {
     NoAccesses {
         /// Calls on files that are in it.
         file_calls: u64,
+    },
+    /// Nothing to replay.
+    #[error("none of the calls in it reads or writes a file on a device: strace -f -y records such calls")]
+    NoTransfers,
+    /// No file is so long.
+    #[error("a call at byte {offset} of a file lies beyond 2^52 bytes")]
+    FileTooLong {
+        /// Where the call begins.
+        offset: u64,
     },
     /// No address of 48 bits.
     #[error("page {page:#x} lies beyond 48-bit addresses")]

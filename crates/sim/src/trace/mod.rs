@@ -5,10 +5,12 @@
 //! trace in memory, and nothing panics on foreign bytes: a damaged file gets one [`TraceError`]
 //! with the offset at which it stops making sense.
 
+mod calls;
 pub mod convert;
 pub mod csv;
 pub mod error;
 pub mod filter;
+mod labels;
 pub mod lackey;
 mod line;
 pub mod numbers;
@@ -16,6 +18,7 @@ pub mod open;
 pub mod oracle;
 pub mod own;
 pub mod perf;
+mod perf_calls;
 pub mod record;
 pub mod sightings;
 pub mod strace;

@@ -1,5 +1,6 @@
 //! `perf script` lines of page faults, from `perf record -e page-faults -c 1 -d` (or major-faults,
-//! minor-faults, or the `exceptions:page_fault_user` tracepoint).
+//! minor-faults, or the `exceptions:page_fault_user` tracepoint); and of file calls, from
+//! `perf record -e 'syscalls:sys_enter_read,syscalls:sys_exit_read,...'` (`perf_calls`).
 //!
 //! A line is `COMM PID[/TID] [CPU]? TIME: PERIOD? EVENT: ADDRESS ...`, where COMM may hold spaces;
 //! the tracepoint says `address=0x... error_code=0x...` (bit 1 of the code: a store). Only the
@@ -7,6 +8,7 @@
 //! otherwise. Lines of other events are passed over.
 
 use super::line::{LineWriter, Lines, decimal, hex, number, seconds, show, show_seconds, words};
+use super::perf_calls::{Moment, PerfCalls, moment};
 use super::record::{AccessKind, AccessRecord, Record};
 use super::{RecordReader, RecordWriter, TraceError};
 use overspill_mm::types::PAGE_SHIFT;
@@ -16,7 +18,9 @@ use std::io::{BufRead, Write};
 pub struct PerfReader<R: BufRead> {
     lines: Lines<R>,
     first_ns: Option<u64>,
-    faults: u64,
+    calls: PerfCalls,
+    /// Faults and calls.
+    events: u64,
     /// Call chains follow an indented sample line by line until an empty one.
     in_chain: bool,
 }
@@ -41,8 +45,41 @@ const INSTRUCTION: &str =
 /// The first address of the kernel's half.
 const KERNEL: u64 = 1 << 63;
 
-/// Takes a line apart: `Ok(None)` if it is a sample of another event.
-fn parse_line(line: &[u8]) -> Result<Option<PerfFault>, &'static str> {
+/// A line, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Sample<'a> {
+    time_ns: u64,
+    thread: u32,
+    event: &'a [u8],
+    /// What stands behind the event.
+    details: &'a [u8],
+}
+
+/// What a line is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Told<'a> {
+    Fault(PerfFault),
+    Call { thread: u32, time_ns: u64, moment: Moment<'a>, details: &'a [u8] },
+    Other,
+}
+
+/// Takes a line apart.
+fn parse_line(line: &[u8]) -> Result<Told<'_>, &'static str> {
+    let sample = sample(line)?;
+    let Sample { thread, time_ns, details, .. } = sample;
+    if let Some(moment) = moment(sample.event) {
+        return Ok(Told::Call { thread, time_ns, moment, details });
+    }
+    let is_fault = sample.event.windows(5).any(|part| part == b"fault");
+    // The page cache's own faults have no addresses.
+    if !is_fault || sample.event.starts_with(b"filemap:") {
+        return Ok(Told::Other);
+    }
+    fault(&sample).map(Told::Fault)
+}
+
+/// Takes off what all lines begin with.
+fn sample(line: &[u8]) -> Result<Sample<'_>, &'static str> {
     let words: Vec<&[u8]> = words(line).take(64).collect();
     let time_at = words
         .iter()
@@ -62,11 +99,15 @@ fn parse_line(line: &[u8]) -> Result<Option<PerfFault>, &'static str> {
     if after.first().is_some_and(|word| decimal(word).is_some()) {
         after = &after[1..];
     }
-    let (event, details) = after.split_first().ok_or("there is no event behind the time")?;
-    let event = event.strip_suffix(b":").ok_or("there is no event behind the time")?;
-    if !event.windows(5).any(|part| part == b"fault") {
-        return Ok(None);
-    }
+    let word = after.first().ok_or("there is no event behind the time")?;
+    let event = word.strip_suffix(b":").ok_or("there is no event behind the time")?;
+    // The word is a part of the line.
+    let end = word.as_ptr().addr() - line.as_ptr().addr() + word.len();
+    Ok(Sample { time_ns, thread, event, details: &line[end..] })
+}
+
+fn fault(sample: &Sample<'_>) -> Result<PerfFault, &'static str> {
+    let details: Vec<&[u8]> = words(sample.details).take(64).collect();
     let field = |name: &[u8]| details.iter().find_map(|word| word.strip_prefix(name)).and_then(number);
     let plain = details.first().and_then(|word| hex(word));
     let address = field(b"address=").or(plain).ok_or("the fault has no address (perf record needs -d)")?;
@@ -74,28 +115,39 @@ fn parse_line(line: &[u8]) -> Result<Option<PerfFault>, &'static str> {
         return Err(INSTRUCTION);
     }
     let write = field(b"error_code=").is_some_and(|code| code & 2 != 0);
-    Ok(Some(PerfFault { time_ns, thread, address, write }))
+    Ok(PerfFault { time_ns: sample.time_ns, thread: sample.thread, address, write })
 }
 
-/// Is this the line of a page fault?
+/// Is this the line of a page fault or a system call?
 #[must_use]
 pub fn looks_like_perf(line: &[u8]) -> bool {
-    matches!(parse_line(line), Ok(Some(_)) | Err(INSTRUCTION))
+    matches!(parse_line(line), Ok(Told::Fault(_) | Told::Call { .. }) | Err(INSTRUCTION))
 }
 
 impl<R: BufRead> PerfReader<R> {
     /// Begins.
     pub fn new(input: R) -> PerfReader<R> {
-        PerfReader { lines: Lines::new(input), first_ns: None, faults: 0, in_chain: false }
+        PerfReader {
+            lines: Lines::new(input),
+            first_ns: None,
+            calls: PerfCalls::default(),
+            events: 0,
+            in_chain: false,
+        }
     }
 }
 
 impl<R: BufRead> RecordReader for PerfReader<R> {
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         loop {
+            if let Some(record) = self.calls.take() {
+                return Ok(Some(record));
+            }
             let Some((offset, line)) = self.lines.next_line()? else {
-                if self.faults == 0 {
-                    return Err(TraceError::damaged(0, "there is no page fault in this perf script output"));
+                if self.events == 0 {
+                    const NOTHING: &str =
+                        "there is neither a page fault nor a system call in this perf script output";
+                    return Err(TraceError::damaged(0, NOTHING));
                 }
                 return Ok(None);
             };
@@ -107,9 +159,18 @@ impl<R: BufRead> RecordReader for PerfReader<R> {
                 continue;
             }
             match parse_line(line) {
-                Ok(Some(fault)) => {
+                Ok(Told::Call { thread, time_ns, moment, details }) => {
+                    let first_ns = *self.first_ns.get_or_insert(time_ns);
+                    self.events += 1;
+                    self.in_chain = true;
+                    let told = self.calls.event(thread, time_ns.saturating_sub(first_ns), moment, details);
+                    told.map_err(|problem| {
+                        TraceError::damaged(offset, format!("{problem}: {}", show(line)))
+                    })?;
+                }
+                Ok(Told::Fault(fault)) => {
                     let first_ns = *self.first_ns.get_or_insert(fault.time_ns);
-                    self.faults += 1;
+                    self.events += 1;
                     self.in_chain = true;
                     return Ok(Some(Record::Access(AccessRecord {
                         time_ns: fault.time_ns.saturating_sub(first_ns),
@@ -119,7 +180,7 @@ impl<R: BufRead> RecordReader for PerfReader<R> {
                         kind: if fault.write { AccessKind::Write } else { AccessKind::Read },
                     })));
                 }
-                Ok(None) => self.in_chain = true,
+                Ok(Told::Other) => self.in_chain = true,
                 // A frame of the call chain of the sample above.
                 Err(_) if self.in_chain && line[0].is_ascii_whitespace() => {}
                 Err(problem) => {
@@ -172,7 +233,8 @@ mod tests {
 
     #[test]
     fn the_ways_perf_prints_a_fault() {
-        let fault = |time_ns, thread, address, write| Ok(Some(PerfFault { time_ns, thread, address, write }));
+        let fault =
+            |time_ns, thread, address, write| Ok(Told::Fault(PerfFault { time_ns, thread, address, write }));
         for (line, expected) in [
             (
                 "              ls 10307  5740.199401:          1 page-faults:      7f766f61bb70 _start+0x0 (/usr/lib/ld)",
@@ -186,7 +248,8 @@ mod tests {
                 "sort 77 [001]  1.000000001: exceptions:page_fault_user: address=0x7f00 ip=0x1 error_code=0x6",
                 fault(1_000_000_001, 77, 0x7f00, true),
             ),
-            ("sort 77  1.000000001:  cycles:  7f00", Ok(None)),
+            ("sort 77  1.000000001:  cycles:  7f00", Ok(Told::Other)),
+            ("sort 77 1.000000001: filemap:mm_filemap_fault: dev=254:0 ino=4d46d ofs=4096", Ok(Told::Other)),
         ] {
             assert_eq!(parse_line(line.as_bytes()), expected, "{line}");
         }
@@ -229,6 +292,36 @@ mod tests {
             b"python3 14272 39244.558042: 1 page-faults: ffffffff8175336a elf_load+0x28a ([kernel.kallsyms])";
         assert_eq!(parse_line(line), Err(INSTRUCTION));
         assert!(looks_like_perf(line), "so that it is this that is said");
+    }
+
+    /// Lines of perf 6.1, with fewer spaces.
+    #[test]
+    fn calls_on_files() {
+        let text = "\
+            cat 7 48507.825400: syscalls:sys_exit_read: 0x10\n\
+            cat 7 48507.825485: syscalls:sys_enter_openat: dfd: 0xffffff9c, filename: 0x7f, flags: 0x0\n\
+            cat 7 48507.825540: syscalls:sys_exit_openat: 0x3\n\
+            cat 7 48507.825551: syscalls:sys_enter_read: fd: 0x00000003, buf: 0x7f4e, count: 0x00020000\n\
+            cat 7 48507.825559: filemap:mm_filemap_get_pages: dev=254:0 ino=9ae454 ofs=0-131071\n\
+            cat 8 48507.825560: syscalls:sys_enter_pread64: fd: 0x5, buf: 0x7f, count: 0x200, pos: 0x1000\n\
+            cat 7 48507.825638: syscalls:sys_exit_read: 0x20000\n\
+            cat 8 48507.825640: syscalls:sys_exit_pread64: 0x200\n\
+            cat 7 48507.825721: syscalls:sys_enter_read: fd: 0x00000003, buf: 0x7f4e, count: 0x00020000\n\
+            cat 7 48507.825746: syscalls:sys_exit_read: 0xfffffffffffffffb\n\
+            cat 7 48507.825834: syscalls:sys_enter_close: fd: 0x00000003\n";
+        let mut reader = PerfReader::new(text.as_bytes());
+        let mut seen = Vec::new();
+        while let Some(record) = reader.next_record().expect("a trace") {
+            match record {
+                Record::Name(name) => seen.push(name.text),
+                Record::File(call) => {
+                    seen.push(format!("{} {} {}+{}", call.thread, call.op.name(), call.offset, call.bytes));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let names = ["file 1 of the trace, which does not tell names", "descriptor 5 of process 8"];
+        assert_eq!(seen, [names[0], "7 open 0+0", "7 read 0+131072", names[1], "8 read 4096+512"]);
     }
 
     #[test]

@@ -1,47 +1,29 @@
-//! `strace` of file I/O: `strace -f -ttt -e trace=openat,read,pread64,lseek,mmap,close,... -o FILE COMMAND`.
+//! `strace` of file I/O: `strace -f -ttt -e trace=openat,read,pread64,lseek,mmap,close,... -o FILE COMMAND`;
+//! and `perf trace`, which prints much the same.
 //!
 //! Follows descriptors and positions per process, through dup, fork and close, so that each read
 //! and write gets a file, an offset and a length. Times (-r excepted) and process ids are optional.
 //! Lines that are not system calls (signals, exits, the program's own output) are passed over; a
 //! file call whose arguments make no sense is an error.
 
+mod perf_trace;
 mod writer;
 
 pub use writer::StraceWriter;
 
+use super::calls::{At, Call, Follower, PROCESSES_MAX, bare, name_behind};
 use super::line::{Lines, decimal, number, seconds, show};
-use super::record::{FileOp, FileRecord, NameRecord, Record};
+use super::record::Record;
 use super::{RecordReader, TraceError};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::BufRead;
-
-/// Unfinished calls and processes that are remembered at once.
-const PROCESSES_MAX: usize = 1 << 16;
-
-/// An open file description.
-#[derive(Clone, Copy, Debug)]
-struct OpenFile {
-    file: u32,
-    position: u64,
-}
-
-/// A process's descriptors: places in the list of descriptions, which dup and fork share.
-type Descriptors = BTreeMap<u64, usize>;
 
 /// Reads strace's output.
 pub struct StraceReader<R: BufRead> {
     lines: Lines<R>,
-    queue: VecDeque<Record>,
-    /// By process id: index of its table (threads share one).
-    processes: BTreeMap<u32, usize>,
-    tables: Vec<Descriptors>,
-    descriptions: Vec<OpenFile>,
-    names: BTreeMap<Vec<u8>, u32>,
+    follower: Follower,
     /// By process id: the beginning of a call that was interrupted by another process's line.
     unfinished: BTreeMap<u32, Vec<u8>>,
-    /// Unfinished forks: the parent, and the table that its child will have. The child's first lines
-    /// may come before the parent's call ends.
-    forks: Vec<(u32, usize)>,
     first_ns: Option<u64>,
     calls: u64,
 }
@@ -51,22 +33,6 @@ pub struct StraceReader<R: BufRead> {
 struct Prefix {
     pid: u32,
     time_ns: Option<u64>,
-}
-
-/// A call, taken apart.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Call<'a> {
-    name: &'a [u8],
-    arguments: Vec<&'a [u8]>,
-    /// `None`: it failed, or never returned.
-    result: Option<u64>,
-}
-
-impl Call<'_> {
-    fn number(&self, index: usize) -> Result<u64, &'static str> {
-        let argument = self.arguments.get(index).ok_or("an argument is missing")?;
-        number(bare(argument)).ok_or("an argument is not a number")
-    }
 }
 
 /// Takes the process id and the time off a line.
@@ -113,21 +79,6 @@ fn time(word: &[u8]) -> Option<u64> {
     }
 }
 
-/// A descriptor without its file, which `strace -y` writes behind it: `3</tmp/file>`.
-fn bare(argument: &[u8]) -> &[u8] {
-    argument.split(|&byte| byte == b'<').next().unwrap_or(argument)
-}
-
-/// Does this call make a process or a thread?
-fn is_fork(name: &[u8]) -> bool {
-    matches!(name, b"clone" | b"clone3" | b"fork" | b"vfork")
-}
-
-/// Does a new process share the descriptors of its parent, by the text of the call?
-fn shares_files(text: &[u8]) -> bool {
-    text.windows(11).any(|part| part == b"CLONE_FILES")
-}
-
 /// Takes a whole call apart; `None` if the text is something else.
 fn call(text: &[u8]) -> Option<Call<'_>> {
     let open = text.iter().position(|&byte| byte == b'(')?;
@@ -139,9 +90,20 @@ fn call(text: &[u8]) -> Option<Call<'_>> {
     let equals = text.windows(3).rposition(|window| window == b" = ")?;
     let inner = text[..equals].trim_ascii_end().strip_suffix(b")")?;
     let inner = inner.get(open + 1..)?;
-    let result = text[equals + 3..].trim_ascii();
-    let result = result.split(|&byte| byte == b' ').next().and_then(|result| number(bare(result)));
-    Some(Call { name, arguments: arguments(inner), result })
+    let returned = text[equals + 3..].trim_ascii();
+    let result = returned.split(|&byte| byte == b' ').next().and_then(|result| number(bare(result)));
+    // What follows the number; `-T` puts the time that it took in the same brackets.
+    let is_named = returned.iter().find(|byte| !byte.is_ascii_digit()) == Some(&b'<');
+    let result_name = if is_named { named(returned) } else { None };
+    Some(Call { name, arguments: arguments(inner), result, result_name })
+}
+
+/// The name behind a descriptor that was returned, without what `-T` adds.
+fn named(returned: &[u8]) -> Option<&[u8]> {
+    let took = returned.windows(2).rposition(|pair| pair == b" <").filter(|_| returned.ends_with(b">"));
+    let is_time = |from: usize| seconds(returned[from + 2..].strip_suffix(b">").unwrap_or(b"")).is_some();
+    let end = took.filter(|&from| is_time(from)).unwrap_or(returned.len());
+    name_behind(&returned[..end])
 }
 
 /// Splits at the commas that are outside of strings, brackets and the names of descriptors' files.
@@ -197,17 +159,11 @@ fn begins_name(text: &[u8], at: usize) -> bool {
         && (before.last().is_some_and(u8::is_ascii_digit) || before.ends_with(b"AT_FDCWD"))
 }
 
-/// The text of a string argument, its escapes as they stand.
-fn string(argument: &[u8]) -> Option<&[u8]> {
-    let inner = argument.strip_prefix(b"\"")?;
-    let inner = inner.strip_suffix(b"...").unwrap_or(inner);
-    inner.strip_suffix(b"\"")
-}
-
 /// Does this line look like strace's?
 #[must_use]
 pub fn looks_like_strace(line: &[u8]) -> bool {
-    let (_, rest) = prefix(line);
+    let of_perf = perf_trace::as_strace(line);
+    let (_, rest) = prefix(of_perf.as_deref().unwrap_or(line));
     call(rest).is_some_and(|call| !call.arguments.is_empty() || call.result.is_some())
 }
 
@@ -216,13 +172,8 @@ impl<R: BufRead> StraceReader<R> {
     pub fn new(input: R) -> StraceReader<R> {
         StraceReader {
             lines: Lines::new(input),
-            queue: VecDeque::new(),
-            processes: BTreeMap::new(),
-            tables: Vec::new(),
-            descriptions: Vec::new(),
-            names: BTreeMap::new(),
+            follower: Follower::default(),
             unfinished: BTreeMap::new(),
-            forks: Vec::new(),
             first_ns: None,
             calls: 0,
         }
@@ -230,6 +181,8 @@ impl<R: BufRead> StraceReader<R> {
 
     /// One line; fills the queue.
     fn line(&mut self, offset: u64, line: &[u8], number: u64) -> Result<(), TraceError> {
+        let of_perf = perf_trace::as_strace(line);
+        let line = of_perf.as_deref().unwrap_or(line);
         let (prefix, rest) = prefix(line);
         let joined;
         let mut text = rest;
@@ -239,6 +192,7 @@ impl<R: BufRead> StraceReader<R> {
             }
             self.unfinished.insert(prefix.pid, begin.trim_ascii_end().to_vec());
             return self
+                .follower
                 .call_begins(prefix.pid, begin)
                 .map_err(|problem| TraceError::damaged(offset, format!("{problem}: {}", show(line))));
         }
@@ -254,209 +208,17 @@ impl<R: BufRead> StraceReader<R> {
         let time_ns = prefix.time_ns.unwrap_or(number * 1000);
         let first_ns = *self.first_ns.get_or_insert(time_ns);
         self.calls += 1;
-        self.call(prefix.pid, time_ns.saturating_sub(first_ns), &call)
+        let at = At { pid: prefix.pid, time_ns: time_ns.saturating_sub(first_ns) };
+        self.follower
+            .call(at, &call)
             .map_err(|problem| TraceError::damaged(offset, format!("{problem}: {}", show(line))))
-    }
-
-    fn table(&mut self, pid: u32) -> Result<usize, &'static str> {
-        if let Some(&table) = self.processes.get(&pid) {
-            return Ok(table);
-        }
-        if self.processes.len() >= PROCESSES_MAX {
-            return Err("too many processes");
-        }
-        let table = if self.forks.is_empty() {
-            self.tables.push(Descriptors::new());
-            self.tables.len() - 1
-        } else {
-            // Who turns up now is the child of whoever is about to have one.
-            self.forks.remove(0).1
-        };
-        self.processes.insert(pid, table);
-        Ok(table)
-    }
-
-    /// A call of a process was begun, and another process's line is next.
-    fn call_begins(&mut self, pid: u32, text: &[u8]) -> Result<(), &'static str> {
-        let parent = self.table(pid)?;
-        let name = text.split(|&byte| byte == b'(').next().unwrap_or(text);
-        if is_fork(name) && !self.forks.iter().any(|&(parent, _)| parent == pid) {
-            let table = self.table_of_child(parent, shares_files(text));
-            self.forks.push((pid, table));
-        }
-        Ok(())
-    }
-
-    fn table_of_child(&mut self, parent: usize, shares: bool) -> usize {
-        if shares {
-            return parent;
-        }
-        let copy = self.tables[parent].clone();
-        self.tables.push(copy);
-        self.tables.len() - 1
-    }
-
-    /// The description behind a descriptor; one that was open before the trace began gets a name of its own.
-    fn description(&mut self, pid: u32, fd: u64) -> Result<usize, &'static str> {
-        let table = self.table(pid)?;
-        if let Some(&description) = self.tables[table].get(&fd) {
-            return Ok(description);
-        }
-        let name = format!("descriptor {fd} of process {pid}");
-        self.open(pid, fd, name.as_bytes())
-    }
-
-    fn open(&mut self, pid: u32, fd: u64, name: &[u8]) -> Result<usize, &'static str> {
-        let table = self.table(pid)?;
-        let next = u32::try_from(self.names.len()).map_err(|_| "too many files")?;
-        let file = *self.names.entry(name.to_vec()).or_insert(next);
-        if file == next {
-            let text = String::from_utf8_lossy(name).into_owned();
-            self.queue.push_back(Record::Name(NameRecord { id: file, text }));
-        }
-        self.descriptions.push(OpenFile { file, position: 0 });
-        let description = self.descriptions.len() - 1;
-        self.tables[table].insert(fd, description);
-        Ok(description)
-    }
-
-    fn record(&mut self, pid: u32, time_ns: u64, file: u32, op: FileOp, offset: u64, bytes: u64) {
-        self.queue.push_back(Record::File(FileRecord { time_ns, thread: pid, file, op, offset, bytes }));
-    }
-
-    fn call(&mut self, pid: u32, time_ns: u64, call: &Call<'_>) -> Result<(), &'static str> {
-        self.table(pid)?;
-        if is_fork(call.name) {
-            return self.call_fork(pid, call);
-        }
-        let Some(result) = call.result else { return Ok(()) };
-        match call.name {
-            b"open" | b"creat" => self.call_open(pid, time_ns, call, 0, result),
-            b"openat" | b"openat2" => self.call_open(pid, time_ns, call, 1, result),
-            b"close" => self.call_close(pid, time_ns, call.number(0)?),
-            b"dup" | b"dup2" | b"dup3" => self.call_dup(pid, call.number(0)?, result),
-            b"fcntl" if call.arguments.get(1).is_some_and(|argument| argument.starts_with(b"F_DUPFD")) => {
-                self.call_dup(pid, call.number(0)?, result)
-            }
-            b"read" | b"readv" => self.call_stream(pid, time_ns, call, FileOp::Read, result),
-            b"write" | b"writev" => self.call_stream(pid, time_ns, call, FileOp::Write, result),
-            b"pread64" | b"pread" => self.call_at(pid, time_ns, call, FileOp::Read, result),
-            b"pwrite64" | b"pwrite" => self.call_at(pid, time_ns, call, FileOp::Write, result),
-            b"preadv" | b"preadv2" => self.call_at(pid, time_ns, call, FileOp::Read, result),
-            b"pwritev" | b"pwritev2" => self.call_at(pid, time_ns, call, FileOp::Write, result),
-            b"lseek" => self.call_seek(pid, call, result),
-            b"_llseek" => {
-                let place = call.arguments.get(2).and_then(|place| place.strip_prefix(b"["));
-                let place = place.and_then(|place| number(place.strip_suffix(b"]")?));
-                self.call_seek(pid, call, place.ok_or("the position is missing")?)
-            }
-            b"mmap" | b"mmap2" => self.call_map(pid, time_ns, call),
-            _ => Ok(()),
-        }
-    }
-
-    fn call_open(
-        &mut self,
-        pid: u32,
-        time_ns: u64,
-        call: &Call<'_>,
-        path_at: usize,
-        fd: u64,
-    ) -> Result<(), &'static str> {
-        let path = call.arguments.get(path_at).copied().and_then(string).ok_or("the path is missing")?;
-        let description = self.open(pid, fd, path)?;
-        self.record(pid, time_ns, self.descriptions[description].file, FileOp::Open, 0, 0);
-        Ok(())
-    }
-
-    fn call_close(&mut self, pid: u32, time_ns: u64, fd: u64) -> Result<(), &'static str> {
-        let table = self.table(pid)?;
-        if let Some(description) = self.tables[table].remove(&fd) {
-            self.record(pid, time_ns, self.descriptions[description].file, FileOp::Close, 0, 0);
-        }
-        Ok(())
-    }
-
-    fn call_seek(&mut self, pid: u32, call: &Call<'_>, position: u64) -> Result<(), &'static str> {
-        let description = self.description(pid, call.number(0)?)?;
-        self.descriptions[description].position = position;
-        Ok(())
-    }
-
-    fn call_dup(&mut self, pid: u32, from: u64, to: u64) -> Result<(), &'static str> {
-        let description = self.description(pid, from)?;
-        let table = self.table(pid)?;
-        self.tables[table].insert(to, description);
-        Ok(())
-    }
-
-    /// At the file's position, which moves on.
-    fn call_stream(
-        &mut self,
-        pid: u32,
-        time_ns: u64,
-        call: &Call<'_>,
-        op: FileOp,
-        bytes: u64,
-    ) -> Result<(), &'static str> {
-        let description = self.description(pid, call.number(0)?)?;
-        let OpenFile { file, position } = self.descriptions[description];
-        self.descriptions[description].position =
-            position.checked_add(bytes).ok_or("the position overflows")?;
-        self.record(pid, time_ns, file, op, position, bytes);
-        Ok(())
-    }
-
-    /// At an offset of its own.
-    fn call_at(
-        &mut self,
-        pid: u32,
-        time_ns: u64,
-        call: &Call<'_>,
-        op: FileOp,
-        bytes: u64,
-    ) -> Result<(), &'static str> {
-        let offset = call.number(3)?;
-        let description = self.description(pid, call.number(0)?)?;
-        self.record(pid, time_ns, self.descriptions[description].file, op, offset, bytes);
-        Ok(())
-    }
-
-    fn call_map(&mut self, pid: u32, time_ns: u64, call: &Call<'_>) -> Result<(), &'static str> {
-        let anonymous = |flags: &&[u8]| flags.windows(9).any(|part| part == b"ANONYMOUS");
-        if call.arguments.get(3).is_some_and(anonymous) || call.arguments.get(4).is_some_and(|fd| fd == b"-1")
-        {
-            return Ok(());
-        }
-        let (bytes, offset) = (call.number(1)?, call.number(5)?);
-        let description = self.description(pid, call.number(4)?)?;
-        self.record(pid, time_ns, self.descriptions[description].file, FileOp::Map, offset, bytes);
-        Ok(())
-    }
-
-    fn call_fork(&mut self, pid: u32, call: &Call<'_>) -> Result<(), &'static str> {
-        let begun = self.forks.iter().position(|&(parent, _)| parent == pid);
-        let begun = begun.map(|at| self.forks.remove(at).1);
-        let Some(child) = call.result else { return Ok(()) };
-        let child = u32::try_from(child).map_err(|_| "the child's process id is too large")?;
-        if child == 0 || self.processes.contains_key(&child) {
-            return Ok(());
-        }
-        let parent = self.table(pid)?;
-        if self.processes.len() >= PROCESSES_MAX {
-            return Err("too many processes");
-        }
-        let shares = call.arguments.iter().any(|argument| shares_files(argument));
-        let table = begun.unwrap_or_else(|| self.table_of_child(parent, shares));
-        self.processes.insert(child, table);
-        Ok(())
     }
 }
 
 impl<R: BufRead> RecordReader for StraceReader<R> {
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         loop {
-            if let Some(record) = self.queue.pop_front() {
+            if let Some(record) = self.follower.take() {
                 return Ok(Some(record));
             }
             let number = self.lines.count;
@@ -474,6 +236,7 @@ impl<R: BufRead> RecordReader for StraceReader<R> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::{FileOp, FileRecord};
     use super::*;
 
     fn read(text: &str) -> Result<(Vec<String>, Vec<FileRecord>), TraceError> {
@@ -593,6 +356,104 @@ hello from the program
         use FileOp::{Close, Map, Open, Read};
         assert_eq!(brief, [(Open, 0, 0), (Read, 0, 8), (Map, 0x1000, 4096), (Close, 0, 0)]);
         assert_eq!(arguments(b"1<<3, {a, 2}, 4</x>").len(), 3);
+    }
+
+    fn brief(text: &str) -> Vec<(u32, FileOp, u64, u64)> {
+        let (_, calls) = read(text).expect("a trace");
+        calls.iter().map(|call| (call.file, call.op, call.offset, call.bytes)).collect()
+    }
+
+    /// *The story:* the same file was two, by its name and by the way to it; and a name that came with
+    /// a descriptor which was open before was not looked at.
+    #[test]
+    fn the_name_behind_a_descriptor_is_the_files() {
+        let text = "7 openat(AT_FDCWD</w>, \"a\", O_RDONLY) = 3</w/a> <0.000049>\n\
+                    7 read(3</w/a>, \"x\"..., 8) = 8 <0.000131>\n\
+                    8 read(4</w/a>, \"x\"..., 8) = 8 <0.000131>\n\
+                    8 read(0<pipe:[3966628]>, \"x\"..., 8) = 8\n\
+                    8 openat(AT_FDCWD, \"b\", O_RDONLY) = 5 <0.000049>\n";
+        assert_eq!(read(text).expect("a trace").0, ["/w/a", "b"]);
+        use FileOp::{Open, Read};
+        assert_eq!(brief(text), [(0, Open, 0, 0), (0, Read, 0, 8), (0, Read, 0, 8), (1, Open, 0, 0)]);
+    }
+
+    /// *The story:* what came through a pipe was taken for a file, read from its beginning.
+    #[test]
+    fn pipes_and_sockets_are_no_files() {
+        let text = "pipe2([3, 4], O_CLOEXEC) = 0\nread(3, \"x\", 8) = 8\nwrite(4, \"x\", 8) = 8\n\
+                    socket(AF_INET, SOCK_STREAM, IPPROTO_TCP) = 5\ndup2(5, 6) = 6\nread(6, \"x\", 8) = 8\n\
+                    close(5) = 0\nopen(\"/a\", O_RDONLY) = 5\nread(5, \"x\", 8) = 8\n";
+        use FileOp::{Open, Read};
+        assert_eq!(brief(text), [(0, Open, 0, 0), (0, Read, 0, 8)]);
+    }
+
+    #[test]
+    fn positions_are_those_of_the_description() {
+        let text = "open(\"/a\", O_RDONLY) = 3\ndup(3) = 4\nread(3, \"x\", 8) = 8\nread(4, \"x\", 8) = 8\n\
+                    preadv2(4, [{iov_base=\"x\", iov_len=8}], 1, -1, 0) = 8\n\
+                    preadv(3, [{iov_base=\"x\", iov_len=8}], 1, 4096) = 8\n\
+                    fcntl(3, F_DUPFD_CLOEXEC, 10) = 10\nreadv(10, [{iov_base=\"x\", iov_len=8}], 1) = 8\n\
+                    open(\"/a\", O_RDONLY) = 5\nread(5, \"x\", 8) = 8\n";
+        let reads: Vec<u64> =
+            brief(text).iter().filter(|call| call.1 == FileOp::Read).map(|call| call.2).collect();
+        assert_eq!(reads, [0, 8, 16, 4096, 24, 0], "the second opening begins at the start");
+    }
+
+    /// *The story:* cp and cat of today copy within the kernel, and none of it was seen.
+    #[test]
+    fn copies_within_the_kernel_read_and_write() {
+        let text = "open(\"/a\", O_RDONLY) = 3\nopen(\"/b\", O_WRONLY) = 4\n\
+                    copy_file_range(3, NULL, 4, NULL, 9223372035781033984, 0) = 5000\n\
+                    copy_file_range(3, [100] => [200], 4, NULL, 100, 0) = 100\n\
+                    sendfile(4, 3, NULL, 65536) = 700\nsendfile(4, 3, [4096] => [4106], 10) = 10\n";
+        use FileOp::{Open, Read, Write};
+        let expected = [
+            (0, Open, 0, 0),
+            (1, Open, 0, 0),
+            (0, Read, 0, 5000),
+            (1, Write, 0, 5000),
+            (0, Read, 100, 100),
+            (1, Write, 5000, 100),
+            (0, Read, 5000, 700),
+            (0, Read, 4096, 10),
+        ];
+        assert_eq!(brief(text), expected);
+    }
+
+    #[test]
+    fn who_appends_writes_at_the_end() {
+        let text = "open(\"/a\", O_RDWR) = 3\npwrite64(3, \"x\", 8, 100) = 8\n\
+                    open(\"/a\", O_WRONLY|O_APPEND) = 4\nwrite(4, \"x\", 8) = 8\nwrite(4, \"x\", 8) = 8\n";
+        let writes: Vec<u64> =
+            brief(text).iter().filter(|call| call.1 == FileOp::Write).map(|call| call.2).collect();
+        assert_eq!(writes, [100, 108, 116]);
+    }
+
+    /// perf trace leaves out arguments that are 0, and calls a descriptor by the first file it stood for.
+    #[test]
+    fn perf_trace_is_read_too() {
+        let text = "     0.000 ( 0.042 ms): sh/7 openat(dfd: CWD, filename: 0xeb01d0b1, flags: RDONLY) = 4\n\
+                    \u{20}    0.110 (         ): sh/7 read(fd: 4</x>, buf: 0x7f, count: 832) ...\n\
+                    \u{20}    0.120 ( 0.016 ms): sh/8 read(buf: 0x7f, count: 16)    = 16\n\
+                    \u{20}    0.110 ( 0.021 ms): sh/7  ... [continued]: read())          = 832\n\
+                    \u{20}    0.181 ( 0.016 ms): sh/7 pread64(fd: 4</x>, buf: 0x7f, count: 9, pos: 64) = 9\n\
+                    \u{20}    0.190 ( 0.016 ms): sh/7 read(fd: 4</lib/x>, buf: 0x7ffc, count: 784) = 10\n";
+        let (names, calls) = read(text).expect("a trace");
+        assert_eq!(names, ["file 1 of the trace, which does not tell names", "descriptor 0 of process 8"]);
+        let told: Vec<_> =
+            calls.iter().map(|call| (call.thread, call.time_ns, call.offset, call.bytes)).collect();
+        assert_eq!(
+            told,
+            [
+                (7, 0, 0, 0),
+                (8, 120_000, 0, 16),
+                (7, 110_000, 0, 832),
+                (7, 181_000, 64, 9),
+                (7, 190_000, 832, 10)
+            ]
+        );
+        let line = text.lines().next().expect("a line").as_bytes();
+        assert!(looks_like_strace(line));
     }
 
     #[test]

@@ -1,0 +1,54 @@
+//! What was stored to a shared mapping of a file goes to the file: which pages, and what is stored to
+//! them meanwhile.
+//!
+//! A shared mapping is a private one whose stores are published. Until then they are the process's
+//! own, in RAM or on swap; so nothing here writes, and a page may leave at any time. Whoever syncs
+//! reads the pages through the mapping and writes them, from a thread of his own. From the beginning
+//! on their first stores are told once more: what is stored meanwhile is the next sync's.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use overspill_mm::types::Slot;
+use overspill_sys::{Errno, PAGE_SIZE};
+
+use super::Engine;
+use super::files::FilePart;
+use crate::view::vpn;
+
+impl Engine {
+    /// Can stores to pages of a file be followed?
+    #[must_use]
+    pub fn tells_stores(&self) -> bool {
+        self.view.program.can_move()
+    }
+
+    /// Begins a sync of the shared mapping whose region begins at `start`: the runs of bytes of the
+    /// mapping that are to be written, in order. EAGAIN: the mapping is changing just now.
+    pub fn begin_sync(&mut self, start: usize) -> Result<Vec<Range<usize>>, Errno> {
+        let part = self.part_at(start);
+        let slots = self.transfers.files().of_slot(Slot(part.slot)).begin_sync();
+        let bytes = |slot: u32| (slot - part.slot) as usize * PAGE_SIZE;
+        let runs: Vec<Range<usize>> = slots.iter().map(|run| bytes(run.start)..bytes(run.end)).collect();
+        // What is not in view comes protected.
+        if runs.iter().all(|run| self.view.program.protect(start + run.start..start + run.end)) {
+            return Ok(runs);
+        }
+        self.end_sync(start, false);
+        Err(Errno::AGAIN)
+    }
+
+    /// Ends it. If it went well what was stored before it began is in the file.
+    pub fn end_sync(&mut self, start: usize, went_well: bool) {
+        let part = self.part_at(start);
+        self.transfers.files().of_slot(Slot(part.slot)).end_sync(went_well);
+    }
+
+    fn part_at(&self, start: usize) -> FilePart {
+        let parts = self.file_parts();
+        parts
+            .into_iter()
+            .find(|part| part.start == vpn(start))
+            .expect("the region is there until it is dropped")
+    }
+}

@@ -10,10 +10,10 @@ use crate::engine::{Engine, Options};
 use crate::generate::{Load, Spec};
 use crate::time::Nanos;
 use crate::workload::{Workload, WorkloadError};
-use overspill_mm::Config;
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::reclaim::policy::Choice;
 use overspill_mm::types::{CHUNK_PAGES, PAGE_SIZE};
+use overspill_mm::{Config, Probe};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -88,6 +88,8 @@ pub struct Machine {
     pub system: System,
     /// Which pages leave; the live pager's.
     pub reclaim: Choice,
+    /// The live pager has a feed of accessed bits, which are those of the simulated hardware.
+    pub accessed: bool,
     /// The live pager's compressed pool.
     pub pool: Option<PoolModel>,
     /// Knobs of the read-ahead.
@@ -110,6 +112,7 @@ impl Machine {
             swap_bytes: None,
             system,
             reclaim: Choice::default(),
+            accessed: false,
             pool: None,
             knobs: policy::Knobs::default(),
             processors: 0,
@@ -201,6 +204,9 @@ pub fn options(machine: &Machine, extent: &Extent) -> Options {
         System::Kernel2017 => Options::kernel_2017(budget, slots, device, window),
     };
     options.mm.reclaim = machine.reclaim;
+    if machine.accessed && machine.system == System::Live {
+        options.mm.probe = Probe::Accessed;
+    }
     Options { processors: machine.processors, until: machine.until, ..options }
 }
 

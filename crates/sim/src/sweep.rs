@@ -290,6 +290,20 @@ mod tests {
         assert_eq!(placement(System::Kernel2017, "hdd"), Placement::NextFit, "a disk has none");
     }
 
+    /// With accessed bits the pager sees the touches of what is in view: it keeps more of what is hot,
+    /// and has fewer soft faults.
+    #[test]
+    fn a_feed_of_accessed_bits_tells_what_is_hot() {
+        let load = generate::parse("zipf:size=8M,touches=100k").expect("a load");
+        let extent = Extent::of(load.start()).expect("no error");
+        let [without, with] = [false, true].map(|accessed| {
+            let machine = Machine { accessed, ..machine(4 << 20, "none", System::Live) };
+            simulate(&machine, &extent, load.start()).expect("it runs").vmstat
+        });
+        assert!(with.pswpin * 100 < without.pswpin * 97, "{} and {}", with.pswpin, without.pswpin);
+        assert!(with.soft_fault < without.soft_fault);
+    }
+
     /// More RAM is never much worse, and enough RAM reads nothing.
     #[test]
     fn ram_helps() {

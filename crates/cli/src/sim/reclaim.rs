@@ -61,16 +61,31 @@ pub struct Args {
     #[arg(long, value_name = "LIST", default_value = "kernel-3.16,kernel-6.1,bounded")]
     reclaim: String,
     /// The end, in seconds of the simulated machine, if files are not read or written before
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 20,
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
     seconds: u64,
     /// Processors of the simulated machine
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 4,
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     processors: u16,
     /// Of all chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Simulations at a time [default: one for each processor]
-    #[arg(long, env = "OVERSPILL_SIM_JOBS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        env = "OVERSPILL_SIM_JOBS",
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     jobs: Option<u16>,
     /// Print JSON
     #[arg(long)]
@@ -163,7 +178,7 @@ fn lines(contest: &Contest, outcomes: &[Outcome]) -> Vec<Line> {
 }
 
 fn mib(pages: u64) -> u64 {
-    pages * PAGE_SIZE >> 20
+    pages * PAGE_SIZE / (1 << 20)
 }
 
 fn render(table: &Table) -> String {

@@ -49,8 +49,9 @@ const DIRECT: &str = "with whole targets a call of direct reclaim scans for kswa
                       sleeps longer; how often the published kswapd slept is not known";
 const SWAP: &str = "how much was swapped at all depends on a system that nobody described";
 
-const SWAP_INS: &str = "who waits has six anonymous pages at the first priority, of which fractions leave one \
-                        or none, in either era; so kswapd alone looks at them, by the same rules";
+const SWAP_INS: &str = "who waits has six anonymous pages at the first priority, of which fractions \
+                        leave one or none, in either era; so kswapd alone looks at them, by the \
+                        same rules";
 
 const LINES: [Line; 24] = [
     ("readonce elapsed, ms", Some([5350, 5420]), EQUAL, |case| ms(case.once.elapsed_ns), ""),

@@ -6,6 +6,7 @@ mod files;
 mod paper;
 mod policies;
 mod pool;
+mod reclaim;
 mod soak;
 mod sweep;
 mod validate;
@@ -29,7 +30,7 @@ pub struct Args {
 }
 
 /// The commands of `sim`, which a mistyped word may be meant for.
-const COMMANDS: [&str; 6] = ["calibrate", "devices", "validate", "paper", "policies", "soak"];
+const COMMANDS: [&str; 7] = ["calibrate", "devices", "validate", "paper", "policies", "reclaim", "soak"];
 
 #[derive(Subcommand)]
 enum SimCommand {
@@ -58,6 +59,8 @@ enum SimCommand {
     Paper(paper::Args),
     /// How near reclaim policies come to Belady's optimum, over many traces
     Policies(policies::Args),
+    /// Let budget domains contend for one memory: who keeps what, by each kernel's reclaim
+    Reclaim(reclaim::Args),
     /// Run random worlds with every check switched on, and say which seed fails
     Soak(soak::Args),
 }
@@ -72,6 +75,7 @@ pub fn main(args: &Args) -> Result<u8> {
         (Some(SimCommand::Validate(args)), _) => validate::main(args),
         (Some(SimCommand::Paper(args)), _) => paper::main(args),
         (Some(SimCommand::Policies(args)), _) => policies::main(args),
+        (Some(SimCommand::Reclaim(args)), _) => reclaim::main(args),
         (Some(SimCommand::Soak(args)), _) => soak::main(args),
         (None, Some(sweep)) => sweep::main(sweep),
         (None, None) => bail!("a trace or a load is missing; for examples: overspill help sim"),

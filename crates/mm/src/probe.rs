@@ -1,6 +1,6 @@
 //! How it is learnt what the program does to pages in its view: the one seam to accessed bits.
 //!
-//! userfaultfd has none, so the pager takes a page out of view and waits for its next touch. A
+//! userfaultfd has none so far, so the pager takes a page out of view and waits for its next touch. A
 //! kernel reads the bits of its own page tables. Every branch that depends on this asks here, by
 //! what it needs to know.
 
@@ -11,6 +11,9 @@ pub enum Probe {
     /// been stored to.
     #[default]
     Faults,
+    /// The accessed bits of the program's page tables, by a feed that newer kernels may give: uses of
+    /// pages in view are told, stores are not. The rules are the pager's.
+    Accessed,
     /// A kernel's own page tables, and its rules: uses and stores are told as they happen.
     Kernel,
 }

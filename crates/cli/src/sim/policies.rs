@@ -38,6 +38,9 @@ pub struct Args {
     /// Reclaim policies of the live pager [default: all]
     #[arg(long, value_name = "LIST")]
     reclaim: Option<String>,
+    /// Give it the accessed bits of its pages, as no kernel does so far: what a feed would bring
+    #[arg(long)]
+    accessed: bool,
     /// Its read-ahead
     #[arg(long, value_name = "POLICY", default_value = "none")]
     readahead: String,
@@ -172,7 +175,9 @@ fn points(args: &Args, trace: &str, names: &[String], shares: &[u64], device: &M
             let (system, reclaim) = System::with_reclaim(&format!("{}{name}", System::LIVE_WITH))
                 .expect("the names were checked");
             let bytes = frames * PAGE_SIZE;
-            let machine = Machine { reclaim, ..Machine::new(system, bytes, &args.readahead, device.clone()) };
+            let accessed = args.accessed;
+            let machine =
+                Machine { reclaim, accessed, ..Machine::new(system, bytes, &args.readahead, device.clone()) };
             let outcome = simulate(&machine, &extent, subject.start()?).map_err(error)?;
             Ok(Figures {
                 policy: name.clone(),

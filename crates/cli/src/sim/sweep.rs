@@ -56,8 +56,9 @@ pub struct SweepArgs {
     #[arg(long, env = "OVERSPILL_SIM_DEVICE", value_name = "LIST", default_value = "nvme")]
     pub(super) device: String,
     /// Who manages the memory: live (overspill), live:NAME (with a reclaim policy of `run
-    /// --reclaim`), kernel (today's), kernel-2012, kernel-2017; or pure replacement, as columns: opt, lru, fifo, clock, s3fifo, sieve, 2q, arc, lirs, and the
-    /// scan loops kernel-3.10, kernel-3.15, kernel-3.16, kernel-6.1, bounded
+    /// --reclaim`), kernel (today's), kernel-2012, kernel-2017; or pure replacement, as columns: opt,
+    /// lru, fifo, clock, s3fifo, sieve, 2q, arc, lirs, w-tinylfu, mglru, and the scan loops
+    /// kernel-3.10, kernel-3.15, kernel-3.16, kernel-6.1, bounded
     #[arg(long, env = "OVERSPILL_SIM_POLICY", value_name = "LIST", default_value = "live")]
     policy: String,
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
@@ -358,6 +359,7 @@ fn machines(
                         swap_bytes,
                         system,
                         reclaim,
+                        accessed: false,
                         pool: pool.filter(|_| system == System::Live).map(|pool| pool.model(ram_bytes)),
                         knobs,
                         processors: args.processors,

@@ -52,11 +52,7 @@ impl Shrink for Pass {
 
 impl Eras {
     pub fn new(era: Era, budget: u32) -> Eras {
-        let rules = match era {
-            Era::Before311 | Era::Until315 | Era::Seed => Rules::Early,
-            Era::Since61 | Era::Bounded => Rules::Late,
-        };
-        let pages = u64::from(budget);
+        let (rules, pages) = (era.rules(), u64::from(budget));
         Eras { era, rules, pages, priority: PRIORITY_FIRST, round: None, due: 0, refaulted: false }
     }
 

@@ -243,6 +243,13 @@ impl<P: SwapIn> Mm<P> {
             }
             self.note(id, Noted::Tested);
             self.stats.pgrefill += 1;
+            if self.config.probe.tells_uses() && self.pages[id].take(flag::REFERENCED) {
+                // Nothing need be taken out of view to see that.
+                self.lists.remove(&mut self.pages, id);
+                let list = self.touched(id, Waited::Nowhere);
+                self.lists.push_head(&mut self.pages, list, id);
+                continue;
+            }
             self.unmap_soon(id);
             self.pages[id].set(flag::TESTED);
             out.push_unmap(id, UNMAP_MAX);
@@ -539,7 +546,10 @@ impl<P: SwapIn> Mm<P> {
         if !page.take(flag::REFERENCED) {
             return false;
         }
-        let list = if self.config.early || page.has(flag::SECOND_LOOK) {
+        let list = if !self.config.probe.is_kernel() {
+            // The bit stands for the touch that would have been seen out of view.
+            self.touched(id, Waited::ToLeave)
+        } else if self.config.early || page.has(flag::SECOND_LOOK) {
             self.stats.pgactivate += 1;
             self.clock = self.clock.wrapping_add(1);
             ListId::Active

@@ -138,6 +138,8 @@ pub(crate) enum Waited {
     Written,
     /// It was tested.
     Tested,
+    /// In view: it was to be tested, and its accessed bit was set ([`crate::Probe::Accessed`]).
+    Nowhere,
 }
 
 /// What happens to a page when its stamp is set.

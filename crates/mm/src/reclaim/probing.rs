@@ -286,8 +286,9 @@ impl Policy for Probing {
     }
 
     fn touched(&mut self, scene: &Scene, waited: Waited, stamp: Stamp) -> Place {
-        if waited == Waited::Tested {
-            self.credit -= SOFT;
+        if matches!(waited, Waited::Tested | Waited::Nowhere) {
+            // What a bit tells costs no fault.
+            self.credit -= if waited == Waited::Tested { SOFT } else { 0 };
             self.wanted = self.wanted.saturating_sub(1);
             return Place::ACTIVE;
         }

@@ -9,7 +9,7 @@
 //! its goal and a batch.
 
 use super::lists::{Kind, List, PerList, SCANNED};
-use super::{BATCH, PRIORITY_FIRST};
+use super::{BATCH, PRIORITY_FIRST, Rules};
 
 /// Whose loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +40,15 @@ impl Era {
             Era::Seed => "kernel-3.16",
             Era::Since61 => "kernel-6.1",
             Era::Bounded => "bounded",
+        }
+    }
+
+    /// The other rules of its time: 3.16's until then, 6.19's since.
+    #[must_use]
+    pub const fn rules(self) -> Rules {
+        match self {
+            Era::Before311 | Era::Until315 | Era::Seed => Rules::Early,
+            Era::Since61 | Era::Bounded => Rules::Late,
         }
     }
 

@@ -1,9 +1,8 @@
 //! The kernel's reclaim as a replacement policy: anonymous pages only, hardware bits, direct
-//! reclaim, writes that end at once, under the scan loop of one era ([`overspill_mm::reclaim`]).
-//! Eras before 6.1 follow the rules of 3.16, later ones those of 6.19.
+//! reclaim, writes that end at once, under the scan loop of one era and the rules of its time
+//! ([`overspill_mm::reclaim`]).
 
 use super::Replace;
-use overspill_mm::reclaim::Rules;
 use overspill_mm::reclaim::direct::{Direct, Step};
 use overspill_mm::reclaim::lists::{DomainId, PageNumber};
 use overspill_mm::reclaim::node::{Admission, Arrival, Config, Node, Order, Orders, Protection};
@@ -33,13 +32,9 @@ impl OfEra {
     /// Nothing is held.
     #[must_use]
     pub fn new(era: Era, frames: u32, pages: u32) -> OfEra {
-        let rules = match era {
-            Era::Before311 | Era::Until315 | Era::Seed => Rules::Early,
-            Era::Since61 | Era::Bounded => Rules::Late,
-        };
         let config = Config {
             watermarks: Watermarks { min: 0, low: 0, high: 0 },
-            ..Config::new(frames, pages.saturating_mul(4), rules, era)
+            ..Config::new(frames, pages.saturating_mul(4), era.rules(), era)
         };
         OfEra {
             node: Node::new(config, &[Protection::default()]),

@@ -12,11 +12,13 @@ pub mod eras;
 mod links;
 pub mod lirs;
 pub mod lru;
+pub mod mglru;
 pub mod opt;
 pub mod report;
 pub mod s3fifo;
 pub mod sieve;
 pub mod two_q;
+pub mod w_tinylfu;
 
 use crate::workload::{Workload, WorkloadError};
 use overspill_mm::reclaim::scan::Era;
@@ -40,7 +42,8 @@ pub trait Replace {
 pub const NEVER: u32 = u32::MAX;
 
 /// Names, without those of [`eras`].
-pub const NAMES: [&str; 9] = ["opt", "lru", "fifo", "clock", "s3fifo", "sieve", "2q", "arc", "lirs"];
+pub const NAMES: [&str; 11] =
+    ["opt", "lru", "fifo", "clock", "s3fifo", "sieve", "2q", "arc", "lirs", "w-tinylfu", "mglru"];
 
 /// Is there a policy of this name?
 #[must_use]
@@ -62,6 +65,8 @@ pub fn by_name(name: &str, frames: u32, pages: u32) -> Option<Box<dyn Replace>> 
         "2q" => Box::new(two_q::TwoQ::new(frames, pages)),
         "arc" => Box::new(arc::Arc::new(frames, pages)),
         "lirs" => Box::new(lirs::Lirs::new(frames, pages)),
+        "w-tinylfu" => Box::new(w_tinylfu::WTinyLfu::new(frames, pages)),
+        "mglru" => Box::new(mglru::Mglru::new(frames, pages)),
         name => Box::new(eras::OfEra::new(Era::by_name(name)?, frames, pages)),
     })
 }
@@ -221,7 +226,34 @@ mod tests {
             assert_eq!(misses(name), 1000, "{name}");
         }
         assert_eq!(misses("opt"), 11 + (1000 - 11) / 10);
-        assert!(misses("lirs") < 500, "LIRS keeps most of a loop: {}", misses("lirs"));
+        for name in ["lirs", "w-tinylfu"] {
+            assert!(misses(name) < 500, "{name} keeps most of a loop: {}", misses(name));
+        }
+    }
+
+    /// As the public traces `loop` and `2_pools`: a long loop, and two sets of which the small one is
+    /// touched every other time. W-TinyLFU keeps a part of the loop for good, where LRU keeps nothing,
+    /// and nearly all of the small set, as LRU does not.
+    #[test]
+    fn admission_by_frequency_keeps_loops_and_small_sets() {
+        let misses = |touches: &Touches, name: &str, frames| {
+            touches.misses(&mut *by_name(name, frames, touches.pages()).expect("known"))
+        };
+        let round = Touches::new((0..40_000).map(|step| step % 1000).collect(), 1000);
+        for (percent, most) in [(25, 800), (50, 550), (75, 300)] {
+            let frames = 10 * percent;
+            let ratio = misses(&round, "w-tinylfu", frames) * 1000 / misses(&round, "lru", frames);
+            assert!(ratio < most, "{percent} %: {ratio} thousandths of LRU");
+        }
+        let mut rng = Rng::new(3);
+        let pool = |step: u64, rng: &mut Rng| match step % 2 {
+            0 => rng.below(100),
+            _ => 100 + rng.below(10_000),
+        };
+        let order: Vec<u32> = (0..60_000).map(|step| pool(step, &mut rng) as u32).collect();
+        let pools = Touches::new(order, 10_100);
+        let ratio = misses(&pools, "w-tinylfu", 120) * 1000 / misses(&pools, "lru", 120);
+        assert!(ratio < 780, "{ratio} thousandths of LRU");
     }
 
     /// A hot set survives one scan, where the policy is made for that. (2Q takes no note of touches
@@ -234,7 +266,7 @@ mod tests {
         let touches = Touches::new(order, 1100);
         let misses = |name| touches.misses(&mut *by_name(name, 100, 1100).expect("known"));
         assert_eq!(misses("lru"), 50 + 1000 + 50);
-        for name in ["s3fifo", "arc", "lirs"] {
+        for name in ["s3fifo", "arc", "lirs", "w-tinylfu"] {
             assert!(misses(name) < 50 + 1000 + 10, "{name}: {}", misses(name));
         }
     }

@@ -1,27 +1,38 @@
-//! Programs that stream through files beside a system with memory of its own, on a few processors,
-//! over the kernel's reclaim ([`overspill_mm::reclaim`]): what a page cache larger than RAM costs,
-//! and whom.
+//! Programs that stream through files and write them, beside programs with memory of their own, on a
+//! few processors, over the kernel's reclaim ([`overspill_mm::reclaim`]): what a page cache larger than
+//! RAM costs, and whom. Each program belongs to a budget domain, which may be protected.
 //!
 //! Every step of a program is one page read or one pass of reclaim, and all processors advance in
 //! one order of time, so that readers and background reclaim take frames from each other as they
-//! would. Files are sparse: reading one is page cache work and no I/O. Anonymous pages are written
-//! to a device and read back, each after a fixed time.
+//! would. Files begin sparse: reading a hole is page cache work and no I/O. Anonymous pages are
+//! written to a device and read back, each after a fixed time; pages of files that were written go to
+//! a disk one after another.
+//!
+//! Here is what the world is made of and how it goes on; `working` has the steps of the programs,
+//! `flusher` those of writeback, `contest` a contest of domains for one memory.
 
+pub mod contest;
+mod files;
+mod flusher;
 mod outcome;
 mod programs;
 mod schedule;
+#[cfg(test)]
+mod tests;
+mod working;
 
-pub use outcome::{Faults, Finish, Outcome};
+pub use flusher::Writeback;
+pub use outcome::{Faults, Finish, Outcome, Share};
 
 use crate::rng::Rng;
 use crate::time::{MICROSECOND, MILLISECOND, Nanos};
+use files::{Files, Spot};
 use overspill_mm::reclaim::background::{self, Background};
 use overspill_mm::reclaim::direct::{self, Direct};
 use overspill_mm::reclaim::lists::{DomainId, PageNumber};
-use overspill_mm::reclaim::node::{Admission, Arrival, Config, Node, Order, Orders, Protection};
+use overspill_mm::reclaim::node::{Arrival, Config, Node, Order, Orders, Protection};
 use overspill_mm::reclaim::shadow::{Shadow, Shadows};
-use overspill_mm::types::Access;
-use programs::{Reader, System};
+use programs::{Place, Resident, Walker};
 use schedule::{Next, Schedule};
 
 /// What work takes.
@@ -42,8 +53,10 @@ pub struct Costs {
     pub sleeps_one_in: u64,
     /// For so long.
     pub throttle_ns: Nanos,
-    /// A page that comes back from swap, or goes there.
+    /// A page that comes back from swap, or goes there; a page read from a file that was written.
     pub device_ns: Nanos,
+    /// A page that goes to the disk of the files, one after another.
+    pub disk_ns: Nanos,
     /// A program runs so long before another gets its processor.
     pub slice_ns: Nanos,
     /// Each of these varies by so many hundredths, either way.
@@ -61,13 +74,14 @@ impl Default for Costs {
             sleeps_one_in: 0,
             throttle_ns: 100 * MILLISECOND,
             device_ns: 5 * MILLISECOND,
+            disk_ns: 20 * MICROSECOND,
             slice_ns: 3 * MILLISECOND,
             jitter_percent: 30,
         }
     }
 }
 
-/// The machine, and the system that runs on it.
+/// The machine, and the programs that are there all along.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Frames, swap, rules.
@@ -76,48 +90,109 @@ pub struct Setup {
     pub processors: usize,
     /// What work takes.
     pub costs: Costs,
-    /// Anonymous pages of the system.
-    pub system_pages: u32,
-    /// Of them, the part in thousandths that is touched.
-    pub system_hot_permille: u32,
-    /// It touches one so often; 0 = never.
-    pub system_period_ns: Nanos,
+    /// The budget domains, by number.
+    pub domains: Vec<Protection>,
+    /// Programs with memory of their own.
+    pub residents: Vec<Habit>,
     /// Of everything that varies.
     pub seed: u64,
 }
 
-/// One reader: which file, how many of its pages.
+/// A program with memory of its own, and how it uses it: it sleeps, wakes, touches some pages, lets a
+/// child live for a moment, and sleeps again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Habit {
+    /// Whose it is.
+    pub domain: DomainId,
+    /// Anonymous pages that it has.
+    pub pages: u32,
+    /// The first so many are used, the others never again.
+    pub hot: u32,
+    /// Pages touched each time that it wakes, in a row from one of those by chance (from the first if
+    /// it touches all).
+    pub burst: u32,
+    /// Pages that a child of it touches for the first time, and gives back when it ends.
+    pub child: u32,
+    /// It sleeps so long (0 = for ever).
+    pub period_ns: Nanos,
+}
+
+impl Habit {
+    /// So many pages that nobody touches.
+    #[must_use]
+    pub const fn idle(pages: u32) -> Habit {
+        Habit { domain: DomainId(0), pages, hot: 0, burst: 0, child: 0, period_ns: 0 }
+    }
+
+    fn is_awake_ever(&self) -> bool {
+        self.period_ns > 0 && self.burst + self.child > 0
+    }
+}
+
+/// What a program does with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It reads it.
+    Read,
+    /// It writes it.
+    Write,
+}
+
+/// One program that goes through a file: which, how many of its pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
     /// The file. Readers of one file share its pages.
     pub file: u16,
     /// Pages from its start.
     pub pages: u32,
+    /// Who pays for the pages that it brings in.
+    pub domain: DomainId,
+    /// What it does.
+    pub way: Way,
+}
+
+impl Stream {
+    /// A reader in the first domain.
+    #[must_use]
+    pub const fn reader(file: u16, pages: u32) -> Stream {
+        Stream { file, pages, domain: DomainId(0), way: Way::Read }
+    }
 }
 
 /// Pages of a read-ahead window.
 const WINDOW: u32 = 32;
 /// After so many calls in vain, one after another, a program is ended: memory is full.
 const VAIN_CALLS: u32 = 16;
-/// "Not in the cache."
-const NONE: u32 = u32::MAX;
 /// The file that nobody reads.
 const OLD: u16 = 999;
-const ONLY: DomainId = DomainId(0);
 
 /// Whose page it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
     Nobody,
-    File { file: u16, index: u32 },
-    System { index: u32 },
+    File {
+        spot: Spot,
+        domain: DomainId,
+    },
+    /// Of a program with memory of its own, by its task.
+    Own {
+        task: u32,
+        index: u32,
+    },
+    /// Of a child of it.
+    Child {
+        task: u32,
+    },
+    /// Its program has ended, and it is still on its way to swap.
+    Leaving,
 }
 
 /// A program on its way.
 enum Program {
-    Reader(Reader),
-    System(System),
+    Walker(Walker),
+    Resident(Resident),
     Background(Background),
+    Flusher,
 }
 
 struct Task {
@@ -127,19 +202,37 @@ struct Task {
     vain_calls: u32,
 }
 
+/// What a step of a program came to.
+enum Did {
+    Worked(Nanos),
+    /// It sleeps so long.
+    Slept(Nanos),
+    /// No frame is to be had.
+    Short,
+    Done,
+}
+
 /// The world.
 pub struct World {
     setup: Setup,
     node: Node,
     schedule: Schedule,
     tasks: Vec<Task>,
-    /// By file, then page.
-    files: Vec<Vec<u32>>,
+    files: Files,
     /// By page number.
     owners: Vec<Owner>,
+    /// By page number: is it on its way to the device or the disk?
+    is_sent: Vec<bool>,
     shadows: Shadows,
     orders: Orders,
-    faults: Faults,
+    shares: Vec<Share>,
+    writeback: Writeback,
+    /// Dirty pages that reclaim has met so far; pages that it wants to be flushed.
+    met_dirty: u64,
+    flush_asked: u64,
+    /// Everything is to be written.
+    is_syncing: bool,
+    disk_free_at: Nanos,
     rng: Rng,
     finished: Vec<Finish>,
     /// Frames that one direct reclaim freed at most.
@@ -150,23 +243,29 @@ pub struct World {
     started: Nanos,
 }
 
-/// The task that is background reclaim, and the one that is the system.
+/// The tasks that are background reclaim and the flusher; residents come next.
 const BACKGROUND: u32 = 0;
-const SYSTEM: u32 = 1;
+const FLUSHER: u32 = 1;
 
 impl World {
-    /// The system has its memory, nobody reads yet.
+    /// The residents are there, nobody reads yet.
     #[must_use]
     pub fn new(setup: Setup) -> World {
         let mut world = World {
-            node: Node::new(setup.node, &[Protection::default()]),
+            node: Node::new(setup.node, &setup.domains),
             schedule: Schedule::new(setup.processors, setup.costs.slice_ns),
             tasks: Vec::new(),
-            files: Vec::new(),
+            files: Files::default(),
             owners: vec![Owner::Nobody; setup.node.frames as usize],
+            is_sent: vec![false; setup.node.frames as usize],
             shadows: Shadows::new(setup.node.frames),
             orders: Orders::new(),
-            faults: Faults::default(),
+            shares: vec![Share::default(); setup.domains.len()],
+            writeback: Writeback::default(),
+            met_dirty: 0,
+            flush_asked: 0,
+            is_syncing: false,
+            disk_free_at: 0,
             rng: Rng::new(setup.seed),
             finished: Vec::new(),
             largest_call: 0,
@@ -174,15 +273,11 @@ impl World {
             started: 0,
             setup,
         };
-        let pages: Vec<PageNumber> =
-            (0..world.setup.system_pages).map(|_| world.node.admit(ONLY, &Arrival::ANON, None)).collect();
-        for (index, page) in (0u32..).zip(&pages) {
-            world.owners[page.0 as usize] = Owner::System { index };
-        }
-        let system = System::new(&world.setup, pages);
         world.add(Program::Background(Background::new()));
-        world.add(Program::System(system));
-        world.schedule.sleep_until(SYSTEM, 0);
+        world.add(Program::Flusher);
+        for habit in world.setup.residents.clone() {
+            world.settle(habit);
+        }
         world
     }
 
@@ -192,59 +287,102 @@ impl World {
         self.tasks.len() as u32 - 1
     }
 
-    /// Lets readers read, all starting now, until every one is done (or for so long); gives what
-    /// that took.
+    /// A resident with its memory, as far as there is room, which wakes within its first period.
+    fn settle(&mut self, habit: Habit) {
+        assert!(habit.burst <= habit.hot && habit.hot <= habit.pages, "what is touched is there");
+        let task = self.tasks.len() as u32;
+        let mut places = vec![Place::New; habit.pages as usize];
+        for (index, place) in (0u32..).zip(&mut places) {
+            if let Some(page) = self.admit(habit.domain, &Arrival::ANON, None) {
+                self.owners[page.0 as usize] = Owner::Own { task, index };
+                *place = Place::In(page);
+            }
+        }
+        self.add(Program::Resident(Resident::new(habit, places)));
+        if habit.is_awake_ever() {
+            let first = self.rng.below(habit.period_ns);
+            self.schedule.sleep_until(task, first);
+        }
+    }
+
+    /// Lets programs go through files, all starting now, until every one is done, or for so long (with
+    /// none of them that must be said); gives what that took.
     pub fn run(&mut self, streams: &[Stream], limit_ns: Option<Nanos>) -> Outcome {
         let start = self.schedule.now();
         self.started = start;
         for stream in streams {
-            let file = usize::from(stream.file);
-            if self.files.len() <= file {
-                self.files.resize(file + 1, Vec::new());
-            }
-            let length = self.files[file].len().max(stream.pages as usize);
-            self.files[file].resize(length, NONE);
-            let id = self.add(Program::Reader(Reader::new(*stream)));
+            self.files.open(stream.file, stream.pages, stream.way == Way::Write);
+            let id = self.add(Program::Walker(Walker::new(*stream)));
             self.schedule.ready(id, start);
+        }
+        for (id, share) in (0u8..).zip(&mut self.shares) {
+            share.least_held = self.node.held(DomainId(id));
         }
         self.finished.clear();
         let end = limit_ns.map_or(Nanos::MAX, |limit| start + limit);
-        while self.finished.len() < streams.len() && self.schedule.now() < end {
-            match self.schedule.next() {
-                Next::Step { task, at } => self.step(task, at),
-                Next::Written { page } => self.node.written(PageNumber(page), true),
-            }
+        let is_endless = streams.is_empty();
+        assert!(!is_endless || limit_ns.is_some(), "a run ends");
+        while (is_endless || self.finished.len() < streams.len()) && self.schedule.now() < end {
+            self.advance();
         }
         let elapsed_ns = self.schedule.now() - start;
-        for task in &self.tasks {
-            if let Program::Reader(reader) = &task.program
-                && !reader.is_done()
+        for task in &mut self.tasks {
+            if let Program::Walker(walker) = &mut task.program
+                && !walker.is_done()
             {
-                self.finished.push(Finish { elapsed_ns, pages: reader.pages_read() });
+                let (pages, stream) = (walker.pages_done(), walker.stream);
+                self.finished.push(Finish { elapsed_ns, pages, domain: stream.domain, way: stream.way });
+                walker.end();
             }
         }
-        let finishes = std::mem::take(&mut self.finished);
+        for (id, share) in (0u8..).zip(&mut self.shares) {
+            share.held = self.node.held(DomainId(id));
+        }
         Outcome {
             elapsed_ns,
-            finishes,
+            finishes: std::mem::take(&mut self.finished),
             counters: *self.node.counters(),
-            faults: self.faults,
+            shares: self.shares.clone(),
+            writeback: self.writeback,
             largest_call: self.largest_call,
             out_of_memory: self.out_of_memory,
         }
     }
 
+    /// What happens next happens.
+    fn advance(&mut self) {
+        match self.schedule.next() {
+            Next::Step { task, at } => self.step(task, at),
+            Next::Written { page } => self.written(PageNumber(page)),
+        }
+    }
+
+    /// Goes on until all that was written is on the disk.
+    pub fn sync(&mut self) {
+        self.is_syncing = true;
+        self.schedule.wake(FLUSHER, self.schedule.now());
+        while self.files.unwritten() > 0 {
+            self.advance();
+        }
+        self.is_syncing = false;
+        assert!(self.files.are_written(), "every store has arrived");
+    }
+
     /// What is free but for the high watermark holds pages of a file that nobody reads any more.
     pub fn fill(&mut self) {
         let left = self.setup.node.watermarks.high;
-        let count = self.node.free().saturating_sub(left) as usize;
-        self.files.resize(self.files.len().max(usize::from(OLD) + 1), Vec::new());
-        self.files[usize::from(OLD)] = vec![NONE; count];
-        for index in 0..count as u32 {
-            let page = self.node.admit(ONLY, &Arrival::FILE, None);
-            self.owners[page.0 as usize] = Owner::File { file: OLD, index };
-            self.files[usize::from(OLD)][index as usize] = page.0;
+        let count = self.node.free().saturating_sub(left) as u32;
+        self.files.open(OLD, count, false);
+        for index in 0..count {
+            let page = self.node.admit(DomainId(0), &Arrival::FILE, None);
+            self.place(Spot { file: OLD, index }, page, DomainId(0));
         }
+    }
+
+    /// The page of the file has this frame now.
+    fn place(&mut self, spot: Spot, page: PageNumber, domain: DomainId) {
+        self.owners[page.0 as usize] = Owner::File { spot, domain };
+        self.files.enter(spot, page);
     }
 
     /// The files are gone, and their pages with them.
@@ -285,26 +423,44 @@ impl World {
                     let step = kswapd.step(at, &mut self.node, &mut self.orders);
                     self.after_background(step, at);
                 }
-                Program::Reader(reader) => match self.read(reader) {
-                    Did::Worked(ns) => self.schedule.spend(ns),
-                    Did::Short => task.reclaiming = Some(self.begin_direct()),
-                    Did::Done => {
-                        let pages = reader.pages_read();
-                        self.finished.push(Finish { elapsed_ns: at - self.started, pages });
-                        self.schedule.block();
-                    }
-                },
-                Program::System(system) => match self.live(system) {
-                    Did::Worked(ns) => self.schedule.sleep(ns),
-                    Did::Short => task.reclaiming = Some(self.begin_direct()),
-                    Did::Done => self.schedule.block(),
-                },
+                Program::Flusher => self.flush(at),
+                Program::Walker(walker) => {
+                    let did = self.walk(walker, at);
+                    self.after_work(&mut task, &did, at);
+                }
+                Program::Resident(resident) => {
+                    let did = self.live(id, resident);
+                    self.after_work(&mut task, &did, at);
+                }
             }
         }
         self.tasks[id as usize] = task;
         self.carry_out(at);
+        self.flush_for_reclaim(at);
         if self.node.wants_background() && self.has_hope(at) {
             self.schedule.wake(BACKGROUND, at);
+        }
+    }
+
+    fn after_work(&mut self, task: &mut Task, did: &Did, at: Nanos) {
+        match *did {
+            Did::Worked(ns) => self.schedule.spend(ns),
+            Did::Slept(ns) => self.schedule.sleep(ns),
+            Did::Short => task.reclaiming = Some(self.begin_direct()),
+            Did::Done => {
+                self.note_end(task, at);
+                self.schedule.block();
+            }
+        }
+    }
+
+    fn note_end(&mut self, task: &Task, at: Nanos) {
+        if let Program::Walker(walker) = &task.program
+            && !walker.is_ended()
+        {
+            let (elapsed_ns, pages) = (at - self.started, walker.pages_done());
+            let Stream { domain, way, .. } = walker.stream;
+            self.finished.push(Finish { elapsed_ns, pages, domain, way });
         }
     }
 
@@ -354,9 +510,9 @@ impl World {
     /// Nothing is to be had: the program ends where it is.
     fn end(&mut self, task: &mut Task, at: Nanos) {
         self.out_of_memory += 1;
-        if let Program::Reader(reader) = &mut task.program {
-            self.finished.push(Finish { elapsed_ns: at - self.started, pages: reader.pages_read() });
-            reader.end();
+        self.note_end(task, at);
+        if let Program::Walker(walker) = &mut task.program {
+            walker.end();
         }
         self.schedule.block();
     }
@@ -377,132 +533,92 @@ impl World {
         let mut orders = std::mem::take(&mut self.orders);
         for order in orders.drain(..) {
             match order {
-                Order::Freed { page, shadow, .. } => self.freed(page, shadow),
-                Order::Write { page } => {
-                    self.faults.pswpout += 1;
-                    self.schedule.written_at(at + self.setup.costs.device_ns, page.0);
-                }
+                Order::Freed { page, shadow, has_slot } => self.freed(page, shadow, has_slot),
+                Order::Write { page } => self.write_back(page, at),
             }
         }
         self.orders = orders;
     }
 
-    fn freed(&mut self, page: PageNumber, shadow: Shadow) {
+    /// Reclaim has begun to write a page.
+    fn write_back(&mut self, page: PageNumber, at: Nanos) {
+        match self.owners[page.0 as usize] {
+            Owner::File { spot, .. } => {
+                self.writeback.by_reclaim += 1;
+                self.send(spot, page, at);
+            }
+            Owner::Own { task, .. } | Owner::Child { task } => {
+                let domain = self.resident(task).domain();
+                self.shares[usize::from(domain.0)].faults.pswpout += 1;
+                self.is_sent[page.0 as usize] = true;
+                self.schedule.written_at(at + self.setup.costs.device_ns, page.0);
+            }
+            owner @ (Owner::Nobody | Owner::Leaving) => panic!("a page that is written is {owner:?}'s"),
+        }
+    }
+
+    /// A page of a file is on its way to the disk, behind those before it.
+    fn send(&mut self, spot: Spot, page: PageNumber, at: Nanos) {
+        self.files.send(spot);
+        self.is_sent[page.0 as usize] = true;
+        self.disk_free_at = self.disk_free_at.max(at) + self.setup.costs.disk_ns;
+        self.schedule.written_at(self.disk_free_at, page.0);
+    }
+
+    /// It has arrived.
+    fn written(&mut self, page: PageNumber) {
+        self.is_sent[page.0 as usize] = false;
+        self.node.written(page, true);
+        match self.owners[page.0 as usize] {
+            Owner::File { spot, .. } => self.files.arrive(spot),
+            Owner::Leaving => self.forget(page),
+            Owner::Own { .. } | Owner::Child { .. } => {}
+            Owner::Nobody => panic!("a page that was written is somebody's"),
+        }
+    }
+
+    fn forget(&mut self, page: PageNumber) {
+        self.node.forget(page);
+        self.owners[page.0 as usize] = Owner::Nobody;
+    }
+
+    fn freed(&mut self, page: PageNumber, shadow: Shadow, has_slot: bool) {
         match std::mem::replace(&mut self.owners[page.0 as usize], Owner::Nobody) {
-            Owner::File { file, index } => {
-                self.files[usize::from(file)][index as usize] = NONE;
-                let clock = self.node.clock(ONLY);
-                self.shadows.put(key(file, index), shadow, clock);
+            Owner::File { spot, domain } => {
+                self.files.leave(spot);
+                self.shadows.put(key(spot, domain), shadow, self.node.clock(domain));
+                self.note_held(domain);
             }
-            Owner::System { index } => {
-                let Program::System(system) = &mut self.tasks[SYSTEM as usize].program else {
-                    unreachable!("the second task is the system")
-                };
-                system.pages[index as usize] = programs::Place::Out(shadow);
+            Owner::Own { task, index } => {
+                let resident = self.resident(task);
+                resident.places[index as usize] = Place::Out(shadow);
+                let domain = resident.domain();
+                self.note_held(domain);
             }
-            Owner::Nobody => panic!("a page that is freed was somebody's"),
+            Owner::Child { task } => {
+                assert!(has_slot, "anonymous memory leaves for swap");
+                // Nobody touches it again before its program ends.
+                self.node.release_slot();
+                self.resident(task).child.retain(|&other| other != page);
+            }
+            owner @ (Owner::Nobody | Owner::Leaving) => panic!("a page that is freed is {owner:?}'s"),
         }
     }
 
-    /// The next page of a reader: handed over, or brought into the cache with those after it.
-    fn read(&mut self, reader: &mut Reader) -> Did {
-        let file = usize::from(reader.stream.file);
-        let Some(index) = reader.next_fill(&self.files[file]) else {
-            let Some(index) = reader.next_page() else { return Did::Done };
-            let page = self.files[file][index as usize];
-            if page == NONE {
-                // Gone before it was used: once more.
-                reader.miss(index);
-                return Did::Worked(0);
-            }
-            self.node.mark_accessed(PageNumber(page));
-            return Did::Worked(self.vary(self.setup.costs.copy_ns));
-        };
-        if self.node.allocate() == Admission::Refused {
-            return Did::Short;
-        }
-        let shadow = self.shadows.take(key(reader.stream.file, index));
-        let page = self.node.admit(ONLY, &Arrival::FILE, shadow);
-        self.owners[page.0 as usize] = Owner::File { file: reader.stream.file, index };
-        self.files[file][index as usize] = page.0;
-        reader.filled();
-        Did::Worked(self.vary(self.setup.costs.fill_ns))
+    fn note_held(&mut self, domain: DomainId) {
+        let least = &mut self.shares[usize::from(domain.0)].least_held;
+        *least = (*least).min(self.node.held(domain));
     }
 
-    /// The system touches one of its pages.
-    fn live(&mut self, system: &mut System) -> Did {
-        if system.period_ns == 0 || system.hot == 0 {
-            return Did::Done;
-        }
-        let index = match system.waiting.take() {
-            Some(index) => index,
-            None => self.rng.below(system.hot as u64) as usize,
-        };
-        match system.pages[index] {
-            programs::Place::In(page) => {
-                let access = if self.rng.ratio(1, 4) { Access::Write } else { Access::Read };
-                self.node.touch(page, access, false);
-                self.faults.minor += 1;
-                Did::Worked(self.vary(system.period_ns))
-            }
-            programs::Place::Out(shadow) => {
-                if self.node.allocate() == Admission::Refused {
-                    system.waiting = Some(index);
-                    return Did::Short;
-                }
-                let page = self.node.admit(ONLY, &Arrival::SWAPPED, Some(shadow));
-                self.owners[page.0 as usize] = Owner::System { index: index as u32 };
-                system.pages[index] = programs::Place::In(page);
-                self.node.touch(page, Access::Read, false);
-                self.faults.major += 1;
-                self.faults.pswpin += 1;
-                Did::Worked(self.setup.costs.device_ns)
-            }
+    fn resident(&mut self, task: u32) -> &mut Resident {
+        match &mut self.tasks[task as usize].program {
+            Program::Resident(resident) => resident,
+            _ => unreachable!("the task is a resident"),
         }
     }
 }
 
-/// What a step of a program came to.
-enum Did {
-    Worked(Nanos),
-    /// No frame is to be had.
-    Short,
-    Done,
-}
-
-fn key(file: u16, index: u32) -> u64 {
-    u64::from(file) << 32 | u64::from(index)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use overspill_mm::reclaim::Rules;
-    use overspill_mm::reclaim::scan::Era;
-
-    /// *The story:* with nothing to be had a program tried again for ever, and the world never ended.
-    #[test]
-    fn a_program_that_gets_no_frame_ends() {
-        for rules in [Rules::Early, Rules::Late] {
-            let frames = 4096;
-            let node = Config::new(frames, 0, rules, Era::Seed);
-            let setup = Setup {
-                node,
-                processors: 2,
-                // Early rules' background reclaim never rests: it takes fewer steps so.
-                costs: Costs { look_ns: 50 * MICROSECOND, ..Costs::default() },
-                // Without swap the system's pages stay, and leave nothing above the watermark.
-                system_pages: frames - node.watermarks.min as u32,
-                system_hot_permille: 0,
-                system_period_ns: 0,
-                seed: 1,
-            };
-            let mut world = World::new(setup);
-            let streams = [0, 1].map(|file| Stream { file, pages: 1000 });
-            let outcome = world.run(&streams, None);
-            world.check();
-            assert_eq!((outcome.out_of_memory, outcome.finishes.len()), (2, 2), "{rules:?}");
-            assert!(outcome.finishes.iter().all(|finish| finish.pages < 1000));
-        }
-    }
+/// What a shadow is kept by: it says something to the domain that it was made in only.
+fn key(spot: Spot, domain: DomainId) -> u64 {
+    u64::from(domain.0) << 48 | u64::from(spot.file) << 32 | u64::from(spot.index)
 }

@@ -1,12 +1,14 @@
-//! What a run came to: when each reader was done, and what was counted.
+//! What a run came to: when each program was done, what each domain kept, and what was counted.
 
+use super::{Way, Writeback};
 use crate::time::{Nanos, muldiv};
 use overspill_mm::reclaim::counters::Counters;
+use overspill_mm::reclaim::lists::DomainId;
 
-/// Faults of the system, and what they moved.
+/// Faults of programs with memory of their own, and what they moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Touches of pages that were there.
+    /// First touches of new memory.
     pub minor: u64,
     /// Touches that had to read.
     pub major: u64,
@@ -16,13 +18,30 @@ pub struct Faults {
     pub pswpout: u64,
 }
 
-/// A reader's end.
+/// A domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Frames that it holds at the end, and the least since the beginning of the run.
+    pub held: u64,
+    /// The least.
+    pub least_held: u64,
+    /// Touches of its programs' own memory, and its faults, from run to run.
+    pub touches: u64,
+    /// The faults.
+    pub faults: Faults,
+}
+
+/// The end of a program that went through a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finish {
     /// After so long.
     pub elapsed_ns: Nanos,
     /// With so many pages.
     pub pages: u32,
+    /// Whose it was.
+    pub domain: DomainId,
+    /// What it did.
+    pub way: Way,
 }
 
 /// A run. Counters go on from run to run of a world.
@@ -34,8 +53,10 @@ pub struct Outcome {
     pub finishes: Vec<Finish>,
     /// Of reclaim.
     pub counters: Counters,
-    /// Of the system.
-    pub faults: Faults,
+    /// By domain.
+    pub shares: Vec<Share>,
+    /// Of files.
+    pub writeback: Writeback,
     /// Frames that one direct reclaim freed at most.
     pub largest_call: u64,
     /// Programs that ended as no frame was to be had.
@@ -45,6 +66,17 @@ pub struct Outcome {
 impl Outcome {
     fn times(&self) -> impl Iterator<Item = Nanos> + '_ {
         self.finishes.iter().map(|finish| finish.elapsed_ns)
+    }
+
+    /// Faults of all domains.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.shares.iter().fold(Faults::default(), |sum, share| Faults {
+            minor: sum.minor + share.faults.minor,
+            major: sum.major + share.faults.major,
+            pswpin: sum.pswpin + share.faults.pswpin,
+            pswpout: sum.pswpout + share.faults.pswpout,
+        })
     }
 
     /// Between the first that was done and the last.
@@ -62,10 +94,21 @@ impl Outcome {
         u64::try_from((squares / u128::from(count)).isqrt()).unwrap_or(u64::MAX)
     }
 
-    /// Pages a second that all readers got.
+    /// Pages a second that all programs got.
     #[must_use]
     pub fn pages_a_second(&self) -> u64 {
-        let pages = self.finishes.iter().map(|finish| u64::from(finish.pages)).sum();
+        self.rate(|_| true)
+    }
+
+    /// Pages a second that those of a domain read, or wrote.
+    #[must_use]
+    pub fn pages_a_second_of(&self, domain: DomainId, way: Way) -> u64 {
+        self.rate(|finish| finish.domain == domain && finish.way == way)
+    }
+
+    fn rate(&self, counts: impl Fn(&Finish) -> bool) -> u64 {
+        let all = self.finishes.iter().filter(|&finish| counts(finish));
+        let pages = all.map(|finish| u64::from(finish.pages)).sum();
         muldiv(pages, crate::time::SECOND, self.elapsed_ns.max(1))
     }
 }
@@ -76,16 +119,18 @@ mod tests {
 
     #[test]
     fn spread_of_times() {
-        let finish = |elapsed_ns| Finish { elapsed_ns, pages: 10 };
+        let finish = |elapsed_ns| Finish { elapsed_ns, pages: 10, domain: DomainId(0), way: Way::Read };
         let outcome = Outcome {
             elapsed_ns: 9,
             finishes: [2, 4, 4, 4, 5, 5, 7, 9].map(finish).to_vec(),
             counters: Counters::default(),
-            faults: Faults::default(),
+            shares: Vec::new(),
+            writeback: Writeback::default(),
             largest_call: 0,
             out_of_memory: 0,
         };
         assert_eq!((outcome.range_ns(), outcome.deviation_ns()), (7, 2));
         assert_eq!(outcome.pages_a_second(), 80 * 1_000_000_000 / 9);
+        assert_eq!(outcome.pages_a_second_of(DomainId(0), Way::Write), 0);
     }
 }

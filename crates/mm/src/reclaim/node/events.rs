@@ -37,7 +37,8 @@ impl Node {
         let list = match arrival.kind {
             _ if arrival.locked => List::Unevictable,
             _ if back.is_some_and(|shadow| self.refault(page, shadow)) => List::active(arrival.kind),
-            Kind::Anon if self.config.rules == Rules::Early => List::ActiveAnon,
+            // What comes back from swap has to show once more that it is used (specification 1.7).
+            Kind::Anon if self.config.rules == Rules::Early && !arrival.has_slot => List::ActiveAnon,
             kind => List::inactive(kind),
         };
         if list.is_active() {

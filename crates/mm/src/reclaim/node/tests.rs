@@ -92,6 +92,19 @@ fn without_slots_anonymous_pages_stay() {
     assert_eq!((freed, orders), (0, Orders::new()));
 }
 
+/// *The story:* by early rules memory that came back from swap was active, like new memory: it took a
+/// turn of both lists until it could leave again (specification 1.7).
+#[test]
+fn new_memory_begins_active_by_early_rules_and_what_comes_back_from_swap_does_not() {
+    for (rules, new) in [(Rules::Early, List::ActiveAnon), (Rules::Late, List::InactiveAnon)] {
+        let mut node = node(4096, 100, rules, Era::Seed);
+        let first = node.admit(D0, &Arrival::ANON, None);
+        assert_eq!(node.list(first), Some(new));
+        let back = node.admit(D0, &Arrival::SWAPPED, None);
+        assert_eq!(node.list(back), Some(List::InactiveAnon), "{rules:?}");
+    }
+}
+
 /// What was away for less than the active list is long comes back active; a longer way,
 /// inactive.
 #[test]
@@ -439,4 +452,23 @@ fn kswapd_looks_at_short_lists_after_a_run_in_vain() {
         kswapd.step(0, &mut node, &mut out);
     }
     assert_eq!(node.counters().pgsteal_by(Reclaimer::Background), few);
+}
+
+/// Over-reclaim, where the loop of 6.1 differs from that of 3.16 (specification 5.4, 7.3): all files are
+/// in use, so that nothing is freed until everything is looked at, and there is little anonymous memory.
+/// With the goal reached 3.16 brings the files to the part of it that it has seen, a third.
+#[test]
+fn with_all_files_in_use_the_loop_of_6_1_frees_a_batch_or_two_and_that_of_3_16_a_third() {
+    let mapped = Arrival { mapped: true, ..Arrival::FILE };
+    let freed = [Era::Seed, Era::Since61].map(|era| {
+        let mut node = node(1 << 16, 1000, Rules::Early, era);
+        for _ in 0..60_000 {
+            let page = node.admit(D0, &mapped, None);
+            node.touch(page, Access::Read, false);
+        }
+        (0..100).for_each(|_| _ = node.admit(D0, &Arrival::SWAPPED, None));
+        reclaim(&mut node, &mut Direct::new()).0
+    });
+    assert!(freed[0] > 10_000, "{freed:?}");
+    assert!((32..=200).contains(&freed[1]), "{freed:?}");
 }

@@ -1,0 +1,226 @@
+//! `overspill sim reclaim`: budget domains that contend for one memory, under the kernel's reclaim of
+//! several eras. Options and the table; the work is in [`overspill_sim::streams::contest`].
+
+use anyhow::{Context, Result, anyhow};
+use overspill_mm::reclaim::lists::DomainId;
+use overspill_mm::reclaim::scan::Era;
+use overspill_mm::types::PAGE_SIZE;
+use overspill_sim::options::{Amount, amount, names};
+use overspill_sim::report::table::aligned;
+use overspill_sim::streams::contest::{Contest, Entrant};
+use overspill_sim::streams::{Outcome, Way};
+use overspill_sim::sweep::parallel;
+use overspill_sim::time::SECOND;
+use serde::Serialize;
+
+use crate::human;
+use crate::stdout::{print, print_json};
+
+/// Of a domain's name in the table.
+const NAME_CHARS_MAX: usize = 16;
+
+/// What `--help` teaches.
+pub const EXAMPLES: &str = "\
+A domain is NAME:KEY=VALUE,... with
+  memory=SIZE   a program with so much memory, of which it touches
+  hot=PERCENT   the first so much [100%],
+  touches=N     so often a second, at random [10000]
+  readers=N     programs that read a file each, once, from its start
+  writers=N     programs that write one
+  file=SIZE     how long these files are [8 times the RAM]
+  low=SIZE      of what it holds so much goes only when nobody else has more to
+                give
+  min=SIZE      and so much never
+Files are sparse, so reading them costs no I/O; what was written goes to a disk
+of 200 MB/s, swap takes 5 ms a page. Whoever writes waits while a fifth of the
+memory is dirty; the flusher begins at a tenth. At the end it is checked that
+all that was written has arrived.
+
+Examples:
+  Two readers and a database that may not lose what it holds, and one that may:
+      overspill sim reclaim --ram 256M db:memory=100M,low=110M \\
+          other:memory=100M backup:readers=2
+  A writer beside it, and what each kernel's loop makes of that:
+      overspill sim reclaim --ram 256M db:memory=100M,low=110M \\
+          log:writers=1,file=2G --reclaim kernel-3.15,kernel-3.16,kernel-6.1";
+
+/// Options of `overspill sim reclaim`.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Args {
+    /// The domains, as NAME:KEY=VALUE,...
+    #[arg(required = true, value_name = "DOMAIN")]
+    domains: Vec<String>,
+    /// The memory of all together
+    #[arg(long, value_name = "SIZE")]
+    ram: String,
+    /// Swap
+    #[arg(long, value_name = "SIZE", default_value = "4G")]
+    swap: String,
+    /// Whose loop over the lists: kernel-3.10, -3.15, -3.16, -6.1, or bounded, which is no kernel's
+    #[arg(long, value_name = "LIST", default_value = "kernel-3.16,kernel-6.1,bounded")]
+    reclaim: String,
+    /// The end, in seconds of the simulated machine, if files are not read or written before
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 20,
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    seconds: u64,
+    /// Processors of the simulated machine
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 4,
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
+    processors: u16,
+    /// Of all chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Simulations at a time [default: one for each processor]
+    #[arg(
+        long,
+        env = "OVERSPILL_SIM_JOBS",
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    jobs: Option<u16>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A row of the table.
+#[derive(Serialize, PartialEq, Eq, Debug)]
+struct Line {
+    domain: String,
+    what: &'static str,
+    /// By policy.
+    values: Vec<u64>,
+}
+
+/// All of it.
+#[derive(Serialize)]
+struct Table {
+    policies: Vec<String>,
+    lines: Vec<Line>,
+}
+
+/// Carries out the command.
+pub fn main(args: &Args) -> Result<u8> {
+    let policies = names(&args.reclaim, &Era::ALL.map(Era::name)).context("--reclaim")?;
+    let entrants = args.domains.iter().map(|text| Entrant::parse(text)).collect::<Result<Vec<_>, _>>();
+    let contest = Contest {
+        entrants: entrants.map_err(|error| anyhow!("{error}"))?,
+        ram_bytes: bytes(&args.ram).context("--ram")?,
+        swap_bytes: bytes(&args.swap).context("--swap")?,
+        limit_ns: args.seconds * SECOND,
+        processors: usize::from(args.processors),
+        seed: args.seed,
+    };
+    contest.check().map_err(|error| anyhow!("{error}"))?;
+    let run = |index: usize| contest.run(Era::by_name(&policies[index]).expect("the names were checked"));
+    let outcomes = parallel(policies.len(), super::jobs(args.jobs), run, |_| {});
+    let table = Table { lines: lines(&contest, &outcomes), policies };
+    if args.json {
+        print_json(&table)?;
+    } else {
+        print(&render(&table))?;
+    }
+    Ok(0)
+}
+
+fn bytes(text: &str) -> Result<u64> {
+    match amount(text)? {
+        Amount::Bytes(bytes) => Ok(bytes),
+        Amount::Permille(_) => Err(anyhow!("a size, as in 256M")),
+    }
+}
+
+fn lines(contest: &Contest, outcomes: &[Outcome]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (index, entrant) in (0u8..).zip(&contest.entrants) {
+        let id = DomainId(index);
+        let mut say = |what, value: &dyn Fn(&Outcome) -> u64| {
+            let values = outcomes.iter().map(value).collect();
+            lines.push(Line { domain: entrant.name.clone(), what, values });
+        };
+        let share = |outcome: &Outcome| outcome.shares[usize::from(index)];
+        say("MiB held at the end", &|it| mib(share(it).held));
+        say("MiB held at least", &|it| mib(share(it).least_held));
+        if entrant.memory > 0 {
+            say("touches a second", &|it| share(it).touches * SECOND / it.elapsed_ns.max(1));
+            say("pages from swap", &|it| share(it).faults.pswpin);
+        }
+        for (count, way, what) in
+            [(entrant.readers, Way::Read, "MiB/s read"), (entrant.writers, Way::Write, "MiB/s written")]
+        {
+            if count > 0 {
+                say(what, &|it| mib(it.pages_a_second_of(id, way)));
+            }
+        }
+    }
+    let mut say = |what, value: &dyn Fn(&Outcome) -> u64| {
+        let values = outcomes.iter().map(value).collect();
+        lines.push(Line { domain: "all".to_owned(), what, values });
+    };
+    say("allocation stalls", &|it| it.counters.allocstall);
+    say("frames by largest call", &|it| it.largest_call);
+    say("pages to swap", &|it| it.faults().pswpout);
+    if contest.entrants.iter().any(|entrant| entrant.writers > 0) {
+        say("written by the flusher", &|it| it.writeback.by_flusher);
+        say("written by kswapd", &|it| it.writeback.by_reclaim);
+        say("pauses of writers", &|it| it.writeback.pauses);
+    }
+    lines
+}
+
+fn mib(pages: u64) -> u64 {
+    pages * PAGE_SIZE / (1 << 20)
+}
+
+fn render(table: &Table) -> String {
+    let mut rows = vec![["domain", ""].map(str::to_owned).to_vec()];
+    rows[0].extend(table.policies.iter().cloned());
+    let mut named = None;
+    for line in &table.lines {
+        let is_first = named.replace(&line.domain) != Some(&line.domain);
+        let name = if is_first { human::clipped(&line.domain, NAME_CHARS_MAX) } else { String::new() };
+        let mut row = vec![name, line.what.to_owned()];
+        row.extend(line.values.iter().map(u64::to_string));
+        rows.push(row);
+    }
+    let right: Vec<bool> = (0..rows[0].len()).map(|column| column > 1).collect();
+    aligned(&rows, &right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_domain_says_what_it_has_and_the_table_fits_a_terminal() {
+        let contest = Contest {
+            entrants: ["a-name-that-is-much-too-long-for-it:memory=4M", "log:writers=1,readers=1,file=8M"]
+                .map(|text| Entrant::parse(text).expect("fine"))
+                .to_vec(),
+            ram_bytes: 32 << 20,
+            swap_bytes: 1 << 30,
+            limit_ns: SECOND,
+            processors: 2,
+            seed: 1,
+        };
+        let policies = ["kernel-3.16", "kernel-6.1", "bounded"].map(str::to_owned).to_vec();
+        let outcomes: Vec<Outcome> =
+            policies.iter().map(|name| contest.run(Era::by_name(name).expect("known"))).collect();
+        let table = Table { lines: lines(&contest, &outcomes), policies };
+        let of = |what| table.lines.iter().find(|line| line.what == what).expect("a row");
+        assert_eq!(of("MiB held at least").values, [4; 3]);
+        assert!(of("MiB/s written").values.iter().all(|&value| value > 0));
+        let text = render(&table);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert_eq!(text.matches("log").count(), 1, "{text}");
+    }
+}

@@ -11,6 +11,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
+use crate::claims;
 use crate::orders::{ORDERS, Orders};
 
 /// Environment variable that leads an agent to the shared page: `<launcher
@@ -46,7 +47,7 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -461,6 +462,8 @@ pub struct Shared {
     pub orders: Orders,
     /// Agents to launcher.
     pub processes: [Process; PROCESSES],
+    /// Agents to agents: what each process has of what all may have.
+    pub claims: [claims::Row; PROCESSES],
 }
 
 /// The bucket of a latency: four buckets an octave, so a bucket is at most 25 % wide.

@@ -30,6 +30,9 @@ impl<P: SwapIn> Mm<P> {
         {
             self.drain(area, out);
         }
+        for (area, slots) in self.areas.claims() {
+            out.push(Action::Claim { area, slots });
+        }
     }
 
     /// A page of an area that leaves has arrived in RAM: it has no slot any more.

@@ -40,7 +40,7 @@ pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
     let shown = place.path.display().to_string();
     let path = CString::new(place.path.as_os_str().as_bytes()).context("a path has no NUL")?;
     let (kind, bytes_max, priority) = (place.kind, place.bytes_max, place.priority);
-    let given = Given::new(pid, &Order::Add(SwapPlace { kind, path, bytes_max, priority }))?;
+    let given = Given::new(pid, &Order::Add(SwapPlace { kind, path, bytes_max, priority, limit: None }))?;
     let processes = given.followed()?;
     if !processes.is_empty() && processes.iter().all(|process| given.is_refused(process)) {
         bail!("no process of the run can use {shown}");

@@ -10,6 +10,7 @@ use core::ffi::CStr;
 use overspill_mm::{AreaConfig, AreaId, Event};
 use overspill_sys::{Errno, PAGE_SIZE};
 
+use super::claiming::Claim;
 use super::{Engine, Notice};
 use crate::swapfile::{GivesBack, SwapFile, SwapPlace};
 
@@ -21,6 +22,8 @@ pub(super) struct KnownArea {
     leaves: bool,
     /// That by which it was to go.
     order: Option<u32>,
+    /// Of what it may use others may use some.
+    pub(super) claim: Option<Claim>,
 }
 
 /// How far an order is by which areas are to go.
@@ -42,11 +45,13 @@ impl Engine {
             return false;
         }
         let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX);
-        let discards = swap.gives_back != GivesBack::Nothing;
-        let id = self.mm.add_area(&AreaConfig { slots, priority: swap.priority, discards });
+        let (priority, discards) = (swap.priority, swap.gives_back != GivesBack::Nothing);
+        let claim = Claim::new(self.claims.as_ref(), swap.limits);
+        let claims = claim.as_ref().map_or(0, Claim::step);
+        let id = self.mm.add_area(&AreaConfig { slots, priority, discards, claims });
         assert_eq!(usize::from(id.0), self.areas.len(), "areas are numbered in order");
         let (path, bytes) = (swap.path, swap.bytes);
-        self.areas.push(KnownArea { path, bytes, leaves: false, order: None });
+        self.areas.push(KnownArea { path, bytes, leaves: false, order: None, claim });
         swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
         self.transfers.add_area(swap.file, swap.lock, self.mm.area_place(id).0.0, swap.gives_back);
         true
@@ -119,6 +124,7 @@ impl Engine {
         }
         if slots == 0 {
             self.transfers.close_area(area.0.into());
+            self.close_claim(area);
         }
         self.report.note_areas(self.area_bytes());
     }

@@ -108,7 +108,7 @@ impl Areas {
 
     /// Slots of the areas that take pages, in use or not.
     pub fn could_take(&self) -> u32 {
-        self.areas.iter().filter(|area| area.stand == Stand::Open).map(|area| area.table.capacity()).sum()
+        self.areas.iter().filter(|area| area.stand == Stand::Open).map(Area::capacity).sum()
     }
 
     /// Has no area a slot to give?
@@ -215,6 +215,10 @@ impl Areas {
             self.turn = self.turn.saturating_sub(run);
             return Some((slot, run));
         }
+        // What is claimed at the end of this step is had in the next one.
+        if self.areas[index].is_claiming() {
+            return None;
+        }
         // All that is free there is withheld, until the backing has it back.
         self.turn = 0;
         (0..self.areas.len()).find_map(|other| {
@@ -237,7 +241,10 @@ impl Areas {
     #[cold]
     fn make_home(&mut self, page: PageId, homes: &mut Homes) {
         let window = (page.0 % CLUSTER / WINDOW) as usize;
-        let Some(index) = self.area_at(page.0 / WINDOW) else { return };
+        let Some(index) = self.area_at(page.0 / WINDOW).filter(|&index| !self.areas[index].is_scarce())
+        else {
+            return;
+        };
         // Pages of the window that find their place taken go there, too.
         (self.in_hand, self.turn) = (index as u8, WINDOW);
         let alone = !self.equals(index).any(|other| other != index);
@@ -451,6 +458,35 @@ impl Areas {
         }
         area.stand = Stand::Left;
         Some(area.table.used())
+    }
+
+    /// What an area is to claim, all told: by area.
+    pub fn claims(&mut self) -> impl Iterator<Item = (AreaId, u32)> + '_ {
+        let areas = self.areas.iter_mut().zip((0..).map(AreaId));
+        areas.filter_map(|(area, id)| area.wanted_claim().map(|slots| (id, slots)))
+    }
+
+    /// Is a claim about to be asked for, that a page waits for?
+    pub fn is_claiming(&self) -> bool {
+        self.areas.iter().any(Area::is_claiming)
+    }
+
+    /// An area has a claim to so many slots and could have so many more; others claim, too.
+    pub fn claimed(&mut self, area: AreaId, slots: u32, more: u32, has_company: bool) {
+        let (area, discards) = (&mut self.areas[usize::from(area.0)], &mut self.discards);
+        let base = area.base;
+        area.claimed(slots, more, has_company, |cluster| discards.push(Slot(base + cluster * CLUSTER)));
+    }
+
+    /// Slots of an area that are in service.
+    #[cfg(test)]
+    pub fn serving(&self, area: AreaId) -> u32 {
+        self.areas[usize::from(area.0)].table.serving()
+    }
+
+    /// Claims that were refused may be asked for again.
+    pub fn tick(&mut self) {
+        self.areas.iter_mut().for_each(Area::tick);
     }
 
     /// A cluster that is to be given back to its backing: its first slot, and how many it has.

@@ -162,7 +162,8 @@ fn for_three(context: &Context, name: &str, is_place: bool) -> Outcome {
     let most = most_taken(context, launch, |_| Ok(()))?;
     let [sum, one] = most.map(|bytes| bytes / 1024);
     let limit = SHARED_MIB * 1024;
-    ensure!(sum <= limit + 3 * 64, "together they took {sum} of {limit} KiB");
+    // Between two looks at two files a cluster may go from one to the other.
+    ensure!(sum <= limit + 2 * 2048 + 3 * 64, "together they took {sum} of {limit} KiB");
     ensure!(sum > limit * 8 / 10, "{sum} of {limit} KiB say nothing of the limit");
     ensure!(sum - one > limit / 5, "one took {one} of {limit} KiB, and the others starved");
     Ok(())

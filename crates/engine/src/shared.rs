@@ -334,8 +334,10 @@ pub struct Process {
     pub orders_refused: AtomicU32,
     /// Those of which an area is to go and is not empty yet: a bit for each.
     pub orders_open: AtomicU32,
-    /// Pages that stay where nothing was to stay, as they cannot be read: by order.
-    pub pages_stuck: [AtomicU32; ORDERS],
+    /// Of these, those that wait for room elsewhere: a bit for each.
+    pub orders_waiting: AtomicU32,
+    /// Pages that are where nothing is to stay, by order; once that is not open those that cannot be read.
+    pub pages_left: [AtomicU32; ORDERS],
     /// What it has of the tree's budget; the agent's.
     pub share_bytes: AtomicU64,
     /// What it may have, 0 for no limit; the launcher's.
@@ -375,7 +377,8 @@ impl Process {
             orders_followed: AtomicU32::new(0),
             orders_refused: AtomicU32::new(0),
             orders_open: AtomicU32::new(0),
-            pages_stuck: [const { AtomicU32::new(0) }; ORDERS],
+            orders_waiting: AtomicU32::new(0),
+            pages_left: [const { AtomicU32::new(0) }; ORDERS],
             share_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
             held_until_ns: AtomicU64::new(0),
@@ -405,10 +408,10 @@ impl Process {
         {
             number.store(0, Relaxed);
         }
-        for number in [&self.orders_followed, &self.orders_refused, &self.orders_open] {
+        for number in [&self.orders_followed, &self.orders_refused, &self.orders_open, &self.orders_waiting] {
             number.store(0, Relaxed);
         }
-        self.pages_stuck.iter().for_each(|number| number.store(0, Relaxed));
+        self.pages_left.iter().for_each(|number| number.store(0, Relaxed));
         zero(&self.share_bytes);
         zero(&self.limit_bytes);
         zero(&self.held_until_ns);

@@ -304,7 +304,7 @@ impl<P: SwapIn> Mm<P> {
             Event::Resume => self.pause = None,
             Event::Budget { frames } => self.set_budget(frames),
             Event::AreaAdded(area) => drop(self.add_area(&area)),
-            Event::AreaLeaves { area } => drop(self.areas.leave(area)),
+            Event::AreaLeaves { area } => self.areas.ask_to_leave(area),
             Event::DiscardDone { slot } => self.areas.discarded(slot),
             Event::Claimed { area, slots, more, has_company } => {
                 self.areas.claimed(area, slots, more, has_company);

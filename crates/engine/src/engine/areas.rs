@@ -30,8 +30,10 @@ pub(super) struct KnownArea {
 pub struct Leaving {
     /// Of one at least pages are still to be brought elsewhere.
     pub is_open: bool,
-    /// Pages that stay: they cannot be read.
-    pub stuck: u32,
+    /// That waits until there is room elsewhere.
+    pub waits: bool,
+    /// Pages that are there; once it is no more open those that cannot be read.
+    pub left: u32,
 }
 
 impl Engine {
@@ -99,13 +101,14 @@ impl Engine {
     /// How far the order is.
     #[must_use]
     pub fn leaving(&self, order: u32) -> Leaving {
-        let mut leaving = Leaving { is_open: false, stuck: 0 };
+        let mut leaving = Leaving { is_open: false, waits: false, left: 0 };
         for (area, id) in self.areas.iter().zip((0..).map(AreaId)) {
             if area.order == Some(order) {
                 leaving.is_open |= area.leaves;
-                leaving.stuck += if area.leaves { 0 } else { self.mm.areas_beside(id).0 };
+                leaving.left += self.mm.areas_beside(id).0;
             }
         }
+        leaving.waits = leaving.is_open && self.mm.waits_for_room();
         leaving
     }
 

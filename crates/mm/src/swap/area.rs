@@ -51,6 +51,8 @@ pub(super) struct Area {
     pub cursor: u32,
     pub round: u32,
     pub again: bool,
+    /// It is to leave as soon as there is room elsewhere; until then it takes what nobody else does.
+    pub is_asked: bool,
     /// None: it has its slots for itself.
     claim: Option<Claim>,
 }
@@ -75,8 +77,18 @@ impl Area {
             cursor: 1,
             round: 0,
             again: false,
+            is_asked: false,
             claim,
         }
+    }
+
+    /// It takes no more pages, and what is in it is to be brought elsewhere. True: that is new.
+    pub fn leave(&mut self) -> bool {
+        let is_new = matches!(self.stand, Stand::Open | Stand::Closed);
+        if is_new {
+            (self.stand, self.cursor, self.round, self.again) = (Stand::Leaving, 1, 0, false);
+        }
+        is_new
     }
 
     /// Does it take no page?

@@ -134,9 +134,41 @@ impl Areas {
         AreaId(behind as u8)
     }
 
-    /// Does it take pages?
+    /// Does it take pages, and will it?
     pub fn takes_pages(&self, area: AreaId) -> bool {
-        self.areas[usize::from(area.0)].stand == Stand::Open
+        let area = &self.areas[usize::from(area.0)];
+        area.stand == Stand::Open && !area.is_asked
+    }
+
+    /// The area is to leave once there is room elsewhere. Until then others come first.
+    pub fn ask_to_leave(&mut self, area: AreaId) {
+        self.areas[usize::from(area.0)].is_asked = true;
+        self.areas[usize::from(area.0)].priority = i16::MIN;
+        self.order.retain(|&other| other != area.0);
+        self.order.push(area.0);
+        self.turn = 0;
+    }
+
+    /// Areas that were asked to leave begin to if the others together hold `pages`. `stays` says that
+    /// there is no room any more for what was not brought yet: then they take pages again.
+    pub fn leave_if_room(&mut self, pages: u32, stays: bool) {
+        if self.areas.iter().all(|area| !area.is_asked) {
+            return;
+        }
+        let others = self.areas.iter().filter(|area| area.stand == Stand::Open && !area.is_asked);
+        let has_room = others.map(Area::capacity).sum::<u32>() >= pages;
+        for area in self.areas.iter_mut().filter(|area| area.is_asked) {
+            match area.stand {
+                Stand::Open | Stand::Closed if has_room => drop(area.leave()),
+                Stand::Leaving if stays && !has_room => area.stand = Stand::Open,
+                _ => {}
+            }
+        }
+    }
+
+    /// Is there an area that was asked to leave, and has to wait?
+    pub fn waits_to_leave(&self) -> bool {
+        self.areas.iter().any(|area| area.is_asked && matches!(area.stand, Stand::Open | Stand::Closed))
     }
 
     /// Where an area's slots begin, and how many it has.
@@ -391,17 +423,13 @@ impl Areas {
     /// elsewhere. True: that is new.
     pub fn retire(&mut self, slot: Slot) -> bool {
         let area = self.area_of(slot);
+        self.areas[usize::from(area.0)].is_asked = false;
         self.leave(area)
     }
 
     /// The area is to leave. True: that is new.
     pub fn leave(&mut self, area: AreaId) -> bool {
-        let area = &mut self.areas[usize::from(area.0)];
-        let is_new = matches!(area.stand, Stand::Open | Stand::Closed);
-        if is_new {
-            (area.stand, area.cursor, area.round, area.again) = (Stand::Leaving, 1, 0, false);
-        }
-        is_new
+        self.areas[usize::from(area.0)].leave()
     }
 
     /// An area whose pages are to be brought elsewhere, if there is one.

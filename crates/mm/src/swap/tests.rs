@@ -309,7 +309,7 @@ fn what_is_not_used_is_given_back_where_others_want_it() {
     assert_eq!((areas.room(), areas.serving(AREA)), (0, 3 * CLUSTER));
     areas.claimed(AREA, 5 * CLUSTER, 0, true);
     assert_eq!(areas.room(), 2 * CLUSTER, "it has room, as it has a claim");
-    let mut others = vec![Homes::NONE; 3];
+    let mut others = [Homes::NONE; 3];
     let pages = (0..2 * CLUSTER).map(|page| areas.allocate(PageId(page), &mut others[2]));
     assert!(pages.flatten().all(|slot| given.contains(&Slot(slot.0 / CLUSTER * CLUSTER))));
 }

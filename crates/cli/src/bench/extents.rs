@@ -29,6 +29,8 @@ use crate::swap::inspect::Candidate;
 /// Into so many pieces the file is cut.
 const PIECES: [i64; 4] = [2, 2000, 20_000, 84_656];
 const PAGE_BYTES: i64 = 4096;
+/// ... of at least this.
+const LEAST_BYTES: i64 = 15 << 10;
 /// Cutting ends after so long: the time for all pieces grows with their square.
 const CUTTING: Duration = Duration::from_secs(240);
 const LOOKUPS: u32 = 200_000;
@@ -53,7 +55,7 @@ impl Scratch {
 
 /// Carries out the command in a directory, with files of so many bytes.
 pub fn main(directory: &Path, bytes: u64) -> Result<u8> {
-    for pieces in PIECES.map(|pieces| pieces.min(bytes as i64 / PAGE_BYTES)) {
+    for pieces in PIECES.into_iter().filter(|&pieces| pieces * LEAST_BYTES <= bytes as i64) {
         in_so_many(directory, bytes, pieces)?;
     }
     Ok(0)

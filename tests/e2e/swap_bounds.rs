@@ -1,15 +1,17 @@
 //! What of an area is not to be written: its bad pages, and what lies behind the size that
-//! `--swap PLACE:SIZE` allows. Each page has a mark before, and those have it after.
+//! `--swap PLACE:SIZE` allows. Each page has a mark before, and those have it after. Such a size, and
+//! `--swap-max`, bound what all processes of a run take together.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::context::Context;
-use crate::launch::{Launch, MIB};
+use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::{LoopDevice, administer, taken_bytes};
 use crate::swap_areas::{make, noise, overspill};
 use crate::{Outcome, Test, ensure, json, proc};
@@ -24,6 +26,9 @@ pub fn tests() -> Vec<Test> {
         Test::new("areas::bad-pages", bad_pages),
         Test::new("areas::size-of-file", size_of_file),
         Test::new("areas::size-of-directory", size_of_directory),
+        Test::new("areas::size-for-three", |context| for_three(context, "size-for-three", true)),
+        Test::new("areas::swap-max-for-three", |context| for_three(context, "swap-max-for-three", false)),
+        Test::new("areas::size-of-the-killed", size_of_the_killed),
     ]
 }
 
@@ -137,4 +142,85 @@ fn size_of_directory(context: &Context) -> Outcome {
 fn bytes_of(file: &PathBuf) -> Outcome<[u64; 2]> {
     let length = std::fs::metadata(file).map_err(|error| error.to_string())?.len();
     Ok([length, taken_bytes(file)?])
+}
+
+/// What the place may have together in the tests below, and the budget.
+const SHARED_MIB: u64 = 128;
+const SHARED_RAM_MIB: u64 = 48;
+
+/// Three processes, each of which wants more than half of what all may have.
+///
+/// *The story:* each process had the whole size: three took three times as much.
+fn for_three(context: &Context, name: &str, is_place: bool) -> Outcome {
+    const SCRIPT: &str = "for n in 1 2 3; do python3 -c \"$0\" 3 80 & done; wait";
+    let launch = Launch::new(context, format!("areas-{name}"), "/bin/sh").args(["-c", SCRIPT, HOLDER]);
+    let (place, max) = (context.swap.display(), format!("{SHARED_MIB}M"));
+    let launch = match is_place {
+        true => launch.swap(format!("{place}:{max}")),
+        false => launch.options(["--swap-max", &max]),
+    };
+    let most = most_taken(context, launch, |_| Ok(()))?;
+    let [sum, one] = most.map(|bytes| bytes / 1024);
+    let limit = SHARED_MIB * 1024;
+    // Between two looks at two files a cluster may go from one to the other.
+    ensure!(sum <= limit + 2 * 2048 + 3 * 64, "together they took {sum} of {limit} KiB");
+    ensure!(sum > limit * 8 / 10, "{sum} of {limit} KiB say nothing of the limit");
+    ensure!(sum - one > limit / 5, "one took {one} of {limit} KiB, and the others starved");
+    Ok(())
+}
+
+/// What a process had that was killed is the next one's. Together they want more than there is.
+fn size_of_the_killed(context: &Context) -> Outcome {
+    const SCRIPT: &str = "
+import os, signal, subprocess, sys
+def holder(seconds): return subprocess.Popen(['python3', '-c', sys.argv[1], seconds, '110'], stdout=subprocess.PIPE)
+first = holder('600')
+first.stdout.readline()
+first.send_signal(signal.SIGKILL)
+first.wait()
+sys.exit(holder('1').wait())
+";
+    let launch = Launch::new(context, "areas-size-of-the-killed", "python3").args(["-c", SCRIPT, HOLDER]);
+    let launch = launch.options(["--swap-max", &format!("{SHARED_MIB}M")]);
+    let most = most_taken(context, launch, |finished| {
+        let full = json::flag(finished.report()?, "swap_full")?;
+        ensure!(!full, "{}", finished.complain("what the killed one had was not given back"));
+        Ok(())
+    })?;
+    ensure!(most[0] > SHARED_MIB * MIB / 2, "{most:?} bytes: two would have had room");
+    Ok(())
+}
+
+/// Fills so many MiB, says so, and finds all of it after so many seconds.
+const HOLDER: &str = "
+import random, sys, time
+noise = random.Random(7).randbytes(1 << 20)
+memory = [bytearray(noise) for _ in range(int(sys.argv[2]))]
+print('full', flush=True)
+time.sleep(int(sys.argv[1]))
+assert all(part == noise for part in memory)
+";
+
+/// Runs it; the most that all its files without a name took on the disk, and the largest of them.
+fn most_taken(
+    context: &Context,
+    launch: Launch<'_>,
+    judge: impl FnOnce(&Finished) -> Outcome,
+) -> Outcome<[u64; 2]> {
+    let launch = launch.ram(SHARED_RAM_MIB * MIB).options(["--max-pool-percent", "0"]).timeout(120);
+    let running = launch.start()?;
+    let launcher = running.pid();
+    let mut most = [0; 2];
+    while proc::is_running(launcher) {
+        let files = proc::tree(launcher).into_iter().flat_map(|pid| proc::nameless_files(pid, &context.swap));
+        let bytes = |file: PathBuf| Some((std::fs::metadata(&file).ok()?.ino(), taken_bytes(&file).ok()?));
+        let taken: BTreeMap<u64, u64> = files.filter_map(bytes).collect();
+        let now = [taken.values().sum(), taken.values().copied().max().unwrap_or(0)];
+        most = std::array::from_fn(|n| most[n].max(now[n]));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let finished = running.finish()?;
+    finished.succeeded()?.paged()?;
+    judge(&finished)?;
+    Ok(most)
 }

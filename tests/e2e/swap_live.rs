@@ -25,6 +25,7 @@ pub fn tests() -> Vec<Test> {
         drained("no-move", &["--max-pool-percent", "0", "--no-move"]),
         drained("encrypt", &["--max-pool-percent", "0", "--encrypt"]),
         Test::new("areas::unreadable-pages-stay", unreadable_pages_stay),
+        Test::new("areas::drain-waits-for-room", drain_waits),
         Test::new("areas::left-before-paging", left_before_paging),
         Test::new("areas::device", device),
         Test::new("areas::device-of-two", device_of_two),
@@ -96,6 +97,55 @@ print('full', flush=True)
 while not os.path.exists(sys.argv[1]): time.sleep(0.05)
 os._exit(0)
 ";
+
+/// The other place is too small. `swap drain` says so, the program goes on within its budget, and what
+/// waits goes where there is room as soon as some is added.
+///
+/// *The story:* swap was said to be full, with `--on-full kill` the program ended, and nobody said what
+/// `swap drain` waited for.
+fn drain_waits(context: &Context) -> Outcome {
+    let files = ["areas-large", "areas-small", "areas-more"].map(|name| context.path(name));
+    for (file, mib) in files.iter().zip([512, 24, 512]) {
+        make(context, file, mib)?;
+    }
+    let [large, small, more] = [0, 1, 2].map(|index| files[index].to_string_lossy().into_owned());
+    let launch = Launch::new(context, "areas-drain-waits", &context.torture)
+        .args(["stores", "--seconds", "12", "--dir"])
+        .args([&context.scratch])
+        .ram(RAM_BYTES)
+        .swap(&files[0])
+        .options(["--max-pool-percent", "0", "--on-full", "kill"])
+        .timeout(240);
+    let running = launch.start()?;
+    let run = running.pid();
+    let outcome = running.program_pid().and_then(|_| {
+        std::thread::sleep(Duration::from_secs(2));
+        obeyed(context, run, &["add", &small])?;
+        let drained = std::thread::scope(|scope| {
+            let drained = scope.spawn(|| order(context, run, &["drain", &large]));
+            std::thread::sleep(Duration::from_secs(4));
+            let is_early = drained.is_finished();
+            let added = obeyed(context, run, &["add", &more]);
+            let drained = drained.join().expect("it does not panic")?;
+            added?;
+            ensure!(!is_early, "it ended without room: {}", said(&drained));
+            Ok(drained)
+        })?;
+        ensure!(drained.status.success(), "{}", said(&drained));
+        ensure!(
+            said(&drained).contains("have no room for them"),
+            "not what it waits for: {}",
+            said(&drained)
+        );
+        let (usable, told) = info(context, &files[0])?;
+        ensure!(usable, "it was left, and is in use: {told}");
+        Ok(())
+    });
+    let finished = running.finish();
+    outcome?;
+    finished?.succeeded()?.paged()?;
+    files.iter().try_for_each(std::fs::remove_file).map_err(|error| error.to_string())
+}
 
 /// What cannot be read stays where it is. The order says that it was not carried out, and of how
 /// many pages; the run says the same.

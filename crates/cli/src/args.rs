@@ -290,7 +290,7 @@ pub struct Tuning {
     #[arg(long, env = "OVERSPILL_ERASE", value_parser = FalseyValueParser::new(),
           action = ArgAction::SetTrue)]
     pub erase: bool,
-    /// Spill no more than this, each process by itself [default: 15/16 of what is free in the file
+    /// Spill no more than this, all processes together [default: 15/16 of what is free in the file
     /// system]
     #[arg(long, env = "OVERSPILL_SWAP_MAX", value_name = "SIZE")]
     pub swap_max: Option<Size>,

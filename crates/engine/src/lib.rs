@@ -12,6 +12,7 @@
 extern crate alloc;
 
 pub mod child;
+pub mod claims;
 pub mod crowd;
 pub mod discards;
 pub mod doze;

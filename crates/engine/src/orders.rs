@@ -9,6 +9,7 @@ use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::claims::PLACES;
 use crate::swapfile::SwapPlace;
 
 /// Orders of one run.
@@ -91,7 +92,11 @@ impl Orders {
         let words = &self.texts[index as usize];
         let bytes: Vec<u8> =
             words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
-        Order::decode(&bytes)
+        let mut order = Order::decode(&bytes);
+        if let Some(Order::Add(place)) = &mut order {
+            place.limit = Some((1 + PLACES + index as usize) as u8);
+        }
+        order
     }
 }
 
@@ -102,7 +107,7 @@ mod tests {
 
     fn place(path: &str) -> SwapPlace {
         let path = CString::new(path).unwrap();
-        SwapPlace { kind: SwapKind::Area, path, bytes_max: 7 << 20, priority: -3 }
+        SwapPlace { kind: SwapKind::Area, path, bytes_max: 7 << 20, priority: -3, limit: Some(32) }
     }
 
     #[test]

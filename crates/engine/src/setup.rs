@@ -8,6 +8,7 @@ use overspill_mm::reclaim::policy::Choice;
 use overspill_sys::pagemap::Pagemap;
 use overspill_sys::{Errno, PAGE_SIZE};
 
+use crate::claims::Claims;
 use crate::engine::Engine;
 use crate::fingerprint::Fingerprints;
 use crate::io::Io;
@@ -53,6 +54,8 @@ pub struct Settings {
     pub swap: Vec<SwapPlace>,
     /// Most bytes of swap in files that are made for it; 0 = what the file systems give.
     pub swap_bytes_max: u64,
+    /// The bounds on swap are all processes' of a run together; `None`: this one's.
+    pub claims: Option<Claims>,
     /// Use UFFDIO_MOVE where the kernel has it.
     pub use_move: bool,
     /// Use io_uring where it is allowed.
@@ -108,7 +111,8 @@ impl Engine {
         let pagemap = settings.pagemap.map_or_else(Pagemap::open, Ok).map_err(failed(10))?;
         let memory = Memory::new(blocks * BLOCK, settings.use_move, settings.user_mode_only, pagemap)
             .map_err(failed(1))?;
-        let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max).map_err(failed(2))?;
+        let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max, settings.claims.is_some())
+            .map_err(failed(2))?;
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
         let config = Config {
             compares: true,
@@ -126,8 +130,8 @@ impl Engine {
         let transfers = Transfers::new(io);
         let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable());
         let pool = u64::from(settings.frames) * u64::from(settings.max_pool_percent.min(100)) / 100;
-        let mut engine =
-            Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
+        let engine = Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
+        let mut engine = engine.with_claims(settings.claims);
         for area in swap {
             engine.add_area(area);
         }

@@ -11,6 +11,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
+use crate::claims;
 use crate::orders::{ORDERS, Orders};
 
 /// Environment variable that leads an agent to the shared page: `<launcher
@@ -46,7 +47,7 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -333,8 +334,10 @@ pub struct Process {
     pub orders_refused: AtomicU32,
     /// Those of which an area is to go and is not empty yet: a bit for each.
     pub orders_open: AtomicU32,
-    /// Pages that stay where nothing was to stay, as they cannot be read: by order.
-    pub pages_stuck: [AtomicU32; ORDERS],
+    /// Of these, those that wait for room elsewhere: a bit for each.
+    pub orders_waiting: AtomicU32,
+    /// Pages that are where nothing is to stay, by order; once that is not open those that cannot be read.
+    pub pages_left: [AtomicU32; ORDERS],
     /// What it has of the tree's budget; the agent's.
     pub share_bytes: AtomicU64,
     /// What it may have, 0 for no limit; the launcher's.
@@ -374,7 +377,8 @@ impl Process {
             orders_followed: AtomicU32::new(0),
             orders_refused: AtomicU32::new(0),
             orders_open: AtomicU32::new(0),
-            pages_stuck: [const { AtomicU32::new(0) }; ORDERS],
+            orders_waiting: AtomicU32::new(0),
+            pages_left: [const { AtomicU32::new(0) }; ORDERS],
             share_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
             held_until_ns: AtomicU64::new(0),
@@ -404,10 +408,10 @@ impl Process {
         {
             number.store(0, Relaxed);
         }
-        for number in [&self.orders_followed, &self.orders_refused, &self.orders_open] {
+        for number in [&self.orders_followed, &self.orders_refused, &self.orders_open, &self.orders_waiting] {
             number.store(0, Relaxed);
         }
-        self.pages_stuck.iter().for_each(|number| number.store(0, Relaxed));
+        self.pages_left.iter().for_each(|number| number.store(0, Relaxed));
         zero(&self.share_bytes);
         zero(&self.limit_bytes);
         zero(&self.held_until_ns);
@@ -463,6 +467,8 @@ pub struct Shared {
     pub orders: Orders,
     /// Agents to launcher.
     pub processes: [Process; PROCESSES],
+    /// Agents to agents: what each process has of what all may have.
+    pub claims: [claims::Row; PROCESSES],
 }
 
 /// The bucket of a latency: four buckets an octave, so a bucket is at most 25 % wide.

@@ -15,6 +15,8 @@ use overspill_mm::types::Slot;
 use overspill_sys::file::{self, Kind, Open};
 use overspill_sys::{Errno, Fd, PAGE_SIZE, clock};
 
+use crate::claims::Limit;
+
 /// Largest part of the free space that is taken, in 1/16: the file system stays usable for others.
 const SHARE_16THS: u64 = 15;
 
@@ -39,6 +41,8 @@ pub(crate) struct SwapFile {
     pub bad_pages: Vec<u32>,
     /// How what is not used any more is given back.
     pub gives_back: GivesBack,
+    /// Others of the run have these limits, too.
+    pub limits: Vec<Limit>,
 }
 
 /// What is done with blocks that nobody uses any more.
@@ -84,13 +88,22 @@ pub struct SwapPlace {
     pub bytes_max: u64,
     /// Places of a higher priority are filled first; those of one priority take turns.
     pub priority: i16,
+    /// Which of the run's limits [`Self::bytes_max`] is; `None`: it is each process's. Whoever reads the
+    /// place knows by where it stood.
+    pub limit: Option<u8>,
 }
 
 impl SwapPlace {
     /// A directory.
     #[must_use]
     pub fn directory(path: CString) -> Self {
-        SwapPlace { kind: SwapKind::Directory, path, bytes_max: 0, priority: 0 }
+        SwapPlace { kind: SwapKind::Directory, path, bytes_max: 0, priority: 0, limit: None }
+    }
+
+    /// Its limit, if others have that, too.
+    fn limits(&self) -> Vec<Limit> {
+        let index = self.limit.filter(|_| self.bytes_max > 0);
+        index.map(|index| Limit::new(index, self.bytes_max)).into_iter().collect()
     }
 
     /// The places as the launcher's page carries them: for each a letter, two numbers and the path,
@@ -125,24 +138,28 @@ impl SwapPlace {
             path: CString::new(parts.next()?).ok()?,
             bytes_max: u64::try_from(bytes_max).ok()?,
             priority: i16::try_from(priority).ok()?,
+            limit: None,
         })
     }
 }
 
 impl SwapFile {
     /// Opens all places, as large as there is room; in files without a name at most `bytes_max`
-    /// together (0 = no limit). Areas that another process has, or that this one has no right to, are
-    /// left out; where nothing is left it is a file without a name beside the first one.
-    pub fn open_all(places: &[SwapPlace], bytes_max: u64) -> Result<Vec<SwapFile>, Errno> {
+    /// together (0 = no limit), which may be all processes' of the run. Areas that another process has,
+    /// or that this one has no right to, are left out; where nothing is left it is a file without a name
+    /// beside the first one.
+    pub fn open_all(places: &[SwapPlace], bytes_max: u64, is_shared: bool) -> Result<Vec<SwapFile>, Errno> {
         let mut left = if bytes_max == 0 { u64::MAX } else { bytes_max };
+        let total = (is_shared && bytes_max > 0).then(|| Limit::new(0, bytes_max));
         let mut files = Vec::new();
         for place in places {
-            let file = match SwapFile::open(place, left) {
+            let mut file = match SwapFile::open(place, left) {
                 Err(Errno::AGAIN | Errno::ACCESS | Errno::PERM) if place.kind == SwapKind::Area => continue,
                 file => file?,
             };
             if place.kind != SwapKind::Area {
                 left -= file.bytes;
+                file.limits.extend(total);
             }
             if file.bytes > PAGE_SIZE as u64 {
                 files.push(file);
@@ -152,7 +169,9 @@ impl SwapFile {
             let first = places.first().ok_or(Errno::NOENT)?;
             let path = directory_of(first);
             let beside = SwapPlace { kind: SwapKind::Directory, path, ..first.clone() };
-            files.push(SwapFile::create(&beside, left)?);
+            let mut file = SwapFile::create(&beside, left)?;
+            file.limits.extend(total);
+            files.push(file);
         }
         Ok(files)
     }
@@ -179,7 +198,8 @@ impl SwapFile {
         let bytes = whole_pages(free.min(bytes_max).min(limit(place)).min(BYTES_MAX));
         let bytes = stretch(&file, bytes)?;
         let (priority, bad_pages, path) = (place.priority, Vec::new(), place.path.clone());
-        Ok(SwapFile { file, lock: None, path, bytes, priority, bad_pages, gives_back: GivesBack::Holes })
+        let (gives_back, limits) = (GivesBack::Holes, place.limits());
+        Ok(SwapFile { file, lock: None, path, bytes, priority, bad_pages, gives_back, limits })
     }
 
     /// Opens what is there. EAGAIN: somebody else has it. EBUSY: the device is mounted, or the
@@ -221,6 +241,7 @@ impl SwapFile {
             priority: place.priority,
             bad_pages: header.bad_pages,
             gives_back,
+            limits: place.limits(),
         })
     }
 }
@@ -295,7 +316,7 @@ mod tests {
     use super::*;
 
     fn place(kind: SwapKind, path: &str, bytes_max: u64, priority: i16) -> SwapPlace {
-        SwapPlace { kind, path: CString::new(path).unwrap(), bytes_max, priority }
+        SwapPlace { kind, path: CString::new(path).unwrap(), bytes_max, priority, limit: None }
     }
 
     #[test]
@@ -353,20 +374,20 @@ mod tests {
         content.resize(120 * PAGE_SIZE, 0);
         std::fs::write(&path, &content).unwrap();
         let area = [place(SwapKind::Area, &path, 0, 3)];
-        let first = SwapFile::open_all(&area, 0).unwrap();
+        let first = SwapFile::open_all(&area, 0, false).unwrap();
         assert_eq!((first[0].bytes, first[0].priority), (100 * 4096, 3));
-        let second = SwapFile::open_all(&area, 1 << 20).unwrap();
+        let second = SwapFile::open_all(&area, 1 << 20, false).unwrap();
         assert_eq!((first[0].gives_back, second[0].gives_back), (GivesBack::Nothing, GivesBack::Holes));
         assert!(second[0].bytes == 1 << 20, "a file of its own");
-        let third = SwapFile::open_all(&[place(SwapKind::Area, &path, 30 << 12, 7)], 0).unwrap();
+        let third = SwapFile::open_all(&[place(SwapKind::Area, &path, 30 << 12, 7)], 0, false).unwrap();
         assert_eq!((third[0].bytes, third[0].priority), (30 << 12, 7), "as it was asked for");
         drop(first);
-        let limited = SwapFile::open_all(&[place(SwapKind::Area, &path, 50 << 12, 0)], 0).unwrap();
+        let limited = SwapFile::open_all(&[place(SwapKind::Area, &path, 50 << 12, 0)], 0, false).unwrap();
         assert_eq!(limited[0].bytes, 50 << 12);
         drop(limited);
         content[4090] = b'?';
         std::fs::write(&path, &content).unwrap();
-        assert_eq!(SwapFile::open_all(&area, 0).err(), Some(Errno::INVAL), "no signature");
+        assert_eq!(SwapFile::open_all(&area, 0, false).err(), Some(Errno::INVAL), "no signature");
         std::fs::remove_file(&path).unwrap();
     }
 }

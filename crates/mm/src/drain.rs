@@ -6,6 +6,9 @@
 //! slots, once nothing is under way, only pages whose read failed are left; a second round reads
 //! them one by one, since a read of many fails as a whole, and what the third finds stays where it
 //! is. Also here: freed clusters are handed to the shell.
+//!
+//! One that was ordered to go begins when the others have room for all that the program has, but for
+//! a part of what is in RAM. Before that it goes on taking what nobody else does.
 
 use crate::event::{Action, Actions};
 use crate::fault::Reads;
@@ -22,6 +25,8 @@ const READS_MAX: u32 = 64;
 impl<P: SwapIn> Mm<P> {
     /// Ends every step.
     pub(crate) fn keep_areas(&mut self, out: &mut Actions) {
+        let (pages, budget) = (self.held + self.pages.swapped(), self.config.budget);
+        self.areas.leave_if_room(pages.saturating_sub(budget / 2), self.frames_to_spare() < budget / 4);
         while let Some((slot, count)) = self.areas.next_discard() {
             out.push(Action::Discard { slot, count });
         }
@@ -29,6 +34,9 @@ impl<P: SwapIn> Mm<P> {
             && self.pause.is_none()
         {
             self.drain(area, out);
+        }
+        for (area, slots) in self.areas.claims() {
+            out.push(Action::Claim { area, slots });
         }
     }
 
@@ -40,6 +48,12 @@ impl<P: SwapIn> Mm<P> {
             self.release_slot(id);
             self.pages[id].set(flag::DIRTY);
         }
+    }
+
+    /// Does an area that is to go wait until there is room for what is in it?
+    #[must_use]
+    pub fn waits_for_room(&self) -> bool {
+        self.areas.waits_to_leave()
     }
 
     /// *The story:* an area of which nothing was left to bring went on leaving while other threads read

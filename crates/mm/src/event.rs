@@ -102,6 +102,9 @@ pub enum Event {
     AreaLeaves { area: AreaId },
     /// Answer to [`Action::Discard`].
     DiscardDone { slot: Slot },
+    /// Answer to [`Action::Claim`], or news at a tick: the area may use so many slots, and could have so
+    /// many more. `has_company` says that others claim of the same limit.
+    Claimed { area: AreaId, slots: u32, more: u32, has_company: bool },
     /// The budget changed.
     Budget { frames: u32 },
     /// The shell has nothing else to do while requests are under way: what will have to be done can
@@ -142,6 +145,9 @@ pub enum Action {
     /// Nobody uses these slots: their backing may have its blocks back. They are not used before
     /// [`Event::DiscardDone`].
     Discard { slot: Slot, count: u32 },
+    /// The area wants to use so many slots, all told, of what others use, too; answered by
+    /// [`Event::Claimed`]. Fewer than it has: others may have the rest.
+    Claim { area: AreaId, slots: u32 },
     /// An area that was to leave, or that failed, is used no more; `slots` are those that could not
     /// be brought elsewhere.
     AreaLeft { area: AreaId, slots: u32 },

@@ -122,7 +122,7 @@ impl Config {
 fn first_area(config: &Config) -> Areas {
     let mut areas = Areas::new(config.placement);
     if config.swap_slots > 0 {
-        areas.add(&AreaConfig { slots: config.swap_slots, priority: 0, discards: false });
+        areas.add(&AreaConfig { slots: config.swap_slots, ..AreaConfig::default() });
     }
     areas
 }
@@ -304,11 +304,15 @@ impl<P: SwapIn> Mm<P> {
             Event::Resume => self.pause = None,
             Event::Budget { frames } => self.set_budget(frames),
             Event::AreaAdded(area) => drop(self.add_area(&area)),
-            Event::AreaLeaves { area } => drop(self.areas.leave(area)),
+            Event::AreaLeaves { area } => self.areas.ask_to_leave(area),
             Event::DiscardDone { slot } => self.areas.discarded(slot),
+            Event::Claimed { area, slots, more, has_company } => {
+                self.areas.claimed(area, slots, more, has_company);
+            }
             Event::Confirmed if self.was_refused() => return,
             Event::Confirmed => {}
-            Event::Idle | Event::Tick => {}
+            Event::Tick => self.areas.tick(),
+            Event::Idle => {}
         }
         self.forget_chunks();
         if self.held > self.config.budget {
@@ -347,7 +351,7 @@ impl<P: SwapIn> Mm<P> {
             }
             let Some(id) = self.waiting.front() else { return };
             if !self.frames_suffice(id) {
-                if self.reading + self.writing + self.unmapping > 0 {
+                if self.reading + self.writing + self.unmapping > 0 || self.areas.is_claiming() {
                     return;
                 }
                 if self.frames_free() == 0 {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use overspill_mm::readahead::{Mapping, Plan, SwapIn, Touch, Window};
 use overspill_mm::reclaim::policy::Choice;
-use overspill_mm::types::{Access, PageId, RegionKind, Slot, SpaceId, Vpn};
+use overspill_mm::types::{Access, CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
 use overspill_mm::{
     Action, Actions, AreaConfig, AreaId, Config, Event, IoId, Mm, Run, Unmapped, Warning, WriteResult,
 };
@@ -54,6 +54,8 @@ impl SwapIn for Wild {
 }
 
 const SPACE: SpaceId = SpaceId(0);
+/// Slots that are claimed, and given back, together.
+const CLUSTER: u32 = CHUNK_PAGES as u32;
 
 /// Which devices fail now and then.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,6 +69,22 @@ enum Failing {
 impl Failing {
     fn may_fail(self, is_read: bool, area: AreaId) -> bool {
         self == Failing::All || self == Failing::FirstWrites && !is_read && area == AreaId(0)
+    }
+}
+
+/// What an area has of what others use, too.
+#[derive(Default)]
+struct Claimed {
+    slots: u32,
+    /// Its clusters that may have blocks.
+    clusters: BTreeSet<u32>,
+}
+
+impl Claimed {
+    /// Whatever is written lies in what was claimed, of an area with so many slots.
+    fn check(&self, slots: u32) {
+        let sizes = self.clusters.iter().map(|cluster| CLUSTER.min(slots - cluster * CLUSTER));
+        assert!(sizes.sum::<u32>() <= self.slots, "{:?} of {} claimed slots", self.clusters, self.slots);
     }
 }
 
@@ -86,6 +104,7 @@ struct World {
     /// Slots whose blocks are being given back.
     discards: Vec<(Slot, u32)>,
     areas: u8,
+    claims: BTreeMap<AreaId, Claimed>,
     left: Vec<AreaId>,
     /// What each page must show.
     truth: BTreeMap<u64, u64>,
@@ -119,6 +138,7 @@ impl World {
             transfers: Vec::new(),
             discards: Vec::new(),
             areas: 1,
+            claims: BTreeMap::new(),
             left: Vec::new(),
             truth: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -179,6 +199,11 @@ impl World {
                     assert!(!self.discards.iter().any(is_discarded), "{slot} is being given back");
                     let area = self.mm.area_of(Slot(slot));
                     assert!(!self.left.contains(&area), "{area:?} has been left");
+                    let (first, slots) = self.mm.area_place(area);
+                    if let Some(claimed) = self.claims.get_mut(&area) {
+                        claimed.clusters.insert((slot - first.0) / CLUSTER);
+                        claimed.check(slots);
+                    }
                 }
                 self.transfers.push((io, run, slot.0, false));
             }
@@ -251,8 +276,20 @@ impl World {
             Action::Confirm => events.push_back(Event::Confirmed),
             Action::Populated => self.populated = true,
             Action::Discard { slot, count } => {
+                let area = self.mm.area_of(slot);
+                let cluster = (slot.0 - self.mm.area_place(area).0.0) / CLUSTER;
+                if let Some(claimed) = self.claims.get_mut(&area) {
+                    claimed.clusters.remove(&cluster);
+                }
                 self.swap.retain(|&other, _| !(slot.0..slot.0 + count).contains(&other));
                 self.discards.push((slot, count));
+            }
+            Action::Claim { area, slots } => {
+                let has = self.claims[&area].slots;
+                // Others may have taken all that there was, or have left a part.
+                let most = has.max(self.random.next(6000) as u32 / CLUSTER * CLUSTER);
+                let slots = if slots > has { slots.min(most) } else { slots };
+                events.push_back(self.news_of(area, slots));
             }
             Action::AreaLeft { area, slots } => {
                 assert!(
@@ -263,6 +300,16 @@ impl World {
             }
             Action::Warn(warning) => self.has_retired |= warning == Warning::AreaRetired,
         }
+    }
+
+    /// The area has so many slots from now on.
+    fn news_of(&mut self, area: AreaId, slots: u32) -> Event {
+        let (_, limit) = self.mm.area_place(area);
+        let claimed = self.claims.get_mut(&area).expect("who claims shares");
+        claimed.slots = slots;
+        claimed.check(limit);
+        let (more, has_company) = (self.random.next(3000) as u32, self.random.next(2) == 0);
+        Event::Claimed { area, slots, more, has_company }
     }
 
     /// The faulting thread goes on: it finds its page, or faults again.
@@ -372,17 +419,29 @@ impl World {
 
     /// An area comes, or goes, or has its blocks back.
     fn change_areas(&mut self) {
-        match self.random.next(4) {
+        match self.random.next(5) {
             0 if self.areas < 6 => {
                 let (slots, priority) = (64 + self.random.next(4000) as u32, self.random.next(2) as i16);
                 let discards = self.random.next(2) == 0;
-                self.feed(Event::AreaAdded(AreaConfig { slots, priority, discards }));
+                let claims = self.random.next(2) as u32 * (1 + self.random.next(2000) as u32);
+                if claims > 0 {
+                    self.claims.insert(AreaId(self.areas), Claimed::default());
+                }
+                self.feed(Event::AreaAdded(AreaConfig { slots, priority, discards, claims }));
                 self.areas += 1;
             }
             // The last one stays, so that there is somewhere to go.
             1 if self.areas > 1 => {
                 let area = AreaId(self.random.next(u64::from(self.areas) - 1) as u8);
                 self.feed(Event::AreaLeaves { area });
+            }
+            2 => {
+                let area = AreaId(self.random.next(u64::from(self.areas)) as u8);
+                if let Some(slots) = self.claims.get(&area).map(|claimed| claimed.slots) {
+                    let news = self.news_of(area, slots);
+                    self.feed(news);
+                }
+                self.feed(Event::Tick);
             }
             _ => {
                 if let Some((slot, _)) = self.discards.pop() {
@@ -470,7 +529,7 @@ fn an_area_that_cannot_be_written_to_is_emptied() {
             continue;
         }
         retired += 1;
-        world.feed(Event::AreaAdded(AreaConfig { slots: 8000, priority: 0, discards: false }));
+        world.feed(Event::AreaAdded(AreaConfig { slots: 8000, ..AreaConfig::default() }));
         for _ in 0..2000 {
             world.feed(Event::Tick);
             world.drain();

@@ -12,6 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use overspill_engine::claims::Claims;
 use overspill_engine::crowd::Crowd;
 use overspill_engine::discards;
 use overspill_engine::doze::{Doze, Signs, Sleepers};
@@ -253,8 +254,13 @@ pub fn run(mission: Mission) {
     if retire::is_asked() {
         return leave(agent.process);
     }
-    if let Err(failure) = agent.manage(inherits) {
-        give_up(agent.process, failure);
+    let outcome = agent.manage(inherits);
+    // Its files to page to are closed.
+    if let Some(claims) = Claims::of(shared, process) {
+        claims.close();
+    }
+    if let Err(failure) = outcome {
+        give_up(process, failure);
     }
 }
 

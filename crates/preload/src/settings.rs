@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use overspill_engine::claims::{self, Claims};
 use overspill_engine::shared::{Config, Process, Shared, flags};
 use overspill_engine::{Settings, SwapKind, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
@@ -25,7 +26,7 @@ pub fn is_rich() -> bool {
 
 /// The settings for the engine of a process. `files` are those to page to that the launcher gave; the
 /// page map is opened if it is not yet.
-pub fn of(shared: &Shared, process: &Process, files: Files, pagemap: Option<Pagemap>) -> Settings {
+pub fn of(shared: &'static Shared, process: &Process, files: Files, pagemap: Option<Pagemap>) -> Settings {
     let config: &Config = &shared.config;
     let has = |flag: u32| config.flags & flag != 0;
     let mut swap = SwapPlace::decode(&config.swap_places);
@@ -35,6 +36,9 @@ pub fn of(shared: &Shared, process: &Process, files: Files, pagemap: Option<Page
         }
     }
     let orders = shared.orders.count();
+    for (place, index) in swap.iter_mut().zip(1..=claims::PLACES) {
+        place.limit = Some(index as u8);
+    }
     let given = (0..orders).filter_map(|index| shared.orders.get(index));
     given.for_each(|order| order.apply(&mut swap));
     process.orders_followed.store(orders, Ordering::Release);
@@ -44,6 +48,7 @@ pub fn of(shared: &Shared, process: &Process, files: Files, pagemap: Option<Page
         frames_max: frames(config.ram_bytes),
         swap,
         swap_bytes_max: config.swap_bytes_max,
+        claims: if has(flags::PER_PROCESS) { None } else { Claims::of(shared, process) },
         use_move: !has(flags::NO_MOVE),
         use_uring: is_rich && !has(flags::NO_URING),
         poll_idle: is_rich && has(flags::POLL_IDLE),

@@ -44,7 +44,7 @@ fn builtin(name: &str) -> Model {
 
 fn area(device: Option<&str>) -> MoreArea {
     let device = device.map(builtin);
-    MoreArea { area: AreaConfig { slots: SLOTS, priority: 0, discards: false }, device }
+    MoreArea { area: AreaConfig { slots: SLOTS, ..AreaConfig::default() }, device }
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! `overspill bench extents`: what finding a page costs on a file that is really in pieces, and
 //! beside it on a map cut artificially.
 //!
-//! The file gets twice its blocks, and then every other 64 KiB are taken out of it (collapsed), so
-//! that what is left lies in as many pieces. (Two files that grow in turns, with holes punched and
-//! filled, were 13 extents on ext4, which looks ahead.) What came of it is what the file system says
-//! (FIEMAP). The lookups are of random pages, each waiting for the last one; the device is not
+//! The file gets twice its blocks, and then every other piece is taken out of it (collapsed), so that
+//! what is left lies in as many. (Two files that grow in turns, with holes punched and filled, were 13
+//! extents on ext4, which looks ahead.) What came of it is what the file system says (FIEMAP). There
+//! is one such file for each count of pieces of the published experiment, all of one size. The
+//! lookups are of random pages, each waiting for the last one; the device is not
 //! touched by them, so the figures are those of the maps alone. What that is worth where tasks write
 //! and read is in `tasks`.
 
@@ -14,18 +15,24 @@ use std::fs::{self, File};
 use std::hint::black_box;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use nix::fcntl::{FallocateFlags, fallocate};
 use overspill_mm::swap::extents::{Extents, ListMap, Lookup, SortedMap, TreeMap};
 use overspill_sim::report::table::aligned;
 
+use crate::progress::Progress;
 use crate::stdout::print;
 use crate::swap::inspect::Candidate;
 
-/// A piece.
-const PIECE_BYTES: i64 = 64 << 10;
+/// Into so many pieces the file is cut.
+const PIECES: [i64; 4] = [2, 2000, 20_000, 84_656];
+const PAGE_BYTES: i64 = 4096;
+/// ... of at least this.
+const LEAST_BYTES: i64 = 15 << 10;
+/// Cutting ends after so long: the time for all pieces grows with their square.
+const CUTTING: Duration = Duration::from_secs(240);
 const LOOKUPS: u32 = 200_000;
 /// The list walks through half of itself each time: as many nodes, roughly, as the others look at.
 const LIST_NODES: u32 = 20_000_000;
@@ -46,9 +53,16 @@ impl Scratch {
     }
 }
 
-/// Carries out the command in a directory, with a file of so many bytes.
+/// Carries out the command in a directory, with files of so many bytes.
 pub fn main(directory: &Path, bytes: u64) -> Result<u8> {
-    let (scratch, real, reported) = in_pieces(directory, bytes)?;
+    for pieces in PIECES.into_iter().filter(|&pieces| pieces * LEAST_BYTES <= bytes as i64) {
+        in_so_many(directory, bytes, pieces)?;
+    }
+    Ok(0)
+}
+
+fn in_so_many(directory: &Path, bytes: u64, pieces: i64) -> Result<()> {
+    let (scratch, real, reported) = in_pieces(directory, bytes, pieces)?;
     let pages = real.pages();
     let count = real.runs().len() as u32;
     let cut = Extents::artificial(count.max(1), (pages / count.max(1)).max(1));
@@ -59,29 +73,35 @@ pub fn main(directory: &Path, bytes: u64) -> Result<u8> {
         rows.push(row(name, "default", extents, &SortedMap::new(extents)));
     }
     let told = format!(
-        "{} of {} in {reported} extents by FIEMAP\n\n",
+        "{}: {} cut into {} pieces: {} extents by FIEMAP\n\n",
         directory.display(),
-        crate::human::bytes(bytes)
+        crate::human::bytes(bytes),
+        crate::human::count(pieces as u64),
+        crate::human::count(reported)
     );
     print(&(told + &aligned(&rows, &[false, true, false, true, true]) + "\n"))?;
     let rows = tasks::rows(&scratch.path(), &real)?;
-    print(&("page by page:\n".to_owned() + &aligned(&rows, &[true, false, false, true, true, true])))?;
-    Ok(0)
+    let rows = aligned(&rows, &[true, false, false, true, true, true]);
+    print(&("page by page:\n".to_owned() + &rows + "\n"))
 }
 
 /// A file in pieces: where its pages lie, and its extents as the file system tells them.
-fn in_pieces(directory: &Path, bytes: u64) -> Result<(Scratch, Extents, u64)> {
+fn in_pieces(directory: &Path, bytes: u64, pieces: i64) -> Result<(Scratch, Extents, u64)> {
     let scratch = Scratch::new(directory)?;
     let file = &scratch.0;
-    let pieces = (bytes as i64 / PIECE_BYTES).max(4);
-    fallocate(file, FallocateFlags::empty(), 0, 2 * pieces * PIECE_BYTES).context("cannot reserve blocks")?;
-    let collapse = FallocateFlags::FALLOC_FL_COLLAPSE_RANGE;
+    let piece_bytes = bytes as i64 / pieces / PAGE_BYTES * PAGE_BYTES;
+    fallocate(file, FallocateFlags::empty(), 0, 2 * pieces * piece_bytes).context("cannot reserve blocks")?;
+    let (progress, begun) = (Progress::about("cutting a file: "), Instant::now());
     // From the end on: what has to be renumbered is in pieces already, but the fewest.
-    for piece in (0..pieces - 1).rev() {
-        fallocate(file, collapse, (2 * piece + 1) * PIECE_BYTES, PIECE_BYTES)
+    for piece in (0..pieces - 1).rev().take_while(|_| begun.elapsed() < CUTTING) {
+        fallocate(file, FallocateFlags::FALLOC_FL_COLLAPSE_RANGE, (2 * piece + 1) * piece_bytes, piece_bytes)
             .context("the file system cannot take a part out of a file")?;
+        if piece % 100 == 0 {
+            progress.share((pieces - piece) as usize, pieces as usize, "pieces");
+        }
     }
-    file.set_len(bytes).context("cannot shorten the file")?;
+    // Where there was no time for all of them its front is in one piece.
+    file.set_len((pieces * piece_bytes) as u64).context("cannot shorten the file")?;
     file.sync_all()?;
     let layout = Candidate::open(&scratch.path()).and_then(|file| file.layout());
     let layout = layout.map_err(|refused| anyhow!("{refused}"))?;

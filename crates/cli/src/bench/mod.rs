@@ -127,7 +127,7 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
     }
 }
 
-/// Where the swap directory is, in a file of 1280 MiB unless another size is asked for: 20,000 pieces.
+/// Where the swap directory is, in files of 1280 MiB unless another size is asked for.
 fn extents(args: &BenchArgs) -> Result<u8> {
     let place = compare::place_for(&[], &args.tuning.swap)?;
     let bytes = args.size.map_or(1280 * MIB, |size| size.bytes(machine::ram_for_shares()));

@@ -172,6 +172,7 @@ fn encoded(places: &[SwapPlace]) -> Vec<u8> {
         path: CString::new(place.path.as_os_str().as_bytes()).expect("it was found by that name"),
         bytes_max: place.bytes_max,
         priority: place.priority,
+        limit: None,
     };
     overspill_engine::SwapPlace::encode(&places.iter().map(place).collect::<Vec<_>>())
 }

@@ -108,7 +108,9 @@ pub struct Report {
     /// See there.
     pub orders_open: u32,
     /// See there.
-    pub pages_stuck: [u32; ORDERS],
+    pub orders_waiting: u32,
+    /// See there.
+    pub pages_left: [u32; ORDERS],
     /// Every counter by name.
     pub counters: Vec<(&'static str, u64)>,
     /// Latency of soft faults.
@@ -425,7 +427,8 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         orders_followed: fields.u32(offset_of!(Process, orders_followed)),
         orders_refused: fields.u32(offset_of!(Process, orders_refused)),
         orders_open: fields.u32(offset_of!(Process, orders_open)),
-        pages_stuck: std::array::from_fn(|order| fields.u32(offset_of!(Process, pages_stuck) + order * 4)),
+        orders_waiting: fields.u32(offset_of!(Process, orders_waiting)),
+        pages_left: std::array::from_fn(|order| fields.u32(offset_of!(Process, pages_left) + order * 4)),
         counters: names.enumerate().map(|(index, name)| (name, fields.u64(offset + index * 8))).collect(),
         soft: fields.histogram(offset_of!(Process, soft_latency)),
         major: fields.histogram(offset_of!(Process, major_latency)),

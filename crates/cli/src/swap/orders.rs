@@ -19,6 +19,7 @@ use super::arg::SwapArg;
 use crate::checks::{Status, swap_place};
 use crate::human;
 use crate::run::shared_page::{Report, SharedPage};
+use crate::stderr::say;
 use crate::stdout::print;
 use crate::top::scan;
 
@@ -26,6 +27,8 @@ use crate::top::scan;
 const LOOK: Duration = Duration::from_millis(20);
 /// A process that has not followed by then has no agent that looks.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// When the other places have had no room for so long, that is said.
+const NO_ROOM: Duration = Duration::from_secs(1);
 
 /// `overspill swap add`.
 pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
@@ -40,7 +43,7 @@ pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
     let shown = place.path.display().to_string();
     let path = CString::new(place.path.as_os_str().as_bytes()).context("a path has no NUL")?;
     let (kind, bytes_max, priority) = (place.kind, place.bytes_max, place.priority);
-    let given = Given::new(pid, &Order::Add(SwapPlace { kind, path, bytes_max, priority }))?;
+    let given = Given::new(pid, &Order::Add(SwapPlace { kind, path, bytes_max, priority, limit: None }))?;
     let processes = given.followed()?;
     if !processes.is_empty() && processes.iter().all(|process| given.is_refused(process)) {
         bail!("no process of the run can use {shown}");
@@ -63,7 +66,13 @@ pub fn drain(pid: Option<u32>, path: &Path) -> Result<u8> {
     if !processes.is_empty() && processes.iter().all(|process| given.is_refused(process)) {
         bail!("{shown} is no place of the run, or the only one that takes pages");
     }
-    let stuck = given.done()?;
+    let waits = |pages| {
+        say!(
+            "overspill: note: {} pages wait in {shown}: the other places have no room for them",
+            human::count(pages)
+        );
+    };
+    let stuck = given.done(waits)?;
     if stuck > 0 {
         bail!("{shown}: {} pages cannot be read and stay there", human::count(stuck));
     }
@@ -115,13 +124,23 @@ impl Given {
         }
     }
 
-    /// Waits until nothing more can be brought elsewhere: pages that stay.
-    fn done(&self) -> Result<u64> {
+    /// Waits until nothing more can be brought elsewhere: pages that stay. `waits` hears once of how many
+    /// there are when the other places have had no room for them for a while.
+    fn done(&self, waits: impl Fn(u64)) -> Result<u64> {
+        let (mut since, mut is_told) = (Instant::now(), false);
         loop {
             let processes = self.processes()?;
-            if processes.iter().all(|process| process.orders_open >> self.index & 1 == 0) {
-                let stuck = |process: &Report| u64::from(process.pages_stuck[self.index as usize]);
-                return Ok(processes.iter().map(stuck).sum());
+            let has = |bits: u32| bits >> self.index & 1 != 0;
+            let left =
+                processes.iter().map(|process| u64::from(process.pages_left[self.index as usize])).sum();
+            if !processes.iter().any(|process| has(process.orders_open)) {
+                return Ok(left);
+            }
+            if !processes.iter().any(|process| has(process.orders_waiting)) {
+                since = Instant::now();
+            }
+            if since.elapsed() >= NO_ROOM && !std::mem::replace(&mut is_told, true) {
+                waits(left);
             }
             std::thread::sleep(LOOK);
         }

@@ -33,6 +33,7 @@ impl Engine {
             }
             Action::Fail { page } => self.fail(page),
             Action::Discard { slot, count } => self.transfers.discard(slot.0, count),
+            Action::Claim { area, slots } => self.claim(area, slots),
             Action::AreaLeft { area, slots } => self.area_left(area, slots),
             Action::Confirm => self.events.push_back(Event::Confirmed),
             Action::Populated => self.notices.push_back(Notice::Populated),

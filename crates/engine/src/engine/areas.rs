@@ -10,6 +10,7 @@ use core::ffi::CStr;
 use overspill_mm::{AreaConfig, AreaId, Event};
 use overspill_sys::{Errno, PAGE_SIZE};
 
+use super::claiming::Claim;
 use super::{Engine, Notice};
 use crate::swapfile::{GivesBack, SwapFile, SwapPlace};
 
@@ -21,14 +22,18 @@ pub(super) struct KnownArea {
     leaves: bool,
     /// That by which it was to go.
     order: Option<u32>,
+    /// Of what it may use others may use some.
+    pub(super) claim: Option<Claim>,
 }
 
 /// How far an order is by which areas are to go.
 pub struct Leaving {
     /// Of one at least pages are still to be brought elsewhere.
     pub is_open: bool,
-    /// Pages that stay: they cannot be read.
-    pub stuck: u32,
+    /// That waits until there is room elsewhere.
+    pub waits: bool,
+    /// Pages that are there; once it is no more open those that cannot be read.
+    pub left: u32,
 }
 
 impl Engine {
@@ -42,11 +47,13 @@ impl Engine {
             return false;
         }
         let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX);
-        let discards = swap.gives_back != GivesBack::Nothing;
-        let id = self.mm.add_area(&AreaConfig { slots, priority: swap.priority, discards });
+        let (priority, discards) = (swap.priority, swap.gives_back != GivesBack::Nothing);
+        let claim = Claim::new(self.claims.as_ref(), swap.limits);
+        let claims = claim.as_ref().map_or(0, Claim::step);
+        let id = self.mm.add_area(&AreaConfig { slots, priority, discards, claims });
         assert_eq!(usize::from(id.0), self.areas.len(), "areas are numbered in order");
         let (path, bytes) = (swap.path, swap.bytes);
-        self.areas.push(KnownArea { path, bytes, leaves: false, order: None });
+        self.areas.push(KnownArea { path, bytes, leaves: false, order: None, claim });
         swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
         self.transfers.add_area(swap.file, swap.lock, self.mm.area_place(id).0.0, swap.gives_back);
         true
@@ -94,13 +101,14 @@ impl Engine {
     /// How far the order is.
     #[must_use]
     pub fn leaving(&self, order: u32) -> Leaving {
-        let mut leaving = Leaving { is_open: false, stuck: 0 };
+        let mut leaving = Leaving { is_open: false, waits: false, left: 0 };
         for (area, id) in self.areas.iter().zip((0..).map(AreaId)) {
             if area.order == Some(order) {
                 leaving.is_open |= area.leaves;
-                leaving.stuck += if area.leaves { 0 } else { self.mm.areas_beside(id).0 };
+                leaving.left += self.mm.areas_beside(id).0;
             }
         }
+        leaving.waits = leaving.is_open && self.mm.waits_for_room();
         leaving
     }
 
@@ -119,6 +127,7 @@ impl Engine {
         }
         if slots == 0 {
             self.transfers.close_area(area.0.into());
+            self.close_claim(area);
         }
         self.report.note_areas(self.area_bytes());
     }

@@ -13,6 +13,7 @@ mod actions;
 mod areas;
 mod budget;
 mod children;
+mod claiming;
 mod compress;
 mod files;
 mod foreseeing;
@@ -41,6 +42,7 @@ use compress::Compressed;
 use sealing::Sealing;
 
 use crate::child::Child;
+use crate::claims::Claims;
 use crate::discards::Discards;
 use crate::file_table::FileTable;
 use crate::fingerprint::Fingerprints;
@@ -100,6 +102,8 @@ pub struct Engine {
     /// Pages are encrypted.
     sealing: Option<Sealing>,
     areas: Vec<areas::KnownArea>,
+    /// What areas may use is bounded for all processes of a run together.
+    claims: Option<Claims>,
     compressed: Compressed,
     /// Frames that pages and the pool may have, now and at the start.
     allowed: u32,
@@ -152,6 +156,7 @@ impl Engine {
             sums: Sums::new(),
             sealing: None,
             areas: Vec::new(),
+            claims: None,
             compressed: Compressed::new(0, false),
             allowed,
             allowed_at_first: allowed,
@@ -179,6 +184,11 @@ impl Engine {
     /// Pages may take so many frames compressed.
     pub(crate) fn with_pool(self, frames: u32, is_fixed: bool) -> Self {
         Engine { compressed: Compressed::new(frames, is_fixed), ..self }
+    }
+
+    /// Bounds on swap are those of all processes of a run together.
+    pub(crate) fn with_claims(self, claims: Option<Claims>) -> Self {
+        Engine { claims, ..self }
     }
 
     /// Idle processors are kept awake while it matters.
@@ -308,6 +318,7 @@ impl Engine {
     /// Time passed.
     pub fn tick(&mut self) {
         self.vigil.tick(clock::monotonic_ns());
+        self.look_at_claims();
         self.feed(Event::Tick);
         self.look_at_files();
         self.read_foreseen();

@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 
 use super::allocator::Allocator;
+use super::claim::Claim;
 use super::table::SlotTable;
 use super::{AreaConfig, CLUSTER, Placement, WINDOW};
 use crate::types::PageId;
@@ -50,24 +51,44 @@ pub(super) struct Area {
     pub cursor: u32,
     pub round: u32,
     pub again: bool,
+    /// It is to leave as soon as there is room elsewhere; until then it takes what nobody else does.
+    pub is_asked: bool,
+    /// None: it has its slots for itself.
+    claim: Option<Claim>,
 }
 
 impl Area {
     pub fn new(config: &AreaConfig, placement: Placement, base: u32) -> Self {
+        let mut table = SlotTable::new(config.slots);
+        let claim = (config.claims > 0).then(|| Claim::new(config.claims));
+        if claim.is_some() {
+            table.allow(0);
+        }
         Area {
-            table: SlotTable::new(config.slots),
+            table,
             allocator: Allocator::new(placement),
             base,
             priority: config.priority,
             stand: Stand::Open,
             writing: 0,
-            discards: config.discards,
+            discards: config.discards || config.claims > 0,
             written: Vec::new(),
             stale: 0,
             cursor: 1,
             round: 0,
             again: false,
+            is_asked: false,
+            claim,
         }
+    }
+
+    /// It takes no more pages, and what is in it is to be brought elsewhere. True: that is new.
+    pub fn leave(&mut self) -> bool {
+        let is_new = matches!(self.stand, Stand::Open | Stand::Closed);
+        if is_new {
+            (self.stand, self.cursor, self.round, self.again) = (Stand::Leaving, 1, 0, false);
+        }
+        is_new
     }
 
     /// Does it take no page?
@@ -80,8 +101,80 @@ impl Area {
     #[inline]
     pub fn room(&self) -> u32 {
         match self.stand {
-            Stand::Open => self.table.capacity().saturating_sub(self.table.used()),
+            Stand::Open => self.capacity().saturating_sub(self.table.used()),
             _ => 0,
+        }
+    }
+
+    /// Slots that pages can have.
+    #[inline]
+    pub fn capacity(&self) -> u32 {
+        let limit = self.table.limit();
+        let all = self.claim.as_ref().map_or(limit, |claim| claim.could_serve(self.table.serving(), limit));
+        all.saturating_sub(self.table.lost())
+    }
+
+    /// Is there little left of what it shares with others?
+    pub fn is_scarce(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| claim.is_scarce(self.table.limit()))
+    }
+
+    /// Has it no slot for want of a claim that is about to be asked for?
+    pub fn is_claiming(&self) -> bool {
+        self.stand == Stand::Open
+            && self.table.is_starved()
+            && self.claim.as_ref().is_some_and(Claim::is_open)
+    }
+
+    /// What it is to claim, all told.
+    pub fn wanted_claim(&mut self) -> Option<u32> {
+        let claim = self.claim.as_mut()?;
+        let (serving, is_starved) = (self.table.serving(), self.table.was_starved());
+        if self.stand != Stand::Open {
+            return (claim.has() > serving).then_some(serving);
+        }
+        claim.wanted(serving, self.table.limit(), is_starved, self.table.used() > 0)
+    }
+
+    /// The answer to its claim, or news of it. What is given back is told to `give`, cluster by cluster.
+    pub fn claimed(&mut self, has: u32, more: u32, has_company: bool, give: impl FnMut(u32)) {
+        let Some(claim) = &mut self.claim else { return };
+        let has_gained = has > claim.has();
+        claim.answered(has, more, has_company);
+        self.table.allow(has);
+        self.reinstate();
+        if self.is_scarce() && !has_gained {
+            self.give_back(give);
+        }
+    }
+
+    /// A claim that was refused may be asked for again.
+    pub fn tick(&mut self) {
+        if let Some(claim) = &mut self.claim {
+            claim.tick();
+        }
+    }
+
+    /// Clusters that nobody uses go, but for the first one, which has the header.
+    fn give_back(&mut self, mut give: impl FnMut(u32)) {
+        for cluster in 1..self.table.clusters() {
+            if self.table.is_cluster_free(cluster) {
+                let has_blocks = self.written.get(cluster as usize).is_some_and(|&written| written);
+                self.stale += u32::from(!has_blocks);
+                self.withhold(cluster);
+                give(cluster);
+            }
+        }
+    }
+
+    /// Idle clusters are in service again, as many as are claimed.
+    fn reinstate(&mut self) {
+        let Some(claim) = &mut self.claim else { return };
+        while let Some(&cluster) = claim.idle.last()
+            && self.table.reinstate(cluster)
+        {
+            claim.idle.pop();
+            Area::put_back(&mut self.table, &mut self.allocator, cluster);
         }
     }
 
@@ -129,21 +222,44 @@ impl Area {
         }
         self.stale += 1;
         let kept = (self.table.used() / CLUSTER / KEPT_SHARE).max(KEPT_MIN);
-        if self.stale <= kept {
+        if self.stale <= kept && !self.gives_back(cluster) {
             return None;
         }
-        self.stale -= 1;
-        self.written[cluster as usize] = false;
-        self.table.withhold(cluster, true);
-        self.allocator.taken(&self.table, cluster * CLUSTER);
+        self.withhold(cluster);
         Some(cluster)
     }
 
-    /// The backing has the cluster's blocks back: it can be used again.
+    /// Is it for others to have? The first one is not: it has the header.
+    fn gives_back(&self, cluster: u32) -> bool {
+        cluster > 0 && (self.is_scarce() || self.claim.is_some() && self.stand != Stand::Open)
+    }
+
+    /// A cluster that has blocks and no pages is out of everybody's reach.
+    fn withhold(&mut self, cluster: u32) {
+        self.stale -= 1;
+        if let Some(written) = self.written.get_mut(cluster as usize) {
+            *written = false;
+        }
+        self.table.withhold(cluster, true);
+        self.allocator.taken(&self.table, cluster * CLUSTER);
+    }
+
+    /// The backing has the cluster's blocks back: it can be used again, or others may have it.
     pub fn discarded(&mut self, cluster: u32) {
-        self.table.withhold(cluster, false);
+        let gives_back = self.gives_back(cluster);
+        match &mut self.claim {
+            Some(claim) if gives_back => {
+                claim.idle.push(cluster);
+                self.table.retire(cluster);
+            }
+            _ => Area::put_back(&mut self.table, &mut self.allocator, cluster),
+        }
+    }
+
+    fn put_back(table: &mut SlotTable, allocator: &mut Allocator, cluster: u32) {
+        table.withhold(cluster, false);
         let first = cluster * CLUSTER;
-        let windows = (first..first + self.table.cluster_size(cluster)).step_by(WINDOW as usize);
-        windows.for_each(|slot| self.allocator.freed(&self.table, slot));
+        let windows = (first..first + table.cluster_size(cluster)).step_by(WINDOW as usize);
+        windows.for_each(|slot| allocator.freed(table, slot));
     }
 }

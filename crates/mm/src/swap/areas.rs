@@ -108,7 +108,7 @@ impl Areas {
 
     /// Slots of the areas that take pages, in use or not.
     pub fn could_take(&self) -> u32 {
-        self.areas.iter().filter(|area| area.stand == Stand::Open).map(|area| area.table.capacity()).sum()
+        self.areas.iter().filter(|area| area.stand == Stand::Open).map(Area::capacity).sum()
     }
 
     /// Has no area a slot to give?
@@ -134,9 +134,41 @@ impl Areas {
         AreaId(behind as u8)
     }
 
-    /// Does it take pages?
+    /// Does it take pages, and will it?
     pub fn takes_pages(&self, area: AreaId) -> bool {
-        self.areas[usize::from(area.0)].stand == Stand::Open
+        let area = &self.areas[usize::from(area.0)];
+        area.stand == Stand::Open && !area.is_asked
+    }
+
+    /// The area is to leave once there is room elsewhere. Until then others come first.
+    pub fn ask_to_leave(&mut self, area: AreaId) {
+        self.areas[usize::from(area.0)].is_asked = true;
+        self.areas[usize::from(area.0)].priority = i16::MIN;
+        self.order.retain(|&other| other != area.0);
+        self.order.push(area.0);
+        self.turn = 0;
+    }
+
+    /// Areas that were asked to leave begin to if the others together hold `pages`. `stays` says that
+    /// there is no room any more for what was not brought yet: then they take pages again.
+    pub fn leave_if_room(&mut self, pages: u32, stays: bool) {
+        if self.areas.iter().all(|area| !area.is_asked) {
+            return;
+        }
+        let others = self.areas.iter().filter(|area| area.stand == Stand::Open && !area.is_asked);
+        let has_room = others.map(Area::capacity).sum::<u32>() >= pages;
+        for area in self.areas.iter_mut().filter(|area| area.is_asked) {
+            match area.stand {
+                Stand::Open | Stand::Closed if has_room => drop(area.leave()),
+                Stand::Leaving if stays && !has_room => area.stand = Stand::Open,
+                _ => {}
+            }
+        }
+    }
+
+    /// Is there an area that was asked to leave, and has to wait?
+    pub fn waits_to_leave(&self) -> bool {
+        self.areas.iter().any(|area| area.is_asked && matches!(area.stand, Stand::Open | Stand::Closed))
     }
 
     /// Where an area's slots begin, and how many it has.
@@ -215,6 +247,10 @@ impl Areas {
             self.turn = self.turn.saturating_sub(run);
             return Some((slot, run));
         }
+        // What is claimed at the end of this step is had in the next one.
+        if self.areas[index].is_claiming() {
+            return None;
+        }
         // All that is free there is withheld, until the backing has it back.
         self.turn = 0;
         (0..self.areas.len()).find_map(|other| {
@@ -237,7 +273,10 @@ impl Areas {
     #[cold]
     fn make_home(&mut self, page: PageId, homes: &mut Homes) {
         let window = (page.0 % CLUSTER / WINDOW) as usize;
-        let Some(index) = self.area_at(page.0 / WINDOW) else { return };
+        let Some(index) = self.area_at(page.0 / WINDOW).filter(|&index| !self.areas[index].is_scarce())
+        else {
+            return;
+        };
         // Pages of the window that find their place taken go there, too.
         (self.in_hand, self.turn) = (index as u8, WINDOW);
         let alone = !self.equals(index).any(|other| other != index);
@@ -384,17 +423,13 @@ impl Areas {
     /// elsewhere. True: that is new.
     pub fn retire(&mut self, slot: Slot) -> bool {
         let area = self.area_of(slot);
+        self.areas[usize::from(area.0)].is_asked = false;
         self.leave(area)
     }
 
     /// The area is to leave. True: that is new.
     pub fn leave(&mut self, area: AreaId) -> bool {
-        let area = &mut self.areas[usize::from(area.0)];
-        let is_new = matches!(area.stand, Stand::Open | Stand::Closed);
-        if is_new {
-            (area.stand, area.cursor, area.round, area.again) = (Stand::Leaving, 1, 0, false);
-        }
-        is_new
+        self.areas[usize::from(area.0)].leave()
     }
 
     /// An area whose pages are to be brought elsewhere, if there is one.
@@ -451,6 +486,35 @@ impl Areas {
         }
         area.stand = Stand::Left;
         Some(area.table.used())
+    }
+
+    /// What an area is to claim, all told: by area.
+    pub fn claims(&mut self) -> impl Iterator<Item = (AreaId, u32)> + '_ {
+        let areas = self.areas.iter_mut().zip((0..).map(AreaId));
+        areas.filter_map(|(area, id)| area.wanted_claim().map(|slots| (id, slots)))
+    }
+
+    /// Is a claim about to be asked for, that a page waits for?
+    pub fn is_claiming(&self) -> bool {
+        self.areas.iter().any(Area::is_claiming)
+    }
+
+    /// An area has a claim to so many slots and could have so many more; others claim, too.
+    pub fn claimed(&mut self, area: AreaId, slots: u32, more: u32, has_company: bool) {
+        let (area, discards) = (&mut self.areas[usize::from(area.0)], &mut self.discards);
+        let base = area.base;
+        area.claimed(slots, more, has_company, |cluster| discards.push(Slot(base + cluster * CLUSTER)));
+    }
+
+    /// Slots of an area that are in service.
+    #[cfg(test)]
+    pub fn serving(&self, area: AreaId) -> u32 {
+        self.areas[usize::from(area.0)].table.serving()
+    }
+
+    /// Claims that were refused may be asked for again.
+    pub fn tick(&mut self) {
+        self.areas.iter_mut().for_each(Area::tick);
     }
 
     /// A cluster that is to be given back to its backing: its first slot, and how many it has.

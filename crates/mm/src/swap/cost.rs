@@ -27,7 +27,7 @@ pub enum Freed {
 pub fn allocate_and_free(rounds: u32, run: u32, freed: Freed) -> u64 {
     let mut areas = Areas::new(Placement::ByAddress);
     let slots = (CHUNKS + 1) * CLUSTER;
-    areas.add(&AreaConfig { slots, priority: 0, discards: false });
+    areas.add(&AreaConfig { slots, ..AreaConfig::default() });
     let mut homes = vec![Homes::NONE; CHUNKS as usize];
     let mut all = vec![crate::types::Slot(0); (CHUNKS * CLUSTER / run) as usize];
     let mut count = 0;

@@ -12,6 +12,7 @@ mod allocator;
 mod area;
 mod areas;
 mod by_address;
+mod claim;
 mod clusters;
 pub mod cost;
 pub mod extents;
@@ -50,7 +51,7 @@ pub enum Placement {
 pub struct AreaId(pub u8);
 
 /// What a shell decides of an area.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AreaConfig {
     /// Its slots, the header (slot 0) included. Each that was ever in a cluster in use takes three
     /// bits; four bytes more where pages lie among strangers, from the first one on that does.
@@ -59,6 +60,9 @@ pub struct AreaConfig {
     pub priority: i16,
     /// Clusters that nobody uses any more are given back ([`crate::Action::Discard`]).
     pub discards: bool,
+    /// Others use what it may use: so many slots are claimed at a time before they are used
+    /// ([`crate::Action::Claim`]). Then clusters are given back. 0: it has its slots for itself.
+    pub claims: u32,
 }
 
 /// Where the bytes of a page are that has no frame.

@@ -1,4 +1,4 @@
-//! Random allocation, freeing, sharing, giving back, failing and leaving against a simple model: no
+//! Random allocation, freeing, sharing, claiming, giving back, failing and leaving against a simple model: no
 //! difference in ten million operations (in a debug build, which is thirty times slower, in
 //! 300,000).
 //!
@@ -32,6 +32,8 @@ struct Known {
     lost: u32,
     withheld: u32,
     open: bool,
+    /// What it has claimed, if it has to.
+    claim: Option<u32>,
 }
 
 struct Model {
@@ -78,7 +80,8 @@ impl Model {
         }
         let (slots, priority) = (2 + self.below(6000), self.below(3) as i16);
         let discards = self.below(2) == 0;
-        let id = self.areas.add(&AreaConfig { slots, priority, discards });
+        let claims = if self.below(2) == 0 { 1 + self.below(2000) } else { 0 };
+        let id = self.areas.add(&AreaConfig { slots, priority, discards, claims });
         let (first, count) = self.areas.place_of(id);
         assert_eq!(count, slots);
         let end = (first.0 + slots) as usize;
@@ -86,8 +89,10 @@ impl Model {
         self.bad.resize(end, false);
         self.is_withheld.resize(end, false);
         self.bad[first.0 as usize] = true;
-        let mut known = Known { first: first.0, slots, used: 0, lost: 1, withheld: 0, open: true };
-        for _ in 0..self.below(3) {
+        let claim = (claims > 0).then_some(0);
+        let mut known = Known { first: first.0, slots, used: 0, lost: 1, withheld: 0, open: true, claim };
+        let bad = if claim.is_some() { 0 } else { self.below(3) };
+        for _ in 0..bad {
             let page = 1 + self.below(slots - 1);
             let slot = (first.0 + page) as usize;
             if !std::mem::replace(&mut self.bad[slot], true) {
@@ -112,9 +117,7 @@ impl Model {
         let page = PageId(chunk as u32 * CLUSTER + offset);
         let found = self.areas.allocate_run(page, count, &mut self.homes[chunk]);
         let Some((slot, run)) = found else {
-            let is_full =
-                |known: &Known| !known.open || known.used + known.lost + known.withheld == known.slots;
-            assert!(self.known.iter().all(is_full), "there is a free slot, and it is not found");
+            self.check_that_none_is_free();
             return;
         };
         assert!(run >= 1 && run <= count);
@@ -128,6 +131,46 @@ impl Model {
         let known = self.known_of(slot.0);
         assert!(known.open, "the area takes no pages");
         known.used += run;
+    }
+
+    /// Where a claim is about to be asked for that is waited for.
+    fn check_that_none_is_free(&self) {
+        let serving = |id: usize| match self.known[id].claim {
+            // The header is lost before there is anything.
+            Some(_) => self.areas.serving(AreaId(id as u8)).max(1),
+            None => self.known[id].slots,
+        };
+        let is_full = |id: usize| {
+            let known = &self.known[id];
+            !known.open || known.used + known.lost + known.withheld == serving(id)
+        };
+        let none_is_free = self.areas.is_claiming() || (0..self.known.len()).all(is_full);
+        assert!(none_is_free, "there is a free slot, and it is not found");
+    }
+
+    /// Claims are granted, or not; what is given back is.
+    fn answer_claims(&mut self) {
+        let asked: Vec<(AreaId, u32)> = self.areas.claims().collect();
+        for (id, slots) in asked {
+            let has = self.known[usize::from(id.0)].claim.expect("it shares a limit");
+            let some = self.below(3) * CLUSTER;
+            self.tell(id, if slots > has { slots.min(has + some) } else { slots });
+        }
+        if self.below(4) == 0 {
+            self.areas.tick();
+            let id = self.below(self.known.len() as u32);
+            if let Some(has) = self.known[id as usize].claim {
+                self.tell(AreaId(id as u8), has);
+            }
+        }
+    }
+
+    fn tell(&mut self, id: AreaId, slots: u32) {
+        self.known[usize::from(id.0)].claim = Some(slots);
+        assert!(self.areas.serving(id) <= slots, "what is in service is claimed");
+        let (more, has_company) = (self.below(2) * self.below(2000), self.below(2) == 0);
+        self.areas.claimed(id, slots, more, has_company);
+        self.note_discards();
     }
 
     /// A slot in use, at random.
@@ -272,6 +315,7 @@ impl Model {
             961..963 => self.add_area(),
             // A burst, so that areas fill up.
             963..970 if !busy => (0..200).for_each(|_| self.allocate()),
+            970..985 => self.answer_claims(),
             _ => {}
         }
     }

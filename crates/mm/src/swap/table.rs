@@ -67,6 +67,12 @@ pub(super) struct SlotTable {
     used: u32,
     /// Slots that no page can have: the header and bad ones.
     lost: u32,
+    /// Most slots that may be in service.
+    allowed: u32,
+    /// Slots of clusters that are known and out of service.
+    idle: u32,
+    /// More slots would have been of use, and were not allowed.
+    is_starved: bool,
 }
 
 impl SlotTable {
@@ -79,11 +85,22 @@ impl SlotTable {
             others: Vec::new(),
             used: 0,
             lost: u32::from(limit > 0),
+            allowed: u32::MAX,
+            idle: 0,
+            is_starved: false,
         }
     }
 
-    /// Another cluster becomes known. False: there is none.
+    /// Another cluster becomes known. False: there is none, or none is allowed.
     pub fn grow(&mut self) -> bool {
+        let slots = (self.limit - self.known).min(CLUSTER);
+        let is_allowed = slots <= self.allowed.saturating_sub(self.serving());
+        self.is_starved |= if slots == 0 { self.idle > 0 } else { !is_allowed };
+        is_allowed && self.know_more()
+    }
+
+    /// Another cluster becomes known, allowed or not.
+    fn know_more(&mut self) -> bool {
         let old = self.known();
         let slots = (self.limit - old).min(CLUSTER);
         if slots == 0 {
@@ -119,10 +136,49 @@ impl SlotTable {
         self.used
     }
 
-    /// Slots that pages can have.
+    /// Slots that pages can have, in service or not.
     #[inline]
     pub fn capacity(&self) -> u32 {
         self.limit - self.lost
+    }
+
+    /// Slots that no page can have.
+    #[inline]
+    pub fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// Slots of all clusters that are in service.
+    pub fn serving(&self) -> u32 {
+        self.known - self.idle
+    }
+
+    /// So many slots may be in service.
+    pub fn allow(&mut self, slots: u32) {
+        self.allowed = slots;
+    }
+
+    /// Would more slots have been of use, since the last time that this was asked?
+    pub fn was_starved(&mut self) -> bool {
+        core::mem::take(&mut self.is_starved)
+    }
+
+    /// See [`SlotTable::was_starved`].
+    pub fn is_starved(&self) -> bool {
+        self.is_starved
+    }
+
+    /// A cluster that is withheld is out of service.
+    pub fn retire(&mut self, cluster: u32) {
+        self.idle += self.cluster_size(cluster);
+    }
+
+    /// It is in service again, if that is allowed, and still withheld.
+    pub fn reinstate(&mut self, cluster: u32) -> bool {
+        let slots = self.cluster_size(cluster);
+        let is_allowed = slots <= self.allowed.saturating_sub(self.serving());
+        self.idle -= if is_allowed { slots } else { 0 };
+        is_allowed
     }
 
     #[inline]
@@ -303,7 +359,7 @@ impl SlotTable {
     /// A slot that is bad from the start.
     pub fn exclude(&mut self, slot: u32) {
         while slot >= self.known() {
-            assert!(self.grow(), "a bad page is one of the area");
+            assert!(self.know_more(), "a bad page is one of the area");
         }
         assert!(self.is_free(slot), "slots are excluded before any is used, each once");
         let window = &mut self.windows[(slot / WINDOW) as usize];

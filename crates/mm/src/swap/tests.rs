@@ -11,7 +11,7 @@ const ALL: [Placement; 4] = [Placement::ByAddress, Placement::InOrder, Placement
 fn areas(placement: Placement, slots: &[(u32, i16)]) -> Areas {
     let mut areas = Areas::new(placement);
     for &(slots, priority) in slots {
-        areas.add(&AreaConfig { slots, priority, discards: false });
+        areas.add(&AreaConfig { slots, priority, ..AreaConfig::default() });
     }
     areas
 }
@@ -171,7 +171,7 @@ fn an_area_whose_writes_pile_up_is_passed_over() {
 fn freed_clusters_are_given_back_but_for_some() {
     for placement in [Placement::ByAddress, Placement::InOrder] {
         let mut areas = Areas::new(placement);
-        areas.add(&AreaConfig { slots: 100 * CLUSTER, priority: 0, discards: true });
+        areas.add(&AreaConfig { slots: 100 * CLUSTER, discards: true, ..AreaConfig::default() });
         let mut homes = vec![Homes::NONE; 100];
         let slots: Vec<Slot> = (0..64 * CLUSTER)
             .map(|page| areas.allocate(PageId(page), &mut homes[(page / CLUSTER) as usize]).unwrap())
@@ -231,4 +231,85 @@ fn an_area_has_been_left_once_nothing_is_in_it_or_on_its_way_there() {
     areas.write_ended(slot, 1);
     assert!(areas.is_emptied(AreaId(0)));
     assert_eq!(areas.leaving(), None);
+}
+
+/// An area of 64 clusters that shares a limit with others, of which it claims two clusters at a time.
+fn sharing() -> Areas {
+    let mut areas = Areas::new(Placement::ByAddress);
+    areas.add(&AreaConfig { slots: 64 * CLUSTER, claims: 2 * CLUSTER, ..AreaConfig::default() });
+    areas
+}
+
+const AREA: AreaId = AreaId(0);
+
+fn claims(areas: &mut Areas) -> Vec<(AreaId, u32)> {
+    areas.claims().collect()
+}
+
+/// Pages of so many 2 MiB of memory, one after another, as long as there are slots.
+fn fill(areas: &mut Areas, homes: &mut [Homes]) -> Vec<Slot> {
+    let pages = 0..homes.len() as u32 * CLUSTER;
+    pages.map_while(|page| areas.allocate(PageId(page), &mut homes[(page / CLUSTER) as usize])).collect()
+}
+
+#[test]
+fn nothing_is_used_before_it_is_claimed() {
+    let mut areas = sharing();
+    assert_eq!((areas.room(), claims(&mut areas)), (64 * CLUSTER - 1, vec![]), "nobody wants it");
+    let mut homes = vec![Homes::NONE; 64];
+    assert!(fill(&mut areas, &mut homes).is_empty() && areas.is_claiming() && !areas.is_full());
+    assert_eq!(claims(&mut areas), [(AREA, 2 * CLUSTER)]);
+    assert!(fill(&mut areas, &mut homes).is_empty());
+    assert!(!areas.is_claiming() && claims(&mut areas).is_empty(), "one answer at a time");
+    areas.claimed(AREA, 2 * CLUSTER, 3 * CLUSTER + 7, false);
+    assert_eq!(areas.room(), 5 * CLUSTER - 1, "a part of a cluster is no room");
+    assert_eq!(fill(&mut areas, &mut homes).len() as u32, 2 * CLUSTER - 1);
+    assert_eq!(claims(&mut areas), [(AREA, 4 * CLUSTER)]);
+    // Others were faster.
+    areas.claimed(AREA, 2 * CLUSTER, 0, true);
+    assert!(areas.is_full() && fill(&mut areas, &mut homes).is_empty() && !areas.is_claiming());
+}
+
+#[test]
+fn what_is_refused_is_asked_for_again() {
+    let (mut areas, mut homes) = (sharing(), vec![Homes::NONE; 64]);
+    let mut ask = |areas: &mut Areas| (fill(areas, &mut homes).len(), claims(areas)).1;
+    assert_eq!(ask(&mut areas), [(AREA, 2 * CLUSTER)]);
+    areas.claimed(AREA, 0, 2 * CLUSTER, true);
+    assert!(ask(&mut areas).is_empty() && !areas.is_full(), "there is some, but not in this instant");
+    areas.tick();
+    assert_eq!(ask(&mut areas).len(), 1);
+    areas.claimed(AREA, CLUSTER, 0, true);
+    assert_eq!(areas.room(), CLUSTER - 1);
+}
+
+/// Where others want some clusters without pages go back, and their claims once that is done; they serve
+/// again when they are claimed again.
+#[test]
+fn what_is_not_used_is_given_back_where_others_want_it() {
+    let (mut areas, mut homes) = (sharing(), vec![Homes::NONE; 64]);
+    areas.claimed(AREA, 10 * CLUSTER, 54 * CLUSTER, false);
+    let slots = fill(&mut areas, &mut homes);
+    assert_eq!(slots.len() as u32, 10 * CLUSTER - 1);
+    assert_eq!(claims(&mut areas).len(), 1, "one more page has no slot");
+    let behind = slots.iter().filter(|slot| slot.0 >= 3 * CLUSTER);
+    behind.for_each(|&slot| areas.release(slot));
+    areas.claimed(AREA, 10 * CLUSTER, 54 * CLUSTER, true);
+    assert_eq!(areas.next_discard(), None, "there is enough for all");
+    areas.claimed(AREA, 10 * CLUSTER, CLUSTER, true);
+    let mut given = Vec::new();
+    while let Some((slot, count)) = areas.next_discard() {
+        assert_eq!(count, CLUSTER);
+        given.push(slot);
+    }
+    assert_eq!((given.len(), claims(&mut areas).len()), (7, 0), "not before the disk has it back");
+    given.iter().for_each(|&slot| areas.discarded(slot));
+    assert_eq!(claims(&mut areas), [(AREA, 3 * CLUSTER)]);
+    areas.claimed(AREA, 3 * CLUSTER, 0, true);
+    assert_eq!((areas.room(), areas.serving(AREA)), (0, 3 * CLUSTER));
+    areas.claimed(AREA, 5 * CLUSTER, 0, true);
+    assert_eq!(areas.room(), 2 * CLUSTER, "it has room, as it has a claim");
+    let mut others = [Homes::NONE; 3];
+    let pages = (0..2 * CLUSTER).map(|page| areas.allocate(PageId(page), &mut others[2]));
+    assert!(pages.flatten().all(|slot| given.contains(&Slot(slot.0 / CLUSTER * CLUSTER))));
 }

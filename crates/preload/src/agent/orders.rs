@@ -37,11 +37,13 @@ pub(super) fn follow(engine: &mut Engine, shared: &Shared, process: &Process) {
 
 /// What an order leaves where it is is told before the order counts as done.
 fn tell_how_far(engine: &Engine, process: &Process, orders: u32) {
-    let mut open = 0;
+    let (mut open, mut waiting) = (0, 0);
     for order in 0..orders {
         let leaving = engine.leaving(order);
         open |= u32::from(leaving.is_open) << order;
-        process.pages_stuck[order as usize].store(leaving.stuck, Ordering::Relaxed);
+        waiting |= u32::from(leaving.waits) << order;
+        process.pages_left[order as usize].store(leaving.left, Ordering::Relaxed);
     }
+    process.orders_waiting.store(waiting, Ordering::Relaxed);
     process.orders_open.store(open, Ordering::Release);
 }

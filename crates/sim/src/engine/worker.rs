@@ -333,6 +333,11 @@ impl<P: SwapIn> Engine<P> {
             Action::Populated => self.populated(),
             // A simulated device has blocks enough, and forgets nothing.
             Action::Discard { slot, .. } => self.worker.answers.push_back(Event::DiscardDone { slot }),
+            // Nobody else is there to use it.
+            Action::Claim { area, slots } => {
+                let (more, has_company) = (u32::MAX, false);
+                self.worker.answers.push_back(Event::Claimed { area, slots, more, has_company });
+            }
             Action::AreaLeft { .. } => {}
             Action::Warn(warning) => {
                 self.worker.over_budget |= warning != Warning::PageLost;

@@ -184,13 +184,13 @@ impl<P: SwapIn> Mm<P> {
         let (space, vpn) = self.pages.place(id);
         self.stats.pgmajfault += 1;
         self.note_return(id, false);
-        let evictions = self.clock.wrapping_sub(self.pages[id].prev);
+        let left_at = self.pages[id].prev;
         self.refault(id);
         let slot = self.slot_of(id);
         let touch = self.touch(id);
         let plan = self.regions.find(space, vpn).and_then(|region| {
             region.stats.pgmajfault += 1;
-            let touch = Touch { evictions, ..touch(region) };
+            let touch = Touch { left_at, ..touch(region) };
             self.policy.miss(&mut region.readahead, &touch)
         });
         self.start_reading(id);
@@ -203,7 +203,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// What the policy is told about a fault, once the region is at hand too.
     fn touch(&self, id: PageId) -> impl FnOnce(&Region<P::Region>) -> Touch + use<P> {
-        let (now, area_slots) = (self.now, self.areas.len());
+        let (now, clock, area_slots) = (self.now, self.clock, self.areas.len());
         let vpn = self.pages.place(id).1;
         // Detectors that go by slot have nothing to say of files.
         let slot = self.pages[id].area_slot();
@@ -215,7 +215,8 @@ impl<P: SwapIn> Mm<P> {
             region_start: region.start,
             region_end: region.end,
             kind: region.kind,
-            evictions: 0,
+            clock,
+            left_at: clock,
             read_ahead: false,
             marker: false,
             arriving: false,

@@ -41,8 +41,10 @@ pub struct Touch {
     pub region_end: Vpn,
     /// What backs the region.
     pub kind: RegionKind,
-    /// Pages that left since this one did, of the same budget; 0 in `cached`.
-    pub evictions: u32,
+    /// Reclaim's clock, modulo 2^32: it goes on with each page that leaves or becomes active.
+    pub clock: u32,
+    /// What that was when the page left; now, in `cached`.
+    pub left_at: u32,
     /// The page was read ahead and this is its first touch (a hit). Always false in `miss`.
     pub read_ahead: bool,
     /// The page is the marker of a window: its touch is the moment to read the next one. Always

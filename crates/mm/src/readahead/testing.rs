@@ -43,6 +43,8 @@ struct Page {
     ready: u64,
     /// Position in the LRU order.
     stamp: u64,
+    /// How many had left before it, when it left.
+    left_at: u32,
 }
 
 /// What happened so far.
@@ -124,6 +126,7 @@ pub struct Sim<P: SwapIn> {
     mapped: VecDeque<(u64, u64)>,
     unmapped: VecDeque<(u64, u64)>,
     stamps: u64,
+    evictions: u32,
 }
 
 impl<P: SwapIn> Sim<P> {
@@ -149,6 +152,7 @@ impl<P: SwapIn> Sim<P> {
             mapped: VecDeque::new(),
             unmapped: VecDeque::new(),
             stamps: 0,
+            evictions: 0,
         }
     }
 
@@ -304,11 +308,17 @@ impl<P: SwapIn> Sim<P> {
             region_start: Vpn(self.start),
             region_end: Vpn(end),
             kind: self.kind,
-            evictions: 0,
+            clock: self.evictions,
+            left_at: self.left_at(vpn),
             read_ahead,
             marker,
             arriving: false,
         }
+    }
+
+    fn left_at(&self, vpn: u64) -> u32 {
+        let index = (vpn - self.start) as usize;
+        self.pages[index / PIECE].as_ref().map_or(0, |piece| piece[index % PIECE].left_at)
     }
 
     fn page(&mut self, vpn: u64) -> &mut Page {
@@ -347,7 +357,7 @@ impl<P: SwapIn> Sim<P> {
         self.counts.read += 1;
         let page = self.page(vpn);
         assert_eq!(page.state, State::Swapped, "read once");
-        *page = Page { stamp: page.stamp, ..Page::default() };
+        *page = Page { stamp: page.stamp, left_at: page.left_at, ..Page::default() };
         self.place(vpn, State::Cached);
     }
 
@@ -358,6 +368,8 @@ impl<P: SwapIn> Sim<P> {
             return;
         }
         self.place(vpn, State::Swapped);
+        self.page(vpn).left_at = self.evictions;
+        self.evictions += 1;
         self.policy.swapped_out(&mut self.region, 1);
         if page.read_ahead {
             self.policy.unused(&mut self.region, Vpn(vpn));

@@ -33,7 +33,7 @@ mod tests;
 
 use super::{Mapping, Plan, SwapIn, Touch, Window};
 use crate::types::Vpn;
-use around::{Around, BLOCK};
+use around::{Around, BLOCK, Lone};
 use recent::{Progression, Recent};
 use stream::{FREE, PROVEN, Stream, Verdict};
 
@@ -194,7 +194,7 @@ impl Adaptive {
         region.clock = region.clock.wrapping_add(1);
         match region.find(touch.vpn, touch.marker) {
             Some((index, steps)) => self.follow(region, index, steps, touch, missed),
-            None if touch.marker => self.adopt(region, touch),
+            None if touch.marker && !self.around.has_read(touch.vpn) => self.adopt(region, touch),
             None if missed && let Some(index) = region.refute(touch.vpn) => {
                 self.follow(region, index, 0, touch, missed)
             }
@@ -256,13 +256,12 @@ impl Adaptive {
             self.crowd = (self.crowd + if is_lone { CROWD_PER_MISS } else { 0 }).min(CROWD_MAX);
             self.crowding = self.crowding.wrapping_add(u32::from(is_lone && self.crowd >= CROWD));
         }
-        let reads_around =
-            missed && found.is_none() && self.around.miss(touch.now, touch.vpn, touch.evictions);
+        let reads_around = missed && found.is_none() && self.around.miss(&lone(touch));
         let (stride, evidence) = match found {
             Some(Progression { stride, steps }) => (stride, steps),
             None if reads_around => {
                 region.planned = None;
-                self.around.read();
+                self.around.read(touch.vpn);
                 return Some(self.block(touch));
             }
             None if missed && region.credit >= CREDIT_NEEDED[(below + above).min(2) as usize] => {
@@ -341,6 +340,10 @@ impl Adaptive {
             _ => wish.min(region.credit),
         }
     }
+}
+
+fn lone(touch: &Touch) -> Lone {
+    Lone { now: touch.now, vpn: touch.vpn, clock: touch.clock, left_at: touch.left_at }
 }
 
 /// The plan for `count` pages, the `marker`th of which is the marker.

@@ -426,7 +426,8 @@ fn plans_stay_within_a_region_that_changes() {
             region_start: Vpn(at.saturating_sub(random.below(2000))),
             region_end: Vpn(at + 1 + random.below(2000)),
             kind: RegionKind::Anon,
-            evictions: 0,
+            clock: 0,
+            left_at: 0,
             read_ahead: random.below(2) == 0,
             marker: random.below(8) == 0,
             arriving: random.below(8) == 0,
@@ -448,4 +449,23 @@ fn plans_stay_within_a_region_that_changes() {
         policy.issued(&mut region, &plan, random.below(u64::from(count)) as u32);
         policy.unused(&mut region, Vpn(at + random.below(300)));
     }
+}
+
+/// Goes through 20,000 pages in 11,000 frames and then touches the first `pages` at random.
+fn after_a_scan(pages: u64, touches: u64) -> Counts {
+    let mut random = Random(3);
+    let mut sim = Sim::new(Adaptive::default(), START, 20_000, 11_000);
+    sim.run(START..START + 20_000);
+    let before = sim.counts;
+    (0..touches).for_each(|_| sim.touch(START + random.below(pages)));
+    sim.counts.since(&before)
+}
+
+/// See [`super::around`].
+#[test]
+fn what_comes_back_at_random_is_read_by_blocks() {
+    let counts = after_a_scan(10_000, 100_000);
+    assert!(counts.misses < 4000 && counts.read < 10_500, "{counts:?}");
+    let counts = after_a_scan(20_000, 100_000);
+    assert!(counts.ahead < counts.misses / 50, "{counts:?}");
 }

@@ -118,7 +118,6 @@ impl Descendants {
             self.walks -= 1;
             self.walk();
         }
-        self.reap();
         let before = self.processes.len();
         let mut looks = Vec::with_capacity(before);
         let (mut open, open_max) = (0, self.open_max);
@@ -174,8 +173,11 @@ impl Descendants {
         }
     }
 
-    /// Nobody else waits for orphans.
-    fn reap(&mut self) {
+    /// Reaps orphans that have ended, of those that were seen: nobody else waits for them.
+    ///
+    /// *The story:* each look did so, and a test lost the child that it was to wait for to another
+    /// test's look.
+    pub fn reap(&mut self) {
         let (root, command) = (self.root, self.command);
         let orphans =
             self.processes.iter().filter(|(pid, process)| process.parent == root && **pid != command);

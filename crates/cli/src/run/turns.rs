@@ -13,6 +13,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::pace::{Pace, Times};
+
 /// So long they must wait for more than they compute, together, before turns are taken.
 const PATIENCE_US: u64 = 1_500_000;
 /// What is needed is more than there is by this part at least.
@@ -30,6 +32,8 @@ const TURN_US_MIN: u64 = 1_000_000;
 const TURN_US_MAX: u64 = 10_000_000;
 /// A turn that has brought nothing by then ends.
 const TRIAL_US: u64 = 2_000_000;
+/// Its pages still come in: it has more by this part than a while ago.
+const GROWS_SHARE: u64 = 64;
 /// Who computes and waits for less than an eighth of so long, together, has nothing to do.
 const IDLE_US: u64 = 300_000;
 const IDLE_SHARE: u64 = 8;
@@ -39,8 +43,9 @@ const IDLE_SHARE: u64 = 8;
 pub struct Want {
     /// Its key.
     pub place: usize,
-    /// What it would hold with RAM enough.
+    /// What it would hold with RAM enough, and what it has.
     pub need_bytes: u64,
+    pub share_bytes: u64,
     /// For how long it waited for pages, since it began.
     pub waited_us: u64,
     /// For how long it computed, since it began.
@@ -58,6 +63,10 @@ pub struct Turns {
     turn: Option<Turn>,
     /// So many turns are left until it is tried without.
     left: u32,
+    /// How each got on in the last while.
+    paces: BTreeMap<usize, Pace>,
+    /// Who got on when turns began: nobody takes it away.
+    exempt: BTreeSet<usize>,
 }
 
 /// Somebody's turn.
@@ -71,11 +80,16 @@ struct Turn {
     while_computed_us: u64,
     while_waited_us: u64,
     while_us: u64,
+    /// What it had when that began, and has now.
+    while_share_bytes: u64,
+    share_bytes: u64,
 }
 
 impl Turn {
     fn of(leader: usize) -> Turn {
         Turn {
+            while_share_bytes: 0,
+            share_bytes: 0,
             leader,
             lasts_us: 0,
             computed_us: 0,
@@ -86,12 +100,14 @@ impl Turn {
         }
     }
 
-    fn observe(&mut self, computed_us: u64, waited_us: u64, passed_us: u64) {
+    fn observe(&mut self, computed_us: u64, waited_us: u64, share_bytes: u64, passed_us: u64) {
+        self.share_bytes = share_bytes;
         self.lasts_us += passed_us;
         self.computed_us += computed_us;
         self.waited_us += waited_us;
         if self.while_us >= IDLE_US {
             (self.while_computed_us, self.while_waited_us, self.while_us) = (0, 0, 0);
+            self.while_share_bytes = share_bytes;
         }
         self.while_computed_us += computed_us;
         self.while_waited_us += waited_us;
@@ -103,13 +119,14 @@ impl Turn {
         self.while_us >= IDLE_US && busy_us < self.while_us / IDLE_SHARE
     }
 
-    /// Whoever still waits for longer than it computes wants more than there is.
+    /// Whoever still waits for longer than it computes, and gets no more, wants more than there is.
     ///
     /// *The story:* three that went through as much as the budget had 7 s each, one after another,
     /// until they were done. The fourth would have fitted, and waited for all of it.
     fn is_vain(&self) -> bool {
         let waits = self.while_waited_us > self.while_computed_us;
-        self.lasts_us >= TRIAL_US && self.while_us >= IDLE_US && waits
+        let grows = self.share_bytes > self.while_share_bytes + self.while_share_bytes / GROWS_SHARE;
+        self.lasts_us >= TRIAL_US && self.while_us >= IDLE_US && waits && !grows
     }
 
     fn is_over(&self) -> bool {
@@ -129,7 +146,13 @@ impl Turns {
             wants.iter().filter(|want| is_large(total_bytes, want.need_bytes)).copied().collect();
         self.observe(passed_us, &large);
         let needed: u64 = wants.iter().map(|want| want.need_bytes).sum();
-        if large.len() < 2 || needed <= total_bytes + total_bytes / EXCESS_SHARE {
+        let is_tight = needed > total_bytes + total_bytes / EXCESS_SHARE;
+        if self.turn.is_none() {
+            self.exempt = large.iter().map(|want| want.place).filter(|place| self.gets_on(*place)).collect();
+        }
+        let players: Vec<Want> =
+            large.iter().filter(|want| !self.exempt.contains(&want.place)).copied().collect();
+        if players.len() < 2 || !is_tight {
             (self.paging_us, self.turn) = (0, None);
             return None;
         }
@@ -137,32 +160,42 @@ impl Turns {
             if self.paging_us < PATIENCE_US {
                 return None;
             }
-            self.left = ROUNDS * large.len() as u32;
+            self.left = ROUNDS * players.len() as u32;
         }
-        let small: u64 = needed - large.iter().map(|want| want.need_bytes).sum::<u64>();
-        let leader = self.leader(&large);
+        let others: u64 = needed - players.iter().map(|want| want.need_bytes).sum::<u64>();
+        let leader = self.leader(&players);
         if self.left == 0 {
             (self.paging_us, self.turn) = (0, None);
             return None;
         }
-        Some(gang(total_bytes.saturating_sub(small), leader, &large))
+        let gang = gang(total_bytes.saturating_sub(others), leader, &players);
+        Some(gang.into_iter().chain(self.exempt.iter().copied()).collect())
+    }
+
+    fn gets_on(&self, place: usize) -> bool {
+        let last = self.paces.get(&place).and_then(Pace::last);
+        last.is_some_and(|last| last.ran > last.passed / GETS_ON_SHARE && last.ran > last.waited)
     }
 
     fn observe(&mut self, passed_us: u64, large: &[Want]) {
         let before = |want: &Want| self.last.get(&want.place).copied().unwrap_or(*want);
         let waited = |want: &Want| want.waited_us.saturating_sub(before(want).waited_us).min(passed_us);
         let ran = |want: &Want| want.ran_us.saturating_sub(before(want).ran_us);
-        let [waited_us, ran_us] = [large.iter().map(waited).sum::<u64>(), large.iter().map(ran).sum()];
-        // Who gets on while the others page has what it needs: turns would take it away.
-        let gets_on = |want: &Want| ran(want) > passed_us / GETS_ON_SHARE && ran(want) > waited(want);
-        match waited_us > ran_us && !large.iter().any(gets_on) {
+        self.paces.retain(|place, _| large.iter().any(|want| want.place == *place));
+        for want in large {
+            let times = Times { ran: ran(want), waited: waited(want), passed: passed_us };
+            self.paces.entry(want.place).or_default().observe(times);
+        }
+        let others = || large.iter().filter(|want| !self.gets_on(want.place));
+        let [waited_us, ran_us] = [others().map(waited).sum::<u64>(), others().map(ran).sum()];
+        match waited_us > ran_us {
             true => self.paging_us = (self.paging_us + passed_us).min(PATIENCE_US),
             false => self.paging_us = self.paging_us.saturating_sub(passed_us),
         }
         if let Some(turn) = &mut self.turn
             && let Some(want) = large.iter().find(|want| want.place == turn.leader)
         {
-            turn.observe(ran(want), waited(want), passed_us);
+            turn.observe(ran(want), waited(want), want.share_bytes, passed_us);
         }
         self.last = large.iter().map(|want| (want.place, *want)).collect();
     }
@@ -273,7 +306,7 @@ mod tests {
         let lasts = |computes_us: u64| {
             let mut turn = Turn::of(0);
             while !turn.is_over() {
-                turn.observe(computes_us, LOOK_US - computes_us, LOOK_US);
+                turn.observe(computes_us, LOOK_US - computes_us, MIB, LOOK_US);
             }
             turn.lasts_us
         };
@@ -282,22 +315,38 @@ mod tests {
         assert_eq!(lasts(LOOK_US * 7 / 8), TURN_US_MIN, "it was worth it");
     }
 
-    /// Three only wait and the fourth computes: it has what it needs.
+    /// *The story:* of three that need 3 GiB in 4 nobody could bring them in within 2 s, page by page,
+    /// and each lost what it had by then.
     #[test]
-    fn nobody_has_a_turn_while_one_gets_on() {
+    fn a_turn_goes_on_while_pages_come_in() {
+        let (mut turn, mut share_bytes) = (Turn::of(0), MIB);
+        while !turn.is_over() {
+            share_bytes += share_bytes / 50;
+            turn.observe(0, LOOK_US, share_bytes, LOOK_US);
+        }
+        assert_eq!(turn.lasts_us, TURN_US_MAX);
+    }
+
+    /// Three only wait, and the fourth computes: it goes on, and they take turns.
+    #[test]
+    fn who_gets_on_is_left_alone() {
         let mut turns = Turns::default();
-        for look in 0..1000 {
+        let mut had = BTreeSet::new();
+        for look in 0..400 {
             let wants: Vec<Want> = (0..4)
                 .map(|place| Want {
                     place,
-                    need_bytes: 100 * MIB,
+                    need_bytes: if place < 3 { 120 * MIB } else { 30 * MIB },
                     waited_us: if place < 3 { look * LOOK_US } else { 0 },
                     ran_us: if place < 3 { 0 } else { look * LOOK_US / 2 },
                     ..Want::default()
                 })
                 .collect();
-            assert_eq!(turns.take(TOTAL, LOOK_US, &wants), None);
+            let Some(gang) = turns.take(TOTAL, LOOK_US, &wants) else { continue };
+            assert!(gang.contains(&3) && gang.len() == 2, "{gang:?}");
+            had.extend(gang);
         }
+        assert_eq!(had.len(), 4);
     }
 
     #[test]

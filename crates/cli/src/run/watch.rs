@@ -174,6 +174,7 @@ impl Watcher {
     }
 
     fn look(&mut self, is_over: bool) {
+        self.descendants.reap();
         let looks = self.descendants.look();
         self.extras.retain(|pid, _| of_pid(&looks, *pid).is_some());
         for look in &looks {
@@ -375,6 +376,7 @@ impl Watcher {
             place: report.place,
             share_bytes: report.share_bytes,
             fixed_bytes: report.counter("fixed_bytes"),
+            read: pages(report, &["pswpin", "zswpin"]),
             paged_out: pages(report, &["pswpout", "zswpout"]),
             // Its turn it waits for by the launcher's own word.
             waited_us: report.counter("stalled_ns").saturating_sub(report.counter("held_ns")) / 1000,

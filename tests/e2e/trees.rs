@@ -267,9 +267,9 @@ fn turns(context: &Context) -> Outcome<Verdict> {
 
 /// Where none of them can have what it wants turns are taken.
 fn turns_of_large(context: &Context) -> Outcome<Verdict> {
-    let worker = worker(context, "trees-worker", &[])?;
+    let load = "$0 load random --size 100M --seconds 5";
     let launch = Launch::new(context, "trees-turns-of-large", "/bin/sh")
-        .args(["-c", "for n in 1 2 3; do $0 100 20 & done; wait", &text(&worker)])
+        .args(["-c", &format!("for n in 1 2 3; do {load} & done; wait"), &text(&context.overspill)])
         .timeout(180);
     let (finished, verdict) = sampled(launch, 64 * MIB)?;
     let verdict = kept(&finished, verdict)?;

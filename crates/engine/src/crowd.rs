@@ -17,7 +17,11 @@ use crate::shared::Tree;
 
 /// What is new is exchanged so often, and holds for so long.
 const EXCHANGE_NS: Nanos = 2_000_000;
-const HOLDS_NS: Nanos = 10_000_000;
+const HOLDS_NS: Nanos = 20_000_000;
+/// So many misses in so long are worth it that others keep their windows short. *The story:* a
+/// program that misses a page now and then held up everybody who reads in order.
+const MISSES: u32 = 4;
+const SPAN_NS: Nanos = 20_000_000;
 /// The word has the process in its low bits, then the time in units of 2^20 ns (1.05 ms).
 const PROCESS_BITS: u32 = 24;
 const UNIT_BITS: u32 = 20;
@@ -28,14 +32,16 @@ pub struct Crowd {
     /// Who it is to the others: not 0.
     process: u32,
     due_ns: Nanos,
+    /// The policy's count at the beginning of a span, and when that was.
     crowding: u32,
+    since_ns: Nanos,
 }
 
 impl Crowd {
     /// Of the process with that number, which differs from those of all others that live.
     #[must_use]
     pub fn new(process: u32) -> Crowd {
-        Crowd { process: process.max(1) & ((1 << PROCESS_BITS) - 1), due_ns: 0, crowding: 0 }
+        Crowd { process: process.max(1) & ((1 << PROCESS_BITS) - 1), due_ns: 0, crowding: 0, since_ns: 0 }
     }
 
     /// Tells the others of single misses, and the policy of those of others. It may be called as
@@ -49,11 +55,12 @@ impl Crowd {
         let process = (word & ((1 << PROCESS_BITS) - 1)) as u32;
         let is_new = now.saturating_sub((word >> PROCESS_BITS) << UNIT_BITS) < HOLDS_NS;
         policy.set_others_wait(process != 0 && process != self.process && is_new);
-        if policy.crowding() != self.crowding {
-            self.crowding = policy.crowding();
-            if is_held {
-                return;
-            }
+        let misses = policy.crowding().wrapping_sub(self.crowding);
+        if misses < MISSES && now < self.since_ns + SPAN_NS {
+            return;
+        }
+        (self.crowding, self.since_ns) = (policy.crowding(), now);
+        if misses >= MISSES && !is_held {
             let word = (now >> UNIT_BITS) << PROCESS_BITS | u64::from(self.process);
             tree.crowd.store(word, Release);
         }
@@ -108,11 +115,13 @@ mod tests {
             self.crowd.exchange(tree, &mut self.policy, now, is_held);
         }
 
+        fn miss_one(&mut self, turn: u64) {
+            self.touch(turn * 7919 % (1 << 20), false, false);
+        }
+
         /// Misses pages that have nothing to do with one another, and says so.
         fn miss_singles(&mut self, tree: &Tree, now: Nanos, is_held: bool) {
-            for turn in 0..64 {
-                self.touch(turn * 7919 % (1 << 20), false, false);
-            }
+            (0..64).for_each(|turn| self.miss_one(turn));
             self.exchange(tree, now, is_held);
         }
 
@@ -138,11 +147,24 @@ mod tests {
         hot.miss_singles(&tree, 10 * MS, false);
         reader.exchange(&tree, 12 * MS, false);
         assert!(reader.reads_in_order(200_000) <= 17);
-        reader.exchange(&tree, 40 * MS, false);
+        reader.exchange(&tree, 45 * MS, false);
         assert!(reader.reads_in_order(300_000) > 64, "that is over");
         hot.miss_singles(&tree, 50 * MS, true);
         reader.exchange(&tree, 52 * MS, false);
         assert!(reader.reads_in_order(400_000) > 64, "who is held is in nobody's way");
+    }
+
+    #[test]
+    fn a_miss_now_and_then_holds_nobody_up() {
+        let (tree, mut rare) = (Tree::default(), Side::new(8));
+        (0..64).for_each(|turn| rare.miss_one(turn));
+        rare.exchange(&tree, MS, false);
+        tree.crowd.store(0, Release);
+        for turn in 0..50 {
+            rare.miss_one(100 + turn);
+            rare.exchange(&tree, (30 + 10 * turn) * MS, false);
+        }
+        assert_eq!(tree.crowd.load(Acquire), 0);
     }
 
     #[test]

@@ -43,6 +43,9 @@ const PAUSE_FACTOR_UNSETTLED: u32 = 30;
 const SHARED_STEP_BYTES: u64 = 1 << 20;
 /// Under `--strict` what nobody can page may be more than the budget for so long.
 const EXCESS_NS: u64 = 300_000_000;
+/// All are asked again what they have in common after that, and after so many times what it took.
+const ASK_ALL_PAUSE: Duration = Duration::from_millis(500);
+const ASK_ALL_SHARE: u32 = 20;
 /// How often it is asked whether anybody has pages of hugetlbfs.
 const HUGE_LOOK: Duration = Duration::from_millis(100);
 
@@ -97,6 +100,7 @@ impl Watch {
             huge_asked: None,
             sharing: Sharing::default(),
             began: Instant::now(),
+            asks_again: Duration::ZERO,
         };
         let thread = std::thread::Builder::new().name("watch".into()).spawn(move || {
             while !stopped.load(Ordering::Acquire) {
@@ -144,6 +148,8 @@ struct Watcher {
     huge_asked: Option<Instant>,
     sharing: Sharing,
     began: Instant,
+    /// When all may be asked again, counted from there.
+    asks_again: Duration,
 }
 
 /// What is not read at every look.
@@ -187,7 +193,10 @@ impl Watcher {
         let now = || self.began.elapsed().as_nanos() as u64;
         let walk = |look: &Look| walk(look, shmem_bytes(look));
         self.sharing.look(&looks, &self.census, is_short, now, walk);
-        let sightings = self.sightings(looks.iter());
+        let mut sightings = self.sightings(looks.iter());
+        if self.asks_all(&sightings) {
+            sightings = self.sightings_afresh(&looks);
+        }
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
             self.census.describe(pid, name(pid), objection(pid));
         }
@@ -240,6 +249,26 @@ impl Watcher {
                 let _ = kill(Pid::from_raw(look.pid as i32), Signal::SIGKILL);
             }
         }
+    }
+
+    /// Is the budget passed by what several may have together, as far as is known? Then all are asked
+    /// before it is said, if that was paid for since the last time.
+    fn asks_all(&self, sightings: &[Sighting]) -> bool {
+        let counted = sightings.iter().filter(|sighting| !sighting.look.is_guest);
+        let sum = |of: fn(&Sighting) -> u64| counted.clone().map(of).sum::<u64>();
+        let shared = sum(|sighting| sighting.shmem_bytes);
+        let all = shared + sum(|sighting| sighting.look.anon_bytes.saturating_sub(sighting.doubly_bytes));
+        let is_paid = self.began.elapsed() >= self.asks_again;
+        is_paid && shared > 0 && counted.count() > 1 && all > self.options.ram_bytes
+    }
+
+    fn sightings_afresh(&mut self, looks: &[Look]) -> Vec<Sighting> {
+        let began = self.began.elapsed();
+        self.sharing
+            .ask_all(looks, began.as_nanos() as u64, |look| walk(look, shmem_bytes(&self.extras, look)));
+        let ended = self.began.elapsed();
+        self.asks_again = ended + ASK_ALL_PAUSE.max((ended - began) * ASK_ALL_SHARE);
+        self.sightings(looks.iter())
     }
 
     /// Is what nobody can page more than the budget, and not for an instant only?

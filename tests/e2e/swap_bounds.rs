@@ -173,7 +173,8 @@ fn for_three(context: &Context, name: &str, is_place: bool) -> Outcome {
 fn size_of_the_killed(context: &Context) -> Outcome {
     const SCRIPT: &str = "
 import os, signal, subprocess, sys
-def holder(seconds): return subprocess.Popen(['python3', '-c', sys.argv[1], seconds, '110'], stdout=subprocess.PIPE)
+def holder(seconds):
+    return subprocess.Popen(['python3', '-c', sys.argv[1], seconds, '110'], stdout=subprocess.PIPE)
 first = holder('600')
 first.stdout.readline()
 first.send_signal(signal.SIGKILL)

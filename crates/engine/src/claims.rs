@@ -25,7 +25,7 @@ pub const PLACES: usize = 31;
 /// start follow, then those of places that were added, by their orders.
 pub const LIMITS: usize = 1 + PLACES + ORDERS;
 /// What one process has of each limit, in pages. What it has is in the upper half of a word, below
-/// [`HERE`]; what it asks for, which holds that, in the lower half.
+/// its highest bit; what it asks for, which holds that, in the lower half.
 pub type Row = [AtomicU64; LIMITS];
 
 /// It may come to have some: others do not keep what they do not use.

@@ -13,7 +13,7 @@
 //! still open a stream.
 //!
 //! A set of pages that is touched at random and comes back for others that nobody wants is read by
-//! neighbourhoods: see [`around`].
+//! neighbourhoods: see `around.rs`.
 //!
 //! A device serves whoever asked first, so that a large window makes everybody else wait for it.
 //! While faults that no stream explains come as often as windows do, windows are kept short and are

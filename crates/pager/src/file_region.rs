@@ -255,7 +255,7 @@ impl<'a> SharedStores<'a> {
     #[must_use]
     pub fn words(&self) -> &'a [AtomicU64] {
         let FileRegion { skip, len, .. } = *self.region;
-        &raw::atomic_words(self.region.mapping(), skip + len).get(skip.div_ceil(8)..).unwrap_or(&[])
+        raw::atomic_words(self.region.mapping(), skip + len).get(skip.div_ceil(8)..).unwrap_or(&[])
     }
 
     /// As [`FileRegion::sync`]. What is stored meanwhile is in the file or not, or a part of it; it is the

@@ -51,7 +51,8 @@ fn calls_on_files_are_described_converted_and_simulated() {
         assert!(text.contains("reads and writes of"), "{text}{}", stderr(&output));
         assert_eq!(text.lines().filter(|line| line.contains("nvme")).count(), 3, "{text}");
         for (words, problem) in [
-            (&["--explain"][..], "--explain is about memory, and "),
+            (&["--explain"][..], "--explain is not about files, and "),
+            (&["--processors", "2"], "--processors is not about files, and "),
             (&["--readahead", "linux"], "'linux' is not one of adaptive, none, 2.6.20"),
             (&["--ram", "1M"], "the least for calls on files is 2 MiB"),
         ] {

@@ -347,12 +347,18 @@ impl Mapped {
         }
     }
 
-    /// The stores to pages are gone.
+    /// The stores to pages are gone; the next ones are told again, during a sync as well.
+    ///
+    /// *The story:* a file was cut and grew while it was synced. A page that had been stored to since the
+    /// sync began came back open, and nobody heard of what was stored then.
     pub fn forget_stores(&mut self, slots: Range<u32>) {
         self.has_rest |= self.is_handed_back;
         for slot in slots.filter(|_| self.is_protected) {
             let index = self.index(Slot(slot));
             self.stored[index / 64].fetch_and(!(1 << (index % 64)), SeqCst);
+            if let Some(since) = &mut self.since_sync {
+                since[index / 64] &= !(1 << (index % 64));
+            }
         }
     }
 
@@ -434,7 +440,12 @@ mod tests {
         mapped.note_store(slot(4));
         mapped.end_sync(true);
         assert_eq!(mapped.begin_sync(), [run(4, 5)]);
+        mapped.note_store(slot(4));
         mapped.forget_stores(run(0, 50));
+        assert!(mapped.wants_stores(slot(4)), "the file was cut, and may grow again");
+        mapped.note_store(slot(4));
+        mapped.end_sync(true);
+        assert_eq!(mapped.begin_sync(), [run(4, 5)]);
         mapped.end_sync(true);
         assert!(!mapped.has_stores());
     }

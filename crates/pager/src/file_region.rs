@@ -16,7 +16,7 @@ use overspill_sys::mem::Mapping;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE};
 
 use crate::file::{RealFile, Store};
-use crate::link::Link;
+use crate::link::{Link, say};
 use crate::pager::whole_pages;
 use crate::publish::Publisher;
 use crate::region::{self, RegionStats};
@@ -78,7 +78,8 @@ impl MapOptions {
 ///
 /// What is stored to a shared one ([`MapOptions::shared`]) is in the file once [`FileRegion::sync`]
 /// has returned, and on stable storage. Until then it is this process's own, in RAM or on swap, and
-/// nobody else sees it; a process that is killed loses it. The file never becomes longer than it is.
+/// nobody else sees it; a process that is killed loses it. The file never becomes longer than it is, and
+/// what lay behind its end when it was mapped is not written, even if it has grown since.
 #[derive(Debug)]
 pub struct FileRegion {
     /// Taken when dropped: the pager forgets the region first.
@@ -122,7 +123,9 @@ impl FileRegion {
         }
         let mapping = raw::map_private(whole_pages(skip.saturating_add(len))).map_err(Error::Map)?;
         let stores = options.stores;
-        let publisher = store.map(|store| Publisher::new(store, offset / PAGE_SIZE as u64));
+        // What is behind the end is nobody's: who appends later finds his own there.
+        let published = options.offset..file_len.min(options.offset.saturating_add(len as u64));
+        let publisher = store.map(|store| Publisher::new(store, published));
         let mapping = Some(mapping);
         let mut region = FileRegion { mapping, skip, len, stores, publisher: None, link: Arc::clone(link) };
         let range = region.range();
@@ -247,14 +250,16 @@ impl<'a> SharedStores<'a> {
 
     /// All whole words of 8 bytes, in the processor's byte order, from the first that begins at a
     /// multiple of 8 bytes of the file.
+    ///
+    /// *The story:* of a region without a whole word it panicked.
     #[must_use]
     pub fn words(&self) -> &'a [AtomicU64] {
         let FileRegion { skip, len, .. } = *self.region;
-        &raw::atomic_words(self.region.mapping(), skip + len)[skip.div_ceil(8)..]
+        raw::atomic_words(self.region.mapping(), skip + len).get(skip.div_ceil(8)..).unwrap_or(&[])
     }
 
-    /// As [`FileRegion::sync`]. Of what is stored meanwhile each word is in the file or not; what is not
-    /// is the next sync's.
+    /// As [`FileRegion::sync`]. What is stored meanwhile is in the file or not, or a part of it; it is the
+    /// next sync's in any case.
     ///
     /// # Errors
     /// Those of [`FileRegion::sync`].
@@ -286,8 +291,10 @@ impl Drop for FileRegion {
             std::mem::forget(self.mapping.take());
             return;
         }
-        // Whoever wants to know whether that went well has synced.
-        let _ = self.sync();
+        // Whoever wants to know whether that goes well has synced.
+        if let Err(error) = self.sync() {
+            say(&format!("what was stored to a shared mapping of a file is lost: {error}"));
+        }
         let range = self.range();
         let _ = self.link.wire().ask(|engine| engine.remove_file(range));
         // The unmapping raises an event, which the pager's thread reads while we wait here.

@@ -213,7 +213,7 @@ const LOST: &str = "a page could not be read back from swap";
 /// On standard error. Where that cannot be written the pager goes on: `eprintln!` would end it, and
 /// whoever waits for a page would wait for ever. Nor does it take the library's lock on it: a thread
 /// that has that may be waiting for a page, in the midst of `eprintln!`.
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     if let Ok(copy) = io::stderr().as_fd().try_clone_to_owned() {
         let _ = std::fs::File::from(copy).write_all(format!("overspill: {line}\n").as_bytes());
     }

@@ -6,10 +6,10 @@
 //! still, in RAM or on swap, and the next sync writes it once more.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use overspill_sys::mem::Mapping;
+use overspill_sys::mem::{Mapping, copy_from_self};
 use overspill_sys::{Errno, PAGE_SIZE};
 
 use crate::file::{Page, Store};
@@ -19,31 +19,44 @@ use crate::{Error, raw};
 /// Pages in the largest request, 1 MiB.
 const REQUEST_MAX: usize = 256;
 
+/// Runs of pages that are protected in one go. Nobody's faults are answered meanwhile.
+const PORTION: usize = 4096;
+
+/// How often a sync tries to begin while the process is changing its mappings, 1 ms apart.
+const ATTEMPTS: usize = 1000;
+
 /// A file that a mapping publishes to.
 pub(crate) struct Publisher {
     store: Box<dyn Store>,
-    /// The page of the file that the mapping begins with.
-    first: u64,
+    /// The bytes of the file that the region stands for. What lies beside them in their first and last
+    /// page is others'.
+    bytes: Range<u64>,
     /// Held by whoever syncs: what a device failed to write it tells to one of those who ask it.
     alone: Mutex<()>,
 }
 
 impl std::fmt::Debug for Publisher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Publisher").field("first", &self.first).finish_non_exhaustive()
+        f.debug_struct("Publisher").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }
 
 impl Publisher {
-    pub fn new(store: Box<dyn Store>, first: u64) -> Publisher {
-        Publisher { store, first, alone: Mutex::new(()) }
+    pub fn new(store: Box<dyn Store>, bytes: Range<u64>) -> Publisher {
+        Publisher { store, bytes, alone: Mutex::new(()) }
     }
 
     /// Writes what was stored to the mapping, and returns when it is on stable storage.
+    ///
+    /// *The story:* a child that was forked during a sync waited for ever, as the lock's holder is not
+    /// in it.
     pub fn sync(&self, mapping: &Mapping, wire: &Wire) -> Result<(), Error> {
+        if !wire.is_ours() {
+            return Err(Error::Stopped);
+        }
         let _alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
         let start = mapping.start();
-        let runs = wire.ask(move |engine| engine.begin_sync(start))?.map_err(Error::Io)?;
+        let runs = begin(start, wire)?;
         let outcome = self.write_and_settle(mapping, &runs);
         let went_well = outcome.is_ok();
         wire.ask(move |engine| engine.end_sync(start, went_well))?;
@@ -55,12 +68,12 @@ impl Publisher {
             return Ok(());
         }
         let mut buffer = vec![Page([0; PAGE_SIZE]); REQUEST_MAX];
-        // What cannot be written keeps nothing else from the device.
+        // What cannot be read or written keeps nothing else from the device.
         let mut outcome = Ok(());
         for run in runs {
             for at in run.clone().step_by(REQUEST_MAX * PAGE_SIZE) {
                 let bytes = at..run.end.min(at + REQUEST_MAX * PAGE_SIZE);
-                outcome = outcome.and(self.write(mapping, bytes, &mut buffer));
+                outcome = outcome.and(self.publish(mapping, bytes, &mut buffer));
             }
         }
         // Settled is what could be written, whatever became of the rest.
@@ -68,30 +81,98 @@ impl Publisher {
         outcome.and(settled)
     }
 
-    /// Writes bytes of the mapping as they are now; page by page what cannot be written together. The
-    /// file does not become longer.
-    fn write(&self, mapping: &Mapping, bytes: Range<usize>, buffer: &mut [Page]) -> Result<(), Errno> {
-        let pages = &mut buffer[..bytes.len() / PAGE_SIZE];
-        let words = &raw::atomic_words(mapping, bytes.end)[bytes.start / 8..];
-        // Others may store meanwhile: each word is an old one or a new one.
-        for (copy, word) in raw::page_bytes_mut(pages).as_chunks_mut::<8>().0.iter_mut().zip(words) {
-            *copy = word.load(Relaxed).to_ne_bytes();
+    /// Writes bytes of the mapping as they are now. The kernel copies them: it fails where a touch would
+    /// raise SIGBUS. What the file no longer has is passed over, another such page is an error.
+    ///
+    /// *The story:* a file that was cut during a sync ended the process, and so did each sync of a
+    /// mapping with a page that swap had lost.
+    fn publish(&self, mapping: &Mapping, bytes: Range<usize>, buffer: &mut [Page]) -> Result<(), Errno> {
+        let (mut at, mut outcome) = (bytes.start, Ok(()));
+        while at < bytes.end {
+            let wanted = &mut buffer[..(bytes.end - at) / PAGE_SIZE];
+            let copied = match copy_from_self(raw::page_bytes_mut(wanted), mapping.start() + at) {
+                Ok(copied) => copied / PAGE_SIZE,
+                Err(Errno::FAULT) => 0,
+                Err(errno) => return Err(errno),
+            };
+            let page = self.first() + (at / PAGE_SIZE) as u64;
+            let written = if copied > 0 { self.write(page, &buffer[..copied]) } else { self.pass_over(page) };
+            outcome = outcome.and(written);
+            at += copied.max(1) * PAGE_SIZE;
         }
-        let (first, len) = (self.first + (bytes.start / PAGE_SIZE) as u64, self.store.len()?);
-        if self.store.write(first, pages, len).is_ok() {
+        outcome
+    }
+
+    fn first(&self) -> u64 {
+        self.bytes.start / PAGE_SIZE as u64
+    }
+
+    /// A page of the file cannot be read through the mapping: that is as it should be behind its end.
+    fn pass_over(&self, page: u64) -> Result<(), Errno> {
+        if page * PAGE_SIZE as u64 >= self.store.len()? { Ok(()) } else { Err(Errno::IO) }
+    }
+
+    /// Writes pages, as far as the region stands for their bytes; page by page what cannot be written
+    /// together. The file does not become longer.
+    ///
+    /// *The story:* zeroes were written over what somebody had appended within the last page, and of two
+    /// regions that met within a page each undid what the other had synced.
+    fn write(&self, first: u64, pages: &[Page]) -> Result<(), Errno> {
+        let end = self.bytes.end.min(self.store.len()?);
+        let head = (self.bytes.start % PAGE_SIZE as u64) as usize;
+        if first == self.first() && head > 0 {
+            let start = self.bytes.start - head as u64;
+            let to = end.saturating_sub(start).min(PAGE_SIZE as u64) as usize;
+            let (page, rest) = pages.split_at(1);
+            let part = raw::page_bytes(page).get(head..to).unwrap_or(&[]);
+            let written = self.store.write_part(part, self.bytes.start);
+            return written.and(self.write_whole(first + 1, rest, end));
+        }
+        self.write_whole(first, pages, end)
+    }
+
+    fn write_whole(&self, first: u64, pages: &[Page], end: u64) -> Result<(), Errno> {
+        if pages.is_empty() || self.store.write(first, pages, end).is_ok() {
             return Ok(());
         }
-        let singly = (first..).zip(pages.chunks(1)).map(|(page, copy)| self.store.write(page, copy, len));
+        let singly = (first..).zip(pages.chunks(1)).map(|(page, copy)| self.store.write(page, copy, end));
         singly.fold(Ok(()), Result::and)
     }
+}
+
+/// Begins a sync: the runs of bytes to be written, stores to which are told from now on.
+fn begin(start: usize, wire: &Wire) -> Result<Vec<Range<usize>>, Error> {
+    for _ in 0..ATTEMPTS {
+        let runs = wire.ask(move |engine| engine.begin_sync(start))?;
+        if protect(start, &runs, wire)? {
+            return Ok(runs);
+        }
+        wire.ask(move |engine| engine.end_sync(start, false))?;
+        // The pager's thread hears of the change that is under way in between.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(Error::Io(Errno::AGAIN))
+}
+
+/// Has stores to the runs be told. False: the mapping is changing just now.
+fn protect(start: usize, runs: &[Range<usize>], wire: &Wire) -> Result<bool, Error> {
+    for portion in runs.chunks(PORTION) {
+        let portion = portion.to_vec();
+        if !wire.ask(move |engine| engine.tell_stores(start, &portion))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-    use overspill_sys::file;
+    use overspill_sys::file::{self, Open};
+    use overspill_sys::mem::{self, Prot};
+    use overspill_sys::{AddressRange, Fd};
 
     use super::*;
     use crate::{FileRegion, MapOptions, Pager};
@@ -107,6 +188,21 @@ mod tests {
         bad_page: AtomicU64,
         failing_syncs: AtomicU64,
         largest: AtomicU64,
+        /// The file that is mapped, as long as it is to be cut to half with the next write.
+        to_cut: Mutex<Option<Fd>>,
+        /// Pages that it is shorter by then.
+        missing: AtomicUsize,
+    }
+
+    impl Device {
+        fn cut_now(&self) {
+            if let Some(plain) = self.to_cut.lock().unwrap().take() {
+                file::truncate(&plain, (PAGES / 2 * PAGE_SIZE) as u64).unwrap();
+                self.missing.store(PAGES / 2, SeqCst);
+                // Until the pager has seen it.
+                std::thread::sleep(Duration::from_millis(500));
+            }
+        }
     }
 
     struct Handle(Arc<Device>);
@@ -117,7 +213,7 @@ mod tests {
         }
 
         fn len(&self) -> Result<u64, Errno> {
-            Ok((PAGES * PAGE_SIZE) as u64)
+            Ok(((PAGES - self.0.missing.load(SeqCst)) * PAGE_SIZE) as u64)
         }
 
         fn read(&self, _: u64, _: &mut [Page]) -> Result<u64, Errno> {
@@ -130,8 +226,13 @@ mod tests {
                 return Err(Errno::IO);
             }
             device.largest.fetch_max(pages.len() as u64, SeqCst);
+            device.cut_now();
             device.pending.lock().unwrap().push((first, pages.to_vec()));
             Ok(())
+        }
+
+        fn write_part(&self, _: &[u8], _: u64) -> Result<(), Errno> {
+            unreachable!("the region begins with a page")
         }
 
         fn sync(&self, _: bool) -> Result<(), Errno> {
@@ -152,10 +253,16 @@ mod tests {
     }
 
     fn region(pager: &Pager, device: &Arc<Device>) -> FileRegion {
+        region_of(pager, device, false)
+    }
+
+    /// `cut`: the file becomes half as long with the first write.
+    fn region_of(pager: &Pager, device: &Arc<Device>, cut: bool) -> FileRegion {
         *device.stable.lock().unwrap() = vec![0; PAGES * PAGE_SIZE];
         device.bad_page.store(u64::MAX, SeqCst);
         let plain = file::memfd(c"publish").unwrap();
         file::truncate(&plain, (PAGES * PAGE_SIZE) as u64).unwrap();
+        *device.to_cut.lock().unwrap() = cut.then(|| file::open_again(&plain, Open::READ_WRITE).unwrap());
         let options = MapOptions::new().shared();
         let store: Box<dyn Store> = Box::new(Handle(Arc::clone(device)));
         FileRegion::of(plain, Some(store), &options, &pager.link, Error::Map).unwrap()
@@ -202,6 +309,38 @@ mod tests {
         assert_eq!(written, PAGES - 1);
         assert!(region.sync().is_err(), "it is told as long as it is so");
         device.bad_page.store(u64::MAX, SeqCst);
+        region.sync().unwrap();
+        assert!(device.stable.lock().unwrap().iter().all(|&byte| byte == 7));
+    }
+
+    /// What is not there any more is not written, and nothing is touched for it.
+    #[test]
+    fn a_file_may_be_cut_during_a_sync() {
+        let (pager, device) = (pager(), Arc::<Device>::default());
+        let mut region = region_of(&pager, &device, true);
+        region.as_mut().unwrap().fill(7);
+        region.sync().unwrap();
+        let stable = device.stable.lock().unwrap();
+        assert!(stable[..PAGES / 2 * PAGE_SIZE].iter().all(|&byte| byte == 7));
+        assert!(stable[PAGES / 2 * PAGE_SIZE..].iter().all(|&byte| byte == 0));
+    }
+
+    fn set_access(page: AddressRange, access: Prot) {
+        // SAFETY: the page is the region's, and nobody touches it meanwhile but by the kernel.
+        unsafe { mem::mprotect(page, access) }.unwrap();
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_read_keeps_no_other_from_the_device() {
+        let (pager, device) = (pager(), Arc::<Device>::default());
+        let mut region = region(&pager, &device);
+        region.as_mut().unwrap().fill(7);
+        let lost = region.as_ptr() as usize + 1000 * PAGE_SIZE;
+        set_access(lost..lost + PAGE_SIZE, Prot::empty());
+        assert!(matches!(region.sync(), Err(Error::Io(Errno::IO))));
+        let written = device.stable.lock().unwrap().chunks(PAGE_SIZE).filter(|page| page[9] == 7).count();
+        assert_eq!(written, PAGES - 1);
+        set_access(lost..lost + PAGE_SIZE, Prot::RW);
         region.sync().unwrap();
         assert!(device.stable.lock().unwrap().iter().all(|&byte| byte == 7));
     }

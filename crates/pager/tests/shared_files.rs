@@ -150,6 +150,35 @@ fn a_file_keeps_its_length_and_parts_may_be_mapped() {
     assert!(pager.map_file(&file.0, &MapOptions::new().private()).unwrap().as_shared().is_none());
 }
 
+/// What others append within the last page, and what another region syncs within the first or the last
+/// page of this one, stays.
+#[test]
+fn only_the_bytes_of_the_region_are_written() {
+    let mut bytes = file_of(3, 0);
+    bytes.truncate(5000);
+    let file = Scratch::new("beside", &bytes);
+    let pager = pager(8);
+    let mut whole = map(&pager, &file.0);
+    whole.as_mut().unwrap()[4500] = 1;
+    let other = std::fs::OpenOptions::new().write(true).open(&file.0).unwrap();
+    other.write_all_at(&[9; 5000], 5000).unwrap();
+    whole.sync().unwrap();
+    bytes[4500] = 1;
+    bytes.extend([9; 5000]);
+    assert!(file.bytes() == bytes, "what was appended");
+    drop(whole);
+    let part = |at| pager.map_file(&file.0, &MapOptions::new().part(at, 5000).shared()).unwrap();
+    let mut parts = [part(0), part(5000)];
+    parts.iter_mut().for_each(|part| part.as_mut().unwrap().fill(3));
+    parts.iter().for_each(|part| part.sync().unwrap());
+    assert!(file.bytes() == [3; 10000]);
+    parts[0].as_mut().unwrap().fill(4);
+    parts[0].sync().unwrap();
+    assert!(file.bytes() == [[4; 5000], [3; 5000]].concat());
+    let mut few = pager.map_file(&file.0, &MapOptions::new().part(5001, 3).shared()).unwrap();
+    assert!(few.as_shared().unwrap().words().is_empty());
+}
+
 #[test]
 fn without_move_it_is_refused() {
     let file = Scratch::new("refused", &file_of(16, 0));

@@ -33,6 +33,12 @@ use crate::stdout::print;
 /// The RAM when nothing is said.
 const RAM_DEFAULT: &str = "10%..100%/10";
 
+/// The kernel's own.
+const PAGE_CLUSTER_DEFAULT: u8 = 3;
+
+/// Of loads.
+const SEED_DEFAULT: u64 = 1;
+
 /// The least RAM that is simulated: less cannot hold what one fault and its reclaim need.
 const LEAST_BYTES: u64 = 16 << 12;
 
@@ -44,7 +50,7 @@ pub struct SweepArgs {
     #[arg(value_name = "TRACE-or-LOAD")]
     pub(super) workload: OsString,
     /// RAM: sizes, shares of the workload's pages, ranges [default: the load's own, else
-    /// 10%..100%/10]
+    /// 10%..100%/10; of a trace of calls on files 10%,25%,50%,100%,125%]
     #[arg(long, env = "OVERSPILL_SIM_RAM", value_name = "LIST")]
     pub(super) ram: Option<String>,
     /// Read-ahead policies; of a trace of calls on files (strace) those of file read-ahead: adaptive,
@@ -62,9 +68,10 @@ pub struct SweepArgs {
     #[arg(long, env = "OVERSPILL_SIM_POLICY", value_name = "LIST", default_value = "live")]
     policy: String,
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
-    #[arg(long, env = "OVERSPILL_PAGE_CLUSTER", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=10))]
+    #[arg(long, env = "OVERSPILL_PAGE_CLUSTER", value_name = "N", default_value_t = PAGE_CLUSTER_DEFAULT, value_parser = clap::value_parser!(u8).range(0..=10))]
     page_cluster: u8,
-    /// Largest window of the kernel's file read-ahead, as in /sys/block/DISK/queue/read_ahead_kb
+    /// Largest window of the kernel's file read-ahead, as in /sys/block/DISK/queue/read_ahead_kb; never
+    /// more than half of the RAM
     #[arg(long, env = "OVERSPILL_SIM_READ_AHEAD_KB", value_name = "N", default_value_t = 128)]
     #[arg(value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
     pub(super) read_ahead_kb: u64,
@@ -88,7 +95,7 @@ pub struct SweepArgs {
     #[arg(long, env = "OVERSPILL_SIM_PROCESSORS", value_name = "N", default_value_t = 0)]
     processors: u32,
     /// Seed of a load
-    #[arg(long, env = "OVERSPILL_SIM_SEED", value_name = "N", default_value_t = 1)]
+    #[arg(long, env = "OVERSPILL_SIM_SEED", value_name = "N", default_value_t = SEED_DEFAULT)]
     seed: u64,
     /// Print JSON in place of the table
     #[arg(long)]
@@ -128,7 +135,7 @@ enum Content {
 }
 
 impl SweepArgs {
-    /// Some options are about memory, of which a trace of calls on files says nothing.
+    /// Some options are about memory or loads, of which a trace of calls on files says nothing.
     pub(super) fn ensure_fit_for_files(&self) -> Result<()> {
         let unfit = [
             ("--explain", self.explain),
@@ -136,10 +143,17 @@ impl SweepArgs {
             ("--pool", self.pool.is_some()),
             ("--swap", self.swap.is_some()),
             ("--policy", self.policy != System::Live.name()),
+            ("--page-cluster", self.page_cluster != PAGE_CLUSTER_DEFAULT),
+            ("--processors", self.processors != 0),
+            ("--content", self.content != Content::Auto),
+            ("--seed", self.seed != SEED_DEFAULT),
         ];
         match unfit.iter().find(|(_, is_there)| *is_there) {
             Some((name, _)) => {
-                bail!("{name} is about memory, and {} is a trace of calls on files", self.workload.display())
+                bail!(
+                    "{name} is not about files, and {} is a trace of calls on files",
+                    self.workload.display()
+                )
             }
             None => Ok(()),
         }

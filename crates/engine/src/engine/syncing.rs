@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use overspill_mm::types::Slot;
-use overspill_sys::{Errno, PAGE_SIZE};
+use overspill_sys::PAGE_SIZE;
 
 use super::Engine;
 use super::files::FilePart;
@@ -24,18 +24,19 @@ impl Engine {
     }
 
     /// Begins a sync of the shared mapping whose region begins at `start`: the runs of bytes of the
-    /// mapping that are to be written, in order. EAGAIN: the mapping is changing just now.
-    pub fn begin_sync(&mut self, start: usize) -> Result<Vec<Range<usize>>, Errno> {
+    /// mapping that are to be written, in order, once stores to them are told
+    /// ([`Engine::tell_stores`]).
+    pub fn begin_sync(&mut self, start: usize) -> Vec<Range<usize>> {
         let part = self.part_at(start);
         let slots = self.transfers.files().of_slot(Slot(part.slot)).begin_sync();
         let bytes = |slot: u32| (slot - part.slot) as usize * PAGE_SIZE;
-        let runs: Vec<Range<usize>> = slots.iter().map(|run| bytes(run.start)..bytes(run.end)).collect();
-        // What is not in view comes protected.
-        if runs.iter().all(|run| self.view.program.protect(start + run.start..start + run.end)) {
-            return Ok(runs);
-        }
-        self.end_sync(start, false);
-        Err(Errno::AGAIN)
+        slots.iter().map(|run| bytes(run.start)..bytes(run.end)).collect()
+    }
+
+    /// Has stores to these runs be told from now on; what is not in view comes protected. False: the
+    /// mapping is changing just now.
+    pub fn tell_stores(&mut self, start: usize, runs: &[Range<usize>]) -> bool {
+        runs.iter().all(|run| self.view.program.protect(start + run.start..start + run.end))
     }
 
     /// Ends it. If it went well what was stored before it began is in the file.

@@ -28,6 +28,8 @@ pub(crate) trait Store: Send + Sync {
     fn read(&self, first: u64, pages: &mut [Page]) -> Result<u64, Errno>;
     /// Writes pages from page `first` on, but nothing behind byte `len`.
     fn write(&self, first: u64, pages: &[Page], len: u64) -> Result<(), Errno>;
+    /// Writes bytes of a page.
+    fn write_part(&self, bytes: &[u8], at: u64) -> Result<(), Errno>;
     /// What was written is on stable storage when this returns, and with it what there is to know of
     /// the file (`all`), or what it takes to read it again.
     fn sync(&self, all: bool) -> Result<(), Errno>;
@@ -142,8 +144,11 @@ impl Store for RealFile {
             }
             done += count;
         }
-        let rest = self.plain.write_all_at(&bytes[whole..], offset + whole as u64);
-        rest.map_err(|error| errno(&error))
+        self.write_part(&bytes[whole..], offset + whole as u64)
+    }
+
+    fn write_part(&self, bytes: &[u8], at: u64) -> Result<(), Errno> {
+        self.plain.write_all_at(bytes, at).map_err(|error| errno(&error))
     }
 
     fn sync(&self, all: bool) -> Result<(), Errno> {

@@ -100,6 +100,10 @@ impl Store for Handle {
         Ok(())
     }
 
+    fn write_part(&self, _: &[u8], _: u64) -> Result<(), Errno> {
+        unreachable!("the cache writes pages")
+    }
+
     fn sync(&self, _: bool) -> Result<(), Errno> {
         self.0.syncs.fetch_add(1, SeqCst);
         let left = self.0.failing_syncs.load(SeqCst);

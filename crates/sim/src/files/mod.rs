@@ -193,6 +193,8 @@ pub struct Machine {
     cache: Cache,
     device: Box<dyn Device + Send>,
     threads: Vec<Thread>,
+    /// Who starts after a thread's end, and how long after.
+    followers: HashMap<usize, Vec<(usize, Nanos)>>,
     costs: Costs,
     now: Nanos,
     wakes: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
@@ -242,6 +244,7 @@ impl Machine {
             },
             device,
             threads: Vec::new(),
+            followers: HashMap::new(),
             costs: Costs::default(),
             now: 0,
             wakes: BinaryHeap::new(),
@@ -268,10 +271,23 @@ impl Machine {
         Machine { costs, ..self }
     }
 
+    /// All of the time is one sample: what is replayed may last for years.
+    #[must_use]
+    pub fn without_samples(self) -> Machine {
+        Machine { sample_ns: Nanos::MAX, ..self }
+    }
+
     /// Adds a program that starts at `at`.
     pub fn add(&mut self, program: Box<dyn Program>, at: Nanos) {
         self.threads.push(Thread { program, reading: None, syncing: 0 });
         self.wake(self.threads.len() - 1, at);
+    }
+
+    /// Adds a program that starts so long after another's end; that is the program which was added as
+    /// number `other`, now or later.
+    pub fn add_after(&mut self, program: Box<dyn Program>, other: usize, after_ns: Nanos) {
+        self.threads.push(Thread { program, reading: None, syncing: 0 });
+        self.followers.entry(other).or_default().push((self.threads.len() - 1, after_ns));
     }
 
     /// Runs until all programs have ended.
@@ -288,6 +304,9 @@ impl Machine {
                     let Reverse((_, _, thread)) = self.wakes.pop().expect("one was peeked at");
                     if self.go_on(thread) {
                         elapsed_ns = self.now;
+                        for (follower, after_ns) in self.followers.remove(&thread).unwrap_or_default() {
+                            self.wake(follower, self.now.saturating_add(after_ns));
+                        }
                     }
                 }
                 (_, Some(at)) => {

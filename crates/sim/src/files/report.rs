@@ -87,7 +87,7 @@ impl Row {
             self.device.clone(),
             show(self.elapsed_ns),
             self.waits.to_string(),
-            percent(permille(self.pages_used - self.waits, self.pages_used)),
+            percent(permille(self.pages_used.saturating_sub(self.waits), self.pages_used)),
             self.pages_read.to_string(),
             self.unused.to_string(),
             self.reads.to_string(),

@@ -6,6 +6,9 @@ use thiserror::Error;
 const ACCESSES_WANTED: &str = "a simulation wants what a program did to its memory (overspill record, \
      overspill run --trace, lackey, perf script), or calls on files alone (strace, perf trace)";
 
+/// Bytes that a call reads or writes at most (MAX_RW_COUNT).
+pub const CALL_MAX: u64 = 0x7fff_f000;
+
 /// `, only 5 calls on files`.
 fn only(file_calls: u64) -> String {
     match file_calls {
@@ -49,6 +52,15 @@ pub enum TraceError {
         /// Where the call begins.
         offset: u64,
     },
+    /// No call of the kernel's.
+    #[error("a call moves {bytes} bytes, and the kernel no more than {} at a time", CALL_MAX)]
+    CallTooLarge {
+        /// Bytes that it is said to have moved.
+        bytes: u64,
+    },
+    /// No device is so large.
+    #[error("the files in it have more than 2^60 bytes together")]
+    FilesTooLong,
     /// No address of 48 bits.
     #[error("page {page:#x} lies beyond 48-bit addresses")]
     Beyond {

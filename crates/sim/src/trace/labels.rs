@@ -2,7 +2,7 @@
 //! leaves out those that are 0, so that only the names tell which is which.
 
 /// The names of the arguments of calls that matter here, in their order.
-const LABELS: [(&str, &[&str]); 17] = [
+const LABELS: [(&str, &[&str]); 18] = [
     ("open", &["filename", "flags"]),
     ("openat", &["dfd", "filename", "flags"]),
     ("close", &["fd"]),
@@ -17,6 +17,7 @@ const LABELS: [(&str, &[&str]); 17] = [
     ("lseek", &["fd", "offset", "whence"]),
     ("dup", &["fildes"]),
     ("dup2", &["oldfd", "newfd"]),
+    ("fcntl", &["fd", "cmd", "arg"]),
     ("sendfile64", &["out_fd", "in_fd", "offset", "count"]),
     ("copy_file_range", &["fd_in", "off_in", "fd_out", "off_out", "len", "flags"]),
     ("mmap", &["addr", "len", "prot", "flags", "fd", "off"]),

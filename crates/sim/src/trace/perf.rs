@@ -324,6 +324,29 @@ mod tests {
         assert_eq!(seen, [names[0], "7 open 0+0", "7 read 0+131072", names[1], "8 read 4096+512"]);
     }
 
+    /// *The story:* the child of vfork runs before its parent's call returns, and had no descriptors.
+    #[test]
+    fn a_child_that_runs_before_its_parent_has_its_descriptors() {
+        let mut text = String::new();
+        for event in [
+            "7 1.1: syscalls:sys_enter_openat: dfd: 0xffffff9c, filename: 0x7f, flags: 0x0",
+            "7 1.2: syscalls:sys_exit_openat: 0x3",
+            "7 1.3: syscalls:sys_enter_vfork: ",
+            "8 1.4: syscalls:sys_enter_read: fd: 0x3, buf: 0x7f, count: 0x10",
+            "8 1.5: syscalls:sys_exit_read: 0x10",
+            "8 1.6: syscalls:sys_enter_exit_group: error_code: 0x0",
+            "7 1.7: syscalls:sys_exit_vfork: 0x8",
+        ] {
+            text += &format!("sh {event}\n");
+        }
+        let mut reader = PerfReader::new(text.as_bytes());
+        let mut names = 0;
+        while let Some(record) = reader.next_record().expect("a trace") {
+            names += usize::from(matches!(record, Record::Name(_)));
+        }
+        assert_eq!(names, 1, "the file is its parent's");
+    }
+
     #[test]
     fn chains_are_passed_over_and_nonsense_is_not() {
         let text = "# comment\nls 1  2.000001:  1 page-faults:  1000\n\t7f01 main+0x1 (ls)\n\n\

@@ -1,7 +1,7 @@
 //! System calls in `perf script`: `syscalls:sys_enter_read: fd: 0x3, ...` when a call begins, and
 //! `syscalls:sys_exit_read: 0x1000` when it has ended.
 
-use super::calls::{At, Call, Follower, PROCESSES_MAX};
+use super::calls::{At, Call, Follower, PROCESSES_MAX, is_fork};
 use super::labels::in_order;
 use super::line::number;
 use super::record::Record;
@@ -55,6 +55,15 @@ impl PerfCalls {
                 if self.begun.len() >= PROCESSES_MAX {
                     return Err("too many unfinished calls");
                 }
+                // It does not return.
+                if name == b"exit_group" || name == b"exit" {
+                    self.follower.ends(At { pid: thread, time_ns });
+                    return Ok(());
+                }
+                // The child's calls may come before the parent's return.
+                if is_fork(name) {
+                    self.follower.call_begins(thread, name, &in_order(name, &arguments(text)))?;
+                }
                 self.begun.insert(thread, Begun { name: name.to_vec(), text: text.to_vec(), time_ns });
                 Ok(())
             }
@@ -68,14 +77,17 @@ impl PerfCalls {
             return Ok(());
         };
         let result = number(text.trim_ascii()).ok_or("a call's result is not a number")?;
-        let arguments: Vec<&[u8]> = begun.text.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
         let call = Call {
             name,
-            arguments: in_order(name, &arguments),
+            arguments: in_order(name, &arguments(&begun.text)),
             // Errors are small negative numbers.
             result: (result as i64 >= 0).then_some(result),
             result_name: None,
         };
         self.follower.call(At { pid: thread, time_ns: begun.time_ns }, &call)
     }
+}
+
+fn arguments(text: &[u8]) -> Vec<&[u8]> {
+    text.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect()
 }

@@ -22,10 +22,36 @@ use std::io::BufRead;
 pub struct StraceReader<R: BufRead> {
     lines: Lines<R>,
     follower: Follower,
-    /// By process id: the beginning of a call that was interrupted by another process's line.
-    unfinished: BTreeMap<u32, Vec<u8>>,
-    first_ns: Option<u64>,
+    /// By process id: the beginning of a call that was interrupted by another process's line, and when.
+    unfinished: BTreeMap<u32, (u64, Vec<u8>)>,
+    clock: Clock,
     calls: u64,
+}
+
+/// When lines are, from the first call on.
+///
+/// *The story:* what a program printed before the first call looked like one without a time, and the
+/// times of all others were counted from 1970.
+#[derive(Default)]
+struct Clock {
+    now_ns: u64,
+    /// The number of the first line, if none has had a time.
+    first_line: Option<u64>,
+    /// The first time that a line told, and when that was.
+    first_told: Option<(u64, u64)>,
+}
+
+impl Clock {
+    /// A line; without times each takes a microsecond, among others that have one no time.
+    fn at(&mut self, told_ns: Option<u64>, line: u64) -> u64 {
+        if let Some(told_ns) = told_ns {
+            let (first_ns, at_ns) = *self.first_told.get_or_insert((told_ns, self.now_ns));
+            self.now_ns = at_ns.saturating_add(told_ns.saturating_sub(first_ns));
+        } else if self.first_told.is_none() {
+            self.now_ns = (line - *self.first_line.get_or_insert(line)) * 1000;
+        }
+        self.now_ns
+    }
 }
 
 /// What stands before a call.
@@ -174,7 +200,7 @@ impl<R: BufRead> StraceReader<R> {
             lines: Lines::new(input),
             follower: Follower::default(),
             unfinished: BTreeMap::new(),
-            first_ns: None,
+            clock: Clock::default(),
             calls: 0,
         }
     }
@@ -184,34 +210,40 @@ impl<R: BufRead> StraceReader<R> {
         let of_perf = perf_trace::as_strace(line);
         let line = of_perf.as_deref().unwrap_or(line);
         let (prefix, rest) = prefix(line);
-        let joined;
-        let mut text = rest;
+        let damaged = |problem| TraceError::damaged(offset, format!("{problem}: {}", show(line)));
         if let Some(begin) = rest.strip_suffix(b"<unfinished ...>") {
-            if self.unfinished.len() >= PROCESSES_MAX {
-                return Err(TraceError::damaged(offset, "too many unfinished calls"));
-            }
-            self.unfinished.insert(prefix.pid, begin.trim_ascii_end().to_vec());
-            return self
-                .follower
-                .call_begins(prefix.pid, begin)
-                .map_err(|problem| TraceError::damaged(offset, format!("{problem}: {}", show(line))));
+            return self.begins(&prefix, begin.trim_ascii_end(), number).map_err(damaged);
         }
+        if rest.starts_with(b"+++ exited") || rest.starts_with(b"+++ killed") {
+            let time_ns = self.clock.at(prefix.time_ns, number);
+            self.follower.ends(At { pid: prefix.pid, time_ns });
+            return Ok(());
+        }
+        let (joined, mut text, mut began_ns) = (&mut Vec::new(), rest, None);
         if let Some(resumed) = rest.strip_prefix(b"<... ")
             && let Some(end) = resumed.windows(8).position(|window| window == b"resumed>")
         {
-            let Some(mut begin) = self.unfinished.remove(&prefix.pid) else { return Ok(()) };
-            begin.extend_from_slice(&resumed[end + 8..]);
-            joined = begin;
-            text = &joined;
+            let Some((time_ns, begin)) = self.unfinished.remove(&prefix.pid) else { return Ok(()) };
+            *joined = [&begin, &resumed[end + 8..]].concat();
+            (text, began_ns) = (joined, Some(time_ns));
         }
         let Some(call) = call(text) else { return Ok(()) };
-        let time_ns = prefix.time_ns.unwrap_or(number * 1000);
-        let first_ns = *self.first_ns.get_or_insert(time_ns);
+        let time_ns = self.clock.at(prefix.time_ns, number);
         self.calls += 1;
-        let at = At { pid: prefix.pid, time_ns: time_ns.saturating_sub(first_ns) };
-        self.follower
-            .call(at, &call)
-            .map_err(|problem| TraceError::damaged(offset, format!("{problem}: {}", show(line))))
+        let at = At { pid: prefix.pid, time_ns: began_ns.unwrap_or(time_ns) };
+        self.follower.call(at, &call).map_err(damaged)
+    }
+
+    /// A call that another process's line interrupts.
+    fn begins(&mut self, prefix: &Prefix, begin: &[u8], number: u64) -> Result<(), &'static str> {
+        if self.unfinished.len() >= PROCESSES_MAX {
+            return Err("too many unfinished calls");
+        }
+        let time_ns = self.clock.at(prefix.time_ns, number);
+        self.unfinished.insert(prefix.pid, (time_ns, begin.to_vec()));
+        let (name, inner) =
+            begin.split_at(begin.iter().position(|&byte| byte == b'(').unwrap_or(begin.len()));
+        self.follower.call_begins(prefix.pid, name, &arguments(inner.get(1..).unwrap_or(&[])))
     }
 }
 
@@ -287,8 +319,8 @@ hello from the program
                 (0, Read, 64, 784),
                 (0, Read, 832, 10),
                 (0, Map, 0x26000, 1_400_832),
-                (0, Close, 0, 0),
                 (10328, Read, 0, 3),
+                (10328, Close, 0, 0),
             ]
         );
         assert_eq!(calls[0].time_ns, 1_317_000);
@@ -332,6 +364,50 @@ hello from the program
         assert_eq!(read(failed).expect("a trace").0, ["descriptor 3 of process 78"]);
     }
 
+    /// *The story:* a shell moves what it opened to descriptor 0 and closes the other; the replay closed
+    /// the file then, and its reader read by somebody else's opening.
+    #[test]
+    fn the_last_descriptor_closes() {
+        let text = "7 open(\"/a\", O_RDONLY) = 3\n7 dup2(3, 0) = 0\n7 close(3) = 0\n\
+                    7 fork() = 8\n8 read(0, \"\", 4) = 4\n8 exit_group(0) = ?\n8 +++ exited with 0 +++\n\
+                    7 read(0, \"\", 4) = 4\n7 open(\"/b\", O_RDONLY) = 3\n7 dup2(3, 0) = 0\n\
+                    7 +++ killed by SIGKILL +++\n";
+        use FileOp::{Close, Open, Read};
+        let expected = [
+            (0, Open, 0, 0),
+            (0, Read, 0, 4),
+            (0, Read, 4, 4),
+            (1, Open, 0, 0),
+            (0, Close, 0, 0),
+            (1, Close, 0, 0),
+        ];
+        assert_eq!(brief(text), expected);
+    }
+
+    #[test]
+    fn processes_end_and_their_numbers_are_used_again() {
+        let mut text = "7 open(\"/a\", O_RDONLY) = 3\n".to_owned();
+        for child in 0..70_000 {
+            let id = 1000 + child;
+            text += &format!("7 vfork() = {id}\n{id} close(3) = 0\n{id} +++ exited with 0 +++\n");
+        }
+        // This one's end is not told.
+        text += "7 fork() = 8\n8 close(3) = 0\n7 fork() = 8\n8 read(3, \"\", 4) = 4\n";
+        assert_eq!(read(&text).expect("a trace").0, ["/a"]);
+    }
+
+    /// A clock begins with the first call, whatever a program printed before that.
+    #[test]
+    fn lines_without_a_time_among_others_take_none() {
+        let text = "read(9, \"\", 4) = 4\n1795296288.5 read(3, \"\", 4) = 4\nread(9, \"\", 4) = 4\n\
+                    1795296289.5 read(3, \"\", 4) = 4\n";
+        let times: Vec<u64> = read(text).expect("a trace").1.iter().map(|call| call.time_ns).collect();
+        assert_eq!(times, [0, 0, 0, 1_000_000_000]);
+        let resumed = "7 1.0 close(9) = 0\n7 1.5 read(3,  <unfinished ...>\n8 1.6 close(9) = 0\n\
+                       7 2.0 <... read resumed>\"\", 4) = 4\n";
+        assert_eq!(read(resumed).expect("a trace").1[0].time_ns, 500_000_000, "when it began");
+    }
+
     #[test]
     fn seeks_of_32_bits_say_where_in_an_argument() {
         let (_, calls) =
@@ -349,7 +425,7 @@ hello from the program
                     dup2(3</data/a, b>, 5<TCP:[10.0.0.1:99->10.0.0.2:80]>) = 5</data/a, b>\n\
                     read(5</data/a, b>, \"x\", 8) = 8\n\
                     mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 3</data/a, b>, 0x1000) = 0x7f\n\
-                    close(3</data/a, b>) = 0\n";
+                    close(3</data/a, b>) = 0\nclose(5</data/a, b>) = 0\n";
         let (names, calls) = read(text).expect("a trace");
         assert_eq!(names, ["/data/a, b"]);
         let brief: Vec<_> = calls.iter().map(|call| (call.op, call.offset, call.bytes)).collect();
@@ -454,6 +530,14 @@ hello from the program
         );
         let line = text.lines().next().expect("a line").as_bytes();
         assert!(looks_like_strace(line));
+        let flags = "1.0 ( 0.1 ms): a/7 openat(dfd: CWD, filename: 0x7, flags: WRONLY|APPEND) = 3\n\
+                     1.1 ( 0.1 ms): a/7 write(fd: 3, buf: 0x7f, count: 8) = 8\n\
+                     1.2 ( 0.1 ms): a/7 clone(clone_flags: VM|FILES, newsp: 0x7f) = 8\n\
+                     1.3 ( 0.1 ms): a/8 fcntl(fd: 3, cmd: DUPFD_CLOEXEC, arg: 10) = 10\n\
+                     1.4 ( 0.1 ms): a/8 lseek(fd: 3) = 0\n\
+                     1.5 ( 0.1 ms): a/7 write(fd: 10, buf: 0x7f, count: 8) = 8\n";
+        use FileOp::{Open, Write};
+        assert_eq!(brief(flags), [(0, Open, 0, 0), (0, Write, 0, 8), (0, Write, 8, 8)]);
     }
 
     #[test]

@@ -146,7 +146,7 @@ Examples:
       overspill sim sort.ovt --readahead adaptive,linux,none \\
           --device nvme,sata-ssd,hdd --html sort.html
   How do the kernel's rules of file read-ahead, old and new, take to its reads?
-      strace -f -ttt -y -e trace=file,desc -o job.strace ./job
+      strace -f -ttt -y -e trace=file,desc,process -o job.strace ./job
       overspill sim job.strace --readahead 2.6.20,2.6.23,6.8,adaptive
   A load by its name, on this machine's own device:
       overspill sim calibrate /var/tmp -o here.toml

@@ -527,9 +527,9 @@ impl Areas {
         Some((Slot(slot.0 + skipped), size - skipped))
     }
 
-    /// The backing has the cluster back.
-    pub fn discarded(&mut self, slot: Slot) {
+    /// The backing has the cluster back, or has `kept` it.
+    pub fn discarded(&mut self, slot: Slot, kept: bool) {
         let (area, own) = self.find(slot);
-        area.discarded(own / CLUSTER);
+        area.discarded(own / CLUSTER, kept);
     }
 }

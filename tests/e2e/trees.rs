@@ -293,7 +293,11 @@ fn hot_beside_readers(context: &Context) -> Outcome {
     let said: Value = serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
     let number = |name: &str| said["beside"][name].as_f64().unwrap_or(0.0);
     let rate = number("touches") / number("seconds");
-    ensure!(rate > 10_000.0, "{}", finished.complain(&format!("{rate:.0} touches a second")));
+    ensure!(
+        rate.total_cmp(&10_000.0).is_gt(),
+        "{}",
+        finished.complain(&format!("{rate:.0} touches a second"))
+    );
     Ok(())
 }
 

@@ -136,6 +136,8 @@ impl Area {
         let (serving, is_starved) = (self.table.serving(), self.table.was_starved());
         let wanted = match self.stand {
             Stand::Open => claim.wanted(serving, self.table.limit(), is_starved, self.table.used() > 0),
+            // The shell has closed its claim.
+            Stand::Left if self.table.used() == 0 => None,
             _ => claim.give_up(serving),
         };
         self.table.allow(claim.has());

@@ -355,3 +355,19 @@ fn what_the_backing_keeps_stays_claimed() {
     assert_eq!(areas.next_discard(), None, "it is not tried again and again");
     assert_eq!(fill(&mut areas, &mut homes).len() as u32, 2 * CLUSTER, "its pages have the use of them");
 }
+
+/// *The story:* once an area had been left, and all its claim with it, it asked for what its header's
+/// cluster needs, and got it: nobody else could ever have that.
+#[test]
+fn who_has_left_claims_nothing() {
+    let (mut areas, mut homes) = (sharing(), vec![Homes::NONE; 64]);
+    areas.claimed(AREA, 4 * CLUSTER, 54 * CLUSTER, false);
+    let slots = fill(&mut areas, &mut homes);
+    areas.leave(AREA);
+    slots.into_iter().for_each(|slot| areas.release(slot));
+    while let Some((slot, _)) = areas.next_discard() {
+        areas.discarded(slot, false);
+    }
+    assert!(areas.is_emptied(AREA));
+    assert_eq!(claims(&mut areas), []);
+}

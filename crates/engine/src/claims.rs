@@ -5,8 +5,7 @@
 //! it asks for. Whoever wants more first adds it to what he asks for, and then looks at what all
 //! ask for together. Of two who do that at the same time one at least sees the other, so that they
 //! never have more than the limit, whoever is killed at whatever moment. There is no sum that could
-//! be wrong: the words of who has ended do not count. Two may refuse each other; what is left then
-//! is told by what all have, and asked for again.
+//! be wrong: the words of who has ended do not count. Two may refuse each other; both ask again.
 
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -28,6 +27,8 @@ pub const LIMITS: usize = 1 + PLACES + ORDERS;
 /// its highest bit; what it asks for, which holds that, in the lower half.
 pub type Row = [AtomicU64; LIMITS];
 
+/// What a word has room for.
+const PAGES_MAX: u32 = u32::MAX >> 1;
 /// It may come to have some: others do not keep what they do not use.
 const HERE: u64 = 1 << 63;
 /// One page that it has, and asks for.
@@ -47,7 +48,10 @@ impl Limit {
     /// Of so many bytes.
     #[must_use]
     pub fn new(index: u8, bytes: u64) -> Self {
-        Limit { index, pages: u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX >> 1) }
+        Limit {
+            index,
+            pages: u32::try_from(bytes / PAGE_SIZE as u64).map_or(PAGES_MAX, |pages| pages.min(PAGES_MAX)),
+        }
     }
 }
 
@@ -106,10 +110,13 @@ impl Claims {
         }
     }
 
-    /// Pages of a limit that nobody has.
+    /// Pages of a limit that nobody has, or is about to have.
+    ///
+    /// *The story:* it was what nobody had. While one asked, or was killed then, others took that for
+    /// room and were refused.
     #[must_use]
     pub fn left(&self, limit: Limit) -> u32 {
-        let all = had(self.word(limit).load(SeqCst)) + self.of_others(limit, had);
+        let all = had(self.word(limit).load(SeqCst)) + self.of_others(limit, asked);
         u32::try_from(u64::from(limit.pages).saturating_sub(all)).expect("it is no more than the limit")
     }
 
@@ -147,6 +154,8 @@ impl Claims {
         if procfs::process_id_in_proc() != Ok(own) {
             return;
         }
+        self.ended
+            .retain(|&(place, generation)| self.processes[place].generation.load(Acquire) == generation);
         let others: Vec<usize> = self.others(limit).map(|(place, _)| place).collect();
         for place in others {
             let process = &self.processes[place];

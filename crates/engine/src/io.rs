@@ -101,8 +101,8 @@ impl Io {
         let what = Allocate::PunchHole;
         let Io::Ring(ring) = self else {
             // A file system that cannot keeps its blocks.
-            let _ = file::allocate(fd, what, offset, bytes);
-            return Punched::Done;
+            let punched = file::allocate(fd, what, offset, bytes);
+            return if punched.is_ok() { Punched::Done } else { Punched::Refused };
         };
         if ring.pending() == ring.entries() && ring.submit().is_err() {
             return Punched::Refused;

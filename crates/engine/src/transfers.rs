@@ -128,7 +128,7 @@ pub(crate) enum Ended {
     /// A write of the compressed pool; see [`Transfers::write_back`].
     WriteBack { at: u32, pages: u32, outcome: Result<(), Errno> },
     /// Blocks were given back, as far as that can be: the first of their slots.
-    Discard(u32),
+    Discard { slot: u32, kept: bool },
 }
 
 /// A swap area, and what it has to do.
@@ -170,8 +170,8 @@ pub(crate) struct Transfers {
     /// Those of the compressed pool, by what it calls them.
     write_backs: Vec<Request>,
     in_flight: u32,
-    /// Blocks that were given back at once, by their first slot.
-    discarded: VecDeque<u32>,
+    /// Blocks that were given back at once, or kept, by their first slot.
+    discarded: VecDeque<(u32, bool)>,
 }
 
 impl Transfers {
@@ -319,12 +319,14 @@ impl Transfers {
         let area = &mut self.areas[index];
         let (offset, bytes) = (area.offset_of(slot), u64::from(count) * PAGE_SIZE as u64);
         let tag = DISCARD | u64::from(slot);
-        let ordered = match (&area.file, area.gives_back) {
-            (Some(file), GivesBack::Holes) => self.io.punch(file, offset, bytes, tag) == Punched::Ordered,
-            (Some(file), GivesBack::Discards) => self.io.discard(file, offset, bytes, tag),
-            _ => false,
+        let done = match (&area.file, area.gives_back) {
+            (Some(file), GivesBack::Holes) => self.io.punch(file, offset, bytes, tag),
+            (Some(file), GivesBack::Discards) if self.io.discard(file, offset, bytes, tag) => {
+                Punched::Ordered
+            }
+            _ => Punched::Refused,
         };
-        if ordered {
+        if done == Punched::Ordered {
             self.in_flight += 1;
             area.in_flight += 1;
             return;
@@ -332,13 +334,13 @@ impl Transfers {
         if area.gives_back == GivesBack::Discards && !self.io.is_uring() {
             area.gives_back = GivesBack::DiscardsNow;
         }
-        if let (Some(file), GivesBack::DiscardsNow) = (&area.file, area.gives_back)
-            && file::discard_blocks(file, offset, bytes).is_err()
-        {
-            area.gives_back = GivesBack::Nothing;
+        let mut kept = done == Punched::Refused;
+        if let (Some(file), GivesBack::DiscardsNow) = (&area.file, area.gives_back) {
+            kept = file::discard_blocks(file, offset, bytes).is_err();
+            area.gives_back = if kept { GivesBack::Nothing } else { area.gives_back };
         }
         // Refused, the blocks stay: they are of use to the next pages.
-        self.discarded.push_back(slot);
+        self.discarded.push_back((slot, kept));
     }
 
     /// Who cannot give blocks back keeps them. Where the device, or the ring, knows no such thing it is
@@ -379,15 +381,16 @@ impl Transfers {
 
     /// The next request that ended.
     pub fn next_ended(&mut self) -> Option<Ended> {
-        if let Some(slot) = self.discarded.pop_front() {
-            return Some(Ended::Discard(slot));
+        if let Some((slot, kept)) = self.discarded.pop_front() {
+            return Some(Ended::Discard { slot, kept });
         }
         loop {
             let ended = self.io.pop()?;
             let tag = ended.user_data;
             if tag & (WRITE_BACK | DISCARD) == DISCARD {
-                self.discard_ended(tag as u32, ended.outcome().is_ok());
-                return Some(Ended::Discard(tag as u32));
+                let (slot, kept) = (tag as u32, ended.outcome().is_err());
+                self.discard_ended(slot, !kept);
+                return Some(Ended::Discard { slot, kept });
             }
             let request = self.request(tag);
             let (kind, area) = (request.kind, request.area);
@@ -449,7 +452,7 @@ mod tests {
         assert!(transfers.areas[0].file.is_some(), "it is closed under a request");
         transfers.submit();
         transfers.wait(1_000_000_000);
-        assert!(matches!(transfers.next_ended(), Some(Ended::Discard(2))));
+        assert!(matches!(transfers.next_ended(), Some(Ended::Discard { slot: 2, .. })));
         assert!(transfers.areas[0].file.is_none() && transfers.in_flight() == 0);
     }
 

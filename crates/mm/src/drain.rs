@@ -25,8 +25,10 @@ const READS_MAX: u32 = 64;
 impl<P: SwapIn> Mm<P> {
     /// Ends every step.
     pub(crate) fn keep_areas(&mut self, out: &mut Actions) {
-        let (pages, budget) = (self.held + self.pages.swapped(), self.config.budget);
-        self.areas.leave_if_room(pages.saturating_sub(budget / 2), self.frames_to_spare() < budget / 4);
+        if self.areas.are_asked() {
+            let (pages, budget) = (self.held + self.pages.swapped(), self.config.budget);
+            self.areas.leave_if_room(pages.saturating_sub(budget / 2), self.frames_to_spare() < budget / 4);
+        }
         while let Some((slot, count)) = self.areas.next_discard() {
             out.push(Action::Discard { slot, count });
         }
@@ -35,8 +37,10 @@ impl<P: SwapIn> Mm<P> {
         {
             self.drain(area, out);
         }
-        for (area, slots) in self.areas.claims() {
-            out.push(Action::Claim { area, slots });
+        if self.areas.share_limits() {
+            for (area, slots) in self.areas.claims() {
+                out.push(Action::Claim { area, slots });
+            }
         }
     }
 

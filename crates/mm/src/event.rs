@@ -100,8 +100,8 @@ pub enum Event {
     AreaAdded(AreaConfig),
     /// An area is to be used no more: what is in it is brought elsewhere ([`Action::AreaLeft`]).
     AreaLeaves { area: AreaId },
-    /// Answer to [`Action::Discard`].
-    DiscardDone { slot: Slot },
+    /// Answer to [`Action::Discard`]. `kept`: the backing cannot give blocks back, and has them still.
+    DiscardDone { slot: Slot, kept: bool },
     /// Answer to [`Action::Claim`], or news at a tick: the area may use so many slots, and could have so
     /// many more. `has_company` says that others claim of the same limit.
     Claimed { area: AreaId, slots: u32, more: u32, has_company: bool },

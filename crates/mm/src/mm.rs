@@ -305,7 +305,7 @@ impl<P: SwapIn> Mm<P> {
             Event::Budget { frames } => self.set_budget(frames),
             Event::AreaAdded(area) => drop(self.add_area(&area)),
             Event::AreaLeaves { area } => self.areas.ask_to_leave(area),
-            Event::DiscardDone { slot } => self.areas.discarded(slot),
+            Event::DiscardDone { slot, kept } => self.areas.discarded(slot, kept),
             Event::Claimed { area, slots, more, has_company } => {
                 self.areas.claimed(area, slots, more, has_company);
             }

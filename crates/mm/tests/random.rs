@@ -376,8 +376,16 @@ impl World {
     }
 
     fn drain(&mut self) {
-        while !self.transfers.is_empty() {
-            self.complete_one();
+        loop {
+            while !self.transfers.is_empty() {
+                self.complete_one();
+            }
+            // Whoever was refused a claim asks again; some day all is had, or nothing is left.
+            let is_over = self.waiting.is_empty() || self.claims.is_empty();
+            if is_over {
+                break;
+            }
+            self.feed(Event::Tick);
         }
     }
 
@@ -445,7 +453,8 @@ impl World {
             }
             _ => {
                 if let Some((slot, _)) = self.discards.pop() {
-                    self.feed(Event::DiscardDone { slot });
+                    let kept = self.random.next(100) == 0;
+                    self.feed(Event::DiscardDone { slot, kept });
                 }
             }
         }

@@ -109,10 +109,13 @@ impl Engine {
         }
     }
 
-    /// The area is used no more.
+    /// The area is used no more, whatever it is still to be told.
+    ///
+    /// *The story:* `mm` gives up what does not serve, which is all but the header's cluster, when it
+    /// has told that the area was left: that one was claimed anew, and nobody could have it again.
     pub(super) fn close_claim(&mut self, area: AreaId) {
-        let claim = self.areas[usize::from(area.0)].claim.as_mut();
-        if let Some((claim, claims)) = claim.zip(self.claims.as_ref()) {
+        let claim = self.areas[usize::from(area.0)].claim.take();
+        if let Some((mut claim, claims)) = claim.zip(self.claims.as_ref()) {
             claim.set(claims, 0);
         }
     }

@@ -373,7 +373,7 @@ impl Engine {
                 }
                 self.feed(Event::WriteDone { io, result });
             }
-            Ended::Discard(slot) => self.feed(Event::DiscardDone { slot: Slot(slot) }),
+            Ended::Discard { slot, kept } => self.feed(Event::DiscardDone { slot: Slot(slot), kept }),
             Ended::WriteBack { at, pages, outcome } => self.written_back(at, pages, outcome),
         }
     }

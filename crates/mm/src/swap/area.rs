@@ -119,21 +119,29 @@ impl Area {
         self.claim.as_ref().is_some_and(|claim| claim.is_scarce(self.table.limit()))
     }
 
-    /// Has it no slot for want of a claim that is about to be asked for?
+    /// Has it no slot for want of a claim that it may come to have?
+    ///
+    /// *The story:* while others were given time to give something back, faults did not wait, and took
+    /// frames above the budget.
     pub fn is_claiming(&self) -> bool {
+        let (serving, limit) = (self.table.serving(), self.table.limit());
         self.stand == Stand::Open
             && self.table.is_starved()
-            && self.claim.as_ref().is_some_and(Claim::is_open)
+            && self.claim.as_ref().is_some_and(|claim| claim.may_come(serving, limit))
     }
 
     /// What it is to claim, all told.
     pub fn wanted_claim(&mut self) -> Option<u32> {
         let claim = self.claim.as_mut()?;
         let (serving, is_starved) = (self.table.serving(), self.table.was_starved());
-        if self.stand != Stand::Open {
-            return (claim.has() > serving).then_some(serving);
-        }
-        claim.wanted(serving, self.table.limit(), is_starved, self.table.used() > 0)
+        let wanted = match self.stand {
+            Stand::Open => claim.wanted(serving, self.table.limit(), is_starved, self.table.used() > 0),
+            // The shell has closed its claim.
+            Stand::Left if self.table.used() == 0 => None,
+            _ => claim.give_up(serving),
+        };
+        self.table.allow(claim.has());
+        wanted
     }
 
     /// The answer to its claim, or news of it. What is given back is told to `give`, cluster by cluster.
@@ -158,7 +166,7 @@ impl Area {
     /// Clusters that nobody uses go, but for the first one, which has the header.
     fn give_back(&mut self, mut give: impl FnMut(u32)) {
         for cluster in 1..self.table.clusters() {
-            if self.table.is_cluster_free(cluster) {
+            if self.gives_back(cluster) && self.table.is_cluster_free(cluster) {
                 let has_blocks = self.written.get(cluster as usize).is_some_and(|&written| written);
                 self.stale += u32::from(!has_blocks);
                 self.withhold(cluster);
@@ -231,7 +239,8 @@ impl Area {
 
     /// Is it for others to have? The first one is not: it has the header.
     fn gives_back(&self, cluster: u32) -> bool {
-        cluster > 0 && (self.is_scarce() || self.claim.is_some() && self.stand != Stand::Open)
+        let can_give = self.claim.as_ref().is_some_and(|claim| !claim.keeps);
+        cluster > 0 && can_give && (self.is_scarce() || self.stand != Stand::Open)
     }
 
     /// A cluster that has blocks and no pages is out of everybody's reach.
@@ -244,8 +253,12 @@ impl Area {
         self.allocator.taken(&self.table, cluster * CLUSTER);
     }
 
-    /// The backing has the cluster's blocks back: it can be used again, or others may have it.
-    pub fn discarded(&mut self, cluster: u32) {
+    /// The backing has the cluster's blocks back: it can be used again, or others may have it. Or it
+    /// has `kept` them: then the claim stays, and none is given up until the backing gives some back.
+    pub fn discarded(&mut self, cluster: u32, kept: bool) {
+        if let Some(claim) = &mut self.claim {
+            claim.keeps = kept;
+        }
         let gives_back = self.gives_back(cluster);
         match &mut self.claim {
             Some(claim) if gives_back => {

@@ -39,6 +39,9 @@ pub(crate) struct Areas {
     used: u32,
     /// First slots of clusters that are to be given back to their backings.
     discards: Vec<Slot>,
+    /// Some were asked to leave, and some share a limit with others: looked at in each step.
+    are_asked: bool,
+    share_limits: bool,
 }
 
 impl Areas {
@@ -51,6 +54,8 @@ impl Areas {
             turn: 0,
             used: 0,
             discards: Vec::new(),
+            are_asked: false,
+            share_limits: false,
         }
     }
 
@@ -59,6 +64,7 @@ impl Areas {
         let base = self.len().next_multiple_of(CLUSTER);
         let slots = config.slots.min(self.numbers_left());
         let id = u8::try_from(self.areas.len()).expect("nobody has so many areas");
+        self.share_limits |= config.claims > 0;
         self.areas.push(Area::new(&AreaConfig { slots, ..*config }, self.placement, base));
         let priority = |&other: &u8| self.areas[usize::from(other)].priority >= config.priority;
         let at = self.order.iter().take_while(|&other| priority(other)).count();
@@ -142,6 +148,7 @@ impl Areas {
 
     /// The area is to leave once there is room elsewhere. Until then others come first.
     pub fn ask_to_leave(&mut self, area: AreaId) {
+        self.are_asked = true;
         self.areas[usize::from(area.0)].is_asked = true;
         self.areas[usize::from(area.0)].priority = i16::MIN;
         self.order.retain(|&other| other != area.0);
@@ -152,9 +159,6 @@ impl Areas {
     /// Areas that were asked to leave begin to if the others together hold `pages`. `stays` says that
     /// there is no room any more for what was not brought yet: then they take pages again.
     pub fn leave_if_room(&mut self, pages: u32, stays: bool) {
-        if self.areas.iter().all(|area| !area.is_asked) {
-            return;
-        }
         let others = self.areas.iter().filter(|area| area.stand == Stand::Open && !area.is_asked);
         let has_room = others.map(Area::capacity).sum::<u32>() >= pages;
         for area in self.areas.iter_mut().filter(|area| area.is_asked) {
@@ -488,6 +492,18 @@ impl Areas {
         Some(area.table.used())
     }
 
+    /// Was an area ever asked to leave?
+    #[inline]
+    pub fn are_asked(&self) -> bool {
+        self.are_asked
+    }
+
+    /// Does an area share a limit with others?
+    #[inline]
+    pub fn share_limits(&self) -> bool {
+        self.share_limits
+    }
+
     /// What an area is to claim, all told: by area.
     pub fn claims(&mut self) -> impl Iterator<Item = (AreaId, u32)> + '_ {
         let areas = self.areas.iter_mut().zip((0..).map(AreaId));
@@ -527,9 +543,9 @@ impl Areas {
         Some((Slot(slot.0 + skipped), size - skipped))
     }
 
-    /// The backing has the cluster back.
-    pub fn discarded(&mut self, slot: Slot) {
+    /// The backing has the cluster back, or has `kept` it.
+    pub fn discarded(&mut self, slot: Slot, kept: bool) {
         let (area, own) = self.find(slot);
-        area.discarded(own / CLUSTER);
+        area.discarded(own / CLUSTER, kept);
     }
 }

@@ -7,6 +7,10 @@
 //! clusters, whatever of them is used. Where next to nothing of the limit is left and others want
 //! some, clusters that nobody uses are given back, and with them their claim: they are idle until
 //! there is a claim for them again. One that is refused is asked for again at the next tick.
+//!
+//! What is given up counts as given from that moment, not from the answer on, and there is one
+//! question at a time. *The story:* others could have it at once, while what was handled before the
+//! answer still took slots of it.
 
 use alloc::vec::Vec;
 
@@ -25,8 +29,12 @@ pub(super) struct Claim {
     more: u32,
     /// Others claim of the same limit.
     has_company: bool,
+    /// The answer is on its way.
+    is_asked: bool,
     /// A claim was refused since the last tick, or was not answered.
     waits: bool,
+    /// The backing has not given blocks back: what it has it keeps.
+    pub keeps: bool,
     /// Clusters that were given back.
     pub idle: Vec<u32>,
 }
@@ -35,7 +43,16 @@ impl Claim {
     /// Nothing is claimed as yet; all that there is may be had.
     pub fn new(step: u32) -> Self {
         let step = step.next_multiple_of(CLUSTER);
-        Claim { step, has: 0, more: u32::MAX, has_company: false, waits: false, idle: Vec::new() }
+        Claim {
+            step,
+            has: 0,
+            more: u32::MAX,
+            has_company: false,
+            is_asked: false,
+            waits: false,
+            keeps: false,
+            idle: Vec::new(),
+        }
     }
 
     /// Slots that may be in service.
@@ -48,9 +65,9 @@ impl Claim {
         self.has_company && self.more < limit / SCARCE_SHARE
     }
 
-    /// May more be asked for now?
-    pub fn is_open(&self) -> bool {
-        self.more > 0 && !self.waits
+    /// Could more be in service, as soon as it is asked for, or answered, or asked for again?
+    pub fn may_come(&self, serving: u32, limit: u32) -> bool {
+        self.could_serve(serving, limit) > serving
     }
 
     /// Slots of `limit` that are in service, `serving`, and that could be: as whole clusters.
@@ -63,6 +80,7 @@ impl Claim {
     /// The answer to a claim, or news of it.
     pub fn answered(&mut self, has: u32, more: u32, has_company: bool) {
         self.waits &= has <= self.has;
+        self.is_asked = false;
         (self.has, self.more, self.has_company) = (has, more, has_company);
     }
 
@@ -71,17 +89,26 @@ impl Claim {
         self.waits = false;
     }
 
+    /// What it has and does not serve goes to others: what it is to claim then, all told.
+    pub fn give_up(&mut self, serving: u32) -> Option<u32> {
+        if self.is_asked || self.has <= serving {
+            return None;
+        }
+        (self.has, self.is_asked) = (serving, true);
+        Some(serving)
+    }
+
     /// What is to be claimed, all told, of an area that takes pages; `is_starved` says that it found
     /// no slot for want of a claim, `is_used` that it has pages.
     pub fn wanted(&mut self, serving: u32, limit: u32, is_starved: bool, is_used: bool) -> Option<u32> {
         let is_scarce = self.is_scarce(limit);
         let ahead = if is_scarce || !is_used { 0 } else { CLUSTER };
         let wants = is_starved || self.has < (serving + ahead).min(limit);
-        if wants && serving < limit && self.is_open() {
-            self.waits = true;
+        if wants && !self.waits && !self.is_asked && self.may_come(serving, limit) {
+            (self.waits, self.is_asked) = (true, true);
             let step = if is_scarce { CLUSTER } else { self.step };
             return Some(limit.min(serving.max(self.has) + step));
         }
-        (is_scarce && !wants && self.has > serving).then_some(serving)
+        if is_scarce && !wants { self.give_up(serving) } else { None }
     }
 }

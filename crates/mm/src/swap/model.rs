@@ -234,7 +234,8 @@ impl Model {
             let (slot, count) = self.withheld.swap_remove(at);
             self.is_withheld[slot.0 as usize..(slot.0 + count) as usize].fill(false);
             self.known_of(slot.0).withheld -= count;
-            self.areas.discarded(slot);
+            let kept = self.below(50) == 0;
+            self.areas.discarded(slot, kept);
         }
     }
 

@@ -332,7 +332,9 @@ impl<P: SwapIn> Engine<P> {
             Action::Confirm => self.worker.answers.push_back(Event::Confirmed),
             Action::Populated => self.populated(),
             // A simulated device has blocks enough, and forgets nothing.
-            Action::Discard { slot, .. } => self.worker.answers.push_back(Event::DiscardDone { slot }),
+            Action::Discard { slot, .. } => {
+                self.worker.answers.push_back(Event::DiscardDone { slot, kept: false })
+            }
             // Nobody else is there to use it.
             Action::Claim { area, slots } => {
                 let (more, has_company) = (u32::MAX, false);

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,6 +11,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use overspill_mm::swap::header::{HEADER_BYTES, Header, LABEL_BYTES, Medium, Refusal};
 
 use super::inspect::{Candidate, Refused, pages_text};
+use crate::human;
 use crate::stdout::print;
 
 /// The smallest area that mkswap makes: ten pages.
@@ -90,8 +91,17 @@ fn page_count(bytes: u64) -> Result<u32> {
 }
 
 /// All blocks of the file: an area has no holes.
+///
+/// *The story:* `--size 8T` took all that was left of the disk before it failed, and whoever wrote
+/// there in that moment failed, too.
 fn reserve(file: &File, pages: u32) -> Result<()> {
     let bytes = i64::from(pages) * HEADER_BYTES as i64;
+    let has = file.metadata()?.blocks() * 512;
+    let info = nix::sys::statvfs::fstatvfs(file)?;
+    let free = info.blocks_available() as u64 * info.fragment_size() as u64;
+    if bytes.cast_unsigned().saturating_sub(has) > free {
+        bail!("it would take {}, and {} are free", human::bytes(bytes.cast_unsigned()), human::bytes(free));
+    }
     fallocate(file, FallocateFlags::empty(), 0, bytes).context("cannot reserve its blocks")
 }
 

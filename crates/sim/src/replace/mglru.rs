@@ -1,9 +1,9 @@
 //! The generations of the kernel's multi-gen LRU, by its documentation (admin-guide/mm/multigen_lru,
 //! mm/multigen_lru): pages lie in two to four generations. A page that faults in belongs to the
 //! youngest; eviction takes from the oldest what was not accessed, and what was goes to the youngest.
-//! When only two are left a new one begins before anything leaves, and every page whose accessed bit is set moves there: so
-//! a page that is used at all is a generation or two ahead of one that is not, at the price of one
-//! walk a generation. Within a generation order is order of arrival.
+//! When only two are left a new one begins before anything leaves, and every page whose accessed
+//! bit is set moves there: so a page that is used at all is a generation or two ahead of one that
+//! is not, at the price of one walk a generation. Within a generation order is order of arrival.
 //!
 //! Tiers and their feedback are about pages that are read by calls; here every touch is one of
 //! hardware bits, so there is one tier.

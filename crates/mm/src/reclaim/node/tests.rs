@@ -467,9 +467,10 @@ fn early_kswapd_dozes_after_a_run_that_found_nothing_to_look_at() {
     assert!(dozes && node.counters().pageoutrun < 1000);
 }
 
-/// Over-reclaim, where the loop of 6.1 differs from that of 3.16, both under the early rules (specification 5.4, 7.3): all files are
-/// in use, so that nothing is freed until everything is looked at, and there is little anonymous memory.
-/// With the goal reached 3.16 brings the files to the part of it that it has seen, a sixth at least.
+/// Over-reclaim, where the loop of 6.1 differs from that of 3.16 (specification 5.4, 7.3), both under
+/// early rules: all files are in use, so that nothing is freed until everything is looked at, and there
+/// is little anonymous memory. With the goal reached 3.16 brings the files to the part of it that it has
+/// seen, a sixth at least.
 #[test]
 fn with_all_files_in_use_the_loop_of_6_1_frees_a_batch_or_two_and_that_of_3_16_a_sixth() {
     let mapped = Arrival { mapped: true, ..Arrival::FILE };

@@ -365,7 +365,7 @@ mod tests {
     use crate::types::{RegionKind, SpaceId, Vpn};
     use alloc::vec::Vec;
 
-    use crate::{Config, Event, Unmapped};
+    use crate::{Config, Event, Probe, Unmapped};
 
     /// *The story:* a page that was to make room and was busy kept the mark of a failed test. When it
     /// left at last it was taken for one that is being tested, and kept its frame for good.
@@ -385,5 +385,30 @@ mod tests {
             mm.step(0, Event::Unmapped { run, result: Unmapped::default() }, &mut out);
             assert!(run.pages().all(|id| !mm.pages[id].has(flag::TESTED | flag::MAKES_ROOM)));
         }
+    }
+
+    /// *The story:* when one page was found idle its neighbours left the view with it, and their
+    /// accessed bits were dropped; one that was to make room and was found in use stayed marked.
+    #[test]
+    fn a_page_that_is_known_to_be_used_stays_in_view_and_has_failed_no_test() {
+        let (start, end, space) = (Vpn(0), Vpn(4096), SpaceId(0));
+        let probe = Probe::Accessed;
+        let mut mm = Mm::new(Config { cache: 300, probe, ..Config::live(1000, 8192) }, NoReadAhead);
+        let mut out = Actions::new();
+        mm.step(0, Event::RegionAdded { space, start, end, kind: RegionKind::Anon }, &mut out);
+        mm.step(0, Event::Resident { space, start, end: Vpn(900) }, &mut out);
+        let is_inactive = |mm: &Mm<NoReadAhead>, id: PageId| mm.pages[id].list == ListId::Inactive as u8;
+        let used: Vec<PageId> =
+            (0..512).map(PageId).filter(|&id| id.0 % 2 == 1 && is_inactive(&mm, id)).collect();
+        for &id in &used {
+            mm.pages[id].set(flag::REFERENCED | flag::TESTED | flag::MAKES_ROOM);
+        }
+        mm.step(0, Event::Budget { frames: 800 }, &mut out);
+        let order = |action| if let Action::Unmap { run } = action { Some(run) } else { None };
+        let mut leaving = out.drain().filter_map(order).flat_map(Run::pages).peekable();
+        assert!(leaving.peek().is_some(), "some have to leave");
+        assert!(leaving.all(|id| !mm.pages[id].has(flag::REFERENCED)));
+        let seen: Vec<_> = used.iter().filter(|&&id| !mm.pages[id].has(flag::REFERENCED)).collect();
+        assert!(!seen.is_empty() && seen.iter().all(|&&id| !mm.pages[id].has(flag::TESTED)));
     }
 }

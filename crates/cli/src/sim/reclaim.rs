@@ -10,7 +10,7 @@ use overspill_sim::report::table::aligned;
 use overspill_sim::streams::contest::{Contest, Entrant};
 use overspill_sim::streams::{Outcome, Way};
 use overspill_sim::sweep::parallel;
-use overspill_sim::time::SECOND;
+use overspill_sim::time::{MILLISECOND, SECOND};
 use serde::Serialize;
 
 use crate::human;
@@ -32,9 +32,11 @@ A domain is NAME:KEY=VALUE,... with
                 give
   min=SIZE      and so much never
 Files are sparse, so reading them costs no I/O; what was written goes to a disk
-of 200 MB/s, swap takes 5 ms a page. Whoever writes waits while a fifth of the
-memory is dirty; the flusher begins at a tenth. At the end it is checked that
-all that was written has arrived.
+of 200 MB/s, swap takes 5 ms a page. Whoever writes waits while a fifth of what
+is free or holds file pages is dirty; the flusher begins at a tenth. Who gets no
+frame in 16 calls is ended, and its memory is free. MiB/s are until the last
+program of the domain was done. At the end it is checked that all that was
+written has arrived.
 
 Examples:
   Two readers and a database that may not lose what it holds, and one that may:
@@ -149,8 +151,8 @@ fn lines(contest: &Contest, outcomes: &[Outcome]) -> Vec<Line> {
         };
         let share = |outcome: &Outcome| outcome.shares[usize::from(index)];
         say("MiB held at the end", &|it| mib(share(it).held));
-        say("MiB held at least", &|it| mib(share(it).least_held));
         if entrant.memory > 0 {
+            say("MiB held at least", &|it| mib(share(it).least_held));
             say("touches a second", &|it| share(it).touches * SECOND / it.elapsed_ns.max(1));
             say("pages from swap", &|it| share(it).faults.pswpin);
         }
@@ -174,6 +176,10 @@ fn lines(contest: &Contest, outcomes: &[Outcome]) -> Vec<Line> {
         say("written by kswapd", &|it| it.writeback.by_reclaim);
         say("pauses of writers", &|it| it.writeback.pauses);
     }
+    if outcomes.iter().any(|it| it.out_of_memory > 0) {
+        say("programs ended, memory full", &|it| it.out_of_memory);
+    }
+    say("ms until the end", &|it| it.elapsed_ns / MILLISECOND);
     lines
 }
 
@@ -219,8 +225,27 @@ mod tests {
         let of = |what| table.lines.iter().find(|line| line.what == what).expect("a row");
         assert_eq!(of("MiB held at least").values, [4; 3]);
         assert!(of("MiB/s written").values.iter().all(|&value| value > 0));
+        let has = |domain: &str, what| table.lines.iter().any(|it| it.domain == domain && it.what == what);
+        assert!(has("all", "ms until the end") && !has("log", "MiB held at least"));
+        assert!(!has("all", "programs ended, memory full"), "nobody was");
         let text = render(&table);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert_eq!(text.matches("log").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn who_was_ended_is_told_of() {
+        let contest = Contest {
+            entrants: vec![Entrant::parse("a:memory=64M").expect("fine")],
+            ram_bytes: 16 << 20,
+            swap_bytes: 0,
+            limit_ns: 2 * SECOND,
+            processors: 2,
+            seed: 1,
+        };
+        let lines = lines(&contest, &[contest.run(Era::Since61)]);
+        let of = |what| &lines.iter().find(|line| line.what == what).expect("a row").values;
+        assert_eq!(*of("programs ended, memory full"), [1]);
+        assert_eq!(*of("ms until the end"), [2000]);
     }
 }

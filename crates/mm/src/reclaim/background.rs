@@ -47,6 +47,8 @@ pub struct Background {
     round_reclaimed: u64,
     /// Freed in this run.
     run_reclaimed: u64,
+    /// Has this run looked at any page?
+    has_looked: bool,
     aged: bool,
     rested: bool,
     vain_runs: u32,
@@ -64,6 +66,7 @@ impl Background {
             round_looked_at: 0,
             round_reclaimed: 0,
             run_reclaimed: 0,
+            has_looked: false,
             aged: false,
             rested: false,
             vain_runs: 0,
@@ -123,6 +126,7 @@ impl Background {
         self.state = State::Working;
         self.priority = PRIORITY_FIRST;
         self.run_reclaimed = 0;
+        self.has_looked = false;
         self.begin_priority();
     }
 
@@ -138,6 +142,7 @@ impl Background {
                 let before = round.reclaimed();
                 let (goes_on, looked_at) = node.pass(id, &self.manner(), &mut round, out);
                 self.round_looked_at += looked_at.weight;
+                self.has_looked |= looked_at.all() > 0;
                 self.round_reclaimed += round.reclaimed() - before;
                 if goes_on {
                     self.open = Some((id, round));
@@ -151,6 +156,7 @@ impl Background {
                 self.aged = true;
                 let aged = self.age(node);
                 if aged > 0 {
+                    self.has_looked = true;
                     return Step::Looked(aged);
                 }
             }
@@ -189,15 +195,16 @@ impl Background {
         (self.priority < 1 || node.is_balanced()).then(|| self.end(now, node))
     }
 
-    /// The run is over: it dozes where all is well, else the next one begins at once, unless it is
-    /// hopeless.
+    /// The run is over: it dozes where all is well, or where a forced run of early rules found nothing
+    /// to look at, else the next one begins at once, unless it is hopeless.
+    ///
+    /// *The story:* where every page was spared, early background reclaim began anew for ever, with
+    /// a step in each 300 ns.
     fn end(&mut self, now: u64, node: &mut Node) -> Step {
         self.open = None;
         if node.is_balanced() {
             node.note_balanced();
-            let until = now + DOZE_NS;
-            self.state = State::Dozing { until };
-            return Step::Until(until);
+            return self.doze(now);
         }
         if self.run_reclaimed == 0 {
             self.vain_runs += 1;
@@ -206,8 +213,17 @@ impl Background {
             self.state = State::Asleep;
             return Step::Asleep;
         }
+        if node.config().rules == Rules::Early && self.vain_runs > 1 && !self.has_looked {
+            return self.doze(now);
+        }
         self.begin(node);
         Step::Looked(0)
+    }
+
+    fn doze(&mut self, now: u64) -> Step {
+        let until = now + DOZE_NS;
+        self.state = State::Dozing { until };
+        Step::Until(until)
     }
 
     /// Somebody else freed frames: there is hope again.

@@ -34,6 +34,8 @@ pub struct Counters {
     pub nr_vmscan_write: [u64; 2],
     /// Pages that are freed as soon as they are clean.
     pub nr_vmscan_immediate_reclaim: u64,
+    /// Dirty pages of files that reclaim met and did not write: the flushers are to.
+    pub dirty_files_met: u64,
     /// Runs of background reclaim.
     pub pageoutrun: u64,
     /// ... that was woken while it only dozed.

@@ -437,11 +437,14 @@ impl<P: SwapIn> Mm<P> {
         let unit = self.config.unit;
         let aligned = id.0 / unit * unit;
         let is_passed = self.is_passed(id);
+        let tells_uses = self.config.probe.tells_uses();
+        // One that is known to be used stays in view, or what was told of it would be lost.
         let fits = |mm: &Self, page: PageId| {
             page.0 / unit == aligned / unit
                 && mm.is_passed(page) == is_passed
                 && mm.pages[page].state == State::Mapped
                 && mm.pages[page].list == ListId::Inactive as u8
+                && !(tells_uses && mm.pages[page].has(flag::REFERENCED))
                 && !mm.answered.contains(&page)
         };
         let (first, count) = self.extend(id, unit, fits);
@@ -547,7 +550,9 @@ impl<P: SwapIn> Mm<P> {
             return false;
         }
         let list = if !self.config.probe.is_kernel() {
-            // The bit stands for the touch that would have been seen out of view.
+            // The bit stands for the touch that would have been seen out of view. It was to make
+            // room, perhaps, and has not.
+            page.clear(flag::TESTED | flag::MAKES_ROOM);
             self.touched(id, Waited::ToLeave)
         } else if self.config.early || page.has(flag::SECOND_LOOK) {
             self.stats.pgactivate += 1;

@@ -15,7 +15,7 @@ const PROBATION: usize = 1;
 const PROTECTED: usize = 2;
 /// Touches are counted up to this (four bits).
 const COUNT_MAX: u8 = 15;
-/// Counts are halved after so many touches a frame.
+/// Counts, and the number of touches counted, are halved when that is so many a frame.
 const SAMPLE: u64 = 10;
 
 /// A window, a door and a segmented LRU.
@@ -53,7 +53,8 @@ impl WTinyLfu {
         self.until_halved -= 1;
         if self.until_halved == 0 {
             self.counts.iter_mut().for_each(|count| *count /= 2);
-            self.until_halved = self.sample;
+            // The sample's own count is halved with them.
+            self.until_halved = self.sample.div_ceil(2);
         }
     }
 
@@ -131,5 +132,10 @@ mod tests {
         assert_eq!(policy.counts[..2], [10, 9]);
         policy.touch(1, 0);
         assert_eq!(policy.counts[..2], [5, 5], "after ten touches a frame");
+        // *The story:* they faded half as fast, as the number of touches began at nothing again.
+        (0..9).for_each(|step| _ = policy.touch(step % 2, 0));
+        assert_eq!(policy.counts[..2], [10, 9]);
+        policy.touch(1, 0);
+        assert_eq!(policy.counts[..2], [5, 5], "and after five more");
     }
 }

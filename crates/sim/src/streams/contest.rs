@@ -18,6 +18,10 @@ const PROGRAMS_MAX: u64 = 64;
 const TOUCHES_MAX: u64 = 1_000_000;
 /// Less RAM has no room for watermarks.
 const RAM_MIN: u64 = 16 << 20;
+/// Pages of files, of programs and of RAM in all (256 GiB): the simulator keeps some 16 bytes for each.
+const PAGES_MAX: u64 = 1 << 26;
+/// What the rows that are nobody's are called.
+const ALL: &str = "all";
 /// Pages of a file are numbered by 32 bits.
 const FILE_MAX: u64 = 1 << 40;
 
@@ -91,8 +95,13 @@ impl Entrant {
         if rest.is_empty() {
             return Err(ContestError::Nothing { text: text.to_owned() });
         }
+        let mut keys = Vec::new();
         for entry in entries(rest).map_err(|_| wrong(rest))? {
             let (key, value) = entry.split_once('=').ok_or_else(|| wrong(entry))?;
+            if keys.contains(&key.trim()) {
+                return Err(wrong(entry));
+            }
+            keys.push(key.trim());
             entrant.set(key.trim(), value.trim()).ok_or_else(|| wrong(entry))?;
         }
         if entrant.memory + entrant.readers + entrant.writers == 0 {
@@ -186,7 +195,26 @@ impl Contest {
         if self.entrants.iter().any(|it| it.memory > FILE_MAX) {
             return wrong("a program has at most 1T of memory");
         }
+        if self.pages() > PAGES_MAX {
+            return wrong(
+                "files (8 times the RAM each, or file=SIZE), memory and RAM are 256G in all at most",
+            );
+        }
+        let is_taken = |name: &str| self.entrants.iter().filter(|it| it.name == name).count() > 1;
+        if self.entrants.iter().any(|it| it.name == ALL || is_taken(&it.name)) {
+            return wrong("each domain has a name of its own, and none is called 'all'");
+        }
         Ok(())
+    }
+
+    /// What the simulator has to keep account of, in pages.
+    fn pages(&self) -> u64 {
+        let of = |it: &Entrant| {
+            let files = u128::from(it.file.unwrap_or(8 * self.ram_bytes));
+            u128::from(it.memory) + files * u128::from(it.readers + it.writers)
+        };
+        let bytes = u128::from(self.ram_bytes) + self.entrants.iter().map(of).sum::<u128>();
+        u64::try_from(bytes / u128::from(PAGE_SIZE)).unwrap_or(u64::MAX)
     }
 
     /// Carries it out under the loop and the rules of an era. At the end what was written is awaited,
@@ -244,6 +272,7 @@ mod tests {
             ("db:low=50%", "'low=50%' of"),
             ("db:loww=5M", "'loww=5M' of"),
             ("db:readers=65", "'readers=65' of"),
+            ("db:readers=1,readers=2", "'readers=2' of"),
             ("db:memory=1M,,", "'memory=1M,,' of"),
             (":memory=1M", "'' of"),
             ("db", "neither memory"),
@@ -267,5 +296,12 @@ mod tests {
         assert!(contest("a:readers=1", 64 * MIB).check().is_ok());
         assert!(contest("a:readers=1", MIB).check().is_err());
         assert!(contest("a:readers=1,min=60M", 64 * MIB).check().is_err());
+        // *The story:* accounts of the pages of these files took 60 GiB of memory.
+        assert!(contest("a:readers=8,writers=8", 65_536 * MIB).check().is_err());
+        assert!(contest("a:readers=8,writers=8,file=1G", 65_536 * MIB).check().is_ok());
+        assert!(contest("all:readers=1", 64 * MIB).check().is_err());
+        let mut twice = contest("a:readers=1", 64 * MIB);
+        twice.entrants.push(twice.entrants[0].clone());
+        assert!(twice.check().is_err());
     }
 }

@@ -11,7 +11,8 @@ use overspill_mm::reclaim::lists::{DomainId, List};
 
 const BACKGROUND_PERCENT: u64 = 10;
 const LIMIT_PERCENT: u64 = 20;
-const PERIOD: Nanos = 5 * SECOND;
+/// The flusher wakes each so long.
+pub const PERIOD: Nanos = 5 * SECOND;
 const EXPIRES: Nanos = 30 * SECOND;
 /// A program that has to wait looks again after so long.
 pub const PAUSE: Nanos = 10 * MILLISECOND;
@@ -56,7 +57,7 @@ impl World {
 
     /// Reclaim has met dirty pages since it was asked last: as many are to be written.
     pub(super) fn flush_for_reclaim(&mut self, at: Nanos) {
-        let met = self.node.counters().nr_vmscan_immediate_reclaim;
+        let met = self.node.counters().dirty_files_met;
         let new = met - std::mem::replace(&mut self.met_dirty, met);
         if new > 0 {
             self.flush_asked = (self.flush_asked + new).min(self.files.dirty());

@@ -161,7 +161,8 @@ impl Stream {
 
 /// Pages of a read-ahead window.
 const WINDOW: u32 = 32;
-/// After so many calls in vain, one after another, a program is ended: memory is full.
+/// After so many calls in vain, one after another, with no frame meanwhile, a program is ended:
+/// memory is full.
 const VAIN_CALLS: u32 = 16;
 /// The file that nobody reads.
 const OLD: u16 = 999;
@@ -198,7 +199,7 @@ enum Program {
 struct Task {
     program: Program,
     reclaiming: Option<Direct>,
-    /// Calls that freed nothing, one after another.
+    /// Calls that freed nothing since it last got on.
     vain_calls: u32,
 }
 
@@ -275,6 +276,7 @@ impl World {
         };
         world.add(Program::Background(Background::new()));
         world.add(Program::Flusher);
+        world.schedule.sleep_until(FLUSHER, flusher::PERIOD);
         for habit in world.setup.residents.clone() {
             world.settle(habit);
         }
@@ -322,9 +324,7 @@ impl World {
         let end = limit_ns.map_or(Nanos::MAX, |limit| start + limit);
         let is_endless = streams.is_empty();
         assert!(!is_endless || limit_ns.is_some(), "a run ends");
-        while (is_endless || self.finished.len() < streams.len()) && self.schedule.now() < end {
-            self.advance();
-        }
+        while (is_endless || self.finished.len() < streams.len()) && self.advance(end) {}
         let elapsed_ns = self.schedule.now() - start;
         for task in &mut self.tasks {
             if let Program::Walker(walker) = &mut task.program
@@ -349,12 +349,15 @@ impl World {
         }
     }
 
-    /// What happens next happens.
-    fn advance(&mut self) {
-        match self.schedule.next() {
-            Next::Step { task, at } => self.step(task, at),
-            Next::Written { page } => self.written(PageNumber(page)),
+    /// What happens next happens; false where that is not before `end`.
+    fn advance(&mut self, end: Nanos) -> bool {
+        let next = self.schedule.next(end);
+        match next {
+            Some(Next::Step { task, at }) => self.step(task, at),
+            Some(Next::Written { page }) => self.written(PageNumber(page)),
+            None => {}
         }
+        next.is_some()
     }
 
     /// Goes on until all that was written is on the disk.
@@ -362,7 +365,7 @@ impl World {
         self.is_syncing = true;
         self.schedule.wake(FLUSHER, self.schedule.now());
         while self.files.unwritten() > 0 {
-            self.advance();
+            self.advance(Nanos::MAX);
         }
         self.is_syncing = false;
         assert!(self.files.are_written(), "every store has arrived");
@@ -416,7 +419,7 @@ impl World {
         );
         if let Some(call) = &mut task.reclaiming {
             let step = call.step(&mut self.node, &mut self.orders);
-            self.after_direct(&mut task, step, at);
+            self.after_direct(&mut task, step);
         } else {
             match &mut task.program {
                 Program::Background(kswapd) => {
@@ -434,8 +437,12 @@ impl World {
                 }
             }
         }
+        let is_at_an_end = task.vain_calls == VAIN_CALLS;
         self.tasks[id as usize] = task;
         self.carry_out(at);
+        if is_at_an_end {
+            self.end(id, at);
+        }
         self.flush_for_reclaim(at);
         if self.node.wants_background() && self.has_hope(at) {
             self.schedule.wake(BACKGROUND, at);
@@ -443,19 +450,23 @@ impl World {
     }
 
     fn after_work(&mut self, task: &mut Task, did: &Did, at: Nanos) {
+        if matches!(did, Did::Worked(_) | Did::Slept(_)) {
+            // It got what it had called for, whoever freed it.
+            task.vain_calls = 0;
+        }
         match *did {
             Did::Worked(ns) => self.schedule.spend(ns),
             Did::Slept(ns) => self.schedule.sleep(ns),
             Did::Short => task.reclaiming = Some(self.begin_direct()),
             Did::Done => {
-                self.note_end(task, at);
+                self.note_end(&task.program, at);
                 self.schedule.block();
             }
         }
     }
 
-    fn note_end(&mut self, task: &Task, at: Nanos) {
-        if let Program::Walker(walker) = &task.program
+    fn note_end(&mut self, program: &Program, at: Nanos) {
+        if let Program::Walker(walker) = program
             && !walker.is_ended()
         {
             let (elapsed_ns, pages) = (at - self.started, walker.pages_done());
@@ -472,6 +483,13 @@ impl World {
         kswapd.is_due(at, &self.node)
     }
 
+    fn background(&mut self) -> &mut Background {
+        match &mut self.tasks[BACKGROUND as usize].program {
+            Program::Background(kswapd) => kswapd,
+            _ => unreachable!("the first task is background reclaim"),
+        }
+    }
+
     fn begin_direct(&mut self) -> Direct {
         let costs = self.setup.costs;
         let (ns, mut wait_ns) = (self.vary(costs.stall_ns), self.vary(costs.stall_wait_ns));
@@ -486,7 +504,7 @@ impl World {
         Direct::new()
     }
 
-    fn after_direct(&mut self, task: &mut Task, step: direct::Step, at: Nanos) {
+    fn after_direct(&mut self, task: &mut Task, step: direct::Step) {
         match step {
             direct::Step::Looked(pages) => {
                 let ns = self.vary(self.setup.costs.look_ns * pages.max(1));
@@ -497,23 +515,28 @@ impl World {
             direct::Step::Done(freed) => {
                 task.reclaiming = None;
                 self.largest_call = self.largest_call.max(freed);
+                if freed > 0 {
+                    self.background().note_progress();
+                }
                 task.vain_calls = if freed == 0 { task.vain_calls + 1 } else { 0 };
-                if task.vain_calls == VAIN_CALLS {
-                    self.end(task, at);
-                } else if freed == 0 {
+                if freed == 0 {
                     self.schedule.sleep(10 * MILLISECOND);
                 }
             }
         }
     }
 
-    /// Nothing is to be had: the program ends where it is.
-    fn end(&mut self, task: &mut Task, at: Nanos) {
+    /// Nothing is to be had: the program ends where it is, and gives back what it has.
+    fn end(&mut self, id: u32, at: Nanos) {
         self.out_of_memory += 1;
-        self.note_end(task, at);
-        if let Program::Walker(walker) = &mut task.program {
-            walker.end();
+        let mut program = std::mem::replace(&mut self.tasks[id as usize].program, Program::IDLE);
+        self.note_end(&program, at);
+        match &mut program {
+            Program::Walker(walker) => walker.end(),
+            Program::Resident(resident) => self.leaves(resident),
+            Program::Background(_) | Program::Flusher => unreachable!("only programs ask for frames"),
         }
+        self.tasks[id as usize].program = program;
         self.schedule.block();
     }
 

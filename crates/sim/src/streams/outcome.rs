@@ -100,16 +100,17 @@ impl Outcome {
         self.rate(|_| true)
     }
 
-    /// Pages a second that those of a domain read, or wrote.
+    /// Pages a second that those of a domain read, or wrote, until the last of them was done.
     #[must_use]
     pub fn pages_a_second_of(&self, domain: DomainId, way: Way) -> u64 {
         self.rate(|finish| finish.domain == domain && finish.way == way)
     }
 
     fn rate(&self, counts: impl Fn(&Finish) -> bool) -> u64 {
-        let all = self.finishes.iter().filter(|&finish| counts(finish));
-        let pages = all.map(|finish| u64::from(finish.pages)).sum();
-        muldiv(pages, crate::time::SECOND, self.elapsed_ns.max(1))
+        let all = || self.finishes.iter().filter(|&finish| counts(finish));
+        let pages = all().map(|finish| u64::from(finish.pages)).sum();
+        let elapsed_ns = all().map(|finish| finish.elapsed_ns).max().unwrap_or(0);
+        muldiv(pages, crate::time::SECOND, elapsed_ns.max(1))
     }
 }
 
@@ -121,7 +122,8 @@ mod tests {
     fn spread_of_times() {
         let finish = |elapsed_ns| Finish { elapsed_ns, pages: 10, domain: DomainId(0), way: Way::Read };
         let outcome = Outcome {
-            elapsed_ns: 9,
+            // Another domain's program went on.
+            elapsed_ns: 18,
             finishes: [2, 4, 4, 4, 5, 5, 7, 9].map(finish).to_vec(),
             counters: Counters::default(),
             shares: Vec::new(),

@@ -173,14 +173,26 @@ impl Schedule {
         }
     }
 
-    /// Ends the step of before, and gives the next one.
-    pub fn next(&mut self) -> Next {
+    /// Ends the step of before, and gives the next one before `end`. `None`: nothing happens until
+    /// then, and it is then.
+    pub fn next(&mut self, end: Nanos) -> Option<Next> {
         self.end_step();
         loop {
-            let Reverse((at, _, event)) = self.events.pop().expect("somebody runs or sleeps");
-            self.now = at;
+            let event = match self.events.peek() {
+                Some(&Reverse((at, _, event))) if at < end => {
+                    self.now = at;
+                    self.events.pop();
+                    event
+                }
+                _ => {
+                    assert!(end < Nanos::MAX, "somebody runs or sleeps");
+                    self.now = self.now.max(end);
+                    return None;
+                }
+            };
+            let at = self.now;
             match event {
-                Event::Written(page) => return Next::Written { page },
+                Event::Written(page) => return Some(Next::Written { page }),
                 Event::Wake(task, sleep) => {
                     // It may have been woken meanwhile, and sleep again.
                     if self.states[task as usize] == State::Asleep(sleep) {
@@ -190,7 +202,7 @@ impl Schedule {
                 Event::Processor(index) => {
                     self.current = Some(index as usize);
                     (self.spent, self.stays) = (0, true);
-                    return Next::Step { task: self.stepped(), at };
+                    return Some(Next::Step { task: self.stepped(), at });
                 }
             }
         }

@@ -148,11 +148,27 @@ impl World {
     /// It ends, and what it had is free, but for what is on its way to swap just now.
     fn child_ends(&mut self, resident: &mut Resident) {
         for page in resident.child.drain(..) {
-            if self.is_sent[page.0 as usize] {
-                self.owners[page.0 as usize] = Owner::Leaving;
-            } else {
-                self.forget(page);
+            self.give_back(page);
+        }
+    }
+
+    /// A program with memory of its own is gone, and its pages and slots with it.
+    pub(super) fn leaves(&mut self, resident: &mut Resident) {
+        self.child_ends(resident);
+        for place in resident.places.drain(..) {
+            match place {
+                Place::New => {}
+                Place::In(page) => self.give_back(page),
+                Place::Out(_) => self.node.release_slot(),
             }
+        }
+    }
+
+    fn give_back(&mut self, page: PageNumber) {
+        if self.is_sent[page.0 as usize] {
+            self.owners[page.0 as usize] = Owner::Leaving;
+        } else {
+            self.forget(page);
         }
     }
 }

@@ -112,6 +112,7 @@ impl Node {
         }
         self.pages.set(page, flag::RECLAIM);
         self.counters.nr_vmscan_immediate_reclaim += 1;
+        self.counters.dirty_files_met += 1;
         if is_early { Fate::Kept } else { Fate::Activated }
     }
 

@@ -58,7 +58,8 @@ fn damage(rng: &mut Rng, text: &str) -> Vec<u8> {
 
 #[test]
 fn sound_samples_are_recognised_and_read() {
-    for (text, records) in [(LACKEY, 5), (STRACE, 6), (PERF, 2), (CSV, 4)] {
+    // Of the file in STRACE one descriptor is open at the end: there is no record of its closing.
+    for (text, records) in [(LACKEY, 5), (STRACE, 5), (PERF, 2), (CSV, 4)] {
         assert_eq!(drain(text.as_bytes().to_vec(), None).expect("sound"), records, "{text}");
     }
 }

@@ -30,7 +30,8 @@ pub fn tests() -> Vec<Test> {
 fn full_tree(context: &Context) -> Outcome {
     let worker = worker(context, "limits-worker", &[])?;
     let finished = Launch::new(context, "limits-full-tree", "/bin/sh")
-        .args(["-c", "for n in 1 2 3 4; do $0 15 & done; wait", &text(&worker)])
+        // Long enough that all four are there at the same time.
+        .args(["-c", "for n in 1 2 3 4; do $0 15 100 & done; wait", &text(&worker)])
         .ram(25 * MIB)
         .options(["--swap-max", "4M", "--max-pool-percent", "0"])
         .timeout(180)

@@ -73,12 +73,13 @@ fn in_so_many(directory: &Path, bytes: u64, pieces: i64) -> Result<()> {
         rows.push(row(name, "default", extents, &SortedMap::new(extents)));
     }
     let told = format!(
-        "{}: {} cut into {} pieces: {} extents by FIEMAP\n\n",
+        "{}: {} cut into {} pieces: {} extents by FIEMAP",
         directory.display(),
         crate::human::bytes(bytes),
         crate::human::count(pieces as u64),
         crate::human::count(reported)
     );
+    let told = crate::human::folded(&told, "    ") + "\n";
     print(&(told + &aligned(&rows, &[false, true, false, true, true]) + "\n"))?;
     let rows = tasks::rows(&scratch.path(), &real)?;
     let rows = aligned(&rows, &[true, false, false, true, true, true]);

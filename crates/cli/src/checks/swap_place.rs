@@ -206,9 +206,9 @@ fn room(place: &SwapPlace) -> Check {
     }
 }
 
-/// What is free on the file system of a directory, for whoever calls this.
-pub fn free_bytes(directory: &Path) -> io::Result<u64> {
-    let info = nix::sys::statvfs::statvfs(directory)?;
+/// What is free on the file system of a directory or file, for whoever calls this.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let info = nix::sys::statvfs::statvfs(path)?;
     Ok(info.blocks_available() as u64 * info.fragment_size() as u64)
 }
 

@@ -262,10 +262,14 @@ impl Watcher {
         is_paid && shared > 0 && counted.count() > 1 && all > self.options.ram_bytes
     }
 
+    /// Asks everybody what others have, too.
+    fn ask_all(&mut self, looks: &[Look], now: u64) {
+        self.sharing.ask_all(looks, now, |look| walk(look, shmem_bytes(&self.extras, look)));
+    }
+
     fn sightings_afresh(&mut self, looks: &[Look]) -> Vec<Sighting> {
         let began = self.began.elapsed();
-        self.sharing
-            .ask_all(looks, began.as_nanos() as u64, |look| walk(look, shmem_bytes(&self.extras, look)));
+        self.ask_all(looks, began.as_nanos() as u64);
         let ended = self.began.elapsed();
         self.asks_again = ended + ASK_ALL_PAUSE.max((ended - began) * ASK_ALL_SHARE);
         self.sightings(looks.iter())
@@ -299,7 +303,7 @@ impl Watcher {
             self.extras.entry(look.pid).or_default().shared_bytes = u64::MAX; // so that it is read
             self.read_shmem(look);
         }
-        self.sharing.ask_all(looks, now, |look| walk(look, shmem_bytes(&self.extras, look)));
+        self.ask_all(looks, now);
         let mut managed = self.page.reports().ok()?;
         managed.retain(|report| !report.is_over);
         let tells = |look: &&Look| !self.sharing.is_silent(look.pid);

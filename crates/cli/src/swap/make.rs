@@ -11,6 +11,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use overspill_mm::swap::header::{HEADER_BYTES, Header, LABEL_BYTES, Medium, Refusal};
 
 use super::inspect::{Candidate, Refused, pages_text};
+use crate::checks::swap_place;
 use crate::human;
 use crate::stdout::print;
 
@@ -43,7 +44,7 @@ fn fresh(path: &Path, bytes: u64, label: &str) -> Result<Header> {
     let pages = page_count(bytes)?;
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
-    let made = reserve(&file, pages).and_then(|()| write_header(path, &file, pages, label));
+    let made = reserve(path, &file, pages).and_then(|()| write_header(path, &file, pages, label));
     if made.is_err() {
         let _ = fs::remove_file(path);
     }
@@ -71,7 +72,7 @@ fn remake(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result<H
     let pages = page_count(bytes)?;
     if candidate.medium == Medium::File {
         // *The story:* a file of no bytes that was to have 100 TiB was that long afterwards, and foreign.
-        reserve(&file, pages).inspect_err(|_| drop(file.set_len(candidate.bytes)))?;
+        reserve(path, &file, pages).inspect_err(|_| drop(file.set_len(candidate.bytes)))?;
         file.set_len(u64::from(pages) * HEADER_BYTES as u64)?;
     }
     drop(candidate);
@@ -94,11 +95,10 @@ fn page_count(bytes: u64) -> Result<u32> {
 ///
 /// *The story:* `--size 8T` took all that was left of the disk before it failed, and whoever wrote
 /// there in that moment failed, too.
-fn reserve(file: &File, pages: u32) -> Result<()> {
+fn reserve(path: &Path, file: &File, pages: u32) -> Result<()> {
     let bytes = i64::from(pages) * HEADER_BYTES as i64;
     let has = file.metadata()?.blocks() * 512;
-    let info = nix::sys::statvfs::fstatvfs(file)?;
-    let free = info.blocks_available() as u64 * info.fragment_size() as u64;
+    let free = swap_place::free_bytes(path)?;
     if bytes.cast_unsigned().saturating_sub(has) > free {
         bail!("it would take {}, and {} are free", human::bytes(bytes.cast_unsigned()), human::bytes(free));
     }

@@ -64,18 +64,23 @@ fn who_is_ended_gives_back_what_it_has() {
     }
 }
 
-/// *The story:* calls in vain were counted from the last that freed something, though the program
-/// had got frames that others had freed; after sixteen of them, days apart, it was ended.
-#[test]
-fn calls_in_vain_are_counted_from_when_the_program_got_on() {
-    let mut world = World::new(Setup {
+/// One domain, with a program that touches a page each second.
+fn one_that_wakes() -> Setup {
+    Setup {
         node: Config::new(16_384, 0, Rules::Late, Era::Since61),
         processors: 2,
         costs: Costs::default(),
         domains: vec![Protection::default()],
         residents: vec![Habit { period_ns: SECOND, burst: 1, hot: 1, ..Habit::idle(16) }],
         seed: 1,
-    });
+    }
+}
+
+/// *The story:* calls in vain were counted from the last that freed something, though the program
+/// had got frames that others had freed; after sixteen of them, days apart, it was ended.
+#[test]
+fn calls_in_vain_are_counted_from_when_the_program_got_on() {
+    let mut world = World::new(one_that_wakes());
     let resident = &mut world.tasks[FLUSHER as usize + 1];
     resident.vain_calls = VAIN_CALLS - 1;
     world.run(&[], Some(5 * SECOND));
@@ -138,14 +143,7 @@ fn what_is_written_arrives() {
 /// it is 30 s old.
 #[test]
 fn a_little_that_is_dirty_waits() {
-    let mut world = World::new(Setup {
-        node: Config::new(16_384, 0, Rules::Late, Era::Since61),
-        processors: 2,
-        costs: Costs::default(),
-        domains: vec![Protection::default()],
-        residents: vec![Habit { period_ns: SECOND, burst: 1, hot: 1, ..Habit::idle(16) }],
-        seed: 1,
-    });
+    let mut world = World::new(one_that_wakes());
     let writer = Stream { way: Way::Write, ..Stream::reader(0, 500) };
     let outcome = world.run(&[writer], None);
     assert_eq!((outcome.writeback, world.files.unwritten()), (Writeback::default(), 500));

@@ -2,7 +2,7 @@
 //! gives, pages of hugetlbfs, and areas that another user may not open.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::context::Context;
@@ -13,6 +13,7 @@ use crate::trees::{kind, text, worker};
 use crate::{Outcome, Test, ensure, packages};
 
 const HUGE: &str = include_str!("trees/huge.c");
+const LOCKED: &str = include_str!("trees/locked.c");
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {
@@ -21,6 +22,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::full-in-a-group", full_in_a_group),
         Test::new("limits::share-of-a-group", share_of_a_group),
         Test::new("limits::huge-pages", huge_pages),
+        Test::new("limits::locked", locked),
         Test::new("limits::areas-of-another-user", areas_of_another_user),
     ]
 }
@@ -113,11 +115,7 @@ impl Drop for HugePages {
 
 /// *The story:* MAP_HUGETLB shows in none of the figures that were read: 32 MiB of it "fitted" in 16.
 fn huge_pages(context: &Context) -> Outcome {
-    let [source, program] = [context.path("limits-huge.c"), context.path("limits-huge")];
-    std::fs::write(&source, HUGE).map_err(|error| error.to_string())?;
-    let gcc = packages::program("gcc", "gcc")?;
-    let built = Command::new(gcc).arg("-o").arg(&program).arg(&source).status();
-    ensure!(built.is_ok_and(|status| status.success()), "gcc failed");
+    let program = built(context, "limits-huge", HUGE)?;
     let _pages = HugePages::new(20)?;
     let finished =
         Launch::new(context, "limits-huge", program).args(["32"]).ram(16 * MIB).timeout(60).run()?;
@@ -126,6 +124,37 @@ fn huge_pages(context: &Context) -> Outcome {
     let held = report["tree_peak_shmem_bytes"].as_u64().unwrap_or(0);
     let is_told = kind(report) == "exceeded" && held >= 32 * MIB;
     ensure!(is_told, "{}", finished.complain(&format!("{}: {held}", kind(report))));
+    Ok(())
+}
+
+fn built(context: &Context, name: &str, text: &str) -> Outcome<PathBuf> {
+    let [source, program] = [context.path(format!("{name}.c")), context.path(name)];
+    std::fs::write(&source, text).map_err(|error| error.to_string())?;
+    let gcc = packages::program("gcc", "gcc")?;
+    let status = Command::new(gcc).arg("-o").arg(&program).arg(&source).status();
+    ensure!(status.is_ok_and(|status| status.success()), "gcc failed");
+    Ok(program)
+}
+
+/// *The story:* what is locked is managed, but stays in RAM. Two and a half times the budget was
+/// locked under `--strict`, and the run was let go on.
+fn locked(context: &Context) -> Outcome {
+    let program = built(context, "limits-locked", LOCKED)?;
+    for way in ["mlock", "mlockall", "onfault"] {
+        let launch = |mib: &str| {
+            Launch::new(context, format!("limits-locked-{way}-{mib}"), &program)
+                .args([way, mib])
+                .ram(48 * MIB)
+                .options(["--strict"])
+                .timeout(120)
+                .run()
+        };
+        launch("32")?.succeeded()?;
+        let finished = launch("120")?;
+        finished.exited(125)?;
+        let told = kind(finished.report()?);
+        ensure!(told == "strict_refused", "{}", finished.complain(&format!("{way}: {told}")));
+    }
     Ok(())
 }
 

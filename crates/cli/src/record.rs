@@ -67,7 +67,7 @@ pub fn main(args: &Args) -> Result<u8> {
     }
     let trace = begin(args)?;
     let (reader, writer) = pipe()?;
-    signals::survive(&signals::ENDING);
+    signals::survive(&signals::forwarded());
     let child = inherit::spawn(&mut valgrind(&writer, &args.command), None).map_err(cannot_start)?;
     let pid = child.id() as i32;
     let (status, copied) = std::thread::scope(|scope| {

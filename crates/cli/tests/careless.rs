@@ -54,6 +54,18 @@ fn an_area_that_cannot_be_made_changes_nothing() {
     assert!(text.contains("are free") && !scratch.file("new").exists(), "{text}: the disk was filled first");
 }
 
+/// *The story:* `--strict` won, without a word.
+#[test]
+fn what_contradicts_is_refused() {
+    let scratch = Scratch::new("contradicts");
+    for what in ["exceed", "stop"] {
+        let line = format!("run --ram 64M --strict --on-full {what} -- true");
+        let text = said(&scratch, &words(&line), 125);
+        assert!(text.contains(&format!("--on-full {what} cannot be had beside --strict")), "{text}");
+    }
+    said(&scratch, &words("run --ram 64M -q --strict --on-full kill -- true"), 0);
+}
+
 /// *The story:* `--json /dev/stderr 2>>log` cut the log to nothing.
 #[test]
 fn what_the_program_said_stays() {

@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, alarm};
 use support::{Scratch, eventually, overspill, run, stderr, stdout};
 
 #[test]
@@ -231,14 +231,42 @@ fn started(script: &str) -> std::process::Child {
 
 #[test]
 fn a_signal_to_the_launcher_reaches_the_program() {
-    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGINT] {
-        let script = format!("trap 'exit 42' {}; echo ready; while :; do sleep 0.01; done", signal as i32);
+    let named = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGINT, Signal::SIGALRM]
+        .into_iter()
+        .chain([Signal::SIGIO, Signal::SIGXCPU, Signal::SIGABRT, Signal::SIGPROF]);
+    for signal in named.map(|signal| signal as i32).chain([libc::SIGRTMIN(), libc::SIGRTMAX()]) {
+        let script = format!("trap 'exit 42' {signal}; echo ready; while :; do sleep 0.01; done");
         let child = started(&script);
-        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        let send = format!("kill -{signal} {}", child.id());
+        assert!(Command::new("sh").args(["-c", &send]).status().unwrap().success());
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(42), "{signal}");
         assert!(stderr(&output).contains("exit 42"), "the summary is written");
     }
+}
+
+/// *The story:* "cannot wait for the program: Invalid argument".
+#[test]
+fn a_signal_without_a_name_kills_the_program() {
+    let output = run(&["sh", "-c", "kill -34 $$; sleep 5"]).output().unwrap();
+    assert_eq!(output.status.signal(), Some(34), "{}", stderr(&output));
+}
+
+/// *The story:* an alarm outlives the exec that starts the launcher. It ended the launcher without a
+/// summary, and the program ran on.
+#[test]
+fn an_alarm_set_before_the_launcher_ends_the_program() {
+    let mut command = run(&["sh", "-c", "trap 'echo ended; exit 42' ALRM; while :; do sleep 0.01; done"]);
+    use std::os::unix::process::CommandExt;
+    // SAFETY: alarm is async-signal-safe.
+    let set = || {
+        alarm::set(1);
+        Ok(())
+    };
+    unsafe { command.pre_exec(set) };
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(42));
+    assert_eq!(stdout(&output), "ended\n");
 }
 
 #[test]

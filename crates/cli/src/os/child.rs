@@ -54,28 +54,35 @@ pub fn wait_unreaped(pid: i32) -> io::Result<()> {
 
 /// The same, but returns false when a signal arrived first.
 pub fn wait_unreaped_once(pid: i32) -> io::Result<bool> {
-    use nix::sys::wait::{Id, WaitPidFlag, waitid};
-    let id = Id::Pid(nix::unistd::Pid::from_raw(pid));
-    match waitid(id, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
-        Ok(_) => Ok(true),
-        Err(nix::errno::Errno::EINTR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    Ok(first_ended(libc::P_PID, pid)?.is_some())
 }
 
 /// The same where orphans are adopted: those that end meanwhile are waited for, as nobody else does.
 pub fn wait_unreaped_among_orphans(pid: i32) -> io::Result<bool> {
-    use nix::sys::wait::{Id, WaitPidFlag, waitid};
-    match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
-        Ok(status) => {
-            let ended = status.pid().expect("it says who has ended").as_raw();
-            if ended != pid {
-                reap(ended, WaitPidFlag::WNOHANG);
-            }
-            Ok(ended == pid)
-        }
-        Err(nix::errno::Errno::EINTR) => Ok(false),
-        Err(error) => Err(error.into()),
+    let Some(ended) = first_ended(libc::P_ALL, 0)? else { return Ok(false) };
+    if ended != pid {
+        reap(ended, nix::sys::wait::WaitPidFlag::WNOHANG);
+    }
+    Ok(ended == pid)
+}
+
+/// Waits for the first of these children that has ended, and leaves it as it is. `None`: a signal
+/// arrived first.
+///
+/// *The story:* nix's waitid knows no signals without a name, and called a program that one had killed
+/// an error.
+fn first_ended(kind: libc::idtype_t, id: i32) -> io::Result<Option<i32>> {
+    // SAFETY: all-zero bytes are a valid siginfo.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` is a valid place for the answer.
+    let status = unsafe { libc::waitid(kind, id as u32, &mut info, libc::WEXITED | libc::WNOWAIT) };
+    match status {
+        // SAFETY: waitid has filled in what it tells of a child.
+        0 => Ok(Some(unsafe { info.si_pid() })),
+        _ => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            error => Err(error),
+        },
     }
 }
 

@@ -1,6 +1,12 @@
 //! Signals of the launcher: survive them, pass on what the terminal does not deliver to the program
 //! itself, and end the way the program ended.
 //!
+//! Whatever ends a process by default and can be caught is passed on, timers' signals too: `alarm`
+//! outlives an exec, so that `perl -e 'alarm 5; exec @ARGV' overspill run -- prog` ends the program,
+//! not the launcher alone. Faults of the launcher's own (SIGSEGV and its kin) are its own.
+//!
+//! *The story:* `timeout -s ALRM 5 overspill run -- prog` ended the launcher, and the program ran on.
+//!
 //! Ctrl-C, Ctrl-\ and a hang-up reach the whole foreground process group from the kernel, so the
 //! program has them already. A signal that some process sent to the launcher alone is sent on,
 //! except when the program itself sent it. Handlers (unlike ignored signals) do not survive exec,
@@ -11,9 +17,23 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 
 /// What asks a process to end.
 pub const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
-/// What `run` passes on.
-pub const FORWARDED: [i32; 6] =
-    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+/// What else is passed on, beside the signals without a name.
+const NAMED: [i32; 11] = [
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+    libc::SIGXCPU,
+    libc::SIGABRT,
+    libc::SIGSYS,
+];
+/// What the kernel sends to the program as well: a terminal to its whole group, a limit of file sizes
+/// to who writes.
+const SENT_TO_BOTH: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGXFSZ];
 
 /// The process that signals are passed on to; 0 = none yet.
 static CHILD: AtomicI32 = AtomicI32::new(0);
@@ -32,23 +52,36 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
     LAST.store(signal, SeqCst);
     // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo.
     let code = unsafe { (*info).si_code };
-    if code > 0 {
-        return; // from the kernel (the terminal): the program has it too
+    if code > 0 && SENT_TO_BOTH.contains(&signal) {
+        return;
     }
     // SAFETY: codes <= 0 are user-sent and carry the sender's id.
-    let sender = unsafe { (*info).si_pid() };
+    let sender = if code > 0 { 0 } else { unsafe { (*info).si_pid() } };
+    // SAFETY: getpid cannot fail.
+    if signal == libc::SIGABRT && sender == unsafe { libc::getpid() } {
+        return; // an abort of the launcher's own: libc raises it again, with its default
+    }
     match CHILD.load(SeqCst) {
         child if signal == STATUS => {
             STATUS_REQUESTED.fetch_or(child != sender, SeqCst);
         }
         0 => PENDING.store(u64::from(sender as u32) << 32 | u64::from(signal as u32), SeqCst),
+        child if child != sender && code == libc::SI_QUEUE => {
+            // SAFETY: a queued signal carries a value; sigqueue does not look at where it points to
+            // and is async-signal-safe; the child is not reaped before CHILD is cleared.
+            unsafe { libc::sigqueue(child, signal, (*info).si_value()) };
+        }
         child if child != sender => {
-            // SAFETY: kill takes no pointers and is async-signal-safe; the child is not reaped
-            // before CHILD is cleared.
+            // SAFETY: kill takes no pointers and is async-signal-safe; the child as above.
             unsafe { libc::kill(child, signal) };
         }
         _ => {}
     }
+}
+
+/// What is passed on to the program.
+pub fn forwarded() -> Vec<i32> {
+    ENDING.into_iter().chain(NAMED).chain(libc::SIGRTMIN()..=libc::SIGRTMAX()).collect()
 }
 
 /// From now on these signals no longer end this process, except those that were ignored anyway (as

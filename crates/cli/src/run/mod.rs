@@ -83,6 +83,10 @@ pub fn main(args: &RunArgs) -> Result<u8> {
         say!("overspill: --ram {}: {reason}", args.ram);
         return Ok(exit::OWN_FAILURE);
     }
+    if let Some(what) = args.tuning.on_full.filter(|&what| args.tuning.strict && what != OnFull::Kill) {
+        say!("overspill: --on-full {what} cannot be had beside --strict, which ends the program");
+        return Ok(exit::OWN_FAILURE);
+    }
     let unmanageable = program::unmanageable(&program);
     print_notes(args, ram_bytes, unmanageable.as_deref());
     ready.swap.iter().for_each(|place| print_new_file(args, place));
@@ -96,7 +100,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     descendants::adopt_orphans().context("cannot become the parent of orphans")?;
     let trace = args.trace.as_deref().map(|path| Prepared::new(path, &page, &args.command)).transpose()?;
 
-    signals::survive(&signals::FORWARDED);
+    signals::survive(&signals::forwarded());
     let (start, start_ns) = (Instant::now(), tracing::monotonic_ns());
     let child = match inherit::spawn(&mut command(args, &ready, &page), None) {
         Ok(child) => child,
@@ -231,7 +235,7 @@ fn flag_bits(args: &RunArgs) -> u32 {
     let tuning = &args.tuning;
     let bits = [
         (tuning.ends_when_full(), flags::STRICT),
-        (tuning.on_full == Some(OnFull::Stop) && !tuning.strict, flags::STOP_WHEN_FULL),
+        (tuning.on_full == Some(OnFull::Stop), flags::STOP_WHEN_FULL),
         (tuning.no_move, flags::NO_MOVE),
         (tuning.no_uring, flags::NO_URING),
         (tuning.no_checksum, flags::NO_CHECKSUM),

@@ -81,7 +81,7 @@ fn a_file_is_cut_into_as_many_pieces_as_it_says() {
     let output = overspill().args(["bench", "extents", "--size", "30M", "--swap"]).arg(&scratch.0).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stderr(&output).contains("2 files of 30 MiB"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("2 files of 30.0 MiB"), "{}", stderr(&output));
     let text = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
     let (_, rest) = text.split_once("cut into 2,000 pieces: ").expect(&text);
     let reported: u32 =

@@ -2,15 +2,17 @@
 //! beside it on a map cut artificially.
 //!
 //! The file gets its blocks in one go. Then every other piece is taken out (a hole) and put in again
-//! at once: the blocks just freed may be used again only when the journal has been written, so it
-//! gets others. That takes as long for each piece, however many there are. (To take pieces out of a
-//! file of twice the size, and close up, grew with the square: each time all behind is renumbered.
-//! Two files that grow in turns were 13 extents on ext4, which looks ahead.) What came of it is what
-//! the file system says (FIEMAP). There is one such file for each count of pieces of the published
-//! experiment, one after the other, all of one size. The
-//! lookups are of random pages, each waiting for the last one; the device is not
-//! touched by them, so the figures are those of the maps alone. What that is worth where tasks write
-//! and read is in `tasks`.
+//! at once: a file system that goes on from where it allocated last puts it elsewhere. That takes as
+//! long for each piece, however many there are. Where it got the same blocks again (small files, on
+//! ext4), a file of twice the blocks is made, and every other piece is taken out and closed up:
+//! all behind is renumbered each time, so that this grows with the square. (Two files that grow in
+//! turns were 13 extents on ext4, which looks ahead.) What came of it is what the file system says
+//! (FIEMAP). There is one such file for each count of pieces of the published experiment, one after
+//! the other, all of one size.
+//!
+//! The lookups are of random pages, each waiting for the last one; the device is not touched by
+//! them, so the figures are those of the maps alone. What that is worth where tasks write and read
+//! is in `tasks`.
 
 mod tasks;
 
@@ -30,6 +32,7 @@ use crate::progress::Progress;
 use crate::stderr::say;
 use crate::stdout::print;
 use crate::swap::inspect::Candidate;
+use crate::swap::layout::Layout;
 
 /// Into so many pieces the file is cut.
 const PIECES: [i64; 4] = [2, 2000, 20_000, 84_656];
@@ -69,8 +72,7 @@ pub fn main(directory: &Path, bytes: u64) -> Result<u8> {
 
 /// What it will take, and whether that is there.
 fn announce(directory: &Path, bytes: u64, files: usize) -> Result<()> {
-    // What is taken out is free again some time after it was put in elsewhere.
-    let most = bytes + bytes / 2;
+    let most = 2 * bytes;
     let (place, free) = (directory.display(), free_bytes(directory)?);
     let [each, room, free_text] = [bytes, most, free].map(crate::human::bytes);
     ensure!(free >= most, "{place} has {free_text} free, and {room} are needed");
@@ -112,25 +114,58 @@ fn in_so_many(directory: &Path, bytes: u64, pieces: i64) -> Result<()> {
 
 /// A file in pieces: where its pages lie, and its extents as the file system tells them.
 fn in_pieces(directory: &Path, bytes: u64, pieces: i64) -> Result<(Scratch, Extents, u64)> {
+    let begun = Instant::now();
+    let (scratch, layout) = cut(directory, bytes, pieces, 1, (1..pieces).step_by(2), put_elsewhere)?;
+    if layout.extents.runs().len() as i64 * 10 >= pieces * 9 || begun.elapsed() >= CUTTING {
+        return Ok((scratch, layout.extents, layout.reported));
+    }
+    drop(scratch);
+    let (scratch, layout) = cut(directory, bytes, pieces, 2, (0..pieces - 1).rev(), close_up)?;
+    Ok((scratch, layout.extents, layout.reported))
+}
+
+/// Cuts a file of `times` its blocks, step by step, in this order.
+fn cut(
+    directory: &Path,
+    bytes: u64,
+    pieces: i64,
+    times: i64,
+    order: impl Iterator<Item = i64>,
+    step: impl Fn(&File, i64, i64) -> nix::Result<()>,
+) -> Result<(Scratch, Layout)> {
     let scratch = Scratch::new(directory)?;
     let file = &scratch.0;
     let piece_bytes = bytes as i64 / pieces / PAGE_BYTES * PAGE_BYTES;
-    let reserve = |at, bytes| fallocate(file, FallocateFlags::empty(), at, bytes);
-    reserve(0, pieces * piece_bytes).context("cannot reserve blocks")?;
-    let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    reserve(file, 0, times * pieces * piece_bytes).context("cannot reserve blocks")?;
     let (progress, begun) = (Progress::about("cutting a file: "), Instant::now());
-    for piece in (1..pieces).step_by(2).take_while(|_| begun.elapsed() < CUTTING) {
-        let at = piece * piece_bytes;
-        fallocate(file, hole, at, piece_bytes).context("the file system cannot make holes")?;
-        reserve(at, piece_bytes).context("cannot reserve blocks anew")?;
-        if piece % 101 == 0 {
-            progress.share(piece as usize, pieces as usize, "pieces");
+    for (done, piece) in order.take_while(|_| begun.elapsed() < CUTTING).enumerate() {
+        step(file, piece, piece_bytes).context("the file system cannot take a part out of a file")?;
+        if done % 100 == 0 {
+            progress.share(done, (pieces * times / 2) as usize, "pieces");
         }
     }
+    // Where there was no time for all of them the rest is in one piece.
+    file.set_len((pieces * piece_bytes) as u64).context("cannot shorten the file")?;
     file.sync_all()?;
     let layout = Candidate::open(&scratch.path()).and_then(|file| file.layout());
-    let layout = layout.map_err(|refused| anyhow!("{refused}"))?;
-    Ok((scratch, layout.extents, layout.reported))
+    Ok((scratch, layout.map_err(|refused| anyhow!("{refused}"))?))
+}
+
+/// Takes a piece out and puts it in again. (From the front on: from the end some got their own place.)
+fn put_elsewhere(file: &File, piece: i64, bytes: i64) -> nix::Result<()> {
+    let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(file, hole, piece * bytes, bytes)?;
+    reserve(file, piece * bytes, bytes)
+}
+
+/// Takes out what is behind a piece, and closes up. From the end on what has to be renumbered each
+/// time is in pieces already, but the fewest.
+fn close_up(file: &File, piece: i64, bytes: i64) -> nix::Result<()> {
+    fallocate(file, FallocateFlags::FALLOC_FL_COLLAPSE_RANGE, (2 * piece + 1) * bytes, bytes)
+}
+
+fn reserve(file: &File, at: i64, bytes: i64) -> nix::Result<()> {
+    fallocate(file, FallocateFlags::empty(), at, bytes)
 }
 
 fn row<L: Lookup>(name: &str, lookup: &str, extents: &Extents, map: &L) -> Vec<String> {

@@ -17,7 +17,7 @@ mod taking;
 mod tries;
 mod zero_pages;
 
-use alloc::{collections::VecDeque, sync::Arc};
+use alloc::{boxed::Box, collections::VecDeque, sync::Arc};
 
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
@@ -89,6 +89,9 @@ pub(crate) struct Memory {
     handling: [AddressRange; 2],
     /// Faults that were read and not handled yet.
     faults: VecDeque<Message>,
+    /// What both are read into. *The story:* it was cleared for each look, and who waits looks again and
+    /// again.
+    buffer: Box<[RawMsg; MESSAGES]>,
     can_move: bool,
     takes_zero_pages: bool,
     can_poison: bool,
@@ -150,6 +153,7 @@ impl Memory {
             bounce: frames(BOUNCE as usize + 2)?,
             changes: VecDeque::with_capacity(MESSAGES),
             faults: VecDeque::with_capacity(MESSAGES),
+            buffer: Box::new([RawMsg::default(); MESSAGES]),
             handling: [0..0, 0..0],
             can_move,
             takes_zero_pages,
@@ -236,10 +240,11 @@ impl Memory {
 
     /// Reads what messages there are into the queues. True when there were any.
     pub fn read_messages(&mut self) -> bool {
-        self.read_some(&mut [RawMsg::default(); MESSAGES])
+        self.read_some(MESSAGES)
     }
 
-    fn read_some(&mut self, buffer: &mut [RawMsg]) -> bool {
+    fn read_some(&mut self, most: usize) -> bool {
+        let buffer = &mut self.buffer[..most];
         let count = match self.program.read_messages(buffer) {
             // It would be so for ever, and whoever forked would wait for ever.
             Err(Errno::MFILE) => panic!("a fork, and the process may have no descriptor at all"),

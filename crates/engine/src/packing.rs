@@ -67,3 +67,67 @@ fn filled_with(bytes: &[u8]) -> Option<&[u8; FILLED_BYTES]> {
     let first = &words[0];
     words.iter().all(|word| word == first).then_some(first)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::vec;
+    use std::vec::Vec;
+
+    const PAGE: usize = 4096;
+
+    /// Pages of runs and noise, each by the number before it.
+    fn pages() -> impl Iterator<Item = Vec<u8>> {
+        let mut random = 88_172_645_463_325_252u64;
+        let mut next = move || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        (0..300).map(move |_| {
+            let mut page = Vec::new();
+            while page.len() < PAGE {
+                let (len, byte) = (next() as usize % 300, next() as u8);
+                match next() % 3 {
+                    0 => page.extend((0..len).map(|_| byte)),
+                    1 => page.extend((0..len).map(|_| next() as u8)),
+                    _ => page.extend_from_within(page.len() - len.min(page.len())..),
+                }
+            }
+            page.truncate(PAGE);
+            page
+        })
+    }
+
+    #[test]
+    fn what_was_packed_comes_back() {
+        let mut packer = Packer::new(PAGE);
+        for page in pages() {
+            packer.pack(&page);
+            let mut bytes = vec![1; PAGE];
+            unpack(packer.packed(), &mut bytes);
+            assert!(bytes == page);
+        }
+    }
+
+    /// The compressor writes past slices' checks. Whatever becomes of what it made, nothing outside of
+    /// where the page goes is written.
+    #[test]
+    fn what_was_damaged_harms_nobody() {
+        let mut packer = Packer::new(PAGE);
+        for (number, page) in pages().enumerate() {
+            packer.pack(&page);
+            for at in (0..packer.packed().len()).step_by(37) {
+                let mut packed = packer.packed().to_vec();
+                packed[at] ^= (number as u8) | 1;
+                let mut room = vec![0xa5; 3 * PAGE];
+                let _ = decompress_into(&packed, &mut room[PAGE..2 * PAGE]);
+                let _ = decompress_into(&packed[..at], &mut room[PAGE..2 * PAGE]);
+                let outside = room[..PAGE].iter().chain(&room[2 * PAGE..]);
+                assert!(outside.into_iter().all(|&byte| byte == 0xa5), "page {number}, byte {at}");
+            }
+        }
+    }
+}

@@ -1,13 +1,18 @@
 //! `overspill bench extents`: what finding a page costs on a file that is really in pieces, and
 //! beside it on a map cut artificially.
 //!
-//! The file gets twice its blocks, and then every other piece is taken out of it (collapsed), so that
-//! what is left lies in as many. (Two files that grow in turns, with holes punched and filled, were 13
-//! extents on ext4, which looks ahead.) What came of it is what the file system says (FIEMAP). There
-//! is one such file for each count of pieces of the published experiment, all of one size. The
-//! lookups are of random pages, each waiting for the last one; the device is not
-//! touched by them, so the figures are those of the maps alone. What that is worth where tasks write
-//! and read is in `tasks`.
+//! The file gets its blocks in one go. Then every other piece is taken out (a hole) and put in again
+//! at once: a file system that goes on from where it allocated last puts it elsewhere. That takes as
+//! long for each piece, however many there are. Where it got the same blocks again (small files, on
+//! ext4), a file of twice the blocks is made, and every other piece is taken out and closed up:
+//! all behind is renumbered each time, so that this grows with the square. (Two files that grow in
+//! turns were 13 extents on ext4, which looks ahead.) What came of it is what the file system says
+//! (FIEMAP). There is one such file for each count of pieces of the published experiment, one after
+//! the other, all of one size.
+//!
+//! The lookups are of random pages, each waiting for the last one; the device is not touched by
+//! them, so the figures are those of the maps alone. What that is worth where tasks write and read
+//! is in `tasks`.
 
 mod tasks;
 
@@ -17,22 +22,25 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use nix::fcntl::{FallocateFlags, fallocate};
 use overspill_mm::swap::extents::{Extents, ListMap, Lookup, SortedMap, TreeMap};
 use overspill_sim::report::table::aligned;
 
+use crate::checks::swap_place::free_bytes;
 use crate::progress::Progress;
+use crate::stderr::say;
 use crate::stdout::print;
 use crate::swap::inspect::Candidate;
+use crate::swap::layout::Layout;
 
 /// Into so many pieces the file is cut.
 const PIECES: [i64; 4] = [2, 2000, 20_000, 84_656];
 const PAGE_BYTES: i64 = 4096;
 /// ... of at least this.
 const LEAST_BYTES: i64 = 15 << 10;
-/// Cutting ends after so long: the time for all pieces grows with their square.
-const CUTTING: Duration = Duration::from_secs(240);
+/// Cutting ends after so long, on a slow disk with fewer pieces. (84,656 took 20 s beside builds.)
+const CUTTING: Duration = Duration::from_secs(60);
 const LOOKUPS: u32 = 200_000;
 /// The list walks through half of itself each time: as many nodes, roughly, as the others look at.
 const LIST_NODES: u32 = 20_000_000;
@@ -55,17 +63,31 @@ impl Scratch {
 
 /// Carries out the command in a directory, with files of so many bytes.
 pub fn main(directory: &Path, bytes: u64) -> Result<u8> {
-    for pieces in PIECES.into_iter().filter(|&pieces| pieces * LEAST_BYTES <= bytes as i64) {
-        in_so_many(directory, bytes, pieces)?;
-    }
+    let counts: Vec<i64> =
+        PIECES.into_iter().filter(|&pieces| pieces * LEAST_BYTES <= bytes as i64).collect();
+    announce(directory, bytes, counts.len())?;
+    counts.into_iter().try_for_each(|pieces| in_so_many(directory, bytes, pieces))?;
     Ok(0)
+}
+
+/// What it will take, and whether that is there.
+fn announce(directory: &Path, bytes: u64, files: usize) -> Result<()> {
+    let most = 2 * bytes;
+    let (place, free) = (directory.display(), free_bytes(directory)?);
+    let [each, room, free_text] = [bytes, most, free].map(crate::human::bytes);
+    ensure!(free >= most, "{place} has {free_text} free, and {room} are needed");
+    let told = format!(
+        "{files} files of {each} in {place}, one after the other, without a name: up to {room} of the disk \
+         at a time, some seconds to a minute each, {} s of cutting at most; nothing stays",
+        CUTTING.as_secs()
+    );
+    say!("{}", crate::human::folded(&told, "    "));
+    Ok(())
 }
 
 fn in_so_many(directory: &Path, bytes: u64, pieces: i64) -> Result<()> {
     let (scratch, real, reported) = in_pieces(directory, bytes, pieces)?;
-    let pages = real.pages();
-    let count = real.runs().len() as u32;
-    let cut = Extents::artificial(count.max(1), (pages / count.max(1)).max(1));
+    let cut = Extents::artificial(pieces as u32, (real.pages() / pieces as u32).max(1));
     let mut rows = vec![["map", "extents", "lookup", "ns", "bytes an extent"].map(str::to_owned).to_vec()];
     for (name, extents) in [("the file's", &real), ("cut artificially", &cut)] {
         rows.push(row(name, "list", extents, &ListMap::new(extents)));
@@ -83,30 +105,67 @@ fn in_so_many(directory: &Path, bytes: u64, pieces: i64) -> Result<()> {
     print(&(told + &aligned(&rows, &[false, true, false, true, true]) + "\n"))?;
     let rows = tasks::rows(&scratch.path(), &real)?;
     let rows = aligned(&rows, &[true, false, false, true, true, true]);
-    print(&("page by page:\n".to_owned() + &rows + "\n"))
+    print(&("page by page:\n".to_owned() + &rows + "\n"))?;
+    let progress = Progress::about("freeing its blocks");
+    progress.say("");
+    drop(scratch);
+    Ok(())
 }
 
 /// A file in pieces: where its pages lie, and its extents as the file system tells them.
 fn in_pieces(directory: &Path, bytes: u64, pieces: i64) -> Result<(Scratch, Extents, u64)> {
+    let begun = Instant::now();
+    let (scratch, layout) = cut(directory, bytes, pieces, 1, (1..pieces).step_by(2), put_elsewhere)?;
+    if layout.extents.runs().len() as i64 * 10 >= pieces * 9 || begun.elapsed() >= CUTTING {
+        return Ok((scratch, layout.extents, layout.reported));
+    }
+    drop(scratch);
+    let (scratch, layout) = cut(directory, bytes, pieces, 2, (0..pieces - 1).rev(), close_up)?;
+    Ok((scratch, layout.extents, layout.reported))
+}
+
+/// Cuts a file of `times` its blocks, step by step, in this order.
+fn cut(
+    directory: &Path,
+    bytes: u64,
+    pieces: i64,
+    times: i64,
+    order: impl Iterator<Item = i64>,
+    step: impl Fn(&File, i64, i64) -> nix::Result<()>,
+) -> Result<(Scratch, Layout)> {
     let scratch = Scratch::new(directory)?;
     let file = &scratch.0;
     let piece_bytes = bytes as i64 / pieces / PAGE_BYTES * PAGE_BYTES;
-    fallocate(file, FallocateFlags::empty(), 0, 2 * pieces * piece_bytes).context("cannot reserve blocks")?;
+    reserve(file, 0, times * pieces * piece_bytes).context("cannot reserve blocks")?;
     let (progress, begun) = (Progress::about("cutting a file: "), Instant::now());
-    // From the end on: what has to be renumbered is in pieces already, but the fewest.
-    for piece in (0..pieces - 1).rev().take_while(|_| begun.elapsed() < CUTTING) {
-        fallocate(file, FallocateFlags::FALLOC_FL_COLLAPSE_RANGE, (2 * piece + 1) * piece_bytes, piece_bytes)
-            .context("the file system cannot take a part out of a file")?;
-        if piece % 100 == 0 {
-            progress.share((pieces - piece) as usize, pieces as usize, "pieces");
+    for (done, piece) in order.take_while(|_| begun.elapsed() < CUTTING).enumerate() {
+        step(file, piece, piece_bytes).context("the file system cannot take a part out of a file")?;
+        if done % 100 == 0 {
+            progress.share(done, (pieces * times / 2) as usize, "pieces");
         }
     }
-    // Where there was no time for all of them its front is in one piece.
+    // Where there was no time for all of them the rest is in one piece.
     file.set_len((pieces * piece_bytes) as u64).context("cannot shorten the file")?;
     file.sync_all()?;
     let layout = Candidate::open(&scratch.path()).and_then(|file| file.layout());
-    let layout = layout.map_err(|refused| anyhow!("{refused}"))?;
-    Ok((scratch, layout.extents, layout.reported))
+    Ok((scratch, layout.map_err(|refused| anyhow!("{refused}"))?))
+}
+
+/// Takes a piece out and puts it in again. (From the front on: from the end some got their own place.)
+fn put_elsewhere(file: &File, piece: i64, bytes: i64) -> nix::Result<()> {
+    let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(file, hole, piece * bytes, bytes)?;
+    reserve(file, piece * bytes, bytes)
+}
+
+/// Takes out what is behind a piece, and closes up. From the end on what has to be renumbered each
+/// time is in pieces already, but the fewest.
+fn close_up(file: &File, piece: i64, bytes: i64) -> nix::Result<()> {
+    fallocate(file, FallocateFlags::FALLOC_FL_COLLAPSE_RANGE, (2 * piece + 1) * bytes, bytes)
+}
+
+fn reserve(file: &File, at: i64, bytes: i64) -> nix::Result<()> {
+    fallocate(file, FallocateFlags::empty(), at, bytes)
 }
 
 fn row<L: Lookup>(name: &str, lookup: &str, extents: &Extents, map: &L) -> Vec<String> {

@@ -4,7 +4,7 @@
 pub mod arg;
 mod info;
 pub mod inspect;
-mod layout;
+pub mod layout;
 pub mod make;
 mod orders;
 

@@ -2,7 +2,7 @@
 //! It owns what each refusal of the kernel means; what became of a page is the page map's to say.
 
 use overspill_sys::pagemap::{PageRegion, Query};
-use overspill_sys::uffd::{MoveMode, RawMsg};
+use overspill_sys::uffd::MoveMode;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, mem};
 
 use super::tries::Reach;
@@ -299,7 +299,7 @@ impl Memory {
     pub(super) fn await_helper(&mut self, helper: Helper) {
         let mut looks = 0;
         while !helper.is_idle() {
-            if helper.is_stuck() && self.read_some(&mut [RawMsg::default()]) {
+            if helper.is_stuck() && self.read_some(1) {
                 continue;
             }
             looks += 1;

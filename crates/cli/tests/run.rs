@@ -258,11 +258,11 @@ fn a_signal_without_a_name_kills_the_program() {
 fn an_alarm_set_before_the_launcher_ends_the_program() {
     let mut command = run(&["sh", "-c", "trap 'echo ended; exit 42' ALRM; while :; do sleep 0.01; done"]);
     use std::os::unix::process::CommandExt;
-    // SAFETY: alarm is async-signal-safe.
     let set = || {
         alarm::set(1);
         Ok(())
     };
+    // SAFETY: alarm is async-signal-safe.
     unsafe { command.pre_exec(set) };
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(42));

@@ -280,7 +280,7 @@ impl<P: SwapIn> Mm<P> {
         out: &mut Actions,
     ) -> bool {
         self.know_plan(space, plan);
-        let is_stuck = wanted.is_some() && self.is_stuck();
+        let is_stuck = self.is_stuck();
         let count = self.affordable(space, plan, wanted, is_stuck);
         let expelled = self.scans.expels();
         let mut joined = false;

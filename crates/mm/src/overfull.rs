@@ -17,7 +17,7 @@ use crate::types::PageId;
 const SHARE: u32 = 8;
 const MOST: u32 = 1024;
 
-/// Where next to nothing can leave, so many pages come with one that is wanted.
+/// Where next to nothing can leave, a window has so many pages.
 pub(crate) const STUCK_WINDOW: u32 = 64;
 
 impl<P: SwapIn> Mm<P> {
@@ -107,8 +107,8 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Is the budget used up by what cannot leave (most of it is locked)? Then a page that is wanted
-    /// comes in above it, and so may what is read by the same request.
+    /// Is the budget used up by what cannot leave (most of it is locked)? Then what is wanted comes in
+    /// above it page by page, and windows may as well: those pages would come next.
     ///
     /// *The story:* mlock of 107 MiB in 64M, of which half was out, read that page by page: 1.1 s
     /// where a plain load takes 0.1 to 0.3.

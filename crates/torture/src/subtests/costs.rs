@@ -141,6 +141,5 @@ pub fn many_mappings(context: &mut Context) -> Outcome {
     parts().try_for_each(|part| sys::munmap(memory.base() + part.end * PAGE, PAGE))?;
     let load_parts =
         || time(|| parts().try_for_each(|part| pattern::check_pages(&memory, part, SEED, "of many")));
-    load_parts()?;
     compare("many mappings", || load(&plain, "plain"), load_parts)
 }

@@ -6,6 +6,7 @@
 use crate::event::{Action, Actions, Run};
 use crate::list::ListId;
 use crate::mm::{IoKind, Mm};
+use crate::overfull::STUCK_WINDOW;
 use crate::pace::Held;
 use crate::page::{State, flag};
 use crate::readahead::{Mapping, Plan, SAMPLES, SwapIn, Touch, Window};
@@ -279,7 +280,8 @@ impl<P: SwapIn> Mm<P> {
         out: &mut Actions,
     ) -> bool {
         self.know_plan(space, plan);
-        let count = self.affordable(space, plan, wanted);
+        let is_stuck = self.is_stuck();
+        let count = self.affordable(space, plan, wanted, is_stuck);
         let expelled = self.scans.expels();
         let mut joined = false;
         let mut ahead = 0;
@@ -298,6 +300,9 @@ impl<P: SwapIn> Mm<P> {
             }
             self.add(reads, id, out);
         }
+        if is_stuck {
+            self.try_more_for(ahead as u32);
+        }
         self.stats.swap_ra += ahead;
         self.place_marker(space, plan, count);
         self.tell_issued(space, plan, wanted, count, ahead as u32);
@@ -313,8 +318,11 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// How many pages of the plan, in the order of use, the spare frames suffice for.
-    fn affordable(&self, space: SpaceId, plan: &Plan, wanted: Option<PageId>) -> u32 {
+    fn affordable(&self, space: SpaceId, plan: &Plan, wanted: Option<PageId>, is_stuck: bool) -> u32 {
         let mut spare = self.spare_frames();
+        if is_stuck {
+            spare = spare.max(STUCK_WINDOW);
+        }
         let count = plan_len(plan);
         for index in 0..count {
             let Some(id) = self.plan_page(space, plan, index) else { continue };
@@ -363,7 +371,7 @@ impl<P: SwapIn> Mm<P> {
             (Window::Slots { .. }, Some(id)) => self.pages.place(id).1,
             (Window::Slots { .. }, None) => return,
         };
-        let Some(region) = self.regions.find(space, vpn) else { return };
+        let Some(region) = self.regions.find_around(space, vpn) else { return };
         if covered < plan_len(plan) {
             self.policy.cut_short(&mut region.readahead, plan, covered);
         }

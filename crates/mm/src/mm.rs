@@ -239,6 +239,7 @@ impl<P: SwapIn> Mm<P> {
         assert!(config.low <= config.high && config.high <= config.budget, "low <= high <= budget");
         assert!((1..=config.budget).contains(&config.swap_in_frames), "a fault needs a frame, and gets it");
         assert!(config.write_max > 0 && config.read_max > 0 && config.fill_max > 0);
+        let regions = Regions::new(policy.spans_holes());
         Mm {
             config,
             asked: config,
@@ -246,7 +247,7 @@ impl<P: SwapIn> Mm<P> {
             now: 0,
             pages: PageTable::default(),
             lists: Lists::default(),
-            regions: Regions::new(),
+            regions,
             areas: first_area(&config),
             ios: Vec::new(),
             ios_free: Vec::new(),
@@ -586,10 +587,11 @@ impl<P: SwapIn> Mm<P> {
         self.regions.find(space, vpn)
     }
 
-    /// What backs the region of a page, and the region's bounds.
+    /// The managed range of a page, and what backs it.
     #[must_use]
     pub fn region_at(&self, space: SpaceId, vpn: Vpn) -> Option<(Vpn, Vpn, RegionKind)> {
-        self.regions.at(space, vpn).map(|region| (region.start, region.end, region.kind))
+        let (start, end) = self.regions.bounds(space, vpn)?;
+        self.regions.at(space, vpn).map(|region| (start, end, region.kind))
     }
 
     /// Is any page of the range managed?

@@ -17,6 +17,9 @@ use crate::types::PageId;
 const SHARE: u32 = 8;
 const MOST: u32 = 1024;
 
+/// Where next to nothing can leave, a window has so many pages.
+pub(crate) const STUCK_WINDOW: u32 = 64;
+
 impl<P: SwapIn> Mm<P> {
     /// Frames that may still be taken.
     #[inline]
@@ -102,6 +105,16 @@ impl<P: SwapIn> Mm<P> {
             self.release_slot(id);
             self.pages[id].set(flag::DIRTY);
         }
+    }
+
+    /// Is the budget used up by what cannot leave (most of it is locked)? Then what is wanted comes in
+    /// above it page by page, and windows may as well: those pages would come next.
+    ///
+    /// *The story:* mlock of 107 MiB in 64M, of which half was out, read that page by page: 1.1 s
+    /// where a plain load takes 0.1 to 0.3.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let is_used_up = self.held >= self.config.budget && self.trust == 0;
+        is_used_up && self.pause.is_none() && !self.config.probe.is_kernel()
     }
 
     /// Is any of it free?

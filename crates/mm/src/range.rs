@@ -106,9 +106,9 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn know_file_pages(&mut self, space: SpaceId, start: Vpn, end: Vpn) {
         let mut from = start;
         while from < end {
-            let region = self.regions.at(space, from).filter(|region| !region.kind.is_zero_at_first());
-            let Some(region) = region else { return };
-            let until = region.end.min(end);
+            let is_of_file = !self.kind(space, from).is_zero_at_first();
+            let Some((_, until)) = self.regions.bounds(space, from).filter(|_| is_of_file) else { return };
+            let until = until.min(end);
             for vpn in (from.0..until.0).map(Vpn) {
                 let id = self.pages.lookup_or_create(space, vpn);
                 self.back_by_file(id);

@@ -102,7 +102,7 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn batch_for(&mut self, id: PageId, counts: impl Fn(State) -> bool) -> u32 {
         let (space, vpn) = self.pages.place(id);
         let in_chunk = CHUNK_PAGES - vpn.0 % CHUNK_PAGES;
-        let end = self.regions.find(space, vpn).map_or(vpn.offset(1), |region| region.end);
+        let end = self.regions.bounds(space, vpn).map_or(vpn.offset(1), |(_, end)| end);
         let before = u64::from(self.pages_before(space, vpn, counts));
         before.min(in_chunk).min(end.0 - vpn.0).max(1) as u32
     }

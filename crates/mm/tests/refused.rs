@@ -6,6 +6,7 @@
 mod willing;
 
 use overspill_mm::readahead::none::NoReadAhead;
+use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::types::{Access, RegionKind, SpaceId, Vpn};
 use overspill_mm::{Action, Actions, Config, Event, Mm, State, Unmapped};
 
@@ -280,4 +281,96 @@ fn where_most_is_refused_few_are_tried_for_each_that_leaves() {
     assert_eq!(locked, PAGES - 1);
     assert!(left > 300, "{left} have left meanwhile");
     assert!(refused < 16 * left + 8 * PAGES as u32, "{refused} were tried in vain, {left} left");
+}
+
+/// *The story:* mlock of 107 MiB in a budget of 64, half of it out, read page by page, as no frame was
+/// free for a window: 1.1 s, and a plain load of as much 0.1 to 0.3.
+#[test]
+fn what_is_locked_while_it_is_out_is_read_by_windows() {
+    const PAGES: u64 = 4000;
+    let policy = Policy::by_name("adaptive", policy::Config { frames: 2000, ..Default::default() });
+    let mut mm = Mm::new(Config::live(2000, 8192), policy.expect("that is its name"));
+    let (start, end) = (Vpn(0), Vpn(PAGES));
+    let mut events = std::collections::VecDeque::from([Event::RegionAdded {
+        space: SPACE,
+        start,
+        end,
+        kind: RegionKind::Anon,
+    }]);
+    let mut out = Actions::new();
+    let (mut refused, mut before) = (0, None);
+    for touch in 0..2 * PAGES {
+        let (vpn, is_locked) = (Vpn(touch % PAGES), touch >= PAGES);
+        if is_locked && before.is_none() {
+            before = Some((mm.stats().read_ops, mm.stats().pswpin));
+        }
+        if mm.lookup(SPACE, vpn).is_none_or(|id| mm.state(id) != State::Mapped) {
+            events.push_back(Event::Fault { space: SPACE, vpn, access: Access::Write });
+        }
+        while let Some(event) = events.pop_front() {
+            mm.step(touch * 1000, event, &mut out);
+            for action in out.drain() {
+                match action {
+                    Action::Unmap { run } if is_locked => {
+                        refused += run.count;
+                        events.push_back(Event::Unmapped { run, result: Unmapped::default() });
+                    }
+                    action => events.extend(willing::answer(&action)),
+                }
+            }
+        }
+        mm.check();
+        let id = mm.lookup(SPACE, vpn).expect("it was touched");
+        assert_eq!(mm.state(id), State::Mapped, "page {} is in", vpn.0);
+    }
+    let (ops, pages) = before.expect("it was locked");
+    let (ops, pages) = (mm.stats().read_ops - ops, mm.stats().pswpin - pages);
+    assert!(pages > 1500, "{pages} were out");
+    assert!(ops * 8 < pages, "{ops} requests for {pages} pages");
+    assert!(refused < 3 * pages as u32, "{refused} were tried in vain");
+}
+
+/// Windows above the budget are for what cannot leave. Where nearly all of it is locked a reader of
+/// the rest gets them, too, but what it leaves behind makes room for it.
+#[test]
+fn a_reader_beside_locked_memory_does_not_pile_up() {
+    const LOCKED: u64 = 1990;
+    const PAGES: u64 = 6000;
+    let policy = Policy::by_name("adaptive", policy::Config { frames: 2000, ..Default::default() });
+    let mut mm = Mm::new(Config::live(2000, 8192), policy.expect("that is its name"));
+    let (start, end) = (Vpn(0), Vpn(PAGES));
+    let mut events = std::collections::VecDeque::from([Event::RegionAdded {
+        space: SPACE,
+        start,
+        end,
+        kind: RegionKind::Anon,
+    }]);
+    let mut out = Actions::new();
+    let mut most = 0;
+    let locked = (0..LOCKED).chain(0..LOCKED);
+    let laps = (0..3).flat_map(|_| LOCKED..PAGES);
+    for (touch, vpn) in (0..PAGES).chain(locked).chain(laps).map(Vpn).enumerate() {
+        let is_locked = |vpn: u64| touch as u64 >= PAGES && vpn < LOCKED;
+        if mm.lookup(SPACE, vpn).is_none_or(|id| mm.state(id) != State::Mapped) {
+            events.push_back(Event::Fault { space: SPACE, vpn, access: Access::Write });
+        }
+        while let Some(event) = events.pop_front() {
+            mm.step(touch as u64 * 1000, event, &mut out);
+            for action in out.drain() {
+                let Action::Unmap { run } = action else {
+                    events.extend(willing::answer(&action));
+                    continue;
+                };
+                let first = mm.place(run.first).1.0;
+                let taken = (0..run.count).filter(|&index| !is_locked(first + u64::from(index)));
+                let taken = taken.fold(0u64, |bits, index| bits | 1 << index);
+                events.push_back(Event::Unmapped { run, result: Unmapped { taken, ..Unmapped::default() } });
+            }
+        }
+        most = most.max(mm.frames_held());
+    }
+    mm.check();
+    let (waits, pages) = (mm.stats().pgmajfault, mm.stats().pswpin);
+    assert!(waits * 16 < pages, "{waits} waits for {pages} pages");
+    assert!(most < 2450, "{most} frames of 2000 were held; it was as many when each came alone");
 }

@@ -148,6 +148,38 @@ impl Adopter {
         Ok(Adopted { missed: true, ..adopted })
     }
 
+    /// Manages what a registered mapping that is managed has grown down by, where a thread waited at
+    /// `address`. False where it is anything else.
+    ///
+    /// What the list of mappings said is still true when the kernel says that the page is registered
+    /// (see [`Engine::settle`]); what is registered has nothing of the agent's own, and was not there
+    /// before. So nothing else need be asked.
+    ///
+    /// *The story:* each page of a stack that grew by 107 MiB in 64 was adopted as any mapping is,
+    /// with the agent's own ranges listed and sorted, the mapping registered anew, and the page map
+    /// asked three times: 4.2 times as long as other memory that was filled downwards.
+    pub fn adopt_grown(&mut self, engine: &mut Engine, address: usize) -> bool {
+        engine.handle_changes();
+        let range_if_plain = |vma: &Vma<'_>| if is_plain(vma) { vma.range() } else { 0..0 };
+        let asked = self.maps.query(address, false, &mut self.buffer, range_if_plain);
+        let Ok(Some(mapping)) = asked else { return false };
+        let mut grown = 0..0;
+        engine.unmanaged(&mapping, |part| {
+            if part.contains(&address) {
+                grown = part;
+            }
+        });
+        let is_below_managed = grown.start == mapping.start && grown.end < mapping.end;
+        if !is_below_managed || !engine.is_registered(address) {
+            return false;
+        }
+        if self.pagemap.has_any(grown.clone(), Query::ANY_CONTENT) != Ok(false) {
+            return false;
+        }
+        engine.add_region(grown, RegionKind::Anon);
+        true
+    }
+
     /// Manages the mapping at `address`, where a thread waited although no region is known: the
     /// kernel extended a registered mapping (mremap), or cut one so that what is left is no
     /// candidate any more, or it was registered and not taken yet.

@@ -35,15 +35,19 @@ impl Engine {
         false
     }
 
-    /// Lets a thread go on that waited at an unknown address, whatever that is now. Where it is in
+    /// Answers a thread that waited at an unknown address, whatever that is now. Where it is in
     /// no region still, and cannot be (memory that grew by mremap and was made read-only at once),
     /// the page was never touched and shows zeroes.
-    pub fn answer_unknown(&mut self, address: usize) {
+    ///
+    /// *The story:* it was only woken, and had to touch the page once more to get it: memory that
+    /// grows down cost two faults a page.
+    pub fn answer_unknown(&mut self, address: usize, write: bool) {
         let page = address / PAGE_SIZE * PAGE_SIZE;
         let vpn = vpn(page);
-        if !self.mm.manages(PROGRAM, vpn, vpn.offset(1)) {
-            self.view.program.fill_fresh(page, 1);
+        if self.mm.manages(PROGRAM, vpn, vpn.offset(1)) {
+            return self.missing((PROGRAM, vpn), write);
         }
+        self.view.program.fill_fresh(page, 1);
         self.view.program.wake(page..page + PAGE_SIZE);
     }
 
@@ -106,7 +110,7 @@ impl Engine {
         }
         let vpn = vpn(address);
         if !self.mm.manages(PROGRAM, vpn, vpn.offset(1)) {
-            self.notices.push_back(Notice::Unknown(address));
+            self.notices.push_back(Notice::Unknown { address, write });
             return;
         }
         if wp && self.file_store(address) {

@@ -65,7 +65,12 @@ use crate::vigil::Vigil;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// A thread waits at an address that is registered but of no known region.
-    Unknown(usize),
+    Unknown {
+        /// Which page.
+        address: usize,
+        /// It wants to store there.
+        write: bool,
+    },
     /// A thread rings at this doorbell; it waits until [`Engine::answer_doorbell`].
     Doorbell(usize),
     /// Everything is in, after [`Engine::pause`].

@@ -151,6 +151,11 @@ pub trait SwapIn {
     /// `pages` pages of the region were written to swap.
     fn swapped_out(&mut self, _region: &mut Self::Region, _pages: u32) {}
 
+    /// Do windows reach over small holes in a region? A kernel's end with their VMA.
+    fn spans_holes(&self) -> bool {
+        false
+    }
+
     /// Does a window also mark those of its pages that were in the swap cache already? So 3.14 did,
     /// a defect (an old cached page could be hit again and again); since 4.14, and by default here,
     /// only pages that are newly read are marked.

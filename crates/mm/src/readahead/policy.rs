@@ -259,6 +259,13 @@ impl SwapIn for Policy {
         dispatch!(self, region, |policy, state| policy.swapped_out(state, pages));
     }
 
+    fn spans_holes(&self) -> bool {
+        match &self.kind {
+            Kind::Adaptive(policy) => policy.spans_holes(),
+            _ => false,
+        }
+    }
+
     fn marks_cached(&self) -> bool {
         match &self.kind {
             Kind::Cluster(policy) => policy.marks_cached(),

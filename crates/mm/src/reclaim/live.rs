@@ -91,6 +91,11 @@ impl<P: SwapIn> Mm<P> {
         self.trust = (self.trust + REFUSED_FOR_ONE * left).saturating_sub(refused).min(REFUSED_MAX);
     }
 
+    /// So many pages come in above the budget: for each of them one may be tried.
+    pub(crate) fn try_more_for(&mut self, pages: u32) {
+        self.trust = (self.trust + pages).min(REFUSED_MAX);
+    }
+
     /// Starts when fewer than `low` frames are free, ends when `high` are free or on their way.
     pub(crate) fn reclaim(&mut self, out: &mut Actions) {
         let demand = self.waiting.len();

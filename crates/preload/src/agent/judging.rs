@@ -36,10 +36,12 @@ impl Manager<'_> {
 
     fn judge(&mut self, notice: Notice) {
         match notice {
-            Notice::Unknown(address) => {
-                let own = own_ranges(&self.engine);
-                let _ = self.adopter.adopt_at(&mut self.engine, address, own);
-                self.engine.answer_unknown(address);
+            Notice::Unknown { address, write } => {
+                if !self.adopter.adopt_grown(&mut self.engine, address) {
+                    let own = own_ranges(&self.engine);
+                    let _ = self.adopter.adopt_at(&mut self.engine, address, own);
+                }
+                self.engine.answer_unknown(address, write);
             }
             Notice::Doorbell(_) => self.pause(),
             Notice::Populated => {

@@ -160,6 +160,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";
     "cost-read-only" Holds costs::read_only, "twice the budget read-only, against a plain load";
     "cost-grows-down" Holds costs::grows_down, "a mapping that grows by twice the budget, against a plain load";
+    "cost-locked" Exceeded costs::locked, "twice the budget locked, half of it out, against a plain load";
+    "cost-many-mappings" Holds costs::many_mappings, "51,200 mappings of two pages, against a plain load";
     "file-loop" Holds mapped_files::over_and_over, "mapped files over and over, every way";
     "file-end" Holds mapped_files::end, "a mapped file that ends within the mapping";
     "file-private" Holds mapped_files::private, "stores to a private mapping of a file";

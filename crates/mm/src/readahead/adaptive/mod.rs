@@ -151,6 +151,10 @@ impl Default for Region {
 impl SwapIn for Adaptive {
     type Region = Region;
 
+    fn spans_holes(&self) -> bool {
+        true
+    }
+
     fn cached(&mut self, region: &mut Region, touch: &Touch) -> Option<Plan> {
         self.touched(region, touch, false)
     }

@@ -303,7 +303,7 @@ fn a_page_whose_stores_are_refused_shows_the_zero_page_where_it_is_moved() {
     mm.step(0, Event::Moved { space: SPACE, from: Vpn(7), to: Vpn(2000), pages: 1 }, &mut out);
     mm.step(0, touch(2000, Access::Write), &mut out);
     mm.check();
-    assert!(matches!(out.drain().last(), Some(Action::TakeStores { .. })));
+    assert!(matches!(out.drain().next_back(), Some(Action::TakeStores { .. })));
 }
 
 /// The same where the page was chosen to leave in the very step that took its stores.

@@ -84,9 +84,10 @@ pub enum Event {
     /// A [`Action::Map`] could not be carried out, because the address range is changing: the
     /// frames are still in the swap cache. An event that says what changed follows.
     NotMapped { run: Run },
-    /// As `NotMapped`, for [`Action::ZeroFill`], [`Action::ShowZeroes`] and [`Action::TakeStores`]:
-    /// nothing was filled.
+    /// As `NotMapped`, for [`Action::ZeroFill`] and [`Action::ShowZeroes`]: nothing was filled.
     NotFilled { run: Run },
+    /// As `NotMapped`, for [`Action::TakeStores`]: the pages show the zero page still, where they are now.
+    StillZeroes { run: Run },
     /// The program will need `[start, end)` soon.
     WillNeed { space: SpaceId, start: Vpn, end: Vpn },
     /// Answer to [`Action::Confirm`]: all orders before it were carried out, and what was refused

@@ -230,7 +230,7 @@ impl<P: SwapIn> Mm<P> {
         self.stats.workingset_refault_anon += 1;
         let evictions = self.clock.wrapping_sub(self.pages[id].prev);
         self.pages[id].prev = crate::page::NONE;
-        let (scene, stamp) = (self.scene(), self.pages.stamp(id));
+        let (scene, stamp) = (self.scene_of_use(), self.pages.stamp(id));
         let away = Away { evictions, stamp, failed: self.pages[id].take(flag::TESTED) };
         let place = self.reclaim.get().refault(&scene, &away);
         self.note(id, Noted::Arrived);
@@ -391,7 +391,7 @@ impl<P: SwapIn> Mm<P> {
     /// A page that was read ahead is used, or comes into view in the belief that it will be: gives
     /// the list on which it belongs.
     pub(crate) fn foreseen(&mut self, id: PageId) -> ListId {
-        let (scene, stamp) = (self.scene(), self.pages.stamp(id));
+        let (scene, stamp) = (self.scene_of_use(), self.pages.stamp(id));
         let failed = !self.config.probe.is_kernel() && self.pages[id].take(flag::TESTED);
         let place = self.reclaim.get().foreseen(&scene, &Away { evictions: u32::MAX, stamp, failed });
         self.note(id, Noted::Arrived);

@@ -300,6 +300,7 @@ impl<P: SwapIn> Mm<P> {
             // Nothing else now: to map or fill again before the change is known would fail again, for ever.
             Event::NotMapped { run } => return self.not_mapped(run),
             Event::NotFilled { run } => return self.not_filled(run),
+            Event::StillZeroes { run } => return self.still_zeroes(run),
             Event::WillNeed { space, start, end } => self.will_need(space, start, end, out),
             Event::Pause => self.pause = Some(Pause::default()),
             Event::Resume => self.pause = None,

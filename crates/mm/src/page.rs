@@ -56,6 +56,8 @@ pub mod flag {
     pub const QUEUED: u16 = 1 << 9;
     /// Its read failed once and is being repeated alone.
     pub const RETRIED: u16 = 1 << 10;
+    /// In view, on its way out of it: it shows the zero page, as its stores were refused.
+    pub const SHOWS_ZERO: u16 = RETRIED;
     /// Its refault was close: it goes to the active list when it arrives.
     pub const ACTIVATE: u16 = 1 << 11;
     /// In view: it makes room for another. It counts as one that failed a test, untested.

@@ -217,6 +217,7 @@ impl<P: SwapIn> Mm<P> {
             // Cleared whatever the answer: left behind, it would make the next answer about this
             // page a wrong one.
             let unviewed = self.pages[id].take(flag::UNVIEWED);
+            let shows_zero = self.pages[id].take(flag::SHOWS_ZERO);
             if result.taken & bit != 0 && result.same & bit == 0 && self.is_in_file(id) {
                 self.pages[id].set(flag::DIRTY);
             }
@@ -228,6 +229,9 @@ impl<P: SwapIn> Mm<P> {
             } else {
                 refused += 1;
                 self.still_busy(id, out);
+                if shows_zero {
+                    self.shows_zeroes_again(id);
+                }
             }
         }
         self.note_refused(refused, run.count - refused);
@@ -362,6 +366,7 @@ impl<P: SwapIn> Mm<P> {
 mod tests {
     use super::*;
     use crate::readahead::none::NoReadAhead;
+    use crate::reclaim::policy::Choice;
     use crate::types::{RegionKind, SpaceId, Vpn};
     use alloc::vec::Vec;
 
@@ -393,7 +398,9 @@ mod tests {
     fn a_page_that_is_known_to_be_used_stays_in_view_and_has_failed_no_test() {
         let (start, end, space) = (Vpn(0), Vpn(4096), SpaceId(0));
         let probe = Probe::Accessed;
-        let mut mm = Mm::new(Config { cache: 300, probe, ..Config::live(1000, 8192) }, NoReadAhead);
+        // So that all are inactive.
+        let reclaim = Choice::Fifo;
+        let mut mm = Mm::new(Config { cache: 300, probe, reclaim, ..Config::live(1000, 8192) }, NoReadAhead);
         let mut out = Actions::new();
         mm.step(0, Event::RegionAdded { space, start, end, kind: RegionKind::Anon }, &mut out);
         mm.step(0, Event::Resident { space, start, end: Vpn(900) }, &mut out);

@@ -95,6 +95,33 @@ impl<P: SwapIn> Mm<P> {
         out.push(Action::TakeStores { run });
     }
 
+    /// Stores were refused, as the range is changing: no frames were taken. That the pages show the zero
+    /// page goes with them, wherever the change takes them.
+    ///
+    /// *The story* (simulator, seed 11235): such a page was forgotten. Its range was being moved, and
+    /// at the new place the zero page was in view of which nobody knew; a store there got a zeroed
+    /// frame for what was no empty place.
+    pub(crate) fn still_zeroes(&mut self, run: Run) {
+        self.note_view_change();
+        for id in run.pages() {
+            assert_eq!(self.pages[id].state, State::Mapped, "only whose stores were taken is reported");
+            if self.pages[id].has(flag::UNMAPPING) {
+                // The answer to that settles what is there.
+                self.pages[id].set(flag::SHOWS_ZERO);
+            } else {
+                self.shows_zeroes_again(id);
+            }
+        }
+    }
+
+    /// A page in view has no frame after all.
+    pub(crate) fn shows_zeroes_again(&mut self, id: PageId) {
+        self.lists.remove(&mut self.pages, id);
+        self.pages.set_state(id, State::Zero);
+        self.pages[id].flags = 0;
+        self.held -= 1;
+    }
+
     /// How many pages from `id` on may get what it gets: as many as there are directly before it
     /// whose state `counts`, at least one, within its chunk and region. (A sequential first touch
     /// doubles its batch, any number of streams do so independently, a scattered one fills one

@@ -374,3 +374,52 @@ fn a_reader_beside_locked_memory_does_not_pile_up() {
     assert!(waits * 16 < pages, "{waits} waits for {pages} pages");
     assert!(most < 2450, "{most} frames of 2000 were held; it was as many when each came alone");
 }
+
+/// Found by the simulator (seed 11235): the stores of a page that shows the zero page were refused, as
+/// its range was being moved, and it was forgotten. At its new place the zero page was in view of which
+/// nobody knew: the next store there was answered as a first touch, where there was a page.
+#[test]
+fn a_page_whose_stores_are_refused_shows_the_zero_page_where_it_is_moved() {
+    let mut mm = Mm::new(Config { maps_zeroes: true, ..Config::live(100, 1024) }, NoReadAhead);
+    let mut out = Actions::new();
+    let (start, end) = (Vpn(0), Vpn(4096));
+    mm.step(0, Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon }, &mut out);
+    let touch = |vpn, access| Event::Fault { space: SPACE, vpn: Vpn(vpn), access };
+    mm.step(0, touch(7, Access::Read), &mut out);
+    out.drain();
+    mm.step(0, touch(7, Access::Write), &mut out);
+    let orders: Vec<Action> = out.drain().collect();
+    let [Action::TakeStores { run }] = orders[..] else { panic!("{orders:?}") };
+    mm.step(0, Event::StillZeroes { run }, &mut out);
+    mm.check();
+    assert_eq!((mm.state(run.first), mm.frames_held()), (State::Zero, 0));
+    mm.step(0, Event::Moved { space: SPACE, from: Vpn(7), to: Vpn(2000), pages: 1 }, &mut out);
+    mm.step(0, touch(2000, Access::Write), &mut out);
+    mm.check();
+    assert!(matches!(out.drain().next_back(), Some(Action::TakeStores { .. })));
+}
+
+/// The same where the page was chosen to leave in the very step that took its stores.
+#[test]
+fn a_page_whose_stores_are_refused_and_that_does_not_leave_either_shows_the_zero_page() {
+    let config = Config { maps_zeroes: true, floats: false, ..Config::live(1, 1024) };
+    let mut mm = Mm::new(config, NoReadAhead);
+    let mut out = Actions::new();
+    let (start, end) = (Vpn(0), Vpn(4096));
+    mm.step(0, Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon }, &mut out);
+    let touch = |vpn, access| Event::Fault { space: SPACE, vpn: Vpn(vpn), access };
+    [7, 900].into_iter().for_each(|vpn| mm.step(0, touch(vpn, Access::Read), &mut out));
+    out.drain();
+    mm.step(0, touch(7, Access::Write), &mut out);
+    mm.step(0, touch(900, Access::Write), &mut out);
+    let orders: Vec<Action> = out.drain().collect();
+    let [Action::TakeStores { run }, Action::Unmap { run: leaving }] = orders[..] else {
+        panic!("{orders:?}")
+    };
+    assert_eq!(run, leaving);
+    mm.step(0, Event::StillZeroes { run }, &mut out);
+    mm.step(0, Event::Unmapped { run, result: Unmapped::default() }, &mut out);
+    mm.check();
+    assert_eq!(mm.state(run.first), State::Zero);
+    assert!(out.drain().any(|order| matches!(order, Action::TakeStores { .. })), "page 900 has its turn");
+}

@@ -263,6 +263,13 @@ mod tests {
         soak(73..74);
     }
 
+    /// A page that showed the zero page was stored to while its range was being moved. Its frame was
+    /// refused, whereupon `mm` forgot it; at the new place the zero page was in view all the same.
+    #[test]
+    fn what_shows_the_zero_page_shows_it_where_it_was_moved() {
+        soak(11_235..11_236);
+    }
+
     /// The same seed gives the same figures.
     #[test]
     fn worlds_repeat() {

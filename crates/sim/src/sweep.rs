@@ -290,6 +290,16 @@ mod tests {
         assert_eq!(placement(System::Kernel2017, "hdd"), Placement::NextFit, "a disk has none");
     }
 
+    /// One thread that stores to these pages.
+    struct Laps(Box<dyn Iterator<Item = u64> + Send>);
+
+    impl Workload for Laps {
+        fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
+            let access = |vpn| Access { vpn, think_ns: 100, thread: 0, space: 0, write: true };
+            Ok(self.0.next().map(access))
+        }
+    }
+
     /// With accessed bits the pager sees the touches of what is in view: it keeps more of what is hot,
     /// and has fewer soft faults.
     #[test]
@@ -302,6 +312,26 @@ mod tests {
         });
         assert!(with.pswpin * 100 < without.pswpin * 97, "{} and {}", with.pswpin, without.pswpin);
         assert!(with.soft_fault < without.soft_fault);
+    }
+
+    /// *The story:* whoever was found used in view became active, however long ago it was used before:
+    /// of a loop all were, and of a walk up and down. With accessed bits the default read more than
+    /// without: 0.99 of LRU in place of 0.59, and 1.96 in place of 1.31.
+    #[test]
+    fn with_accessed_bits_a_loop_keeps_what_fits_and_a_walk_up_and_down_is_not_upset() {
+        let loops = || (0..30).flat_map(|_| 0..2000);
+        let walks =
+            || (0..30).flat_map(|lap| (0..2000).map(move |at| if lap % 2 == 0 { at } else { 1999 - at }));
+        let read = |touches: Box<dyn Fn() -> Laps>| {
+            let start = || -> Vec<Box<dyn Workload + Send>> { vec![Box::new(touches())] };
+            let extent = Extent::of(start()).expect("no error");
+            let machine = Machine { accessed: true, ..machine(1500 * PAGE_SIZE, "none", System::Live) };
+            simulate(&machine, &extent, start()).expect("no error").vmstat.pswpin
+        };
+        let of_loop = read(Box::new(move || Laps(Box::new(loops()))));
+        assert!(of_loop < 29 * 2000 * 2 / 5, "{of_loop} pages, of 58,000 in order of use");
+        let of_walk = read(Box::new(move || Laps(Box::new(walks()))));
+        assert!(of_walk < 29 * 500 * 4 / 3, "{of_walk} pages, of 14,500 in order of use");
     }
 
     /// More RAM is never much worse, and enough RAM reads nothing.
@@ -377,13 +407,6 @@ mod tests {
 
     /// The same in a RAM of `frames` pages.
     fn pages_read_in(frames: u64, phases: &[(std::ops::Range<u64>, u32)]) -> u64 {
-        struct Laps(Box<dyn Iterator<Item = u64> + Send>);
-        impl Workload for Laps {
-            fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
-                let access = |vpn| Access { vpn, think_ns: 100, thread: 0, space: 0, write: true };
-                Ok(self.0.next().map(access))
-            }
-        }
         let laps = || -> Vec<Box<dyn Workload + Send>> {
             let phases = phases.to_vec();
             let touches =

@@ -66,6 +66,11 @@ impl Engine {
     /// view; the refusal of its zeroes said that it had no content, and its content was dropped.
     pub(super) fn not_filled(&mut self, run: Run) {
         self.events.push_back(Event::NotFilled { run });
+        self.tell_present(run);
+    }
+
+    /// Tells which pages of a run that was refused are there.
+    pub(super) fn tell_present(&mut self, run: Run) {
         let (space, first) = self.mm.place(run.first);
         if space != PROGRAM {
             return;

@@ -49,7 +49,9 @@ impl Engine {
         if self.view.program.allow_stores(start..start + run.count as usize * PAGE_SIZE) {
             self.answered(run, Answer::Mapped);
         } else {
-            self.refuse(run, 0);
+            self.retry(run);
+            self.events.push_back(Event::StillZeroes { run });
+            self.tell_present(run);
         }
     }
 

@@ -33,6 +33,8 @@ pub(crate) const REFUSED_MAX: u32 = 128;
 /// mended where nothing left at all; while it was being locked, and some still did, each fault looked
 /// at 1500 pages: mlock of 96 MiB in 48 took 11 s.
 const REFUSED_MIN: u32 = 4;
+/// Active pages that were used and are looked past at a time.
+const LOOKED_PAST: u32 = 64;
 /// For each page that leaves so many others may be refused.
 const REFUSED_FOR_ONE: u32 = 16;
 
@@ -192,7 +194,33 @@ impl<P: SwapIn> Mm<P> {
             second_chance: self.second_chance(),
             activations: self.stats.workingset_activate_anon,
             oldest_test: self.lists.tail(ListId::Tested).map(|id| self.pages.stamp(id)),
+            oldest_active: None,
+            kept_free: self.high(),
         }
+    }
+
+    /// The same where a page was used again.
+    pub(crate) fn scene_of_use(&mut self) -> Scene {
+        if !self.reclaim.peek().ranks_active() {
+            return self.scene();
+        }
+        let oldest_active = self.oldest_idle().map(|id| self.pages.stamp(id));
+        Scene { oldest_active, ..self.scene() }
+    }
+
+    /// The oldest active page, if its bit is not set. Those that were used since they were last looked
+    /// at are the youngest now; not too many at a time.
+    fn oldest_idle(&mut self) -> Option<PageId> {
+        for _ in 0..LOOKED_PAST {
+            let id = self.lists.tail(ListId::Active)?;
+            if !self.pages[id].take(flag::REFERENCED) {
+                return Some(id);
+            }
+            self.note(id, Noted::Touched);
+            self.lists.remove(&mut self.pages, id);
+            self.lists.push_head(&mut self.pages, ListId::Active, id);
+        }
+        None
     }
 
     /// Something happens to a page: the policy may note it.
@@ -204,7 +232,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// A page was touched out of view, with its frame: gives the list on which it belongs.
     pub(crate) fn touched(&mut self, id: PageId, waited: Waited) -> ListId {
-        let (scene, stamp) = (self.scene(), self.pages.stamp(id));
+        let (scene, stamp) = (self.scene_of_use(), self.pages.stamp(id));
         let place = self.reclaim.get().touched(&scene, waited, stamp);
         self.note(id, Noted::Touched);
         self.settle(place)
@@ -212,7 +240,9 @@ impl<P: SwapIn> Mm<P> {
 
     /// Makes room on the list for a page that is about to go there.
     pub(crate) fn settle(&mut self, place: Place) -> ListId {
-        if place.demotes {
+        if place.demotes && self.reclaim.peek().ranks_active() {
+            self.replace_oldest();
+        } else if place.demotes {
             let id = self.lists.tail(ListId::Tested).expect("only who is tested makes room");
             self.lists.remove(&mut self.pages, id);
             self.has_failed(id);
@@ -558,7 +588,8 @@ impl<P: SwapIn> Mm<P> {
             // The bit stands for the touch that would have been seen out of view. It was to make
             // room, perhaps, and has not.
             page.clear(flag::TESTED | flag::MAKES_ROOM);
-            self.touched(id, Waited::ToLeave)
+            let ranks = self.reclaim.peek().ranks_active();
+            self.touched(id, if ranks { Waited::Nowhere } else { Waited::ToLeave })
         } else if self.config.early || page.has(flag::SECOND_LOOK) {
             self.stats.pgactivate += 1;
             self.clock = self.clock.wrapping_add(1);
@@ -575,7 +606,8 @@ impl<P: SwapIn> Mm<P> {
     /// Moves pages from the active to the inactive list.
     fn deactivate(&mut self, count: u32, looks: &mut u32) {
         for _ in 0..count.min(self.lists.len(ListId::Active)) {
-            let Some(id) = self.lists.tail(ListId::Active) else { return };
+            let idle = if self.reclaim.peek().ranks_active() { self.oldest_idle() } else { None };
+            let Some(id) = idle.or_else(|| self.lists.tail(ListId::Active)) else { return };
             *looks = looks.saturating_sub(1);
             self.stats.pgrefill += 1;
             self.stats.pgdeactivate += 1;
@@ -591,14 +623,22 @@ impl<P: SwapIn> Mm<P> {
     fn replace(&mut self, looks: &mut u32) {
         let scene = self.scene();
         for _ in 0..self.reclaim.get().replaced(&scene) {
-            let Some(id) = self.lists.tail(ListId::Active) else { return };
+            if !self.replace_oldest() {
+                return;
+            }
             *looks = looks.saturating_sub(1);
-            self.stats.pgrefill += 1;
-            self.stats.pgdeactivate += 1;
-            self.pages[id].set(flag::TESTED | flag::MAKES_ROOM);
-            self.lists.remove(&mut self.pages, id);
-            self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
         }
+    }
+
+    /// The oldest active page makes room for another. False: there is none.
+    fn replace_oldest(&mut self) -> bool {
+        let Some(id) = self.lists.tail(ListId::Active) else { return false };
+        self.stats.pgrefill += 1;
+        self.stats.pgdeactivate += 1;
+        self.pages[id].set(flag::TESTED | flag::MAKES_ROOM);
+        self.lists.remove(&mut self.pages, id);
+        self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
+        true
     }
 
     /// Reclaim looks at a page: whether it leaves is seen later, and then counted as freed. Every

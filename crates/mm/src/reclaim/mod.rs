@@ -2,9 +2,10 @@
 //!
 //! `live` is what the pager does, and the simulator's kernels: it takes pages out of view, writes
 //! and frees them. Which ones is a policy's, by name ([`policy::Choice`]), one file each: `adaptive`
-//! (the default), `probing`, `plain` (lru, fifo), `eras` (a kernel's two lists), `bits` (a kernel's
-//! with accessed bits). `appetite` says how many frames are kept free for them, `streams` what a
-//! stream leaves behind, `newcomers` and `ageing` what a kernel's lists do with accessed bits.
+//! (the default), `reuse` (the default where accessed bits are told), `probing`, `plain` (lru, fifo),
+//! `eras` (a kernel's two lists), `bits` (a kernel's with accessed bits). `arrivals` and `regret` are
+//! what `reuse` and `probing` share. `appetite` says how many frames are kept free for them, `streams`
+//! what a stream leaves behind, `newcomers` and `ageing` what a kernel's lists do with accessed bits.
 //!
 //! Everything else here is the kernel's reclaim as values that can be put side by side
 //! (specification, section 5): a machine of its own, [`node::Node`], that knows pages by number,
@@ -21,6 +22,7 @@
 mod adaptive;
 pub(crate) mod ageing;
 pub(crate) mod appetite;
+mod arrivals;
 pub mod background;
 mod bits;
 pub mod counters;
@@ -36,6 +38,8 @@ mod plain;
 pub mod policy;
 mod probing;
 pub mod ratio;
+mod regret;
+mod reuse;
 pub mod scan;
 pub mod shadow;
 pub(crate) mod streams;

@@ -14,6 +14,7 @@ use super::bits::Bits;
 use super::eras::Eras;
 use super::plain::Plain;
 use super::probing::Probing;
+use super::reuse::Reuse;
 use super::scan::Era;
 use crate::list::ListId;
 use crate::mm::Config;
@@ -104,6 +105,11 @@ pub(crate) struct Scene {
     pub activations: u64,
     /// The stamp of the page that is tested longest.
     pub oldest_test: Option<Stamp>,
+    /// The stamp of the oldest active page, where a page is used again and the policy ranks them
+    /// ([`Policy::ranks_active`]); `None`, too, if all that were looked at are in use.
+    pub oldest_active: Option<Stamp>,
+    /// Frames that are kept free.
+    pub kept_free: u32,
 }
 
 /// What a policy notes of each page: a time of its own, mostly, which wraps.
@@ -187,6 +193,12 @@ pub(crate) trait Policy {
         Place::INACTIVE
     }
 
+    /// Are the active pages in the order of the last use that is known of each? Then the oldest is
+    /// looked at before a page that is used again is placed. (With accessed bits only.)
+    fn ranks_active(&self) -> bool {
+        false
+    }
+
     /// Room is made, `anew` or still: so many active pages become inactive at once.
     fn begin(&mut self, _: &Scene, _anew: bool) -> u32 {
         0
@@ -249,6 +261,7 @@ pub(crate) trait Policy {
 #[derive(Debug)]
 pub(crate) enum Reclaim {
     Adaptive(Adaptive),
+    Reuse(Reuse),
     Probing(Probing),
     Plain(Plain),
     Eras(Eras),
@@ -262,6 +275,7 @@ impl Reclaim {
             return Reclaim::Bits(Bits::new(config.early, config.scale));
         }
         match config.reclaim {
+            Choice::Adaptive if config.probe.tells_uses() => Reclaim::Reuse(Reuse::new(config.budget)),
             Choice::Adaptive => Reclaim::Adaptive(Adaptive::default()),
             Choice::Probing => Reclaim::Probing(Probing::new(config.budget)),
             Choice::Lru => Reclaim::Plain(Plain::lru()),
@@ -274,6 +288,7 @@ impl Reclaim {
     pub fn get(&mut self) -> &mut dyn Policy {
         match self {
             Reclaim::Adaptive(policy) => policy,
+            Reclaim::Reuse(policy) => policy,
             Reclaim::Probing(policy) => policy,
             Reclaim::Plain(policy) => policy,
             Reclaim::Eras(policy) => policy,
@@ -285,6 +300,7 @@ impl Reclaim {
     pub fn peek(&self) -> &dyn Policy {
         match self {
             Reclaim::Adaptive(policy) => policy,
+            Reclaim::Reuse(policy) => policy,
             Reclaim::Probing(policy) => policy,
             Reclaim::Plain(policy) => policy,
             Reclaim::Eras(policy) => policy,

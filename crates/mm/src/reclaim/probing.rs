@@ -40,7 +40,9 @@
 //! fit but for a little and are done with what came first, since that holds three quarters.
 
 use super::BATCH;
+use super::arrivals::Arrivals;
 use super::policy::{Arrival, Away, Noted, Place, Policy, Scene, Stamp, Waited};
+use super::regret::Regret;
 use crate::list::ListId;
 
 /// Frames for pages that pass through: at the least one in so many, but not more than the second
@@ -75,8 +77,6 @@ const MEMORY: u32 = 16;
 /// A page takes the place of one whose test is older than its own distance by this part; reclaim
 /// works in batches, so that ages are not exact.
 const MARGIN: u32 = 8;
-/// A page's stamp is in steps of this part of the budget, so that it wraps after 64 budgets.
-const STEPS: u32 = 1024;
 /// Quarters of the budget for what comes first. (With half of it 0.96 of LRU is read on the public
 /// traces in place of 0.90, with read-ahead.)
 const FIRST_QUARTERS: u32 = 3;
@@ -86,8 +86,6 @@ const BACK_BUDGETS: u32 = 4;
 /// Where more than so many of four come back one in so many is tried.
 const BACK_MOST_OF_FOUR: u32 = 3;
 const TRIED_ONE_IN: u32 = 16;
-/// Both counts are halved when so many have made room.
-const JUDGED: u32 = 256;
 
 /// The price of a touch of a page that is tested, in parts.
 const SOFT: i64 = 256;
@@ -111,9 +109,7 @@ const WRONG: i64 = 2;
 #[derive(Debug)]
 pub(crate) struct Probing {
     /// Pages that got a frame so far.
-    arrivals: u32,
-    /// log2 of the arrivals in a step of stamps.
-    shift: u32,
+    arrivals: Arrivals,
     /// The usual distance of a refault, in [`MEMORY`]ths of a step; `None`: there was none.
     usual: Option<u32>,
     /// So many pages are to be tested.
@@ -122,11 +118,8 @@ pub(crate) struct Probing {
     credit: i64,
     /// What a fault earns.
     earned: i64,
-    /// Pages that made room for others, and those of them that came back; both fade.
-    out: u32,
-    back: u32,
-    /// How often nobody was driven out because most come back.
-    spared: u32,
+    /// Is it right that pages make room for others?
+    regret: Regret,
     /// So many of the oldest active pages make room untested.
     due: u32,
     /// Frames for pages that pass through, beyond the least.
@@ -135,46 +128,28 @@ pub(crate) struct Probing {
 
 impl Probing {
     pub fn new(budget: u32) -> Probing {
-        let shift = (budget / STEPS).max(1).ilog2();
         Probing {
-            arrivals: 0,
-            shift,
+            arrivals: Arrivals::new(budget),
             usual: None,
             wanted: 0,
             credit: 0,
             earned: *EARNED.start(),
-            out: 0,
-            back: 0,
-            spared: 0,
+            regret: Regret::new(BACK_MOST_OF_FOUR, TRIED_ONE_IN),
             due: 0,
             grown: 0,
         }
     }
 
-    fn now(&self) -> Stamp {
-        (self.arrivals >> self.shift) as Stamp
-    }
-
-    /// Steps since `stamp`.
-    fn age(&self, stamp: Stamp) -> u32 {
-        u32::from(self.now().wrapping_sub(stamp))
-    }
-
-    /// The same in arrivals.
-    fn arrivals_in(&self, steps: u32) -> u64 {
-        u64::from(steps) << self.shift
-    }
-
     /// The age of the oldest test.
     fn oldest(&self, scene: &Scene) -> Option<u32> {
-        scene.oldest_test.map(|stamp| self.age(stamp))
+        scene.oldest_test.map(|stamp| self.arrivals.age(stamp))
     }
 
     /// Takes the place of the one tested longest, if its test is older than this.
     fn takes_place(&mut self, scene: &Scene, distance: u32) -> Option<Place> {
         let least = u64::from(MARGIN + 1) * u64::from(distance);
         let is_older = self.oldest(scene).is_some_and(|age| u64::from(MARGIN) * u64::from(age) > least);
-        (is_older && !self.spares()).then(|| {
+        (is_older && !self.regret.spares()).then(|| {
             self.failed();
             Place { list: ListId::Active, demotes: true }
         })
@@ -189,10 +164,10 @@ impl Probing {
             return Place::ACTIVE;
         }
         let proven = scene.active + scene.tested;
-        let is_soon = self.arrivals_in(distance) <= u64::from(proven);
-        if self.credit <= 0 && is_soon && scene.active > self.due && !self.spares() {
+        let is_soon = self.arrivals.pages_in(distance) <= u64::from(proven);
+        if self.credit <= 0 && is_soon && scene.active > self.due && !self.regret.spares() {
             self.due += 1;
-            self.count_out();
+            self.regret.count_out();
             return Place::ACTIVE;
         }
         Place::INACTIVE
@@ -202,31 +177,15 @@ impl Probing {
     /// others' time?
     fn has_room(&self, scene: &Scene, distance: u32) -> bool {
         let proven = scene.active + scene.tested;
-        passing(scene) > 2 * Self::passing_least(scene) + self.grown && distance <= proven >> self.shift
+        passing(scene) > 2 * Self::passing_least(scene) + self.grown
+            && distance <= proven >> self.arrivals.shift()
     }
 
     fn failed(&mut self) {
         self.wanted = self.wanted.saturating_add(FAILURE_WORTH);
         self.credit += FAILURE_EARNS;
         self.earns(RIGHT);
-        self.count_out();
-    }
-
-    /// One more has made room.
-    fn count_out(&mut self) {
-        self.out += 1;
-        if self.out > JUDGED {
-            (self.out, self.back) = (self.out / 2, self.back / 2);
-        }
-    }
-
-    /// Is nobody to be driven out, since most come back?
-    fn spares(&mut self) -> bool {
-        if 4 * self.back <= BACK_MOST_OF_FOUR * self.out {
-            return false;
-        }
-        self.spared = self.spared.wrapping_add(1);
-        !self.spared.is_multiple_of(TRIED_ONE_IN)
+        self.regret.count_out();
     }
 
     /// A page has come back: was it wrong to drive it out?
@@ -234,8 +193,9 @@ impl Probing {
         if away.failed {
             self.wanted = self.wanted.saturating_sub(FAILURE_WORTH);
             self.earns(-WRONG);
-            let is_back = self.arrivals_in(distance) <= u64::from(scene.budget) * u64::from(BACK_BUDGETS);
-            self.back += u32::from(is_back);
+            if self.arrivals.is_within(distance, BACK_BUDGETS, scene) {
+                self.regret.count_back();
+            }
         }
         self.note_distance(distance);
     }
@@ -247,7 +207,7 @@ impl Probing {
         let at_once = passing.saturating_mul(AT_ONCE).min(most);
         if away.failed {
             self.grown = self.grown.saturating_sub(1);
-        } else if self.arrivals_in(distance) <= u64::from(at_once) {
+        } else if self.arrivals.pages_in(distance) <= u64::from(at_once) {
             self.grown = (self.grown + GROWTH).min(most);
         }
     }
@@ -292,11 +252,11 @@ impl Policy for Probing {
             self.wanted = self.wanted.saturating_sub(1);
             return Place::ACTIVE;
         }
-        self.place(scene, self.age(stamp))
+        self.place(scene, self.arrivals.age(stamp))
     }
 
     fn refault(&mut self, scene: &Scene, away: &Away) -> Place {
-        let distance = self.age(away.stamp);
+        let distance = self.arrivals.age(away.stamp);
         self.resize(scene, away, distance);
         self.judge(scene, away, distance);
         self.place(scene, distance)
@@ -304,7 +264,7 @@ impl Policy for Probing {
 
     /// Read-ahead that is right says as much as a fault of whether tests were right.
     fn foreseen(&mut self, scene: &Scene, away: &Away) -> Place {
-        let distance = self.age(away.stamp);
+        let distance = self.arrivals.age(away.stamp);
         self.judge(scene, away, distance);
         self.takes_place(scene, distance).unwrap_or(Place::INACTIVE)
     }
@@ -316,9 +276,13 @@ impl Policy for Probing {
 
     /// Without tests those that pass through can grow in this way only.
     fn replaced(&mut self, scene: &Scene) -> u32 {
-        if self.credit <= 0 && scene.tested == 0 && passing(scene) + self.due < self.grown && !self.spares() {
+        if self.credit <= 0
+            && scene.tested == 0
+            && passing(scene) + self.due < self.grown
+            && !self.regret.spares()
+        {
             self.due += 1;
-            self.count_out();
+            self.regret.count_out();
         }
         core::mem::take(&mut self.due).min(scene.active)
     }
@@ -342,7 +306,7 @@ impl Policy for Probing {
     /// pass through need its frame.
     fn fails(&mut self, scene: &Scene) -> bool {
         let Some(age) = self.oldest(scene) else { return false };
-        let is_late = !self.spares() && self.usual.is_some_and(|usual| age > 2 * usual / MEMORY);
+        let is_late = !self.regret.spares() && self.usual.is_some_and(|usual| age > 2 * usual / MEMORY);
         let passing = passing(scene);
         let fails = is_late || 4 * passing < Self::passing_least(scene) || passing < self.grown;
         if fails {
@@ -356,18 +320,18 @@ impl Policy for Probing {
     }
 
     fn arrived(&mut self, pages: u32) {
-        self.arrivals = self.arrivals.wrapping_add(pages);
+        self.arrivals.add(pages);
     }
 
     fn paid(&mut self, cheap: bool) {
         // So much is saved up at the most: a test of everything, once.
-        let most = i64::from(STEPS << self.shift) * SOFT;
+        let most = i64::from(self.arrivals.budget()) * SOFT;
         let earned = if cheap { self.earned / POOL_LESS } else { self.earned };
         self.credit = (self.credit + earned).min(most);
     }
 
     fn stamp(&self, _: Noted) -> Option<Stamp> {
-        Some(self.now())
+        Some(self.arrivals.now())
     }
 }
 
@@ -383,7 +347,7 @@ mod tests {
     fn who_comes_back_sooner_than_the_oldest_test_takes_its_place() {
         let mut policy = Probing::new(1000);
         policy.arrived(500);
-        let stamp = policy.now();
+        let stamp = policy.arrivals.now();
         policy.arrived(100);
         policy.credit = SOFT;
         let away = Away { evictions: 0, stamp, failed: false };
@@ -463,9 +427,9 @@ mod tests {
         assert!((5..=40).contains(&tried), "{tried}");
         policy.arrived(3000);
         let late = Away { evictions: 0, stamp: 500, failed: true };
-        let before = policy.back;
+        let before = policy.regret.back();
         policy.refault(&old, &late);
-        assert!(policy.back <= before, "after four budgets nobody counts as back");
+        assert!(policy.regret.back() <= before, "after four budgets nobody counts as back");
     }
 
     /// *The story:* tests were out of credit, so that a set which moved on held its old pages: twice
@@ -509,14 +473,5 @@ mod tests {
         assert_eq!(policy.grown, 0, "a third is the most");
         policy.refault(&scene, &ago(332));
         assert_eq!(policy.grown, GROWTH);
-    }
-
-    #[test]
-    fn stamps_wrap() {
-        let mut policy = Probing::new(1 << 20);
-        policy.arrivals = u32::MAX - 100;
-        let stamp = policy.now();
-        policy.arrived(1024 * 50 + 101);
-        assert_eq!(policy.age(stamp), 51);
     }
 }

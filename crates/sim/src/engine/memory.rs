@@ -279,14 +279,6 @@ impl Memory {
         }
     }
 
-    /// A page of which the pager has forgotten that it shows the zero page.
-    pub fn hide_zeroes(&mut self, place: Place) {
-        let bits = self.bits_mut(place);
-        if *bits & view::ZERO != 0 {
-            *bits = 0;
-        }
-    }
-
     /// What shows the zero page gets a frame.
     pub fn take_stores(&mut self, place: Place) {
         let bits = self.bits_mut(place);
@@ -319,8 +311,13 @@ impl Memory {
         if *bits & view::PRESENT == 0 {
             return None;
         }
+        let shows_zero = *bits & view::ZERO != 0;
         *bits &= view::STORED | view::NEWER;
         let stored = *bits & view::STORED != 0;
+        if shows_zero {
+            // What is taken of the zero page is a copy.
+            self.take_frames(1);
+        }
         let frame = self.frame_mut(id);
         assert_eq!(*frame, 0, "{id:?}: a page has one frame");
         *frame = frame::CACHED;

@@ -297,15 +297,15 @@ impl<P: SwapIn> Engine<P> {
             }
             Action::ZeroFill { run } => {
                 self.spend(costs.fill.of(run.count));
-                self.show(run, Memory::zero_fill);
+                self.show(run, Memory::zero_fill, Event::NotFilled { run });
             }
             Action::ShowZeroes { run } => {
                 self.spend(costs.fill.of(1));
-                self.show(run, Memory::show_zeroes);
+                self.show(run, Memory::show_zeroes, Event::NotFilled { run });
             }
             Action::TakeStores { run } => {
                 self.spend(costs.fill.of(1));
-                self.show(run, Memory::take_stores);
+                self.show(run, Memory::take_stores, Event::StillZeroes { run });
             }
             Action::Map { run } => {
                 self.spend(costs.map.of(run.count));
@@ -501,15 +501,11 @@ impl<P: SwapIn> Engine<P> {
         }
     }
 
-    /// Pages without content come into view.
-    fn show(&mut self, run: Run, show: fn(&mut Memory, Place)) {
+    /// Pages without content come into view; `refused` tells that their range is changing.
+    fn show(&mut self, run: Run, show: fn(&mut Memory, Place), refused: Event) {
         if self.is_changing(run.first) {
-            for id in run.pages() {
-                let (_, _, place) = self.place(id);
-                self.memory.hide_zeroes(place);
-            }
             self.answer_run(run, FaultClass::Fill);
-            self.worker.answers.push_back(Event::NotFilled { run });
+            self.worker.answers.push_back(refused);
             return;
         }
         for id in run.pages() {

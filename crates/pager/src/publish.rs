@@ -208,10 +208,6 @@ mod tests {
     struct Handle(Arc<Device>);
 
     impl Store for Handle {
-        fn is_writable(&self) -> bool {
-            true
-        }
-
         fn len(&self) -> Result<u64, Errno> {
             Ok(((PAGES - self.0.missing.load(SeqCst)) * PAGE_SIZE) as u64)
         }

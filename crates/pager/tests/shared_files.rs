@@ -96,6 +96,32 @@ fn what_was_synced_is_in_the_file_and_nothing_else_is() {
     assert!(again[..] == model[..]);
 }
 
+/// *The story:* a page that had left once kept its slot after it was synced: swap had to have room for
+/// all that was ever stored to.
+#[test]
+fn what_is_in_the_file_takes_no_place_on_swap() {
+    let pages = 24 * MIB / PAGE;
+    let file = Scratch::new("slots", &file_of(pages, 0));
+    let pager = pager(8);
+    let mut region = map(&pager, &file.0);
+    for round in 1..4 {
+        for page in 0..pages {
+            let bytes = page * PAGE..(page + 1) * PAGE;
+            region.as_mut().unwrap()[bytes].copy_from_slice(&content(page, round));
+        }
+        let before = pager.stats().unwrap().slots as usize;
+        assert!(before > pages / 2, "{before} slots, round {round}");
+        region.sync().unwrap();
+        // What is on its way in the moment in which a sync ends keeps its place.
+        let after = pager.stats().unwrap().slots as usize;
+        assert!(after < 300, "{after} of {before} slots, round {round}");
+        assert!(region[..] == file_of(pages, round)[..]);
+        let later = pager.stats().unwrap().slots as usize;
+        assert!(later <= after, "{later} slots after reading all, {after} before");
+    }
+    assert!(file.bytes() == file_of(pages, 3));
+}
+
 /// A sync writes what was stored to since the last one, in pieces as large as can be.
 #[test]
 fn only_what_was_stored_to_is_written() {
@@ -119,7 +145,8 @@ fn only_what_was_stored_to_is_written() {
     };
     let all: Vec<usize> = (0..pages).collect();
     let (pages_written, calls) = synced(&all);
-    assert!(pages_written >= 4096 && calls < 24, "{pages_written} pages in {calls} calls");
+    // 16 of a mebibyte; the pager's bell takes one for what is to be read ahead.
+    assert!(pages_written >= 4096 && calls < 2 * 16 + 8, "{pages_written} pages in {calls} calls");
     assert!(synced(&[]).0 < 2, "nothing is left");
     let (pages_written, _) = synced(&[7, 8, 9, 4000]);
     assert!((4..8).contains(&pages_written), "{pages_written}");

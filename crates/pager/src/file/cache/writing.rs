@@ -10,7 +10,8 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Release, SeqCst};
-use std::sync::{MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::ScopedJoinHandle;
 
 use overspill_sys::{Errno, PAGE_SIZE, clock};
 
@@ -27,6 +28,13 @@ const UNSETTLED_PART: usize = 2;
 const HELD_PART: usize = 8;
 /// So long after that was told it is not told again; nor is what failed tried again.
 const PAUSE_NS: u64 = 1_000_000_000;
+
+/// For so many dirty pages another thread writes.
+const PAGES_A_WRITER: usize = 32;
+
+/// Neighbours that are dirty: the first one's number, copies, the stores that these know of, and the
+/// file's length.
+type Dirty = (u64, Vec<Page>, Vec<u64>, u64);
 
 /// A write-back that failed.
 pub(super) struct Refused {
@@ -264,11 +272,31 @@ impl Cache {
         outcome
     }
 
+    /// Several runs at a time: a device that takes one after another is idle in between.
+    ///
+    /// *The story:* 16 threads that wrote 64 KiB here and there had 0.4 of what pread and pwrite give,
+    /// as one of them wrote all that was dirty, run by run, and the others waited for room.
     fn write_all(&self) -> Result<(), Errno> {
-        let mut next = 0;
+        let next = Mutex::new(0);
+        let writers = self.books().dirty.len().div_ceil(PAGES_A_WRITER).min(self.readers());
+        std::thread::scope(|scope| {
+            let write = || self.write_from(&next);
+            let spawn =
+                |_| std::thread::Builder::new().name("overspill file".into()).spawn_scoped(scope, write);
+            // Those that cannot be started are done without.
+            let others: Vec<_> = (1..writers).filter_map(|at| spawn(at).ok()).collect();
+            let own = write();
+            let join = |outcome: Result<(), Errno>, other: ScopedJoinHandle<'_, Result<(), Errno>>| {
+                outcome.and(other.join().unwrap_or(Err(Errno::IO)))
+            };
+            others.into_iter().fold(own, join)
+        })
+    }
+
+    /// Writes what is dirty from a page on, in file order, until nothing is left for others, either.
+    fn write_from(&self, next: &Mutex<u64>) -> Result<(), Errno> {
         let mut outcome = Ok(());
-        while let Some((first, pages, stamps, len)) = self.next_dirty(next) {
-            next = first + pages.len() as u64;
+        while let Some((first, pages, stamps, len)) = self.take_dirty(next) {
             if self.write_run(first, &pages, &stamps, len).is_ok() {
                 continue;
             }
@@ -281,6 +309,13 @@ impl Cache {
             }
         }
         outcome
+    }
+
+    fn take_dirty(&self, next: &Mutex<u64>) -> Option<Dirty> {
+        let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+        let dirty = self.next_dirty(*next)?;
+        *next = dirty.0 + dirty.1.len() as u64;
+        Some(dirty)
     }
 
     /// Writes copies of neighbours, which are as new as their stamps say.
@@ -303,7 +338,7 @@ impl Cache {
     }
 
     /// The first run of dirty pages from a page on: copies, as they are now.
-    fn next_dirty(&self, from: u64) -> Option<(u64, Vec<Page>, Vec<u64>, u64)> {
+    fn next_dirty(&self, from: u64) -> Option<Dirty> {
         let books = self.books();
         let first = *books.dirty.range(from..).next()?;
         let (mut pages, mut stamps) = (Vec::new(), Vec::new());

@@ -155,6 +155,6 @@ fn each_reads_ahead_by_its_own_rules() {
         other.read_at(&mut page, at_of(n)).unwrap();
     }
     let stats = other.stats();
-    assert!(stats.reads < 50 + 40, "it was read ahead: {stats:?}");
+    assert!(stats.misses < 50 + 50, "it was read ahead: {stats:?}");
     assert!(stats == first.stats(), "the cache is one");
 }

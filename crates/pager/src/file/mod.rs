@@ -5,8 +5,9 @@
 //! stays here, and is tried again; the failure is told once, to whoever syncs next. (A kernel tells
 //! it once, too, but has given the data up by then.) For that a page that was written stays until it
 //! is settled: where room is short, room is made by syncs. What others write to the file meanwhile is
-//! not seen (but what this pager's other [`File`]s write), as a cached page is what was read; that it has grown or was cut is seen by a read that
-//! comes to its end, and by whoever writes back or syncs.
+//! not seen (but what this pager's other [`File`]s write is), as a cached page is what was read; that
+//! it has grown or was cut is seen by a read that comes to its end, and by whoever writes back or
+//! syncs.
 
 mod blocks;
 mod cache;
@@ -199,8 +200,8 @@ impl File {
     /// Writes what is dirty, whoever wrote it, and returns when it is on stable storage.
     ///
     /// # Errors
-    /// [`Error::Io`]: the first failure since this one's last sync, told to each that is open. What could not be written or settled stays
-    /// dirty, and the next sync means it, too.
+    /// [`Error::Io`]: the first failure since this one's last sync, told to each that is open. What could
+    /// not be written or settled stays dirty, and the next sync means it, too.
     pub fn sync(&self) -> Result<(), Error> {
         self.cache.sync(self.opening).map_err(Error::Io)
     }

@@ -331,20 +331,25 @@ impl Mapped {
             if !self.is_stored(Slot(slot)) {
                 continue;
             }
-            match runs.last_mut().filter(|run| run.end == slot) {
-                Some(run) => run.end = slot + 1,
-                None => runs.push(slot..slot + 1),
-            }
+            extend(&mut runs, slot);
         }
         runs
     }
 
-    /// The sync has ended. If it went well the file holds what was stored before it began.
-    pub fn end_sync(&mut self, went_well: bool) {
+    /// The sync has ended. If it went well the file holds what was stored before it began: the runs of
+    /// slots whose pages are as the file has them now.
+    pub fn end_sync(&mut self, went_well: bool) -> Vec<Range<u32>> {
         let since = self.since_sync.take().expect("a sync ends once");
-        for (stored, since) in self.stored.iter().zip(since).filter(|_| went_well) {
-            stored.fetch_and(since, SeqCst);
+        let mut clean = Vec::new();
+        if !went_well {
+            return clean;
         }
+        for (first, (stored, since)) in (self.first_slot..).step_by(64).zip(self.stored.iter().zip(since)) {
+            let settled = stored.fetch_and(since, SeqCst) & !since;
+            let bits = (0..u64::BITS).filter(|bit| settled >> bit & 1 != 0);
+            bits.for_each(|bit| extend(&mut clean, first + bit));
+        }
+        clean
     }
 
     /// The stores to pages are gone; the next ones are told again, during a sync as well.
@@ -385,6 +390,14 @@ impl Mapped {
     /// Is that what was read for the slot?
     pub fn is(&self, slot: Slot, print: u64) -> bool {
         self.prints.get(self.index(slot)) == Some(&print)
+    }
+}
+
+/// One more slot, in ascending order.
+fn extend(runs: &mut Vec<Range<u32>>, slot: u32) {
+    match runs.last_mut().filter(|run| run.end == slot) {
+        Some(run) => run.end = slot + 1,
+        None => runs.push(slot..slot + 1),
     }
 }
 
@@ -435,10 +448,10 @@ mod tests {
         assert!(mapped.wants_stores(slot(3)) && mapped.is_stored(slot(3)), "it is not in the file yet");
         [4, 9].into_iter().for_each(|at| mapped.note_store(slot(at)));
         assert!(!mapped.wants_stores(slot(4)));
-        mapped.end_sync(false);
+        assert_eq!(mapped.end_sync(false), []);
         assert_eq!(mapped.begin_sync(), [run(3, 5), run(9, 10), run(70, 71)], "all of it, once more");
         mapped.note_store(slot(4));
-        mapped.end_sync(true);
+        assert_eq!(mapped.end_sync(true), [run(3, 4), run(9, 10), run(70, 71)]);
         assert_eq!(mapped.begin_sync(), [run(4, 5)]);
         mapped.note_store(slot(4));
         mapped.forget_stores(run(0, 50));

@@ -68,6 +68,9 @@ pub enum Event {
     Resident { space: SpaceId, start: Vpn, end: Vpn },
     /// The program discarded the content of `[start, end)` (madvise DONTNEED, FREE, REMOVE).
     Discarded { space: SpaceId, start: Vpn, end: Vpn },
+    /// What the pages of `[start, end)` of a file region hold was written to their file: it is what the
+    /// file has.
+    Published { space: SpaceId, start: Vpn, end: Vpn },
     /// `[from, from + pages)` is now at `to` (mremap). No I/O may be under way for these pages.
     Moved { space: SpaceId, from: Vpn, to: Vpn, pages: u64 },
     /// The program touched a page that is not in its view.

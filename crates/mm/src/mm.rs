@@ -291,6 +291,7 @@ impl<P: SwapIn> Mm<P> {
             Event::RegionRemoved { space, start, end } => self.region_removed(space, start, end, out),
             Event::Resident { space, start, end } => self.resident(space, start, end),
             Event::Discarded { space, start, end } => self.discarded(space, start, end, out),
+            Event::Published { space, start, end } => self.published(space, start, end),
             Event::Moved { space, from, to, pages } => self.moved(space, from, to, pages, out),
             Event::Fault { space, vpn, access } => self.fault(space, vpn, access, out),
             Event::ReadDone { io, ok } => self.read_done(io, ok, false, out),

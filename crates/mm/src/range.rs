@@ -131,6 +131,29 @@ impl<P: SwapIn> Mm<P> {
         page.prev = self.clock.wrapping_sub(1 << 31);
     }
 
+    /// `[start, end)` is what the file has: its slots are free. What is on its way keeps its slot until
+    /// it is stored to.
+    ///
+    /// *The story:* a page of a shared mapping that had left once kept its slot for ever: swap had to
+    /// have room for all that was ever stored to.
+    pub(crate) fn published(&mut self, space: SpaceId, start: Vpn, end: Vpn) {
+        self.each_page(space, start, end, |mm, id| {
+            let (space, vpn) = mm.pages.place(id);
+            let Some(slot) = mm.kind(space, vpn).file_slot(vpn) else { return };
+            let page = &mm.pages[id];
+            let rests = matches!(page.state, State::Mapped | State::Cached | State::Swapped);
+            if !rests || page.has(flag::UNMAPPING) {
+                return;
+            }
+            mm.release_slot(id);
+            let page = &mut mm.pages[id];
+            page.backing = Backing::in_slot(slot);
+            if page.state == State::Cached {
+                page.clear(flag::DIRTY);
+            }
+        });
+    }
+
     /// The program unmapped `[start, end)`.
     pub(crate) fn region_removed(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
         self.discard(space, start, end, out);

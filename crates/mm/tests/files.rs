@@ -23,6 +23,8 @@ struct World {
     view: HashMap<Vpn, u64>,
     cache: HashMap<PageId, u64>,
     swap: HashMap<Slot, u64>,
+    /// What was published to the file.
+    file: HashMap<Slot, u64>,
     reads: u64,
     /// One order in so many to bring pages into view is refused; 0: none.
     refuses: u64,
@@ -46,6 +48,7 @@ impl World {
             view,
             cache,
             swap,
+            file: HashMap::new(),
             reads: 0,
             refuses: 0,
             maps: 0,
@@ -71,6 +74,11 @@ impl World {
         }
     }
 
+    /// What is in a slot.
+    fn bytes_in(&self, slot: Slot) -> u64 {
+        if slot.is_file() { self.file.get(&slot).copied().unwrap_or(in_file(slot)) } else { self.swap[&slot] }
+    }
+
     fn vpn(&self, id: PageId) -> Vpn {
         self.mm.place(id).1
     }
@@ -80,9 +88,7 @@ impl World {
             Action::Read { io, run, slot } => {
                 self.reads += u64::from(run.count);
                 for (id, slot) in run.pages().zip(slot.0..) {
-                    let slot = Slot(slot);
-                    let bytes = if slot.is_file() { in_file(slot) } else { self.swap[&slot] };
-                    self.cache.insert(id, bytes);
+                    self.cache.insert(id, self.bytes_in(Slot(slot)));
                 }
                 Some(Event::ReadDone { io, ok: true })
             }
@@ -113,10 +119,7 @@ impl World {
                     result.taken |= 1 << index;
                     // All zeroes: the shell may say so, and the page must not show the file again.
                     result.zero |= u64::from(bytes == 0) << index;
-                    let of_slot = self
-                        .mm
-                        .slot(id)
-                        .map(|slot| if slot.is_file() { in_file(slot) } else { self.swap[&slot] });
+                    let of_slot = self.mm.slot(id).map(|slot| self.bytes_in(slot));
                     result.same |= u64::from(of_slot == Some(bytes) && bytes != 0) << index;
                 }
                 Some(Event::Unmapped { run, result })
@@ -175,6 +178,48 @@ fn stores_stay_and_everything_else_is_the_files() {
         }
     }
     assert!(world.mm.stats().pswpout > 100, "what was stored to went to swap");
+}
+
+/// What was stored is written to the file now and then, and takes no place on swap from then on,
+/// wherever the pages are.
+#[test]
+fn what_was_published_needs_no_slot() {
+    let mut world = World::new(64);
+    let mut stored: HashMap<u64, u64> = HashMap::new();
+    let mut seed = 11;
+    let publish = |world: &mut World, stored: &HashMap<u64, u64>, pages: std::ops::Range<u64>| {
+        for page in pages.clone() {
+            let slot = Slot(FIRST_SLOT + page as u32);
+            world.file.insert(slot, stored.get(&page).copied().unwrap_or(in_file(slot)));
+        }
+        let (start, end) = (Vpn(START + pages.start), Vpn(START + pages.end));
+        world.feed(Event::Published { space: SPACE, start, end });
+    };
+    let mut most = 0;
+    for round in 0..8000u64 {
+        let page = if round % 3 == 0 { round % PAGES } else { random(&mut seed, PAGES) };
+        let expected = stored.get(&page).copied().unwrap_or(page * 3 + 1);
+        assert_eq!(*world.touch(Vpn(START + page)), expected, "page {page}, round {round}");
+        if random(&mut seed, 3) == 0 {
+            *world.touch(Vpn(START + page)) = 1_000_000 + round;
+            stored.insert(page, 1_000_000 + round);
+        }
+        most = most.max(world.mm.slots_used());
+        if round % 100 == 0 {
+            let first = random(&mut seed, PAGES - 100);
+            publish(&mut world, &stored, first..first + 100);
+        }
+        if round % 2000 == 1999 {
+            publish(&mut world, &stored, 0..PAGES);
+            assert_eq!(world.mm.slots_used(), 0, "round {round}");
+        }
+    }
+    assert!(most > 200, "{most} slots were in use at most");
+    (0..PAGES).for_each(|page| {
+        let expected = stored.get(&page).copied().unwrap_or(page * 3 + 1);
+        assert_eq!(*world.touch(Vpn(START + page)), expected, "page {page}");
+    });
+    assert_eq!(world.mm.slots_used(), 0);
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub enum Error {
     BadHandle,
     /// A file could not be opened or mapped: its name, and the kernel's reason.
     File(PathBuf, Errno),
+    /// A file is in use by this pager in a way that would lose stores: its name, and why.
+    InUse(PathBuf, &'static str),
     /// A file's bytes could not be read or written: the device's reason.
     Io(Errno),
     /// The pager has stopped, or the process in which it runs is gone.
@@ -39,6 +41,7 @@ impl std::fmt::Display for Error {
             Error::Map(errno) => write!(f, "cannot map memory: {errno}"),
             Error::Share(errno) => write!(f, "cannot share memory: {errno}"),
             Error::File(path, errno) => write!(f, "{}: {errno}", path.display()),
+            Error::InUse(path, why) => write!(f, "{}: {why}", path.display()),
             Error::Io(errno) => write!(f, "input or output failed: {errno}"),
             Error::BadHandle => write!(f, "not a handle of a shared region, or a used one"),
             Error::Stopped => write!(f, "the pager has stopped"),

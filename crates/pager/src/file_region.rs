@@ -15,7 +15,7 @@ use overspill_sys::file::{self, Kind, Open};
 use overspill_sys::mem::Mapping;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE};
 
-use crate::file::{RealFile, Store};
+use crate::file::{Claim, Inodes, RealFile, Store};
 use crate::link::{Link, say};
 use crate::pager::whole_pages;
 use crate::publish::Publisher;
@@ -61,6 +61,12 @@ impl MapOptions {
         self
     }
 
+    /// The bytes of the file that are asked for.
+    fn bytes(&self) -> Range<u64> {
+        let len = self.len.map_or(u64::MAX, |len| len as u64);
+        self.offset..self.offset.saturating_add(len)
+    }
+
     /// Only `len` bytes from `offset` on, which is rounded down to whole pages.
     #[must_use]
     pub fn part(mut self, offset: u64, len: usize) -> Self {
@@ -90,16 +96,30 @@ pub struct FileRegion {
     stores: Stores,
     /// Of a shared one.
     publisher: Option<Publisher>,
+    /// Its bytes are no other's, until all else is done.
+    claim: Option<Claim>,
     link: Arc<Link>,
 }
 
 impl FileRegion {
-    pub(crate) fn new(path: &Path, options: &MapOptions, link: &Arc<Link>) -> Result<FileRegion, Error> {
+    pub(crate) fn new(
+        path: &Path,
+        options: &MapOptions,
+        link: &Arc<Link>,
+        inodes: &Inodes,
+    ) -> Result<FileRegion, Error> {
         let failed = |errno| Error::File(path.to_owned(), errno);
         if options.stores == Stores::Shared {
+            if !link.wire().is_ours() {
+                return Err(Error::Stopped);
+            }
             let store = RealFile::open(path, true, false).map_err(failed)?;
             let plain = store.reader().map_err(failed)?;
-            return FileRegion::of(plain, Some(Box::new(store)), options, link, failed);
+            let inode = inodes.of(store.key().map_err(failed)?);
+            let claim = inode.claim(options.bytes()).map_err(|why| Error::InUse(path.to_owned(), why))?;
+            let mut region = FileRegion::of(plain, Some(Box::new(store)), options, link, failed)?;
+            region.claim = Some(claim);
+            return Ok(region);
         }
         FileRegion::of(open(path).map_err(failed)?, None, options, link, failed)
     }
@@ -127,11 +147,12 @@ impl FileRegion {
         let published = options.offset..file_len.min(options.offset.saturating_add(len as u64));
         let publisher = store.map(|store| Publisher::new(store, published));
         let mapping = Some(mapping);
-        let mut region = FileRegion { mapping, skip, len, stores, publisher: None, link: Arc::clone(link) };
+        let link = Arc::clone(link);
+        let mut region = FileRegion { mapping, skip, len, stores, publisher: None, claim: None, link };
         let range = region.range();
         let (writable, shared) = (stores != Stores::Forbidden, stores == Stores::Shared);
         let source = Source { file, offset, len: file_len, writable, shared, program: None };
-        let added = link.wire().ask(move |engine| {
+        let added = region.link.wire().ask(move |engine| {
             if shared && !engine.tells_stores() {
                 return Err(Errno::OPNOTSUPP);
             }

@@ -9,7 +9,7 @@ use overspill_mm::Vmstat;
 use overspill_mm::readahead::policy::{Knobs, Policy};
 use overspill_sys::PAGE_SIZE;
 
-use crate::file::Room;
+use crate::file::{Inodes, Room};
 use crate::link::Link;
 use crate::{Builder, Error, File, FileOptions, FileRegion, MapOptions, Region, SharedRegion};
 
@@ -19,6 +19,8 @@ pub struct Pager {
     pub(crate) link: Arc<Link>,
     /// What its cached files have of the budget.
     room: Arc<Room>,
+    /// The files that are open, or mapped for stores.
+    inodes: Inodes,
 }
 
 /// The counters of a pager at one moment.
@@ -42,7 +44,11 @@ impl Pager {
 
     pub(crate) fn start(settings: Settings) -> Result<Pager, Error> {
         let room = Arc::<Room>::default();
-        Ok(Pager { link: Arc::new(Link::start(settings, Arc::clone(&room))?), room })
+        Ok(Pager {
+            link: Arc::new(Link::start(settings, Arc::clone(&room))?),
+            room,
+            inodes: Inodes::default(),
+        })
     }
 
     /// A region of zeroes that may be larger than the budget, or than the machine. `len` is rounded
@@ -59,17 +65,20 @@ impl Pager {
     ///
     /// # Errors
     /// [`Error::File`]: it cannot be opened or is empty. [`Error::Map`]: there is no address space for it.
+    /// [`Error::InUse`]: its stores are to be the file's ([`MapOptions::shared`]), and those bytes are
+    /// mapped so already, or the file is open ([`Pager::open_file`]).
     pub fn map_file(&self, path: impl AsRef<Path>, options: &MapOptions) -> Result<FileRegion, Error> {
-        FileRegion::new(path.as_ref(), options, &self.link)
+        FileRegion::new(path.as_ref(), options, &self.link, &self.inodes)
     }
 
     /// A file with a cache in this pager's budget, of which it takes as much as it uses and as regions
-    /// leave free; half of the budget, for all files, if they want it all.
+    /// leave free; half of the budget, for all files, if they want it all. Of a file that is open already
+    /// it is the same cache.
     ///
     /// # Errors
-    /// [`Error::File`]: the kernel's reason.
+    /// [`Error::File`]: the kernel's reason. [`Error::InUse`]: it is mapped by [`MapOptions::shared`].
     pub fn open_file(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File, Error> {
-        File::open(path.as_ref(), options, &self.link, &self.room)
+        File::open(path.as_ref(), options, &self.link, &self.room, &self.inodes)
     }
 
     /// A region of zeroes that other processes can map too ([`SharedRegion::handle`]). Its frames

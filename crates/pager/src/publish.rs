@@ -22,6 +22,9 @@ const REQUEST_MAX: usize = 256;
 /// Runs of pages that are protected in one go. Nobody's faults are answered meanwhile.
 const PORTION: usize = 4096;
 
+/// Of the budget, what is read ahead for a sync at most.
+const AHEAD_PART: u32 = 16;
+
 /// How often a sync tries to begin while the process is changing its mappings, 1 ms apart.
 const ATTEMPTS: usize = 1000;
 
@@ -57,24 +60,24 @@ impl Publisher {
         let _alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
         let start = mapping.start();
         let runs = begin(start, wire)?;
-        let outcome = self.write_and_settle(mapping, &runs);
+        let outcome = self.write_and_settle(mapping, &runs, wire);
         let went_well = outcome.is_ok();
         wire.ask(move |engine| engine.end_sync(start, went_well))?;
         outcome.map_err(Error::Io)
     }
 
-    fn write_and_settle(&self, mapping: &Mapping, runs: &[Range<usize>]) -> Result<(), Errno> {
+    fn write_and_settle(&self, mapping: &Mapping, runs: &[Range<usize>], wire: &Wire) -> Result<(), Errno> {
         if runs.is_empty() {
             return Ok(());
         }
         let mut buffer = vec![Page([0; PAGE_SIZE]); REQUEST_MAX];
+        let pieces = pieces(runs);
+        let mut ahead = Ahead::new(mapping.start(), &pieces, wire);
         // What cannot be read or written keeps nothing else from the device.
         let mut outcome = Ok(());
-        for run in runs {
-            for at in run.clone().step_by(REQUEST_MAX * PAGE_SIZE) {
-                let bytes = at..run.end.min(at + REQUEST_MAX * PAGE_SIZE);
-                outcome = outcome.and(self.publish(mapping, bytes, &mut buffer));
-            }
+        for (at, piece) in pieces.iter().enumerate() {
+            ahead.reach(at);
+            outcome = outcome.and(self.publish(mapping, piece.clone(), &mut buffer));
         }
         // Settled is what could be written, whatever became of the rest.
         let settled = self.store.sync(false);
@@ -137,6 +140,60 @@ impl Publisher {
         }
         let singly = (first..).zip(pages.chunks(1)).map(|(page, copy)| self.store.write(page, copy, end));
         singly.fold(Ok(()), Result::and)
+    }
+}
+
+/// The runs, in pieces of one request each.
+fn pieces(runs: &[Range<usize>]) -> Vec<Range<usize>> {
+    const BYTES: usize = REQUEST_MAX * PAGE_SIZE;
+    let of_run = |run: &Range<usize>| {
+        let end = run.end;
+        run.clone().step_by(BYTES).map(move |at| at..end.min(at + BYTES))
+    };
+    runs.iter().flat_map(of_run).collect()
+}
+
+/// Has pages read that are about to be published and have left, many at a time.
+///
+/// *The story:* whoever synced met them one by one, with two or three requests for 16 neighbours.
+struct Ahead<'a> {
+    start: usize,
+    pieces: &'a [Range<usize>],
+    wire: &'a Wire,
+    /// The first piece that was not asked for, and what comes before it, in bytes.
+    next: usize,
+    asked: usize,
+    /// Of those, the ones that were published, and how many may be asked for and not published.
+    done: usize,
+    most: usize,
+}
+
+impl<'a> Ahead<'a> {
+    fn new(start: usize, pieces: &'a [Range<usize>], wire: &'a Wire) -> Ahead<'a> {
+        let budget = wire.ask(|engine| engine.budget_at_first()).unwrap_or(0);
+        let most = (budget / AHEAD_PART) as usize * PAGE_SIZE;
+        Ahead { start, pieces, wire, next: 0, asked: 0, done: 0, most }
+    }
+
+    /// The piece of that number comes now.
+    fn reach(&mut self, at: usize) {
+        if self.next <= at || self.asked - self.done < self.most / 2 {
+            let mut wanted = Vec::new();
+            while let Some(piece) = self.pieces.get(self.next)
+                && self.asked - self.done + piece.len() <= self.most
+            {
+                self.asked += piece.len();
+                self.next += 1;
+                wanted.push(self.start + piece.start..self.start + piece.end);
+            }
+            // Who cannot be told of it reads what is missing as it is met.
+            let _ = self.wire.tell(move |engine| {
+                wanted.iter().for_each(|piece| _ = engine.foresee(piece));
+            });
+        }
+        self.done += self.pieces[at].len();
+        self.next = self.next.max(at + 1);
+        self.asked = self.asked.max(self.done);
     }
 }
 
@@ -208,10 +265,6 @@ mod tests {
     struct Handle(Arc<Device>);
 
     impl Store for Handle {
-        fn is_writable(&self) -> bool {
-            true
-        }
-
         fn len(&self) -> Result<u64, Errno> {
             Ok(((PAGES - self.0.missing.load(SeqCst)) * PAGE_SIZE) as u64)
         }

@@ -9,12 +9,13 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use overspill_mm::Event;
 use overspill_mm::types::Slot;
 use overspill_sys::PAGE_SIZE;
 
 use super::Engine;
 use super::files::FilePart;
-use crate::view::vpn;
+use crate::view::{PROGRAM, vpn};
 
 impl Engine {
     /// Can stores to pages of a file be followed?
@@ -39,10 +40,15 @@ impl Engine {
         runs.iter().all(|run| self.view.program.protect(start + run.start..start + run.end))
     }
 
-    /// Ends it. If it went well what was stored before it began is in the file.
+    /// Ends it. If it went well what was stored before it began is in the file, and takes no place on
+    /// swap.
     pub fn end_sync(&mut self, start: usize, went_well: bool) {
         let part = self.part_at(start);
-        self.transfers.files().of_slot(Slot(part.slot)).end_sync(went_well);
+        let clean = self.transfers.files().of_slot(Slot(part.slot)).end_sync(went_well);
+        for run in clean {
+            let (start, end) = (part.at(run.start), part.at(run.end));
+            self.feed(Event::Published { space: PROGRAM, start, end });
+        }
     }
 
     fn part_at(&self, start: usize) -> FilePart {

@@ -4,27 +4,30 @@
 //! its place already, so that nobody reads it twice. Which page leaves is [`Leaving`]'s to say; dirty
 //! ones are written before, with their neighbours.
 
+mod openings;
 mod outside;
 mod writing;
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
-use overspill_mm::fileread::policy::{FileState, Policy};
+use overspill_mm::fileread::policy::Policy;
 use overspill_mm::fileread::{Advice, Ask, FileRead, PageCache, Reads};
 use overspill_sys::{Errno, PAGE_SIZE, clock, mem};
 
+use super::FileStats;
 use super::blocks::{Blocks, Frame};
 use super::leaving::{Leaving, Look};
 use super::numbers::ByNumber;
 use super::room::Frames;
 use super::store::{Page, Store};
-use super::{FileStats, Job};
+use openings::Reader;
+pub(super) use openings::{Caller, FIRST, Opening};
 use writing::Refused;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -93,9 +96,9 @@ struct Books {
     /// The file's own length when it was looked at last, and what was written since.
     in_file: u64,
     stores: u64,
-    policy: Policy,
-    file: FileState,
-    error: Option<Errno>,
+    openings: BTreeMap<Opening, Reader>,
+    /// So many there were.
+    opened: Opening,
     stats: FileStats,
 }
 
@@ -120,8 +123,8 @@ impl Books {
     }
 
     /// The first page of a read, where a policy wants to see all of them.
-    fn watched_from(&self, page: u64) -> u64 {
-        if self.policy.watches() { page } else { u64::MAX }
+    fn watched_from(&self, page: u64, opening: Opening) -> u64 {
+        if self.openings[&opening].policy.watches() { page } else { u64::MAX }
     }
 
     /// Pages were read that are on their way.
@@ -172,7 +175,10 @@ impl PageCache for View<'_> {
 
 /// The cache of one file.
 pub(super) struct Cache {
+    /// As it was opened first.
     store: Box<dyn Store>,
+    /// Of the first that may write, if that is another.
+    writable: OnceLock<Box<dyn Store>>,
     books: Mutex<Books>,
     /// Bytes in the file. It is changed with the books only, and known without them: a child of fork
     /// may not get at them.
@@ -197,7 +203,7 @@ impl std::fmt::Debug for Cache {
 }
 
 impl Cache {
-    pub fn new(store: Box<dyn Store>, mut policy: Policy, frames: Frames) -> Result<Cache, Errno> {
+    pub fn new(store: Box<dyn Store>, policy: Policy, frames: Frames) -> Result<Cache, Errno> {
         let len = store.len()?;
         let books = Books {
             pages: ByNumber::default(),
@@ -211,14 +217,14 @@ impl Cache {
             refused: None,
             in_file: len,
             stores: 0,
-            file: policy.open(),
-            policy,
-            error: None,
+            openings: BTreeMap::new(),
+            opened: FIRST,
             stats: FileStats::default(),
         };
         let (books, writing, process) = (Mutex::new(books), Mutex::new(()), mem::process_id());
-        Ok(Cache {
+        let cache = Cache {
             store,
+            writable: OnceLock::new(),
             books,
             len: len.into(),
             arrived: Condvar::new(),
@@ -228,7 +234,9 @@ impl Cache {
             amid_stores: Mutex::default(),
             frames,
             process,
-        })
+        };
+        cache.open(policy);
+        Ok(cache)
     }
 
     /// The books, in the process that opened the file.
@@ -289,8 +297,8 @@ impl Cache {
         self.books().blocks.populated()
     }
 
-    /// Reads; `order` has somebody else fetch what is read ahead.
-    pub fn read_at(&self, buffer: &mut [u8], offset: u64, order: impl Fn(Run)) -> Result<usize, Errno> {
+    /// Reads.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64, caller: &impl Caller) -> Result<usize, Errno> {
         let mut books = self.books_of_any()?;
         let wanted = offset.saturating_add(buffer.len() as u64);
         if wanted > self.len() {
@@ -301,14 +309,14 @@ impl Cache {
             return Ok(0);
         }
         let (mut at, first) = (offset, offset / PAGE);
-        let mut watched = books.watched_from(first);
+        let mut watched = books.watched_from(first, caller.opening());
         while at < end {
             let (page, last) = (at / PAGE, (end - 1) / PAGE);
             if page == watched && self.is_ours().is_ok() {
-                watched = self.watch(&mut books, page, last - page + 1, &order);
+                watched = self.watch(&mut books, page, last - page + 1, caller);
             }
             let Some(frame) = books.use_page(page) else {
-                books = self.bring_in(books, page, last - page + 1, &order)?;
+                books = self.bring_in(books, page, last - page + 1, caller)?;
                 // It may have been cut meanwhile.
                 end = end.min(self.len());
                 continue;
@@ -320,7 +328,7 @@ impl Cache {
             at += count as u64;
         }
         books.stats.pages_wanted += at.div_ceil(PAGE).saturating_sub(first);
-        let Books { policy, file, .. } = &mut *books;
+        let Reader { policy, file, .. } = books.reader(caller.opening()).0;
         policy.finished(file, at);
         self.settle(&mut books);
         Ok((at - offset) as usize)
@@ -338,7 +346,7 @@ impl Cache {
         mut books: MutexGuard<'a, Books>,
         page: u64,
         wanted: u64,
-        order: &impl Fn(Run),
+        caller: &impl Caller,
     ) -> Result<MutexGuard<'a, Books>, Errno> {
         if let Err(errno) = self.is_ours() {
             // Its mark asks for what nobody would read.
@@ -347,7 +355,7 @@ impl Cache {
             return Ok(books);
         }
         books.waiting += 1;
-        let outcome = self.wait_for(books, page, wanted, order);
+        let outcome = self.wait_for(books, page, wanted, caller);
         match outcome {
             Ok(mut books) => {
                 books.waiting -= 1;
@@ -365,7 +373,7 @@ impl Cache {
         mut books: MutexGuard<'a, Books>,
         page: u64,
         wanted: u64,
-        order: &impl Fn(Run),
+        caller: &impl Caller,
     ) -> Result<MutexGuard<'a, Books>, Errno> {
         loop {
             let found = books
@@ -374,12 +382,12 @@ impl Cache {
                 .map(|entry| (entry.frame.is_some(), std::mem::take(&mut entry.marked)));
             let Some((is_there, marked)) = found else {
                 books.stats.misses += 1;
-                books = self.fetch_missing(books, page, wanted, order)?;
+                books = self.fetch_missing(books, page, wanted, caller)?;
                 continue;
             };
             if marked {
-                let runs = self.ask(&mut books, page, wanted, true);
-                runs.into_iter().for_each(order);
+                let runs = self.ask(&mut books, page, wanted, true, caller);
+                runs.into_iter().for_each(|run| caller.order(run));
             }
             // What was read ahead just now may have taken its place.
             match books.pages.get(&page) {
@@ -398,15 +406,15 @@ impl Cache {
         mut books: MutexGuard<'a, Books>,
         page: u64,
         wanted: u64,
-        order: &impl Fn(Run),
+        caller: &impl Caller,
     ) -> Result<MutexGuard<'a, Books>, Errno> {
-        let runs = self.ask(&mut books, page, wanted, false);
+        let runs = self.ask(&mut books, page, wanted, false, caller);
         let mut own = None;
         for run in runs {
             if (run.first..run.first + run.count).contains(&page) {
                 own = Some(run);
             } else {
-                order(run);
+                caller.order(run);
             }
         }
         let own = match own {
@@ -439,20 +447,20 @@ impl Cache {
     }
 
     /// Shows a policy a read that it wants to see; gives the page at which it wants to see the next.
-    fn watch(&self, books: &mut Books, page: u64, wanted: u64, order: &impl Fn(Run)) -> u64 {
+    fn watch(&self, books: &mut Books, page: u64, wanted: u64, caller: &impl Caller) -> u64 {
         let ask = self.request(page, wanted);
         let mut reads = Reads::new(ask.file_pages);
-        let Books { policy, file, pages, .. } = books;
+        let (Reader { policy, file, .. }, pages) = books.reader(caller.opening());
         let next = policy.watch(file, &ask, &View(pages), &mut reads);
-        self.place(books, &reads, Must::Serve(page)).into_iter().for_each(order);
+        self.place(books, &reads, Must::Serve(page)).into_iter().for_each(|run| caller.order(run));
         next
     }
 
     /// What a policy wants read: runs of missing pages, which have their places now.
-    fn ask(&self, books: &mut Books, page: u64, wanted: u64, marked: bool) -> Vec<Run> {
+    fn ask(&self, books: &mut Books, page: u64, wanted: u64, marked: bool, caller: &impl Caller) -> Vec<Run> {
         let ask = self.request(page, wanted);
         let mut reads = Reads::new(ask.file_pages);
-        let Books { policy, file, pages, .. } = books;
+        let (Reader { policy, file, .. }, pages) = books.reader(caller.opening());
         if marked {
             policy.marked(file, &ask, &View(pages), &mut reads);
         } else {
@@ -592,9 +600,7 @@ impl Cache {
         let entry = books.pages.remove(&page).expect("who is in line is here");
         books.blocks.give_back(entry.frame.expect("who is not busy has one"));
         if !entry.used {
-            books.stats.unused += 1;
-            let Books { policy, file, .. } = books;
-            policy.unused(file, page);
+            books.note_unused(page);
         }
         true
     }
@@ -644,12 +650,12 @@ impl Cache {
         let wanted = (run.first + run.count) * PAGE;
         let mut tries = 0..SHORT_READS;
         loop {
-            let end = run.first * PAGE + self.store.read(run.first, arriving)?;
+            let end = run.first * PAGE + self.store().read(run.first, arriving)?;
             let books = self.books();
             if end >= self.len().min(wanted) {
                 return Ok((books, None));
             }
-            let found = self.store.len()?;
+            let found = self.store().len()?;
             if end >= found.min(wanted) || tries.next().is_none() {
                 return Ok((books, Some(found)));
             }
@@ -671,7 +677,7 @@ impl Cache {
 
     /// Takes advice. Gives how many pages that are wanted soon are not read for it: a hint takes no
     /// more than its part of the budget, and none of what is in use.
-    pub fn advise(&self, advice: Advice, order: impl Fn(Run)) -> u64 {
+    pub fn advise(&self, advice: Advice, caller: &impl Caller) -> u64 {
         let file_pages = self.len().div_ceil(PAGE);
         let wanted = match advice {
             Advice::WillNeed { page, pages } => {
@@ -685,22 +691,20 @@ impl Cache {
         let mut books = self.books();
         let missing = books.missing_in(wanted);
         let mut reads = Reads::new(file_pages);
-        let Books { policy, file, pages, .. } = &mut *books;
+        let (Reader { policy, file, .. }, pages) = books.reader(caller.opening());
         policy.advise(file, advice, &View(pages), &mut reads);
         let runs = self.place(&mut books, &reads, Must::Spare(self.frames.hint_max()));
         drop(books);
         let ordered: u64 = runs.iter().map(|run| run.count).sum();
-        runs.into_iter().for_each(order);
+        runs.into_iter().for_each(|run| caller.order(run));
         missing.saturating_sub(ordered)
     }
 
-    /// The file is closed: nothing of it is here any more, and the frames can go back.
+    /// All have closed it: nothing of it is here any more, and the frames can go back.
     pub fn empty(&self) {
         let mut books = self.books();
         books.pages.clear();
         books.blocks = Blocks::default();
         books.leaving = Leaving::default();
-        let Books { policy, file, .. } = &mut *books;
-        policy.close(file);
     }
 }

@@ -5,38 +5,39 @@
 //! stays here, and is tried again; the failure is told once, to whoever syncs next. (A kernel tells
 //! it once, too, but has given the data up by then.) For that a page that was written stays until it
 //! is settled: where room is short, room is made by syncs. What others write to the file meanwhile is
-//! not seen, as a cached page is what was read; that it has grown or was cut is seen by a read that
-//! comes to its end, and by whoever writes back or syncs.
+//! not seen (but what this pager's other [`File`]s write is), as a cached page is what was read; that
+//! it has grown or was cut is seen by a read that comes to its end, and by whoever writes back or
+//! syncs.
 
 mod blocks;
 mod cache;
+mod inodes;
 mod leaving;
 mod numbers;
 mod room;
 mod store;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{Builder, JoinHandle};
+use std::sync::mpsc::channel;
 
 use overspill_mm::fileread::Advice;
 use overspill_mm::fileread::policy::{Config, Policy};
 use overspill_mm::fileread::{Limits, adaptive};
-use overspill_sys::mem;
+use overspill_sys::{Errno, mem};
 
 use crate::Error;
 use crate::link::Link;
-use cache::{Cache, Run};
+use cache::{Cache, Caller, FIRST, Opening, Run};
+use inodes::Inode;
+pub(crate) use inodes::{Claim, Inodes};
 pub(crate) use room::Room;
 use room::{Frames, Share};
 pub(crate) use store::{Page, RealFile, Store};
-
-/// What a reader's thread does.
-type Reader = Box<dyn FnOnce() + Send>;
+use threads::Threads;
 
 /// How a cached file is opened.
 #[derive(Debug, Clone)]
@@ -110,28 +111,22 @@ pub struct FileStats {
     pub dirty: u64,
 }
 
-/// What the threads of a file do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Job {
-    /// Pages are read ahead.
-    Fetch(Run),
-    /// Frames are given back.
-    GiveBack,
-    /// What is dirty is written back, and settled, for others to have room.
-    MakeRoom,
-}
-
 /// A file whose pages are cached within a pager's budget. It may be used by many threads.
+///
+/// All that a pager opens of one file, by whatever name, share one cache: what one writes the others
+/// read at once. Each reads ahead by its own rules, and is told of a failure to write by its own next
+/// sync, whoever wrote. Closing one writes back what is dirty, of all of them.
 ///
 /// It is of the process that opened it. A child of fork can read what was cached then, if no thread
 /// was at the cache in the very moment of the fork; whatever else it wants of it fails.
 #[derive(Debug)]
 pub struct File {
     cache: Arc<Cache>,
-    jobs: Option<Sender<Job>>,
-    readers: Vec<JoinHandle<()>>,
-    /// What is queued need not be read any more.
-    closing: Arc<AtomicBool>,
+    /// Taken when it is closed.
+    threads: Option<Arc<Threads>>,
+    inode: Arc<Inode>,
+    opening: Opening,
+    is_writable: bool,
     process: u32,
 }
 
@@ -141,48 +136,43 @@ impl File {
         options: &FileOptions,
         link: &Arc<Link>,
         room: &Arc<Room>,
+        inodes: &Inodes,
     ) -> Result<File, Error> {
+        // In a child of fork a thread of the parent's may have the lock of an inode for ever.
+        let budget = link.wire().ask(|engine| engine.budget_at_first())?;
         let failed = |errno| Error::File(path.to_owned(), errno);
         let store = RealFile::open(path, options.write, options.create).map_err(failed)?;
-        let budget = link.wire().ask(|engine| engine.budget_at_first())?;
+        let inode = inodes.of(store.key().map_err(failed)?);
+        let mut users = inode.users();
+        if users.is_mapped() {
+            return Err(Error::InUse(path.to_owned(), inodes::IS_MAPPED));
+        }
         let adaptive = adaptive::Config { frames: u64::from(budget), ..adaptive::Config::default() };
         let config = Config { limits: Limits::default(), adaptive };
         let policy = Policy::by_name(options.readahead, config).expect("the options know the names");
-        let (jobs, orders) = channel();
-        let frames =
-            Frames::of_pager(Share::new(jobs.clone(), 0), Arc::clone(link), Arc::clone(room), budget);
-        let cache = Cache::new(Box::new(store), policy, frames).map_err(failed)?;
-        File::with(cache, jobs, orders)
+        let (threads, opening) = match &users.threads {
+            Some(threads) => {
+                let writable = options.write.then(|| Box::new(store) as Box<dyn Store>);
+                let opening = threads.cache().open_again(writable, policy);
+                (Arc::clone(threads), opening)
+            }
+            None => {
+                let (jobs, orders) = channel();
+                let share = Share::new(jobs.clone(), 0);
+                let frames = Frames::of_pager(share, Arc::clone(link), Arc::clone(room), budget);
+                let cache = Cache::new(Box::new(store), policy, frames).map_err(failed)?;
+                let threads = Arc::new(Threads::start(cache, jobs, orders)?);
+                users.threads = Some(Arc::clone(&threads));
+                (threads, FIRST)
+            }
+        };
+        drop(users);
+        Ok(File::of(threads, inode, opening, options.write))
     }
 
-    fn with(cache: Cache, jobs: Sender<Job>, orders: Receiver<Job>) -> Result<File, Error> {
-        File::with_readers(cache, jobs, orders, |named, reader| named.spawn(reader))
-    }
-
-    /// The same, whose readers are started by `spawn`. One that cannot be has the file closed, with
-    /// those that there are.
-    ///
-    /// *The story:* the first went on when the second could not be started: it waited for ever, and
-    /// kept the cache with its frames.
-    fn with_readers(
-        cache: Cache,
-        jobs: Sender<Job>,
-        orders: Receiver<Job>,
-        mut spawn: impl FnMut(Builder, Reader) -> std::io::Result<JoinHandle<()>>,
-    ) -> Result<File, Error> {
-        let (cache, closing) = (Arc::new(cache), Arc::new(AtomicBool::new(false)));
-        let orders = Arc::new(std::sync::Mutex::new(orders));
-        let process = mem::process_id();
-        let (jobs, readers) = (Some(jobs), Vec::new());
-        let mut file = File { cache, jobs, readers, closing, process };
-        for _ in 0..file.cache.readers() {
-            let (cache, closing) = (Arc::clone(&file.cache), Arc::clone(&file.closing));
-            let orders = Arc::clone(&orders);
-            let reader = Box::new(move || serve(&cache, &orders, &closing));
-            let named = Builder::new().name("overspill file".into());
-            file.readers.push(spawn(named, reader).map_err(|_| Error::Stopped)?);
-        }
-        Ok(file)
+    fn of(threads: Arc<Threads>, inode: Arc<Inode>, opening: Opening, is_writable: bool) -> File {
+        let cache = Arc::clone(threads.cache());
+        File { cache, threads: Some(threads), inode, opening, is_writable, process: mem::process_id() }
     }
 
     /// Reads bytes from `offset` on; fewer than wanted only at the end of the file.
@@ -190,7 +180,7 @@ impl File {
     /// # Errors
     /// [`Error::Io`]: the device's reason.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
-        self.cache.read_at(buffer, offset, |run| self.order(run)).map_err(Error::Io)
+        self.cache.read_at(buffer, offset, self).map_err(Error::Io)
     }
 
     /// Writes bytes from `offset` on, into the cache; the file grows if need be.
@@ -201,16 +191,19 @@ impl File {
     /// before in this call is stored. EBADF: it was
     /// opened for reading only.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
-        self.cache.write_at(bytes, offset, |run| self.order(run)).map_err(Error::Io)
+        if !self.is_writable {
+            return Err(Error::Io(Errno::BADF));
+        }
+        self.cache.write_at(bytes, offset, self).map_err(Error::Io)
     }
 
-    /// Writes what is dirty, and returns when it is on stable storage.
+    /// Writes what is dirty, whoever wrote it, and returns when it is on stable storage.
     ///
     /// # Errors
-    /// [`Error::Io`]: the first failure since the last sync. What could not be written or settled stays
-    /// dirty, and the next sync means it, too.
+    /// [`Error::Io`]: the first failure since this one's last sync, told to each that is open. What could
+    /// not be written or settled stays dirty, and the next sync means it, too.
     pub fn sync(&self) -> Result<(), Error> {
-        self.cache.sync().map_err(Error::Io)
+        self.cache.sync(self.opening).map_err(Error::Io)
     }
 
     /// Says how the file will be used. What will be needed is read ahead, no more than a quarter of the
@@ -220,7 +213,7 @@ impl File {
     /// # Errors
     /// None today.
     pub fn advise(&self, advice: Advice) -> Result<u64, Error> {
-        let left = self.cache.advise(advice, |run| self.order(run));
+        let left = self.cache.advise(advice, self);
         Ok(left.saturating_mul(overspill_sys::PAGE_SIZE as u64))
     }
 
@@ -241,48 +234,31 @@ impl File {
     pub fn stats(&self) -> FileStats {
         self.cache.stats()
     }
-
-    fn order(&self, run: Run) {
-        let jobs = self.jobs.as_ref().expect("taken when the file is closed");
-        jobs.send(Job::Fetch(run)).expect("the readers go on while the file is open");
-    }
 }
 
-fn serve(cache: &Cache, orders: &std::sync::Mutex<Receiver<Job>>, closing: &AtomicBool) {
-    loop {
-        let order = orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
-        if closing.load(Ordering::Relaxed) {
-            return;
-        }
-        match order {
-            // Who waits for a page that could not be read finds it missing, and tries for himself.
-            Ok(Job::Fetch(run)) => drop(cache.fetch_ahead(run)),
-            Ok(Job::GiveBack) => cache.give_back(),
-            Ok(Job::MakeRoom) => cache.make_ordered_room(),
-            Err(_) => return,
-        }
+impl Caller for File {
+    fn opening(&self) -> Opening {
+        self.opening
+    }
+
+    fn order(&self, run: Run) {
+        self.threads.as_ref().expect("taken when the file is closed").order(run);
     }
 }
 
 impl Drop for File {
     /// Writes back what is dirty; whoever wants to know whether that went well calls [`File::sync`].
-    /// What was to be read ahead is not read any more.
     fn drop(&mut self) {
         if self.process != mem::process_id() {
-            // A child of fork has no readers to wait for, and nobody to give anything back to.
-            std::mem::forget(std::mem::take(&mut self.readers));
             return;
         }
-        self.closing.store(true, Ordering::Relaxed);
-        let jobs = self.jobs.take().expect("it is closed once");
-        // Each of them sleeps, until it hears that it is to look.
-        for _ in &self.readers {
-            let _ = jobs.send(Job::GiveBack);
-        }
-        for reader in self.readers.drain(..) {
-            let _ = reader.join();
-        }
         let _ = self.cache.write_back();
-        self.cache.empty();
+        let mut users = self.inode.users();
+        self.cache.close(self.opening);
+        self.threads = None;
+        // Whoever opens it now waits until the last one is gone.
+        if users.threads.as_ref().is_some_and(|threads| Arc::strong_count(threads) == 1) {
+            users.threads = None;
+        }
     }
 }

@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use overspill_engine::Engine;
 use overspill_sys::clock;
 
-use super::Job;
 use super::cache::REQUEST_MAX;
+use super::threads::Job;
 use crate::link::Link;
 
 /// Frames that are taken, or asked back, at a time.

@@ -4,11 +4,13 @@
 //! page at the end of the file is written through it, so that the file never becomes longer than
 //! it is.
 
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use overspill_sys::file::{self, Open};
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
+
+use super::inodes::Key;
 
 /// Nobody waits for a pipe's other end.
 const NON_BLOCKING: i32 = Open::NON_BLOCKING.bits() as i32;
@@ -20,8 +22,6 @@ pub(crate) struct Page(pub [u8; PAGE_SIZE]);
 
 /// What a file can do.
 pub(crate) trait Store: Send + Sync {
-    /// May it be written to?
-    fn is_writable(&self) -> bool;
     /// Bytes in it.
     fn len(&self) -> Result<u64, Errno>;
     /// Fills pages from page `first` on. What lies behind the end is zero; gives how many bytes do not.
@@ -41,7 +41,6 @@ pub(crate) struct RealFile {
     direct: Option<Fd>,
     /// For the rest.
     plain: std::fs::File,
-    is_writable: bool,
 }
 
 impl RealFile {
@@ -64,7 +63,13 @@ impl RealFile {
         let copy = plain.try_clone().map_err(|error| errno(&error))?;
         let how = if write { Open::READ_WRITE } else { Open::empty() };
         let direct = crate::raw::open_direct(&crate::raw::fd_from(copy.into()), how);
-        Ok(RealFile { direct, plain, is_writable: write })
+        Ok(RealFile { direct, plain })
+    }
+
+    /// What its file system calls it: a device and a number, which nobody else has while it is open.
+    pub fn key(&self) -> Result<Key, Errno> {
+        let metadata = self.plain.metadata().map_err(|error| errno(&error))?;
+        Ok((metadata.dev(), metadata.ino()))
     }
 
     /// A descriptor of the same file, for reading.
@@ -97,10 +102,6 @@ fn bytes(pages: &[Page]) -> &[u8] {
 }
 
 impl Store for RealFile {
-    fn is_writable(&self) -> bool {
-        self.is_writable
-    }
-
     fn len(&self) -> Result<u64, Errno> {
         self.plain.metadata().map(|metadata| metadata.len()).map_err(|error| errno(&error))
     }

@@ -1,5 +1,6 @@
 //! A cached file over stores that fail, lose power, and count.
 
+mod shared;
 mod writing;
 
 use std::cell::RefCell;
@@ -11,10 +12,11 @@ use overspill_mm::fileread::policy::{Config, Policy};
 use overspill_mm::fileread::{Advice, adaptive};
 use overspill_sys::{Errno, PAGE_SIZE};
 
-use super::cache::Cache;
+use super::cache::{Cache, FIRST, Run};
 use super::room::{Frames, Share};
 use super::store::{Page, Store};
-use super::{Error, File, FileStats, Job};
+use super::threads::{Job, Threads};
+use super::{Error, File, FileStats, Inode};
 
 /// What somebody else does meanwhile.
 type Event = Box<dyn FnOnce() + Send>;
@@ -49,10 +51,6 @@ struct Memory {
 struct Handle(Arc<Memory>);
 
 impl Store for Handle {
-    fn is_writable(&self) -> bool {
-        true
-    }
-
     fn len(&self) -> Result<u64, Errno> {
         Ok(self.0.written.lock().unwrap().len() as u64)
     }
@@ -147,10 +145,18 @@ fn memory(bytes: Vec<u8>) -> Arc<Memory> {
     Arc::new(memory)
 }
 
+/// The file of a cache, open once.
+fn file_of(cache: Cache, jobs: Sender<Job>, orders: Receiver<Job>) -> File {
+    let threads = Arc::new(Threads::start(cache, jobs, orders).unwrap());
+    let inode = Arc::<Inode>::default();
+    inode.users().threads = Some(Arc::clone(&threads));
+    File::of(threads, inode, FIRST, true)
+}
+
 fn open(bytes: Vec<u8>, frames: u32) -> (File, Arc<Memory>) {
     let memory = memory(bytes);
     let (cache, _, jobs, orders) = parts(&memory, frames);
-    (File::with(cache, jobs, orders).unwrap(), memory)
+    (file_of(cache, jobs, orders), memory)
 }
 
 /// *The story:* a page that was asked for ahead was written whole before it was read, written back,
@@ -160,20 +166,20 @@ fn open(bytes: Vec<u8>, frames: u32) -> (File, Arc<Memory>) {
 fn what_is_still_to_be_read_keeps_its_place() {
     let (cache, ..) = parts(&memory(noise(200 * PAGE_SIZE)), 64);
     let runs = RefCell::new(Vec::new());
-    let later = |run| runs.borrow_mut().push(run);
-    cache.advise(Advice::WillNeed { page: 0, pages: 32 }, later);
-    cache.advise(Advice::Random, later);
-    cache.write_at(&[7; PAGE_SIZE], 5 * PAGE_SIZE as u64, later).unwrap();
+    let later = |run: Run| runs.borrow_mut().push(run);
+    cache.advise(Advice::WillNeed { page: 0, pages: 32 }, &later);
+    cache.advise(Advice::Random, &later);
+    cache.write_at(&[7; PAGE_SIZE], 5 * PAGE_SIZE as u64, &later).unwrap();
     cache.write_back().unwrap();
     let mut page = [0; PAGE_SIZE];
     for other in 100..200 {
-        cache.read_at(&mut page, other * PAGE_SIZE as u64, later).unwrap();
+        cache.read_at(&mut page, other * PAGE_SIZE as u64, &later).unwrap();
     }
     assert!(!runs.borrow().is_empty(), "nothing was asked for ahead");
     for run in runs.take() {
         cache.fetch(run).unwrap();
     }
-    cache.read_at(&mut page, 5 * PAGE_SIZE as u64, later).unwrap();
+    cache.read_at(&mut page, 5 * PAGE_SIZE as u64, &later).unwrap();
     assert!(page == [7; PAGE_SIZE]);
 }
 
@@ -259,12 +265,12 @@ fn a_file_that_was_read_once_gives_way() {
 #[test]
 fn what_is_asked_back_is_given_back_by_whoever_is_there() {
     let (cache, share, _jobs, orders) = parts(&memory(noise(2000 * PAGE_SIZE)), 1000);
-    let nobody = |_| panic!("nothing is read ahead");
-    cache.advise(Advice::Random, nobody);
+    let nobody = |_: Run| panic!("nothing is read ahead");
+    cache.advise(Advice::Random, &nobody);
     let mut page = [0; PAGE_SIZE];
     let read = |page: &mut [u8], first: u64, count: u64| {
         for number in first..first + count {
-            cache.read_at(page, number * PAGE_SIZE as u64, nobody).unwrap();
+            cache.read_at(page, number * PAGE_SIZE as u64, &nobody).unwrap();
         }
     };
     read(&mut page, 0, 1000);
@@ -276,7 +282,7 @@ fn what_is_asked_back_is_given_back_by_whoever_is_there() {
     assert!(cache.stats().cached <= 700 && cache.populated() <= 700, "{}", cache.populated());
     // Dirty pages are written before they go.
     (0..600).for_each(|number| {
-        cache.write_at(&[9; PAGE_SIZE], number * PAGE_SIZE as u64, nobody).unwrap();
+        cache.write_at(&[9; PAGE_SIZE], number * PAGE_SIZE as u64, &nobody).unwrap();
     });
     share.owe(400);
     cache.give_back();
@@ -348,7 +354,7 @@ fn the_rules_of_2_6_20_read_ahead() {
     let bytes = noise(PAGES as usize * PAGE_SIZE);
     let memory = memory(bytes.clone());
     let (cache, _, jobs, orders) = parts_by("2.6.20", &memory, 4096);
-    let file = File::with(cache, jobs, orders).unwrap();
+    let file = file_of(cache, jobs, orders);
     for page in (0..PAGES).step_by(4) {
         let mut buffer = [0; 4 * PAGE_SIZE];
         file.read_at(&mut buffer, at_of(page)).unwrap();
@@ -365,7 +371,7 @@ fn a_hint_says_what_is_left_out_and_spares_what_is_in_use() {
     for name in crate::FILE_READAHEAD_NAMES {
         let memory = memory(noise(2000 * PAGE_SIZE));
         let (cache, _, jobs, orders) = parts_by(name, &memory, 256);
-        let file = File::with(cache, jobs, orders).unwrap();
+        let file = file_of(cache, jobs, orders);
         file.advise(Advice::Random).unwrap();
         let will_need = |page, pages| file.advise(Advice::WillNeed { page, pages }).unwrap();
         let left = will_need(1000, 500) / PAGE_SIZE as u64;
@@ -472,16 +478,16 @@ fn what_is_cut_on_its_way_is_read_again() {
     let memory = memory(noise(10 * PAGE_SIZE));
     let (cache, ..) = parts(&memory, 64);
     let cache = Arc::new(cache);
-    cache.advise(Advice::Random, |_| ());
-    cache.write_at(&[7], at_of(9), |_| ()).unwrap();
+    cache.advise(Advice::Random, &|_: Run| ());
+    cache.write_at(&[7], at_of(9), &|_: Run| ()).unwrap();
     let (other, cut) = (Arc::downgrade(&cache), Arc::clone(&memory));
     *memory.after_read.lock().unwrap() = Some(Box::new(move || {
         cut.written.lock().unwrap().truncate(5 * PAGE_SIZE + 7);
         let cache = other.upgrade().expect("it is read");
-        cache.read_at(&mut [0], at_of(20), |_| ()).unwrap();
+        cache.read_at(&mut [0], at_of(20), &|_: Run| ()).unwrap();
     }));
     let mut page = [9; PAGE_SIZE];
-    cache.read_at(&mut page, at_of(6), |_| ()).unwrap();
+    cache.read_at(&mut page, at_of(6), &|_: Run| ()).unwrap();
     assert!(page == [0; PAGE_SIZE]);
 }
 
@@ -508,7 +514,7 @@ fn an_empty_file_takes_a_write_anywhere() {
             for offset in [0, 1, PAGE_SIZE - 1, PAGE_SIZE, 5 * PAGE_SIZE + 7] {
                 let memory = memory(Vec::new());
                 let (cache, _, jobs, orders) = parts_by(name, &memory, 64);
-                let file = File::with(cache, jobs, orders).unwrap();
+                let file = file_of(cache, jobs, orders);
                 file.advise(advice).unwrap();
                 assert_eq!(file.read_at(&mut [0; 10], offset as u64).unwrap(), 0);
                 file.write_at(b"x", offset as u64).unwrap();
@@ -532,7 +538,7 @@ fn a_file_that_cannot_have_its_readers_leaves_nothing_behind() {
     for started in 0..2 {
         let (cache, share, jobs, orders) = parts(&memory(noise(PAGE_SIZE)), 64);
         let mut left = started;
-        let outcome = File::with_readers(cache, jobs, orders, |named, reader| {
+        let outcome = Threads::start_by(cache, jobs, orders, |named, reader| {
             let may = left > 0;
             left -= usize::from(may);
             if may { named.spawn(reader) } else { Err(std::io::Error::from_raw_os_error(libc::EAGAIN)) }
@@ -549,15 +555,15 @@ fn what_takes_ram_was_granted_whenever_it_is_asked_back() {
     let memory = memory(noise(400 * PAGE_SIZE));
     let (cache, share, _jobs, _orders) = parts(&memory, 300);
     let runs = RefCell::new(Vec::new());
-    let later = |run| runs.borrow_mut().push(run);
-    cache.advise(Advice::Random, later);
+    let later = |run: Run| runs.borrow_mut().push(run);
+    cache.advise(Advice::Random, &later);
     let mut page = [0; PAGE_SIZE];
     for number in 0..300 {
-        cache.read_at(&mut page, number * PAGE_SIZE as u64, later).unwrap();
+        cache.read_at(&mut page, number * PAGE_SIZE as u64, &later).unwrap();
     }
     // Pages leave for those that cannot be read, so that there are frames without a page.
     memory.bad_page.store(350, SeqCst);
-    cache.advise(Advice::WillNeed { page: 300, pages: 100 }, later);
+    cache.advise(Advice::WillNeed { page: 300, pages: 100 }, &later);
     runs.take().into_iter().for_each(|run| assert!(cache.fetch(run).is_err()));
     assert_eq!((cache.stats().cached, cache.populated()), (225, 300), "a quarter at most");
     share.owe(50);

@@ -548,6 +548,40 @@ mod tests {
         }
     }
 
+    /// What the published tables leave no doubt about: plain patterns do not tell the rules apart, a
+    /// database gains, more with more threads and denser reads, and slow streams gain most.
+    #[test]
+    fn what_must_hold_of_the_tables_holds() {
+        const DATABASE: [(u64, u64); 4] = [(10_000, 1), (10_000, 64), (2_000, 1), (2_000, 64)];
+        let patterns = PATTERNS.iter().chain(&AIO).map(|line| What::Pattern(line.1));
+        let database = DATABASE.map(|(transactions, threads)| What::Oltp { transactions, threads });
+        let all = patterns.chain(database).chain([What::Thrash]);
+        let jobs: Vec<Job> = all.flat_map(|what| POLICIES.map(|policy| Job { what, policy })).collect();
+        let outcomes = parallel(jobs.len(), 4, |index| simulate(jobs[index], 32), |_| ());
+        let results = Results { jobs, outcomes };
+        let both = |what, value: fn(&Outcome) -> u64| POLICIES.map(|policy| value(results.of(what, policy)));
+        for (name, pattern, _) in PATTERNS {
+            let [old, new] = both(What::Pattern(pattern), read_rate);
+            assert!(old.abs_diff(new) * 100 <= old, "{name}: {old} and {new}");
+        }
+        for (name, pattern, _) in AIO {
+            let [old, new] = both(What::Pattern(pattern), hundredths);
+            assert!(old.abs_diff(new) * 100 <= old, "{name}: {old} and {new}");
+        }
+        let gain = |transactions, threads| {
+            let [old, new] = both(What::Oltp { transactions, threads }, |outcome| outcome.elapsed_ns);
+            assert!(new < old, "{transactions} transactions, {threads} threads: {old} and {new} ns");
+            old as f64 / new as f64
+        };
+        let [dense, dense_64, sparse, sparse_64] = DATABASE.map(|(count, threads)| gain(count, threads));
+        assert!(dense_64 > dense, "with threads: {dense}, {dense_64}");
+        assert!(dense > sparse && dense_64 > sparse_64, "with density: {sparse}, {sparse_64}");
+        let [old, new] = both(What::Thrash, largest_throughput);
+        assert!(new * 2 >= old * 5, "throughput of slow streams: {old} and {new} KB/s");
+        let [old, new] = both(What::Thrash, smallest_io);
+        assert!(new >= old * 5, "their requests: {old} and {new} KB");
+    }
+
     #[test]
     fn cached_reads_ask_on_demand_only() {
         for load in [Load::CachedSingly, Load::CachedInPieces, Load::CachedSmallFiles] {

@@ -15,7 +15,7 @@ impl Cache {
     /// was never seen, and what they cut off was zeroes.
     pub(super) fn look(&self, books: &mut Books) {
         if self.is_ours().is_ok()
-            && let Ok(found) = self.store.len()
+            && let Ok(found) = self.store().len()
         {
             self.see_length(books, found);
         }

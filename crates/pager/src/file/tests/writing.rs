@@ -104,25 +104,25 @@ fn a_page_that_grew_while_room_was_made_for_it_keeps_what_it_has() {
     let memory = memory(noise(LAST as usize * PAGE_SIZE));
     let (cache, ..) = parts(&memory, 3);
     let cache = Arc::new(cache);
-    let nobody = |_| panic!("nothing is read ahead");
-    cache.advise(Advice::Random, nobody);
+    let nobody = |_: Run| panic!("nothing is read ahead");
+    cache.advise(Advice::Random, &nobody);
     for page in [0, 2, 4] {
-        cache.write_at(&[page as u8; PAGE_SIZE], at_of(page), nobody).unwrap();
+        cache.write_at(&[page as u8; PAGE_SIZE], at_of(page), &nobody).unwrap();
     }
     let other = Arc::downgrade(&cache);
     *cache.amid_stores.lock().unwrap() = Some(Box::new(move || {
         let cache = other.upgrade().expect("it is written to");
-        cache.write_at(&[8; 100], at_of(LAST) + 200, |_| ()).unwrap();
-        cache.write_at(&[9], at_of(LAST + 1), |_| ()).unwrap();
-        cache.sync().unwrap();
+        cache.write_at(&[8; 100], at_of(LAST) + 200, &|_: Run| ()).unwrap();
+        cache.write_at(&[9], at_of(LAST + 1), &|_: Run| ()).unwrap();
+        cache.sync(FIRST).unwrap();
         for page in 10..20 {
-            cache.read_at(&mut [0; PAGE_SIZE], at_of(page), |_| ()).unwrap();
+            cache.read_at(&mut [0; PAGE_SIZE], at_of(page), &|_: Run| ()).unwrap();
         }
     }));
-    cache.write_at(&[7; 100], at_of(LAST), nobody).unwrap();
+    cache.write_at(&[7; 100], at_of(LAST), &nobody).unwrap();
     assert!(cache.amid_stores.lock().unwrap().is_none(), "it happened");
     let mut page = [0; PAGE_SIZE];
-    cache.read_at(&mut page, at_of(LAST), nobody).unwrap();
+    cache.read_at(&mut page, at_of(LAST), &nobody).unwrap();
     assert!(page[..100] == [7; 100] && page[200..300] == [8; 100], "what another wrote is lost");
 }
 
@@ -209,15 +209,15 @@ fn what_is_dirty_gives_way_to_readers() {
 fn what_was_written_once_gives_way_to_a_loop_that_fits() {
     let memory = memory(noise(2048 * PAGE_SIZE));
     let (cache, _share, _jobs, orders) = parts(&memory, 1024);
-    cache.advise(Advice::Random, |_| ());
+    cache.advise(Advice::Random, &|_: Run| ());
     for page in 0..750 {
-        cache.write_at(&[7; PAGE_SIZE], at_of(page), |_| ()).unwrap();
+        cache.write_at(&[7; PAGE_SIZE], at_of(page), &|_: Run| ()).unwrap();
     }
     let mut page = [0; PAGE_SIZE];
     let missed = [0; 3].map(|_: u64| {
         let before = cache.stats().misses;
         for number in 1000..1500 {
-            cache.read_at(&mut page, at_of(number), |_| ()).unwrap();
+            cache.read_at(&mut page, at_of(number), &|_: Run| ()).unwrap();
             orders.try_iter().for_each(|_| cache.make_ordered_room());
         }
         cache.stats().misses - before
@@ -232,14 +232,14 @@ fn room_that_another_writer_has_made_is_taken() {
     let memory = memory(noise(1000 * PAGE_SIZE));
     let (cache, ..) = parts(&memory, 64);
     for page in 0..64 {
-        cache.write_at(&[7; PAGE_SIZE], at_of(page), |_| ()).unwrap();
+        cache.write_at(&[7; PAGE_SIZE], at_of(page), &|_: Run| ()).unwrap();
     }
     let pause = || std::thread::sleep(std::time::Duration::from_millis(100));
     *memory.amid_sync.lock().unwrap() = Some(Box::new(pause));
     std::thread::scope(|scope| {
         for page in 100..104 {
             let cache = &cache;
-            scope.spawn(move || cache.write_at(&[8; PAGE_SIZE], at_of(page), |_| ()).unwrap());
+            scope.spawn(move || cache.write_at(&[8; PAGE_SIZE], at_of(page), &|_: Run| ()).unwrap());
         }
     });
     assert_eq!(memory.syncs.load(SeqCst), 1);
@@ -271,7 +271,7 @@ fn who_reads_ahead_does_not_wait_for_a_sync() {
     let memory = memory(noise(100 * PAGE_SIZE));
     let (cache, share, _jobs, orders) = parts(&memory, 64);
     let cache = Arc::new(cache);
-    cache.write_at(&[7; PAGE_SIZE], 0, |_| ()).unwrap();
+    cache.write_at(&[7; PAGE_SIZE], 0, &|_: Run| ()).unwrap();
     let (returned, has_returned) = channel();
     let other = Arc::clone(&cache);
     *memory.amid_sync.lock().unwrap() = Some(Box::new(move || {
@@ -284,7 +284,7 @@ fn who_reads_ahead_does_not_wait_for_a_sync() {
         has_returned.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for the sync");
         thread.join().unwrap();
     }));
-    cache.sync().unwrap();
+    cache.sync(FIRST).unwrap();
     let told: Vec<Job> = orders.try_iter().collect();
     assert_eq!(told, [Job::GiveBack, Job::MakeRoom], "it is told once more, when it can be done");
 }

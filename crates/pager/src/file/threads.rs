@@ -1,0 +1,111 @@
+//! A file's cache with its threads, which read ahead for it, and make room.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use overspill_sys::mem;
+
+use super::cache::{Cache, Run};
+use crate::Error;
+
+/// What a thread does.
+pub(super) type Body = Box<dyn FnOnce() + Send>;
+
+/// What the threads of a file do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Job {
+    /// Pages are read ahead.
+    Fetch(Run),
+    /// Frames are given back.
+    GiveBack,
+    /// What is dirty is written back, and settled, for others to have room.
+    MakeRoom,
+}
+
+/// They run as long as anybody has the file open.
+#[derive(Debug)]
+pub(super) struct Threads {
+    cache: Arc<Cache>,
+    jobs: Sender<Job>,
+    readers: Vec<JoinHandle<()>>,
+    /// What is queued need not be read any more.
+    closing: Arc<AtomicBool>,
+    process: u32,
+}
+
+impl Threads {
+    pub fn start(cache: Cache, jobs: Sender<Job>, orders: Receiver<Job>) -> Result<Threads, Error> {
+        Threads::start_by(cache, jobs, orders, |named, body| named.spawn(body))
+    }
+
+    /// The same, each started by `spawn`. One that cannot be has the file closed, with those that there
+    /// are.
+    ///
+    /// *The story:* the first went on when the second could not be started: it waited for ever, and
+    /// kept the cache with its frames.
+    pub fn start_by(
+        cache: Cache,
+        jobs: Sender<Job>,
+        orders: Receiver<Job>,
+        mut spawn: impl FnMut(Builder, Body) -> std::io::Result<JoinHandle<()>>,
+    ) -> Result<Threads, Error> {
+        let (cache, closing) = (Arc::new(cache), Arc::new(AtomicBool::new(false)));
+        let orders = Arc::new(Mutex::new(orders));
+        let mut threads = Threads { cache, jobs, readers: Vec::new(), closing, process: mem::process_id() };
+        for _ in 0..threads.cache.readers() {
+            let (cache, closing) = (Arc::clone(&threads.cache), Arc::clone(&threads.closing));
+            let orders = Arc::clone(&orders);
+            let body = Box::new(move || serve(&cache, &orders, &closing));
+            let named = Builder::new().name("overspill file".into());
+            threads.readers.push(spawn(named, body).map_err(|_| Error::Stopped)?);
+        }
+        Ok(threads)
+    }
+
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// Has them read pages.
+    pub fn order(&self, run: Run) {
+        self.jobs.send(Job::Fetch(run)).expect("they go on while the file is open");
+    }
+}
+
+fn serve(cache: &Cache, orders: &Mutex<Receiver<Job>>, closing: &AtomicBool) {
+    loop {
+        let order = orders.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        if closing.load(Ordering::Relaxed) {
+            return;
+        }
+        match order {
+            // Who waits for a page that could not be read finds it missing, and tries for himself.
+            Ok(Job::Fetch(run)) => drop(cache.fetch_ahead(run)),
+            Ok(Job::GiveBack) => cache.give_back(),
+            Ok(Job::MakeRoom) => cache.make_ordered_room(),
+            Err(_) => return,
+        }
+    }
+}
+
+impl Drop for Threads {
+    /// All have closed the file. What was to be read ahead is not read any more.
+    fn drop(&mut self) {
+        if self.process != mem::process_id() {
+            // A child of fork has no threads to wait for, and nobody to give anything back to.
+            std::mem::forget(std::mem::take(&mut self.readers));
+            return;
+        }
+        self.closing.store(true, Ordering::Relaxed);
+        // Each of them sleeps, until it hears that it is to look.
+        for _ in &self.readers {
+            let _ = self.jobs.send(Job::GiveBack);
+        }
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
+        }
+        self.cache.empty();
+    }
+}

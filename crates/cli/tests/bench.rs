@@ -86,7 +86,7 @@ fn a_file_is_cut_into_as_many_pieces_as_it_says() {
     let (_, rest) = text.split_once("cut into 2,000 pieces: ").expect(&text);
     let reported: u32 =
         rest.split_once(" extents by FIEMAP").expect(rest).0.replace(',', "").parse().unwrap();
-    assert!((1900..=2100).contains(&reported), "{reported} extents");
+    assert!((1800..=2400).contains(&reported), "{reported} extents");
     for tasks in ["1 out list", "4 out tree", "8 in default"] {
         assert!(rest.contains(tasks), "{tasks}: {rest}");
     }

@@ -259,7 +259,7 @@ fn an_alarm_set_before_the_launcher_ends_the_program() {
     let mut command = run(&["sh", "-c", "trap 'echo ended; exit 42' ALRM; while :; do sleep 0.01; done"]);
     use std::os::unix::process::CommandExt;
     let set = || {
-        alarm::set(1);
+        alarm::set(4); // time enough to begin, on a busy machine, too
         Ok(())
     };
     // SAFETY: alarm is async-signal-safe.

@@ -104,7 +104,9 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn still_zeroes(&mut self, run: Run) {
         self.note_view_change();
         for id in run.pages() {
-            assert_eq!(self.pages[id].state, State::Mapped, "only whose stores were taken is reported");
+            if self.pages[id].state != State::Mapped {
+                continue; // what was told in between has settled it
+            }
             if self.pages[id].has(flag::UNMAPPING) {
                 // The answer to that settles what is there.
                 self.pages[id].set(flag::SHOWS_ZERO);

@@ -1,9 +1,10 @@
 //! Signals of the launcher: survive them, pass on what the terminal does not deliver to the program
 //! itself, and end the way the program ended.
 //!
-//! Whatever ends a process by default and can be caught is passed on, timers' signals too: `alarm`
+//! What asks a process to end, or tells it something, is passed on, timers' signals too: `alarm`
 //! outlives an exec, so that `perl -e 'alarm 5; exec @ARGV' overspill run -- prog` ends the program,
-//! not the launcher alone. Faults of the launcher's own (SIGSEGV and its kin) are its own.
+//! not the launcher alone. What faults raise (SIGSEGV, SIGSYS, SIGTRAP and their kin) is the
+//! launcher's own.
 //!
 //! *The story:* `timeout -s ALRM 5 overspill run -- prog` ended the launcher, and the program ran on.
 //!
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 /// What asks a process to end.
 pub const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 /// What else is passed on, beside the signals without a name.
-const NAMED: [i32; 11] = [
+const NAMED: [i32; 10] = [
     libc::SIGUSR1,
     libc::SIGUSR2,
     libc::SIGALRM,
@@ -29,11 +30,10 @@ const NAMED: [i32; 11] = [
     libc::SIGSTKFLT,
     libc::SIGXCPU,
     libc::SIGABRT,
-    libc::SIGSYS,
 ];
-/// What the kernel sends to the program as well: a terminal to its whole group, a limit of file sizes
-/// to who writes.
-const SENT_TO_BOTH: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGXFSZ];
+/// What the kernel sends to the program by itself where it is meant: a terminal to its whole group, a
+/// limit to who passed it.
+const SENT_TO_EACH: [i32; 5] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGXFSZ, libc::SIGXCPU];
 
 /// The process that signals are passed on to; 0 = none yet.
 static CHILD: AtomicI32 = AtomicI32::new(0);
@@ -42,17 +42,26 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 static PENDING: AtomicU64 = AtomicU64::new(0);
 /// Somebody asks how the run goes ([`STATUS`]).
 static STATUS_REQUESTED: AtomicBool = AtomicBool::new(false);
+/// Such lines are given.
+static ANSWERS_STATUS: AtomicBool = AtomicBool::new(false);
 /// Asks for a line of status; it is not passed on unasked, as it kills programs that do not wait
 /// for it.
 const STATUS: i32 = libc::SIGUSR1;
 /// The last signal of any origin.
 static LAST: AtomicI32 = AtomicI32::new(0);
 
+/// The thread that it interrupts finds its errno as it was.
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    let errno = nix::errno::Errno::last();
+    handle(signal, info);
+    errno.set();
+}
+
+fn handle(signal: i32, info: *mut libc::siginfo_t) {
     LAST.store(signal, SeqCst);
     // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo.
     let code = unsafe { (*info).si_code };
-    if code > 0 && SENT_TO_BOTH.contains(&signal) {
+    if code > 0 && SENT_TO_EACH.contains(&signal) {
         return;
     }
     // SAFETY: codes <= 0 are user-sent and carry the sender's id.
@@ -62,14 +71,19 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
         return; // an abort of the launcher's own: libc raises it again, with its default
     }
     match CHILD.load(SeqCst) {
-        child if signal == STATUS => {
+        child if signal == STATUS && ANSWERS_STATUS.load(SeqCst) => {
             STATUS_REQUESTED.fetch_or(child != sender, SeqCst);
         }
         0 => PENDING.store(u64::from(sender as u32) << 32 | u64::from(signal as u32), SeqCst),
         child if child != sender && code == libc::SI_QUEUE => {
             // SAFETY: a queued signal carries a value; sigqueue does not look at where it points to
-            // and is async-signal-safe; the child is not reaped before CHILD is cleared.
-            unsafe { libc::sigqueue(child, signal, (*info).si_value()) };
+            // and is async-signal-safe; the child is not reaped before CHILD is cleared. Where no
+            // more may be queued kill is let through.
+            unsafe {
+                if libc::sigqueue(child, signal, (*info).si_value()) != 0 {
+                    libc::kill(child, signal);
+                }
+            }
         }
         child if child != sender => {
             // SAFETY: kill takes no pointers and is async-signal-safe; the child as above.
@@ -114,6 +128,11 @@ pub fn forward_to(child: i32) {
         // SAFETY: kill takes no pointers; the child is ours and not reaped yet.
         unsafe { libc::kill(child, signal) };
     }
+}
+
+/// From now on SIGUSR1 asks for a line of status.
+pub fn answer_status() {
+    ANSWERS_STATUS.store(true, SeqCst);
 }
 
 /// Whether a line of status was asked for since the last call.

@@ -61,6 +61,13 @@ pub fn main(args: &RunArgs) -> Result<u8> {
         say!("overspill: {}: not found", human::command(&args.command[..1]));
         return Ok(exit::NOT_FOUND);
     };
+    if let Some(what) = args.tuning.on_full.filter(|&what| args.tuning.strict && what != OnFull::Kill) {
+        say!(
+            "overspill: --on-full {what} cannot be had beside --strict (or OVERSPILL_STRICT, or strict in a \
+             configuration), which ends the program"
+        );
+        return Ok(exit::OWN_FAILURE);
+    }
     // Without this a limit of file sizes (ulimit -f) would end the launcher without a word.
     signals::survive(&[libc::SIGXFSZ]);
     inherit::raise_descriptors();
@@ -83,10 +90,6 @@ pub fn main(args: &RunArgs) -> Result<u8> {
         say!("overspill: --ram {}: {reason}", args.ram);
         return Ok(exit::OWN_FAILURE);
     }
-    if let Some(what) = args.tuning.on_full.filter(|&what| args.tuning.strict && what != OnFull::Kill) {
-        say!("overspill: --on-full {what} cannot be had beside --strict, which ends the program");
-        return Ok(exit::OWN_FAILURE);
-    }
     let unmanageable = program::unmanageable(&program);
     print_notes(args, ram_bytes, unmanageable.as_deref());
     ready.swap.iter().for_each(|place| print_new_file(args, place));
@@ -100,6 +103,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     descendants::adopt_orphans().context("cannot become the parent of orphans")?;
     let trace = args.trace.as_deref().map(|path| Prepared::new(path, &page, &args.command)).transpose()?;
 
+    signals::answer_status();
     signals::survive(&signals::forwarded());
     let (start, start_ns) = (Instant::now(), tracing::monotonic_ns());
     let child = match inherit::spawn(&mut command(args, &ready, &page), None) {

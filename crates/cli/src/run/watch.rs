@@ -160,8 +160,23 @@ struct Extra {
     shmem_bytes: u64,
     /// In pages of hugetlbfs, which no other figure has.
     huge_bytes: u64,
-    /// In mappings that are locked; read while the tree is above its budget only.
+    /// In mappings that are locked, files among them and what is not in RAM; read while the tree is above its budget only.
     locked_bytes: u64,
+}
+
+/// Anonymous memory in RAM that is locked, mapping by mapping: that is a walk of all page tables.
+fn locked_anon_bytes(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
+    let kib = |line: &str, name: &str| line.strip_prefix(name)?.strip_suffix("kB")?.trim().parse().ok();
+    let (mut anon, mut all) = (0u64, 0);
+    for line in text.lines() {
+        if let Some(figure) = kib(line, "Anonymous:") {
+            anon = figure;
+        } else if let Some(locked) = kib(line, "Locked:") {
+            all += anon.min(locked);
+        }
+    }
+    all * 1024
 }
 
 impl Watcher {
@@ -191,8 +206,9 @@ impl Watcher {
         self.read_huge(&looks);
         let held = |look: &Look| look.anon_bytes + shmem_bytes(&self.extras, look);
         let sum: u64 = looks.iter().map(held).sum();
+        let huge: u64 = self.extras.values().map(|extra| extra.huge_bytes).sum();
         if self.options.strict {
-            self.read_locked(&looks, sum > self.options.ram_bytes);
+            self.read_locked(&looks, sum + huge > self.options.ram_bytes);
         }
         let shmem_bytes = |look: &Look| shmem_bytes(&self.extras, look);
         let is_short = sum > self.options.ram_bytes / 8 * 7;
@@ -308,6 +324,10 @@ impl Watcher {
         for look in looks {
             self.extras.entry(look.pid).or_default().shared_bytes = u64::MAX; // so that it is read
             self.read_shmem(look);
+            let extra = self.extras.entry(look.pid).or_default();
+            if extra.locked_bytes > 0 {
+                extra.locked_bytes = locked_anon_bytes(look.pid);
+            }
         }
         self.ask_all(looks, now);
         let mut managed = self.page.reports().ok()?;

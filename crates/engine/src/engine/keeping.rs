@@ -14,9 +14,10 @@ use overspill_sys::{AddressRange, PAGE_SIZE};
 use super::Engine;
 use crate::view::{PROGRAM, Place, address, vpn};
 
-/// So many runs at most. Whoever ends before the lists were read leaves a lock that nobody is told
-/// of, so that must be soon: some 100 us.
+/// So many runs at most, and so many pages. Whoever ends before the lists were read leaves a lock that
+/// nobody is told of, so that must be soon: some 100 us.
 const RUNS_MAX: usize = 16;
+const PAGES_MAX: u32 = 32;
 
 impl Engine {
     /// May a lock that somebody holds lie in a page of those that were taken? Who takes one stores to
@@ -31,7 +32,8 @@ impl Engine {
     /// Pages were taken out in which locks may be; the answer that says so is among the events.
     pub(super) fn suspect(&mut self, run: Run) {
         self.suspects.push(run);
-        if self.suspects.len() == RUNS_MAX {
+        let pages: u32 = self.suspects.iter().map(|run| run.count).sum();
+        if self.suspects.len() == RUNS_MAX || pages >= PAGES_MAX {
             self.put_back_kept();
         }
     }
@@ -40,20 +42,19 @@ impl Engine {
     /// that have to be and are out.
     pub(super) fn put_back_kept(&mut self) {
         let runs = core::mem::take(&mut self.suspects);
-        let mut wanted = Vec::new();
+        if runs.is_empty() {
+            return;
+        }
+        // With what is back the lists may be read further.
         loop {
             let Some(robust) = &mut self.robust else { return };
             robust.look();
-            let back = runs.iter().filter(|&&run| self.put_back(run, &mut wanted)).count();
-            // With what is back the lists may be read further. What could not be put back is judged
-            // when its change is known.
-            if back == 0 || !wanted.is_empty() {
+            if runs.iter().filter(|&&run| self.put_back(run)).count() == 0 {
                 break;
             }
         }
-        if wanted.is_empty() {
-            self.find_missing(&runs, &mut wanted);
-        }
+        let mut wanted = Vec::new();
+        self.find_missing(&runs, &mut wanted);
         // Only a fault has a frame whatever else wants one, and it comes when `mm` knows that they are out.
         //
         // *The story:* they were asked for ahead: before it was known, and where nothing was spare.
@@ -62,8 +63,22 @@ impl Engine {
         }
     }
 
-    /// Puts those pages of a run back that have to stay. True: there were any.
-    fn put_back(&mut self, run: Run, wanted: &mut Vec<Place>) -> bool {
+    /// Asks for pages that could not be put back, as their range was changing, once nothing changes.
+    ///
+    /// *The story:* they were asked for at once, which was refused for the same reason, and then never.
+    pub(super) fn bring_back_owed(&mut self) {
+        if self.owed.is_empty() || self.view.program.is_changed() {
+            return;
+        }
+        for (space, vpn) in core::mem::take(&mut self.owed) {
+            if self.mm.manages(space, vpn, vpn.offset(1)) {
+                self.feed(Event::Fault { space, vpn, access: Access::Read });
+            }
+        }
+    }
+
+    /// Puts those pages of a run back that have to stay. True: at least one is back.
+    fn put_back(&mut self, run: Run) -> bool {
         let Some(robust) = &self.robust else { return false };
         let kept = robust.kept(&range(address(self.mm.place(run.first).1), run));
         // Next to never.
@@ -79,6 +94,7 @@ impl Engine {
             unreachable!("it is such an answer")
         };
         let kept = kept & result.taken;
+        let mut is_any_back = false;
         for index in (0..run.count).filter(|index| kept & 1 << index != 0) {
             let page = PageId(run.first.0 + index);
             let frame = self.staging.frame(page).expect("a page that was taken has a frame");
@@ -87,16 +103,20 @@ impl Engine {
             if put.done == 0 {
                 // Its range is changing: what becomes of the page is not known yet. If it is still
                 // there then, it comes in.
-                wanted.push(self.mm.place(page));
+                let place = self.mm.place(page);
+                if !self.owed.contains(&place) {
+                    self.owed.push(place);
+                }
                 continue;
             }
+            is_any_back = true;
             self.staging.leave(page, put.moved == 0);
             result.taken &= !(1 << index);
             result.zero &= result.taken;
             result.same &= result.taken;
         }
         self.events[told] = Event::Unmapped { run, result };
-        kept != 0
+        is_any_back
     }
 
     /// Pages that have to be in view and are out; what was just taken stays out.

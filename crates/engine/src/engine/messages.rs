@@ -64,6 +64,7 @@ impl Engine {
             }
             self.handle(message);
         }
+        self.bring_back_owed();
         self.tell_file_ranges();
     }
 

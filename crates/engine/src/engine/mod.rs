@@ -34,7 +34,7 @@ use alloc::vec::Vec;
 
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::types::{Nanos, Slot};
-use overspill_mm::{Actions, Config, Event, Mm, Run, WriteResult};
+use overspill_mm::{Action, Actions, Config, Event, Mm, Run, WriteResult};
 use overspill_sys::pagemap::Pagemap;
 use overspill_sys::uffd::Message;
 use overspill_sys::{AddressRange, Errno, Fd, clock};
@@ -128,6 +128,8 @@ pub struct Engine {
     robust: Option<Robust>,
     /// Runs that were taken out since the lists of locks were read.
     suspects: Vec<Run>,
+    /// Pages that have to be in view and could not be put back yet.
+    owed: Vec<Place>,
     /// Children that nobody announced, while they get what they lack.
     children: Vec<Child>,
     /// Tells what happens, if somebody wants to know.
@@ -180,6 +182,7 @@ impl Engine {
             lending: Lending::default(),
             robust: None,
             suspects: Vec::new(),
+            owed: Vec::new(),
             children: Vec::new(),
             tracer: None,
             file_reads: Vec::new(),
@@ -413,11 +416,12 @@ impl Engine {
             let mut out = core::mem::take(&mut self.out);
             self.mm.step(now, event, &mut out);
             for action in out.drain() {
+                if !matches!(action, Action::Unmap { .. }) {
+                    self.put_back_kept(); // before what takes long
+                }
                 self.carry_out(action);
             }
-            if !self.suspects.is_empty() {
-                self.put_back_kept();
-            }
+            self.put_back_kept();
             self.out = out;
         }
     }

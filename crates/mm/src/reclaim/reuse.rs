@@ -61,7 +61,8 @@ impl Reuse {
 
     /// Frames for pages that pass through.
     fn passing(&self, scene: &Scene) -> u32 {
-        (scene.budget / PASSING_SHARE).max(PASSING_MIN) + self.grown
+        // The budget may have shrunk since.
+        (scene.budget / PASSING_SHARE).max(PASSING_MIN) + self.grown.min(scene.budget / PASSING_GROWN)
     }
 
     /// So many pages may be active.

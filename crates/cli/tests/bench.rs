@@ -73,6 +73,26 @@ fn interrupted_extents_leave_no_file() {
     }
 }
 
+/// *The story:* the time to cut a file grew with the square of its pieces, so that the counts that
+/// were published were never made.
+#[test]
+fn a_file_is_cut_into_as_many_pieces_as_it_says() {
+    let scratch = Scratch::new("pieces");
+    let output = overspill().args(["bench", "extents", "--size", "30M", "--swap"]).arg(&scratch.0).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("2 files of 30 MiB"), "{}", stderr(&output));
+    let text = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, rest) = text.split_once("cut into 2,000 pieces: ").expect(&text);
+    let reported: u32 =
+        rest.split_once(" extents by FIEMAP").expect(rest).0.replace(',', "").parse().unwrap();
+    assert!((1900..=2100).contains(&reported), "{reported} extents");
+    for tasks in ["1 out list", "4 out tree", "8 in default"] {
+        assert!(rest.contains(tasks), "{tasks}: {rest}");
+    }
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0);
+}
+
 /// A suite in little: 60 MiB in 40.
 fn suite(scratch: &Scratch, words: &[&str]) -> Command {
     let mut command = overspill();

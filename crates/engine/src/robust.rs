@@ -52,8 +52,8 @@ impl Robust {
         Robust { memory, heads, pages, missing, next_list: 0, next_read: 0 }
     }
 
-    /// Which pages of a range (at most 64), which was just taken out of view, have to stay: bit i for page i.
-    pub fn kept(&mut self, range: &AddressRange) -> u64 {
+    /// Reads the lists, after pages were taken out of view.
+    pub fn look(&mut self) {
         let now = clock::monotonic_ns();
         if now >= self.next_list {
             self.list_threads();
@@ -66,6 +66,10 @@ impl Robust {
             let took = clock::monotonic_ns() - now;
             self.next_read = if self.heads.len() > THREADS_FEW { now + took * READ_SHARE } else { 0 };
         }
+    }
+
+    /// Which pages of a range (at most 64) have to stay, as the lists were read: bit i for page i.
+    pub fn kept(&self, range: &AddressRange) -> u64 {
         let inside = self.pages.iter().filter(|page| range.contains(page));
         inside.fold(0, |kept, page| kept | 1 << ((page - range.start) / PAGE_SIZE))
     }

@@ -1,10 +1,13 @@
 //! `overspill bench extents`: what finding a page costs on a file that is really in pieces, and
 //! beside it on a map cut artificially.
 //!
-//! The file gets twice its blocks, and then every other piece is taken out of it (collapsed), so that
-//! what is left lies in as many. (Two files that grow in turns, with holes punched and filled, were 13
-//! extents on ext4, which looks ahead.) What came of it is what the file system says (FIEMAP). There
-//! is one such file for each count of pieces of the published experiment, all of one size. The
+//! The file gets its blocks in one go. Then every other piece is taken out (a hole) and put in again
+//! at once: the blocks just freed may be used again only when the journal has been written, so it
+//! gets others. That takes as long for each piece, however many there are. (To take pieces out of a
+//! file of twice the size, and close up, grew with the square: each time all behind is renumbered.
+//! Two files that grow in turns were 13 extents on ext4, which looks ahead.) What came of it is what
+//! the file system says (FIEMAP). There is one such file for each count of pieces of the published
+//! experiment, one after the other, all of one size. The
 //! lookups are of random pages, each waiting for the last one; the device is not
 //! touched by them, so the figures are those of the maps alone. What that is worth where tasks write
 //! and read is in `tasks`.
@@ -17,12 +20,14 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use nix::fcntl::{FallocateFlags, fallocate};
 use overspill_mm::swap::extents::{Extents, ListMap, Lookup, SortedMap, TreeMap};
 use overspill_sim::report::table::aligned;
 
+use crate::checks::swap_place::free_bytes;
 use crate::progress::Progress;
+use crate::stderr::say;
 use crate::stdout::print;
 use crate::swap::inspect::Candidate;
 
@@ -31,8 +36,8 @@ const PIECES: [i64; 4] = [2, 2000, 20_000, 84_656];
 const PAGE_BYTES: i64 = 4096;
 /// ... of at least this.
 const LEAST_BYTES: i64 = 15 << 10;
-/// Cutting ends after so long: the time for all pieces grows with their square.
-const CUTTING: Duration = Duration::from_secs(240);
+/// Cutting ends after so long, on a slow disk with fewer pieces. (84,656 took 20 s beside builds.)
+const CUTTING: Duration = Duration::from_secs(60);
 const LOOKUPS: u32 = 200_000;
 /// The list walks through half of itself each time: as many nodes, roughly, as the others look at.
 const LIST_NODES: u32 = 20_000_000;
@@ -55,17 +60,32 @@ impl Scratch {
 
 /// Carries out the command in a directory, with files of so many bytes.
 pub fn main(directory: &Path, bytes: u64) -> Result<u8> {
-    for pieces in PIECES.into_iter().filter(|&pieces| pieces * LEAST_BYTES <= bytes as i64) {
-        in_so_many(directory, bytes, pieces)?;
-    }
+    let counts: Vec<i64> =
+        PIECES.into_iter().filter(|&pieces| pieces * LEAST_BYTES <= bytes as i64).collect();
+    announce(directory, bytes, counts.len())?;
+    counts.into_iter().try_for_each(|pieces| in_so_many(directory, bytes, pieces))?;
     Ok(0)
+}
+
+/// What it will take, and whether that is there.
+fn announce(directory: &Path, bytes: u64, files: usize) -> Result<()> {
+    // What is taken out is free again some time after it was put in elsewhere.
+    let most = bytes + bytes / 2;
+    let (place, free) = (directory.display(), free_bytes(directory)?);
+    let [each, room, free_text] = [bytes, most, free].map(crate::human::bytes);
+    ensure!(free >= most, "{place} has {free_text} free, and {room} are needed");
+    let told = format!(
+        "{files} files of {each} in {place}, one after the other, without a name: up to {room} of the disk \
+         at a time, some seconds to a minute each, {} s of cutting at most; nothing stays",
+        CUTTING.as_secs()
+    );
+    say!("{}", crate::human::folded(&told, "    "));
+    Ok(())
 }
 
 fn in_so_many(directory: &Path, bytes: u64, pieces: i64) -> Result<()> {
     let (scratch, real, reported) = in_pieces(directory, bytes, pieces)?;
-    let pages = real.pages();
-    let count = real.runs().len() as u32;
-    let cut = Extents::artificial(count.max(1), (pages / count.max(1)).max(1));
+    let cut = Extents::artificial(pieces as u32, (real.pages() / pieces as u32).max(1));
     let mut rows = vec![["map", "extents", "lookup", "ns", "bytes an extent"].map(str::to_owned).to_vec()];
     for (name, extents) in [("the file's", &real), ("cut artificially", &cut)] {
         rows.push(row(name, "list", extents, &ListMap::new(extents)));
@@ -83,7 +103,11 @@ fn in_so_many(directory: &Path, bytes: u64, pieces: i64) -> Result<()> {
     print(&(told + &aligned(&rows, &[false, true, false, true, true]) + "\n"))?;
     let rows = tasks::rows(&scratch.path(), &real)?;
     let rows = aligned(&rows, &[true, false, false, true, true, true]);
-    print(&("page by page:\n".to_owned() + &rows + "\n"))
+    print(&("page by page:\n".to_owned() + &rows + "\n"))?;
+    let progress = Progress::about("freeing its blocks");
+    progress.say("");
+    drop(scratch);
+    Ok(())
 }
 
 /// A file in pieces: where its pages lie, and its extents as the file system tells them.
@@ -91,18 +115,18 @@ fn in_pieces(directory: &Path, bytes: u64, pieces: i64) -> Result<(Scratch, Exte
     let scratch = Scratch::new(directory)?;
     let file = &scratch.0;
     let piece_bytes = bytes as i64 / pieces / PAGE_BYTES * PAGE_BYTES;
-    fallocate(file, FallocateFlags::empty(), 0, 2 * pieces * piece_bytes).context("cannot reserve blocks")?;
+    let reserve = |at, bytes| fallocate(file, FallocateFlags::empty(), at, bytes);
+    reserve(0, pieces * piece_bytes).context("cannot reserve blocks")?;
+    let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     let (progress, begun) = (Progress::about("cutting a file: "), Instant::now());
-    // From the end on: what has to be renumbered is in pieces already, but the fewest.
-    for piece in (0..pieces - 1).rev().take_while(|_| begun.elapsed() < CUTTING) {
-        fallocate(file, FallocateFlags::FALLOC_FL_COLLAPSE_RANGE, (2 * piece + 1) * piece_bytes, piece_bytes)
-            .context("the file system cannot take a part out of a file")?;
-        if piece % 100 == 0 {
-            progress.share((pieces - piece) as usize, pieces as usize, "pieces");
+    for piece in (1..pieces).step_by(2).take_while(|_| begun.elapsed() < CUTTING) {
+        let at = piece * piece_bytes;
+        fallocate(file, hole, at, piece_bytes).context("the file system cannot make holes")?;
+        reserve(at, piece_bytes).context("cannot reserve blocks anew")?;
+        if piece % 101 == 0 {
+            progress.share(piece as usize, pieces as usize, "pieces");
         }
     }
-    // Where there was no time for all of them its front is in one piece.
-    file.set_len((pieces * piece_bytes) as u64).context("cannot shorten the file")?;
     file.sync_all()?;
     let layout = Candidate::open(&scratch.path()).and_then(|file| file.layout());
     let layout = layout.map_err(|refused| anyhow!("{refused}"))?;

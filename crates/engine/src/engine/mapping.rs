@@ -3,15 +3,15 @@
 
 use alloc::vec::Vec;
 
-use overspill_mm::types::{Access, PageId, SpaceId, Vpn};
+use overspill_mm::types::{PageId, SpaceId};
 use overspill_mm::{Event, Run, Unmapped};
-use overspill_sys::{AddressRange, PAGE_SIZE, clock};
+use overspill_sys::{PAGE_SIZE, clock};
 
 use super::Engine;
 use crate::memory::{COPIED_MAX, Manner};
 use crate::report::Answer;
 use crate::staging::{BLOCK, Frame};
-use crate::view::{PROGRAM, Place, address, vpn, vpns};
+use crate::view::{PROGRAM, Place, address, vpns};
 
 impl Engine {
     /// Puts pages of the swap cache into view, but for those that the program has put guards in
@@ -176,20 +176,15 @@ impl Engine {
             // Copied, pages go into frames that are there already, if there are any.
             self.frames_to_fill(run.count)
         };
-        let (result, wanted) = frames.map_or_else(Default::default, |first| self.take_out(run, first));
+        let result = frames.map_or_else(Default::default, |first| self.take_out(run, first));
         self.events.push_back(Event::Unmapped { run, result });
-        // Only a fault has a frame whatever else wants one, and it comes when `mm` knows that they are out.
-        //
-        // *The story:* they were asked for ahead: before it was known, and where nothing was spare.
-        for (space, vpn) in wanted {
-            self.events.push_back(Event::Fault { space, vpn, access: Access::Read });
+        if self.robust.is_some() && self.may_hold_locks(run, &result) {
+            self.suspect(run);
         }
     }
 
-    /// Takes a run out of view, into the frames from `first` on. Gives with it the pages that have to
-    /// be in view and are out.
-    fn take_out(&mut self, run: Run, first: Frame) -> (Unmapped, Vec<(SpaceId, Vpn)>) {
-        let mut wanted = Vec::new();
+    /// Takes a run out of view, into the frames from `first` on.
+    fn take_out(&mut self, run: Run, first: Frame) -> Unmapped {
         let taken = self.view.take_out(self.mm.place(run.first), first, run.count);
         let mut result = Unmapped { taken: taken.taken, gone: taken.gone, ..Unmapped::default() };
         for index in (0..run.count).filter(|index| taken.taken & 1 << index != 0) {
@@ -201,60 +196,8 @@ impl Engine {
         }
         if taken.taken == 0 {
             self.staging.abandon(first);
-        } else if self.robust.is_some() && self.may_hold_locks(run, &result) {
-            self.put_back_kept(run, &mut result, &mut wanted);
         }
-        (result, wanted)
-    }
-
-    /// May a lock that somebody holds lie in a page of those that were taken? Who takes one stores to
-    /// it: in pages as their file has them there is none.
-    fn may_hold_locks(&self, run: Run, result: &Unmapped) -> bool {
-        let taken = || (0..run.count).filter(|index| result.taken & 1 << index != 0);
-        let is_clean =
-            |index: u32| result.same & 1 << index != 0 && self.is_in_file(PageId(run.first.0 + index));
-        self.mm.place(run.first).0 == PROGRAM && !taken().all(is_clean)
-    }
-
-    /// Puts pages back that have to stay in view, see [`crate::robust`]: they were busy, for whoever asks.
-    fn put_back_kept(&mut self, run: Run, result: &mut Unmapped, wanted: &mut Vec<(SpaceId, Vpn)>) {
-        let start = address(self.mm.place(run.first).1);
-        let range = start..start + run.count as usize * PAGE_SIZE;
-        loop {
-            let Some(robust) = &mut self.robust else { return };
-            let kept = robust.kept(&range) & result.taken;
-            for index in (0..run.count).filter(|index| kept & 1 << index != 0) {
-                let page = PageId(run.first.0 + index);
-                let frame = self.staging.frame(page).expect("a page that was taken has a frame");
-                let (_, manner) = self.manner(page, 1);
-                let put = self.view.put_in(self.mm.place(page), frame, 1, manner);
-                if put.done == 0 {
-                    // Its range is changing: what becomes of the page is not known yet. If it is
-                    // still there then, it comes in.
-                    wanted.push(self.mm.place(page));
-                    return;
-                }
-                self.staging.leave(page, put.moved == 0);
-                result.taken &= !(1 << index);
-                result.zero &= result.taken;
-                result.same &= result.taken;
-            }
-            // With what is back the lists may be read further.
-            if kept == 0 {
-                return self.find_missing(&range, wanted);
-            }
-        }
-    }
-
-    /// Pages that have to be in view and are out; what was just taken stays out.
-    fn find_missing(&mut self, taken: &AddressRange, wanted: &mut Vec<(SpaceId, Vpn)>) {
-        let Some(robust) = &mut self.robust else { return };
-        while let Some(page) = robust.missing() {
-            let (start, end) = (vpn(page), vpn(page).offset(1));
-            if !taken.contains(&page) && self.mm.manages(PROGRAM, start, end) {
-                wanted.push((PROGRAM, start));
-            }
-        }
+        result
     }
 
     /// What there is to say of a page that was just taken out of view.

@@ -19,6 +19,7 @@ mod files;
 mod foreseeing;
 mod fork;
 mod handing_back;
+mod keeping;
 mod mapping;
 mod messages;
 mod regions;
@@ -33,7 +34,7 @@ use alloc::vec::Vec;
 
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::types::{Nanos, Slot};
-use overspill_mm::{Actions, Config, Event, Mm, WriteResult};
+use overspill_mm::{Actions, Config, Event, Mm, Run, WriteResult};
 use overspill_sys::pagemap::Pagemap;
 use overspill_sys::uffd::Message;
 use overspill_sys::{AddressRange, Errno, Fd, clock};
@@ -120,6 +121,8 @@ pub struct Engine {
     lending: Lending,
     /// What stays in RAM for the ends of threads; None where nobody asked for it.
     robust: Option<Robust>,
+    /// Runs that were taken out since the lists of locks were read.
+    suspects: Vec<Run>,
     /// Children that nobody announced, while they get what they lack.
     children: Vec<Child>,
     /// Tells what happens, if somebody wants to know.
@@ -171,6 +174,7 @@ impl Engine {
             report,
             lending: Lending::default(),
             robust: None,
+            suspects: Vec::new(),
             children: Vec::new(),
             tracer: None,
             file_reads: Vec::new(),
@@ -405,6 +409,9 @@ impl Engine {
             self.mm.step(now, event, &mut out);
             for action in out.drain() {
                 self.carry_out(action);
+            }
+            if !self.suspects.is_empty() {
+                self.put_back_kept();
             }
             self.out = out;
         }

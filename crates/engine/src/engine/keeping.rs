@@ -1,0 +1,119 @@
+//! Pages that the kernel needs when a thread ends (see [`crate::robust`]) go back into view.
+//!
+//! The lists of locks are read once for a few runs of pages that were taken out one after another.
+//!
+//! *The story:* they were read for each run, a call of the kernel for each thread. At random a run is
+//! a page or two, and that came to two calls beside the one that takes it out.
+
+use alloc::vec::Vec;
+
+use overspill_mm::types::{Access, PageId};
+use overspill_mm::{Event, Run, Unmapped};
+use overspill_sys::{AddressRange, PAGE_SIZE};
+
+use super::Engine;
+use crate::view::{PROGRAM, Place, address, vpn};
+
+/// So many runs at most. Whoever ends before the lists were read leaves a lock that nobody is told
+/// of, so that must be soon: some 100 us.
+const RUNS_MAX: usize = 16;
+
+impl Engine {
+    /// May a lock that somebody holds lie in a page of those that were taken? Who takes one stores to
+    /// it: in pages as their file has them there is none.
+    pub(super) fn may_hold_locks(&self, run: Run, result: &Unmapped) -> bool {
+        let taken = || (0..run.count).filter(|index| result.taken & 1 << index != 0);
+        let is_clean =
+            |index: u32| result.same & 1 << index != 0 && self.is_in_file(PageId(run.first.0 + index));
+        self.mm.place(run.first).0 == PROGRAM && !taken().all(is_clean)
+    }
+
+    /// Pages were taken out in which locks may be; the answer that says so is among the events.
+    pub(super) fn suspect(&mut self, run: Run) {
+        self.suspects.push(run);
+        if self.suspects.len() == RUNS_MAX {
+            self.put_back_kept();
+        }
+    }
+
+    /// Puts pages back that have to stay in view: they were busy, for whoever asks. Brings in those
+    /// that have to be and are out.
+    pub(super) fn put_back_kept(&mut self) {
+        let runs = core::mem::take(&mut self.suspects);
+        let mut wanted = Vec::new();
+        loop {
+            let Some(robust) = &mut self.robust else { return };
+            robust.look();
+            let back = runs.iter().filter(|&&run| self.put_back(run, &mut wanted)).count();
+            // With what is back the lists may be read further. What could not be put back is judged
+            // when its change is known.
+            if back == 0 || !wanted.is_empty() {
+                break;
+            }
+        }
+        if wanted.is_empty() {
+            self.find_missing(&runs, &mut wanted);
+        }
+        // Only a fault has a frame whatever else wants one, and it comes when `mm` knows that they are out.
+        //
+        // *The story:* they were asked for ahead: before it was known, and where nothing was spare.
+        for (space, vpn) in wanted {
+            self.events.push_back(Event::Fault { space, vpn, access: Access::Read });
+        }
+    }
+
+    /// Puts those pages of a run back that have to stay. True: there were any.
+    fn put_back(&mut self, run: Run, wanted: &mut Vec<Place>) -> bool {
+        let Some(robust) = &self.robust else { return false };
+        let kept = robust.kept(&range(address(self.mm.place(run.first).1), run));
+        // Next to never.
+        if kept == 0 {
+            return false;
+        }
+        let told = self
+            .events
+            .iter()
+            .rposition(|event| matches!(event, Event::Unmapped { run: of, .. } if *of == run));
+        let told = told.expect("what was taken out is answered behind this");
+        let Event::Unmapped { mut result, .. } = self.events[told] else {
+            unreachable!("it is such an answer")
+        };
+        let kept = kept & result.taken;
+        for index in (0..run.count).filter(|index| kept & 1 << index != 0) {
+            let page = PageId(run.first.0 + index);
+            let frame = self.staging.frame(page).expect("a page that was taken has a frame");
+            let (_, manner) = self.manner(page, 1);
+            let put = self.view.put_in(self.mm.place(page), frame, 1, manner);
+            if put.done == 0 {
+                // Its range is changing: what becomes of the page is not known yet. If it is still
+                // there then, it comes in.
+                wanted.push(self.mm.place(page));
+                continue;
+            }
+            self.staging.leave(page, put.moved == 0);
+            result.taken &= !(1 << index);
+            result.zero &= result.taken;
+            result.same &= result.taken;
+        }
+        self.events[told] = Event::Unmapped { run, result };
+        kept != 0
+    }
+
+    /// Pages that have to be in view and are out; what was just taken stays out.
+    fn find_missing(&mut self, taken: &[Run], wanted: &mut Vec<Place>) {
+        let taken: Vec<_> =
+            taken.iter().map(|run| range(address(self.mm.place(run.first).1), *run)).collect();
+        let Some(robust) = &mut self.robust else { return };
+        while let Some(page) = robust.missing() {
+            let (start, end) = (vpn(page), vpn(page).offset(1));
+            let is_taken = taken.iter().any(|range| range.contains(&page));
+            if !is_taken && self.mm.manages(PROGRAM, start, end) {
+                wanted.push((PROGRAM, start));
+            }
+        }
+    }
+}
+
+fn range(start: usize, run: Run) -> AddressRange {
+    start..start + run.count as usize * PAGE_SIZE
+}

@@ -19,6 +19,13 @@ use crate::view::{PROGRAM, Place, address, vpn};
 const RUNS_MAX: usize = 16;
 
 impl Engine {
+    /// Which pages of a run have to stay in view, as far as is known.
+    pub(super) fn kept(&self, run: Run) -> u64 {
+        let (space, first) = self.mm.place(run.first);
+        let robust = self.robust.as_ref().filter(|_| space == PROGRAM);
+        robust.map_or(0, |robust| robust.kept(&range(address(first), run)))
+    }
+
     /// May a lock that somebody holds lie in a page of those that were taken? Who takes one stores to
     /// it: in pages as their file has them there is none.
     pub(super) fn may_hold_locks(&self, run: Run, result: &Unmapped) -> bool {
@@ -40,10 +47,11 @@ impl Engine {
     /// that have to be and are out.
     pub(super) fn put_back_kept(&mut self) {
         let runs = core::mem::take(&mut self.suspects);
-        let mut wanted = Vec::new();
+        let (mut wanted, mut again) = (Vec::new(), false);
         loop {
             let Some(robust) = &mut self.robust else { return };
-            robust.look();
+            robust.look(again);
+            again = true;
             let back = runs.iter().filter(|&&run| self.put_back(run, &mut wanted)).count();
             // With what is back the lists may be read further. What could not be put back is judged
             // when its change is known.
@@ -64,8 +72,7 @@ impl Engine {
 
     /// Puts those pages of a run back that have to stay. True: there were any.
     fn put_back(&mut self, run: Run, wanted: &mut Vec<Place>) -> bool {
-        let Some(robust) = &self.robust else { return false };
-        let kept = robust.kept(&range(address(self.mm.place(run.first).1), run));
+        let kept = self.kept(run);
         // Next to never.
         if kept == 0 {
             return false;

@@ -23,6 +23,7 @@ mod fingerprint;
 pub mod growth;
 mod helper;
 mod io;
+pub mod join_words;
 mod lending;
 mod memory;
 pub mod orders;

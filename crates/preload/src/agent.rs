@@ -363,7 +363,7 @@ impl Agent {
         engine.watch_lending(lend::lent());
         engine.watch_guards(guards::installed());
         if let Some(memory) = &memory {
-            engine.watch_threads(memory.clone());
+            engine.watch_threads(memory.clone(), crate::joining::words());
         }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
         let mut adopter = Adopter::open(&engine, memory).map_err(failed)?;

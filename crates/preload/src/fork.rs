@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
-use crate::{files, filters, fresh, remap, retire, start, veto};
+use crate::{files, filters, fresh, joining, remap, retire, start, veto};
 
 /// Threads between the start of a fork and its end.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -113,6 +113,7 @@ pub extern "C" fn child() {
     FORKS.store(0, SeqCst);
     GENERATION.fetch_add(1, SeqCst);
     files::in_child();
+    joining::in_child(None);
     remap::forget();
     retire::forget();
     start::forget_agent();
@@ -129,6 +130,11 @@ pub extern "C" fn child() {
 pub fn start_managing() -> bool {
     MANAGING.store(true, SeqCst);
     FORKS.load(SeqCst) > 0
+}
+
+/// Does the agent manage memory?
+pub fn is_managing() -> bool {
+    MANAGING.load(SeqCst)
 }
 
 /// The agent goes: nobody rings any more.

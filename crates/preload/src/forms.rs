@@ -14,12 +14,15 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use linux_raw_sys::general::{
     __NR_clone, __NR_clone3, __NR_execve, __NR_execveat, __NR_fork, __NR_io_uring_setup, __NR_ioctl,
     __NR_lstat, __NR_madvise, __NR_mlockall, __NR_newfstatat, __NR_prctl, __NR_process_madvise, __NR_seccomp,
-    __NR_setns, __NR_setsockopt, __NR_stat, __NR_statx, __NR_unshare, __NR_vmsplice, CLONE_VM,
+    __NR_set_tid_address, __NR_setns, __NR_setsockopt, __NR_stat, __NR_statx, __NR_unshare, __NR_vmsplice,
+    CLONE_VM,
 };
 
 use overspill_sys::mem;
 
-use crate::{elf, exec, filters, fork, guards, lend, libc, locking, populate, registering, retire, tasks};
+use crate::{
+    elf, exec, filters, fork, guards, joining, lend, libc, locking, populate, registering, retire, tasks,
+};
 
 /// The next library's `_Fork` and `clone`; 0 where it has none.
 static FORK: AtomicUsize = AtomicUsize::new(0);
@@ -79,13 +82,16 @@ type Clone = unsafe extern "C" fn(
 struct Errand {
     start: Start,
     argument: *mut c_void,
+    /// Where its end is told of.
+    word: Option<usize>,
 }
 
 extern "C" fn run_errand(errand: *mut c_void) -> c_int {
     // SAFETY: `clone` passes an `Errand` that stays on its stack until its parent returns; the
     // child has a copy of that.
-    let Errand { start, argument } = *unsafe { &*errand.cast::<Errand>() };
+    let Errand { start, argument, word } = *unsafe { &*errand.cast::<Errand>() };
     fork::child();
+    joining::in_child(word);
     start(argument)
 }
 
@@ -113,10 +119,16 @@ pub unsafe extern "C" fn clone(
     let call = unsafe { core::mem::transmute::<usize, Clone>(next) };
     if flags as c_uint & CLONE_VM != 0 {
         retire::before_clone(flags as usize);
+        let place = joining::before_clone(flags as usize, child_tid as usize);
         // SAFETY: passed on to the caller.
-        return unsafe { call(start, stack, flags, argument, parent_tid, tls, child_tid) };
+        let result = unsafe { call(start, stack, flags, argument, parent_tid, tls, child_tid) };
+        if let Some(place) = place {
+            joining::made(place, result as isize);
+        }
+        return result;
     }
-    let mut errand = Errand { start, argument };
+    let word = joining::word(flags as usize, child_tid as usize);
+    let mut errand = Errand { start, argument, word };
     fork::prepare();
     let errand = (&raw mut errand).cast();
     // SAFETY: as above; the errand lives until the call returns, and the child has a copy of it.
@@ -137,7 +149,7 @@ static WATCHED: [u64; WATCHED_WORDS] = {
     bits
 };
 const WATCHED_WORDS: usize = 8;
-const WATCHED_NUMBERS: [c_uint; 20] = [
+const WATCHED_NUMBERS: [c_uint; 21] = [
     __NR_clone,
     __NR_clone3,
     __NR_execve,
@@ -152,6 +164,7 @@ const WATCHED_NUMBERS: [c_uint; 20] = [
     __NR_prctl,
     __NR_process_madvise,
     __NR_seccomp,
+    __NR_set_tid_address,
     __NR_setns,
     __NR_setsockopt,
     __NR_stat,
@@ -187,7 +200,7 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "push r8",
         "push r9",
         "sub rsp, 8",
-        "call {forks}",
+        "call {cloning}",
         "add rsp, 8",
         "pop r9",
         "pop r8",
@@ -195,8 +208,31 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "pop rdx",
         "pop rsi",
         "pop rdi",
-        "test al, al",
+        "test rax, rax",
         "jz 5f",
+        "js 4f",
+        // A thread whose word is at this place, which goes where no clone has an argument: the thread
+        // returns on another stack.
+        "mov r11, rax",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, r11",
+        "syscall",
+        "test rax, rax",
+        "jz 3f",
+        "push rax",
+        "mov rdi, r9",
+        "mov rsi, rax",
+        "call {cloned}",
+        "pop rax",
+        "cmp rax, -4095",
+        "jae 6f",
+        "3:",
+        "ret",
         // The arguments one place to the left and the number behind the fifth, as `concerning` has them.
         "4:",
         "mov rax, rdi",
@@ -226,26 +262,41 @@ pub unsafe extern "C" fn syscall() -> c_long {
         watched = sym WATCHED,
         clone = const __NR_clone,
         clone3 = const __NR_clone3,
-        forks = sym forks,
+        cloning = sym cloning,
+        cloned = sym cloned,
         concerning = sym concerning,
         failed = sym failed,
     )
 }
 
-/// Do these first arguments of clone or clone3 ask for a child with memory of its own, on its maker's
-/// stack? Who is to share memory is told before.
-extern "C" fn forks(number: c_uint, first: usize, second: usize) -> bool {
-    let (flags, stack) = if number == __NR_clone {
-        (first, second as u64)
+/// What clone or clone3 with these arguments makes.
+const PROCESS: isize = -1;
+const WITHOUT_WORD: isize = 0;
+
+/// A child with memory of its own, on its maker's stack; or a thread, or what else needs no more
+/// than the call itself: then the place of its word, counted from 1, if it has one. Who is to share
+/// memory is told before.
+extern "C" fn cloning(number: c_uint, first: usize, second: usize, _: usize, fourth: usize) -> isize {
+    let (flags, stack, word) = if number == __NR_clone {
+        (first, second as u64, fourth)
     } else {
-        let Some(words) = clone3_words(first, second) else { return false };
-        (words[0] as usize, words[STACK])
+        let Some(words) = clone3_words(first, second) else { return WITHOUT_WORD };
+        (words[0] as usize, words[STACK], words[CHILD_TID] as usize)
     };
     retire::before_clone(flags);
-    flags as c_uint & CLONE_VM == 0 && stack == 0
+    if flags as c_uint & CLONE_VM == 0 && stack == 0 {
+        return PROCESS;
+    }
+    joining::before_clone(flags, word).map_or(WITHOUT_WORD, |place| place as isize + 1)
+}
+
+/// What came of the call of a thread whose word is at this place.
+extern "C" fn cloned(place: usize, result: isize) {
+    joining::made(place - 1, result);
 }
 
 /// Flags are the first word of the arguments of clone3, the stack is the sixth.
+const CHILD_TID: usize = 2;
 const STACK: usize = 5;
 
 /// The arguments of clone3. What is wrong with them is the kernel's to say; nothing is read where
@@ -285,7 +336,15 @@ unsafe extern "C" fn concerning(
     // SAFETY: passed on to the caller.
     let call = || unsafe { libc::call(number, [a, b, c, d, e, f]) };
     if [__NR_fork, __NR_clone, __NR_clone3].contains(&number) {
-        return forked(call);
+        let word = childs_word(number, [a, b, c, d]);
+        let result = forked(call);
+        if result == 0 {
+            joining::in_child(word);
+        }
+        return result;
+    }
+    if number == __NR_set_tid_address {
+        joining::before_set_tid_address(a);
     }
     if number == __NR_unshare {
         // SAFETY: passed on to the caller.
@@ -337,6 +396,15 @@ unsafe extern "C" fn concerning(
     }
     lend::announce(number, b, c);
     call()
+}
+
+/// The word of the child that fork, clone or clone3 with these arguments makes.
+fn childs_word(number: c_uint, [first, second, _, fourth]: [usize; 4]) -> Option<usize> {
+    if number == __NR_clone {
+        return joining::word(first, fourth);
+    }
+    let words = clone3_words(first, second).filter(|_| number == __NR_clone3)?;
+    joining::word(words[0] as usize, words[CHILD_TID] as usize)
 }
 
 /// A system call failed with minus this.

@@ -29,6 +29,7 @@ mod forms;
 mod fresh;
 mod guards;
 mod huge;
+mod joining;
 mod launcher;
 mod leaks;
 mod lend;

@@ -7,12 +7,21 @@
 //! comes only when there is fresh memory to be managed.
 //!
 //! The C library's own realloc does not come this way: it copies where mremap is refused.
+//!
+//! Linux 6.17 moves several mappings at once, with gaps between them, where their size stays
+//! (MREMAP_FIXED), but none that is registered with userfaultfd. What it refuses so is moved here
+//! mapping by mapping, which it allows, and tells the agent of each. Threads that map and unmap
+//! there meanwhile see it half done.
+//!
+//! *The story:* a range of which a part was read-only could not be moved: EFAULT, and the part in
+//! front of the managed one was gone.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
-use linux_raw_sys::general::{__NR_mremap, MREMAP_FIXED};
-use overspill_sys::{Errno, clock};
+use linux_raw_sys::general::{__NR_mincore, __NR_mremap, MREMAP_FIXED};
+use overspill_sys::maps::{BUFFER_BYTES, Maps};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, procfs};
 
 use crate::{files, filters, fork, libc};
 
@@ -26,6 +35,9 @@ const WAIT_NS: u64 = 50_000_000;
 const CALL_WAIT_NS: u64 = 4 * WAIT_NS;
 /// A rest. Shorter is none for a thread that comes before all others, as the agent may.
 const REST_NS: u64 = 20_000;
+
+/// From then on the kernel moves several mappings at once.
+const SEVERAL: (u32, u32, u32) = (6, 17, 0);
 
 /// Threads in a call.
 static CALLS: AtomicU32 = AtomicU32::new(0);
@@ -82,18 +94,76 @@ pub unsafe extern "C" fn mremap(
     files::before_mremap(old as usize, old_len, new_len);
     let new = if flags as u32 & MREMAP_FIXED != 0 { new } else { core::ptr::null_mut() };
     let arguments = [old as usize, old_len, new_len, flags as usize, new as usize, 0];
+    let is_simple = flags as u32 & MREMAP_FIXED != 0 && pages(old_len) == pages(new_len);
+    let may_be_several = is_simple && fork::is_managing() && is_mapped(old as usize);
+    // SAFETY: passed on to the caller.
+    let mut result = in_turns(|| unsafe { overspill_sys::call(__NR_mremap, arguments) });
+    if result == Err(Errno::FAULT) && may_be_several && procfs::kernel_version() >= SEVERAL {
+        let range = old as usize..(old as usize).saturating_add(pages(old_len) * PAGE_SIZE);
+        // SAFETY: as above: the kernel found nothing wrong with range, target and flags.
+        result = unsafe { move_each(&range, new as usize, flags) };
+    }
+    match result {
+        Ok(address) => address as *mut c_void,
+        Err(errno) => libc::fail(errno) as *mut c_void,
+    }
+}
+
+fn pages(len: usize) -> usize {
+    len.div_ceil(PAGE_SIZE)
+}
+
+fn is_mapped(address: usize) -> bool {
+    let mut is_resident = 0_u8;
+    // SAFETY: the call writes a byte.
+    unsafe { overspill_sys::call(__NR_mincore, [address, PAGE_SIZE, &raw mut is_resident as usize, 0, 0, 0]) }
+        .is_ok()
+}
+
+/// Makes a call between two turns of the agent, and again where it is refused and saw one begin.
+fn in_turns(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
     let patience = clock::monotonic_ns() + CALL_WAIT_NS;
     loop {
         enter(patience);
         let turns = TURNS.load(SeqCst);
-        // SAFETY: passed on to the caller.
-        let result = unsafe { libc::call(__NR_mremap, arguments) };
+        let result = call();
         leave();
-        let is_refused = result < 0 && libc::errno() == Errno::FAULT;
+        let is_refused = result == Err(Errno::FAULT);
         if !is_refused || TURNS.load(SeqCst) == turns || clock::monotonic_ns() > patience {
-            return result as *mut c_void;
+            return result;
         }
     }
+}
+
+/// Moves the mappings of a range, one after another, each as it is found at its turn. Some may have
+/// gone there before. What lies at the target of a gap stays, as the kernel leaves it.
+///
+/// # Safety
+/// As for mremap(2) with MREMAP_FIXED of the range to `new`.
+unsafe fn move_each(range: &AddressRange, new: usize, flags: c_int) -> Result<usize, Errno> {
+    let maps = Maps::open().map_err(|_| Errno::FAULT)?;
+    let mut at = range.start;
+    while at < range.end {
+        let mut end = range.end;
+        let step = || {
+            let Some(part) = next_mapping(&maps, at..range.end)? else { return Ok(0) };
+            end = part.end;
+            let (len, to) = (part.len(), new + (part.start - range.start));
+            // SAFETY: passed on to the caller.
+            unsafe { overspill_sys::call(__NR_mremap, [part.start, len, len, flags as usize, to, 0]) }
+        };
+        in_turns(step)?;
+        at = end;
+    }
+    Ok(new)
+}
+
+/// The first mapping of a range, as far as it is in it.
+fn next_mapping(maps: &Maps, range: AddressRange) -> Result<Option<AddressRange>, Errno> {
+    let part = maps.query(range.start, true, &mut [0; BUFFER_BYTES], |vma| {
+        vma.start.max(range.start)..vma.end.min(range.end)
+    })?;
+    Ok(part.filter(|part| !part.is_empty()))
 }
 
 /// Ends a call. In a child that a signal's handler made in the midst of one, it is counted no more.

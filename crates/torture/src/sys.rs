@@ -320,7 +320,8 @@ pub fn share_memory(by_call: bool, body: &dyn Fn() -> i32) -> Outcome {
     // SAFETY: the stack is the new process's alone.
     let made = unsafe {
         if by_call {
-            call_on(top, flags, run, argument)
+            let stack = top as usize - size_of::<usize>();
+            call_on(top, libc::SYS_clone, [flags as usize, stack, 0, 0], run, argument)
         } else {
             libc::clone(run, top.cast(), flags, argument) as isize
         }
@@ -328,26 +329,84 @@ pub fn share_memory(by_call: bool, body: &dyn Fn() -> i32) -> Outcome {
     check("clone", made).map(drop)
 }
 
-/// clone(2) by way of libc's `syscall`, which comes back on either stack.
+/// Ways to make a thread that libc knows nothing of, with a word that is cleared at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Birth {
+    /// libc's function `clone`.
+    Clone,
+    /// `clone` by way of libc's `syscall`.
+    CallClone,
+    /// See above.
+    CallClone3,
+    /// The thread is told of its word, for `set_tid_address`.
+    Later,
+}
+
+impl Birth {
+    /// All of them.
+    pub const ALL: [Birth; 4] = [Birth::Clone, Birth::CallClone, Birth::CallClone3, Birth::Later];
+}
+
+/// Makes a thread on the stack that ends at `top`. It calls `run`, with the word or null.
+pub fn make_thread(birth: Birth, top: usize, word: usize, run: Run) -> Outcome {
+    let flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM;
+    let with_word = flags | libc::CLONE_CHILD_CLEARTID;
+    let (stack, null) = (top as *mut u128, core::ptr::null_mut::<libc::c_void>());
+    let return_at = top - size_of::<usize>();
+    let arguments = CloneArguments {
+        flags: with_word as u64,
+        child_tid: word as u64,
+        stack: (return_at - PAGE) as u64,
+        stack_size: PAGE as u64,
+        ..CloneArguments::default()
+    };
+    // SAFETY: the stack is the thread's alone.
+    let made = unsafe {
+        match birth {
+            Birth::Clone => {
+                libc::clone(run, stack.cast(), with_word, null, null, null, word as *mut u32) as isize
+            }
+            Birth::Later => libc::clone(run, stack.cast(), flags, word as *mut libc::c_void) as isize,
+            Birth::CallClone => {
+                call_on(stack, libc::SYS_clone, [with_word as usize, return_at, 0, word], run, null)
+            }
+            Birth::CallClone3 => {
+                let (at, size) = (&raw const arguments as usize, size_of::<CloneArguments>());
+                call_on(stack, libc::SYS_clone3, [at, size, 0, 0], run, null)
+            }
+        }
+    };
+    check(&format!("{birth:?}"), made).map(drop)
+}
+
+/// What a new thread or process runs.
+type Run = extern "C" fn(*mut libc::c_void) -> i32;
+
+/// clone(2) or clone3(2) by way of libc's `syscall`, which comes back on either stack: what is made
+/// has its stack pointer a word below `top`.
 ///
 /// # Safety
 /// The stack is free, and `run` may be called there with `argument`.
 unsafe fn call_on(
     top: *mut u128,
-    flags: i32,
-    run: extern "C" fn(*mut libc::c_void) -> i32,
+    number: libc::c_long,
+    arguments: [usize; 4],
+    run: Run,
     argument: *mut libc::c_void,
 ) -> isize {
+    let [first, second, third, fourth] = arguments;
     let result: isize;
-    // SAFETY: the new process finds the same registers and its own stack, on which `syscall`'s
-    // return address was put; it calls `run` and ends.
+    // SAFETY: what is made finds the same registers and its own stack, on which `syscall`'s return
+    // address was put; it calls `run` and ends.
     unsafe {
         std::arch::asm!(
             "lea rax, [rip + 2f]",
-            "mov [rdx - 8], rax",
-            "sub rdx, 8",
-            "xor ecx, ecx",
-            "xor r8d, r8d",
+            "mov [r14 - 8], rax",
             "xor r9d, r9d",
             "xor eax, eax",
             "call {syscall}",
@@ -362,11 +421,14 @@ unsafe fn call_on(
             "syscall",
             "3:",
             syscall = sym libc::syscall,
-            in("rdi") libc::SYS_clone,
-            in("rsi") flags as isize,
-            inout("rdx") top => _,
+            in("rdi") number,
+            in("rsi") first,
+            in("rdx") second,
+            in("rcx") third,
+            in("r8") fourth,
             in("r12") run,
             in("r13") argument,
+            in("r14") top,
             out("rax") result,
             clobber_abi("C"),
         );

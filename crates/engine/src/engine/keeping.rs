@@ -20,6 +20,13 @@ const RUNS_MAX: usize = 16;
 const PAGES_MAX: u32 = 32;
 
 impl Engine {
+    /// Which pages of a run have to stay in view, as far as is known.
+    pub(super) fn kept(&self, run: Run) -> u64 {
+        let (space, first) = self.mm.place(run.first);
+        let robust = self.robust.as_ref().filter(|_| space == PROGRAM);
+        robust.map_or(0, |robust| robust.kept(&range(address(first), run)))
+    }
+
     /// May a lock that somebody holds lie in a page of those that were taken? Who takes one stores to
     /// it: in pages as their file has them there is none.
     pub(super) fn may_hold_locks(&self, run: Run, result: &Unmapped) -> bool {
@@ -45,10 +52,12 @@ impl Engine {
         if runs.is_empty() {
             return;
         }
+        let mut again = false;
         // With what is back the lists may be read further.
         loop {
             let Some(robust) = &mut self.robust else { return };
-            robust.look();
+            robust.look(again);
+            again = true;
             if runs.iter().filter(|&&run| self.put_back(run)).count() == 0 {
                 break;
             }
@@ -79,8 +88,7 @@ impl Engine {
 
     /// Puts those pages of a run back that have to stay. True: at least one is back.
     fn put_back(&mut self, run: Run) -> bool {
-        let Some(robust) = &self.robust else { return false };
-        let kept = robust.kept(&range(address(self.mm.place(run.first).1), run));
+        let kept = self.kept(run);
         // Next to never.
         if kept == 0 {
             return false;

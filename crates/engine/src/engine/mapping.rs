@@ -8,7 +8,7 @@ use overspill_mm::{Event, Run, Unmapped};
 use overspill_sys::{PAGE_SIZE, clock};
 
 use super::Engine;
-use crate::memory::{COPIED_MAX, Manner};
+use crate::memory::{COPIED_MAX, Manner, Taken, bits, runs};
 use crate::report::Answer;
 use crate::staging::{BLOCK, Frame};
 use crate::view::{PROGRAM, Place, address, vpns};
@@ -181,16 +181,23 @@ impl Engine {
             // Copied, pages go into frames that are there already, if there are any.
             self.frames_to_fill(run.count)
         };
-        let result = frames.map_or_else(Default::default, |first| self.take_out(run, first));
+        let kept = self.kept(run);
+        let result = frames.map_or_else(Default::default, |first| self.take_out(run, first, !kept));
         self.events.push_back(Event::Unmapped { run, result });
         if self.robust.is_some() && self.may_hold_locks(run, &result) {
             self.suspect(run);
         }
     }
 
-    /// Takes a run out of view, into the frames from `first` on.
-    fn take_out(&mut self, run: Run, first: Frame) -> Unmapped {
-        let taken = self.view.take_out(self.mm.place(run.first), first, run.count);
+    /// Takes the pages `which` of a run out of view, into the frames from `first` on.
+    fn take_out(&mut self, run: Run, first: Frame, which: u64) -> Unmapped {
+        let mut taken = Taken::default();
+        for (page, count) in runs(which & bits(0, run.count)) {
+            let place = self.mm.place(PageId(run.first.0 + page));
+            let part = self.view.take_out(place, Frame(first.0 + page), count);
+            taken.taken |= part.taken << page;
+            taken.gone |= part.gone << page;
+        }
         let mut result = Unmapped { taken: taken.taken, gone: taken.gone, ..Unmapped::default() };
         for index in (0..run.count).filter(|index| taken.taken & 1 << index != 0) {
             let (page, frame) = (PageId(run.first.0 + index), Frame(first.0 + index));

@@ -11,6 +11,7 @@ use overspill_sys::mem::OwnMemory;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
 use super::Engine;
+use crate::join_words::JoinWords;
 use crate::robust::Robust;
 use crate::view::{PROGRAM, Place, address, vpn, vpns};
 
@@ -37,9 +38,10 @@ impl Engine {
         self.view.program.watch_guards(installed);
     }
 
-    /// From now on pages that the kernel needs when a thread of this process ends stay in RAM.
-    pub fn watch_threads(&mut self, memory: Arc<OwnMemory>) {
-        self.robust = Some(Robust::new(memory));
+    /// From now on pages that the kernel needs when a thread of this process ends stay in RAM:
+    /// those of `words`, too.
+    pub fn watch_threads(&mut self, memory: Arc<OwnMemory>, words: &'static JoinWords) {
+        self.robust = Some(Robust::new(memory, words));
     }
 
     /// Can pages that were only read so far be taken out of view?

@@ -50,7 +50,8 @@ pub fn run(context: &mut Context) -> Outcome {
         .try_for_each(|page| pattern::check_page(&memory, page, SEED, page, "around locks"))
 }
 
-fn make(lock: *mut libc::pthread_mutex_t) -> Outcome {
+/// Makes a robust lock.
+pub fn make(lock: *mut libc::pthread_mutex_t) -> Outcome {
     // SAFETY: the lock lies in memory of ours; the attributes are made before they are used.
     let made = unsafe {
         let mut attributes = std::mem::zeroed();

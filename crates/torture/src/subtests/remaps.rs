@@ -1,0 +1,70 @@
+//! mremap of several mappings at once (Linux 6.17), with a hole between them.
+//!
+//! *The story:* the kernel moves none that is registered with userfaultfd so. A range of which a part
+//! was read-only could not be moved (EFAULT), and what lay before the first managed mapping was gone.
+
+use crate::context::Context;
+use crate::memory::{Memory, PAGE, PRIVATE, RW};
+use crate::outcome::Outcome;
+use crate::{ensure, pattern, sys};
+
+const SEED: u64 = 0x6170;
+/// What lies at the target of the hole.
+const OTHER: u64 = 0x6171;
+const MOVE: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+/// Pages that others may share, so that they are not managed.
+const SHARED: usize = 4;
+
+/// `mremap-several`: parts that differ are moved in one call.
+pub fn several(context: &mut Context) -> Outcome {
+    let moves = moves_several()?;
+    for flags in [0, libc::MREMAP_DONTUNMAP] {
+        let memory = context.subject(SEED)?;
+        context.cool(&memory)?;
+        let (base, len, quarter) = (memory.base(), memory.len(), memory.pages() / 4);
+        // First what is not managed, then plain memory, some that is read-only, a hole, and some more.
+        let hole = 2 * quarter + 1..2 * quarter + 10;
+        let fixed = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        sys::mmap(base, SHARED * PAGE, RW, fixed, -1)?;
+        pattern::fill_pages(&memory, 0..SHARED, SEED);
+        sys::mprotect(memory.page(quarter), quarter * PAGE, libc::PROT_READ)?;
+        sys::munmap(memory.page(hole.start), hole.len() * PAGE)?;
+        sys::madvise(memory.page(3 * quarter), quarter * PAGE, libc::MADV_DONTDUMP)?;
+        let target = Memory::map_with(len, libc::PROT_NONE, PRIVATE | libc::MAP_NORESERVE)?;
+        sys::mprotect(target.page(hole.start), hole.len() * PAGE, RW)?;
+        pattern::fill_pages(&target, hole.clone(), OTHER);
+        let moved =
+            context.under_pressure(|_| Ok(sys::mremap(base, len, len, MOVE | flags, target.base())))?;
+        ensure!(moved.is_ok() == moves, "{moved:?}, and of memory that is not managed: {moves}");
+        let parts = [0..hole.start, hole.end..memory.pages()];
+        let place = if moves { &target } else { &memory };
+        parts.iter().try_for_each(|part| pattern::check_pages(place, part.clone(), SEED, "moved"))?;
+        if moves {
+            left_behind(&memory, hole.clone(), flags != 0)?;
+        }
+        pattern::check_pages(&target, hole, OTHER, "at the target of the hole")?;
+        memory.unmap()?;
+    }
+    Ok(())
+}
+
+/// Looks at what a move has left: nothing, or memory that nobody has touched.
+fn left_behind(memory: &Memory, hole: std::ops::Range<usize>, stays: bool) -> Outcome {
+    for page in (SHARED..memory.pages()).filter(|page| !hole.contains(page)) {
+        let is_there = sys::resident_pages(memory.page(page), PAGE).is_ok();
+        ensure!(is_there == stays, "page {page} of {} that moved away", memory.pages());
+    }
+    if stays {
+        pattern::check_zero(memory, SHARED..hole.start, "left behind")?;
+    }
+    Ok(())
+}
+
+/// Does this kernel move two mappings at once? Of those that others may share none is managed.
+fn moves_several() -> Outcome<bool> {
+    let [two, target] =
+        [(); 2].map(|()| Memory::map_with(2 * PAGE, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS));
+    let (two, target) = (two?, target?);
+    sys::mprotect(two.page(1), PAGE, libc::PROT_READ)?;
+    Ok(sys::mremap(two.base(), two.len(), two.len(), MOVE, target.base()).is_ok())
+}

@@ -38,7 +38,7 @@ pub fn make_room(raised: &Raised, bytes: u64) -> Result<(), Errno> {
     let pair = [more(now).ok_or(Errno::PERM)?, more(most).ok_or(Errno::PERM)?];
     if pair != [now, most] {
         match procfs::set_limit(Limit::AddressSpace, (pair[0], pair[1])) {
-            Err(_) if bytes <= now / SHARE => return Ok(()),
+            Err(_) if bytes <= now / SHARE => {}
             result => result?,
         }
     }
@@ -64,6 +64,14 @@ fn raised(raised: &Raised, asked: Pair) -> Pair {
     asked.map(|limit| raised.raise(limit, taken).unwrap_or(limit))
 }
 
+/// Raised limits where the largest value could not be raised: as much of them as it leaves. `None`:
+/// the program asks for more than it may.
+fn within_most(known: &Raised, asked: Pair, limits: Pair) -> Option<Pair> {
+    let (_, most) = procfs::limit(Limit::AddressSpace).ok()?;
+    let may = known.asked(most).unwrap_or(most);
+    asked.iter().all(|&limit| limit <= may).then(|| limits.map(|limit| limit.min(most)))
+}
+
 /// prlimit(2).
 ///
 /// # Safety
@@ -72,14 +80,25 @@ fn raised(raised: &Raised, asked: Pair) -> Pair {
 pub unsafe extern "C" fn prlimit(pid: c_int, resource: c_int, new: *const Pair, old: *mut Pair) -> c_int {
     let is_own = pid == 0 || pid as u32 == mem::process_id();
     let kept = kept(resource).filter(|_| is_own);
-    let words = kept.filter(|_| !new.is_null()).map(|known| {
+    let asked = kept.filter(|_| !new.is_null()).map(|known| {
         // SAFETY: the caller passes a pair, which may be wherever it likes.
-        raised(known, unsafe { new.read_unaligned() })
+        (known, unsafe { new.read_unaligned() })
     });
-    let new = words.as_ref().map_or(new, core::ptr::from_ref);
-    let arguments = [pid as usize, resource as usize, new as usize, old as usize, 0, 0];
-    // SAFETY: passed on to the caller.
-    let result = unsafe { libc::call(__NR_prlimit64, arguments) } as c_int;
+    let call = |new: *const Pair| {
+        let arguments = [pid as usize, resource as usize, new as usize, old as usize, 0, 0];
+        // SAFETY: passed on to the caller.
+        unsafe { libc::call(__NR_prlimit64, arguments) as c_int }
+    };
+    let result = match asked {
+        None => call(new),
+        Some((known, asked)) => {
+            let limits = raised(known, asked);
+            let result = call(&raw const limits);
+            let is_refused = result != 0 && libc::errno() == Errno::PERM;
+            let less = is_refused.then(|| within_most(known, asked, limits)).flatten();
+            less.map_or(result, |less| call(&raw const less))
+        }
+    };
     if let Some(known) = kept.filter(|_| result == 0 && !old.is_null()) {
         // SAFETY: the kernel has just stored a pair there.
         unsafe { old.write_unaligned(old.read_unaligned().map(|limit| known.asked(limit).unwrap_or(limit))) }

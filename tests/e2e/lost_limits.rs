@@ -1,5 +1,6 @@
 //! Limits that were lost without a word: what a whole tree holds with swap full, what a memory cgroup
-//! gives, pages of hugetlbfs, and areas that another user may not open.
+//! gives, pages of hugetlbfs, areas that another user may not open, and the program's own limit on
+//! address space.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use crate::swap_areas::make;
 use crate::trees::{kind, text, worker};
 use crate::{Outcome, Test, ensure, packages};
 
+const LIMITED: &str = include_str!("trees/limited.c");
 const HUGE: &str = include_str!("trees/huge.c");
 const LOCKED: &str = include_str!("trees/locked.c");
 
@@ -24,6 +26,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::huge-pages", huge_pages),
         Test::new("limits::locked", locked),
         Test::new("limits::areas-of-another-user", areas_of_another_user),
+        Test::new("limits::address-space", address_space),
+        Test::new("limits::address-space-from-outside", address_space_from_outside),
     ]
 }
 
@@ -113,9 +117,80 @@ impl Drop for HugePages {
     }
 }
 
+fn compile(context: &Context, name: &str, text: &str) -> Outcome<PathBuf> {
+    let [source, program] = [context.path(format!("{name}.c")), context.path(name)];
+    std::fs::write(&source, text).map_err(|error| error.to_string())?;
+    let gcc = packages::program("gcc", "gcc")?;
+    let built = Command::new(gcc).args(["-O1", "-o"]).arg(&program).arg(&source).status();
+    ensure!(built.is_ok_and(|status| status.success()), "gcc failed");
+    Ok(program)
+}
+
+/// A program that sets its limit, or is executed or started with one, has all of it; the kernel has
+/// as much more however often there was an exec.
+///
+/// *The story:* of 160 MiB of addresses, of which 96 were wanted, the agent had taken most before
+/// main. The program failed, and the verdict was "fits".
+fn address_space(context: &Context) -> Outcome {
+    let program = text(&compile(context, "limits-limited", LIMITED)?);
+    let run = |script: &str| -> Outcome<String> {
+        let finished = Launch::new(context, "limits-address-space", "/bin/bash")
+            .args(["-c", script, &program])
+            .ram(32 * MIB)
+            .timeout(120)
+            .run()?;
+        finished.succeeded()?.paged()?;
+        ensure!(finished.report()?["managed"] == true, "{}", finished.complain("not managed"));
+        std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())
+    };
+    let own = run("$0 160; $0 110; $0 100000")?;
+    let told: Vec<_> = own.lines().filter_map(|line| line.split(' ').next()).collect();
+    ensure!(told == ["160", "110", "100000"], "{own}");
+    let once = run("ulimit -v 163840; exec $0 0")?;
+    ensure!(once.starts_with("160 "), "{once}");
+    let same = [
+        "ulimit -v 163840; exec bash -c 'exec bash -c \"exec $0 0\" $0' $0",
+        "ulimit -v 163840; bash -c 'bash -c \"$0 0; true\" $0; true' $0",
+        "ulimit -v 163840; (ulimit -v 163840; ($0 160); true)",
+    ];
+    for script in same {
+        let often = run(script)?;
+        ensure!(often == once, "{script}: {often}, not {once}");
+    }
+    Ok(())
+}
+
+/// Who has a limit from outside that may not be raised keeps it, and is not said to fit.
+fn address_space_from_outside(context: &Context) -> Outcome {
+    let program = text(&compile(context, "limits-outside", LIMITED)?);
+    let json = context.path("limits-outside.report");
+    let overspill = text(Path::new(context.overspill_command().get_program()));
+    let setpriv = packages::program("setpriv", "util-linux")?;
+    let run = |kib: &str, own: &str| -> Outcome<(String, serde_json::Value)> {
+        let script = "ulimit -v $3; exec $0 run --ram 32M --json $1 -- $2 $4";
+        let finished = Launch::new(context, "limits-outside", &setpriv)
+            .args(["--inh-caps=-sys_resource", "--bounding-set=-sys_resource", "/bin/bash", "-c", script])
+            .args([&overspill, &text(&json), &program, kib, own])
+            .timeout(60)
+            .run()?;
+        finished.succeeded()?;
+        let limits = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+        let report = std::fs::read(&json).map_err(|error| error.to_string())?;
+        Ok((limits, serde_json::from_slice(&report).map_err(|error| error.to_string())?))
+    };
+    let (limits, report) = run("2097152", "0")?;
+    ensure!(limits.starts_with("2048 2147483648"), "{limits}");
+    let told = report["verdict"]["text"].as_str().unwrap_or("none");
+    ensure!(kind(&report) == "exceeded" && told.contains("RLIMIT_AS"), "{told}");
+    // Of a large one the agent takes little. One that the program sets is the program's.
+    let (limits, report) = run("16777216", "160")?;
+    ensure!(limits.starts_with("160 ") && report["managed"] == true, "{limits}: {}", kind(&report));
+    Ok(())
+}
+
 /// *The story:* MAP_HUGETLB shows in none of the figures that were read: 32 MiB of it "fitted" in 16.
 fn huge_pages(context: &Context) -> Outcome {
-    let program = built(context, "limits-huge", HUGE)?;
+    let program = compile(context, "limits-huge", HUGE)?;
     let _pages = HugePages::new(20)?;
     let finished =
         Launch::new(context, "limits-huge", program).args(["32"]).ram(16 * MIB).timeout(60).run()?;
@@ -127,19 +202,10 @@ fn huge_pages(context: &Context) -> Outcome {
     Ok(())
 }
 
-fn built(context: &Context, name: &str, text: &str) -> Outcome<PathBuf> {
-    let [source, program] = [context.path(format!("{name}.c")), context.path(name)];
-    std::fs::write(&source, text).map_err(|error| error.to_string())?;
-    let gcc = packages::program("gcc", "gcc")?;
-    let status = Command::new(gcc).arg("-o").arg(&program).arg(&source).status();
-    ensure!(status.is_ok_and(|status| status.success()), "gcc failed");
-    Ok(program)
-}
-
 /// *The story:* what is locked is managed, but stays in RAM. Two and a half times the budget was
 /// locked under `--strict`, and the run was let go on.
 fn locked(context: &Context) -> Outcome {
-    let program = built(context, "limits-locked", LOCKED)?;
+    let program = compile(context, "limits-locked", LOCKED)?;
     for way in ["mlock", "mlockall", "onfault"] {
         let launch = |mib: &str| {
             Launch::new(context, format!("limits-locked-{way}-{mib}"), &program)

@@ -10,24 +10,22 @@
 //! Whoever stands before libc's functions says when the program calls one of those
 //! ([`Lending::watch`]). That does not see what is called by the bare instruction. So before a
 //! frame is used again the program's descriptors are looked at, unless that was done since the
-//! frame's page was taken out of view, or just before: what was lent was lent before. An io_uring
-//! or a socket that may lend settles it for good, a pipe to somebody else that is full for as long
-//! as it is.
+//! frame's page was taken out of view, or just before: what was lent was lent before. An io_uring,
+//! a socket that may lend, or a pipe into which anything may have been put (see [`Pipes`]) settles
+//! it for good: from a pipe pages may be passed on, and nothing tells when the last one is back.
 //!
 //! What this cannot see, of calls by the bare instruction: a descriptor that was opened and closed
 //! between two looks while what it lent is still out, an io_uring that has no descriptor
-//! (IORING_SETUP_REGISTERED_FD_ONLY), vmsplice into a pipe that is not full or that the program
-//! itself reads from (nothing tells what is in it without the pipe's lock, which may be held by a
-//! thread that waits for this one), and threads with a descriptor table of their own.
+//! (IORING_SETUP_REGISTERED_FD_ONLY), and threads with a descriptor table of their own.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::SeqCst;
 
-use alloc::vec::Vec;
-
 use overspill_mm::types::Nanos;
 use overspill_sys::descriptors::{Descriptor, Kind, Table};
 use overspill_sys::{Errno, clock};
+
+use crate::pipes::Pipes;
 
 /// Two looks lie so far apart, and farther where a look takes long. (Where pages go one by one
 /// there were looks as often as every third fault.) In less time nobody opens a descriptor, lends a
@@ -36,8 +34,6 @@ const LOOK_NS: Nanos = 2_000_000;
 const LOOK_SHARE: u64 = 100;
 /// Sockets are asked so often, since that takes a descriptor of each for an instant.
 const SOCKETS_NS: Nanos = 500_000_000;
-/// A pipe that was full is asked again after this.
-const PIPES_NS: Nanos = 2_000_000;
 
 /// What is known of the program's lending.
 #[derive(Default)]
@@ -46,39 +42,25 @@ pub(crate) struct Lending {
     /// a program.
     lent: Option<&'static AtomicBool>,
     table: Option<Table>,
-    /// Pipes that the program reads from, and those that it writes to with a descriptor of each:
-    /// room for a look.
-    read: Vec<u64>,
-    written: Vec<(u64, u32)>,
+    pipes: Pipes,
     /// Every page taken out before this time was out when the descriptors were last looked at, and
     /// nothing could be lent.
     cleared: u64,
-    /// A pipe was full: nothing is cleared before this.
-    held_until: Nanos,
     /// The next look, and the next question to sockets.
     next_look: Nanos,
     next_sockets: Nanos,
 }
 
-/// What a look found.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    /// A pipe that is full.
-    Held,
-    /// A descriptor by which pages can be lent at any time.
-    Lender,
-}
-
 impl Lending {
-    /// `lent` is set before the program lends a page by a call that is seen.
-    pub fn watch(&mut self, lent: &'static AtomicBool) {
-        self.lent = Some(lent);
+    /// `lent` is set before the program lends a page by a call that is seen; `pipes` are those that
+    /// it began with.
+    pub fn watch(&mut self, lent: &'static AtomicBool, pipes: Pipes) {
+        (self.lent, self.pipes) = (Some(lent), pipes);
     }
 
     /// May frames be used again that are given back at once where they may not? Without a look.
     pub fn allows(&self) -> bool {
-        self.lent.is_none_or(|lent| !lent.load(SeqCst)) && self.held_until == 0
+        self.lent.is_none_or(|lent| !lent.load(SeqCst))
     }
 
     /// May a frame be used again whose page was taken out at time `taken`, now being `takes`? To be
@@ -92,23 +74,19 @@ impl Lending {
             return true;
         }
         let now = clock::monotonic_ns();
-        if now < self.held_until {
+        let looks = now >= self.next_look;
+        if self.pipes.have_changed() || looks && self.finds_lender(now) {
+            lent.store(true, SeqCst);
             return false;
         }
-        if now < self.next_look {
-            return true;
+        if looks {
+            self.cleared = takes;
         }
-        let found = self.look(now);
-        self.held_until = if found == Found::Held { now + PIPES_NS } else { 0 };
-        match found {
-            Found::Nothing => self.cleared = takes,
-            Found::Held => {}
-            Found::Lender => lent.store(true, SeqCst),
-        }
-        found == Found::Nothing
+        true
     }
 
-    fn look(&mut self, now: Nanos) -> Found {
+    /// Is there a descriptor by which pages may have been lent?
+    fn finds_lender(&mut self, now: Nanos) -> bool {
         let sockets = now >= self.next_sockets;
         if sockets {
             self.next_sockets = now + SOCKETS_NS;
@@ -117,41 +95,28 @@ impl Lending {
             // The thread whose table it was has ended: another one's. Without any descriptor there
             // is nothing to lend by.
             self.table = None;
-            self.look_at_table(sockets).unwrap_or(Found::Nothing)
+            self.look_at_table(sockets).unwrap_or(false)
         });
         let ended = clock::monotonic_ns();
         self.next_look = ended + LOOK_NS.max((ended - now) * LOOK_SHARE);
         found
     }
 
-    /// What can be lent by the descriptors that there are.
-    fn look_at_table(&mut self, sockets: bool) -> Result<Found, Errno> {
-        let Lending { table, read, written, .. } = self;
+    fn look_at_table(&mut self, sockets: bool) -> Result<bool, Errno> {
+        let Lending { table, pipes, .. } = self;
         let table = match table {
             Some(table) => table,
             None => table.insert(Table::open()?),
         };
-        read.clear();
-        written.clear();
         let mut is_lender = false;
         table.for_each(|Descriptor { number, kind }| {
-            match kind {
-                Kind::Uring => is_lender = true,
-                Kind::Socket => is_lender |= sockets && table.lends(number) == Some(true),
-                Kind::PipeReader(inode) => read.push(inode),
-                Kind::PipeWriter(inode) => written.push((inode, number)),
-                Kind::Userfaultfd | Kind::Other => {}
-            }
+            is_lender |= match kind {
+                Kind::Uring => true,
+                Kind::Socket => sockets && table.lends(number) == Some(true),
+                end => pipes.may_lend(end),
+            };
             is_lender
         })?;
-        let is_held =
-            |&(inode, number): &(u64, u32)| !read.contains(&inode) && table.is_full(number) != Some(false);
-        Ok(if is_lender {
-            Found::Lender
-        } else if written.iter().any(is_held) {
-            Found::Held
-        } else {
-            Found::Nothing
-        })
+        Ok(is_lender)
     }
 }

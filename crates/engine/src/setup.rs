@@ -21,7 +21,7 @@ use crate::transfers::Transfers;
 use crate::vigil::Vigil;
 
 /// Steps of putting an engine together, by the number in [`Failure::step`]; 0 is "none".
-pub const STEPS: [&str; 11] = [
+pub const STEPS: [&str; 12] = [
     "none",
     "open userfaultfd",
     "open the swap areas",
@@ -33,6 +33,7 @@ pub const STEPS: [&str; 11] = [
     "serve memory that another process shares, and may need for longer",
     "serve memory that the program moves with a userfaultfd of its own",
     "open the process's page map",
+    "add its addresses to the program's limit on them (RLIMIT_AS)",
 ];
 
 /// Which step failed, and why.

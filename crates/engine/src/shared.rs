@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 use crate::claims;
 use crate::orders::{ORDERS, Orders};
+use crate::raised::Raised;
 
 /// Environment variable that leads an agent to the shared page: `<launcher
 /// pid>:<descriptor>:<token>:<filters>`, the token in hexadecimal, and how many seccomp filters the
@@ -439,6 +440,8 @@ pub struct Tree {
     pub ended_ns: AtomicU64,
     /// Who waited for single pages last, and when: see [`crate::crowd`].
     pub crowd: AtomicU64,
+    /// Limits on address space.
+    pub raised: Raised,
 }
 
 /// For so long after one process has ended for want of memory it is waited for what that gives.

@@ -4,19 +4,20 @@
 //! now and then. All of it runs in one thread that libc does not know, with its own stack,
 //! descriptors and allocator; it never touches the program's heap.
 
+mod enlisting;
 mod judging;
 mod orders;
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::Ordering;
 
 use overspill_engine::claims::Claims;
 use overspill_engine::crowd::Crowd;
 use overspill_engine::discards;
 use overspill_engine::doze::{Doze, Signs, Sleepers};
 use overspill_engine::growth::Growth;
+use overspill_engine::pipes::Pipes;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
 use overspill_engine::shared::{Process, Shared, events, flags, state};
@@ -26,11 +27,9 @@ use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::{self, Resident, ResidentReader};
 use overspill_sys::thread::{self, Scheduling};
-use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, reserve};
+use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use crate::adopt::Adopter;
-use crate::aside;
-use crate::claim::claim;
 use crate::ending::Ending;
 use crate::file_agent;
 use crate::files;
@@ -38,7 +37,7 @@ use crate::fork;
 use crate::fresh;
 use crate::guards;
 use crate::huge::Huge;
-use crate::launcher::{self, Address, Files, Found};
+use crate::launcher::Files;
 use crate::lend;
 use crate::message;
 use crate::nap::Nap;
@@ -46,6 +45,9 @@ use crate::retire;
 use crate::settings;
 use crate::sight::Sight;
 use crate::veto;
+
+use enlisting::place_of;
+pub use enlisting::{Beginning, Mission, enlist, forget_place, path, raised, stays_away};
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so
 /// that it can start at once.
@@ -112,6 +114,7 @@ struct Agent {
     swap: Files,
     resident: ResidentReader,
     sight: Sight,
+    pipes: Pipes,
     growth: Growth,
     ending: Ending,
     purse: Purse,
@@ -119,113 +122,9 @@ struct Agent {
     counts_from: u64,
 }
 
-/// What the launcher told, and where to report.
-pub struct Mission {
-    shared: &'static Shared,
-    process: &'static Process,
-    memory: Option<Fd>,
-    swap: Files,
-    /// This process was made by a fork: it may share its memory with others.
-    inherits: bool,
-    resident: ResidentReader,
-    sight: Sight,
-}
-
-impl Mission {
-    /// The budget in bytes.
-    pub fn ram(&self) -> u64 {
-        self.shared.config.ram_bytes
-    }
-
-    /// Mappings of files of at least so many bytes are managed; 0: none.
-    pub fn files_min_bytes(&self) -> u64 {
-        self.shared.config.files_min_bytes
-    }
-}
-
-/// Where an agent begins: in a program, in a child of fork, or again after it had gone for a while.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beginning {
-    /// After an exec.
-    Program,
-    /// After a fork.
-    Fork,
-    /// In a process that it had left.
-    Return,
-}
-
-/// Finds the launcher, claims a place in its page and puts addresses aside. `None`: there is none,
-/// or nobody could be told.
-pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
-    let (shared, pid, memory, swap) = match address.find(known_shared()) {
-        Ok(Found { shared, pid, memory, swap }) => (shared, Some(pid), Some(memory), swap),
-        // A sandbox may have shut the ways since.
-        Err(_) => (known_shared()?, None, None, Files::new()),
-    };
-    SHARED.store(core::ptr::from_ref(shared).cast_mut(), Ordering::Release);
-    let memory = memory.filter(|_| shared.config.flags & flags::TRACE != 0);
-    let resident = ResidentReader::open();
-    let program_pages = resident.as_ref().map_or(0, |reader| reader.read().unwrap_or_default().program_pages);
-    let process = match (known_place(), pid) {
-        (Some(process), _) if beginning == Beginning::Return => process,
-        (_, Some(pid)) => claim(shared, pid, program_pages as u32)?,
-        // Managed, but nobody will know.
-        (_, None) => Box::leak(Box::new(Process::new())),
-    };
-    process.state.store(state::WATCHING, Ordering::Release);
-    PLACE.store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
-    if !reserve::is_set_up() {
-        aside::put(&shared.config);
-    }
-    match resident {
-        Ok(resident) => {
-            let inherits = beginning == Beginning::Fork;
-            Some(Mission { shared, process, memory, swap, inherits, resident, sight: Sight::open() })
-        }
-        Err(errno) => {
-            give_up(process, Failure { step: 6, errno });
-            None
-        }
-    }
-}
-
-/// The shared page, once it is mapped: children have it, too, and in another namespace it might not
-/// be found again.
-static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
-/// The place that an agent of this process has claimed.
-static PLACE: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
-
-fn known_shared() -> Option<&'static Shared> {
-    // SAFETY: what is stored there is a mapping that stays for ever, see `Address::find`.
-    unsafe { SHARED.load(Ordering::Acquire).as_ref() }
-}
-
-/// The agent's own path, as LD_PRELOAD names it; `None` while it is not known.
-pub fn path() -> Option<&'static [u8]> {
-    let path = launcher::path(&known_shared()?.config.agent_path).to_bytes();
-    (!path.is_empty()).then_some(path)
-}
-
-/// No agent could come back: the launcher is told.
-pub fn stays_away(errno: Errno) {
-    if let Some(process) = known_place() {
-        give_up(process, Failure { step: retire::START_THREAD, errno });
-    }
-}
-
-/// A child of fork has no place as yet: its parent's is its parent's.
-pub fn forget_place() {
-    PLACE.store(core::ptr::null_mut(), Ordering::Release);
-}
-
-fn known_place() -> Option<&'static Process> {
-    // SAFETY: it lies in that mapping, or in memory that is never given back.
-    unsafe { PLACE.load(Ordering::Acquire).as_ref() }
-}
-
 /// The ring of this process, if a trace is wanted. Without it the program is managed all the same.
 fn ring_of(memory: &Fd, shared: &'static Shared, process: &'static Process) -> Option<&'static Ring> {
-    let index = shared.processes.iter().position(|other| core::ptr::eq(other, process))?;
+    let index = place_of(shared, process)?;
     let range =
         Mapping::shared(memory, trace::RING_BYTES, Prot::RW, trace::ring_offset(index) as u64).ok()?.leak();
     // SAFETY: with the flag the launcher made the file long enough for a ring for each process; a
@@ -238,7 +137,7 @@ pub fn run(mission: Mission) {
     let _ = compete();
     // Until the program's memory is managed nothing but this thread's coming in time keeps the budget.
     let _ = Scheduling::first().set();
-    let Mission { shared, process, memory, swap, inherits, resident, sight } = mission;
+    let Mission { shared, process, memory, swap, inherits, resident, sight, pipes } = mission;
     let shares = shared.config.flags & flags::PER_PROCESS == 0;
     let purse = Purse::new(shares.then_some(&shared.tree), process, shared.config.ram_bytes);
     let counts_from = if inherits { clock::monotonic_ns() + COPY_NS } else { 0 };
@@ -246,7 +145,7 @@ pub fn run(mission: Mission) {
     // An agent before this one may have had places.
     process.counters.swap_area_bytes.store(0, Ordering::Relaxed);
     let mut agent =
-        Agent { shared, process, memory, swap, resident, sight, growth, ending, purse, counts_from };
+        Agent { shared, process, memory, swap, resident, sight, pipes, growth, ending, purse, counts_from };
     agent.watch(|_, ram| {
         let prepared = Growth::earliest_bytes(ram) / 100 * PREPARE_PERCENT;
         (prepared, prepared)
@@ -360,7 +259,7 @@ impl Agent {
         if let Some(ring) = ring {
             engine.trace_to(ring);
         }
-        engine.watch_lending(lend::lent());
+        engine.watch_lending(lend::lent(), core::mem::take(&mut self.pipes));
         engine.watch_guards(guards::installed());
         if let Some(memory) = &memory {
             engine.watch_threads(memory.clone(), crate::joining::words());

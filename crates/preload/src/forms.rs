@@ -12,16 +12,17 @@ use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use linux_raw_sys::general::{
-    __NR_clone, __NR_clone3, __NR_execve, __NR_execveat, __NR_fork, __NR_io_uring_setup, __NR_ioctl,
-    __NR_lstat, __NR_madvise, __NR_mlockall, __NR_newfstatat, __NR_prctl, __NR_process_madvise, __NR_seccomp,
-    __NR_set_tid_address, __NR_setns, __NR_setsockopt, __NR_stat, __NR_statx, __NR_unshare, __NR_vmsplice,
-    CLONE_VM,
+    __NR_clone, __NR_clone3, __NR_execve, __NR_execveat, __NR_fork, __NR_getrlimit, __NR_io_uring_setup,
+    __NR_ioctl, __NR_lstat, __NR_madvise, __NR_mlockall, __NR_newfstatat, __NR_prctl, __NR_prlimit64,
+    __NR_process_madvise, __NR_seccomp, __NR_set_tid_address, __NR_setns, __NR_setrlimit, __NR_setsockopt,
+    __NR_stat, __NR_statx, __NR_unshare, __NR_vmsplice, CLONE_VM,
 };
 
 use overspill_sys::mem;
 
 use crate::{
-    elf, exec, filters, fork, guards, joining, lend, libc, locking, populate, registering, retire, tasks,
+    elf, exec, filters, fork, guards, joining, lend, libc, limits, locking, populate, registering, retire,
+    tasks,
 };
 
 /// The next library's `_Fork` and `clone`; 0 where it has none.
@@ -149,12 +150,13 @@ static WATCHED: [u64; WATCHED_WORDS] = {
     bits
 };
 const WATCHED_WORDS: usize = 8;
-const WATCHED_NUMBERS: [c_uint; 21] = [
+const WATCHED_NUMBERS: [c_uint; 24] = [
     __NR_clone,
     __NR_clone3,
     __NR_execve,
     __NR_execveat,
     __NR_fork,
+    __NR_getrlimit,
     __NR_io_uring_setup,
     __NR_ioctl,
     __NR_lstat,
@@ -162,10 +164,12 @@ const WATCHED_NUMBERS: [c_uint; 21] = [
     __NR_mlockall,
     __NR_newfstatat,
     __NR_prctl,
+    __NR_prlimit64,
     __NR_process_madvise,
     __NR_seccomp,
     __NR_set_tid_address,
     __NR_setns,
+    __NR_setrlimit,
     __NR_setsockopt,
     __NR_stat,
     __NR_statx,
@@ -393,6 +397,10 @@ unsafe extern "C" fn concerning(
     if number == __NR_prctl {
         // SAFETY: passed on to the caller.
         return unsafe { filters::prctl(a as c_int, b, c, d, e) } as isize;
+    }
+    // SAFETY: passed on to the caller.
+    if let Some(result) = unsafe { limits::by_number(number, [a, b, c, d]) } {
+        return result as isize;
     }
     lend::announce(number, b, c);
     call()

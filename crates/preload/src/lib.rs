@@ -34,6 +34,7 @@ mod launcher;
 mod leaks;
 mod lend;
 mod libc;
+mod limits;
 mod locking;
 mod message;
 mod nap;

@@ -30,15 +30,19 @@ pub enum Kind {
     Uring,
     /// A userfaultfd.
     Userfaultfd,
-    /// The end of a pipe with this inode from which is read.
-    PipeReader(u64),
-    /// The end of a pipe with this inode to which is written.
-    PipeWriter(u64),
+    /// The end of this pipe, with a name or without, from which is read.
+    PipeReader(Pipe),
+    /// The end of this pipe to which is written, or one for both.
+    PipeWriter(Pipe),
     /// A socket.
     Socket,
     /// Anything else.
     Other,
 }
+
+/// Which pipe: its inode, and if it has a name its file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pipe(u64);
 
 /// The descriptor table of the program's first thread, or of another one that lives, if that has
 /// ended. Threads that have unshared theirs are not seen.
@@ -94,11 +98,35 @@ impl Table {
             b"anon_inode:[userfaultfd]" => Kind::Userfaultfd,
             text if text.starts_with(b"socket:[") => Kind::Socket,
             text => match text.strip_prefix(b"pipe:[").and_then(|text| take_number(text, 10)) {
-                Some((inode, _)) if self.is_writer(&name) => Kind::PipeWriter(inode),
-                Some((inode, _)) => Kind::PipeReader(inode),
+                Some((inode, _)) => self.end_of(Pipe(inode), &name),
+                // A pipe with a name has that as its link.
+                None if text.starts_with(b"/") => match self.named_pipe(&name) {
+                    Some(pipe) => self.end_of(pipe, &name),
+                    None => Kind::Other,
+                },
                 None => Kind::Other,
             },
         }
+    }
+
+    fn end_of(&self, pipe: Pipe, name: &[u8; PATH_BYTES]) -> Kind {
+        if self.is_writer(name) { Kind::PipeWriter(pipe) } else { Kind::PipeReader(pipe) }
+    }
+
+    /// The pipe that a link with a path leads to, if it is one. No file system is asked anew.
+    fn named_pipe(&self, name: &[u8; PATH_BYTES]) -> Option<Pipe> {
+        const WANTED: usize = (nr::STATX_TYPE | nr::STATX_INO) as usize;
+        // SAFETY: all-zero is a valid value of the plain structure.
+        let mut stat: nr::statx = unsafe { core::mem::zeroed() };
+        let (directory, at, out) =
+            (self.directory.raw() as usize, name.as_ptr() as usize, &raw mut stat as usize);
+        let flags = nr::AT_STATX_DONT_SYNC as usize;
+        // SAFETY: the name is NUL-terminated, the structure the call's.
+        unsafe { syscall!(nr::__NR_statx, directory, at, flags, WANTED, out) }.ok()?;
+        let is_pipe = u32::from(stat.stx_mode) & nr::S_IFMT == nr::S_IFIFO;
+        // Pipes without a name are on a device of their own, with inodes of 32 bits.
+        let device = u64::from(stat.stx_dev_major) << 52 | u64::from(stat.stx_dev_minor) << 32;
+        is_pipe.then_some(Pipe(stat.stx_ino ^ device))
     }
 
     /// The permissions of a link say how the descriptor was opened. Where they cannot be read it
@@ -111,18 +139,6 @@ impl Table {
         // SAFETY: the name is NUL-terminated, the structure the call's.
         let done = unsafe { syscall!(nr::__NR_newfstatat, directory, at, out, flags) };
         done.is_err() || stat.st_mode & nr::S_IWUSR != 0
-    }
-
-    /// Is there no room in a pipe that is written to? None: that cannot be known.
-    ///
-    /// Only to be asked of a pipe that the program does not read from: the last one to close an end
-    /// waits for whoever holds the pipe's lock, which may be a thread that reads into memory that
-    /// only the caller can bring in.
-    #[must_use]
-    pub fn is_full(&self, writer: u32) -> Option<bool> {
-        let pipe = self.borrow(writer)?;
-        let mut fds = [PollFd::writable(&pipe)];
-        event::poll(&mut fds, Some(0)).ok().map(|ready| ready == 0)
     }
 
     /// Is a socket allowed to send from the sender's own pages (SO_ZEROCOPY)? None: that cannot be known.
@@ -138,10 +154,40 @@ impl Table {
         Some(asked.is_ok() && value != 0)
     }
 
+    /// From now on `watch` hears when something is put into a pipe, whatever does it. EACCES: it is
+    /// somebody else's.
+    pub fn watch(&self, watch: &Watch, number: u32) -> Result<(), Errno> {
+        let directory = Decimal::new(self.directory.raw() as u64);
+        let number = Decimal::new(u64::from(number));
+        let path = path([b"/proc/thread-self/fd/", directory.as_bytes(), b"/", number.as_bytes()]);
+        let (watch, at) = (watch.0.raw() as usize, path.as_ptr() as usize);
+        // SAFETY: the path is NUL-terminated.
+        unsafe { syscall!(nr::__NR_inotify_add_watch, watch, at, nr::IN_MODIFY as usize) }.map(drop)
+    }
+
     fn borrow(&self, number: u32) -> Option<Fd> {
         let pidfd = self.pidfd.as_ref()?.raw() as usize;
         // SAFETY: makes a descriptor.
         unsafe { syscall!(nr::__NR_pidfd_getfd, pidfd, number as usize, 0) }.ok().map(Fd::made)
+    }
+}
+
+/// Hears when something is put into pipes (inotify): by write, splice, tee or vmsplice.
+#[derive(Debug)]
+pub struct Watch(Fd);
+
+impl Watch {
+    /// Without a pipe as yet. EMFILE: a user may have 128 of these.
+    pub fn new() -> Result<Watch, Errno> {
+        let flags = (nr::IN_CLOEXEC | nr::IN_NONBLOCK) as usize;
+        // SAFETY: makes a descriptor.
+        unsafe { syscall!(nr::__NR_inotify_init1, flags) }.map(|fd| Watch(Fd::made(fd)))
+    }
+
+    /// Was anything put in? Takes no lock of a pipe. Where it cannot be known: yes.
+    #[must_use]
+    pub fn has_heard(&self) -> bool {
+        event::poll(&mut [PollFd::readable(&self.0)], Some(0)) != Ok(0)
     }
 }
 

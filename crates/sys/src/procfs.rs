@@ -358,22 +358,24 @@ pub fn limit(resource: Limit) -> Result<(u64, u64), Errno> {
     Ok((limits[0], limits[1]))
 }
 
+/// Sets a limit of this process.
+pub fn set_limit(resource: Limit, (now, most): (u64, u64)) -> Result<(), Errno> {
+    let limits = [now, most];
+    // SAFETY: the call reads two words.
+    unsafe { syscall!(nr::__NR_prlimit64, 0, resource as usize, limits.as_ptr() as usize, 0).map(drop) }
+}
+
 /// Acts while the process may have some descriptors, whatever its limit: EMFILE where it may not
 /// have that.
 pub fn with_more_descriptors<T>(act: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     const ENOUGH: u64 = 64;
     let (now, most) = limit(Limit::Descriptors)?;
-    let raised = [now.max(ENOUGH), most.max(ENOUGH)];
-    let set = |limits: [u64; 2]| {
-        let resource = Limit::Descriptors as usize;
-        // SAFETY: the call reads two words.
-        unsafe { syscall!(nr::__NR_prlimit64, 0, resource, limits.as_ptr() as usize, 0).map(drop) }
-    };
-    set(raised).map_err(|_| Errno::MFILE)?;
+    let raised = (now.max(ENOUGH), most.max(ENOUGH));
+    set_limit(Limit::Descriptors, raised).map_err(|_| Errno::MFILE)?;
     let result = act();
     // The program may have set it meanwhile.
-    if limit(Limit::Descriptors) == Ok((raised[0], raised[1])) {
-        set([now, most])?;
+    if limit(Limit::Descriptors) == Ok(raised) {
+        set_limit(Limit::Descriptors, (now, most))?;
     }
     result
 }

@@ -32,14 +32,18 @@ struct Reserve {
 struct State {
     start: usize,
     end: usize,
+    /// What of the reserve before this one is mapped still.
+    left_behind: usize,
     gaps: Gaps,
 }
 
 // SAFETY: the state is only touched under the lock.
 unsafe impl Sync for Reserve {}
 
-static RESERVE: Reserve =
-    Reserve { lock: Lock::new(), state: UnsafeCell::new(State { start: 0, end: 0, gaps: Gaps::NONE }) };
+static RESERVE: Reserve = Reserve {
+    lock: Lock::new(),
+    state: UnsafeCell::new(State { start: 0, end: 0, left_behind: 0, gaps: Gaps::NONE }),
+};
 
 fn with<R>(action: impl FnOnce(&mut State) -> R) -> R {
     // SAFETY: the lock is held, so this is the only reference.
@@ -59,7 +63,7 @@ pub fn set_up(bytes: usize) -> Result<(), Errno> {
     without_huge_pages(&range);
     with(|state| {
         assert!(state.end == 0, "there is one reserve");
-        *state = State { start: range.start, end: range.end, gaps: Gaps::NONE };
+        (state.start, state.end, state.gaps) = (range.start, range.end, Gaps::NONE);
         let inner = range.start + PAGE_SIZE..range.end - PAGE_SIZE.min(range.len());
         if inner.start < inner.end {
             state.gaps.put(inner);
@@ -88,6 +92,7 @@ pub fn range() -> AddressRange {
 pub unsafe fn forget() {
     let was_free = RESERVE.lock.forget();
     let mut gaps = with(|state| {
+        state.left_behind += state.end - state.start;
         (state.start, state.end) = (0, 0);
         core::mem::replace(&mut state.gaps, Gaps::NONE)
     });
@@ -97,8 +102,16 @@ pub unsafe fn forget() {
     }
     while let Some(gap) = gaps.pop() {
         // SAFETY: a gap was mapped in the parent and is inherited; nobody uses it.
-        let _ = unsafe { mem::munmap(gap) };
+        if unsafe { mem::munmap(gap.clone()) }.is_ok() {
+            with(|state| state.left_behind -= gap.len());
+        }
     }
+}
+
+/// Bytes of reserves before [`forget`] that are mapped still.
+#[must_use]
+pub fn left_behind() -> usize {
+    with(|state| state.left_behind)
 }
 
 /// Where in the reserve.

@@ -2,7 +2,7 @@
 //! table is the process's.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "every block acts on descriptors the test made itself")]
 
-use overspill_sys::descriptors::{Kind, Table};
+use overspill_sys::descriptors::{Kind, Table, Watch};
 use overspill_sys::uring::{Ring, Setup};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -23,7 +23,7 @@ fn kind_of(table: &Table, number: i32) -> Option<Kind> {
 #[test]
 fn descriptors_are_told_apart() {
     let ring = Ring::new(8, 8, Setup::empty()).unwrap();
-    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let (local, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
     let numbers = [ring.fd().raw(), reader.as_raw_fd(), writer.as_raw_fd(), socket.as_raw_fd()];
@@ -42,24 +42,60 @@ fn descriptors_are_told_apart() {
         };
         assert_eq!(read, written);
         assert_eq!(kind_of(&table, 9999), None);
-        let [_, _, pipe, socket] = numbers.map(|number| number as u32);
-        (table.is_full(pipe), table.lends(socket), table.lends(local.as_raw_fd() as u32))
+        let socket = numbers[3] as u32;
+        (table.lends(socket), table.lends(local.as_raw_fd() as u32))
     };
-    assert_eq!(std::thread::spawn(look).join().unwrap(), (Some(false), Some(false), Some(false)));
+    assert_eq!(std::thread::spawn(look).join().unwrap(), (Some(false), Some(false)));
 
-    let nonblocking = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
-    assert_eq!(nonblocking, 0);
-    while writer.write(&[0; 4096]).is_ok() {}
     let on = 1i32;
     let set = unsafe {
         let (value, len) = ((&raw const on).cast(), size_of::<i32>() as u32);
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ZEROCOPY, value, len)
     };
     assert_eq!(set, 0);
-    let [_, _, pipe, socket] = numbers.map(|number| number as u32);
     let table = Table::open().unwrap();
-    assert_eq!((table.is_full(pipe), table.lends(socket)), (Some(true), Some(true)));
-    reader.read_exact(&mut [0; 8192]).unwrap();
-    assert_eq!(table.is_full(pipe), Some(false));
-    assert_eq!(table.is_full(9999), None, "it is not open");
+    assert_eq!(table.lends(numbers[3] as u32), Some(true));
+    assert_eq!(table.lends(9999), None, "it is not open");
+    a_watch_hears_of_all_that_is_put_in(&table);
+    pipes_with_names_are_pipes(&table);
+}
+
+fn a_watch_hears_of_all_that_is_put_in(table: &Table) {
+    type Put = fn(&std::io::PipeWriter, &std::io::PipeReader);
+    let put: [Put; 4] = [
+        |mut pipe, _| pipe.write_all(b"x").unwrap(),
+        |pipe, _| {
+            let vector = libc::iovec { iov_base: c"x".as_ptr().cast_mut().cast(), iov_len: 1 };
+            assert_eq!(unsafe { libc::vmsplice(pipe.as_raw_fd(), &raw const vector, 1, 0) }, 1);
+        },
+        |pipe, from| assert_eq!(unsafe { libc::tee(from.as_raw_fd(), pipe.as_raw_fd(), 1, 0) }, 1),
+        |pipe, from| {
+            let (from, null) = (from.as_raw_fd(), std::ptr::null_mut());
+            assert_eq!(unsafe { libc::splice(from, null, pipe.as_raw_fd(), null, 1, 0) }, 1);
+        },
+    ];
+    for put in put {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let (other, mut into_other) = std::io::pipe().unwrap();
+        let watch = Watch::new().unwrap();
+        table.watch(&watch, writer.as_raw_fd() as u32).unwrap();
+        into_other.write_all(b"x").unwrap();
+        assert!(!watch.has_heard());
+        put(&writer, &other);
+        assert!(watch.has_heard());
+        reader.read_exact(&mut [0]).unwrap();
+        assert!(watch.has_heard(), "it is empty, but that says nothing");
+    }
+}
+
+fn pipes_with_names_are_pipes(table: &Table) {
+    let path = std::env::temp_dir().join(format!("overspill-fifo-{}", std::process::id()));
+    let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let both = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let reader = std::fs::File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let kinds = [&both, &reader].map(|end| kind_of(table, end.as_raw_fd()));
+    let [Some(Kind::PipeWriter(one)), Some(Kind::PipeReader(other))] = kinds else { panic!("{kinds:?}") };
+    assert_eq!(one, other);
 }

@@ -6,6 +6,7 @@ use overspill_sys::PAGE_SIZE;
 
 use super::Engine;
 use crate::memory::{bits, runs};
+use crate::pipes::Pipes;
 use crate::staging::Frame;
 
 impl Engine {
@@ -41,9 +42,9 @@ impl Engine {
 
     /// Once `lent` is set a frame that held a page is given back to the kernel, never to another
     /// page: what the borrower of a page still reads must not change. What the program does by
-    /// calls that nobody sees is looked for: see `lending`.
-    pub fn watch_lending(&mut self, lent: &'static AtomicBool) {
-        self.lending.watch(lent);
+    /// calls that nobody sees is looked for: see `lending`. `pipes` are those that it began with.
+    pub fn watch_lending(&mut self, lent: &'static AtomicBool, pipes: Pipes) {
+        self.lending.watch(lent, pipes);
     }
 
     /// May the frames that come next, `count` of them, hold another page than they held? To be

@@ -5,7 +5,8 @@
 //! and of io_uring's SEND_ZC never: 1940 of 2048 pages went out with another page's bytes.
 
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use io_uring::{IoUring, opcode, types};
 
@@ -120,4 +121,84 @@ pub fn splice_bare(context: &mut Context) -> Outcome {
     }
     context.cool(&memory)?;
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "lent to a pipe, cold again")
+}
+
+/// Pipes that hold a few pages each, by the bare instruction.
+struct Lent {
+    pipes: Vec<(OwnedFd, OwnedFd)>,
+    offsets: Vec<usize>,
+}
+
+const LENT: usize = 8 * PAGE;
+const LENDERS: usize = 64;
+
+impl Lent {
+    fn open() -> Outcome<Lent> {
+        Ok(Lent { pipes: (0..LENDERS).map(|_| sys::pipe()).collect::<Outcome<_>>()?, offsets: Vec::new() })
+    }
+
+    /// Puts pages into each, others in each round.
+    fn fill(&mut self, memory: &Memory, round: usize) -> Outcome {
+        self.offsets =
+            (0..LENDERS).map(|n| memory.len() / LENDERS * n / PAGE * PAGE + round * PAGE).collect();
+        for ((_, writer), &offset) in self.pipes.iter().zip(&self.offsets) {
+            let vector = libc::iovec { iov_base: memory.at(offset).cast(), iov_len: LENT };
+            let arguments = [writer.as_raw_fd() as usize, &raw const vector as usize, 1, 0, 0, 0];
+            // SAFETY: the kernel takes references to pages of ours, which stay as they are until
+            // they are read.
+            let lent = sys::check("vmsplice", unsafe { sys::bare(libc::SYS_vmsplice, arguments) })?;
+            ensure!(lent == LENT, "vmsplice took {lent} of {LENT} bytes");
+        }
+        Ok(())
+    }
+
+    /// What comes out of `ends`, which hold what was put in, after memory went cold.
+    fn check<'a>(&self, ends: impl Iterator<Item = &'a OwnedFd>) -> Outcome {
+        for (end, &offset) in ends.zip(&self.offsets) {
+            let mut found = vec![0; LENT];
+            sys::read_all(end.as_raw_fd(), found.as_mut_ptr(), LENT)?;
+            pattern::check_bytes(SEED, offset, &found, "lent to a pipe unheard")?;
+        }
+        Ok(())
+    }
+}
+
+/// `splice-own`: pipes that the program reads itself, as a Go program has them.
+///
+/// *The story:* a pipe counted only while it was full and somebody else read from it: of 48 pipes
+/// of a program's own 40 gave another page's bytes.
+pub fn splice_own(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    let mut lent = Lent::open()?;
+    for round in 0..4 {
+        context.cool(&memory)?;
+        lent.fill(&memory, round)?;
+        context.press()?;
+        lent.check(lent.pipes.iter().map(|(reader, _)| reader))?;
+    }
+    context.cool(&memory)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "lent to a pipe, cold again")
+}
+
+/// `splice-on`: the pages are passed on from the pipes, which are empty then, into sockets.
+pub fn splice_on(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    let mut lent = Lent::open()?;
+    let sockets = (0..LENDERS).map(|_| UnixStream::pair()).collect::<std::io::Result<Vec<_>>>()?;
+    let receivers = sockets.iter().map(|(_, to)| Ok(OwnedFd::from(to.try_clone()?)));
+    let receivers = receivers.collect::<std::io::Result<Vec<_>>>()?;
+    for round in 0..4 {
+        context.cool(&memory)?;
+        lent.fill(&memory, round)?;
+        for ((reader, _), (from, _)) in lent.pipes.iter().zip(&sockets) {
+            let arguments = [reader.as_raw_fd() as usize, 0, from.as_raw_fd() as usize, 0, LENT, 0];
+            // SAFETY: concerns a pipe and a socket of ours.
+            let passed = sys::check("splice", unsafe { sys::bare(libc::SYS_splice, arguments) })?;
+            ensure!(passed == LENT, "splice passed {passed} of {LENT} bytes on");
+        }
+        context.press()?;
+        lent.check(receivers.iter())?;
+    }
+    context.cool(&memory)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "lent to a socket, cold again")
 }

@@ -83,6 +83,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "direct" Holds files::direct, "O_DIRECT under pressure";
     "splice" Holds files::splice, "vmsplice lends cold pages to a pipe";
     "splice-bare" Holds lending::splice_bare, "the same by syscall(2), and tee";
+    "splice-own" Holds lending::splice_own, "vmsplice by the bare instruction into pipes of its own";
+    "splice-on" Holds lending::splice_on, "the same, passed on into sockets: the pipes are empty";
     "send-zc" Holds lending::send_zc, "io_uring sends from cold memory without copying";
     "zero-copy" Holds lending::zero_copy, "MSG_ZEROCOPY, asked for by the bare instruction";
     "calls" Holds calls::calls, "getrandom, poll, stat, clocks, paths, ...";

@@ -1,0 +1,150 @@
+//! How an agent finds its launcher and takes a place, before the program goes on.
+
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use overspill_engine::Failure;
+use overspill_engine::pipes::Pipes;
+use overspill_engine::raised::Raised;
+use overspill_engine::shared::{Process, Shared, flags, state};
+use overspill_sys::procfs::ResidentReader;
+use overspill_sys::{Errno, Fd, reserve};
+
+use super::give_up;
+use crate::claim::claim;
+use crate::launcher::{self, Address, Files, Found};
+use crate::sight::Sight;
+use crate::{aside, retire};
+
+/// So many processes of a tree watch their pipes: a user has 128 watches, most of them for programs.
+const WATCHES: usize = 32;
+/// A step that failed, see [`overspill_engine::STEPS`].
+const LIMITED: u32 = 11;
+
+/// What the launcher told, and where to report.
+pub struct Mission {
+    pub(super) shared: &'static Shared,
+    pub(super) process: &'static Process,
+    pub(super) memory: Option<Fd>,
+    pub(super) swap: Files,
+    /// This process was made by a fork: it may share its memory with others.
+    pub(super) inherits: bool,
+    pub(super) resident: ResidentReader,
+    pub(super) sight: Sight,
+    pub(super) pipes: Pipes,
+}
+
+impl Mission {
+    /// The budget in bytes.
+    pub fn ram(&self) -> u64 {
+        self.shared.config.ram_bytes
+    }
+
+    /// Mappings of files of at least so many bytes are managed; 0: none.
+    pub fn files_min_bytes(&self) -> u64 {
+        self.shared.config.files_min_bytes
+    }
+}
+
+/// Where an agent begins: in a program, in a child of fork, or again after it had gone for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// After an exec.
+    Program,
+    /// After a fork.
+    Fork,
+    /// In a process that it had left.
+    Return,
+}
+
+/// Finds the launcher, claims a place in its page and puts addresses aside. `None`: there is none,
+/// or nobody could be told.
+pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
+    let (shared, pid, memory, swap) = match address.find(shared()) {
+        Ok(Found { shared, pid, memory, swap }) => (shared, Some(pid), Some(memory), swap),
+        // A sandbox may have shut the ways since.
+        Err(_) => (shared()?, None, None, Files::new()),
+    };
+    SHARED.store(core::ptr::from_ref(shared).cast_mut(), Ordering::Release);
+    let memory = memory.filter(|_| shared.config.flags & flags::TRACE != 0);
+    let resident = ResidentReader::open();
+    let program_pages = resident.as_ref().map_or(0, |reader| reader.read().unwrap_or_default().program_pages);
+    let process = match (known_place(), pid) {
+        (Some(process), _) if beginning == Beginning::Return => process,
+        (_, Some(pid)) => claim(shared, pid, program_pages as u32)?,
+        // Managed, but nobody will know.
+        (_, None) => Box::leak(Box::new(Process::new())),
+    };
+    process.state.store(state::WATCHING, Ordering::Release);
+    PLACE.store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
+    if !reserve::is_set_up()
+        && let Err(errno) = aside::put(shared)
+    {
+        give_up(process, Failure { step: LIMITED, errno });
+        return None;
+    }
+    match resident {
+        Ok(resident) => {
+            let inherits = beginning == Beginning::Fork;
+            let (sight, pipes) = (Sight::open(), pipes(beginning, place_of(shared, process)));
+            Some(Mission { shared, process, memory, swap, inherits, resident, sight, pipes })
+        }
+        Err(errno) => {
+            give_up(process, Failure { step: 6, errno });
+            None
+        }
+    }
+}
+
+/// The shared page, once it is mapped: children have it, too, and in another namespace it might not
+/// be found again.
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
+/// The place that an agent of this process has claimed.
+static PLACE: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The launcher's page, if an agent found it.
+fn shared() -> Option<&'static Shared> {
+    // SAFETY: what is stored there is a mapping that stays for ever, see `Address::find`.
+    unsafe { SHARED.load(Ordering::Acquire).as_ref() }
+}
+
+/// Limits that are higher than the program set them.
+pub fn raised() -> Option<&'static Raised> {
+    shared().map(|shared| &shared.tree.raised)
+}
+
+/// The agent's own path, as LD_PRELOAD names it; `None` while it is not known.
+pub fn path() -> Option<&'static [u8]> {
+    let path = launcher::path(&shared()?.config.agent_path).to_bytes();
+    (!path.is_empty()).then_some(path)
+}
+
+/// No agent could come back: the launcher is told.
+pub fn stays_away(errno: Errno) {
+    if let Some(process) = known_place() {
+        give_up(process, Failure { step: retire::START_THREAD, errno });
+    }
+}
+
+/// A child of fork has no place as yet: its parent's is its parent's.
+pub fn forget_place() {
+    PLACE.store(core::ptr::null_mut(), Ordering::Release);
+}
+
+fn known_place() -> Option<&'static Process> {
+    // SAFETY: it lies in that mapping, or in memory that is never given back.
+    unsafe { PLACE.load(Ordering::Acquire).as_ref() }
+}
+
+/// The number of a process's place in the table.
+pub fn place_of(shared: &Shared, process: &Process) -> Option<usize> {
+    shared.processes.iter().position(|other| core::ptr::eq(other, process))
+}
+
+/// The pipes that the program begins with. Where an agent comes back nobody has watched meanwhile.
+fn pipes(beginning: Beginning, place: Option<usize>) -> Pipes {
+    if beginning == Beginning::Return {
+        return Pipes::default();
+    }
+    Pipes::at_start(place.is_some_and(|place| place < WATCHES))
+}

@@ -1,0 +1,185 @@
+//! A limit on address space (RLIMIT_AS) is the program's: what the agent takes comes on top of it.
+//!
+//! The kernel is told more than the program asks for, and the program is told what it asked for.
+//! What stands for what is in the launcher's page ([`Raised`](overspill_engine::raised::Raised)), so
+//! that a program that was executed or started with a raised limit knows it, and raises it no more.
+//! Where a limit was there before and may not be raised, the agent takes a sixteenth of it at most, or
+//! stays away.
+//!
+//! Out of reach: calls by the bare instruction, and prlimit of another process.
+//!
+//! *The story:* a program set 160 MiB and used 96. The agent had put 280 aside before: the program's
+//! next mapping failed, and the verdict said that it fits.
+
+use core::ffi::{c_int, c_uint};
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use linux_raw_sys::general::{__NR_getrlimit, __NR_prlimit64, __NR_setrlimit, RLIMIT_AS};
+use overspill_engine::raised::Raised;
+use overspill_sys::procfs::{self, Limit};
+use overspill_sys::{Errno, mem};
+
+use crate::{agent, libc, veto};
+
+/// Current and largest value (`struct rlimit`).
+type Pair = [u64; 2];
+
+/// What the agent takes of the addresses; 0 while there is none, or none that had to ask.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// The agent is about to take `bytes` of addresses. EPERM: there is a limit that leaves no room, and
+/// it may not be raised.
+pub fn make_room(raised: &Raised, bytes: u64) -> Result<(), Errno> {
+    /// This share of a limit is not missed.
+    const SHARE: u64 = 16;
+    let (now, most) = procfs::limit(Limit::AddressSpace)?;
+    let is_known = |limit| raised.asked(limit).is_some();
+    let more = |limit| if is_known(limit) { Some(limit) } else { raised.raise(limit, bytes) };
+    let pair = [more(now).ok_or(Errno::PERM)?, more(most).ok_or(Errno::PERM)?];
+    if pair != [now, most] {
+        match procfs::set_limit(Limit::AddressSpace, (pair[0], pair[1])) {
+            Err(_) if bytes <= now / SHARE => {}
+            result => result?,
+        }
+    }
+    TAKEN.store(bytes, SeqCst);
+    Ok(())
+}
+
+/// Is there a limit?
+pub fn are_set() -> bool {
+    procfs::limit(Limit::AddressSpace).is_ok_and(|(now, _)| now != u64::MAX)
+}
+
+/// Is this limit kept for the program? Then where it is noted.
+fn kept(resource: c_int) -> Option<&'static Raised> {
+    let is_kept = resource as u32 == RLIMIT_AS && TAKEN.load(SeqCst) != 0;
+    agent::raised().filter(|_| is_kept)
+}
+
+/// What the kernel is told in place of what the program asks for.
+fn raised(raised: &Raised, asked: Pair) -> Pair {
+    let taken = TAKEN.load(SeqCst) + veto::range().len() as u64;
+    // A program of that many limits shares this one with the agent.
+    asked.map(|limit| raised.raise(limit, taken).unwrap_or(limit))
+}
+
+/// Raised limits where the largest value could not be raised: as much of them as it leaves. `None`:
+/// the program asks for more than it may.
+fn within_most(known: &Raised, asked: Pair, limits: Pair) -> Option<Pair> {
+    let (_, most) = procfs::limit(Limit::AddressSpace).ok()?;
+    let may = known.asked(most).unwrap_or(most);
+    asked.iter().all(|&limit| limit <= may).then(|| limits.map(|limit| limit.min(most)))
+}
+
+/// prlimit(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prlimit(pid: c_int, resource: c_int, new: *const Pair, old: *mut Pair) -> c_int {
+    let is_own = pid == 0 || pid as u32 == mem::process_id();
+    let kept = kept(resource).filter(|_| is_own);
+    let asked = kept.filter(|_| !new.is_null()).map(|known| {
+        // SAFETY: the caller passes a pair, which may be wherever it likes.
+        (known, unsafe { new.read_unaligned() })
+    });
+    let call = |new: *const Pair| {
+        let arguments = [pid as usize, resource as usize, new as usize, old as usize, 0, 0];
+        // SAFETY: passed on to the caller.
+        unsafe { libc::call(__NR_prlimit64, arguments) as c_int }
+    };
+    let result = match asked {
+        None => call(new),
+        Some((known, asked)) => {
+            let limits = raised(known, asked);
+            let result = call(&raw const limits);
+            let is_refused = result != 0 && libc::errno() == Errno::PERM;
+            let less = is_refused.then(|| within_most(known, asked, limits)).flatten();
+            less.map_or(result, |less| call(&raw const less))
+        }
+    };
+    if let Some(known) = kept.filter(|_| result == 0 && !old.is_null()) {
+        // SAFETY: the kernel has just stored a pair there.
+        unsafe { old.write_unaligned(old.read_unaligned().map(|limit| known.asked(limit).unwrap_or(limit))) }
+    }
+    result
+}
+
+/// prlimit64, the same.
+///
+/// # Safety
+/// As for [`prlimit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prlimit64(pid: c_int, resource: c_int, new: *const Pair, old: *mut Pair) -> c_int {
+    // SAFETY: passed on to the caller.
+    unsafe { prlimit(pid, resource, new, old) }
+}
+
+/// setrlimit(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setrlimit(resource: c_int, new: *const Pair) -> c_int {
+    if kept(resource).is_some() && !new.is_null() {
+        // SAFETY: passed on to the caller.
+        return unsafe { prlimit(0, resource, new, core::ptr::null_mut()) };
+    }
+    // SAFETY: as above.
+    unsafe { libc::call(__NR_setrlimit, [resource as usize, new as usize, 0, 0, 0, 0]) as c_int }
+}
+
+/// setrlimit64, the same.
+///
+/// # Safety
+/// As for [`setrlimit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setrlimit64(resource: c_int, new: *const Pair) -> c_int {
+    // SAFETY: passed on to the caller.
+    unsafe { setrlimit(resource, new) }
+}
+
+/// getrlimit(2).
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrlimit(resource: c_int, old: *mut Pair) -> c_int {
+    if kept(resource).is_some() && !old.is_null() {
+        // SAFETY: passed on to the caller.
+        return unsafe { prlimit(0, resource, core::ptr::null(), old) };
+    }
+    // SAFETY: as above.
+    unsafe { libc::call(__NR_getrlimit, [resource as usize, old as usize, 0, 0, 0, 0]) as c_int }
+}
+
+/// getrlimit64, the same.
+///
+/// # Safety
+/// As for [`getrlimit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrlimit64(resource: c_int, old: *mut Pair) -> c_int {
+    // SAFETY: passed on to the caller.
+    unsafe { getrlimit(resource, old) }
+}
+
+/// One of these calls by its number.
+///
+/// # Safety
+/// As for the system call.
+pub unsafe fn by_number(number: c_uint, arguments: [usize; 4]) -> Option<c_int> {
+    let [a, b, c, d] = arguments;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        if number == __NR_getrlimit {
+            Some(getrlimit(a as c_int, b as _))
+        } else if number == __NR_setrlimit {
+            Some(setrlimit(a as c_int, b as _))
+        } else if number == __NR_prlimit64 {
+            Some(prlimit(a as c_int, b as c_int, c as _, d as _))
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,39 @@
+/* With a limit of so many MiB on its addresses, unless that is 0: fills 96 MiB in pieces, reads them
+   back, and tells its limit in MiB and what the kernel has in bytes. limited MIB */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+enum { PIECES = 12, PIECE = 8 << 20 };
+
+static unsigned word(unsigned piece, unsigned at) { return (at * 2654435761u) ^ (piece * 40503u); }
+
+int main(int count, char **words) {
+    struct rlimit limit = {0, 0};
+    char line[256], kernel[64] = "";
+    unsigned *memory[PIECES];
+    if (count < 2)
+        return 2;
+    limit.rlim_cur = limit.rlim_max = (rlim_t)atoi(words[1]) << 20;
+    if (limit.rlim_cur && setrlimit(RLIMIT_AS, &limit))
+        return 3;
+    for (unsigned piece = 0; piece < PIECES; piece++) {
+        memory[piece] = mmap(0, PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory[piece] == MAP_FAILED)
+            return 4;
+        for (unsigned at = 0; at < PIECE / sizeof(unsigned); at++)
+            memory[piece][at] = word(piece, at);
+    }
+    for (unsigned piece = 0; piece < PIECES; piece++)
+        for (unsigned at = 0; at < PIECE / sizeof(unsigned); at++)
+            if (memory[piece][at] != word(piece, at))
+                return 5;
+    getrlimit(RLIMIT_AS, &limit);
+    FILE *limits = fopen("/proc/self/limits", "r");
+    while (limits && fgets(line, sizeof line, limits))
+        sscanf(line, "Max address space %63s", kernel);
+    printf("%lu %s\n", (unsigned long)limit.rlim_cur >> 20, kernel);
+    return 0;
+}

@@ -421,7 +421,7 @@ mod tests {
             let pages = &mut model[start as usize..end as usize];
             match (seed >> 29) % 4 {
                 0 | 1 => {
-                    regions.remove(SPACE, from, to, seed & 1 << 30 != 0);
+                    regions.remove(SPACE, from, to, seed & 1 << 29 != 0);
                     pages.fill(None);
                 }
                 2 if kind == RegionKind::Anon => {

@@ -61,6 +61,8 @@ pub struct Unmapped {
 pub enum Event {
     /// `[start, end)` is managed from now on.
     RegionAdded { space: SpaceId, start: Vpn, end: Vpn, kind: RegionKind },
+    /// The same, of private memory that is managed from `end` on and has grown down by `[start, end)`.
+    RegionGrown { space: SpaceId, start: Vpn, end: Vpn },
     /// `[start, end)` was unmapped by the program.
     RegionRemoved { space: SpaceId, start: Vpn, end: Vpn },
     /// These pages of a region are present, with frames, although `mm` thinks they were never touched,

@@ -177,7 +177,7 @@ impl<P: SwapIn> Mm<P> {
         self.stats.swap_ra_hit += hits;
         let touch = Touch { read_ahead, marker, arriving, ..touch(region) };
         if let Some(plan) = self.policy.cached(&mut region.readahead, &touch) {
-            self.issue(space, &plan, out);
+            self.issue((space, vpn), &plan, out);
         }
     }
 
@@ -197,7 +197,7 @@ impl<P: SwapIn> Mm<P> {
         self.start_reading(id);
         self.pages[id].set(wanted(access));
         match plan {
-            Some(plan) => self.issue_around(space, &plan, id, out),
+            Some(plan) => self.issue_around((space, vpn), &plan, id, out),
             None => self.read(Run::one(id), slot, out),
         }
     }
@@ -245,24 +245,25 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// Reads a plan that nobody waits for, at once or as soon as what its reader has passed is out.
-    fn issue(&mut self, space: SpaceId, plan: &Plan, out: &mut Actions) {
-        self.pass(space, plan);
-        if !self.waits_for_passed(space, plan) {
-            self.issue_now(space, plan, out);
+    /// The page that was `asked` about need not be one of it.
+    fn issue(&mut self, asked: (SpaceId, Vpn), plan: &Plan, out: &mut Actions) {
+        self.pass(asked.0, plan);
+        if !self.waits_for_passed(asked, plan) {
+            self.issue_now(asked, plan, out);
         }
     }
 
-    pub(crate) fn issue_now(&mut self, space: SpaceId, plan: &Plan, out: &mut Actions) {
+    pub(crate) fn issue_now(&mut self, asked: (SpaceId, Vpn), plan: &Plan, out: &mut Actions) {
         let mut reads = Reads::default();
-        self.issue_into(space, plan, &mut reads, None, out);
+        self.issue_into(asked, plan, &mut reads, None, out);
         self.flush(&mut reads, out);
     }
 
     /// Reads a plan around the faulting page, which is already `Reading`.
-    fn issue_around(&mut self, space: SpaceId, plan: &Plan, wanted: PageId, out: &mut Actions) {
-        self.pass(space, plan);
+    fn issue_around(&mut self, asked: (SpaceId, Vpn), plan: &Plan, wanted: PageId, out: &mut Actions) {
+        self.pass(asked.0, plan);
         let mut reads = Reads::default();
-        let joined = self.issue_into(space, plan, &mut reads, Some(wanted), out);
+        let joined = self.issue_into(asked, plan, &mut reads, Some(wanted), out);
         self.flush(&mut reads, out);
         if !joined {
             self.read(Run::one(wanted), self.slot_of(wanted), out);
@@ -273,12 +274,13 @@ impl<P: SwapIn> Mm<P> {
     /// `wanted` was among them.
     fn issue_into(
         &mut self,
-        space: SpaceId,
+        asked: (SpaceId, Vpn),
         plan: &Plan,
         reads: &mut Reads,
         wanted: Option<PageId>,
         out: &mut Actions,
     ) -> bool {
+        let space = asked.0;
         self.know_plan(space, plan);
         let is_stuck = self.is_stuck();
         let count = self.affordable(space, plan, wanted, is_stuck);
@@ -305,7 +307,7 @@ impl<P: SwapIn> Mm<P> {
         }
         self.stats.swap_ra += ahead;
         self.place_marker(space, plan, count);
-        self.tell_issued(space, plan, wanted, count, ahead as u32);
+        self.tell_issued(asked, plan, count, ahead as u32);
         joined
     }
 
@@ -364,14 +366,10 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Tells the policy what its plan came to. The region is that of the page it was asked about.
-    fn tell_issued(&mut self, space: SpaceId, plan: &Plan, wanted: Option<PageId>, covered: u32, read: u32) {
-        let vpn = match (plan.window, wanted) {
-            (Window::Pages { start, .. }, _) => start,
-            (Window::Slots { .. }, Some(id)) => self.pages.place(id).1,
-            (Window::Slots { .. }, None) => return,
-        };
-        let Some(region) = self.regions.find_around(space, vpn) else { return };
+    /// Tells the policy what its plan came to. The region is that of the page it was asked about: a
+    /// plan may begin in a hole.
+    fn tell_issued(&mut self, (space, vpn): (SpaceId, Vpn), plan: &Plan, covered: u32, read: u32) {
+        let Some(region) = self.regions.find(space, vpn) else { return };
         if covered < plan_len(plan) {
             self.policy.cut_short(&mut region.readahead, plan, covered);
         }
@@ -398,18 +396,25 @@ impl<P: SwapIn> Mm<P> {
         self.settle(place)
     }
 
-    /// Marks the first page, from the wished one on in the order of use, that is being read ahead;
-    /// it and, under `Sampled`, the next ones stay out of the program's view until they are
-    /// touched.
+    /// Marks the first page, from the wished one on in the order of use, that is being read ahead, or
+    /// else the last before it; it and, under `Sampled`, the next ones stay out of the program's view
+    /// until they are touched.
+    ///
+    /// *The story:* of a bet the last page is marked. Where that was in a hole nobody had the mark, and
+    /// what was used to the last page was judged as read in vain.
     fn place_marker(&mut self, space: SpaceId, plan: &Plan, count: u32) {
         let Some(marker) = plan.marker else { return };
         let mut left = if plan.mapping == Mapping::Sampled { SAMPLES } else { 1 };
-        let (mut reached, mut marked) = (false, false);
+        let (mut reached, mut marked, mut before) = (false, false, None);
         for index in 0..count {
             let Some(id) = self.plan_page(space, plan, index) else { continue };
             reached |= self.pages.place(id).1 == marker;
             let page = &mut self.pages[id];
-            if !reached || page.state != State::Reading || !page.has(flag::READ_AHEAD) {
+            if page.state != State::Reading || !page.has(flag::READ_AHEAD) {
+                continue;
+            }
+            if !reached {
+                before = Some(id);
                 continue;
             }
             page.clear(flag::EAGER);
@@ -421,6 +426,10 @@ impl<P: SwapIn> Mm<P> {
             if left == 0 {
                 return;
             }
+        }
+        if let Some(last) = before.filter(|_| !marked) {
+            self.pages[last].clear(flag::EAGER);
+            self.pages[last].set(flag::MARKER);
         }
     }
 

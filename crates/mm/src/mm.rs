@@ -239,7 +239,6 @@ impl<P: SwapIn> Mm<P> {
         assert!(config.low <= config.high && config.high <= config.budget, "low <= high <= budget");
         assert!((1..=config.budget).contains(&config.swap_in_frames), "a fault needs a frame, and gets it");
         assert!(config.write_max > 0 && config.read_max > 0 && config.fill_max > 0);
-        let regions = Regions::new(policy.spans_holes());
         Mm {
             config,
             asked: config,
@@ -247,7 +246,7 @@ impl<P: SwapIn> Mm<P> {
             now: 0,
             pages: PageTable::default(),
             lists: Lists::default(),
-            regions,
+            regions: Regions::new(),
             areas: first_area(&config),
             ios: Vec::new(),
             ios_free: Vec::new(),
@@ -288,6 +287,7 @@ impl<P: SwapIn> Mm<P> {
         self.reclaims_on(&event);
         match event {
             Event::RegionAdded { space, start, end, kind } => self.region_added(space, start, end, kind),
+            Event::RegionGrown { space, start, end } => self.regions.grow_down(space, start, end),
             Event::RegionRemoved { space, start, end } => self.region_removed(space, start, end, out),
             Event::Resident { space, start, end } => self.resident(space, start, end),
             Event::Discarded { space, start, end } => self.discarded(space, start, end, out),
@@ -602,9 +602,9 @@ impl<P: SwapIn> Mm<P> {
         self.regions.overlaps(space, start, end)
     }
 
-    /// Calls `visit` with every part of the range that is not managed, in order.
-    pub fn unmanaged(&self, space: SpaceId, start: Vpn, end: Vpn, visit: impl FnMut(Vpn, Vpn)) {
-        self.regions.gaps(space, start, end, visit);
+    /// Every part of the range that is not managed, in order.
+    pub fn unmanaged(&self, space: SpaceId, start: Vpn, end: Vpn) -> impl Iterator<Item = (Vpn, Vpn)> + '_ {
+        self.regions.gaps(space, start, end)
     }
 
     /// The managed ranges, in order.

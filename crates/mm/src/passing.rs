@@ -14,7 +14,7 @@ use crate::event::Actions;
 use crate::fault::plan_len;
 use crate::mm::Mm;
 use crate::readahead::{Plan, SwapIn};
-use crate::types::SpaceId;
+use crate::types::{SpaceId, Vpn};
 
 /// Behind a reader so many of its windows are taken for passed, of those pages that are there: one for
 /// the window that is ordered, one for what grows. All of what a plan names was walked through at each
@@ -24,7 +24,8 @@ const PASSED_WINDOWS: u32 = 2;
 /// A window that waits for frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Postponed {
-    space: SpaceId,
+    /// The page at whose touch it was planned.
+    asked: (SpaceId, Vpn),
     plan: Plan,
     /// So many frames have to be free for all of it.
     frames: u32,
@@ -42,7 +43,8 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// True: the plan waits until what was passed is gone.
-    pub(crate) fn waits_for_passed(&mut self, space: SpaceId, plan: &Plan) -> bool {
+    pub(crate) fn waits_for_passed(&mut self, asked: (SpaceId, Vpn), plan: &Plan) -> bool {
+        let space = asked.0;
         if self.pause.is_some() || self.postponed.is_some() || !self.has_passed() {
             return false;
         }
@@ -53,7 +55,7 @@ impl<P: SwapIn> Mm<P> {
         let waits = self.spare_frames() < missing;
         if waits {
             let frames = missing + self.low();
-            self.postponed = Some(Postponed { space, plan: *plan, frames });
+            self.postponed = Some(Postponed { asked, plan: *plan, frames });
         }
         waits
     }
@@ -63,8 +65,8 @@ impl<P: SwapIn> Mm<P> {
         if self.leaving > 0 && self.pause.is_none() {
             return false;
         }
-        let Some(Postponed { space, plan, .. }) = self.postponed.take() else { return false };
-        self.issue_now(space, &plan, out);
+        let Some(Postponed { asked, plan, .. }) = self.postponed.take() else { return false };
+        self.issue_now(asked, &plan, out);
         true
     }
 

@@ -157,8 +157,13 @@ impl<P: SwapIn> Mm<P> {
     /// The program unmapped `[start, end)`.
     pub(crate) fn region_removed(&mut self, space: SpaceId, start: Vpn, end: Vpn, out: &mut Actions) {
         self.discard(space, start, end, out);
-        self.regions.remove(space, start, end);
+        self.unmanage(space, start, end);
         self.leave_chunks(space, start, end);
+    }
+
+    /// The policy may have been exchanged since the last time.
+    fn unmanage(&mut self, space: SpaceId, start: Vpn, end: Vpn) {
+        self.regions.remove(space, start, end, self.policy.spans_holes());
     }
 
     /// Forgets the chunks of a range: at the end of the step those in which nothing is in use any
@@ -211,13 +216,13 @@ impl<P: SwapIn> Mm<P> {
             }
             kind => kind,
         };
-        self.regions.remove(space, to, to_end);
+        self.unmanage(space, to, to_end);
         self.regions.add(space, to, to_end, kind);
         self.each_page(space, from, from_end, |mm, id| {
             let (_, vpn) = mm.pages.place(id);
             mm.move_page(space, id, Vpn(vpn.0 - from.0 + to.0), out);
         });
-        self.regions.remove(space, from, from_end);
+        self.unmanage(space, from, from_end);
         self.leave_chunks(space, from, from_end);
     }
 

@@ -7,8 +7,9 @@ mod willing;
 use std::collections::VecDeque;
 
 use overspill_mm::readahead::policy::{Config as Knobs, NAMES, Policy};
+use overspill_mm::readahead::{Mapping, Plan, SwapIn, Touch, Window};
 use overspill_mm::types::{Access, RegionKind, SpaceId, Vpn};
-use overspill_mm::{Actions, Config, Event, Mm, State, Vmstat, Warning};
+use overspill_mm::{Action, Actions, Config, Event, Mm, State, Unmapped, Vmstat, Warning};
 
 const SPACE: SpaceId = SpaceId(0);
 const BUDGET: u32 = 1280;
@@ -30,7 +31,7 @@ fn laps(config: Config) -> (Vmstat, u32, bool) {
             mm.step(now, event, &mut out);
             most = most.max(mm.frames_held());
             for action in out.drain() {
-                is_full |= matches!(action, overspill_mm::Action::Warn(Warning::SwapFull));
+                is_full |= matches!(action, Action::Warn(Warning::SwapFull));
                 events.extend(willing::answer(&action));
             }
         }
@@ -73,7 +74,7 @@ fn random_stores(slots: u32) -> (bool, u32) {
             mm.step(now * 1000, event, &mut out);
             most = most.max(mm.frames_held());
             for action in out.drain() {
-                is_full |= matches!(action, overspill_mm::Action::Warn(Warning::SwapFull));
+                is_full |= matches!(action, Action::Warn(Warning::SwapFull));
                 events.extend(willing::answer(&action));
             }
         }
@@ -118,4 +119,64 @@ fn a_full_swap_area_does_not_end_read_ahead() {
 #[test]
 fn nor_does_a_small_one() {
     overfull(1024, 4);
+}
+
+/// Each miss asks for 64 pages.
+struct Large;
+
+impl SwapIn for Large {
+    type Region = ();
+
+    fn cached(&mut self, (): &mut (), _: &Touch) -> Option<Plan> {
+        None
+    }
+
+    fn miss(&mut self, (): &mut (), touch: &Touch) -> Option<Plan> {
+        let window = Window::Pages { start: touch.vpn, stride: 1, count: 64 };
+        Some(Plan { window, marker: None, mapping: Mapping::OnTouch, passed: None })
+    }
+
+    fn unused(&mut self, (): &mut (), _: Vpn) {}
+}
+
+/// Found by reading: where swap was nearly full, and what was in RAM locked, windows came above the
+/// budget that were larger than what floats.
+#[test]
+fn what_is_locked_where_swap_is_nearly_full_comes_by_what_floats() {
+    const FRAMES: u32 = 160;
+    const FLOAT: u32 = FRAMES / 8;
+    let (slots, end) = (2 * FRAMES, Vpn(u64::from(4 * FRAMES)));
+    let mut mm = Mm::new(Config::live(FRAMES, slots + 1), Large);
+    let mut out = Actions::new();
+    let added = Event::RegionAdded { space: SPACE, start: Vpn(0), end, kind: RegionKind::Anon };
+    let mut events = VecDeque::from([added]);
+    let mut windows = 0;
+    for touch in 0..2 * end.0 {
+        let (vpn, is_locked) = (Vpn(touch % end.0), touch >= end.0);
+        if mm.lookup(SPACE, vpn).is_none_or(|id| mm.state(id) != State::Mapped) {
+            events.push_back(Event::Fault { space: SPACE, vpn, access: Access::Write });
+        }
+        while let Some(event) = events.pop_front() {
+            let is_nearly_full = slots - mm.slots_used() < FLOAT;
+            mm.step(touch * 1000, event, &mut out);
+            let mut pages = 0;
+            for action in out.drain() {
+                match action {
+                    Action::Unmap { run } if is_locked => {
+                        events.push_back(Event::Unmapped { run, result: Unmapped::default() });
+                        continue;
+                    }
+                    Action::Read { run, .. } => pages += run.count,
+                    _ => {}
+                }
+                events.extend(willing::answer(&action));
+            }
+            if is_locked && is_nearly_full {
+                windows += u32::from(pages > 0);
+                assert!(pages <= FLOAT, "{pages} pages come at once");
+            }
+        }
+        mm.check();
+    }
+    assert!(windows > 1, "swap was nearly full while something was read");
 }

@@ -417,7 +417,10 @@ impl World {
                 self.forget_range(vpn, end);
                 self.feed(Event::RegionRemoved { space: SPACE, start: Vpn(vpn), end: Vpn(end) });
                 let (start, end) = (Vpn(vpn), Vpn(end));
-                self.feed(Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon });
+                self.feed(match vpn % 2 {
+                    0 => Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon },
+                    _ => Event::RegionGrown { space: SPACE, start, end },
+                });
             }
             994..997 => self.remap(pages),
             997 => self.change_areas(),

@@ -330,6 +330,61 @@ fn what_is_locked_while_it_is_out_is_read_by_windows() {
     assert!(refused < 3 * pages as u32, "{refused} were tried in vain");
 }
 
+/// Found by reading: who waits is served above the budget when nothing is under way. While memory was
+/// locked that was never so, as each window was ordered, above the budget, before the last was there.
+#[test]
+fn who_waits_beside_a_reader_of_what_is_locked_has_its_turn() {
+    const PAGES: u64 = 4000;
+    const OTHER: Vpn = Vpn(1 << 20);
+    let policy = Policy::by_name("adaptive", policy::Config { frames: 16_384, ..Default::default() });
+    let mut mm = Mm::new(Config::live(2000, 8192), policy.expect("that is its name"));
+    let mut out = Actions::new();
+    let mut feed = |mm: &mut Mm<Policy>, event, is_locked: bool| {
+        let mut events = std::collections::VecDeque::from([event]);
+        let mut reads = Vec::new();
+        while let Some(event) = events.pop_front() {
+            mm.step(mm.stats().pgfault * 1000, event, &mut out);
+            for action in out.drain() {
+                match action {
+                    Action::Unmap { run } if is_locked => {
+                        events.push_back(Event::Unmapped { run, result: Unmapped::default() });
+                    }
+                    Action::Read { .. } if is_locked => reads.extend(willing::answer(&action)),
+                    action => events.extend(willing::answer(&action)),
+                }
+            }
+        }
+        reads
+    };
+    let is_in = |mm: &Mm<Policy>, vpn| mm.lookup(SPACE, vpn).is_some_and(|id| mm.state(id) == State::Mapped);
+    let touch = |vpn| Event::Fault { space: SPACE, vpn, access: Access::Write };
+    for (start, end) in [(Vpn(0), Vpn(PAGES)), (OTHER, OTHER.offset(1))] {
+        let event = Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon };
+        feed(&mut mm, event, false);
+    }
+    (0..PAGES).for_each(|vpn| drop(feed(&mut mm, touch(Vpn(vpn)), false)));
+    // All is locked from now on. What is read comes when it is waited for.
+    let mut reads = std::collections::VecDeque::new();
+    let mut waits_since = None;
+    for vpn in (0..PAGES / 2).map(Vpn) {
+        if !is_in(&mm, vpn) {
+            reads.extend(feed(&mut mm, touch(vpn), true));
+        }
+        while !is_in(&mm, vpn) {
+            let read = reads.pop_front().expect("the page is on its way");
+            reads.extend(feed(&mut mm, read, true));
+        }
+        mm.check();
+        if waits_since.is_none() && vpn.0 > 1100 && !reads.is_empty() {
+            assert!(feed(&mut mm, touch(OTHER), true).is_empty() && mm.is_stalled());
+            waits_since = Some(mm.stats().pswpin);
+        }
+        let meanwhile = waits_since.map(|since| mm.stats().pswpin - since);
+        assert!(is_in(&mm, OTHER) || meanwhile.is_none_or(|pages| pages <= 128), "{meanwhile:?} pages later");
+    }
+    assert!(is_in(&mm, OTHER), "it had to wait, and came in");
+}
+
 /// Windows above the budget are for what cannot leave. Where nearly all of it is locked a reader of
 /// the rest gets them, too, but what it leaves behind makes room for it.
 #[test]

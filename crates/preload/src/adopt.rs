@@ -149,7 +149,7 @@ impl Adopter {
     }
 
     /// Manages what a registered mapping that is managed has grown down by, where a thread waited at
-    /// `address`. False where it is anything else.
+    /// `address`, or sees that the page is managed by now. False where it is anything else.
     ///
     /// What the list of mappings said is still true when the kernel says that the page is registered
     /// (see [`Engine::settle`]); what is registered has nothing of the agent's own, and was not there
@@ -160,23 +160,23 @@ impl Adopter {
     /// asked three times: 4.2 times as long as other memory that was filled downwards.
     pub fn adopt_grown(&mut self, engine: &mut Engine, address: usize) -> bool {
         engine.handle_changes();
+        if engine.manages(&(address..address + 1)) {
+            // It was adopted for another thread that waited there.
+            return true;
+        }
         let range_if_plain = |vma: &Vma<'_>| if is_plain(vma) { vma.range() } else { 0..0 };
         let asked = self.maps.query(address, false, &mut self.buffer, range_if_plain);
         let Ok(Some(mapping)) = asked else { return false };
-        let mut grown = 0..0;
-        engine.unmanaged(&mapping, |part| {
-            if part.contains(&address) {
-                grown = part;
-            }
-        });
+        // The mapping may have a hundred thousand gaps.
+        let Some(grown) = engine.unmanaged(&mapping).next() else { return false };
         let is_below_managed = grown.start == mapping.start && grown.end < mapping.end;
-        if !is_below_managed || !engine.is_registered(address) {
+        if !is_below_managed || !grown.contains(&address) || !engine.is_registered(address) {
             return false;
         }
         if self.pagemap.has_any(grown.clone(), Query::ANY_CONTENT) != Ok(false) {
             return false;
         }
-        engine.add_region(grown, RegionKind::Anon);
+        engine.grow_region_down(grown);
         true
     }
 
@@ -363,9 +363,9 @@ impl Adopter {
         self.found.clear();
         for Found { part, mapping, reserved } in &self.mapped {
             each_rest(part, &self.own, |rest| {
-                engine.unmanaged(&rest, |part| {
-                    self.found.push(Found { part, mapping: mapping.clone(), reserved: reserved.clone() });
-                });
+                let parts = engine.unmanaged(&rest);
+                let found = |part| Found { part, mapping: mapping.clone(), reserved: reserved.clone() };
+                self.found.extend(parts.map(found));
             });
         }
     }

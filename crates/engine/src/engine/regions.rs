@@ -57,10 +57,10 @@ impl Engine {
         self.mm.manages(PROGRAM, start, end)
     }
 
-    /// Calls `visit` with every part of the range that is not managed, in order.
-    pub fn unmanaged(&self, range: &AddressRange, mut visit: impl FnMut(AddressRange)) {
+    /// Every part of the range that is not managed, in order.
+    pub fn unmanaged(&self, range: &AddressRange) -> impl Iterator<Item = AddressRange> + '_ {
         let (start, end) = vpns(range);
-        self.mm.unmanaged(PROGRAM, start, end, |start, end| visit(address(start)..address(end)));
+        self.mm.unmanaged(PROGRAM, start, end).map(|(start, end)| address(start)..address(end))
     }
 
     /// The managed ranges of the program's own memory.
@@ -83,6 +83,13 @@ impl Engine {
         self.discards.forget(&range);
         let (start, end) = vpns(&range);
         self.feed(Event::RegionAdded { space: PROGRAM, start, end, kind });
+    }
+
+    /// The same, where private memory that is managed has grown down by the range.
+    pub fn grow_region_down(&mut self, range: AddressRange) {
+        self.discards.forget(&range);
+        let (start, end) = vpns(&range);
+        self.feed(Event::RegionGrown { space: PROGRAM, start, end });
     }
 
     /// A part of the managed range may not be accessible yet: first touches fill no more than what is.

@@ -111,7 +111,7 @@ pub struct Plan {
     /// [`Mapping::Together`].
     ///
     /// Should that page not need reading, `mm` marks the next one of the window, in the order of
-    /// use, that does.
+    /// use, that does, or where none does the last before it.
     pub marker: Option<Vpn>,
     /// When the pages enter the program's view.
     pub mapping: Mapping,

@@ -93,9 +93,10 @@ impl<P: SwapIn> Mm<P> {
         self.trust = (self.trust + REFUSED_FOR_ONE * left).saturating_sub(refused).min(REFUSED_MAX);
     }
 
-    /// So many pages come in above the budget: for each of them one may be tried.
+    /// So many pages come in above the budget: for each of them one may be tried. That is no reason to
+    /// try as many at once as where none were refused.
     pub(crate) fn try_more_for(&mut self, pages: u32) {
-        self.trust = (self.trust + pages).min(REFUSED_MAX);
+        self.trust = (self.trust + pages).min(REFUSED_MAX - 1);
     }
 
     /// Starts when fewer than `low` frames are free, ends when `high` are free or on their way.

@@ -367,6 +367,13 @@ impl Mapped {
         }
     }
 
+    /// The runs of those that were not stored to.
+    pub fn not_stored(&self, slots: Range<u32>) -> Vec<Range<u32>> {
+        let mut runs = Vec::new();
+        slots.filter(|&slot| !self.is_stored(Slot(slot))).for_each(|slot| extend(&mut runs, slot));
+        runs
+    }
+
     /// Was the page stored to?
     pub fn is_stored(&self, slot: Slot) -> bool {
         let index = self.index(slot);
@@ -452,6 +459,7 @@ mod tests {
         assert_eq!(mapped.begin_sync(), [run(3, 5), run(9, 10), run(70, 71)], "all of it, once more");
         mapped.note_store(slot(4));
         assert_eq!(mapped.end_sync(true), [run(3, 4), run(9, 10), run(70, 71)]);
+        assert_eq!(mapped.not_stored(run(3, 7)), [run(3, 4), run(5, 7)]);
         assert_eq!(mapped.begin_sync(), [run(4, 5)]);
         mapped.note_store(slot(4));
         mapped.forget_stores(run(0, 50));

@@ -9,8 +9,9 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use overspill_engine::Engine;
 use overspill_sys::mem::{Mapping, copy_from_self};
-use overspill_sys::{Errno, PAGE_SIZE};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use crate::file::{Page, Store};
 use crate::link::Wire;
@@ -22,8 +23,13 @@ const REQUEST_MAX: usize = 256;
 /// Runs of pages that are protected in one go. Nobody's faults are answered meanwhile.
 const PORTION: usize = 4096;
 
-/// Of the budget, what is read ahead for a sync at most.
+/// Of the budget, what is read ahead for a sync at most, and in how many pieces: the engine remembers 64,
+/// and others want some of them.
 const AHEAD_PART: u32 = 16;
+const AHEAD_PIECES: usize = 32;
+
+/// Bytes whose slots are given up in one go.
+const FREED: usize = 4 << 20;
 
 /// How often a sync tries to begin while the process is changing its mappings, 1 ms apart.
 const ATTEMPTS: usize = 1000;
@@ -62,7 +68,8 @@ impl Publisher {
         let runs = begin(start, wire)?;
         let outcome = self.write_and_settle(mapping, &runs, wire);
         let went_well = outcome.is_ok();
-        wire.ask(move |engine| engine.end_sync(start, went_well))?;
+        let clean = wire.ask(move |engine| engine.end_sync(start, went_well))?;
+        free_synced(start, &clean, wire)?;
         outcome.map_err(Error::Io)
     }
 
@@ -155,46 +162,89 @@ fn pieces(runs: &[Range<usize>]) -> Vec<Range<usize>> {
 
 /// Has pages read that are about to be published and have left, many at a time.
 ///
-/// *The story:* whoever synced met them one by one, with two or three requests for 16 neighbours.
+/// *The story:* whoever synced met them one by one, with two or three requests for 16 neighbours. Then as
+/// many pieces as there were were asked for, of which the engine remembered 64 and no prefetch beside
+/// them; and in small budgets none was, an order for each piece.
 struct Ahead<'a> {
     start: usize,
     pieces: &'a [Range<usize>],
     wire: &'a Wire,
-    /// The first piece that was not asked for, and what comes before it, in bytes.
-    next: usize,
-    asked: usize,
-    /// Of those, the ones that were published, and how many may be asked for and not published.
-    done: usize,
+    /// Bytes that may be asked for and not published.
     most: usize,
+    /// The first piece that was not asked for.
+    next: usize,
+    /// Before this one nothing more is asked for: the engine had no use for it.
+    again: usize,
 }
 
 impl<'a> Ahead<'a> {
     fn new(start: usize, pieces: &'a [Range<usize>], wire: &'a Wire) -> Ahead<'a> {
         let budget = wire.ask(|engine| engine.budget_at_first()).unwrap_or(0);
         let most = (budget / AHEAD_PART) as usize * PAGE_SIZE;
-        Ahead { start, pieces, wire, next: 0, asked: 0, done: 0, most }
+        Ahead { start, pieces, wire, most, next: 0, again: 0 }
     }
 
-    /// The piece of that number comes now.
+    /// The piece of that number comes now. When half of what was asked for is done, more is.
     fn reach(&mut self, at: usize) {
-        if self.next <= at || self.asked - self.done < self.most / 2 {
-            let mut wanted = Vec::new();
-            while let Some(piece) = self.pieces.get(self.next)
-                && self.asked - self.done + piece.len() <= self.most
-            {
-                self.asked += piece.len();
-                self.next += 1;
-                wanted.push(self.start + piece.start..self.start + piece.end);
-            }
-            // Who cannot be told of it reads what is missing as it is met.
-            let _ = self.wire.tell(move |engine| {
-                wanted.iter().for_each(|piece| _ = engine.foresee(piece));
-            });
+        self.next = self.next.max(at);
+        let ahead: usize = self.pieces[at..self.next].iter().map(Range::len).sum();
+        if at >= self.again && self.next - at < AHEAD_PIECES / 2 && ahead < self.most / 2 {
+            self.ask(at, self.most - ahead);
         }
-        self.done += self.pieces[at].len();
-        self.next = self.next.max(at + 1);
-        self.asked = self.asked.max(self.done);
     }
+
+    fn ask(&mut self, at: usize, room: usize) {
+        let wanted = self.wanted(AHEAD_PIECES - (self.next - at), room, self.next == at);
+        let count = wanted.len();
+        if count == 0 {
+            return;
+        }
+        let take =
+            move |engine: &mut Engine| wanted.iter().take_while(|part| engine.foresee(part) == 0).count();
+        // Who cannot be told of it reads what is missing as it is met.
+        let taken = self.wire.ask(take).unwrap_or(0);
+        self.next += taken;
+        if taken < count {
+            self.again = at + AHEAD_PIECES / 2;
+        }
+    }
+
+    /// The next pieces, as many as there is room for. What comes now is cut to that.
+    fn wanted(&self, count: usize, mut room: usize, comes_now: bool) -> Vec<AddressRange> {
+        let mut wanted = Vec::new();
+        for piece in self.pieces[self.next..].iter().take(count) {
+            let len = if comes_now && wanted.is_empty() { piece.len().min(room) } else { piece.len() };
+            if len > room {
+                break;
+            }
+            room -= len;
+            let start = self.start + piece.start;
+            wanted.push(start..start + len);
+        }
+        wanted
+    }
+}
+
+/// What is in the file needs no place on swap any more. The pager's thread serves others in between.
+///
+/// *The story:* the end of a sync was a visit to each page that had been written, one after the other,
+/// and whoever had a fault waited.
+fn free_synced(start: usize, runs: &[Range<usize>], wire: &Wire) -> Result<(), Error> {
+    let pieces = pieces(runs);
+    let mut rest = &pieces[..];
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let is_in = |piece: &&Range<usize>| {
+            let is_in = bytes < FREED;
+            bytes += piece.len();
+            is_in
+        };
+        let (portion, others) = rest.split_at(rest.iter().take_while(is_in).count());
+        let portion = portion.to_vec();
+        wire.ask(move |engine| engine.free_synced(start, &portion))?;
+        rest = others;
+    }
+    Ok(())
 }
 
 /// Begins a sync: the runs of bytes to be written, stores to which are told from now on.
@@ -227,9 +277,9 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
+    use overspill_sys::Fd;
     use overspill_sys::file::{self, Open};
     use overspill_sys::mem::{self, Prot};
-    use overspill_sys::{AddressRange, Fd};
 
     use super::*;
     use crate::{FileRegion, MapOptions, Pager};
@@ -396,5 +446,72 @@ mod tests {
         set_access(lost..lost + PAGE_SIZE, Prot::RW);
         region.sync().unwrap();
         assert!(device.stable.lock().unwrap().iter().all(|&byte| byte == 7));
+    }
+
+    /// *The story:* all that was to be published was asked for at once. The engine remembers 64 parts:
+    /// what was more was forgotten, and counted as read; and a prefetch beside it was left out wholly.
+    #[test]
+    fn what_is_read_ahead_leaves_room_for_others() {
+        let (pager, device) =
+            (Pager::builder().ram(16 << 20).swap("/var/tmp").build().unwrap(), Arc::default());
+        let mut region = region(&pager, &device);
+        region.as_mut().unwrap().fill(1);
+        let others = pager.map_file("/proc/self/exe", &MapOptions::new().private()).unwrap();
+        let pieces: Vec<_> = (0..PAGES / 2).map(|n| 2 * n * PAGE_SIZE..(2 * n + 1) * PAGE_SIZE).collect();
+        let mut ahead = Ahead::new(region.as_ptr() as usize, &pieces, pager.link.wire());
+        ahead.reach(0);
+        assert_eq!(ahead.next, AHEAD_PIECES);
+        assert_eq!(others.prefetch(0..PAGE_SIZE).unwrap(), 0, "it is left out");
+        // Each piece was asked for before it comes, unless the engine had no use for it.
+        for at in 1..pieces.len() {
+            ahead.reach(at);
+            assert!(ahead.next > at || ahead.again > at, "piece {at}");
+            assert!(ahead.next <= at + AHEAD_PIECES);
+            assert_eq!(region[pieces[at].start], 1);
+        }
+    }
+
+    #[test]
+    fn what_is_read_ahead_has_its_part_of_the_budget() {
+        let (pager, device) = (pager(), Arc::default());
+        let region = region(&pager, &device);
+        let most = PAGES / 2 / 16;
+        let pages = |from: usize, count: usize| from * PAGE_SIZE..(from + count) * PAGE_SIZE;
+        let pieces = [pages(0, 256), pages(300, most / 2), pages(400, most / 2), pages(500, 1)];
+        let start = region.as_ptr() as usize;
+        let mut ahead = Ahead::new(start, &pieces, pager.link.wire());
+        let part = |piece: Range<usize>| start + piece.start..start + piece.end;
+        assert_eq!(ahead.wanted(9, ahead.most, true), [part(pages(0, most))], "as much as it may have");
+        assert_eq!(ahead.wanted(9, ahead.most, false), [], "or not yet");
+        ahead.next = 1;
+        let wanted = [1, 2].map(|piece| part(pieces[piece].clone()));
+        assert_eq!(ahead.wanted(9, ahead.most, true), wanted);
+        assert_eq!(ahead.wanted(1, ahead.most, true), wanted[..1]);
+    }
+
+    /// Slots are given up in portions, after a sync has ended: what is stored to in between has its own.
+    #[test]
+    fn what_is_stored_to_as_a_sync_ends_is_kept() {
+        let (pager, device) = (pager(), Arc::<Device>::default());
+        let mut region = region(&pager, &device);
+        let (start, wire) = (region.as_ptr() as usize, Arc::clone(pager.link.wire()));
+        region.as_mut().unwrap().fill(1);
+        let runs = begin(start, &wire).unwrap();
+        let clean = wire.ask(move |engine| engine.end_sync(start, true)).unwrap();
+        assert_eq!(clean, runs);
+        assert_eq!(clean.iter().map(Range::len).sum::<usize>(), PAGES * PAGE_SIZE);
+        let second = |page: usize| page.is_multiple_of(2);
+        let pages = region.as_mut().unwrap().chunks_mut(PAGE_SIZE).enumerate();
+        pages.filter(|(page, _)| second(*page)).for_each(|(_, bytes)| bytes.fill(2));
+        free_synced(start, &clean, &wire).unwrap();
+        // All of them leave, and come back: from the file, which has nothing, or from swap.
+        for _ in 0..2 {
+            for (page, bytes) in region.chunks(PAGE_SIZE).enumerate() {
+                let is_as_stored = bytes.iter().all(|&byte| byte == 2);
+                assert!(is_as_stored || !second(page), "page {page}");
+            }
+        }
+        region.sync().unwrap();
+        assert!(device.stable.lock().unwrap().chunks(2 * PAGE_SIZE).all(|pages| pages[0] == 2));
     }
 }

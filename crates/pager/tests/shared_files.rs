@@ -114,7 +114,7 @@ fn what_is_in_the_file_takes_no_place_on_swap() {
         region.sync().unwrap();
         // What is on its way in the moment in which a sync ends keeps its place.
         let after = pager.stats().unwrap().slots as usize;
-        assert!(after < 300, "{after} of {before} slots, round {round}");
+        assert!(after < before / 2, "{after} of {before} slots, round {round}");
         assert!(region[..] == file_of(pages, round)[..]);
         let later = pager.stats().unwrap().slots as usize;
         assert!(later <= after, "{later} slots after reading all, {after} before");
@@ -145,8 +145,9 @@ fn only_what_was_stored_to_is_written() {
     };
     let all: Vec<usize> = (0..pages).collect();
     let (pages_written, calls) = synced(&all);
-    // 16 of a mebibyte; the pager's bell takes one for what is to be read ahead.
-    assert!(pages_written >= 4096 && calls < 2 * 16 + 8, "{pages_written} pages in {calls} calls");
+    // 16 of a mebibyte. The pager's bell takes one for each two of these to read ahead, one for each four
+    // to give slots up, and four to begin and to end.
+    assert!(pages_written >= 4096 && calls <= 16 + 8 + 4 + 4, "{pages_written} pages in {calls} calls");
     assert!(synced(&[]).0 < 2, "nothing is left");
     let (pages_written, _) = synced(&[7, 8, 9, 4000]);
     assert!((4..8).contains(&pages_written), "{pages_written}");

@@ -40,14 +40,26 @@ impl Engine {
         runs.iter().all(|run| self.view.program.protect(start + run.start..start + run.end))
     }
 
-    /// Ends it. If it went well what was stored before it began is in the file, and takes no place on
-    /// swap.
-    pub fn end_sync(&mut self, start: usize, went_well: bool) {
+    /// Ends it. If it went well what was stored before it began is in the file: the runs of bytes of
+    /// which that is so, and which need no place on swap ([`Engine::free_synced`]).
+    pub fn end_sync(&mut self, start: usize, went_well: bool) -> Vec<Range<usize>> {
         let part = self.part_at(start);
         let clean = self.transfers.files().of_slot(Slot(part.slot)).end_sync(went_well);
-        for run in clean {
-            let (start, end) = (part.at(run.start), part.at(run.end));
-            self.feed(Event::Published { space: PROGRAM, start, end });
+        let bytes = |slot: u32| (slot - part.slot) as usize * PAGE_SIZE;
+        clean.iter().map(|run| bytes(run.start)..bytes(run.end)).collect()
+    }
+
+    /// These bytes are as the file has them since a sync, but for what was stored to since then: the rest
+    /// takes no place on swap any more. It visits each page: too many at a time keep others waiting.
+    pub fn free_synced(&mut self, start: usize, runs: &[Range<usize>]) {
+        let part = self.part_at(start);
+        let slot = |bytes: usize| part.slot + (bytes / PAGE_SIZE) as u32;
+        for run in runs {
+            let mapped = self.transfers.files().of_slot(Slot(part.slot));
+            for clean in mapped.not_stored(slot(run.start)..slot(run.end)) {
+                let (start, end) = (part.at(clean.start), part.at(clean.end));
+                self.feed(Event::Published { space: PROGRAM, start, end });
+            }
         }
     }
 

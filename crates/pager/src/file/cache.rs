@@ -175,9 +175,11 @@ impl PageCache for View<'_> {
 
 /// The cache of one file.
 pub(super) struct Cache {
-    /// As it was opened first.
+    /// As it was opened first, and whether it may be written by.
     store: Box<dyn Store>,
-    /// Of the first that may write, if that is another.
+    writes: bool,
+    /// Of the first that may write, if that is another. What was written by one is synced by the same:
+    /// a failure is told to it, and some devices keep for each what they have of it.
     writable: OnceLock<Box<dyn Store>>,
     books: Mutex<Books>,
     /// Bytes in the file. It is changed with the books only, and known without them: a child of fork
@@ -203,7 +205,8 @@ impl std::fmt::Debug for Cache {
 }
 
 impl Cache {
-    pub fn new(store: Box<dyn Store>, policy: Policy, frames: Frames) -> Result<Cache, Errno> {
+    /// `writes`: by this store it may be written.
+    pub fn new(store: Box<dyn Store>, writes: bool, policy: Policy, frames: Frames) -> Result<Cache, Errno> {
         let len = store.len()?;
         let books = Books {
             pages: ByNumber::default(),
@@ -224,6 +227,7 @@ impl Cache {
         let (books, writing, process) = (Mutex::new(books), Mutex::new(()), mem::process_id());
         let cache = Cache {
             store,
+            writes,
             writable: OnceLock::new(),
             books,
             len: len.into(),

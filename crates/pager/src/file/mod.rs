@@ -1,5 +1,5 @@
 //! A file with a cache of its own, in the pager's budget: reads that are read ahead, writes that are
-//! gathered and written back in file order.
+//! gathered and written back, what lies behind the file's end in order.
 //!
 //! What [`File::sync`] has returned for is on stable storage. What could not be written or settled
 //! stays here, and is tried again; the failure is told once, to whoever syncs next. (A kernel tells
@@ -115,7 +115,8 @@ pub struct FileStats {
 ///
 /// All that a pager opens of one file, by whatever name, share one cache: what one writes the others
 /// read at once. Each reads ahead by its own rules, and is told of a failure to write by its own next
-/// sync, whoever wrote. Closing one writes back what is dirty, of all of them.
+/// sync, whoever wrote. Closing one that may write, or the last, writes back what is dirty, of all of
+/// them.
 ///
 /// It is of the process that opened it. A child of fork can read what was cached then, if no thread
 /// was at the cache in the very moment of the fork; whatever else it wants of it fails.
@@ -160,7 +161,7 @@ impl File {
                 let (jobs, orders) = channel();
                 let share = Share::new(jobs.clone(), 0);
                 let frames = Frames::of_pager(share, Arc::clone(link), Arc::clone(room), budget);
-                let cache = Cache::new(Box::new(store), policy, frames).map_err(failed)?;
+                let cache = Cache::new(Box::new(store), options.write, policy, frames).map_err(failed)?;
                 let threads = Arc::new(Threads::start(cache, jobs, orders)?);
                 users.threads = Some(Arc::clone(&threads));
                 (threads, FIRST)
@@ -247,12 +248,17 @@ impl Caller for File {
 }
 
 impl Drop for File {
-    /// Writes back what is dirty; whoever wants to know whether that went well calls [`File::sync`].
+    /// Writes back what is dirty; whoever wants to know whether that went well calls [`File::sync`]. Who
+    /// could only read leaves that to the others, and the last one to [`Threads`].
+    ///
+    /// *The story:* whoever closed what he had read waited for the syncs of those who wrote.
     fn drop(&mut self) {
         if self.process != mem::process_id() {
             return;
         }
-        let _ = self.cache.write_back();
+        if self.is_writable {
+            let _ = self.cache.write_back();
+        }
         let mut users = self.inode.users();
         self.cache.close(self.opening);
         self.threads = None;

@@ -33,7 +33,8 @@ const HINT_PART: u32 = 4;
 /// eight of them at a time before it is as fast as it gets.
 const READERS_MIN: u64 = 2;
 const READERS_MAX: u64 = 8;
-/// And the part of the budget that all their requests are, at most.
+/// And the part of the budget that all their requests are, at most. So are those of the threads that
+/// write back, which are one where two threads do not fit.
 const READERS_PART: u32 = 16;
 /// An order to give frames back that comes so soon after the last one is twice as large.
 const SOON_NS: u64 = 50_000_000;
@@ -203,8 +204,18 @@ impl Frames {
 
     /// Threads that read ahead: what they read into is not counted, and stays a small part of the budget.
     pub fn readers(&self) -> usize {
-        let fit = u64::from(self.budget / READERS_PART) / REQUEST_MAX;
-        fit.clamp(READERS_MIN, READERS_MAX) as usize
+        self.requests_that_fit().clamp(READERS_MIN, READERS_MAX) as usize
+    }
+
+    /// Threads that write back at a time: the same of them.
+    ///
+    /// *The story:* in small budgets what two wrote from and two read into was more than that part.
+    pub fn writers(&self) -> usize {
+        self.requests_that_fit().clamp(1, READERS_MAX) as usize
+    }
+
+    fn requests_that_fit(&self) -> u64 {
+        u64::from(self.budget / READERS_PART) / REQUEST_MAX
     }
 
     /// Pages that may be here.

@@ -41,8 +41,13 @@ struct Memory {
     in_flight: AtomicU64,
     most_in_flight: AtomicU64,
     syncs: AtomicU64,
-    /// Requests to write.
+    /// Requests to write, and those that left zeroes before them.
     writes: AtomicU64,
+    holes: AtomicU64,
+    /// Requests to write that are under way, the most that were at a time, and what each takes.
+    writing: AtomicU64,
+    most_writing: AtomicU64,
+    write_us: AtomicU64,
     /// What happens at the end of the next read, before anybody has what it gave.
     after_read: Mutex<Option<Event>>,
 }
@@ -81,13 +86,19 @@ impl Store for Handle {
     }
 
     fn write(&self, first: u64, pages: &[Page], len: u64) -> Result<(), Errno> {
-        self.0.writes.fetch_add(1, SeqCst);
+        let number = self.0.writes.fetch_add(1, SeqCst);
+        self.0.most_writing.fetch_max(self.0.writing.fetch_add(1, SeqCst) + 1, SeqCst);
+        // The first takes longest.
+        let times = if number == 0 { 20 } else { 1 };
+        std::thread::sleep(std::time::Duration::from_micros(self.0.write_us.load(SeqCst) * times));
+        self.0.writing.fetch_sub(1, SeqCst);
         let is_bad = (first..first + pages.len() as u64).contains(&self.0.bad_write.load(SeqCst));
         if is_bad || self.0.refuses_writes.load(SeqCst) {
             return Err(Errno::IO);
         }
         self.0.largest_write.fetch_max(pages.len() as u64, SeqCst);
         let mut written = self.0.written.lock().unwrap();
+        self.0.holes.fetch_add(u64::from(at_of(first) > written.len() as u64), SeqCst);
         for (page, from) in (first as usize..).zip(pages) {
             let (start, end) = (page * PAGE_SIZE, ((page + 1) * PAGE_SIZE).min(len as usize));
             if written.len() < end {
@@ -134,7 +145,7 @@ fn parts_by(name: &str, memory: &Arc<Memory>, frames: u32) -> Parts {
     let (jobs, orders) = channel();
     let share = Share::new(jobs.clone(), frames);
     let frames = Frames::fixed(Arc::clone(&share));
-    let cache = Cache::new(Box::new(Handle(Arc::clone(memory))), policy, frames).unwrap();
+    let cache = Cache::new(Box::new(Handle(Arc::clone(memory))), true, policy, frames).unwrap();
     (cache, share, jobs, orders)
 }
 

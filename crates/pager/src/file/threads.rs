@@ -91,7 +91,11 @@ fn serve(cache: &Cache, orders: &Mutex<Receiver<Job>>, closing: &AtomicBool) {
 }
 
 impl Drop for Threads {
-    /// All have closed the file. What was to be read ahead is not read any more.
+    /// All have closed the file. What was to be read ahead is not read any more; what is dirty is written
+    /// back.
+    ///
+    /// *The story:* what a thread's sync had found lost, after the last one who closed had written all of
+    /// it, was thrown away.
     fn drop(&mut self) {
         if self.process != mem::process_id() {
             // A child of fork has no threads to wait for, and nobody to give anything back to.
@@ -106,6 +110,8 @@ impl Drop for Threads {
         for reader in self.readers.drain(..) {
             let _ = reader.join();
         }
+        // One of them may have met a device that could not settle what was written.
+        let _ = self.cache.write_back();
         self.cache.empty();
     }
 }

@@ -46,9 +46,13 @@ impl Cache {
         self.writable.get().unwrap_or(&self.store).as_ref()
     }
 
-    /// Somebody else opens the file, by this descriptor if he may write to it.
+    /// Somebody else opens the file, by this descriptor if he may write to it. It is for use where none
+    /// of those before could be written by.
+    ///
+    /// *The story:* the first that came so took the place of the cache's own. That had written, and the
+    /// device failed; the new descriptor knew nothing of it, and its sync said that all was well.
     pub fn open_again(&self, writable: Option<Box<dyn Store>>, policy: Policy) -> Opening {
-        if let Some(store) = writable {
+        if let Some(store) = writable.filter(|_| !self.writes) {
             // The first serves all.
             let _ = self.writable.set(store);
         }

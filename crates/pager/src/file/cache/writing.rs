@@ -29,7 +29,7 @@ const HELD_PART: usize = 8;
 /// So long after that was told it is not told again; nor is what failed tried again.
 const PAUSE_NS: u64 = 1_000_000_000;
 
-/// For so many dirty pages another thread writes.
+/// For so many dirty pages another thread writes, if they are no neighbours.
 const PAGES_A_WRITER: usize = 32;
 
 /// Neighbours that are dirty: the first one's number, copies, the stores that these know of, and the
@@ -241,7 +241,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes what is dirty, in file order, neighbours together.
+    /// Writes what is dirty, neighbours together.
     pub fn write_back(&self) -> Result<(), Errno> {
         let _alone = self.alone();
         self.write_dirty()
@@ -276,9 +276,10 @@ impl Cache {
     ///
     /// *The story:* 16 threads that wrote 64 KiB here and there had 0.4 of what pread and pwrite give,
     /// as one of them wrote all that was dirty, run by run, and the others waited for room.
+    /// *The other story:* so many threads were started for 256 neighbours as for 256 pages here and there.
     fn write_all(&self) -> Result<(), Errno> {
         let next = Mutex::new(0);
-        let writers = self.books().dirty.len().div_ceil(PAGES_A_WRITER).min(self.readers());
+        let writers = self.books().requests(self.frames.writers());
         std::thread::scope(|scope| {
             let write = || self.write_from(&next);
             let spawn =
@@ -293,10 +294,18 @@ impl Cache {
         })
     }
 
-    /// Writes what is dirty from a page on, in file order, until nothing is left for others, either.
+    /// Writes what is dirty from a page on until nothing is left for others, either. The file grows in
+    /// order: while one writes behind its end nobody takes what comes after that.
+    ///
+    /// *The story:* a program that was killed left megabytes of zeroes before what it had written later.
     fn write_from(&self, next: &Mutex<u64>) -> Result<(), Errno> {
         let mut outcome = Ok(());
-        while let Some((first, pages, stamps, len)) = self.take_dirty(next) {
+        loop {
+            let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some((first, pages, stamps, len)) = self.next_dirty(*next) else { return outcome };
+            *next = first + pages.len() as u64;
+            let grows = len.min(*next * PAGE) > self.books().in_file;
+            let _others_wait = grows.then_some(next);
             if self.write_run(first, &pages, &stamps, len).is_ok() {
                 continue;
             }
@@ -308,14 +317,6 @@ impl Cache {
                 }
             }
         }
-        outcome
-    }
-
-    fn take_dirty(&self, next: &Mutex<u64>) -> Option<Dirty> {
-        let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
-        let dirty = self.next_dirty(*next)?;
-        *next = dirty.0 + dirty.1.len() as u64;
-        Some(dirty)
     }
 
     /// Writes copies of neighbours, which are as new as their stamps say.
@@ -389,6 +390,22 @@ impl Cache {
 }
 
 impl Books {
+    /// Requests that can be under way for what is dirty, as far as they are worth threads, and no more
+    /// than `most`. All that lies behind the file's end is one: it is written in order.
+    fn requests(&self, most: usize) -> usize {
+        let mut from = 0;
+        let mut next = || {
+            let first = *self.dirty.range(from..).next()?;
+            let end = first + REQUEST_MAX;
+            let is_behind = first * PAGE >= self.in_file;
+            let gap = (first..end).find(|page| !self.dirty.contains(page));
+            from = if is_behind { u64::MAX } else { gap.unwrap_or(end) };
+            Some(())
+        };
+        let most = most.min(self.dirty.len().div_ceil(PAGES_A_WRITER));
+        (0..most).map_while(|_| next()).count()
+    }
+
     /// Why the last write-back failed, if that was a moment ago, and not so many `more` are dirty since.
     ///
     /// *The story:* whoever stored to a file whose device was full had all that was dirty tried anew.

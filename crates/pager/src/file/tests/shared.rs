@@ -9,12 +9,172 @@ fn again(file: &File, memory: &Arc<Memory>) -> File {
 
 /// The same by rules of that name; without a store, for reading.
 fn again_by(name: &str, file: &File, memory: Option<&Arc<Memory>>) -> File {
+    let store = memory.map(|memory| Box::new(Handle(Arc::clone(memory))) as Box<dyn Store>);
+    again_with(name, file, store)
+}
+
+fn again_with(name: &str, file: &File, store: Option<Box<dyn Store>>) -> File {
     let users = file.inode.users();
     let threads = Arc::clone(users.threads.as_ref().expect("it is open"));
     let policy = Policy::by_name(name, Config::default()).unwrap();
-    let store = memory.map(|memory| Box::new(Handle(Arc::clone(memory))) as Box<dyn Store>);
+    let is_writable = store.is_some();
     let opening = threads.cache().open_again(store, policy);
-    File::of(threads, Arc::clone(&file.inode), opening, memory.is_some())
+    File::of(threads, Arc::clone(&file.inode), opening, is_writable)
+}
+
+/// A device with handles. Some file systems keep what was written by a handle until that is synced; and
+/// a failure is told to each that was open when it happened.
+#[derive(Default)]
+struct Device {
+    bytes: Mutex<Vec<u8>>,
+    stable: Mutex<Vec<u8>>,
+    /// By which handle, from which page on, and what.
+    pending: Mutex<Vec<(usize, u64, Vec<Page>)>>,
+    failures: AtomicU64,
+    handles: AtomicU64,
+}
+
+impl Device {
+    fn new(pages: usize) -> Arc<Device> {
+        let [bytes, stable] = [(); 2].map(|()| Mutex::new(vec![0; pages * PAGE_SIZE]));
+        Arc::new(Device { bytes, stable, ..Device::default() })
+    }
+
+    fn open(self: &Arc<Device>, writes: bool) -> Box<dyn Store> {
+        let number = self.handles.fetch_add(1, SeqCst) as usize;
+        let seen = AtomicU64::new(self.failures.load(SeqCst));
+        Box::new(DeviceHandle { device: Arc::clone(self), number, writes, seen })
+    }
+
+    fn file(self: &Arc<Device>, writes: bool) -> File {
+        let (jobs, orders) = channel();
+        let frames = Frames::fixed(Share::new(jobs.clone(), 64));
+        let policy = Policy::by_name("none", Config::default()).unwrap();
+        let cache = Cache::new(self.open(writes), writes, policy, frames).unwrap();
+        let mut file = file_of(cache, jobs, orders);
+        file.is_writable = writes;
+        file
+    }
+
+    /// What is pending is lost.
+    fn fail(&self) {
+        self.pending.lock().unwrap().clear();
+        self.failures.fetch_add(1, SeqCst);
+    }
+
+    fn is_stable(&self, page: usize, value: u8) -> bool {
+        self.stable.lock().unwrap()[page * PAGE_SIZE..][..PAGE_SIZE] == [value; PAGE_SIZE]
+    }
+}
+
+fn put(bytes: &mut [u8], first: u64, pages: &[Page]) {
+    let to = bytes[first as usize * PAGE_SIZE..].chunks_mut(PAGE_SIZE);
+    to.zip(pages).for_each(|(to, page)| to.copy_from_slice(&page.0));
+}
+
+struct DeviceHandle {
+    device: Arc<Device>,
+    number: usize,
+    writes: bool,
+    seen: AtomicU64,
+}
+
+impl Store for DeviceHandle {
+    fn len(&self) -> Result<u64, Errno> {
+        Ok(self.device.bytes.lock().unwrap().len() as u64)
+    }
+
+    fn read(&self, first: u64, pages: &mut [Page]) -> Result<u64, Errno> {
+        let bytes = self.device.bytes.lock().unwrap();
+        let from = bytes[first as usize * PAGE_SIZE..].chunks(PAGE_SIZE);
+        pages.iter_mut().zip(from).for_each(|(page, from)| page.0.copy_from_slice(from));
+        Ok(at_of(pages.len() as u64))
+    }
+
+    fn write(&self, first: u64, pages: &[Page], _: u64) -> Result<(), Errno> {
+        if !self.writes {
+            return Err(Errno::BADF);
+        }
+        put(&mut self.device.bytes.lock().unwrap(), first, pages);
+        self.device.pending.lock().unwrap().push((self.number, first, pages.to_vec()));
+        Ok(())
+    }
+
+    fn write_part(&self, _: &[u8], _: u64) -> Result<(), Errno> {
+        unreachable!("the cache writes pages")
+    }
+
+    fn sync(&self, _: bool) -> Result<(), Errno> {
+        let is_own = |pending: &mut (usize, u64, Vec<Page>)| pending.0 == self.number;
+        for (_, first, pages) in self.device.pending.lock().unwrap().extract_if(.., is_own) {
+            put(&mut self.device.stable.lock().unwrap(), first, &pages);
+        }
+        let failures = self.device.failures.load(SeqCst);
+        if self.seen.swap(failures, SeqCst) == failures { Ok(()) } else { Err(Errno::IO) }
+    }
+}
+
+/// *The story:* the first that opened a file to write it had its descriptor serve all, though another
+/// had written already. What the device had lost of that was told to nobody, and what a handle kept
+/// was not synced by the other.
+#[test]
+fn what_was_written_by_a_handle_is_synced_by_it() {
+    for (first_writes, fails) in [(true, true), (true, false), (false, true), (false, false)] {
+        let device = Device::new(20);
+        let first = device.file(first_writes);
+        let writer = again_with("none", &first, Some(device.open(true)));
+        writer.write_at(&[7; PAGE_SIZE], at_of(3)).unwrap();
+        first.cache.write_back().unwrap();
+        if fails {
+            device.fail();
+        }
+        let third = again_with("none", &first, Some(device.open(true)));
+        drop(writer);
+        assert_eq!(third.sync().is_err(), fails, "first writes: {first_writes}");
+        third.sync().unwrap();
+        assert!(device.is_stable(3, 7), "first writes: {first_writes}, fails: {fails}");
+        third.write_at(&[8; PAGE_SIZE], at_of(4)).unwrap();
+        drop((third, first));
+        assert_eq!(device.bytes.lock().unwrap()[4 * PAGE_SIZE], 8);
+    }
+    // Who came second has not written yet.
+    let device = Device::new(20);
+    let first = device.file(true);
+    first.write_at(&[7; PAGE_SIZE], 0).unwrap();
+    first.cache.write_back().unwrap();
+    device.fail();
+    let second = again_with("none", &first, Some(device.open(true)));
+    assert!(first.sync().is_err());
+    assert!(second.sync().is_err(), "it was open, too");
+    first.sync().unwrap();
+    assert!(device.is_stable(0, 7));
+}
+
+/// *The story:* whoever closed what he had only read wrote back what others had stored, and waited for
+/// their syncs.
+#[test]
+fn who_closes_what_he_read_waits_for_nobody() {
+    let (writer, memory) = open(vec![0; 10 * PAGE_SIZE], 64);
+    let [reader, last] = [0; 2].map(|_| again_by("none", &writer, None));
+    writer.write_at(&[7; PAGE_SIZE], 0).unwrap();
+    let (closed, is_closed) = channel();
+    *memory.amid_sync.lock().unwrap() = Some(Box::new(move || {
+        let thread = std::thread::spawn(move || {
+            drop(reader);
+            closed.send(()).unwrap();
+        });
+        is_closed.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for the sync");
+        thread.join().unwrap();
+    }));
+    writer.sync().unwrap();
+    // The last one leaves nothing, whoever it is.
+    writer.write_at(&[8; PAGE_SIZE], 0).unwrap();
+    memory.refuses_writes.store(true, SeqCst);
+    drop(writer);
+    memory.refuses_writes.store(false, SeqCst);
+    assert_eq!(last.stats().dirty, 1);
+    drop(last);
+    assert_eq!(memory.written.lock().unwrap()[0], 8);
 }
 
 fn next(seed: &mut u64) -> usize {

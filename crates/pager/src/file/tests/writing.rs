@@ -345,3 +345,71 @@ fn four_writers_at_once_lose_nothing() {
     }
     assert!(*memory.stable.lock().unwrap() == expected);
 }
+
+/// A cache with room for eight requests at a time, over a file of 10,000 pages, 16 of which are stored to
+/// by runs of so many; what was counted when they were written back.
+fn written_back(frames: u32, run: u64, every: u64) -> Arc<Memory> {
+    let memory = memory(vec![0; 10_000 * PAGE_SIZE]);
+    memory.write_us.store(5000, SeqCst);
+    let (cache, ..) = parts(&memory, frames);
+    for first in (0..10_000).step_by(every as usize) {
+        let bytes = vec![7; run as usize * PAGE_SIZE];
+        cache.write_at(&bytes, at_of(first), &|_: Run| ()).unwrap();
+    }
+    cache.write_back().unwrap();
+    let is_written = |page: usize| memory.written.lock().unwrap()[page * PAGE_SIZE] == 7;
+    assert!((0..10_000).all(|page| is_written(page) == (page as u64 % every < run)));
+    memory
+}
+
+/// *The story:* each run of pages was waited for before the next was written. Then threads were started
+/// by the number of pages, and seven of them found nothing to do; and in a small budget two of them,
+/// with the two that read ahead, had more buffers than a sixteenth of it.
+#[test]
+fn as_many_write_as_there_are_runs_and_room_for() {
+    let most = |frames, run, every| written_back(frames, run, every).most_writing.load(SeqCst);
+    assert!((3..=8).contains(&most(32_768, 30, 1000)), "ten runs");
+    assert_eq!(most(32_768, 256, 10_000), 1, "one run");
+    assert_eq!(most(8191, 30, 1000), 1, "a small budget");
+    assert_eq!(most(8192, 30, 1000), 2);
+}
+
+/// *The story:* eight threads wrote what had been appended to a file. A program that was killed then left
+/// megabytes of zeroes before what one of them had written.
+#[test]
+fn a_file_grows_in_order() {
+    let memory = memory(noise(100 * PAGE_SIZE + 77));
+    memory.write_us.store(2000, SeqCst);
+    let (cache, ..) = parts(&memory, 32_768);
+    let bytes = noise(3000 * PAGE_SIZE);
+    cache.write_at(&bytes, at_of(90), &|_: Run| ()).unwrap();
+    cache.write_back().unwrap();
+    assert_eq!(memory.holes.load(SeqCst), 0, "requests behind the end of the file");
+    assert!(memory.written.lock().unwrap()[90 * PAGE_SIZE..] == bytes);
+    // What lies behind a gap has to leave one.
+    cache.write_at(&[7; PAGE_SIZE], at_of(4000), &|_: Run| ()).unwrap();
+    cache.write_back().unwrap();
+    assert_eq!(memory.holes.load(SeqCst), 1);
+}
+
+/// *The story:* a thread that made room met a device that could not settle what it had written. The last
+/// one who had the file open closed it meanwhile, after he had written back what was dirty till then:
+/// the rest was thrown away.
+#[test]
+fn what_a_thread_could_not_settle_is_written_before_the_pages_go() {
+    let memory = memory(vec![1; 10 * PAGE_SIZE]);
+    let (cache, _, jobs, orders) = parts(&memory, 64);
+    Handle(Arc::clone(&memory)).sync(true).unwrap();
+    let threads = Threads::start(cache, jobs.clone(), orders).unwrap();
+    threads.cache().write_at(&[7; 2 * PAGE_SIZE], 0, &|_: Run| ()).unwrap();
+    let (inside, is_inside) = channel();
+    memory.failing_syncs.store(1, SeqCst);
+    *memory.amid_sync.lock().unwrap() = Some(Box::new(move || {
+        inside.send(()).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }));
+    jobs.send(Job::MakeRoom).unwrap();
+    is_inside.recv().unwrap();
+    drop(threads);
+    assert!(memory.written.lock().unwrap()[..2 * PAGE_SIZE].iter().all(|&byte| byte == 7));
+}

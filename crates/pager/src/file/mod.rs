@@ -249,7 +249,7 @@ impl Caller for File {
 
 impl Drop for File {
     /// Writes back what is dirty; whoever wants to know whether that went well calls [`File::sync`]. Who
-    /// could only read leaves that to the others, and the last one to [`Threads`].
+    /// could only read leaves that to the others, and the last of them all to the end of its threads.
     ///
     /// *The story:* whoever closed what he had read waited for the syncs of those who wrote.
     fn drop(&mut self) {

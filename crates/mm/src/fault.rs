@@ -282,7 +282,7 @@ impl<P: SwapIn> Mm<P> {
     ) -> bool {
         let space = asked.0;
         self.know_plan(space, plan);
-        let is_stuck = self.is_stuck();
+        let is_stuck = self.is_stuck(wanted);
         let count = self.affordable(space, plan, wanted, is_stuck);
         let expelled = self.scans.expels();
         let mut joined = false;
@@ -427,7 +427,9 @@ impl<P: SwapIn> Mm<P> {
                 return;
             }
         }
-        if let Some(last) = before.filter(|_| !marked) {
+        // Of a window that was cut short the rest is asked for with the next miss.
+        let is_whole = count == plan_len(plan) && holds(plan, marker);
+        if let Some(last) = before.filter(|_| !marked && is_whole) {
             self.pages[last].clear(flag::EAGER);
             self.pages[last].set(flag::MARKER);
         }
@@ -536,6 +538,16 @@ fn wanted(access: Access) -> u16 {
 pub(crate) fn plan_len(plan: &Plan) -> u32 {
     match plan.window {
         Window::Pages { count, .. } | Window::Slots { count, .. } => count,
+    }
+}
+
+/// Is this one of the plan's places, whatever is there?
+fn holds(plan: &Plan, vpn: Vpn) -> bool {
+    match plan.window {
+        Window::Pages { start, stride, count } => {
+            (0..count).any(|index| start.offset(stride * i64::from(index)) == vpn)
+        }
+        Window::Slots { .. } => true,
     }
 }
 

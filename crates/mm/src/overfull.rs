@@ -113,12 +113,14 @@ impl<P: SwapIn> Mm<P> {
     /// *The story:* mlock of 107 MiB in 64M, of which half was out, read that page by page: 1.1 s
     /// where a plain load takes 0.1 to 0.3.
     ///
-    /// Not while a fault waits: it is served when nothing is under way, and the windows of one who does
-    /// not wait would always be. Nor where swap is nearly full: what floats is there for windows.
-    pub(crate) fn is_stuck(&self) -> bool {
+    /// While a fault waits only for who is served, whose `wanted` page it is: who waits is served when
+    /// nothing is under way, and the windows of one who does not wait would always be. Nor where swap is
+    /// nearly full: what floats is there for windows.
+    pub(crate) fn is_stuck(&self, wanted: Option<PageId>) -> bool {
         let is_used_up = self.held >= self.config.budget && self.trust == 0;
         let is_ours = self.pause.is_none() && !self.config.probe.is_kernel();
-        is_used_up && is_ours && self.waiting.is_empty() && !self.is_nearly_full()
+        let has_turn = wanted.is_some() || self.waiting.is_empty();
+        is_used_up && is_ours && has_turn && !self.is_nearly_full()
     }
 
     /// Is any of it free?

@@ -35,12 +35,18 @@ pub fn make_room(raised: &Raised, bytes: u64) -> Result<(), Errno> {
     let (now, most) = procfs::limit(Limit::AddressSpace)?;
     let is_known = |limit| raised.asked(limit).is_some();
     let more = |limit| if is_known(limit) { Some(limit) } else { raised.raise(limit, bytes) };
-    let pair = [more(now).ok_or(Errno::PERM)?, more(most).ok_or(Errno::PERM)?];
-    if pair != [now, most] {
-        match procfs::set_limit(Limit::AddressSpace, (pair[0], pair[1])) {
-            Err(_) if bytes <= now / SHARE => {}
-            result => result?,
+    let set = |now, most| procfs::set_limit(Limit::AddressSpace, (now, most)).is_ok();
+    let has_room = match [more(now), more(most)] {
+        [Some(more_now), Some(more_most)] => {
+            [more_now, more_most] == [now, most]
+                || set(more_now, more_most)
+                || more_now <= most && set(more_now, most)
         }
+        // So many limits are noted already.
+        _ => false,
+    };
+    if !has_room && bytes > now / SHARE {
+        return Err(Errno::PERM);
     }
     TAKEN.store(bytes, SeqCst);
     Ok(())
@@ -78,8 +84,7 @@ fn within_most(known: &Raised, asked: Pair, limits: Pair) -> Option<Pair> {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prlimit(pid: c_int, resource: c_int, new: *const Pair, old: *mut Pair) -> c_int {
-    let is_own = pid == 0 || pid as u32 == mem::process_id();
-    let kept = kept(resource).filter(|_| is_own);
+    let kept = kept(resource).filter(|_| pid == 0 || pid as u32 == mem::process_id());
     let asked = kept.filter(|_| !new.is_null()).map(|known| {
         // SAFETY: the caller passes a pair, which may be wherever it likes.
         (known, unsafe { new.read_unaligned() })
@@ -116,18 +121,14 @@ pub unsafe extern "C" fn prlimit64(pid: c_int, resource: c_int, new: *const Pair
     unsafe { prlimit(pid, resource, new, old) }
 }
 
-/// setrlimit(2).
+/// setrlimit(2), by the call that libc makes for it: a filter may allow that one only.
 ///
 /// # Safety
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setrlimit(resource: c_int, new: *const Pair) -> c_int {
-    if kept(resource).is_some() && !new.is_null() {
-        // SAFETY: passed on to the caller.
-        return unsafe { prlimit(0, resource, new, core::ptr::null_mut()) };
-    }
-    // SAFETY: as above.
-    unsafe { libc::call(__NR_setrlimit, [resource as usize, new as usize, 0, 0, 0, 0]) as c_int }
+    // SAFETY: passed on to the caller.
+    unsafe { prlimit(0, resource, new, core::ptr::null_mut()) }
 }
 
 /// setrlimit64, the same.
@@ -140,18 +141,14 @@ pub unsafe extern "C" fn setrlimit64(resource: c_int, new: *const Pair) -> c_int
     unsafe { setrlimit(resource, new) }
 }
 
-/// getrlimit(2).
+/// getrlimit(2), as above.
 ///
 /// # Safety
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrlimit(resource: c_int, old: *mut Pair) -> c_int {
-    if kept(resource).is_some() && !old.is_null() {
-        // SAFETY: passed on to the caller.
-        return unsafe { prlimit(0, resource, core::ptr::null(), old) };
-    }
-    // SAFETY: as above.
-    unsafe { libc::call(__NR_getrlimit, [resource as usize, old as usize, 0, 0, 0, 0]) as c_int }
+    // SAFETY: passed on to the caller.
+    unsafe { prlimit(0, resource, core::ptr::null(), old) }
 }
 
 /// getrlimit64, the same.
@@ -164,12 +161,13 @@ pub unsafe extern "C" fn getrlimit64(resource: c_int, old: *mut Pair) -> c_int {
     unsafe { getrlimit(resource, old) }
 }
 
-/// One of these calls by its number.
+/// One of these calls by its number, where the limit is one that is kept.
 ///
 /// # Safety
 /// As for the system call.
 pub unsafe fn by_number(number: c_uint, arguments: [usize; 4]) -> Option<c_int> {
     let [a, b, c, d] = arguments;
+    kept(if number == __NR_prlimit64 { b } else { a } as c_int)?;
     // SAFETY: passed on to the caller.
     unsafe {
         if number == __NR_getrlimit {

@@ -9,17 +9,21 @@
 //! The C library's own realloc does not come this way: it copies where mremap is refused.
 //!
 //! Linux 6.17 moves several mappings at once, with gaps between them, where their size stays
-//! (MREMAP_FIXED), but none that is registered with userfaultfd. What it refuses so is moved here
-//! mapping by mapping, which it allows, and tells the agent of each. Threads that map and unmap
-//! there meanwhile see it half done.
+//! (MREMAP_FIXED), but none that is registered with userfaultfd: it moves what comes before, and then
+//! refuses. So several are moved here mapping by mapping, each once, which it allows, and tells the
+//! agent of each. Threads that map and unmap there meanwhile see it half done.
 //!
 //! *The story:* a range of which a part was read-only could not be moved: EFAULT, and the part in
 //! front of the managed one was gone.
+//!
+//! *Another story* (by reading): what the refused call had moved was looked for again in its old place.
+//! With MREMAP_DONTUNMAP an empty mapping was there, and elsewhere what another thread had just mapped:
+//! that was moved over what had arrived.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
-use linux_raw_sys::general::{__NR_mincore, __NR_mremap, MREMAP_FIXED};
+use linux_raw_sys::general::{__NR_mincore, __NR_mremap, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 use overspill_sys::maps::{BUFFER_BYTES, Maps};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, procfs};
 
@@ -95,13 +99,19 @@ pub unsafe extern "C" fn mremap(
     let new = if flags as u32 & MREMAP_FIXED != 0 { new } else { core::ptr::null_mut() };
     let arguments = [old as usize, old_len, new_len, flags as usize, new as usize, 0];
     let is_simple = flags as u32 & MREMAP_FIXED != 0 && pages(old_len) == pages(new_len);
-    let may_be_several = is_simple && fork::is_managing() && is_mapped(old as usize);
-    // SAFETY: passed on to the caller.
-    let mut result = in_turns(|| unsafe { overspill_sys::call(__NR_mremap, arguments) });
-    if result == Err(Errno::FAULT) && may_be_several && procfs::kernel_version() >= SEVERAL {
-        let range = old as usize..(old as usize).saturating_add(pages(old_len) * PAGE_SIZE);
-        // SAFETY: as above: the kernel found nothing wrong with range, target and flags.
-        result = unsafe { move_each(&range, new as usize, flags) };
+    let range = old as usize..(old as usize).saturating_add(pages(old_len) * PAGE_SIZE);
+    let may_be_several = is_simple && fork::is_managing() && is_sound(&range, new as usize, flags);
+    let maps = if may_be_several { maps_of_several() } else { None };
+    let mut is_several = false;
+    let whole = || {
+        is_several = maps.as_ref().is_some_and(|maps| holds_several(maps, &range));
+        // SAFETY: passed on to the caller.
+        if is_several { Ok(0) } else { unsafe { overspill_sys::call(__NR_mremap, arguments) } }
+    };
+    let mut result = in_turns(whole);
+    if let Some(maps) = maps.filter(|_| is_several) {
+        // SAFETY: as above; nothing is wrong with range, target and flags.
+        result = unsafe { move_each(&maps, &range, new as usize, flags) };
     }
     match result {
         Ok(address) => address as *mut c_void,
@@ -111,6 +121,28 @@ pub unsafe extern "C" fn mremap(
 
 fn pages(len: usize) -> usize {
     len.div_ceil(PAGE_SIZE)
+}
+
+/// Would the kernel find nothing wrong with a move before it moves anything?
+fn is_sound(range: &AddressRange, new: usize, flags: c_int) -> bool {
+    let known = MREMAP_FIXED | MREMAP_MAYMOVE | MREMAP_DONTUNMAP;
+    let end = new.saturating_add(range.len());
+    let is_apart = end <= range.start || range.end <= new;
+    let is_aligned = range.start.is_multiple_of(PAGE_SIZE) && new.is_multiple_of(PAGE_SIZE);
+    let is_usual = flags as u32 & MREMAP_MAYMOVE != 0 && flags as u32 & !known == 0;
+    !range.is_empty() && is_apart && is_aligned && is_usual && is_mapped(range.start)
+}
+
+/// What tells of mappings, where the kernel moves several, and a filter is not in the way.
+fn maps_of_several() -> Option<Maps> {
+    let may = procfs::kernel_version() >= SEVERAL && !filters::is_filtered();
+    may.then(Maps::open).and_then(Result::ok)
+}
+
+/// Is there more in a range than one mapping?
+fn holds_several(maps: &Maps, range: &AddressRange) -> bool {
+    let first = next_mapping(maps, range.clone());
+    matches!(first, Ok(Some(first)) if first != *range)
 }
 
 fn is_mapped(address: usize) -> bool {
@@ -135,18 +167,17 @@ fn in_turns(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Err
     }
 }
 
-/// Moves the mappings of a range, one after another, each as it is found at its turn. Some may have
-/// gone there before. What lies at the target of a gap stays, as the kernel leaves it.
+/// Moves the mappings of a range, one after another, each as it is found at its turn, and never looks
+/// back. What lies at the target of a gap stays, as the kernel leaves it.
 ///
 /// # Safety
 /// As for mremap(2) with MREMAP_FIXED of the range to `new`.
-unsafe fn move_each(range: &AddressRange, new: usize, flags: c_int) -> Result<usize, Errno> {
-    let maps = Maps::open().map_err(|_| Errno::FAULT)?;
+unsafe fn move_each(maps: &Maps, range: &AddressRange, new: usize, flags: c_int) -> Result<usize, Errno> {
     let mut at = range.start;
     while at < range.end {
         let mut end = range.end;
         let step = || {
-            let Some(part) = next_mapping(&maps, at..range.end)? else { return Ok(0) };
+            let Some(part) = next_mapping(maps, at..range.end)? else { return Ok(0) };
             end = part.end;
             let (len, to) = (part.len(), new + (part.start - range.start));
             // SAFETY: passed on to the caller.

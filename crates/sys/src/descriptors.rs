@@ -74,13 +74,11 @@ impl Table {
     /// are none, or the thread has ended.
     pub fn for_each(&self, mut visit: impl FnMut(Descriptor) -> bool) -> Result<(), Errno> {
         file::rewind(&self.directory)?;
-        let (mut seen, mut enough) = (0, false);
-        procfs::for_each_entry(&self.directory, |name| {
-            let Some((number, [])) = take_number(name, 10) else { return };
+        let mut seen = 0;
+        procfs::for_entries_until(&self.directory, |name| {
+            let Some((number, [])) = take_number(name, 10) else { return false };
             seen += 1;
-            if !enough {
-                enough = visit(Descriptor { number: number as u32, kind: self.kind(number as u32) });
-            }
+            visit(Descriptor { number: number as u32, kind: self.kind(number as u32) })
         })?;
         // A dead thread's directory is empty.
         if seen == 0 { Err(Errno::NOENT) } else { Ok(()) }
@@ -154,15 +152,16 @@ impl Table {
         Some(asked.is_ok() && value != 0)
     }
 
-    /// From now on `watch` hears when something is put into a pipe, whatever does it. EACCES: it is
-    /// somebody else's.
+    /// From now on `watch` hears when something is put into a pipe, whatever does it, the first time: who
+    /// writes there later does not pay for it. EACCES: it is somebody else's.
     pub fn watch(&self, watch: &Watch, number: u32) -> Result<(), Errno> {
         let directory = Decimal::new(self.directory.raw() as u64);
         let number = Decimal::new(u64::from(number));
         let path = path([b"/proc/thread-self/fd/", directory.as_bytes(), b"/", number.as_bytes()]);
         let (watch, at) = (watch.0.raw() as usize, path.as_ptr() as usize);
+        let mask = (nr::IN_MODIFY | nr::IN_ONESHOT) as usize;
         // SAFETY: the path is NUL-terminated.
-        unsafe { syscall!(nr::__NR_inotify_add_watch, watch, at, nr::IN_MODIFY as usize) }.map(drop)
+        unsafe { syscall!(nr::__NR_inotify_add_watch, watch, at, mask) }.map(drop)
     }
 
     fn borrow(&self, number: u32) -> Option<Fd> {
@@ -197,9 +196,12 @@ fn directory_of(thread: u32) -> Result<Fd, Errno> {
     let path = path([b"/proc/", number.as_bytes(), b"/fd"]);
     let path = CStr::from_bytes_until_nul(&path).expect("the buffer is longer than the longest path");
     let directory = file::open(path, Open::DIRECTORY)?;
-    let mut numbers = 0;
-    procfs::for_each_entry(&directory, |name| numbers += u32::from(name[0].is_ascii_digit()))?;
-    if numbers == 0 { Err(Errno::NOENT) } else { Ok(directory) }
+    let mut has_any = false;
+    procfs::for_entries_until(&directory, |name| {
+        has_any |= name[0].is_ascii_digit();
+        has_any
+    })?;
+    if has_any { Ok(directory) } else { Err(Errno::NOENT) }
 }
 
 /// A thread whose descriptors are not those of the calling one.

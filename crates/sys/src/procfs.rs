@@ -312,6 +312,14 @@ pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
 
 /// Calls `visit` with the name of every entry of a directory from its position on, `.` and `..` included.
 pub(crate) fn for_each_entry(directory: &Fd, mut visit: impl FnMut(&[u8])) -> Result<(), Errno> {
+    for_entries_until(directory, |name| {
+        visit(name);
+        false
+    })
+}
+
+/// The same, until `visit` says that it has seen enough.
+pub(crate) fn for_entries_until(directory: &Fd, mut visit: impl FnMut(&[u8]) -> bool) -> Result<(), Errno> {
     let mut buffer = Entries([0; 2048]);
     loop {
         let (pointer, len) = (buffer.0.as_mut_ptr() as usize, buffer.0.len());
@@ -320,7 +328,9 @@ pub(crate) fn for_each_entry(directory: &Fd, mut visit: impl FnMut(&[u8])) -> Re
         if filled == 0 {
             return Ok(());
         }
-        for_each_name(&buffer.0[..filled], &mut visit);
+        if for_names_until(&buffer.0[..filled], &mut visit) {
+            return Ok(());
+        }
     }
 }
 
@@ -328,16 +338,20 @@ pub(crate) fn for_each_entry(directory: &Fd, mut visit: impl FnMut(&[u8])) -> Re
 struct Entries([u8; 2048]);
 
 /// Splits what getdents64 wrote: inode and offset (8 bytes each), length (2), type (1), name with NUL.
-fn for_each_name(mut entries: &[u8], mut visit: impl FnMut(&[u8])) {
+/// True: `visit` has seen enough.
+fn for_names_until(mut entries: &[u8], mut visit: impl FnMut(&[u8]) -> bool) -> bool {
     const LENGTH_AT: usize = 16;
     const NAME_AT: usize = 19;
     while entries.len() > NAME_AT {
         let len = u16::from_ne_bytes([entries[LENGTH_AT], entries[LENGTH_AT + 1]]) as usize;
         assert!(len > NAME_AT && len <= entries.len(), "the kernel writes whole entries");
         let name = &entries[NAME_AT..len];
-        visit(&name[..name.iter().position(|&byte| byte == 0).unwrap_or(name.len())]);
+        if visit(&name[..name.iter().position(|&byte| byte == 0).unwrap_or(name.len())]) {
+            return true;
+        }
         entries = &entries[len..];
     }
+    false
 }
 
 /// Where a thread of this process keeps its list of robust futexes, and how long the kernel believes the head

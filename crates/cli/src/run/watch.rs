@@ -172,8 +172,8 @@ fn locked_anon_bytes(pid: u32) -> u64 {
     for line in text.lines() {
         if let Some(figure) = kib(line, "Anonymous:") {
             anon = figure;
-        } else if let Some(locked) = kib(line, "Locked:") {
-            all += anon.min(locked);
+        } else if kib(line, "Locked:").is_some_and(|locked| locked > 0) {
+            all += anon; // of what several have, `Locked` is a part only
         }
     }
     all * 1024

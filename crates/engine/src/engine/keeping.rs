@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 use overspill_mm::types::{Access, PageId};
-use overspill_mm::{Event, Run, Unmapped};
+use overspill_mm::{Event, Run, State, Unmapped};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
 use super::Engine;
@@ -72,16 +72,22 @@ impl Engine {
         }
     }
 
-    /// Asks for pages that could not be put back, as their range was changing, once nothing changes.
+    /// Asks for pages that could not be put back, as their range was changing, once nothing changes, until
+    /// they are in view or on their way.
     ///
     /// *The story:* they were asked for at once, which was refused for the same reason, and then never.
     pub(super) fn bring_back_owed(&mut self) {
-        if self.owed.is_empty() || self.view.program.is_changed() {
-            return;
-        }
         for (space, vpn) in core::mem::take(&mut self.owed) {
-            if self.mm.manages(space, vpn, vpn.offset(1)) {
+            if !self.mm.manages(space, vpn, vpn.offset(1)) {
+                continue;
+            }
+            if !self.view.program.is_changed() {
                 self.feed(Event::Fault { space, vpn, access: Access::Read });
+            }
+            // It may have met the next change.
+            let id = self.mm.lookup(space, vpn);
+            if id.is_some_and(|id| matches!(self.mm.state(id), State::Cached | State::Writing)) {
+                self.owed.push((space, vpn));
             }
         }
     }

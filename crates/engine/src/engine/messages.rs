@@ -64,7 +64,6 @@ impl Engine {
             }
             self.handle(message);
         }
-        self.bring_back_owed();
         self.tell_file_ranges();
     }
 

@@ -260,6 +260,7 @@ impl Engine {
         while let Some(fault) = self.view.shared.next_fault() {
             self.shared_fault(&fault);
         }
+        self.bring_back_owed();
         self.hand_back_rest();
         self.crank_device() | self.read_foreseen() | busy || self.make_room_ahead()
     }

@@ -17,7 +17,7 @@ use crate::sight::Sight;
 use crate::{aside, retire};
 
 /// So many processes of a tree watch their pipes: a user has 128 watches, most of them for programs.
-const WATCHES: usize = 32;
+const WATCHES: usize = 16;
 /// A step that failed, see [`overspill_engine::STEPS`].
 const LIMITED: u32 = 11;
 

@@ -12,21 +12,27 @@ const SEED: u64 = 0x6170;
 /// What lies at the target of the hole.
 const OTHER: u64 = 0x6171;
 const MOVE: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-/// Pages that others may share, so that they are not managed.
-const SHARED: usize = 4;
+/// Pages of the front part, which is not managed.
+const FRONT: usize = 4;
 
 /// `mremap-several`: parts that differ are moved in one call.
 pub fn several(context: &mut Context) -> Outcome {
     let moves = moves_several()?;
-    for flags in [0, libc::MREMAP_DONTUNMAP] {
+    let own = libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // What others may share is not managed, nor what may be executed, too. Of that the pages move: whoever
+    // moves its old place once more loses them.
+    let shared = (RW, libc::MAP_SHARED | own);
+    let executable = (RW | libc::PROT_EXEC, libc::MAP_PRIVATE | own);
+    let dontunmap = libc::MREMAP_DONTUNMAP;
+    for (flags, (prot, front)) in [(0, shared), (dontunmap, shared), (0, executable), (dontunmap, executable)]
+    {
         let memory = context.subject(SEED)?;
         context.cool(&memory)?;
         let (base, len, quarter) = (memory.base(), memory.len(), memory.pages() / 4);
         // First what is not managed, then plain memory, some that is read-only, a hole, and some more.
         let hole = 2 * quarter + 1..2 * quarter + 10;
-        let fixed = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        sys::mmap(base, SHARED * PAGE, RW, fixed, -1)?;
-        pattern::fill_pages(&memory, 0..SHARED, SEED);
+        sys::mmap(base, FRONT * PAGE, prot, front, -1)?;
+        pattern::fill_pages(&memory, 0..FRONT, SEED);
         sys::mprotect(memory.page(quarter), quarter * PAGE, libc::PROT_READ)?;
         sys::munmap(memory.page(hole.start), hole.len() * PAGE)?;
         sys::madvise(memory.page(3 * quarter), quarter * PAGE, libc::MADV_DONTDUMP)?;
@@ -50,12 +56,12 @@ pub fn several(context: &mut Context) -> Outcome {
 
 /// Looks at what a move has left: nothing, or memory that nobody has touched.
 fn left_behind(memory: &Memory, hole: std::ops::Range<usize>, stays: bool) -> Outcome {
-    for page in (SHARED..memory.pages()).filter(|page| !hole.contains(page)) {
+    for page in (FRONT..memory.pages()).filter(|page| !hole.contains(page)) {
         let is_there = sys::resident_pages(memory.page(page), PAGE).is_ok();
         ensure!(is_there == stays, "page {page} of {} that moved away", memory.pages());
     }
     if stays {
-        pattern::check_zero(memory, SHARED..hole.start, "left behind")?;
+        pattern::check_zero(memory, FRONT..hole.start, "left behind")?;
     }
     Ok(())
 }

@@ -1,9 +1,6 @@
 //! Programs that watch their surroundings closely: sanitizers, filters of system calls, whoever
 //! must have one thread. They end as they do bare, with their memory right.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::Setting;
@@ -83,24 +80,13 @@ fn unprivileged_forks(context: &Context, mode: &str) -> Outcome {
 /// Forks of a program without CAP_SYS_PTRACE of which nothing is out, once the agent went and came
 /// back. *The story:* what forbids forks meanwhile stayed, and each of them failed (ENOMEM).
 fn forks_after_return(context: &Context) -> Outcome {
-    let program = compile(context, "returns", RETURNS, &[])?;
+    let program = packages::compile(context, "returns", RETURNS, &[])?;
     for ram in [64 * MIB, 100 * MIB] {
         let launch = Launch::new(context, format!("citizens-returns-{}", ram / MIB), "setpriv");
         let launch = launch.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
         launch.args([&program]).ram(ram).timeout(180).run()?.succeeded()?;
     }
     Ok(())
-}
-
-fn compile(context: &Context, name: &str, source: &str, options: &[&str]) -> Outcome<PathBuf> {
-    let gcc = packages::program("gcc", "gcc")?;
-    let [file, program] = [context.path(format!("{name}.c")), context.path(name)];
-    std::fs::write(&file, source).map_err(|error| error.to_string())?;
-    let mut command = Command::new(gcc);
-    command.arg("-O1").args(options).arg("-o").arg(&program).arg(&file).arg("-lpthread");
-    let output = command.output().map_err(|error| error.to_string())?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(program)
 }
 
 /// What the agent asks of others is what nobody stands before. *The story:* it asked for memcpy,
@@ -132,7 +118,7 @@ fn symbols(context: &Context) -> Outcome {
 /// the search for leaks at the end stops all threads but one of its own, which then waited for
 /// pages.
 fn sanitized(context: &Context, name: &str, options: &[&str]) -> Outcome {
-    let program = compile(context, &format!("sanitized-{name}"), BLOCKS, options)?;
+    let program = packages::compile(context, &format!("sanitized-{name}"), BLOCKS, options)?;
     let finished =
         Launch::new(context, format!("citizens-{name}"), program).ram(100 * MIB).timeout(180).run()?;
     finished.succeeded()?.paged().map(drop)
@@ -141,7 +127,7 @@ fn sanitized(context: &Context, name: &str, options: &[&str]) -> Outcome {
 /// *The story:* the child of a program with a list of twenty calls was killed, as the agent that
 /// was started in it made others.
 fn filtered(context: &Context, flags: &str) -> Outcome {
-    let program = compile(context, "filtered", FILTER, &[])?;
+    let program = packages::compile(context, "filtered", FILTER, &[])?;
     let finished = Launch::new(context, format!("citizens-filter-{flags}"), program)
         .args([flags])
         .ram(48 * MIB)
@@ -169,13 +155,13 @@ fn user_namespace(context: &Context) -> Outcome {
 /// *The other story:* a signal handler forked while the program's only thread waited for the agent
 /// to go. The child waited for ever, for a thread that its parent had.
 fn away(context: &Context, what: &str) -> Outcome {
-    let program = compile(context, "away", AWAY, &[])?;
+    let program = packages::compile(context, "away", AWAY, &[])?;
     let launch = Launch::new(context, format!("citizens-away-{what}"), program);
     launch.args([what]).ram(64 * MIB).timeout(180).run()?.succeeded().map(drop)
 }
 
 fn user_namespace_while_paging(context: &Context) -> Outcome {
-    let program = compile(context, "alone", ALONE, &[])?;
+    let program = packages::compile(context, "alone", ALONE, &[])?;
     let finished = Launch::new(context, "citizens-alone", program).ram(48 * MIB).timeout(180).run()?;
     finished.succeeded()?.paged().map(drop)
 }
@@ -204,7 +190,7 @@ fn several_namespaces(context: &Context) -> Outcome {
 
 /// setns of a pidfd is one call, as it may be refused halfway in two. No agent comes back after it.
 fn entered_namespaces(context: &Context) -> Outcome {
-    let program = compile(context, "enters", ENTERS, &[])?;
+    let program = packages::compile(context, "enters", ENTERS, &[])?;
     let finished = Launch::new(context, "citizens-enters", program).ram(32 * MIB).timeout(180).run()?;
     finished.succeeded()?;
     let managed = &finished.report()?["managed"];
@@ -213,7 +199,7 @@ fn entered_namespaces(context: &Context) -> Outcome {
 }
 
 fn counted_threads(context: &Context) -> Outcome {
-    let program = compile(context, "threads", THREADS, &[])?;
+    let program = packages::compile(context, "threads", THREADS, &[])?;
     let finished = Launch::new(context, "citizens-threads", program).ram(32 * MIB).timeout(180).run()?;
     finished.succeeded()?.paged().map(drop)
 }
@@ -221,7 +207,7 @@ fn counted_threads(context: &Context) -> Outcome {
 /// *The stories:* what the agent had to say of full swap went into a program's data, which had
 /// become descriptor 2; and into a full pipe, where the agent waited for ever, and all threads for it.
 fn says(context: &Context, what: &str) -> Outcome {
-    let program = compile(context, "says", SAYS, &[])?;
+    let program = packages::compile(context, "says", SAYS, &[])?;
     let launch = Launch::new(context, format!("citizens-says-{what}"), program);
     let launch = launch.args([what]).args([context.path("says.data")]);
     let finished = launch.ram(20 * MIB).options(["--swap-max", "8M"]).timeout(60).run()?;
@@ -230,7 +216,7 @@ fn says(context: &Context, what: &str) -> Outcome {
 
 /// *The story:* libc's `syscall` with the number of execve and a cleaned environment led out of the run.
 fn bare_execs(context: &Context) -> Outcome {
-    let program = compile(context, "execs", EXECS, &[])?;
+    let program = packages::compile(context, "execs", EXECS, &[])?;
     for way in ["execve", "execveat", "fexecve"] {
         let launch = Launch::new(context, format!("citizens-execs-{way}"), &program);
         launch.args([way]).ram(32 * MIB).timeout(180).run()?.succeeded()?.paged()?;
@@ -241,7 +227,7 @@ fn bare_execs(context: &Context) -> Outcome {
 /// *The story:* a program that nobody may look into, and that is not root's, may not open its own
 /// page map, which the agent opened when the budget was near.
 fn hidden(context: &Context) -> Outcome {
-    let program = compile(context, "hidden", HIDDEN, &[])?;
+    let program = packages::compile(context, "hidden", HIDDEN, &[])?;
     let launch = Launch::new(context, "citizens-hidden", "setpriv");
     let launch = launch.args(["--reuid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
     launch.args([&program]).ram(48 * MIB).timeout(180).run()?.succeeded()?.paged().map(drop)
@@ -249,7 +235,7 @@ fn hidden(context: &Context) -> Outcome {
 
 /// *The story:* a handler's child went on in a call that waited for its parent's agent, for ever.
 fn handlers(context: &Context) -> Outcome {
-    let program = compile(context, "handlers", HANDLERS, &[])?;
+    let program = packages::compile(context, "handlers", HANDLERS, &[])?;
     let file = context.path("handlers.data");
     for what in ["lock", "fork", "map"] {
         let launch = Launch::new(context, format!("citizens-handlers-{what}"), &program);

@@ -3,8 +3,7 @@
 //! address space.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
@@ -117,22 +116,13 @@ impl Drop for HugePages {
     }
 }
 
-fn compile(context: &Context, name: &str, text: &str) -> Outcome<PathBuf> {
-    let [source, program] = [context.path(format!("{name}.c")), context.path(name)];
-    std::fs::write(&source, text).map_err(|error| error.to_string())?;
-    let gcc = packages::program("gcc", "gcc")?;
-    let built = Command::new(gcc).args(["-O1", "-o"]).arg(&program).arg(&source).status();
-    ensure!(built.is_ok_and(|status| status.success()), "gcc failed");
-    Ok(program)
-}
-
 /// A program that sets its limit, or is executed or started with one, has all of it; the kernel has
 /// as much more however often there was an exec.
 ///
 /// *The story:* of 160 MiB of addresses, of which 96 were wanted, the agent had taken most before
 /// main. The program failed, and the verdict was "fits".
 fn address_space(context: &Context) -> Outcome {
-    let program = text(&compile(context, "limits-limited", LIMITED)?);
+    let program = text(&packages::compile(context, "limits-limited", LIMITED, &[])?);
     let run = |script: &str| -> Outcome<String> {
         let finished = Launch::new(context, "limits-address-space", "/bin/bash")
             .args(["-c", script, &program])
@@ -162,7 +152,7 @@ fn address_space(context: &Context) -> Outcome {
 
 /// Who has a limit from outside that may not be raised keeps it, and is not said to fit.
 fn address_space_from_outside(context: &Context) -> Outcome {
-    let program = text(&compile(context, "limits-outside", LIMITED)?);
+    let program = text(&packages::compile(context, "limits-outside", LIMITED, &[])?);
     let json = context.path("limits-outside.report");
     let overspill = text(Path::new(context.overspill_command().get_program()));
     let setpriv = packages::program("setpriv", "util-linux")?;
@@ -190,7 +180,7 @@ fn address_space_from_outside(context: &Context) -> Outcome {
 
 /// *The story:* MAP_HUGETLB shows in none of the figures that were read: 32 MiB of it "fitted" in 16.
 fn huge_pages(context: &Context) -> Outcome {
-    let program = compile(context, "limits-huge", HUGE)?;
+    let program = packages::compile(context, "limits-huge", HUGE, &[])?;
     let _pages = HugePages::new(20)?;
     let finished =
         Launch::new(context, "limits-huge", program).args(["32"]).ram(16 * MIB).timeout(60).run()?;
@@ -205,7 +195,7 @@ fn huge_pages(context: &Context) -> Outcome {
 /// *The story:* what is locked is managed, but stays in RAM. Two and a half times the budget was
 /// locked under `--strict`, and the run was let go on.
 fn locked(context: &Context) -> Outcome {
-    let program = compile(context, "limits-locked", LOCKED)?;
+    let program = packages::compile(context, "limits-locked", LOCKED, &[])?;
     for way in ["mlock", "mlockall", "onfault"] {
         let launch = |mib: &str| {
             Launch::new(context, format!("limits-locked-{way}-{mib}"), &program)

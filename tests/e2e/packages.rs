@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
+use crate::context::Context;
 use crate::{Outcome, ensure};
 
 /// One at a time: apt locks.
@@ -16,6 +17,18 @@ pub fn program(name: &str, package: &str) -> Outcome<PathBuf> {
     }
     install(package)?;
     find(name).ok_or_else(|| format!("package {package} is installed, but there is no {name}"))
+}
+
+/// Builds a program in C.
+pub fn compile(context: &Context, name: &str, source: &str, options: &[&str]) -> Outcome<PathBuf> {
+    let gcc = program("gcc", "gcc")?;
+    let [file, built] = [context.path(format!("{name}.c")), context.path(name)];
+    std::fs::write(&file, source).map_err(|error| error.to_string())?;
+    let mut command = Command::new(gcc);
+    command.arg("-O1").args(options).arg("-o").arg(&built).arg(&file).arg("-lpthread");
+    let output = command.output().map_err(|error| error.to_string())?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(built)
 }
 
 /// Installs a package.

@@ -2,7 +2,6 @@
 //! is what was sampled.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -49,14 +48,7 @@ pub fn tests() -> Vec<Test> {
 
 /// Builds it.
 pub fn worker(context: &Context, name: &str, options: &[&str]) -> Outcome<PathBuf> {
-    let gcc = packages::program("gcc", "gcc")?;
-    let [file, program] = [context.path(format!("{name}.c")), context.path(name)];
-    std::fs::write(&file, WORKER).map_err(|error| error.to_string())?;
-    let mut command = Command::new(gcc);
-    command.arg("-O1").args(options).arg("-o").arg(&program).arg(&file).arg("-lpthread");
-    let output = command.output().map_err(|error| error.to_string())?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(program)
+    packages::compile(context, name, WORKER, options)
 }
 
 /// A path as an argument.

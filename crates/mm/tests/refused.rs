@@ -12,6 +12,14 @@ use overspill_mm::{Action, Actions, Config, Event, Mm, State, Unmapped};
 
 const SPACE: SpaceId = SpaceId(0);
 
+/// 2000 frames under the default read-ahead, and the event that so many pages from 0 on are managed.
+fn adaptive(pages: u64) -> (Mm<Policy>, Event) {
+    let policy = Policy::by_name("adaptive", policy::Config { frames: 2000, ..Default::default() });
+    let mm = Mm::new(Config::live(2000, 8192), policy.expect("that is its name"));
+    let (start, end) = (Vpn(0), Vpn(pages));
+    (mm, Event::RegionAdded { space: SPACE, start, end, kind: RegionKind::Anon })
+}
+
 /// A shell whose every request for the address space is refused; gives the number of steps until it
 /// may look up.
 fn refuse_all(mm: &mut Mm<NoReadAhead>, event: Event, budget_of_steps: u32) -> u32 {
@@ -288,15 +296,8 @@ fn where_most_is_refused_few_are_tried_for_each_that_leaves() {
 #[test]
 fn what_is_locked_while_it_is_out_is_read_by_windows() {
     const PAGES: u64 = 4000;
-    let policy = Policy::by_name("adaptive", policy::Config { frames: 2000, ..Default::default() });
-    let mut mm = Mm::new(Config::live(2000, 8192), policy.expect("that is its name"));
-    let (start, end) = (Vpn(0), Vpn(PAGES));
-    let mut events = std::collections::VecDeque::from([Event::RegionAdded {
-        space: SPACE,
-        start,
-        end,
-        kind: RegionKind::Anon,
-    }]);
+    let (mut mm, managed) = adaptive(PAGES);
+    let mut events = std::collections::VecDeque::from([managed]);
     let mut out = Actions::new();
     let (mut refused, mut before) = (0, None);
     for touch in 0..2 * PAGES {
@@ -391,15 +392,8 @@ fn who_waits_beside_a_reader_of_what_is_locked_has_its_turn() {
 fn a_reader_beside_locked_memory_does_not_pile_up() {
     const LOCKED: u64 = 1990;
     const PAGES: u64 = 6000;
-    let policy = Policy::by_name("adaptive", policy::Config { frames: 2000, ..Default::default() });
-    let mut mm = Mm::new(Config::live(2000, 8192), policy.expect("that is its name"));
-    let (start, end) = (Vpn(0), Vpn(PAGES));
-    let mut events = std::collections::VecDeque::from([Event::RegionAdded {
-        space: SPACE,
-        start,
-        end,
-        kind: RegionKind::Anon,
-    }]);
+    let (mut mm, managed) = adaptive(PAGES);
+    let mut events = std::collections::VecDeque::from([managed]);
     let mut out = Actions::new();
     let mut most = 0;
     let locked = (0..LOCKED).chain(0..LOCKED);

@@ -58,16 +58,18 @@ impl Engine {
             let Some(robust) = &mut self.robust else { return };
             robust.look(again);
             again = true;
-            if runs.iter().filter(|&&run| self.put_back(run)).count() == 0 {
+            let mut is_any_back = false;
+            for &run in &runs {
+                is_any_back |= self.put_back(run);
+            }
+            if !is_any_back {
                 break;
             }
         }
-        let mut wanted = Vec::new();
-        self.find_missing(&runs, &mut wanted);
         // Only a fault has a frame whatever else wants one, and it comes when `mm` knows that they are out.
         //
         // *The story:* they were asked for ahead: before it was known, and where nothing was spare.
-        for (space, vpn) in wanted {
+        for (space, vpn) in self.missing_beside(&runs) {
             self.events.push_back(Event::Fault { space, vpn, access: Access::Read });
         }
     }
@@ -134,10 +136,11 @@ impl Engine {
     }
 
     /// Pages that have to be in view and are out; what was just taken stays out.
-    fn find_missing(&mut self, taken: &[Run], wanted: &mut Vec<Place>) {
+    fn missing_beside(&mut self, taken: &[Run]) -> Vec<Place> {
+        let mut wanted = Vec::new();
         let taken: Vec<_> =
             taken.iter().map(|run| range(address(self.mm.place(run.first).1), *run)).collect();
-        let Some(robust) = &mut self.robust else { return };
+        let Some(robust) = &mut self.robust else { return wanted };
         while let Some(page) = robust.missing() {
             let (start, end) = (vpn(page), vpn(page).offset(1));
             let is_taken = taken.iter().any(|range| range.contains(&page));
@@ -145,6 +148,7 @@ impl Engine {
                 wanted.push((PROGRAM, start));
             }
         }
+        wanted
     }
 }
 

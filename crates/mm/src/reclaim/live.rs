@@ -202,16 +202,16 @@ impl<P: SwapIn> Mm<P> {
 
     /// The same where a page was used again.
     pub(crate) fn scene_of_use(&mut self) -> Scene {
-        if !self.reclaim.peek().ranks_active() {
-            return self.scene();
-        }
         let oldest_active = self.oldest_idle().map(|id| self.pages.stamp(id));
         Scene { oldest_active, ..self.scene() }
     }
 
-    /// The oldest active page, if its bit is not set. Those that were used since they were last looked
-    /// at are the youngest now; not too many at a time.
+    /// The oldest active page, where they are ranked, if its bit is not set. Those that were used since
+    /// they were last looked at are the youngest now; not too many at a time.
     fn oldest_idle(&mut self) -> Option<PageId> {
+        if !self.reclaim.peek().ranks_active() {
+            return None;
+        }
         for _ in 0..LOOKED_PAST {
             let id = self.lists.tail(ListId::Active)?;
             if !self.pages[id].take(flag::REFERENCED) {
@@ -607,8 +607,7 @@ impl<P: SwapIn> Mm<P> {
     /// Moves pages from the active to the inactive list.
     fn deactivate(&mut self, count: u32, looks: &mut u32) {
         for _ in 0..count.min(self.lists.len(ListId::Active)) {
-            let idle = if self.reclaim.peek().ranks_active() { self.oldest_idle() } else { None };
-            let Some(id) = idle.or_else(|| self.lists.tail(ListId::Active)) else { return };
+            let Some(id) = self.oldest_idle().or_else(|| self.lists.tail(ListId::Active)) else { return };
             *looks = looks.saturating_sub(1);
             self.stats.pgrefill += 1;
             self.stats.pgdeactivate += 1;

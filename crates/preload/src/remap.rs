@@ -156,8 +156,9 @@ fn is_mapped(address: usize) -> bool {
 fn in_turns(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
     let patience = clock::monotonic_ns() + CALL_WAIT_NS;
     loop {
-        enter(patience);
+        // Before the call is counted: a turn that begins in between may run out of patience with it.
         let turns = TURNS.load(SeqCst);
+        enter(patience);
         let result = call();
         leave();
         let is_refused = result == Err(Errno::FAULT);

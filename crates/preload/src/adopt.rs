@@ -222,15 +222,19 @@ impl Adopter {
     ///
     /// What came to lie across an end of the range is split there, and mremap refuses it. So what
     /// is beside the range then is registered too, whereupon the kernel joins the parts; until that
-    /// is done mremap waits. So is the rest of the same mapping, but for what is the agent's own or a
-    /// stack: when it was listed, its place was still managed, since the event of its predecessor's end
-    /// was unread. It was read while the agent waited for its turn, nobody looked beside the range
-    /// within the mapping, and a page by itself is too small to be listed (`mremap-adopted`, EFAULT for
-    /// ever in one run of twenty beside busy programs).
+    /// is done mremap waits.
+    ///
+    /// *Another story:* a mapping was listed but for its first page, whose place was still managed,
+    /// since the event of its predecessor's end was unread. It was read while the agent waited for its
+    /// turn, and nobody was told; nobody looked beside the range within the mapping, and a page by
+    /// itself is too small to be listed: EFAULT for ever (`mremap-adopted`, in one run of twenty
+    /// beside busy programs).
     fn register(&mut self, engine: &mut Engine) -> bool {
         let Adopter { maps, buffer, mapped, found, missed, own, stacks, .. } = self;
         let sought = found.len();
-        let turn = (sought > 0).then(|| remap::Turn::take(|| engine.handle_changes()));
+        let mut replaced = |replaced| found.retain(|Found { mapping, .. }| !overlap(mapping, &replaced));
+        let take = || remap::Turn::take(|| engine.handle_changes_telling(&mut replaced));
+        let turn = (sought > 0).then(take);
         let mut refused = 0;
         found.retain(|Found { part, mapping, .. }| {
             // Registering a part of a mapping splits it, and mremap of the whole fails then: so is

@@ -20,10 +20,9 @@ impl Engine {
         self.handle_changes_telling(&mut |_| {});
     }
 
-    /// Handles changes until none is under way whose event is still to be read, and tells the
-    /// ranges where mappings ended, moved away or arrived. False when such a moment does not come
-    /// soon: threads may change the address space all the time, and a change counts until the
-    /// thread that made it runs again.
+    /// Handles and tells changes until none is under way whose event is still to be read. False when
+    /// such a moment does not come soon: threads may change the address space all the time, and a
+    /// change counts until the thread that made it runs again.
     pub fn settle(&mut self, mut replaced: impl FnMut(AddressRange)) -> bool {
         for _ in 0..SETTLE_TRIES {
             self.handle_changes_telling(&mut replaced);
@@ -51,7 +50,9 @@ impl Engine {
         self.view.program.wake(page..page + PAGE_SIZE);
     }
 
-    fn handle_changes_telling(&mut self, replaced: &mut impl FnMut(AddressRange)) {
+    /// Handles the changes that the kernel has reported, and tells the ranges where mappings ended,
+    /// moved away or arrived.
+    pub fn handle_changes_telling(&mut self, replaced: &mut impl FnMut(AddressRange)) {
         self.view.program.read_messages();
         while let Some(message) = self.view.program.next_change() {
             match message {

@@ -34,6 +34,7 @@ impl<P: SwapIn> Mm<P> {
         }
         if let Some(area) = self.areas.leaving()
             && self.pause.is_none()
+            && !self.is_settling
         {
             self.drain(area, out);
         }
@@ -42,6 +43,14 @@ impl<P: SwapIn> Mm<P> {
                 out.push(Action::Claim { area, slots });
             }
         }
+    }
+
+    /// Nothing is ordered for areas that leave as long as the shell waits for all that is under way.
+    ///
+    /// *The story* (by reading): each read that ended while a mremap waited for that ordered the next
+    /// ones. The program stood still until the area was empty.
+    pub fn settle_transfers(&mut self, is_settling: bool) {
+        self.is_settling = is_settling;
     }
 
     /// A page of an area that leaves has arrived in RAM: it has no slot any more.

@@ -185,6 +185,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) reclaiming: bool,
     /// Where `Pause` goes on to bring pages in; `None` when not paused.
     pub(crate) pause: Option<Pause>,
+    /// The shell waits until nothing is under way.
+    pub(crate) is_settling: bool,
     /// Counts evictions and activations (the "nonresident age" of specification 5.7).
     pub(crate) clock: u32,
     /// How many frames are taken at a time, lately.
@@ -263,6 +265,7 @@ impl<P: SwapIn> Mm<P> {
             trust: REFUSED_MAX,
             reclaiming: false,
             pause: None,
+            is_settling: false,
             clock: 0,
             appetite: Appetite::default(),
             scans: Scans::default(),
@@ -317,13 +320,16 @@ impl<P: SwapIn> Mm<P> {
             Event::Tick => self.areas.tick(),
             Event::Idle => {}
         }
-        self.forget_chunks();
         if self.held > self.config.budget {
             self.warn_full();
         }
         let before = out.as_slice().len();
         self.pump(out);
         self.keep_areas(out);
+        // Last: what the step says of their pages is done before the next one. *The story* (by reading):
+        // they were forgotten before faults were served, which gave their numbers to pages of a file:
+        // who waited was woken at those.
+        self.forget_chunks();
         self.tell_full(begin, out);
         if event == Event::Idle && out.as_slice().len() == before {
             self.rest();

@@ -6,13 +6,18 @@
 //! once more, since the engine may have put a page in the place of one before it heard. From the
 //! first one on the engine looks for guards before it puts pages anywhere.
 //!
+//! *A reader's story:* over a gap in a range the advice is given, and the answer is ENOMEM: nothing was
+//! discarded then, and where a guard was removed the page had its old bytes.
+//!
 //! *The story:* guards vanished under read-ahead, and what they had covered came back with its old
 //! bytes (1674 of 2048 pages).
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use linux_raw_sys::general::{__NR_madvise, __NR_process_madvise, MADV_DONTNEED};
+use linux_raw_sys::general::{__NR_madvise, __NR_mincore, __NR_process_madvise, MADV_DONTNEED};
+
+use overspill_sys::{Errno, PAGE_SIZE};
 
 use crate::{filters, libc};
 
@@ -30,11 +35,24 @@ pub fn installed() -> &'static AtomicBool {
 pub fn install(address: usize, len: usize, call: impl Fn() -> isize) -> isize {
     INSTALLED.store(true, SeqCst);
     let result = call();
-    if result == 0 && !filters::is_filtered() {
+    let is_done = result == 0 || libc::errno() == Errno::NOMEM && has_gap(address, len);
+    if is_done && !filters::is_filtered() {
         discard(address, len);
         return call();
     }
     result
+}
+
+/// Is some of a range not mapped? Then the rest has its guards all the same.
+fn has_gap(address: usize, len: usize) -> bool {
+    let mut residence = [0_u8; 1024];
+    let step = residence.len() * PAGE_SIZE;
+    (address..address.saturating_add(len)).step_by(step).any(|at| {
+        let part = step.min(address + len - at);
+        let arguments = [at, part, residence.as_mut_ptr() as usize, 0, 0, 0];
+        // SAFETY: the call writes a byte for each page.
+        unsafe { overspill_sys::call(__NR_mincore, arguments) == Err(Errno::NOMEM) }
+    })
 }
 
 fn discard(address: usize, len: usize) {
@@ -71,18 +89,23 @@ pub unsafe extern "C" fn process_madvise(
     }
     INSTALLED.store(true, SeqCst);
     let done = call();
-    if done <= 0 || filters::is_filtered() {
+    let is_begun = done > 0 || done < 0 && libc::errno() == Errno::NOMEM;
+    if !is_begun || filters::is_filtered() {
         return done;
     }
-    // SAFETY: the kernel has read as many pieces as it took for so many bytes.
+    // SAFETY: the kernel has read the vector.
     let pieces = (0..count).map(|index| unsafe { &*pieces.cast::<Piece>().add(index) });
-    let mut left = done.unsigned_abs();
+    let mut left = done.max(0).unsigned_abs();
     for piece in pieces {
-        let len = piece.len.min(left);
-        left -= len;
-        if len > 0 {
-            discard(piece.base, len);
+        // The first one that was not done as a whole ends it, and may have been done but for its gaps.
+        let is_last = piece.len > left;
+        if !is_last || has_gap(piece.base, piece.len) {
+            discard(piece.base, piece.len);
         }
+        if is_last {
+            break;
+        }
+        left -= piece.len;
     }
     call()
 }

@@ -311,7 +311,7 @@ pub fn figure(pid: u32, file: &str, name: &str) -> Option<u64> {
 
 /// Several of one file, which is read once: a walk of page tables is dear.
 pub fn figures<const N: usize>(pid: u32, file: &str, names: [&str; N]) -> Option<[u64; N]> {
-    let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+    let text = read(pid, file).ok()?;
     let mut figures = [0; N];
     for (figure, name) in figures.iter_mut().zip(names) {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -322,26 +322,43 @@ pub fn figures<const N: usize>(pid: u32, file: &str, names: [&str; N]) -> Option
 
 /// Processor time of all threads of a process, in microseconds; 0 where it cannot be read.
 pub fn processor_us(pid: u32) -> u64 {
-    let stat = stat(pid).unwrap_or_default();
+    let stat = read(pid, "stat").unwrap_or_default();
     let ticks: u64 = words_of(&stat).skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
     ticks * TICK_US
 }
 
 /// Is it stopped, traced, or waiting for a disk, so that it does not get on for now?
 pub fn is_put_off(pid: u32) -> bool {
-    let stat = stat(pid).unwrap_or_default();
+    let stat = read(pid, "stat").unwrap_or_default();
     words_of(&stat).next().is_some_and(|state| ["T", "t", "D"].contains(&state))
 }
 
 /// When a process began, in ticks of the machine; `None`: it has ended.
 fn began(pid: u32) -> io::Result<Option<u64>> {
-    let stat = of_living(stat(pid))?;
+    let stat = of_living(read(pid, "stat"))?;
     Ok(stat.and_then(|stat| words_of(&stat).nth(19)?.parse().ok()))
 }
 
-fn stat(pid: u32) -> io::Result<String> {
-    // A name may hold any bytes.
-    fs::read(format!("/proc/{pid}/stat")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+/// The parent of a process.
+pub fn parent(pid: u32) -> Option<u32> {
+    words_of(&read(pid, "stat").ok()?).nth(1)?.parse().ok()
+}
+
+/// Does a process live? *The story:* the launcher had no descriptor left, took that for an answer, and
+/// gave the places of living agents to others.
+pub fn exists(pid: u32) -> bool {
+    match read(pid, "stat") {
+        Ok(stat) => words_of(&stat).next().is_some_and(|state| !["Z", "X"].contains(&state)),
+        Err(error) => !is_gone(&error),
+    }
+}
+
+/// What /proc says of a process. Its name may hold any bytes, and is cut after 15 of them.
+///
+/// *The story* (by reading): a name in Cyrillic was cut within a letter. What was read was no UTF-8, and
+/// the process's shared and locked memory counted as none.
+pub fn read(pid: u32, file: &str) -> io::Result<String> {
+    fs::read(format!("/proc/{pid}/{file}")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// What follows the name in /proc/PID/stat. The name is in parentheses and may hold anything.
@@ -351,7 +368,7 @@ fn words_of(stat: &str) -> impl Iterator<Item = &str> {
 
 /// The name of a process.
 pub fn name(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).map_or_else(|_| "?".into(), |name| name.trim().into())
+    read(pid, "comm").map_or_else(|_| "?".into(), |name| name.trim().into())
 }
 
 #[cfg(test)]
@@ -395,6 +412,26 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!descendants.is_still(child.id()));
+    }
+
+    /// See [`read`].
+    #[test]
+    fn a_name_that_is_cut_within_a_letter_hides_nothing() {
+        let program = std::env::temp_dir().join(format!("переменные-{}", std::process::id()));
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program).arg("60").spawn().unwrap();
+        fs::remove_file(&program).unwrap();
+        let pid = child.id();
+        assert!(std::str::from_utf8(&fs::read(format!("/proc/{pid}/comm")).unwrap()).is_err());
+        assert!(figure(pid, "status", "VmRSS").unwrap() > 0);
+        assert!(parent(pid) == Some(std::process::id()) && exists(pid));
+        child.kill().unwrap();
+        let began = Instant::now();
+        while exists(pid) {
+            assert!(began.elapsed() < PATIENCE, "a zombie is taken for living");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.wait().unwrap();
     }
 
     #[test]

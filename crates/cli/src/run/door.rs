@@ -6,9 +6,9 @@
 //! is answered only if it is a descendant of this process.
 
 use std::ffi::CString;
-use std::fs;
 use std::time::Duration;
 
+use super::descendants::parent;
 use overspill_engine::shared::{letters, socket_name};
 use overspill_sys::file::{self, Open};
 use overspill_sys::socket::{self, Letter};
@@ -82,11 +82,6 @@ fn is_descendant(pid: u32) -> bool {
         }
     }
     false
-}
-
-fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use overspill_sys::clock;
 
 use super::census::{Census, Sighting, UNKEPT_BYTES};
 use super::descendants::{
-    Descendants, Look, Orphans, figure, figures, is_gone, is_put_off, name, of_pid, processor_us,
+    Descendants, Look, Orphans, exists, figure, figures, is_put_off, name, of_pid, processor_us, read,
 };
 use super::divider::{Divider, Member, Word};
 use super::group::{self, Group};
@@ -166,7 +166,7 @@ struct Extra {
 
 /// Anonymous memory in RAM that is locked, mapping by mapping: that is a walk of all page tables.
 fn locked_anon_bytes(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
+    let text = read(pid, "smaps").unwrap_or_default();
     let kib = |line: &str, name: &str| line.strip_prefix(name)?.strip_suffix("kB")?.trim().parse().ok();
     let (mut anon, mut all) = (0u64, 0);
     for line in text.lines() {
@@ -507,16 +507,6 @@ fn walk(look: &Look, shmem_bytes: u64) -> Option<Doubly> {
         anon_bytes: look.anon_bytes.saturating_sub(own_anon),
         shmem_bytes: shmem_bytes.saturating_sub(own_shmem),
     })
-}
-
-/// *The story:* the launcher had no descriptor left, took that for an answer, and gave the places of
-/// living agents to others.
-fn exists(pid: u32) -> bool {
-    let state = |stat: &str| stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => state(&stat).is_some_and(|state| !['Z', 'X'].contains(&state)),
-        Err(error) => !is_gone(&error),
-    }
 }
 
 /// What is known against a program's being managed. To be asked while it lives.

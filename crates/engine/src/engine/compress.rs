@@ -19,7 +19,7 @@ use core::ops::Range;
 
 use overspill_mm::pool::{Figures, PoolSize, Waits, make_room};
 use overspill_mm::types::{Nanos, PageId, Slot};
-use overspill_mm::{Event, IoId, Run, State, WriteResult};
+use overspill_mm::{AreaId, Event, IoId, Run, State, WriteResult};
 use overspill_sys::{Errno, clock};
 
 use super::{Engine, Notice};
@@ -45,6 +45,8 @@ pub(super) struct Compressed {
     taken: u64,
     /// What would have to go first is in areas that leave: it is read from here, not written.
     is_stuck: bool,
+    /// Areas that did not take what the pool had for them: no more is written there.
+    refusing: Vec<AreaId>,
     /// Swap is full, and the pool may make up for that by leaving: nobody has been told yet.
     full_is_untold: bool,
 }
@@ -62,6 +64,7 @@ impl Compressed {
             whole_writes: 0,
             taken: 0,
             is_stuck: false,
+            refusing: Vec::new(),
             full_is_untold: false,
         }
     }
@@ -248,9 +251,16 @@ impl Engine {
     }
 
     /// Orders writes until the device takes no more. What is in an area that leaves is not written
-    /// there: it is read, from here, for the others.
+    /// there: it is read, from here, for the others. Nor is it where a write was refused.
+    ///
+    /// *The story* (by reading): an area that was full, and whose pages the others had no room for as
+    /// yet, was written to again at once, for ever, and each time that was said.
     fn order_write_backs(&mut self, runs: Vec<Range<u32>>) {
-        let stays = |run: &Range<u32>| !self.mm.is_leaving(Slot(run.start));
+        let refuses = |slot| self.compressed.refusing.contains(&self.mm.area_of(slot));
+        let stays = |run: &Range<u32>| {
+            let slot = Slot(run.start);
+            !self.mm.is_leaving(slot) && !refuses(slot)
+        };
         let (to_write, to_leave): (Vec<_>, Vec<_>) = runs.into_iter().partition(stays);
         self.compressed.is_stuck = to_write.is_empty() && !to_leave.is_empty();
         to_write.into_iter().all(|run| self.order_write_back(run));
@@ -306,7 +316,8 @@ impl Engine {
             _ if room == 0 => return self.write_failed(),
             _ => {}
         }
-        if !self.mm.is_leaving(slot) {
+        if !self.mm.is_leaving(slot) && !self.compressed.refusing.contains(&area) {
+            self.compressed.refusing.push(area);
             if result == WriteResult::Failed {
                 self.notices.push_back(Notice::AreaRetired);
             }

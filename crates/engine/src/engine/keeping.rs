@@ -5,9 +5,10 @@
 //! *The story:* they were read for each run, a call of the kernel for each thread. At random a run is
 //! a page or two, and that came to two calls beside the one that takes it out.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use overspill_mm::types::{Access, PageId};
+use overspill_mm::types::{Access, PageId, SpaceId, Vpn};
 use overspill_mm::{Event, Run, State, Unmapped};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
@@ -24,7 +25,8 @@ impl Engine {
     pub(super) fn kept(&self, run: Run) -> u64 {
         let (space, first) = self.mm.place(run.first);
         let robust = self.robust.as_ref().filter(|_| space == PROGRAM);
-        robust.map_or(0, |robust| robust.kept(&range(address(first), run)))
+        let held = robust.map_or(0, |robust| robust.kept(&range(address(first), run)));
+        held | told_discarded(&self.events, space, first, run.count)
     }
 
     /// May a lock that somebody holds lie in a page of those that were taken? Who takes one stores to
@@ -150,6 +152,24 @@ impl Engine {
         }
         wanted
     }
+}
+
+/// Which of `count` pages are told as discarded by an event that `mm` has not had yet.
+///
+/// *The story* (by reading): pages that MADV_FREE had released, and the program had stored to since, were
+/// given frames with the page before them, and left view in the same step. The refusal told that they
+/// are there, and not known; the answer brought their content, which was dropped for that.
+fn told_discarded(events: &VecDeque<Event>, space: SpaceId, first: Vpn, count: u32) -> u64 {
+    let mut told = 0;
+    for event in events {
+        if let Event::Discarded { space: at, start, end } = *event
+            && at == space
+        {
+            let pages = (0..count).filter(|&page| (start..end).contains(&first.offset(page.into())));
+            told |= pages.fold(0, |told, page| told | 1 << page);
+        }
+    }
+    told
 }
 
 fn range(start: usize, run: Run) -> AddressRange {

@@ -354,6 +354,7 @@ impl Engine {
 
     /// Waits until no request is under way, handling what ends.
     pub fn finish_transfers(&mut self) {
+        self.mm.settle_transfers(true);
         while self.transfers.in_flight() > 0 {
             // What the device did not take yet is under way, too.
             self.transfers.submit();
@@ -362,6 +363,7 @@ impl Engine {
                 self.ended(ended);
             }
         }
+        self.mm.settle_transfers(false);
     }
 
     fn ended(&mut self, ended: Ended) {

@@ -7,6 +7,7 @@ use overspill_engine::Notice;
 use overspill_engine::shared::{events, flags, state};
 use overspill_sys::Errno;
 use overspill_sys::procfs::Fields;
+use overspill_sys::thread;
 
 use rustix::process::Signal;
 
@@ -81,7 +82,8 @@ impl Manager<'_> {
                 }
                 if !poisoned {
                     // This kernel cannot mark the page. Going on would show wrong bytes.
-                    message::kill_self(Signal::BUS);
+                    // Whatever the program has SIGBUS do: who waits for the page waits for ever.
+                    thread::end_process_by(Signal::BUS.as_raw().cast_unsigned());
                 }
             }
         }

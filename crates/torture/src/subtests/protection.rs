@@ -224,6 +224,20 @@ pub fn sigsegv(context: &mut Context) -> Outcome {
 const MADV_GUARD_INSTALL: i32 = 102;
 const MADV_GUARD_REMOVE: i32 = 103;
 
+/// *A reader's story:* what is not mapped in the range makes the answer ENOMEM, and the rest has its
+/// guards; behind those the old bytes were found.
+fn guards_around_a_gap(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    let (base, len, gap) = (memory.base(), memory.len(), memory.page(memory.pages() / 2));
+    context.cool(&memory)?;
+    sys::munmap(gap, PAGE)?;
+    ensure!(sys::madvise(base, len, MADV_GUARD_INSTALL).is_err(), "guards over a gap, and no error");
+    expect_fault(faults::load(base).map(drop), base, "a load from a guard before a gap")?;
+    sys::mmap(gap, PAGE, RW, PRIVATE | libc::MAP_FIXED, -1)?;
+    sys::madvise(base, len, MADV_GUARD_REMOVE)?;
+    pattern::check_zero(&memory, 0..memory.pages(), "behind guards around a gap")
+}
+
 /// `madv-guard`: guards (MADV_GUARD_INSTALL) over cold, warm and untouched memory. They stay while
 /// other memory is pushed out, while what lies beside them is read in order, and while fresh memory
 /// is filled up to them; behind them nothing is left.
@@ -264,6 +278,7 @@ pub fn madv_guard(context: &mut Context) -> Outcome {
     for memory in [&memory, &fresh] {
         sys::madvise(memory.base(), memory.len(), MADV_GUARD_REMOVE)?;
     }
+    guards_around_a_gap(context)?;
     for page in 0..memory.pages() {
         if guarded(page) {
             pattern::check_zero(&memory, page..page + 1, "behind a guard")?;

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::again::Verdict;
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::MemoryCgroup;
@@ -13,6 +14,7 @@ use crate::trees::{kind, text, worker};
 use crate::{Outcome, Test, ensure, packages};
 
 const LIMITED: &str = include_str!("trees/limited.c");
+const SHORT_FILES: &str = include_str!("trees/short_files.c");
 const HUGE: &str = include_str!("trees/huge.c");
 const LOCKED: &str = include_str!("trees/locked.c");
 
@@ -27,6 +29,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::areas-of-another-user", areas_of_another_user),
         Test::new("limits::address-space", address_space),
         Test::new("limits::address-space-from-outside", address_space_from_outside),
+        Test::new("limits::address-space-large", address_space_large),
+        Test::new("limits::length-of-files", length_of_files),
     ]
 }
 
@@ -175,7 +179,65 @@ fn address_space_from_outside(context: &Context) -> Outcome {
     // Of a large one the agent takes little. One that the program sets is the program's.
     let (limits, report) = run("16777216", "160")?;
     ensure!(limits.starts_with("160 ") && report["managed"] == true, "{limits}: {}", kind(&report));
+    // Nor is it told another one where there is not room for both.
+    let (limits, _) = run("16777216", "16383")?;
+    ensure!(limits.starts_with("16383 "), "{limits}");
     Ok(())
+}
+
+/// Who may use most of a large limit may still when it is managed.
+///
+/// *The story:* where forks are not heard of, what keeps them from being made took twice the machine's RAM
+/// of addresses, once the program was managed. What it mapped next failed.
+fn address_space_large(context: &Context) -> Outcome {
+    let program = text(&packages::compile(context, "limits-large", LIMITED, &[])?);
+    let overspill = text(Path::new(context.overspill_command().get_program()));
+    let setpriv = packages::program("setpriv", "util-linux")?;
+    let json = context.path("limits-large.report");
+    let machine = std::fs::read_to_string("/proc/meminfo").map_err(|error| error.to_string())?;
+    let kib = |name: &str| {
+        let line = machine.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split_whitespace().nth(1)).and_then(|number| number.parse::<u64>().ok())
+    };
+    let all = kib("MemTotal").unwrap_or(0) + kib("SwapTotal").unwrap_or(0);
+    let without = "-sys_ptrace,-sys_resource";
+    let finished = Launch::new(context, "limits-large", &setpriv)
+        .args([&format!("--inh-caps={without}"), &format!("--bounding-set={without}"), "/bin/bash", "-c"])
+        .args(["ulimit -v $3; exec $0 run --ram 32M --json $1 -- $2 0 80"])
+        .args([&overspill, &text(&json), &program, &(3 * all).to_string()])
+        .timeout(60)
+        .run()?;
+    finished.succeeded()?;
+    let report = std::fs::read(&json).map_err(|error| error.to_string())?;
+    let report: serde_json::Value = serde_json::from_slice(&report).map_err(|error| error.to_string())?;
+    ensure!(report["managed"] == true, "{}", finished.complain(kind(&report)));
+    Ok(())
+}
+
+/// The swap file is none of the program's files.
+///
+/// *The story:* a program lowered its limit on their length (RLIMIT_FSIZE). What was to go to the swap
+/// file was refused from then on, and swap was called full.
+fn length_of_files(context: &Context) -> Outcome<Verdict> {
+    let program = packages::compile(context, "limits-files", SHORT_FILES, &[])?;
+    let mut held = Verdict::default();
+    let ways: [&[&str]; 3] = [&[], &["--no-uring"], &["--encrypt"]];
+    for way in ways {
+        let finished = Launch::new(context, "limits-files", &program)
+            .args(["64"])
+            .ram(32 * MIB)
+            .options(["--max-pool-percent", "0"])
+            .options(way)
+            .timeout(180)
+            .run()?;
+        finished.succeeded()?.paged()?;
+        let told = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+        ensure!(told == "64 1 1\n", "{}", finished.complain(&told));
+        let kind = kind(finished.report()?);
+        ensure!(kind != "swap_full", "{}", finished.complain(kind));
+        held = finished.within_budget()?;
+    }
+    Ok(held)
 }
 
 /// *The story:* MAP_HUGETLB shows in none of the figures that were read: 32 MiB of it "fitted" in 16.

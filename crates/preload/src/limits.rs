@@ -19,7 +19,7 @@ use overspill_engine::raised::Raised;
 use overspill_sys::procfs::{self, Limit};
 use overspill_sys::{Errno, mem};
 
-use crate::{agent, libc, veto};
+use crate::{agent, libc, peek, veto};
 
 /// Current and largest value (`struct rlimit`).
 type Pair = [u64; 2];
@@ -33,8 +33,11 @@ pub fn make_room(raised: &Raised, bytes: u64) -> Result<(), Errno> {
     /// This share of a limit is not missed.
     const SHARE: u64 = 16;
     let (now, most) = procfs::limit(Limit::AddressSpace)?;
-    let is_known = |limit| raised.asked(limit).is_some();
-    let more = |limit| if is_known(limit) { Some(limit) } else { raised.raise(limit, bytes) };
+    let more = |limit| match raised.asked(limit) {
+        // A program before this one may have had more on top.
+        Some(asked) => raised.raise(asked, bytes).map_or(Some(limit), |more| Some(more.min(limit))),
+        None => raised.raise(limit, bytes),
+    };
     let set = |now, most| procfs::set_limit(Limit::AddressSpace, (now, most)).is_ok();
     let has_room = match [more(now), more(most)] {
         [Some(more_now), Some(more_most)] => {
@@ -65,17 +68,24 @@ fn kept(resource: c_int) -> Option<&'static Raised> {
 
 /// What the kernel is told in place of what the program asks for.
 fn raised(raised: &Raised, asked: Pair) -> Pair {
-    let taken = TAKEN.load(SeqCst) + veto::range().len() as u64;
     // A program of that many limits shares this one with the agent.
-    asked.map(|limit| raised.raise(limit, taken).unwrap_or(limit))
+    asked.map(|limit| raised.raise(limit, taken()).unwrap_or(limit))
 }
 
-/// Raised limits where the largest value could not be raised: as much of them as it leaves. `None`:
-/// the program asks for more than it may.
-fn within_most(known: &Raised, asked: Pair, limits: Pair) -> Option<Pair> {
-    let (_, most) = procfs::limit(Limit::AddressSpace).ok()?;
-    let may = known.asked(most).unwrap_or(most);
-    asked.iter().all(|&limit| limit <= may).then(|| limits.map(|limit| limit.min(most)))
+/// The addresses that are not the program's.
+fn taken() -> u64 {
+    TAKEN.load(SeqCst) + veto::range().len() as u64
+}
+
+/// The same where the largest value may not be raised: as much as it leaves. `None`: the program asks
+/// for more than it may.
+fn within_most(known: &Raised, [now, most]: Pair) -> Option<Pair> {
+    let (_, largest) = procfs::limit(Limit::AddressSpace).ok()?;
+    let may = known.asked(largest).unwrap_or(largest);
+    let below = |limit, bound| if limit == may { largest } else { known.raise_below(limit, taken(), bound) };
+    let new_most = below(most, largest);
+    let new_now = if now == most { new_most } else { below(now, new_most) };
+    (now <= most && most <= may).then_some([new_now, new_most])
 }
 
 /// prlimit(2).
@@ -85,9 +95,10 @@ fn within_most(known: &Raised, asked: Pair, limits: Pair) -> Option<Pair> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prlimit(pid: c_int, resource: c_int, new: *const Pair, old: *mut Pair) -> c_int {
     let kept = kept(resource).filter(|_| pid == 0 || pid as u32 == mem::process_id());
-    let asked = kept.filter(|_| !new.is_null()).map(|known| {
-        // SAFETY: the caller passes a pair, which may be wherever it likes.
-        (known, unsafe { new.read_unaligned() })
+    let asked = kept.filter(|_| !new.is_null()).and_then(|known| {
+        // SAFETY: behind a filter the caller vouches for the pair. What cannot be read is the kernel's to
+        // refuse.
+        unsafe { peek::words(new as usize) }.map(|asked| (known, asked))
     });
     let call = |new: *const Pair| {
         let arguments = [pid as usize, resource as usize, new as usize, old as usize, 0, 0];
@@ -100,7 +111,7 @@ pub unsafe extern "C" fn prlimit(pid: c_int, resource: c_int, new: *const Pair, 
             let limits = raised(known, asked);
             let result = call(&raw const limits);
             let is_refused = result != 0 && libc::errno() == Errno::PERM;
-            let less = is_refused.then(|| within_most(known, asked, limits)).flatten();
+            let less = is_refused.then(|| within_most(known, asked)).flatten();
             less.map_or(result, |less| call(&raw const less))
         }
     };

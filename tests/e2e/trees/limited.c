@@ -1,5 +1,7 @@
 /* With a limit of so many MiB on its addresses, unless that is 0: fills 96 MiB in pieces, reads them
-   back, and tells its limit in MiB and what the kernel has in bytes. limited MIB */
+   back, takes so many percent of its limit in addresses alone, and tells its limit in MiB and what the
+   kernel has in bytes. limited MIB [PERCENT] */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,8 @@ int main(int count, char **words) {
     limit.rlim_cur = limit.rlim_max = (rlim_t)atoi(words[1]) << 20;
     if (limit.rlim_cur && setrlimit(RLIMIT_AS, &limit))
         return 3;
+    if (setrlimit(RLIMIT_AS, (const struct rlimit *)16) != -1 || errno != EFAULT)
+        return 6;
     for (unsigned piece = 0; piece < PIECES; piece++) {
         memory[piece] = mmap(0, PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory[piece] == MAP_FAILED)
@@ -31,6 +35,11 @@ int main(int count, char **words) {
             if (memory[piece][at] != word(piece, at))
                 return 5;
     getrlimit(RLIMIT_AS, &limit);
+    if (count > 2) {
+        size_t share = limit.rlim_cur / 100 * (rlim_t)atoi(words[2]) & -4096UL;
+        if (mmap(0, share, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+            return 7;
+    }
     FILE *limits = fopen("/proc/self/limits", "r");
     while (limits && fgets(line, sizeof line, limits))
         sscanf(line, "Max address space %63s", kernel);

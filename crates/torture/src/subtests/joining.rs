@@ -4,16 +4,18 @@
 //! *The story:* the word's page was out when the thread ended. The kernel does not wait for it: the
 //! word was never cleared.
 
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use crate::context::Context;
-use crate::memory::Memory;
+use crate::memory::{MIB, Memory};
 use crate::outcome::Outcome;
 use crate::sys::{self, Birth};
 use crate::{ensure, pattern};
 
 const SEED: u64 = 0x101;
 const THREADS: usize = 10;
+/// So many come and go one after another.
+const THREADS_MANY: usize = 1100;
 const STACK_BYTES: usize = 64 << 10;
 /// Which word of its page, and how long it takes to be cleared.
 const INDEX: usize = 5;
@@ -25,8 +27,8 @@ static GO: AtomicU32 = AtomicU32::new(0);
 
 /// `join-words`: threads end whose words are in cold memory.
 pub fn run(context: &mut Context) -> Outcome {
-    let memory = context.subject(SEED)?;
     let stacks = Memory::map(THREADS * STACK_BYTES)?;
+    let memory = after_many(context, &stacks)?;
     let page = |thread: usize| (memory.pages() / THREADS) * thread + 1;
     let word = |thread: usize| memory.word(page(thread), INDEX);
     for birth in Birth::ALL {
@@ -46,20 +48,56 @@ pub fn run(context: &mut Context) -> Outcome {
         // Nobody looks, which would bring the pages in, before all have ended.
         sys::pause_ms(100);
         for thread in 0..THREADS {
-            let is_cleared = (0..PATIENCE_MS).any(|_| {
-                let is_cleared = word(thread).load(SeqCst) == 0;
-                if !is_cleared {
-                    sys::pause_ms(1);
-                }
-                is_cleared
-            });
-            ensure!(is_cleared, "the word of thread {thread}, made by {birth:?}, was not cleared");
+            ensure!(
+                is_cleared(word(thread)),
+                "the word of thread {thread}, made by {birth:?}, was not cleared"
+            );
         }
     }
     let is_word = |at: usize| (0..THREADS).any(|thread| page(thread) == at);
     (0..memory.pages())
         .filter(|&page| !is_word(page))
         .try_for_each(|page| pattern::check_page(&memory, page, SEED, page, "around words"))
+}
+
+/// More threads than a pager keeps in mind have come and gone before there is anything to page; then
+/// one is made, and ends when the page of its word is cold. Returns the memory of that word.
+///
+/// *The story:* places of ended threads were given up only once memory was managed.
+fn after_many(context: &mut Context, stacks: &Memory) -> Outcome<Memory> {
+    let memory = Memory::map(context.options.mib * MIB / 4)?;
+    let (word, top) = (memory.word(0, INDEX), stacks.at(STACK_BYTES) as usize);
+    let make = || {
+        word.store(1, SeqCst);
+        sys::make_thread(Birth::CallClone, top, std::ptr::from_ref(word) as usize, live)
+    };
+    GO.store(1, SeqCst);
+    for thread in 0..THREADS_MANY {
+        make()?;
+        ensure!(is_cleared(word), "the word of thread {thread} of many was not cleared");
+    }
+    GO.store(0, SeqCst);
+    READY.store(0, SeqCst);
+    make()?;
+    pattern::fill_pages(&memory, 1..memory.pages(), SEED);
+    let cold = context.cool(&memory).and_then(|()| context.press());
+    GO.store(1, SeqCst);
+    cold?;
+    sys::pause_ms(100);
+    ensure!(is_cleared(word), "the word of a thread that was made after many others was not cleared");
+    pattern::fill_pages(&memory, 0..1, SEED);
+    Ok(memory)
+}
+
+/// Is a word cleared, now or soon?
+fn is_cleared(word: &AtomicU64) -> bool {
+    (0..PATIENCE_MS).any(|_| {
+        let is_cleared = word.load(SeqCst) == 0;
+        if !is_cleared {
+            sys::pause_ms(1);
+        }
+        is_cleared
+    })
 }
 
 /// What the threads do. They have no thread-local memory of their own.

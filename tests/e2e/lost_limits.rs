@@ -30,6 +30,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::address-space", address_space),
         Test::new("limits::address-space-from-outside", address_space_from_outside),
         Test::new("limits::address-space-large", address_space_large),
+        Test::new("limits::data", data),
         Test::new("limits::length-of-files", length_of_files),
     ]
 }
@@ -151,6 +152,27 @@ fn address_space(context: &Context) -> Outcome {
         let often = run(script)?;
         ensure!(often == once, "{script}: {often}, not {once}");
     }
+    Ok(())
+}
+
+/// The same of private data, of which the agent takes most when it begins to manage; a fork's child
+/// has what its parent's left there.
+///
+/// *The story:* a program within its limit got ENOMEM once it was managed.
+fn data(context: &Context) -> Outcome {
+    let flags = ["-DLIMIT=RLIMIT_DATA", "-DSHOWN=\"Max data size\""];
+    let program = text(&packages::compile(context, "limits-data", LIMITED, &flags)?);
+    let script = "$0 160; $0 110; ulimit -d 163840; $0 0; ($0 0; true); exec bash -c 'exec $0 0' $0";
+    let finished = Launch::new(context, "limits-data", "/bin/bash")
+        .args(["-c", script, &program])
+        .ram(32 * MIB)
+        .timeout(120)
+        .run()?;
+    finished.succeeded()?.paged()?;
+    ensure!(finished.report()?["managed"] == true, "{}", finished.complain("not managed"));
+    let told = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+    let told: Vec<_> = told.lines().filter_map(|line| line.split(' ').next()).collect();
+    ensure!(told == ["160", "110", "160", "160", "160"], "{told:?}");
     Ok(())
 }
 

@@ -22,7 +22,8 @@ use overspill_sys::mem::{self, Advice, Mapping};
 use overspill_sys::procfs::{self, Fields};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
-use crate::{limits, withheld};
+use crate::limits::ADDRESSES;
+use crate::withheld;
 
 static RANGE: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
@@ -37,7 +38,7 @@ pub fn set_up() {
         return advise(Advice::DoFork);
     }
     let promises_by_size = procfs::number_in(c"/proc/sys/vm/overcommit_memory") == Some(0);
-    let may_map = promises_by_size && !limits::are_set();
+    let may_map = promises_by_size && !ADDRESSES.is_set();
     let Some(range) = may_map.then(map).flatten() else { return withheld::set_up() };
     RANGE[0].store(range.start, Ordering::Release);
     RANGE[1].store(range.end, Ordering::Release);

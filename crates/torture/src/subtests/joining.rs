@@ -28,19 +28,14 @@ static GO: AtomicU32 = AtomicU32::new(0);
 /// `join-words`: threads end whose words are in cold memory.
 pub fn run(context: &mut Context) -> Outcome {
     let stacks = Memory::map(THREADS * STACK_BYTES)?;
-    let memory = after_many(context, &stacks)?;
-    let page = |thread: usize| (memory.pages() / THREADS) * thread + 1;
-    let word = |thread: usize| memory.word(page(thread), INDEX);
+    let memory = Memory::map(context.options.mib * MIB / 4)?;
+    come_and_go(&memory, &stacks)?;
+    let is_word = |at: usize| (0..THREADS).any(|thread| page(&memory, thread) == at);
+    let others = || (0..memory.pages()).filter(|&page| !is_word(page));
     for birth in Birth::ALL {
-        READY.store(0, SeqCst);
-        GO.store(0, SeqCst);
-        for thread in 0..THREADS {
-            word(thread).store(1, SeqCst);
-            let address = std::ptr::from_ref(word(thread)) as usize;
-            sys::make_thread(birth, stacks.at((thread + 1) * STACK_BYTES) as usize, address, live)?;
-        }
-        while READY.load(SeqCst) < THREADS as u32 {
-            sys::pause_ms(1);
+        make(&memory, &stacks, birth)?;
+        if birth == Birth::ALL[0] {
+            others().for_each(|page| pattern::fill_pages(&memory, page..page + 1, SEED));
         }
         let cold = context.cool(&memory).and_then(|()| context.press());
         GO.store(1, SeqCst);
@@ -48,45 +43,51 @@ pub fn run(context: &mut Context) -> Outcome {
         // Nobody looks, which would bring the pages in, before all have ended.
         sys::pause_ms(100);
         for thread in 0..THREADS {
-            ensure!(
-                is_cleared(word(thread)),
-                "the word of thread {thread}, made by {birth:?}, was not cleared"
-            );
+            let is_cleared = is_cleared(word(&memory, thread));
+            ensure!(is_cleared, "the word of thread {thread}, made by {birth:?}, was not cleared");
         }
     }
-    let is_word = |at: usize| (0..THREADS).any(|thread| page(thread) == at);
-    (0..memory.pages())
-        .filter(|&page| !is_word(page))
-        .try_for_each(|page| pattern::check_page(&memory, page, SEED, page, "around words"))
+    others().try_for_each(|page| pattern::check_page(&memory, page, SEED, page, "around words"))
 }
 
-/// More threads than a pager keeps in mind have come and gone before there is anything to page; then
-/// one is made, and ends when the page of its word is cold. Returns the memory of that word.
+/// More threads than a pager keeps in mind come and go, one after another, before there is anything to
+/// page.
 ///
-/// *The story:* places of ended threads were given up only once memory was managed.
-fn after_many(context: &mut Context, stacks: &Memory) -> Outcome<Memory> {
-    let memory = Memory::map(context.options.mib * MIB / 4)?;
-    let (word, top) = (memory.word(0, INDEX), stacks.at(STACK_BYTES) as usize);
-    let make = || {
-        word.store(1, SeqCst);
-        sys::make_thread(Birth::CallClone, top, std::ptr::from_ref(word) as usize, live)
-    };
+/// *The story:* places of ended threads were given up only once memory was managed. There was none for
+/// the next ones.
+fn come_and_go(memory: &Memory, stacks: &Memory) -> Outcome {
+    let (word, top) = (word(memory, 0), stacks.at(STACK_BYTES) as usize);
     GO.store(1, SeqCst);
     for thread in 0..THREADS_MANY {
-        make()?;
+        word.store(1, SeqCst);
+        sys::make_thread(Birth::CallClone, top, std::ptr::from_ref(word) as usize, live)?;
         ensure!(is_cleared(word), "the word of thread {thread} of many was not cleared");
     }
-    GO.store(0, SeqCst);
+    Ok(())
+}
+
+/// Makes threads that wait for the word to end.
+fn make(memory: &Memory, stacks: &Memory, birth: Birth) -> Outcome {
     READY.store(0, SeqCst);
-    make()?;
-    pattern::fill_pages(&memory, 1..memory.pages(), SEED);
-    let cold = context.cool(&memory).and_then(|()| context.press());
-    GO.store(1, SeqCst);
-    cold?;
-    sys::pause_ms(100);
-    ensure!(is_cleared(word), "the word of a thread that was made after many others was not cleared");
-    pattern::fill_pages(&memory, 0..1, SEED);
-    Ok(memory)
+    GO.store(0, SeqCst);
+    for thread in 0..THREADS {
+        let word = word(memory, thread);
+        word.store(1, SeqCst);
+        let address = std::ptr::from_ref(word) as usize;
+        sys::make_thread(birth, stacks.at((thread + 1) * STACK_BYTES) as usize, address, live)?;
+    }
+    while READY.load(SeqCst) < THREADS as u32 {
+        sys::pause_ms(1);
+    }
+    Ok(())
+}
+
+fn page(memory: &Memory, thread: usize) -> usize {
+    (memory.pages() / THREADS) * thread + 1
+}
+
+fn word(memory: &Memory, thread: usize) -> &AtomicU64 {
+    memory.word(page(memory, thread), INDEX)
 }
 
 /// Is a word cleared, now or soon?

@@ -1,6 +1,6 @@
 //! Limits that were lost without a word: what a whole tree holds with swap full, what a memory cgroup
-//! gives, pages of hugetlbfs, areas that another user may not open, and the program's own limit on
-//! address space.
+//! gives, pages of hugetlbfs, areas that another user may not open, and the program's own limits on
+//! memory and files.
 
 use std::collections::BTreeSet;
 use std::path::Path;

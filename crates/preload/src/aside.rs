@@ -1,4 +1,5 @@
-//! How many addresses the agent puts aside, and how much memory is not the program's; see [`reserve`] for why it does.
+//! How many addresses the agent puts aside, see [`reserve`] for why it does; and how much memory is not
+//! the program's.
 
 use overspill_engine::Failure;
 use overspill_engine::setup::staging_bytes;

@@ -1,6 +1,6 @@
-/* With a limit of so many MiB on its addresses (or what LIMIT is), unless that is 0: fills 96 MiB in pieces, reads them
-   back, takes so many percent of its limit in addresses alone, and tells its limit in MiB and what the
-   kernel has in bytes. limited MIB [PERCENT] */
+/* With a limit of so many MiB on its addresses (or what LIMIT is), unless that is 0: fills 96 MiB in
+   pieces, reads them back, takes so many percent of its limit in addresses alone, and tells its limit in
+   MiB and what the kernel has in bytes. limited MIB [PERCENT] */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -19,7 +19,8 @@ static unsigned word(unsigned lap, unsigned at) { return (at * 2654435761u) ^ (l
 
 int main(int count, char **words) {
     struct rlimit limit = {0, 0};
-    unsigned *memory = mmap(0, WORDS * sizeof(unsigned), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned *memory =
+        mmap(0, WORDS * sizeof(unsigned), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char page[1024] = {1};
     if (count < 2 || memory == MAP_FAILED)
         return 2;

@@ -1,10 +1,11 @@
 //! Limits that were lost without a word: what a whole tree holds with swap full, what a memory cgroup
-//! gives, pages of hugetlbfs, areas that another user may not open, and the program's own limit on
-//! address space.
+//! gives, pages of hugetlbfs, areas that another user may not open, and the program's own limits on
+//! memory and files.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::again::Verdict;
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::MemoryCgroup;
@@ -13,6 +14,7 @@ use crate::trees::{kind, text, worker};
 use crate::{Outcome, Test, ensure, packages};
 
 const LIMITED: &str = include_str!("trees/limited.c");
+const SHORT_FILES: &str = include_str!("trees/short_files.c");
 const HUGE: &str = include_str!("trees/huge.c");
 const LOCKED: &str = include_str!("trees/locked.c");
 
@@ -27,6 +29,9 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::areas-of-another-user", areas_of_another_user),
         Test::new("limits::address-space", address_space),
         Test::new("limits::address-space-from-outside", address_space_from_outside),
+        Test::new("limits::address-space-large", address_space_large),
+        Test::new("limits::data", data),
+        Test::new("limits::length-of-files", length_of_files),
     ]
 }
 
@@ -150,6 +155,27 @@ fn address_space(context: &Context) -> Outcome {
     Ok(())
 }
 
+/// The same of private data, of which the agent takes most when it begins to manage; a fork's child
+/// has what its parent's left there.
+///
+/// *The story:* a program within its limit got ENOMEM once it was managed.
+fn data(context: &Context) -> Outcome {
+    let flags = ["-DLIMIT=RLIMIT_DATA", "-DSHOWN=\"Max data size\""];
+    let program = text(&packages::compile(context, "limits-data", LIMITED, &flags)?);
+    let script = "$0 160; $0 110; ulimit -d 163840; $0 0; ($0 0; true); exec bash -c 'exec $0 0' $0";
+    let finished = Launch::new(context, "limits-data", "/bin/bash")
+        .args(["-c", script, &program])
+        .ram(32 * MIB)
+        .timeout(120)
+        .run()?;
+    finished.succeeded()?.paged()?;
+    ensure!(finished.report()?["managed"] == true, "{}", finished.complain("not managed"));
+    let told = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+    let told: Vec<_> = told.lines().filter_map(|line| line.split(' ').next()).collect();
+    ensure!(told == ["160", "110", "160", "160", "160"], "{told:?}");
+    Ok(())
+}
+
 /// Who has a limit from outside that may not be raised keeps it, and is not said to fit.
 fn address_space_from_outside(context: &Context) -> Outcome {
     let program = text(&packages::compile(context, "limits-outside", LIMITED, &[])?);
@@ -175,7 +201,65 @@ fn address_space_from_outside(context: &Context) -> Outcome {
     // Of a large one the agent takes little. One that the program sets is the program's.
     let (limits, report) = run("16777216", "160")?;
     ensure!(limits.starts_with("160 ") && report["managed"] == true, "{limits}: {}", kind(&report));
+    // Nor is it told another one where there is not room for both.
+    let (limits, _) = run("16777216", "16383")?;
+    ensure!(limits.starts_with("16383 "), "{limits}");
     Ok(())
+}
+
+/// Who may use most of a large limit may still when it is managed.
+///
+/// *The story:* where forks are not heard of, what keeps them from being made took twice the machine's RAM
+/// of addresses, once the program was managed. What it mapped next failed.
+fn address_space_large(context: &Context) -> Outcome {
+    let program = text(&packages::compile(context, "limits-large", LIMITED, &[])?);
+    let overspill = text(Path::new(context.overspill_command().get_program()));
+    let setpriv = packages::program("setpriv", "util-linux")?;
+    let json = context.path("limits-large.report");
+    let machine = std::fs::read_to_string("/proc/meminfo").map_err(|error| error.to_string())?;
+    let kib = |name: &str| {
+        let line = machine.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split_whitespace().nth(1)).and_then(|number| number.parse::<u64>().ok())
+    };
+    let all = kib("MemTotal").unwrap_or(0) + kib("SwapTotal").unwrap_or(0);
+    let without = "-sys_ptrace,-sys_resource";
+    let finished = Launch::new(context, "limits-large", &setpriv)
+        .args([&format!("--inh-caps={without}"), &format!("--bounding-set={without}"), "/bin/bash", "-c"])
+        .args(["ulimit -v $3; exec $0 run --ram 32M --json $1 -- $2 0 80"])
+        .args([&overspill, &text(&json), &program, &(3 * all).to_string()])
+        .timeout(60)
+        .run()?;
+    finished.succeeded()?;
+    let report = std::fs::read(&json).map_err(|error| error.to_string())?;
+    let report: serde_json::Value = serde_json::from_slice(&report).map_err(|error| error.to_string())?;
+    ensure!(report["managed"] == true, "{}", finished.complain(kind(&report)));
+    Ok(())
+}
+
+/// The swap file is none of the program's files.
+///
+/// *The story:* a program lowered its limit on their length (RLIMIT_FSIZE). What was to go to the swap
+/// file was refused from then on, and swap was called full.
+fn length_of_files(context: &Context) -> Outcome<Verdict> {
+    let program = packages::compile(context, "limits-files", SHORT_FILES, &[])?;
+    let mut held = Verdict::default();
+    let ways: [&[&str]; 3] = [&[], &["--no-uring"], &["--encrypt"]];
+    for way in ways {
+        let finished = Launch::new(context, "limits-files", &program)
+            .args(["64"])
+            .ram(32 * MIB)
+            .options(["--max-pool-percent", "0"])
+            .options(way)
+            .timeout(180)
+            .run()?;
+        finished.succeeded()?.paged()?;
+        let told = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+        ensure!(told == "64 1 1\n", "{}", finished.complain(&told));
+        let kind = kind(finished.report()?);
+        ensure!(kind != "swap_full", "{}", finished.complain(kind));
+        held = finished.within_budget()?;
+    }
+    Ok(held)
 }
 
 /// *The story:* MAP_HUGETLB shows in none of the figures that were read: 32 MiB of it "fitted" in 16.

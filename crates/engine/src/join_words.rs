@@ -24,6 +24,8 @@ pub struct JoinWords {
     words: [Word; WORDS],
     /// Behind these all are free.
     used: AtomicUsize,
+    /// Not 0 while pages are being taken out of view, of which a word that is noted now may not be known.
+    batch: AtomicU32,
 }
 
 impl JoinWords {
@@ -32,16 +34,54 @@ impl JoinWords {
     #[must_use]
     pub const fn new() -> Self {
         let words = [const { Word { address: AtomicUsize::new(0), tid: AtomicU32::new(UNBORN) } }; WORDS];
-        JoinWords { words, used: AtomicUsize::new(0) }
+        JoinWords { words, used: AtomicUsize::new(0), batch: AtomicU32::new(0) }
     }
 
     /// Notes the word of a thread that is about to be made; whoever makes it says what became of it
-    /// by this place ([`JoinWords::born`], [`JoinWords::forget`]).
-    pub fn note(&self, address: usize) -> Option<usize> {
+    /// by this place ([`JoinWords::born`], [`JoinWords::forget`]). Where all places are taken those of
+    /// threads are given up of which `is_gone` is true.
+    ///
+    /// *The story:* only the agent gave places up, once it managed memory. Before that a program that made
+    /// threads, one after another, had used all of them, and the next ones were never noted.
+    pub fn note(&self, address: usize, is_gone: impl Fn(u32) -> bool) -> Option<usize> {
+        self.take(address).or_else(|| {
+            self.forget_those(is_gone);
+            self.take(address)
+        })
+    }
+
+    fn take(&self, address: usize) -> Option<usize> {
         let is_taken = |word: &Word| word.address.compare_exchange(0, address, SeqCst, SeqCst).is_ok();
         let place = self.words.iter().position(is_taken)?;
         self.used.fetch_max(place + 1, SeqCst);
         Some(place)
+    }
+
+    /// The agent asks what has to stay, and takes pages out of view by the answer.
+    pub fn begin_batch(&self) {
+        self.batch.store(1, SeqCst);
+    }
+
+    /// It has put back what was noted meanwhile.
+    pub fn end_batch(&self) {
+        if self.batch.load(SeqCst) != 0 {
+            self.batch.store(0, SeqCst);
+        }
+    }
+
+    /// Waits until the agent knows the words that are noted, but not for ever; calls `rest` while it
+    /// does.
+    ///
+    /// *The story:* a page was taken out whose word had been noted after the agent asked. A thread that
+    /// was made and ended before it was put back has not cleared the word.
+    pub fn wait_for_batch(&self, mut rest: impl FnMut()) {
+        const RESTS_MAX: u32 = 1000;
+        for _ in 0..RESTS_MAX {
+            if self.batch.load(SeqCst) == 0 {
+                return;
+            }
+            rest();
+        }
     }
 
     /// The thread has this number.
@@ -60,8 +100,10 @@ impl JoinWords {
     /// Forgets those of threads of which `is_gone` is true.
     pub fn forget_those(&self, is_gone: impl Fn(u32) -> bool) {
         for place in 0..self.used.load(SeqCst) {
-            let tid = self.words[place].tid.load(SeqCst);
-            if tid != UNBORN && is_gone(tid) {
+            let known = &self.words[place].tid;
+            let tid = known.load(SeqCst);
+            // Of several that find it gone one gives the place up, which may be another's by then.
+            if tid != UNBORN && is_gone(tid) && known.compare_exchange(tid, UNBORN, SeqCst, SeqCst).is_ok() {
                 self.forget(place);
             }
         }
@@ -69,6 +111,7 @@ impl JoinWords {
 
     /// In a child of fork, which has none of these threads.
     pub fn clear(&self) {
+        self.end_batch();
         let used = self.used.swap(0, SeqCst);
         (0..used).for_each(|place| self.forget(place));
     }
@@ -92,7 +135,8 @@ mod tests {
     #[test]
     fn a_word_stays_until_its_thread_is_gone() {
         let words = JoinWords::new();
-        let [first, second, third] = [0x1000, 0x2000, 0x3000].map(|address| words.note(address).unwrap());
+        let [first, second, third] =
+            [0x1000, 0x2000, 0x3000].map(|address| words.note(address, |_| false).unwrap());
         words.born(first, 11);
         words.born(second, 12);
         words.forget_those(|tid| tid == 11);
@@ -101,7 +145,7 @@ mod tests {
         words.forget_those(|_| true);
         assert_eq!(all(&words), [0x3000]);
         words.forget(third);
-        assert_eq!(words.note(0x4000), Some(first));
+        assert_eq!(words.note(0x4000, |_| false), Some(first));
         words.clear();
         assert_eq!(all(&words), []);
     }
@@ -109,9 +153,40 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_known() {
         let words = JoinWords::new();
-        assert!((1..=WORDS).all(|address| words.note(address).is_some()));
-        assert_eq!(words.note(1), None);
+        let nobody = |_| false;
+        assert!((1..=WORDS).all(|address| words.note(address, nobody).is_some()));
+        assert_eq!(words.note(1, nobody), None);
         words.forget(7);
-        assert_eq!(words.note(1), Some(7));
+        assert_eq!(words.note(1, nobody), Some(7));
+    }
+
+    #[test]
+    fn who_finds_no_place_has_those_of_the_gone() {
+        let words = JoinWords::new();
+        for tid in 1..=WORDS as u32 {
+            let place = words.note(tid as usize, |_| panic!("there is room"));
+            words.born(place.unwrap(), tid);
+        }
+        assert_eq!(words.note(1, |_| false), None);
+        assert_eq!(words.note(1, |tid| tid == 9 || tid == 20), Some(8));
+        assert_eq!(words.note(1, |_| panic!("there is room")), Some(19));
+    }
+
+    #[test]
+    fn who_notes_a_word_waits_for_the_batch() {
+        let words = JoinWords::new();
+        words.wait_for_batch(|| panic!("there is none"));
+        words.begin_batch();
+        let mut rests = 0;
+        words.wait_for_batch(|| {
+            rests += 1;
+            if rests == 3 {
+                words.end_batch();
+            }
+        });
+        assert_eq!(rests, 3);
+        words.begin_batch();
+        words.wait_for_batch(|| rests += 1);
+        assert!(rests < 10_000, "not for ever");
     }
 }

@@ -100,6 +100,11 @@ impl Robust {
         }
     }
 
+    /// What the program told of.
+    pub fn words(&self) -> &'static JoinWords {
+        self.words
+    }
+
     /// Which pages of a range (at most 64) have to stay, as far as is known: bit i for page i.
     pub fn kept(&self, range: &AddressRange) -> u64 {
         let behind = &self.pages[self.pages.partition_point(|&page| page < range.start)..];

@@ -21,7 +21,7 @@ use crate::transfers::Transfers;
 use crate::vigil::Vigil;
 
 /// Steps of putting an engine together, by the number in [`Failure::step`]; 0 is "none".
-pub const STEPS: [&str; 12] = [
+pub const STEPS: [&str; 13] = [
     "none",
     "open userfaultfd",
     "open the swap areas",
@@ -34,6 +34,7 @@ pub const STEPS: [&str; 12] = [
     "serve memory that the program moves with a userfaultfd of its own",
     "open the process's page map",
     "add its addresses to the program's limit on them (RLIMIT_AS)",
+    "add its memory to the program's limit on data (RLIMIT_DATA)",
 ];
 
 /// Which step failed, and why.

@@ -442,6 +442,8 @@ pub struct Tree {
     pub crowd: AtomicU64,
     /// Limits on address space.
     pub raised: Raised,
+    /// Limits on private data.
+    pub raised_data: Raised,
 }
 
 /// For so long after one process has ended for want of memory it is waited for what that gives.

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use overspill_mm::IoId;
 use overspill_mm::types::Slot;
 use overspill_sys::mem::IoVec;
-use overspill_sys::{Errno, Fd, PAGE_SIZE, file};
+use overspill_sys::{Errno, Fd, PAGE_SIZE, file, through};
 
 use crate::files::Files;
 use crate::io::{Io, Punched};
@@ -299,6 +299,19 @@ impl Transfers {
         started
     }
 
+    /// A write was refused as the program has limited its files (RLIMIT_FSIZE), of which the swap file
+    /// is none: it is made in a way that asks nobody for leave, and waited for.
+    ///
+    /// *The story:* a program lowered that limit while it was paged. Swap was called full from then on.
+    fn write_through(&mut self, tag: u64) -> Result<(), Errno> {
+        let request = core::mem::replace(self.request(tag), Request::NONE);
+        let file = request.area.and_then(|area| self.areas[area].file.as_ref());
+        let written = file.map(|file| through::write(file, &request.pieces, request.offset));
+        *self.request(tag) = request;
+        // Why not is known.
+        written.and_then(Result::ok).ok_or(Errno::FBIG)
+    }
+
     /// Reads `pages` slots to pages at `address`, and waits for them. False: they could not be read,
     /// or do not lie in one area.
     pub fn read_now(&self, slot: u32, address: usize, pages: u32) -> bool {
@@ -398,10 +411,13 @@ impl Transfers {
                 self.areas[area].in_flight -= 1;
             }
             let request = self.request(tag);
-            let Some(outcome) = request.judge(ended.outcome()) else {
+            let Some(mut outcome) = request.judge(ended.outcome()) else {
                 self.start_or_wait(tag);
                 continue;
             };
+            if outcome == Err(Errno::FBIG) {
+                outcome = self.write_through(tag);
+            }
             self.in_flight -= 1;
             if let Some(area) = area {
                 self.close_if_idle(area);

@@ -227,21 +227,30 @@ impl<R: Default> Regions<R> {
     }
 
     /// The region that has a hole before index `at` ends there, and its ranges from there on are of a
-    /// new one.
+    /// new one. Of the two the one with fewer ranges gets the new index.
+    ///
+    /// *The story:* the right one got it always. A region with many holes, parted again and again from the
+    /// left, was walked to its end each time.
     fn part(&mut self, space: usize, at: usize) {
-        let (left, right) = (self.spaces[space][at - 1], self.spaces[space][at]);
-        let Region { end, kind, .. } = *self.region(left.region);
-        let index = self.begin(right.start, end, kind);
-        let mut count = 0;
-        let beyond = self.spaces[space][at..].iter_mut();
-        for range in beyond.take_while(|range| range.region == left.region) {
-            range.region = index;
-            count += 1;
+        let ranges = &self.spaces[space];
+        let (left, right) = (ranges[at - 1], ranges[at]);
+        let old = left.region;
+        let is_old = |index: usize| ranges.get(index).is_some_and(|range| range.region == old);
+        let few =
+            (1..).find(|&n| at == n || !is_old(at - n - 1) || !is_old(at + n)).expect("both have an end");
+        let is_right = !is_old(at + few);
+        let renamed = if is_right { at..at + few } else { at - few..at };
+        let Region { end, kind, ranges: all, .. } = *self.region(old);
+        let new = self.begin(right.start, end, kind);
+        self.spaces[space][renamed].iter_mut().for_each(|range| range.region = new);
+        let few = few as u32;
+        let (of_left, of_right) = if is_right { (all - few, few) } else { (few, all - few) };
+        self.region(new).ranges = of_right;
+        let region = self.region(old);
+        (region.ranges, region.end) = (of_left, left.end);
+        if !is_right {
+            self.regions.swap(old as usize, new as usize);
         }
-        self.region(index).ranges = count;
-        let region = self.region(left.region);
-        region.ranges -= count;
-        region.end = left.end;
     }
 
     /// Is any page of `[start, end)` managed?
@@ -319,6 +328,25 @@ mod tests {
         regions.add(SPACE, Vpn(0), Vpn(1000), RegionKind::Anon);
         regions.find(SPACE, Vpn(0)).unwrap().readahead = 7;
         regions
+    }
+
+    /// Those that are not walked keep the index of their region, on whichever side there are fewer; what
+    /// is remembered stays on the left.
+    #[test]
+    fn a_part_costs_what_its_smaller_side_has() {
+        for at_left in [true, false] {
+            let mut regions = whole();
+            (1..100).for_each(|n| regions.remove(SPACE, Vpn(10 * n), Vpn(10 * n + 1), true));
+            let index =
+                |regions: &Regions<u32>, vpn| regions.range(SPACE, Vpn(vpn)).map(|range| range.region);
+            let (large, cut) = if at_left { (999, 30) } else { (0, 960) };
+            let before = index(&regions, large);
+            regions.remove(SPACE, Vpn(cut), Vpn(cut + 20), true);
+            check_hulls(&regions);
+            assert_eq!((remembered(&regions, 0), remembered(&regions, 999)), (Some(7), Some(0)));
+            assert_eq!(index(&regions, large), before, "at the left: {at_left}");
+            assert_ne!(index(&regions, 0), index(&regions, 999));
+        }
     }
 
     fn remembered(regions: &Regions<u32>, vpn: u64) -> Option<u32> {

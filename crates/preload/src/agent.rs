@@ -30,6 +30,7 @@ use overspill_sys::thread::{self, Scheduling};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use crate::adopt::Adopter;
+use crate::aside;
 use crate::ending::Ending;
 use crate::file_agent;
 use crate::files;
@@ -47,7 +48,7 @@ use crate::sight::Sight;
 use crate::veto;
 
 use enlisting::place_of;
-pub use enlisting::{Beginning, Mission, enlist, forget_place, path, raised, stays_away};
+pub use enlisting::{Beginning, Mission, enlist, forget_place, path, stays_away, tree};
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so
 /// that it can start at once.
@@ -251,6 +252,7 @@ impl Agent {
         let Sight { pagemap, memory } = core::mem::take(&mut self.sight);
         let memory = memory.map(Arc::new);
         let files = core::mem::take(&mut self.swap);
+        aside::put_data(&self.shared.config)?;
         let settings = settings::of(self.shared, self.process, files, pagemap);
         let mut engine = Engine::open(settings, Report::new(self.process))?;
         let _ = Scheduling::first().set();

@@ -18,11 +18,9 @@ use linux_raw_sys::general::{
     __NR_stat, __NR_statx, __NR_unshare, __NR_vmsplice, CLONE_VM,
 };
 
-use overspill_sys::mem;
-
 use crate::{
-    elf, exec, filters, fork, guards, joining, lend, libc, limits, locking, populate, registering, retire,
-    tasks,
+    elf, exec, filters, fork, guards, joining, lend, libc, limits, locking, peek, populate, registering,
+    retire, tasks,
 };
 
 /// The next library's `_Fork` and `clone`; 0 where it has none.
@@ -306,21 +304,8 @@ const STACK: usize = 5;
 /// The arguments of clone3. What is wrong with them is the kernel's to say; nothing is read where
 /// nothing may be.
 fn clone3_words(arguments: usize, size: usize) -> Option<[u64; 8]> {
-    let mut words = [0u64; 8];
-    if size < size_of_val(&words) {
-        return None;
-    }
-    if filters::is_filtered() {
-        // A call to read them might not be allowed: the program must know what it passes.
-        // SAFETY: the caller passes so many bytes to the kernel.
-        return Some(unsafe { core::ptr::read_unaligned(arguments as *const [u64; 8]) });
-    }
-    // SAFETY: words may hold any bytes.
-    let bytes =
-        unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of_val(&words)) };
-    // This waits for what is paged out.
-    let is_whole = mem::copy_from_self(bytes, arguments) == Ok(size_of_val(&words));
-    is_whole.then_some(words)
+    // SAFETY: the caller passes so many bytes to the kernel.
+    (size >= size_of::<[u64; 8]>()).then(|| unsafe { peek::words(arguments) }).flatten()
 }
 
 /// The calls that concern the agent. `clone` and `clone3` come without CLONE_VM and without a stack.

@@ -38,6 +38,7 @@ mod limits;
 mod locking;
 mod message;
 mod nap;
+mod peek;
 mod populate;
 mod registering;
 mod remap;

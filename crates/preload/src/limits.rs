@@ -1,4 +1,5 @@
-//! A limit on address space (RLIMIT_AS) is the program's: what the agent takes comes on top of it.
+//! Limits on address space (RLIMIT_AS) and private data (RLIMIT_DATA) are the program's: what the agent
+//! takes comes on top of them.
 //!
 //! The kernel is told more than the program asks for, and the program is told what it asked for.
 //! What stands for what is in the launcher's page ([`Raised`](overspill_engine::raised::Raised)), so
@@ -10,72 +11,121 @@
 //!
 //! *The story:* a program set 160 MiB and used 96. The agent had put 280 aside before: the program's
 //! next mapping failed, and the verdict said that it fits.
+//!
+//! *Another story:* with 160 MiB of private data a program was managed, in 32 MiB of RAM, and staging was 128
+//! MiB of that. What it mapped next failed.
 
 use core::ffi::{c_int, c_uint};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use linux_raw_sys::general::{__NR_getrlimit, __NR_prlimit64, __NR_setrlimit, RLIMIT_AS};
+use linux_raw_sys::general::{__NR_getrlimit, __NR_prlimit64, __NR_setrlimit};
 use overspill_engine::raised::Raised;
 use overspill_sys::procfs::{self, Limit};
 use overspill_sys::{Errno, mem};
 
-use crate::{agent, libc, veto};
+use crate::{agent, libc, peek, veto};
 
 /// Current and largest value (`struct rlimit`).
 type Pair = [u64; 2];
 
-/// What the agent takes of the addresses; 0 while there is none, or none that had to ask.
-static TAKEN: AtomicU64 = AtomicU64::new(0);
+/// A limit that is kept for the program.
+pub struct Kept {
+    limit: Limit,
+    /// What the agent takes of it; 0 while there is none, or none that had to ask.
+    taken: AtomicU64,
+    /// What it will ever take: by so much the largest value is higher, which is not raised twice without
+    /// a privilege.
+    largest: AtomicU64,
+}
 
-/// The agent is about to take `bytes` of addresses. EPERM: there is a limit that leaves no room, and
-/// it may not be raised.
-pub fn make_room(raised: &Raised, bytes: u64) -> Result<(), Errno> {
-    /// This share of a limit is not missed.
-    const SHARE: u64 = 16;
-    let (now, most) = procfs::limit(Limit::AddressSpace)?;
-    let is_known = |limit| raised.asked(limit).is_some();
-    let more = |limit| if is_known(limit) { Some(limit) } else { raised.raise(limit, bytes) };
-    let set = |now, most| procfs::set_limit(Limit::AddressSpace, (now, most)).is_ok();
-    let has_room = match [more(now), more(most)] {
-        [Some(more_now), Some(more_most)] => {
-            [more_now, more_most] == [now, most]
-                || set(more_now, more_most)
-                || more_now <= most && set(more_now, most)
-        }
-        // So many limits are noted already.
-        _ => false,
-    };
-    if !has_room && bytes > now / SHARE {
-        return Err(Errno::PERM);
+pub static ADDRESSES: Kept = Kept::new(Limit::AddressSpace);
+pub static DATA: Kept = Kept::new(Limit::Data);
+
+impl Kept {
+    const fn new(limit: Limit) -> Kept {
+        Kept { limit, taken: AtomicU64::new(0), largest: AtomicU64::new(0) }
     }
-    TAKEN.store(bytes, SeqCst);
-    Ok(())
+
+    /// The agent is about to take so many bytes of it, all told, and `largest` in the end. EPERM: there is
+    /// a limit that leaves no room, and it may not be raised.
+    pub fn make_room(&self, bytes: u64, largest: u64) -> Result<(), Errno> {
+        /// This share of a limit is not missed.
+        const SHARE: u64 = 16;
+        let Some(known) = self.known() else { return Ok(()) };
+        let mut limits = procfs::limit(self.limit)?;
+        let before = self.taken.swap(bytes, SeqCst);
+        self.largest.store(largest, SeqCst);
+        // The program may set it meanwhile.
+        while let Some(was) = self.raise(known, limits) {
+            if was == limits {
+                return Ok(());
+            }
+            limits = was;
+        }
+        if bytes > limits.0 / SHARE {
+            self.taken.store(before, SeqCst);
+            return Err(Errno::PERM);
+        }
+        Ok(())
+    }
+
+    /// Raises the limits by that much more than the program asked for, and tells what they were. A program
+    /// before this one may have had more on top, or less. `None`: they may not be raised, or so many
+    /// are noted already.
+    fn raise(&self, known: &Raised, (now, most): (u64, u64)) -> Option<(u64, u64)> {
+        let more = |limit, bytes| known.raise(known.asked(limit).unwrap_or(limit), bytes);
+        let set = |now, most| procfs::set_limit(self.limit, (now, most)).ok();
+        let [taken, largest] = self.on_top();
+        let (more_now, more_most) = (more(now, taken)?, more(most, largest)?);
+        if (more_now, more_most) == (now, most) {
+            return Some((now, most));
+        }
+        set(more_now, more_most).or_else(|| if more_now <= most { set(more_now, most) } else { None })
+    }
+
+    /// Is there a limit?
+    pub fn is_set(&self) -> bool {
+        procfs::limit(self.limit).is_ok_and(|(now, _)| now != u64::MAX)
+    }
+
+    /// Where it is noted what its values stand for.
+    fn known(&self) -> Option<&'static Raised> {
+        let tree = agent::tree()?;
+        Some(if self.limit == Limit::Data { &tree.raised_data } else { &tree.raised })
+    }
+
+    /// What is not the program's, of the current and of the largest value.
+    fn on_top(&self) -> Pair {
+        let veto = if self.limit == Limit::AddressSpace { veto::range().len() as u64 } else { 0 };
+        [&self.taken, &self.largest].map(|bytes| bytes.load(SeqCst) + veto)
+    }
+
+    /// What the kernel is told in place of what the program asks for.
+    fn raised(&self, known: &Raised, [now, most]: Pair) -> Pair {
+        let [taken, largest] = self.on_top();
+        // A program of that many limits shares this one with the agent.
+        [(now, taken), (most, largest)].map(|(limit, bytes)| known.raise(limit, bytes).unwrap_or(limit))
+    }
+
+    /// The same where the largest value may not be raised: as much as it leaves. `None`: the program
+    /// asks for more than it may.
+    fn within_most(&self, known: &Raised, [now, most]: Pair) -> Option<Pair> {
+        let (_, there) = procfs::limit(self.limit).ok()?;
+        let may = known.asked(there).unwrap_or(there);
+        let [taken, largest] = self.on_top();
+        let below =
+            |limit, bytes, bound| if limit == may { there } else { known.raise_below(limit, bytes, bound) };
+        let new_most = below(most, largest, there);
+        let new_now = if now == most { new_most } else { below(now, taken, new_most) };
+        (now <= most && most <= may).then_some([new_now, new_most])
+    }
 }
 
-/// Is there a limit?
-pub fn are_set() -> bool {
-    procfs::limit(Limit::AddressSpace).is_ok_and(|(now, _)| now != u64::MAX)
-}
-
-/// Is this limit kept for the program? Then where it is noted.
-fn kept(resource: c_int) -> Option<&'static Raised> {
-    let is_kept = resource as u32 == RLIMIT_AS && TAKEN.load(SeqCst) != 0;
-    agent::raised().filter(|_| is_kept)
-}
-
-/// What the kernel is told in place of what the program asks for.
-fn raised(raised: &Raised, asked: Pair) -> Pair {
-    let taken = TAKEN.load(SeqCst) + veto::range().len() as u64;
-    // A program of that many limits shares this one with the agent.
-    asked.map(|limit| raised.raise(limit, taken).unwrap_or(limit))
-}
-
-/// Raised limits where the largest value could not be raised: as much of them as it leaves. `None`:
-/// the program asks for more than it may.
-fn within_most(known: &Raised, asked: Pair, limits: Pair) -> Option<Pair> {
-    let (_, most) = procfs::limit(Limit::AddressSpace).ok()?;
-    let may = known.asked(most).unwrap_or(most);
-    asked.iter().all(|&limit| limit <= may).then(|| limits.map(|limit| limit.min(most)))
+/// Is this limit kept for the program? Then where it is noted, too.
+fn kept(resource: c_int) -> Option<(&'static Kept, &'static Raised)> {
+    let is_kept = |kept: &&Kept| kept.limit as u32 == resource as u32 && kept.taken.load(SeqCst) != 0;
+    let kept = [&ADDRESSES, &DATA].into_iter().find(is_kept)?;
+    Some((kept, kept.known()?))
 }
 
 /// prlimit(2).
@@ -85,9 +135,10 @@ fn within_most(known: &Raised, asked: Pair, limits: Pair) -> Option<Pair> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prlimit(pid: c_int, resource: c_int, new: *const Pair, old: *mut Pair) -> c_int {
     let kept = kept(resource).filter(|_| pid == 0 || pid as u32 == mem::process_id());
-    let asked = kept.filter(|_| !new.is_null()).map(|known| {
-        // SAFETY: the caller passes a pair, which may be wherever it likes.
-        (known, unsafe { new.read_unaligned() })
+    let asked = kept.filter(|_| !new.is_null()).and_then(|kept| {
+        // SAFETY: behind a filter the caller vouches for the pair. What cannot be read is the kernel's to
+        // refuse.
+        unsafe { peek::words(new as usize) }.map(|asked| (kept, asked))
     });
     let call = |new: *const Pair| {
         let arguments = [pid as usize, resource as usize, new as usize, old as usize, 0, 0];
@@ -96,15 +147,15 @@ pub unsafe extern "C" fn prlimit(pid: c_int, resource: c_int, new: *const Pair, 
     };
     let result = match asked {
         None => call(new),
-        Some((known, asked)) => {
-            let limits = raised(known, asked);
+        Some(((kept, known), asked)) => {
+            let limits = kept.raised(known, asked);
             let result = call(&raw const limits);
             let is_refused = result != 0 && libc::errno() == Errno::PERM;
-            let less = is_refused.then(|| within_most(known, asked, limits)).flatten();
+            let less = is_refused.then(|| kept.within_most(known, asked)).flatten();
             less.map_or(result, |less| call(&raw const less))
         }
     };
-    if let Some(known) = kept.filter(|_| result == 0 && !old.is_null()) {
+    if let Some((_, known)) = kept.filter(|_| result == 0 && !old.is_null()) {
         // SAFETY: the kernel has just stored a pair there.
         unsafe { old.write_unaligned(old.read_unaligned().map(|limit| known.asked(limit).unwrap_or(limit))) }
     }

@@ -9,8 +9,11 @@
 //! While a fork that was announced is under way, and everything is in, it is marked not to be
 //! inherited.
 //!
-//! Where the kernel promises everything (1), or little (2), or gives no such mapping, children do
-//! not get what is managed (`withheld`); see docs/decisions/0071-forks-of-every-form.md.
+//! Where the kernel promises everything (1), or little (2), or the program has a limit on addresses,
+//! children do not get what is managed (`withheld`); see docs/decisions/0071-forks-of-every-form.md.
+//!
+//! *The story:* of a limit of twice the machine's RAM and more the mapping took most, once the program
+//! was managed: what it mapped next failed.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,6 +22,7 @@ use overspill_sys::mem::{self, Advice, Mapping};
 use overspill_sys::procfs::{self, Fields};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
+use crate::limits::ADDRESSES;
 use crate::withheld;
 
 static RANGE: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
@@ -34,7 +38,8 @@ pub fn set_up() {
         return advise(Advice::DoFork);
     }
     let promises_by_size = procfs::number_in(c"/proc/sys/vm/overcommit_memory") == Some(0);
-    let Some(range) = promises_by_size.then(map).flatten() else { return withheld::set_up() };
+    let may_map = promises_by_size && !ADDRESSES.is_set();
+    let Some(range) = may_map.then(map).flatten() else { return withheld::set_up() };
     RANGE[0].store(range.start, Ordering::Release);
     RANGE[1].store(range.end, Ordering::Release);
 }

@@ -32,6 +32,7 @@ pub mod secret;
 pub mod socket;
 pub mod text;
 pub mod thread;
+pub mod through;
 pub mod uffd;
 pub mod uring;
 

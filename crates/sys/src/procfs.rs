@@ -372,11 +372,13 @@ pub fn limit(resource: Limit) -> Result<(u64, u64), Errno> {
     Ok((limits[0], limits[1]))
 }
 
-/// Sets a limit of this process.
-pub fn set_limit(resource: Limit, (now, most): (u64, u64)) -> Result<(), Errno> {
-    let limits = [now, most];
-    // SAFETY: the call reads two words.
-    unsafe { syscall!(nr::__NR_prlimit64, 0, resource as usize, limits.as_ptr() as usize, 0).map(drop) }
+/// Sets a limit of this process. Returns what it was.
+pub fn set_limit(resource: Limit, (now, most): (u64, u64)) -> Result<(u64, u64), Errno> {
+    let (new, mut old) = ([now, most], [0u64; 2]);
+    let (new_at, old_at) = (new.as_ptr() as usize, old.as_mut_ptr() as usize);
+    // SAFETY: the call reads two words and writes two.
+    unsafe { syscall!(nr::__NR_prlimit64, 0, resource as usize, new_at, old_at)? };
+    Ok((old[0], old[1]))
 }
 
 /// Acts while the process may have some descriptors, whatever its limit: EMFILE where it may not
@@ -404,6 +406,8 @@ pub enum Limit {
     LockedMemory = nr::RLIMIT_MEMLOCK,
     /// Bytes of addresses.
     AddressSpace = nr::RLIMIT_AS,
+    /// Bytes of private memory that may be stored to.
+    Data = nr::RLIMIT_DATA,
     /// Bytes of the main thread's stack, and what the C library gives to other threads.
     Stack = nr::RLIMIT_STACK,
     /// Number of descriptors.

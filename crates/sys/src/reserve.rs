@@ -17,6 +17,7 @@
 //! mapping, which was taken for the agent's own: 234 MiB stayed unmanaged.
 
 use crate::lock::Lock;
+use crate::maps::{self, Maps};
 use crate::mem::{self, Advice, Mapping, Prot};
 use crate::{AddressRange, Errno, PAGE_SIZE};
 use core::cell::UnsafeCell;
@@ -32,8 +33,11 @@ struct Reserve {
 struct State {
     start: usize,
     end: usize,
-    /// What of the reserve before this one is mapped still.
+    /// What of the reserves before this one is mapped still, at most.
     left_behind: usize,
+    /// The last of them, and its part of that, until it is counted.
+    last: AddressRange,
+    uncounted: usize,
     gaps: Gaps,
 }
 
@@ -42,7 +46,14 @@ unsafe impl Sync for Reserve {}
 
 static RESERVE: Reserve = Reserve {
     lock: Lock::new(),
-    state: UnsafeCell::new(State { start: 0, end: 0, left_behind: 0, gaps: Gaps::NONE }),
+    state: UnsafeCell::new(State {
+        start: 0,
+        end: 0,
+        left_behind: 0,
+        last: 0..0,
+        uncounted: 0,
+        gaps: Gaps::NONE,
+    }),
 };
 
 fn with<R>(action: impl FnOnce(&mut State) -> R) -> R {
@@ -92,26 +103,54 @@ pub fn range() -> AddressRange {
 pub unsafe fn forget() {
     let was_free = RESERVE.lock.forget();
     let mut gaps = with(|state| {
-        state.left_behind += state.end - state.start;
+        state.last = state.start..state.end;
+        state.uncounted = state.last.len();
         (state.start, state.end) = (0, 0);
         core::mem::replace(&mut state.gaps, Gaps::NONE)
     });
-    if !was_free {
-        // Fork came in the middle of a change: the gaps may be anything.
-        return;
-    }
-    while let Some(gap) = gaps.pop() {
+    // Where fork came in the middle of a change the gaps may be anything.
+    while let Some(gap) = gaps.pop().filter(|_| was_free) {
         // SAFETY: a gap was mapped in the parent and is inherited; nobody uses it.
         if unsafe { mem::munmap(gap.clone()) }.is_ok() {
-            with(|state| state.left_behind -= gap.len());
+            with(|state| state.uncounted -= gap.len());
         }
     }
+    with(|state| state.left_behind += state.uncounted);
 }
 
-/// Bytes of reserves before [`forget`] that are mapped still.
+/// Bytes of reserves before [`forget`] that are mapped still. It is asked before anything is
+/// mapped where they were.
+///
+/// *The story:* what no child of fork gets was counted, staging above all. The child's reserve was
+/// smaller by that, and what found no room in there came out of the program's limit.
 #[must_use]
 pub fn left_behind() -> usize {
+    let last = with(|state| state.last.clone());
+    if let Ok(bytes) = mapped_bytes(last) {
+        with(|state| {
+            state.left_behind -= state.uncounted - bytes.min(state.uncounted);
+            (state.last, state.uncounted) = (0..0, 0);
+        });
+    }
     with(|state| state.left_behind)
+}
+
+/// What of a range is mapped.
+fn mapped_bytes(range: AddressRange) -> Result<usize, Errno> {
+    if range.is_empty() {
+        return Ok(0);
+    }
+    let maps = Maps::open()?;
+    let mut buffer = [0; maps::BUFFER_BYTES];
+    let (mut bytes, mut at) = (0, range.start);
+    while let Some(found) = maps.query(at, true, &mut buffer, |vma| vma.range())? {
+        if found.start >= range.end {
+            break;
+        }
+        bytes += found.end.min(range.end) - found.start.max(at);
+        at = found.end;
+    }
+    Ok(bytes)
 }
 
 /// Where in the reserve.

@@ -3,7 +3,7 @@
 #![allow(clippy::undocumented_unsafe_blocks, reason = "every block acts on memory the test mapped itself")]
 
 use overspill_sys::alloc::ArenaAlloc;
-use overspill_sys::mem::{Mapping, Prot};
+use overspill_sys::mem::{Buffer, Mapping, Prot};
 use overspill_sys::procfs::kernel_version;
 use overspill_sys::uring::{Ring, Setup};
 use overspill_sys::{AddressRange, PAGE_SIZE, reserve};
@@ -81,9 +81,36 @@ fn own_mappings_lie_in_the_reserve_and_nowhere_else() {
     set_limit(libc::RLIMIT_DATA, u64::MAX);
     set_limit(libc::RLIMIT_AS, u64::MAX);
 
+    // A child has all but the gaps and what it is not to have.
+    let kept = Mapping::anon(3 * MIB, Prot::RW).unwrap();
+    let withheld = Buffer::new(8 * MIB).unwrap();
+    assert!(is_inside(&kept.range()) && is_inside(&withheld.range()));
+    let left = in_child(|| {
+        unsafe { reserve::forget() };
+        reserve::left_behind() / PAGE_SIZE
+    });
+    let others = left * PAGE_SIZE - kept.len();
+    assert!((2 * PAGE_SIZE..=6 * MIB).contains(&others), "{others} bytes and what is kept");
+    drop((kept, withheld));
+
     // A reserve that has no room: elsewhere, as before.
     let large = Mapping::anon(65 * MIB, Prot::RW).unwrap();
     assert!(!is_inside(&large.range()));
+}
+
+/// What a child of fork finds.
+fn in_child(find: impl FnOnce() -> usize) -> usize {
+    let mut pipe = [0; 2];
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    let mut found = [0; size_of::<usize>()];
+    if unsafe { libc::fork() } == 0 {
+        found = find().to_ne_bytes();
+        unsafe { libc::write(pipe[1], found.as_ptr().cast(), found.len()) };
+        unsafe { libc::_exit(0) };
+    }
+    let read = unsafe { libc::read(pipe[0], found.as_mut_ptr().cast(), found.len()) };
+    assert_eq!((read, unsafe { libc::wait(core::ptr::null_mut()) } > 0), (found.len() as isize, true));
+    usize::from_ne_bytes(found)
 }
 
 /// A block of one MiB that grows to so many, beside smaller ones; its first and last words are kept.

@@ -50,6 +50,13 @@ impl Engine {
     /// Puts pages back that have to stay in view: they were busy, for whoever asks. Brings in those
     /// that have to be and are out.
     pub(super) fn put_back_kept(&mut self) {
+        self.put_back_suspects();
+        if let Some(robust) = &self.robust {
+            robust.words().end_batch();
+        }
+    }
+
+    fn put_back_suspects(&mut self) {
         let runs = core::mem::take(&mut self.suspects);
         if runs.is_empty() {
             return;

@@ -181,6 +181,9 @@ impl Engine {
             // Copied, pages go into frames that are there already, if there are any.
             self.frames_to_fill(run.count)
         };
+        if let Some(robust) = &self.robust {
+            robust.words().begin_batch();
+        }
         let kept = self.kept(run);
         let result = frames.map_or_else(Default::default, |first| self.take_out(run, first, !kept));
         self.events.push_back(Event::Unmapped { run, result });

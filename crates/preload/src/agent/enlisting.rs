@@ -5,8 +5,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::Failure;
 use overspill_engine::pipes::Pipes;
-use overspill_engine::raised::Raised;
-use overspill_engine::shared::{Process, Shared, flags, state};
+use overspill_engine::shared::{Process, Shared, Tree, flags, state};
 use overspill_sys::procfs::ResidentReader;
 use overspill_sys::{Errno, Fd, reserve};
 
@@ -18,8 +17,6 @@ use crate::{aside, retire};
 
 /// So many processes of a tree watch their pipes: a user has 128 watches, most of them for programs.
 const WATCHES: usize = 16;
-/// A step that failed, see [`overspill_engine::STEPS`].
-const LIMITED: u32 = 11;
 
 /// What the launcher told, and where to report.
 pub struct Mission {
@@ -78,9 +75,9 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
     process.state.store(state::WATCHING, Ordering::Release);
     PLACE.store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
     if !reserve::is_set_up()
-        && let Err(errno) = aside::put(shared)
+        && let Err(failure) = aside::put(shared)
     {
-        give_up(process, Failure { step: LIMITED, errno });
+        give_up(process, failure);
         return None;
     }
     match resident {
@@ -108,9 +105,9 @@ fn shared() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Limits that are higher than the program set them.
-pub fn raised() -> Option<&'static Raised> {
-    shared().map(|shared| &shared.tree.raised)
+/// What all processes of the run share.
+pub fn tree() -> Option<&'static Tree> {
+    shared().map(|shared| &shared.tree)
 }
 
 /// The agent's own path, as LD_PRELOAD names it; `None` while it is not known.

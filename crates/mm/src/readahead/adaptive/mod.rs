@@ -170,9 +170,9 @@ impl SwapIn for Adaptive {
         }
     }
 
-    fn issued(&mut self, region: &mut Region, _: &Plan, read: u32) {
-        if let Some(index) = region.planned {
-            let stream = &mut region.streams[usize::from(index)];
+    fn issued(&mut self, region: &mut Region, plan: &Plan, read: u32) {
+        if let Some(index) = region.planner(plan) {
+            let stream = &mut region.streams[index];
             let returned = stream.issued(read);
             if read == 0 {
                 region.ended = stream.passed();
@@ -182,9 +182,9 @@ impl SwapIn for Adaptive {
     }
 
     fn cut_short(&mut self, region: &mut Region, plan: &Plan, covered: u32) {
-        if let Some(index) = region.planned {
+        if let Some(index) = region.planner(plan) {
             let missing = plan.window.count().saturating_sub(covered);
-            let returned = region.streams[usize::from(index)].cut_short(missing);
+            let returned = region.streams[index].cut_short(missing);
             region.earn(returned);
         }
     }
@@ -386,6 +386,17 @@ fn early_marker(count: u16, clock: u32) -> u16 {
 }
 
 impl Region {
+    /// The stream whose newest window a plan is: that of the last plan, or of one that had to wait.
+    ///
+    /// *The story:* what became of a window that had waited for frames was told to the stream that had
+    /// planned another one meanwhile.
+    fn planner(&self, plan: &Plan) -> Option<usize> {
+        let last = usize::from(self.planned?);
+        let Window::Pages { start, stride, .. } = plan.window else { return None };
+        let planned = |&index: &usize| self.streams[index].has_planned(start, stride);
+        Some(last).filter(planned).or_else(|| (0..STREAMS).find(planned))
+    }
+
     /// The stream on whose path `vpn` lies, and how many steps from its next page. The nearest to
     /// that page wins.
     fn find(&self, vpn: Vpn, marker: bool) -> Option<(usize, i64)> {

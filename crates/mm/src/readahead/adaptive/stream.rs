@@ -365,6 +365,13 @@ impl Stream {
         self.last = clock;
     }
 
+    /// Does a window that begins there, or its second page where a fault began it, belong to it as the
+    /// newest one?
+    pub fn has_planned(&self, start: Vpn, stride: i64) -> bool {
+        let first = self.next.offset(-self.stride() * i64::from(self.newest.count));
+        stride == self.stride() && (start == first || start.offset(stride) == first)
+    }
+
     /// Only `read` pages of the newest window had to be read. Gives the number of pages that were
     /// bet but not spent.
     pub fn issued(&mut self, read: u32) -> u16 {

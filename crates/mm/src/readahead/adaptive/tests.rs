@@ -451,6 +451,38 @@ fn plans_stay_within_a_region_that_changes() {
     }
 }
 
+#[test]
+fn what_became_of_a_window_that_waited_is_told_to_its_own_stream() {
+    let (mut policy, mut region) = (Adaptive::default(), super::Region::default());
+    let touch = |vpn: u64, marker: bool| Touch {
+        now: 0,
+        vpn: Vpn(vpn),
+        slot: None,
+        area_slots: 0,
+        region_start: Vpn(0),
+        region_end: Vpn(20_000),
+        kind: RegionKind::Anon,
+        clock: 0,
+        left_at: 0,
+        read_ahead: marker,
+        marker,
+        arriving: false,
+    };
+    let markers = [1000, 9000].map(|vpn| {
+        let mut plans = (0..8).filter_map(|page| policy.miss(&mut region, &touch(vpn + page, false)));
+        plans.next().and_then(|plan| plan.marker).expect("a stream begins")
+    });
+    let [waits, other] = markers.map(|marker| {
+        let touch = touch(marker.0, true);
+        policy.cached(&mut region, &touch).expect("the next window")
+    });
+    policy.issued(&mut region, &other, other.window.count());
+    // Of the one that waited nothing is left to be read: its stream has come to what is in RAM.
+    policy.issued(&mut region, &waits, 0);
+    let Some(Window::Pages { start, .. }) = region.ended else { panic!("it has left something") };
+    assert!((1000..1100).contains(&start.0), "{start:?}");
+}
+
 /// Goes through 20,000 pages in 11,000 frames and then touches the first `pages` at random.
 fn after_a_scan(pages: u64, touches: u64) -> Counts {
     let mut random = Random(3);

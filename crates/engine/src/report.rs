@@ -145,6 +145,18 @@ impl Report {
         counters.files_managed_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// So many mappings of files, of so many bytes, are left to the kernel while they fit.
+    pub fn note_files_kept(&self, mappings: u64, bytes: u64) {
+        let counters = &self.process.counters;
+        counters.files_kept.fetch_add(mappings, Ordering::Relaxed);
+        counters.files_kept_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Of those so many bytes are in RAM.
+    pub fn sample_files_kept(&self, bytes: u64) {
+        self.process.counters.files_kept_resident_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// A mapping of a file of so many bytes is the kernel's.
     pub fn note_file_left(&self, why: Left, bytes: u64) {
         let counters = &self.process.counters;

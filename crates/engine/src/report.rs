@@ -280,8 +280,8 @@ impl Report {
         self.process.counters.swap_area_bytes.store(swap_bytes, Ordering::Relaxed);
     }
 
-    /// Takes a sample of what is resident: `bytes` of anonymous memory, and what there is of files
-    /// and shared memory.
+    /// Takes a sample of what is resident: `bytes` of anonymous memory and of files that the kernel keeps
+    /// while they fit, and what there is of other files and shared memory.
     pub fn sample_resident(&mut self, bytes: u64, shared_bytes: u64) {
         let counters = &self.process.counters;
         raise(&counters.rss_peak_bytes, bytes + shared_bytes);

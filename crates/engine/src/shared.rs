@@ -255,7 +255,8 @@ counters! {
     held_ns,
     /// Nanoseconds of CPU time that the agent used.
     agent_cpu_ns,
-    /// Bytes of anonymous memory resident now (`RssAnon`, agent included).
+    /// Bytes of anonymous memory resident now (`RssAnon`, agent included), and of files that the kernel
+    /// keeps while they fit.
     resident_bytes,
     /// The largest `resident_bytes` seen.
     resident_peak_bytes,

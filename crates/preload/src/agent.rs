@@ -224,11 +224,11 @@ impl Agent {
         for looks in 0_u32.. {
             let asked = fresh::asked();
             let Resident { anon_bytes: bytes, shared_bytes, .. } = self.resident();
-            report.sample_resident(bytes, shared_bytes);
             file_agent::note_what_the_kernel_has(&report);
             let kept = kept::resident(shared_bytes);
             report.sample_files_kept(kept);
             let bytes = bytes + kept;
+            report.sample_resident(bytes, shared_bytes - kept);
             report.sample_needed(bytes);
             if looks.is_multiple_of(LOOKS_A_CPU_SAMPLE) {
                 report.sample_cpu();
@@ -496,11 +496,11 @@ impl Manager<'_> {
         let is_awaited = fresh::is_awaited(asked);
         self.serve_files();
         let Resident { anon_bytes: resident, shared_bytes, .. } = self.agent.resident();
-        self.engine.report().sample_resident(resident, shared_bytes);
+        let mut kept = kept::resident(shared_bytes);
+        self.engine.report().sample_resident(resident + kept, shared_bytes - kept);
         self.engine.report().sample_cpu();
         let now = clock::monotonic_ns();
         self.agent.ending.look(now);
-        let mut kept = kept::resident(shared_bytes);
         self.agent.growth.observe(resident + kept, now);
         let managed = managed_bytes(&self.engine);
         let mut stray = resident.saturating_sub(managed);

@@ -24,6 +24,7 @@ use linux_raw_sys::general::{
     MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
 use overspill_engine::file_table::{FILES, FileRange, FileTable};
+use overspill_engine::growth::Growth;
 use overspill_engine::report::Left;
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::lock::Lock;
@@ -71,8 +72,10 @@ pub fn table() -> &'static FileTable {
     &TABLE
 }
 
-/// The agent takes mappings of at least so many bytes; 0: none.
-pub fn watch(bytes_min: u64) {
+/// The agent takes mappings of at least so many bytes; 0: none. The budget is `ram` bytes: until the agent
+/// has looked there is room in all of it.
+pub fn watch(bytes_min: u64, ram: u64) {
+    kept::set_room(Growth::latest_bytes(ram));
     AGENT.store(overspill_sys::thread::id(), SeqCst);
     let bytes = usize::try_from(bytes_min).unwrap_or(usize::MAX);
     BYTES_MIN.store(if bytes == 0 { usize::MAX } else { bytes }, SeqCst);

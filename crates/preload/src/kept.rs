@@ -61,8 +61,9 @@ fn piece(index: usize) -> AddressRange {
 
 fn set(index: usize, range: &AddressRange) {
     let before = piece(index).len();
-    START[index].store(range.start, SeqCst);
-    END[index].store(range.end, SeqCst);
+    let (start, end) = if range.is_empty() { (0, 0) } else { (range.start, range.end) };
+    START[index].store(start, SeqCst);
+    END[index].store(end, SeqCst);
     // First what comes, as the sum is never below zero.
     TOTAL.fetch_add(range.len(), SeqCst);
     TOTAL.fetch_sub(before, SeqCst);
@@ -91,8 +92,8 @@ fn keep(range: &AddressRange) -> bool {
     })
 }
 
-/// Keeps nothing of a range any more. Returns how many bytes of it were; where a piece is cut in two and
-/// there is no place for the second half that goes with it.
+/// Keeps nothing of a range any more. Returns how many bytes of it were; none where a piece would be cut
+/// in two for which there is no place: it stays whole then, as the kernel is asked what is there.
 fn drop_range(range: &AddressRange) -> usize {
     let before = TOTAL.load(SeqCst);
     for index in 0..PIECES {
@@ -100,10 +101,10 @@ fn drop_range(range: &AddressRange) -> usize {
         if !overspill_sys::overlap(&piece, range) {
             continue;
         }
-        set(index, &(piece.start..range.start.max(piece.start)));
-        let behind = range.end..piece.end;
-        if !behind.is_empty() {
-            let _ = keep(&behind);
+        let (head, behind) = (piece.start..range.start.max(piece.start), range.end..piece.end);
+        set(index, if head.is_empty() { &behind } else { &head });
+        if !head.is_empty() && !behind.is_empty() && !keep(&behind) {
+            set(index, &piece);
         }
     }
     before - TOTAL.load(SeqCst)
@@ -234,7 +235,8 @@ mod tests {
         assert_eq!((kept(), bytes()), (vec![], 0));
         (0..PIECES + 1).for_each(|at| drop(map(0x3000, || Ok(0x10000 * (at + 1)))));
         assert_eq!(kept().len(), PIECES);
-        assert_eq!(forget(&(0x11000..0x12000)), 0x2000, "no place for the second half");
+        assert_eq!(forget(&(0x11000..0x12000)), 0, "no place for the second half");
+        assert_eq!(forget(&(0x10000..0x11000)), 0x1000);
         in_child();
         assert_eq!(kept().len(), PIECES, "a child has them, too");
         forget(&(0..usize::MAX));

@@ -94,6 +94,9 @@ const RETURN_NS: u64 = 1_500_000_000;
 
 /// With less than this part of the budget left what the kernel keeps of files is managed.
 const TIGHT_SHARE: u64 = 32;
+/// What could not be is tried again after that: a thread may be in the midst of a call for long, and each
+/// try waits for it.
+const TAKE_AGAIN_NS: u64 = 100_000_000;
 
 /// Frames by which the budget must grow to be changed, or this share of a small one. *The story:*
 /// of 9 MiB up to 192 frames lay idle, so that sqlite3 paged in what was said to hold it.
@@ -310,6 +313,7 @@ impl Agent {
             returns_until: 0,
             returned: 0,
             reserve: Reserve::new(ram),
+            takes_from: 0,
             excess: None,
             hands_back: false,
             hurries: false,
@@ -399,6 +403,8 @@ struct Manager<'a> {
     /// ... from this address on.
     returned: usize,
     reserve: Reserve,
+    /// What the kernel keeps could not be taken, and is not tried to be before then.
+    takes_from: u64,
     /// Swap is full.
     excess: Option<judging::Excess>,
     /// Everything is brought in, for the agent is to go.
@@ -597,10 +603,16 @@ impl Manager<'_> {
 
     /// Manages what the kernel keeps, all of it. False where that is to be tried again.
     fn take_kept(&mut self) -> bool {
-        if fork::is_paused() || fork::is_under_way() || self.hands_back {
+        let now = clock::monotonic_ns();
+        if fork::is_paused() || fork::is_under_way() || self.hands_back || now < self.takes_from {
             return false;
         }
-        file_agent::take(&mut self.engine, &(0..usize::MAX), &say_unless(self.agent.has(flags::QUIET)))
+        let say = say_unless(self.agent.has(flags::QUIET));
+        let is_done = file_agent::take(&mut self.engine, &(0..usize::MAX), &say);
+        if !is_done {
+            self.takes_from = now + TAKE_AGAIN_NS;
+        }
+        is_done
     }
 
     /// What a process that holds `held` bytes should have before it pages: all, unless others want some, too.

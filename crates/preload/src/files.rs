@@ -11,6 +11,8 @@
 //! what the program believes. What cannot be had of such memory (locked, grown) is the kernel's
 //! again before the call is made.
 //!
+//! What is for reading and fits stays the kernel's until the budget gets tight: see [`kept`].
+//!
 //! A child of fork has the kernel's mappings. The descriptors for them are opened before the fork,
 //! in the thread that forks, as the agent's are not the child's.
 

@@ -224,7 +224,7 @@ mod tests {
         assert_eq!((bytes(), resident(0x3000), resident(0x30000)), (0x9000, 0x3000, 0x9000));
         assert!(overlaps(&(0x18000..0x30000)) && !overlaps(&(0x19000..0x30000)));
         let failed = changing(&(0..0x20000), || Err(Errno::NOMEM), |_| Change::Gone);
-        assert_eq!((failed, kept()), (Err(Errno::NOMEM), vec![0x10000..0x19000]));
+        assert_eq!((failed, kept().len(), bytes()), (Err(Errno::NOMEM), 1, 0x9000));
         let _ = changing(&(0x12000..0x13000), || Ok(0), |_| Change::Gone);
         assert_eq!(kept(), [0x10000..0x12000, 0x13000..0x19000]);
         let _ = changing(&(0x10000..0x12000), || Ok(0x40000), |_| Change::Moved(0x1000));
@@ -233,7 +233,9 @@ mod tests {
         assert_eq!(give_up(&(0x14000..0x15000)), 0x1000);
         assert_eq!(forget(&(0..usize::MAX)), 0x6000);
         assert_eq!((kept(), bytes()), (vec![], 0));
-        (0..PIECES + 1).for_each(|at| drop(map(0x3000, || Ok(0x10000 * (at + 1)))));
+        for at in 0..=PIECES {
+            let _ = map(0x3000, || Ok(0x10000 * (at + 1)));
+        }
         assert_eq!(kept().len(), PIECES);
         assert_eq!(forget(&(0x11000..0x12000)), 0, "no place for the second half");
         assert_eq!(forget(&(0x10000..0x11000)), 0x1000);

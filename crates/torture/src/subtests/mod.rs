@@ -191,7 +191,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-refused" Exceeded file_calls::refused, "flags, descriptors and ranges that the kernel refuses";
     "file-hints-in-part" Exceeded file_calls::hints_in_part, "hints for files that are managed in part";
     "file-kept" Holds kept_files::readers, "a mapped file that fits until other memory takes the room";
-    "file-kept-changed" Holds kept_files::changed, "the same, unmapped, moved and protected in part meanwhile";
+    "file-kept-changed" Holds kept_files::changed, "the same, unmapped, moved, protected in part meanwhile";
     "file-kept-fork" Exceeded kept_files::forks, "the same, with children made meanwhile";
     "file-kept-cut" Holds kept_files::cut, "the same, cut meanwhile";
     "exit" Holds exits::exits, "every way to end while threads fault";

@@ -85,7 +85,13 @@ impl Growth {
     #[must_use]
     pub fn start_bytes(&self, ram: u64) -> u64 {
         let lead = self.leads.into_iter().max().unwrap_or(0).min(LEAD_BYTES_MAX);
-        ram.saturating_sub(lead).clamp(Self::earliest_bytes(ram), ram / 100 * LATEST_PERCENT)
+        ram.saturating_sub(lead).clamp(Self::earliest_bytes(ram), Self::latest_bytes(ram))
+    }
+
+    /// The most that it can be.
+    #[must_use]
+    pub fn latest_bytes(ram: u64) -> u64 {
+        ram / 100 * LATEST_PERCENT
     }
 
     /// The least that [`Self::start_bytes`] can ever be.

@@ -36,6 +36,10 @@ pub(crate) enum Job {
     Unshare,
     /// Map a file over it.
     Replace,
+    /// Move it over another.
+    Move,
+    /// Unmap it.
+    Unmap,
     /// End.
     End,
 }
@@ -45,7 +49,7 @@ struct Desk {
     job: AtomicU32,
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Of [`Job::Replace`]: descriptor, offset, protection, whether it is shared.
+    /// Of [`Job::Replace`]: descriptor, offset, protection, whether it is shared; of [`Job::Move`]: where to.
     mapping: [AtomicUsize; 4],
     failed: AtomicU32,
 }
@@ -128,6 +132,12 @@ impl Helper {
         self.order(job, range);
     }
 
+    /// Orders that a range is moved over another, from `to` on. The last order must be done.
+    pub fn order_move(&self, range: AddressRange, to: usize) {
+        self.desk.mapping[0].store(to, Ordering::Relaxed);
+        self.order(Job::Move, range);
+    }
+
     /// Did the last order succeed? It is done.
     pub fn succeeded(&self) -> bool {
         self.desk.failed.load(Ordering::Relaxed) == 0
@@ -161,7 +171,16 @@ extern "C" fn serve(argument: *mut ()) {
         if job == Job::End as u32 {
             return;
         }
-        let done = if job == Job::Replace as u32 { replace(desk, range) } else { advise(job, range) };
+        let done = match job {
+            _ if job == Job::Replace as u32 => replace(desk, range),
+            _ if job == Job::Move as u32 => {
+                // SAFETY: both ranges show the same bytes to the program, which may read them meanwhile.
+                unsafe { mem::move_over(range, desk.mapping[0].load(Ordering::Relaxed)) }
+            }
+            // SAFETY: nobody but the reactor knows of the range.
+            _ if job == Job::Unmap as u32 => unsafe { mem::munmap(range) },
+            _ => advise(job, range),
+        };
         desk.failed.store(u32::from(done.is_err()), Ordering::Relaxed);
         desk.state.store(DONE, Ordering::Release);
         futex::wake(&desk.state, 1, Scope::Private);

@@ -145,6 +145,18 @@ impl Report {
         counters.files_managed_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// So many mappings of files, of so many bytes, are left to the kernel while they fit.
+    pub fn note_files_kept(&self, mappings: u64, bytes: u64) {
+        let counters = &self.process.counters;
+        counters.files_kept.fetch_add(mappings, Ordering::Relaxed);
+        counters.files_kept_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Of those so many bytes are in RAM.
+    pub fn sample_files_kept(&self, bytes: u64) {
+        self.process.counters.files_kept_resident_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// A mapping of a file of so many bytes is the kernel's.
     pub fn note_file_left(&self, why: Left, bytes: u64) {
         let counters = &self.process.counters;
@@ -268,8 +280,8 @@ impl Report {
         self.process.counters.swap_area_bytes.store(swap_bytes, Ordering::Relaxed);
     }
 
-    /// Takes a sample of what is resident: `bytes` of anonymous memory, and what there is of files
-    /// and shared memory.
+    /// Takes a sample of what is resident: `bytes` of anonymous memory and of files that the kernel keeps
+    /// while they fit, and what there is of other files and shared memory.
     pub fn sample_resident(&mut self, bytes: u64, shared_bytes: u64) {
         let counters = &self.process.counters;
         raise(&counters.rss_peak_bytes, bytes + shared_bytes);

@@ -48,7 +48,7 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -255,7 +255,8 @@ counters! {
     held_ns,
     /// Nanoseconds of CPU time that the agent used.
     agent_cpu_ns,
-    /// Bytes of anonymous memory resident now (`RssAnon`, agent included).
+    /// Bytes of anonymous memory resident now (`RssAnon`, agent included), and of files that the kernel
+    /// keeps while they fit.
     resident_bytes,
     /// The largest `resident_bytes` seen.
     resident_peak_bytes,
@@ -288,6 +289,12 @@ counters! {
     files_managed,
     /// Their bytes.
     files_managed_bytes,
+    /// Mappings of files that were left to the kernel as the budget had room for them, all told.
+    files_kept,
+    /// Their bytes.
+    files_kept_bytes,
+    /// What of those is in RAM, at most; none of what was managed later.
+    files_kept_resident_bytes,
     /// Large mappings of files that were left to the kernel, or given back to it.
     files_left,
     /// Bytes of those that are shared and writable.

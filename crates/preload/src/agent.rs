@@ -10,6 +10,7 @@ mod orders;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt::Display;
 use core::sync::atomic::Ordering;
 
 use overspill_engine::claims::Claims;
@@ -38,6 +39,7 @@ use crate::fork;
 use crate::fresh;
 use crate::guards;
 use crate::huge::Huge;
+use crate::kept;
 use crate::launcher::Files;
 use crate::lend;
 use crate::message;
@@ -90,6 +92,12 @@ const HURRY_NS: u64 = 1_000_000_000;
 
 /// A process whose turn has come has what is out brought back for so long.
 const RETURN_NS: u64 = 1_500_000_000;
+
+/// With less than this part of the budget left what the kernel keeps of files is managed.
+const TIGHT_SHARE: u64 = 32;
+/// What could not be is tried again after that: a thread may be in the midst of a call for long, and each
+/// try waits for it.
+const TAKE_AGAIN_NS: u64 = 100_000_000;
 
 /// Frames by which the budget must grow to be changed, or this share of a small one. *The story:*
 /// of 9 MiB up to 192 frames lay idle, so that sqlite3 paged in what was said to hold it.
@@ -220,7 +228,11 @@ impl Agent {
         for looks in 0_u32.. {
             let asked = fresh::asked();
             let Resident { anon_bytes: bytes, shared_bytes, .. } = self.resident();
-            report.sample_resident(bytes, shared_bytes);
+            file_agent::note_what_the_kernel_has(&report);
+            let kept = kept::resident(shared_bytes);
+            report.sample_files_kept(kept);
+            let bytes = bytes + kept;
+            report.sample_resident(bytes, shared_bytes - kept);
             report.sample_needed(bytes);
             if looks.is_multiple_of(LOOKS_A_CPU_SAMPLE) {
                 report.sample_cpu();
@@ -229,6 +241,7 @@ impl Agent {
             self.ending.look(now);
             self.growth.observe(bytes, now);
             let ram = self.reach(bytes, now);
+            offer_room(ram, bytes - kept);
             let (start, earliest) = start(&self.growth, ram);
             let small = self.small_bytes();
             let (start, earliest) = (start.max(small), earliest.max(small));
@@ -302,6 +315,7 @@ impl Agent {
             returns_until: 0,
             returned: 0,
             reserve: Reserve::new(ram),
+            takes_from: 0,
             excess: None,
             hands_back: false,
             hurries: false,
@@ -326,6 +340,20 @@ impl Agent {
             manager.turn();
         }
         Ok(())
+    }
+}
+
+/// Says how much of files there is room for beside `held` bytes, of `ram` that could be held.
+fn offer_room(ram: u64, held: u64) {
+    kept::set_room(Growth::latest_bytes(ram).saturating_sub(held + kept::bytes()));
+}
+
+/// Says lines, or nothing.
+fn say_unless(quiet: bool) -> impl Fn(&dyn Display) {
+    move |line| {
+        if !quiet {
+            message::say(line);
+        }
     }
 }
 
@@ -377,6 +405,8 @@ struct Manager<'a> {
     /// ... from this address on.
     returned: usize,
     reserve: Reserve,
+    /// What the kernel keeps could not be taken, and is not tried to be before then.
+    takes_from: u64,
     /// Swap is full.
     excess: Option<judging::Excess>,
     /// Everything is brought in, for the agent is to go.
@@ -474,11 +504,12 @@ impl Manager<'_> {
         let is_awaited = fresh::is_awaited(asked);
         self.serve_files();
         let Resident { anon_bytes: resident, shared_bytes, .. } = self.agent.resident();
-        self.engine.report().sample_resident(resident, shared_bytes);
+        let mut kept = kept::resident(shared_bytes);
+        self.engine.report().sample_resident(resident + kept, shared_bytes - kept);
         self.engine.report().sample_cpu();
         let now = clock::monotonic_ns();
         self.agent.ending.look(now);
-        self.agent.growth.observe(resident, now);
+        self.agent.growth.observe(resident + kept, now);
         let managed = managed_bytes(&self.engine);
         let mut stray = resident.saturating_sub(managed);
         let growth = stray.saturating_sub(self.stray_accepted);
@@ -504,15 +535,21 @@ impl Manager<'_> {
         let books = (crate::book_bytes() as u64).min(stray).min(ram / BOOKS_SHARE);
         // What the books are beyond that is part of the need, as it comes off the budget.
         let pages = self.engine.pages_bytes() + stray - books;
-        self.engine.report().sample_needed(pages);
+        self.engine.report().sample_needed(pages + kept);
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
         self.bound_excess(held, now);
         self.wait_for_turn(now);
         self.engine.report().sample_fixed(stray - books);
         let wanted = if now < self.returns_until { held.max(pages) } else { 0 };
-        let wanted = wanted.max(self.wanted(held));
-        let allowed = self.agent.purse.follow(held, wanted, stray - books);
-        let budget = allowed.saturating_sub(stray - books + self.reserve.bytes()) / PAGE_SIZE as u64;
+        let wanted = wanted.max(self.wanted(held + kept));
+        let allowed = self.agent.purse.follow(held + kept, wanted, stray - books);
+        if kept::bytes() > 0 && self.is_tight(held + kept) && self.take_kept() {
+            kept = 0;
+        }
+        self.engine.report().sample_files_kept(kept);
+        offer_room(self.agent.purse.reach(), held);
+        let unpaged = stray - books + self.reserve.bytes() + kept;
+        let budget = allowed.saturating_sub(unpaged) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         if self.approach(budget) {
             self.shrinks_since.get_or_insert_with(clock::monotonic_ns);
@@ -557,12 +594,27 @@ impl Manager<'_> {
 
     /// Does what threads ask for that map files.
     fn serve_files(&mut self) {
-        let quiet = self.agent.has(flags::QUIET);
-        file_agent::serve(&mut self.engine, |line| {
-            if !quiet {
-                message::say(line);
-            }
-        });
+        file_agent::serve(&mut self.engine, say_unless(self.agent.has(flags::QUIET)));
+    }
+
+    /// Is what the kernel keeps of files in the way of what is held? Before anything has to leave.
+    fn is_tight(&self, held: u64) -> bool {
+        let reach = self.agent.purse.reach();
+        held + self.reserve.bytes() + reach / TIGHT_SHARE > reach
+    }
+
+    /// Manages what the kernel keeps, all of it. False where that is to be tried again.
+    fn take_kept(&mut self) -> bool {
+        let now = clock::monotonic_ns();
+        if fork::is_paused() || fork::is_under_way() || self.hands_back || now < self.takes_from {
+            return false;
+        }
+        let say = say_unless(self.agent.has(flags::QUIET));
+        let is_done = file_agent::take(&mut self.engine, &(0..usize::MAX), &say);
+        if !is_done {
+            self.takes_from = now + TAKE_AGAIN_NS;
+        }
+        is_done
     }
 
     /// What a process that holds `held` bytes should have before it pages: all, unless others want some, too.

@@ -6,11 +6,13 @@
 //! same, and shared ones of files that this user cannot write to and that have been still for a
 //! while. What does not fit stays with the kernel, and is said.
 
+mod taking;
+
 use core::fmt::Display;
 use core::sync::atomic::Ordering::SeqCst;
 
 use linux_raw_sys::general::{MADV_RANDOM, MADV_SEQUENTIAL, PROT_WRITE};
-use overspill_engine::report::Left;
+use overspill_engine::report::{Left, Report};
 use overspill_engine::{Engine, Program, Source};
 use overspill_mm::fileread::MapAdvice;
 use overspill_sys::file::{self, Open, TMPFS_MAGIC};
@@ -31,9 +33,18 @@ impl From<Errno> for Refusal {
     }
 }
 
+pub use taking::take;
+
+/// Tells of what the kernel has, as far as it is new.
+pub fn note_what_the_kernel_has(report: &Report) {
+    files::each_left(|why, bytes| report.note_file_left(why, bytes));
+    let (mappings, bytes) = files::newly_kept();
+    report.note_files_kept(mappings, bytes);
+}
+
 /// Does what the program's threads ask for. `say` is told what stays with the kernel.
 pub fn serve(engine: &mut Engine, say: impl Fn(&dyn Display)) {
-    files::each_left(|why, bytes| engine.report().note_file_left(why, bytes));
+    note_what_the_kernel_has(engine.report());
     while let Some(wish) = files::take() {
         let value = match wish {
             Wish::Map { .. } => map(engine, wish, &say),
@@ -44,6 +55,10 @@ pub fn serve(engine: &mut Engine, say: impl Fn(&dyn Display)) {
             }
             Wish::Advise((start, end), advice) => {
                 advise(engine, start..end, advice);
+                0
+            }
+            Wish::Take((start, end)) => {
+                taking::take(engine, &(start..end), &say);
                 0
             }
         };
@@ -60,7 +75,7 @@ fn map(engine: &mut Engine, wish: Wish, say: &impl Fn(&dyn Display)) -> usize {
         Err(Refusal(reason, why)) => {
             let Wish::Map { fd, len, .. } = wish else { return 0 };
             engine.report().note_file_left(reason, len as u64);
-            say(&Line { fd, mib: len >> 20, why });
+            say(&Line { file: file::descriptor_of_program(fd).ok(), mib: len >> 20, why });
             0
         }
     }
@@ -68,7 +83,7 @@ fn map(engine: &mut Engine, wish: Wish, say: &impl Fn(&dyn Display)) -> usize {
 
 /// A line about what stays with the kernel.
 struct Line {
-    fd: u32,
+    file: Option<Fd>,
     mib: usize,
     why: &'static str,
 }
@@ -76,7 +91,7 @@ struct Line {
 impl Display for Line {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let mut text = [0; 128];
-        let name = file::descriptor_of_program(self.fd).ok().and_then(|fd| file::name_of(&fd, &mut text));
+        let name = self.file.as_ref().and_then(|file| file::name_of(file, &mut text));
         let name = name.and_then(|name| core::str::from_utf8(name).ok()).unwrap_or("a file");
         write!(f, "{name} ({} MiB) stays with the kernel: {}", self.mib, self.why)
     }
@@ -87,19 +102,29 @@ fn managed(engine: &mut Engine, wish: Wish) -> Result<AddressRange, Refusal> {
     let Wish::Map { wish, len, prot, shared, fd, offset } = wish else {
         return Err(Refusal(Left::Other, ""));
     };
+    let source = source(engine, &file::descriptor_of_program(fd)?, prot, shared, offset)?;
+    let index = source.program.as_ref().map(|program| program.index);
+    let mapped = make(engine, wish, len, source);
+    if let Some(index) = index.filter(|_| mapped.is_err()) {
+        files::table().give_back(index);
+    }
+    mapped
+}
+
+/// What a mapping of an open file, from `offset` on, is made of.
+fn source(engine: &Engine, given: &Fd, prot: u32, shared: bool, offset: u64) -> Result<Source, Refusal> {
     if engine.evicts_slowly() {
         return Err(Refusal(Left::Other, "this kernel cannot move pages"));
     }
-    let given = file::descriptor_of_program(fd)?;
-    let status = file::status(&given)?;
-    let space = file::space(&given)?;
+    let status = file::status(given)?;
+    let space = file::space(given)?;
     if space.magic == TMPFS_MAGIC {
         return Err(Refusal(Left::InMemory, "it is in RAM anyway"));
     }
-    let plain = file::open_again(&given, Open::empty())
+    let plain = file::open_again(given, Open::empty())
         .map_err(|_| Refusal(Left::Other, "it cannot be opened again"))?;
-    let direct = open_direct(&given).ok_or(Refusal(Left::Other, "its file system has no direct reads"))?;
-    let leased = hold(&plain, &given, shared, &status)?;
+    let direct = open_direct(given).ok_or(Refusal(Left::Other, "its file system has no direct reads"))?;
+    let leased = hold(&plain, given, shared, &status)?;
     let index = files::table().take().ok_or(Refusal(Left::Other, "too many files are mapped"))?;
     let place = files::table().file(index);
     place.offset.store(offset, SeqCst);
@@ -109,16 +134,10 @@ fn managed(engine: &mut Engine, wish: Wish) -> Result<AddressRange, Refusal> {
     place.lies.store(prot & PROT_WRITE == 0, SeqCst);
     let writable = prot & PROT_WRITE != 0;
     // Once more: until the lease was held it could change.
-    let status = file::status(&plain)?;
+    let status = file::status(&plain).inspect_err(|_| files::table().give_back(index))?;
     let (is_local, known) = (space.is_local(), Some(status));
     let program = Program { place, index, plain, leased, is_local, known };
-    let source =
-        Source { file: direct, offset, len: status.len, writable, shared: false, program: Some(program) };
-    let mapped = make(engine, wish, len, source);
-    if mapped.is_err() {
-        files::table().give_back(index);
-    }
-    mapped
+    Ok(Source { file: direct, offset, len: status.len, writable, shared: false, program: Some(program) })
 }
 
 /// Past the page cache, if that can be: some file systems take the flag and refuse the read.

@@ -15,7 +15,7 @@ use overspill_engine::file_table::FileRange;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, file};
 
 use crate::files::{self, Wish};
-use crate::huge;
+use crate::{huge, kept};
 
 /// A descriptor's bytes are needed soon: those of its mappings that are managed are asked of the agent,
 /// what is between them of the `kernel`. `None`: all of it is the kernel's to hear.
@@ -30,6 +30,10 @@ pub fn will_need(
     shown.each_range(|range| asked |= files::ask(Wish::WillNeed((range.start, range.end))).is_some());
     if !asked {
         return None;
+    }
+    if kept::bytes() > 0 {
+        // It may be the kernel's in one place and managed in another.
+        return Some(kernel(shown.bytes));
     }
     let mut outcome = Ok(());
     let mut at = shown.bytes.start;

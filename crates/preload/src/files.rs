@@ -11,6 +11,8 @@
 //! what the program believes. What cannot be had of such memory (locked, grown) is the kernel's
 //! again before the call is made.
 //!
+//! What is for reading and fits stays the kernel's until the budget gets tight: see [`kept`].
+//!
 //! A child of fork has the kernel's mappings. The descriptors for them are opened before the fork,
 //! in the thread that forks, as the agent's are not the child's.
 
@@ -24,6 +26,7 @@ use linux_raw_sys::general::{
     MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
 use overspill_engine::file_table::{FILES, FileRange, FileTable};
+use overspill_engine::growth::Growth;
 use overspill_engine::report::Left;
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::lock::Lock;
@@ -31,6 +34,7 @@ use overspill_sys::maps::{BUFFER_BYTES, Maps};
 use overspill_sys::mem::{self, Prot};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file, overlap};
 
+use crate::kept::{self, Change};
 use crate::undisturbed::{undisturbed, undisturbed_at_first};
 use crate::{filters, fork, fresh, libc};
 
@@ -70,8 +74,10 @@ pub fn table() -> &'static FileTable {
     &TABLE
 }
 
-/// The agent takes mappings of at least so many bytes; 0: none.
-pub fn watch(bytes_min: u64) {
+/// The agent takes mappings of at least so many bytes; 0: none. The budget is `ram` bytes: until the agent
+/// has looked there is room in all of it.
+pub fn watch(bytes_min: u64, ram: u64) {
+    kept::set_room(Growth::latest_bytes(ram));
     AGENT.store(overspill_sys::thread::id(), SeqCst);
     let bytes = usize::try_from(bytes_min).unwrap_or(usize::MAX);
     BYTES_MIN.store(if bytes == 0 { usize::MAX } else { bytes }, SeqCst);
@@ -111,6 +117,8 @@ pub enum Wish {
     WillNeed(AddressRangeCopy),
     /// MADV_NORMAL, MADV_RANDOM or MADV_SEQUENTIAL of a range.
     Advise(AddressRangeCopy, u32),
+    /// What is kept by the kernel of a range is to be managed: it is about to be stored to.
+    Take(AddressRangeCopy),
 }
 
 /// A range that can be copied.
@@ -143,6 +151,7 @@ impl Wish {
             Wish::HandBack((start, end), why) => [1, start, end, why as usize, 0, 0, 0],
             Wish::WillNeed((start, end)) => [2, start, end, 0, 0, 0, 0],
             Wish::Advise((start, end), advice) => [3, start, end, advice as usize, 0, 0, 0],
+            Wish::Take((start, end)) => [4, start, end, 0, 0, 0, 0],
         }
     }
 
@@ -159,7 +168,8 @@ impl Wish {
             },
             1 => Wish::HandBack(range, Left::ALL[words[3]]),
             2 => Wish::WillNeed(range),
-            _ => Wish::Advise(range, words[3] as u32),
+            3 => Wish::Advise(range, words[3] as u32),
+            _ => Wish::Take(range),
         }
     }
 }
@@ -233,11 +243,20 @@ fn ask_the_agent(wish: Wish, let_signals_through: &dyn Fn()) -> Option<usize> {
     }
 }
 
-/// Gives mappings back to the kernel where a range overlaps them.
+/// Gives mappings back to the kernel where a range overlaps them, and leaves those to it that it keeps.
 fn hand_back(start: usize, len: usize, why: Left) {
     let range = start..start.saturating_add(len);
+    leave(&range, why);
     if TABLE.overlaps(&range) {
         let _ = ask(Wish::HandBack((range.start, range.end), why));
+    }
+}
+
+/// What the kernel keeps of a range is its own for good.
+fn leave(range: &AddressRange, why: Left) {
+    let bytes = kept::give_up(range);
+    if bytes > 0 {
+        note_left(why, bytes);
     }
 }
 
@@ -248,8 +267,17 @@ pub fn hand_all_back(why: Left) {
 
 // The calls.
 
-/// A mapping for mmap(2) with these arguments; `None`: the kernel's.
-pub fn map(wish: usize, len: usize, prot: u32, flags: u32, fd: c_int, offset: i64) -> Option<usize> {
+/// What becomes of a mapping that a program makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mapping {
+    /// The agent has made it, here.
+    Managed(usize),
+    /// The kernel makes it, and keeps it while there is room: so many bytes of a file.
+    Kept(usize),
+}
+
+/// What becomes of mmap(2) with these arguments; `None`: it is the kernel's alone.
+pub fn map(wish: usize, len: usize, prot: u32, flags: u32, fd: c_int, offset: i64) -> Option<Mapping> {
     let unwanted = MAP_ANONYMOUS | MAP_HUGETLB;
     let bytes_min = BYTES_MIN.load(SeqCst);
     if bytes_min == usize::MAX || len < TOLD_BYTES || flags & unwanted != 0 || fd < 0 {
@@ -269,8 +297,14 @@ pub fn map(wish: usize, len: usize, prot: u32, flags: u32, fd: c_int, offset: i6
         note_left(why, bytes);
         return None;
     }
+    if prot & PROT_WRITE == 0 && kept::take_room(bytes) {
+        KEPT.0.fetch_add(1, SeqCst);
+        KEPT.1.fetch_add(bytes, SeqCst);
+        return Some(Mapping::Kept(bytes));
+    }
     let fd = fd as u32;
-    ask(Wish::Map { wish, len, prot, shared, fd, offset }).filter(|&address| address != 0)
+    let address = ask(Wish::Map { wish, len, prot, shared, fd, offset });
+    address.filter(|&address| address != 0).map(Mapping::Managed)
 }
 
 /// Why the kernel keeps a mapping, by what can be seen of it without the agent.
@@ -296,6 +330,9 @@ fn unfit(is_small: bool, prot: u32, flags: u32, shared: bool) -> Option<Left> {
 static LEFT: [(AtomicUsize, AtomicUsize); Left::ALL.len()] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; Left::ALL.len()];
 
+/// The same of what it keeps while there is room.
+static KEPT: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
+
 fn note_left(why: Left, bytes: usize) {
     LEFT[why as usize].0.fetch_add(1, SeqCst);
     LEFT[why as usize].1.fetch_add(bytes, SeqCst);
@@ -309,6 +346,23 @@ pub fn each_left(mut tell: impl FnMut(Left, u64)) {
             tell(why, bytes.swap(0, SeqCst) as u64);
         }
     }
+}
+
+/// For the agent: how many mappings the kernel began to keep since it looked, and their bytes.
+pub fn newly_kept() -> (u64, u64) {
+    (KEPT.0.swap(0, SeqCst) as u64, KEPT.1.swap(0, SeqCst) as u64)
+}
+
+/// Before mremap(2) moves a range: is any of it kept? Several mappings that are moved one by one are not,
+/// nor is what lies at the target.
+pub fn before_move(range: &AddressRange, new: usize, new_len: usize, may_be_several: bool) -> bool {
+    if new != 0 {
+        leave(&(new..new.saturating_add(new_len)), Left::Other);
+    }
+    if may_be_several {
+        leave(range, Left::Other);
+    }
+    kept::overlaps(range)
 }
 
 /// Before mremap(2): what grows, or is doubled, must be the file's.
@@ -325,14 +379,34 @@ pub fn before_mremap(old: usize, old_len: usize, new_len: usize) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mprotect(start: *mut c_void, len: usize, prot: c_int) -> c_int {
     let range = start as usize..(start as usize).saturating_add(len);
+    let is_kept = kept::overlaps(&range);
+    if is_kept {
+        before_mprotect(&range, prot as u32);
+    }
     if !TABLE.is_empty()
         && TABLE.overlaps(&range)
         && let Err(errno) = make_honest(&range, prot as u32)
     {
         return libc::fail(errno) as c_int;
     }
+    let arguments = [start as usize, len, prot as usize, 0, 0, 0];
     // SAFETY: passed on to the caller.
-    unsafe { libc::call(__NR_mprotect, [start as usize, len, prot as usize, 0, 0, 0]) as c_int }
+    let call = || unsafe { overspill_sys::call(__NR_mprotect, arguments) };
+    let result = if is_kept { kept::changing(&range, call, |_| Change::None) } else { call() };
+    result.map_or_else(|errno| libc::fail(errno) as c_int, |_| 0)
+}
+
+/// What the kernel keeps is managed, or the kernel's for good, before it is stored to or executed.
+fn before_mprotect(range: &AddressRange, prot: u32) {
+    if prot & PROT_EXEC != 0 {
+        leave(range, Left::Executable);
+    }
+    if prot & PROT_WRITE != 0 && kept::overlaps(range) {
+        if BYTES_MIN.load(SeqCst) != usize::MAX {
+            let _ = ask(Wish::Take((range.start, range.end)));
+        }
+        leave(range, Left::Writable);
+    }
 }
 
 fn make_honest(range: &AddressRange, prot: u32) -> Result<(), Errno> {
@@ -452,9 +526,11 @@ fn close_those_for_children() {
 /// After a fork, in the child, in its only thread: its files are the kernel's.
 pub fn in_child() {
     OPENING.forget();
+    kept::in_child();
     BYTES_MIN.store(usize::MAX, SeqCst);
     DESK.state.store(FREE, SeqCst);
     each_left(|_, _| {});
+    newly_kept();
     TABLE.each(|part| map_again(&part));
     FORKS.store(0, SeqCst);
     close_those_for_children();

@@ -30,6 +30,7 @@ mod fresh;
 mod guards;
 mod huge;
 mod joining;
+mod kept;
 mod launcher;
 mod leaks;
 mod lend;

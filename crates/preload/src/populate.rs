@@ -9,14 +9,16 @@ use core::ffi::{c_int, c_void};
 
 use linux_raw_sys::general::{
     __NR_madvise, __NR_mmap, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_POPULATE_READ,
-    MADV_POPULATE_WRITE, MADV_WILLNEED, MAP_ANONYMOUS, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_POPULATE,
-    MAP_PRIVATE, PROT_READ, PROT_WRITE,
+    MADV_POPULATE_WRITE, MADV_WILLNEED, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK,
+    MAP_POPULATE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
 };
 
 use overspill_sys::PAGE_SIZE;
 use overspill_sys::mem::{self, Advice};
 
-use crate::{file_hints, files, filters, fresh, guards, huge, libc, withheld};
+use crate::files::{self, Mapping};
+use crate::kept::{self, Change};
+use crate::{file_hints, filters, fresh, guards, huge, libc, withheld};
 
 /// What mmap returns when it fails.
 const MAP_FAILED: isize = -1;
@@ -90,18 +92,34 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    let map = |flags: u32| {
+    let call = |flags: u32| {
         let arguments =
             [address as usize, len, protection as usize, flags as usize, fd as usize, offset as usize];
         // SAFETY: passed on to the caller.
-        unsafe { libc::call(__NR_mmap, arguments) as *mut c_void }
+        unsafe { overspill_sys::call(__NR_mmap, arguments) }
+    };
+    let place = address as usize..(address as usize).saturating_add(len);
+    let map = |flags: u32| {
+        let is_over_kept = flags & MAP_FIXED != 0 && kept::overlaps(&place);
+        let result = match is_over_kept {
+            true => kept::changing(&place, || call(flags), |_| Change::Gone),
+            false => call(flags),
+        };
+        result.unwrap_or_else(|errno| libc::fail(errno) as usize) as *mut c_void
     };
     let flags = flags as u32;
-    if let Some(mapped) = files::map(address as usize, len, protection as u32, flags, fd, offset) {
-        if flags & MAP_POPULATE != 0 {
-            let _ = file_hints::advise(mapped, len, MADV_WILLNEED as c_int);
+    match files::map(address as usize, len, protection as u32, flags, fd, offset) {
+        Some(Mapping::Managed(mapped)) => {
+            if flags & MAP_POPULATE != 0 {
+                let _ = file_hints::advise(mapped, len, MADV_WILLNEED as c_int);
+            }
+            return mapped as *mut c_void;
         }
-        return mapped as *mut c_void;
+        Some(Mapping::Kept(bytes)) => {
+            let mapped = kept::map(bytes, || call(flags));
+            return mapped.unwrap_or_else(|errno| libc::fail(errno) as usize) as *mut c_void;
+        }
+        None => {}
     }
     let kinds = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_LOCKED;
     if flags & kinds != MAP_PRIVATE | MAP_ANONYMOUS || protection as u32 & (PROT_READ | PROT_WRITE) == 0 {

@@ -27,6 +27,7 @@ use linux_raw_sys::general::{__NR_mincore, __NR_mremap, MREMAP_DONTUNMAP, MREMAP
 use overspill_sys::maps::{BUFFER_BYTES, Maps};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, procfs};
 
+use crate::kept::{self, Change};
 use crate::{files, filters, fork, libc};
 
 /// How long the agent waits for its turn: threads in a call must get a processor to end it. (2 ms
@@ -68,6 +69,11 @@ impl Turn {
         }
         Turn(())
     }
+
+    /// Is no call under way? Where one is that did not end in time, nothing may be replaced.
+    pub fn is_alone(&self) -> bool {
+        CALLS.load(SeqCst) == 0
+    }
 }
 
 impl Drop for Turn {
@@ -102,13 +108,17 @@ pub unsafe extern "C" fn mremap(
     let range = old as usize..(old as usize).saturating_add(pages(old_len) * PAGE_SIZE);
     let may_be_several = is_simple && fork::is_managing() && is_sound(&range, new as usize, flags);
     let maps = if may_be_several { maps_of_several() } else { None };
+    let is_kept = files::before_move(&range, new as usize, new_len, maps.is_some());
     let mut is_several = false;
     let whole = || {
         is_several = maps.as_ref().is_some_and(|maps| holds_several(maps, &range));
         // SAFETY: passed on to the caller.
         if is_several { Ok(0) } else { unsafe { overspill_sys::call(__NR_mremap, arguments) } }
     };
-    let mut result = in_turns(whole);
+    let mut result = match is_kept {
+        true => kept::changing(&range, whole, |_| Change::Moved(pages(new_len) * PAGE_SIZE)),
+        false => in_turns(whole),
+    };
     if let Some(maps) = maps.filter(|_| is_several) {
         // SAFETY: as above; nothing is wrong with range, target and flags.
         result = unsafe { move_each(&maps, &range, new as usize, flags) };
@@ -153,7 +163,7 @@ fn is_mapped(address: usize) -> bool {
 }
 
 /// Makes a call between two turns of the agent, and again where it is refused and saw one begin.
-fn in_turns(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
+pub fn in_turns(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
     let patience = clock::monotonic_ns() + CALL_WAIT_NS;
     loop {
         // Before the call is counted: a turn that begins in between may run out of patience with it.

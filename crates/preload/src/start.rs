@@ -184,7 +184,7 @@ extern "C" fn entry(_: *mut ()) {
     let mission = agent::enlist(address(), beginning);
     if let Some(mission) = &mission {
         fresh::watch(mission.ram());
-        files::watch(mission.files_min_bytes());
+        files::watch(mission.files_min_bytes(), mission.ram());
     }
     STARTED.store(true, Ordering::Release);
     if let Some(mission) = mission {

@@ -135,6 +135,17 @@ pub unsafe fn map_file_fixed(
     unsafe { mmap(range.start, range.len(), prot, flags, fd, offset).map(drop) }
 }
 
+/// Moves a mapping, or a part of one, over whatever is mapped from `to` on, in one step for whoever
+/// looks there.
+///
+/// # Safety
+/// Both ranges are page-aligned and the caller's: nobody wants what was at the target.
+pub unsafe fn move_over(range: AddressRange, to: usize) -> Result<(), Errno> {
+    let flags = (nr::MREMAP_MAYMOVE | nr::MREMAP_FIXED) as usize;
+    // SAFETY: the caller owns both ranges.
+    unsafe { syscall!(nr::__NR_mremap, range.start, range.len(), range.len(), flags, to) }.map(drop)
+}
+
 /// Unmaps a range.
 ///
 /// # Safety

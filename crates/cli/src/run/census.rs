@@ -87,6 +87,8 @@ pub struct Sighting {
     pub doubly_bytes: u64,
     /// Its part of shared memory.
     pub shmem_bytes: u64,
+    /// What it has in RAM of files that the kernel keeps for it while they fit.
+    pub kept_bytes: u64,
     /// What others hold, too, could not be asked.
     pub is_doubtful: bool,
     /// It does not get on for now: it is stopped, or waits for a disk.
@@ -127,6 +129,7 @@ impl Census {
         let (mut anon_bytes, mut shmem_bytes) = (0, 0);
         for sighting in sightings.iter().filter(|sighting| !sighting.look.is_guest) {
             anon_bytes += sighting.look.anon_bytes - sighting.doubly_bytes.min(sighting.look.anon_bytes);
+            anon_bytes += sighting.kept_bytes.min(sighting.look.shared_bytes);
             shmem_bytes += sighting.shmem_bytes;
             if self.see(sighting, sightings, now) {
                 new.push(sighting.look.pid);

@@ -25,7 +25,8 @@ use overspill_sys::procfs;
 use crate::histogram::Histogram;
 
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-pub const LEVELS: [&str; 13] = [
+pub const LEVELS: [&str; 14] = [
+    "files_kept_resident_bytes",
     "fixed_bytes",
     "rss_peak_bytes",
     "pool_peak_bytes",

@@ -114,13 +114,19 @@ fn read_ahead(report: &Report) -> String {
     format!("hit rate {share} ({hits} of {read} pages); {refaults} refaults")
 }
 
-/// What of large mappings of files was managed, and what stayed with the kernel, under `--files`.
+/// What of large mappings of files was managed, and what stayed with the kernel, under `--files`: for as
+/// long as it fitted, or for good.
 fn files(report: &Report) -> Option<String> {
     let (managed, left) = (report.sum("files_managed"), report.sum("files_left"));
-    if managed + left == 0 {
+    let kept = report.sum("files_kept");
+    if managed + left + kept == 0 {
         return None;
     }
     let mut text = format!("managed {managed} ({})", human::bytes(report.sum("files_managed_bytes")));
+    if kept > 0 {
+        let bytes = human::bytes(report.sum("files_kept_bytes"));
+        text.push_str(&format!("; with the kernel while they fit {kept} ({bytes})"));
+    }
     let reasons = report.files_left();
     if !reasons.is_empty() {
         let each = |&(why, bytes): &(&str, u64)| format!("{} {why}", human::bytes(bytes));
@@ -189,6 +195,10 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
         let expected = "  files      managed 2 (256.0 MiB); with the kernel 3: 128.0 MiB locked, 2.0 MiB";
         assert!(text.contains(expected), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
+        let pager = [("files_kept", 1), ("files_kept_bytes", 64 << 20)];
+        let text = self::text(&Report { pager: pager.into(), ..report() });
+        let expected = "  files      managed 0 (0 B); with the kernel while they fit 1 (64.0 MiB)\n";
+        assert!(text.contains(expected), "{text}");
     }
 
     /// *The story:* on a terminal of 80 columns four lines of the summary took two each.

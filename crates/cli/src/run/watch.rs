@@ -98,6 +98,7 @@ impl Watch {
             returned_bytes: 0,
             extras: BTreeMap::new(),
             huge_asked: None,
+            kept_bytes: BTreeMap::new(),
             sharing: Sharing::default(),
             began: Instant::now(),
             asks_again: Duration::ZERO,
@@ -146,6 +147,8 @@ struct Watcher {
     returned_bytes: u64,
     extras: BTreeMap<u32, Extra>,
     huge_asked: Option<Instant>,
+    /// What agents reported last of files that the kernel keeps.
+    kept_bytes: BTreeMap<u32, u64>,
     sharing: Sharing,
     began: Instant,
     /// When all may be asked again, counted from there.
@@ -256,6 +259,7 @@ impl Watcher {
             look: *look,
             doubly_bytes: doubly.anon_bytes,
             shmem_bytes,
+            kept_bytes: self.kept_bytes.get(&look.pid).copied().unwrap_or(0),
             is_doubtful: self.sharing.is_silent(look.pid),
             is_put_off: may_be_unkept && is_put_off(look.pid),
         }
@@ -411,6 +415,8 @@ impl Watcher {
             self.census.keep(report);
         }
         self.census.need(self.needed(looks, &managed));
+        let kept = |report: &Report| (report.pid, report.counter("files_kept_resident_bytes"));
+        self.kept_bytes = managed.iter().map(kept).filter(|&(_, bytes)| bytes > 0).collect();
         self.unpaged_bytes = self.unpaged_bytes(sightings, &managed);
         if self.options.divides && !is_over {
             self.divide(looks, &managed)?;

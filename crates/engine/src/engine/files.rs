@@ -80,6 +80,22 @@ impl Engine {
         }
     }
 
+    /// Moves a file region, which nobody knows of yet, over a mapping of the kernel's of the same bytes,
+    /// from `to` on: whoever reads there meanwhile reads them from the one or from the other. False
+    /// where that could not be done: all is as it was.
+    pub fn move_over(&mut self, range: AddressRange, to: usize) -> bool {
+        let is_moved = self.view.program.move_over(range, to);
+        self.handle_changes();
+        is_moved
+    }
+
+    /// Unmaps a range of which no region is, and which nobody else knows of.
+    pub fn unmap_unknown(&mut self, range: AddressRange) {
+        self.await_idle_helper();
+        self.view.program.unmap(range);
+        self.handle_changes();
+    }
+
     /// From now on the program's own threads find its files in this table.
     pub fn publish_files(&mut self, table: &'static FileTable) {
         self.file_table = Some(table);

@@ -185,7 +185,7 @@ impl Engine {
 
     /// Goes on with everything until the helper's last order is done, for a while: it may wait for a
     /// page, or for another's lock.
-    fn await_idle_helper(&mut self) {
+    pub fn await_idle_helper(&mut self) {
         let until = clock::monotonic_ns() + HELPER_WAIT_NS;
         while !self.view.program.is_helper_idle() && clock::monotonic_ns() < until {
             if !self.crank() {

@@ -29,6 +29,24 @@ impl Memory {
         helper.succeeded()
     }
 
+    /// Moves a range over another of the program's, from `to` on, in one step. The kernel tells of it as of
+    /// any such move. False where that could not be done: nothing was moved.
+    pub fn move_over(&mut self, range: AddressRange, to: usize) -> bool {
+        let Some(helper) = self.started_helper().filter(Helper::is_idle) else { return false };
+        helper.order_move(range, to);
+        self.await_helper(helper);
+        helper.succeeded()
+    }
+
+    /// Unmaps a range that nobody else knows of. Where the helper is busy it stays, for ever: addresses
+    /// without a page.
+    pub fn unmap(&mut self, range: AddressRange) {
+        if let Some(helper) = self.started_helper().filter(Helper::is_idle) {
+            helper.order(Job::Unmap, range);
+            self.await_helper(helper);
+        }
+    }
+
     /// Drops all that is in a range, and the poison there. False where that could not be done, as the
     /// range is changing, or the helper waits for a page.
     ///

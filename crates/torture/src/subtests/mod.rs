@@ -13,6 +13,7 @@ mod file_faults;
 mod files;
 pub mod forks;
 mod joining;
+mod kept_files;
 pub mod kinds;
 mod lending;
 pub mod mapped_files;
@@ -189,6 +190,10 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-regrown" Exceeded file_changes::regrown, "a mapped file is cut and grows again";
     "file-refused" Exceeded file_calls::refused, "flags, descriptors and ranges that the kernel refuses";
     "file-hints-in-part" Exceeded file_calls::hints_in_part, "hints for files that are managed in part";
+    "file-kept" Holds kept_files::readers, "a mapped file that fits until other memory takes the room";
+    "file-kept-changed" Holds kept_files::changed, "the same, unmapped, moved, protected in part meanwhile";
+    "file-kept-fork" Exceeded kept_files::forks, "the same, with children made meanwhile";
+    "file-kept-cut" Holds kept_files::cut, "the same, cut meanwhile";
     "exit" Holds exits::exits, "every way to end while threads fault";
 };
 

@@ -57,8 +57,9 @@ impl World {
     }
 
     fn reads_first(&self) -> usize {
-        let reads = |order: &&Action| matches!(order, Action::Read { run, .. } if run.pages().any(|id| Some(id) == self.first));
-        self.orders.iter().filter(reads).count()
+        let read = |order: &Action| if let Action::Read { run, .. } = *order { Some(run) } else { None };
+        let runs = self.orders.iter().filter_map(read);
+        runs.filter(|run| run.pages().any(|id| Some(id) == self.first)).count()
     }
 }
 

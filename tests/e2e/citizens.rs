@@ -3,7 +3,7 @@
 
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
-use crate::scratch::Setting;
+use crate::scratch::{FaultyDisk, Setting};
 use crate::{Outcome, Test, ensure, packages};
 
 const BLOCKS: &str = include_str!("citizens/blocks.c");
@@ -15,6 +15,9 @@ const ENTERS: &str = include_str!("citizens/enters.c");
 const EXECS: &str = include_str!("citizens/execs.c");
 const HANDLERS: &str = include_str!("citizens/handlers.c");
 const HIDDEN: &str = include_str!("citizens/hidden.c");
+const LIMITED: &str = include_str!("citizens/limited.c");
+const LOST: &str = include_str!("citizens/lost.c");
+const RACING: &str = include_str!("citizens/racing.c");
 const SAYS: &str = include_str!("citizens/says.c");
 const THREADS: &str = include_str!("citizens/threads.c");
 
@@ -40,6 +43,10 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::promised-forks", |context| unprivileged_forks(context, "1")),
         Test::new("citizens::accounted-forks", |context| unprivileged_forks(context, "2")),
         Test::new("citizens::forks-after-return", forks_after_return),
+        Test::new("citizens::forks-as-the-agent-comes-back", racing_forks),
+        Test::new("citizens::unread-page-and-one-thread", unread),
+        Test::new("citizens::file-without-descriptors", file_without_descriptors),
+        Test::new("citizens::forks-without-descriptors", forks_without_descriptors),
         Test::new("citizens::one-shared-page", |context| away(context, "mappings")),
         Test::new("citizens::forks-while-away", |context| away(context, "forks")),
         Test::new("citizens::user-namespace", user_namespace),
@@ -87,6 +94,46 @@ fn forks_after_return(context: &Context) -> Outcome {
         launch.args([&program]).ram(ram).timeout(180).run()?.succeeded()?;
     }
     Ok(())
+}
+
+/// Forks of a program without CAP_SYS_PTRACE while the agent comes back. *The story:* what forbids
+/// forks that nobody hears of was there before forks rang, and one that was on its way failed (ENOMEM).
+fn racing_forks(context: &Context) -> Outcome {
+    let _mode = Setting::new("/proc/sys/vm/overcommit_memory", "0")?;
+    let program = packages::compile(context, "racing", RACING, &[])?;
+    let launch = Launch::new(context, "citizens-racing", "setpriv");
+    let launch = launch.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
+    launch.args([&program]).args(["500"]).ram(24 * MIB).timeout(180).run()?.succeeded().map(drop)
+}
+
+/// *The story:* the agent is to go, and one page cannot be read. It tried for ever, said so each time,
+/// and whoever waited for it to be gone did, too.
+fn unread(context: &Context) -> Outcome {
+    let program = packages::compile(context, "lost", LOST, &[])?;
+    let disk = FaultyDisk::new(context, "citizens-unread", &["--fail-reads-after", "33554432"])?;
+    let launch = Launch::new(context, "citizens-unread", &program).swap(&disk.directory);
+    let launch = launch.options(["--max-pool-percent", "0"]).ram(64 * MIB).timeout(60);
+    launch.run()?.succeeded().map(drop)
+}
+
+/// *The story:* the agent goes, and the program has no descriptors left. What had not been touched of a
+/// mapped file read as zeroes.
+fn file_without_descriptors(context: &Context) -> Outcome {
+    let program = packages::compile(context, "limited", LIMITED, &[])?;
+    let launch = Launch::new(context, "citizens-limited-file", &program).args(["file"]);
+    let launch = launch.args([&context.path("limited.data")]).options(["--files=4M"]);
+    launch.ram(20 * MIB).timeout(60).run()?.succeeded().map(drop)
+}
+
+/// *The story:* as above, and the program forks where children do not get what is managed. The child
+/// of an announced fork did not, either.
+fn forks_without_descriptors(context: &Context) -> Outcome {
+    let _mode = Setting::new("/proc/sys/vm/overcommit_memory", "1")?;
+    let program = packages::compile(context, "limited", LIMITED, &[])?;
+    let launch = Launch::new(context, "citizens-limited-fork", "setpriv");
+    let launch = launch.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
+    let launch = launch.args([&program]).args(["fork"]).ram(20 * MIB).timeout(60);
+    launch.run()?.succeeded()?.paged().map(drop)
 }
 
 /// What the agent asks of others is what nobody stands before. *The story:* it asked for memcpy,

@@ -25,13 +25,25 @@ pub struct Purse {
     tree: Option<&'static Tree>,
     process: &'static Process,
     total: u64,
+    /// The process has a place in the table, so that what it has is given back when it ends.
+    is_listed: bool,
 }
 
 impl Purse {
     /// Of the process that reports there; `total` is the budget. Without `tree` all of that is its own.
     #[must_use]
     pub fn new(tree: Option<&'static Tree>, process: &'static Process, total: u64) -> Self {
-        Purse { tree, process, total }
+        Purse { tree, process, total, is_listed: true }
+    }
+
+    /// Of a process without a place in the table. It looks at the pool and takes nothing out of it: a
+    /// launcher that lives charges what it holds as that of one who is not managed.
+    ///
+    /// *The story:* nobody gave back what it had when it ended. A daemon whose launcher was gone forked
+    /// a child for each task, and after two of them all had next to nothing for good.
+    #[must_use]
+    pub fn unlisted(self) -> Self {
+        Purse { is_listed: false, ..self }
     }
 
     /// What nobody has; below zero: what must be given back.
@@ -89,13 +101,17 @@ impl Purse {
     /// KiB, had all of 64 MiB, and the one that started them paged at 5.
     pub fn follow(&self, held: u64, wanted: u64, fixed: u64) -> u64 {
         let Some(tree) = self.tree else { return self.total };
-        let share = self.process.share_bytes.load(Acquire);
+        let share = if self.is_listed { self.process.share_bytes.load(Acquire) } else { held };
         let free = Purse::free(tree);
         let most = match u64::try_from(free) {
             Ok(free) => share.saturating_add(free),
             Err(_) => share - free.unsigned_abs().min(share / GIVEN_SHARE),
         };
         let allowed = wanted.min(self.limit()).min(most).max(fixed + LEAST_BYTES);
+        if !self.is_listed {
+            self.process.share_bytes.store(held, Release);
+            return allowed;
+        }
         // What is held is had, until it is held no more. What nobody wants is not.
         let had = held.max(allowed.min(wanted));
         self.process.share_bytes.store(had, Release);
@@ -199,6 +215,23 @@ mod tests {
         assert!(tree.takes_end(1000 * MS) && !tree.takes_end(1000 * MS) && !tree.takes_end(1099 * MS));
         assert!(tree.takes_end(1100 * MS) && !tree.takes_end(1101 * MS));
         assert!(tree.takes_end(5 * MS), "in a namespace of times of its own it is another time");
+    }
+
+    /// See [`Purse::unlisted`].
+    #[test]
+    fn who_has_no_place_takes_nothing_out_of_the_pool() {
+        let tree = tree();
+        let daemon = purse(tree);
+        daemon.follow(60 * MIB, 60 * MIB, 0);
+        for _ in 0..3 {
+            let child = purse(tree).unlisted();
+            assert_eq!(child.follow(30 * MIB, 30 * MIB, 0), 30 * MIB);
+            assert_eq!((child.follow(30 * MIB, TOTAL, 0), child.reach()), (70 * MIB, 70 * MIB));
+            assert_eq!(Purse::free(tree), 40 * MIB.cast_signed(), "nobody will give it back");
+        }
+        tree.launcher_bytes.fetch_sub(50 * MIB.cast_signed(), Relaxed);
+        let child = purse(tree).unlisted();
+        assert!((28 * MIB..30 * MIB).contains(&child.follow(30 * MIB, TOTAL, 0)), "it pays back, too");
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl<P: SwapIn> Mm<P> {
         match page.state {
             _ if is_busy => self.areas.look_again(area),
             State::Mapped | State::Cached => self.leave_slot(id),
-            State::Swapped if round < 2 => {
+            State::Swapped if round < 2 && !page.has(flag::LOST) => {
                 self.read_for_draining(id, reads, out);
                 if round == 1 {
                     self.flush(reads, out);

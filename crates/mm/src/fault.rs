@@ -338,9 +338,9 @@ impl<P: SwapIn> Mm<P> {
         count
     }
 
-    /// On swap, and no fault waits for a frame for it.
+    /// On swap, can be read as far as is known, and no fault waits for a frame for it.
     pub(crate) fn is_on_swap(&self, id: PageId) -> bool {
-        self.pages[id].state == State::Swapped && !self.pages[id].has(flag::QUEUED)
+        self.pages[id].state == State::Swapped && !self.pages[id].has(flag::QUEUED | flag::LOST)
     }
 
     fn read_ahead(&mut self, id: PageId, mapping: Mapping, expelled: bool) {
@@ -451,6 +451,7 @@ impl<P: SwapIn> Mm<P> {
     fn start_reading(&mut self, id: PageId) {
         assert_eq!(self.pages[id].state, State::Swapped, "only a page on swap is read");
         self.pages.set_state(id, State::Reading);
+        self.pages[id].clear(flag::LOST);
         self.reclaim.get().arrived(1);
         self.take_frames(1);
         self.reading += 1;

@@ -573,6 +573,12 @@ impl<P: SwapIn> Mm<P> {
         self.pages[id].state
     }
 
+    /// Could the page not be read back, so that whoever touches it is told?
+    #[must_use]
+    pub fn is_lost(&self, id: PageId) -> bool {
+        self.pages[id].state == State::Swapped && self.pages[id].has(flag::LOST)
+    }
+
     /// The page's slot, if it has one.
     #[must_use]
     pub fn slot(&self, id: PageId) -> Option<Slot> {

@@ -56,6 +56,8 @@ pub mod flag {
     pub const QUEUED: u16 = 1 << 9;
     /// Its read failed once and is being repeated alone.
     pub const RETRIED: u16 = 1 << 10;
+    /// On swap: it could not be read for who needed it, who was told. Nobody reads it but for a touch.
+    pub const LOST: u16 = RETRIED;
     /// In view, on its way out of it: it shows the zero page, as its stores were refused.
     pub const SHOWS_ZERO: u16 = RETRIED;
     /// Its refault was close: it goes to the active list when it arrives.

@@ -129,6 +129,7 @@ impl<P: SwapIn> Mm<P> {
         self.pages.set_state(id, State::Swapped);
         self.held -= 1;
         if needed {
+            self.pages[id].set(flag::LOST);
             out.push(Action::Warn(Warning::PageLost));
             out.push(Action::Fail { page: id });
         }

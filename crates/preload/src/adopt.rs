@@ -118,6 +118,11 @@ impl Adopter {
         })
     }
 
+    /// What tells the mappings that it manages.
+    pub fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
     /// Manages what the program has mapped since the last time.
     ///
     /// What is read from the maps is only true if no change was under way: a mapping that is being

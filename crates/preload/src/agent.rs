@@ -30,6 +30,8 @@ use overspill_sys::procfs::{self, Resident, ResidentReader};
 use overspill_sys::thread::{self, Scheduling};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
+use rustix::process::Signal;
+
 use crate::adopt::Adopter;
 use crate::aside;
 use crate::ending::Ending;
@@ -111,6 +113,10 @@ const STEP_MAX: u32 = 1 << 16;
 /// For so long faults wait for the budget to come down, at most.
 const FAULTS_WAIT_NS: u64 = 100_000_000;
 
+/// For so long it is tried to give files back to the kernel, before the program ends: what is left of
+/// them would read as zeroes.
+const HAND_BACK_NS: u64 = 10_000_000_000;
+
 /// How often a paused agent looks whether the fork is over.
 const FORK_LOOK_NS: u64 = 100_000;
 
@@ -149,6 +155,7 @@ pub fn run(mission: Mission) {
     let Mission { shared, process, memory, swap, inherits, resident, sight, pipes } = mission;
     let shares = shared.config.flags & flags::PER_PROCESS == 0;
     let purse = Purse::new(shares.then_some(&shared.tree), process, shared.config.ram_bytes);
+    let purse = if place_of(shared, process).is_some() { purse } else { purse.unlisted() };
     let counts_from = if inherits { clock::monotonic_ns() + COPY_NS } else { 0 };
     let (growth, ending) = (Growth::default(), Ending::new());
     // An agent before this one may have had places.
@@ -294,9 +301,6 @@ impl Agent {
         if inherits {
             engine.note_sharing();
         }
-        if !engine.hears_forks() {
-            veto::set_up();
-        }
         self.process.state.store(state::MANAGING, Ordering::Release);
         let crowd = Crowd::new(self.process.pid.load(Ordering::Acquire));
         let mut manager = Manager {
@@ -318,6 +322,8 @@ impl Agent {
             takes_from: 0,
             excess: None,
             hands_back: false,
+            hands_back_until: 0,
+            forbids: false,
             hurries: false,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
             doze: Doze::default(),
@@ -330,6 +336,8 @@ impl Agent {
         if fork::start_managing() {
             manager.pause();
             manager.permit_forks();
+        } else {
+            manager.forbid_forks();
         }
         fresh::manage(ram);
         // Who asked behind a filter, and saw nothing managed as yet, does not wait.
@@ -407,10 +415,14 @@ struct Manager<'a> {
     reserve: Reserve,
     /// What the kernel keeps could not be taken, and is not tried to be before then.
     takes_from: u64,
+    /// Forks that nobody hears of are refused.
+    forbids: bool,
     /// Swap is full.
     excess: Option<judging::Excess>,
     /// Everything is brought in, for the agent is to go.
     hands_back: bool,
+    /// Until then it is tried to.
+    hands_back_until: u64,
     /// This thread comes before all others.
     hurries: bool,
     hurries_until: u64,
@@ -703,7 +715,18 @@ impl Manager<'_> {
     fn permit_forks(&self) {
         let mut own = Vec::new();
         own_ranges(&self.engine)(&mut own);
-        veto::permit(&own);
+        veto::permit(&own, self.adopter.maps());
+    }
+
+    /// What may be out is not for children, unless the kernel tells of them.
+    ///
+    /// *The story:* this began before forks rang. One that was on its way into the kernel by then was
+    /// refused, though nothing was out.
+    fn forbid_forks(&mut self) {
+        if !self.engine.hears_forks() && !core::mem::replace(&mut self.forbids, true) {
+            veto::set_up();
+        }
+        veto::forbid(&self.engine);
     }
 
     /// Ends a pause when no fork is under way. The doorbell comes first: nobody waits at it while
@@ -715,21 +738,30 @@ impl Manager<'_> {
             && self.engine.rearm_doorbell(fork::doorbells().start)
             && fork::may_resume()
         {
-            veto::forbid(&self.engine);
+            self.forbid_forks();
             self.engine.resume_after_fork();
         }
     }
 
     /// Brings everything in and lets go of it. True when that is done, false while it is not, or a
     /// fork is under way.
+    ///
+    /// *The story:* nobody looked whether the files had gone back. What was not touched of them as yet
+    /// was memory like any other then, and read as zeroes.
     fn hand_back(&mut self) -> bool {
         if fork::is_under_way() {
             return false;
         }
-        self.hands_back = true;
-        self.engine.hand_back_range(&(0..usize::MAX), overspill_engine::report::Left::Other);
-        self.engine.pause();
-        if !self.engine.release_all() {
+        let handed = self.engine.hand_back_range(&(0..usize::MAX), overspill_engine::report::Left::Other);
+        if !core::mem::replace(&mut self.hands_back, true) {
+            self.hands_back_until = clock::monotonic_ns() + HAND_BACK_NS;
+            self.engine.pause();
+        }
+        if !handed && clock::monotonic_ns() > self.hands_back_until {
+            self.say("a mapped file cannot be given back to the kernel: the program is ended");
+            message::kill_self(Signal::KILL);
+        }
+        if !(handed && self.engine.release_all()) {
             return false;
         }
         // *The story:* only the word that everything is in gave this leave, and where nothing was out

@@ -18,6 +18,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use overspill_engine::Engine;
+use overspill_sys::maps::Maps;
 use overspill_sys::mem::{self, Advice, Mapping};
 use overspill_sys::procfs::{self, Fields};
 use overspill_sys::{AddressRange, PAGE_SIZE};
@@ -59,9 +60,9 @@ pub fn forbid(engine: &Engine) {
 }
 
 /// Everything is in, and stays in: forks are right. The agent's own memory is in `own`.
-pub fn permit(own: &[AddressRange]) {
+pub fn permit(own: &[AddressRange], maps: &Maps) {
     advise(Advice::DontFork);
-    withheld::lift(own);
+    withheld::lift(own, maps);
 }
 
 /// A child has nothing of it.

@@ -6,11 +6,13 @@
 //! from then on the page is like any other. Where they cannot, a page is hashed when it arrives and
 //! when it leaves. What becomes of a file that others change is in `handing_back`.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use overspill_mm::types::{PageId, RegionKind, Slot, Vpn};
 use overspill_mm::{Event, IoId, Run};
+use overspill_sys::maps::Maps;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use super::Engine;
@@ -56,6 +58,9 @@ impl Engine {
     /// Manages a range that is registered already and stands for a part of a file. Pages behind the
     /// file's end raise SIGBUS.
     pub fn add_file(&mut self, range: AddressRange, source: Source) -> Result<(), Errno> {
+        if source.program.is_some() && self.maps.is_none() {
+            self.maps = Some(Arc::new(Maps::open()?));
+        }
         let (start, end) = vpns(&range);
         let protects = self.view.program.can_move();
         let slot = self.transfers.files().add(source, end.0 - start.0, protects)?;

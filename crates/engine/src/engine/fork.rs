@@ -54,18 +54,24 @@ impl Engine {
     }
 
     /// Lets go of all memory, which is the program's alone again. True when that is done; false
-    /// while something is still out. To be called after [`Engine::pause`] and
-    /// [`Notice::Populated`](super::Notice::Populated), until it is true.
+    /// while something is still out. To be called after [`Engine::pause`], with turns between, until it
+    /// is true. What could not be read back raises SIGBUS.
     ///
     /// *The story:* pages that show the zero page counted as out, and nothing brings those in: each
     /// program with AddressSanitizer, which reads much that it never stores to, waited for the end
     /// of its agent for ever.
+    ///
+    /// *The other story:* so did one page that could not be read.
     pub fn release_all(&mut self) -> bool {
         self.finish_transfers();
-        let is_out =
-            |id: PageId| !matches!(self.mm.state(id), State::Untouched | State::Mapped | State::Zero);
-        if self.mm.known_pages().any(is_out) {
+        let is_in = |id: PageId| matches!(self.mm.state(id), State::Untouched | State::Mapped | State::Zero);
+        if self.mm.known_pages().any(|id| !is_in(id) && !self.mm.is_lost(id)) {
             return false;
+        }
+        let lost: Vec<PageId> = self.mm.known_pages().filter(|&id| self.mm.is_lost(id)).collect();
+        for id in lost {
+            // Where its range was changing it was not when that became known.
+            self.view.poison(self.mm.place(id));
         }
         let regions: Vec<AddressRange> = self.regions().chain([self.doorbells.clone()]).collect();
         for region in regions {

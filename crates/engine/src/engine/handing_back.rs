@@ -252,8 +252,10 @@ impl Engine {
         handed
     }
 
+    /// *The story:* the list of mappings was opened when it was needed. The program might have no
+    /// descriptors left by then, and its file was not mapped again.
     fn map_file_again(&mut self, first_slot: u32) -> bool {
-        let Ok(maps) = Maps::open() else { return false };
+        let maps = self.maps.clone().expect("it is open where a program's file is managed");
         for _ in 0..PASSES {
             self.handle_changes();
             // What is under way goes into pages that are about to be nobody's.

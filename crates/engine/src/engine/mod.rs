@@ -35,6 +35,7 @@ use alloc::vec::Vec;
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::types::{Nanos, Slot};
 use overspill_mm::{Action, Actions, Config, Event, Mm, Run, WriteResult};
+use overspill_sys::maps::Maps;
 use overspill_sys::pagemap::Pagemap;
 use overspill_sys::uffd::Message;
 use overspill_sys::{AddressRange, Errno, Fd, clock};
@@ -142,6 +143,8 @@ pub struct Engine {
     file_table: Option<&'static FileTable>,
     /// ... and that is up to date.
     are_files_told: bool,
+    /// The process's mappings, once a file of the program's is managed.
+    maps: Option<Arc<Maps>>,
     /// Everything is in, or comes in, for a fork that was announced.
     is_paused: bool,
 }
@@ -189,6 +192,7 @@ impl Engine {
             foreseen: VecDeque::new(),
             file_table: None,
             are_files_told: true,
+            maps: None,
             is_paused: false,
         }
     }

@@ -35,6 +35,7 @@ use alloc::vec::Vec;
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::types::{Nanos, Slot};
 use overspill_mm::{Action, Actions, Config, Event, Mm, Run, WriteResult};
+use overspill_sys::maps::Maps;
 use overspill_sys::pagemap::Pagemap;
 use overspill_sys::uffd::Message;
 use overspill_sys::{AddressRange, Errno, Fd, clock};
@@ -142,6 +143,10 @@ pub struct Engine {
     file_table: Option<&'static FileTable>,
     /// ... and that is up to date.
     are_files_told: bool,
+    /// A fork waits for that since.
+    untold_since: Option<Nanos>,
+    /// Tells where files still are; opened with the first, since later there may be no descriptor.
+    maps: Option<Maps>,
     /// Everything is in, or comes in, for a fork that was announced.
     is_paused: bool,
 }
@@ -189,6 +194,8 @@ impl Engine {
             foreseen: VecDeque::new(),
             file_table: None,
             are_files_told: true,
+            untold_since: None,
+            maps: None,
             is_paused: false,
         }
     }
@@ -325,7 +332,8 @@ impl Engine {
 
     /// The oldest unjudged notice.
     pub fn notice(&mut self) -> Option<Notice> {
-        self.notices.pop_front()
+        let lets_fork = self.notices.front() == Some(&Notice::Populated);
+        if lets_fork && self.must_tell_files() { None } else { self.notices.pop_front() }
     }
 
     /// Time passed.

@@ -87,6 +87,8 @@ pub(crate) struct Mapped {
     is_protected: bool,
     /// The shortest that the file was seen since the last look.
     shortest: u64,
+    /// Slots behind the file's end whose touch may not raise SIGBUS by itself yet.
+    pub unpoisoned: Range<u32>,
     /// It is the kernel's again, but for what was stored to.
     is_handed_back: bool,
     /// Of one handed back: some of what was stored to shows the file again.
@@ -139,6 +141,7 @@ impl Files {
             since_sync: None,
             is_protected,
             shortest: u64::MAX,
+            unpoisoned: 0..0,
             is_handed_back: false,
             has_rest: false,
         };

@@ -19,7 +19,7 @@ mod zero_pages;
 
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc};
 
-use overspill_sys::mem::{self, Advice, Mapping, Prot};
+use overspill_sys::mem::{self, Advice, Mapping, OwnMemory, Prot};
 use overspill_sys::pagemap::{PageRegion, Pagemap, Query};
 use overspill_sys::uffd::{CopyMode, Features, Message, Mode, MoveMode, Partial, RawMsg, Uffd};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, overlap};
@@ -107,6 +107,8 @@ pub(crate) struct Memory {
     sharing: Sharing,
     /// How it goes with pages in mappings that are read-only, or locked.
     copying: Tries,
+    /// Reads what is copied, if it may be opened.
+    reader: Option<Arc<OwnMemory>>,
 }
 
 /// Events tell what becomes of mappings, protection which of them are registered.
@@ -164,12 +166,18 @@ impl Memory {
             hears_forks,
             sharing: Sharing::default(),
             copying: Tries::default(),
+            reader: None,
         })
     }
 
     /// Does the kernel tell of every fork?
     pub fn hears_forks(&self) -> bool {
         self.hears_forks
+    }
+
+    /// Pages that are copied are read by this, which does not wait for one that has just gone.
+    pub fn read_by(&mut self, memory: Arc<OwnMemory>) {
+        self.reader = Some(memory);
     }
 
     /// From now on pages may be shared with another process: there was a fork.
@@ -437,9 +445,15 @@ impl Memory {
     /// *The story:* a page behind the end of a file that was just cut was being read when it was
     /// poisoned for that. As it was poisoned already the kernel refused to, and the program was taken
     /// to need a signal that nobody's touch had raised.
+    ///
+    /// *Another story:* see [`Memory::discard`]. Pages that were on swap were lost in the same way.
     pub fn poison(&mut self, range: AddressRange) -> bool {
         let mut tries = 0;
         while self.can_poison {
+            if self.is_changing(&range) {
+                self.wake(range);
+                return true;
+            }
             // SAFETY: mm gave the page up.
             let Err(Partial { errno, .. }) = (unsafe { self.program.poison(range.clone(), false) }) else {
                 return true;
@@ -451,6 +465,36 @@ impl Memory {
             return matches!(errno, Errno::EXIST | Errno::AGAIN) || is_gone(errno);
         }
         false
+    }
+
+    /// As [`Memory::poison`], for many pages, as far as nothing is there. False: to be tried again.
+    pub fn poison_all(&mut self, range: AddressRange) -> bool {
+        let pages = (range.len() / PAGE_SIZE) as u32;
+        let (mut at, mut tries) = (range.start, 0);
+        let mut reach = Reach::new(pages);
+        while self.can_poison && at < range.end {
+            let part = at..at + reach.len(((range.end - at) / PAGE_SIZE) as u32);
+            if self.is_changing(&part) {
+                return false;
+            }
+            // SAFETY: mm gave the pages up.
+            let (done, errno) = progress(unsafe { self.program.poison(part.clone(), false) }, part.len());
+            at += done as usize * PAGE_SIZE;
+            match errno {
+                None => reach = Reach::new(pages),
+                Some(_) if done > 0 => {}
+                Some(Errno::AGAIN) if self.is_conflict(&part, &mut tries) => return false,
+                Some(Errno::AGAIN) => {}
+                Some(Errno::EXIST) => {
+                    self.wake(at..at + PAGE_SIZE);
+                    at += PAGE_SIZE;
+                }
+                // Two mappings.
+                Some(_) if reach.shorten() => {}
+                Some(_) => at += PAGE_SIZE,
+            }
+        }
+        true
     }
 }
 
@@ -530,6 +574,105 @@ fn concerns(message: &Message, range: &AddressRange) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::staging::Frame;
+    use core::mem::ManuallyDrop;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// None where userfaultfd may not be opened.
+    fn memory() -> Option<Memory> {
+        Memory::new(2 * BLOCK, true, false, Pagemap::open().ok()?).ok()
+    }
+
+    /// Pages that are managed; the first `filled` of them are there. Never unmapped: nobody would read of it.
+    fn managed(memory: &Memory, pages: usize, filled: usize) -> ManuallyDrop<Mapping> {
+        let mapping = frames(pages).expect("there is memory");
+        fill(&mapping, filled);
+        memory.register(mapping.range()).expect("anonymous memory");
+        ManuallyDrop::new(mapping)
+    }
+
+    fn part(mapping: &Mapping, first: usize, pages: usize) -> AddressRange {
+        mapping.page(first)..mapping.page(first) + pages * PAGE_SIZE
+    }
+
+    fn fill(mapping: &Mapping, pages: usize) {
+        // SAFETY: the mapping is the test's, and longer.
+        (0..pages)
+            .for_each(|page| unsafe { (mapping.page(page) as *mut u64).write_volatile(page as u64 + 1) });
+    }
+
+    /// See [`Memory::discard`] and [`Memory::poison`]: other memory is where a file was, which was read
+    /// and not handled.
+    #[test]
+    fn what_has_arrived_unheard_is_kept() {
+        let Some(mut memory) = memory() else { return };
+        let place = managed(&memory, 4, 4);
+        let range = place.range();
+        // SAFETY: the memory is the test's.
+        let mapper = std::thread::spawn(move || unsafe { mem::map_anon_fixed(range, Prot::RW) });
+        while !memory.is_changed() {
+            memory.read_messages();
+        }
+        mapper.join().expect("it does not panic").expect("the place was mapped");
+        fill(&place, 2);
+        memory.register(place.range()).expect("anonymous memory");
+        assert!(!memory.discard(place.range()), "what is there is not what is known of");
+        assert!(!memory.is_missing(place.page(0)) && !memory.is_missing(place.page(1)));
+        assert!(memory.poison(part(&place, 2, 1)), "who waits there touches again");
+        assert!(!memory.poison_all(part(&place, 2, 2)));
+        // SAFETY: nobody needs the page.
+        let first_time = unsafe { memory.program.poison(part(&place, 2, 2), false) };
+        assert_eq!(first_time, Ok(()), "it was poisoned");
+        memory.next_change();
+        assert!(!memory.is_changed() && memory.discard(place.range()));
+        assert!(memory.is_missing(place.page(0)));
+    }
+
+    #[test]
+    fn all_that_is_missing_is_poisoned() {
+        let Some(mut memory) = memory() else { return };
+        let place = managed(&memory, 64, 0);
+        // SAFETY: as above. It makes three mappings of one.
+        unsafe { mem::mprotect(part(&place, 20, 1), Prot::READ) }.expect("the test's memory");
+        for there in [0, 7, 8, 63] {
+            assert_eq!(memory.fill_fresh(place.page(there), 1), 1);
+        }
+        assert!(memory.poison_all(place.range()));
+        for page in 0..64 {
+            // SAFETY: as above.
+            let again = unsafe { memory.program.poison(part(&place, page, 1), false) };
+            assert_eq!(again, Err(Partial { done: 0, errno: Errno::EXIST }), "page {page} was left out");
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { (place.page(7) as *const u64).read_volatile() }, 0, "what was there is poisoned");
+    }
+
+    /// See `Memory::read`: it says that the page is not there, and does not wait for it.
+    #[test]
+    fn a_page_that_has_gone_is_not_waited_for() {
+        let Some(mut memory) = memory() else { return };
+        let place = managed(&memory, 4, 2);
+        memory.read_by(Arc::new(OwnMemory::open().expect("a test may look at itself")));
+        let (ready, looks) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = std::vec![0_u8; 4 * PAGE_SIZE];
+            let read = [place.page(2), place.page(0)].map(|address| memory.read(&mut bytes, address));
+            let _ = ready.send(read);
+        });
+        assert_eq!(looks.recv_timeout(Duration::from_secs(5)), Ok([0, 2 * PAGE_SIZE]));
+    }
+
+    /// See [`Memory::drop_frames`].
+    #[test]
+    fn a_hole_among_frames_is_no_obstacle() {
+        let Some(mut memory) = memory() else { return };
+        for frame in [0, 1, 3] {
+            memory.clear_frames(Frame(frame), 1);
+        }
+        assert_eq!(memory.drop_frames(Frame(0), 4), 4);
+        assert!((0..4).all(|frame| memory.is_missing(memory.frame_address(Frame(frame)))));
+    }
 
     #[test]
     fn runs_of_set_bits() {

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use overspill_sys::maps::{self, Maps};
-use overspill_sys::{AddressRange, PAGE_SIZE};
+use overspill_sys::{AddressRange, PAGE_SIZE, overlap};
 
 /// The ranges, and the way to ask for their mappings.
 #[derive(Default)]
@@ -29,9 +29,21 @@ impl Reservations {
         self.ranges.push(range);
     }
 
-    /// The range is unmapped: what it held as a whole is no reservation any more.
+    /// The range is unmapped: of reservations, what is beside it is left.
+    ///
+    /// *The story:* those that it did not hold as a whole stayed as they were. Of a program that maps
+    /// and unmaps in pieces there were more and more, and each first touch looked at all of them.
     pub fn forget(&mut self, range: &AddressRange) {
-        self.ranges.retain(|known| known.start < range.start || range.end < known.end);
+        let mut left = Vec::new();
+        self.ranges.retain(|known| {
+            let is_touched = overlap(known, range);
+            if is_touched {
+                left.push(known.start..range.start);
+                left.push(range.end..known.end);
+            }
+            !is_touched
+        });
+        self.ranges.extend(left.into_iter().filter(|part| !part.is_empty()));
     }
 
     /// How many of `count` (at least one) pages from `address` on are accessible, given that the first is.
@@ -71,9 +83,20 @@ mod tests {
         assert_eq!(reservations.accessible(memory.start(), 16), 10);
         assert_eq!(reservations.accessible(memory.page(8), 16), 2);
         assert_eq!(reservations.accessible(memory.page(8), 1), 1);
-        reservations.forget(&(memory.start()..memory.page(63)));
+        reservations.forget(&(memory.start()..memory.page(4)));
         assert_eq!(reservations.accessible(memory.page(8), 16), 2, "a part of it is left");
+        reservations.note(memory.range());
+        let [begins, ends] = [memory.page(20), memory.page(30)];
+        reservations.forget(&(begins..ends));
+        reservations.forget(&(memory.page(60)..memory.range().end + PAGE_SIZE));
+        let known = |reservations: &Reservations| {
+            let mut ranges = reservations.ranges.clone();
+            ranges.sort_by_key(|range| range.start);
+            ranges
+        };
+        assert_eq!(known(&reservations), [memory.start()..begins, ends..memory.page(60)]);
         reservations.forget(&memory.range());
+        assert_eq!(known(&reservations), []);
         assert_eq!(reservations.accessible(memory.page(8), 16), 16);
     }
 }

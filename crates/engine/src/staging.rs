@@ -108,10 +108,16 @@ impl Staging {
     }
 
     /// When pages were last taken out of view into the block that the next `count` frames to fill
-    /// come from, or that [`Staging::take_spare`] gives.
+    /// come from, or that [`Staging::take_spare`] gives. Where they come from among others in use: just now.
+    ///
+    /// *The story* (by reading): it was never, there. Such a frame was used again without a look, and
+    /// who had been lent its page read another one.
     pub fn next_taken(&self, count: u32) -> u64 {
         let open = self.open_reads.filter(|open| open.next + count <= BLOCK).map(|open| open.block);
         let spare = self.spare.last().copied();
+        if open.is_none() && spare.is_none() && self.holes.is_empty() {
+            return self.takes;
+        }
         let taken = |block: Option<u32>| block.map_or(0, |block| self.blocks[block as usize].taken);
         taken(open).max(taken(spare))
     }
@@ -315,6 +321,20 @@ mod tests {
         assert_eq!((spare, populated.count_ones()), (holes, 6));
         staging.give_back(spare, 0);
         assert_eq!(staging.idle_frames(), 0);
+    }
+
+    /// See [`Staging::next_taken`]: blocks in use, from which a page was taken out a moment ago.
+    #[test]
+    fn frames_between_others_were_taken_just_now() {
+        let mut staging = Staging::new(2);
+        for block in 0..2 {
+            let first = staging.take_holes(BLOCK).expect("a block is free");
+            (0..BLOCK).for_each(|n| staging.enter(PageId(block * BLOCK + n), Frame(first.0 + n)));
+            (1..BLOCK).for_each(|n| staging.leave(PageId(block * BLOCK + n), true));
+        }
+        assert_eq!(staging.next_taken(1), staging.takes());
+        let frame = staging.take_for_read(1).expect("a populated frame");
+        assert!(staging.blocks[(frame.0 / BLOCK) as usize].taken <= staging.takes());
     }
 
     /// Two blocks, in each of which one page stays for long.

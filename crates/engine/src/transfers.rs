@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use overspill_mm::IoId;
 use overspill_mm::types::Slot;
 use overspill_sys::mem::IoVec;
-use overspill_sys::{Errno, Fd, PAGE_SIZE, file, through};
+use overspill_sys::{Errno, Fd, PAGE_SIZE, clock, file, through};
 
 use crate::files::Files;
 use crate::io::{Io, Punched};
@@ -25,6 +25,10 @@ use crate::swapfile::GivesBack;
 /// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring
 /// frames.
 const PIECES: usize = 256;
+
+/// How often a request is made that could not be done just then, and the rest in between.
+const INSISTED: u32 = 100;
+const INSIST_REST_NS: u64 = 2_000_000;
 
 /// Bit of a tag: a write of the compressed pool.
 const WRITE_BACK: u64 = 1 << 63;
@@ -51,9 +55,43 @@ struct Request {
     pieces: Vec<IoVec>,
 }
 
+/// Says an error only that the kernel could not do it just then, and nothing of the device?
+fn is_passing(errno: Errno) -> bool {
+    matches!(errno, Errno::INTR | Errno::AGAIN | Errno::NOMEM | Errno::CANCELED)
+}
+
 impl Request {
     const NONE: Request =
         Request { kind: Kind::Read, area: None, fd: -1, offset: 0, bytes: 0, pieces: Vec::new() };
+
+    /// The result, or what the plain call says where it was only not to be done just then.
+    ///
+    /// *The story* (by reading: on 6.18 no request was cancelled at the limit on processes): a ring may
+    /// cancel what it finds no thread for, and a call may find no memory. One such write was taken for a
+    /// device that fails: the area was given up, and swap was over. A page that could not be read twice
+    /// was lost.
+    fn insist(&self, result: Result<u32, Errno>) -> Result<u32, Errno> {
+        let mut result = result;
+        for _ in 0..INSISTED {
+            let Err(errno) = result else { break };
+            if !is_passing(errno) {
+                break;
+            }
+            // SAFETY: as when it was ordered: the pieces stay put until it has ended, and nobody else
+            // has the request under way.
+            let done = unsafe {
+                match self.kind {
+                    Kind::Read => file::preadv(self.fd, &self.pieces, self.offset),
+                    _ => file::pwritev(self.fd, &self.pieces, self.offset),
+                }
+            };
+            if done.is_err_and(is_passing) {
+                clock::sleep_ns(INSIST_REST_NS);
+            }
+            result = done.map(|bytes| bytes as u32);
+        }
+        result
+    }
 
     /// The first `bytes` are done.
     fn advance(&mut self, bytes: usize) {
@@ -411,7 +449,8 @@ impl Transfers {
                 self.areas[area].in_flight -= 1;
             }
             let request = self.request(tag);
-            let Some(mut outcome) = request.judge(ended.outcome()) else {
+            let result = request.insist(ended.outcome());
+            let Some(mut outcome) = request.judge(result) else {
                 self.start_or_wait(tag);
                 continue;
             };
@@ -509,6 +548,27 @@ mod tests {
             }
             assert_eq!(done, count + bases.len() as u32 - 1, "what waited went, too");
         }
+    }
+
+    /// See [`Request::insist`].
+    #[test]
+    fn what_could_not_be_done_just_then_is_done() {
+        let file = file::memfd(c"area").expect("memory files are there");
+        let mut page = std::vec![7_u8; PAGE_SIZE];
+        let pieces = std::vec![IoVec { base: page.as_mut_ptr() as usize, len: PAGE_SIZE }];
+        let of_kind = |kind| Request { kind, fd: file.raw(), bytes: PAGE_SIZE, ..request(kind) };
+        let write = Request { pieces: pieces.clone(), ..of_kind(Kind::Write) };
+        let read = Request { pieces, ..of_kind(Kind::Read) };
+        for passing in [Errno::INTR, Errno::AGAIN, Errno::NOMEM, Errno::CANCELED] {
+            page.fill(passing.raw_os_error() as u8);
+            assert_eq!(write.insist(Err(passing)), Ok(PAGE_SIZE as u32));
+            page.fill(0);
+            assert_eq!(read.insist(Err(passing)), Ok(PAGE_SIZE as u32));
+            assert!(page.iter().all(|&byte| byte == passing.raw_os_error() as u8), "the page is lost");
+        }
+        assert_eq!(read.insist(Err(Errno::IO)), Err(Errno::IO), "a device that fails");
+        let closed = Request { fd: -1, ..read };
+        assert_eq!(closed.insist(Err(Errno::AGAIN)), Err(Errno::BADF), "and what the call itself says");
     }
 
     #[test]

@@ -76,13 +76,6 @@ impl View {
         }
     }
 
-    /// As [`View::poison`], for many pages, as far as nothing is there.
-    pub fn poison_all(&mut self, (space, first): Place, count: u64) {
-        for index in 0..count {
-            self.poison((space, first.offset(index as i64)));
-        }
-    }
-
     /// The page is lost: touches of it raise SIGBUS. False where the kernel cannot do that.
     pub fn poison(&mut self, (space, vpn): Place) -> bool {
         match space {

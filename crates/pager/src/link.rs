@@ -11,7 +11,8 @@ use overspill_engine::report::Report;
 use overspill_engine::shared::Process;
 use overspill_engine::{Engine, Failure, Notice, Reactor, STEPS, Settings};
 use overspill_sys::event::Bell;
-use overspill_sys::{Errno, clock, mem, thread};
+use overspill_sys::mem::{self, OwnMemory};
+use overspill_sys::{Errno, clock, thread};
 
 use crate::Error;
 use crate::door::Door;
@@ -163,6 +164,9 @@ fn serve(
             return;
         }
     };
+    if let Ok(memory) = OwnMemory::open() {
+        engine.read_by(Arc::new(memory));
+    }
     // Dropped before the engine.
     let _bomb = Bomb;
     let _ = ready.send(Ok(()));

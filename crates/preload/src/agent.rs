@@ -284,6 +284,7 @@ impl Agent {
         engine.watch_lending(lend::lent(), core::mem::take(&mut self.pipes));
         engine.watch_guards(guards::installed());
         if let Some(memory) = &memory {
+            engine.read_by(memory.clone());
             engine.watch_threads(memory.clone(), crate::joining::words());
         }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;

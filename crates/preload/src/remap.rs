@@ -19,13 +19,18 @@
 //! *Another story* (by reading): what the refused call had moved was looked for again in its old place.
 //! With MREMAP_DONTUNMAP an empty mapping was there, and elsewhere what another thread had just mapped:
 //! that was moved over what had arrived.
+//!
+//! What moves and shrinks is cut first, and then moved. *The story* (by reading; Linux 6.18 tells it
+//! right): kernels before 6.17 tell the length that it had. The agent took what followed the target
+//! for a part of what had arrived, and gave up what it knew of there: pages on swap, of whoever had
+//! them, showed zeroes. Who makes the call by the bare instruction is not helped.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use linux_raw_sys::general::{__NR_mincore, __NR_mremap, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 use overspill_sys::maps::{BUFFER_BYTES, Maps};
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, procfs};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, mem, procfs};
 
 use crate::kept::{self, Change};
 use crate::{files, filters, fork, libc};
@@ -41,8 +46,11 @@ const CALL_WAIT_NS: u64 = 4 * WAIT_NS;
 /// A rest. Shorter is none for a thread that comes before all others, as the agent may.
 const REST_NS: u64 = 20_000;
 
-/// From then on the kernel moves several mappings at once.
+/// From then on the kernel moves several mappings at once, and tells how much it has moved.
 const SEVERAL: (u32, u32, u32) = (6, 17, 0);
+
+/// Addresses that every processor has.
+const LOW_HALF: usize = 1 << 47;
 
 /// Threads in a call.
 static CALLS: AtomicU32 = AtomicU32::new(0);
@@ -103,9 +111,17 @@ pub unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     files::before_mremap(old as usize, old_len, new_len);
     let new = if flags as u32 & MREMAP_FIXED != 0 { new } else { core::ptr::null_mut() };
-    let arguments = [old as usize, old_len, new_len, flags as usize, new as usize, 0];
+    let mut arguments = [old as usize, old_len, new_len, flags as usize, new as usize, 0];
     let is_simple = flags as u32 & MREMAP_FIXED != 0 && pages(old_len) == pages(new_len);
     let range = old as usize..(old as usize).saturating_add(pages(old_len) * PAGE_SIZE);
+    if shrinks(&arguments) && fork::is_managing() && is_told_wrong() && is_sound(&range, new as usize, flags)
+    {
+        // SAFETY: the kernel would do the same, on behalf of the caller.
+        if let Err(errno) = unsafe { mem::munmap(range.start + pages(new_len) * PAGE_SIZE..range.end) } {
+            return libc::fail(errno) as *mut c_void;
+        }
+        arguments[1] = new_len;
+    }
     let may_be_several = is_simple && fork::is_managing() && is_sound(&range, new as usize, flags);
     let maps = if may_be_several { maps_of_several() } else { None };
     let is_kept = files::before_move(&range, new as usize, new_len, maps.is_some());
@@ -131,6 +147,20 @@ pub unsafe extern "C" fn mremap(
 
 fn pages(len: usize) -> usize {
     len.div_ceil(PAGE_SIZE)
+}
+
+/// Is it a move to a given place, with a part that goes?
+fn shrinks(&[_, old_len, new_len, flags, new, _]: &[usize; 6]) -> bool {
+    let flags = flags as u32;
+    let is_usual = flags & MREMAP_FIXED != 0 && flags & MREMAP_DONTUNMAP == 0;
+    is_usual
+        && (1..pages(old_len)).contains(&pages(new_len))
+        && new < LOW_HALF.saturating_sub(pages(old_len) * PAGE_SIZE)
+}
+
+/// Do events of moves tell the length from before?
+fn is_told_wrong() -> bool {
+    procfs::kernel_version() < SEVERAL
 }
 
 /// Would the kernel find nothing wrong with a move before it moves anything?

@@ -24,6 +24,9 @@ use crate::view::{PROGRAM, address, vpn};
 /// How often what is left of a mapping is looked for: the program may move its parts meanwhile.
 const PASSES: u32 = 16;
 
+/// How long a fork waits for a mapping to be handed back that is in more pieces than can be told of.
+const UNTOLD_NS: u64 = 5_000_000_000;
+
 /// How long an order that waits for pages is waited for before a mapping goes back, or is cut.
 const HELPER_WAIT_NS: u64 = 200_000_000;
 
@@ -37,6 +40,7 @@ impl Engine {
         self.forget_unmapped();
         let firsts: Vec<u32> = self.transfers.files().each().map(|mapped| mapped.first_slot).collect();
         for first in firsts {
+            self.poison_some(first);
             // To settle one takes a while, in which another may be unmapped.
             let Some(seen) = self.transfers.files().find(first).map(Mapped::look) else { continue };
             let is_settled = seen.lengths.into_iter().all(|len| self.resize(first, len))
@@ -69,7 +73,7 @@ impl Engine {
         }
         self.transfers.files().of_slot(Slot(first_slot)).source.len = len;
         if len < before {
-            self.poison_beyond(first_slot);
+            self.poison_beyond(first_slot, before);
         }
         true
     }
@@ -98,7 +102,6 @@ impl Engine {
 
     /// Pages that were behind the file's end are to be read from it. False: that is to be tried again.
     fn heal(&mut self, first_slot: u32, before: u64, len: u64) -> bool {
-        self.handle_changes();
         let mapped = self.transfers.files().of_slot(Slot(first_slot));
         let (were, are) = (mapped.slots_beyond(before), mapped.slots_beyond(len));
         let parts = self.parts_in(first_slot, &(were.start..are.start));
@@ -195,14 +198,17 @@ impl Engine {
     }
 
     /// Ends what is under way, with the helper at rest: ends of transfers may give it something to do.
-    /// False: it is still at work.
+    /// Then handles what was read meanwhile: parts are looked for where they are, not where they were.
+    /// False: there is still something under way.
     fn is_quiet(&mut self) -> bool {
         let until = clock::monotonic_ns() + HELPER_WAIT_NS;
         loop {
             self.await_idle_helper();
             self.finish_transfers();
-            if self.view.program.is_helper_idle() || clock::monotonic_ns() > until {
-                return self.view.program.is_helper_idle();
+            self.handle_changes();
+            let is_quiet = self.view.program.is_helper_idle() && self.transfers.in_flight() == 0;
+            if is_quiet || clock::monotonic_ns() > until {
+                return is_quiet;
             }
         }
     }
@@ -225,18 +231,33 @@ impl Engine {
         for first in rest {
             self.map_file_again(first);
         }
-        while !self.are_files_told {
-            self.hand_back_most_cut();
-        }
+        while !self.are_files_told && self.hand_back_most_cut() {}
     }
 
-    /// The mapping that is in most pieces goes back.
-    fn hand_back_most_cut(&mut self) {
+    /// Has a fork to wait, since its child would not find its files? For a while, at most.
+    ///
+    /// *The story* (by reading): what could not be handed back at once, as no descriptor was left or the
+    /// helper was at work, ended the program, whether there was a fork or not.
+    pub(super) fn must_tell_files(&mut self) -> bool {
+        if self.are_files_told {
+            self.untold_since = None;
+            return false;
+        }
+        let now = clock::monotonic_ns();
+        let since = *self.untold_since.get_or_insert(now);
+        assert!(
+            now - since < UNTOLD_NS,
+            "a mapping in more pieces than can be told of cannot be left to a fork"
+        );
+        true
+    }
+
+    /// The mapping that is in most pieces goes back. False: it could not be given back now.
+    fn hand_back_most_cut(&mut self) -> bool {
         let managed = self.transfers.files().each().filter(|mapped| !mapped.is_handed_back());
         let firsts: Vec<u32> = managed.map(|mapped| mapped.first_slot).collect();
         let most = firsts.into_iter().max_by_key(|&first| self.parts_of(first).len());
-        let handed = most.is_some_and(|first| self.hand_back(first, Left::Other));
-        assert!(handed, "a mapping in more pieces than can be told of cannot be left to a fork");
+        most.is_some_and(|first| self.hand_back(first, Left::Other))
     }
 
     /// Maps the file itself over all that is left of a mapping, but for what was stored to.
@@ -282,12 +303,21 @@ impl Engine {
         while at < run.end {
             self.handle_changes();
             match self.mapped_part(maps, FilePart { start: at, slot: run.slot_of(at), ..run }) {
-                None => at = at.offset(1),
+                None => at = self.next_of(at, run.end),
                 Some((part, prot)) if self.replace(first_slot, part, prot) => at = part.end,
                 Some(_) => return false,
             }
         }
         true
+    }
+
+    /// Where to look next, with nothing at `at` to map the file over: behind its region, or before the next.
+    fn next_of(&self, at: Vpn, end: Vpn) -> Vpn {
+        let behind = match self.mm.region_at(PROGRAM, at) {
+            Some((_, region_end, _)) => Some(region_end),
+            None => self.mm.unmanaged(PROGRAM, at, end).next().map(|(_, gap_end)| gap_end),
+        };
+        behind.map_or(end, |behind| behind.min(end))
     }
 
     /// The head of a part that lies in one mapping, and that mapping's protection; `None` if something

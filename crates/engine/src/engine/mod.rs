@@ -143,6 +143,8 @@ pub struct Engine {
     file_table: Option<&'static FileTable>,
     /// ... and that is up to date.
     are_files_told: bool,
+    /// A fork waits for that since.
+    untold_since: Option<Nanos>,
     /// The process's mappings, once a file of the program's is managed.
     maps: Option<Arc<Maps>>,
     /// Everything is in, or comes in, for a fork that was announced.
@@ -192,6 +194,7 @@ impl Engine {
             foreseen: VecDeque::new(),
             file_table: None,
             are_files_told: true,
+            untold_since: None,
             maps: None,
             is_paused: false,
         }
@@ -329,7 +332,8 @@ impl Engine {
 
     /// The oldest unjudged notice.
     pub fn notice(&mut self) -> Option<Notice> {
-        self.notices.pop_front()
+        let lets_fork = self.notices.front() == Some(&Notice::Populated);
+        if lets_fork && self.must_tell_files() { None } else { self.notices.pop_front() }
     }
 
     /// Time passed.

@@ -38,6 +38,11 @@ impl Engine {
         self.view.program.watch_guards(installed);
     }
 
+    /// From now on pages that are copied are read by `memory`, without waiting for it.
+    pub fn read_by(&mut self, memory: Arc<OwnMemory>) {
+        self.view.program.read_by(memory);
+    }
+
     /// From now on pages that the kernel needs when a thread of this process ends stay in RAM:
     /// those of `words`, too.
     pub fn watch_threads(&mut self, memory: Arc<OwnMemory>, words: &'static JoinWords) {

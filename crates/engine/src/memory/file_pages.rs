@@ -52,10 +52,13 @@ impl Memory {
     ///
     /// *The story:* pages were moved out to be dropped. The kernel moves none that a child of fork had,
     /// and there are only so many holes: what stayed in view showed what a file had held before.
+    ///
+    /// *Another story:* that a file's range had been moved over was read and not handled. The kernel
+    /// refuses nothing then, and what had arrived there was dropped.
     pub fn discard(&mut self, range: AddressRange) -> bool {
         let Some(helper) = self.started_helper().filter(Helper::is_idle) else { return false };
-        // The kernel says no where it is not registered, or was not a moment ago.
-        if !self.protect(range.clone()) {
+        // The kernel says no where it is not registered, or was not a moment ago, or is changing now.
+        if self.is_changing(&range) || !self.protect(range.clone()) {
             return false;
         }
         self.drop_program_pages(range);

@@ -78,7 +78,9 @@ impl Memory {
     }
 
     /// Gives the memory of `count` (at most a block) populated frames that hold nothing back to the
-    /// kernel. Returns how many, from the first, are holes then.
+    /// kernel. Returns how many, from the first, are holes then. One that is a hole already counts.
+    ///
+    /// *The story:* it ended the search for frames to give back, and nothing was given back any more.
     pub fn drop_frames(&mut self, first: Frame, count: u32) -> u32 {
         let (address, len) = (self.frame_address(first), count as usize * PAGE_SIZE);
         if !self.can_move {
@@ -86,13 +88,13 @@ impl Memory {
             let dropped = unsafe { mem::madvise(address..address + len, Advice::DontNeed) };
             return if dropped.is_ok() { count } else { 0 };
         }
+        let mode = MoveMode::DONTWAKE | MoveMode::ALLOW_SRC_HOLES;
         let mut done = 0;
         let mut pinned = 0;
         while done < len {
             // SAFETY: both sides are ours and hold nothing.
-            let moved = unsafe {
-                self.own.move_pages(self.trash.start() + done, address + done, len - done, MoveMode::DONTWAKE)
-            };
+            let moved =
+                unsafe { self.own.move_pages(self.trash.start() + done, address + done, len - done, mode) };
             match moved {
                 Ok(()) => done = len,
                 Err(Partial { done: more, .. }) if more > 0 => done += more,

@@ -221,7 +221,7 @@ impl Memory {
             // SAFETY: the frames were handed out for this and hold nothing.
             let bytes =
                 unsafe { core::slice::from_raw_parts_mut(frame as *mut u8, run as usize * PAGE_SIZE) };
-            let copied = mem::copy_from_self(bytes, address + at).unwrap_or(0);
+            let copied = self.read(bytes, address + at);
             // What could not be copied stays where it is.
             result.taken |= bits(page, (copied / PAGE_SIZE) as u32);
         }
@@ -233,6 +233,20 @@ impl Memory {
             self.unprotect(range);
         }
         result
+    }
+
+    /// Copies pages of the program that were there just now. Returns how many bytes, from the first.
+    ///
+    /// *The story* (by reading): between the look at a page and its copy another thread moved it away
+    /// with MREMAP_DONTUNMAP, or the kernel took what MADV_FREE had released. The call that copied then
+    /// waits until somebody answers for the page: its caller, for itself. It is left for where there
+    /// is no other, in a process that must not be looked into.
+    pub(super) fn read(&self, bytes: &mut [u8], address: usize) -> usize {
+        let read = match &self.reader {
+            Some(reader) => reader.read(bytes, address),
+            None => mem::copy_from_self(bytes, address),
+        };
+        read.unwrap_or(0)
     }
 
     /// Bit i: page i of the range (at most a block) is there.

@@ -8,6 +8,8 @@ use crate::rng::Rng;
 use crate::{ensure, pattern, sys};
 
 const SEED: u64 = 0x3a9;
+/// Pages of other memory behind the target of a move; more than it is cut by.
+const BEHIND: usize = 16;
 
 /// `munmap`: parts of cold memory are unmapped at the head, at the tail and as holes, mapped again
 /// at the same place, and are zero then; the rest is right.
@@ -169,7 +171,7 @@ pub fn fixed(context: &mut Context) -> Outcome {
 }
 
 /// `mremap`: cold memory grows, shrinks and moves, to places of the kernel's and of our choice, by
-/// whole pages that are no multiple of 64 KiB or 2 MiB.
+/// whole pages that are no multiple of 64 KiB or 2 MiB. Other memory behind stays as it is.
 pub fn mremap(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     let (pages, (mut base, mut len)) = (memory.pages(), memory.forget());
@@ -191,10 +193,16 @@ pub fn mremap(context: &mut Context) -> Outcome {
         base = match shift {
             None => sys::mremap(base, len, new, libc::MREMAP_MAYMOVE, 0)?,
             Some(shift) => {
-                let target = Memory::map(new + shift * PAGE)?.forget().0;
+                let target = Memory::map(new + (shift + BEHIND) * PAGE)?.forget().0;
                 sys::munmap(target, shift * PAGE)?;
+                let target = target + shift * PAGE;
+                let behind = Memory::adopt(target + new, BEHIND * PAGE);
+                pattern::fill_pages(&behind, 0..BEHIND, SEED + 1);
+                context.cool(&behind)?;
                 let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-                sys::mremap(base, len, new, flags, target + shift * PAGE)?
+                let moved = sys::mremap(base, len, new, flags, target)?;
+                pattern::check_pages(&behind, 0..BEHIND, SEED + 1, "behind the target")?;
+                moved
             }
         };
         len = new;

@@ -185,6 +185,16 @@ impl Memory {
         self.sharing.begin();
     }
 
+    /// May they be?
+    pub fn may_share(&self) -> bool {
+        self.sharing.begun
+    }
+
+    /// What is in view is protected, or is no longer.
+    pub fn note_guarded(&mut self, is_guarded: bool) {
+        self.sharing.is_guarded = is_guarded;
+    }
+
     /// Are pages moved, not copied?
     pub fn can_move(&self) -> bool {
         self.can_move

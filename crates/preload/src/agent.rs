@@ -5,6 +5,7 @@
 //! descriptors and allocator; it never touches the program's heap.
 
 mod enlisting;
+mod forking;
 mod judging;
 mod orders;
 
@@ -21,7 +22,7 @@ use overspill_engine::growth::Growth;
 use overspill_engine::pipes::Pipes;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
-use overspill_engine::shared::{Process, Shared, events, flags, state};
+use overspill_engine::shared::{Process, Shared, flags, state};
 use overspill_engine::trace::{self, Ring};
 use overspill_engine::{Engine, Failure, Reactor};
 use overspill_mm::reserve::Reserve;
@@ -49,10 +50,10 @@ use crate::nap::Nap;
 use crate::retire;
 use crate::settings;
 use crate::sight::Sight;
-use crate::veto;
 
 use enlisting::place_of;
 pub use enlisting::{Beginning, Mission, enlist, forget_place, path, stays_away, tree};
+use forking::{Halt, Linger};
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so
 /// that it can start at once.
@@ -116,9 +117,6 @@ const FAULTS_WAIT_NS: u64 = 100_000_000;
 /// For so long it is tried to give files back to the kernel, before the program ends: what is left of
 /// them would read as zeroes.
 const HAND_BACK_NS: u64 = 10_000_000_000;
-
-/// How often a paused agent looks whether the fork is over.
-const FORK_LOOK_NS: u64 = 100_000;
 
 /// Everything the agent has besides the engine.
 struct Agent {
@@ -301,6 +299,7 @@ impl Agent {
         }
         if inherits {
             engine.note_sharing();
+            forking::begin_with(&mut engine, self.resident().anon_bytes);
         }
         self.process.state.store(state::MANAGING, Ordering::Release);
         let crowd = Crowd::new(self.process.pid.load(Ordering::Acquire));
@@ -325,6 +324,9 @@ impl Agent {
             hands_back: false,
             hands_back_until: 0,
             forbids: false,
+            linger: Linger::default(),
+            goes_down: false,
+            halt: Halt::of(inherits),
             hurries: false,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
             doze: Doze::default(),
@@ -424,6 +426,12 @@ struct Manager<'a> {
     hands_back: bool,
     /// Until then it is tried to.
     hands_back_until: u64,
+    /// Everything is in, and the next fork may follow.
+    linger: Linger,
+    /// The budget goes down step by step.
+    goes_down: bool,
+    /// A copy of its parent makes room before it stores.
+    halt: Halt,
     /// This thread comes before all others.
     hurries: bool,
     hurries_until: u64,
@@ -458,8 +466,9 @@ impl Manager<'_> {
     /// Does what there is to do until the next look is due.
     fn react(&mut self) {
         let pause = match (fork::is_paused(), self.grew) {
-            (true, _) => FORK_LOOK_NS,
+            (true, _) => self.linger.look_ns(),
             (false, true) => GROWING_LOOK_NS,
+            (false, false) if self.goes_down => LOOK_NS_MIN,
             (false, false) => {
                 let ram = self.agent.ram();
                 let sleepers = self.doze.is_quiet().then(|| self.sleepers());
@@ -552,6 +561,7 @@ impl Manager<'_> {
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
         self.bound_excess(held, now);
         self.wait_for_turn(now);
+        self.halt_stores(now);
         self.engine.report().sample_fixed(stray - books);
         let wanted = if now < self.returns_until { held.max(pages) } else { 0 };
         let wanted = wanted.max(self.wanted(held + kept));
@@ -564,6 +574,7 @@ impl Manager<'_> {
         let unpaged = stray - books + self.reserve.bytes() + kept;
         let budget = allowed.saturating_sub(unpaged) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
+        let budget = self.in_steps(budget);
         if self.approach(budget) {
             self.shrinks_since.get_or_insert_with(clock::monotonic_ns);
         } else {
@@ -705,45 +716,6 @@ impl Manager<'_> {
         }
     }
 
-    fn pause(&mut self) {
-        self.engine.report().note_event(events::FORKED);
-        self.hurry(false);
-        self.engine.note_sharing();
-        self.engine.pause();
-    }
-
-    /// Everything is in: children may have it.
-    fn permit_forks(&self) {
-        let mut own = Vec::new();
-        own_ranges(&self.engine)(&mut own);
-        veto::permit(&own, self.adopter.maps());
-    }
-
-    /// What may be out is not for children, unless the kernel tells of them.
-    ///
-    /// *The story:* this began before forks rang. One that was on its way into the kernel by then was
-    /// refused, though nothing was out.
-    fn forbid_forks(&mut self) {
-        if !self.engine.hears_forks() && !core::mem::replace(&mut self.forbids, true) {
-            veto::set_up();
-        }
-        veto::forbid(&self.engine);
-    }
-
-    /// Ends a pause when no fork is under way. The doorbell comes first: nobody waits at it while
-    /// the pause lasts.
-    fn after_fork(&mut self) {
-        if !self.hands_back
-            && !retire::is_asked()
-            && !fork::is_under_way()
-            && self.engine.rearm_doorbell(fork::doorbells().start)
-            && fork::may_resume()
-        {
-            self.forbid_forks();
-            self.engine.resume_after_fork();
-        }
-    }
-
     /// Brings everything in and lets go of it. True when that is done, false while it is not, or a
     /// fork is under way.
     ///
@@ -755,6 +727,7 @@ impl Manager<'_> {
         }
         let handed = self.engine.hand_back_range(&(0..usize::MAX), overspill_engine::report::Left::Other);
         if !core::mem::replace(&mut self.hands_back, true) {
+            self.end_halt();
             self.hands_back_until = clock::monotonic_ns() + HAND_BACK_NS;
             self.engine.pause();
         }

@@ -23,6 +23,8 @@ use crate::{files, filters, fresh, joining, remap, retire, start, veto};
 
 /// Threads between the start of a fork and its end.
 static FORKS: AtomicU32 = AtomicU32::new(0);
+/// How many forks of this process have ended.
+static ENDED: AtomicU32 = AtomicU32::new(0);
 /// How many forks lie between the program and this process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Everything is in, and stays in.
@@ -101,6 +103,7 @@ pub extern "C" fn prepare() {
 pub extern "C" fn parent() {
     if is_ours() {
         files::after_fork();
+        ENDED.fetch_add(1, SeqCst);
         let _ = FORKS.fetch_update(SeqCst, SeqCst, |forks| forks.checked_sub(1));
     }
 }
@@ -151,6 +154,11 @@ pub fn set_paused() {
 /// Is any thread between the start of a fork and its end?
 pub fn is_under_way() -> bool {
     FORKS.load(SeqCst) > 0
+}
+
+/// How many forks have ended, ever.
+pub fn ended() -> u32 {
+    ENDED.load(SeqCst)
 }
 
 /// Is the agent between [`set_paused`] and a successful [`may_resume`]?

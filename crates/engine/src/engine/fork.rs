@@ -2,11 +2,12 @@
 
 use alloc::vec::Vec;
 
-use overspill_mm::types::PageId;
+use overspill_mm::types::{PageId, Vpn};
 use overspill_mm::{Event, State};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use super::Engine;
+use crate::view::{PROGRAM, address};
 
 /// So often it is tried to arm a doorbell that is silent, where other threads change the address space.
 const REARMS: u32 = 1000;
@@ -53,6 +54,12 @@ impl Engine {
         self.view.program.note_sharing();
     }
 
+    /// Was there one?
+    #[must_use]
+    pub fn may_share(&self) -> bool {
+        self.view.program.may_share()
+    }
+
     /// Lets go of all memory, which is the program's alone again. True when that is done; false
     /// while something is still out. To be called after [`Engine::pause`], with turns between, until it
     /// is true. What could not be read back raises SIGBUS.
@@ -82,6 +89,58 @@ impl Engine {
         }
         self.view.program.end_helper();
         true
+    }
+
+    /// The first store to each page in view waits until [`Engine::allow_copies`]: another process
+    /// shares it, and the store makes a copy.
+    pub fn guard_copies(&mut self) {
+        if self.view.program.can_move() {
+            self.view.program.note_guarded(true);
+            self.stores_held = Some(Vec::new());
+            for run in self.runs_in_view() {
+                self.view.program.protect(run);
+            }
+        }
+    }
+
+    /// Copies are made as they come, again.
+    pub fn allow_copies(&mut self) {
+        let held = self.stores_held.take();
+        for run in self.runs_in_view() {
+            self.view.program.unprotect(run);
+        }
+        // What has left meanwhile is not in view: who waits there touches it again.
+        for page in held.into_iter().flatten() {
+            self.view.program.unprotect(page..page + PAGE_SIZE);
+        }
+        self.view.program.note_guarded(false);
+    }
+
+    /// Holds a store to a page that was in view when copies were guarded. False: they are not.
+    pub(super) fn holds_store(&mut self, address: usize) -> bool {
+        let Some(held) = &mut self.stores_held else { return false };
+        held.push(address / PAGE_SIZE * PAGE_SIZE);
+        true
+    }
+
+    /// Runs of the program's own pages in view. Of files, and of what shows the zero page, stores
+    /// are told for other reasons.
+    fn runs_in_view(&self) -> Vec<AddressRange> {
+        let files = self.file_parts();
+        let is_files = |vpn: Vpn| files.iter().any(|part| (part.start..part.end).contains(&vpn));
+        let mut runs: Vec<AddressRange> = Vec::new();
+        for id in self.mm.known_pages().filter(|&id| self.mm.state(id) == State::Mapped) {
+            let (space, vpn) = self.mm.place(id);
+            if space != PROGRAM || is_files(vpn) {
+                continue;
+            }
+            let at = address(vpn);
+            match runs.last_mut() {
+                Some(run) if run.end == at => run.end += PAGE_SIZE,
+                _ => runs.push(at..at + PAGE_SIZE),
+            }
+        }
+        runs
     }
 
     /// Goes on after [`Engine::pause`].

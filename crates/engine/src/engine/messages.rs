@@ -119,6 +119,9 @@ impl Engine {
         }
         let state = self.mm.lookup(PROGRAM, vpn).map(|id| self.mm.state(id));
         if wp && !matches!(state, Some(State::Zero | State::Untouched)) {
+            if self.holds_store(address) {
+                return;
+            }
             // Copying a page out protects it, for an instant, and so does the adoption of zero
             // pages. It is gone by now, or it stays.
             self.view.program.unprotect(address..address + PAGE_SIZE);

@@ -120,6 +120,8 @@ pub struct Engine {
     notices: VecDeque<Notice>,
     vigil: Vigil,
     turnstile: Turnstile,
+    /// Pages whose first store waits, while copies are guarded.
+    stores_held: Option<Vec<usize>>,
     doorbells: AddressRange,
     reservations: Reservations,
     discards: Discards,
@@ -180,6 +182,7 @@ impl Engine {
             notices: VecDeque::new(),
             vigil: Vigil::new(false),
             turnstile: Turnstile::default(),
+            stores_held: None,
             doorbells: 0..0,
             reservations: Reservations::default(),
             discards: Discards::default(),

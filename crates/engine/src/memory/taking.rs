@@ -193,10 +193,15 @@ impl Memory {
         let mut done = 0;
         for (page, run) in runs(which) {
             let start = address + page as usize * PAGE_SIZE;
+            let range = start..start + run as usize * PAGE_SIZE;
             if !helper.is_idle() {
                 break;
             }
-            helper.order(Job::Unshare, start..start + run as usize * PAGE_SIZE);
+            if self.sharing.is_guarded {
+                // The helper's own store would wait for this thread.
+                self.unprotect(range.clone());
+            }
+            helper.order(Job::Unshare, range);
             if !helper.is_awaited() {
                 break;
             }

@@ -8,13 +8,15 @@ use overspill_sys::PAGE_SIZE;
 #[derive(Default)]
 pub(super) struct Sharing {
     /// There was a fork.
-    begun: bool,
+    pub begun: bool,
+    /// What is in view may be protected, so that its copies are told.
+    pub is_guarded: bool,
     pub tries: Tries,
 }
 
 impl Sharing {
     pub fn begin(&mut self) {
-        *self = Sharing { begun: true, tries: Tries::default() };
+        *self = Sharing { begun: true, tries: Tries::default(), ..*self };
     }
 
     /// Is it worth a try?

@@ -12,6 +12,7 @@ const RETURNS: &str = include_str!("citizens/returns.c");
 const ALONE: &str = include_str!("citizens/alone.c");
 const AWAY: &str = include_str!("citizens/away.c");
 const ENTERS: &str = include_str!("citizens/enters.c");
+const ERRORS: &str = include_str!("citizens/errors.c");
 const EXECS: &str = include_str!("citizens/execs.c");
 const HANDLERS: &str = include_str!("citizens/handlers.c");
 const HIDDEN: &str = include_str!("citizens/hidden.c");
@@ -49,6 +50,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::counted-threads", counted_threads),
         Test::new("citizens::data-as-standard-error", |context| says(context, "data")),
         Test::new("citizens::full-standard-error", |context| says(context, "pipe")),
+        Test::new("citizens::ordinary-standard-error", |context| says(context, "plain")),
+        Test::new("citizens::output-among-errors", output_among_errors),
         Test::new("citizens::bare-execs", bare_execs),
         Test::new("citizens::not-to-be-looked-into", hidden),
         Test::new("citizens::handlers-that-fork", handlers),
@@ -211,7 +214,30 @@ fn says(context: &Context, what: &str) -> Outcome {
     let launch = Launch::new(context, format!("citizens-says-{what}"), program);
     let launch = launch.args([what]).args([context.path("says.data")]);
     let finished = launch.ram(20 * MIB).options(["--swap-max", "8M"]).timeout(60).run()?;
-    finished.succeeded()?.paged().map(drop)
+    finished.succeeded()?.paged()?;
+    let is_said = finished.stderr.contains("overspill: swap is full: the program goes on");
+    ensure!(
+        is_said == (what == "plain"),
+        "{}",
+        finished.complain("that swap is full is said to nobody else")
+    );
+    Ok(())
+}
+
+/// *The story:* a thread that wrote cold memory to a file held the file's lock while it waited for
+/// the agent, and the agent waited for that lock to write its own line to the same file.
+fn output_among_errors(context: &Context) -> Outcome {
+    let program = packages::compile(context, "errors", ERRORS, &["-pthread"])?;
+    let run = |name: &str, words: &[&str]| -> Outcome {
+        let launch = Launch::new(context, format!("citizens-errors-{name}"), words[0]).args(&words[1..]);
+        let options = ["--swap-max", "48M", "--max-pool-percent", "0"];
+        let finished = launch.args([&program]).ram(32 * MIB).options(options).timeout(40).run()?;
+        finished.succeeded()?.paged()?;
+        ensure!(finished.report()?["swap_full"] == true, "{}", finished.complain("swap was not full"));
+        Ok(())
+    };
+    run("file", &["nice", "-n", "0"])?;
+    run("pipe", &["sh", "-c", "{ \"$0\" 2>&1 || kill $$; } | cat > /dev/null"])
 }
 
 /// *The story:* libc's `syscall` with the number of execve and a cleaned environment led out of the run.

@@ -11,7 +11,9 @@ use overspill_sys::{AddressRange, Errno, fd, reserve};
 
 use crate::agent::Beginning;
 use crate::launcher::Address;
-use crate::{agent, elf, exec, files, filters, fork, forms, fresh, leaks, message, retire, settings, veto};
+use crate::{
+    agent, elf, exec, files, filters, fork, forms, fresh, leaks, message, retire, settings, speaker, veto,
+};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
@@ -189,6 +191,7 @@ extern "C" fn entry(_: *mut ()) {
     STARTED.store(true, Ordering::Release);
     if let Some(mission) = mission {
         agent::run(mission);
+        speaker::leave();
         files::forget();
         fresh::forget();
     }
@@ -230,4 +233,5 @@ pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
     visit(fork::doorbells());
     visit(veto::range());
     visit(thread_range());
+    visit(speaker::range());
 }

@@ -14,7 +14,7 @@ use alloc::format;
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::{self, Advice, Prot};
 use overspill_sys::procfs::SleepReader;
-use overspill_sys::thread::{self, Descriptors, Scheduling, Thread};
+use overspill_sys::thread::{self, Descriptors, Thread};
 use overspill_sys::{AddressRange, Errno};
 
 /// How long an order may take before it is looked whether it waits for somebody.
@@ -149,7 +149,7 @@ extern "C" fn serve(argument: *mut ()) {
     let desk = unsafe { &*argument.cast::<Desk>() };
     // The reactor waits for it. From the start: the first order waited 45 ms for a turn beside
     // eight busy threads, and 20 MiB came meanwhile. That takes a privilege.
-    let _ = Scheduling::first().set();
+    let _ = thread::come_before(0);
     loop {
         let state = desk.state.load(Ordering::Acquire);
         if state != ORDERED {

@@ -49,6 +49,7 @@ mod stacks;
 mod start;
 mod tasks;
 mod undisturbed;
+mod urgency;
 mod veto;
 mod withheld;
 

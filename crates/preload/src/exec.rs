@@ -14,12 +14,12 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use linux_raw_sys::general::{__NR_execve, __NR_execveat};
+use linux_raw_sys::general::{__NR_execve, __NR_execveat, __NR_faccessat, AT_FDCWD};
 use overspill_engine::shared::ENV;
 use overspill_sys::Errno;
 use overspill_sys::text::Decimal;
 
-use crate::{agent, elf, launcher, libc, start};
+use crate::{agent, elf, filters, launcher, libc, start};
 
 /// Strings, then a null pointer.
 type Strings = *const *const c_char;
@@ -41,6 +41,8 @@ static ENVIRON: AtomicUsize = AtomicUsize::new(0);
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// Longest entry for LD_PRELOAD that is made: with a longer one the program does without the agent.
 const PRELOAD_BYTES: usize = 4096;
+/// access(2): may it be read?
+const R_OK: usize = 4;
 const RUN_BYTES: usize = 96;
 /// AddressSanitizer's options; the one without which it refuses to be loaded behind the agent, and
 /// room for them with it: longer ones are handed on as they are.
@@ -98,7 +100,7 @@ unsafe fn lack(environment: Strings, agent: &[u8]) -> Option<Lack> {
             lack.lacks_run = false;
         }
         if let Some(libraries) = entry.strip_prefix(PRELOAD) {
-            let has_agent = libraries.split(|byte| b" :".contains(byte)).any(|library| library == agent);
+            let has_agent = parts(libraries).any(|library| library == agent);
             lack.preload = if has_agent { None } else { Some(Some(lack.entries)) };
         }
         if let Some(options) = entry.strip_prefix(SANITIZER) {
@@ -115,7 +117,12 @@ unsafe fn lack(environment: Strings, agent: &[u8]) -> Option<Lack> {
 /// # Safety
 /// As for [`lack`].
 unsafe fn with_agent(environment: Strings, mut call: impl FnMut(Strings) -> c_int) -> c_int {
-    let Some(agent) = agent::path() else { return call(environment) };
+    let Some(path) = agent::path() else { return call(environment) };
+    let agent = path.to_bytes();
+    if !is_to_be_found(path) {
+        // SAFETY: passed on to the caller.
+        return unsafe { without_agent(environment, agent, &mut call) };
+    }
     // SAFETY: passed on to the caller.
     let Some(lack) = (unsafe { lack(environment, agent) }) else { return call(environment) };
     let call: &mut dyn FnMut(Strings) -> c_int = &mut call;
@@ -128,6 +135,78 @@ unsafe fn with_agent(environment: Strings, mut call: impl FnMut(Strings) -> c_in
             _ => call(environment),
         }
     }
+}
+
+/// Can the loader open the agent's library from here? Not behind a change of root, nor where something
+/// is mounted over its directory. Behind a filter nobody asks: it may kill whoever does.
+fn is_to_be_found(path: &CStr) -> bool {
+    let arguments = [AT_FDCWD as usize, path.as_ptr() as usize, R_OK, 0, 0, 0];
+    // SAFETY: looks at a path, which ends with NUL.
+    let asks = || unsafe { overspill_sys::call(__NR_faccessat, arguments) };
+    filters::is_filtered() || !matches!(asks(), Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
+}
+
+/// Calls with an environment that names the agent no more, which the loader could not find.
+///
+/// *The story:* behind a chroot each program began with the loader's complaint about that.
+///
+/// # Safety
+/// As for [`lack`].
+unsafe fn without_agent(environment: Strings, agent: &[u8], call: &mut dyn FnMut(Strings) -> c_int) -> c_int {
+    let (mut count, mut named) = (0, None);
+    // SAFETY: the caller vouches for the array; the loop ends at its null pointer.
+    while !environment.is_null() && unsafe { !(*environment.add(count)).is_null() } {
+        // SAFETY: as above.
+        let entry = unsafe { CStr::from_ptr(*environment.add(count)) }.to_bytes();
+        if entry.strip_prefix(PRELOAD).is_some_and(|libraries| parts(libraries).any(|part| part == agent)) {
+            named = Some(count);
+        }
+        count += 1;
+    }
+    let Some(named) = named else { return call(environment) };
+    // SAFETY: as above; there is room for the null pointer.
+    unsafe {
+        match count + 1 {
+            few if few <= FEW => in_room_without::<FEW>(environment, count, named, agent, call),
+            many if many <= MANY => in_room_without::<MANY>(environment, count, named, agent, call),
+            most if most <= MOST => in_room_without::<MOST>(environment, count, named, agent, call),
+            _ => call(environment),
+        }
+    }
+}
+
+/// # Safety
+/// The environment has so many entries, `named` is the number of LD_PRELOAD's, and `ROOM` is more.
+#[inline(never)]
+unsafe fn in_room_without<const ROOM: usize>(
+    environment: Strings,
+    count: usize,
+    named: usize,
+    agent: &[u8],
+    call: &mut dyn FnMut(Strings) -> c_int,
+) -> c_int {
+    let mut entries = [const { MaybeUninit::<*const c_char>::uninit() }; ROOM];
+    let mut preload = Text { bytes: [0; PRELOAD_BYTES], len: 0 };
+    // SAFETY: the caller vouches for so many entries.
+    let entry = |index| unsafe { *environment.add(index) };
+    // SAFETY: they are strings.
+    let libraries = unsafe { CStr::from_ptr(entry(named)) }.to_bytes();
+    preload.put(PRELOAD);
+    for other in parts(&libraries[PRELOAD.len()..]).filter(|&other| !other.is_empty() && other != agent) {
+        preload.put(if preload.len > PRELOAD.len() { b":" } else { b"" }).put(other);
+    }
+    let kept = if preload.len > PRELOAD.len() { preload.text() } else { None };
+    let others = (0..count).filter(|&index| index != named).map(entry);
+    let handed = others.chain(kept).chain([core::ptr::null()]);
+    for (place, entry) in entries.iter_mut().zip(handed) {
+        place.write(entry);
+    }
+    call(entries.as_ptr().cast())
+}
+
+/// The libraries that LD_PRELOAD names.
+fn parts(libraries: &[u8]) -> impl Iterator<Item = &[u8]> {
+    libraries.split(|byte| b" :".contains(byte))
 }
 
 /// # Safety
@@ -517,6 +596,32 @@ mod tests {
         // A run within a run has a launcher of its own.
         let seen = mended(&[c"OVERSPILL_RUN=7:8:9:0", LEAVE]);
         assert_eq!(seen, ["OVERSPILL_RUN=7:8:9:0", LEAVE.to_str().unwrap(), "LD_PRELOAD=/lib/agent.so"]);
+    }
+
+    /// See [`without_agent`].
+    #[test]
+    fn an_agent_that_cannot_be_found_is_named_no_more() {
+        let handed = |preload: &CStr| {
+            let entries = [c"A=1".as_ptr(), preload.as_ptr(), c"B=2".as_ptr(), core::ptr::null()];
+            let mut seen: Vec<std::string::String> = Vec::new();
+            let mut call = |environment: Strings| {
+                // SAFETY: strings with a null pointer behind them.
+                unsafe {
+                    let ends = |&at: &usize| !(*environment.add(at)).is_null();
+                    let entry = |at| CStr::from_ptr(*environment.add(at)).to_str().unwrap().into();
+                    seen.extend((0..).take_while(ends).map(entry));
+                }
+                0
+            };
+            // SAFETY: as above.
+            unsafe { without_agent(entries.as_ptr(), AGENT, &mut call) };
+            seen
+        };
+        assert_eq!(handed(c"LD_PRELOAD=/lib/agent.so"), ["A=1", "B=2"]);
+        let both = handed(c"LD_PRELOAD=/lib/agent.so:/lib/other.so /lib/more.so");
+        assert_eq!(both, ["A=1", "B=2", "LD_PRELOAD=/lib/other.so:/lib/more.so"]);
+        assert_eq!(handed(c"LD_PRELOAD=/lib/other.so"), ["A=1", "LD_PRELOAD=/lib/other.so", "B=2"]);
+        assert!(is_to_be_found(c"/proc/self/exe") && !is_to_be_found(c"/no/such/library.so"));
     }
 
     /// *The story:* with glibc before 2.34, which has no such function, `syscall(SYS_execveat)` failed

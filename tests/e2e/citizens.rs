@@ -1,6 +1,7 @@
 //! Programs that watch their surroundings closely: sanitizers, filters of system calls, whoever
 //! must have one thread. They end as they do bare, with their memory right.
 
+use crate::again::Verdict;
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::Setting;
@@ -35,6 +36,12 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::thread-sanitizer", |context| {
             sanitized(context, "thread", &["-fsanitize=thread", "-static-libtsan"])
         }),
+        Test::new("citizens::address-sanitizer-elsewhere", sanitized_elsewhere),
+        Test::new("citizens::real-time", real_time),
+        Test::new("citizens::bounded-real-time", bounded_real_time),
+        Test::new("citizens::valgrind", valgrind),
+        Test::new("citizens::hidden-library", hidden_library),
+        Test::new("citizens::no-proc", no_proc),
         Test::new("citizens::filter", |context| filtered(context, "0")),
         Test::new("citizens::filter-of-all-threads", |context| filtered(context, "1")),
         Test::new("citizens::grows-down", grows_down),
@@ -125,6 +132,72 @@ fn sanitized(context: &Context, name: &str, options: &[&str]) -> Outcome {
     let finished =
         Launch::new(context, format!("citizens-{name}"), program).ram(100 * MIB).timeout(180).run()?;
     finished.succeeded()?.paged().map(drop)
+}
+
+/// *The story:* a script that set the sanitizer's options, or cleaned the environment, started a program
+/// that refused to be loaded behind the agent.
+fn sanitized_elsewhere(context: &Context) -> Outcome {
+    let program = packages::compile(context, "sanitized-elsewhere", BLOCKS, &["-fsanitize=address"])?;
+    let script = "ASAN_OPTIONS=detect_leaks=0 \"$0\" && exec env -i \"$0\"";
+    let launch = Launch::new(context, "citizens-sanitized-elsewhere", "sh").args(["-c", script]);
+    launch.args([&program]).ram(100 * MIB).timeout(180).run()?.succeeded()?.paged().map(drop)
+}
+
+/// *The story:* beside a program with a real-time class on one processor the agent never ran: there was
+/// no limit at all, and `--strict` was content.
+fn real_time(context: &Context) -> Outcome<Verdict> {
+    let launch = Launch::new(context, "citizens-real-time", "taskset");
+    let launch = launch.args(["1", "chrt", "-f", "50"]).args([&context.torture]);
+    let launch = launch.args(["cold", "--mib", "96", "--dir"]).args([&context.scratch]);
+    launch.ram(48 * MIB).timeout(60).run()?.succeeded()?.paged()?.within_budget()
+}
+
+/// The kernel kills a process of which a real-time thread works for longer than its limit without a
+/// pause. *The story:* that thread was the agent's.
+fn bounded_real_time(context: &Context) -> Outcome {
+    let launch = Launch::new(context, "citizens-bounded-real-time", "prlimit");
+    let launch = launch.args(["--rttime=2000:2000"]).args([&context.torture]);
+    let launch = launch.args(["cold", "--mib", "160", "--dir"]).args([&context.scratch]);
+    launch.ram(48 * MIB).timeout(60).run()?.succeeded()?.paged().map(drop)
+}
+
+/// Fails unless the report has these words.
+fn reported(finished: &Finished, words: &str) -> Outcome {
+    let is_there = finished.report()?.to_string().contains(words);
+    ensure!(is_there, "{}", finished.complain(&format!("the report does not say: {words}")));
+    Ok(())
+}
+
+/// *The story:* valgrind ended the program for the agent's thread, which it cannot run.
+fn valgrind(context: &Context) -> Outcome {
+    let valgrind = packages::program("valgrind", "valgrind")?;
+    let launch = Launch::new(context, "citizens-valgrind", valgrind).args(["-q", "true"]);
+    let finished = launch.ram(100 * MIB).timeout(60).run()?;
+    finished.succeeded()?;
+    reported(&finished, "it runs in valgrind")
+}
+
+/// *The story:* where the library's directory was out of sight each program began with the loader's
+/// complaint, and nobody said why it had no agent.
+fn hidden_library(context: &Context) -> Outcome {
+    let unshare = packages::program("unshare", "util-linux")?;
+    let script = "mount -t tmpfs none \"${LD_PRELOAD%/*}\" && exec sleep 0.5";
+    let launch = Launch::new(context, "citizens-hidden-library", unshare).args(["-m", "sh", "-c", script]);
+    let finished = launch.ram(100 * MIB).timeout(60).run()?;
+    finished.succeeded()?;
+    ensure!(!finished.stderr.contains("ld.so"), "{}", finished.complain("the loader complains"));
+    reported(&finished, "the agent's library is not to be found from its root")
+}
+
+/// *The story:* without /proc everything ran without a limit, and `--strict` ended with 0.
+fn no_proc(context: &Context) -> Outcome {
+    let unshare = packages::program("unshare", "util-linux")?;
+    let script = "umount -l /proc && exec \"$0\" run --ram 100M --strict -- true";
+    let launch = Launch::new(context, "citizens-no-proc", unshare).args(["-m", "sh", "-c", script]);
+    let finished = launch.args([&context.overspill]).timeout(60).run()?;
+    finished.exited(125)?;
+    ensure!(finished.stderr.contains("/proc"), "{}", finished.complain("it does not say what is missing"));
+    Ok(())
 }
 
 /// *The story:* the child of a program with a list of twenty calls was killed, as the agent that
@@ -233,7 +306,7 @@ fn output_among_errors(context: &Context) -> Outcome {
         let options = ["--swap-max", "48M", "--max-pool-percent", "0"];
         let finished = launch.args([&program]).ram(32 * MIB).options(options).timeout(40).run()?;
         finished.succeeded()?.paged()?;
-        ensure!(finished.report()?["swap_full"] == true, "{}", finished.complain("swap was not full"));
+        reported(&finished, "swap_full")?;
         Ok(())
     };
     run("file", &["nice", "-n", "0"])?;

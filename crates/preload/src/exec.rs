@@ -231,8 +231,8 @@ unsafe fn in_room<const ROOM: usize>(
         entries[count].write(run.address(start::address()));
         count += 1;
     }
-    // SAFETY: an entry that was found is there.
     let there = |place: Option<usize>| {
+        // SAFETY: an entry that was found is there.
         place.map(|index| unsafe { CStr::from_ptr(*environment.add(index)) }.to_bytes())
     };
     if let Some(place) = lack.preload {

@@ -47,6 +47,7 @@ struct Desk {
     end: AtomicUsize,
     /// Of [`Job::Replace`]: descriptor, offset, protection, whether it is shared.
     mapping: [AtomicUsize; 4],
+    /// Why the last order failed, by number; 0: it did not.
     failed: AtomicU32,
 }
 
@@ -130,7 +131,13 @@ impl Helper {
 
     /// Did the last order succeed? It is done.
     pub fn succeeded(&self) -> bool {
-        self.desk.failed.load(Ordering::Relaxed) == 0
+        self.failure().is_none()
+    }
+
+    /// Why the last order, which is done, failed.
+    pub fn failure(&self) -> Option<Errno> {
+        let failed = self.desk.failed.load(Ordering::Relaxed);
+        (failed != 0).then(|| Errno::from_raw_os_error(failed as i32))
     }
 
     /// Orders a job. The last one must be done.
@@ -162,7 +169,7 @@ extern "C" fn serve(argument: *mut ()) {
             return;
         }
         let done = if job == Job::Replace as u32 { replace(desk, range) } else { advise(job, range) };
-        desk.failed.store(u32::from(done.is_err()), Ordering::Relaxed);
+        desk.failed.store(done.map_or_else(|errno| errno.raw_os_error() as u32, |()| 0), Ordering::Relaxed);
         desk.state.store(DONE, Ordering::Release);
         futex::wake(&desk.state, 1, Scope::Private);
     }

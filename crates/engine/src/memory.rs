@@ -13,6 +13,7 @@ mod file_pages;
 mod frames;
 mod guards;
 mod putting;
+mod sealed;
 mod taking;
 mod tries;
 mod zero_pages;
@@ -29,6 +30,7 @@ use crate::staging::BLOCK;
 pub(crate) use frames::words_of;
 use guards::Guards;
 pub(crate) use putting::Manner;
+use sealed::Sealed;
 pub(crate) use taking::Taken;
 use tries::{Reach, Sharing, Tries};
 
@@ -107,6 +109,7 @@ pub(crate) struct Memory {
     sharing: Sharing,
     /// How it goes with pages in mappings that are read-only, or locked.
     copying: Tries,
+    sealed: Sealed,
 }
 
 /// Events tell what becomes of mappings, protection which of them are registered.
@@ -164,6 +167,7 @@ impl Memory {
             hears_forks,
             sharing: Sharing::default(),
             copying: Tries::default(),
+            sealed: Sealed::default(),
         })
     }
 

@@ -308,6 +308,7 @@ impl Agent {
             returned: 0,
             reserve: Reserve::new(ram),
             excess: None,
+            sealed_told: 0,
             hands_back: false,
             hurries: false,
             hurries_until: clock::monotonic_ns() + HURRY_NS,
@@ -384,6 +385,8 @@ struct Manager<'a> {
     reserve: Reserve,
     /// Swap is full.
     excess: Option<judging::Excess>,
+    /// So many bytes of sealed memory were told.
+    sealed_told: u64,
     /// Everything is brought in, for the agent is to go.
     hands_back: bool,
     /// This thread comes before all others.
@@ -513,7 +516,9 @@ impl Manager<'_> {
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
         self.bound_excess(held, now);
         self.wait_for_turn(now);
-        self.engine.report().sample_fixed(stray - books);
+        self.tell_sealed();
+        let sealed = self.engine.sealed_bytes().min(managed_bytes(&self.engine));
+        self.engine.report().sample_fixed(stray - books + sealed);
         let wanted = if now < self.returns_until { held.max(pages) } else { 0 };
         let wanted = wanted.max(self.wanted(held));
         let allowed = self.agent.purse.follow(held, wanted, stray - books);

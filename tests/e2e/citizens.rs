@@ -1,6 +1,7 @@
 //! Programs that watch their surroundings closely: sanitizers, filters of system calls, whoever
 //! must have one thread. They end as they do bare, with their memory right.
 
+use crate::again::Verdict;
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::{FaultyDisk, Setting};
@@ -12,6 +13,7 @@ const RETURNS: &str = include_str!("citizens/returns.c");
 const ALONE: &str = include_str!("citizens/alone.c");
 const AWAY: &str = include_str!("citizens/away.c");
 const ENTERS: &str = include_str!("citizens/enters.c");
+const ERRORS: &str = include_str!("citizens/errors.c");
 const EXECS: &str = include_str!("citizens/execs.c");
 const HANDLERS: &str = include_str!("citizens/handlers.c");
 const HIDDEN: &str = include_str!("citizens/hidden.c");
@@ -37,6 +39,12 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::thread-sanitizer", |context| {
             sanitized(context, "thread", &["-fsanitize=thread", "-static-libtsan"])
         }),
+        Test::new("citizens::address-sanitizer-elsewhere", sanitized_elsewhere),
+        Test::new("citizens::real-time", real_time),
+        Test::new("citizens::bounded-real-time", bounded_real_time),
+        Test::new("citizens::valgrind", valgrind),
+        Test::new("citizens::hidden-library", hidden_library),
+        Test::new("citizens::no-proc", no_proc),
         Test::new("citizens::filter", |context| filtered(context, "0")),
         Test::new("citizens::filter-of-all-threads", |context| filtered(context, "1")),
         Test::new("citizens::grows-down", grows_down),
@@ -56,6 +64,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::counted-threads", counted_threads),
         Test::new("citizens::data-as-standard-error", |context| says(context, "data")),
         Test::new("citizens::full-standard-error", |context| says(context, "pipe")),
+        Test::new("citizens::ordinary-standard-error", |context| says(context, "plain")),
+        Test::new("citizens::output-among-errors", output_among_errors),
         Test::new("citizens::bare-execs", bare_execs),
         Test::new("citizens::not-to-be-looked-into", hidden),
         Test::new("citizens::handlers-that-fork", handlers),
@@ -171,6 +181,87 @@ fn sanitized(context: &Context, name: &str, options: &[&str]) -> Outcome {
     finished.succeeded()?.paged().map(drop)
 }
 
+/// *The story:* a script that set the sanitizer's options, or cleaned the environment, started a program
+/// that refused to be loaded behind the agent.
+fn sanitized_elsewhere(context: &Context) -> Outcome {
+    let program = packages::compile(context, "sanitized-elsewhere", BLOCKS, &["-fsanitize=address"])?;
+    let script = "ASAN_OPTIONS=detect_leaks=0 \"$0\" && exec env -i \"$0\"";
+    let launch = Launch::new(context, "citizens-sanitized-elsewhere", "sh").args(["-c", script]);
+    launch.args([&program]).ram(100 * MIB).timeout(180).run()?.succeeded()?.paged().map(drop)
+}
+
+/// *The story:* beside a program with a real-time class on one processor the agent never ran: there was
+/// no limit at all, and `--strict` was content.
+fn real_time(context: &Context) -> Outcome<Verdict> {
+    let launch = Launch::new(context, "citizens-real-time", "taskset");
+    let launch = launch.args(["1", "chrt", "-f", "50"]).args([&context.torture]);
+    let launch = launch.args(["cold", "--mib", "96", "--dir"]).args([&context.scratch]);
+    launch.ram(48 * MIB).timeout(60).run()?.succeeded()?.paged()?.within_budget()
+}
+
+/// The kernel kills a process of which a real-time thread works for longer than its limit without a
+/// pause. *The story:* that thread was the agent's: every second run with 500 us was killed.
+fn bounded_real_time(context: &Context) -> Outcome {
+    let real_time = |limit: &str| -> Outcome<usize> {
+        let launch = Launch::new(context, "citizens-bounded-real-time", "prlimit");
+        let launch = launch.args([&format!("--rttime={limit}"), "sh", "-c"]);
+        let finished =
+            launch.args(["sleep 0.1; cat /proc/$$/task/*/stat"]).ram(100 * MIB).timeout(60).run()?;
+        finished.succeeded()?;
+        let said = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+        // The policy is the 41st field of all, and the name, which is the second, has no blank.
+        let policies: Vec<&str> = said.lines().filter_map(|line| line.split(' ').nth(40)).collect();
+        ensure!(
+            policies.len() == 2,
+            "{}",
+            finished.complain(&format!("not the shell and the agent: {said}"))
+        );
+        Ok(policies.iter().filter(|&&policy| policy != "0").count())
+    };
+    let counts = [real_time("unlimited")?, real_time("1000000:1000000")?];
+    ensure!(counts == [1, 0], "{counts:?} threads are real-time without a limit and with one");
+    Ok(())
+}
+
+/// Fails unless the report has these words.
+fn reported(finished: &Finished, words: &str) -> Outcome {
+    let is_there = finished.report()?.to_string().contains(words);
+    ensure!(is_there, "{}", finished.complain(&format!("the report does not say: {words}")));
+    Ok(())
+}
+
+/// *The story:* valgrind ended the program for the agent's thread, which it cannot run.
+fn valgrind(context: &Context) -> Outcome {
+    let valgrind = packages::program("valgrind", "valgrind")?;
+    let launch = Launch::new(context, "citizens-valgrind", valgrind).args(["-q", "true"]);
+    let finished = launch.ram(100 * MIB).timeout(60).run()?;
+    finished.succeeded()?;
+    reported(&finished, "it runs in valgrind")
+}
+
+/// *The story:* where the library's directory was out of sight each program began with the loader's
+/// complaint, and nobody said why it had no agent.
+fn hidden_library(context: &Context) -> Outcome {
+    let unshare = packages::program("unshare", "util-linux")?;
+    let script = "mount -t tmpfs none \"${LD_PRELOAD%/*}\" && exec sleep 0.5";
+    let launch = Launch::new(context, "citizens-hidden-library", unshare).args(["-m", "sh", "-c", script]);
+    let finished = launch.ram(100 * MIB).timeout(60).run()?;
+    finished.succeeded()?;
+    ensure!(!finished.stderr.contains("ld.so"), "{}", finished.complain("the loader complains"));
+    reported(&finished, "the agent's library is not to be found from its root")
+}
+
+/// *The story:* without /proc everything ran without a limit, and `--strict` ended with 0.
+fn no_proc(context: &Context) -> Outcome {
+    let unshare = packages::program("unshare", "util-linux")?;
+    let script = "umount -l /proc && exec \"$0\" run --ram 100M --strict -- true";
+    let launch = Launch::new(context, "citizens-no-proc", unshare).args(["-m", "sh", "-c", script]);
+    let finished = launch.args([&context.overspill]).timeout(60).run()?;
+    finished.exited(125)?;
+    ensure!(finished.stderr.contains("/proc"), "{}", finished.complain("it does not say what is missing"));
+    Ok(())
+}
+
 /// *The story:* the child of a program with a list of twenty calls was killed, as the agent that
 /// was started in it made others.
 fn filtered(context: &Context, flags: &str) -> Outcome {
@@ -258,7 +349,30 @@ fn says(context: &Context, what: &str) -> Outcome {
     let launch = Launch::new(context, format!("citizens-says-{what}"), program);
     let launch = launch.args([what]).args([context.path("says.data")]);
     let finished = launch.ram(20 * MIB).options(["--swap-max", "8M"]).timeout(60).run()?;
-    finished.succeeded()?.paged().map(drop)
+    finished.succeeded()?.paged()?;
+    let is_said = finished.stderr.contains("overspill: swap is full: the program goes on");
+    ensure!(
+        is_said == (what == "plain"),
+        "{}",
+        finished.complain("that swap is full is said to nobody else")
+    );
+    Ok(())
+}
+
+/// *The story:* a thread that wrote cold memory to a file held the file's lock while it waited for
+/// the agent, and the agent waited for that lock to write its own line to the same file.
+fn output_among_errors(context: &Context) -> Outcome {
+    let program = packages::compile(context, "errors", ERRORS, &["-pthread"])?;
+    let run = |name: &str, words: &[&str]| -> Outcome {
+        let launch = Launch::new(context, format!("citizens-errors-{name}"), words[0]).args(&words[1..]);
+        let options = ["--swap-max", "48M", "--max-pool-percent", "0"];
+        let finished = launch.args([&program]).ram(32 * MIB).options(options).timeout(40).run()?;
+        finished.succeeded()?.paged()?;
+        reported(&finished, "swap_full")?;
+        Ok(())
+    };
+    run("file", &["nice", "-n", "0"])?;
+    run("pipe", &["sh", "-c", "{ \"$0\" 2>&1 || kill $$; } | cat > /dev/null"])
 }
 
 /// *The story:* libc's `syscall` with the number of execve and a cleaned environment led out of the run.

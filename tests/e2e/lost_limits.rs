@@ -16,11 +16,13 @@ use crate::{Outcome, Test, ensure, packages};
 const LIMITED: &str = include_str!("trees/limited.c");
 const SHORT_FILES: &str = include_str!("trees/short_files.c");
 const HUGE: &str = include_str!("trees/huge.c");
+const SEALED: &str = include_str!("trees/sealed.c");
 const LOCKED: &str = include_str!("trees/locked.c");
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {
     vec![
+        Test::new("limits::sealed", sealed_memory),
         Test::new("limits::full-tree", full_tree),
         Test::new("limits::full-in-a-group", full_in_a_group),
         Test::new("limits::share-of-a-group", share_of_a_group),
@@ -70,6 +72,18 @@ fn full_in_a_group(context: &Context) -> Outcome {
     ensure!(kind(finished.report()?) == "strict_ended", "{}", finished.complain(kind(finished.report()?)));
     let kills = cgroup.kills()?;
     ensure!(kills == 0, "{}", finished.complain(&format!("the kernel killed {kills} for lack of memory")));
+    Ok(())
+}
+
+/// *The story:* of sealed memory, which cannot leave, each page was copied again and again, and nobody
+/// said why the budget was passed.
+fn sealed_memory(context: &Context) -> Outcome {
+    let program = packages::compile(context, "sealed", SEALED, &[])?;
+    let finished = Launch::new(context, "limits-sealed", program).ram(48 * MIB).timeout(60).run()?;
+    finished.succeeded()?;
+    let is_sealed = std::fs::read_to_string(&finished.stdout).is_ok_and(|said| said == "sealed\n");
+    let is_said = finished.stderr.contains("of sealed memory (mseal) stay in RAM");
+    ensure!(is_said == is_sealed, "{}", finished.complain("what is sealed is to be said, and nothing else"));
     Ok(())
 }
 

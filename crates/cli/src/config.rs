@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use overspill_sim::nearest;
 
+use crate::stderr::say;
+
 /// Commands whose options the file can set.
 const COMMANDS: [&str; 4] = ["run", "doctor", "compare", "bench"];
 /// Options that only make sense where they are typed.
@@ -28,6 +30,11 @@ pub fn apply(command: clap::Command) -> Result<clap::Command> {
         Ok(text) => text,
         // A file that was asked for by name has to be there.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && named().is_none() => {
+            return Ok(command);
+        }
+        // Another user's, where HOME is still that one's (su, sudo, setpriv): it is not for this user.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && named().is_none() => {
+            say!("overspill: note: {} cannot be read, and is left out", path.display());
             return Ok(command);
         }
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),

@@ -14,7 +14,7 @@ use alloc::format;
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::{self, Advice, Prot};
 use overspill_sys::procfs::SleepReader;
-use overspill_sys::thread::{self, Descriptors, Scheduling, Thread};
+use overspill_sys::thread::{self, Descriptors, Thread};
 use overspill_sys::{AddressRange, Errno};
 
 /// How long an order may take before it is looked whether it waits for somebody.
@@ -51,6 +51,7 @@ struct Desk {
     end: AtomicUsize,
     /// Of [`Job::Replace`]: descriptor, offset, protection, whether it is shared; of [`Job::Move`]: where to.
     mapping: [AtomicUsize; 4],
+    /// Why the last order failed, by number; 0: it did not.
     failed: AtomicU32,
 }
 
@@ -140,7 +141,13 @@ impl Helper {
 
     /// Did the last order succeed? It is done.
     pub fn succeeded(&self) -> bool {
-        self.desk.failed.load(Ordering::Relaxed) == 0
+        self.failure().is_none()
+    }
+
+    /// Why the last order, which is done, failed.
+    pub fn failure(&self) -> Option<Errno> {
+        let failed = self.desk.failed.load(Ordering::Relaxed);
+        (failed != 0).then(|| Errno::from_raw_os_error(failed as i32))
     }
 
     /// Orders a job. The last one must be done.
@@ -159,7 +166,7 @@ extern "C" fn serve(argument: *mut ()) {
     let desk = unsafe { &*argument.cast::<Desk>() };
     // The reactor waits for it. From the start: the first order waited 45 ms for a turn beside
     // eight busy threads, and 20 MiB came meanwhile. That takes a privilege.
-    let _ = Scheduling::first().set();
+    let _ = thread::come_before(0);
     loop {
         let state = desk.state.load(Ordering::Acquire);
         if state != ORDERED {
@@ -181,7 +188,7 @@ extern "C" fn serve(argument: *mut ()) {
             _ if job == Job::Unmap as u32 => unsafe { mem::munmap(range) },
             _ => advise(job, range),
         };
-        desk.failed.store(u32::from(done.is_err()), Ordering::Relaxed);
+        desk.failed.store(done.map_or_else(|errno| errno.raw_os_error() as u32, |()| 0), Ordering::Relaxed);
         desk.state.store(DONE, Ordering::Release);
         futex::wake(&desk.state, 1, Scope::Private);
     }

@@ -13,6 +13,7 @@ mod file_pages;
 mod frames;
 mod guards;
 mod putting;
+mod sealed;
 mod taking;
 mod tries;
 mod zero_pages;
@@ -29,6 +30,7 @@ use crate::staging::BLOCK;
 pub(crate) use frames::words_of;
 use guards::Guards;
 pub(crate) use putting::Manner;
+use sealed::Sealed;
 pub(crate) use taking::Taken;
 use tries::{Reach, Sharing, Tries};
 
@@ -109,6 +111,7 @@ pub(crate) struct Memory {
     copying: Tries,
     /// Reads what is copied, if it may be opened.
     reader: Option<Arc<OwnMemory>>,
+    sealed: Sealed,
 }
 
 /// Events tell what becomes of mappings, protection which of them are registered.
@@ -167,6 +170,7 @@ impl Memory {
             sharing: Sharing::default(),
             copying: Tries::default(),
             reader: None,
+            sealed: Sealed::default(),
         })
     }
 

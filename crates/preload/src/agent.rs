@@ -28,7 +28,7 @@ use overspill_engine::{Engine, Failure, Reactor};
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::{self, Resident, ResidentReader};
-use overspill_sys::thread::{self, Scheduling};
+use overspill_sys::thread;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use rustix::process::Signal;
@@ -50,6 +50,7 @@ use crate::nap::Nap;
 use crate::retire;
 use crate::settings;
 use crate::sight::Sight;
+use crate::urgency::Urgency;
 
 use enlisting::place_of;
 pub use enlisting::{Beginning, Mission, enlist, forget_place, path, stays_away, tree};
@@ -65,8 +66,6 @@ const SMALL_SHARE: u64 = 16;
 const COPY_NS: u64 = 20_000_000;
 /// Beside others a process has this share of the budget more than it holds, if nobody else wants it.
 const HEADROOM_SHARE: u64 = 16;
-/// Length of the agent's turns on a busy processor: the shortest there is.
-const TURN_NS: u64 = 100_000;
 /// Longest and shortest pause between two looks.
 const LOOK_NS_MAX: u64 = 50_000_000;
 const LOOK_NS_MIN: u64 = 1_000_000;
@@ -131,6 +130,7 @@ struct Agent {
     growth: Growth,
     ending: Ending,
     purse: Purse,
+    urgency: Urgency,
     /// A child of fork holds what its parent does until then, most of it only as a copy that was never made.
     counts_from: u64,
 }
@@ -147,9 +147,11 @@ fn ring_of(memory: &Fd, shared: &'static Shared, process: &'static Process) -> O
 
 /// The agent's life.
 pub fn run(mission: Mission) {
-    let _ = compete();
     // Until the program's memory is managed nothing but this thread's coming in time keeps the budget.
-    let _ = Scheduling::first().set();
+    let mut urgency = Urgency::inherited();
+    if !urgency.hurry() {
+        let _ = urgency.compete();
+    }
     let Mission { shared, process, memory, swap, inherits, resident, sight, pipes } = mission;
     let shares = shared.config.flags & flags::PER_PROCESS == 0;
     let purse = Purse::new(shares.then_some(&shared.tree), process, shared.config.ram_bytes);
@@ -158,8 +160,20 @@ pub fn run(mission: Mission) {
     let (growth, ending) = (Growth::default(), Ending::new());
     // An agent before this one may have had places.
     process.counters.swap_area_bytes.store(0, Ordering::Relaxed);
-    let mut agent =
-        Agent { shared, process, memory, swap, resident, sight, pipes, growth, ending, purse, counts_from };
+    let mut agent = Agent {
+        shared,
+        process,
+        memory,
+        swap,
+        resident,
+        sight,
+        pipes,
+        growth,
+        ending,
+        purse,
+        urgency,
+        counts_from,
+    };
     agent.watch(|_, ram| {
         let prepared = Growth::earliest_bytes(ram) / 100 * PREPARE_PERCENT;
         (prepared, prepared)
@@ -175,13 +189,6 @@ pub fn run(mission: Mission) {
     if let Err(failure) = outcome {
         give_up(process, failure);
     }
-}
-
-/// When all processors are busy, a program that waits for a page waits for this thread to be given
-/// one. The lower nice value is a privilege; without it things are merely slower.
-fn compete() -> Result<(), Errno> {
-    let ordinary = |nice| Scheduling::ordinary(nice, TURN_NS).set();
-    ordinary(-10).or_else(|_| ordinary(0))
 }
 
 /// The agent was asked to go. Whether it comes back, or the program is at its end, the launcher is told.
@@ -266,14 +273,14 @@ impl Agent {
     /// fork made the process.
     fn manage(&mut self, inherits: bool) -> Result<(), Failure> {
         // Threads that are started here compete as this one does.
-        let _ = compete();
+        let _ = self.urgency.compete();
         let Sight { pagemap, memory } = core::mem::take(&mut self.sight);
         let memory = memory.map(Arc::new);
         let files = core::mem::take(&mut self.swap);
         aside::put_data(&self.shared.config)?;
         let settings = settings::of(self.shared, self.process, files, pagemap);
         let mut engine = Engine::open(settings, Report::new(self.process))?;
-        let _ = Scheduling::first().set();
+        let _ = self.urgency.hurry();
         let failed = |errno| Failure { step: 4, errno };
         let ring = self.memory.as_ref().and_then(|memory| ring_of(memory, self.shared, self.process));
         if let Some(ring) = ring {
@@ -321,6 +328,7 @@ impl Agent {
             reserve: Reserve::new(ram),
             takes_from: 0,
             excess: None,
+            sealed_told: 0,
             hands_back: false,
             hands_back_until: 0,
             forbids: false,
@@ -422,6 +430,8 @@ struct Manager<'a> {
     forbids: bool,
     /// Swap is full.
     excess: Option<judging::Excess>,
+    /// So many bytes of sealed memory were told.
+    sealed_told: u64,
     /// Everything is brought in, for the agent is to go.
     hands_back: bool,
     /// Until then it is tried to.
@@ -562,7 +572,9 @@ impl Manager<'_> {
         self.bound_excess(held, now);
         self.wait_for_turn(now);
         self.halt_stores(now);
-        self.engine.report().sample_fixed(stray - books);
+        self.tell_sealed();
+        let sealed = self.engine.sealed_bytes().min(managed_bytes(&self.engine));
+        self.engine.report().sample_fixed(stray - books + sealed);
         let wanted = if now < self.returns_until { held.max(pages) } else { 0 };
         let wanted = wanted.max(self.wanted(held + kept));
         let allowed = self.agent.purse.follow(held + kept, wanted, stray - books);
@@ -677,11 +689,12 @@ impl Manager<'_> {
     /// 45 ms while runnable, by whole sessions' worth of others (a nice value counts only within a
     /// session). Not all the time: a lone fault takes longer then.
     fn hurry(&mut self, hurries: bool) {
+        let hurries = hurries && thread::may_come_before();
         if hurries != self.hurries {
             self.hurries = hurries;
-            // The first is a privilege, the second is granted to whoever has that.
-            let changed = if hurries { Scheduling::first().set() } else { compete() };
-            self.reactor.set_spinning(!(hurries && changed.is_ok()));
+            let urgency = &mut self.agent.urgency;
+            let comes_first = if hurries { urgency.hurry() } else { urgency.compete() };
+            self.reactor.set_spinning(!comes_first);
         }
     }
 

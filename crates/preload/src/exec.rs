@@ -1,8 +1,9 @@
 //! Programs that are started with a cleaned environment get the agent all the same.
 //!
-//! The agent comes to a program by two variables. Where the caller's environment lacks them they
-//! are added to what is handed on, and the caller's own is not touched; a preload of the program's
-//! own stays, behind the agent. Who has another launcher's variable (a run within a run) keeps it.
+//! The agent comes to a program by two variables, and a third has AddressSanitizer bear it. Where the
+//! caller's environment lacks them they are added to what is handed on, and the caller's own is not
+//! touched; a preload of the program's own stays, behind the agent, and so do the sanitizer's options.
+//! Who has another launcher's variable (a run within a run) keeps it.
 //! Everything lies on the stack and nothing is locked: this runs in signal handlers and between
 //! vfork and exec. The next library's function makes the call.
 //!
@@ -13,12 +14,12 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use linux_raw_sys::general::{__NR_execve, __NR_execveat};
+use linux_raw_sys::general::{__NR_execve, __NR_execveat, __NR_faccessat, AT_FDCWD};
 use overspill_engine::shared::ENV;
 use overspill_sys::Errno;
 use overspill_sys::text::Decimal;
 
-use crate::{agent, elf, launcher, libc, start};
+use crate::{agent, elf, filters, launcher, libc, start};
 
 /// Strings, then a null pointer.
 type Strings = *const *const c_char;
@@ -40,7 +41,14 @@ static ENVIRON: AtomicUsize = AtomicUsize::new(0);
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// Longest entry for LD_PRELOAD that is made: with a longer one the program does without the agent.
 const PRELOAD_BYTES: usize = 4096;
+/// access(2): may it be read?
+const R_OK: usize = 4;
 const RUN_BYTES: usize = 96;
+/// AddressSanitizer's options; the one without which it refuses to be loaded behind the agent, and
+/// room for them with it: longer ones are handed on as they are.
+const SANITIZER: &[u8] = b"ASAN_OPTIONS=";
+const ORDER: &[u8] = b"verify_asan_link_order";
+const SANITIZER_BYTES: usize = 1024;
 /// Entries of an environment for which there is room, by the size of the stack frame that it takes.
 const FEW: usize = 64;
 const MANY: usize = 1024;
@@ -68,6 +76,14 @@ struct Lack {
     lacks_run: bool,
     /// Where LD_PRELOAD is, if it is there without the agent; `None` inside: it is not there at all.
     preload: Option<Option<usize>>,
+    /// The same of the sanitizer's options.
+    sanitizer: Option<Option<usize>>,
+}
+
+impl Lack {
+    fn is_nothing(&self) -> bool {
+        !self.lacks_run && self.preload.is_none() && self.sanitizer.is_none()
+    }
 }
 
 /// `None`: nothing, or it is not known what to add.
@@ -75,7 +91,7 @@ struct Lack {
 /// # Safety
 /// `environment` is null or strings with a null pointer behind them.
 unsafe fn lack(environment: Strings, agent: &[u8]) -> Option<Lack> {
-    let mut lack = Lack { entries: 0, lacks_run: true, preload: Some(None) };
+    let mut lack = Lack { entries: 0, lacks_run: true, preload: Some(None), sanitizer: Some(None) };
     // SAFETY: the caller vouches for the array; the loop ends at its null pointer.
     while !environment.is_null() && unsafe { !(*environment.add(lack.entries)).is_null() } {
         // SAFETY: as above.
@@ -84,12 +100,16 @@ unsafe fn lack(environment: Strings, agent: &[u8]) -> Option<Lack> {
             lack.lacks_run = false;
         }
         if let Some(libraries) = entry.strip_prefix(PRELOAD) {
-            let has_agent = libraries.split(|byte| b" :".contains(byte)).any(|library| library == agent);
+            let has_agent = parts(libraries).any(|library| library == agent);
             lack.preload = if has_agent { None } else { Some(Some(lack.entries)) };
+        }
+        if let Some(options) = entry.strip_prefix(SANITIZER) {
+            let is_said = options.windows(ORDER.len()).any(|part| part == ORDER);
+            lack.sanitizer = if is_said { None } else { Some(Some(lack.entries)) };
         }
         lack.entries += 1;
     }
-    (lack.lacks_run || lack.preload.is_some()).then_some(lack)
+    (!lack.is_nothing()).then_some(lack)
 }
 
 /// Calls with an environment that has the agent.
@@ -97,13 +117,18 @@ unsafe fn lack(environment: Strings, agent: &[u8]) -> Option<Lack> {
 /// # Safety
 /// As for [`lack`].
 unsafe fn with_agent(environment: Strings, mut call: impl FnMut(Strings) -> c_int) -> c_int {
-    let Some(agent) = agent::path() else { return call(environment) };
+    let Some(path) = agent::path() else { return call(environment) };
+    let agent = path.to_bytes();
+    if !is_to_be_found(path) {
+        // SAFETY: passed on to the caller.
+        return unsafe { without_agent(environment, agent, &mut call) };
+    }
     // SAFETY: passed on to the caller.
     let Some(lack) = (unsafe { lack(environment, agent) }) else { return call(environment) };
     let call: &mut dyn FnMut(Strings) -> c_int = &mut call;
-    // SAFETY: as above; there is room for two entries more and the null pointer.
+    // SAFETY: as above; there is room for three entries more and the null pointer.
     unsafe {
-        match lack.entries + 3 {
+        match lack.entries + 4 {
             few if few <= FEW => in_room::<FEW>(environment, &lack, agent, call),
             many if many <= MANY => in_room::<MANY>(environment, &lack, agent, call),
             most if most <= MOST => in_room::<MOST>(environment, &lack, agent, call),
@@ -112,8 +137,80 @@ unsafe fn with_agent(environment: Strings, mut call: impl FnMut(Strings) -> c_in
     }
 }
 
+/// Can the loader open the agent's library from here? Not behind a change of root, nor where something
+/// is mounted over its directory. Behind a filter nobody asks: it may kill whoever does.
+fn is_to_be_found(path: &CStr) -> bool {
+    let arguments = [AT_FDCWD as usize, path.as_ptr() as usize, R_OK, 0, 0, 0];
+    // SAFETY: looks at a path, which ends with NUL.
+    let asks = || unsafe { overspill_sys::call(__NR_faccessat, arguments) };
+    filters::is_filtered() || !matches!(asks(), Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
+}
+
+/// Calls with an environment that names the agent no more, which the loader could not find.
+///
+/// *The story:* behind a chroot each program began with the loader's complaint about that.
+///
 /// # Safety
-/// As for [`lack`], and `ROOM` is at least the number of entries and three.
+/// As for [`lack`].
+unsafe fn without_agent(environment: Strings, agent: &[u8], call: &mut dyn FnMut(Strings) -> c_int) -> c_int {
+    let (mut count, mut named) = (0, None);
+    // SAFETY: the caller vouches for the array; the loop ends at its null pointer.
+    while !environment.is_null() && unsafe { !(*environment.add(count)).is_null() } {
+        // SAFETY: as above.
+        let entry = unsafe { CStr::from_ptr(*environment.add(count)) }.to_bytes();
+        if entry.strip_prefix(PRELOAD).is_some_and(|libraries| parts(libraries).any(|part| part == agent)) {
+            named = Some(count);
+        }
+        count += 1;
+    }
+    let Some(named) = named else { return call(environment) };
+    // SAFETY: as above; there is room for the null pointer.
+    unsafe {
+        match count + 1 {
+            few if few <= FEW => in_room_without::<FEW>(environment, count, named, agent, call),
+            many if many <= MANY => in_room_without::<MANY>(environment, count, named, agent, call),
+            most if most <= MOST => in_room_without::<MOST>(environment, count, named, agent, call),
+            _ => call(environment),
+        }
+    }
+}
+
+/// # Safety
+/// The environment has so many entries, `named` is the number of LD_PRELOAD's, and `ROOM` is more.
+#[inline(never)]
+unsafe fn in_room_without<const ROOM: usize>(
+    environment: Strings,
+    count: usize,
+    named: usize,
+    agent: &[u8],
+    call: &mut dyn FnMut(Strings) -> c_int,
+) -> c_int {
+    let mut entries = [const { MaybeUninit::<*const c_char>::uninit() }; ROOM];
+    let mut preload = Text { bytes: [0; PRELOAD_BYTES], len: 0 };
+    // SAFETY: the caller vouches for so many entries.
+    let entry = |index| unsafe { *environment.add(index) };
+    // SAFETY: they are strings.
+    let libraries = unsafe { CStr::from_ptr(entry(named)) }.to_bytes();
+    preload.put(PRELOAD);
+    for other in parts(&libraries[PRELOAD.len()..]).filter(|&other| !other.is_empty() && other != agent) {
+        preload.put(if preload.len > PRELOAD.len() { b":" } else { b"" }).put(other);
+    }
+    let kept = if preload.len > PRELOAD.len() { preload.text() } else { None };
+    let others = (0..count).filter(|&index| index != named).map(entry);
+    let handed = others.chain(kept).chain([core::ptr::null()]);
+    for (place, entry) in entries.iter_mut().zip(handed) {
+        place.write(entry);
+    }
+    call(entries.as_ptr().cast())
+}
+
+/// The libraries that LD_PRELOAD names.
+fn parts(libraries: &[u8]) -> impl Iterator<Item = &[u8]> {
+    libraries.split(|byte| b" :".contains(byte))
+}
+
+/// # Safety
+/// As for [`lack`], and `ROOM` is at least the number of entries and four.
 #[inline(never)]
 unsafe fn in_room<const ROOM: usize>(
     environment: Strings,
@@ -124,6 +221,7 @@ unsafe fn in_room<const ROOM: usize>(
     let mut entries = [const { MaybeUninit::<*const c_char>::uninit() }; ROOM];
     let mut run = Text { bytes: [0; RUN_BYTES], len: 0 };
     let mut preload = Text { bytes: [0; PRELOAD_BYTES], len: 0 };
+    let mut sanitizer = Text { bytes: [0; SANITIZER_BYTES], len: 0 };
     let mut count = lack.entries;
     for (index, entry) in entries.iter_mut().enumerate().take(count) {
         // SAFETY: the caller vouches for so many entries.
@@ -133,14 +231,26 @@ unsafe fn in_room<const ROOM: usize>(
         entries[count].write(run.address(start::address()));
         count += 1;
     }
+    let there = |place: Option<usize>| {
+        // SAFETY: an entry that was found is there.
+        place.map(|index| unsafe { CStr::from_ptr(*environment.add(index)) }.to_bytes())
+    };
     if let Some(place) = lack.preload {
         preload.put(PRELOAD).put(agent);
-        if let Some(index) = place {
-            // SAFETY: it was found there.
-            let others = unsafe { CStr::from_ptr(*environment.add(index)) }.to_bytes();
+        if let Some(others) = there(place) {
             preload.put(b":").put(&others[PRELOAD.len()..]);
         }
         if let Some(text) = preload.text() {
+            entries[place.unwrap_or(count)].write(text);
+            count += usize::from(place.is_none());
+        }
+    }
+    if let Some(place) = lack.sanitizer {
+        match there(place) {
+            Some(options) if options.len() > SANITIZER.len() => sanitizer.put(options).put(b":"),
+            _ => sanitizer.put(SANITIZER),
+        };
+        if let Some(text) = sanitizer.put(ORDER).put(b"=0").text() {
             entries[place.unwrap_or(count)].write(text);
             count += usize::from(place.is_none());
         }
@@ -423,6 +533,7 @@ mod tests {
     use std::vec::Vec;
 
     const AGENT: &[u8] = b"/lib/agent.so";
+    const LEAVE: &CStr = c"ASAN_OPTIONS=verify_asan_link_order=0";
 
     fn mended(environment: &[&CStr]) -> Vec<std::string::String> {
         let mut entries: Vec<*const c_char> = environment.iter().map(|entry| entry.as_ptr()).collect();
@@ -446,31 +557,71 @@ mod tests {
         seen
     }
 
-    /// *The story:* `env -i CMD` ran without an agent, and was said to fit.
+    /// *The stories:* `env -i CMD` ran without an agent, and was said to fit; what was linked with
+    /// AddressSanitizer's library refused to start in it.
     #[test]
-    fn a_cleaned_environment_gets_both() {
+    fn a_cleaned_environment_gets_all() {
         let seen = mended(&[]);
-        assert_eq!(seen.len(), 2);
+        assert_eq!(seen.len(), 3);
         assert!(seen[0].starts_with("OVERSPILL_RUN=") && seen[1] == "LD_PRELOAD=/lib/agent.so", "{seen:?}");
+        assert_eq!(seen[2], "ASAN_OPTIONS=verify_asan_link_order=0");
     }
 
     #[test]
     fn what_the_program_preloads_stays() {
-        let seen = mended(&[c"A=1", c"LD_PRELOAD=/lib/other.so:/lib/more.so", c"OVERSPILL_RUN=1:2:3:0"]);
-        assert_eq!(
-            seen,
-            ["A=1", "LD_PRELOAD=/lib/agent.so:/lib/other.so:/lib/more.so", "OVERSPILL_RUN=1:2:3:0"]
-        );
+        let more = c"LD_PRELOAD=/lib/other.so:/lib/more.so";
+        let seen = mended(&[c"A=1", more, c"OVERSPILL_RUN=1:2:3:0", LEAVE]);
+        let preload = "LD_PRELOAD=/lib/agent.so:/lib/other.so:/lib/more.so";
+        assert_eq!(seen, ["A=1", preload, "OVERSPILL_RUN=1:2:3:0", LEAVE.to_str().unwrap()]);
+    }
+
+    /// *The story:* `ASAN_OPTIONS=detect_leaks=1 CMD` in a script ended with "ASan runtime does not
+    /// come first in initial library list".
+    #[test]
+    fn the_sanitizers_own_options_stay() {
+        let with = |options: &CStr| {
+            let seen = mended(&[c"LD_PRELOAD=/lib/agent.so", options, c"OVERSPILL_RUN=1:2:3:0"]);
+            seen.get(1).cloned()
+        };
+        let expected = "ASAN_OPTIONS=detect_leaks=1:verify_asan_link_order=0";
+        assert_eq!(with(c"ASAN_OPTIONS=detect_leaks=1").as_deref(), Some(expected));
+        assert_eq!(with(c"ASAN_OPTIONS=").as_deref(), LEAVE.to_str().ok());
+        assert_eq!(with(c"ASAN_OPTIONS=verify_asan_link_order=1"), None);
     }
 
     #[test]
     fn what_is_complete_is_left_alone() {
-        assert!(mended(&[c"LD_PRELOAD=/lib/other.so:/lib/agent.so", c"OVERSPILL_RUN=1:2:3:0"]).is_empty());
+        let preload = c"LD_PRELOAD=/lib/other.so:/lib/agent.so";
+        assert!(mended(&[preload, c"OVERSPILL_RUN=1:2:3:0", LEAVE]).is_empty());
         // A run within a run has a launcher of its own.
-        assert_eq!(
-            mended(&[c"OVERSPILL_RUN=7:8:9:0"]),
-            ["OVERSPILL_RUN=7:8:9:0", "LD_PRELOAD=/lib/agent.so"]
-        );
+        let seen = mended(&[c"OVERSPILL_RUN=7:8:9:0", LEAVE]);
+        assert_eq!(seen, ["OVERSPILL_RUN=7:8:9:0", LEAVE.to_str().unwrap(), "LD_PRELOAD=/lib/agent.so"]);
+    }
+
+    /// See [`without_agent`].
+    #[test]
+    fn an_agent_that_cannot_be_found_is_named_no_more() {
+        let handed = |preload: &CStr| {
+            let entries = [c"A=1".as_ptr(), preload.as_ptr(), c"B=2".as_ptr(), core::ptr::null()];
+            let mut seen: Vec<std::string::String> = Vec::new();
+            let mut call = |environment: Strings| {
+                // SAFETY: strings with a null pointer behind them.
+                unsafe {
+                    let ends = |&at: &usize| !(*environment.add(at)).is_null();
+                    let entry = |at| CStr::from_ptr(*environment.add(at)).to_str().unwrap().into();
+                    seen.extend((0..).take_while(ends).map(entry));
+                }
+                0
+            };
+            // SAFETY: as above.
+            unsafe { without_agent(entries.as_ptr(), AGENT, &mut call) };
+            seen
+        };
+        assert_eq!(handed(c"LD_PRELOAD=/lib/agent.so"), ["A=1", "B=2"]);
+        let both = handed(c"LD_PRELOAD=/lib/agent.so:/lib/other.so /lib/more.so");
+        assert_eq!(both, ["A=1", "B=2", "LD_PRELOAD=/lib/other.so:/lib/more.so"]);
+        assert_eq!(handed(c"LD_PRELOAD=/lib/other.so"), ["A=1", "LD_PRELOAD=/lib/other.so", "B=2"]);
+        assert!(is_to_be_found(c"/proc/self/exe") && !is_to_be_found(c"/no/such/library.so"));
     }
 
     /// *The story:* with glibc before 2.34, which has no such function, `syscall(SYS_execveat)` failed

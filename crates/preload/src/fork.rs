@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
-use crate::{files, filters, fresh, joining, remap, retire, start, veto};
+use crate::{files, filters, fresh, joining, remap, retire, speaker, start, veto};
 
 /// Threads between the start of a fork and its end.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -120,6 +120,7 @@ pub extern "C" fn child() {
     remap::forget();
     retire::forget();
     start::forget_agent();
+    speaker::forget();
     veto::forget();
     if filters::is_filtered() {
         fresh::leave();

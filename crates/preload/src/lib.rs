@@ -46,10 +46,12 @@ mod remap;
 mod retire;
 mod settings;
 mod sight;
+mod speaker;
 mod stacks;
 mod start;
 mod tasks;
 mod undisturbed;
+mod urgency;
 mod veto;
 mod withheld;
 
@@ -77,11 +79,7 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     // data. No other signal ends a program whose threads wait in the kernel for this one, and a
     // thread that comes before all others must not go on.
     overspill_sys::thread::stand_back();
-    message::say(format_args!("bug, the program is ended before it loses data: {info}"));
-    loop {
-        message::kill_self(rustix::process::Signal::KILL);
-        overspill_sys::clock::sleep_ns(1_000_000);
-    }
+    message::end_with(format_args!("bug, the program is ended before it loses data: {info}"));
 }
 
 // Asked for by parts of the core library that were compiled to unwind; nothing here ever does. They

@@ -8,6 +8,8 @@ use overspill_sys::Fd;
 use overspill_sys::file::{self, Identity};
 use rustix::process::{self, Signal};
 
+use crate::speaker;
+
 /// The program's standard error.
 const NUMBER: u32 = 2;
 /// What it was when the program began; no file is all zeroes.
@@ -22,34 +24,48 @@ pub fn set_up() {
     }
 }
 
-/// Writes one line to the program's standard error. The agent's own descriptors do not include it.
-/// It must be the same open file, not the same name opened again: that would have a position of its
-/// own, and what the launcher says at the end would be written over the line. Nothing is allocated:
-/// the line may say that there is no memory.
-///
-/// It is not written where it would wait: who waits for a page may be the one who would make room. Nor
-/// to what was not there when the program began.
-///
-/// *The stories:* a daemon closed its descriptors and opened its data, which became number 2; the
-/// line went there. And a program whose standard error was a full pipe waited for the agent, that for
-/// whoever read the pipe, and that for the program.
+/// Says one line on the program's standard error, and does not wait until it is written. For the
+/// agent's thread alone.
 pub fn say(text: impl Display) {
-    let Ok(fd) = file::descriptor_of_program(NUMBER) else { return };
-    let known = Identity(STANDARD_ERROR.each_ref().map(|word| word.load(Relaxed)));
-    if file::identity(&fd) != Ok(known) {
-        return;
-    }
-    let mut line = Line { bytes: [0; 256], len: 0 };
-    // A line that is too long is cut.
-    let _ = write!(line, "overspill: {text}");
-    line.bytes[line.len] = b'\n';
-    let _ = file::write_at_once(&fd, &line.bytes[..=line.len]);
+    speaker::say(Line::new(text));
 }
 
-/// As much of a line as there is room for, and one byte more.
-struct Line {
+/// As much of a line as there is room for, and one byte more. Nothing is allocated: the line may say
+/// that there is no memory.
+pub struct Line {
     bytes: [u8; 256],
     len: usize,
+}
+
+impl Line {
+    /// Nothing.
+    pub const EMPTY: Line = Line { bytes: [0; 256], len: 0 };
+
+    /// One that is too long is cut.
+    pub fn new(text: impl Display) -> Line {
+        let mut line = Line::EMPTY;
+        let _ = write!(line, "overspill: {text}");
+        line.bytes[line.len] = b'\n';
+        line
+    }
+
+    /// Writes it to the program's standard error. The agent's own descriptors do not include it. It
+    /// must be the same open file, not the same name opened again: that would have a position of its
+    /// own, and what the launcher says at the end would be written over the line.
+    ///
+    /// It is not written where it would wait for a reader, who may wait for the program. Nor to what
+    /// was not there when the program began.
+    ///
+    /// *The stories:* a daemon closed its descriptors and opened its data, which became number 2; the
+    /// line went there. And a program whose standard error was a full pipe waited for the agent, that
+    /// for whoever read the pipe, and that for the program.
+    pub fn write(&self) {
+        let Ok(fd) = file::descriptor_of_program(NUMBER) else { return };
+        let known = Identity(STANDARD_ERROR.each_ref().map(|word| word.load(Relaxed)));
+        if file::identity(&fd) == Ok(known) {
+            let _ = file::write_at_once(&fd, &self.bytes[..=self.len]);
+        }
+    }
 }
 
 impl Write for Line {
@@ -61,7 +77,23 @@ impl Write for Line {
     }
 }
 
-/// Sends a signal to the whole process.
+/// Sends a signal to the whole process, once what was said is written, or could not be for a while.
+/// For the agent's thread alone.
 pub fn kill_self(signal: Signal) {
+    speaker::wait();
+    send(signal);
+}
+
+/// Says why, and ends the program, in any thread.
+#[cfg(not(test))]
+pub fn end_with(text: impl Display) -> ! {
+    speaker::say_last(&Line::new(text));
+    loop {
+        send(Signal::KILL);
+        overspill_sys::clock::sleep_ns(1_000_000);
+    }
+}
+
+fn send(signal: Signal) {
     let _ = process::kill_process(process::getpid(), signal);
 }

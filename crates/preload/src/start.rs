@@ -11,7 +11,9 @@ use overspill_sys::{AddressRange, Errno, fd, reserve};
 
 use crate::agent::Beginning;
 use crate::launcher::Address;
-use crate::{agent, elf, exec, files, filters, fork, forms, fresh, leaks, message, retire, settings, veto};
+use crate::{
+    agent, elf, exec, files, filters, fork, forms, fresh, leaks, message, retire, settings, speaker, veto,
+};
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
 static PLACE: AtomicU64 = AtomicU64::new(0);
@@ -59,7 +61,10 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     // Programs that have no agent make these calls, too.
     forms::set_up();
     // SAFETY: as above.
-    let Some(address) = (unsafe { find(environment) }) else { return };
+    let address = unsafe { value(environment, ENV.as_bytes()) }.and_then(Address::parse);
+    // SAFETY: as above.
+    let libraries = unsafe { value(environment, b"LD_PRELOAD") };
+    let Some(address) = address.filter(|_| !libraries.is_some_and(is_in_valgrind)) else { return };
     TOKEN.store(address.token, Ordering::Release);
     FILTERS.store(address.filters, Ordering::Release);
     PLACE.store(u64::from(address.process) << 32 | u64::from(address.descriptor), Ordering::Release);
@@ -189,6 +194,7 @@ extern "C" fn entry(_: *mut ()) {
     STARTED.store(true, Ordering::Release);
     if let Some(mission) = mission {
         agent::run(mission);
+        speaker::leave();
         files::forget();
         fresh::forget();
     }
@@ -201,11 +207,19 @@ pub fn address() -> Address {
     Address { process: (place >> 32) as u32, descriptor: place as u32, token, filters }
 }
 
-/// The value of [`ENV`].
+/// Valgrind loads a library of its own by the same variable. It runs no thread that libc does not know.
+///
+/// *The story:* it ended the program for the flags of the call that makes the agent's thread.
+fn is_in_valgrind(libraries: &[u8]) -> bool {
+    const NAME: &[u8] = b"/vgpreload_";
+    libraries.windows(NAME.len()).any(|part| part == NAME)
+}
+
+/// The value of a variable.
 ///
 /// # Safety
-/// `environment` is null or a null-terminated array of strings.
-unsafe fn find(environment: *const *const c_char) -> Option<Address> {
+/// `environment` is null or a null-terminated array of strings, which stays as it is.
+unsafe fn value(environment: *const *const c_char, name: &[u8]) -> Option<&'static [u8]> {
     if environment.is_null() {
         return None;
     }
@@ -217,8 +231,8 @@ unsafe fn find(environment: *const *const c_char) -> Option<Address> {
         }
         // SAFETY: as above.
         let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
-        if let Some(value) = entry.strip_prefix(ENV.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
-            return Address::parse(value);
+        if let Some(value) = entry.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")) {
+            return Some(value);
         }
     }
     None
@@ -230,4 +244,5 @@ pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
     visit(fork::doorbells());
     visit(veto::range());
     visit(thread_range());
+    visit(speaker::range());
 }

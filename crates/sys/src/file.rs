@@ -285,8 +285,8 @@ pub fn write(fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
     unsafe { syscall!(nr::__NR_write, fd as usize, bytes.as_ptr() as usize, bytes.len()) }
 }
 
-/// As [`write()`], but what would wait is not written: EAGAIN, or a smaller count. Only a file in a
-/// file system may take its time.
+/// As [`write()`], but what would wait for a reader is not written: EAGAIN, or a smaller count. A file
+/// in a file system may take its time, and each may have a lock that another who writes to it holds.
 pub fn write_at_once(fd: &Fd, bytes: &[u8]) -> Result<usize, Errno> {
     if status(fd)?.kind == Kind::Regular {
         return write(fd.raw(), bytes);

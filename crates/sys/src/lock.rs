@@ -102,7 +102,7 @@ mod tests {
             });
             let waiter = scope.spawn(|| {
                 run_on_the_first_processor();
-                let _ = Scheduling::first().set();
+                let _ = Scheduling::first(1).set();
                 while !held.load(Ordering::Acquire) {
                     std::thread::sleep(Duration::from_millis(1));
                 }

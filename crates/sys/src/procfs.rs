@@ -412,6 +412,8 @@ pub enum Limit {
     Stack = nr::RLIMIT_STACK,
     /// Number of descriptors.
     Descriptors = nr::RLIMIT_NOFILE,
+    /// Microseconds that a real-time thread may work without a pause.
+    RealTime = nr::RLIMIT_RTTIME,
 }
 
 /// Version of the running kernel: `6.18.44-anything` is (6, 18, 44).

@@ -12,6 +12,7 @@
 
 use crate::futex::{self, Scope};
 use crate::mem::{self, Mapping, Prot};
+use crate::procfs::{self, Limit};
 use crate::raw::{nr, syscall};
 use crate::{AddressRange, Errno, PAGE_SIZE, clock};
 use core::ffi::CStr;
@@ -34,6 +35,8 @@ pub enum Descriptors {
     Private,
 }
 
+/// The highest priority of real-time threads.
+const PRIORITY_MAX: u32 = 99;
 const THREAD_LOCAL_BYTES: usize = 64 * 1024;
 /// Where in the page behind the thread pointer its id is kept: behind everything libc has there.
 const TID_AT: usize = PAGE_SIZE - 64;
@@ -276,21 +279,32 @@ impl Scheduling {
         }
     }
 
-    /// Before every ordinary thread: it is given a processor as soon as it wants one, and keeps it
-    /// until it sleeps (`SCHED_FIFO`, lowest priority).
+    /// Before every ordinary thread, and every real-time one of a lower priority (1 to 99): it is given
+    /// a processor as soon as it wants one, and keeps it until it sleeps (`SCHED_FIFO`).
     #[must_use]
-    pub fn first() -> Scheduling {
-        Scheduling { size: Self::SIZE, policy: nr::SCHED_FIFO, priority: 1, ..Scheduling::default() }
+    pub fn first(priority: u32) -> Scheduling {
+        Scheduling { size: Self::SIZE, policy: nr::SCHED_FIFO, priority, ..Scheduling::default() }
     }
 
     /// That of the calling thread.
     pub fn current() -> Result<Scheduling, Errno> {
+        Scheduling::of(0)
+    }
+
+    /// That of a thread, by its number; 0 is the caller.
+    pub fn of(tid: u32) -> Result<Scheduling, Errno> {
         let mut current = Scheduling::default();
         let (at, size) = (&raw mut current as usize, Self::SIZE as usize);
         // SAFETY: the call writes at most so many bytes.
-        unsafe { syscall!(nr::__NR_sched_getattr, 0, at, size, 0)? };
+        unsafe { syscall!(nr::__NR_sched_getattr, tid as usize, at, size, 0)? };
         current.size = Self::SIZE;
         Ok(current)
+    }
+
+    /// Its priority among real-time threads; 0: it is none.
+    #[must_use]
+    pub fn real_time_priority(&self) -> u32 {
+        if matches!(self.policy, nr::SCHED_FIFO | nr::SCHED_RR) { self.priority } else { 0 }
     }
 
     /// Makes it that of the calling thread.
@@ -302,6 +316,25 @@ impl Scheduling {
         // SAFETY: the attributes are as long as they say, and are only read.
         unsafe { syscall!(nr::__NR_sched_setattr, 0, &raw const *self as usize, 0) }.map(drop)
     }
+}
+
+/// The calling thread comes before every ordinary one from now on, and before real-time ones of this
+/// priority; never with less than it has.
+///
+/// Not where real-time threads may work so long only without a pause (`RLIMIT_RTTIME`): whoever
+/// passes that has the whole process killed. No real-time thread keeps a processor for longer there.
+pub fn come_before(priority: u32) -> Result<(), Errno> {
+    if !may_come_before() {
+        return Err(Errno::PERM);
+    }
+    let own = Scheduling::current()?.real_time_priority();
+    Scheduling::first(own.max((priority + 1).min(PRIORITY_MAX))).set()
+}
+
+/// May a thread of this process be in a real-time class for as long as it works?
+#[must_use]
+pub fn may_come_before() -> bool {
+    procfs::limit(Limit::RealTime).is_ok_and(|(soft, _)| soft == u64::MAX)
 }
 
 /// The calling thread competes like any other from now on. Whoever leaves a class needs no privilege for it.

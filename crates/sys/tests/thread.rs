@@ -209,10 +209,27 @@ fn whoever_stands_back_is_an_ordinary_thread() {
     // A thread of its own: it keeps what it sets. The class takes a privilege.
     std::thread::spawn(|| {
         let current = || Scheduling::current().expect("a thread may know its own class");
-        let is_first = Scheduling::first().set().is_ok();
+        let is_first = Scheduling::first(1).set().is_ok();
         let before = current();
         stand_back();
         assert_eq!(before != current(), is_first);
+    })
+    .join()
+    .expect("the assertion holds");
+}
+
+/// *The story:* of a program with real-time priority 50 the agent's thread took priority 1, and never
+/// ran beside it on one processor.
+#[test]
+fn whoever_comes_before_others_has_more_than_they_and_than_it_had() {
+    use overspill_sys::thread::{Scheduling, come_before};
+    std::thread::spawn(|| {
+        let own = || Scheduling::current().expect("a thread may know its own class").real_time_priority();
+        assert_eq!(own(), 0);
+        if come_before(0).is_ok() {
+            let after = [0, 50, 20, 99].map(|priority| come_before(priority).map(|()| own()));
+            assert_eq!(after, [Ok(1), Ok(51), Ok(51), Ok(99)]);
+        }
     })
     .join()
     .expect("the assertion holds");

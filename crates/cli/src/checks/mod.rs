@@ -83,6 +83,7 @@ pub struct Ready {
 
 /// The checks without which nothing can be managed; quick, and the first failure is returned.
 pub fn essential(swap: &[SwapArg]) -> Result<Ready, Check> {
+    passed(surroundings::proc_is_there())?;
     kernel::essential().into_iter().try_for_each(passed)?;
     let swap = swap_place::resolve_all(swap)?;
     swap.iter().map(swap_place::usable).try_for_each(passed)?;

@@ -29,6 +29,7 @@ const LOCKED_BYTES_LOW: u64 = 8 << 20;
 /// Everything here.
 pub fn all() -> Vec<Check> {
     vec![
+        proc_is_there(),
         shared_memory(),
         agent_reports(),
         locked_memory(),
@@ -71,6 +72,20 @@ fn agent_reports() -> Check {
         }
         Err(error) => {
             Check::fail(AGENT, format!("cannot be tried: {error}"), "run doctor outside the sandbox")
+        }
+    }
+}
+
+/// Whether there is a /proc, by which agents and launcher know what processes hold.
+///
+/// *The story:* without one nobody was limited, and `run --strict` ended with 0.
+pub fn proc_is_there() -> Check {
+    const NAME: &str = "/proc";
+    match std::fs::read("/proc/self/statm") {
+        Ok(_) => Check::ok(NAME, "mounted"),
+        Err(error) => {
+            let detail = format!("what processes hold cannot be read ({})", error.kind());
+            Check::fail(NAME, detail, "mount -t proc proc /proc")
         }
     }
 }

@@ -116,7 +116,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let divides = !args.tuning.per_process;
     let options = Options { ram_bytes, divides, strict: args.tuning.strict };
     let descendants = Descendants::new(pid, ready.agent.keeper());
-    let watch = Watch::start(page.clone(), descendants, options).context("cannot start a thread")?;
+    let watch = Watch::start(page.clone(), descendants, ready.agent.path().into(), options)
+        .context("cannot start a thread")?;
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
     signals::stop_forwarding();
     let wall_seconds = start.elapsed().as_secs_f64();

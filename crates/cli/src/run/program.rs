@@ -53,9 +53,18 @@ fn unmanageable_at(path: &Path, depth: u32) -> Option<String> {
     }
     match Elf::read(head, &file)? {
         Elf::Dynamic => None,
+        Elf::Static if is_linker(path) => None,
         Elf::Static => Some(format!("{name} is statically linked, so no agent can be loaded into it")),
         Elf::Foreign => Some(format!("{name} is built for another processor or word size than the agent")),
     }
+}
+
+/// Whether it is the dynamic linker itself, which loads what LD_PRELOAD names where it is started as a
+/// program, too, and is linked to nothing.
+fn is_linker(path: &Path) -> bool {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
+    (name.starts_with(b"ld-") || name.starts_with(b"ld64")) && name.windows(3).any(|part| part == b".so")
 }
 
 /// Whether executing the file gains privileges, which makes the dynamic linker ignore LD_PRELOAD.
@@ -202,6 +211,21 @@ mod tests {
         let words = script_interpreters(b"#!/usr/bin/env -S FOO=1 sh -e\n");
         assert_eq!(words[0], Path::new("/usr/bin/env"));
         assert!(words[1].ends_with("sh"));
+    }
+
+    /// *The story:* `run -- /lib64/ld-linux-x86-64.so.2 prog` was called statically linked, and managed.
+    #[test]
+    fn the_linker_itself_is_no_static_program() {
+        let directory = std::env::temp_dir().join(format!("overspill-linker-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let judged = |name: &str| {
+            let path = directory.join(name);
+            fs::write(&path, elf(2, OWN_MACHINE, 1)).unwrap();
+            unmanageable(&path)
+        };
+        let [linker, other] = [judged("ld-linux-x86-64.so.2"), judged("ld-gold")];
+        fs::remove_dir_all(directory).unwrap();
+        assert!(linker.is_none() && other.is_some(), "{linker:?} {other:?}");
     }
 
     #[test]

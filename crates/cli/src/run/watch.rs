@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -80,13 +80,19 @@ pub struct Watch {
 
 impl Watch {
     /// Begins to watch the tree below this process.
-    pub fn start(page: Arc<SharedPage>, descendants: Descendants, options: Options) -> io::Result<Watch> {
+    pub fn start(
+        page: Arc<SharedPage>,
+        descendants: Descendants,
+        agent: PathBuf,
+        options: Options,
+    ) -> io::Result<Watch> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let mut watcher = Watcher {
             group: Group::own(page.clone()),
             is_swap_full: false,
             page,
+            agent,
             options,
             refused: None,
             unpaged_bytes: 0,
@@ -130,6 +136,8 @@ impl Watch {
 
 struct Watcher {
     page: Arc<SharedPage>,
+    /// The path of the agent's library.
+    agent: PathBuf,
     /// What the memory cgroup has left is asked once an agent has found swap full.
     group: Group,
     is_swap_full: bool,
@@ -223,7 +231,7 @@ impl Watcher {
             sightings = self.sightings_afresh(&looks);
         }
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
-            self.census.describe(pid, name(pid), objection(pid));
+            self.census.describe(pid, name(pid), objection(pid, &self.agent));
         }
         // A report that cannot be read is told by no record having it.
         let _ = self.read_reports(&sightings, &looks, is_over);
@@ -516,12 +524,23 @@ fn walk(look: &Look, shmem_bytes: u64) -> Option<Doubly> {
 }
 
 /// What is known against a program's being managed. To be asked while it lives.
-fn objection(pid: u32) -> Option<String> {
+fn objection(pid: u32, agent: &Path) -> Option<String> {
     let executable = format!("/proc/{pid}/exe");
     if let Some(reason) = program::unmanageable(Path::new(&executable)) {
-        let path =
-            std::fs::read_link(&executable).map_or_else(|_| name(pid), |path| path.display().to_string());
-        return Some(reason.replace(&executable, &path));
+        let path = std::fs::read_link(&executable).ok();
+        if path.iter().flat_map(|path| path.components()).any(|part| part.as_os_str() == "valgrind") {
+            return Some("it runs in valgrind, where the agent can have no thread".into());
+        }
+        let shown = path.map_or_else(|| name(pid), |path| path.display().to_string());
+        return Some(reason.replace(&executable, &shown));
+    }
+    // What is there is seen from the process's own root and mounts.
+    let library = format!("/proc/{pid}/root{}", agent.display());
+    if std::fs::metadata(&library).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        && Path::new(&format!("/proc/{pid}/root/")).exists()
+    {
+        let text = "the agent's library is not to be found from its root (chroot, or a mount over it)";
+        return Some(text.into());
     }
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     let variable = [ENV.as_bytes(), b"="].concat();

@@ -339,6 +339,12 @@ impl Engine {
         if lets_fork && self.must_tell_files() { None } else { self.notices.pop_front() }
     }
 
+    /// Bytes of mappings that are sealed, as far as they were to leave: they stay.
+    #[must_use]
+    pub fn sealed_bytes(&self) -> u64 {
+        self.view.program.sealed_bytes()
+    }
+
     /// Time passed.
     pub fn tick(&mut self) {
         self.vigil.tick(clock::monotonic_ns());

@@ -43,7 +43,8 @@ struct Tried {
 impl Memory {
     /// Takes `count` (at most a block) pages at `address` into frames (holes) from `first` on.
     pub fn take_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
-        if self.is_changing(&(address..address + count as usize * PAGE_SIZE)) {
+        let range = address..address + count as usize * PAGE_SIZE;
+        if self.is_changing(&range) || self.sealed.touches(&range) {
             return Taken::default();
         }
         if self.can_move {
@@ -299,6 +300,14 @@ impl Memory {
         helper.order(Job::Drop, range.clone());
         self.await_helper(helper);
         own_events::remove(&mut self.changes, &range);
+        if helper.failure() == Some(Errno::PERM) {
+            self.sealed.note(range);
+        }
+    }
+
+    /// Bytes of sealed mappings, which stay where they are.
+    pub fn sealed_bytes(&self) -> u64 {
+        self.sealed.bytes()
     }
 
     /// The helper, which is started where it was not needed before.

@@ -1,6 +1,7 @@
 //! How an agent finds its launcher and takes a place, before the program goes on.
 
 use alloc::boxed::Box;
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::Failure;
@@ -111,8 +112,8 @@ pub fn tree() -> Option<&'static Tree> {
 }
 
 /// The agent's own path, as LD_PRELOAD names it; `None` while it is not known.
-pub fn path() -> Option<&'static [u8]> {
-    let path = launcher::path(&shared()?.config.agent_path).to_bytes();
+pub fn path() -> Option<&'static CStr> {
+    let path = launcher::path(&shared()?.config.agent_path);
     (!path.is_empty()).then_some(path)
 }
 

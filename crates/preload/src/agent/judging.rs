@@ -105,6 +105,15 @@ impl Manager<'_> {
         self.excess.get_or_insert(Excess::default());
     }
 
+    /// What the kernel lets nobody take out is said when it is found, and when it has doubled since.
+    pub(super) fn tell_sealed(&mut self) {
+        let sealed = self.engine.sealed_bytes();
+        if sealed > 2 * self.sealed_told {
+            self.sealed_told = sealed;
+            self.say_words(format_args!("{} MiB of sealed memory (mseal) stay in RAM", sealed >> 20));
+        }
+    }
+
     /// Swap is full, and the process holds `held` bytes: each tenth of the budget that is held beyond
     /// it, by all that share it, is said, and before there is nothing left for others the program ends.
     ///

@@ -20,6 +20,8 @@ use crate::run::descendants::{adopt_orphans, children};
 /// So long it may take until they are gone. A keeper looks around for a second before it goes.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// How often an environment that is empty is read again.
+const LOOKS_AT_EMPTY: u32 = 10;
 /// The variable by which a run's processes are known.
 const MARK: &str = "COMPARED_BY";
 
@@ -65,8 +67,17 @@ impl Leftovers {
 }
 
 /// Was the process started with the mark? Whose environment cannot be read is left alone.
+///
+/// *The story:* the command had ended while its background processes were in the midst of exec, where
+/// nobody has an environment. They were taken for strangers, and lived on.
 fn is_marked(pid: u32) -> bool {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let mark = format!("{MARK}={}", std::process::id());
-    environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
+    for _ in 0..LOOKS_AT_EMPTY {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        if !environment.is_empty() {
+            return environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes());
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    false
 }

@@ -27,8 +27,8 @@ use crate::swapfile::GivesBack;
 const PIECES: usize = 256;
 
 /// How often a request is made that could not be done just then, and the rest in between.
-const INSISTED: u32 = 100;
-const INSIST_REST_NS: u64 = 2_000_000;
+const INSISTED: u32 = 10;
+const INSIST_REST_NS: u64 = 1_000_000;
 
 /// Bit of a tag: a write of the compressed pool.
 const WRITE_BACK: u64 = 1 << 63;
@@ -71,6 +71,10 @@ impl Request {
     /// device that fails: the area was given up, and swap was over. A page that could not be read twice
     /// was lost.
     fn insist(&self, result: Result<u32, Errno>) -> Result<u32, Errno> {
+        if self.area.is_none() {
+            // A read of a file may wait for whoever serves the file, who may wait for this thread.
+            return result;
+        }
         let mut result = result;
         for _ in 0..INSISTED {
             let Err(errno) = result else { break };
@@ -556,7 +560,8 @@ mod tests {
         let file = file::memfd(c"area").expect("memory files are there");
         let mut page = std::vec![7_u8; PAGE_SIZE];
         let pieces = std::vec![IoVec { base: page.as_mut_ptr() as usize, len: PAGE_SIZE }];
-        let of_kind = |kind| Request { kind, fd: file.raw(), bytes: PAGE_SIZE, ..request(kind) };
+        let of_kind =
+            |kind| Request { kind, area: Some(0), fd: file.raw(), bytes: PAGE_SIZE, ..request(kind) };
         let write = Request { pieces: pieces.clone(), ..of_kind(Kind::Write) };
         let read = Request { pieces, ..of_kind(Kind::Read) };
         for passing in [Errno::INTR, Errno::AGAIN, Errno::NOMEM, Errno::CANCELED] {
@@ -567,6 +572,8 @@ mod tests {
             assert!(page.iter().all(|&byte| byte == passing.raw_os_error() as u8), "the page is lost");
         }
         assert_eq!(read.insist(Err(Errno::IO)), Err(Errno::IO), "a device that fails");
+        let of_file = Request { area: None, pieces: read.pieces.clone(), ..request(Kind::Read) };
+        assert_eq!(of_file.insist(Err(Errno::AGAIN)), Err(Errno::AGAIN), "who serves it may wait for us");
         let closed = Request { fd: -1, ..read };
         assert_eq!(closed.insist(Err(Errno::AGAIN)), Err(Errno::BADF), "and what the call itself says");
     }

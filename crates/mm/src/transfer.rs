@@ -83,7 +83,7 @@ impl<P: SwapIn> Mm<P> {
     }
 
     fn arrived(&mut self, id: PageId, out: &mut Actions) {
-        self.pages[id].clear(flag::DIRTY);
+        self.pages[id].clear(flag::DIRTY | flag::RETRIED);
         self.leave_slot(id);
         self.share_slot(id);
         let list = if self.pages[id].has(flag::ACTIVATE) { ListId::Active } else { ListId::Inactive };

@@ -434,7 +434,7 @@ struct Manager<'a> {
     sealed_told: u64,
     /// Everything is brought in, for the agent is to go.
     hands_back: bool,
-    /// Until then it is tried to.
+    /// Until then it is tried to give files back, since that failed first; 0: it did not.
     hands_back_until: u64,
     /// Everything is in, and the next fork may follow.
     linger: Linger,
@@ -741,10 +741,13 @@ impl Manager<'_> {
         let handed = self.engine.hand_back_range(&(0..usize::MAX), overspill_engine::report::Left::Other);
         if !core::mem::replace(&mut self.hands_back, true) {
             self.end_halt();
-            self.hands_back_until = clock::monotonic_ns() + HAND_BACK_NS;
             self.engine.pause();
         }
-        if !handed && clock::monotonic_ns() > self.hands_back_until {
+        if handed {
+            self.hands_back_until = 0;
+        } else if self.hands_back_until == 0 {
+            self.hands_back_until = clock::monotonic_ns() + HAND_BACK_NS;
+        } else if clock::monotonic_ns() > self.hands_back_until {
             self.say("a mapped file cannot be given back to the kernel: the program is ended");
             message::kill_self(Signal::KILL);
         }

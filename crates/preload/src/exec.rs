@@ -14,7 +14,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use linux_raw_sys::general::{__NR_execve, __NR_execveat, __NR_faccessat, AT_FDCWD};
+use linux_raw_sys::general::{__NR_execve, __NR_execveat, __NR_faccessat2, AT_EACCESS, AT_FDCWD};
 use overspill_engine::shared::ENV;
 use overspill_sys::Errno;
 use overspill_sys::text::Decimal;
@@ -140,9 +140,10 @@ unsafe fn with_agent(environment: Strings, mut call: impl FnMut(Strings) -> c_in
 /// Can the loader open the agent's library from here? Not behind a change of root, nor where something
 /// is mounted over its directory. Behind a filter nobody asks: it may kill whoever does.
 fn is_to_be_found(path: &CStr) -> bool {
-    let arguments = [AT_FDCWD as usize, path.as_ptr() as usize, R_OK, 0, 0, 0];
+    // As the loader opens it: with the effective rights.
+    let arguments = [AT_FDCWD as usize, path.as_ptr() as usize, R_OK, AT_EACCESS as usize, 0, 0];
     // SAFETY: looks at a path, which ends with NUL.
-    let asks = || unsafe { overspill_sys::call(__NR_faccessat, arguments) };
+    let asks = || unsafe { overspill_sys::call(__NR_faccessat2, arguments) };
     filters::is_filtered() || !matches!(asks(), Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
 }
 

@@ -67,6 +67,11 @@ pub fn is_ours() -> bool {
     own_word().is_some_and(|word| word.load(SeqCst) == 1)
 }
 
+/// Is this a copy of such a process that no handler of fork knows of? Where there is no word nobody can tell.
+pub fn is_strange() -> bool {
+    own_word().is_some_and(|word| word.load(SeqCst) != 1)
+}
+
 /// Is the caller a child of vfork, which has its parent's memory until it calls exec? This is a system call.
 pub fn is_borrowing() -> bool {
     PROCESS.load(SeqCst) != mem::process_id()

@@ -20,7 +20,7 @@ use overspill_sys::lock::Lock;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use crate::undisturbed::undisturbed;
-use crate::{libc, remap};
+use crate::{fork, libc, remap};
 
 /// Pieces that can be kept at a time.
 const PIECES: usize = 64;
@@ -39,9 +39,15 @@ pub fn set_room(bytes: u64) {
     ROOM.store(usize::try_from(bytes).unwrap_or(usize::MAX), SeqCst);
 }
 
-/// Takes room for a mapping. False: it does not fit.
+/// Takes room for a mapping. False: it does not fit, or there are too many.
+///
+/// *The story* (by reading): the mapping behind the last place was the kernel's for good, and counted by
+/// nobody.
 pub fn take_room(bytes: usize) -> bool {
-    ROOM.fetch_update(SeqCst, SeqCst, |room| room.checked_sub(bytes)).is_ok()
+    let has_place = (0..PIECES).any(|index| piece(index).is_empty());
+    has_place
+        && !fork::is_strange()
+        && ROOM.fetch_update(SeqCst, SeqCst, |room| room.checked_sub(bytes)).is_ok()
 }
 
 /// Bytes that are kept, in RAM or not.
@@ -69,9 +75,11 @@ fn set(index: usize, range: &AddressRange) {
     TOTAL.fetch_sub(before, SeqCst);
 }
 
-/// Does it concern anything that is kept?
+/// Does it concern anything that is kept? A child that no handler of fork knows of may have been made while
+/// another thread changed the pieces: it would wait for that in vain, and has no agent that takes them.
 pub fn overlaps(range: &AddressRange) -> bool {
     bytes() > 0
+        && !fork::is_strange()
         && undisturbed(|| {
             CHANGING.with(|| (0..PIECES).any(|index| overspill_sys::overlap(&piece(index), range)))
         })
@@ -196,7 +204,7 @@ pub unsafe extern "C" fn munmap(start: *mut c_void, len: usize) -> c_int {
     let arguments = [start as usize, len, 0, 0, 0, 0];
     // SAFETY: passed on to the caller.
     let call = || unsafe { overspill_sys::call(__NR_munmap, arguments) };
-    let end = (start as usize).saturating_add(len.next_multiple_of(PAGE_SIZE));
+    let end = (start as usize).saturating_add(len.checked_next_multiple_of(PAGE_SIZE).unwrap_or(len));
     let range = start as usize..end;
     let result = if overlaps(&range) { changing(&range, call, |_| Change::Gone) } else { call() };
     result.map_or_else(|errno| libc::fail(errno) as c_int, |_| 0)

@@ -13,8 +13,8 @@ use linux_raw_sys::general::{
     MAP_POPULATE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
 };
 
-use overspill_sys::PAGE_SIZE;
 use overspill_sys::mem::{self, Advice};
+use overspill_sys::{Errno, PAGE_SIZE};
 
 use crate::files::{self, Mapping};
 use crate::kept::{self, Change};
@@ -99,14 +99,17 @@ pub unsafe extern "C" fn mmap(
         unsafe { overspill_sys::call(__NR_mmap, arguments) }
     };
     let place = address as usize..(address as usize).saturating_add(len);
-    let map = |flags: u32| {
+    let make = |flags: u32| {
         let is_over_kept = flags & MAP_FIXED != 0 && kept::overlaps(&place);
-        let result = match is_over_kept {
+        match is_over_kept {
             true => kept::changing(&place, || call(flags), |_| Change::Gone),
             false => call(flags),
-        };
+        }
+    };
+    let answer = |result: Result<usize, Errno>| {
         result.unwrap_or_else(|errno| libc::fail(errno) as usize) as *mut c_void
     };
+    let map = |flags: u32| answer(make(flags));
     let flags = flags as u32;
     match files::map(address as usize, len, protection as u32, flags, fd, offset) {
         Some(Mapping::Managed(mapped)) => {
@@ -116,8 +119,7 @@ pub unsafe extern "C" fn mmap(
             return mapped as *mut c_void;
         }
         Some(Mapping::Kept(bytes)) => {
-            let mapped = kept::map(bytes, || call(flags));
-            return mapped.unwrap_or_else(|errno| libc::fail(errno) as usize) as *mut c_void;
+            return answer(kept::map(bytes, || make(flags)));
         }
         None => {}
     }

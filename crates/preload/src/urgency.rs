@@ -35,7 +35,9 @@ impl Urgency {
     /// things are merely slower. Beside real-time threads an ordinary one may never run. True: it
     /// comes first.
     pub fn compete(&mut self) -> bool {
-        if self.highest > 0 && self.hurry() {
+        let beside_real_time = |urgency: &Urgency| urgency.highest > 0;
+        // They may be gone by now.
+        if beside_real_time(self) && self.hurry() && beside_real_time(self) {
             return true;
         }
         let ordinary = |nice| Scheduling::ordinary(nice, TURN_NS).set();

@@ -162,6 +162,7 @@ impl Engine {
             (false, Errno::BADMSG) => events::READ_ERROR | events::WRONG_BYTES,
             (false, _) => events::READ_ERROR,
         });
+        self.has_lost = true;
         let poisoned = self.view.poison(place);
         self.notices.push_back(Notice::PageLost { place, poisoned, of_file, is_first });
         self.answered(Run::one(page), Answer::Retry);

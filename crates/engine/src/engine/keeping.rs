@@ -25,8 +25,13 @@ impl Engine {
     pub(super) fn kept(&self, run: Run) -> u64 {
         let (space, first) = self.mm.place(run.first);
         let robust = self.robust.as_ref().filter(|_| space == PROGRAM);
-        let held = robust.map_or(0, |robust| robust.kept(&range(address(first), run)));
-        held | told_discarded(&self.events, space, first, run.count)
+        robust.map_or(0, |robust| robust.kept(&range(address(first), run)))
+    }
+
+    /// Which pages of a run are told as discarded, and are not to be taken for that.
+    pub(super) fn told_discarded(&self, run: Run) -> u64 {
+        let (space, first) = self.mm.place(run.first);
+        told_discarded(&self.events, space, first, run.count)
     }
 
     /// May a lock that somebody holds lie in a page of those that were taken? Who takes one stores to

@@ -184,7 +184,7 @@ impl Engine {
         if let Some(robust) = &self.robust {
             robust.words().begin_batch();
         }
-        let kept = self.kept(run);
+        let kept = self.kept(run) | self.told_discarded(run);
         let result = frames.map_or_else(Default::default, |first| self.take_out(run, first, !kept));
         self.events.push_back(Event::Unmapped { run, result });
         if self.robust.is_some() && self.may_hold_locks(run, &result) {

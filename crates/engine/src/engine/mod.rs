@@ -147,6 +147,8 @@ pub struct Engine {
     are_files_told: bool,
     /// A fork waits for that since.
     untold_since: Option<Nanos>,
+    /// A page was lost.
+    has_lost: bool,
     /// The process's mappings, once a file of the program's is managed.
     maps: Option<Arc<Maps>>,
     /// Everything is in, or comes in, for a fork that was announced.
@@ -197,6 +199,7 @@ impl Engine {
             foreseen: VecDeque::new(),
             file_table: None,
             are_files_told: true,
+            has_lost: false,
             untold_since: None,
             maps: None,
             is_paused: false,
@@ -336,7 +339,11 @@ impl Engine {
     /// The oldest unjudged notice.
     pub fn notice(&mut self) -> Option<Notice> {
         let lets_fork = self.notices.front() == Some(&Notice::Populated);
-        if lets_fork && self.must_tell_files() { None } else { self.notices.pop_front() }
+        if lets_fork && (self.must_tell_files() || !self.poison_lost()) {
+            None
+        } else {
+            self.notices.pop_front()
+        }
     }
 
     /// Bytes of mappings that are sealed, as far as they were to leave: they stay.

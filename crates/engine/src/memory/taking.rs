@@ -198,9 +198,10 @@ impl Memory {
             if !helper.is_idle() {
                 break;
             }
-            if self.sharing.is_guarded {
-                // The helper's own store would wait for this thread.
-                self.unprotect(range.clone());
+            // The helper's own store would wait for this thread.
+            if self.sharing.is_guarded && !self.allow_stores(range.clone()) {
+                self.wake(range);
+                break;
             }
             helper.order(Job::Unshare, range);
             if !helper.is_awaited() {

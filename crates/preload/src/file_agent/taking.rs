@@ -95,6 +95,7 @@ fn take_part(engine: &mut Engine, maps: &Maps, part: AddressRange, say: &impl Fn
             Ok(true) => engine.report().note_file(piece.range.len() as u64),
             Ok(false) => return false,
             Err(Refusal(reason, why)) => {
+                kept::forget(&piece.range);
                 engine.report().note_file_left(reason, piece.range.len() as u64);
                 let mib = piece.range.len() >> 20;
                 say(&Line { file: piece.open().ok(), mib, why });

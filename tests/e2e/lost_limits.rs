@@ -142,19 +142,9 @@ impl Drop for HugePages {
 /// main. The program failed, and the verdict was "fits".
 fn address_space(context: &Context) -> Outcome {
     let program = text(&packages::compile(context, "limits-limited", LIMITED, &[])?);
-    let run = |script: &str| -> Outcome<String> {
-        let finished = Launch::new(context, "limits-address-space", "/bin/bash")
-            .args(["-c", script, &program])
-            .ram(32 * MIB)
-            .timeout(120)
-            .run()?;
-        finished.succeeded()?.paged()?;
-        ensure!(finished.report()?["managed"] == true, "{}", finished.complain("not managed"));
-        std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())
-    };
+    let run = |script: &str| told_by(context, "limits-address-space", &program, script);
     let own = run("$0 160; $0 110; $0 100000")?;
-    let told: Vec<_> = own.lines().filter_map(|line| line.split(' ').next()).collect();
-    ensure!(told == ["160", "110", "100000"], "{own}");
+    ensure!(limits_in(&own) == ["160", "110", "100000"], "{own}");
     let once = run("ulimit -v 163840; exec $0 0")?;
     ensure!(once.starts_with("160 "), "{once}");
     let same = [
@@ -177,17 +167,26 @@ fn data(context: &Context) -> Outcome {
     let flags = ["-DLIMIT=RLIMIT_DATA", "-DSHOWN=\"Max data size\""];
     let program = text(&packages::compile(context, "limits-data", LIMITED, &flags)?);
     let script = "$0 160; $0 110; ulimit -d 163840; $0 0; ($0 0; true); exec bash -c 'exec $0 0' $0";
-    let finished = Launch::new(context, "limits-data", "/bin/bash")
-        .args(["-c", script, &program])
+    let told = told_by(context, "limits-data", &program, script)?;
+    ensure!(limits_in(&told) == ["160", "110", "160", "160", "160"], "{told}");
+    Ok(())
+}
+
+/// What a program says that a script runs, in 32 MiB, managed and paged.
+fn told_by(context: &Context, name: &str, program: &str, script: &str) -> Outcome<String> {
+    let finished = Launch::new(context, name, "/bin/bash")
+        .args(["-c", script, program])
         .ram(32 * MIB)
         .timeout(120)
         .run()?;
     finished.succeeded()?.paged()?;
     ensure!(finished.report()?["managed"] == true, "{}", finished.complain("not managed"));
-    let told = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
-    let told: Vec<_> = told.lines().filter_map(|line| line.split(' ').next()).collect();
-    ensure!(told == ["160", "110", "160", "160", "160"], "{told:?}");
-    Ok(())
+    std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())
+}
+
+/// The first word of each line: a limit in MiB.
+fn limits_in(told: &str) -> Vec<&str> {
+    told.lines().filter_map(|line| line.split(' ').next()).collect()
 }
 
 /// Who has a limit from outside that may not be raised keeps it, and is not said to fit.

@@ -77,8 +77,7 @@ impl Request {
         }
         let mut result = result;
         for _ in 0..INSISTED {
-            let Err(errno) = result else { break };
-            if !is_passing(errno) {
+            if !result.is_err_and(is_passing) {
                 break;
             }
             // SAFETY: as when it was ordered: the pieces stay put until it has ended, and nobody else

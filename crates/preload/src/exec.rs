@@ -92,16 +92,13 @@ impl Lack {
 /// `environment` is null or strings with a null pointer behind them.
 unsafe fn lack(environment: Strings, agent: &[u8]) -> Option<Lack> {
     let mut lack = Lack { entries: 0, lacks_run: true, preload: Some(None), sanitizer: Some(None) };
-    // SAFETY: the caller vouches for the array; the loop ends at its null pointer.
-    while !environment.is_null() && unsafe { !(*environment.add(lack.entries)).is_null() } {
-        // SAFETY: as above.
-        let entry = unsafe { CStr::from_ptr(*environment.add(lack.entries)) }.to_bytes();
+    // SAFETY: passed on to the caller.
+    for entry in unsafe { entries(environment) } {
         if entry.strip_prefix(ENV.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")) {
             lack.lacks_run = false;
         }
         if let Some(libraries) = entry.strip_prefix(PRELOAD) {
-            let has_agent = parts(libraries).any(|library| library == agent);
-            lack.preload = if has_agent { None } else { Some(Some(lack.entries)) };
+            lack.preload = if names(libraries, agent) { None } else { Some(Some(lack.entries)) };
         }
         if let Some(options) = entry.strip_prefix(SANITIZER) {
             let is_said = options.windows(ORDER.len()).any(|part| part == ORDER);
@@ -155,11 +152,9 @@ fn is_to_be_found(path: &CStr) -> bool {
 /// As for [`lack`].
 unsafe fn without_agent(environment: Strings, agent: &[u8], call: &mut dyn FnMut(Strings) -> c_int) -> c_int {
     let (mut count, mut named) = (0, None);
-    // SAFETY: the caller vouches for the array; the loop ends at its null pointer.
-    while !environment.is_null() && unsafe { !(*environment.add(count)).is_null() } {
-        // SAFETY: as above.
-        let entry = unsafe { CStr::from_ptr(*environment.add(count)) }.to_bytes();
-        if entry.strip_prefix(PRELOAD).is_some_and(|libraries| parts(libraries).any(|part| part == agent)) {
+    // SAFETY: passed on to the caller.
+    for entry in unsafe { entries(environment) } {
+        if entry.strip_prefix(PRELOAD).is_some_and(|libraries| names(libraries, agent)) {
             named = Some(count);
         }
         count += 1;
@@ -203,6 +198,26 @@ unsafe fn in_room_without<const ROOM: usize>(
         place.write(entry);
     }
     call(entries.as_ptr().cast())
+}
+
+/// The entries of an environment.
+///
+/// # Safety
+/// `environment` is null or strings with a null pointer behind them, which stay as they are while they are
+/// looked at.
+pub unsafe fn entries<'a>(environment: *const *const c_char) -> impl Iterator<Item = &'a [u8]> {
+    let at = move |index| {
+        // SAFETY: the caller vouches for the array; nobody looks behind its null pointer.
+        let entry = unsafe { *environment.add(index) };
+        // SAFETY: as above: it is a string.
+        (!entry.is_null()).then(|| unsafe { CStr::from_ptr(entry) }.to_bytes())
+    };
+    (0..).take_while(move |_| !environment.is_null()).map_while(at)
+}
+
+/// Does LD_PRELOAD name the agent?
+fn names(libraries: &[u8], agent: &[u8]) -> bool {
+    parts(libraries).any(|library| library == agent)
 }
 
 /// The libraries that LD_PRELOAD names.
@@ -536,6 +551,10 @@ mod tests {
     const AGENT: &[u8] = b"/lib/agent.so";
     const LEAVE: &CStr = c"ASAN_OPTIONS=verify_asan_link_order=0";
 
+    fn text(entry: &[u8]) -> std::string::String {
+        core::str::from_utf8(entry).unwrap().into()
+    }
+
     fn mended(environment: &[&CStr]) -> Vec<std::string::String> {
         let mut entries: Vec<*const c_char> = environment.iter().map(|entry| entry.as_ptr()).collect();
         entries.push(core::ptr::null());
@@ -543,14 +562,8 @@ mod tests {
         let Some(lack) = (unsafe { lack(entries.as_ptr(), AGENT) }) else { return Vec::new() };
         let mut seen = Vec::new();
         let mut call = |environment: Strings| {
-            let mut at = environment;
             // SAFETY: as above.
-            unsafe {
-                while !(*at).is_null() {
-                    seen.push(CStr::from_ptr(*at).to_str().unwrap().into());
-                    at = at.add(1);
-                }
-            }
+            seen.extend(unsafe { super::entries(environment) }.map(text));
             0
         };
         // SAFETY: as above, and there is room.
@@ -607,11 +620,7 @@ mod tests {
             let mut seen: Vec<std::string::String> = Vec::new();
             let mut call = |environment: Strings| {
                 // SAFETY: strings with a null pointer behind them.
-                unsafe {
-                    let ends = |&at: &usize| !(*environment.add(at)).is_null();
-                    let entry = |at| CStr::from_ptr(*environment.add(at)).to_str().unwrap().into();
-                    seen.extend((0..).take_while(ends).map(entry));
-                }
+                seen.extend(unsafe { super::entries(environment) }.map(text));
                 0
             };
             // SAFETY: as above.

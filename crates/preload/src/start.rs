@@ -1,7 +1,7 @@
 //! The constructor: runs before the program's main, in a few hundred microseconds, and changes
 //! nothing that the program could notice.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use overspill_engine::shared::ENV;
@@ -220,22 +220,9 @@ fn is_in_valgrind(libraries: &[u8]) -> bool {
 /// # Safety
 /// `environment` is null or a null-terminated array of strings, which stays as it is.
 unsafe fn value(environment: *const *const c_char, name: &[u8]) -> Option<&'static [u8]> {
-    if environment.is_null() {
-        return None;
-    }
-    for index in 0.. {
-        // SAFETY: the caller vouches for the array; the loop ends at its null pointer.
-        let entry = unsafe { *environment.add(index) };
-        if entry.is_null() {
-            return None;
-        }
-        // SAFETY: as above.
-        let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
-        if let Some(value) = entry.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")) {
-            return Some(value);
-        }
-    }
-    None
+    // SAFETY: passed on to the caller.
+    let mut entries = unsafe { exec::entries(environment) };
+    entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix(b"="))
 }
 
 /// What the agent has besides its arena: the addresses put aside, its thread, its doorbell.

@@ -35,10 +35,12 @@ impl Urgency {
     /// things are merely slower. Beside real-time threads an ordinary one may never run. True: it
     /// comes first.
     pub fn compete(&mut self) -> bool {
-        let beside_real_time = |urgency: &Urgency| urgency.highest > 0;
-        // They may be gone by now.
-        if beside_real_time(self) && self.hurry() && beside_real_time(self) {
-            return true;
+        if self.highest > 0 {
+            let comes_first = self.hurry();
+            // They may be gone by now.
+            if comes_first && self.highest > 0 {
+                return true;
+            }
         }
         let ordinary = |nice| Scheduling::ordinary(nice, TURN_NS).set();
         if self.highest == 0 || !thread::may_come_before() {

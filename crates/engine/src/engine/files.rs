@@ -116,7 +116,7 @@ impl Engine {
     }
 
     /// The slot in its file of a page of a file region.
-    fn file_slot(&self, vpn: Vpn) -> Option<u32> {
+    pub(super) fn file_slot(&self, vpn: Vpn) -> Option<u32> {
         let (_, _, kind) = self.mm.region_at(PROGRAM, vpn)?;
         kind.file_slot(vpn).map(|slot| slot.0)
     }

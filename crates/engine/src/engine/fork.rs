@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use overspill_mm::types::{PageId, Vpn};
+use overspill_mm::types::PageId;
 use overspill_mm::{Event, State};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
@@ -141,12 +141,10 @@ impl Engine {
     /// Runs of the program's own pages in view. Of files, and of what shows the zero page, stores
     /// are told for other reasons.
     fn runs_in_view(&self) -> Vec<AddressRange> {
-        let files = self.file_parts();
-        let is_files = |vpn: Vpn| files.iter().any(|part| (part.start..part.end).contains(&vpn));
         let mut runs: Vec<AddressRange> = Vec::new();
         for id in self.mm.known_pages().filter(|&id| self.mm.state(id) == State::Mapped) {
             let (space, vpn) = self.mm.place(id);
-            if space != PROGRAM || is_files(vpn) {
+            if space != PROGRAM || self.file_slot(vpn).is_some() {
                 continue;
             }
             let at = address(vpn);

@@ -8,11 +8,12 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use overspill_mm::types::{Access, PageId, SpaceId, Vpn};
+use overspill_mm::types::{Access, PageId, Vpn};
 use overspill_mm::{Event, Run, State, Unmapped};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
 use super::Engine;
+use crate::memory::bits;
 use crate::view::{PROGRAM, Place, address, vpn};
 
 /// So many runs at most, and so many pages. Whoever ends before the lists were read leaves a lock that
@@ -30,8 +31,7 @@ impl Engine {
 
     /// Which pages of a run are told as discarded, and are not to be taken for that.
     pub(super) fn told_discarded(&self, run: Run) -> u64 {
-        let (space, first) = self.mm.place(run.first);
-        told_discarded(&self.events, space, first, run.count)
+        told_discarded(&self.events, self.mm.place(run.first), run.count)
     }
 
     /// May a lock that somebody holds lie in a page of those that were taken? Who takes one stores to
@@ -171,19 +171,33 @@ impl Engine {
 /// *The story* (by reading): pages that MADV_FREE had released, and the program had stored to since, were
 /// given frames with the page before them, and left view in the same step. The refusal told that they
 /// are there, and not known; the answer brought their content, which was dropped for that.
-fn told_discarded(events: &VecDeque<Event>, space: SpaceId, first: Vpn, count: u32) -> u64 {
-    let mut told = 0;
-    for event in events {
-        if let Event::Discarded { space: at, start, end } = *event
-            && at == space
-        {
-            let pages = (0..count).filter(|&page| (start..end).contains(&first.offset(page.into())));
-            told |= pages.fold(0, |told, page| told | 1 << page);
+fn told_discarded(events: &VecDeque<Event>, (space, first): Place, count: u32) -> u64 {
+    let page = |vpn: Vpn| vpn.0.saturating_sub(first.0).min(count.into()) as u32;
+    let told = events.iter().map(|event| match *event {
+        Event::Discarded { space: at, start, end } if at == space => {
+            bits(page(start), page(end) - page(start))
         }
-    }
-    told
+        _ => 0,
+    });
+    told.fold(0, |all, told| all | told)
 }
 
 fn range(start: usize, run: Run) -> AddressRange {
     start..start + run.count as usize * PAGE_SIZE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::SHARED;
+
+    #[test]
+    fn pages_that_are_told_as_discarded_are_found() {
+        let of = |space, start, end| Event::Discarded { space, start: Vpn(start), end: Vpn(end) };
+        let told =
+            |events: &[Event]| told_discarded(&events.iter().copied().collect(), (PROGRAM, Vpn(100)), 8);
+        assert_eq!(told(&[of(PROGRAM, 90, 102), of(PROGRAM, 105, 106)]), 0b10_0011);
+        assert_eq!(told(&[of(PROGRAM, 0, 100), of(PROGRAM, 108, 120), of(SHARED, 100, 108), Event::Idle]), 0);
+        assert_eq!(told(&[of(PROGRAM, 0, 1000)]), 0xff);
+    }
 }

@@ -20,6 +20,7 @@ mod json;
 mod kills;
 mod kills_areas;
 mod launch;
+mod launcher;
 mod lost_limits;
 mod newcomer;
 mod packages;
@@ -135,6 +136,7 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
         tests.extend(citizens::tests());
         tests.extend(trees::tests());
         tests.extend(lost_limits::tests());
+        tests.extend(launcher::tests());
         tests.extend(bounds::tests(context, selected));
         tests.extend(swap_areas::tests());
         tests.extend(swap_bounds::tests());

@@ -4,9 +4,11 @@
 mod support;
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, alarm};
@@ -451,6 +453,36 @@ fn sigusr1_asks_for_a_line_of_status_and_does_no_harm() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
     assert!(stderr(&output).contains(" of 100.0 MiB, 0 major faults"), "{}", stderr(&output));
+}
+
+/// *The story:* the line was said by the thread that divides the budget. Where nobody read on that stood
+/// still, and the command did not end.
+#[test]
+fn a_line_of_status_that_nobody_reads_holds_nobody_up() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    // SAFETY: the descriptor is the pipe's, and no pointer is given.
+    assert_eq!(unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) }, 4096);
+    (&writer).write_all(&[b'.'; 4096]).unwrap();
+    let mut command = run(&["sh", "-c", "echo ready; read word; exit 6"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    for _ in 0..3 {
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGUSR1).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    drop(child.stdin.take());
+    let mut status = None;
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while status.is_none() && std::time::Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+        status = child.try_wait().unwrap();
+    }
+    drop(reader); // who still waits for it ends
+    let late = child.wait().unwrap();
+    assert_eq!(status.and_then(|status| status.code()), Some(6), "late: {late}");
 }
 
 #[test]

@@ -336,3 +336,55 @@ fn the_launcher_is_the_parent_of_orphans() {
     assert!(report["programs_left"].as_u64().unwrap() >= 1, "{report}");
     assert!(of(&report, "sleep").iter().all(|sleep| sleep["managed"] == true), "{report}");
 }
+
+/// *The story:* orphans that were first seen dead were never waited for. A program that left thousands
+/// behind was at its limit of processes, and each look of the launcher was at all of them.
+#[test]
+fn orphans_that_end_at_once_are_waited_for() {
+    let scratch = Scratch::new("zombies");
+    // The shell's parent is the launcher, and soon that of the orphans.
+    let line = r#"
+        for i in $(seq 300); do (true &); done
+        for i in $(seq 300); do
+            left=0
+            for child in $(cat /proc/$PPID/task/*/children); do
+                read -r stat 2> /dev/null < /proc/$child/stat || continue
+                case ${stat##*)} in " Z"*) left=$((left + 1));; esac
+            done
+            [ $left = 0 ] && exit 0
+            sleep 0.1
+        done
+        echo $left are left; exit 1"#;
+    let (output, _) = report(&scratch, "100M", &[], &["bash", "-c", line]);
+    assert!(output.status.success(), "{} {}", support::stdout(&output), stderr(&output));
+}
+
+/// See `Watcher::refuse`.
+#[test]
+fn strict_ends_what_is_forked_meanwhile_too() {
+    let scratch = Scratch::new("forked-meanwhile");
+    let program = scratch.executable("hog", &static_program(60 * MIB));
+    let name = format!("86400.{}", std::process::id());
+    let line = "(while :; do $0; done) & while :; do (sleep $1 &); done";
+    for _ in 0..3 {
+        let words = ["bash", "-c", line, program.to_str().unwrap(), &name];
+        let (output, report) = report(&scratch, "20M", &["--strict"], &words);
+        let left = processes_with(&name);
+        for &pid in &left {
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        }
+        assert_eq!(report["verdict"]["kind"], "strict_refused", "{report}");
+        assert_eq!((output.status.code(), left.len()), (Some(125), 0));
+    }
+}
+
+/// Those that have this word on their command lines.
+fn processes_with(word: &str) -> Vec<nix::unistd::Pid> {
+    let has = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|&byte| byte == 0).any(|part| part == word.as_bytes())
+    };
+    let numbers = fs::read_dir("/proc").unwrap();
+    let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    numbers.filter(has).map(nix::unistd::Pid::from_raw).collect()
+}

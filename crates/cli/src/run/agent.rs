@@ -26,6 +26,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
+use super::descendants::{children, exists};
 use crate::os::signals::ENDING;
 use crate::os::{inherit, lease};
 
@@ -212,9 +213,13 @@ impl Keeper {
 }
 
 impl Drop for Keeper {
-    /// Removes the directory, unless somebody else still needs it, whom the keeper then waits for.
+    /// Removes the directory, unless somebody else may still need it, whom the keeper then waits for.
+    ///
+    /// *The story:* the library was in use or not at a single look. A job in the background was just
+    /// being started, with LD_PRELOAD and nothing loaded yet: it ran without a limit.
     fn drop(&mut self) {
-        let is_kept = self.process.is_some() && is_used(&self.directory);
+        let is_needed = |keeper: &Child| leaves_somebody(keeper) || is_used(&self.directory).unwrap_or(true);
+        let is_kept = self.process.as_ref().is_some_and(is_needed);
         if !is_kept {
             remove(&self.directory);
         }
@@ -240,7 +245,7 @@ pub fn keep(directory: &Path) -> Result<u8> {
     let mut unused = 0;
     while unused < LOOKS_UNUSED {
         std::thread::sleep(LOOK_AGAIN);
-        unused = if is_used(directory) { 0 } else { unused + 1 };
+        unused = if is_used(directory).unwrap_or(false) { 0 } else { unused + 1 };
     }
     remove(directory);
     drop(locked);
@@ -252,8 +257,13 @@ pub fn is_keeper(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.starts_with(b"/proc/self/exe\0keep\0"))
 }
 
-fn is_used(directory: &Path) -> bool {
-    matches!(lease::is_open_elsewhere(&directory.join(LIBRARY)), Ok(true))
+fn is_used(directory: &Path) -> io::Result<bool> {
+    lease::is_open_elsewhere(&directory.join(LIBRARY))
+}
+
+/// Has this process living children but the keeper? Orphans are its children, too.
+fn leaves_somebody(keeper: &Child) -> bool {
+    children(std::process::id()).into_iter().any(|pid| pid != keeper.id() && exists(pid))
 }
 
 /// Only what was put there is removed.
@@ -335,10 +345,28 @@ mod tests {
         assert_eq!((mode(&directory), mode(&library)), (0o755, 0o555));
         assert_eq!(&fs::read(&library).unwrap()[..4], b"\x7fELF");
         let user = File::open(&library).unwrap();
-        assert!(is_used(&directory));
+        assert!(is_used(&directory).unwrap());
         drop(user);
-        assert!(!is_used(&directory));
+        assert!(!is_used(&directory).unwrap());
         drop(Keeper { directory: directory.clone(), process: None });
+        assert!(!directory.exists());
+    }
+
+    /// See [`Keeper::drop`]. The stand-ins for a keeper and a job have nothing loaded.
+    #[test]
+    fn what_a_living_process_may_load_is_left_to_the_keeper() {
+        let directory = new_directory(&place().unwrap()).unwrap();
+        write_library(&directory.join(LIBRARY)).unwrap();
+        let start = |name: &str| Command::new(name).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let (keeper, mut job) = (start("cat").unwrap(), start("cat").unwrap());
+        let keeper_pid = keeper.id();
+        drop(Keeper { directory: directory.clone(), process: Some(keeper) });
+        assert!(directory.exists());
+        job.kill().unwrap();
+        job.wait().unwrap();
+        crate::os::child::wait(keeper_pid as i32).unwrap();
+        remove(&directory);
+        drop(Keeper { directory: directory.clone(), process: Some(start("cat").unwrap()) });
         assert!(!directory.exists());
     }
 

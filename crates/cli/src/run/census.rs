@@ -120,6 +120,15 @@ pub struct Census {
     pub left_out: u64,
     /// ... what their agents reported, added up.
     pub left_out_agents: Option<AgentReport>,
+    /// ... the most that one of them held, anonymous memory and RAM of any kind.
+    ///
+    /// *The story:* "a program had 100 MiB in RAM and ended before it could be seen whether within a
+    /// limit" was said of one that had been seen all the time, and was left out.
+    pub left_out_anon_bytes: u64,
+    /// See there.
+    pub left_out_resident_bytes: u64,
+    /// ... and how long those lived, together, that waited for their agents.
+    pub left_out_lives_ns: u64,
 }
 
 impl Census {
@@ -331,16 +340,24 @@ impl Census {
         self.ended.retain_mut(|record| {
             let goes = left_out.len() < spare && record.is_managed() && !record.has_something_to_tell();
             if goes {
-                left_out.extend(record.agent.take());
+                left_out.push(std::mem::take(record));
             }
             !goes
         });
-        self.left_out += left_out.len() as u64;
-        for agent in left_out {
-            match &mut self.left_out_agents {
-                Some(sum) => sum.add(&agent),
-                None => self.left_out_agents = Some(agent),
-            }
+        left_out.into_iter().for_each(|record| self.leave_out(record));
+    }
+
+    fn leave_out(&mut self, record: Record) {
+        self.left_out += 1;
+        self.left_out_anon_bytes = self.left_out_anon_bytes.max(record.anon_peak_bytes);
+        let resident_bytes = record.resident_peak_bytes.max(record.anon_peak_bytes);
+        self.left_out_resident_bytes = self.left_out_resident_bytes.max(resident_bytes);
+        if record.has_waited() {
+            self.left_out_lives_ns += record.lived_ns();
+        }
+        match (&mut self.left_out_agents, record.agent) {
+            (Some(sum), Some(agent)) => sum.add(&agent),
+            (sum, agent) => *sum = agent.or(sum.take()),
         }
     }
 }
@@ -370,6 +387,11 @@ impl Record {
     /// run was said to fit.
     fn is_unsettled(&self) -> bool {
         self.objection.is_none() && self.claim.is_none() && self.lived_ns() < SETTLED_NS
+    }
+
+    /// Did it wait for its agent?
+    pub fn has_waited(&self) -> bool {
+        self.agent.as_ref().is_some_and(|agent| agent.counter("waiting_ns") > 0)
     }
 
     /// For how long it was seen, in nanoseconds.
@@ -687,6 +709,27 @@ mod tests {
         assert_eq!(census.finish().len() + left_out as usize, 2 * RECORDS_MAX);
         assert!(census.left_out_agents.is_some());
     }
+    /// See [`Census::left_out_anon_bytes`].
+    #[test]
+    fn what_those_held_that_are_left_out_is_kept() {
+        let mut census = Census::default();
+        let large = |now: u64, census: &mut Census| census.look(&[sighting(5, 1, 30, 100)], now);
+        large(0, &mut census);
+        large(7 * MS, &mut census);
+        for pid in (10..10 + 2 * RECORDS_MAX as u32).chain([5]).rev() {
+            let mut agent = report(pid, 30, 1, state::WATCHING);
+            let waits = agent.counters.iter_mut().find(|(name, _)| *name == "waiting_ns").unwrap();
+            waits.1 = 1;
+            census.keep(agent);
+            census.look(&[], 7 * MS);
+        }
+        let records = census.finish();
+        let kept = records.iter().find(|record| record.pid == 5);
+        assert!(kept.is_none() && census.left_out_lives_ns == 7 * MS, "{}", census.left_out_lives_ns);
+        assert_eq!(census.left_out_anon_bytes, 100 * MIB);
+        assert!(census.left_out_resident_bytes >= 100 * MIB);
+    }
+
     /// *The story:* the peaks of those that are not kept were added up, and what had happened to them
     /// was forgotten: a build "went above the budget, to 60 GiB".
     #[test]

@@ -10,9 +10,13 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::signal::kill;
 use nix::sys::wait::WaitPidFlag;
+use nix::unistd::Pid;
 use overspill_sys::mem::shares_memory;
 
 const PAGE_BYTES: u64 = 4096;
@@ -59,6 +63,8 @@ pub struct Descendants {
     processes: BTreeMap<u32, Process>,
     /// So many of their files may stay open.
     open_max: usize,
+    /// Orphans that have ended and were not reaped yet.
+    ended: Vec<u32>,
     orphans: Orphans,
     overlooks: bool,
 }
@@ -102,6 +108,7 @@ impl Descendants {
             walks: WALKS,
             processes: BTreeMap::new(),
             open_max: descriptors.saturating_sub(DESCRIPTORS_SPARE) as usize,
+            ended: Vec::new(),
             orphans: Orphans::default(),
             overlooks: false,
         }
@@ -118,26 +125,25 @@ impl Descendants {
             self.walks -= 1;
             self.walk();
         }
-        let before = self.processes.len();
-        let mut looks = Vec::with_capacity(before);
+        let mut looks = Vec::with_capacity(self.processes.len());
+        let (root, command) = (self.root, self.command);
         let (mut open, open_max) = (0, self.open_max);
         self.processes.retain(|&pid, process| {
             let look = process.look(pid, open < open_max);
             open += usize::from(process.statm.is_some());
             match look {
-                Ok(look) => {
-                    looks.extend(look);
-                    look.is_some()
+                Ok(Some(look)) => looks.push(look),
+                Ok(None) => {
+                    self.ended.extend((process.parent == root && pid != command).then_some(pid));
+                    if process.last.is_some() {
+                        self.walks = self.walks.max(1); // who was a child of theirs is one of this process's now
+                    }
+                    return false;
                 }
-                Err(_) => {
-                    self.overlooks = true;
-                    true
-                }
+                Err(_) => self.overlooks = true,
             }
+            true
         });
-        if self.processes.len() < before {
-            self.walks = self.walks.max(1); // who was a child of theirs is one of this process's now
-        }
         looks
     }
 
@@ -173,21 +179,23 @@ impl Descendants {
         }
     }
 
-    /// Reaps orphans that have ended, of those that were seen: nobody else waits for them.
+    /// Reaps orphans that were seen to have ended: nobody else waits for them.
     ///
     /// *The story:* each look did so, and a test lost the child that it was to wait for to another
     /// test's look.
+    ///
+    /// *The other story:* then those were reaped that were still listed as living. Whoever was first
+    /// seen dead, or died together with its parent, stayed until the run was over. A program that left
+    /// many behind came to its limit of processes.
     pub fn reap(&mut self) {
-        let (root, command) = (self.root, self.command);
-        let orphans =
-            self.processes.iter().filter(|(pid, process)| process.parent == root && **pid != command);
-        for (&pid, _) in orphans {
-            if let Some(used) = crate::os::child::reap(pid as i32, WaitPidFlag::WNOHANG) {
-                self.orphans.user_us += used.user.as_micros() as u64;
-                self.orphans.system_us += used.system.as_micros() as u64;
-                self.orphans.resident_peak_bytes =
-                    self.orphans.resident_peak_bytes.max(used.resident_peak_bytes);
-            }
+        for pid in std::mem::take(&mut self.ended) {
+            let Some(used) = crate::os::child::reap(pid as i32, WaitPidFlag::WNOHANG) else {
+                self.walks = self.walks.max(1); // it has memory no more, and has not quite ended
+                continue;
+            };
+            self.orphans.user_us += used.user.as_micros() as u64;
+            self.orphans.system_us += used.system.as_micros() as u64;
+            self.orphans.resident_peak_bytes = self.orphans.resident_peak_bytes.max(used.resident_peak_bytes);
         }
     }
 }
@@ -197,7 +205,7 @@ impl Process {
     fn look(&mut self, pid: u32, stays_open: bool) -> io::Result<Option<Look>> {
         let statm = match self.statm.take() {
             Some(statm) => statm,
-            None => match of_living(File::open(format!("/proc/{pid}/statm")))? {
+            None => match of_living(pid, File::open(format!("/proc/{pid}/statm")))? {
                 Some(statm) if self.is_still(pid)? => statm,
                 _ => return Ok(None),
             },
@@ -259,7 +267,7 @@ fn parse(statm: &File) -> Option<Look> {
 /// A process whose first thread has ended says nothing; its other threads do.
 fn look_at_threads(pid: u32) -> io::Result<Option<Look>> {
     for thread in threads(pid)?.into_iter().filter(|&thread| thread != pid) {
-        let statm = of_living(File::open(format!("/proc/{pid}/task/{thread}/statm")))?;
+        let statm = of_thread(pid, thread, |path| File::open(path.join("statm")))?;
         if let Some(look) = statm.as_ref().and_then(parse) {
             return Ok(Some(look));
         }
@@ -276,23 +284,43 @@ pub fn children(pid: u32) -> Vec<u32> {
 fn listed_children(pid: u32) -> io::Result<Vec<u32>> {
     let mut children = Vec::new();
     for thread in threads(pid)? {
-        let list = of_living(fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")))?;
+        let list = of_thread(pid, thread, |path| fs::read_to_string(path.join("children")))?;
         children.extend(list.unwrap_or_default().split_ascii_whitespace().flat_map(str::parse::<u32>));
     }
     Ok(children)
 }
 
 fn threads(pid: u32) -> io::Result<Vec<u32>> {
-    let entries = of_living(fs::read_dir(format!("/proc/{pid}/task")))?;
+    let entries = of_living(pid, fs::read_dir(format!("/proc/{pid}/task")))?;
     let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
     Ok(entries.into_iter().flatten().flatten().filter_map(number).collect())
 }
 
-/// What was read of a process or thread; `None`: it has ended.
-fn of_living<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+/// What was read of a process; `None`: it has ended. One that cannot be seen may live (hidepid of /proc).
+fn of_living<T>(pid: u32, read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Ok(value) => Ok(Some(value)),
-        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) if is_gone(&error) && !is_taken(pid) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Has any process that number, seen or unseen?
+fn is_taken(pid: u32) -> bool {
+    let asked = i32::try_from(pid).map_or(Err(Errno::ESRCH), |pid| kill(Pid::from_raw(pid), None));
+    asked != Err(Errno::ESRCH)
+}
+
+/// What was read of a thread; `None`: it has ended.
+fn of_thread<T>(pid: u32, thread: u32, read: impl Fn(&Path) -> io::Result<T>) -> io::Result<Option<T>> {
+    of_directory(Path::new(&format!("/proc/{pid}/task/{thread}")), read)
+}
+
+/// The same of its directory. Not every kernel has all files (CONFIG_PROC_CHILDREN).
+fn of_directory<T>(directory: &Path, read: impl Fn(&Path) -> io::Result<T>) -> io::Result<Option<T>> {
+    match read(directory) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_gone(&error) && !directory.exists() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -335,7 +363,7 @@ pub fn is_put_off(pid: u32) -> bool {
 
 /// When a process began, in ticks of the machine; `None`: it has ended.
 fn began(pid: u32) -> io::Result<Option<u64>> {
-    let stat = of_living(read(pid, "stat"))?;
+    let stat = of_living(pid, read(pid, "stat"))?;
     Ok(stat.and_then(|stat| words_of(&stat).nth(19)?.parse().ok()))
 }
 
@@ -345,11 +373,12 @@ pub fn parent(pid: u32) -> Option<u32> {
 }
 
 /// Does a process live? *The story:* the launcher had no descriptor left, took that for an answer, and
-/// gave the places of living agents to others.
+/// gave the places of living agents to others. *The other story* (by reading): so would it have where
+/// /proc hides other users' processes (hidepid).
 pub fn exists(pid: u32) -> bool {
     match read(pid, "stat") {
         Ok(stat) => words_of(&stat).next().is_some_and(|state| !["Z", "X"].contains(&state)),
-        Err(error) => !is_gone(&error),
+        Err(error) => !is_gone(&error) || is_taken(pid),
     }
 }
 
@@ -384,13 +413,25 @@ mod tests {
     #[test]
     fn only_what_has_ended_is_gone() {
         let number = std::process::id();
-        assert_eq!(of_living(File::open(format!("/proc/{number}/statm"))).unwrap().map(drop), Some(()));
-        assert!(of_living(File::open("/proc/4294967295/statm")).unwrap().is_none());
+        let open = |pid: u32| of_living(pid, File::open(format!("/proc/{pid}/statm")));
+        assert_eq!(open(number).unwrap().map(drop), Some(()));
+        assert!(open(u32::MAX).unwrap().is_none());
         assert!(listed_children(u32::MAX).unwrap().is_empty());
         for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EACCES] {
-            assert!(of_living::<()>(Err(io::Error::from_raw_os_error(errno))).is_err());
+            assert!(of_living::<()>(u32::MAX, Err(io::Error::from_raw_os_error(errno))).is_err());
         }
-        assert!(of_living::<()>(Err(io::Error::from_raw_os_error(libc::ESRCH))).unwrap().is_none());
+        assert!(of_living::<()>(u32::MAX, Err(io::Error::from_raw_os_error(libc::ESRCH))).unwrap().is_none());
+    }
+
+    /// *The story* (by reading): where /proc hides other users' processes, or lists no children, nobody
+    /// was seen, and all was managed.
+    #[test]
+    fn what_is_not_shown_may_live() {
+        let hidden = || io::Error::from_raw_os_error(libc::ENOENT);
+        assert!(of_living::<()>(std::process::id(), Err(hidden())).is_err());
+        let open = |path: &Path| File::open(path.join("children"));
+        assert!(of_directory(&std::env::temp_dir(), open).is_err(), "it is there, and has no such file");
+        assert!(of_directory(Path::new("/no/such/directory"), open).unwrap().is_none());
     }
 
     /// See [`Process::is_still`].

@@ -105,6 +105,10 @@ pub fn main(args: &RunArgs) -> Result<u8> {
 
     signals::answer_status();
     signals::survive(&signals::forwarded());
+    let divides = !args.tuning.per_process;
+    let options = Options { ram_bytes, divides, strict: args.tuning.strict };
+    let watch = Watch::start(page.clone(), ready.agent.path().into(), options);
+    let watch = watch.context("cannot start a thread")?;
     let (start, start_ns) = (Instant::now(), tracing::monotonic_ns());
     let child = match inherit::spawn(&mut command(args, &ready, &page), None) {
         Ok(child) => child,
@@ -112,12 +116,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     };
     let pid = child.id();
     signals::forward_to(pid as i32);
+    watch.begin(Descendants::new(pid, ready.agent.keeper()));
     let tracing = trace.and_then(|trace| warned(trace.begin(start_ns)));
-    let divides = !args.tuning.per_process;
-    let options = Options { ram_bytes, divides, strict: args.tuning.strict };
-    let descendants = Descendants::new(pid, ready.agent.keeper());
-    let watch = Watch::start(page.clone(), descendants, ready.agent.path().into(), options)
-        .context("cannot start a thread")?;
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
     signals::stop_forwarding();
     let wall_seconds = start.elapsed().as_secs_f64();

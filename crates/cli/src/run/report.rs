@@ -310,9 +310,9 @@ impl Report {
         if !args.tuning.per_process {
             report.needed_bytes = report.needed_bytes.max(census.tree_needed_bytes);
         }
-        let waited =
-            |record: &&Record| record.agent.as_ref().is_some_and(|agent| agent.counter("waiting_ns") > 0);
-        let lives_ns: u64 = records.iter().filter(waited).map(Record::lived_ns).sum();
+        let waited = |record: &&Record| record.has_waited();
+        let lives_ns =
+            records.iter().filter(waited).map(Record::lived_ns).sum::<u64>() + census.left_out_lives_ns;
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         report.estimate(lives_ns as f64 / 1e9, processors);
         report.scanning = Scanning::new(|name| report.sum(name), report.wall_seconds);
@@ -337,12 +337,14 @@ impl Report {
             self.partly_unmanaged_reason = reason;
         }
         self.managed = self.programs_unmanaged == 0 && self.programs_total > 0 && !self.overlooked;
-        let process_peak = records.iter().map(|record| record.anon_peak_bytes).max().unwrap_or(0);
+        let kept_peak = records.iter().map(|record| record.anon_peak_bytes).max().unwrap_or(0);
+        let process_peak = kept_peak.max(run.watched.census.left_out_anon_bytes);
         self.resident_peak_bytes = self.resident_peak_bytes.max(process_peak);
         self.tree_peak_bytes = self.tree_peak_bytes.max(self.resident_peak_bytes);
         let seen = records
             .iter()
             .map(|record| record.resident_peak_bytes.max(record.anon_peak_bytes))
+            .chain([run.watched.census.left_out_resident_bytes])
             .max()
             .unwrap_or(0);
         let reached = run.ended.resident_peak_bytes.max(run.watched.orphans.resident_peak_bytes);
@@ -418,11 +420,12 @@ impl Report {
         all.filter(|&(_, bytes)| bytes > 0).collect()
     }
 
-    /// Did anything leave RAM? Clean pages of files do without a write.
+    /// Did anything leave RAM for want of room? Clean pages of files do without a write, and so do pages
+    /// of zeroes, which cost a fault and no reading.
     pub fn is_paged(&self) -> bool {
-        let written = self.sum("pswpout") + self.sum("zswpout");
+        let left = self.sum("pswpout") + self.sum("zswpout") + self.sum("zero_dropped");
         let taken = self.sum("pgsteal_kswapd") + self.sum("pgsteal_direct");
-        written > 0 || self.sum("files_managed") > 0 && taken > 0
+        left > 0 || self.sum("files_managed") > 0 && taken > 0
     }
 
     /// How the command ended.

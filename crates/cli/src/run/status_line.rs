@@ -23,7 +23,7 @@ pub fn answer(page: &SharedPage, ram_bytes: u64, elapsed: Duration) {
         signals::pass_on(libc::SIGUSR1);
     }
     let Ok(reports) = page.reports() else { return };
-    stderr::write(&human::folded(&line(&reports, ram_bytes, elapsed), "    "));
+    stderr::write_beside(human::folded(&line(&reports, ram_bytes, elapsed), "    "));
 }
 
 fn line(reports: &[Report], ram_bytes: u64, elapsed: Duration) -> String {

@@ -25,6 +25,9 @@ const BOUND_BYTES: u64 = 8 << 20;
 const BOUND_BYTES_EACH: u64 = 1 << 20;
 /// So much of a need comes on top of it: what is taken out ahead of demand, and what no look saw.
 const HEADROOM_SHARE: u64 = 24;
+/// What left as zeroes is told from this part of the need on.
+const EMPTIED_SHARE: u64 = 4;
+const PAGE_BYTES: u64 = 4096;
 /// What the agent keeps free of a budget for a program that grows fast, at most (an eighth of all).
 const RESERVE_BYTES: u64 = 16 << 20;
 const RESERVE_SHARE: u64 = 7;
@@ -146,7 +149,8 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         return Some(Verdict { kind: "partly_unmanaged", text, next: "overspill doctor".into() });
     }
     if report.overlooked {
-        let text = format!("not every process could be looked at (ulimit -n); {held} at most were seen");
+        let why = "ulimit -n, or what /proc hides";
+        let text = format!("not every process could be looked at ({why}); {held} at most were seen");
         return Some(Verdict { kind: "partly_unmanaged", text, next: again() });
     }
     if report.unseen_peak_bytes > 0 {
@@ -173,6 +177,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     let (ram, share) = (report.ram_bytes, report.stalled_share);
     // What was learnt is what it would hold with RAM enough, no more: whether less would do, nobody
     // has tried.
+    let emptied = emptied_bytes(report);
     let enough = rounded(needed(report));
     let at = |ram_bytes| run_line(report, tuning, ram_bytes);
     if !report.is_paged() {
@@ -188,7 +193,8 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     if is_slow {
         waited.push_str(&format!(", some {} times as slow as with RAM enough", report.slowdown.text()));
     }
-    let avoids = format!("{} would avoid that", human::bytes(enough));
+    let at_most = if emptied > 0 { "no more than " } else { "" };
+    let avoids = format!("{at_most}{} would avoid that", human::bytes(enough));
     if share < COMFORTABLE_SHARE && !is_slow {
         return Verdict {
             kind: "comfortable",
@@ -201,6 +207,16 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     Verdict { kind, text: format!("{text}: {waited}; {avoids}"), next: at(enough) }
 }
 
+/// Pages that left as they held zeroes only are in nobody's books any more. Each may have been another
+/// one; most programs have few of them, often the same.
+///
+/// *The story:* a program read a GiB of zeroes in 100 MiB. All left RAM again and again, and it "never
+/// needed more than 99".
+fn emptied_bytes(report: &Report) -> u64 {
+    let bytes = report.sum("zero_dropped").saturating_mul(PAGE_BYTES);
+    if bytes > report.needed_bytes / EMPTIED_SHARE { bytes } else { 0 }
+}
+
 /// With so much nothing would be paged out: what was needed, or held where nothing was paged, and
 /// what a pager keeps free of it for a program that grows fast. One that pages grows slowly: how
 /// fast it would is not known.
@@ -208,7 +224,8 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
 /// *The story:* what it grew by while it paged was taken, and python3 was told 67 MiB, in which it
 /// paged 16 MiB out.
 fn needed(report: &Report) -> u64 {
-    let needed = if report.is_paged() { report.needed_bytes } else { report.tree_peak_bytes };
+    let paged = report.is_paged();
+    let needed = if paged { report.needed_bytes + emptied_bytes(report) } else { report.tree_peak_bytes };
     let needed = needed + RESERVE_BYTES.min(needed / RESERVE_SHARE);
     needed + needed / HEADROOM_SHARE
 }
@@ -301,6 +318,22 @@ mod tests {
             report.pager = [("files_left_locked_bytes", 64 << 20)].into();
         });
         assert!(verdict.text.contains("without 64.0 MiB of files"), "{verdict:?}");
+    }
+
+    /// See [`emptied_bytes`].
+    #[test]
+    fn what_leaves_as_zeroes_has_left() {
+        let emptied = |pages: u64| {
+            judged(|report| {
+                report.vmstat.clear();
+                report.pager = [("zero_dropped", pages)].into();
+            })
+        };
+        let (none, few, many) = (emptied(0), emptied(1000), emptied(50_000));
+        assert_eq!((none.kind, few.kind, many.kind), ("fits", "comfortable", "comfortable"));
+        assert!(few.text.ends_with("; 361.0 MiB would avoid that"), "{few:?}");
+        assert!(many.text.ends_with("; no more than 570.0 MiB would avoid that"), "{many:?}");
+        assert!(many.next.contains("--ram 570M"), "{many:?}");
     }
 
     #[test]

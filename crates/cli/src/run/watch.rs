@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,11 @@ const EXCESS_NS: u64 = 300_000_000;
 /// All are asked again what they have in common after that, and after so many times what it took.
 const ASK_ALL_PAUSE: Duration = Duration::from_millis(500);
 const ASK_ALL_SHARE: u32 = 20;
+/// When a run has been refused nobody is left once so many looks in a row have seen nobody. Who waits
+/// for a disk may take longer to end than anybody has patience.
+const LOOKS_UNSEEN: u32 = 3;
+const END_PAUSE: Duration = Duration::from_millis(2);
+const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is asked whether anybody has pages of hugetlbfs.
 const HUGE_LOOK: Duration = Duration::from_millis(100);
 
@@ -72,65 +78,39 @@ pub struct Options {
     pub strict: bool,
 }
 
-/// The thread.
+/// The thread. It waits for somebody to watch.
+///
+/// *The story:* it was started when the program had been. Where no more threads were allowed the
+/// command ended, and the program ran on.
 pub struct Watch {
+    begin: Sender<Descendants>,
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Watched>,
+    thread: JoinHandle<Option<Watched>>,
 }
 
 impl Watch {
-    /// Begins to watch the tree below this process.
-    pub fn start(
-        page: Arc<SharedPage>,
-        descendants: Descendants,
-        agent: PathBuf,
-        options: Options,
-    ) -> io::Result<Watch> {
+    /// Starts it, before there is a program.
+    pub fn start(page: Arc<SharedPage>, agent: PathBuf, options: Options) -> io::Result<Watch> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let mut watcher = Watcher {
-            group: Group::own(page.clone()),
-            is_swap_full: false,
-            page,
-            agent,
-            options,
-            refused: None,
-            unpaged_bytes: 0,
-            excess_ns: None,
-            descendants,
-            census: Census::default(),
-            divider: Divider::default(),
-            divided: Instant::now(),
-            returned_bytes: 0,
-            extras: BTreeMap::new(),
-            huge_asked: None,
-            kept_bytes: BTreeMap::new(),
-            sharing: Sharing::default(),
-            began: Instant::now(),
-            asks_again: Duration::ZERO,
-        };
+        let (begin, begun) = mpsc::channel();
         let thread = std::thread::Builder::new().name("watch".into()).spawn(move || {
-            while !stopped.load(Ordering::Acquire) {
-                let began = Instant::now();
-                watcher.look(false);
-                status_line::answer(&watcher.page, options.ram_bytes, watcher.began.elapsed());
-                let is_unsettled = watcher.census.is_unsettled();
-                let factor = if is_unsettled { PAUSE_FACTOR_UNSETTLED } else { PAUSE_FACTOR };
-                watcher.rest((began.elapsed() * factor).clamp(PAUSE_MIN, PAUSE_MAX), &stopped);
-            }
-            watcher.look(true);
-            let descendants = watcher.descendants;
-            let (orphans, overlooks) = (descendants.orphans(), descendants.overlooks());
-            Watched { census: watcher.census, orphans, refused: watcher.refused, overlooks }
+            let descendants = begun.recv().ok()?; // else no program could be started
+            Some(Watcher::new(page, descendants, agent, options).watch(&stopped))
         })?;
-        Ok(Watch { stop, thread })
+        Ok(Watch { begin, stop, thread })
+    }
+
+    /// From now on it watches the tree below this process.
+    pub fn begin(&self, descendants: Descendants) {
+        self.begin.send(descendants).expect("it waits for them");
     }
 
     /// The run is over.
     pub fn finish(self) -> Watched {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        self.thread.join().expect("the watcher does not panic")
+        self.thread.join().expect("the watcher does not panic").expect("it was begun")
     }
 }
 
@@ -191,6 +171,47 @@ fn locked_anon_bytes(pid: u32) -> u64 {
 }
 
 impl Watcher {
+    fn new(page: Arc<SharedPage>, descendants: Descendants, agent: PathBuf, options: Options) -> Watcher {
+        Watcher {
+            group: Group::own(page.clone()),
+            is_swap_full: false,
+            page,
+            agent,
+            options,
+            refused: None,
+            unpaged_bytes: 0,
+            excess_ns: None,
+            descendants,
+            census: Census::default(),
+            divider: Divider::default(),
+            divided: Instant::now(),
+            returned_bytes: 0,
+            extras: BTreeMap::new(),
+            huge_asked: None,
+            kept_bytes: BTreeMap::new(),
+            sharing: Sharing::default(),
+            began: Instant::now(),
+            asks_again: Duration::ZERO,
+        }
+    }
+
+    /// Looks again and again until the run is over.
+    fn watch(mut self, stopped: &AtomicBool) -> Watched {
+        while !stopped.load(Ordering::Acquire) {
+            let began = Instant::now();
+            self.look(false);
+            status_line::answer(&self.page, self.options.ram_bytes, self.began.elapsed());
+            let factor = if self.census.is_unsettled() { PAUSE_FACTOR_UNSETTLED } else { PAUSE_FACTOR };
+            self.rest((began.elapsed() * factor).clamp(PAUSE_MIN, PAUSE_MAX), stopped);
+        }
+        self.look(true);
+        if self.refused.is_some() {
+            self.end_all();
+        }
+        let (orphans, overlooks) = (self.descendants.orphans(), self.descendants.overlooks());
+        Watched { census: self.census, orphans, refused: self.refused, overlooks }
+    }
+
     /// Until the next look.
     fn rest(&mut self, pause: Duration, stopped: &AtomicBool) {
         let until = Instant::now() + pause;
@@ -208,8 +229,8 @@ impl Watcher {
     }
 
     fn look(&mut self, is_over: bool) {
-        self.descendants.reap();
         let looks = self.descendants.look();
+        self.descendants.reap();
         self.extras.retain(|pid, _| of_pid(&looks, *pid).is_some());
         for look in &looks {
             self.read_shmem(look);
@@ -273,15 +294,38 @@ impl Watcher {
         }
     }
 
-    /// Ends the run for the sake of what is not managed.
+    /// Ends the run for the sake of what is not managed: from then on whoever is seen.
+    ///
+    /// *The story:* those were ended that had been looked at before somebody was found without a limit.
+    /// What was forked meanwhile ran on, without a launcher.
     fn refuse(&mut self, looks: &[Look]) {
-        let now = self.began.elapsed().as_nanos() as u64;
-        let Some(reason) = self.census.unkept().or_else(|| self.excess(looks, now)) else { return };
-        self.refused.get_or_insert(reason);
+        if self.refused.is_none() {
+            let now = self.began.elapsed().as_nanos() as u64;
+            self.refused = self.census.unkept().or_else(|| self.excess(looks, now));
+        }
+        if self.refused.is_some() {
+            self.end(looks);
+        }
+    }
+
+    fn end(&mut self, looks: &[Look]) {
         for look in looks {
             if self.descendants.is_still(look.pid) {
                 let _ = kill(Pid::from_raw(look.pid as i32), Signal::SIGKILL);
             }
+        }
+    }
+
+    /// Goes on until nobody is left, as far as that can be waited for.
+    fn end_all(&mut self) {
+        let began = Instant::now();
+        let mut unseen = 0;
+        while unseen < LOOKS_UNSEEN && began.elapsed() < END_PATIENCE {
+            let looks = self.descendants.look();
+            self.descendants.reap();
+            self.end(&looks);
+            unseen = if looks.is_empty() { unseen + 1 } else { 0 };
+            std::thread::sleep(END_PAUSE);
         }
     }
 

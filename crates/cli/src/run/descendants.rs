@@ -136,7 +136,8 @@ impl Descendants {
                 Ok(None) => {
                     self.ended.extend((process.parent == root && pid != command).then_some(pid));
                     if process.last.is_some() {
-                        self.walks = self.walks.max(1); // who was a child of theirs is one of this process's now
+                        // Who was a child of theirs is one of this process's now.
+                        self.walks = self.walks.max(1);
                     }
                     return false;
                 }

@@ -3,8 +3,8 @@
 //!
 //! The engine writes it, on every change of the address space that concerns a file; others only
 //! read. There are two lists of ranges, of which one is valid: so a child of fork, which gets a copy
-//! at whatever moment, finds a whole one. A place for a file is used again when nobody has it
-//! mapped any more.
+//! at whatever moment, finds a whole one. Who reads while two new ones are written looks again. A
+//! place for a file is used again when nobody has it mapped any more.
 
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst,
@@ -119,6 +119,14 @@ impl Range {
             file: AtomicUsize::new(0),
         }
     }
+
+    fn load(&self) -> FileRange {
+        FileRange {
+            range: self.start.load(SeqCst)..self.end.load(SeqCst),
+            page: self.page.load(SeqCst),
+            file: self.file.load(SeqCst),
+        }
+    }
 }
 
 /// A part of a mapped file as it lies in memory.
@@ -137,7 +145,8 @@ pub struct FileTable {
     files: [MappedFile; FILES],
     sides: [[Range; RANGES]; 2],
     lengths: [AtomicUsize; 2],
-    side: AtomicUsize,
+    /// So many lists there were: the last is on this side, modulo two.
+    lists: AtomicUsize,
 }
 
 impl FileTable {
@@ -148,7 +157,7 @@ impl FileTable {
             files: [const { MappedFile::free() }; FILES],
             sides: [const { [const { Range::empty() }; RANGES] }; 2],
             lengths: [const { AtomicUsize::new(0) }; 2],
-            side: AtomicUsize::new(0),
+            lists: AtomicUsize::new(0),
         }
     }
 
@@ -172,27 +181,44 @@ impl FileTable {
     /// Is any file mapped?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.lengths[self.side.load(SeqCst) % 2].load(SeqCst) == 0
+        self.whole(|ranges| ranges.is_empty())
     }
 
-    /// Calls `visit` with every range.
+    /// What `look` makes of a list that nobody wrote to meanwhile. It may see others before.
+    ///
+    /// *The story:* who read while two lists were written had parts of each: a range of one file stood
+    /// for another.
+    fn whole<T>(&self, mut look: impl FnMut(&[Range]) -> T) -> T {
+        loop {
+            let list = self.lists.load(SeqCst);
+            let length = self.lengths[list % 2].load(SeqCst).min(RANGES);
+            let seen = look(&self.sides[list % 2][..length]);
+            if self.lists.load(SeqCst) == list {
+                return seen;
+            }
+        }
+    }
+
+    /// Calls `visit` with every range, in the order of their places. What does not change meanwhile is
+    /// visited once. (No copy of the list: a thread of the program's may have little stack left.)
     pub fn each(&self, mut visit: impl FnMut(FileRange)) {
-        let side = self.side.load(SeqCst) % 2;
-        for range in &self.sides[side][..self.lengths[side].load(SeqCst).min(RANGES)] {
-            visit(FileRange {
-                range: range.start.load(SeqCst)..range.end.load(SeqCst),
-                page: range.page.load(SeqCst),
-                file: range.file.load(SeqCst),
-            });
+        let mut from = 0;
+        let next = |from| {
+            let behind = |range: &FileRange| range.range.start >= from;
+            let first = |range: &FileRange| range.range.start;
+            self.whole(|ranges| ranges.iter().map(Range::load).filter(behind).min_by_key(first))
+        };
+        while let Some(range) = next(from) {
+            from = range.range.end.max(from + 1);
+            visit(range);
         }
     }
 
     /// Does any range overlap this one?
     #[must_use]
     pub fn overlaps(&self, range: &AddressRange) -> bool {
-        let mut found = false;
-        self.each(|other| found |= overspill_sys::overlap(&other.range, range));
-        found
+        let overlaps = |other: &Range| overspill_sys::overlap(&other.load().range, range);
+        self.whole(|ranges| ranges.iter().any(overlaps))
     }
 
     /// In a child of fork: nothing is mapped any more.
@@ -206,7 +232,8 @@ impl FileTable {
         if ranges.len() > RANGES {
             return false;
         }
-        let side = (self.side.load(SeqCst) + 1) % 2;
+        let list = self.lists.load(SeqCst).wrapping_add(1);
+        let side = list % 2;
         for (place, range) in self.sides[side].iter().zip(ranges) {
             place.start.store(range.range.start, SeqCst);
             place.end.store(range.range.end, SeqCst);
@@ -214,7 +241,7 @@ impl FileTable {
             place.file.store(range.file, SeqCst);
         }
         self.lengths[side].store(ranges.len(), SeqCst);
-        self.side.store(side, SeqCst);
+        self.lists.store(list, SeqCst);
         true
     }
 }
@@ -254,5 +281,27 @@ mod tests {
         table.file(file).withdraw();
         assert!(!is_stored(5));
         assert_eq!(table.take(), Some(file));
+    }
+
+    /// *The story:* see [`FileTable::whole`].
+    #[test]
+    fn who_reads_while_lists_are_written_sees_one_of_them() {
+        let table = FileTable::new();
+        let part = |start: usize| FileRange { range: start..start + 0x1000, page: 0, file: 0 };
+        let starts = |list: usize| (0..list).map(move |n| (list * 16 + n) * 0x1000);
+        let lists = [1, 2, 3].map(|list| starts(list).map(part).collect::<std::vec::Vec<_>>());
+        assert!(table.set(&lists[0]));
+        // Two lists are written between what is read of the first and the rest of it.
+        let (mut rounds, mut seen) = (0, std::vec::Vec::new());
+        let whole = table.whole(|ranges| {
+            rounds += 1;
+            if rounds == 1 {
+                assert!(table.set(&lists[1]) && table.set(&lists[2]));
+            }
+            ranges.iter().map(|range| range.load().range.start).collect::<std::vec::Vec<_>>()
+        });
+        assert!(whole.into_iter().eq(starts(3)) && rounds == 2);
+        table.each(|range| seen.push(range.range.start));
+        assert!(seen.into_iter().eq(starts(3)));
     }
 }

@@ -200,12 +200,13 @@ impl Area {
 
 /// The requests under way.
 pub(crate) struct Transfers {
+    /// Dropped first: threads are waited for while the descriptors and pieces of requests are there.
+    io: Io,
     /// In ascending order of their slots.
     areas: Vec<Area>,
     files: Files,
     /// Requests for other files that the device does not take yet, by their tags.
     backlog: VecDeque<u64>,
-    io: Io,
     /// By their [`IoId`].
     requests: Vec<Request>,
     /// Those of the compressed pool, by what it calls them.
@@ -219,7 +220,7 @@ impl Transfers {
     pub fn new(io: Io) -> Self {
         let (areas, requests, write_backs) = (Vec::new(), Vec::new(), Vec::new());
         let (files, backlog, discarded) = (Files::default(), VecDeque::new(), VecDeque::new());
-        Transfers { areas, files, backlog, io, requests, write_backs, in_flight: 0, discarded }
+        Transfers { io, areas, files, backlog, requests, write_backs, in_flight: 0, discarded }
     }
 
     /// One more area, whose slots begin at `base`, above those of all others.
@@ -551,6 +552,24 @@ mod tests {
             }
             assert_eq!(done, count + bases.len() as u32 - 1, "what waited went, too");
         }
+    }
+
+    /// *The story:* the descriptors of swap were closed before the threads were waited for. What was
+    /// queued went to whatever file had the number by then, from memory that was somebody else's.
+    #[test]
+    fn descriptors_are_open_until_the_threads_are_done() {
+        let area = file::memfd(c"area").expect("memory files are there");
+        file::pwrite(&area, &std::vec![7; 33 * PAGE_SIZE], 0).expect("and can be written");
+        let mut pages = std::vec![0_u8; 32 * PAGE_SIZE];
+        let mut transfers = Transfers::new(Io::new(false).expect("there are threads"));
+        transfers.add_area(area, None, 1, GivesBack::Nothing);
+        for (n, page) in (0..).zip(pages.chunks_mut(PAGE_SIZE)) {
+            let mut pieces = Pieces::default();
+            pieces.push(page.as_mut_ptr() as usize, 1);
+            transfers.read(IoId(n), 2 + n, &pieces);
+        }
+        drop(transfers);
+        assert!(pages.iter().all(|&byte| byte == 7), "read from a descriptor that was closed");
     }
 
     /// See [`Request::insist`].

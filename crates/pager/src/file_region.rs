@@ -1,9 +1,7 @@
 //! Regions that stand for files: read-only, with stores that stay in this process, or with stores
 //! that are the file's.
 
-use std::ffi::CString;
 use std::ops::{Deref, Range};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
@@ -15,7 +13,7 @@ use overspill_sys::file::{self, Kind, Open};
 use overspill_sys::mem::Mapping;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE};
 
-use crate::file::{Claim, Inodes, RealFile, Store};
+use crate::file::{Claim, Inodes, RealFile, Store, open_without_waiting};
 use crate::link::{Link, say};
 use crate::pager::whole_pages;
 use crate::publish::Publisher;
@@ -55,6 +53,9 @@ impl MapOptions {
 
     /// Stores are allowed, and are the file's from the next [`FileRegion::sync`] on. It takes
     /// UFFDIO_MOVE (kernel 6.8).
+    ///
+    /// What a device writes into it without the processor (direct I/O, registered buffers of io_uring)
+    /// must have arrived before anybody syncs: what arrives during a sync may never get to the file.
     #[must_use]
     pub fn shared(mut self) -> Self {
         self.stores = Stores::Shared;
@@ -255,7 +256,8 @@ impl FileRegion {
     }
 }
 
-/// A shared region while several threads store to it.
+/// A shared region while several threads store to it. Read into it by direct I/O only while nobody
+/// syncs: see [`MapOptions::shared`].
 #[derive(Debug, Clone, Copy)]
 pub struct SharedStores<'a> {
     region: &'a FileRegion,
@@ -291,9 +293,7 @@ impl<'a> SharedStores<'a> {
 
 /// Opens a file for reading.
 fn open(path: &Path) -> Result<Fd, Errno> {
-    let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
-    // Of a pipe nobody waits for another end.
-    let plain = file::open(&name, Open::NON_BLOCKING)?;
+    let plain = raw::fd_from(open_without_waiting(path, false, false)?.into());
     let is_regular = file::status(&plain)?.kind == Kind::Regular;
     is_regular.then_some(plain).ok_or(Errno::NODEV)
 }

@@ -1,7 +1,7 @@
 //! The pager's thread, and the way to it: whatever is to be done with the engine is sent there as a
 //! piece of work.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,11 +12,12 @@ use overspill_engine::shared::Process;
 use overspill_engine::{Engine, Failure, Notice, Reactor, STEPS, Settings};
 use overspill_sys::event::Bell;
 use overspill_sys::mem::{self, OwnMemory};
-use overspill_sys::{Errno, clock, thread};
+use overspill_sys::{Errno, Fd, clock, file, thread};
 
 use crate::Error;
 use crate::door::Door;
 use crate::file::Room;
+use crate::raw;
 
 /// The pager looks at the clock at least this often.
 const TICK_NS: u64 = 20_000_000;
@@ -149,6 +150,11 @@ impl Drop for Bomb {
     }
 }
 
+/// Serves until it is told to stop. Then nothing is under way any more.
+///
+/// *The story* (by reading; for threads `overspill-engine` has a test): the engine was dropped with its
+/// requests under way. Whoever got the addresses of staging and the numbers of swap's descriptors next
+/// had reads put into his memory, and pages of swap written into his file.
 fn serve(
     settings: Settings,
     orders: &Receiver<Order>,
@@ -184,7 +190,11 @@ fn serve(
             for order in orders.try_iter() {
                 match order {
                     Order::Work(work) => work(&mut engine),
-                    Order::Stop => return stop(&mut reactor, &mut engine, bell),
+                    Order::Stop => {
+                        release(&mut reactor, &mut engine, bell);
+                        // A ring does not wait as it is dropped.
+                        return engine.finish_transfers();
+                    }
                 }
             }
         }
@@ -203,7 +213,7 @@ fn turn(reactor: &mut Reactor, engine: &mut Engine, bell: &Bell) -> bool {
 }
 
 /// Other processes may still map shared regions: they get back everything that is out.
-fn stop(reactor: &mut Reactor, engine: &mut Engine, bell: &Bell) {
+fn release(reactor: &mut Reactor, engine: &mut Engine, bell: &Bell) {
     if !engine.is_sharing() {
         return;
     }
@@ -216,11 +226,18 @@ const LOST: &str = "a page could not be read back from swap";
 
 /// On standard error. Where that cannot be written the pager goes on: `eprintln!` would end it, and
 /// whoever waits for a page would wait for ever. Nor does it take the library's lock on it: a thread
-/// that has that may be waiting for a page, in the midst of `eprintln!`.
+/// that has that may be waiting for a page, in the midst of `eprintln!`. For the same reason it does
+/// not wait for a reader.
+///
+/// *The story:* the pager's thread waited for room in a pipe, and who was to read from that for a page.
 pub(crate) fn say(line: &str) {
     if let Ok(copy) = io::stderr().as_fd().try_clone_to_owned() {
-        let _ = std::fs::File::from(copy).write_all(format!("overspill: {line}\n").as_bytes());
+        say_on(&raw::fd_from(copy), line);
     }
+}
+
+fn say_on(fd: &Fd, line: &str) {
+    let _ = file::write_at_once(fd, format!("overspill: {line}\n").as_bytes());
 }
 
 fn judge(engine: &mut Engine, notice: Notice) {
@@ -244,6 +261,19 @@ mod tests {
     use std::process::Command;
 
     use crate::Pager;
+
+    /// *The story:* see [`super::say`].
+    #[test]
+    fn a_pipe_that_is_full_stops_nobody() {
+        let (_reader, writer) = std::io::pipe().expect("there are descriptors");
+        let fd = crate::raw::fd_from(writer.into());
+        let said = std::thread::spawn(move || (0..10_000).for_each(|_| super::say_on(&fd, "swap is full")));
+        let begin = std::time::Instant::now();
+        while !said.is_finished() && begin.elapsed().as_secs() < 20 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(said.is_finished(), "it waits for a reader");
+    }
 
     /// Set in the process that is to die.
     const DYING: &str = "OVERSPILL_TEST_DYING";

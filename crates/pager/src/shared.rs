@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use overspill_engine::{MapperId, Place};
 use overspill_mm::readahead::policy::Overrides;
+use overspill_sys::event::{self, PollFd};
 use overspill_sys::mem::{self, Mapping};
 use overspill_sys::socket::{self, Letter};
 use overspill_sys::uffd::Uffd;
@@ -259,7 +260,7 @@ pub struct Joined {
 /// What binds a process to the pager.
 #[derive(Debug)]
 struct Tie {
-    socket: Fd,
+    line: Line,
     /// Kept open, because the kernel fills what is missing with zeroes when the last descriptor is closed.
     uffd: Uffd,
     file: Fd,
@@ -269,14 +270,15 @@ struct Tie {
 
 impl Joined {
     fn new(socket: Fd) -> Result<Joined, Error> {
-        let Some((Letter { kind: HELLO, value: len }, Some(file))) = hear(&socket)? else {
+        let line = Line::new(socket);
+        let Some((Letter { kind: HELLO, value: len }, Some(file))) = hear(&line)? else {
             return Err(Error::BadHandle);
         };
         let len = usize::try_from(len).map_err(|_| Error::BadHandle)?;
         let (mapping, uffd) = raw::map_shared(&file, whole_pages(len)).map_err(Error::Share)?;
         let letter = Letter { kind: HERE, value: mapping.start() as u64 };
-        socket::send(&socket, letter, Some(uffd.fd())).map_err(|_| Error::Stopped)?;
-        match hear(&socket)? {
+        socket::send(&line.socket, letter, Some(uffd.fd())).map_err(|_| Error::Stopped)?;
+        match hear(&line)? {
             Some((Letter { kind: WELCOME, value: 0 }, _)) => {}
             Some((Letter { kind: WELCOME, value }, _)) => {
                 return Err(Error::Share(Errno::from_raw_os_error(value as i32)));
@@ -284,7 +286,7 @@ impl Joined {
             _ => return Err(Error::Stopped),
         }
         let range = mapping.range();
-        let tie = Arc::new(Tie { socket, uffd, file, range, leaving: AtomicBool::new(false) });
+        let tie = Arc::new(Tie { line, uffd, file, range, leaving: AtomicBool::new(false) });
         let watched = Arc::clone(&tie);
         let watcher = std::thread::Builder::new()
             .name("overspill tie".into())
@@ -295,9 +297,41 @@ impl Joined {
     }
 }
 
+/// The way to the pager: the socket, and the process that made it.
+///
+/// *The story:* the pager's end was known by the end of the socket alone. Of that every child of fork
+/// has a copy, and so had who joined after a fork without exec: the pager was killed, and whoever
+/// touched what was out waited for ever.
+#[derive(Debug)]
+struct Line {
+    socket: Fd,
+    /// None where it is of another pid namespace. It is opened before the pager says welcome, so the
+    /// number was not another's by then.
+    pager: Option<Fd>,
+}
+
+impl Line {
+    fn new(socket: Fd) -> Line {
+        let maker = socket::peer(&socket).map(|(process, _)| process);
+        let pager = maker.and_then(mem::pidfd).ok();
+        Line { socket, pager }
+    }
+
+    /// The next letter; `None`: the pager is gone, and has said nothing more.
+    fn receive(&self) -> Result<Option<(Letter, Option<Fd>)>, Errno> {
+        let mut fds = [PollFd::readable(&self.socket), PollFd::maybe_readable(self.pager.as_ref())];
+        while event::poll(&mut fds, None)? == 0 {}
+        // It may have said something before it died.
+        if fds[1].is_ready() && event::poll(&mut fds[..1], Some(0))? == 0 {
+            return Ok(None);
+        }
+        socket::receive(&self.socket)
+    }
+}
+
 /// The next letter. EBADMSG and the like: whatever the descriptor is, it is no handle.
-fn hear(socket: &Fd) -> Result<Option<(Letter, Option<Fd>)>, Error> {
-    match socket::receive(socket) {
+fn hear(line: &Line) -> Result<Option<(Letter, Option<Fd>)>, Error> {
+    match line.receive() {
         Ok(None) => Err(Error::Stopped),
         Ok(some) => Ok(some),
         Err(_) => Err(Error::BadHandle),
@@ -312,7 +346,7 @@ impl Tie {
     fn watch(&self) {
         let _ = thread::block_all_signals();
         loop {
-            match socket::receive(&self.socket) {
+            match self.line.receive() {
                 Ok(Some((Letter { kind: RELEASED, .. }, _))) => return,
                 Ok(None) => break,
                 _ => std::thread::sleep(PAUSE),
@@ -343,7 +377,7 @@ impl Drop for Joined {
         }
         drop(self.view.take());
         self.tie.leaving.store(true, Ordering::Release);
-        socket::shut_down(&self.tie.socket);
+        socket::shut_down(&self.tie.line.socket);
         if let Some(watcher) = self.watcher.take() {
             let _ = watcher.join();
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use overspill_pager::{Error, File, FileOptions, FileRegion, MapOptions, Pager};
+use overspill_pager::{Error, File, FileOptions, FileRegion, MapAdvice, MapOptions, Pager};
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
@@ -443,5 +443,40 @@ fn a_file_may_be_opened_while_it_is_closed() {
             let at = round % 4 * PAGE + (round / 4 * THREADS + thread) * 8;
             assert_eq!(bytes[at..at + 8], (round as u64).to_ne_bytes(), "round {round}, thread {thread}");
         }
+    }
+}
+
+/// How often this thread has waited so far.
+fn waits() -> i64 {
+    // SAFETY: a structure of numbers, which the call fills.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a local variable.
+    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
+    usage.ru_nvcsw
+}
+
+/// *The story:* a page that was missing when it was stored to came protected, and was waited for twice.
+#[test]
+fn a_store_to_a_missing_page_waits_once() {
+    const STORES: usize = 200;
+    let file = Scratch::new("waits", &file_of(16 * MIB / PAGE, 0));
+    let pager = pager(8);
+    let mut region = map(&pager, &file.0);
+    region.advise(0..16 * MIB, MapAdvice::Random).unwrap();
+    let stores = region.as_shared().unwrap();
+    let before = waits();
+    // In no order, so that nothing is read ahead.
+    let stored: Vec<usize> = (0..STORES).map(|n| n * 1657 % (16 * MIB / PAGE)).collect();
+    stored.iter().for_each(|page| stores.words()[page * WORDS].store(7, Relaxed));
+    let waits = waits() - before;
+    assert!((waits as usize) < STORES * 3 / 2, "{waits} waits for {STORES} stores");
+    stores.sync().unwrap();
+    let bytes = file.bytes();
+    for (page, found) in bytes.chunks(PAGE).enumerate() {
+        let mut wanted = content(page, 0);
+        if stored.contains(&page) {
+            wanted[..8].copy_from_slice(&7_u64.to_ne_bytes());
+        }
+        assert!(*found == wanted, "page {page}");
     }
 }

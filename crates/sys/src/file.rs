@@ -34,6 +34,8 @@ bitflags! {
         const NO_FOLLOW = nr::O_NOFOLLOW;
         /// Never wait.
         const NON_BLOCKING = nr::O_NONBLOCK;
+        /// The name alone, for [`status`] and [`open_again`]: nothing of the file is opened.
+        const NAME_ONLY = nr::O_PATH;
         /// A terminal does not become the session's.
         const NO_TERMINAL = nr::O_NOCTTY;
     }

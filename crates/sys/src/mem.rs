@@ -188,8 +188,13 @@ pub unsafe fn process_madvise(pidfd: &Fd, ranges: &[IoVec], advice: Advice) -> R
 
 /// A descriptor of this process for [`process_madvise`] (5.3).
 pub fn pidfd_self() -> Result<Fd, Errno> {
+    pidfd(process_id())
+}
+
+/// A descriptor of a process, readable once that is dead (5.3). ESRCH: it is gone.
+pub fn pidfd(process: u32) -> Result<Fd, Errno> {
     // SAFETY: makes a descriptor.
-    unsafe { syscall!(nr::__NR_pidfd_open, process_id() as usize, 0).map(Fd::made) }
+    unsafe { syscall!(nr::__NR_pidfd_open, process as usize, 0).map(Fd::made) }
 }
 
 /// The process id.

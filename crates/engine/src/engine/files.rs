@@ -290,7 +290,12 @@ impl Engine {
         let Some(at) = self.file_reads.iter().position(|read| read.io == io) else { return };
         let FileRead { run, slot, .. } = self.file_reads.swap_remove(at);
         if !succeeded {
-            return self.transfers.files().of_slot(Slot(slot)).note_failed_read();
+            let mapped = self.transfers.files().of_slot(Slot(slot));
+            // What was to be stored to is not there to be synced ([`Engine::foresee_store`]).
+            if mapped.source.shared {
+                mapped.forget_stores(slot..slot + run.count);
+            }
+            return mapped.note_failed_read();
         }
         let available = self.transfers.files().spot(Slot(slot)).available;
         self.end_within(run, available);
@@ -396,6 +401,22 @@ impl Engine {
             Manner::Watched
         } else {
             Manner::Sealed
+        }
+    }
+
+    /// A thread waits to store to a page that is not in view: of a mapping whose stores are the file's it
+    /// counts as stored to, and comes open.
+    ///
+    /// *The story:* it came protected, and the thread waited a second time. Of ten waits of a thread that
+    /// wrote 64 KiB here and there two were these.
+    pub(super) fn foresee_store(&mut self, (space, vpn): Place) {
+        if space != PROGRAM || !self.transfers.files().has_shared() {
+            return;
+        }
+        let Some(slot) = self.file_slot(vpn).map(Slot) else { return };
+        let mapped = self.transfers.files().of_slot(slot);
+        if mapped.source.shared && mapped.is_protected() {
+            mapped.note_store(slot);
         }
     }
 

@@ -145,6 +145,9 @@ impl Engine {
         self.vigil.fault(now);
         let access = if write { Access::Write } else { Access::Read };
         let (space, vpn) = place;
+        if write {
+            self.foresee_store(place);
+        }
         let id = self.mm.lookup(space, vpn);
         let before = id.map(|id| self.mm.state(id));
         let wait = match id {

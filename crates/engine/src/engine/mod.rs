@@ -101,10 +101,11 @@ pub enum Notice {
 /// The live memory manager of one process.
 pub struct Engine {
     mm: Mm<Policy>,
+    /// Dropped before the memory that its requests read and fill.
+    transfers: Transfers,
     view: View,
     staging: Staging,
     fingerprints: Fingerprints,
-    transfers: Transfers,
     sums: Sums,
     /// Pages are encrypted.
     sealing: Option<Sealing>,
@@ -168,10 +169,10 @@ impl Engine {
         let allowed = config.budget;
         Engine {
             mm: Mm::new(config, policy),
+            transfers,
             view: View { program: memory, shared: SharedRegions::default() },
             staging: Staging::new(staging_blocks),
             fingerprints,
-            transfers,
             sums: Sums::new(),
             sealing: None,
             areas: Vec::new(),

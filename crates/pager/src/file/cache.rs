@@ -8,7 +8,6 @@ mod openings;
 mod outside;
 mod writing;
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
@@ -22,6 +21,7 @@ use overspill_sys::{Errno, PAGE_SIZE, clock, mem};
 
 use super::FileStats;
 use super::blocks::{Blocks, Frame};
+use super::buffers::Buffers;
 use super::leaving::{Leaving, Look};
 use super::numbers::ByNumber;
 use super::room::Frames;
@@ -48,10 +48,8 @@ pub(super) struct Run {
     pub count: u64,
 }
 
-thread_local! {
-    /// What a thread reads into before it is copied to its frames, which others copy from meanwhile.
-    static ARRIVING: RefCell<Vec<Page>> = const { RefCell::new(Vec::new()) };
-}
+/// What is read lies here before it is copied to its frames, which others copy from meanwhile.
+static ARRIVING: Buffers = Buffers::new();
 
 /// A page's place. Without a frame it is on its way.
 #[derive(Default)]
@@ -95,6 +93,10 @@ struct Books {
     refused: Option<Refused>,
     /// The file's own length when it was looked at last, and what was written since.
     in_file: u64,
+    /// Pages that others have appended to, and of which some are not read anew yet.
+    grown: Range<u64>,
+    /// No page above it has ever had a place.
+    highest: u64,
     stores: u64,
     openings: BTreeMap<Opening, Reader>,
     /// So many there were.
@@ -219,6 +221,8 @@ impl Cache {
             ordered_ns: 0,
             refused: None,
             in_file: len,
+            grown: 0..0,
+            highest: 0,
             stores: 0,
             openings: BTreeMap::new(),
             opened: FIRST,
@@ -498,7 +502,7 @@ impl Cache {
                 }
                 placed += 1;
                 let marked = extent.marker == Some(page);
-                books.pages.insert(page, Entry { marked, arriving: true, ..Entry::default() });
+                books.place(page, Entry { marked, arriving: true, ..Entry::default() });
                 match runs.last_mut() {
                     Some(run) if run.first + run.count == page && run.count < REQUEST_MAX => {
                         run.count += 1;
@@ -513,7 +517,7 @@ impl Cache {
     /// A place for a page that somebody waits for, room or not.
     fn claim(&self, books: &mut Books, page: u64) {
         self.has_room_for_reads(books);
-        let before = books.pages.insert(page, Entry { arriving: true, ..Entry::default() });
+        let before = books.place(page, Entry { arriving: true, ..Entry::default() });
         assert!(before.is_none(), "a page has one place");
     }
 
@@ -618,18 +622,14 @@ impl Cache {
 
     /// Reads pages that have their places. When it fails their places are free again.
     pub fn fetch(&self, run: Run) -> Result<(), Errno> {
-        let outcome = ARRIVING.with_borrow_mut(|arriving| {
-            let count = run.count as usize;
-            if arriving.len() < count {
-                arriving.resize(count, Page([0; PAGE_SIZE]));
-            }
-            let read = self.read_run(run, &mut arriving[..count]);
+        let outcome = ARRIVING.with(run.count as usize, |arriving| {
+            let read = self.read_run(run, arriving);
             let (mut books, outcome) = match read {
                 Ok((books, found)) => (books, Ok(found)),
                 Err(errno) => (self.books(), Err(errno)),
             };
             let outcome = outcome.and_then(|found| {
-                books.take_in(run, &arriving[..count])?;
+                books.take_in(run, arriving)?;
                 found.into_iter().for_each(|found| self.see_length(&mut books, found));
                 Ok(())
             });
@@ -646,6 +646,8 @@ impl Cache {
     ///
     /// *The story:* a file was cut and written anew. What was read in between was zeroes, and they stayed,
     /// since its length was as before when it was asked for.
+    /// *The other story:* a file of sysfs has less in it than it says. Zeroes were its content, as if they
+    /// had been read.
     fn read_run(
         &self,
         run: Run,
@@ -660,9 +662,10 @@ impl Cache {
                 return Ok((books, None));
             }
             let found = self.store().len()?;
-            if end >= found.min(wanted) || tries.next().is_none() {
+            if end >= found.min(wanted) {
                 return Ok((books, Some(found)));
             }
+            tries.next().ok_or(Errno::IO)?;
         }
     }
 

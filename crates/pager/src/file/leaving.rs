@@ -51,6 +51,9 @@ pub(super) struct Leaving {
 
 impl Leaving {
     /// A page has come.
+    ///
+    /// *The story:* whoever waited at the end of a file that grew had its last page come again and again,
+    /// and each time another place in line stayed for good.
     pub fn arrived(&mut self, page: u64) {
         if let Some((when, expelled)) = self.left.remove(&page)
             && self.departures - when <= SOON * self.turns.len() as u64
@@ -60,6 +63,10 @@ impl Leaving {
         self.arrivals += 1;
         self.turns.insert(page, self.arrivals);
         self.order.push_back((page, self.arrivals));
+        if self.order.len() > 2 * self.turns.len() + KEPT {
+            let turns = &self.turns;
+            self.order.retain(|(page, turn)| turns.get(page) == Some(turn));
+        }
     }
 
     /// A page may leave that must not until now: it lines up again.
@@ -184,6 +191,20 @@ mod tests {
             let left: Vec<u64> = (0..4).filter_map(|_| leaving.next(|_| Look::Free)).collect();
             assert_eq!(left, last);
         }
+    }
+
+    /// *The story:* see [`Leaving::arrived`].
+    #[test]
+    fn a_page_that_comes_again_and_again_has_few_places() {
+        let mut leaving = Leaving::default();
+        leaving.arrived(1);
+        for _ in 0..10 * KEPT {
+            leaving.arrived(2);
+            leaving.dropped(2);
+        }
+        leaving.arrived(3);
+        assert!(leaving.order.len() <= KEPT + 4, "{} places for two pages", leaving.order.len());
+        assert_eq!((leaving.next(|_| Look::Free), leaving.next(|_| Look::Free)), (Some(1), Some(3)));
     }
 
     /// *The story:* a hint that found nothing but what is in use looked at all of it twice.

@@ -10,6 +10,7 @@
 //! syncs.
 
 mod blocks;
+mod buffers;
 mod cache;
 mod inodes;
 mod leaving;
@@ -36,7 +37,7 @@ use inodes::Inode;
 pub(crate) use inodes::{Claim, Inodes};
 pub(crate) use room::Room;
 use room::{Frames, Share};
-pub(crate) use store::{Page, RealFile, Store};
+pub(crate) use store::{Page, RealFile, Store, open_without_waiting};
 use threads::Threads;
 
 /// How a cached file is opened.

@@ -4,6 +4,7 @@
 //! page at the end of the file is written through it, so that the file never becomes longer than
 //! it is.
 
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -14,6 +15,7 @@ use super::inodes::Key;
 
 /// Nobody waits for a pipe's other end.
 const NON_BLOCKING: i32 = Open::NON_BLOCKING.bits() as i32;
+const NAME_ONLY: i32 = Open::NAME_ONLY.bits() as i32;
 
 /// A page's bytes, where a device can put them.
 #[repr(C, align(4096))]
@@ -53,9 +55,7 @@ impl RealFile {
         if create && !write {
             return Err(Errno::INVAL);
         }
-        let mut options = std::fs::OpenOptions::new();
-        options.read(true).write(write).create(create).custom_flags(NON_BLOCKING);
-        let plain = options.open(path).map_err(|error| errno(&error))?;
+        let plain = open_without_waiting(path, write, create)?;
         if !plain.metadata().map_err(|error| errno(&error))?.is_file() {
             return Err(Errno::NODEV);
         }
@@ -81,15 +81,59 @@ impl RealFile {
     /// Past the page cache; through it where the file system takes that no more for writes, which it
     /// may say as late as now.
     fn write_direct(&self, fd: &Fd, bytes: &[u8], at: u64) -> Result<usize, Errno> {
-        match file::pwrite(fd, bytes, at) {
+        match insist(|| file::pwrite(fd, bytes, at)) {
             Err(Errno::INVAL) => self.write_plain(bytes, at),
             other => other,
         }
     }
 
     fn write_plain(&self, bytes: &[u8], at: u64) -> Result<usize, Errno> {
-        self.plain.write_at(bytes, at).map_err(|error| errno(&error))
+        insist(|| self.plain.write_at(bytes, at).map_err(|error| errno(&error)))
     }
+
+    /// The same for reads. An empty file shows at its opening nothing of what it takes.
+    fn read_direct(&self, fd: &Fd, buffer: &mut [u8], at: u64) -> Result<usize, Errno> {
+        match insist(|| file::pread(fd, buffer, at)) {
+            Err(Errno::INVAL) => self.read_plain(buffer, at),
+            other => other,
+        }
+    }
+
+    fn read_plain(&self, buffer: &mut [u8], at: u64) -> Result<usize, Errno> {
+        insist(|| self.plain.read_at(buffer, at).map_err(|error| errno(&error)))
+    }
+}
+
+/// A handler of the program's may run on this thread (by reading: of files that are not on a network
+/// or in FUSE no call is interrupted).
+fn insist(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Nobody waits for a pipe's other end, but for who has a lease on a file until he gives it up.
+///
+/// *The story:* a file that another program had a lease on could not be opened at all.
+pub(crate) fn open_without_waiting(path: &Path, write: bool, create: bool) -> Result<std::fs::File, Errno> {
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(write);
+    let opened = options.clone().create(create).custom_flags(NON_BLOCKING).open(path);
+    let leased = opened.or_else(|error| {
+        if error.kind() != std::io::ErrorKind::WouldBlock {
+            return Err(error);
+        }
+        // What has the name is looked at before it is waited for, and is the same then.
+        let named = options.clone().custom_flags(NAME_ONLY).open(path)?;
+        if !named.metadata()?.is_file() {
+            return Err(error);
+        }
+        options.open(format!("/proc/thread-self/fd/{}", named.as_raw_fd()))
+    });
+    leased.map_err(|error| errno(&error))
 }
 
 fn errno(error: &std::io::Error) -> Errno {
@@ -114,8 +158,10 @@ impl Store for RealFile {
             let at = offset + done as u64;
             // A read that ended within a page has met the end of the file, or goes on without DIRECT.
             let count = match &self.direct {
-                Some(fd) if done.is_multiple_of(PAGE_SIZE) => file::pread(fd, &mut buffer[done..], at)?,
-                _ => self.plain.read_at(&mut buffer[done..], at).map_err(|error| errno(&error))?,
+                Some(fd) if done.is_multiple_of(PAGE_SIZE) => {
+                    self.read_direct(fd, &mut buffer[done..], at)?
+                }
+                _ => self.read_plain(&mut buffer[done..], at)?,
             };
             if count == 0 {
                 break;
@@ -160,6 +206,8 @@ impl Store for RealFile {
 
 #[cfg(test)]
 mod tests {
+    use overspill_sys::lease;
+
     use super::*;
 
     fn scratch(name: &str) -> std::path::PathBuf {
@@ -194,5 +242,47 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert!(bytes.len() == 5000 && bytes[..PAGE_SIZE] == [7; PAGE_SIZE]);
         assert!(bytes[PAGE_SIZE..].iter().all(|&byte| byte == 8));
+    }
+
+    /// *The story:* a file that was empty at its opening was read directly ever after, whatever its device
+    /// said to that.
+    #[test]
+    fn what_is_not_read_directly_is_read_all_the_same() {
+        let path = scratch("refuses-reads");
+        std::fs::write(&path, [7; 5000]).unwrap();
+        let mut file = RealFile::open(&path, false, false).unwrap();
+        // A descriptor that refuses reads with EINVAL.
+        file.direct = Some(file::open(c"/proc/self/clear_refs", Open::READ_WRITE).unwrap());
+        let mut pages = [Page([1; PAGE_SIZE]), Page([1; PAGE_SIZE])];
+        let count = file.read(0, &mut pages);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(count, Ok(5000));
+        assert!(bytes(&pages)[..5000].iter().all(|&byte| byte == 7));
+        assert!(bytes(&pages)[5000..].iter().all(|&byte| byte == 0));
+    }
+
+    /// *The story:* see [`open_without_waiting`].
+    #[test]
+    fn who_has_a_lease_on_a_file_is_waited_for() {
+        let path = scratch("leased");
+        std::fs::write(&path, b"content").unwrap();
+        let held =
+            file::open(&std::ffi::CString::new(path.to_str().unwrap()).unwrap(), Open::empty()).unwrap();
+        let opened = std::thread::scope(|scope| {
+            let (taken, is_taken) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                // The signal of a break goes to this thread.
+                let _ = overspill_sys::thread::block_all_signals();
+                taken.send(lease::take(&held)).unwrap();
+                while !lease::is_breaking(&held) {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                lease::give_up(&held).unwrap();
+            });
+            is_taken.recv().unwrap().unwrap();
+            RealFile::open(&path, true, false)
+        });
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(opened.map(|file| file.len()).err(), None);
     }
 }

@@ -27,6 +27,8 @@ struct Memory {
     written: Mutex<Vec<u8>>,
     stable: Mutex<Vec<u8>>,
     bad_page: AtomicU64,
+    /// Reads give no more than so many bytes of the file.
+    readable: AtomicU64,
     refuses_writes: AtomicBool,
     bad_write: AtomicU64,
     /// Syncs that fail, after which what was written is lost, as after a kernel's.
@@ -78,7 +80,10 @@ impl Store for Handle {
             to.0[..count].copy_from_slice(&from[..count]);
             to.0[count..].fill(0);
         }
-        let bytes = (written.len() as u64).saturating_sub(at_of(first)).min(at_of(count));
+        let bytes = (written.len() as u64)
+            .min(self.0.readable.load(SeqCst))
+            .saturating_sub(at_of(first))
+            .min(at_of(count));
         drop(written);
         let event = self.0.after_read.lock().unwrap().take();
         event.into_iter().for_each(|event| event());
@@ -153,6 +158,7 @@ fn memory(bytes: Vec<u8>) -> Arc<Memory> {
     let memory = Memory { written: Mutex::new(bytes), ..Memory::default() };
     memory.bad_page.store(u64::MAX, SeqCst);
     memory.bad_write.store(u64::MAX, SeqCst);
+    memory.readable.store(u64::MAX, SeqCst);
     Arc::new(memory)
 }
 
@@ -439,6 +445,47 @@ fn what_others_append_is_seen_and_what_they_cut_off_is_not() {
     let mut buffer = vec![9; 60 * PAGE_SIZE];
     assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 50 * PAGE_SIZE + 9);
     assert_eq!(file.len(), at_of(50) + 9);
+}
+
+/// *The story:* what others appended was not seen behind a page that was newer than the file. It was
+/// zeroes, and the next store to the page in which the file had ended wrote these over it.
+#[test]
+fn what_others_append_before_what_is_newer_is_seen() {
+    for is_settled in [true, false] {
+        let (file, memory) = open(noise(100), 64);
+        let grown = noise(300);
+        if is_settled {
+            file.read_at(&mut [0; 100], 0).unwrap();
+        } else {
+            // The page is to be settled when the file grows.
+            file.write_at(&grown[..1], 0).unwrap();
+            file.cache.write_back().unwrap();
+        }
+        *memory.written.lock().unwrap() = grown.clone();
+        file.write_at(b"mine", at_of(5)).unwrap();
+        file.sync().unwrap();
+        let mut head = [9; 300];
+        assert_eq!(file.read_at(&mut head, 0).unwrap(), 300);
+        assert!(head[..] == grown, "{is_settled}: it is not seen");
+        file.write_at(b"x", 50).unwrap();
+        file.sync().unwrap();
+        let stable = memory.stable.lock().unwrap();
+        assert!(stable[..50] == grown[..50] && stable[51..300] == grown[51..], "{is_settled}: it is gone");
+        assert!(stable[50] == b'x' && stable[at_of(5) as usize..] == *b"mine");
+    }
+}
+
+/// *The story:* a file of sysfs says that it has 4096 bytes, and a few can be read. The rest was zeroes,
+/// as if they had been read.
+#[test]
+fn what_cannot_be_read_of_a_file_is_no_zeroes() {
+    let (file, memory) = open(noise(PAGE_SIZE), 64);
+    memory.readable.store(20, SeqCst);
+    assert!(matches!(file.read_at(&mut [0; PAGE_SIZE], 0), Err(Error::Io(Errno::IO))));
+    memory.readable.store(u64::MAX, SeqCst);
+    let mut page = [9; PAGE_SIZE];
+    file.read_at(&mut page, 0).unwrap();
+    assert!(page[..] == noise(PAGE_SIZE), "nothing of it is kept");
 }
 
 /// *The story:* as long as a page behind it was newer than the file, what others cut off was there

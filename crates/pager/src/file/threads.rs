@@ -9,6 +9,7 @@ use overspill_sys::mem;
 
 use super::cache::{Cache, Run};
 use crate::Error;
+use crate::link::say;
 
 /// What a thread does.
 pub(super) type Body = Box<dyn FnOnce() + Send>;
@@ -96,6 +97,8 @@ impl Drop for Threads {
     ///
     /// *The story:* what a thread's sync had found lost, after the last one who closed had written all of
     /// it, was thrown away.
+    /// *The other story:* what could not be written at all was thrown away without a word, where nobody
+    /// synced or nobody tried once more.
     fn drop(&mut self) {
         if self.process != mem::process_id() {
             // A child of fork has no threads to wait for, and nobody to give anything back to.
@@ -111,7 +114,10 @@ impl Drop for Threads {
             let _ = reader.join();
         }
         // One of them may have met a device that could not settle what was written.
-        let _ = self.cache.write_back();
+        if let Err(errno) = self.cache.write_back() {
+            let pages = self.cache.stats().dirty;
+            say(&format!("{pages} pages that were written to a file are lost: {errno}"));
+        }
         self.cache.empty();
     }
 }

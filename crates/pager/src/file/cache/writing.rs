@@ -200,7 +200,7 @@ impl Cache {
                 return self.bring_in(books, page, 1, caller);
             }
             if !is_here {
-                books.pages.insert(page, Entry::default());
+                books.place(page, Entry::default());
             }
             return Ok(books);
         }

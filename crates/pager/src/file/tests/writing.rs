@@ -413,3 +413,23 @@ fn what_a_thread_could_not_settle_is_written_before_the_pages_go() {
     drop(threads);
     assert!(memory.written.lock().unwrap()[..2 * PAGE_SIZE].iter().all(|&byte| byte == 7));
 }
+
+/// Set in the process whose file cannot be written.
+const LOSING: &str = "OVERSPILL_TEST_LOSING";
+
+/// *The story:* the last who closed a file threw away without a word what could not be written.
+#[test]
+fn what_is_lost_at_the_end_is_told() {
+    if std::env::var_os(LOSING).is_some() {
+        let (file, memory) = open(Vec::new(), 64);
+        file.write_at(&[7; 3 * PAGE_SIZE], 0).unwrap();
+        memory.refuses_writes.store(true, SeqCst);
+        return;
+    }
+    let own = std::env::current_exe().unwrap();
+    let name = "file::tests::writing::what_is_lost_at_the_end_is_told";
+    let output =
+        std::process::Command::new(own).args([name, "--exact", "--nocapture"]).env(LOSING, "1").output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.contains("3 pages that were written to a file are lost"), "{said}");
+}

@@ -152,10 +152,8 @@ pub fn run(mission: Mission) {
     if !urgency.hurry() {
         let _ = urgency.compete();
     }
+    let purse = mission.purse();
     let Mission { shared, process, memory, swap, inherits, resident, sight, pipes } = mission;
-    let shares = shared.config.flags & flags::PER_PROCESS == 0;
-    let purse = Purse::new(shares.then_some(&shared.tree), process, shared.config.ram_bytes);
-    let purse = if place_of(shared, process).is_some() { purse } else { purse.unlisted() };
     let counts_from = if inherits { clock::monotonic_ns() + COPY_NS } else { 0 };
     let (growth, ending) = (Growth::default(), Ending::new());
     // An agent before this one may have had places.
@@ -362,9 +360,9 @@ impl Agent {
     }
 }
 
-/// Says how much of files there is room for beside `held` bytes, of `ram` that could be held.
+/// Says how much of files may be kept beside `held` bytes, of `ram` that could be held.
 fn offer_room(ram: u64, held: u64) {
-    kept::set_room(Growth::latest_bytes(ram).saturating_sub(held + kept::bytes()));
+    kept::set_most(Growth::latest_bytes(ram).saturating_sub(held));
 }
 
 /// Says lines, or nothing.

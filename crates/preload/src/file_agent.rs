@@ -20,6 +20,7 @@ use overspill_sys::mem::{self, Buffer, Prot};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, lease};
 
 use crate::files::{self, Wish};
+use crate::fork;
 
 /// A file that changed later is not still.
 const STILL_NS: i128 = 300_000_000_000;
@@ -57,6 +58,8 @@ pub fn serve(engine: &mut Engine, say: impl Fn(&dyn Display)) {
                 advise(engine, start..end, advice);
                 0
             }
+            // A child that is being made has no descriptor for what is managed from now on.
+            Wish::Take(_) if fork::is_paused() || fork::is_under_way() => 0,
             Wish::Take((start, end)) => {
                 taking::take(engine, &(start..end), &say);
                 0

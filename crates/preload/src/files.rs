@@ -21,20 +21,22 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 use linux_raw_sys::general::{
-    __NR_mlock, __NR_mlock2, __NR_mprotect, MAP_ANONYMOUS, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_FIXED,
-    MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
-    MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
+    __NR_mlock, __NR_mlock2, __NR_mprotect, __NR_pkey_mprotect, MAP_ANONYMOUS, MAP_DENYWRITE, MAP_EXECUTABLE,
+    MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE, MAP_POPULATE,
+    MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, MAP_TYPE, MREMAP_DONTUNMAP, PROT_EXEC,
+    PROT_READ, PROT_WRITE,
 };
 use overspill_engine::file_table::{FILES, FileRange, FileTable};
 use overspill_engine::growth::Growth;
 use overspill_engine::report::Left;
+use overspill_sys::file::TMPFS_MAGIC;
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::lock::Lock;
 use overspill_sys::maps::{BUFFER_BYTES, Maps};
 use overspill_sys::mem::{self, Prot};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file, overlap};
 
-use crate::kept::{self, Change};
+use crate::kept::{self, Change, Claim};
 use crate::undisturbed::{undisturbed, undisturbed_at_first};
 use crate::{filters, fork, fresh, libc};
 
@@ -74,10 +76,10 @@ pub fn table() -> &'static FileTable {
     &TABLE
 }
 
-/// The agent takes mappings of at least so many bytes; 0: none. The budget is `ram` bytes: until the agent
-/// has looked there is room in all of it.
-pub fn watch(bytes_min: u64, ram: u64) {
-    kept::set_room(Growth::latest_bytes(ram));
+/// The agent takes mappings of at least so many bytes; 0: none. Others have left `reach` bytes of the
+/// budget: until the agent has looked there is room in all of that.
+pub fn watch(bytes_min: u64, reach: u64) {
+    kept::set_most(Growth::latest_bytes(reach));
     AGENT.store(overspill_sys::thread::id(), SeqCst);
     let bytes = usize::try_from(bytes_min).unwrap_or(usize::MAX);
     BYTES_MIN.store(if bytes == 0 { usize::MAX } else { bytes }, SeqCst);
@@ -253,7 +255,7 @@ fn hand_back(start: usize, len: usize, why: Left) {
 }
 
 /// What the kernel keeps of a range is its own for good.
-fn leave(range: &AddressRange, why: Left) {
+pub fn leave(range: &AddressRange, why: Left) {
     let bytes = kept::give_up(range);
     if bytes > 0 {
         note_left(why, bytes);
@@ -272,8 +274,8 @@ pub fn hand_all_back(why: Left) {
 pub enum Mapping {
     /// The agent has made it, here.
     Managed(usize),
-    /// The kernel makes it, and keeps it while there is room: so many bytes of a file.
-    Kept(usize),
+    /// The kernel makes it, and keeps it while there is room.
+    Kept(Claim),
 }
 
 /// What becomes of mmap(2) with these arguments; `None`: it is the kernel's alone.
@@ -297,10 +299,19 @@ pub fn map(wish: usize, len: usize, prot: u32, flags: u32, fd: c_int, offset: i6
         note_left(why, bytes);
         return None;
     }
-    if prot & PROT_WRITE == 0 && kept::take_room(bytes) {
-        KEPT.0.fetch_add(1, SeqCst);
-        KEPT.1.fetch_add(bytes, SeqCst);
-        return Some(Mapping::Kept(bytes));
+    // Behind a filter nobody could ask for it back. What is in RAM anyway is counted as shared memory.
+    let left = match () {
+        () if filters::is_filtered() => Some(Left::Other),
+        () if file::space(&file).is_ok_and(|space| space.magic == TMPFS_MAGIC) => Some(Left::InMemory),
+        () => None,
+    };
+    if let Some(why) = left {
+        note_left(why, bytes);
+        return None;
+    }
+    let claims = prot & PROT_WRITE == 0;
+    if let Some(claim) = claims.then(|| kept::claim(bytes, (status.device, status.inode))).flatten() {
+        return Some(Mapping::Kept(claim));
     }
     let fd = fd as u32;
     let address = ask(Wish::Map { wish, len, prot, shared, fd, offset });
@@ -333,7 +344,8 @@ static LEFT: [(AtomicUsize, AtomicUsize); Left::ALL.len()] =
 /// The same of what it keeps while there is room.
 static KEPT: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
 
-fn note_left(why: Left, bytes: usize) {
+/// The kernel has so many bytes that might have been managed.
+pub fn note_left(why: Left, bytes: usize) {
     LEFT[why as usize].0.fetch_add(1, SeqCst);
     LEFT[why as usize].1.fetch_add(bytes, SeqCst);
 }
@@ -346,6 +358,12 @@ pub fn each_left(mut tell: impl FnMut(Left, u64)) {
             tell(why, bytes.swap(0, SeqCst) as u64);
         }
     }
+}
+
+/// The kernel keeps a mapping of so many bytes from now on.
+pub fn note_kept(bytes: usize) {
+    KEPT.0.fetch_add(1, SeqCst);
+    KEPT.1.fetch_add(bytes, SeqCst);
 }
 
 /// For the agent: how many mappings the kernel began to keep since it looked, and their bytes.
@@ -365,9 +383,12 @@ pub fn before_move(range: &AddressRange, new: usize, new_len: usize, may_be_seve
     kept::overlaps(range)
 }
 
-/// Before mremap(2): what grows, or is doubled, must be the file's.
-pub fn before_mremap(old: usize, old_len: usize, new_len: usize) {
-    if new_len > old_len || old_len == 0 {
+/// Before mremap(2): what grows, or is doubled, must be the file's; and so must what shows it again where
+/// it was moved from (MREMAP_DONTUNMAP).
+///
+/// *The story:* managed memory that was moved so left zeroes where the file should have been.
+pub fn before_mremap(old: usize, old_len: usize, new_len: usize, flags: u32) {
+    if new_len > old_len || old_len == 0 || flags & MREMAP_DONTUNMAP != 0 {
         hand_back(old, old_len.max(1), Left::Other);
     }
 }
@@ -383,17 +404,34 @@ pub unsafe extern "C" fn mprotect(start: *mut c_void, len: usize, prot: c_int) -
     if is_kept {
         before_mprotect(&range, prot as u32);
     }
-    if !TABLE.is_empty()
-        && TABLE.overlaps(&range)
-        && let Err(errno) = make_honest(&range, prot as u32)
-    {
-        return libc::fail(errno) as c_int;
-    }
     let arguments = [start as usize, len, prot as usize, 0, 0, 0];
-    // SAFETY: passed on to the caller.
-    let call = || unsafe { overspill_sys::call(__NR_mprotect, arguments) };
+    // Between two turns where any of it is kept: it may become managed until then.
+    let call = || {
+        if !TABLE.is_empty() && TABLE.overlaps(&range) {
+            make_honest(&range, prot as u32)?;
+        }
+        // SAFETY: passed on to the caller.
+        unsafe { overspill_sys::call(__NR_mprotect, arguments) }
+    };
     let result = if is_kept { kept::changing(&range, call, |_| Change::None) } else { call() };
     result.map_or_else(|errno| libc::fail(errno) as c_int, |_| 0)
+}
+
+/// pkey_mprotect(2): what is kept is the kernel's, as managed memory would have another key.
+///
+/// # Safety
+/// As for the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pkey_mprotect(start: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int {
+    if key == -1 {
+        // SAFETY: passed on to the caller.
+        return unsafe { mprotect(start, len, prot) };
+    }
+    leave(&(start as usize..(start as usize).saturating_add(len)), Left::Other);
+    // SAFETY: passed on to the caller.
+    unsafe {
+        libc::call(__NR_pkey_mprotect, [start as usize, len, prot as usize, key as usize, 0, 0]) as c_int
+    }
 }
 
 /// What the kernel keeps is managed, or the kernel's for good, before it is stored to or executed.

@@ -81,6 +81,8 @@ fn noting(has_succeeded: impl Fn(isize) -> bool, call: impl FnOnce() -> isize) -
     files::hand_all_back(overspill_engine::report::Left::Other);
     // Before: a thread may fork at once.
     let was = FILTERED.swap(true, SeqCst);
+    // What another thread mapped in between.
+    files::leave(&(0..usize::MAX), overspill_engine::report::Left::Other);
     // A nap could not be ended from behind it.
     if !was {
         fresh::knock();

@@ -13,14 +13,15 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use linux_raw_sys::general::{
     __NR_clone, __NR_clone3, __NR_execve, __NR_execveat, __NR_fork, __NR_getrlimit, __NR_io_uring_setup,
-    __NR_ioctl, __NR_lstat, __NR_madvise, __NR_mlockall, __NR_newfstatat, __NR_prctl, __NR_prlimit64,
+    __NR_ioctl, __NR_lstat, __NR_madvise, __NR_mlock, __NR_mlock2, __NR_mlockall, __NR_mmap, __NR_mprotect,
+    __NR_mremap, __NR_munmap, __NR_newfstatat, __NR_pkey_mprotect, __NR_prctl, __NR_prlimit64,
     __NR_process_madvise, __NR_seccomp, __NR_set_tid_address, __NR_setns, __NR_setrlimit, __NR_setsockopt,
     __NR_stat, __NR_statx, __NR_unshare, __NR_vmsplice, CLONE_VM,
 };
 
 use crate::{
-    elf, exec, filters, fork, guards, joining, lend, libc, limits, locking, peek, populate, registering,
-    retire, tasks,
+    elf, exec, files, filters, fork, guards, joining, kept, lend, libc, limits, locking, peek, populate,
+    registering, remap, retire, tasks,
 };
 
 /// The next library's `_Fork` and `clone`; 0 where it has none.
@@ -148,7 +149,7 @@ static WATCHED: [u64; WATCHED_WORDS] = {
     bits
 };
 const WATCHED_WORDS: usize = 8;
-const WATCHED_NUMBERS: [c_uint; 24] = [
+const WATCHED_NUMBERS: [c_uint; 31] = [
     __NR_clone,
     __NR_clone3,
     __NR_execve,
@@ -159,8 +160,15 @@ const WATCHED_NUMBERS: [c_uint; 24] = [
     __NR_ioctl,
     __NR_lstat,
     __NR_madvise,
+    __NR_mlock,
+    __NR_mlock2,
     __NR_mlockall,
+    __NR_mmap,
+    __NR_mprotect,
+    __NR_mremap,
+    __NR_munmap,
     __NR_newfstatat,
+    __NR_pkey_mprotect,
     __NR_prctl,
     __NR_prlimit64,
     __NR_process_madvise,
@@ -372,6 +380,10 @@ unsafe extern "C" fn concerning(
         // SAFETY: passed on to the caller.
         return unsafe { locking::mlockall(a as c_int) } as isize;
     }
+    // SAFETY: passed on to the caller.
+    if let Some(result) = unsafe { of_mappings(number, [a, b, c, d, e, f]) } {
+        return result;
+    }
     if number == __NR_ioctl {
         // SAFETY: passed on to the caller.
         return unsafe { registering::ioctl(a as c_int, b as c_ulong, c) } as isize;
@@ -389,6 +401,31 @@ unsafe extern "C" fn concerning(
     }
     lend::announce(number, b, c);
     call()
+}
+
+/// The calls that change what is mapped. `None`: it is another.
+///
+/// *The story* (by reading): what was unmapped so was still taken for the file's, and taken in a turn in
+/// which other memory came there.
+///
+/// # Safety
+/// As for the system call.
+#[expect(non_upper_case_globals, reason = "the kernel's headers name them so")]
+unsafe fn of_mappings(number: c_uint, [a, b, c, d, e, f]: [usize; 6]) -> Option<isize> {
+    let start = a as *mut c_void;
+    // SAFETY: passed on to the caller.
+    Some(unsafe {
+        match number {
+            __NR_mmap => populate::mmap(start, b, c as c_int, d as c_int, e as c_int, f as i64) as isize,
+            __NR_munmap => kept::munmap(start, b) as isize,
+            __NR_mremap => remap::mremap(start, b, c, d as c_int, e as *mut c_void) as isize,
+            __NR_mprotect => files::mprotect(start, b, c as c_int) as isize,
+            __NR_pkey_mprotect => files::pkey_mprotect(start, b, c as c_int, d as c_int) as isize,
+            __NR_mlock => files::mlock(start, b) as isize,
+            __NR_mlock2 => files::mlock2(start, b, c as u32) as isize,
+            _ => return None,
+        }
+    })
 }
 
 /// The word of the child that fork, clone or clone3 with these arguments makes.

@@ -118,9 +118,7 @@ pub unsafe extern "C" fn mmap(
             }
             return mapped as *mut c_void;
         }
-        Some(Mapping::Kept(bytes)) => {
-            return answer(kept::map(bytes, || make(flags)));
-        }
+        Some(Mapping::Kept(claim)) => return answer(kept::map(&claim, || make(flags))),
         None => {}
     }
     let kinds = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_LOCKED;

@@ -42,9 +42,14 @@ const WAIT_NS: u64 = 50_000_000;
 /// and more for the turn itself. *The story:* both waited equally long once, so that a call which
 /// had begun to wait as early as the agent gave up in the midst of the turn (`mremap-adopted`,
 /// EFAULT in one of some fifty runs, on a day when the host was slow).
-const CALL_WAIT_NS: u64 = 4 * WAIT_NS;
+///
+/// *Another story* (by reading): it was counted by the clock. A program that was stopped (SIGSTOP) for
+/// longer, in the midst of a turn, went on in its call while the agent was about to replace something.
+const CALL_RESTS: u32 = (4 * WAIT_NS / REST_NS) as u32;
 /// A rest. Shorter is none for a thread that comes before all others, as the agent may.
 const REST_NS: u64 = 20_000;
+/// As much and more, of a thread that must not sleep.
+const REST_SPINS: u32 = 2000;
 
 /// From then on the kernel moves several mappings at once, and tells how much it has moved.
 const SEVERAL: (u32, u32, u32) = (6, 17, 0);
@@ -109,7 +114,7 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
-    files::before_mremap(old as usize, old_len, new_len);
+    files::before_mremap(old as usize, old_len, new_len, flags as u32);
     let new = if flags as u32 & MREMAP_FIXED != 0 { new } else { core::ptr::null_mut() };
     let mut arguments = [old as usize, old_len, new_len, flags as usize, new as usize, 0];
     let is_simple = flags as u32 & MREMAP_FIXED != 0 && pages(old_len) == pages(new_len);
@@ -194,15 +199,15 @@ fn is_mapped(address: usize) -> bool {
 
 /// Makes a call between two turns of the agent, and again where it is refused and saw one begin.
 pub fn in_turns(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
-    let patience = clock::monotonic_ns() + CALL_WAIT_NS;
+    let mut rests = CALL_RESTS;
     loop {
         // Before the call is counted: a turn that begins in between may run out of patience with it.
         let turns = TURNS.load(SeqCst);
-        enter(patience);
+        enter(&mut rests);
         let result = call();
         leave();
         let is_refused = result == Err(Errno::FAULT);
-        if !is_refused || TURNS.load(SeqCst) == turns || clock::monotonic_ns() > patience {
+        if !is_refused || TURNS.load(SeqCst) == turns || rests == 0 {
             return result;
         }
     }
@@ -243,17 +248,18 @@ fn leave() {
     let _ = CALLS.fetch_update(SeqCst, SeqCst, |calls| calls.checked_sub(1));
 }
 
-/// Begins a call, between two turns of the agent.
-fn enter(patience: u64) {
+/// Begins a call, between two turns of the agent; not for more than so many `rests` is one waited for.
+fn enter(rests: &mut u32) {
     // Whoever sees the other one waits: the count comes before the look at the agent's turn, and
     // there the other way round.
     CALLS.fetch_add(1, SeqCst);
     // A child that no handler of fork knows of may have been made during a turn: it waits in vain,
     // but not for ever.
-    while HELD.load(SeqCst) && fork::is_ours() && clock::monotonic_ns() < patience {
+    while HELD.load(SeqCst) && fork::is_ours() && *rests > 0 {
         leave();
+        *rests -= 1;
         if filters::is_filtered() {
-            core::hint::spin_loop();
+            (0..REST_SPINS).for_each(|_| core::hint::spin_loop());
         } else {
             clock::sleep_ns(REST_NS);
         }

@@ -189,7 +189,7 @@ extern "C" fn entry(_: *mut ()) {
     let mission = agent::enlist(address(), beginning);
     if let Some(mission) = &mission {
         fresh::watch(mission.ram());
-        files::watch(mission.files_min_bytes(), mission.ram());
+        files::watch(mission.files_min_bytes(), mission.reach());
     }
     STARTED.store(true, Ordering::Release);
     if let Some(mission) = mission {

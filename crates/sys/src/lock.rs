@@ -32,6 +32,17 @@ impl Lock {
                 let _ = futex::wait(&self.0, AWAITED, None, Scope::Private);
             }
         }
+        self.releasing(action)
+    }
+
+    /// Calls `action` if no other thread is inside of such a call, and does not wait: whoever is may wait
+    /// for the caller.
+    pub fn try_with<R>(&self, action: impl FnOnce() -> R) -> Option<R> {
+        self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(self.releasing(action))
+    }
+
+    fn releasing<R>(&self, action: impl FnOnce() -> R) -> R {
         let result = action();
         if self.0.swap(FREE, Ordering::Release) == AWAITED {
             futex::wake(&self.0, 1, Scope::Private);
@@ -74,6 +85,27 @@ mod tests {
             }
         });
         assert_eq!(count.into_inner(), 80_000);
+    }
+
+    #[test]
+    fn who_does_not_wait_gets_it_when_it_is_free() {
+        static LOCK: Lock = Lock::new();
+        assert_eq!(LOCK.try_with(|| LOCK.try_with(|| ())), Some(None));
+        let (held, waited) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            LOCK.try_with(|| {
+                scope.spawn(|| {
+                    held.store(true, Ordering::Release);
+                    LOCK.with(|| waited.store(true, Ordering::Release));
+                });
+                while !held.load(Ordering::Acquire) {
+                    core::hint::spin_loop();
+                }
+                std::thread::sleep(Duration::from_millis(5));
+                assert!(!waited.load(Ordering::Acquire), "two were inside");
+            })
+        });
+        assert!(waited.into_inner() && LOCK.try_with(|| ()).is_some());
     }
 
     fn run_on_the_first_processor() {

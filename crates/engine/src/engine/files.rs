@@ -89,9 +89,9 @@ impl Engine {
     }
 
     /// Moves a file region, which nobody knows of yet, over a mapping of the kernel's of the same bytes,
-    /// from `to` on: whoever reads there meanwhile reads them from the one or from the other. False
-    /// where that could not be done: all is as it was.
-    pub fn move_over(&mut self, range: AddressRange, to: usize) -> bool {
+    /// from `to` on: whoever reads there meanwhile reads them from the one or from the other. Where the
+    /// kernel refuses all is as it was; EAGAIN: that may be done later.
+    pub fn move_over(&mut self, range: AddressRange, to: usize) -> Result<(), Errno> {
         let is_moved = self.view.program.move_over(range, to);
         self.handle_changes();
         is_moved

@@ -2,7 +2,7 @@
 //! that goes back to the kernel. How such pages come into view is in `putting`.
 
 use overspill_sys::mem::{self, Prot};
-use overspill_sys::{AddressRange, PAGE_SIZE};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use super::Memory;
 use crate::helper::{Helper, Job};
@@ -30,12 +30,12 @@ impl Memory {
     }
 
     /// Moves a range over another of the program's, from `to` on, in one step. The kernel tells of it as of
-    /// any such move. False where that could not be done: nothing was moved.
-    pub fn move_over(&mut self, range: AddressRange, to: usize) -> bool {
-        let Some(helper) = self.started_helper().filter(Helper::is_idle) else { return false };
+    /// any such move. Where it refuses nothing was moved; EAGAIN: the helper is busy.
+    pub fn move_over(&mut self, range: AddressRange, to: usize) -> Result<(), Errno> {
+        let helper = self.started_helper().filter(Helper::is_idle).ok_or(Errno::AGAIN)?;
         helper.order_move(range, to);
         self.await_helper(helper);
-        helper.succeeded()
+        helper.failure().map_or(Ok(()), Err)
     }
 
     /// Unmaps a range that nobody else knows of. Where the helper is busy it stays, for ever: addresses

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use overspill_engine::Failure;
 use overspill_engine::pipes::Pipes;
+use overspill_engine::purse::Purse;
 use overspill_engine::shared::{Process, Shared, Tree, flags, state};
 use overspill_sys::procfs::ResidentReader;
 use overspill_sys::{Errno, Fd, reserve};
@@ -36,6 +37,18 @@ impl Mission {
     /// The budget in bytes.
     pub fn ram(&self) -> u64 {
         self.shared.config.ram_bytes
+    }
+
+    /// What the process has of it, unless all is its own.
+    pub(super) fn purse(&self) -> Purse {
+        let shares = self.shared.config.flags & flags::PER_PROCESS == 0;
+        let purse = Purse::new(shares.then_some(&self.shared.tree), self.process, self.ram());
+        if place_of(self.shared, self.process).is_some() { purse } else { purse.unlisted() }
+    }
+
+    /// What of it others have left.
+    pub fn reach(&self) -> u64 {
+        self.purse().reach()
     }
 
     /// Mappings of files of at least so many bytes are managed; 0: none.

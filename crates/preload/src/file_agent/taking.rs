@@ -17,10 +17,11 @@ use overspill_sys::file::{self, Open};
 use overspill_sys::maps::{BUFFER_BYTES, Maps, Name, Vma};
 use overspill_sys::mem::{self, Prot};
 use overspill_sys::pagemap::Query;
-use overspill_sys::{AddressRange, Fd, PAGE_SIZE};
+use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, overlap};
 
 use super::{Line, Refusal};
-use crate::{files, kept, remap};
+use crate::kept::{self, FileId, Kept};
+use crate::{files, filters, remap};
 
 /// A part of a file as the kernel has it mapped.
 #[derive(Clone, PartialEq, Eq)]
@@ -50,18 +51,18 @@ impl Piece {
         Some(Piece { range, mapping: vma.range(), offset, device, inode, shared, path })
     }
 
-    /// Its file, opened anew: what is mapped there, by privilege, or what has its name and is the same.
-    fn open(&self) -> Result<Fd, Refusal> {
+    /// Its file, opened anew: what is mapped there, by privilege, or what has its name. `None`: that is
+    /// not the file of which the program had this mapped.
+    ///
+    /// What stat tells of a file is compared with what it told then, as the device that the kernel lists
+    /// for a mapping is another one on Btrfs and overlays.
+    fn open(&self, file: FileId) -> Option<Fd> {
         let AddressRange { start, end } = self.mapping;
         let link = CString::new(format!("/proc/self/map_files/{start:x}-{end:x}"));
-        if let Some(opened) = link.ok().and_then(|link| file::open(&link, Open::empty()).ok()) {
-            return Ok(opened);
-        }
-        let by_name = self.path.as_ref().and_then(|path| file::open(path, Open::NON_BLOCKING).ok());
-        let is_same = |fd: &Fd| {
-            file::status(fd).is_ok_and(|found| (found.device, found.inode) == (self.device, self.inode))
-        };
-        by_name.filter(is_same).ok_or(Refusal(Left::Other, "it cannot be opened again"))
+        let linked = link.ok().and_then(|link| file::open(&link, Open::empty()).ok());
+        let by_name = || self.path.as_ref().and_then(|path| file::open(path, Open::NON_BLOCKING).ok());
+        let is_same = |fd: &Fd| file::status(fd).is_ok_and(|found| (found.device, found.inode) == file);
+        linked.filter(is_same).or_else(|| by_name().filter(is_same))
     }
 }
 
@@ -72,53 +73,79 @@ fn look(maps: &Maps, at: usize, within: &AddressRange) -> Option<(usize, Option<
     (start < within.end).then_some((end, piece))
 }
 
-/// Manages what the kernel keeps of a range. False: some of it is changing, and is to be tried again.
+/// What became of a piece.
+enum Outcome {
+    Taken,
+    /// Something was changing there.
+    Changed,
+    /// Some call was under way all the while.
+    Busy,
+}
+
+/// Manages what the kernel keeps of a range: whole pieces. False: some of it is to be tried again.
 pub fn take(engine: &mut Engine, range: &AddressRange, say: &impl Fn(&dyn Display)) -> bool {
+    if filters::is_filtered() {
+        // A child could not open what it needs. The thread that went behind it gives up what is kept.
+        return false;
+    }
     let Ok(maps) = Maps::open() else { return false };
-    let mut from = range.start;
     let mut is_done = true;
-    while let Some(part) = kept::next(from).filter(|part| part.start < range.end) {
-        from = part.end;
-        is_done &= take_part(engine, &maps, part.start..part.end.min(range.end), say);
+    for kept in kept::pieces().filter(|kept| overlap(&kept.range, range)) {
+        match take_kept(engine, &maps, &kept, say) {
+            Outcome::Taken => {}
+            Outcome::Changed => is_done = false,
+            // The next one would wait as long for that, and faults with it.
+            Outcome::Busy => return false,
+        }
     }
     is_done
 }
 
-fn take_part(engine: &mut Engine, maps: &Maps, part: AddressRange, say: &impl Fn(&dyn Display)) -> bool {
-    let mut at = part.start;
-    while at < part.end
-        && let Some((end, piece)) = look(maps, at, &part)
+fn take_kept(engine: &mut Engine, maps: &Maps, kept: &Kept, say: &impl Fn(&dyn Display)) -> Outcome {
+    let mut at = kept.range.start;
+    while at < kept.range.end
+        && let Some((end, piece)) = look(maps, at, &kept.range)
     {
         at = end;
         let Some(piece) = piece else { continue };
-        match take_piece(engine, maps, &piece) {
-            Ok(true) => engine.report().note_file(piece.range.len() as u64),
-            Ok(false) => return false,
+        match take_piece(engine, maps, &piece, kept) {
+            Ok(Outcome::Taken) => engine.report().note_file(piece.range.len() as u64),
+            Ok(other) => return other,
             Err(Refusal(reason, why)) => {
-                kept::forget(&piece.range);
+                if kept::settle(&piece.range, kept.mapping, || true).is_none() {
+                    return Outcome::Changed;
+                }
                 engine.report().note_file_left(reason, piece.range.len() as u64);
                 let mib = piece.range.len() >> 20;
-                say(&Line { file: piece.open().ok(), mib, why });
+                say(&Line { file: piece.open(kept.file), mib, why });
             }
         }
     }
     // What lies behind the file's end, or was changed by calls that nobody saw, stays as it is.
-    kept::forget(&part);
-    true
+    match kept::settle(&kept.range, kept.mapping, || true) {
+        Some(_) => Outcome::Taken,
+        None => Outcome::Changed,
+    }
 }
 
-/// False: it is not there any more as it was, or nobody could be kept from changing it.
-fn take_piece(engine: &mut Engine, maps: &Maps, piece: &Piece) -> Result<bool, Refusal> {
-    let source = super::source(engine, &piece.open()?, PROT_READ, piece.shared, piece.offset)?;
+fn take_piece(engine: &mut Engine, maps: &Maps, piece: &Piece, kept: &Kept) -> Result<Outcome, Refusal> {
+    let file = piece.open(kept.file).ok_or(Refusal(Left::Other, "it cannot be opened again"))?;
+    let source = super::source(engine, &file, PROT_READ, piece.shared, piece.offset)?;
     let index = source.program.as_ref().expect("a program's mapping has a place").index;
-    let taken = cover(engine, maps, piece, source);
-    if !matches!(taken, Ok(true)) {
+    let outcome = cover(engine, maps, piece, kept.mapping, source);
+    if !matches!(outcome, Ok(Outcome::Taken)) {
         files::table().give_back(index);
     }
-    taken
+    outcome
 }
 
-fn cover(engine: &mut Engine, maps: &Maps, piece: &Piece, source: Source) -> Result<bool, Refusal> {
+fn cover(
+    engine: &mut Engine,
+    maps: &Maps,
+    piece: &Piece,
+    mapping: usize,
+    source: Source,
+) -> Result<Outcome, Refusal> {
     if engine.pagemap().has_any(piece.range.clone(), Query::OWN_CONTENT)? {
         return Err(Refusal(Left::Writable, "it was stored to"));
     }
@@ -135,18 +162,38 @@ fn cover(engine: &mut Engine, maps: &Maps, piece: &Piece, source: Source) -> Res
         return Err(errno.into());
     }
     engine.await_idle_helper();
-    let turn = remap::Turn::take(|| engine.handle_changes());
-    let is_there =
-        || look(maps, piece.range.start, &piece.range).is_some_and(|(_, now)| now.as_ref() == Some(piece));
-    let is_moved = turn.is_alone() && is_there() && engine.move_over(made.clone(), piece.range.start);
-    if is_moved {
-        // In the turn: a call that follows finds it managed.
-        kept::forget(&piece.range);
-    }
-    drop(turn);
-    if !is_moved {
+    let outcome = move_over(engine, maps, piece, mapping, &made);
+    if !matches!(outcome, Ok(Outcome::Taken)) {
         engine.remove_file(made.clone());
         engine.unmap_unknown(made);
     }
-    Ok(is_moved)
+    outcome
+}
+
+/// Moves what was made over the piece, in the agent's turn.
+fn move_over(
+    engine: &mut Engine,
+    maps: &Maps,
+    piece: &Piece,
+    mapping: usize,
+    made: &AddressRange,
+) -> Result<Outcome, Refusal> {
+    let turn = remap::Turn::take(|| engine.handle_changes());
+    if !turn.is_alone() {
+        return Ok(Outcome::Busy);
+    }
+    let now = || look(maps, piece.range.start, &piece.range).and_then(|(_, now)| now);
+    let mut moved = Err(Errno::AGAIN);
+    // In the turn: a call that follows finds it managed.
+    kept::settle(&piece.range, mapping, || {
+        if kept::holds(&piece.range, mapping) && now().as_ref() == Some(piece) {
+            moved = engine.move_over(made.clone(), piece.range.start);
+        }
+        moved.is_ok()
+    });
+    match moved {
+        Ok(()) => Ok(Outcome::Taken),
+        Err(Errno::AGAIN) => Ok(Outcome::Changed),
+        Err(errno) => Err(errno.into()),
+    }
 }

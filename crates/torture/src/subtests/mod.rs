@@ -194,6 +194,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-kept-changed" Holds kept_files::changed, "the same, unmapped, moved, protected in part meanwhile";
     "file-kept-fork" Exceeded kept_files::forks, "the same, with children made meanwhile";
     "file-kept-cut" Holds kept_files::cut, "the same, cut meanwhile";
+    "file-kept-locked" Holds kept_files::locked, "the same, locked and grown in part meanwhile";
     "exit" Holds exits::exits, "every way to end while threads fault";
 };
 

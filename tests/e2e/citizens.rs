@@ -10,6 +10,7 @@ use crate::{Outcome, Test, ensure, packages};
 const BLOCKS: &str = include_str!("citizens/blocks.c");
 const FILTER: &str = include_str!("citizens/filter.c");
 const RETURNS: &str = include_str!("citizens/returns.c");
+const AFTERWARDS: &str = include_str!("citizens/afterwards.c");
 const ALONE: &str = include_str!("citizens/alone.c");
 const AWAY: &str = include_str!("citizens/away.c");
 const ENTERS: &str = include_str!("citizens/enters.c");
@@ -19,8 +20,11 @@ const HANDLERS: &str = include_str!("citizens/handlers.c");
 const HIDDEN: &str = include_str!("citizens/hidden.c");
 const LIMITED: &str = include_str!("citizens/limited.c");
 const LOST: &str = include_str!("citizens/lost.c");
+const NESTED: &str = include_str!("citizens/nested.c");
+const QUIET: &str = include_str!("citizens/quiet.c");
 const RACING: &str = include_str!("citizens/racing.c");
 const SAYS: &str = include_str!("citizens/says.c");
+const STRICT: &str = include_str!("citizens/strict.c");
 const THREADS: &str = include_str!("citizens/threads.c");
 
 /// All of this file.
@@ -69,6 +73,13 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::bare-execs", bare_execs),
         Test::new("citizens::not-to-be-looked-into", hidden),
         Test::new("citizens::handlers-that-fork", handlers),
+        Test::new("citizens::managed-after-a-word", |context| afterwards(context, "managed")),
+        Test::new("citizens::locked-without-agent", |context| afterwards(context, "locked")),
+        Test::new("citizens::first-of-its-namespace", first_of_its_namespace),
+        Test::new("citizens::forks-before-all-handlers", nested),
+        Test::new("citizens::filter-of-vforked", filtered_child),
+        Test::new("citizens::small-stack", small_stack),
+        Test::new("citizens::own-environment", own_environment),
     ]
 }
 
@@ -149,7 +160,8 @@ fn forks_without_descriptors(context: &Context) -> Outcome {
 /// What the agent asks of others is what nobody stands before. *The story:* it asked for memcpy,
 /// and got a sanitizer's.
 fn symbols(context: &Context) -> Outcome {
-    const MAY: [&str; 2] = ["__errno_location", "__register_atfork"];
+    // The third is a variable, whose place the loader alone knows.
+    const MAY: [&str; 3] = ["__errno_location", "__register_atfork", "__environ"];
     packages::program("nm", "binutils")?;
     // The library that programs get: it is part of the command, and its path is in their environment.
     let script = "nm -D --undefined-only \"${LD_PRELOAD%%[: ]*}\" | tee /dev/stderr | grep -c .";
@@ -230,13 +242,18 @@ fn reported(finished: &Finished, words: &str) -> Outcome {
     Ok(())
 }
 
-/// *The story:* valgrind ended the program for the agent's thread, which it cannot run.
+/// *The stories:* valgrind ended the program for the agent's thread, which it cannot run; and a child of
+/// `_Fork`, which was to have an agent though its parent had none.
 fn valgrind(context: &Context) -> Outcome {
     let valgrind = packages::program("valgrind", "valgrind")?;
     let launch = Launch::new(context, "citizens-valgrind", valgrind).args(["-q", "true"]);
     let finished = launch.ram(100 * MIB).timeout(60).run()?;
     finished.succeeded()?;
-    reported(&finished, "it runs in valgrind")
+    reported(&finished, "it runs in valgrind")?;
+    let program = packages::compile(context, "quiet", QUIET, &[])?;
+    let valgrind = packages::program("valgrind", "valgrind")?;
+    let launch = Launch::new(context, "citizens-valgrind-forks", valgrind).args(["-q"]).args([&program]);
+    launch.ram(100 * MIB).timeout(180).run()?.succeeded().map(drop)
 }
 
 /// *The story:* where the library's directory was out of sight each program began with the loader's
@@ -407,4 +424,70 @@ fn handlers(context: &Context) -> Outcome {
     let launch = Launch::new(context, "citizens-handlers-mark", "setpriv");
     let launch = launch.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
     launch.args([&program]).args(["mark"]).ram(20 * MIB).timeout(60).run()?.succeeded().map(drop)
+}
+
+/// *The stories:* the range of whoever speaks, or of the agent that is gone, was all that lies below its end.
+/// Nothing was managed any more once the agent came back, and mlockall locked nothing.
+fn afterwards(context: &Context, what: &str) -> Outcome {
+    let program = packages::compile(context, "afterwards", AFTERWARDS, &[])?;
+    let launch = Launch::new(context, format!("citizens-afterwards-{what}"), program).args([what]);
+    let options = ["--swap-max", "8M", "--max-pool-percent", "0"];
+    let finished = launch.ram(20 * MIB).options(options).timeout(120).run()?;
+    finished.succeeded()?;
+    if what == "managed" {
+        reported(&finished, "swap_full")?;
+    }
+    Ok(())
+}
+
+/// The kernel keeps the first process of a pid namespace from ending, or stopping, itself by a signal.
+///
+/// *The story:* with `--on-full kill` it went on above its budget; with `stop` it was said to be stopped.
+fn first_of_its_namespace(context: &Context) -> Outcome {
+    packages::program("unshare", "util-linux")?;
+    let program = packages::compile(context, "says", SAYS, &[])?;
+    let run = |how: &str| {
+        let launch = Launch::new(context, format!("citizens-first-{how}"), "sh");
+        let launch = launch.args(["-c", "unshare -pf --mount-proc \"$0\"; echo $?"]).args([&program]);
+        launch.ram(20 * MIB).options(["--swap-max", "8M", "--on-full", how]).timeout(60).run()
+    };
+    let finished = run("kill")?;
+    finished.exited(125)?;
+    let said = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+    ensure!(said == "137\n", "{}", finished.complain(&format!("its status is {said}")));
+    let finished = run("stop")?;
+    finished.succeeded()?;
+    let is_said = finished.stderr.contains("cannot be stopped");
+    ensure!(is_said, "{}", finished.complain("it does not say that it goes on"));
+    Ok(())
+}
+
+/// *The story:* the child of a handler's fork in a child of fork went on there with an agent, which was
+/// forgotten for a second one. Its own forks waited for ever.
+fn nested(context: &Context) -> Outcome {
+    let program = packages::compile(context, "nested", NESTED, &[])?;
+    Launch::new(context, "citizens-nested", program).ram(32 * MIB).timeout(120).run()?.succeeded().map(drop)
+}
+
+/// *The story:* it was killed for a call of the agent's.
+fn filtered_child(context: &Context) -> Outcome {
+    let program = packages::compile(context, "strict", STRICT, &[])?;
+    Launch::new(context, "citizens-strict", program).ram(32 * MIB).timeout(60).run()?.succeeded().map(drop)
+}
+
+/// *The story:* a thread with the smallest stack executed a program, and what its environment was put
+/// together in ran into the guard.
+fn small_stack(context: &Context) -> Outcome {
+    let program = packages::compile(context, "execs", EXECS, &[])?;
+    let launch = Launch::new(context, "citizens-small-stack", program).args(["small"]);
+    launch.ram(32 * MIB).timeout(60).run()?.succeeded()?.paged().map(drop)
+}
+
+/// *The story:* a program that is linked with the older hash table had a variable `environ` that nobody
+/// found, and what it started had no environment.
+fn own_environment(context: &Context) -> Outcome {
+    let options = ["-fno-pie", "-no-pie", "-Wl,--hash-style=sysv"];
+    let program = packages::compile(context, "execs-older", EXECS, &options)?;
+    let launch = Launch::new(context, "citizens-own-environment", program).args(["variable"]);
+    launch.ram(32 * MIB).timeout(60).run()?.succeeded().map(drop)
 }

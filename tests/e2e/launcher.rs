@@ -20,6 +20,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("launcher::few-processes", few_processes),
         Test::new("launcher::hidden", hidden),
         Test::new("launcher::zeroes", zeroes),
+        Test::new("launcher::within-a-run", within_a_run),
     ]
 }
 
@@ -122,5 +123,24 @@ fn zeroes(context: &Context) -> Outcome {
     let mib = size.and_then(|size| size.strip_suffix('M')?.parse::<u64>().ok());
     let again = run(mib.ok_or("nothing is proposed")? * MIB)?;
     ensure!(left(&again) == 0 && kind(&again) == "fits", "{next}: {}", again["verdict"]);
+    Ok(())
+}
+
+/// *The story:* a launcher within a run started a program. It had two agents, each paged the other, and
+/// it stood still.
+fn within_a_run(context: &Context) -> Outcome {
+    let overspill = text(Path::new(context.overspill_command().get_program()));
+    let (json, swap) = (context.path("launcher-inner.report"), text(&context.swap));
+    let dd = ["--", "/bin/dd", "if=/dev/urandom", "of=/dev/null", "bs=60M", "count=1"];
+    let finished = Launch::new(context, "launcher-outer", overspill)
+        .args(["run", "--ram", "32M", "--swap", &swap, "--json", &text(&json)])
+        .args(dd)
+        .ram(200 * MIB)
+        .timeout(60)
+        .run()?;
+    finished.succeeded()?;
+    let report: Value = serde_json::from_str(&read(&json)?).map_err(|error| error.to_string())?;
+    let out = report["vmstat"]["pgsteal_anon"].as_u64().unwrap_or(0);
+    ensure!(report["managed"] == true && out > 0, "{}", finished.complain(&format!("{out}: {report}")));
     Ok(())
 }

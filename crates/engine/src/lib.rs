@@ -29,6 +29,7 @@ mod memory;
 pub mod orders;
 mod own_events;
 pub mod packing;
+pub mod patience;
 pub mod pipes;
 pub mod places;
 mod pool;

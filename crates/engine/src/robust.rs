@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 
 use overspill_mm::types::Nanos;
 use overspill_sys::mem::OwnMemory;
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, procfs, thread};
+use overspill_sys::{AddressRange, PAGE_SIZE, clock, procfs, thread};
 
 use crate::join_words::JoinWords;
 
@@ -126,7 +126,7 @@ impl Robust {
             Ok((head, _)) if head != 0 => heads.push(head),
             _ => {}
         });
-        self.words.forget_those(|tid| thread::send_signal(tid, 0) == Err(Errno::SRCH));
+        self.words.forget_those(thread::is_gone);
     }
 
     /// Reads all lists to their ends.

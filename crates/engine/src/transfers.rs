@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use overspill_mm::IoId;
 use overspill_mm::types::Slot;
 use overspill_sys::mem::IoVec;
+use overspill_sys::procfs::{self, Limit};
 use overspill_sys::{Errno, Fd, PAGE_SIZE, clock, file, through};
 
 use crate::files::Files;
@@ -126,6 +127,15 @@ impl Request {
         }
         self.advance(done);
         None
+    }
+}
+
+impl Request {
+    /// Does a write go beyond what files may have (RLIMIT_FSIZE)?
+    fn passes_limit(&self) -> bool {
+        let end = self.offset + self.bytes as u64;
+        let is_passed = || procfs::limit(Limit::FileSize).is_ok_and(|(most, _)| most < end);
+        self.kind != Kind::Read && is_passed()
     }
 }
 
@@ -344,7 +354,9 @@ impl Transfers {
     /// A write was refused as the program has limited its files (RLIMIT_FSIZE), of which the swap file
     /// is none: it is made in a way that asks nobody for leave, and waited for.
     ///
-    /// *The story:* a program lowered that limit while it was paged. Swap was called full from then on.
+    /// *The stories:* a program lowered that limit while it was paged. Swap was called full from then on.
+    /// And the limit lay within a page: the kernel writes up to it, which is no whole block, and the write
+    /// failed for another reason (EINVAL).
     fn write_through(&mut self, tag: u64) -> Result<(), Errno> {
         let request = core::mem::replace(self.request(tag), Request::NONE);
         let file = request.area.and_then(|area| self.areas[area].file.as_ref());
@@ -458,7 +470,9 @@ impl Transfers {
                 self.start_or_wait(tag);
                 continue;
             };
-            if outcome == Err(Errno::FBIG) {
+            if let Err(errno) = outcome
+                && (errno == Errno::FBIG || self.request(tag).passes_limit())
+            {
                 outcome = self.write_through(tag);
             }
             self.in_flight -= 1;

@@ -385,7 +385,7 @@ impl Adopter {
 }
 
 /// Calls `visit` with every part of a range that is in none of `others`, which are in order.
-fn each_rest(range: &AddressRange, others: &[AddressRange], mut visit: impl FnMut(AddressRange)) {
+pub fn each_rest(range: &AddressRange, others: &[AddressRange], mut visit: impl FnMut(AddressRange)) {
     let mut from = range.start;
     for other in others.iter().filter(|other| overlap(other, range)) {
         if from < other.start {

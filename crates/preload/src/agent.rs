@@ -19,6 +19,7 @@ use overspill_engine::crowd::Crowd;
 use overspill_engine::discards;
 use overspill_engine::doze::{Doze, Signs, Sleepers};
 use overspill_engine::growth::Growth;
+use overspill_engine::patience::Patience;
 use overspill_engine::pipes::Pipes;
 use overspill_engine::purse::Purse;
 use overspill_engine::report::Report;
@@ -30,8 +31,6 @@ use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::{self, Resident, ResidentReader};
 use overspill_sys::thread;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
-
-use rustix::process::Signal;
 
 use crate::adopt::Adopter;
 use crate::aside;
@@ -315,7 +314,7 @@ impl Agent {
             reactor: Reactor::default(),
             crowd,
             stray_accepted: 0,
-            grew: false,
+            stray_growth: 0,
             shrinks_since: None,
             step: STEP_MIN,
             next_resync: 0,
@@ -328,7 +327,7 @@ impl Agent {
             excess: None,
             sealed_told: 0,
             hands_back: false,
-            hands_back_until: 0,
+            hands_back_for: Patience::default(),
             forbids: false,
             linger: Linger::default(),
             goes_down: false,
@@ -406,8 +405,8 @@ struct Manager<'a> {
     crowd: Crowd,
     /// Unmanaged bytes that the last look at the maps left.
     stray_accepted: u64,
-    /// The last look found more of them.
-    grew: bool,
+    /// By so many the last look found more.
+    stray_growth: u64,
     /// Since when the budget is on its way down to what it should be, and by how many frames the
     /// next step lowers it.
     shrinks_since: Option<u64>,
@@ -432,8 +431,8 @@ struct Manager<'a> {
     sealed_told: u64,
     /// Everything is brought in, for the agent is to go.
     hands_back: bool,
-    /// Until then it is tried to give files back, since that failed first; 0: it did not.
-    hands_back_until: u64,
+    /// For so long files could not be given back.
+    hands_back_for: Patience,
     /// Everything is in, and the next fork may follow.
     linger: Linger,
     /// The budget goes down step by step.
@@ -473,7 +472,7 @@ impl Manager<'_> {
 
     /// Does what there is to do until the next look is due.
     fn react(&mut self) {
-        let pause = match (fork::is_paused(), self.grew) {
+        let pause = match (fork::is_paused(), self.stray_growth > STRAY_BYTES / 4) {
             (true, _) => self.linger.look_ns(),
             (false, true) => GROWING_LOOK_NS,
             (false, false) if self.goes_down => LOOK_NS_MIN,
@@ -543,7 +542,7 @@ impl Manager<'_> {
         let managed = managed_bytes(&self.engine);
         let mut stray = resident.saturating_sub(managed);
         let growth = stray.saturating_sub(self.stray_accepted);
-        self.grew = growth > STRAY_BYTES / 4;
+        self.stray_growth = growth;
         self.reserve.observe(growth, now);
         let has_grown = growth > STRAY_BYTES;
         let looks_again = self.resyncs_again.is_some_and(|at| at <= now);
@@ -742,12 +741,10 @@ impl Manager<'_> {
             self.engine.pause();
         }
         if handed {
-            self.hands_back_until = 0;
-        } else if self.hands_back_until == 0 {
-            self.hands_back_until = clock::monotonic_ns() + HAND_BACK_NS;
-        } else if clock::monotonic_ns() > self.hands_back_until {
+            self.hands_back_for = Patience::default();
+        } else if !self.hands_back_for.lasts(clock::monotonic_ns(), HAND_BACK_NS) {
             self.say("a mapped file cannot be given back to the kernel: the program is ended");
-            message::kill_self(Signal::KILL);
+            message::kill();
         }
         if !(handed && self.engine.release_all()) {
             return false;

@@ -4,7 +4,7 @@
 //! libc's `dlsym(RTLD_NEXT, ...)` says the same, but it is a name that a program can stand before,
 //! and it takes locks. Only read here, at the start, before the program's first thread: the list is
 //! the loader's (`struct link_map` in link.h), what it leads to is each library's dynamic section
-//! (System V ABI, chapter 5) with the GNU hash table.
+//! (System V ABI, chapter 5) with a hash table: GNU's, or else the older one, of all symbols.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -62,6 +62,7 @@ const AT_PHNUM: usize = 5;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_PHDR: u32 = 6;
+const DT_HASH: i64 = 4;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_DEBUG: i64 = 21;
@@ -153,13 +154,6 @@ pub fn next(name: &CStr) -> Option<usize> {
     behind.find_map(|map| unsafe { find(map, name) })
 }
 
-/// The address of `name` in the first that has it, the program itself before all libraries: where
-/// everybody finds it.
-pub fn first(name: &CStr) -> Option<usize> {
-    // SAFETY: as above.
-    libraries().find_map(|map| unsafe { find(map, name) })
-}
-
 /// Calls `visit` with the handles of whoever asks others for the name, the program included: what
 /// exit handlers are registered by. It is a word that holds its own address, among the data; the
 /// programs that lie where they were linked to have none, and 0 is theirs.
@@ -209,17 +203,18 @@ fn libraries() -> impl Iterator<Item = &'static LinkMap> {
 /// The library is loaded.
 unsafe fn asks_for(map: &LinkMap, name: &CStr) -> Option<bool> {
     let address = |value: usize| if value < map.base { map.base + value } else { value };
-    // SAFETY: as for `find`. The hash table leaves out the first symbols, and those that are asked
-    // of others are among them.
+    // SAFETY: as for `find`. GNU's hash table leaves out the first symbols, and those that are asked of
+    // others are among them; the older one counts all.
     unsafe {
         let table = |tag| value(map.dynamic, tag).map(address);
         let (symbols, strings) = (table(DT_SYMTAB)? as *const Symbol, table(DT_STRTAB)?);
-        let first = *(table(DT_GNU_HASH)? as *const u32).add(1);
+        let end = *(table(DT_GNU_HASH).or_else(|| table(DT_HASH))? as *const u32).add(1);
         let named = |index| {
             let symbol: &Symbol = &*symbols.add(index as usize);
-            CStr::from_ptr((strings + symbol.name as usize) as *const c_char) == name
+            let is_asked = symbol.section == 0;
+            is_asked && CStr::from_ptr((strings + symbol.name as usize) as *const c_char) == name
         };
-        Some((1..first).any(named))
+        Some((1..end).any(named))
     }
 }
 
@@ -229,12 +224,30 @@ unsafe fn find(map: &LinkMap, name: &CStr) -> Option<usize> {
     // glibc has made addresses of these values where it could, other loaders leave them as they are
     // in the file.
     let address = |value: usize| if value < map.base { map.base + value } else { value };
-    // SAFETY: a loaded library has its tables in memory, laid out as the ABI has it; the chain ends
-    // with an odd hash.
+    // SAFETY: a loaded library has its tables in memory, laid out as the ABI has it.
     unsafe {
         let table = |tag| value(map.dynamic, tag).map(address);
         let (symbols, strings) = (table(DT_SYMTAB)? as *const Symbol, table(DT_STRTAB)?);
-        let hashes = table(DT_GNU_HASH)? as *const u32;
+        let symbol = |index: u32| &*symbols.add(index as usize);
+        let is_it = |index: u32| {
+            let named = (strings + symbol(index).name as usize) as *const c_char;
+            symbol(index).section != 0 && CStr::from_ptr(named) == name
+        };
+        let index = match table(DT_GNU_HASH) {
+            Some(hashes) => among_hashed(hashes as *const u32, name, is_it),
+            None => among_all(table(DT_HASH)? as *const u32, name, is_it),
+        };
+        Some(map.base + symbol(index?).value)
+    }
+}
+
+/// The number of a symbol of this name by GNU's hash table: of those that `is_it` accepts.
+///
+/// # Safety
+/// It is such a table, of which each chain ends with an odd hash.
+unsafe fn among_hashed(hashes: *const u32, name: &CStr, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+    // SAFETY: the caller vouches for the table.
+    unsafe {
         let [buckets_count, first, filter_words] = [0, 1, 2].map(|index| *hashes.add(index));
         if buckets_count == 0 {
             return None;
@@ -248,12 +261,8 @@ unsafe fn find(map: &LinkMap, name: &CStr) -> Option<usize> {
         }
         loop {
             let found = *chains.add((index - first) as usize);
-            let symbol = &*symbols.add(index as usize);
-            if found | 1 == wanted | 1
-                && symbol.section != 0
-                && CStr::from_ptr((strings + symbol.name as usize) as *const c_char) == name
-            {
-                return Some(map.base + symbol.value);
+            if found | 1 == wanted | 1 && is_it(index) {
+                return Some(index);
             }
             if found & 1 != 0 {
                 return None;
@@ -263,7 +272,63 @@ unsafe fn find(map: &LinkMap, name: &CStr) -> Option<usize> {
     }
 }
 
+/// The same by the older table.
+///
+/// *The story:* a library that has no other one was passed over.
+///
+/// # Safety
+/// It is such a table, of which each chain ends with 0.
+unsafe fn among_all(hashes: *const u32, name: &CStr, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+    // SAFETY: the caller vouches for the table.
+    unsafe {
+        let buckets_count = *hashes;
+        if buckets_count == 0 {
+            return None;
+        }
+        let buckets = hashes.add(2);
+        let chains = buckets.add(buckets_count as usize);
+        let mut index = *buckets.add((old_hash(name.to_bytes()) % buckets_count) as usize);
+        while index != 0 && !is_it(index) {
+            index = *chains.add(index as usize);
+        }
+        Some(index).filter(|&index| index != 0)
+    }
+}
+
 /// The hash function of GNU hash tables.
 fn hash(name: &[u8]) -> u32 {
     name.iter().fold(5381, |hash: u32, &byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)))
+}
+
+/// That of the older ones.
+fn old_hash(name: &[u8]) -> u32 {
+    name.iter().fold(0, |hash: u32, &byte| {
+        let hash = (hash << 4).wrapping_add(u32::from(byte));
+        (hash ^ (hash >> 24 & 0xf0)) & 0x0fff_ffff
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hashes_are_those_of_the_abi() {
+        let both = |name: &[u8]| (hash(name), old_hash(name));
+        assert_eq!(both(b""), (0x1505, 0));
+        assert_eq!(both(b"printf"), (0x156b_2bb8, 0x0779_05a6));
+        assert_eq!(both(b"syscall"), (0xbac2_12a0, 0x0b09_985c));
+    }
+
+    /// Two symbols in one bucket, of which the second is asked for.
+    #[test]
+    fn the_older_table_is_followed_to_its_end() {
+        // One bucket, three symbols with the first, which is none: the bucket, and the chains.
+        let table = [1u32, 3, 1, 0, 2, 0];
+        let find = |wanted| {
+            // SAFETY: it is such a table.
+            unsafe { among_all(table.as_ptr(), c"name", |index| index == wanted) }
+        };
+        assert_eq!((find(1), find(2), find(3)), (Some(1), Some(2), None));
+    }
 }

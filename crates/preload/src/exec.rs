@@ -3,23 +3,22 @@
 //! The agent comes to a program by two variables, and a third has AddressSanitizer bear it. Where the
 //! caller's environment lacks them they are added to what is handed on, and the caller's own is not
 //! touched; a preload of the program's own stays, behind the agent, and so do the sanitizer's options.
-//! Who has another launcher's variable (a run within a run) keeps it.
-//! Everything lies on the stack and nothing is locked: this runs in signal handlers and between
-//! vfork and exec. The next library's function makes the call.
+//! Who has another launcher's variable (a run within a run) keeps it, and its agent.
+//! Everything lies on the stack ([`room`]) and nothing is locked: this runs in signal handlers and
+//! between vfork and exec. The next library's function makes the call.
 //!
 //! Out of reach: an exec by the bare instruction, what a static program starts, and what the loader
 //! itself takes away (set-user-ID).
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use linux_raw_sys::general::{__NR_execve, __NR_execveat, __NR_faccessat2, AT_EACCESS, AT_FDCWD};
 use overspill_engine::shared::ENV;
 use overspill_sys::Errno;
 use overspill_sys::text::Decimal;
 
-use crate::{agent, elf, filters, launcher, libc, start};
+use crate::{agent, elf, filters, libc, room, start};
 
 /// Strings, then a null pointer.
 type Strings = *const *const c_char;
@@ -35,24 +34,23 @@ static FEXECVE: AtomicUsize = AtomicUsize::new(0);
 static EXECVEAT: AtomicUsize = AtomicUsize::new(0);
 static SPAWN: AtomicUsize = AtomicUsize::new(0);
 static SPAWNP: AtomicUsize = AtomicUsize::new(0);
-/// Address of the variable `environ`.
-static ENVIRON: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" {
+    /// The environment of this process, by the name that libc uses. The loader alone knows whose variable it
+    /// is: a program may have a copy of its own in place of libc's.
+    ///
+    /// *The story:* it was looked for by hand, and not in programs that are linked with a hash table of the
+    /// older kind: what they started by execv had an empty environment.
+    #[link_name = "__environ"]
+    static ENVIRON: AtomicPtr<*const c_char>;
+}
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// Longest entry for LD_PRELOAD that is made: with a longer one the program does without the agent.
-const PRELOAD_BYTES: usize = 4096;
 /// access(2): may it be read?
 const R_OK: usize = 4;
-const RUN_BYTES: usize = 96;
-/// AddressSanitizer's options; the one without which it refuses to be loaded behind the agent, and
-/// room for them with it: longer ones are handed on as they are.
+/// AddressSanitizer's options; and the one without which it refuses to be loaded behind the agent.
 const SANITIZER: &[u8] = b"ASAN_OPTIONS=";
 const ORDER: &[u8] = b"verify_asan_link_order";
-const SANITIZER_BYTES: usize = 1024;
-/// Entries of an environment for which there is room, by the size of the stack frame that it takes.
-const FEW: usize = 64;
-const MANY: usize = 1024;
-const MOST: usize = 16_384;
 
 /// Looks up what is called later.
 pub fn set_up() {
@@ -67,7 +65,6 @@ pub fn set_up() {
     for (place, name) in names {
         place.store(elf::next(name).unwrap_or(0), Ordering::Release);
     }
-    ENVIRON.store(elf::first(c"environ").unwrap_or(0), Ordering::Release);
 }
 
 /// What an environment lacks.
@@ -92,6 +89,7 @@ impl Lack {
 /// `environment` is null or strings with a null pointer behind them.
 unsafe fn lack(environment: Strings, agent: &[u8]) -> Option<Lack> {
     let mut lack = Lack { entries: 0, lacks_run: true, preload: Some(None), sanitizer: Some(None) };
+    let mut has_another = false;
     // SAFETY: passed on to the caller.
     for entry in unsafe { entries(environment) } {
         if entry.strip_prefix(ENV.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")) {
@@ -99,12 +97,16 @@ unsafe fn lack(environment: Strings, agent: &[u8]) -> Option<Lack> {
         }
         if let Some(libraries) = entry.strip_prefix(PRELOAD) {
             lack.preload = if names(libraries, agent) { None } else { Some(Some(lack.entries)) };
+            has_another = parts(libraries).any(|library| is_like(library, agent));
         }
         if let Some(options) = entry.strip_prefix(SANITIZER) {
             let is_said = options.windows(ORDER.len()).any(|part| part == ORDER);
             lack.sanitizer = if is_said { None } else { Some(Some(lack.entries)) };
         }
         lack.entries += 1;
+    }
+    if has_another && !lack.lacks_run {
+        lack.preload = None;
     }
     (!lack.is_nothing()).then_some(lack)
 }
@@ -122,16 +124,8 @@ unsafe fn with_agent(environment: Strings, mut call: impl FnMut(Strings) -> c_in
     }
     // SAFETY: passed on to the caller.
     let Some(lack) = (unsafe { lack(environment, agent) }) else { return call(environment) };
-    let call: &mut dyn FnMut(Strings) -> c_int = &mut call;
-    // SAFETY: as above; there is room for three entries more and the null pointer.
-    unsafe {
-        match lack.entries + 4 {
-            few if few <= FEW => in_room::<FEW>(environment, &lack, agent, call),
-            many if many <= MANY => in_room::<MANY>(environment, &lack, agent, call),
-            most if most <= MOST => in_room::<MOST>(environment, &lack, agent, call),
-            _ => call(environment),
-        }
-    }
+    // SAFETY: as above.
+    unsafe { with_more(environment, &lack, agent, &mut call) }
 }
 
 /// Can the loader open the agent's library from here? Not behind a change of root, nor where something
@@ -141,7 +135,7 @@ fn is_to_be_found(path: &CStr) -> bool {
     let arguments = [AT_FDCWD as usize, path.as_ptr() as usize, R_OK, AT_EACCESS as usize, 0, 0];
     // SAFETY: looks at a path, which ends with NUL.
     let asks = || unsafe { overspill_sys::call(__NR_faccessat2, arguments) };
-    filters::is_filtered() || !matches!(asks(), Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
+    filters::may_be_filtered() || !matches!(asks(), Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
 }
 
 /// Calls with an environment that names the agent no more, which the loader could not find.
@@ -154,50 +148,26 @@ unsafe fn without_agent(environment: Strings, agent: &[u8], call: &mut dyn FnMut
     let (mut count, mut named) = (0, None);
     // SAFETY: passed on to the caller.
     for entry in unsafe { entries(environment) } {
-        if entry.strip_prefix(PRELOAD).is_some_and(|libraries| names(libraries, agent)) {
-            named = Some(count);
+        if let Some(libraries) = entry.strip_prefix(PRELOAD).filter(|libraries| names(libraries, agent)) {
+            named = Some((count, libraries));
         }
         count += 1;
     }
-    let Some(named) = named else { return call(environment) };
-    // SAFETY: as above; there is room for the null pointer.
-    unsafe {
-        match count + 1 {
-            few if few <= FEW => in_room_without::<FEW>(environment, count, named, agent, call),
-            many if many <= MANY => in_room_without::<MANY>(environment, count, named, agent, call),
-            most if most <= MOST => in_room_without::<MOST>(environment, count, named, agent, call),
-            _ => call(environment),
+    let Some((named, libraries)) = named else { return call(environment) };
+    let handed = room::with(count + 1, PRELOAD.len() + libraries.len() + 1, &mut |mut room| {
+        let others = || parts(libraries).filter(|&other| !other.is_empty() && other != agent);
+        let between = core::iter::once(&b""[..]).chain(core::iter::repeat(&b":"[..]));
+        let joined = between.zip(others()).flat_map(|(between, other)| [between, other]);
+        let preload = others().next().map(|_| room.text(core::iter::once(PRELOAD).chain(joined)));
+        // SAFETY: the entries were counted.
+        let entry = |index| unsafe { *environment.add(index) };
+        let kept = (0..count).filter(|&index| index != named).map(entry).chain(preload);
+        for (place, entry) in kept.chain([core::ptr::null()]).enumerate() {
+            room.put(place, entry);
         }
-    }
-}
-
-/// # Safety
-/// The environment has so many entries, `named` is the number of LD_PRELOAD's, and `ROOM` is more.
-#[inline(never)]
-unsafe fn in_room_without<const ROOM: usize>(
-    environment: Strings,
-    count: usize,
-    named: usize,
-    agent: &[u8],
-    call: &mut dyn FnMut(Strings) -> c_int,
-) -> c_int {
-    let mut entries = [const { MaybeUninit::<*const c_char>::uninit() }; ROOM];
-    let mut preload = Text { bytes: [0; PRELOAD_BYTES], len: 0 };
-    // SAFETY: the caller vouches for so many entries.
-    let entry = |index| unsafe { *environment.add(index) };
-    // SAFETY: they are strings.
-    let libraries = unsafe { CStr::from_ptr(entry(named)) }.to_bytes();
-    preload.put(PRELOAD);
-    for other in parts(&libraries[PRELOAD.len()..]).filter(|&other| !other.is_empty() && other != agent) {
-        preload.put(if preload.len > PRELOAD.len() { b":" } else { b"" }).put(other);
-    }
-    let kept = if preload.len > PRELOAD.len() { preload.text() } else { None };
-    let others = (0..count).filter(|&index| index != named).map(entry);
-    let handed = others.chain(kept).chain([core::ptr::null()]);
-    for (place, entry) in entries.iter_mut().zip(handed) {
-        place.write(entry);
-    }
-    call(entries.as_ptr().cast())
+        call(room.entries())
+    });
+    handed.unwrap_or_else(|| call(environment))
 }
 
 /// The entries of an environment.
@@ -220,99 +190,91 @@ fn names(libraries: &[u8], agent: &[u8]) -> bool {
     parts(libraries).any(|library| library == agent)
 }
 
+/// Is it another launcher's agent? That has the same name, or is a launcher's descriptor.
+///
+/// *The story:* a launcher within a run started a program with its own agent. This one was put before
+/// that: each paged the other, and the program stood still.
+fn is_like(library: &[u8], agent: &[u8]) -> bool {
+    let name = |path: &[u8]| path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let is_descriptor = library.starts_with(b"/proc/") && library.windows(4).any(|part| part == b"/fd/");
+    is_descriptor || library[name(library)..] == agent[name(agent)..]
+}
+
 /// The libraries that LD_PRELOAD names.
 fn parts(libraries: &[u8]) -> impl Iterator<Item = &[u8]> {
     libraries.split(|byte| b" :".contains(byte))
 }
 
+/// An entry that is made: in place of one that is there, or behind them all.
+struct Made<'a> {
+    place: Option<usize>,
+    parts: &'a [&'a [u8]],
+}
+
+impl Made<'_> {
+    /// With the NUL that ends it.
+    fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.len()).sum::<usize>() + 1
+    }
+}
+
+/// Calls with an environment that has what this one lacks.
+///
 /// # Safety
-/// As for [`lack`], and `ROOM` is at least the number of entries and four.
-#[inline(never)]
-unsafe fn in_room<const ROOM: usize>(
+/// As for [`lack`], which told what it lacks.
+unsafe fn with_more(
     environment: Strings,
     lack: &Lack,
     agent: &[u8],
     call: &mut dyn FnMut(Strings) -> c_int,
 ) -> c_int {
-    let mut entries = [const { MaybeUninit::<*const c_char>::uninit() }; ROOM];
-    let mut run = Text { bytes: [0; RUN_BYTES], len: 0 };
-    let mut preload = Text { bytes: [0; PRELOAD_BYTES], len: 0 };
-    let mut sanitizer = Text { bytes: [0; SANITIZER_BYTES], len: 0 };
-    let mut count = lack.entries;
-    for (index, entry) in entries.iter_mut().enumerate().take(count) {
-        // SAFETY: the caller vouches for so many entries.
-        entry.write(unsafe { *environment.add(index) });
-    }
-    if lack.lacks_run {
-        entries[count].write(run.address(start::address()));
-        count += 1;
-    }
-    let there = |place: Option<usize>| {
-        // SAFETY: an entry that was found is there.
-        place.map(|index| unsafe { CStr::from_ptr(*environment.add(index)) }.to_bytes())
+    // SAFETY: the caller vouches for so many entries.
+    let entry = |index| unsafe { *environment.add(index) };
+    let there = |place: Option<Option<usize>>| {
+        // SAFETY: an entry that was found is there, and a string.
+        place.flatten().map_or(&[][..], |index| unsafe { CStr::from_ptr(entry(index)) }.to_bytes())
     };
-    if let Some(place) = lack.preload {
-        preload.put(PRELOAD).put(agent);
-        if let Some(others) = there(place) {
-            preload.put(b":").put(&others[PRELOAD.len()..]);
-        }
-        if let Some(text) = preload.text() {
-            entries[place.unwrap_or(count)].write(text);
+    let address = start::address();
+    let numbers = [address.process, address.descriptor, address.filters];
+    let numbers = numbers.map(|number| Decimal::new(u64::from(number)));
+    let [process, descriptor, filters] = numbers.each_ref().map(Decimal::as_bytes);
+    let token = hexadecimal(address.token);
+    let run = [ENV.as_bytes(), b"=", process, b":", descriptor, b":", &token, b":", filters];
+    let others = there(lack.preload).get(PRELOAD.len()..);
+    let preload = [PRELOAD, agent, if others.is_some() { b":" } else { b"" }, others.unwrap_or_default()];
+    let options = Some(there(lack.sanitizer)).filter(|options| options.len() > SANITIZER.len());
+    let [options, between] = options.map_or([SANITIZER, b""], |options| [options, b":"]);
+    let sanitizer = [options, between, ORDER, b"=0"];
+    let made = [
+        lack.lacks_run.then_some(Made { place: None, parts: &run }),
+        lack.preload.map(|place| Made { place, parts: &preload }),
+        lack.sanitizer.map(|place| Made { place, parts: &sanitizer }),
+    ];
+    let bytes = made.iter().flatten().map(Made::bytes).sum();
+    let handed = room::with(lack.entries + made.len() + 1, bytes, &mut |mut room| {
+        (0..lack.entries).for_each(|index| room.put(index, entry(index)));
+        let mut count = lack.entries;
+        for Made { place, parts } in made.iter().flatten() {
+            let text = room.text(parts.iter().copied());
+            room.put(place.unwrap_or(count), text);
             count += usize::from(place.is_none());
         }
-    }
-    if let Some(place) = lack.sanitizer {
-        match there(place) {
-            Some(options) if options.len() > SANITIZER.len() => sanitizer.put(options).put(b":"),
-            _ => sanitizer.put(SANITIZER),
-        };
-        if let Some(text) = sanitizer.put(ORDER).put(b"=0").text() {
-            entries[place.unwrap_or(count)].write(text);
-            count += usize::from(place.is_none());
-        }
-    }
-    entries[count].write(core::ptr::null());
-    call(entries.as_ptr().cast())
+        room.put(count, core::ptr::null());
+        call(room.entries())
+    });
+    handed.unwrap_or_else(|| call(environment))
 }
 
-/// A string that is put together, while it fits.
-struct Text<const BYTES: usize> {
-    bytes: [u8; BYTES],
-    len: usize,
-}
-
-impl<const BYTES: usize> Text<BYTES> {
-    fn put(&mut self, part: &[u8]) -> &mut Self {
-        if let Some(room) = self.bytes.get_mut(self.len..).and_then(|rest| rest.get_mut(..part.len())) {
-            room.copy_from_slice(part);
-        }
-        self.len = self.len.saturating_add(part.len());
-        self
-    }
-
-    /// `None`: it did not fit, with the NUL that ends it.
-    fn text(&self) -> Option<*const c_char> {
-        (self.len < BYTES).then_some(self.bytes.as_ptr().cast())
-    }
-
-    /// The launcher's variable.
-    fn address(&mut self, address: launcher::Address) -> *const c_char {
-        self.put(ENV.as_bytes()).put(b"=").put(Decimal::new(u64::from(address.process)).as_bytes());
-        self.put(b":").put(Decimal::new(u64::from(address.descriptor)).as_bytes()).put(b":");
-        for place in (0..16).rev() {
-            self.put(&[b"0123456789abcdef"[(address.token >> (4 * place)) as usize & 15]]);
-        }
-        self.put(b":").put(Decimal::new(u64::from(address.filters)).as_bytes());
-        self.text().expect("a name and four numbers fit")
-    }
+/// All sixteen digits.
+fn hexadecimal(number: u64) -> [u8; 16] {
+    core::array::from_fn(|place| b"0123456789abcdef"[(number >> (60 - 4 * place)) as usize & 15])
 }
 
 /// The environment of this process.
 fn own_environment() -> Strings {
-    let variable = ENVIRON.load(Ordering::Acquire) as *const Strings;
-    // SAFETY: the loader placed the variable for the life of the process; who changes it while
-    // another thread calls exec has that race without an agent, too.
-    if variable.is_null() { core::ptr::null() } else { unsafe { variable.read() } }
+    // SAFETY: the loader has found the variable; who changes it while another thread calls exec has that
+    // race without an agent, too.
+    unsafe { ENVIRON.load(Ordering::Relaxed) }.cast_const()
 }
 
 /// A function that was looked up.
@@ -567,7 +529,7 @@ mod tests {
             0
         };
         // SAFETY: as above, and there is room.
-        unsafe { in_room::<FEW>(entries.as_ptr(), &lack, AGENT, &mut call) };
+        unsafe { with_more(entries.as_ptr(), &lack, AGENT, &mut call) };
         seen
     }
 
@@ -612,6 +574,14 @@ mod tests {
         assert_eq!(seen, ["OVERSPILL_RUN=7:8:9:0", LEAVE.to_str().unwrap(), "LD_PRELOAD=/lib/agent.so"]);
     }
 
+    /// See [`is_like`].
+    #[test]
+    fn no_program_has_two_agents() {
+        for inner in [c"LD_PRELOAD=/tmp/inner/agent.so:/lib/other.so", c"LD_PRELOAD=/proc/7/fd/500"] {
+            assert!(mended(&[inner, c"OVERSPILL_RUN=7:8:9:0", LEAVE]).is_empty());
+        }
+    }
+
     /// See [`without_agent`].
     #[test]
     fn an_agent_that_cannot_be_found_is_named_no_more() {
@@ -645,12 +615,5 @@ mod tests {
         let told = (result, libc::errno());
         EXECVEAT.store(there, Ordering::Release);
         assert_eq!(told, (-1, Errno::NOENT));
-    }
-
-    #[test]
-    fn what_does_not_fit_is_not_cut() {
-        let mut text = Text { bytes: [0; 8], len: 0 };
-        assert!(text.put(b"1234567").text().is_some());
-        assert!(text.put(b"8").text().is_none() && text.put(b"9").text().is_none());
     }
 }

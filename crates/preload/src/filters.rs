@@ -14,7 +14,7 @@
 //! agent that was started in it makes others.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use linux_raw_sys::general::__NR_prctl;
 use overspill_sys::procfs::Fields;
@@ -33,11 +33,26 @@ const SYNC: usize = 1;
 /// *The story:* that was taken for a failure, and the agent came back behind the filter.
 const NEW_LISTENER: usize = 1 << 3;
 
-static FILTERED: AtomicBool = AtomicBool::new(false);
+/// Filters of this process that are there, or about to be.
+///
+/// *The story* (by reading): it was a flag that a refused call set back to what it had found. Of two calls
+/// at once the first was refused, the second not, and the flag said that there was no filter.
+static FILTERS: AtomicU32 = AtomicU32::new(0);
+
+/// A child of vfork has put up a filter of its own. Which of the two runs could only be asked by a call.
+static CHILD_IS_FILTERED: AtomicBool = AtomicBool::new(false);
 
 /// Has the program put a filter before any of its threads?
 pub fn is_filtered() -> bool {
-    FILTERED.load(SeqCst)
+    FILTERS.load(SeqCst) > 0
+}
+
+/// The same, where the caller may be a child of vfork. Once one had a filter of its own all may.
+///
+/// *The story:* such a child executed a program, and was killed for the question whether the agent is to
+/// be found.
+pub fn may_be_filtered() -> bool {
+    is_filtered() || CHILD_IS_FILTERED.load(SeqCst)
 }
 
 /// Was this program started behind more filters than the launcher is behind? No, where the kernel
@@ -49,16 +64,19 @@ pub fn is_confined(launchers: u32) -> bool {
 
 /// It was: nothing is called in its threads that libc would not call, and its children get no agent.
 pub fn note_confined() {
-    FILTERED.store(true, SeqCst);
+    FILTERS.store(1, SeqCst);
 }
 
 /// Makes a call of seccomp(2). Without a list it only asks what the kernel can do.
 pub fn for_seccomp(operation: usize, flags: usize, list: usize, call: impl FnOnce() -> isize) -> isize {
     let installs = operation == SET_MODE_FILTER && list != 0;
-    if !installs && operation != SET_MODE_STRICT || is_another() {
+    if !installs && operation != SET_MODE_STRICT {
         return call();
     }
     let has_succeeded = |result: isize| result == 0 || result > 0 && flags & NEW_LISTENER != 0;
+    if is_another() {
+        return noting_a_childs(has_succeeded, call);
+    }
     if !installs || flags & SYNC == 0 {
         return noting(has_succeeded, call);
     }
@@ -79,17 +97,36 @@ fn is_another() -> bool {
 fn noting(has_succeeded: impl Fn(isize) -> bool, call: impl FnOnce() -> isize) -> isize {
     // Behind it nobody could ask for that.
     files::hand_all_back(overspill_engine::report::Left::Other);
-    // Before: a thread may fork at once.
-    let was = FILTERED.swap(true, SeqCst);
-    // What another thread mapped in between.
-    files::leave(&(0..usize::MAX), overspill_engine::report::Left::Other);
-    // A nap could not be ended from behind it.
-    if !was {
-        fresh::knock();
-    }
-    let result = call();
+    counted(&FILTERS, has_succeeded, |is_first| {
+        // What another thread mapped in between.
+        files::leave(&(0..usize::MAX), overspill_engine::report::Left::Other);
+        // A nap could not be ended from behind it.
+        if is_first {
+            fresh::knock();
+        }
+        call()
+    })
+}
+
+/// Counts the filter that a call puts up: before it, as a thread may fork at once.
+fn counted(
+    filters: &AtomicU32,
+    has_succeeded: impl Fn(isize) -> bool,
+    call: impl FnOnce(bool) -> isize,
+) -> isize {
+    let is_first = filters.fetch_add(1, SeqCst) == 0;
+    let result = call(is_first);
     if !has_succeeded(result) {
-        FILTERED.store(was, SeqCst);
+        filters.fetch_sub(1, SeqCst);
+    }
+    result
+}
+
+/// The same in a child of vfork.
+fn noting_a_childs(has_succeeded: impl Fn(isize) -> bool, call: impl FnOnce() -> isize) -> isize {
+    let result = call();
+    if has_succeeded(result) {
+        CHILD_IS_FILTERED.store(true, SeqCst);
     }
     result
 }
@@ -110,6 +147,28 @@ pub unsafe extern "C" fn prctl(
     // SAFETY: passed on to the caller.
     let call = || unsafe { libc::call(__NR_prctl, arguments) };
     let installs = option == PR_SET_SECCOMP && (second != MODE_FILTER || third != 0);
-    let result = if installs && !is_another() { noting(|result| result == 0, call) } else { call() };
+    let has_succeeded = |result| result == 0;
+    let result = match installs {
+        false => call(),
+        true if is_another() => noting_a_childs(has_succeeded, call),
+        true => noting(has_succeeded, call),
+    };
     result as c_int
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// See [`FILTERS`].
+    #[test]
+    fn a_filter_counts_whatever_becomes_of_another_at_the_same_time() {
+        let filters = AtomicU32::new(0);
+        let has_succeeded = |result| result == 0;
+        let refused = counted(&filters, has_succeeded, |is_first| {
+            assert!(is_first);
+            counted(&filters, has_succeeded, |is_first| -isize::from(is_first)) - 1
+        });
+        assert_eq!((refused, filters.into_inner()), (-1, 1));
+    }
 }

@@ -19,6 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
+use crate::undisturbed::undisturbed;
 use crate::{files, filters, fresh, joining, remap, retire, speaker, start, veto};
 
 /// Threads between the start of a fork and its end.
@@ -114,8 +115,22 @@ pub extern "C" fn parent() {
 }
 
 /// Runs after a fork in the child: it has all its memory and no agent yet. Behind a filter it gets
-/// none: see [`filters`].
+/// none: see [`filters`]. Where the constructor made no agent there is nothing to be done.
+///
+/// *The stories:* in valgrind, where there is no agent, the child of `_Fork` got one, and valgrind ended
+/// it. And a signal's handler forked before this began: its child, which has an agent when the handler
+/// returns, went on here and forgot that one. It had two, and its next fork waited for ever.
 pub extern "C" fn child() {
+    if own_word().is_some() {
+        undisturbed(|| {
+            if !is_ours() {
+                begin_anew();
+            }
+        });
+    }
+}
+
+fn begin_anew() {
     MANAGING.store(false, SeqCst);
     PAUSED.store(false, SeqCst);
     FORKS.store(0, SeqCst);

@@ -10,7 +10,7 @@
 
 use linux_raw_sys::general::{CLONE_CHILD_CLEARTID, CLONE_VM};
 use overspill_engine::join_words::JoinWords;
-use overspill_sys::{Errno, mem, thread};
+use overspill_sys::{mem, thread};
 
 use crate::filters;
 
@@ -68,13 +68,9 @@ fn note(address: usize) -> Option<usize> {
     if address == 0 || filters::is_filtered() {
         return None;
     }
-    let place = WORDS.note(address, is_gone)?;
+    let place = WORDS.note(address, thread::is_gone)?;
     WORDS.wait_for_batch(thread::yield_now);
     // This waits for what is out. Where nothing is mapped it is the kernel's to find nothing.
     let _ = mem::copy_from_self(&mut [0; size_of::<u32>()], address);
     Some(place)
-}
-
-fn is_gone(tid: u32) -> bool {
-    thread::send_signal(tid, 0) == Err(Errno::SRCH)
 }

@@ -158,13 +158,15 @@ fn leave(step: u32) {
 /// The same behind a filter, where no call may be made: the doorbell of forks takes none. Everything
 /// is in when it has been answered, and stays so: the agent is asked to go before that ends.
 ///
-/// *The story:* nobody told the agent there. What was out when the process ended read as zeroes in
-/// the one that shared its memory.
+/// *The stories:* nobody told the agent there. What was out when the process ended read as zeroes in
+/// the one that shared its memory. And (by reading) of two threads that did this at once the second
+/// found that the agent was gone, while the first waited for what was out.
 fn leave_unheard(step: u32) {
     BANNED.store(step, SeqCst);
-    GONE.store(true, SeqCst);
     ASKED.store(true, SeqCst);
     fork::prepare();
+    // Not before: another thread that does the same has to wait for it, too.
+    GONE.store(true, SeqCst);
     fork::parent();
 }
 

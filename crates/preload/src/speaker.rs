@@ -8,7 +8,7 @@
 //! same file (`>log 2>&1`). The agent said that swap was full, and both waited for ever.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::Mapping;
@@ -16,6 +16,7 @@ use overspill_sys::thread::{self, Descriptors, Thread};
 use overspill_sys::{AddressRange, Errno, clock};
 
 use crate::message::Line;
+use crate::told_range::ToldRange;
 
 /// The thread's stack.
 const STACK_BYTES: usize = 16 << 10;
@@ -44,19 +45,21 @@ static QUEUE: Queue = Queue {
     speaks: AtomicBool::new(false),
 };
 
-/// The memory of the last speaker: start and end. Its number.
-static THREAD: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+/// The memory of the last speaker. Its number.
+static THREAD: ToldRange = ToldRange::none();
 static TID: AtomicU32 = AtomicU32::new(0);
 
 /// Has a line written, and does not wait for it. For the agent's thread alone.
+///
+/// *The story* (by reading): no thread could be made for a while. When the queue was full of what nobody
+/// spoke that was not tried any more, and nothing was ever said again.
 pub fn say(line: Line) {
     let said = QUEUE.said.load(SeqCst);
-    if said.wrapping_sub(QUEUE.spoken.load(SeqCst)) == LINES {
-        return;
+    if said.wrapping_sub(QUEUE.spoken.load(SeqCst)) < LINES {
+        // SAFETY: the place is not counted as said, so it is this thread's.
+        unsafe { *QUEUE.lines[(said % LINES) as usize].get() = line };
+        QUEUE.said.store(said.wrapping_add(1), SeqCst);
     }
-    // SAFETY: the place is not counted as said, so it is this thread's.
-    unsafe { *QUEUE.lines[(said % LINES) as usize].get() = line };
-    QUEUE.said.store(said.wrapping_add(1), SeqCst);
     if !QUEUE.speaks.swap(true, SeqCst) && start().is_err() {
         QUEUE.speaks.store(false, SeqCst);
     }
@@ -89,45 +92,47 @@ pub fn wait() {
 pub fn leave() {
     wait();
     if !QUEUE.speaks.load(SeqCst) {
-        clear();
+        let _ = clear();
     }
 }
 
 /// In a child of fork, which has no speaker.
 pub fn forget() {
-    THREAD.iter().for_each(|at| at.store(0, SeqCst));
+    THREAD.clear();
     QUEUE.spoken.store(QUEUE.said.load(SeqCst), SeqCst);
     QUEUE.speaks.store(false, SeqCst);
 }
 
 /// The memory of the speaker.
 pub fn range() -> AddressRange {
-    THREAD[0].load(SeqCst)..THREAD[1].load(SeqCst)
+    THREAD.get()
 }
 
 fn start() -> Result<(), Errno> {
-    clear();
+    clear()?;
     // SAFETY: it uses the queue, which is there for ever, and makes system calls.
     let thread = unsafe { thread::spawn(STACK_BYTES, Descriptors::Shared, speak, core::ptr::null_mut())? };
-    let range = thread.range();
     TID.store(thread.tid(), SeqCst);
-    THREAD[1].store(range.end, SeqCst);
-    THREAD[0].store(range.start, SeqCst);
+    THREAD.set(thread.range());
     Ok(())
 }
 
-/// Gives back the memory of a speaker that has had its say.
-fn clear() {
+/// Gives back the memory of a speaker that has had its say, unless something holds it up on its way out.
+fn clear() -> Result<(), Errno> {
     let range = range();
-    if range.start != 0 {
-        // SAFETY: it is on its way out and touches the queue no more. Nobody else joins it.
-        unsafe {
-            Thread::wait_at(range.clone());
-            thread::wait_until_counted_out(TID.load(SeqCst));
-            THREAD[0].store(0, SeqCst);
-            drop(Mapping::from_range(range));
-        }
+    if range.is_empty() {
+        return Ok(());
     }
+    // SAFETY: it is on its way out and touches the queue no more. Nobody else joins it.
+    unsafe {
+        if !Thread::wait_at(range.clone(), Some(PATIENCE_NS)) {
+            return Err(Errno::BUSY);
+        }
+        thread::wait_until_counted_out(TID.load(SeqCst));
+        THREAD.clear();
+        drop(Mapping::from_range(range));
+    }
+    Ok(())
 }
 
 extern "C" fn speak(_: *mut ()) {

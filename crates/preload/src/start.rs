@@ -2,15 +2,17 @@
 //! nothing that the program could notice.
 
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use overspill_engine::shared::ENV;
+use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::Mapping;
 use overspill_sys::thread::{self, Descriptors, Thread};
 use overspill_sys::{AddressRange, Errno, fd, reserve};
 
 use crate::agent::Beginning;
 use crate::launcher::Address;
+use crate::told_range::ToldRange;
 use crate::{
     agent, elf, exec, files, filters, fork, forms, fresh, leaks, message, retire, settings, speaker, veto,
 };
@@ -22,7 +24,11 @@ static TOKEN: AtomicU64 = AtomicU64::new(0);
 static FILTERS: AtomicU32 = AtomicU32::new(0);
 
 /// The agent has closed its copies of the program's descriptors, and is known to the launcher.
-static STARTED: AtomicBool = AtomicBool::new(false);
+/// The one who waits for it may come before all others: it sleeps.
+///
+/// *The story* (by reading): it yielded. A real-time thread that yields goes on at once on the processor on
+/// which the agent, which did not inherit its class, was to run.
+static STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// This process is a child of fork that has not called exec.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
@@ -30,8 +36,8 @@ static IS_FORKED: AtomicBool = AtomicBool::new(false);
 /// The agent was there before, and went.
 static IS_BACK: AtomicBool = AtomicBool::new(false);
 
-/// The memory of the agent's thread: start and end.
-static THREAD: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+/// The memory of the agent's thread.
+static THREAD: ToldRange = ToldRange::none();
 
 /// Its number.
 static TID: AtomicU32 = AtomicU32::new(0);
@@ -87,22 +93,17 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
 /// *The story:* a signal handler forked while its thread waited for the agent to go. In the child
 /// that wait went on when the handler returned, for a thread that only the parent had.
 pub fn forget_agent() {
-    let range = thread_range();
-    if range.start != 0 {
+    if THREAD.is_there() {
         // SAFETY: the range is that of the parent's thread, of which the child has the memory.
-        unsafe { Thread::forget_at(range) };
+        unsafe { Thread::forget_at(THREAD.get()) };
     }
-    THREAD.iter().for_each(|at| at.store(0, Ordering::Release));
+    THREAD.clear();
     agent::forget_place();
-}
-
-fn thread_range() -> AddressRange {
-    THREAD[0].load(Ordering::Acquire)..THREAD[1].load(Ordering::Acquire)
 }
 
 /// Is there an agent, on its way or not?
 pub fn is_there() -> bool {
-    thread_range().start != 0 && fork::is_ours()
+    THREAD.is_there() && fork::is_ours()
 }
 
 /// In a child of fork, in its only thread: an agent of its own. What the parent's agent had is not
@@ -113,7 +114,7 @@ pub fn start_again() {
         crate::ARENA.forget();
         reserve::forget();
     }
-    STARTED.store(false, Ordering::Release);
+    STARTED.store(0, Ordering::Release);
     IS_FORKED.store(true, Ordering::Release);
     IS_BACK.store(false, Ordering::Release);
     if !retire::is_gone() && fork::set_up().is_some() {
@@ -123,7 +124,7 @@ pub fn start_again() {
 
 /// After [`wait_until_gone`], in any thread of the program: another agent.
 pub fn come_back() {
-    STARTED.store(false, Ordering::Release);
+    STARTED.store(0, Ordering::Release);
     IS_BACK.store(true, Ordering::Release);
     if let Err(errno) = start_agent() {
         agent::stays_away(errno);
@@ -134,15 +135,15 @@ pub fn come_back() {
 pub fn wait_until_gone() {
     if is_there() {
         // Its number is read first: a child that is made meanwhile has an agent of its own, which goes on.
-        let (range, tid) = (thread_range(), TID.load(Ordering::Acquire));
+        let (range, tid) = (THREAD.get(), TID.load(Ordering::Acquire));
         // SAFETY: the range is that of the agent's thread, which is never joined. Once it has ended
         // nobody uses its memory, nor does a child that was made meanwhile.
         unsafe {
-            Thread::wait_at(range.clone());
+            let _ = Thread::wait_at(range.clone(), None);
             thread::wait_until_counted_out(tid);
             // Before its memory is gone: a child that is made in between must not look there. One
             // that was made meanwhile has an agent of its own by now.
-            let _ = THREAD[0].compare_exchange(range.start, 0, Ordering::AcqRel, Ordering::Relaxed);
+            THREAD.clear_this(&range);
             drop(Mapping::from_range(range));
         }
     }
@@ -161,13 +162,10 @@ fn start_thread() -> Result<(), Errno> {
     // SAFETY: the agent keeps to the rules: no libc, no thread-locals, no unwinding.
     let agent = unsafe { thread::spawn(STACK_BYTES, Descriptors::Private, entry, core::ptr::null_mut())? };
     TID.store(agent.tid(), Ordering::Release);
-    let range = agent.range();
-    // The start comes last: by it others, children too, know that there is a range.
-    THREAD[1].store(range.end, Ordering::Release);
-    THREAD[0].store(range.start, Ordering::Release);
+    THREAD.set(agent.range());
     // Its copies of the program's descriptors must be gone before the program counts on closing one.
-    while !STARTED.load(Ordering::Acquire) {
-        thread::yield_now();
+    while STARTED.load(Ordering::Acquire) == 0 {
+        let _ = futex::wait(&STARTED, 0, None, Scope::Private);
     }
     Ok(())
 }
@@ -191,7 +189,8 @@ extern "C" fn entry(_: *mut ()) {
         fresh::watch(mission.ram());
         files::watch(mission.files_min_bytes(), mission.reach());
     }
-    STARTED.store(true, Ordering::Release);
+    STARTED.store(1, Ordering::Release);
+    futex::wake(&STARTED, u32::MAX, Scope::Private);
     if let Some(mission) = mission {
         agent::run(mission);
         speaker::leave();
@@ -230,6 +229,6 @@ pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
     visit(reserve::range());
     visit(fork::doorbells());
     visit(veto::range());
-    visit(thread_range());
+    visit(THREAD.get());
     visit(speaker::range());
 }

@@ -60,9 +60,9 @@ pub fn forbid(engine: &Engine) {
 }
 
 /// Everything is in, and stays in: forks are right. The agent's own memory is in `own`.
-pub fn permit(own: &[AddressRange], maps: &Maps) {
+pub fn permit(own: &mut [AddressRange], maps: &Maps, engine: &Engine) {
     advise(Advice::DontFork);
-    withheld::lift(own, maps);
+    withheld::lift(own, maps, engine);
 }
 
 /// A child has nothing of it.

@@ -110,21 +110,15 @@ pub fn is_own(tid: u32) -> bool {
 }
 
 impl Thread {
-    /// Waits until the thread in this memory, which [`spawn`] made and nobody joins, has ended.
+    /// Waits until the thread in this memory, which [`spawn`] made and nobody joins, has ended or the
+    /// time is up; says which (`true`: ended).
     ///
     /// # Safety
     /// The range is the [`Thread::range`] of a thread, and stays mapped.
-    pub unsafe fn wait_at(range: AddressRange) {
+    pub unsafe fn wait_at(range: AddressRange, timeout_ns: Option<u64>) -> bool {
         let address = range.end - PAGE_SIZE + TID_AT;
         // SAFETY: the word is the thread's, as in `tid_word`.
-        let word = unsafe { AtomicU32::from_ptr(address as *mut u32) };
-        loop {
-            let tid = word.load(Ordering::Acquire);
-            if tid == 0 {
-                return;
-            }
-            let _ = futex::wait(word, tid, None, Scope::Shared);
-        }
+        wait_for_end(unsafe { AtomicU32::from_ptr(address as *mut u32) }, timeout_ns)
     }
 
     /// In a child of fork, which has that thread's memory and not the thread: it has ended.
@@ -158,19 +152,7 @@ impl Thread {
     /// Waits until it has ended or the time is up; says which (`true`: ended).
     #[must_use]
     pub fn wait(&self, timeout_ns: Option<u64>) -> bool {
-        let end = timeout_ns.map(|timeout| clock::monotonic_ns().saturating_add(timeout));
-        loop {
-            let tid = self.tid_word().load(Ordering::Acquire);
-            if tid == 0 {
-                return true;
-            }
-            let left = end.map(|end| end.saturating_sub(clock::monotonic_ns()));
-            if left == Some(0) {
-                return false;
-            }
-            // The kernel wakes as if the word were shared between processes.
-            let _ = futex::wait(self.tid_word(), tid, left, Scope::Shared);
-        }
+        wait_for_end(self.tid_word(), timeout_ns)
     }
 
     /// Waits until it has ended and gives its memory back.
@@ -185,6 +167,23 @@ impl Thread {
         let address = self.memory.range().end - PAGE_SIZE + TID_AT;
         // SAFETY: the word is in our memory, aligned, and only ever accessed atomically.
         unsafe { AtomicU32::from_ptr(address as *mut u32) }
+    }
+}
+
+/// Waits until the kernel clears the word of a thread, or the time is up.
+fn wait_for_end(word: &AtomicU32, timeout_ns: Option<u64>) -> bool {
+    let end = timeout_ns.map(|timeout| clock::monotonic_ns().saturating_add(timeout));
+    loop {
+        let tid = word.load(Ordering::Acquire);
+        if tid == 0 {
+            return true;
+        }
+        let left = end.map(|end| end.saturating_sub(clock::monotonic_ns()));
+        if left == Some(0) {
+            return false;
+        }
+        // The kernel wakes as if the word were shared between processes.
+        let _ = futex::wait(word, tid, left, Scope::Shared);
     }
 }
 
@@ -356,6 +355,17 @@ pub fn wait_until_counted_out(tid: u32) {
         }
         clock::sleep_ns(REST_NS);
     }
+}
+
+/// Is there no thread of this number, of whatever process? A child that shares memory has words there, too.
+///
+/// *The story:* threads of the caller's own process were asked for. What a child of vfork had noted was
+/// given up while the child ran, and the other way round.
+#[must_use]
+pub fn is_gone(tid: u32) -> bool {
+    // SAFETY: nothing is sent.
+    let asked = unsafe { syscall!(nr::__NR_tkill, tid as usize, 0) };
+    asked == Err(Errno::SRCH)
 }
 
 /// Sends a signal to a thread of this process.

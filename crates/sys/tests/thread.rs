@@ -250,3 +250,14 @@ fn what_no_handler_is_for_is_let_through() {
         [libc::SIGUSR1, libc::SIGUSR2, libc::SIGTERM, libc::SIGTSTP].map(|signal| mask & bit(signal));
     assert_eq!(blocked, [bit(libc::SIGUSR1), bit(libc::SIGUSR2), 0, 0]);
 }
+
+/// *The story:* a thread was taken for gone because it was another process's.
+#[test]
+fn only_what_has_ended_is_gone() {
+    let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let tid = child.id();
+    assert!(!thread::is_gone(thread::id()) && !thread::is_gone(tid));
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert!(thread::is_gone(tid));
+}

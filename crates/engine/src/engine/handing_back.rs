@@ -18,6 +18,7 @@ use super::Engine;
 use super::files::FilePart;
 use crate::files::Mapped;
 use crate::memory::REST_NS;
+use crate::patience::Patience;
 use crate::report::Left;
 use crate::view::{PROGRAM, address, vpn};
 
@@ -240,13 +241,11 @@ impl Engine {
     /// helper was at work, ended the program, whether there was a fork or not.
     pub(super) fn must_tell_files(&mut self) -> bool {
         if self.are_files_told {
-            self.untold_since = None;
+            self.untold = Patience::default();
             return false;
         }
-        let now = clock::monotonic_ns();
-        let since = *self.untold_since.get_or_insert(now);
         assert!(
-            now - since < UNTOLD_NS,
+            self.untold.lasts(clock::monotonic_ns(), UNTOLD_NS),
             "a mapping in more pieces than can be told of cannot be left to a fork"
         );
         true

@@ -50,6 +50,7 @@ use crate::file_table::FileTable;
 use crate::fingerprint::Fingerprints;
 use crate::lending::Lending;
 use crate::memory::Memory;
+use crate::patience::Patience;
 use crate::report::Report;
 use crate::reservations::Reservations;
 use crate::robust::Robust;
@@ -147,7 +148,7 @@ pub struct Engine {
     /// ... and that is up to date.
     are_files_told: bool,
     /// A fork waits for that since.
-    untold_since: Option<Nanos>,
+    untold: Patience,
     /// A page was lost.
     has_lost: bool,
     /// The process's mappings, once a file of the program's is managed.
@@ -201,7 +202,7 @@ impl Engine {
             file_table: None,
             are_files_told: true,
             has_lost: false,
-            untold_since: None,
+            untold: Patience::default(),
             maps: None,
             is_paused: false,
         }

@@ -10,7 +10,7 @@ use overspill_engine::shared::events;
 use overspill_sys::{PAGE_SIZE, clock};
 
 use super::{Manager, own_ranges};
-use crate::{fork, fresh, retire, veto};
+use crate::{aside, fork, fresh, retire, veto};
 
 use alloc::vec::Vec;
 
@@ -51,8 +51,11 @@ impl Linger {
         Linger { brought: out, ended, ..Linger::default() }
     }
 
-    /// Is the pause to go on? At `now` `ended` forks have ended, and `frames` are held. To be asked
-    /// while no fork is under way.
+    /// Is the pause to go on? At `now` `ended` forks have ended, and `frames` are held, managed or not.
+    /// To be asked while no fork is under way.
+    ///
+    /// *The story* (by reading): only what was managed was counted. A program that forked a worker and
+    /// filled fresh memory then, which nobody manages meanwhile, did so without any bound.
     fn goes_on(&mut self, now: u64, ended: u32, frames: u32) -> bool {
         if self.frames == 0 {
             self.frames = frames;
@@ -149,7 +152,7 @@ impl Manager<'_> {
     pub(super) fn permit_forks(&self) {
         let mut own = Vec::new();
         own_ranges(&self.engine)(&mut own);
-        veto::permit(&own, self.adopter.maps());
+        veto::permit(&mut own, self.adopter.maps(), &self.engine);
     }
 
     /// What may be out is not for children, unless the kernel tells of them.
@@ -180,7 +183,8 @@ impl Manager<'_> {
 
     /// Who waits for fresh memory to be managed comes first.
     fn lingers(&mut self) -> bool {
-        let goes_on = self.linger.goes_on(clock::monotonic_ns(), fork::ended(), self.engine.frames());
+        let held = self.engine.frames().saturating_add(aside::frames(self.stray_growth));
+        let goes_on = self.linger.goes_on(clock::monotonic_ns(), fork::ended(), held);
         goes_on && !fresh::is_awaited(fresh::asked())
     }
 }

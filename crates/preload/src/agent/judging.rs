@@ -66,11 +66,11 @@ impl Manager<'_> {
                 let lies = self.engine.report().last_error() == Errno::BADMSG;
                 match (of_file, lies) {
                     // There may be many, and the kernel says nothing at all.
-                    (true, _) if is_first => self.say(
+                    _ if !is_first => {}
+                    (true, _) => self.say(
                         "a page of a mapped file could not be read: the program gets SIGBUS where it \
                          touches it, as it would from the kernel",
                     ),
-                    (true, _) => {}
                     (false, true) => self.say(
                         "a page came back from swap that is not what was written there (its checksum \
                          differs): the program gets SIGBUS where it touches it",
@@ -93,14 +93,20 @@ impl Manager<'_> {
         self.engine.report().note_event(events::SWAP_FULL);
         if self.agent.has(flags::STRICT) {
             self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
-            message::kill_self(Signal::KILL);
+            message::kill();
         }
-        if self.agent.has(flags::STOP_WHEN_FULL) {
-            self.say("swap is full: the program is stopped; SIGCONT lets it go on above its budget");
-            message::kill_self(Signal::STOP);
+        let stops = self.agent.has(flags::STOP_WHEN_FULL);
+        self.say(match (stops, message::can_stop()) {
+            (true, true) => "swap is full: the program is stopped; SIGCONT lets it go on above its budget",
+            (true, false) => {
+                "swap is full: the first process of a pid namespace cannot be stopped and goes on above \
+                 its budget"
+            }
+            (false, _) => "swap is full: the program goes on above its budget",
+        });
+        if stops {
+            message::stop();
             self.engine.allow_float();
-        } else {
-            self.say("swap is full: the program goes on above its budget");
         }
         self.excess.get_or_insert(Excess::default());
     }
@@ -139,7 +145,7 @@ impl Manager<'_> {
         if (is_group_full || is_due && is_scarce()) && tree.takes_end(now) {
             self.say("there is next to no memory left: the program is ended");
             self.agent.process.state.store(state::STRICT_FULL, Ordering::Release);
-            message::kill_self(Signal::KILL);
+            message::kill();
         }
     }
 }

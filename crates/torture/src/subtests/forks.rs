@@ -263,15 +263,23 @@ fn grow(memory: &Memory, levels: u64, seed: u64) -> Outcome {
 }
 
 /// `fork-advice`: MADV_WIPEONFORK memory is zero in the child, MADV_DONTFORK memory is not there,
-/// both stay in the parent.
+/// both stay in the parent; what is shared, and not marked any more, is there.
+///
+/// *The story:* a mark that was taken off a shared mapping while children did not get managed memory stayed.
 pub fn advice(context: &mut Context) -> Outcome {
     crate::faults::install()?;
     let memory = context.subject(SEED)?;
     let third = memory.pages() / 3;
     sys::madvise(memory.base(), third * PAGE, libc::MADV_WIPEONFORK)?;
     sys::madvise(memory.page(third), third * PAGE, libc::MADV_DONTFORK)?;
+    let shared = Memory::map_with(PAGE, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS)?;
+    shared.word(0, 0).store(SEED, Relaxed);
+    sys::madvise(shared.base(), PAGE, libc::MADV_DONTFORK)?;
     context.cool(&memory)?;
+    sys::madvise(shared.base(), PAGE, libc::MADV_DOFORK)?;
     let child = child::fork(|| {
+        let first = crate::faults::load(shared.base());
+        ensure!(first == Ok(SEED.to_ne_bytes()[0]), "what is shared, and not marked any more, is {first:?}");
         pattern::check_zero(&memory, 0..third, "wiped on fork")?;
         let mut rng = Rng::new(1, 1);
         for _ in 0..100 {

@@ -142,7 +142,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "closeall" Holds process::close_all, "every descriptor closed";
     "descriptors" Holds process::descriptors, "nothing foreign in the descriptor table";
     "rlimit" Holds process::rlimit, "limits lowered after the start";
-    "rlimit-fsize" Exceeded process::rlimit_fsize, "a file size limit of zero";
+    "rlimit-fsize" Exceeded process::rlimit_fsize, "a file size limit of zero, or within a page";
     "sparse" Holds process::sparse, "96 TiB reserved";
     "shared" Exceeded process::shared, "shared memory and private file mappings";
     "setuid" Holds process::setuid, "user and group change";

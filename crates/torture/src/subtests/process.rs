@@ -144,15 +144,21 @@ pub fn rlimit(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `rlimit-fsize`: the program forbids itself to write files; whatever a pager can do then, content
-/// stays right.
+/// `rlimit-fsize`: the program forbids itself to write files, or lets them end within a page; whatever a
+/// pager can do then, content stays right.
 pub fn rlimit_fsize(context: &mut Context) -> Outcome {
     let memory = context.subject(SEED)?;
     context.cool(&memory)?;
-    set_limit(libc::RLIMIT_FSIZE, 0)?;
-    pattern::fill_pages(&memory, 0..memory.pages() / 4, SEED);
-    context.press()?;
-    let outcome = pattern::check_pages(&memory, 0..memory.pages(), SEED, "under a file size limit of zero");
+    let changed = memory.pages() / 4;
+    let limits = [1, 5, 20, 40].map(|mib| mib * MIB as u64 + 100).into_iter().chain([0]);
+    let outcome = (1..).zip(limits).try_for_each(|(round, limit)| {
+        set_limit(libc::RLIMIT_FSIZE, limit)?;
+        pattern::fill_pages(&memory, 0..changed, SEED + round);
+        context.cool(&memory)?;
+        let what = format!("where files have {limit} bytes");
+        pattern::check_pages(&memory, 0..changed, SEED + round, &what)?;
+        pattern::check_pages(&memory, changed..memory.pages(), SEED, &what)
+    });
     // The closing line may go to a file.
     set_limit(libc::RLIMIT_FSIZE, u64::MAX)?;
     outcome

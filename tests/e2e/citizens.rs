@@ -64,6 +64,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::user-namespace", user_namespace),
         Test::new("citizens::user-namespace-while-paging", user_namespace_while_paging),
         Test::new("citizens::several-namespaces", several_namespaces),
+        Test::new("citizens::proc-of-outside", proc_of_outside),
         Test::new("citizens::entered-namespaces", entered_namespaces),
         Test::new("citizens::counted-threads", counted_threads),
         Test::new("citizens::data-as-standard-error", |context| says(context, "data")),
@@ -289,6 +290,20 @@ fn filtered(context: &Context, flags: &str) -> Outcome {
         .timeout(180)
         .run()?;
     finished.succeeded()?.paged().map(drop)
+}
+
+/// A pid namespace of the program's own, without a /proc of its own. *The story:* the numbers of the two
+/// were mixed. Nobody was told of a lock whose owner had ended, and the descriptors of the machine's
+/// first process were looked at in place of the program's: what it had lent changed. And a child that
+/// ended by exit(2) stayed for ever.
+fn proc_of_outside(context: &Context) -> Outcome {
+    let unshare = packages::program("unshare", "util-linux")?;
+    for subtest in ["robust", "zero-copy", "splice-own", "fork-forms"] {
+        let launch = Launch::new(context, format!("citizens-proc-{subtest}"), &unshare).args(["-pf"]);
+        let launch = launch.args([&context.torture]).args([subtest, "--expect-cold", "--dir"]);
+        launch.args([&context.scratch]).ram(64 * MIB).timeout(180).run()?.succeeded()?.paged()?;
+    }
+    Ok(())
 }
 
 /// *The story:* the kernel answered EINVAL, as the program had a thread that it did not know of.

@@ -92,12 +92,13 @@ impl Lending {
         if sockets {
             self.next_sockets = now + SOCKETS_NS;
         }
-        let found = self.look_at_table(sockets).unwrap_or_else(|_| {
-            // The thread whose table it was has ended: another one's. Without any descriptor there
-            // is nothing to lend by.
+        let found = self.look_at_table(sockets).or_else(|_| {
+            // The thread whose table it was has ended: another one's.
             self.table = None;
-            self.look_at_table(sockets).unwrap_or(false)
+            self.look_at_table(sockets)
         });
+        // Without any descriptor there is nothing to lend by. Where they cannot be seen there may be.
+        let found = found.unwrap_or_else(|errno| errno != Errno::NOENT);
         let ended = clock::monotonic_ns();
         self.next_look = ended + LOOK_NS.max((ended - now) * LOOK_SHARE);
         found
@@ -109,15 +110,25 @@ impl Lending {
             Some(table) => table,
             None => table.insert(Table::open()?),
         };
-        let mut is_lender = false;
+        let mut is_lender = Ok(false);
         table.for_each(|Descriptor { number, kind }| {
-            is_lender |= match kind {
-                Kind::Uring => true,
-                Kind::Socket => sockets && table.lends(number) == Some(true),
-                end => pipes.may_lend(end),
+            is_lender = match kind {
+                Kind::Uring | Kind::Unknown => Ok(true),
+                Kind::Socket => socket_may_lend(sockets.then(|| table.lends(number))),
+                end => Ok(pipes.may_lend(end)),
             };
-            is_lender
+            is_lender != Ok(false)
         })?;
-        Ok(is_lender)
+        is_lender
+    }
+}
+
+/// What a socket said, if it was asked. Whoever cannot be asked may lend. ESRCH: the table is none
+/// any more.
+fn socket_may_lend(said: Option<Result<bool, Errno>>) -> Result<bool, Errno> {
+    match said {
+        None | Some(Err(Errno::BADF)) => Ok(false), // not asked, or closed meanwhile
+        Some(Err(Errno::SRCH)) => Err(Errno::SRCH),
+        Some(said) => Ok(said.unwrap_or(true)),
     }
 }

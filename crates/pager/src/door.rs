@@ -14,7 +14,7 @@ use overspill_engine::{MapperId, Place};
 use overspill_sys::event::{self, Bell, PollFd};
 use overspill_sys::socket::{self, Letter};
 use overspill_sys::uffd::Uffd;
-use overspill_sys::{Errno, Fd, thread};
+use overspill_sys::{Errno, Fd, clock, thread};
 
 use crate::Error;
 use crate::link::Wire;
@@ -24,6 +24,9 @@ pub(crate) const HELLO: u64 = 0x6f76_6572_0000_0001;
 pub(crate) const HERE: u64 = 0x6f76_6572_0000_0002;
 pub(crate) const WELCOME: u64 = 0x6f76_6572_0000_0003;
 pub(crate) const RELEASED: u64 = 0x6f76_6572_0000_0004;
+
+/// Between two looks where one cannot wait.
+const REST_NS: u64 = 1_000_000;
 
 /// The door of one pager.
 #[derive(Debug)]
@@ -93,7 +96,9 @@ fn attend(lobby: &Lobby, wire: &Wire) {
         let mut fds: Vec<PollFd> =
             std::iter::once(lobby.bell.fd()).chain(sockets).map(PollFd::readable).collect();
         if event::poll(&mut fds, None).is_err() {
-            continue;
+            // The process may have fewer descriptors now than are waited for. Nobody is ready, but the
+            // door may have to close. By reading: it went round at full speed, and never did.
+            clock::sleep_ns(REST_NS);
         }
         let mut ready = fds[1..].iter().map(PollFd::is_ready);
         guests.retain_mut(|guest| !ready.next().unwrap_or(false) || stays(guest, wire));

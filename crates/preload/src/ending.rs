@@ -9,11 +9,7 @@
 //! waited for it for ever (`torture fork-forms`). And a thread that a filter of system calls kills is
 //! ended by a signal, alone: such a process ended with status 0 (`torture exit`).
 
-use alloc::ffi::CString;
-use alloc::format;
-use core::ffi::CStr;
-
-use overspill_sys::procfs::{self, SleepReader};
+use overspill_sys::procfs::{self, SleepReader, TASK_PATH_BYTES, ThreadId};
 use overspill_sys::{mem, thread};
 
 /// Time between two looks: each reads one small file.
@@ -33,9 +29,9 @@ pub struct Ending {
 impl Ending {
     /// For the process that this thread is in now.
     pub fn new() -> Ending {
-        let pid = mem::process_id();
-        let leader = with_path(pid, "stat", |path| SleepReader::open(path).ok()).flatten();
-        Ending { leader, next: 0 }
+        let leader = procfs::process_id_in_proc()
+            .and_then(|pid| SleepReader::open(procfs::task_path(pid, b"/stat", &mut [0; TASK_PATH_BYTES])));
+        Ending { leader: leader.ok(), next: 0 }
     }
 
     /// Ends the process if none of the program's threads is left.
@@ -60,22 +56,17 @@ impl Ending {
 fn is_any_left() -> bool {
     let pid = mem::process_id();
     let mut left = false;
-    let listed = procfs::for_each_thread(|tid| left |= tid != pid && !is_own(tid));
+    let listed = procfs::for_each_thread_id(|thread| left |= thread.tid != pid && !is_own(thread));
     listed.is_err() || left
 }
 
 /// The agent's threads have no list of robust futexes, as libc's have: an id that was theirs once and
 /// is another thread's now is not taken for one.
-fn is_own(tid: u32) -> bool {
-    let has_no_list = procfs::robust_list(tid).is_ok_and(|(head, _)| head == 0);
-    has_no_list && (thread::is_own(tid) || is_worker(tid))
+fn is_own(thread: ThreadId) -> bool {
+    let has_no_list = procfs::robust_list(thread.tid).is_ok_and(|(head, _)| head == 0);
+    has_no_list && (thread::is_own(thread.tid) || is_worker(thread))
 }
 
-fn is_worker(tid: u32) -> bool {
-    with_path(tid, "comm", procfs::starts_with(WORKER)).unwrap_or(false)
-}
-
-/// Calls with /proc/self/task/TID/FILE.
-fn with_path<R>(tid: u32, file: &str, call: impl FnOnce(&CStr) -> R) -> Option<R> {
-    CString::new(format!("/proc/self/task/{tid}/{file}")).ok().map(|path| call(&path))
+fn is_worker(thread: ThreadId) -> bool {
+    procfs::starts_with(WORKER)(procfs::task_path(thread.in_proc, b"/comm", &mut [0; TASK_PATH_BYTES]))
 }

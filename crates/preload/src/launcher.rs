@@ -73,8 +73,7 @@ impl Address {
     }
 
     fn ask(self, known: Option<&'static Shared>) -> Result<Found, Errno> {
-        let door = socket::connect(&socket_name(self.token))?;
-        socket::limit_patience(&door, PATIENCE_S)?;
+        let door = socket::connect(&socket_name(self.token), PATIENCE_S)?;
         let (mut page, mut swap) = (None, Files::new());
         loop {
             let Some((letter, descriptor)) = socket::receive(&door)? else { return Err(Errno::CONNRESET) };

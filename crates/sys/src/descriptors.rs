@@ -9,9 +9,10 @@
 
 use crate::event::{self, PollFd};
 use crate::file::{self, Open};
+use crate::procfs::{TASK_PATH_BYTES, ThreadId};
 use crate::raw::{nr, syscall};
 use crate::text::{Decimal, take_number};
-use crate::{Errno, Fd, mem, procfs};
+use crate::{Errno, Fd, mem, procfs, thread};
 use core::ffi::CStr;
 
 /// One descriptor of the program.
@@ -38,6 +39,8 @@ pub enum Kind {
     Socket,
     /// Anything else.
     Other,
+    /// That cannot be known.
+    Unknown,
 }
 
 /// Which pipe: its inode, and if it has a name its file system.
@@ -49,7 +52,8 @@ pub struct Pipe(u64);
 #[derive(Debug)]
 pub struct Table {
     directory: Fd,
-    pidfd: Option<Fd>,
+    /// To borrow by: of the thread whose table it is.
+    pidfd: Result<Fd, Errno>,
 }
 
 const PATH_BYTES: usize = 40;
@@ -60,14 +64,22 @@ const SO_ZEROCOPY: usize = 60;
 const KCMP_FILES: usize = 2;
 
 impl Table {
-    /// Opens it. The calling thread has a table of its own, which is not meant.
+    /// Opens it, whatever the limit on descriptors. The calling thread has a table of its own, which
+    /// is not meant. ENOENT: no other thread has any descriptor.
+    ///
+    /// *The story:* the first thread's was opened by the number that it has in its own pid
+    /// namespace. With a /proc of the namespace outside that is another process: who runs first in
+    /// a new one was taken for the machine's init (`citizens::proc-of-outside`).
     pub fn open() -> Result<Table, Errno> {
-        let first = mem::process_id();
-        let directory = match directory_of(first) {
-            Ok(directory) => directory,
-            Err(_) => directory_of(other_thread()?)?,
-        };
-        Ok(Table { directory, pidfd: mem::pidfd_self().ok() })
+        match directory_at(c"/proc/self/fd") {
+            Ok(directory) => Ok(Table { directory, pidfd: with_room(mem::pidfd_self) }),
+            Err(Errno::NOENT) => {
+                let thread = other_thread()?;
+                let directory = directory_of(thread)?;
+                Ok(Table { directory, pidfd: with_room(|| mem::pidfd_of_thread(thread.tid)) })
+            }
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Calls `visit` with every descriptor, until it says that it has seen enough. ENOENT: there
@@ -91,7 +103,12 @@ impl Table {
         // SAFETY: the name is NUL-terminated, the buffer exclusive.
         let read =
             unsafe { syscall!(nr::__NR_readlinkat, directory, at, link.as_mut_ptr() as usize, LINK_BYTES) };
-        match &link[..read.unwrap_or(0)] {
+        let len = match read {
+            Ok(len) => len,
+            Err(Errno::NOENT) => return Kind::Other, // it was closed meanwhile
+            Err(_) => return Kind::Unknown,
+        };
+        match &link[..len] {
             b"anon_inode:[io_uring]" => Kind::Uring,
             b"anon_inode:[userfaultfd]" => Kind::Userfaultfd,
             text if text.starts_with(b"socket:[") => Kind::Socket,
@@ -139,17 +156,21 @@ impl Table {
         done.is_err() || stat.st_mode & nr::S_IWUSR != 0
     }
 
-    /// Is a socket allowed to send from the sender's own pages (SO_ZEROCOPY)? None: that cannot be known.
-    #[must_use]
-    pub fn lends(&self, socket: u32) -> Option<bool> {
+    /// Is a socket allowed to send from the sender's own pages (SO_ZEROCOPY)? EBADF: it is not open.
+    /// ESRCH: the thread has ended. Anything else: that cannot be known.
+    pub fn lends(&self, socket: u32) -> Result<bool, Errno> {
         let socket = self.borrow(socket)?;
         let (mut value, mut len) = (0i32, size_of::<i32>() as u32);
         let (out, out_len) = (&raw mut value as usize, &raw mut len as usize);
         let raw = socket.raw() as usize;
         // SAFETY: the call writes an integer and its length.
         let asked = unsafe { syscall!(nr::__NR_getsockopt, raw, SOL_SOCKET, SO_ZEROCOPY, out, out_len) };
-        // No socket of ours to ask, or one that knows no such thing.
-        Some(asked.is_ok() && value != 0)
+        match asked {
+            Ok(_) => Ok(value != 0),
+            // It knows no such thing, or its number is no socket's any more.
+            Err(Errno::NOPROTOOPT | Errno::OPNOTSUPP | Errno::NOTSOCK) => Ok(false),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// From now on `watch` hears when something is put into a pipe, whatever does it, the first time: who
@@ -164,10 +185,10 @@ impl Table {
         unsafe { syscall!(nr::__NR_inotify_add_watch, watch, at, mask) }.map(drop)
     }
 
-    fn borrow(&self, number: u32) -> Option<Fd> {
-        let pidfd = self.pidfd.as_ref()?.raw() as usize;
+    fn borrow(&self, number: u32) -> Result<Fd, Errno> {
+        let pidfd = self.pidfd.as_ref().map_err(|&errno| errno)?.raw() as usize;
         // SAFETY: makes a descriptor.
-        unsafe { syscall!(nr::__NR_pidfd_getfd, pidfd, number as usize, 0) }.ok().map(Fd::made)
+        with_room(|| unsafe { syscall!(nr::__NR_pidfd_getfd, pidfd, number as usize, 0) }.map(Fd::made))
     }
 }
 
@@ -190,12 +211,21 @@ impl Watch {
     }
 }
 
+/// Makes a descriptor although the program's limit forbids one more.
+fn with_room<T>(mut make: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    match make() {
+        Err(Errno::MFILE) => procfs::with_more_descriptors(make),
+        other => other,
+    }
+}
+
 /// The directory of a thread's descriptors. ENOENT: there are none, or it has ended.
-fn directory_of(thread: u32) -> Result<Fd, Errno> {
-    let number = Decimal::new(u64::from(thread));
-    let path = path([b"/proc/", number.as_bytes(), b"/fd"]);
-    let path = CStr::from_bytes_until_nul(&path).expect("the buffer is longer than the longest path");
-    let directory = file::open(path, Open::DIRECTORY)?;
+fn directory_of(thread: ThreadId) -> Result<Fd, Errno> {
+    directory_at(procfs::task_path(thread.in_proc, b"/fd", &mut [0; TASK_PATH_BYTES]))
+}
+
+fn directory_at(path: &CStr) -> Result<Fd, Errno> {
+    let directory = with_room(|| file::open(path, Open::DIRECTORY))?;
     let mut has_any = false;
     procfs::for_entries_until(&directory, |name| {
         has_any |= name[0].is_ascii_digit();
@@ -204,19 +234,39 @@ fn directory_of(thread: u32) -> Result<Fd, Errno> {
     if has_any { Ok(directory) } else { Err(Errno::NOENT) }
 }
 
-/// A thread whose descriptors are not those of the calling one.
-fn other_thread() -> Result<u32, Errno> {
-    // SAFETY: takes and changes nothing.
-    let own = unsafe { syscall!(nr::__NR_gettid)? };
-    let mut found = None;
-    procfs::for_each_thread(|thread| {
-        // SAFETY: compares, changes nothing.
-        let same = unsafe { syscall!(nr::__NR_kcmp, own, thread as usize, KCMP_FILES, 0, 0) };
-        if thread as usize != own && same != Ok(0) && found.is_none() && directory_of(thread).is_ok() {
-            found = Some(thread);
-        }
+/// A thread of the program's whose descriptors are not those of the calling one. ENOENT: there is
+/// none. Anything else: that cannot be told.
+///
+/// *The story:* where nobody may compare (a filter of system calls) another of the agent's own
+/// threads was taken for one, and a program whose first thread had ended seemed to have no
+/// descriptor of any kind.
+fn other_thread() -> Result<ThreadId, Errno> {
+    let own = thread::id();
+    let (mut found, mut refused) = (None, Errno::NOENT);
+    with_room(|| {
+        procfs::for_each_thread_id(|thread| {
+            if thread.tid == own || thread::is_own(thread.tid) || found.is_some() {
+                return;
+            }
+            let seen = match have_same_table(own, thread.tid) {
+                Ok(true) => Err(Errno::NOENT),
+                Ok(false) => directory_of(thread).map(drop),
+                Err(errno) => Err(errno),
+            };
+            match seen {
+                Ok(()) => found = Some(thread),
+                Err(Errno::NOENT | Errno::SRCH) => {}
+                Err(errno) => refused = errno,
+            }
+        })
     })?;
-    found.ok_or(Errno::NOENT)
+    found.ok_or(refused)
+}
+
+/// Have two threads the same descriptors?
+fn have_same_table(one: u32, other: u32) -> Result<bool, Errno> {
+    // SAFETY: compares, changes nothing.
+    unsafe { syscall!(nr::__NR_kcmp, one as usize, other as usize, KCMP_FILES, 0, 0) }.map(|order| order == 0)
 }
 
 /// The parts one behind the other, with a NUL.

@@ -4,8 +4,8 @@
 
 use crate::file::{self, Open};
 use crate::raw::{nr, syscall};
-use crate::text::{skip_blanks, take_number};
-use crate::{Errno, Fd, PAGE_SIZE};
+use crate::text::{Decimal, skip_blanks, take_number};
+use crate::{Errno, Fd, PAGE_SIZE, mem};
 use core::ffi::CStr;
 
 /// How much memory this process holds.
@@ -240,18 +240,40 @@ pub struct Fields {
 const FIELDS_BYTES: usize = 4096;
 
 impl Fields {
-    /// Reads a file; what does not fit into 4 KiB is cut off.
+    /// Reads a file; of what does not fit into 4 KiB whole lines are left out.
     pub fn read(path: &CStr) -> Result<Fields, Errno> {
         let fd = file::open(path, Open::empty())?;
         let mut fields = Fields { text: [0; FIELDS_BYTES], len: 0 };
-        while fields.len < FIELDS_BYTES {
-            let read = file::pread(&fd, &mut fields.text[fields.len..], fields.len as u64)?;
-            if read == 0 {
-                break;
-            }
+        let mut at = 0;
+        loop {
+            let read = file::pread(&fd, &mut fields.text[fields.len..], at)?;
             fields.len += read;
+            at += read as u64;
+            if read == 0 {
+                return Ok(fields);
+            }
+            fields.forget_groups();
+            if fields.len == FIELDS_BYTES {
+                // A line that was cut may say anything.
+                let whole = fields.text.iter().rposition(|&byte| byte == b'\n');
+                fields.len = whole.map_or(0, |end| end + 1);
+                return Ok(fields);
+            }
         }
-        Ok(fields)
+    }
+
+    /// Keeps no more than the name of the line of groups.
+    ///
+    /// *The story:* a user may be in thousands of them. Their line stands in the middle of a status,
+    /// and with 400 of them a filter of system calls was not seen: it was behind the cut.
+    fn forget_groups(&mut self) {
+        const GROUPS: &[u8] = b"\nGroups:";
+        let text = &mut self.text[..self.len];
+        let Some(at) = text.windows(GROUPS.len()).position(|window| window == GROUPS) else { return };
+        let from = at + GROUPS.len();
+        let end = text[from..].iter().position(|&byte| byte == b'\n').map_or(text.len(), |len| from + len);
+        text.copy_within(end.., from);
+        self.len -= end - from;
     }
 
     /// /proc/self/status: `Threads`, `Seccomp`, `RssAnon`, `VmLck`, `SigCgt`, ...
@@ -299,15 +321,67 @@ pub fn number_in(path: &CStr) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
+/// A thread of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadId {
+    /// Its number in the process's own pid namespace: what calls want.
+    pub tid: u32,
+    /// Its number in the namespace that /proc was mounted for: what paths want.
+    pub in_proc: u32,
+}
+
 /// Calls `visit` with the id of every thread of this process, the ones libc does not know included. Threads
 /// that start or end meanwhile may be missed or told.
 pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
+    for_each_thread_id(|thread| visit(thread.tid))
+}
+
+/// The same, with both of its numbers.
+///
+/// *The story:* `unshare -pf` without a /proc of its own. Calls were given numbers of the namespace
+/// outside: no list of robust locks was found, and nobody was told of a lock whose owner had ended
+/// (`citizens::proc-of-outside`).
+pub fn for_each_thread_id(mut visit: impl FnMut(ThreadId)) -> Result<(), Errno> {
     let directory = file::open(c"/proc/self/task", Open::DIRECTORY)?;
+    let is_same = process_id_in_proc()? == mem::process_id();
     for_each_entry(&directory, |name| {
-        if let Some((tid, [])) = take_number(name, 10) {
-            visit(tid as u32);
+        let Some((number, [])) = take_number(name, 10) else { return };
+        let in_proc = number as u32;
+        let tid = if is_same { Some(in_proc) } else { innermost_id(in_proc) };
+        if let Some(tid) = tid {
+            visit(ThreadId { tid, in_proc });
         }
     })
+}
+
+/// The number that a thread has in its own pid namespace. None: it has ended.
+fn innermost_id(in_proc: u32) -> Option<u32> {
+    let mut path = [0; TASK_PATH_BYTES];
+    let status = Fields::read(task_path(in_proc, b"/status", &mut path)).ok()?;
+    last_number(status.text("NSpid")?)
+}
+
+/// Of a list with blanks between: namespaces stand from the outermost to the innermost.
+fn last_number(text: &[u8]) -> Option<u32> {
+    let last = text.rsplit(u8::is_ascii_whitespace).find(|word| !word.is_empty())?;
+    match take_number(last, 10) {
+        Some((number, [])) => u32::try_from(number).ok(),
+        _ => None,
+    }
+}
+
+/// A path of this length holds any of [`task_path`].
+pub const TASK_PATH_BYTES: usize = 48;
+
+/// The path of a thread's file, by its number in /proc; `file` begins with a slash, and is short.
+pub fn task_path<'a>(in_proc: u32, file: &[u8], buffer: &'a mut [u8; TASK_PATH_BYTES]) -> &'a CStr {
+    let number = Decimal::new(u64::from(in_proc));
+    let mut len = 0;
+    for part in [b"/proc/self/task/", number.as_bytes(), file, b"\0"] {
+        buffer[len..len + part.len()].copy_from_slice(part);
+        len += part.len();
+    }
+    CStr::from_bytes_until_nul(buffer).expect("it was put there")
 }
 
 /// Calls `visit` with the name of every entry of a directory from its position on, `.` and `..` included.
@@ -381,13 +455,19 @@ pub fn set_limit(resource: Limit, (now, most): (u64, u64)) -> Result<(u64, u64),
     Ok((old[0], old[1]))
 }
 
-/// Acts while the process may have some descriptors, whatever its limit: EMFILE where it may not
-/// have that.
+/// Acts while the process may have some descriptors more, whatever its limit: EMFILE where it may
+/// not have that.
+///
+/// *The story:* the limit was raised to 64, whatever it was. With many files managed, and a limit
+/// that the program had set to 100 since, that changed nothing, and the next fork ended the program.
 pub fn with_more_descriptors<T>(act: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    const ENOUGH: u64 = 64;
+    const MORE: u64 = 64;
     let (now, most) = limit(Limit::Descriptors)?;
-    let raised = (now.max(ENOUGH), most.max(ENOUGH));
-    set_limit(Limit::Descriptors, raised).map_err(|_| Errno::MFILE)?;
+    // More than the program may have takes a privilege, or there is a limit of the machine's.
+    let all = most.max(now.saturating_add(MORE));
+    let raised = [(all, all), (most, most)];
+    let raise = |limits| set_limit(Limit::Descriptors, limits).map(|_| limits);
+    let raised = raise(raised[0]).or_else(|_| raise(raised[1])).map_err(|_| Errno::MFILE)?;
     let result = act();
     // The program may have set it meanwhile.
     if limit(Limit::Descriptors) == Ok(raised) {
@@ -514,5 +594,38 @@ mod tests {
         assert_eq!(fields.text("Name"), Some(&b"a b"[..]));
         assert_eq!((fields.number("Name"), fields.number("Rss")), (None, None));
         assert_eq!(fields.number("MemTotal"), Some(1024));
+    }
+
+    #[test]
+    fn long_lines_hide_nothing() {
+        let path = std::env::temp_dir().join(std::format!("overspill-status-{}", std::process::id()));
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        let groups = "4294967294 ".repeat(65_536);
+        std::fs::write(&path, std::format!("Name:\ta\nGroups:\t{groups}\nSeccomp_filters:\t3\n")).unwrap();
+        let fields = Fields::read(&name).unwrap();
+        assert_eq!((fields.number("Seccomp_filters"), fields.text("Name")), (Some(3), Some(&b"a"[..])));
+        // A number that begins before the cut and ends behind it is none.
+        let filler = "x".repeat(FIELDS_BYTES - "A:1\n:\nB:4".len());
+        std::fs::write(&path, std::format!("A:1\n{filler}:\nB:42\n")).unwrap();
+        let fields = Fields::read(&name).unwrap();
+        assert_eq!((fields.number("A"), fields.number("B")), (Some(1), None));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn the_last_number_is_the_innermost() {
+        assert_eq!(last_number(b"23456\t57\t1"), Some(1));
+        assert_eq!(last_number(b"7"), Some(7));
+        assert_eq!((last_number(b""), last_number(b"1 x")), (None, None));
+        assert_eq!(innermost_id(std::process::id()), Some(std::process::id()));
+    }
+
+    #[test]
+    fn threads_are_told_by_both_numbers() {
+        let (mut found, own) = (None, crate::thread::id());
+        for_each_thread_id(|thread| found = found.or((thread.tid == own).then_some(thread.in_proc))).unwrap();
+        assert_eq!(found, Some(own));
+        let mut path = [0; TASK_PATH_BYTES];
+        assert!(file::open(task_path(own, b"/stat", &mut path), Open::empty()).is_ok());
     }
 }

@@ -15,6 +15,7 @@ use rustix::net::{
     socketpair, sockopt,
 };
 
+use crate::raw::{nr, syscall};
 use crate::{Errno, Fd};
 
 /// What one letter says.
@@ -27,6 +28,8 @@ pub struct Letter {
 }
 
 const BYTES: usize = 16;
+/// So many may wait to be let in.
+const WAITING_MAX: i32 = 128;
 
 /// Two connected sockets, close-on-exec.
 pub fn pair() -> Result<[Fd; 2], Errno> {
@@ -43,7 +46,6 @@ fn named(name: &[u8]) -> Result<(Fd, SocketAddrUnix), Errno> {
 
 /// Listens at an abstract name. EADDRINUSE: somebody else does.
 pub fn listen(name: &[u8]) -> Result<Fd, Errno> {
-    const WAITING_MAX: i32 = 128;
     let (socket, address) = named(name)?;
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, WAITING_MAX)?;
@@ -55,24 +57,35 @@ pub fn accept(socket: &Fd) -> Result<Fd, Errno> {
     rustix::net::accept_with(socket, SocketFlags::CLOEXEC).map(owned)
 }
 
-/// Goes to whoever listens at an abstract name. ECONNREFUSED: nobody does. EAGAIN: too many wait there.
-pub fn connect(name: &[u8]) -> Result<Fd, Errno> {
+/// Goes to whoever listens at an abstract name. ECONNREFUSED: nobody does. EAGAIN: too many wait there
+/// for so long. [`receive`] says it, too, where nothing comes for so long.
+///
+/// *The story:* only the answer had a limit. The launcher was stopped, its queue full, and whoever
+/// was started next waited before its first instruction.
+pub fn connect(name: &[u8], patience_s: u64) -> Result<Fd, Errno> {
     let (socket, address) = named(name)?;
+    let patience = Some(core::time::Duration::from_secs(patience_s));
+    for wait in [sockopt::Timeout::Send, sockopt::Timeout::Recv] {
+        sockopt::set_socket_timeout(&socket, wait, patience)?;
+    }
     rustix::net::connect(&socket, &address)?;
     Ok(socket)
 }
 
-/// [`receive`] says EAGAIN after so long.
-pub fn limit_patience(socket: &Fd, seconds: u64) -> Result<(), Errno> {
-    let patience = core::time::Duration::from_secs(seconds);
-    sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(patience))
-}
-
 /// Who is on the other side of a connected socket: process id (in the caller's pid namespace; 0: it
 /// has none there) and user.
+///
+/// *The story:* rustix has a structure for it in which the process id is never 0.
 pub fn peer(socket: &Fd) -> Result<(u32, u32), Errno> {
-    let credentials = sockopt::socket_peercred(socket)?;
-    Ok((credentials.pid.as_raw_nonzero().get() as u32, credentials.uid.as_raw()))
+    const SOL_SOCKET: usize = 1;
+    const SO_PEERCRED: usize = 17;
+    let mut credentials = [0u32; 3]; // `struct ucred`: process, user, group
+    let mut len = size_of_val(&credentials) as u32;
+    let (out, out_len) = (credentials.as_mut_ptr() as usize, &raw mut len as usize);
+    let asked = socket.raw() as usize;
+    // SAFETY: the call writes at most three words, and their length.
+    unsafe { syscall!(nr::__NR_getsockopt, asked, SOL_SOCKET, SO_PEERCRED, out, out_len)? };
+    Ok((credentials[0], credentials[1]))
 }
 
 /// Sends a letter; the descriptor arrives as a second one of the same file. EPIPE: the other side is gone.
@@ -132,16 +145,55 @@ mod tests {
     #[test]
     fn a_name_is_listened_at_and_the_other_side_is_known() {
         let name = std::format!("overspill-test-{}", std::process::id());
-        assert_eq!(connect(name.as_bytes()).unwrap_err(), Errno::CONNREFUSED);
+        assert_eq!(connect(name.as_bytes(), 1).unwrap_err(), Errno::CONNREFUSED);
         let listener = listen(name.as_bytes()).unwrap();
-        let one = connect(name.as_bytes()).unwrap();
+        let one = connect(name.as_bytes(), 1).unwrap();
         let other = accept(&listener).unwrap();
         let (pid, user) = peer(&other).unwrap();
         assert_eq!((pid, user), (std::process::id(), rustix::process::getuid().as_raw()));
         send(&other, Letter { kind: 1, value: 2 }, None).unwrap();
         assert!(matches!(receive(&one), Ok(Some((Letter { kind: 1, value: 2 }, None)))));
-        limit_patience(&one, 1).unwrap();
         assert!(matches!(receive(&one), Err(Errno::AGAIN)));
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_where_nobody_is_let_in() {
+        let name = std::format!("overspill-full-{}", std::process::id());
+        let _listener = listen(name.as_bytes()).unwrap();
+        let waiting: Result<std::vec::Vec<Fd>, Errno> =
+            (0..WAITING_MAX + 2).map(|_| connect(name.as_bytes(), 1)).collect();
+        assert_eq!(waiting.unwrap_err(), Errno::AGAIN);
+    }
+
+    /// A child in a pid namespace of its own asks who made the sockets: nobody that it has a number for.
+    #[test]
+    fn a_peer_outside_of_the_namespace_has_no_number() {
+        const REFUSED: i32 = 2;
+        let [one, _other] = pair().unwrap();
+        let in_child = |act: &dyn Fn() -> i32| {
+            // SAFETY: the child makes system calls only, and ends.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: as above.
+                unsafe { libc::_exit(act()) }
+            }
+            let mut status = 0;
+            // SAFETY: the child is ours, the status too.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            libc::WEXITSTATUS(status)
+        };
+        let asks = || i32::from(peer(&one).map(|(pid, _)| pid) != Ok(0));
+        let moves = || {
+            // SAFETY: concerns children of this child.
+            match unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) } {
+                0 => in_child(&asks),
+                _ => REFUSED,
+            }
+        };
+        match in_child(&moves) {
+            REFUSED => std::eprintln!("no namespace can be made here"),
+            found => assert_eq!(found, 0),
+        }
     }
 
     #[test]

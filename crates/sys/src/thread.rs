@@ -95,13 +95,36 @@ pub unsafe fn spawn(
     let result = unsafe { arch::clone(flags, stack_top - 16, block, block + TID_AT) };
     restore_signals(mask);
     let tid = result? as u32;
-    OWN[OWN_COUNT.fetch_add(1, Ordering::SeqCst) as usize % OWN.len()].store(tid, Ordering::SeqCst);
+    remember(tid);
     Ok(Thread { tid, memory: ManuallyDrop::new(memory) })
 }
 
-/// Ids of the threads that were started here last.
+/// Ids of threads that were started here, 0 for none. A thread is started now and then while others
+/// live as long as the program.
+///
+/// *The story:* this was a ring, and after 64 lines of a trace, each said by a thread of its own, the
+/// agent's thread was taken for one of the program's.
 static OWN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
-static OWN_COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// Takes a place that is free, or whose thread is not there any more.
+fn remember(tid: u32) {
+    let is_taken = OWN.iter().any(|own| {
+        let before = own.load(Ordering::SeqCst);
+        let is_free = before == 0 || send_signal(before, 0) == Err(Errno::SRCH);
+        is_free && own.compare_exchange(before, tid, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    });
+    if !is_taken {
+        // So many live, or nobody may ask: the last one is the least likely to stay.
+        OWN[OWN.len() - 1].store(tid, Ordering::SeqCst);
+    }
+}
+
+/// The thread has ended: its number will be another's.
+fn forget(tid: u32) {
+    for own in &OWN {
+        let _ = own.compare_exchange(tid, 0, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
 
 /// Was a thread of this id started by [`spawn`]? It may have ended since.
 #[must_use]
@@ -128,7 +151,8 @@ impl Thread {
     pub unsafe fn forget_at(range: AddressRange) {
         let address = range.end - PAGE_SIZE + TID_AT;
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(address as *mut u32) }.store(0, Ordering::Release);
+        let word = unsafe { AtomicU32::from_ptr(address as *mut u32) };
+        forget(word.swap(0, Ordering::AcqRel));
     }
 
     /// Its id.
@@ -158,6 +182,7 @@ impl Thread {
     /// Waits until it has ended and gives its memory back.
     pub fn join(self) {
         assert!(self.wait(None), "waiting without a limit ends with the thread");
+        forget(self.tid);
         // The kernel clears the word when the thread will not run in user mode any more.
         drop(ManuallyDrop::into_inner(self.memory));
     }
@@ -351,10 +376,11 @@ pub fn wait_until_counted_out(tid: u32) {
     const REST_NS: u64 = 20_000;
     for _ in 0..LOOKS {
         if send_signal(tid, 0).is_err() {
-            return;
+            break;
         }
         clock::sleep_ns(REST_NS);
     }
+    forget(tid);
 }
 
 /// Is there no thread of this number, of whatever process? A child that shares memory has words there, too.

@@ -2,7 +2,9 @@
 //! table is the process's.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "every block acts on descriptors the test made itself")]
 
+use overspill_sys::Errno;
 use overspill_sys::descriptors::{Kind, Table, Watch};
+use overspill_sys::procfs::{self, Limit};
 use overspill_sys::uring::{Ring, Setup};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -45,7 +47,7 @@ fn descriptors_are_told_apart() {
         let socket = numbers[3] as u32;
         (table.lends(socket), table.lends(local.as_raw_fd() as u32))
     };
-    assert_eq!(std::thread::spawn(look).join().unwrap(), (Some(false), Some(false)));
+    assert_eq!(std::thread::spawn(look).join().unwrap(), (Ok(false), Ok(false)));
 
     let on = 1i32;
     let set = unsafe {
@@ -54,10 +56,27 @@ fn descriptors_are_told_apart() {
     };
     assert_eq!(set, 0);
     let table = Table::open().unwrap();
-    assert_eq!(table.lends(numbers[3] as u32), Some(true));
-    assert_eq!(table.lends(9999), None, "it is not open");
+    assert_eq!(table.lends(numbers[3] as u32), Ok(true));
+    assert_eq!(table.lends(9999), Err(Errno::BADF), "it is not open");
+    tables_are_seen_whatever_the_limit(numbers[3] as u32);
     a_watch_hears_of_all_that_is_put_in(&table);
     pipes_with_names_are_pipes(&table);
+}
+
+/// *The stories:* a program lowered its limit before its first page was used again. The look for
+/// lenders failed, and that was taken for "there are none". And what raised the limit raised it to 64,
+/// whatever it was.
+fn tables_are_seen_whatever_the_limit(socket: u32) {
+    let before = procfs::limit(Limit::Descriptors).unwrap();
+    for limit in [8, 100] {
+        procfs::set_limit(Limit::Descriptors, (limit, before.1)).unwrap();
+        let mut files: Vec<_> = (0..limit).map_while(|_| std::fs::File::open("/dev/null").ok()).collect();
+        assert_eq!(std::fs::File::open("/dev/null").unwrap_err().raw_os_error(), Some(libc::EMFILE));
+        assert_eq!(Table::open().and_then(|table| table.lends(socket)), Ok(true));
+        assert_eq!(procfs::limit(Limit::Descriptors), Ok((limit, before.1)));
+        files.clear();
+    }
+    procfs::set_limit(Limit::Descriptors, before).unwrap();
 }
 
 fn a_watch_hears_of_all_that_is_put_in(table: &Table) {

@@ -153,6 +153,25 @@ fn a_child_of_fork_is_alone_and_well() {
     thread.join();
 }
 
+/// *The story:* ids were kept in a ring. After 64 other threads one that lived on was nobody's.
+#[test]
+fn who_lives_is_known_for_as_long() {
+    extern "C" fn does_nothing(_: *mut ()) {}
+    let shared = Shared::default();
+    let lives = unsafe { thread::spawn(STACK, Descriptors::Shared, reports, shared.pointer()).unwrap() };
+    let mut last = 0;
+    for _ in 0..200 {
+        let nothing = core::ptr::null_mut();
+        let ends = unsafe { thread::spawn(STACK, Descriptors::Shared, does_nothing, nothing).unwrap() };
+        last = ends.tid();
+        ends.join();
+    }
+    assert!(thread::is_own(lives.tid()));
+    assert!(!thread::is_own(last), "its number will be another's");
+    shared.release();
+    lives.join();
+}
+
 #[test]
 fn a_hundred_come_and_go() {
     extern "C" fn adds(argument: *mut ()) {

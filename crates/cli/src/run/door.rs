@@ -95,7 +95,7 @@ mod tests {
         let page = file::memfd(c"page").unwrap();
         Door { page, directories: Vec::new() }.open(token).unwrap();
         // This process is no descendant of itself.
-        let guest = socket::connect(&socket_name(token)).unwrap();
+        let guest = socket::connect(&socket_name(token), 1).unwrap();
         assert!(matches!(socket::receive(&guest), Ok(None)));
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         assert!(is_descendant(child.id()) && !is_descendant(1) && !is_descendant(std::process::id()));

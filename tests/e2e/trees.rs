@@ -14,6 +14,7 @@ use crate::{Outcome, Test, ensure, packages, proc, real};
 
 const WORKER: &str = include_str!("trees/worker.c");
 const POOL: &str = include_str!("trees/pool.py");
+const READERS: &str = include_str!("trees/readers.py");
 
 /// Verdicts that say that all was seen and kept.
 const PRAISE: [&str; 4] = ["fits", "comfortable", "works", "thrashes"];
@@ -24,6 +25,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("trees::sorts", sorts),
         Test::new("trees::pool", pool),
         Test::new("trees::forks-in-a-row", forks_in_a_row),
+        Test::new("trees::readers", readers),
+        Test::new("trees::readers-that-store", readers_that_store),
         Test::new("trees::idle", idle),
         Test::new("trees::shared-memory", shared_memory),
         Test::new("trees::seventy", seventy),
@@ -144,6 +147,38 @@ os._exit(0 if status == 0 and digest() == expected else 1)
     let most = held.map_or(0, |held| held.bytes);
     ensure!(most <= 180 * MIB, "{}", finished.complain(&format!("{most} bytes were held at a time")));
     Ok(())
+}
+
+fn children(context: &Context, stored_percent: &str) -> Outcome<(Finished, Verdict)> {
+    let python = packages::program("python3", "python3")?;
+    let name = format!("trees-readers-{stored_percent}");
+    let script = context.path(&format!("{name}.py"));
+    std::fs::write(&script, READERS).map_err(|error| error.to_string())?;
+    let launch = Launch::new(context, name, python).args([&text(&script), "20", "60", stored_percent]);
+    sampled(launch.timeout(180), 120 * MIB)
+}
+
+/// *The story:* what children only read counted for each of them. Of twenty that had 60 MiB in common, in
+/// 120, most was paged out and read again all the time, and 1.4 GiB were said to be needed.
+fn readers(context: &Context) -> Outcome<Verdict> {
+    let (finished, verdict) = children(context, "0")?;
+    finished.succeeded()?;
+    let report = finished.report()?;
+    let out = ["pswpout", "zswpout"].map(|name| report["vmstat"][name].as_u64().unwrap_or(u64::MAX));
+    let is_little = out.iter().sum::<u64>() < 2048;
+    ensure!(is_little, "{}", finished.complain(&format!("{out:?} pages were paged out")));
+    ensure!(PRAISE[..2].contains(&kind(report)), "{}", finished.complain(kind(report)));
+    let (peak, needed) = (report["tree_peak_bytes"].as_u64(), report["needed_bytes"].as_u64());
+    let is_right = |bytes: Option<u64>| (Some(60 * MIB)..Some(150 * MIB)).contains(&bytes);
+    let figures = format!("a peak of {peak:?}, {needed:?} needed");
+    ensure!(is_right(peak) && is_right(needed), "{}", finished.complain(&figures));
+    Ok(verdict)
+}
+
+/// Each store makes a copy, which counts, and is paged: what there is of all pages stays in its bound.
+fn readers_that_store(context: &Context) -> Outcome<Verdict> {
+    let (finished, verdict) = children(context, "100")?;
+    kept(&finished, verdict)
 }
 
 /// *The story:* twenty programs that looked at the same 60 MiB in 100 were said to have gone above

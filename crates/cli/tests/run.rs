@@ -235,7 +235,7 @@ fn started(script: &str) -> std::process::Child {
 fn a_signal_to_the_launcher_reaches_the_program() {
     let named = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGINT, Signal::SIGALRM]
         .into_iter()
-        .chain([Signal::SIGIO, Signal::SIGXCPU, Signal::SIGABRT, Signal::SIGPROF]);
+        .chain([Signal::SIGIO, Signal::SIGXCPU, Signal::SIGABRT, Signal::SIGPROF, Signal::SIGPIPE]);
     for signal in named.map(|signal| signal as i32).chain([libc::SIGRTMIN(), libc::SIGRTMAX()]) {
         let script = format!("trap 'exit 42' {signal}; echo ready; while :; do sleep 0.01; done");
         let child = started(&script);

@@ -48,7 +48,7 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -348,6 +348,11 @@ pub struct Process {
     pub pages_left: [AtomicU32; ORDERS],
     /// What it has of the tree's budget; the agent's.
     pub share_bytes: AtomicU64,
+    /// What it holds as its parent does, for whom it counts, when it had so many faults: see
+    /// [`Loan`]. The agent's at first, then the launcher's.
+    pub loan: AtomicU64,
+    /// What it has of that still; the agent's.
+    pub borrowed_bytes: AtomicU64,
     /// What it may have, 0 for no limit; the launcher's.
     pub limit_bytes: AtomicU64,
     /// It has no turn until then, on the monotonic clock; the launcher's.
@@ -388,6 +393,8 @@ impl Process {
             orders_waiting: AtomicU32::new(0),
             pages_left: [const { AtomicU32::new(0) }; ORDERS],
             share_bytes: AtomicU64::new(0),
+            loan: AtomicU64::new(0),
+            borrowed_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
             held_until_ns: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; 2],
@@ -421,10 +428,36 @@ impl Process {
         }
         self.pages_left.iter().for_each(|number| number.store(0, Relaxed));
         zero(&self.share_bytes);
+        zero(&self.loan);
+        zero(&self.borrowed_bytes);
         zero(&self.limit_bytes);
         zero(&self.held_until_ns);
         self.counters.numbers().for_each(zero);
         self.soft_latency.iter().chain(&self.major_latency).for_each(zero);
+    }
+}
+
+/// What a child of fork holds as its parent does, in the word of [`Process::loan`]. A store makes the
+/// child a copy of its own, and a fault: so it has that many pages less of it at most, whoever looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loan {
+    /// So many pages ...
+    pub pages: u32,
+    /// ... when the process had had so many faults without a device; wraps.
+    pub faults: u32,
+}
+
+impl Loan {
+    /// Of that word; `None`: there is none.
+    #[must_use]
+    pub fn of(word: u64) -> Option<Loan> {
+        (word != 0).then_some(Loan { pages: (word >> 32) as u32, faults: word as u32 })
+    }
+
+    /// The word.
+    #[must_use]
+    pub fn word(self) -> u64 {
+        u64::from(self.pages) << 32 | u64::from(self.faults)
     }
 }
 

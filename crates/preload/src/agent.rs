@@ -4,6 +4,7 @@
 //! now and then. All of it runs in one thread that libc does not know, with its own stack,
 //! descriptors and allocator; it never touches the program's heap.
 
+mod borrowing;
 mod enlisting;
 mod forking;
 mod judging;
@@ -51,6 +52,7 @@ use crate::settings;
 use crate::sight::Sight;
 use crate::urgency::Urgency;
 
+use borrowing::Borrowing;
 use enlisting::place_of;
 pub use enlisting::{Beginning, Mission, enlist, forget_place, path, stays_away, tree};
 use forking::{Halt, Linger};
@@ -129,6 +131,7 @@ struct Agent {
     growth: Growth,
     ending: Ending,
     purse: Purse,
+    borrowing: Borrowing,
     urgency: Urgency,
     /// A child of fork holds what its parent does until then, most of it only as a copy that was never made.
     counts_from: u64,
@@ -154,6 +157,10 @@ pub fn run(mission: Mission) {
     let purse = mission.purse();
     let Mission { shared, process, memory, swap, inherits, resident, sight, pipes } = mission;
     let counts_from = if inherits { clock::monotonic_ns() + COPY_NS } else { 0 };
+    let borrowing = match resident.anon_bytes() {
+        Ok(held) if inherits && purse.lends() => Borrowing::begin(process, held),
+        _ => Borrowing::default(),
+    };
     let (growth, ending) = (Growth::default(), Ending::new());
     // An agent before this one may have had places.
     process.counters.swap_area_bytes.store(0, Ordering::Relaxed);
@@ -168,6 +175,7 @@ pub fn run(mission: Mission) {
         growth,
         ending,
         purse,
+        borrowing,
         urgency,
         counts_from,
     };
@@ -216,12 +224,19 @@ impl Agent {
         self.shared.config.flags & flag != 0
     }
 
-    /// What the process, which holds `held` bytes, could hold now, as far as others leave it.
-    fn reach(&self, held: u64, now: u64) -> u64 {
+    /// What of `held` bytes is the process's own, and what it could hold of its own now, as far as
+    /// others leave it.
+    fn reach(&mut self, held: u64, now: u64) -> (u64, u64) {
+        self.borrow(held);
         if now >= self.counts_from {
             self.purse.follow(held, held, 0);
         }
-        self.purse.reach()
+        (self.purse.own(held), self.purse.own_reach())
+    }
+
+    /// Finds what of `held` bytes counts with the process's parent.
+    fn borrow(&mut self, held: u64) {
+        self.purse.borrow(self.borrowing.look(self.process, held));
     }
 
     /// Who has less than this is left alone, however little there is.
@@ -248,9 +263,9 @@ impl Agent {
             }
             let now = clock::monotonic_ns();
             self.ending.look(now);
+            let (bytes, ram) = self.reach(bytes, now);
             self.growth.observe(bytes, now);
-            let ram = self.reach(bytes, now);
-            offer_room(ram, bytes - kept);
+            offer_room(ram, bytes.saturating_sub(kept));
             let (start, earliest) = start(&self.growth, ram);
             let small = self.small_bytes();
             let (start, earliest) = (start.max(small), earliest.max(small));
@@ -301,8 +316,12 @@ impl Agent {
             leave(self.process);
             return Ok(());
         }
-        if inherits {
+        // *The story:* a parent that had forked before it was managed could page nothing out of what its
+        // children had, too: it kept 66 MiB of 120 as long as they lived.
+        if inherits || fork::ended() > 0 {
             engine.note_sharing();
+        }
+        if inherits {
             forking::begin_with(&mut engine, self.resident().anon_bytes);
         }
         self.process.state.store(state::MANAGING, Ordering::Release);
@@ -538,7 +557,8 @@ impl Manager<'_> {
         self.engine.report().sample_cpu();
         let now = clock::monotonic_ns();
         self.agent.ending.look(now);
-        self.agent.growth.observe(resident + kept, now);
+        self.agent.borrow(resident + kept);
+        self.agent.growth.observe(self.agent.purse.own(resident + kept), now);
         let managed = managed_bytes(&self.engine);
         let mut stray = resident.saturating_sub(managed);
         let growth = stray.saturating_sub(self.stray_accepted);

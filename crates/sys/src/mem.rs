@@ -211,6 +211,26 @@ pub fn process_id() -> u32 {
     unsafe { syscall!(nr::__NR_getpid).expect("getpid cannot fail") as u32 }
 }
 
+/// The process that made this one; another one once that has ended.
+#[must_use]
+pub fn parent_id() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { syscall!(nr::__NR_getppid).expect("getppid cannot fail") as u32 }
+}
+
+/// Faults of all threads of the process that no device was waited for, since it was made; wraps.
+#[must_use]
+pub fn minor_faults() -> u32 {
+    const SELF: usize = 0;
+    /// Where `ru_minflt` is in `struct rusage`: behind two times, of two words each, and four sizes.
+    const MINOR_FAULTS: usize = 8;
+    let mut usage = [0_u64; 18];
+    // SAFETY: the words are as many as the structure has.
+    let told = unsafe { syscall!(nr::__NR_getrusage, SELF, usage.as_mut_ptr() as usize) };
+    told.expect("getrusage of oneself cannot fail");
+    usage[MINOR_FAULTS] as u32
+}
+
 /// Do two processes run in the same memory (vfork)? False where that cannot be asked.
 #[must_use]
 pub fn shares_memory(one: u32, other: u32) -> bool {

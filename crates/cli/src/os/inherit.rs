@@ -83,9 +83,17 @@ fn sigaction(signal: i32, new: Option<&Action>, old: Option<&mut Action>) -> boo
 }
 
 /// The present disposition of a signal.
-pub(super) fn handler_of(signal: i32) -> Option<libc::sighandler_t> {
+fn handler_of(signal: i32) -> Option<libc::sighandler_t> {
     let mut old = Action::default();
     sigaction(signal, None, Some(&mut old)).then_some(old.handler)
+}
+
+/// Did the caller have a signal ignored? That the start-up code ignores one says nothing.
+pub(super) fn was_ignored(signal: i32) -> bool {
+    match SIGNALS.iter().position(|&own| own == signal) {
+        Some(index) => IGNORED.load(Relaxed) & 1 << index != 0,
+        None => handler_of(signal) == Some(libc::SIG_IGN),
+    }
 }
 
 /// Between fork and exec, in the only thread.

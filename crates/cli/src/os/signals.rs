@@ -7,6 +7,7 @@
 //! launcher's own.
 //!
 //! *The story:* `timeout -s ALRM 5 overspill run -- prog` ended the launcher, and the program ran on.
+//! `timeout -s PIPE` did nothing: Rust's start-up ignores that one.
 //!
 //! Ctrl-C, Ctrl-\ and a hang-up reach the whole foreground process group from the kernel, so the
 //! program has them already. A signal that some process sent to the launcher alone is sent on,
@@ -19,13 +20,14 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 /// What asks a process to end.
 pub const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 /// What else is passed on, beside the signals without a name.
-const NAMED: [i32; 10] = [
+const NAMED: [i32; 11] = [
     libc::SIGUSR1,
     libc::SIGUSR2,
     libc::SIGALRM,
     libc::SIGVTALRM,
     libc::SIGPROF,
     libc::SIGIO,
+    libc::SIGPIPE,
     libc::SIGPWR,
     libc::SIGSTKFLT,
     libc::SIGXCPU,
@@ -58,16 +60,20 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
 }
 
 fn handle(signal: i32, info: *mut libc::siginfo_t) {
-    LAST.store(signal, SeqCst);
     // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo.
     let code = unsafe { (*info).si_code };
-    if code > 0 && SENT_TO_EACH.contains(&signal) {
-        return;
-    }
     // SAFETY: codes <= 0 are user-sent and carry the sender's id.
     let sender = if code > 0 { 0 } else { unsafe { (*info).si_pid() } };
     // SAFETY: getpid cannot fail.
-    if signal == libc::SIGABRT && sender == unsafe { libc::getpid() } {
+    let is_own = sender == unsafe { libc::getpid() };
+    if signal == libc::SIGPIPE && is_own {
+        return; // nobody reads what the launcher says: that is its own affair
+    }
+    LAST.store(signal, SeqCst);
+    if code > 0 && SENT_TO_EACH.contains(&signal) {
+        return;
+    }
+    if signal == libc::SIGABRT && is_own {
         return; // an abort of the launcher's own: libc raises it again, with its default
     }
     match CHILD.load(SeqCst) {
@@ -102,7 +108,7 @@ pub fn forwarded() -> Vec<i32> {
 /// under nohup).
 pub fn survive(signals: &[i32]) {
     for &signal in signals {
-        if super::inherit::handler_of(signal) == Some(libc::SIG_IGN) {
+        if super::inherit::was_ignored(signal) {
             continue;
         }
         // SAFETY: all-zero bytes are a valid sigaction: no flags, an empty mask.

@@ -452,9 +452,10 @@ impl Record {
         let gave_up = failure.map(|(step, error)| super::failure_text(step, error));
         let unknown = || {
             let text = if self.is_copy {
-                "it was made by a bare system call, or ended before its agent began"
+                "it was made by a bare system call, or a sandbox (Landlock) lets no agent begin in it, or it \
+                 ended before one began"
             } else {
-                "no agent reported from it"
+                "no agent reported from it: a sandbox (Landlock) may keep the library from it"
             };
             text.into()
         };

@@ -356,6 +356,11 @@ pub fn processor_us(pid: u32) -> u64 {
     ticks * TICK_US
 }
 
+/// Faults of a process that no device was waited for; `None`: it has ended.
+pub fn minor_faults(pid: u32) -> Option<u64> {
+    words_of(&read(pid, "stat").ok()?).nth(7)?.parse().ok()
+}
+
 /// Is it stopped, traced, or waiting for a disk, so that it does not get on for now?
 pub fn is_put_off(pid: u32) -> bool {
     let stat = read(pid, "stat").unwrap_or_default();

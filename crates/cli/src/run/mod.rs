@@ -14,6 +14,7 @@ pub mod descendants;
 mod divider;
 mod door;
 mod group;
+mod lending;
 mod pace;
 pub mod program;
 pub mod report;

@@ -22,6 +22,7 @@ use overspill_engine::shared::{
 use overspill_engine::trace;
 use overspill_sys::procfs;
 
+use super::descendants::Look;
 use crate::histogram::Histogram;
 
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
@@ -86,6 +87,10 @@ pub struct Report {
     pub share_bytes: u64,
     /// See there; 0: none.
     pub limit_bytes: u64,
+    /// What its parent counts of what it holds, and what of that it has still: see [`Process`].
+    pub loan: u64,
+    /// See there.
+    pub borrowed_bytes: u64,
     /// A thread of it waits for the process's turn, which it has not before then.
     pub is_held: bool,
     /// See there; on the monotonic clock.
@@ -147,6 +152,12 @@ impl Report {
         }
         self.soft.add(&other.soft);
         self.major.add(&other.major);
+    }
+
+    /// Is it of the program that the process runs now? *The story* (by reading): a child of a shell that
+    /// became a static program went on being taken for managed, and nobody counted its 500 MiB.
+    pub fn is_of(&self, look: &Look) -> bool {
+        self.pid == look.pid && self.program_pages == look.program_pages
     }
 
     /// A counter by name.
@@ -324,6 +335,11 @@ impl SharedPage {
         self.put_to(claim, offset_of!(Process, limit_bytes), &bytes.to_ne_bytes())
     }
 
+    /// Lends a process so much of its parent's memory, as [`overspill_engine::shared::Loan`] has it.
+    pub fn lend(&self, claim: (usize, u32), word: u64) -> io::Result<()> {
+        self.put_to(claim, offset_of!(Process, loan), &word.to_ne_bytes())
+    }
+
     /// A process has no turn until then, on the monotonic clock; 0: it has.
     pub fn hold(&self, claim: (usize, u32), until_ns: u64) -> io::Result<()> {
         self.put_to(claim, offset_of!(Process, held_until_ns), &until_ns.to_ne_bytes())
@@ -414,6 +430,8 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         generation: fields.u32(offset_of!(Process, generation)),
         program_pages: fields.u32(offset_of!(Process, program_pages)),
         share_bytes: fields.u64(offset_of!(Process, share_bytes)),
+        loan: fields.u64(offset_of!(Process, loan)),
+        borrowed_bytes: fields.u64(offset_of!(Process, borrowed_bytes)),
         limit_bytes: fields.u64(offset_of!(Process, limit_bytes)),
         held_until_ns: fields.u64(offset_of!(Process, held_until_ns)),
         is_held: fields.u32(offset_of!(Process, is_held)) != 0,

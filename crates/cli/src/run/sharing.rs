@@ -3,8 +3,9 @@
 //! What a child of fork has in common with its parent nobody tells but a walk of the page tables
 //! (smaps_rollup), which holds the lock of the address space meanwhile. So only copies that last,
 //! their parents, and all when memory is short are asked. A copy that may call exec any moment has
-//! what it was born with in common, as far as is known. Whatever else counts in full: the worst
-//! that the summary can do is to say that a program fits which does not.
+//! what it was born with in common, as far as is known. What agents tell of loans
+//! (`super::lending`) needs no walk. Whatever else counts in full: the worst that the summary can do
+//! is to say that a program fits which does not.
 //!
 //! It reads nothing itself and has no clock: whoever feeds it does.
 
@@ -24,6 +25,18 @@ const AGAIN_NS: u64 = 50_000_000;
 const DEBT_MAX_NS: u64 = 10_000_000_000;
 /// What was found out before a process was of no interest for so long is not believed any more.
 const STALE_NS: u64 = 500_000_000;
+
+/// Of those that tell of loans, and of their parents.
+pub type Loans = BTreeMap<u32, Lent>;
+
+/// What is told of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// So much of what it holds counts with its parent.
+    pub anon_bytes: u64,
+    /// It has shared memory, of which loans tell nothing.
+    pub has_shmem: bool,
+}
 
 /// How it is known what a process has in common with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +74,8 @@ struct Known {
     /// When the answer was last of interest.
     used_ns: u64,
     way: Option<Way>,
+    /// It has told, or a child has told of it: that much counts with its parent.
+    lent_bytes: Option<u64>,
 }
 
 /// The books.
@@ -72,17 +87,18 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// All that live, in the order of their numbers, before the census has seen them. Memory `is_short` says that all are asked.
-    /// `walk` asks; `now` is the time in nanoseconds.
+    /// All that live, in the order of their numbers, before the census has seen them, and what is known
+    /// of loans. Memory `is_short` says that all are asked. `walk` asks; `now` is the time in
+    /// nanoseconds.
     pub fn look(
         &mut self,
         looks: &[Look],
         census: &Census,
-        is_short: bool,
+        (loans, is_short): (&Loans, bool),
         mut now: impl FnMut() -> u64,
         mut walk: impl FnMut(&Look) -> Option<Doubly>,
     ) {
-        let ways = ways(looks, census, is_short);
+        let ways = ways(looks, census, loans, is_short);
         self.forget(looks);
         let began = now();
         for look in looks {
@@ -109,6 +125,7 @@ impl Sharing {
                 known.used_ns = began;
             }
             known.way = Some(way);
+            known.lent_bytes = loans.get(&look.pid).map(|lent| lent.anon_bytes.min(look.anon_bytes));
         }
         self.ask(looks, &mut now, &mut walk);
     }
@@ -176,7 +193,8 @@ impl Sharing {
     pub fn ask_all(&mut self, looks: &[Look], now: u64, mut walk: impl FnMut(&Look) -> Option<Doubly>) {
         for look in looks.iter().filter(|look| !look.is_guest) {
             self.ask_one(look, now, &mut walk);
-            self.known.get_mut(&look.pid).expect("all that live are known").way = Some(Way::Asked);
+            let known = self.known.get_mut(&look.pid).expect("all that live are known");
+            (known.way, known.lent_bytes) = (Some(Way::Asked), None);
         }
     }
 
@@ -188,16 +206,19 @@ impl Sharing {
     /// What others have, too, of what this process holds.
     pub fn doubly(&self, pid: u32) -> Doubly {
         let Some(known) = self.known.get(&pid) else { return Doubly::default() };
-        match known.way {
+        let doubly = match known.way {
             Some(Way::Asked) => known.answer,
             Some(Way::Born) => Doubly { anon_bytes: known.born_bytes, shmem_bytes: 0 },
             Some(Way::Full) | None => Doubly::default(),
-        }
+        };
+        Doubly { anon_bytes: known.lent_bytes.unwrap_or(doubly.anon_bytes), ..doubly }
     }
 
-    /// The same, if it was asked: a budget is not given away for what is taken to be so.
+    /// The same, if it was asked: a budget is not given away for what is taken to be so, and what is
+    /// lent was given already.
     pub fn asked_anon_bytes(&self, pid: u32) -> u64 {
-        let known = self.known.get(&pid).filter(|known| known.way == Some(Way::Asked));
+        let is_asked = |known: &&Known| known.way == Some(Way::Asked) && known.lent_bytes.is_none();
+        let known = self.known.get(&pid).filter(is_asked);
         known.map_or(0, |known| known.answer.anon_bytes)
     }
 }
@@ -215,27 +236,29 @@ fn born_bytes(child: &Look, parent: &Look) -> u64 {
 /// *The other story:* whoever ran the same program as its parent was a copy. Eight workers of 40
 /// MiB that a shell had started, `sh -c 'exec python3 worker'` of a python3, were taken to have all
 /// of it from their parent for as long as they lived, and the run "never needed more" than one.
-fn ways(looks: &[Look], census: &Census, is_short: bool) -> BTreeMap<u32, Way> {
+fn ways(looks: &[Look], census: &Census, loans: &Loans, is_short: bool) -> BTreeMap<u32, Way> {
     let everyone = is_short && looks.len() > 1;
-    let is_counted = |look: &&Look| !look.is_guest;
-    let mut ways: BTreeMap<u32, Way> = looks
-        .iter()
-        .map(|look| (look.pid, if everyone && !look.is_guest { Way::Asked } else { Way::Full }))
-        .collect();
-    if everyone {
-        return ways;
-    }
+    let is_told = |look: &Look| loans.get(&look.pid).is_some_and(|lent| !lent.has_shmem);
+    let is_counted = |look: &&Look| !look.is_guest && !is_told(look);
+    let asks = |look: &Look| everyone && is_counted(&look);
+    let mut ways: BTreeMap<u32, Way> =
+        looks.iter().map(|look| (look.pid, if asks(look) { Way::Asked } else { Way::Full })).collect();
     let is_same = |look: &&Look| {
         let parent = of_pid(looks, look.parent);
         parent.is_some_and(|parent| parent.program_pages == look.program_pages)
     };
     let is_large = |look: &&Look| look.anon_bytes >= COPY_BYTES;
-    let copies: Vec<&Look> = looks.iter().filter(is_counted).filter(is_same).filter(is_large).collect();
+    // Whose parent is said to count all that they have in common counts only what came since.
+    let is_left = |look: &&Look| !everyone || loans.contains_key(&look.parent);
+    let copies = looks.iter().filter(is_counted).filter(is_same).filter(is_large).filter(is_left);
+    let copies: Vec<&Look> = copies.collect();
     let (born, lasting): (Vec<&Look>, Vec<&Look>) =
         copies.into_iter().partition(|copy| census.is_young_copy(copy.pid) || !census.knows(copy.pid));
     for copy in lasting {
         ways.insert(copy.pid, Way::Asked);
-        ways.entry(copy.parent).and_modify(|way| *way = Way::Asked);
+        if !loans.contains_key(&copy.parent) {
+            ways.insert(copy.parent, Way::Asked);
+        }
     }
     for copy in born {
         // What its parent is said to have by itself leaves out what this one has, too.
@@ -265,6 +288,7 @@ mod tests {
         census: Census,
         sharing: Sharing,
         is_short: bool,
+        loans: Loans,
         walk_ns: u64,
         /// The share of what it holds that others have, too, in percent.
         answer_percent: u64,
@@ -281,7 +305,7 @@ mod tests {
                 asked.push(look.pid);
                 Some(Doubly { anon_bytes: look.anon_bytes * self.answer_percent / 100, shmem_bytes: 0 })
             };
-            self.sharing.look(looks, &self.census, self.is_short, || clock.get(), walk);
+            self.sharing.look(looks, &self.census, (&self.loans, self.is_short), || clock.get(), walk);
             let sightings: Vec<Sighting> = looks
                 .iter()
                 .map(|look| {
@@ -322,7 +346,7 @@ mod tests {
         let (mut sharing, mut census) = (Sharing::default(), Census::default());
         let looks = [process(5, 1, PYTHON, 40), process(6, 5, PYTHON, 40)];
         for (now, doubly) in [(0, 40 * MIB), (50 * MS, 40 * MIB), (110 * MS, 40 * MIB), (120 * MS, 0)] {
-            sharing.look(&looks, &census, false, || now, |_| None);
+            sharing.look(&looks, &census, (&Loans::new(), false), || now, |_| None);
             assert_eq!(sharing.doubly(6).anon_bytes, doubly);
             assert_eq!(sharing.asked_anon_bytes(6), 0, "no budget is given away for it");
             census.look(&looks.map(|look| Sighting { look, ..Sighting::default() }), now);
@@ -335,12 +359,12 @@ mod tests {
         let (mut sharing, census) = (Sharing::default(), Census::default());
         let looks = [process(5, 1, PYTHON, 40), process(6, 5, SHELL, 40), process(7, 5, SHELL, 40)];
         let answer = |bytes| move |_: &Look| Some(Doubly { anon_bytes: bytes, shmem_bytes: bytes });
-        sharing.look(&looks, &census, true, || 0, answer(0));
+        sharing.look(&looks, &census, (&Loans::new(), true), || 0, answer(0));
         let answers = |look: &Look| (look.pid != 7).then_some(Doubly { anon_bytes: MIB, shmem_bytes: 9 });
         sharing.ask_all(&looks, MS, answers);
         assert_eq!([5, 6].map(|pid| sharing.doubly(pid).shmem_bytes), [9, 9], "one ms later");
         assert_eq!([5, 6, 7].map(|pid| sharing.is_silent(pid)), [false, false, true]);
-        sharing.look(&looks, &census, true, || 99 * MS, answer(MIB));
+        sharing.look(&looks, &census, (&Loans::new(), true), || 99 * MS, answer(MIB));
         assert!(!sharing.is_silent(7));
     }
 
@@ -385,6 +409,29 @@ mod tests {
         watch.look(150, &looks);
         assert_eq!(watch.look(160, &looks), [301, 32000]);
         assert_eq!(watch.doubly_mib(301), 40);
+    }
+
+    /// *The story:* each of twenty workers was asked when it was new, when fewer had what it had: of 60
+    /// MiB that all had, 160 were counted.
+    #[test]
+    fn who_tells_of_a_loan_is_not_asked_and_its_parent_has_the_rest() {
+        let mut watch = Watch { answer_percent: 50, is_short: true, ..Watch::default() };
+        let looks: Vec<Look> =
+            (5..26).map(|pid| process(pid, if pid == 5 { 1 } else { 5 }, PYTHON, 62)).collect();
+        let lent = |mib: u64| Lent { anon_bytes: mib * MIB, has_shmem: false };
+        watch.loans = (5..26).map(|pid| (pid, lent(if pid == 5 { 0 } else { 60 }))).collect();
+        for now in [0, 110, 220] {
+            assert!(watch.look(now, &looks).is_empty());
+        }
+        assert_eq!(watch.census.tree_peak_bytes, (62 + 20 * 2) * MIB);
+        assert_eq!(watch.sharing.asked_anon_bytes(6), 0, "its share has that already");
+        watch.loans.remove(&25);
+        watch.loans.insert(24, lent(99));
+        assert_eq!(watch.look(330, &looks), [25], "it does not tell");
+        assert_eq!([24, 25].map(|pid| watch.doubly_mib(pid)), [62, 31]);
+        let new: Vec<Look> = looks.iter().copied().chain([process(26, 5, PYTHON, 62)]).collect();
+        watch.look(340, &new);
+        assert_eq!((watch.doubly_mib(5), watch.doubly_mib(26)), (0, 62), "its agent has not begun");
     }
 
     /// What a process said does not hold for the program that it has become.

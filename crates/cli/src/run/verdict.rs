@@ -23,6 +23,8 @@ const BOOKS_SHARE: u64 = 64;
 /// The bound on what a tree that pages holds: its budget, 2 %, and these, in all and for each program.
 const BOUND_BYTES: u64 = 8 << 20;
 const BOUND_BYTES_EACH: u64 = 1 << 20;
+/// Room is given out to processes by pieces of so much.
+const PIECE_BYTES: u64 = 2 << 20;
 /// So much of a need comes on top of it: what is taken out ahead of demand, and what no look saw.
 const HEADROOM_SHARE: u64 = 24;
 /// What left as zeroes is told from this part of the need on.
@@ -96,6 +98,13 @@ pub fn bound_bytes(ram_bytes: u64, programs: u64) -> u64 {
     ram_bytes.saturating_add(ram_bytes / 50 + BOUND_BYTES + programs * BOUND_BYTES_EACH)
 }
 
+/// The most that was held at a time by those that have a budget together.
+///
+/// *The story* (by reading): with `--per-process` the sum of all was held against the budget of each.
+fn peak(report: &Report, tuning: &Tuning) -> u64 {
+    if tuning.per_process { report.resident_peak_bytes } else { report.tree_peak_bytes }
+}
+
 /// More was held than was allowed.
 fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     let paged = report.is_paged();
@@ -103,12 +112,14 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     // A pager holds its budget but for its books and the time that it takes; what it need not page
     // may not pass it at all.
     let allowed = ram.saturating_add(ram / BOOKS_SHARE);
+    let programs = if tuning.per_process { 1 } else { report.programs_at_once };
     let bound = match paged {
-        true => bound_bytes(ram, report.programs_at_once),
+        true => bound_bytes(ram, programs),
         false => allowed,
     };
-    if report.tree_peak_bytes > bound {
-        let held = human::bytes(report.tree_peak_bytes);
+    let peak = peak(report, tuning);
+    if peak > bound {
+        let held = human::bytes(peak);
         let mut text = format!("went above the budget, to {held}");
         if let Some(reason) = report.unmanaged_reason.as_ref().or(report.partly_unmanaged_reason.as_ref()) {
             text.push_str(&format!("; unmanaged was {reason}"));
@@ -118,7 +129,7 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         } else if !paged {
             text.push_str(", and nothing was paged out");
         }
-        let next = run_line(report, tuning, report.tree_peak_bytes);
+        let next = run_line(report, tuning, peak);
         return Some(Verdict { kind: "exceeded", text, next });
     }
     if report.unseen_peak_bytes > bound {
@@ -178,7 +189,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     // What was learnt is what it would hold with RAM enough, no more: whether less would do, nobody
     // has tried.
     let emptied = emptied_bytes(report);
-    let enough = rounded(needed(report));
+    let enough = rounded(needed(report, tuning));
     let at = |ram_bytes| run_line(report, tuning, ram_bytes);
     if !report.is_paged() {
         let mut text = format!("fits: never needed more than {}", human::bytes(report.tree_peak_bytes));
@@ -223,9 +234,11 @@ fn emptied_bytes(report: &Report) -> u64 {
 ///
 /// *The story:* what it grew by while it paged was taken, and python3 was told 67 MiB, in which it
 /// paged 16 MiB out.
-fn needed(report: &Report) -> u64 {
-    let paged = report.is_paged();
-    let needed = if paged { report.needed_bytes + emptied_bytes(report) } else { report.tree_peak_bytes };
+fn needed(report: &Report, tuning: &Tuning) -> u64 {
+    let needed = match report.is_paged() {
+        true => report.needed_bytes + emptied_bytes(report),
+        false => peak(report, tuning),
+    };
     let needed = needed + RESERVE_BYTES.min(needed / RESERVE_SHARE);
     needed + needed / HEADROOM_SHARE
 }
@@ -241,16 +254,35 @@ fn run_line(report: &Report, tuning: &Tuning, ram_bytes: u64) -> String {
 }
 
 /// Room for all that the program had, whether in RAM or out: that is known of one that went on. One
-/// that was ended needs that much and an unknown part more.
+/// that was ended needs that much and an unknown part more. Of a piece that one process uses others
+/// have nothing.
+///
+/// *The story:* a place that was full within its size was left as it was: only `--swap-max` was
+/// raised, or another place asked for. With both the next run was full at the same page.
 fn more_swap(report: &Report, tuning: &Tuning) -> String {
     let mut tuning = tuning.clone();
-    match report.swap_max_bytes {
-        Some(bytes) => {
-            let least = if report.strict_ended { bytes.saturating_mul(2) } else { bytes + (1 << 20) };
-            let wanted = report.needed_bytes.max(least);
-            tuning.swap_max = Some(crate::size::Size::Bytes(rounded(wanted)));
-        }
-        None => tuning.swap = vec![SwapArg::plain("DIR-WITH-MORE-ROOM".into())],
+    let pieces = if tuning.per_process { 1 } else { report.programs_at_once } * PIECE_BYTES;
+    let needed = report.needed_bytes.saturating_add(pieces);
+    let wanted = |bytes: u64| {
+        let least = if report.strict_ended { bytes.saturating_mul(2) } else { bytes + (1 << 20) };
+        crate::size::Size::Bytes(rounded(needed.max(least)))
+    };
+    let bytes_of = |size: &crate::size::Size| size.bytes(crate::machine::ram_for_shares());
+    let sizes: Option<Vec<u64>> = tuning.swap.iter().map(|place| place.size.as_ref().map(bytes_of)).collect();
+    let room = sizes.filter(|sizes| !sizes.is_empty()).map(|sizes| sizes.iter().sum::<u64>());
+    let limit = [room, report.swap_max_bytes].into_iter().flatten().min();
+    if let Some(bytes) = report.swap_max_bytes.filter(|bytes| Some(*bytes) == limit || *bytes < needed) {
+        tuning.swap_max = Some(wanted(bytes));
+    }
+    if let (Some(all), Some(last)) = (room, tuning.swap.last_mut())
+        && (room == limit || all < needed)
+    {
+        let crate::size::Size::Bytes(wanted) = wanted(all) else { unreachable!("it is in bytes") };
+        let own = last.size.as_ref().map_or(0, bytes_of);
+        last.size = Some(crate::size::Size::Bytes(wanted.saturating_sub(all - own)));
+    }
+    if limit.is_none() {
+        tuning.swap = vec![SwapArg::plain("DIR-WITH-MORE-ROOM".into())];
     }
     run_line(report, &tuning, report.ram_bytes)
 }
@@ -361,8 +393,26 @@ mod tests {
             })
             .next
         };
-        assert!(next(false).contains("--swap-max=300M"), "{}", next(false));
-        assert!(next(true).contains("--swap-max=300M"), "{}", next(true));
+        assert!(next(false).contains("--swap-max=302M"), "{}", next(false));
+        assert!(next(true).contains("--swap-max=302M"), "{}", next(true));
+        let of = |words: &[&str], swap_max: Option<u64>| {
+            let swap = words.iter().map(|word| SwapArg::parse(word.into()).unwrap()).collect();
+            let report = Report { swap_full: true, needed_bytes: 300 << 20, ..report() };
+            let report = Report { programs_at_once: 10, swap_max_bytes: swap_max, ..report };
+            let tuning =
+                Tuning { swap, swap_max: swap_max.map(crate::size::Size::Bytes), ..Tuning::default() };
+            judge(&report, &tuning).next
+        };
+        let sized = of(&["/a:16M", "/b:32M:prio=2"], None);
+        assert!(sized.contains("--swap=/a:16M --swap=/b:304M:prio=2"), "{sized}");
+        let both = of(&["/a:16M"], Some(64 << 20));
+        assert!(both.contains("--swap=/a:320M") && both.contains("--swap-max=320M"), "{both}");
+        let place_only = of(&["/a:16M"], Some(1 << 30));
+        assert!(
+            place_only.contains("--swap=/a:320M") && place_only.contains("--swap-max=1G"),
+            "{place_only}"
+        );
+        assert!(of(&["/a"], None).contains("DIR-WITH-MORE-ROOM"));
         let ended_early = judged(|report| {
             report.strict_ended = true;
             report.swap_max_bytes = Some(64 << 20);
@@ -407,6 +457,13 @@ mod tests {
             judged(|report| (report.tree_peak_bytes, report.tree_peak_shmem_bytes) = (400 << 20, 300 << 20));
         assert!(shared.text.contains("300.0 MiB of it shared memory"), "{}", shared.text);
         assert_eq!(kind(|report| report.unseen_peak_bytes = 290 << 20), "exceeded");
+        let tuning = Tuning { per_process: true, ..Tuning::default() };
+        let several =
+            |each: u64| Report { tree_peak_bytes: 400 << 20, resident_peak_bytes: each << 20, ..report() };
+        assert_eq!(judge(&several(105), &tuning).kind, "comfortable", "four of 100 MiB");
+        assert_eq!(judge(&several(130), &tuning).kind, "exceeded");
+        let fits = judge(&Report { vmstat: Default::default(), ..several(60) }, &tuning);
+        assert!(fits.kind == "fits" && fits.next.contains("--ram 72M "), "{fits:?}");
     }
 
     /// *The story:* static programs that a shell had started, a child without an agent, a run that

@@ -4,7 +4,7 @@
 //!
 //! Its pauses follow from what its looks cost, so that it takes some thousandths of a processor at most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,19 +15,21 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use overspill_engine::shared::{ENV, events, state};
+use overspill_engine::shared::{ENV, Loan, events, state};
 use overspill_engine::turnstile::HOLD_NS_MAX;
 use overspill_sys::clock;
 
 use super::census::{Census, Sighting, UNKEPT_BYTES};
 use super::descendants::{
-    Descendants, Look, Orphans, exists, figure, figures, is_put_off, name, of_pid, processor_us, read,
+    Descendants, Look, Orphans, exists, figure, figures, is_put_off, minor_faults, name, of_pid,
+    processor_us, read,
 };
 use super::divider::{Divider, Member, Word};
 use super::group::{self, Group};
+use super::lending::{self, Borrower, Lender, Lending};
 use super::program;
 use super::shared_page::{Report, SharedPage};
-use super::sharing::{Doubly, Sharing};
+use super::sharing::{Doubly, Lent, Loans, Sharing};
 use super::{status_line, verdict};
 use crate::{human, machine};
 
@@ -47,6 +49,11 @@ const EXCESS_NS: u64 = 300_000_000;
 /// All are asked again what they have in common after that, and after so many times what it took.
 const ASK_ALL_PAUSE: Duration = Duration::from_millis(500);
 const ASK_ALL_SHARE: u32 = 20;
+/// Families are walked again after that, and after so many times what it took.
+const RENEWALS_PAUSE: Duration = Duration::from_millis(500);
+const RENEWALS_SHARE: u32 = 50;
+/// ... while less than this share of the budget is free, and as much might be.
+const RENEWED_SHARE: u64 = 16;
 /// When a run has been refused nobody is left once so many looks in a row have seen nobody. Who waits
 /// for a disk may take longer to end than anybody has patience.
 const LOOKS_UNSEEN: u32 = 3;
@@ -138,6 +145,11 @@ struct Watcher {
     /// What agents reported last of files that the kernel keeps.
     kept_bytes: BTreeMap<u32, u64>,
     sharing: Sharing,
+    lending: Lending,
+    /// What was told of loans last.
+    loans: Loans,
+    /// When families may be walked again, counted from the beginning.
+    renews_again: Duration,
     began: Instant,
     /// When all may be asked again, counted from there.
     asks_again: Duration,
@@ -190,6 +202,9 @@ impl Watcher {
             huge_asked: None,
             kept_bytes: BTreeMap::new(),
             sharing: Sharing::default(),
+            lending: Lending::default(),
+            loans: Loans::new(),
+            renews_again: Duration::ZERO,
             began: Instant::now(),
             asks_again: Duration::ZERO,
         }
@@ -243,10 +258,16 @@ impl Watcher {
             self.read_locked(&looks, sum + huge > self.options.ram_bytes);
         }
         let shmem_bytes = |look: &Look| shmem_bytes(&self.extras, look);
-        let is_short = sum > self.options.ram_bytes / 8 * 7;
+        if looks.iter().any(|look| !self.census.knows(look.pid)) {
+            // Who is new may have told already.
+            self.loans = self.page.reports().map_or_else(|_| Loans::new(), |told| self.loans(&looks, &told));
+        }
+        let lent = |look: &Look| self.loans.get(&look.pid).map_or(0, |lent| lent.anon_bytes);
+        let lent: u64 = looks.iter().map(|look| lent(look).min(look.anon_bytes)).sum();
+        let is_short = sum - lent > self.options.ram_bytes / 8 * 7;
         let now = || self.began.elapsed().as_nanos() as u64;
         let walk = |look: &Look| walk(look, shmem_bytes(look));
-        self.sharing.look(&looks, &self.census, is_short, now, walk);
+        self.sharing.look(&looks, &self.census, (&self.loans, is_short), now, walk);
         let mut sightings = self.sightings(looks.iter());
         if self.asks_all(&sightings) {
             sightings = self.sightings_afresh(&looks);
@@ -397,7 +418,7 @@ impl Watcher {
     fn unpaged_bytes(&self, sightings: &[Sighting], managed: &[Report]) -> u64 {
         let of = |sighting: &Sighting| {
             let look = &sighting.look;
-            let report = managed.iter().find(|report| report.pid == look.pid);
+            let report = managed.iter().find(|report| report.is_of(look));
             let locked_bytes = self.extras.get(&look.pid).map_or(0, |extra| extra.locked_bytes);
             let kept = |fixed_bytes: u64| (fixed_bytes + locked_bytes).min(look.anon_bytes);
             let anon_bytes = match report.map(|report| report.state) {
@@ -454,24 +475,113 @@ impl Watcher {
         for report in self.page.reports()? {
             let lives = of_pid(looks, report.pid).is_some();
             let has_ended = report.is_over || (!lives && !exists(report.pid));
-            if !has_ended && !is_over {
-                self.census.note(&report);
-                self.is_swap_full |= report.events & events::SWAP_FULL != 0;
-                managed.push(report);
-                continue;
-            }
-            if has_ended && !is_over {
+            if has_ended {
                 self.returned_bytes += self.page.share_bytes(&report)?;
                 self.page.release(report.claim())?;
+            } else {
+                self.is_swap_full |= report.events & events::SWAP_FULL != 0;
+                managed.push(report.clone());
             }
-            self.census.keep(report);
+            match has_ended || is_over {
+                true => self.census.keep(report),
+                false => self.census.note(&report),
+            }
         }
         self.census.need(self.needed(looks, &managed));
         let kept = |report: &Report| (report.pid, report.counter("files_kept_resident_bytes"));
+        self.loans = self.loans(looks, &managed);
         self.kept_bytes = managed.iter().map(kept).filter(|&(_, bytes)| bytes > 0).collect();
         self.unpaged_bytes = self.unpaged_bytes(sightings, &managed);
-        if self.options.divides && !is_over {
-            self.divide(looks, &managed)?;
+        if self.options.divides {
+            self.lend(looks, &managed)?;
+            self.page.set_launcher_bytes(self.own_part(looks, &managed))?;
+            if is_over { self.let_go(&managed)? } else { self.divide(&managed)? }
+        }
+        Ok(())
+    }
+
+    /// Who goes on when the launcher ends is told nothing more: it has no limit then.
+    ///
+    /// *The story* (by reading): a daemon that had idled kept the limit of the last look for life, and
+    /// what its parent had had was nobody's.
+    fn let_go(&self, managed: &[Report]) -> io::Result<()> {
+        for report in managed {
+            self.page.set_limit(report.claim(), 0)?;
+            self.page.hold(report.claim(), 0)?;
+        }
+        Ok(())
+    }
+
+    /// Children of fork that tell what they have of their parents, and these.
+    fn loans(&self, looks: &[Look], managed: &[Report]) -> Loans {
+        let has_shmem = |look: &Look| shmem_bytes(&self.extras, look) > 0;
+        let lent = |look: &Look, anon_bytes| (look.pid, Lent { anon_bytes, has_shmem: has_shmem(look) });
+        let mut loans = Loans::new();
+        for (look, report) in borrowers(looks, managed) {
+            let parent = of_pid(looks, look.parent);
+            loans.extend([lent(look, report.borrowed_bytes)]);
+            if let Some(parent) = parent.filter(|parent| !loans.contains_key(&parent.pid)) {
+                loans.extend([lent(parent, 0)]);
+            }
+        }
+        loans
+    }
+
+    /// Takes back of loans what their parents have not any more, and gives anew what faults were
+    /// taken for copies that were none.
+    fn lend(&mut self, looks: &[Look], managed: &[Report]) -> io::Result<()> {
+        let borrower = |(look, report): (&Look, &Report)| {
+            let (pid, parent, word) = (report.pid, look.parent, report.loan);
+            Borrower { pid, claim: report.claim(), parent, word }
+        };
+        let borrowers: Vec<Borrower> = borrowers(looks, managed).map(borrower).collect();
+        for (claim, word) in self.lending.look(&borrowers, |pid| lender(looks, pid)) {
+            self.page.lend(claim, word)?;
+        }
+        let is_due = self.began.elapsed() >= self.renews_again;
+        if is_due && self.worth_renewing(looks, managed) && self.page.free_bytes()? < self.tight_bytes() {
+            let began = self.began.elapsed();
+            let parents: BTreeSet<u32> = borrowers.iter().map(|borrower| borrower.parent).collect();
+            // What one has in common with its parent and with its children a walk does not tell apart.
+            let is_mixed = |child: &Borrower| parents.contains(&child.pid);
+            let mixed =
+                borrowers.iter().filter(|child| is_mixed(child)).flat_map(|child| [child.pid, child.parent]);
+            let mixed: BTreeSet<u32> = mixed.collect();
+            for &parent in parents.difference(&mixed) {
+                let family: Vec<&Borrower> = borrowers.iter().filter(|one| one.parent == parent).collect();
+                self.renew(looks, parent, &family)?;
+            }
+            let ended = self.began.elapsed();
+            self.renews_again = ended + RENEWALS_PAUSE.max((ended - began) * RENEWALS_SHARE);
+        }
+        Ok(())
+    }
+
+    /// While less is free loans are asked for anew, if that can give back as much.
+    fn tight_bytes(&self) -> i64 {
+        (self.options.ram_bytes / RENEWED_SHARE).cast_signed()
+    }
+
+    fn worth_renewing(&self, looks: &[Look], managed: &[Report]) -> bool {
+        let lost = |(look, report): (&Look, &Report)| look.anon_bytes.saturating_sub(report.borrowed_bytes);
+        let lost: u64 = borrowers(looks, managed).map(lost).sum();
+        lost.cast_signed() > self.tight_bytes()
+    }
+
+    /// Walks a family: what several of it have counts with the parent, and is lent to the children.
+    fn renew(&mut self, looks: &[Look], parent: u32, family: &[&Borrower]) -> io::Result<()> {
+        let doubly = |pid| of_pid(looks, pid).and_then(|look| walk(look, 0)).map(|doubly| doubly.anon_bytes);
+        let Some(lender) = lender(looks, parent) else { return Ok(()) };
+        let Some(of_parent) = doubly(parent) else { return Ok(()) };
+        let faults_before = |pid| Some((minor_faults(pid)?, doubly(pid)?));
+        let walked: Option<Vec<(u64, u64)>> = family.iter().map(|child| faults_before(child.pid)).collect();
+        let Some(walked) = walked else { return Ok(()) }; // somebody has ended meanwhile
+        let each: Vec<u64> = walked.iter().map(|(_, bytes)| *bytes).collect();
+        let common = of_parent + each.iter().sum::<u64>();
+        for ((child, (faults, _)), bytes) in family.iter().zip(walked).zip(lending::parts(common, &each)) {
+            let loan = Loan { pages: (bytes / 4096) as u32, faults: faults as u32 };
+            self.page.lend(child.claim, loan.word())?;
+            self.lending.renew(child, loan, lender);
         }
         Ok(())
     }
@@ -479,38 +589,42 @@ impl Watcher {
     /// What the tree would hold now with RAM enough, what several have together once.
     fn needed(&self, looks: &[Look], managed: &[Report]) -> u64 {
         let of = |look: &Look| {
-            let report = managed.iter().find(|report| report.pid == look.pid);
+            let report = managed.iter().find(|report| report.is_of(look));
             let needed = report.map_or(0, |report| report.counter("needed_bytes")).max(look.anon_bytes);
             needed.saturating_sub(self.sharing.doubly(look.pid).anon_bytes)
         };
         looks.iter().filter(|look| !look.is_guest && !self.census.is_passing(look.pid)).map(of).sum()
     }
 
-    /// Tells the agents what nobody else has, and who has to make room for whom.
-    fn divide(&mut self, looks: &[Look], managed: &[Report]) -> io::Result<()> {
+    /// The launcher's part of the pool: what nobody else has.
+    fn own_part(&self, looks: &[Look], managed: &[Report]) -> i64 {
         let is_managed =
-            |pid| managed.iter().any(|report| report.pid == pid && report.state != state::UNMANAGED);
+            |look: &Look| managed.iter().any(|report| report.is_of(look) && report.state != state::UNMANAGED);
         // Who is not managed any more may have a share still: that much of what it holds is off already.
         let share =
             |pid| managed.iter().find(|report| report.pid == pid).map_or(0, |report| report.share_bytes);
-        let others = looks.iter().filter(|look| !look.is_guest && !is_managed(look.pid));
+        let others = looks.iter().filter(|look| !look.is_guest && !is_managed(look));
         let unmanaged: i64 = others
             .filter(|look| !self.census.is_passing(look.pid))
             .map(|look| look.anon_bytes.cast_signed() - share(look.pid).cast_signed())
             .sum();
         let own = self.options.ram_bytes + self.returned_bytes + self.shared_by_copies(managed);
-        self.page.set_launcher_bytes(own.cast_signed() - unmanaged)?;
+        own.cast_signed() - unmanaged
+    }
+
+    /// Tells the agents who has to make room for whom.
+    fn divide(&mut self, managed: &[Report]) -> io::Result<()> {
         let pages = |report: &Report, names: &[&str]| names.iter().map(|name| report.counter(name)).sum();
         let member = |report: &Report| Member {
             place: report.place,
             share_bytes: report.share_bytes,
-            fixed_bytes: report.counter("fixed_bytes"),
+            fixed_bytes: report.counter("fixed_bytes").saturating_sub(report.borrowed_bytes),
             read: pages(report, &["pswpin", "zswpin"]),
             paged_out: pages(report, &["pswpout", "zswpout"]),
             // Its turn it waits for by the launcher's own word.
             waited_us: report.counter("stalled_ns").saturating_sub(report.counter("held_ns")) / 1000,
             ran_us: processor_us(report.pid).saturating_sub(report.counter("agent_cpu_ns") / 1000),
-            need_bytes: report.counter("needed_bytes"),
+            need_bytes: report.counter("needed_bytes").saturating_sub(report.borrowed_bytes),
             is_held: report.is_held,
         };
         let members: Vec<Member> =
@@ -548,6 +662,21 @@ impl Watcher {
     }
 }
 
+/// Children of fork that have loans.
+fn borrowers<'a>(looks: &'a [Look], managed: &'a [Report]) -> impl Iterator<Item = (&'a Look, &'a Report)> {
+    let has_loan = |report: &&Report| report.loan != 0 && report.state != state::UNMANAGED;
+    let look =
+        |report: &'a Report| Some((of_pid(looks, report.pid).filter(|look| report.is_of(look))?, report));
+    managed.iter().filter(has_loan).filter_map(look)
+}
+
+/// What a parent of the tree has now.
+fn lender(looks: &[Look], pid: u32) -> Option<Lender> {
+    let look = of_pid(looks, pid).filter(|look| !look.is_guest)?;
+    let (program_pages, anon_bytes) = (look.program_pages, look.anon_bytes);
+    Some(Lender { program_pages, anon_bytes, faults: minor_faults(pid)? })
+}
+
 /// `bytes` of `all`, of which there are no more than `most`.
 fn part_of(bytes: u64, most: u64, all: u64) -> u64 {
     if all <= most { bytes } else { (u128::from(bytes) * u128::from(most) / u128::from(all)) as u64 }
@@ -559,12 +688,29 @@ fn shmem_bytes(extras: &BTreeMap<u32, Extra>, look: &Look) -> u64 {
 
 /// What others have, too, of what a process holds: all but its own part, which is what it has with
 /// others divided by their number. `None`: nobody knows.
+///
+/// *The story* (by reading): it was subtracted from what was read before, at the start of a look. What
+/// had left RAM in between counted as shared, which hid an excess.
 fn walk(look: &Look, shmem_bytes: u64) -> Option<Doubly> {
-    let [own_anon, own_shmem] = figures(look.pid, "smaps_rollup", ["Pss_Anon", "Pss_Shmem"])?;
+    let names = ["Anonymous", "Pss_Anon", "Pss_Shmem"];
+    let [anon, own_anon, own_shmem] = figures(look.pid, "smaps_rollup", names)?;
     Some(Doubly {
-        anon_bytes: look.anon_bytes.saturating_sub(own_anon),
+        anon_bytes: anon.saturating_sub(own_anon).min(look.anon_bytes),
         shmem_bytes: shmem_bytes.saturating_sub(own_shmem),
     })
+}
+
+/// Is a process behind a filter of system calls that the launcher is not behind? No agent begins there.
+///
+/// *The story:* of children behind one it was said that they were made by a bare system call.
+fn filter(pid: u32) -> Option<&'static str> {
+    let filters = |of: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{of}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?;
+        line.trim().parse::<u32>().ok()
+    };
+    (filters(&pid.to_string())? > filters("self")?)
+        .then_some("it is behind a filter of system calls (seccomp), where no agent is begun")
 }
 
 /// What is known against a program's being managed. To be asked while it lives.
@@ -585,6 +731,9 @@ fn objection(pid: u32, agent: &Path) -> Option<String> {
     {
         let text = "the agent's library is not to be found from its root (chroot, or a mount over it)";
         return Some(text.into());
+    }
+    if let Some(reason) = filter(pid) {
+        return Some(reason.into());
     }
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     let variable = [ENV.as_bytes(), b"="].concat();

@@ -1,0 +1,183 @@
+//! What children of fork have as loans of their parents' memory, so that each page counts once: the
+//! parent counts it, as long as it has it.
+//!
+//! A child's agent sees what the child copies (`overspill_engine::shared::Loan`). What the parent
+//! copies, or drops, is the children's from then on, and their loans become less: each by its part of
+//! what its parent had of faults without a device, but for those by which it grew, or has less now,
+//! whichever is more. Both are estimates that only go up; a walk of all page tables of a family says
+//! how it is, and loans begin anew from there.
+//!
+//! It reads nothing itself and has no clock: whoever feeds it does.
+
+use std::collections::BTreeMap;
+
+use overspill_engine::shared::Loan;
+
+const PAGE_BYTES: u64 = 4096;
+
+/// A child that has a loan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Borrower {
+    /// The process.
+    pub pid: u32,
+    /// Which claim of which place it has.
+    pub claim: (usize, u32),
+    /// Who has made it, as far as is known.
+    pub parent: u32,
+    /// The loan as it stands there.
+    pub word: u64,
+}
+
+/// What is known of a parent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lender {
+    /// Tells its program from others that the process runs later.
+    pub program_pages: u32,
+    /// Faults without a device, since it began.
+    pub faults: u64,
+    /// What it holds.
+    pub anon_bytes: u64,
+}
+
+/// The books, by process.
+#[derive(Default)]
+pub struct Lending {
+    given: BTreeMap<u32, Given>,
+}
+
+struct Given {
+    claim: (usize, u32),
+    parent: u32,
+    /// The loan as it was given, and its parent then.
+    loan: Loan,
+    lender: Lender,
+    /// Pages that the parent has not in common with it any more.
+    gone: u64,
+}
+
+impl Lending {
+    /// All that have loans, with a way to look at a parent. Returns the loans that are to be changed.
+    pub fn look(
+        &mut self,
+        borrowers: &[Borrower],
+        mut lender: impl FnMut(u32) -> Option<Lender>,
+    ) -> Vec<((usize, u32), u64)> {
+        let is_there = |pid: &u32, given: &Given| {
+            borrowers.iter().any(|borrower| borrower.pid == *pid && borrower.claim == given.claim)
+        };
+        self.given.retain(|pid, given| is_there(pid, given));
+        let mut families: BTreeMap<u32, (Option<Lender>, u64)> = BTreeMap::new();
+        for borrower in borrowers {
+            families.entry(borrower.parent).or_insert_with(|| (lender(borrower.parent), 0)).1 += 1;
+        }
+        let word = |borrower: &Borrower| {
+            let (lender, children) = families[&borrower.parent];
+            let word = self.loan(borrower, lender, children)?.word();
+            (word != borrower.word).then_some((borrower.claim, word))
+        };
+        borrowers.iter().filter_map(word).collect()
+    }
+
+    /// What it is to have, whose parent has so many children with loans.
+    fn loan(&mut self, borrower: &Borrower, lender: Option<Lender>, children: u64) -> Option<Loan> {
+        let loan = Loan::of(borrower.word)?;
+        let now = lender.unwrap_or_default();
+        let first = Given { claim: borrower.claim, parent: borrower.parent, loan, lender: now, gone: 0 };
+        let given = self.given.entry(borrower.pid).or_insert(first);
+        let is_same = borrower.parent == given.parent && now.program_pages == given.lender.program_pages;
+        let gone = if lender.is_some() && is_same { given.gone_by(&now) } else { u64::MAX };
+        given.gone = given.gone.max(gone);
+        let pages = u64::from(given.loan.pages).saturating_sub(given.gone / children);
+        Some(Loan { pages: pages as u32, faults: given.loan.faults })
+    }
+
+    /// A family was walked, and a child has so much in common with others that another one counts.
+    pub fn renew(&mut self, borrower: &Borrower, loan: Loan, lender: Lender) {
+        let given = Given { claim: borrower.claim, parent: borrower.parent, loan, lender, gone: 0 };
+        self.given.insert(borrower.pid, given);
+    }
+}
+
+impl Given {
+    fn gone_by(&self, now: &Lender) -> u64 {
+        let pages = |more: u64, less: u64| more.saturating_sub(less) / PAGE_BYTES;
+        let growth = pages(now.anon_bytes, self.lender.anon_bytes);
+        let copies = now.faults.saturating_sub(self.lender.faults).saturating_sub(growth);
+        copies.max(pages(self.lender.anon_bytes, now.anon_bytes))
+    }
+}
+
+/// How what a family has in common is to be lent to its children, of which each has `doubly` bytes of
+/// the `common` ones: all of it, since one counts each page.
+pub fn parts(common: u64, doubly: &[u64]) -> Vec<u64> {
+    let sum: u64 = doubly.iter().sum();
+    let part = |&bytes: &u64| (u128::from(common) * u128::from(bytes) / u128::from(sum.max(1))) as u64;
+    doubly.iter().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const FAULTS_A_MIB: u64 = 256;
+
+    fn child(pid: u32, pages: u32) -> Borrower {
+        let word = Loan { pages, faults: 0 }.word();
+        Borrower { pid, claim: (pid as usize, 2), parent: 5, word }
+    }
+
+    fn parent(faults: u64, mib: u64) -> Lender {
+        Lender { program_pages: 30, faults, anon_bytes: mib * MIB }
+    }
+
+    /// Pages that are lent to each after a look, in MiB.
+    fn lent(lending: &mut Lending, children: &mut [Borrower], now: Option<Lender>) -> Vec<u64> {
+        for (claim, word) in lending.look(children, |_| now) {
+            children.iter_mut().find(|child| child.claim == claim).unwrap().word = word;
+        }
+        let pages = |child: &Borrower| Loan::of(child.word).map_or(0, |loan| loan.pages);
+        children.iter().map(|child| u64::from(pages(child)) / FAULTS_A_MIB).collect()
+    }
+
+    #[test]
+    fn what_a_parent_copies_is_its_childrens_in_parts() {
+        let (mut lending, mut children) = (Lending::default(), [6, 7].map(|pid| child(pid, 60 * 256)));
+        assert_eq!(lent(&mut lending, &mut children, Some(parent(9000, 60))), [60, 60]);
+        let copied = |mib: u64| 9000 + mib * FAULTS_A_MIB;
+        assert_eq!(lent(&mut lending, &mut children, Some(parent(copied(20), 60))), [50, 50]);
+        assert_eq!(lent(&mut lending, &mut children, Some(parent(copied(40), 80))), [50, 50], "it grew");
+        assert_eq!(lent(&mut lending, &mut children, Some(parent(copied(40), 30))), [40, 40]);
+        assert_eq!(lent(&mut lending, &mut children[..1], Some(parent(copied(40), 30))), [20]);
+        lending.renew(&children[0], Loan { pages: 30 * 256, faults: 77 }, parent(copied(40), 30));
+        children[0].word = Loan { pages: 30 * 256, faults: 77 }.word();
+        assert_eq!(lent(&mut lending, &mut children[..1], Some(parent(copied(45), 30))), [25]);
+        assert_eq!(Loan::of(children[0].word).unwrap().faults, 77);
+    }
+
+    #[test]
+    fn who_has_ended_or_runs_another_program_lends_nothing() {
+        for now in [None, Some(Lender { program_pages: 31, ..parent(9000, 60) })] {
+            let (mut lending, mut children) = (Lending::default(), [child(6, 60 * 256)]);
+            assert_eq!(lent(&mut lending, &mut children, Some(parent(9000, 60))), [60]);
+            assert_eq!(lent(&mut lending, &mut children, now), [0]);
+        }
+        let (mut lending, mut children) = (Lending::default(), [child(6, 60 * 256)]);
+        assert_eq!(lent(&mut lending, &mut children, None), [0], "it had ended before");
+    }
+
+    /// A process with the number of one that has ended has a loan of its own.
+    #[test]
+    fn a_place_that_is_used_again_is_anothers() {
+        let (mut lending, mut children) = (Lending::default(), [child(6, 60 * 256)]);
+        lent(&mut lending, &mut children, Some(parent(9000, 60)));
+        let mut next = [Borrower { claim: (3, 4), ..child(6, 40 * 256) }];
+        assert_eq!(lent(&mut lending, &mut next, Some(parent(99_000, 60))), [40]);
+    }
+
+    #[test]
+    fn all_that_is_common_is_lent() {
+        assert_eq!(parts(1200, &[570; 20]), [60; 20]);
+        assert_eq!(parts(0, &[0, 0]), [0, 0]);
+    }
+}

@@ -8,6 +8,7 @@ use crate::scratch::{FaultyDisk, Setting};
 use crate::{Outcome, Test, ensure, packages};
 
 const BLOCKS: &str = include_str!("citizens/blocks.c");
+const FIXED: &str = include_str!("citizens/fixed.c");
 const FILTER: &str = include_str!("citizens/filter.c");
 const RETURNS: &str = include_str!("citizens/returns.c");
 const AFTERWARDS: &str = include_str!("citizens/afterwards.c");
@@ -52,6 +53,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::filter", |context| filtered(context, "0")),
         Test::new("citizens::filter-of-all-threads", |context| filtered(context, "1")),
         Test::new("citizens::grows-down", grows_down),
+        Test::new("citizens::little-beside-what-stays", little_beside_what_stays),
         Test::new("citizens::promised-forks", |context| unprivileged_forks(context, "1")),
         Test::new("citizens::accounted-forks", |context| unprivileged_forks(context, "2")),
         Test::new("citizens::forks-after-return", forks_after_return),
@@ -90,6 +92,20 @@ fn grows_down(context: &Context) -> Outcome {
     let launch = Launch::new(context, "citizens-grows-down", &context.torture);
     let launch = launch.args(["grows-down", "--mib", "192", "--expect-cold", "--dir"]);
     launch.args([&context.scratch]).ram(160 * MIB).timeout(180).run()?.succeeded()?.paged().map(drop)
+}
+
+/// What cannot be paged is more than the budget. What can be has a little room all the same.
+///
+/// *The story:* it had none: a floor of 1 MiB, less a reserve of as much. SBCL and Chez Scheme, whose
+/// heaps are writable and executable, waited at every other instruction, and seemed to hang.
+fn little_beside_what_stays(context: &Context) -> Outcome {
+    let program = packages::compile(context, "fixed", FIXED, &[])?;
+    let finished = Launch::new(context, "citizens-fixed", program).ram(64 * MIB).timeout(180).run()?;
+    let faults = json::number(finished.succeeded()?.report()?, "major_faults")?;
+    ensure!(faults < 5_000, "{}", finished.complain(&format!("{faults} faults for 25,600 touches")));
+    let said = finished.report()?["verdict"]["text"].to_string();
+    ensure!(said.contains("cannot be paged"), "{}", finished.complain(&said));
+    Ok(())
 }
 
 /// Forks of every form by a program without CAP_SYS_PTRACE, whom the kernel tells of none, where it

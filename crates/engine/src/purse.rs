@@ -16,6 +16,10 @@ use crate::shared::{Process, Tree};
 const GIVEN_SHARE: u64 = 32;
 /// What a process is left with beside what cannot be paged, whatever others want.
 pub const LEAST_BYTES: u64 = 1 << 20;
+/// Where what cannot be paged takes all but this share of the budget (a sixteenth), that much is left
+/// to the rest, this at the most: to page it brings the budget no nearer.
+const LEFT_SHARE: u64 = 16;
+const LEFT_BYTES: u64 = 8 << 20;
 /// With so little in the hands of others (a sixteenth of the budget) all that is left is taken at once.
 const ALONE_SHARE: u64 = 16;
 
@@ -95,6 +99,13 @@ impl Purse {
         let free = u64::try_from(Purse::free(tree)).unwrap_or(0);
         let share = self.process.share_bytes.load(Acquire);
         (share + free).min(self.limit()).min(self.total)
+    }
+
+    /// What is left to what can be paged, beside `fixed` bytes that cannot. Zero: there is no need of it.
+    #[must_use]
+    pub fn floor(&self, fixed: u64) -> u64 {
+        let left = (self.total / LEFT_SHARE).min(LEFT_BYTES);
+        if fixed > self.total.saturating_sub(left) { left } else { 0 }
     }
 
     /// How much more is held than there is, of all that share it. `held` is what this process holds.

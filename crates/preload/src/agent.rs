@@ -601,7 +601,8 @@ impl Manager<'_> {
         self.engine.report().sample_files_kept(kept);
         offer_room(self.agent.purse.reach(), held);
         let unpaged = stray - books + self.reserve.bytes() + kept;
-        let budget = allowed.saturating_sub(unpaged) / PAGE_SIZE as u64;
+        let floor = self.agent.purse.floor(stray - books).max(self.reserve.least_bytes());
+        let budget = allowed.saturating_sub(unpaged).max(floor) / PAGE_SIZE as u64;
         let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
         let budget = self.in_steps(budget);
         if self.approach(budget) {

@@ -11,7 +11,7 @@ const RAM_BYTES: u64 = 64 * MIB;
 
 /// How overspill works inside: what it does by itself on this kernel, what it falls back to on
 /// others, and with a compressed pool that takes all it may, or without any.
-const WAYS: [(&str, &[&str]); 13] = [
+const WAYS: [(&str, &[&str]); 14] = [
     ("default", &[]),
     (NO_MOVE, &["--no-move"]),
     ("no-uring", &["--no-uring"]),
@@ -20,6 +20,7 @@ const WAYS: [(&str, &[&str]); 13] = [
     (TINY_POOL, &["--fixed-pool", "--max-pool-percent", "1"]),
     (HUGE_POOL, &["--fixed-pool", "--max-pool-percent", "80"]),
     (FILES, &["--files=16M"]),
+    (CHUNKS, &["--files=16M"]),
     (OF_RECLAIM[0], &["--reclaim", "probing"]),
     (OF_RECLAIM[1], &["--reclaim", "lru"]),
     (OF_RECLAIM[2], &["--reclaim", "fifo"]),
@@ -34,6 +35,21 @@ const UNDER_EACH: &str = "stores";
 /// Mappings of files are managed: for the subtests whose names begin so, and for no others.
 const FILES: &str = "files";
 const OF_FILES: &str = "file-";
+
+/// The same, in twice the budget, where chunks of 2 MiB are read and leave whole, with larger files: for
+/// the subtests that read in order, and by what is in the way of that.
+const CHUNKS: &str = "chunks";
+const OF_CHUNKS: [&str; 8] = [
+    "file-loop",
+    "file-chunks",
+    "file-end",
+    "file-read-only",
+    "file-cut",
+    "file-fork",
+    "file-pieces",
+    "file-threads",
+];
+const CHUNKS_MIB: &str = "320";
 
 /// Times are compared: by the default way only. So many pages come with each that is waited for.
 const OF_TIME: &str = "cost-";
@@ -105,8 +121,10 @@ pub fn tests(context: &Context, selected: impl Fn(&str) -> bool) -> Vec<Test> {
     let pairs = ways.iter().flat_map(|way| subtests.iter().map(move |subtest| (way, subtest)));
     pairs
         .filter(|((way, _), subtest)| {
-            context.mode != Mode::Overspill || (*way == FILES) == subtest.name.starts_with(OF_FILES)
+            let is_of_files = [FILES, CHUNKS].contains(way);
+            context.mode != Mode::Overspill || is_of_files == subtest.name.starts_with(OF_FILES)
         })
+        .filter(|((way, _), subtest)| *way != CHUNKS || OF_CHUNKS.contains(&subtest.name.as_str()))
         .filter(|((way, _), subtest)| {
             ![NO_POOL, TINY_POOL, HUGE_POOL].contains(way) || OF_POOLS.contains(&subtest.name.as_str())
         })
@@ -159,9 +177,12 @@ fn run(context: &Context, name: &str, way: &str, options: &[&str], budget_holds:
     let mut launch = Launch::new(context, format!("torture-{name}-{way}"), &context.torture)
         .args([name, "--seconds", &seconds.to_string(), "--dir"])
         .args([&context.scratch])
-        .ram(RAM_BYTES)
+        .ram(if way == CHUNKS { 2 * RAM_BYTES } else { RAM_BYTES })
         .options(options)
         .timeout(240 + 2 * seconds);
+    if way == CHUNKS {
+        launch = launch.args(["--mib", CHUNKS_MIB]);
+    }
     match context.mode {
         Mode::Overspill => launch = launch.args(["--expect-cold"]),
         Mode::Bare => {}

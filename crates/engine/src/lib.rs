@@ -22,6 +22,7 @@ mod files;
 mod fingerprint;
 pub mod growth;
 mod helper;
+mod huge;
 mod io;
 pub mod join_words;
 mod lending;

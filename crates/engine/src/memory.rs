@@ -16,6 +16,7 @@ mod putting;
 mod sealed;
 mod taking;
 mod tries;
+mod whole;
 mod zero_pages;
 
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc};
@@ -26,13 +27,15 @@ use overspill_sys::uffd::{CopyMode, Features, Message, Mode, MoveMode, Partial, 
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, overlap};
 
 use crate::helper::Helper;
+use crate::huge::PART;
 use crate::staging::BLOCK;
 pub(crate) use frames::words_of;
 use guards::Guards;
 pub(crate) use putting::Manner;
 use sealed::Sealed;
 pub(crate) use taking::Taken;
-use tries::{Reach, Sharing, Tries};
+pub(crate) use tries::Tries;
+use tries::{Reach, Sharing};
 
 /// Messages taken from the kernel by one read.
 const MESSAGES: usize = 64;
@@ -77,6 +80,8 @@ pub(crate) struct Memory {
     program: Uffd,
     own: Uffd,
     staging: Mapping,
+    /// Where its first frame is: the parts behind the frames are aligned.
+    staging_start: usize,
     trash: Mapping,
     zeroes: Mapping,
     /// Pages for what is on its way from the compressed pool to the file, and a last one for what
@@ -121,9 +126,11 @@ const NEEDED: Features = Features::EVENT_REMAP
     .union(Features::PAGEFAULT_FLAG_WP);
 
 impl Memory {
-    /// Opens the descriptors and maps `staging_frames` frames (all holes).
+    /// Opens the descriptors and maps `staging_frames` frames, and behind them `parts` parts that may be
+    /// huge pages (all holes).
     pub fn new(
         staging_frames: u32,
+        parts: u32,
         use_move: bool,
         user_mode_only: bool,
         pagemap: Pagemap,
@@ -138,7 +145,10 @@ impl Memory {
         }
         let can_move = use_move && granted.contains(Features::MOVE);
         let (own, _) = Uffd::open(Features::MOVE, user_mode_only)?;
-        let staging = frames(staging_frames as usize)?;
+        let in_parts = (parts * PART) as usize;
+        let staging = frames(staging_frames as usize + in_parts + PART as usize)?;
+        let parts_start = (staging.page(staging_frames as usize)).next_multiple_of(PART as usize * PAGE_SIZE);
+        let staging_start = parts_start - staging_frames as usize * PAGE_SIZE;
         let trash = frames(TRASH)?;
         let mut takes_zero_pages = true;
         if can_move {
@@ -147,12 +157,18 @@ impl Memory {
             // Write-protect mode reports nothing as long as nothing is protected: holes fault in as usual.
             program.register(staging.range(), Mode::WP)?;
         }
+        if in_parts > 0 && can_move {
+            // SAFETY: the mapping is ours. Refused, they are no huge pages.
+            let _ =
+                unsafe { mem::madvise(parts_start..parts_start + in_parts * PAGE_SIZE, Advice::HugePage) };
+        }
         let helper = if can_move { None } else { Some(Helper::start()?) };
         let pagemap = Arc::new(pagemap);
         Ok(Memory {
             program,
             own,
             staging,
+            staging_start,
             trash,
             zeroes: zeroes()?,
             bounce: frames(BOUNCE as usize + 2)?,
@@ -595,7 +611,7 @@ mod tests {
 
     /// None where userfaultfd may not be opened.
     fn memory() -> Option<Memory> {
-        Memory::new(2 * BLOCK, true, false, Pagemap::open().ok()?).ok()
+        Memory::new(2 * BLOCK, 2, true, false, Pagemap::open().ok()?).ok()
     }
 
     /// Pages that are managed; the first `filled` of them are there. Never unmapped: nobody would read of it.

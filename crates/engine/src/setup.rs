@@ -11,11 +11,12 @@ use overspill_sys::{Errno, PAGE_SIZE};
 use crate::claims::Claims;
 use crate::engine::Engine;
 use crate::fingerprint::Fingerprints;
+use crate::huge;
 use crate::io::Io;
 use crate::memory::Memory;
 use crate::report::Report;
 use crate::shared::paths;
-use crate::staging::BLOCK;
+use crate::staging::{BLOCK, Staging};
 use crate::swapfile::{SwapFile, SwapPlace};
 use crate::transfers::Transfers;
 use crate::vigil::Vigil;
@@ -102,7 +103,8 @@ const fn staging_blocks(frames_max: u32) -> u32 {
 /// Addresses that staging takes for so many frames, in bytes: the largest mapping of all.
 #[must_use]
 pub const fn staging_bytes(frames_max: u32) -> u64 {
-    staging_blocks(frames_max) as u64 * BLOCK as u64 * PAGE_SIZE as u64
+    let blocks = staging_blocks(frames_max) + huge::blocks(huge::parts(frames_max) + 1);
+    blocks as u64 * BLOCK as u64 * PAGE_SIZE as u64
 }
 
 impl Engine {
@@ -111,7 +113,8 @@ impl Engine {
         let failed = |step| move |errno| Failure { step, errno };
         let blocks = staging_blocks(settings.frames_max);
         let pagemap = settings.pagemap.map_or_else(Pagemap::open, Ok).map_err(failed(10))?;
-        let memory = Memory::new(blocks * BLOCK, settings.use_move, settings.user_mode_only, pagemap)
+        let parts = huge::parts(settings.frames_max);
+        let memory = Memory::new(blocks * BLOCK, parts, settings.use_move, settings.user_mode_only, pagemap)
             .map_err(failed(1))?;
         let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max, settings.claims.is_some())
             .map_err(failed(2))?;
@@ -132,7 +135,8 @@ impl Engine {
         let transfers = Transfers::new(io);
         let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable());
         let pool = u64::from(settings.frames) * u64::from(settings.max_pool_percent.min(100)) / 100;
-        let engine = Engine::new(config, settings.policy, memory, blocks, fingerprints, transfers, report);
+        let staging = Staging::new(blocks, parts);
+        let engine = Engine::new(config, settings.policy, memory, staging, fingerprints, transfers, report);
         let mut engine = engine.with_claims(settings.claims);
         for area in swap {
             engine.add_area(area);

@@ -5,13 +5,15 @@
 //! runs of frames and one UFFDIO_MOVE carries them. A frame is *live* (holds a page of the swap
 //! cache, or a read into it is under way), *spare* (populated, holds nothing: the next read or
 //! zero-fill uses it, so that no page is allocated, zeroed or freed in the steady state) or a
-//! *hole* (the next UFFDIO_MOVE out of the program puts a page there). This file only keeps the
-//! books; `memory` touches the frames.
+//! *hole* (the next UFFDIO_MOVE out of the program puts a page there). The last blocks are parts that
+//! may be huge pages (see `huge`). This file only keeps the books; `memory` touches the frames.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use overspill_mm::types::{CHUNK_PAGES, PageId};
+
+use crate::huge::{self, Huge, PART};
 
 /// Frames in a block.
 pub(crate) const BLOCK: u32 = u64::BITS;
@@ -60,6 +62,7 @@ pub(crate) struct Staging {
     /// Blocks of which a part was handed out: small runs share them.
     open_holes: Option<Open>,
     open_reads: Option<Open>,
+    huge: Huge,
     /// Where the search for idle frames of blocks in use goes on.
     searched: usize,
     /// Frame of each page that has one, by chunk of the page.
@@ -67,10 +70,11 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Books for `blocks` blocks, all holes.
-    pub fn new(blocks: u32) -> Self {
+    /// Books for `blocks` blocks, and behind them for so many parts that may be huge pages: all holes.
+    pub fn new(blocks: u32, parts: u32) -> Self {
+        let all = blocks + huge::blocks(parts);
         Staging {
-            blocks: alloc::vec![Block::default(); blocks as usize],
+            blocks: alloc::vec![Block::default(); all as usize],
             holes: (0..blocks).rev().collect(),
             spare: Vec::new(),
             populated_frames: 0,
@@ -78,6 +82,7 @@ impl Staging {
             takes: 0,
             open_holes: None,
             open_reads: None,
+            huge: Huge::new(blocks, parts),
             searched: 0,
             frame_of: Vec::new(),
         }
@@ -180,6 +185,7 @@ impl Staging {
         let idle = block.populated & !block.live;
         block.populated = block.live;
         self.populated_frames -= idle.count_ones();
+        self.huge.note_broken(found as u32);
         Some((Frame(found as u32 * BLOCK), idle))
     }
 
@@ -222,10 +228,96 @@ impl Staging {
         if !stays {
             block.populated &= !bit;
             self.populated_frames -= 1;
+            self.huge.note_broken(frame / BLOCK);
         }
-        if block.live == 0 {
+        if self.blocks[(frame / BLOCK) as usize].live == 0 {
             self.close_and_file_away(frame / BLOCK);
         }
+    }
+
+    // Whole chunks, in parts that may be huge pages.
+
+    /// The part that holds all pages of the chunk whose first page this is, in order.
+    pub fn part(&self, first: PageId) -> Option<Frame> {
+        let frame = self.frame(first).filter(|&frame| self.huge.begins_at(frame))?;
+        let chunk = self.frame_of[first.index() / CHUNK_PAGES as usize].as_ref()?;
+        let is_whole = first.0.is_multiple_of(PART) && chunk.iter().zip(frame.0..).all(|(&at, n)| at == n);
+        is_whole.then_some(frame)
+    }
+
+    /// All pages of a chunk left their part at once.
+    pub fn leave_whole(&mut self, first: PageId) {
+        let frame = self.part(first).expect("the chunk is in one part");
+        self.frame_of[first.index() / CHUNK_PAGES as usize] = None;
+        for block in self.huge.blocks_beside(frame.0 / BLOCK).expect("it is a part") {
+            (self.blocks[block].live, self.blocks[block].populated) = (0, 0);
+        }
+        self.live_frames -= PART;
+        self.populated_frames -= PART;
+        self.huge.file_away(frame, false);
+    }
+
+    /// Takes a part to read a chunk into, one that is there and whole if there is one, and when pages
+    /// were last taken out of view into it.
+    pub fn take_part(&mut self) -> Option<(Frame, u64)> {
+        let blocks = &self.blocks;
+        let is_whole = |frame: Frame| {
+            let first = (frame.0 / BLOCK) as usize;
+            blocks[first..first + huge::blocks(1) as usize].iter().all(|block| block.populated == u64::MAX)
+        };
+        let frame = self.huge.take_spare(is_whole)?;
+        let blocks = self.huge.blocks_beside(frame.0 / BLOCK).expect("it is a part");
+        let taken = self.blocks[blocks].iter().map(|block| block.taken).max();
+        Some((frame, taken.unwrap_or(0)))
+    }
+
+    /// Takes a part of which nothing is there.
+    pub fn take_part_hole(&mut self) -> Option<Frame> {
+        self.huge.take_hole()
+    }
+
+    /// The pages of a chunk are about to be taken out of view into a part.
+    pub fn note_take(&mut self, part: Frame) {
+        self.takes += 1;
+        for block in self.huge.blocks_beside(part.0 / BLOCK).expect("it is a part") {
+            self.blocks[block].taken = self.takes;
+        }
+    }
+
+    /// Takes a part that is there, whole or not, and holds no page.
+    pub fn take_spare_part(&mut self) -> Option<Frame> {
+        self.huge.take_spare(|_| true)
+    }
+
+    /// A part that was taken is free again, if it holds no page.
+    pub fn return_part(&mut self, part: Frame) {
+        self.file_away(part.0 / BLOCK);
+    }
+
+    /// Nothing of a part is there, and it can be a huge page again.
+    pub fn renewed(&mut self, part: Frame) {
+        for block in self.huge.blocks_beside(part.0 / BLOCK).expect("it is a part") {
+            let block = &mut self.blocks[block];
+            assert_eq!(block.live, 0, "what is given back holds no page");
+            self.populated_frames -= block.populated.count_ones();
+            block.populated = 0;
+        }
+        self.huge.note_renewed(part);
+    }
+
+    /// The part is no huge page, or must not be used again as it is.
+    pub fn note_broken(&mut self, part: Frame) {
+        self.huge.note_broken(part.0 / BLOCK);
+    }
+
+    /// Must the part be given back before it can be a huge page?
+    pub fn is_broken(&self, part: Frame) -> bool {
+        self.huge.is_broken(part)
+    }
+
+    /// Is the frame in a part?
+    pub fn is_in_part(&self, frame: Frame) -> bool {
+        self.huge.holds(frame)
     }
 
     /// The frame of `page` belongs to `to` now.
@@ -269,6 +361,14 @@ impl Staging {
     }
 
     fn file_away(&mut self, block: u32) {
+        if let Some(beside) = self.huge.blocks_beside(block) {
+            let first = Frame(beside.start as u32 * BLOCK);
+            let blocks = &self.blocks[beside];
+            if blocks.iter().all(|block| block.live == 0) {
+                self.huge.file_away(first, blocks.iter().any(|block| block.populated != 0));
+            }
+            return;
+        }
         let is_hole = self.blocks[block as usize].populated == 0;
         let pool = if is_hole { &mut self.holes } else { &mut self.spare };
         pool.push(block);
@@ -296,7 +396,7 @@ mod tests {
 
     #[test]
     fn frames_are_recycled_and_counted() {
-        let mut staging = Staging::new(4);
+        let mut staging = Staging::new(4, 0);
         let holes = staging.take_holes(16).unwrap();
         (0..16).for_each(|n| staging.enter(PageId(100 + n), Frame(holes.0 + n)));
         assert_eq!(staging.segment(PageId(104), 100).count, 12);
@@ -326,7 +426,7 @@ mod tests {
     /// See [`Staging::next_taken`]: blocks in use, from which a page was taken out a moment ago.
     #[test]
     fn frames_between_others_were_taken_just_now() {
-        let mut staging = Staging::new(2);
+        let mut staging = Staging::new(2, 0);
         for block in 0..2 {
             let first = staging.take_holes(BLOCK).expect("a block is free");
             (0..BLOCK).for_each(|n| staging.enter(PageId(block * BLOCK + n), Frame(first.0 + n)));
@@ -340,7 +440,7 @@ mod tests {
     /// Two blocks, in each of which one page stays for long.
     #[test]
     fn frames_are_found_beside_pages_that_stay() {
-        let mut staging = Staging::new(2);
+        let mut staging = Staging::new(2, 0);
         for block in 0..2 {
             let first = staging.take_holes(BLOCK).expect("a block is free");
             (0..BLOCK).for_each(|n| staging.enter(PageId(block * BLOCK + n), Frame(first.0 + n)));
@@ -354,5 +454,38 @@ mod tests {
         assert_ne!(read.0 / BLOCK, holes.0 / BLOCK);
         (0..43).for_each(|n| staging.enter(PageId(2000 + n), Frame(read.0 + n)));
         assert_eq!(staging.segment(PageId(2000), BLOCK).count, 43);
+    }
+
+    /// Also: a part in which pages stay is none, however many others have left it.
+    #[test]
+    fn a_chunk_leaves_its_part_whole_or_page_by_page() {
+        let mut staging = Staging::new(2, 2);
+        let part = staging.take_part_hole().expect("a part");
+        assert_eq!(part, Frame(2 * BLOCK));
+        let enter = |staging: &mut Staging, first| {
+            (0..PART).for_each(|n| staging.enter(PageId(first + n), Frame(part.0 + n)))
+        };
+        enter(&mut staging, PART);
+        assert_eq!((staging.part(PageId(PART)), staging.part(PageId(PART + 1))), (Some(part), None));
+        staging.leave_whole(PageId(PART));
+        assert_eq!((staging.frame(PageId(PART)), staging.idle_frames()), (None, 0));
+        assert_eq!(staging.take_part_hole(), Some(part), "it is a hole, and as good as before");
+        assert!(!staging.is_broken(part));
+        staging.note_take(part);
+        enter(&mut staging, PART);
+        (0..PART - 1).for_each(|n| staging.leave(PageId(PART + n), true));
+        assert_eq!((staging.take_part(), staging.part(PageId(PART))), (None, None), "a page is in it");
+        staging.leave(PageId(2 * PART - 1), true);
+        assert_eq!((staging.take_part(), staging.idle_frames()), (Some((part, 1)), PART));
+        enter(&mut staging, 0);
+        staging.leave(PageId(7), false);
+        assert!(staging.is_broken(part));
+        (0..PART).filter(|&n| n != 7).for_each(|n| staging.leave(PageId(n), true));
+        assert_eq!(staging.take_part(), None, "a frame is missing");
+        assert_eq!(staging.take_spare_part(), Some(part));
+        staging.renewed(part);
+        staging.return_part(part);
+        assert_eq!((staging.idle_frames(), staging.take_spare_part()), (0, None));
+        assert_eq!(staging.take_part_hole(), Some(part));
     }
 }

@@ -25,7 +25,7 @@ use crate::swapfile::GivesBack;
 
 /// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring
 /// frames.
-const PIECES: usize = 256;
+const PIECES: usize = 512;
 
 /// How often a request is made that could not be done just then, and the rest in between.
 const INSISTED: u32 = 10;

@@ -122,6 +122,7 @@ impl<P: SwapIn> Mm<P> {
 
     fn soft_fault(&mut self, id: PageId, out: &mut Actions) {
         self.stats.soft_fault += 1;
+        let is_whole = self.is_of_waiting_chunk(id);
         self.touched_cached(id, out);
         // The plan may have read ahead, never touched this page: it is still in the swap cache.
         let list = if self.pages[id].has(flag::REFERENCED) {
@@ -130,6 +131,9 @@ impl<P: SwapIn> Mm<P> {
         } else {
             self.foreseen(id)
         };
+        if is_whole {
+            return self.map_chunk(id, list, out);
+        }
         self.map(id, list, out);
         if list == ListId::Active && self.reclaim.peek().maps_units() {
             self.map_unit_around(id, out);
@@ -457,9 +461,14 @@ impl<P: SwapIn> Mm<P> {
         self.reading += 1;
     }
 
+    /// A whole chunk of a file is one read: its frames may be one huge page.
     pub(crate) fn flush(&mut self, reads: &mut Reads, out: &mut Actions) {
-        if let Some((run, slot)) = reads.run.take() {
-            self.read(run, slot, out);
+        let Some((run, slot)) = reads.run.take() else { return };
+        let is_whole = u64::from(run.count) == CHUNK_PAGES;
+        let most = if is_whole { run.count } else { self.config.read_max };
+        for done in (0..run.count).step_by(most as usize) {
+            let part = Run { first: PageId(run.first.0 + done), count: most.min(run.count - done) };
+            self.read(part, Slot(slot.0 + done), out);
         }
     }
 
@@ -503,7 +512,9 @@ impl<P: SwapIn> Mm<P> {
     /// Joins a page that is `Reading` to the read under construction, or begins another.
     fn add(&mut self, reads: &mut Reads, id: PageId, out: &mut Actions) {
         let slot = self.slot_of(id);
-        if !reads.join(id, slot, self.config.read_max) {
+        let is_file = slot.is_file() && !self.config.probe.is_kernel();
+        let most = if is_file { CHUNK_PAGES as u32 } else { self.config.read_max };
+        if !reads.join(id, slot, most) {
             self.flush(reads, out);
             reads.run = Some((Run::one(id), slot));
         }

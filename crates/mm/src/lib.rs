@@ -17,6 +17,7 @@ extern crate alloc;
 
 mod asked;
 mod check;
+mod chunks;
 mod drain;
 pub mod event;
 mod fault;

@@ -74,7 +74,7 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn expel_for_window(&mut self, looks: &mut u32, out: &mut Actions) {
         let Some(Postponed { frames, .. }) = self.postponed else { return };
         while self.coming_free() < frames && *looks > 0 && self.has_passed() {
-            if !self.unmap_unit(looks, out) {
+            if !self.unmap_passed(looks, out) {
                 return;
             }
         }

@@ -63,6 +63,7 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn read_done(&mut self, io: IoId, ok: bool, unpacked: bool, out: &mut Actions) {
         let run = self.take_io(io, IoKind::Read);
         self.keep_pace(run, out);
+        let waits = ok && self.waits_for_mark(run);
         for id in run.pages() {
             assert_eq!(self.pages[id].state, State::Reading, "what was read was being read");
             self.reading -= 1;
@@ -75,21 +76,21 @@ impl<P: SwapIn> Mm<P> {
                 if unpacked && self.pages[id].has(flag::READ_AHEAD) && !self.pages[id].has(flag::MARKER) {
                     self.pages[id].set(flag::EAGER);
                 }
-                self.arrived(id, out);
+                self.arrived(id, waits, out);
             } else {
                 self.read_failed(id, out);
             }
         }
     }
 
-    fn arrived(&mut self, id: PageId, out: &mut Actions) {
+    fn arrived(&mut self, id: PageId, waits: bool, out: &mut Actions) {
         self.pages[id].clear(flag::DIRTY | flag::RETRIED);
         self.leave_slot(id);
         self.share_slot(id);
         let list = if self.pages[id].has(flag::ACTIVATE) { ListId::Active } else { ListId::Inactive };
         if self.pages[id].has(flag::WANTED) {
             self.map(id, list, out);
-        } else if self.pages[id].has(flag::EAGER) || self.pause.is_some() {
+        } else if !waits && (self.pages[id].has(flag::EAGER) || self.pause.is_some()) {
             let is_foreseen = !self.config.probe.is_kernel() && self.pages[id].has(flag::READ_AHEAD);
             let list = if is_foreseen { self.foreseen(id) } else { list };
             self.count_eager(id);
@@ -201,7 +202,7 @@ impl<P: SwapIn> Mm<P> {
         self.pages[id].prev = self.clock;
         // The pager's means something else: that it failed its test.
         let forgotten = if self.config.probe.is_kernel() { flag::SECOND_LOOK } else { 0 };
-        self.pages[id].clear(flag::REFERENCED | forgotten);
+        self.pages[id].clear(flag::REFERENCED | flag::EAGER | forgotten);
         self.count_steal(id);
         out.push_free(id);
     }

@@ -49,6 +49,8 @@ pub enum Advice {
     WipeOnFork = nr::MADV_WIPEONFORK,
     /// Leave it out of core dumps.
     DontDump = nr::MADV_DONTDUMP,
+    /// Transparent huge pages, where there are any.
+    HugePage = nr::MADV_HUGEPAGE,
     /// No transparent huge pages.
     NoHugePage = nr::MADV_NOHUGEPAGE,
     /// Make every page present as a load would (5.14).

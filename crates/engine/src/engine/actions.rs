@@ -62,6 +62,9 @@ impl Engine {
 
     /// Brings consecutive slots into frames that hold the pages from now on.
     fn read(&mut self, io: IoId, run: Run, slot: u32) {
+        if self.enter_whole(run, slot) {
+            return self.read_file(io, run, slot);
+        }
         let mut done = 0;
         while done < run.count {
             let (first, count) = self.frames_for(run.count - done);

@@ -87,6 +87,8 @@ impl Engine {
                 let left = self.drop_frames(first, idle);
                 self.staging.return_idle(first, left);
                 (idle, left)
+            } else if self.drop_part() {
+                continue;
             } else {
                 return;
             };

@@ -66,7 +66,11 @@ impl Engine {
         }
         let (start, end) = vpns(&range);
         let protects = self.view.program.can_move();
+        let may_be_huge = protects && !source.writable;
         let slot = self.transfers.files().add(source, end.0 - start.0, protects)?;
+        if may_be_huge {
+            self.view.program.allow_huge(range.clone());
+        }
         let kind = RegionKind::File { bias: start.0.wrapping_sub(u64::from(slot.0)) };
         self.feed(Event::RegionAdded { space: PROGRAM, start, end, kind });
         self.are_files_told = false;

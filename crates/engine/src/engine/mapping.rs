@@ -128,6 +128,10 @@ impl Engine {
 
     /// Maps the pages at the head of `run` that lie in consecutive frames.
     fn map_part(&mut self, run: Run) -> (u32, u32) {
+        if let Some(put) = self.map_whole(run) {
+            return (put, put);
+        }
+        self.note_small(run.first);
         let (count, manner) = self.manner(run.first, run.count);
         let segment = self.staging.segment(run.first, count);
         let place = self.mm.place(segment.first_page);
@@ -185,17 +189,15 @@ impl Engine {
             robust.words().begin_batch();
         }
         let kept = self.kept(run) | self.told_discarded(run);
-        let result = frames.map_or_else(Default::default, |first| self.take_out(run, first, !kept));
-        self.events.push_back(Event::Unmapped { run, result });
-        if self.robust.is_some() && self.may_hold_locks(run, &result) {
-            self.suspect(run);
-        }
+        let result = frames.map_or_else(Default::default, |first| self.take_out(run, first, !kept, 0));
+        self.tell_unmapped(run, result);
     }
 
-    /// Takes the pages `which` of a run out of view, into the frames from `first` on.
-    fn take_out(&mut self, run: Run, first: Frame, which: u64) -> Unmapped {
-        let mut taken = Taken::default();
-        for (page, count) in runs(which & bits(0, run.count)) {
+    /// Takes the pages `which` of a run out of view, into the frames from `first` on. Those that were
+    /// `moved` are there already.
+    pub(super) fn take_out(&mut self, run: Run, first: Frame, which: u64, moved: u64) -> Unmapped {
+        let mut taken = Taken { taken: moved, gone: 0 };
+        for (page, count) in runs(which & bits(0, run.count) & !moved) {
             let place = self.mm.place(PageId(run.first.0 + page));
             let part = self.view.take_out(place, Frame(first.0 + page), count);
             taken.taken |= part.taken << page;
@@ -209,7 +211,7 @@ impl Engine {
             result.zero |= u64::from(content == Content::Zero) << index;
             result.same |= u64::from(content == Content::Same) << index;
         }
-        if taken.taken == 0 {
+        if taken.taken == 0 && !self.staging.is_in_part(first) {
             self.staging.abandon(first);
         }
         result

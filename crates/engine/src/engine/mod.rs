@@ -26,6 +26,7 @@ mod regions;
 mod sealing;
 mod sharing;
 mod syncing;
+mod whole;
 mod zeroes;
 
 use alloc::collections::VecDeque;
@@ -155,6 +156,7 @@ pub struct Engine {
     maps: Option<Arc<Maps>>,
     /// Everything is in, or comes in, for a fork that was announced.
     is_paused: bool,
+    whole: whole::Whole,
 }
 
 impl Engine {
@@ -162,7 +164,7 @@ impl Engine {
         config: Config,
         policy: Policy,
         memory: Memory,
-        staging_blocks: u32,
+        staging: Staging,
         fingerprints: Fingerprints,
         transfers: Transfers,
         report: Report,
@@ -172,7 +174,7 @@ impl Engine {
             mm: Mm::new(config, policy),
             transfers,
             view: View { program: memory, shared: SharedRegions::default() },
-            staging: Staging::new(staging_blocks),
+            staging,
             fingerprints,
             sums: Sums::new(),
             sealing: None,
@@ -205,6 +207,7 @@ impl Engine {
             untold: Patience::default(),
             maps: None,
             is_paused: false,
+            whole: whole::Whole::default(),
         }
     }
 
@@ -444,12 +447,18 @@ impl Engine {
             let now = clock::monotonic_ns();
             let mut out = core::mem::take(&mut self.out);
             self.mm.step(now, event, &mut out);
-            for action in out.drain() {
+            let mut actions = out.drain();
+            while let Some(&action) = actions.as_slice().first() {
                 if !matches!(action, Action::Unmap { .. }) {
                     self.put_back_kept(); // before what takes long
                 }
-                self.carry_out(action);
+                let done = self.unmap_whole(actions.as_slice());
+                if done == 0 {
+                    self.carry_out(action);
+                }
+                actions.nth(done.saturating_sub(1));
             }
+            drop(actions);
             self.put_back_kept();
             self.out = out;
         }

@@ -15,7 +15,7 @@ const PATIENCE: u32 = 20_000;
 impl Memory {
     /// The address of a frame, for direct I/O.
     pub fn frame_address(&self, frame: Frame) -> usize {
-        self.staging.page(frame.0 as usize)
+        self.staging_start + frame.0 as usize * PAGE_SIZE
     }
 
     /// Overwrites `count` populated frames with zeroes.

@@ -37,7 +37,7 @@ impl Manner {
     }
 
     /// Whoever waits for a page that has to be protected first is woken after that.
-    fn move_mode(self) -> MoveMode {
+    pub(super) fn move_mode(self) -> MoveMode {
         if self.is_protected() { MoveMode::DONTWAKE } else { MoveMode::empty() }
     }
 }
@@ -108,7 +108,7 @@ impl Memory {
         }
     }
 
-    fn seal_moved(&mut self, moved: AddressRange, manner: Manner) {
+    pub(super) fn seal_moved(&mut self, moved: AddressRange, manner: Manner) {
         if manner.is_protected() {
             // Refused, their range is changing: what is there is settled by that.
             self.protect(moved.clone());

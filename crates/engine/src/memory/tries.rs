@@ -28,7 +28,7 @@ impl Sharing {
 /// A dear second way for pages that the first one refuses: after a try in vain the next ones are
 /// left out, twice as many each time.
 #[derive(Default)]
-pub(super) struct Tries {
+pub(crate) struct Tries {
     in_vain: u32,
     left_out: u32,
 }

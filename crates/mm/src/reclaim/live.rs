@@ -115,8 +115,8 @@ impl<P: SwapIn> Mm<P> {
         let high = self.high();
         let goal = if demand > 0 { high.max(demand).max(self.config.unit) } else { high };
         // Most pages that are set on their way at once: neighbours that leave, or are written, by one
-        // request.
-        let batch = self.write_max().max(UNMAP_MAX);
+        // request; or a chunk.
+        let batch = self.write_max().max(UNMAP_MAX).max(CHUNK_PAGES as u32);
         // Every page may be looked at three times a call: found in use and moved, deactivated, and
         // found idle. With all of them busy the call still ends.
         let mut looks = 3 * (self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active)) + BATCH;
@@ -136,7 +136,7 @@ impl<P: SwapIn> Mm<P> {
             let staying = self.unmapping - self.leaving;
             let may_try = looks > 0 && self.unmapping < self.tried_at_once();
             let progress = if may_try && self.has_passed() {
-                self.unmap_unit(&mut looks, out)
+                self.unmap_passed(&mut looks, out)
             } else if self.reclaim.get().fails(&scene) {
                 self.fail_test();
                 self.shrink_cache(out)

@@ -17,6 +17,12 @@ use crate::{ensure, pattern, sys};
 pub(super) const SEED: u64 = 0xf17e5;
 /// Twice the budget.
 pub(super) const LEN: usize = 128 * MIB;
+
+/// The same, where the ballast is as large as it is by itself.
+pub(super) fn size(context: &Context) -> usize {
+    context.options.mib / 5 * 4 * MIB
+}
+
 const SHARED: i32 = libc::MAP_SHARED;
 const PRIVATE: i32 = libc::MAP_PRIVATE;
 
@@ -53,15 +59,15 @@ impl Drop for Scratch {
     }
 }
 
-fn check_all(memory: &Memory, what: &str) -> Outcome {
+pub(super) fn check_all(memory: &Memory, what: &str) -> Outcome {
     pattern::check_pages(memory, 0..memory.pages(), SEED, what)
 }
 
 /// `file-loop`: over and over, forwards and backwards, shared and private, and at random.
 pub fn over_and_over(context: &mut Context) -> Outcome {
-    let file = Scratch::new(context, LEN)?;
+    let file = Scratch::new(context, size(context))?;
     for flags in [SHARED, PRIVATE] {
-        let memory = file.map(LEN, libc::PROT_READ, flags)?;
+        let memory = file.map(size(context), libc::PROT_READ, flags)?;
         check_all(&memory, "in order")?;
         check_all(&memory, "in order again")?;
         for page in (0..memory.pages()).rev() {
@@ -80,10 +86,10 @@ pub fn over_and_over(context: &mut Context) -> Outcome {
 /// `file-end`: a file that ends within a page, mapped with more behind it: zeroes, then SIGBUS.
 pub fn end(context: &mut Context) -> Outcome {
     faults::install()?;
-    let len = LEN - 1234;
+    let len = size(context) - 1234;
     let file = Scratch::new(context, len)?;
     for (protection, flags) in [(libc::PROT_READ, SHARED), (RW, PRIVATE)] {
-        let memory = file.map(LEN + 16 * PAGE, protection, flags)?;
+        let memory = file.map(size(context) + 16 * PAGE, protection, flags)?;
         let last = len / PAGE;
         pattern::check_pages(&memory, 0..last, SEED, "before the last page")?;
         let rest = len % PAGE / 8;
@@ -106,7 +112,7 @@ pub fn end(context: &mut Context) -> Outcome {
     context.sabotage_status()
 }
 
-fn expect(result: Result<(), Fault>, signal: i32, address: usize, what: &str) -> Outcome {
+pub(super) fn expect(result: Result<(), Fault>, signal: i32, address: usize, what: &str) -> Outcome {
     let expected = Fault { signal, address };
     ensure!(result == Err(expected), "{what}: {result:?}, expected {expected:?}");
     Ok(())
@@ -115,8 +121,8 @@ fn expect(result: Result<(), Fault>, signal: i32, address: usize, what: &str) ->
 /// `file-private`: stores to a private mapping stay, all else is the file's, and the file is as it
 /// was; what is discarded shows the file again.
 pub fn private(context: &mut Context) -> Outcome {
-    let file = Scratch::new(context, LEN)?;
-    let memory = file.map(LEN, RW, PRIVATE)?;
+    let file = Scratch::new(context, size(context))?;
+    let memory = file.map(size(context), RW, PRIVATE)?;
     let is_stored = |page: usize| page % 5 == 2 || (1000..1200).contains(&page);
     for round in 1..4u64 {
         for page in 0..memory.pages() {
@@ -137,7 +143,7 @@ pub fn private(context: &mut Context) -> Outcome {
     context.press()?;
     ensure!(memory.word(1100, 3).load(Relaxed) == 7, "a store after the discarding is lost");
     let mut bytes = vec![0; MIB];
-    for offset in (0..LEN).step_by(MIB) {
+    for offset in (0..size(context)).step_by(MIB) {
         file.file.read_exact_at(&mut bytes, offset as u64)?;
         pattern::check_bytes(SEED, offset, &bytes, "the file")?;
     }
@@ -148,9 +154,9 @@ pub fn private(context: &mut Context) -> Outcome {
 /// EFAULT; made writable, a private one takes stores and a shared one is refused.
 pub fn read_only(context: &mut Context) -> Outcome {
     faults::install()?;
-    let file = Scratch::new(context, LEN)?;
+    let file = Scratch::new(context, size(context))?;
     for flags in [SHARED, PRIVATE] {
-        let memory = file.map(LEN, libc::PROT_READ, flags)?;
+        let memory = file.map(size(context), libc::PROT_READ, flags)?;
         for page in [3, 700, 20_000, memory.pages() - 1] {
             expect(faults::store(memory.page(page), 1), libc::SIGSEGV, memory.page(page), "a store")?;
             pattern::check_page(&memory, page, SEED, page, "after a store that failed")?;
@@ -184,8 +190,8 @@ pub fn read_only(context: &mut Context) -> Outcome {
 pub fn cut(context: &mut Context) -> Outcome {
     faults::install()?;
     for flags in [SHARED, PRIVATE] {
-        let file = Scratch::new(context, LEN)?;
-        let memory = file.map(LEN, libc::PROT_READ, flags)?;
+        let file = Scratch::new(context, size(context))?;
+        let memory = file.map(size(context), libc::PROT_READ, flags)?;
         check_all(&memory, "whole")?;
         let left = memory.pages() / 2;
         OpenOptions::new().write(true).open(&file.path)?.set_len((left * PAGE) as u64)?;
@@ -204,8 +210,8 @@ pub fn cut(context: &mut Context) -> Outcome {
 /// `file-writer`: another process opens the file for writing, and writes: it is not kept waiting,
 /// and who reads a shared mapping then sees it.
 pub fn writer(context: &mut Context) -> Outcome {
-    let file = Scratch::new(context, LEN)?;
-    let memory = file.map(LEN, libc::PROT_READ, SHARED)?;
+    let file = Scratch::new(context, size(context))?;
+    let memory = file.map(size(context), libc::PROT_READ, SHARED)?;
     check_all(&memory, "before")?;
     let path = file.path.to_str().ok_or_else(|| Failure("the directory has no name".into()))?;
     let began = std::time::Instant::now();
@@ -240,9 +246,9 @@ pub fn rewrite_part(path: &str) -> Outcome {
 /// `file-fork`: children see the file and what their parent had stored by then, and keep stores of
 /// their own to themselves.
 pub fn forks(context: &mut Context) -> Outcome {
-    let file = Scratch::new(context, LEN)?;
-    let read_only = file.map(LEN, libc::PROT_READ, SHARED)?;
-    let memory = file.map(LEN, RW, PRIVATE)?;
+    let file = Scratch::new(context, size(context))?;
+    let read_only = file.map(size(context), libc::PROT_READ, SHARED)?;
+    let memory = file.map(size(context), RW, PRIVATE)?;
     for page in (0..memory.pages()).step_by(9) {
         pattern::fill_page(&memory, page, SEED + 1, page);
     }
@@ -280,8 +286,9 @@ pub fn forks(context: &mut Context) -> Outcome {
 /// showed zeroes there.
 pub fn forks_unheard(context: &mut Context) -> Outcome {
     faults::install()?;
-    let file = Scratch::new(context, LEN)?;
-    let (read_only, private) = (&file.map(LEN, libc::PROT_READ, SHARED)?, &file.map(LEN, RW, PRIVATE)?);
+    let file = Scratch::new(context, size(context))?;
+    let (read_only, private) =
+        (&file.map(size(context), libc::PROT_READ, SHARED)?, &file.map(size(context), RW, PRIVATE)?);
     let seed = |page: usize| SEED + u64::from(page.is_multiple_of(9));
     for page in (0..private.pages()).step_by(9) {
         pattern::fill_page(private, page, seed(page), page);
@@ -337,8 +344,8 @@ pub fn forks_unheard(context: &mut Context) -> Outcome {
 /// `file-pieces`: parts are unmapped, replaced, moved, shrunk and grown, protected and opened.
 pub fn pieces(context: &mut Context) -> Outcome {
     faults::install()?;
-    let file = Scratch::new(context, LEN)?;
-    let memory = file.map(LEN, libc::PROT_READ, SHARED)?;
+    let file = Scratch::new(context, size(context))?;
+    let memory = file.map(size(context), libc::PROT_READ, SHARED)?;
     let pages = memory.pages();
     // Fragments at both ends and a hole in the middle, as loaders of models do.
     sys::munmap(memory.base(), 100 * PAGE)?;
@@ -390,8 +397,8 @@ pub fn pieces(context: &mut Context) -> Outcome {
 /// refuses is refused.
 pub fn advice(context: &mut Context) -> Outcome {
     const MADV_FREE: i32 = 8;
-    let file = Scratch::new(context, LEN)?;
-    let memory = file.map(LEN, libc::PROT_READ, SHARED)?;
+    let file = Scratch::new(context, size(context))?;
+    let memory = file.map(size(context), libc::PROT_READ, SHARED)?;
     for advice in [
         libc::MADV_RANDOM,
         libc::MADV_SEQUENTIAL,
@@ -428,8 +435,8 @@ pub fn advice(context: &mut Context) -> Outcome {
 pub fn hints(context: &mut Context) -> Outcome {
     const PART: usize = 8 * MIB;
     const MARKS: usize = 8;
-    let file = Scratch::new(context, LEN)?;
-    let memory = file.map(LEN, libc::PROT_READ, SHARED)?;
+    let file = Scratch::new(context, size(context))?;
+    let memory = file.map(size(context), libc::PROT_READ, SHARED)?;
     let fd = file.file.as_raw_fd();
     check_all(&memory, "before")?;
     // SAFETY: the calls look at no memory.
@@ -470,7 +477,7 @@ pub fn hints(context: &mut Context) -> Outcome {
         check_all(&memory, "advised by descriptor")?;
     }
     memory.unmap()?;
-    let memory = file.map(LEN, libc::PROT_READ, SHARED | libc::MAP_POPULATE)?;
+    let memory = file.map(size(context), libc::PROT_READ, SHARED | libc::MAP_POPULATE)?;
     check_all(&memory, "populated")?;
     context.sabotage_status()
 }
@@ -486,9 +493,9 @@ extern "C" fn on_tick(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
 /// signals interrupt them and other memory presses.
 pub fn threads(context: &mut Context) -> Outcome {
     faults::install_handler(libc::SIGUSR2, on_tick)?;
-    let file = Scratch::new(context, LEN)?;
-    let memory = file.map(LEN, libc::PROT_READ, SHARED)?;
-    let private = file.map(LEN, RW, PRIVATE)?;
+    let file = Scratch::new(context, size(context))?;
+    let memory = file.map(size(context), libc::PROT_READ, SHARED)?;
+    let private = file.map(size(context), RW, PRIVATE)?;
     let half = memory.pages() / 2;
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -9,6 +9,7 @@ mod costs;
 pub mod exits;
 mod file_calls;
 mod file_changes;
+mod file_chunks;
 mod file_faults;
 mod files;
 pub mod forks;
@@ -171,6 +172,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "cost-many-mappings" Holds costs::many_mappings, "51,200 mappings of two pages, against a plain load";
     "cost-robust" Holds costs::robust, "a load beside 1500 robust locks, against one without";
     "file-loop" Holds mapped_files::over_and_over, "mapped files over and over, every way";
+    "file-chunks" Exceeded file_chunks::chunks, "parts of chunks of a mapped file that come and go whole";
     "file-end" Holds mapped_files::end, "a mapped file that ends within the mapping";
     "file-private" Holds mapped_files::private, "stores to a private mapping of a file";
     "file-read-only" Holds mapped_files::read_only, "stores to a read-only mapping of a file";

@@ -16,7 +16,7 @@ mod track;
 use alloc::vec::Vec;
 
 use super::{Advice, Ask, Cause, Extent, Fault, FileRead, MapAdvice, PageCache, Reads, window};
-use crate::types::Nanos;
+use crate::types::{CHUNK_PAGES, Nanos};
 use stream::Stream;
 use streams::Streams;
 use track::{Span, Track};
@@ -211,7 +211,7 @@ impl Adaptive {
         // Two windows of a stream are in RAM at a time.
         let together = self.config.frames / (FRAMES_PART * 2 * self.live.max(1));
         let frames = self.config.frames;
-        let part = (frames / LARGE_PART).max(LARGE.min(frames / WINDOW_PART));
+        let part = whole(frames / LARGE_PART).max(LARGE.min(frames / WINDOW_PART));
         self.config.window_max.min(part).min(together)
     }
 
@@ -346,6 +346,12 @@ impl FileRead for Adaptive {
     fn unused(&mut self, file: &mut File, page: u64) {
         file.streams.thrashed(page);
     }
+}
+
+/// So many pages, or about as many in whole chunks.
+fn whole(pages: u64) -> u64 {
+    let chunks = (pages + CHUNK_PAGES / 4) / CHUNK_PAGES;
+    if chunks == 0 { pages } else { chunks * CHUNK_PAGES }
 }
 
 fn exactly(ask: &Ask, reads: &mut Reads) {

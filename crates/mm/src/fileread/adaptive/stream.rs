@@ -7,7 +7,7 @@
 use super::super::{Cause, Reads};
 use super::Config;
 use super::track::{Reach, Span, Track};
-use crate::types::Nanos;
+use crate::types::{CHUNK_PAGES, Nanos};
 
 /// Pages in the smallest window.
 const PAGES_MIN: u64 = 4;
@@ -133,9 +133,19 @@ impl Stream {
         (self.window / self.track.place_pages()).max(wanted).max(1).min(self.track.span_max())
     }
 
+    /// Places in a window from `at` on. A large one ends with a whole chunk, so that the next ones are of
+    /// whole chunks: such a read, and all that becomes of it, is one huge page's.
+    fn places_from(&self, at: u64, wanted: u64) -> u64 {
+        let count = self.places(wanted);
+        if count < CHUNK_PAGES {
+            return count;
+        }
+        (self.track.whole_until(at + count) - at).max(wanted)
+    }
+
     /// Reads a window from `span` on, for a reader that waits there.
     fn restart(&mut self, span: Span, cause: Cause, reads: &mut Reads) {
-        let count = self.places(span.count);
+        let count = self.places_from(span.at, span.count);
         // What lies ahead of the request is asked for; where nothing does, the half of it.
         self.marker = if count > span.count { span.at + span.count } else { span.at + count / 2 };
         (self.tail, self.frontier) = (span.at, span.at + count);
@@ -168,7 +178,7 @@ impl Stream {
         let needed = self.needed(now, config);
         self.window = needed.map_or(grown, |needed| grown.min(needed.max(PAGES_MIN)));
         self.met = now;
-        let span = Span { at: self.frontier, count: self.places(1) };
+        let span = Span { at: self.frontier, count: self.places_from(self.frontier, 1) };
         self.track.pass(at, behind(span.count), reads);
         (self.tail, self.marker, self.frontier) = (self.marker, span.at, span.at + span.count);
         self.track.push(span, span.at, Cause::Next, reads);
@@ -206,9 +216,10 @@ impl Stream {
 
 /// The places behind a reader that a window of `count` makes worthless, but for the nearest. Two such
 /// windows lie ahead of it then, and those of the time when they grew come to one more: where a loop
-/// meets what is missing, so much has to go, and all of it has been used on this lap.
+/// meets what is missing, so much has to go, and all of it has been used on this lap. What came in whole
+/// chunks goes in whole chunks.
 fn behind(count: u64) -> Span {
-    let near = count.min(FOLLOWERS);
+    let near = if count < CHUNK_PAGES { count.min(FOLLOWERS) } else { CHUNK_PAGES };
     Span { at: near, count: BEHIND * count }
 }
 

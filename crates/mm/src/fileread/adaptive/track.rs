@@ -4,6 +4,7 @@
 //! page counted from the far end, a piece. All else ([`super::stream`]) is the same for them.
 
 use super::super::{Cause, EXTENTS_MAX, Extent, Passed, Reads};
+use crate::types::CHUNK_PAGES;
 
 /// Pages are counted from here where the reader descends; files end long before.
 const MIRROR: u64 = 1 << 52;
@@ -109,6 +110,17 @@ impl Track {
             }
             // What lies between the pieces may be another reader's.
             Track::Strided { .. } => {}
+        }
+    }
+
+    /// The end of places that end with a whole chunk, at or before `end`.
+    #[must_use]
+    pub fn whole_until(self, end: u64) -> u64 {
+        match self {
+            Track::Forward => end - end % CHUNK_PAGES,
+            // The first page of a chunk is its last place.
+            Track::Backward => end - (end - 1) % CHUNK_PAGES,
+            Track::Strided { .. } => end,
         }
     }
 

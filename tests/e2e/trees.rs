@@ -152,7 +152,7 @@ os._exit(0 if status == 0 and digest() == expected else 1)
 fn children(context: &Context, stored_percent: &str) -> Outcome<(Finished, Verdict)> {
     let python = packages::program("python3", "python3")?;
     let name = format!("trees-readers-{stored_percent}");
-    let script = context.path(&format!("{name}.py"));
+    let script = context.path(format!("{name}.py"));
     std::fs::write(&script, READERS).map_err(|error| error.to_string())?;
     let launch = Launch::new(context, name, python).args([&text(&script), "20", "60", stored_percent]);
     sampled(launch.timeout(180), 120 * MIB)

@@ -110,6 +110,8 @@ pub struct Census {
     pub tree_peak_bytes: u64,
     /// See there.
     pub tree_peak_shmem_bytes: u64,
+    /// The most at a time that nobody could page.
+    pub tree_peak_unpaged_bytes: u64,
     /// The most that it would have held at a time with RAM enough.
     pub tree_needed_bytes: u64,
     /// The most programs that lived at a time.

@@ -159,6 +159,8 @@ pub struct Report {
     pub tree_peak_bytes: u64,
     /// What of that was shared memory, which is not managed.
     pub tree_peak_shmem_bytes: u64,
+    /// The most at a time that nobody could page: shared, unmanaged, locked, writable and executable.
+    pub tree_peak_unpaged_bytes: u64,
     /// The mean over the run.
     pub tree_mean_bytes: u64,
     /// The most RAM of any kind that a process had in an instant that nobody saw; 0: what was seen
@@ -295,6 +297,7 @@ impl Report {
             tree_mean_bytes: census.tree_mean_bytes(),
             tree_peak_bytes: census.tree_peak_bytes,
             tree_peak_shmem_bytes: census.tree_peak_shmem_bytes,
+            tree_peak_unpaged_bytes: census.tree_peak_unpaged_bytes,
             programs_total: records.len() as u64 + census.left_out,
             programs_left_out: census.left_out,
             programs_at_once: census.most_at_once,

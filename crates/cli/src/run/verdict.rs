@@ -23,6 +23,8 @@ const BOOKS_SHARE: u64 = 64;
 /// The bound on what a tree that pages holds: its budget, 2 %, and these, in all and for each program.
 const BOUND_BYTES: u64 = 8 << 20;
 const BOUND_BYTES_EACH: u64 = 1 << 20;
+/// What cannot be paged is told where it leaves less than this share of the budget.
+const UNPAGED_SHARE: u64 = 8;
 /// Room is given out to processes by pieces of so much.
 const PIECE_BYTES: u64 = 2 << 20;
 /// So much of a need comes on top of it: what is taken out ahead of demand, and what no look saw.
@@ -126,6 +128,8 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         } else if report.tree_peak_shmem_bytes > report.tree_peak_bytes / 16 {
             let shared = human::bytes(report.tree_peak_shmem_bytes);
             text.push_str(&format!(", {shared} of it shared memory, which is not managed"));
+        } else if let Some(unpaged) = unpaged(report) {
+            text.push_str(&unpaged);
         } else if !paged {
             text.push_str(", and nothing was paged out");
         }
@@ -143,6 +147,15 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         });
     }
     None
+}
+
+/// Why there was little to page, where what nobody could page took nearly all of the budget.
+///
+/// *The story:* of SBCL, whose heap is writable and executable, it was said that it thrashes.
+fn unpaged(report: &Report) -> Option<String> {
+    let bytes = report.tree_peak_unpaged_bytes;
+    let is_most = bytes > report.ram_bytes - report.ram_bytes / UNPAGED_SHARE;
+    is_most.then(|| format!(", {} cannot be paged (locked, or writable and executable)", human::bytes(bytes)))
 }
 
 /// Not all is known that would have to be.
@@ -205,6 +218,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
         waited.push_str(&format!(", some {} times as slow as with RAM enough", report.slowdown.text()));
     }
     let at_most = if emptied > 0 { "no more than " } else { "" };
+    waited.push_str(&unpaged(report).unwrap_or_default());
     let avoids = format!("{at_most}{} would avoid that", human::bytes(enough));
     if share < COMFORTABLE_SHARE && !is_slow {
         return Verdict {

@@ -492,6 +492,7 @@ impl Watcher {
         self.loans = self.loans(looks, &managed);
         self.kept_bytes = managed.iter().map(kept).filter(|&(_, bytes)| bytes > 0).collect();
         self.unpaged_bytes = self.unpaged_bytes(sightings, &managed);
+        self.census.tree_peak_unpaged_bytes = self.census.tree_peak_unpaged_bytes.max(self.unpaged_bytes);
         if self.options.divides {
             self.lend(looks, &managed)?;
             self.page.set_launcher_bytes(self.own_part(looks, &managed))?;

@@ -474,6 +474,10 @@ impl Watcher {
         let mut managed = Vec::new();
         for report in self.page.reports()? {
             let lives = of_pid(looks, report.pid).is_some();
+            // Who has ended between two looks tells it, too.
+            let fixed_bytes = report.counter("fixed_bytes").saturating_sub(report.borrowed_bytes);
+            let unpaged_bytes = &mut self.census.tree_peak_unpaged_bytes;
+            *unpaged_bytes = fixed_bytes.max(*unpaged_bytes);
             let has_ended = report.is_over || (!lives && !exists(report.pid));
             if has_ended {
                 self.returned_bytes += self.page.share_bytes(&report)?;

@@ -113,7 +113,8 @@ fn take_parts(memory: &Memory) -> Outcome {
 
 fn cut(file: &Scratch, memory: &Memory) -> Outcome {
     let left = memory.pages() / 2 + 100;
-    check(memory, left / 2..memory.pages(), "before the cut")?;
+    // Not where parts went.
+    check(memory, (left / 2).max(24 * CHUNK)..memory.pages(), "before the cut")?;
     OpenOptions::new().write(true).open(&file.path)?.set_len((left * PAGE) as u64)?;
     sys::eventually(|| {
         [left, left + CHUNK, memory.pages() - 1].into_iter().try_for_each(|page| {

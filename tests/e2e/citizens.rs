@@ -263,12 +263,11 @@ fn reported(finished: &Finished, words: &str) -> Outcome {
 /// `_Fork`, which was to have an agent though its parent had none.
 fn valgrind(context: &Context) -> Outcome {
     let valgrind = packages::program("valgrind", "valgrind")?;
-    let launch = Launch::new(context, "citizens-valgrind", valgrind).args(["-q", "true"]);
+    let launch = Launch::new(context, "citizens-valgrind", &valgrind).args(["-q", "true"]);
     let finished = launch.ram(100 * MIB).timeout(60).run()?;
     finished.succeeded()?;
     reported(&finished, "it runs in valgrind")?;
     let program = packages::compile(context, "quiet", QUIET, &[])?;
-    let valgrind = packages::program("valgrind", "valgrind")?;
     let launch = Launch::new(context, "citizens-valgrind-forks", valgrind).args(["-q"]).args([&program]);
     launch.ram(100 * MIB).timeout(180).run()?.succeeded().map(drop)
 }

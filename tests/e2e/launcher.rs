@@ -25,15 +25,9 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// As that user, who may have so many processes and threads.
-fn limited(
-    context: &Context,
-    name: &str,
-    processes: u32,
-    options: &str,
-    program: &[&str],
-) -> Outcome<Command> {
-    let overspill = text(Path::new(context.overspill_command().get_program()));
-    let line = format!("ulimit -u {processes}; exec \"$0\" run --ram 32M {options} -- \"$@\"");
+fn limited(context: &Context, name: &str, processes: u32, program: &[&str]) -> Outcome<Command> {
+    let overspill = text(&context.overspill);
+    let line = format!("ulimit -u {processes}; exec \"$0\" run --ram 32M -- \"$@\"");
     let mut command = Command::new(packages::program("setpriv", "util-linux")?);
     let may_page = ["--inh-caps", "+sys_ptrace", "--ambient-caps", "+sys_ptrace"];
     command
@@ -60,7 +54,7 @@ fn few_processes(context: &Context) -> Outcome {
     let perl = text(&packages::program("perl", "perl")?);
     let mut statuses = Vec::new();
     for processes in 1..=8 {
-        let mut command = limited(context, "launcher-few", processes, "", &[&perl, "-e", PROGRAM])?;
+        let mut command = limited(context, "launcher-few", processes, &[&perl, "-e", PROGRAM])?;
         let status = command.status().map_err(|error| error.to_string())?;
         let (said, complaint) =
             (read(context.path("launcher-few.stdout"))?, read(context.path("launcher-few.stderr"))?);
@@ -90,7 +84,7 @@ fn hidden(context: &Context) -> Outcome {
                 if [ -e /dev/userfaultfd ]; then cp -a /dev/userfaultfd /mnt && \
                     chmod 666 /mnt/userfaultfd && mount --bind /mnt/userfaultfd /dev/userfaultfd; fi && \
                 exec setpriv --reuid 65534 --regid 65534 --clear-groups $0 run --ram 32M --json $1 -- $2 1";
-    let overspill = text(Path::new(context.overspill_command().get_program()));
+    let overspill = text(&context.overspill);
     let finished = Launch::new(context, "launcher-hidden", packages::program("unshare", "util-linux")?)
         .args(["-mpf", "--mount-proc", "/bin/sh", "-c", line, &overspill, &text(&json), &text(&sleep)])
         .env("OVERSPILL_CONFIG", "/dev/null")
@@ -129,7 +123,7 @@ fn zeroes(context: &Context) -> Outcome {
 /// *The story:* a launcher within a run started a program. It had two agents, each paged the other, and
 /// it stood still.
 fn within_a_run(context: &Context) -> Outcome {
-    let overspill = text(Path::new(context.overspill_command().get_program()));
+    let overspill = text(&context.overspill);
     let (json, swap) = (context.path("launcher-inner.report"), text(&context.swap));
     let dd = ["--", "/bin/dd", "if=/dev/urandom", "of=/dev/null", "bs=60M", "count=1"];
     let finished = Launch::new(context, "launcher-outer", overspill)

@@ -193,7 +193,7 @@ fn limits_in(told: &str) -> Vec<&str> {
 fn address_space_from_outside(context: &Context) -> Outcome {
     let program = text(&packages::compile(context, "limits-outside", LIMITED, &[])?);
     let json = context.path("limits-outside.report");
-    let overspill = text(Path::new(context.overspill_command().get_program()));
+    let overspill = text(&context.overspill);
     let setpriv = packages::program("setpriv", "util-linux")?;
     let run = |kib: &str, own: &str| -> Outcome<(String, serde_json::Value)> {
         let script = "ulimit -v $3; exec $0 run --ram 32M --json $1 -- $2 $4";
@@ -226,7 +226,7 @@ fn address_space_from_outside(context: &Context) -> Outcome {
 /// of addresses, once the program was managed. What it mapped next failed.
 fn address_space_large(context: &Context) -> Outcome {
     let program = text(&packages::compile(context, "limits-large", LIMITED, &[])?);
-    let overspill = text(Path::new(context.overspill_command().get_program()));
+    let overspill = text(&context.overspill);
     let setpriv = packages::program("setpriv", "util-linux")?;
     let json = context.path("limits-large.report");
     let machine = std::fs::read_to_string("/proc/meminfo").map_err(|error| error.to_string())?;

@@ -39,10 +39,14 @@ pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
     let mut name = [0; SOCKET_PREFIX.len() + 16];
     let (prefix, digits) = name.split_at_mut(SOCKET_PREFIX.len());
     prefix.copy_from_slice(SOCKET_PREFIX.as_bytes());
-    for (place, digit) in digits.iter_mut().enumerate() {
-        *digit = b"0123456789abcdef"[(token >> (60 - 4 * place)) as usize & 15];
-    }
+    digits.copy_from_slice(&hexadecimal(token));
     name
+}
+
+/// All sixteen digits.
+#[must_use]
+pub fn hexadecimal(number: u64) -> [u8; 16] {
+    core::array::from_fn(|place| b"0123456789abcdef"[(number >> (60 - 4 * place)) as usize & 15])
 }
 
 /// First bytes of the page.

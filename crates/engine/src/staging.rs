@@ -237,6 +237,11 @@ impl Staging {
 
     // Whole chunks, in parts that may be huge pages.
 
+    /// The blocks of a part.
+    fn blocks_of(&self, part: Frame) -> core::ops::Range<usize> {
+        self.huge.blocks_beside(part.0 / BLOCK).expect("it is a part")
+    }
+
     /// The part that holds all pages of the chunk whose first page this is, in order.
     pub fn part(&self, first: PageId) -> Option<Frame> {
         let frame = self.frame(first).filter(|&frame| self.huge.begins_at(frame))?;
@@ -249,7 +254,7 @@ impl Staging {
     pub fn leave_whole(&mut self, first: PageId) {
         let frame = self.part(first).expect("the chunk is in one part");
         self.frame_of[first.index() / CHUNK_PAGES as usize] = None;
-        for block in self.huge.blocks_beside(frame.0 / BLOCK).expect("it is a part") {
+        for block in self.blocks_of(frame) {
             (self.blocks[block].live, self.blocks[block].populated) = (0, 0);
         }
         self.live_frames -= PART;
@@ -266,7 +271,7 @@ impl Staging {
             blocks[first..first + huge::blocks(1) as usize].iter().all(|block| block.populated == u64::MAX)
         };
         let frame = self.huge.take_spare(is_whole)?;
-        let blocks = self.huge.blocks_beside(frame.0 / BLOCK).expect("it is a part");
+        let blocks = self.blocks_of(frame);
         let taken = self.blocks[blocks].iter().map(|block| block.taken).max();
         Some((frame, taken.unwrap_or(0)))
     }
@@ -279,7 +284,7 @@ impl Staging {
     /// The pages of a chunk are about to be taken out of view into a part.
     pub fn note_take(&mut self, part: Frame) {
         self.takes += 1;
-        for block in self.huge.blocks_beside(part.0 / BLOCK).expect("it is a part") {
+        for block in self.blocks_of(part) {
             self.blocks[block].taken = self.takes;
         }
     }
@@ -296,7 +301,7 @@ impl Staging {
 
     /// Nothing of a part is there, and it can be a huge page again.
     pub fn renewed(&mut self, part: Frame) {
-        for block in self.huge.blocks_beside(part.0 / BLOCK).expect("it is a part") {
+        for block in self.blocks_of(part) {
             let block = &mut self.blocks[block];
             assert_eq!(block.live, 0, "what is given back holds no page");
             self.populated_frames -= block.populated.count_ones();

@@ -128,14 +128,11 @@ impl Request {
         self.advance(done);
         None
     }
-}
 
-impl Request {
     /// Does a write go beyond what files may have (RLIMIT_FSIZE)?
     fn passes_limit(&self) -> bool {
         let end = self.offset + self.bytes as u64;
-        let is_passed = || procfs::limit(Limit::FileSize).is_ok_and(|(most, _)| most < end);
-        self.kind != Kind::Read && is_passed()
+        self.kind != Kind::Read && procfs::limit(Limit::FileSize).is_ok_and(|(most, _)| most < end)
     }
 }
 

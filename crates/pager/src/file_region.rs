@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 use overspill_engine::{Engine, Place, Source};
 use overspill_mm::fileread::MapAdvice;
 use overspill_mm::readahead::policy::Overrides;
-use overspill_sys::file::{self, Kind, Open};
+use overspill_sys::file::{self, Open};
 use overspill_sys::mem::Mapping;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE};
 
-use crate::file::{Claim, Inodes, RealFile, Store, open_without_waiting};
+use crate::file::{Claim, Inodes, RealFile, Store, open_regular};
 use crate::link::{Link, say};
 use crate::pager::whole_pages;
 use crate::publish::Publisher;
@@ -293,9 +293,7 @@ impl<'a> SharedStores<'a> {
 
 /// Opens a file for reading.
 fn open(path: &Path) -> Result<Fd, Errno> {
-    let plain = raw::fd_from(open_without_waiting(path, false, false)?.into());
-    let is_regular = file::status(&plain)?.kind == Kind::Regular;
-    is_regular.then_some(plain).ok_or(Errno::NODEV)
+    Ok(raw::fd_from(open_regular(path, false, false)?.into()))
 }
 
 impl Deref for FileRegion {

@@ -29,13 +29,8 @@ fn pager(ram: usize) -> Pager {
 
 /// Another process that plays `part` on the region.
 fn start(region: &SharedRegion, part: &str) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "peer", "--nocapture", "--test-threads=1"])
-        .env(PART, part)
-        .stdin(Stdio::from(region.handle().unwrap()))
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
+    let handle = Stdio::from(region.handle().unwrap());
+    play("peer", part).stdin(handle).stdout(Stdio::null()).spawn().unwrap()
 }
 
 /// In the other process: the region.
@@ -465,11 +460,7 @@ fn ended_by(status: ExitStatus) -> Option<i32> {
 #[test]
 fn a_lost_page_is_sigbus() {
     if std::env::var(PART).as_deref() != Ok("lose") {
-        let status = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_lost_page_is_sigbus", "--nocapture", "--test-threads=1"])
-            .env(PART, "lose")
-            .status()
-            .unwrap();
+        let status = play("a_lost_page_is_sigbus", "lose").stdout(Stdio::inherit()).status().unwrap();
         assert!(status.success(), "{status}");
         return;
     }

@@ -157,8 +157,8 @@ pub fn run(mission: Mission) {
     let purse = mission.purse();
     let Mission { shared, process, memory, swap, inherits, resident, sight, pipes } = mission;
     let counts_from = if inherits { clock::monotonic_ns() + COPY_NS } else { 0 };
-    let borrowing = match resident.anon_bytes() {
-        Ok(held) if inherits && purse.lends() => Borrowing::begin(process, held),
+    let borrowing = match (inherits && purse.lends()).then(|| resident.anon_bytes()) {
+        Some(Ok(held)) => Borrowing::begin(process, held),
         _ => Borrowing::default(),
     };
     let (growth, ending) = (Growth::default(), Ending::new());
@@ -602,9 +602,7 @@ impl Manager<'_> {
         offer_room(self.agent.purse.reach(), held);
         let unpaged = stray - books + self.reserve.bytes() + kept;
         let floor = self.agent.purse.floor(stray - books).max(self.reserve.least_bytes());
-        let budget = allowed.saturating_sub(unpaged).max(floor) / PAGE_SIZE as u64;
-        let budget = u32::try_from(budget).unwrap_or(u32::MAX / 32);
-        let budget = self.in_steps(budget);
+        let budget = self.in_steps(aside::frames(allowed.saturating_sub(unpaged).max(floor)));
         if self.approach(budget) {
             self.shrinks_since.get_or_insert_with(clock::monotonic_ns);
         } else {

@@ -68,5 +68,5 @@ fn is_own(thread: ThreadId) -> bool {
 }
 
 fn is_worker(thread: ThreadId) -> bool {
-    procfs::starts_with(WORKER)(procfs::task_path(thread.in_proc, b"/comm", &mut [0; TASK_PATH_BYTES]))
+    procfs::starts_with(procfs::task_path(thread.in_proc, b"/comm", &mut [0; TASK_PATH_BYTES]), WORKER)
 }

@@ -14,7 +14,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use linux_raw_sys::general::{__NR_execve, __NR_execveat, __NR_faccessat2, AT_EACCESS, AT_FDCWD};
-use overspill_engine::shared::ENV;
+use overspill_engine::shared::{ENV, hexadecimal};
 use overspill_sys::Errno;
 use overspill_sys::text::Decimal;
 
@@ -263,11 +263,6 @@ unsafe fn with_more(
         call(room.entries())
     });
     handed.unwrap_or_else(|| call(environment))
-}
-
-/// All sixteen digits.
-fn hexadecimal(number: u64) -> [u8; 16] {
-    core::array::from_fn(|place| b"0123456789abcdef"[(number >> (60 - 4 * place)) as usize & 15])
 }
 
 /// The environment of this process.

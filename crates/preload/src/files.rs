@@ -295,22 +295,18 @@ pub fn map(wish: usize, len: usize, prot: u32, flags: u32, fd: c_int, offset: i6
     }
     let shared = [MAP_SHARED, MAP_SHARED_VALIDATE].contains(&(flags & MAP_TYPE));
     let bytes = usize::try_from(status.len - offset).unwrap_or(usize::MAX).min(len);
-    if let Some(why) = unfit(bytes < bytes_min, prot, flags, shared) {
-        note_left(why, bytes);
-        return None;
-    }
+    let is_in_memory = || file::space(&file).is_ok_and(|space| space.magic == TMPFS_MAGIC);
     // Behind a filter nobody could ask for it back. What is in RAM anyway is counted as shared memory.
-    let left = match () {
-        () if filters::is_filtered() => Some(Left::Other),
-        () if file::space(&file).is_ok_and(|space| space.magic == TMPFS_MAGIC) => Some(Left::InMemory),
-        () => None,
-    };
+    let left = unfit(bytes < bytes_min, prot, flags, shared)
+        .or_else(|| filters::is_filtered().then_some(Left::Other))
+        .or_else(|| is_in_memory().then_some(Left::InMemory));
     if let Some(why) = left {
         note_left(why, bytes);
         return None;
     }
-    let claims = prot & PROT_WRITE == 0;
-    if let Some(claim) = claims.then(|| kept::claim(bytes, (status.device, status.inode))).flatten() {
+    if prot & PROT_WRITE == 0
+        && let Some(claim) = kept::claim(bytes, (status.device, status.inode))
+    {
         return Some(Mapping::Kept(claim));
     }
     let fd = fd as u32;

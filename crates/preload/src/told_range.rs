@@ -1,4 +1,5 @@
-//! A range of addresses that one thread tells all others: where the agent's own thread is, and who speaks.
+//! A range of addresses that one thread tells all others: where the agent's own thread is, who speaks, and
+//! the mapping that forbids forks.
 //!
 //! *The story:* only the start was cleared when such a thread's memory was given back. The range was all
 //! that lies below its end from then on, and taken for the agent's own: nothing was managed any more.

@@ -15,8 +15,6 @@
 //! *The story:* of a limit of twice the machine's RAM and more the mapping took most, once the program
 //! was managed: what it mapped next failed.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
-
 use overspill_engine::Engine;
 use overspill_sys::maps::Maps;
 use overspill_sys::mem::{self, Advice, Mapping};
@@ -24,13 +22,14 @@ use overspill_sys::procfs::{self, Fields};
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
 use crate::limits::ADDRESSES;
+use crate::told_range::ToldRange;
 use crate::withheld;
 
-static RANGE: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+static RANGE: ToldRange = ToldRange::none();
 
 /// The mapping; empty where there is none.
 pub fn range() -> AddressRange {
-    RANGE[0].load(Ordering::Acquire)..RANGE[1].load(Ordering::Acquire)
+    RANGE.get()
 }
 
 /// Forbids forks, for the first time in this process, or again.
@@ -41,8 +40,7 @@ pub fn set_up() {
     let promises_by_size = procfs::number_in(c"/proc/sys/vm/overcommit_memory") == Some(0);
     let may_map = promises_by_size && !ADDRESSES.is_set();
     let Some(range) = may_map.then(map).flatten() else { return withheld::set_up() };
-    RANGE[0].store(range.start, Ordering::Release);
-    RANGE[1].store(range.end, Ordering::Release);
+    RANGE.set(range);
 }
 
 /// Nearly as much as there is, twice.
@@ -68,7 +66,7 @@ pub fn permit(own: &mut [AddressRange], maps: &Maps, engine: &Engine) {
 /// A child has nothing of it.
 pub fn forget() {
     withheld::forget();
-    RANGE.iter().for_each(|at| at.store(0, Ordering::Release));
+    RANGE.clear();
 }
 
 fn advise(advice: Advice) {

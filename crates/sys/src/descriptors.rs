@@ -9,9 +9,9 @@
 
 use crate::event::{self, PollFd};
 use crate::file::{self, Open};
-use crate::procfs::{TASK_PATH_BYTES, ThreadId};
+use crate::procfs::{TASK_PATH_BYTES, ThreadId, with_more_descriptors};
 use crate::raw::{nr, syscall};
-use crate::text::{Decimal, take_number};
+use crate::text::{Decimal, joined, take_number};
 use crate::{Errno, Fd, mem, procfs, thread};
 use core::ffi::CStr;
 
@@ -72,11 +72,11 @@ impl Table {
     /// a new one was taken for the machine's init (`citizens::proc-of-outside`).
     pub fn open() -> Result<Table, Errno> {
         match directory_at(c"/proc/self/fd") {
-            Ok(directory) => Ok(Table { directory, pidfd: with_room(mem::pidfd_self) }),
+            Ok(directory) => Ok(Table { directory, pidfd: with_more_descriptors(mem::pidfd_self) }),
             Err(Errno::NOENT) => {
                 let thread = other_thread()?;
                 let directory = directory_of(thread)?;
-                Ok(Table { directory, pidfd: with_room(|| mem::pidfd_of_thread(thread.tid)) })
+                Ok(Table { directory, pidfd: with_more_descriptors(|| mem::pidfd_of_thread(thread.tid)) })
             }
             Err(errno) => Err(errno),
         }
@@ -97,7 +97,7 @@ impl Table {
     }
 
     fn kind(&self, number: u32) -> Kind {
-        let name = path([Decimal::new(u64::from(number)).as_bytes()]);
+        let name: [u8; PATH_BYTES] = joined([Decimal::new(u64::from(number)).as_bytes()]);
         let mut link = [0u8; LINK_BYTES];
         let (directory, at) = (self.directory.raw() as usize, name.as_ptr() as usize);
         // SAFETY: the name is NUL-terminated, the buffer exclusive.
@@ -178,7 +178,8 @@ impl Table {
     pub fn watch(&self, watch: &Watch, number: u32) -> Result<(), Errno> {
         let directory = Decimal::new(self.directory.raw() as u64);
         let number = Decimal::new(u64::from(number));
-        let path = path([b"/proc/thread-self/fd/", directory.as_bytes(), b"/", number.as_bytes()]);
+        let path: [u8; PATH_BYTES] =
+            joined([b"/proc/thread-self/fd/", directory.as_bytes(), b"/", number.as_bytes()]);
         let (watch, at) = (watch.0.raw() as usize, path.as_ptr() as usize);
         let mask = (nr::IN_MODIFY | nr::IN_ONESHOT) as usize;
         // SAFETY: the path is NUL-terminated.
@@ -187,8 +188,10 @@ impl Table {
 
     fn borrow(&self, number: u32) -> Result<Fd, Errno> {
         let pidfd = self.pidfd.as_ref().map_err(|&errno| errno)?.raw() as usize;
-        // SAFETY: makes a descriptor.
-        with_room(|| unsafe { syscall!(nr::__NR_pidfd_getfd, pidfd, number as usize, 0) }.map(Fd::made))
+        with_more_descriptors(|| {
+            // SAFETY: makes a descriptor.
+            unsafe { syscall!(nr::__NR_pidfd_getfd, pidfd, number as usize, 0) }.map(Fd::made)
+        })
     }
 }
 
@@ -211,21 +214,13 @@ impl Watch {
     }
 }
 
-/// Makes a descriptor although the program's limit forbids one more.
-fn with_room<T>(mut make: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    match make() {
-        Err(Errno::MFILE) => procfs::with_more_descriptors(make),
-        other => other,
-    }
-}
-
 /// The directory of a thread's descriptors. ENOENT: there are none, or it has ended.
 fn directory_of(thread: ThreadId) -> Result<Fd, Errno> {
     directory_at(procfs::task_path(thread.in_proc, b"/fd", &mut [0; TASK_PATH_BYTES]))
 }
 
 fn directory_at(path: &CStr) -> Result<Fd, Errno> {
-    let directory = with_room(|| file::open(path, Open::DIRECTORY))?;
+    let directory = with_more_descriptors(|| file::open(path, Open::DIRECTORY))?;
     let mut has_any = false;
     procfs::for_entries_until(&directory, |name| {
         has_any |= name[0].is_ascii_digit();
@@ -243,7 +238,7 @@ fn directory_at(path: &CStr) -> Result<Fd, Errno> {
 fn other_thread() -> Result<ThreadId, Errno> {
     let own = thread::id();
     let (mut found, mut refused) = (None, Errno::NOENT);
-    with_room(|| {
+    with_more_descriptors(|| {
         procfs::for_each_thread_id(|thread| {
             if thread.tid == own || thread::is_own(thread.tid) || found.is_some() {
                 return;
@@ -267,16 +262,4 @@ fn other_thread() -> Result<ThreadId, Errno> {
 fn have_same_table(one: u32, other: u32) -> Result<bool, Errno> {
     // SAFETY: compares, changes nothing.
     unsafe { syscall!(nr::__NR_kcmp, one as usize, other as usize, KCMP_FILES, 0, 0) }.map(|order| order == 0)
-}
-
-/// The parts one behind the other, with a NUL.
-fn path<const N: usize>(parts: [&[u8]; N]) -> [u8; PATH_BYTES] {
-    let mut path = [0; PATH_BYTES];
-    let mut at = 0;
-    for part in parts {
-        path[at..at + part.len()].copy_from_slice(part);
-        at += part.len();
-    }
-    assert!(at < PATH_BYTES, "there is room for a NUL");
-    path
 }

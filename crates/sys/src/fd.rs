@@ -119,14 +119,11 @@ pub fn forget_spare() {
 /// *The story:* a program lowered its limit to three descriptors and forked. The event of a fork
 /// comes with a descriptor, which could not be made: it was never read, and everything waited for
 /// ever.
-pub fn with_room<T>(mut act: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+pub fn with_room<T>(act: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let spare = SPARE.swap(-1, Relaxed);
     if spare >= 0 {
         // SAFETY: it was kept for this, and nobody else knows of it.
         drop(unsafe { Fd::from_raw(spare) });
     }
-    match act() {
-        Err(Errno::MFILE) => procfs::with_more_descriptors(act),
-        other => other,
-    }
+    procfs::with_more_descriptors(act)
 }

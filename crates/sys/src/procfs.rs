@@ -4,7 +4,7 @@
 
 use crate::file::{self, Open};
 use crate::raw::{nr, syscall};
-use crate::text::{Decimal, skip_blanks, take_number};
+use crate::text::{Decimal, joined, skip_blanks, take_number};
 use crate::{Errno, Fd, PAGE_SIZE, mem};
 use core::ffi::CStr;
 
@@ -218,12 +218,10 @@ pub fn leader_exit_code() -> Option<u32> {
 }
 
 /// Tells whether a file begins with these bytes.
-pub fn starts_with(bytes: &[u8]) -> impl FnOnce(&CStr) -> bool {
-    move |path| {
-        let mut buffer = [0; 16];
-        let read = file::open(path, Open::empty()).and_then(|fd| file::pread(&fd, &mut buffer, 0));
-        read.is_ok_and(|len| buffer[..len].starts_with(bytes))
-    }
+pub fn starts_with(path: &CStr, bytes: &[u8]) -> bool {
+    let mut buffer = [0; 16];
+    let read = file::open(path, Open::empty()).and_then(|fd| file::pread(&fd, &mut buffer, 0));
+    read.is_ok_and(|len| buffer[..len].starts_with(bytes))
 }
 
 /// The letter behind the name, which stands in parentheses and may hold some itself.
@@ -376,11 +374,7 @@ pub const TASK_PATH_BYTES: usize = 48;
 /// The path of a thread's file, by its number in /proc; `file` begins with a slash, and is short.
 pub fn task_path<'a>(in_proc: u32, file: &[u8], buffer: &'a mut [u8; TASK_PATH_BYTES]) -> &'a CStr {
     let number = Decimal::new(u64::from(in_proc));
-    let mut len = 0;
-    for part in [b"/proc/self/task/", number.as_bytes(), file, b"\0"] {
-        buffer[len..len + part.len()].copy_from_slice(part);
-        len += part.len();
-    }
+    *buffer = joined([b"/proc/self/task/", number.as_bytes(), file]);
     CStr::from_bytes_until_nul(buffer).expect("it was put there")
 }
 
@@ -455,13 +449,17 @@ pub fn set_limit(resource: Limit, (now, most): (u64, u64)) -> Result<(u64, u64),
     Ok((old[0], old[1]))
 }
 
-/// Acts while the process may have some descriptors more, whatever its limit: EMFILE where it may
-/// not have that.
+/// Acts; where no descriptor is left once more, while the process may have some more, whatever its limit:
+/// EMFILE where it may not have that.
 ///
 /// *The story:* the limit was raised to 64, whatever it was. With many files managed, and a limit
 /// that the program had set to 100 since, that changed nothing, and the next fork ended the program.
-pub fn with_more_descriptors<T>(act: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+pub fn with_more_descriptors<T>(mut act: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     const MORE: u64 = 64;
+    let first = act();
+    if !matches!(first, Err(Errno::MFILE)) {
+        return first;
+    }
     let (now, most) = limit(Limit::Descriptors)?;
     // More than the program may have takes a privilege, or there is a limit of the machine's.
     let all = most.max(now.saturating_add(MORE));

@@ -1,4 +1,4 @@
-//! Numbers in text, without allocation: what the kernel prints and what its paths want.
+//! Numbers and paths in text, without allocation: what the kernel prints and what its paths want.
 
 /// A number written in decimal.
 pub struct Decimal {
@@ -27,6 +27,18 @@ impl Decimal {
     pub fn as_bytes(&self) -> &[u8] {
         &self.digits[self.start..]
     }
+}
+
+/// The parts one behind the other, with a NUL.
+pub(crate) fn joined<const N: usize, const BYTES: usize>(parts: [&[u8]; N]) -> [u8; BYTES] {
+    let mut text = [0; BYTES];
+    let mut at = 0;
+    for part in parts {
+        text[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    assert!(at < BYTES, "there is room for a NUL");
+    text
 }
 
 /// Takes a number in `radix` (10, or 16 in lower case) off the front of `text`; `None` when there is no digit

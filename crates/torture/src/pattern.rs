@@ -67,8 +67,18 @@ pub fn fill_page(memory: &Memory, page: usize, seed: u64, identity: usize) {
 }
 
 /// Fails unless the pages hold the pattern that [`fill_pages`] left.
-pub fn check_pages(memory: &Memory, pages: Range<usize>, seed: u64, what: &str) -> Outcome {
+pub fn check_pages(
+    memory: &Memory,
+    pages: impl IntoIterator<Item = usize>,
+    seed: u64,
+    what: &str,
+) -> Outcome {
     pages.into_iter().try_for_each(|page| check_page(memory, page, seed, page, what))
+}
+
+/// Fails unless a part that was moved holds what its pages, from page `from` on, held.
+pub fn check_moved(part: &Memory, from: usize, seed: u64, what: &str) -> Outcome {
+    (0..part.pages()).try_for_each(|page| check_page(part, page, seed, from + page, what))
 }
 
 /// Fails unless `page` of the memory holds the pattern of page `identity`.

@@ -162,6 +162,11 @@ impl Census {
         new
     }
 
+    /// So much is there that nobody can page.
+    pub fn note_unpaged(&mut self, bytes: u64) {
+        self.tree_peak_unpaged_bytes = self.tree_peak_unpaged_bytes.max(bytes);
+    }
+
     /// True if what is known of the program is to be told: it was not seen before, or only when it
     /// was being started.
     fn see(&mut self, sighting: &Sighting, all: &[Sighting], now: u64) -> bool {
@@ -352,14 +357,14 @@ impl Census {
     fn leave_out(&mut self, record: Record) {
         self.left_out += 1;
         self.left_out_anon_bytes = self.left_out_anon_bytes.max(record.anon_peak_bytes);
-        let resident_bytes = record.resident_peak_bytes.max(record.anon_peak_bytes);
-        self.left_out_resident_bytes = self.left_out_resident_bytes.max(resident_bytes);
+        self.left_out_resident_bytes = self.left_out_resident_bytes.max(record.held_peak_bytes());
         if record.has_waited() {
             self.left_out_lives_ns += record.lived_ns();
         }
-        match (&mut self.left_out_agents, record.agent) {
-            (Some(sum), Some(agent)) => sum.add(&agent),
-            (sum, agent) => *sum = agent.or(sum.take()),
+        let Some(agent) = record.agent else { return };
+        match &mut self.left_out_agents {
+            Some(sum) => sum.add(&agent),
+            None => self.left_out_agents = Some(agent),
         }
     }
 }
@@ -389,6 +394,11 @@ impl Record {
     /// run was said to fit.
     fn is_unsettled(&self) -> bool {
         self.objection.is_none() && self.claim.is_none() && self.lived_ns() < SETTLED_NS
+    }
+
+    /// The most that it held, of any kind.
+    pub fn held_peak_bytes(&self) -> u64 {
+        self.resident_peak_bytes.max(self.anon_peak_bytes)
     }
 
     /// Did it wait for its agent?
@@ -712,6 +722,7 @@ mod tests {
         assert_eq!(census.finish().len() + left_out as usize, 2 * RECORDS_MAX);
         assert!(census.left_out_agents.is_some());
     }
+
     /// See [`Census::left_out_anon_bytes`].
     #[test]
     fn what_those_held_that_are_left_out_is_kept() {

@@ -246,7 +246,7 @@ impl Process {
 }
 
 /// Does that say of a file of /proc that its process has ended?
-pub fn is_gone(error: &io::Error) -> bool {
+fn is_gone(error: &io::Error) -> bool {
     [Some(libc::ENOENT), Some(libc::ESRCH)].contains(&error.raw_os_error())
 }
 
@@ -382,9 +382,10 @@ pub fn parent(pid: u32) -> Option<u32> {
 /// gave the places of living agents to others. *The other story* (by reading): so would it have where
 /// /proc hides other users' processes (hidepid).
 pub fn exists(pid: u32) -> bool {
-    match read(pid, "stat") {
-        Ok(stat) => words_of(&stat).next().is_some_and(|state| !["Z", "X"].contains(&state)),
-        Err(error) => !is_gone(&error) || is_taken(pid),
+    let lives = |stat: String| words_of(&stat).next().is_some_and(|state| !["Z", "X"].contains(&state));
+    match of_living(pid, read(pid, "stat")) {
+        Ok(stat) => stat.is_some_and(lives),
+        Err(_) => true, // it cannot be looked at
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! It reads nothing itself and has no clock: whoever feeds it does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use overspill_engine::shared::Loan;
 
@@ -62,10 +62,8 @@ impl Lending {
         borrowers: &[Borrower],
         mut lender: impl FnMut(u32) -> Option<Lender>,
     ) -> Vec<((usize, u32), u64)> {
-        let is_there = |pid: &u32, given: &Given| {
-            borrowers.iter().any(|borrower| borrower.pid == *pid && borrower.claim == given.claim)
-        };
-        self.given.retain(|pid, given| is_there(pid, given));
+        let there: BTreeSet<_> = borrowers.iter().map(|borrower| (borrower.pid, borrower.claim)).collect();
+        self.given.retain(|&pid, given| there.contains(&(pid, given.claim)));
         let mut families: BTreeMap<u32, (Option<Lender>, u64)> = BTreeMap::new();
         for borrower in borrowers {
             families.entry(borrower.parent).or_insert_with(|| (lender(borrower.parent), 0)).1 += 1;
@@ -82,7 +80,7 @@ impl Lending {
     fn loan(&mut self, borrower: &Borrower, lender: Option<Lender>, children: u64) -> Option<Loan> {
         let loan = Loan::of(borrower.word)?;
         let now = lender.unwrap_or_default();
-        let first = Given { claim: borrower.claim, parent: borrower.parent, loan, lender: now, gone: 0 };
+        let first = Given::new(borrower, loan, now);
         let given = self.given.entry(borrower.pid).or_insert(first);
         let is_same = borrower.parent == given.parent && now.program_pages == given.lender.program_pages;
         let gone = if lender.is_some() && is_same { given.gone_by(&now) } else { u64::MAX };
@@ -93,12 +91,15 @@ impl Lending {
 
     /// A family was walked, and a child has so much in common with others that another one counts.
     pub fn renew(&mut self, borrower: &Borrower, loan: Loan, lender: Lender) {
-        let given = Given { claim: borrower.claim, parent: borrower.parent, loan, lender, gone: 0 };
-        self.given.insert(borrower.pid, given);
+        self.given.insert(borrower.pid, Given::new(borrower, loan, lender));
     }
 }
 
 impl Given {
+    fn new(borrower: &Borrower, loan: Loan, lender: Lender) -> Given {
+        Given { claim: borrower.claim, parent: borrower.parent, loan, lender, gone: 0 }
+    }
+
     fn gone_by(&self, now: &Lender) -> u64 {
         let pages = |more: u64, less: u64| more.saturating_sub(less) / PAGE_BYTES;
         let growth = pages(now.anon_bytes, self.lender.anon_bytes);

@@ -313,9 +313,8 @@ impl Report {
         if !args.tuning.per_process {
             report.needed_bytes = report.needed_bytes.max(census.tree_needed_bytes);
         }
-        let waited = |record: &&Record| record.has_waited();
-        let lives_ns =
-            records.iter().filter(waited).map(Record::lived_ns).sum::<u64>() + census.left_out_lives_ns;
+        let lives_ns = records.iter().filter(|record| record.has_waited()).map(Record::lived_ns).sum::<u64>()
+            + census.left_out_lives_ns;
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         report.estimate(lives_ns as f64 / 1e9, processors);
         report.scanning = Scanning::new(|name| report.sum(name), report.wall_seconds);
@@ -346,7 +345,7 @@ impl Report {
         self.tree_peak_bytes = self.tree_peak_bytes.max(self.resident_peak_bytes);
         let seen = records
             .iter()
-            .map(|record| record.resident_peak_bytes.max(record.anon_peak_bytes))
+            .map(Record::held_peak_bytes)
             .chain([run.watched.census.left_out_resident_bytes])
             .max()
             .unwrap_or(0);

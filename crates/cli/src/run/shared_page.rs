@@ -165,6 +165,11 @@ impl Report {
         let found = self.counters.iter().find(|(own, _)| *own == name);
         found.expect("counters are asked for by the names that shared.rs declares").1
     }
+
+    /// A counter of bytes, less what counts with the process's parent.
+    pub fn own_bytes(&self, name: &str) -> u64 {
+        self.counter(name).saturating_sub(self.borrowed_bytes)
+    }
 }
 
 /// The shared memory.

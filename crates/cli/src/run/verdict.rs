@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::report::Report;
 use crate::args::Tuning;
 use crate::human;
-use crate::size::shortest;
+use crate::size::{Size, shortest};
 use crate::swap::arg::SwapArg;
 
 /// Waiting less than this share of the time is not worth more RAM.
@@ -279,21 +279,20 @@ fn more_swap(report: &Report, tuning: &Tuning) -> String {
     let needed = report.needed_bytes.saturating_add(pieces);
     let wanted = |bytes: u64| {
         let least = if report.strict_ended { bytes.saturating_mul(2) } else { bytes + (1 << 20) };
-        crate::size::Size::Bytes(rounded(needed.max(least)))
+        rounded(needed.max(least))
     };
-    let bytes_of = |size: &crate::size::Size| size.bytes(crate::machine::ram_for_shares());
-    let sizes: Option<Vec<u64>> = tuning.swap.iter().map(|place| place.size.as_ref().map(bytes_of)).collect();
+    let bytes_of = |size: Size| size.bytes(crate::machine::ram_for_shares());
+    let sizes: Option<Vec<u64>> = tuning.swap.iter().map(|place| place.size.map(bytes_of)).collect();
     let room = sizes.filter(|sizes| !sizes.is_empty()).map(|sizes| sizes.iter().sum::<u64>());
     let limit = [room, report.swap_max_bytes].into_iter().flatten().min();
     if let Some(bytes) = report.swap_max_bytes.filter(|bytes| Some(*bytes) == limit || *bytes < needed) {
-        tuning.swap_max = Some(wanted(bytes));
+        tuning.swap_max = Some(Size::Bytes(wanted(bytes)));
     }
     if let (Some(all), Some(last)) = (room, tuning.swap.last_mut())
         && (room == limit || all < needed)
     {
-        let crate::size::Size::Bytes(wanted) = wanted(all) else { unreachable!("it is in bytes") };
-        let own = last.size.as_ref().map_or(0, bytes_of);
-        last.size = Some(crate::size::Size::Bytes(wanted.saturating_sub(all - own)));
+        let own = last.size.map_or(0, bytes_of);
+        last.size = Some(Size::Bytes(wanted(all).saturating_sub(all - own)));
     }
     if limit.is_none() {
         tuning.swap = vec![SwapArg::plain("DIR-WITH-MORE-ROOM".into())];
@@ -413,8 +412,7 @@ mod tests {
             let swap = words.iter().map(|word| SwapArg::parse(word.into()).unwrap()).collect();
             let report = Report { swap_full: true, needed_bytes: 300 << 20, ..report() };
             let report = Report { programs_at_once: 10, swap_max_bytes: swap_max, ..report };
-            let tuning =
-                Tuning { swap, swap_max: swap_max.map(crate::size::Size::Bytes), ..Tuning::default() };
+            let tuning = Tuning { swap, swap_max: swap_max.map(Size::Bytes), ..Tuning::default() };
             judge(&report, &tuning).next
         };
         let sized = of(&["/a:16M", "/b:32M:prio=2"], None);

@@ -5,6 +5,7 @@
 //! Its pauses follow from what its looks cost, so that it takes some thousandths of a processor at most.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use nix::unistd::Pid;
 use overspill_engine::shared::{ENV, Loan, events, state};
 use overspill_engine::turnstile::HOLD_NS_MAX;
 use overspill_sys::clock;
+use overspill_sys::procfs::Fields;
 
 use super::census::{Census, Sighting, UNKEPT_BYTES};
 use super::descendants::{
@@ -475,28 +477,28 @@ impl Watcher {
         for report in self.page.reports()? {
             let lives = of_pid(looks, report.pid).is_some();
             // Who has ended between two looks tells it, too.
-            let fixed_bytes = report.counter("fixed_bytes").saturating_sub(report.borrowed_bytes);
-            let unpaged_bytes = &mut self.census.tree_peak_unpaged_bytes;
-            *unpaged_bytes = fixed_bytes.max(*unpaged_bytes);
+            self.census.note_unpaged(report.own_bytes("fixed_bytes"));
             let has_ended = report.is_over || (!lives && !exists(report.pid));
             if has_ended {
                 self.returned_bytes += self.page.share_bytes(&report)?;
                 self.page.release(report.claim())?;
+                self.census.keep(report);
+                continue;
+            }
+            self.is_swap_full |= report.events & events::SWAP_FULL != 0;
+            if is_over {
+                self.census.keep(report.clone())
             } else {
-                self.is_swap_full |= report.events & events::SWAP_FULL != 0;
-                managed.push(report.clone());
+                self.census.note(&report)
             }
-            match has_ended || is_over {
-                true => self.census.keep(report),
-                false => self.census.note(&report),
-            }
+            managed.push(report);
         }
         self.census.need(self.needed(looks, &managed));
         let kept = |report: &Report| (report.pid, report.counter("files_kept_resident_bytes"));
         self.loans = self.loans(looks, &managed);
         self.kept_bytes = managed.iter().map(kept).filter(|&(_, bytes)| bytes > 0).collect();
         self.unpaged_bytes = self.unpaged_bytes(sightings, &managed);
-        self.census.tree_peak_unpaged_bytes = self.census.tree_peak_unpaged_bytes.max(self.unpaged_bytes);
+        self.census.note_unpaged(self.unpaged_bytes);
         if self.options.divides {
             self.lend(looks, &managed)?;
             self.page.set_launcher_bytes(self.own_part(looks, &managed))?;
@@ -623,13 +625,13 @@ impl Watcher {
         let member = |report: &Report| Member {
             place: report.place,
             share_bytes: report.share_bytes,
-            fixed_bytes: report.counter("fixed_bytes").saturating_sub(report.borrowed_bytes),
+            fixed_bytes: report.own_bytes("fixed_bytes"),
             read: pages(report, &["pswpin", "zswpin"]),
             paged_out: pages(report, &["pswpout", "zswpout"]),
             // Its turn it waits for by the launcher's own word.
             waited_us: report.counter("stalled_ns").saturating_sub(report.counter("held_ns")) / 1000,
             ran_us: processor_us(report.pid).saturating_sub(report.counter("agent_cpu_ns") / 1000),
-            need_bytes: report.counter("needed_bytes").saturating_sub(report.borrowed_bytes),
+            need_bytes: report.own_bytes("needed_bytes"),
             is_held: report.is_held,
         };
         let members: Vec<Member> =
@@ -709,12 +711,9 @@ fn walk(look: &Look, shmem_bytes: u64) -> Option<Doubly> {
 ///
 /// *The story:* of children behind one it was said that they were made by a bare system call.
 fn filter(pid: u32) -> Option<&'static str> {
-    let filters = |of: &str| {
-        let status = std::fs::read_to_string(format!("/proc/{of}/status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?;
-        line.trim().parse::<u32>().ok()
-    };
-    (filters(&pid.to_string())? > filters("self")?)
+    let status = CString::new(format!("/proc/{pid}/status")).expect("no NUL in a path of digits");
+    let filters = |status: Fields| status.number("Seccomp_filters");
+    (filters(Fields::read(&status).ok()?)? > filters(Fields::of_process().ok()?)?)
         .then_some("it is behind a filter of system calls (seccomp), where no agent is begun")
 }
 

@@ -384,15 +384,16 @@ impl Engine {
     /// The file's slot of a page whose stores are to be told: one that shows the file, or any of a
     /// mapping whose stores are the file's.
     fn followed_slot(&mut self, page: PageId) -> Option<Slot> {
-        if let Some(slot) = self.slot_in_file(page) {
-            return Some(slot);
-        }
-        if !self.transfers.files().has_shared() {
+        self.slot_in_file(page).or_else(|| self.shared_slot(self.mm.place(page)))
+    }
+
+    /// The file's slot of a place in a mapping whose stores are the file's.
+    fn shared_slot(&mut self, (space, vpn): Place) -> Option<Slot> {
+        if space != PROGRAM || !self.transfers.files().has_shared() {
             return None;
         }
-        let (space, vpn) = self.mm.place(page);
-        let (_, _, kind) = self.mm.region_at(space, vpn)?;
-        kind.file_slot(vpn).filter(|&slot| self.transfers.files().of_slot(slot).source.shared)
+        let slot = self.file_slot(vpn).map(Slot)?;
+        self.transfers.files().of_slot(slot).source.shared.then_some(slot)
     }
 
     fn manner_of(&mut self, page: PageId) -> Manner {
@@ -413,13 +414,10 @@ impl Engine {
     ///
     /// *The story:* it came protected, and the thread waited a second time. Of ten waits of a thread that
     /// wrote 64 KiB here and there two were these.
-    pub(super) fn foresee_store(&mut self, (space, vpn): Place) {
-        if space != PROGRAM || !self.transfers.files().has_shared() {
-            return;
-        }
-        let Some(slot) = self.file_slot(vpn).map(Slot) else { return };
+    pub(super) fn foresee_store(&mut self, place: Place) {
+        let Some(slot) = self.shared_slot(place) else { return };
         let mapped = self.transfers.files().of_slot(slot);
-        if mapped.source.shared && mapped.is_protected() {
+        if mapped.is_protected() {
             mapped.note_store(slot);
         }
     }

@@ -159,13 +159,8 @@ impl Engine {
     /// Takes a chunk out of view as a whole, if these actions order all of it out and it is one huge
     /// page. Returns how many of them are done then.
     pub(super) fn unmap_whole(&mut self, actions: &[Action]) -> usize {
-        let (runs, part) = match self.whole_to_unmap(actions) {
-            Some(runs) => match self.part_to_take() {
-                Some(part) => (runs, part),
-                None => return 0,
-            },
-            None => return 0,
-        };
+        let Some(runs) = self.whole_to_unmap(actions) else { return 0 };
+        let Some(part) = self.part_to_take() else { return 0 };
         // As in `unmap`.
         self.transfers.submit();
         if let Some(robust) = &self.robust {

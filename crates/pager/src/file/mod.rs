@@ -37,7 +37,7 @@ use inodes::Inode;
 pub(crate) use inodes::{Claim, Inodes};
 pub(crate) use room::Room;
 use room::{Frames, Share};
-pub(crate) use store::{Page, RealFile, Store, open_without_waiting};
+pub(crate) use store::{Page, RealFile, Store, open_regular};
 use threads::Threads;
 
 /// How a cached file is opened.

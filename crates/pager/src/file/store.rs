@@ -55,10 +55,7 @@ impl RealFile {
         if create && !write {
             return Err(Errno::INVAL);
         }
-        let plain = open_without_waiting(path, write, create)?;
-        if !plain.metadata().map_err(|error| errno(&error))?.is_file() {
-            return Err(Errno::NODEV);
-        }
+        let plain = open_regular(path, write, create)?;
         // By its descriptor: what has the name by now may be another file.
         let copy = plain.try_clone().map_err(|error| errno(&error))?;
         let how = if write { Open::READ_WRITE } else { Open::empty() };
@@ -118,7 +115,7 @@ fn insist(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno
 /// Nobody waits for a pipe's other end, but for who has a lease on a file until he gives it up.
 ///
 /// *The story:* a file that another program had a lease on could not be opened at all.
-pub(crate) fn open_without_waiting(path: &Path, write: bool, create: bool) -> Result<std::fs::File, Errno> {
+pub(crate) fn open_regular(path: &Path, write: bool, create: bool) -> Result<std::fs::File, Errno> {
     let mut options = std::fs::OpenOptions::new();
     options.read(true).write(write);
     let opened = options.clone().create(create).custom_flags(NON_BLOCKING).open(path);
@@ -133,7 +130,9 @@ pub(crate) fn open_without_waiting(path: &Path, write: bool, create: bool) -> Re
         }
         options.open(format!("/proc/thread-self/fd/{}", named.as_raw_fd()))
     });
-    leased.map_err(|error| errno(&error))
+    let file = leased.map_err(|error| errno(&error))?;
+    let is_regular = file.metadata().map_err(|error| errno(&error))?.is_file();
+    is_regular.then_some(file).ok_or(Errno::NODEV)
 }
 
 fn errno(error: &std::io::Error) -> Errno {
@@ -261,7 +260,7 @@ mod tests {
         assert!(bytes(&pages)[5000..].iter().all(|&byte| byte == 0));
     }
 
-    /// *The story:* see [`open_without_waiting`].
+    /// *The story:* see [`open_regular`].
     #[test]
     fn who_has_a_lease_on_a_file_is_waited_for() {
         let path = scratch("leased");

@@ -19,7 +19,7 @@ const CHUNK: usize = 512;
 const CHILDREN: usize = 40;
 
 fn check(memory: &Memory, pages: impl IntoIterator<Item = usize>, what: &str) -> Outcome {
-    pages.into_iter().try_for_each(|page| pattern::check_page(memory, page, SEED, page, what))
+    pattern::check_pages(memory, pages, SEED, what)
 }
 
 /// Does something to a part of the chunk that begins with this page, and looks at some of it.
@@ -95,7 +95,7 @@ fn disturbed_meanwhile(memory: &Memory, pages: usize, rng: &mut Rng) -> Outcome 
 /// Unmaps a page of a chunk, and moves a part away that begins within one and ends within another.
 fn take_parts(memory: &Memory) -> Outcome {
     let (hole, from, count) = (9 * CHUNK + 100, 20 * CHUNK + 77, 2 * CHUNK);
-    let around = (8 * CHUNK..hole).chain(hole + 1..20 * CHUNK + 77).chain(from + count..24 * CHUNK);
+    let around = (8 * CHUNK..hole).chain(hole + 1..from).chain(from + count..24 * CHUNK);
     check(memory, 8 * CHUNK..24 * CHUNK, "before parts go")?;
     sys::munmap(memory.page(hole), PAGE)?;
     let target = sys::mmap(0, count * PAGE, RW, crate::memory::PRIVATE, -1)?;
@@ -103,7 +103,7 @@ fn take_parts(memory: &Memory) -> Outcome {
     let moved = sys::mremap(memory.page(from), count * PAGE, count * PAGE, flags, target)?;
     let part = Memory::adopt(moved, count * PAGE);
     for what in ["moved", "moved, again"] {
-        (0..count).try_for_each(|page| pattern::check_page(&part, page, SEED, from + page, what))?;
+        pattern::check_moved(&part, from, SEED, what)?;
         check(memory, around.clone(), "around the parts that went")?;
         check(memory, 24 * CHUNK..memory.pages(), "behind the parts that went")?;
     }

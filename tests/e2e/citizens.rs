@@ -97,7 +97,7 @@ fn grows_down(context: &Context) -> Outcome {
 /// What cannot be paged is more than the budget. What can be has a little room all the same.
 ///
 /// *The story:* it had none: a floor of 1 MiB, less a reserve of as much. SBCL and Chez Scheme, whose
-/// heaps are writable and executable, waited at every other instruction, and seemed to hang.
+/// heaps could not be paged, waited at every other instruction, and seemed to hang.
 fn little_beside_what_stays(context: &Context) -> Outcome {
     let program = packages::compile(context, "fixed", FIXED, &[])?;
     let finished = Launch::new(context, "citizens-fixed", program).ram(64 * MIB).timeout(180).run()?;

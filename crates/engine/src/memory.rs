@@ -13,6 +13,7 @@ mod file_pages;
 mod frames;
 mod guards;
 mod putting;
+mod rights;
 mod sealed;
 mod taking;
 mod tries;
@@ -32,6 +33,7 @@ use crate::staging::BLOCK;
 pub(crate) use frames::words_of;
 use guards::Guards;
 pub(crate) use putting::Manner;
+use rights::Executable;
 use sealed::Sealed;
 pub(crate) use taking::Taken;
 pub(crate) use tries::Tries;
@@ -117,6 +119,7 @@ pub(crate) struct Memory {
     /// Reads what is copied, if it may be opened.
     reader: Option<Arc<OwnMemory>>,
     sealed: Sealed,
+    executable: Executable,
 }
 
 /// Events tell what becomes of mappings, protection which of them are registered.
@@ -187,6 +190,7 @@ impl Memory {
             copying: Tries::default(),
             reader: None,
             sealed: Sealed::default(),
+            executable: Executable::default(),
         })
     }
 

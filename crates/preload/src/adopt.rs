@@ -454,5 +454,5 @@ fn covering(
 }
 
 fn is_plain(vma: &Vma<'_>) -> bool {
-    vma.is_private_anonymous() && vma.prot == Prot::RW
+    vma.is_private_anonymous() && [Prot::RW, Prot::RWX].contains(&vma.prot)
 }

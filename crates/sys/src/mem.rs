@@ -26,6 +26,8 @@ bitflags! {
 impl Prot {
     /// Loads and stores.
     pub const RW: Prot = Prot::READ.union(Prot::WRITE);
+    /// The same, and execution.
+    pub const RWX: Prot = Prot::RW.union(Prot::EXEC);
 }
 
 /// Advice for [`madvise`].

@@ -159,7 +159,7 @@ pub struct Report {
     pub tree_peak_bytes: u64,
     /// What of that was shared memory, which is not managed.
     pub tree_peak_shmem_bytes: u64,
-    /// The most at a time that nobody could page: shared, unmanaged, locked, writable and executable.
+    /// The most at a time that nobody could page: shared, unmanaged, locked.
     pub tree_peak_unpaged_bytes: u64,
     /// The mean over the run.
     pub tree_mean_bytes: u64,

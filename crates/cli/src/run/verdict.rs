@@ -151,11 +151,12 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
 
 /// Why there was little to page, where what nobody could page took nearly all of the budget.
 ///
-/// *The story:* of SBCL, whose heap is writable and executable, it was said that it thrashes.
+/// *The story:* of SBCL, whose heap could not be paged, it was said that it thrashes.
 fn unpaged(report: &Report) -> Option<String> {
     let bytes = report.tree_peak_unpaged_bytes;
     let is_most = bytes > report.ram_bytes - report.ram_bytes / UNPAGED_SHARE;
-    is_most.then(|| format!(", {} cannot be paged (locked, or writable and executable)", human::bytes(bytes)))
+    is_most
+        .then(|| format!(", {} cannot be paged (locked, or out of the agent's reach)", human::bytes(bytes)))
 }
 
 /// Not all is known that would have to be.

@@ -58,8 +58,8 @@ impl Memory {
         while result.done < count && !self.refuses(&range) {
             let at = result.done as usize * PAGE_SIZE;
             let len = reach.len(count - result.done);
-            let (dst, src) = (address + at, self.frame_address(first) + at);
-            let outcome = self.put(dst, src, len, manner, copy);
+            let dst = address + at;
+            let outcome = self.put(dst, Frame(first.0 + result.done), len, manner, copy);
             let (done, errno) = progress(outcome, len);
             if !copy && done > 0 {
                 result.moved |= bits(result.done, done);
@@ -86,7 +86,11 @@ impl Memory {
                 // is never moved: it would be open for a moment, and the store unheard.
                 Some(Errno::FAULT) if copy && self.can_move && manner != Manner::Watched => copy = false,
                 Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
-                Some(Errno::BUSY | Errno::INVAL) if !copy => copy = true,
+                Some(Errno::BUSY | Errno::INVAL) if !copy => {
+                    copy = true;
+                    // Protections do not matter to a copy.
+                    reach = Reach::new(count - result.done);
+                }
                 Some(_) => break,
             }
         }
@@ -98,14 +102,24 @@ impl Memory {
         self.is_changing(range) || self.is_forked()
     }
 
-    fn put(&mut self, dst: usize, src: usize, len: usize, manner: Manner, copy: bool) -> Result<(), Partial> {
+    /// Frames from `first` on to `dst`, `len` bytes.
+    fn put(
+        &mut self,
+        dst: usize,
+        first: Frame,
+        len: usize,
+        manner: Manner,
+        copy: bool,
+    ) -> Result<(), Partial> {
+        let src = self.frame_address(first);
         if copy {
             // SAFETY: the frames hold the pages' content; mm ordered it into the program's view.
-            unsafe { self.program.copy(dst, src, len, manner.copy_mode()) }
-        } else {
-            // SAFETY: as above; the frames are ours to give.
-            unsafe { self.program.move_pages(dst, src, len, manner.move_mode()) }
+            return unsafe { self.program.copy(dst, src, len, manner.copy_mode()) };
         }
+        self.with_rights_of(&(dst..dst + len), first, (len / PAGE_SIZE) as u32, |memory| {
+            // SAFETY: as above; the frames are ours to give.
+            unsafe { memory.program.move_pages(dst, src, len, manner.move_mode()) }
+        })
     }
 
     pub(super) fn seal_moved(&mut self, moved: AddressRange, manner: Manner) {

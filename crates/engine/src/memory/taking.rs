@@ -55,8 +55,7 @@ impl Memory {
     }
 
     fn move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
-        let Tried { mut taken, mut settled, mut tried, unfit } =
-            self.try_move_out(address, first, count, u64::MAX);
+        let Tried { mut taken, mut settled, mut tried, unfit } = self.try_with_rights(address, first, count);
         let refused = bits(0, count) & !taken & !unfit;
         if settled && refused != 0 && self.sharing.may_help() {
             let helped = self.unshare(address, refused);
@@ -109,6 +108,27 @@ impl Memory {
             }
         }
         copied
+    }
+
+    /// Tries all pages, and once more where it turns out that their mapping is executable.
+    fn try_with_rights(&mut self, address: usize, first: Frame, count: u32) -> Tried {
+        let range = address..address + count as usize * PAGE_SIZE;
+        let mut all = |memory: &mut Self, which| {
+            memory.with_rights_of(&range, first, count, |memory| {
+                memory.try_move_out(address, first, count, which)
+            })
+        };
+        let mut result = all(self, u64::MAX);
+        if result.settled && result.unfit != 0 && self.executable.learn(&range) {
+            let again = all(self, result.unfit);
+            result = Tried {
+                taken: result.taken | again.taken,
+                tried: result.tried | again.tried,
+                unfit: again.unfit,
+                settled: again.settled,
+            };
+        }
+        result
     }
 
     /// Tries the pages of the set `which`.

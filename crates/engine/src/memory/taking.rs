@@ -113,7 +113,7 @@ impl Memory {
     /// Tries all pages, and once more where it turns out that their mapping is executable.
     fn try_with_rights(&mut self, address: usize, first: Frame, count: u32) -> Tried {
         let range = address..address + count as usize * PAGE_SIZE;
-        let mut all = |memory: &mut Self, which| {
+        let all = |memory: &mut Self, which| {
             memory.with_rights_of(&range, first, count, |memory| {
                 memory.try_move_out(address, first, count, which)
             })

@@ -1,0 +1,131 @@
+//! Mappings that are writable and executable: generated code, the heaps of SBCL and Chez Scheme.
+//! UFFDIO_MOVE wants the same rights on both sides, so the frames have them for as long as a move takes.
+//!
+//! *The story:* such memory was not managed, and took all of the budget; copies in place of moves can
+//! lose what another thread stores to addresses that were unmapped just then (docs/limits.md).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use overspill_sys::maps::{BUFFER_BYTES, Maps, Vma};
+use overspill_sys::mem::{self, Prot};
+use overspill_sys::{AddressRange, PAGE_SIZE, overlap};
+
+use super::Memory;
+use crate::staging::Frame;
+
+/// So many are known; pages of others are copied.
+const RANGES_MAX: usize = 1024;
+/// After so many refusals a mapping is looked at again: there may be another one by now.
+const BELIEF: u32 = 64;
+
+/// The mappings of which it was found so, in order, apart from each other. One may have got other
+/// rights since: then its pages are refused, and it is forgotten.
+#[derive(Debug, Default)]
+pub(super) struct Executable {
+    known: Vec<AddressRange>,
+    /// The last mapping that was looked at and is of another kind, and how often that is still
+    /// believed: refusals come in series.
+    other: AddressRange,
+    belief: u32,
+}
+
+impl Executable {
+    /// Is all of the range in one of them?
+    pub fn covers(&self, range: &AddressRange) -> bool {
+        let after = self.known.partition_point(|known| known.end <= range.start);
+        self.known.get(after).is_some_and(|known| known.start <= range.start && range.end <= known.end)
+    }
+
+    /// A page of the range was refused. True if that may be since its mapping is of this kind, and
+    /// that was not known.
+    pub fn learn(&mut self, range: &AddressRange) -> bool {
+        if self.covers(range) {
+            self.forget(range);
+            return false;
+        }
+        if self.belief > 0 && overlap(&self.other, range) {
+            self.belief -= 1;
+            return false;
+        }
+        match mapping_around(range) {
+            Some((found, true)) => self.insert(found),
+            Some((found, false)) => (self.other, self.belief) = (found, BELIEF),
+            None => {}
+        }
+        self.covers(range)
+    }
+
+    fn insert(&mut self, range: AddressRange) {
+        self.forget(&range);
+        if self.known.len() == RANGES_MAX {
+            self.known.clear();
+        }
+        let at = self.known.partition_point(|known| known.end <= range.start);
+        self.known.insert(at, range);
+    }
+
+    fn forget(&mut self, range: &AddressRange) {
+        self.known.retain(|known| known.end <= range.start || range.end <= known.start);
+    }
+}
+
+/// The mapping in which the range begins, and whether it is writable and executable.
+fn mapping_around(range: &AddressRange) -> Option<(AddressRange, bool)> {
+    let mut buffer = Box::new([0; BUFFER_BYTES]);
+    let look = |vma: &Vma<'_>| (vma.range(), vma.prot == Prot::RWX);
+    Maps::open().ok()?.query(range.start, false, &mut buffer, look).ok()?
+}
+
+impl Memory {
+    /// Does `act`, which moves pages between `count` frames from `first` on and a mapping of the
+    /// program, while the frames have the rights that pages of `range` have.
+    pub(super) fn with_rights_of<R>(
+        &mut self,
+        range: &AddressRange,
+        first: Frame,
+        count: u32,
+        act: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        if !self.executable.covers(range) {
+            return act(self);
+        }
+        let frames = self.frame_address(first)..self.frame_address(first) + count as usize * PAGE_SIZE;
+        // SAFETY: the frames are ours, and can be loaded and stored to all the time. Refused (a policy
+        // that allows no such memory, too many mappings), the move is refused, too.
+        let _ = unsafe { mem::mprotect(frames.clone(), Prot::RWX) };
+        let result = act(self);
+        // SAFETY: as above; nobody executes frames. Refused, frames are of another kind, and moves
+        // of them fail as if the program's pages were.
+        let _ = unsafe { mem::mprotect(frames, Prot::RW) };
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use overspill_sys::mem::Mapping;
+
+    use super::*;
+
+    #[test]
+    fn mappings_are_kept_apart_and_forgotten() {
+        let mut known = Executable::default();
+        [40..50, 10..20, 15..30].into_iter().for_each(|range| known.insert(range));
+        assert_eq!(known.known.as_slice(), [15..30, 40..50]);
+        let covered = [14..16, 15..30, 20..21, 29..31, 30..40, 40..41].map(|range| known.covers(&range));
+        assert_eq!(covered, [false, true, true, false, false, true]);
+        assert!(!known.learn(&(20..21)), "what is known and refused has got other rights");
+        assert!(known.known.len() == 1 && known.covers(&(40..50)), "{known:?}");
+    }
+
+    #[test]
+    fn only_what_is_writable_and_executable_is_learnt() {
+        for (prot, expected) in [(Prot::RW, false), (Prot::READ, false), (Prot::RWX, true)] {
+            let mut known = Executable::default();
+            let mapping = Mapping::anon(16 * PAGE_SIZE, prot).expect("there is memory");
+            let page = mapping.page(3)..mapping.page(4);
+            assert_eq!((known.learn(&page), known.covers(&page)), (expected, expected), "{prot:?}");
+        }
+    }
+}

@@ -86,7 +86,9 @@ fn kept(finished: &Finished, verdict: Verdict) -> Outcome<Verdict> {
     let complaint = finished.complain(&format!("managed: {}, {}", report["managed"], kind(report)));
     ensure!(report["managed"] == true, "{complaint}");
     if kind(report) == "exceeded" {
-        return Ok(Verdict(Some(Held { bytes: u64::MAX, bound_bytes: 0, complaint })));
+        let bound_bytes = report["ram_bytes"].as_u64().unwrap_or(0);
+        let bytes = report["tree_peak_bytes"].as_u64().unwrap_or(0).max(bound_bytes + 1);
+        return Ok(Verdict(Some(Held { bytes, bound_bytes, complaint })));
     }
     ensure!(PRAISE.contains(&kind(report)), "{complaint}");
     Ok(verdict)

@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::scratch::{SmallDisk, administer};
-use crate::swap_areas::{info, overspill};
+use crate::scratch::{LoopDevice, SmallDisk, administer};
+use crate::swap_areas::{info, make, overspill};
 use crate::{Outcome, Test, ensure};
 
 /// Pages of the area, and of each file that is in its way.
@@ -18,7 +18,31 @@ const WINDOW_PAGES: u64 = 64;
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {
-    vec![Test::new("areas::info", told)]
+    vec![Test::new("areas::info", told), Test::new("areas::doctor", doctored)]
+}
+
+/// *The story:* of a device `doctor` told the room and the speed of /var/tmp, as if it were those of the
+/// device; of an area in a file what else is free beside it.
+fn doctored(context: &Context) -> Outcome {
+    let device = LoopDevice::new(context, "areas-doctor.img", 16)?;
+    let file = context.path("areas-doctor");
+    let made = overspill(context, &["swap", "make", &device.device, "--erase"])?;
+    ensure!(made.status.success(), "swap make: {}", String::from_utf8_lossy(&made.stderr));
+    make(context, &file, 16)?;
+    let [directory, file] = [context.path(""), file].map(|path| path.to_string_lossy().into_owned());
+    for (place, expected) in [
+        (directory.as_str(), &["swap directory", "swap space", "swap speed"][..]),
+        (file.as_str(), &["swap area", "swap speed"]),
+        (device.device.as_str(), &["swap area"]),
+    ] {
+        let json = overspill(context, &["doctor", "--json", "--swap", place])?;
+        let told: Value = serde_json::from_slice(&json.stdout).map_err(|error| error.to_string())?;
+        let names =
+            told["checks"].as_array().into_iter().flatten().filter_map(|check| check["name"].as_str());
+        let names: Vec<&str> = names.filter(|name| name.starts_with("swap")).collect();
+        ensure!(names == expected, "of {place} {names:?} were told, not {expected:?}");
+    }
+    std::fs::remove_file(file).map_err(|error| error.to_string())
 }
 
 /// Pages of the file from `page` on that lie on the device from `place` on.

@@ -385,10 +385,10 @@ pub struct RunArgs {
 /// `overspill doctor`.
 #[derive(Args)]
 pub struct DoctorArgs {
-    /// The swap directory to check [default: as for `run`]
-    #[arg(long, env = "OVERSPILL_SWAP", value_name = "PLACE",
+    /// The places to check, as --swap of `run` has them [default: as for `run`]
+    #[arg(long, env = "OVERSPILL_SWAP", value_name = "PLACE[:SIZE][:prio=N]",
           value_parser = OsStringValueParser::new().try_map(SwapArg::parse))]
-    pub swap: Option<SwapArg>,
+    pub swap: Vec<SwapArg>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -408,7 +408,7 @@ pub struct Measuring {
     #[arg(long, value_name = "WAY,..", value_delimiter = ',')]
     pub ways: Vec<Way>,
     /// Write every run, the medians and the machine's description to FILE
-    #[arg(long, value_name = "FILE", value_parser = output::file_name())]
+    #[arg(long, value_name = "FILE", value_parser = output::any_file_name())]
     pub json: Option<PathBuf>,
 }
 
@@ -435,13 +435,13 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub measuring: Measuring,
     /// Keep the standard output of the first run in FILE
-    #[arg(long, value_name = "FILE", value_parser = output::file_name())]
+    #[arg(long, value_name = "FILE", value_parser = output::any_file_name())]
     pub keep_output: Option<PathBuf>,
     /// Write the whole table to FILE as Markdown
-    #[arg(long, value_name = "FILE", value_parser = output::file_name())]
+    #[arg(long, value_name = "FILE", value_parser = output::any_file_name())]
     pub markdown: Option<PathBuf>,
     /// Write the table, and bars, to FILE as a page
-    #[arg(long, value_name = "FILE", value_parser = output::file_name())]
+    #[arg(long, value_name = "FILE", value_parser = output::any_file_name())]
     pub html: Option<PathBuf>,
     /// The program and its arguments: everything from the first word that is no option
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]

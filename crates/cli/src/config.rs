@@ -5,7 +5,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use clap::ArgAction;
 use overspill_sim::nearest;
 
 use crate::stderr::say;
@@ -92,8 +93,21 @@ fn parse(text: &str) -> Result<Vec<Setting>> {
     Ok(settings)
 }
 
-fn apply_settings(mut command: clap::Command, settings: Vec<Setting>) -> Result<clap::Command> {
+/// Lines of one key, together.
+fn by_key(settings: Vec<Setting>) -> Vec<(String, Vec<String>)> {
+    let mut all: Vec<(String, Vec<String>)> = Vec::new();
     for Setting { key, value } in settings {
+        match all.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, values)) => values.push(value),
+            None => all.push((key, vec![value])),
+        }
+    }
+    all
+}
+
+/// *The story:* of two lines `swap = ...` the first was forgotten, without a word.
+fn apply_settings(mut command: clap::Command, settings: Vec<Setting>) -> Result<clap::Command> {
+    for (key, values) in by_key(settings) {
         let mut known = false;
         for name in COMMANDS {
             let has_key = |sub: &clap::Command| {
@@ -104,9 +118,14 @@ fn apply_settings(mut command: clap::Command, settings: Vec<Setting>) -> Result<
                 continue;
             }
             known = true;
+            let mut is_list = false;
             command = command.mut_subcommand(name, |sub| {
-                sub.mut_arg(&key, |arg| arg.required(false).default_value(value.clone()))
+                sub.mut_arg(&key, |arg| {
+                    is_list = matches!(arg.get_action(), ArgAction::Append);
+                    arg.required(false).default_values(values.clone())
+                })
             });
+            ensure!(is_list || values.len() == 1, "`{}` is set more than once", key.replace('_', "-"));
         }
         if !known {
             let typed = key.replace('_', "-");
@@ -157,5 +176,19 @@ mod tests {
         let unknown = run("rom = 1G", &["overspill", "run", "true"]).err().unwrap();
         assert!(unknown.to_string().contains("no option `rom` (did you mean `ram`?)"), "{unknown}");
         assert!(run("ram = 3X", &["overspill", "run", "true"]).is_err());
+    }
+
+    /// See [`apply_settings`].
+    #[test]
+    fn an_option_that_can_be_repeated_has_a_line_for_each() {
+        let config = "ram = 1G\nswap = /no/a:prio=1\nidle = sleep\nswap = /no/b:2G\n";
+        let places = |line: &[&str]| {
+            let swap = run(config, line).unwrap().tuning.swap;
+            swap.into_iter().map(|place| place.path.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(places(&["overspill", "run", "true"]), ["/no/a", "/no/b"]);
+        assert_eq!(places(&["overspill", "run", "--swap", "/no/c", "true"]), ["/no/c"]);
+        let twice = run("ram = 1G\nram = 2G", &["overspill", "run", "true"]).err().unwrap().to_string();
+        assert!(twice.contains("`ram` is set more than once"), "{twice}");
     }
 }

@@ -46,7 +46,7 @@ pub fn main(args: &DoctorArgs) -> Result<u8> {
         print(remedy.text())?;
         return Ok(0);
     }
-    let checks = checks::all(args.swap.as_ref());
+    let checks = checks::all(&args.swap);
     let failures = checks.iter().filter(|check| check.status == Status::Fail).count();
     if args.json {
         let document = Document { schema_version: 1, ok: failures == 0, checks: &checks };

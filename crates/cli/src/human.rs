@@ -8,7 +8,8 @@ pub use overspill_sim::report::fold::{WIDTH, folded, folded_command};
 /// `812 B`, `1.5 KiB`, `100.0 MiB`.
 pub fn bytes(bytes: u64) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
-        if bytes >= 1 << shift {
+        // What the unit below would round up to 1024.0 of its own is one of this.
+        if bytes.saturating_add((1 << (shift - 10)) / 20) >= 1 << shift {
             return format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64);
         }
     }
@@ -32,8 +33,8 @@ pub fn count(count: u64) -> String {
 pub fn nanos(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        1_000..999_950 => format!("{:.1} us", ns as f64 / 1e3),
+        999_950..999_950_000 => format!("{:.1} ms", ns as f64 / 1e6),
         _ => format!("{:.2} s", ns as f64 / 1e9),
     }
 }
@@ -77,7 +78,20 @@ fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_string();
     }
-    format!("'{}'", word.replace('\'', r"'\''").replace('\n', r"'$'\n''"))
+    word.chars().fold(String::from("'"), |text, letter| text + &inside_quotes(letter)) + "'"
+}
+
+/// What moves the cursor, or colours the rest of the screen, is seen, and still means the same.
+fn inside_quotes(letter: char) -> String {
+    match letter {
+        '\'' => r"'\''".into(),
+        '\n' => r"'$'\n''".into(),
+        letter if letter.is_control() => {
+            let bytes: String = letter.to_string().bytes().map(|byte| format!(r"\x{byte:02x}")).collect();
+            format!("'$'{bytes}''")
+        }
+        letter => letter.into(),
+    }
 }
 
 #[cfg(test)]
@@ -89,12 +103,18 @@ mod tests {
         assert_eq!(bytes(812), "812 B");
         assert_eq!(bytes(100 << 20), "100.0 MiB");
         assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!([(1 << 20) - 52, (1 << 20) - 51].map(bytes), ["1023.9 KiB", "1.0 MiB"]);
+        assert_eq!([(1 << 30) - 1, 1 << 30].map(bytes), ["1.0 GiB", "1.0 GiB"], "it was 1024.0 MiB");
+        assert_eq!(bytes(u64::MAX), "16777216.0 TiB");
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(12_345), "12,345");
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(nanos(850), "850 ns");
         assert_eq!(nanos(12_300), "12.3 us");
+        assert_eq!([999_949, 999_950, 999_949_999].map(nanos), ["999.9 us", "1.0 ms", "999.9 ms"]);
+        assert_eq!(nanos(999_950_000), "1.00 s", "it was 1000.0 ms");
         assert_eq!(nanos(2_810_000_000), "2.81 s");
         assert_eq!(seconds(0.0123), "12.3 ms");
         assert_eq!(share(1, 0), "-");
@@ -107,6 +127,7 @@ mod tests {
         assert_eq!(command(&["sh", "-c", "a | b; echo 'x'"]), r"sh -c 'a | b; echo '\''x'\'''");
         assert_eq!(command(&["printf", ""]), "printf ''");
         assert_eq!(command(&["echo", "a\nb"]), r"echo 'a'$'\n''b'");
+        assert_eq!(command(&["echo", "a\x1b[31m"]), r"echo 'a'$'\x1b''[31m'");
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod swap;
 mod top;
 mod trace;
 mod usage;
+mod whole;
 
 use std::process::ExitCode;
 

@@ -25,9 +25,18 @@ pub fn main(command: &[String], out: Option<&Path>) -> Result<u8> {
 /// Prints a shell's completions.
 pub fn completions(shell: Shell) -> Result<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut usage::table(), "overspill", &mut script);
+    clap_complete::generate(shell, &mut shown(&usage::table()), "overspill", &mut script);
     print(&String::from_utf8(script).context("the completion script")?)?;
     Ok(0)
+}
+
+/// The table without what is no command of a user's.
+///
+/// *The story:* shells offered `guard`, `keep` and others beside `run`.
+fn shown(table: &Command) -> Command {
+    let commands = table.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let version = table.get_version().unwrap_or_default().to_owned();
+    Command::new("overspill").version(version).subcommands(commands)
 }
 
 /// A page, and its file.
@@ -58,6 +67,7 @@ fn page(name: &str, command: Command) -> Result<Page> {
     let name = name.to_owned();
     let mut text = Vec::new();
     let man = Man::new(command.display_name(name.clone())).title(name.to_uppercase()).manual("Overspill");
+    let man = man.source(concat!("overspill ", env!("CARGO_PKG_VERSION")));
     man.render(&mut text).context("a page in memory")?;
     let text = String::from_utf8(text).context("a page of text")?;
     Ok(Page { name, text: text.replace(".SH EXTRA\n", ".SH EXAMPLES\n") })
@@ -92,6 +102,24 @@ fn write_all(directory: &Path, pages: &[Page]) -> Result<()> {
 mod tests {
     use super::*;
 
+    /// See [`shown`].
+    #[test]
+    fn shells_complete_what_is_for_users() {
+        let names = |table: &Command| -> Vec<String> {
+            table.get_subcommands().map(|command| command.get_name().to_owned()).collect()
+        };
+        let (all, shown) = (names(&usage::table()), names(&shown(&usage::table())));
+        for name in ["run", "doctor", "completions", "man", "top"] {
+            assert!(shown.iter().any(|other| other == name), "{name}");
+        }
+        for name in ["guard", "keep", "reach", "load"] {
+            assert!(
+                !shown.iter().any(|other| other == name) && all.iter().any(|other| other == name),
+                "{name}"
+            );
+        }
+    }
+
     #[test]
     fn every_command_has_a_page_with_its_options_and_variables() {
         let pages = pages().unwrap();
@@ -101,6 +129,9 @@ mod tests {
         }
         assert!(!names.iter().any(|name| name.ends_with("guard") || name.ends_with("keep")), "{names:?}");
         let run = &chosen(&pages, "run").unwrap().text;
+        // *The story:* the foot of each page named the command's last word, without a version.
+        let title = format!(".TH OVERSPILL-RUN 1  \"overspill {}\" Overspill", env!("CARGO_PKG_VERSION"));
+        assert!(run.contains(&title), "{run}");
         assert!(run.contains("OVERSPILL_SWAP_MAX") && run.contains("strict"), "{run}");
         let error = chosen(&pages, "rnu").err().unwrap().to_string();
         assert!(error.contains("no page") && error.contains("did you mean `run`?"), "{error}");

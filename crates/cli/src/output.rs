@@ -16,6 +16,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::human;
 use crate::stderr::say;
+use crate::whole::Whole;
 
 /// Whether it was asked for silence.
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -100,9 +101,15 @@ pub fn writable(path: &Path) -> Result<File> {
     opened.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Fails where the file could not be written, before hours are spent on what is to be in it.
+/// Fails where the file could not be written, before hours are spent on what is to be in it. One that is
+/// made for that goes again: an empty one would tell of figures that there are none of.
 pub fn ensure_writable(path: &Path) -> Result<()> {
-    writable(path).map(drop)
+    let was_there = fs::symlink_metadata(path).is_ok();
+    writable(path)?;
+    if !was_there {
+        let _ = fs::remove_file(path);
+    }
+    Ok(())
 }
 
 /// Standard output or error, where the file is what that was redirected to.
@@ -124,6 +131,86 @@ pub fn create(path: &Path) -> io::Result<File> {
     refuse_own_stream(path)?;
     say_replaced(path);
     File::create(path)
+}
+
+/// A file that is made from the beginning, of what can be had again. What was there stays until it is
+/// whole, where that can be.
+///
+/// *The story:* `trace cut a.ovt b.ovt --after 100s`, of a trace of ten, said that there is nothing, and
+/// b.ovt was gone.
+pub struct Anew {
+    path: PathBuf,
+    place: Place,
+}
+
+/// Where it is written to.
+enum Place {
+    Whole(Whole),
+    /// A device or a pipe, say, where one writes as one goes.
+    Plain(File),
+    /// Standard output or error: the text follows what is there.
+    Stream(File),
+}
+
+impl Anew {
+    /// Before the work, so that a wrong path costs none.
+    pub fn begin(path: &Path) -> io::Result<Anew> {
+        let place = match own_stream(path) {
+            Some(file) => Place::Stream(file),
+            None => Anew::place(path)?,
+        };
+        Ok(Anew { path: path.to_path_buf(), place })
+    }
+
+    fn place(path: &Path) -> io::Result<Place> {
+        let old = match fs::metadata(path) {
+            // What may not be written to is not replaced, either.
+            Ok(about) if about.is_file() => Some((OpenOptions::new().write(true).open(path)?, about)),
+            Err(_) if fs::symlink_metadata(path).is_err() => None,
+            _ => return File::create(path).map(Place::Plain),
+        };
+        let real = if old.is_some() { fs::canonicalize(path)? } else { path.to_path_buf() };
+        let Some(whole) = Whole::begin(&real, 0o666) else {
+            say_replaced(path);
+            return File::create(path).map(Place::Plain);
+        };
+        if let Some((_, about)) = old {
+            // It stays whose it was, as far as this user may have it so.
+            let _ = std::os::unix::fs::fchown(whole.file(), Some(about.uid()), Some(about.gid()));
+            whole.file().set_permissions(about.permissions())?;
+        }
+        Ok(Place::Whole(whole))
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        match &self.place {
+            Place::Whole(whole) => whole.file(),
+            Place::Plain(file) | Place::Stream(file) => file,
+        }
+    }
+
+    /// It is whole.
+    pub fn finish(self) -> io::Result<()> {
+        let Place::Whole(whole) = &self.place else { return Ok(()) };
+        say_replaced(&self.path);
+        whole.replace()
+    }
+
+    /// It did not become whole: half of one is worse than none.
+    pub fn give_up(self) {
+        if matches!(self.place, Place::Plain(_)) {
+            discard(&self.path);
+        }
+    }
+}
+
+/// Removes a file that did not become whole. What is no file of its own (/dev/full, a pipe) stays: root
+/// would remove that as well.
+pub fn discard(path: &Path) {
+    if fs::symlink_metadata(path).is_ok_and(|about| about.is_file()) {
+        let _ = fs::remove_file(path);
+    }
 }
 
 /// A file that cannot be shared with what the command or its program says.
@@ -177,14 +264,18 @@ fn identity(about: &fs::Metadata) -> (u64, u64) {
     (about.dev(), about.ino())
 }
 
-/// For options that name a file to write: a lone dash is none.
+/// For options of `run` that name a file to write: a lone dash is none.
 pub fn file_name() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(|path| {
-        if path.as_os_str() == "-" {
-            return Err("nothing but the program's own goes to standard output: name a file, or /dev/stderr");
-        }
-        Ok(path)
-    })
+    no_dash("nothing but the program's own goes to standard output: name a file, or /dev/stderr")
+}
+
+/// The same for other commands, which have no program's output to keep clean.
+pub fn any_file_name() -> impl TypedValueParser<Value = PathBuf> {
+    no_dash("a dash is no file: name one, or /dev/stdout")
+}
+
+fn no_dash(why: &'static str) -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(move |path| if path.as_os_str() == "-" { Err(why) } else { Ok(path) })
 }
 
 fn with_pid(path: &Path, pid: u32) -> PathBuf {

@@ -23,13 +23,12 @@ use overspill_sim::trace::lackey::LackeyReader;
 use overspill_sim::trace::own::Writer;
 use overspill_sim::trace::{NameRecord, Record, RecordWriter, TraceError};
 
+use crate::human;
 use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
-use crate::output;
+use crate::output::{self, discard};
 use crate::run::program;
 use crate::stderr::say;
-use crate::trace::discard;
-use crate::{exit, human};
 
 /// Room in the pipe: lackey writes line by line and should not have to wait for each.
 const PIPE_BYTES: i32 = 1 << 20;
@@ -58,7 +57,7 @@ pub struct Args {
 
 /// Runs the program under lackey, writes its accesses, and ends as it ended.
 pub fn main(args: &Args) -> Result<u8> {
-    if let Some(code) = refused(&args.command[0]) {
+    if let Some(code) = program::refused(&args.command[0]) {
         return Ok(code);
     }
     // Nothing is replaced for a run that cannot be.
@@ -86,17 +85,6 @@ pub fn main(args: &Args) -> Result<u8> {
         Status::Exited(code) => Ok(u8::try_from(code).expect("exit codes have 8 bits")),
         Status::Signaled(signal) => signals::die_by(signal),
     }
-}
-
-/// The exit code where there is nothing to run, after saying so.
-fn refused(name: &OsStr) -> Option<u8> {
-    let Some(path) = program::find(name) else {
-        say!("overspill: {}: not found", name.display());
-        return Some(exit::NOT_FOUND);
-    };
-    let denied = nix::unistd::access(&path, nix::unistd::AccessFlags::X_OK).err()?;
-    say!("overspill: cannot execute {}: {}", path.display(), denied.desc());
-    Some(exit::CANNOT_EXECUTE)
 }
 
 type Output = Writer<BufWriter<File>>;

@@ -39,7 +39,7 @@ enum SimCommand {
         /// The directory
         directory: PathBuf,
         /// Write the model to this file [default: standard output]
-        #[arg(short, long, value_name = "FILE", value_parser = output::file_name())]
+        #[arg(short, long, value_name = "FILE", value_parser = output::any_file_name())]
         output: Option<PathBuf>,
         /// Whether idle processors look for work meanwhile, as they do for the pager; the kernel's
         /// swap lets them sleep

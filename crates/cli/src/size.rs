@@ -16,6 +16,10 @@ pub enum Size {
 
 /// What a share is counted in: a thousandth of a percent.
 const SHARE_WHOLE: u64 = 100_000;
+/// No address has more bits: what is longer is a mistake, and what is reckoned with sizes has room.
+///
+/// *The story:* `bench extents --size 9999999T` wanted twice that, which was little, and did nothing.
+const BYTES_MAX: u64 = 1 << 56;
 /// The smallest budget a program can be run in: below it the pager would manage little but itself.
 const BUDGET_BYTES_MIN: u64 = 1 << 20;
 
@@ -26,7 +30,7 @@ impl Size {
             Size::Bytes(bytes) => bytes,
             Size::Share(share) => {
                 let bytes = u128::from(ram_bytes) * u128::from(share) / u128::from(SHARE_WHOLE);
-                u64::try_from(bytes).unwrap_or(u64::MAX)
+                u64::try_from(bytes).unwrap_or(u64::MAX).min(BYTES_MAX)
             }
         }
     }
@@ -68,10 +72,10 @@ impl FromStr for Size {
         let scale = if unit == "%" { SHARE_WHOLE / 100 } else { unit_bytes(unit).ok_or_else(unknown)? };
         let value = scaled(number, scale).ok_or_else(unknown)?;
         match u64::try_from(value) {
-            Err(_) => Err(format!("`{text}` is more than any machine holds")),
             Ok(0) => Err(format!("`{text}` is nothing: the size must be above zero")),
             Ok(share) if unit == "%" => Ok(Size::Share(share)),
-            Ok(bytes) => Ok(Size::Bytes(bytes)),
+            Ok(bytes @ ..=BYTES_MAX) => Ok(Size::Bytes(bytes)),
+            _ => Err(format!("`{text}` is more than any machine holds")),
         }
     }
 }
@@ -178,6 +182,9 @@ mod tests {
         assert!("0.0001%".parse::<Size>().unwrap_err().contains("above zero"));
         assert!("99999999999T".parse::<Size>().unwrap_err().contains("more than any machine"));
         assert!("99999999999999999999999".parse::<Size>().is_err());
+        assert_eq!(bytes("65536T"), 1 << 56);
+        assert!("65537T".parse::<Size>().unwrap_err().contains("more than any machine"));
+        assert_eq!("9999999999%".parse::<Size>().unwrap().bytes(1 << 40), 1 << 56);
     }
 
     #[test]

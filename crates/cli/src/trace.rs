@@ -1,21 +1,29 @@
 //! `overspill trace`: what is in a trace, one format from another, parts of traces. The formats are
 //! the simulator's ([`overspill_sim::trace`]); here are the options and the printing.
 
-use std::io::BufReader;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args as ClapArgs, Subcommand};
 use overspill_sim::nearest;
 use overspill_sim::options::show_bytes;
 use overspill_sim::time::show;
 use overspill_sim::trace::convert::{Copied, Selection, Summary, copy, write_origin};
-use overspill_sim::trace::open::{KNOWN, create, open, open_file};
-use overspill_sim::trace::own::Seeker;
-use overspill_sim::trace::{Format, PagerOp, RecordReader, TraceError};
+use overspill_sim::trace::csv::CsvWriter;
+use overspill_sim::trace::lackey::LackeyWriter;
+use overspill_sim::trace::numbers::NumbersWriter;
+use overspill_sim::trace::open::{KNOWN, open, open_file};
+use overspill_sim::trace::oracle::OracleWriter;
+use overspill_sim::trace::own::{Seeker, Writer};
+use overspill_sim::trace::perf::PerfWriter;
+use overspill_sim::trace::strace::StraceWriter;
+use overspill_sim::trace::{Format, PagerOp, RecordReader, RecordWriter, TraceError};
 
 use crate::human;
-use crate::output;
+use crate::os::signals;
+use crate::output::{self, Anew};
 use crate::progress::Progress;
 use crate::stderr::say;
 use crate::stdout::{print, print_json};
@@ -45,7 +53,7 @@ enum TraceCommand {
         /// The trace to read; - is standard input
         trace: PathBuf,
         /// The trace to write
-        #[arg(value_parser = output::file_name())]
+        #[arg(value_parser = output::any_file_name())]
         output: PathBuf,
         #[command(flatten)]
         from: From,
@@ -62,7 +70,7 @@ enum TraceCommand {
         /// The trace to read; - is standard input
         trace: PathBuf,
         /// The trace to write
-        #[arg(value_parser = output::file_name())]
+        #[arg(value_parser = output::any_file_name())]
         output: PathBuf,
         #[command(flatten)]
         from: From,
@@ -149,26 +157,22 @@ fn convert(
     to: Option<Format>,
     selection: &Selection,
 ) -> Result<u8> {
-    let copied = copy_file(path, output, from, to, selection)?;
-    if copied.eligible == 0 {
-        discard(output);
-        bail!("{}: there is no record in it to convert", path.display());
-    }
-    Ok(0)
+    copy_file(path, output, from, to, selection, |copied| {
+        ensure!(copied.eligible > 0, "{}: there is no record in it to convert", path.display());
+        Ok(())
+    })
 }
 
 /// A part with nothing in it is a mistake.
 fn cut(path: &Path, output: &Path, from: Option<Format>, selection: &Selection) -> Result<u8> {
-    let copied = copy_file(path, output, from, None, selection)?;
-    if copied.eligible <= selection.skip {
-        discard(output);
-        let path = path.display();
-        match copied.eligible {
-            0 => bail!("{path}: it has no record of these times and threads"),
-            count => bail!("{path}: --skip {} leaves nothing of {count} records", selection.skip),
+    let shown = path.display();
+    copy_file(path, output, from, None, selection, |copied| match copied.eligible {
+        0 => bail!("{shown}: it has no record of these times and threads"),
+        count if count <= selection.skip => {
+            bail!("{shown}: --skip {} leaves nothing of {count} records", selection.skip)
         }
-    }
-    Ok(0)
+        _ => Ok(()),
+    })
 }
 
 fn info(path: &Path, format: Option<Format>, json: bool) -> Result<u8> {
@@ -218,7 +222,9 @@ fn info_json(format: Format, summary: &Summary, blocks: Option<(usize, u64)>) ->
 
 fn info_text(format: Format, summary: &Summary, blocks: Option<(usize, u64)>) -> String {
     let mut lines = vec![format!("format    {}", format.name())];
-    lines.extend(summary.notes.iter().map(|note| format!("note      {note}")));
+    let indented = |text: &str| human::folded(text, &" ".repeat(10)).lines().map(str::to_owned).collect();
+    let note = |note: &String| -> Vec<String> { indented(&format!("note      {}", human::one_line(note))) };
+    lines.extend(summary.notes.iter().flat_map(note));
     if let Some((count, bytes)) = blocks {
         let records: u64 = summary.accesses.iter().chain(&summary.pager).sum::<u64>() + summary.file_calls;
         let each = overspill_sim::time::decimal(bytes, records.max(1));
@@ -233,7 +239,11 @@ fn info_text(format: Format, summary: &Summary, blocks: Option<(usize, u64)>) ->
     }
     if summary.pages > 0 {
         let bytes = show_bytes(summary.pages * 4096);
-        lines.push(format!("pages     {} ({bytes}), {} stored to", summary.pages, summary.pages_written));
+        // *The story:* of a live trace, which does not know, it was said that none was stored to.
+        let knows_stores = loads + stores + fetches > 0;
+        let stored = format!(", {} stored to", summary.pages_written);
+        let stored = if knows_stores { stored } else { String::new() };
+        lines.push(format!("pages     {} ({bytes}){stored}", summary.pages));
     }
     let events: Vec<String> = PagerOp::ALL
         .iter()
@@ -241,8 +251,7 @@ fn info_text(format: Format, summary: &Summary, blocks: Option<(usize, u64)>) ->
         .map(|op| format!("{} {}", summary.pager[*op as usize], op.name()))
         .collect();
     if !events.is_empty() {
-        let text = format!("pager     {}", events.join(", "));
-        lines.extend(human::folded(&text, &" ".repeat(10)).lines().map(str::to_owned));
+        lines.extend::<Vec<String>>(indented(&format!("pager     {}", events.join(", "))));
     }
     if summary.file_calls > 0 {
         lines.push(format!(
@@ -257,48 +266,75 @@ fn info_text(format: Format, summary: &Summary, blocks: Option<(usize, u64)>) ->
     lines.join("\n") + "\n"
 }
 
+/// Copies what is selected, unless `judge` thinks nothing of it.
 fn copy_file(
     path: &Path,
     output: &Path,
     from: Option<Format>,
     to: Option<Format>,
     selection: &Selection,
-) -> Result<Copied> {
+    judge: impl FnOnce(&Copied) -> Result<()>,
+) -> Result<u8> {
     let input = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
     ensure!(!output::same_file(input, output), "{} cannot be read and written at once", path.display());
     let (from, mut reader) = named(path, open_at(path, from, selection.from_ns))?;
     let to = to.or_else(|| Format::of_path(output)).unwrap_or(Format::Own);
-    output::say_replaced(output);
-    let mut writer = named(output, create(output, to))?;
-    if from != to {
-        named(output, write_origin(from, &mut *writer))?;
-    }
-    let progress = Progress::new();
-    let result = copy(&mut *reader, &mut *writer, selection, &mut |records| {
-        progress.say(&format!("{} million records", records >> 20));
+    let anew = Anew::begin(output).with_context(|| output.display().to_string())?;
+    let copied = copy_to(&anew, path, &mut *reader, (from, to), selection).and_then(|copied| {
+        judge(&copied)?;
+        let is_held = copied.kept > 0 || copied.eligible <= selection.skip;
+        ensure!(is_held, "{}: {} has no place for anything that is in it", path.display(), to.name());
+        Ok(copied)
     });
-    drop(progress);
-    let copied = match result {
-        Ok(copied) => copied,
-        Err(error) => {
-            discard(output);
-            return Err(anyhow!("{}: {error}", path.display()));
+    match copied {
+        Ok(copied) => {
+            anew.finish().with_context(|| format!("cannot write {}", output.display()))?;
+            say_left_out(&copied, to);
+            Ok(0)
         }
-    };
-    if copied.kept == 0 && copied.eligible > selection.skip {
-        discard(output);
-        bail!("{}: {} has no place for anything that is in it", path.display(), to.name());
+        Err(error) => {
+            anew.give_up();
+            Err(error)
+        }
     }
-    say_left_out(&copied, to);
-    Ok(copied)
 }
 
-/// Removes a trace that did not become whole: half a trace is worse than none. What is no file of
-/// its own (/dev/full, a pipe) stays: root would remove that as well.
-pub fn discard(path: &Path) {
-    if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file()) {
-        let _ = std::fs::remove_file(path);
+fn copy_to(
+    anew: &Anew,
+    path: &Path,
+    reader: &mut dyn RecordReader,
+    (from, to): (Format, Format),
+    selection: &Selection,
+) -> Result<Copied> {
+    let of_trace = |error: TraceError| match error {
+        TraceError::Output { error, .. } if error.kind() == ErrorKind::BrokenPipe => {
+            signals::die_by(nix::libc::SIGPIPE) // who stops reading (`| head`) wants no word
+        }
+        error => anyhow!("{}: {error}", path.display()),
+    };
+    let mut writer = writer(anew.file().try_clone()?, to).map_err(of_trace)?;
+    if from != to {
+        write_origin(from, &mut *writer).map_err(of_trace)?;
     }
+    let progress = Progress::new();
+    copy(reader, &mut *writer, selection, &mut |records| {
+        progress.say(&format!("{} million records", records >> 20));
+    })
+    .map_err(of_trace)
+}
+
+/// Writes a trace of `format` to a file.
+fn writer(file: File, format: Format) -> Result<Box<dyn RecordWriter + Send>, TraceError> {
+    let out = BufWriter::with_capacity(1 << 18, file);
+    Ok(match format {
+        Format::Own => Box::new(Writer::new(out)?),
+        Format::Lackey => Box::new(LackeyWriter::new(out)),
+        Format::Csv => Box::new(CsvWriter::new(out)),
+        Format::Strace => Box::new(StraceWriter::new(out)),
+        Format::Perf => Box::new(PerfWriter::new(out)),
+        Format::Oracle => Box::new(OracleWriter::new(out)),
+        Format::Numbers => Box::new(NumbersWriter::new(out)),
+    })
 }
 
 /// A reader that need not begin before `from_ns`: a jump, where the format allows it.
@@ -332,9 +368,19 @@ mod tests {
     /// *The story:* of a live trace the line of the pager's events had 181 columns.
     #[test]
     fn what_is_in_a_trace_fits_a_terminal() {
-        let summary = Summary { pager: [9_999_999; PagerOp::ALL.len()], ..Summary::default() };
+        let summary = Summary { pager: [9_999_999; PagerOp::ALL.len()], pages: 256, ..Summary::default() };
         let text = info_text(Format::Own, &summary, Some((7, 861_184)));
         assert!(text.contains("\n          ") && text.contains("9999999 refault"), "{text}");
+        assert!(text.contains("pages     256 (1 MiB)\n"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
+    }
+
+    /// *The story:* the command that is noted in a trace was printed as it was.
+    #[test]
+    fn a_note_is_words_and_fits_a_terminal() {
+        let note = format!("recorded: \x1b[2J{}", "prog with words ".repeat(20));
+        let text = info_text(Format::Own, &Summary { notes: vec![note], ..Summary::default() }, None);
+        assert!(text.contains(r"note      recorded: \u{1b}[2Jprog"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
     }
 

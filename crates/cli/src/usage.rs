@@ -1,6 +1,8 @@
 //! From the words of the command line to [`Cli`]; a mistake is one clear line, like every other
 //! failure.
 
+mod precedence;
+
 use std::ffi::OsString;
 
 use anyhow::Result;
@@ -51,8 +53,9 @@ fn with_variables(command: clap::Command, prefix: &str) -> clap::Command {
 /// Reads this process's command line; `Err` holds the exit code when everything has been said
 /// already.
 pub fn parse() -> Result<Result<Cli, u8>> {
-    let command = config::apply(table())?;
-    match parse_from(command, std::env::args_os()) {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let command = precedence::settled(config::apply(table())?, &words);
+    match parse_from(command, words.into_iter()) {
         Ok(cli) => Ok(Ok(cli)),
         Err(error) => say(&error).map(Err),
     }
@@ -60,6 +63,17 @@ pub fn parse() -> Result<Result<Cli, u8>> {
 
 fn parse_from(command: clap::Command, words: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command.try_get_matches_from(words)?)
+}
+
+/// The program and its arguments, of a command line of `overspill run`; what its environment adds is not
+/// known. None: it is another command's.
+///
+/// *The story:* what follows the first `--` was taken for it: of `run --ram 1G git log -- file` that was
+/// `file`.
+pub fn program_of(words: &[OsString]) -> Option<Vec<OsString>> {
+    let table = table().mut_subcommand("run", |run| run.mut_arg("ram", |ram| ram.required(false)));
+    let matches = table.try_get_matches_from(words).ok()?;
+    Some(matches.subcommand_matches("run")?.get_many("command")?.cloned().collect())
 }
 
 fn say(error: &clap::Error) -> Result<u8> {
@@ -272,6 +286,24 @@ mod tests {
             assert!(complaint.contains(part), "{line}: {complaint}");
             assert!(!complaint.contains('\n') && !complaint.starts_with("error"), "{complaint}");
         }
+    }
+
+    /// See [`program_of`].
+    #[test]
+    fn the_program_of_a_run_is_found_in_its_words() {
+        let of = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            program_of(&words).map(|words| words.join(" ".as_ref()).into_string().unwrap())
+        };
+        for (line, program) in [
+            ("overspill run --ram 1G git log -- file", "git log -- file"),
+            ("/bin/overspill run -q --json=x --swap /a --strict -- sort -S 2G", "sort -S 2G"),
+            ("overspill run -o file prog --ram 5", "prog --ram 5"),
+        ] {
+            assert_eq!(of(line).as_deref(), Some(program), "{line}");
+        }
+        assert_eq!(of("overspill top --once"), None);
+        assert_eq!(of("sleep 5"), None);
     }
 
     #[test]

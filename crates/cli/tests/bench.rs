@@ -18,7 +18,7 @@ fn bench(words: &[&str]) -> Output {
 
 #[test]
 fn bad_input_is_one_line_and_runs_nothing() {
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["sideways"], "the suites are swapin, mixed, all"),
         (&["all", "--only", "moonwalk"], "it has seq, descending"),
         (&["swapin", "--json", "x.json"], "--out DIR"),
@@ -28,6 +28,14 @@ fn bad_input_is_one_line_and_runs_nothing() {
         (&["all", "--shared"], "its own threads and memory"),
         (&["swapin", "--ways", "kernel:3:slot"], "the ways are"),
         (&["swapin", "--ram", "0"], "above zero"),
+        // *The stories:* two of these did nothing, with status 0; of no touches the rate was no number; no
+        // file was written.
+        (&["extents", "--size", "1K"], "--size: 30.0 KiB at least"),
+        (&["extents", "--size", "9999999T"], "more than any machine"),
+        (&["seq", "--laps", "0"], "0 is not in 1.."),
+        (&["seq", "--touches", "0"], "0 is not in 1.."),
+        (&["slots", "--json", "x.json"], "writes no file"),
+        (&["extents", "--out", "x"], "writes no file"),
     ];
     for (words, part) in cases {
         let output = bench(words);

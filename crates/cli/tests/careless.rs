@@ -54,6 +54,169 @@ fn an_area_that_cannot_be_made_changes_nothing() {
     assert!(text.contains("are free") && !scratch.file("new").exists(), "{text}: the disk was filled first");
 }
 
+/// *The stories:* an empty file that everybody may read became an area without a word. One on a file
+/// system that has no areas was one afterwards, which could not be used.
+#[test]
+fn an_empty_file_becomes_an_area_that_can_be_used_or_stays() {
+    let scratch = Scratch::new("blank");
+    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    for (bits, note) in [(0o644, "others may open it (mode 0644)"), (0o640, "(mode 0640)"), (0o600, "")] {
+        let name = format!("area {bits:o}");
+        fs::write(scratch.file(&name), "").unwrap();
+        fs::set_permissions(scratch.file(&name), mode(bits)).unwrap();
+        let make = ["swap", "make", &name, "--size", "1M"].map(OsStr::new);
+        let text = said(&scratch, &make, 0).replace("\n    ", " ");
+        assert!(text.contains(note) && text.is_empty() == note.is_empty(), "{text}");
+        assert!(note.is_empty() || text.contains(&format!("chmod 600 '{name}'")), "{text}");
+    }
+    said(&scratch, &words("swap make new --size 1M"), 0);
+    let about = fs::metadata(scratch.file("new")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&about) & 0o7777, 0o600);
+    let memory = Path::new("/dev/shm").join(format!("overspill-blank-{}", std::process::id()));
+    fs::write(&memory, "").unwrap();
+    let text = said(&scratch, &[&words("swap make --size 1M")[..], &[memory.as_os_str()]].concat(), 125);
+    let left = fs::metadata(&memory).unwrap().len();
+    fs::remove_file(&memory).unwrap();
+    assert!(text.lines().count() == 1 && left == 0, "{left} bytes: {text}");
+}
+
+/// *The story:* who was interrupted had a file of a gigabyte that was no area.
+#[test]
+fn an_area_is_there_when_it_is_one() {
+    let scratch = Scratch::new("interrupted-area");
+    let area = scratch.file("area");
+    let (mut none, mut whole) = (0, 0);
+    for moment in 0..60 {
+        let mut command = overspill();
+        command.args(["swap", "make", "--size", "256M"]).arg(&area);
+        let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_micros(moment * 300));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if !area.exists() {
+            none += 1;
+            continue;
+        }
+        let output = overspill().args(["swap", "info"]).arg(&area).output().unwrap();
+        assert!(output.status.success(), "after {moment}: {}", stdout(&output));
+        fs::remove_file(&area).unwrap();
+        whole += 1;
+    }
+    assert!(none > 0 && none + whole == 60, "{none} and {whole}: the moments were too late");
+    assert!(fs::read_dir(&scratch.0).unwrap().next().is_none());
+}
+
+/// *The story:* `--erase` was named as the mend to who had given it.
+#[test]
+fn what_may_be_erased_is_erased_for_a_comparison_too() {
+    let scratch = Scratch::new("erase");
+    fs::write(scratch.file("old"), vec![b'x'; 1 << 20]).unwrap();
+    let compare = "compare --ram 64M --ways bare,overspill --swap old";
+    let text = said(&scratch, &words(&format!("{compare} true")), 125);
+    assert!(text.contains("it has no swap signature"), "{text}");
+    said(&scratch, &words(&format!("{compare} --erase true")), 0);
+    said(&scratch, &words("swap info old"), 0);
+}
+
+/// *The stories:* a part of nothing was cut, and what had been in the file was gone. An empty file told
+/// of figures that there are none of.
+#[test]
+fn what_comes_to_nothing_leaves_what_was_there() {
+    let scratch = Scratch::new("nothing");
+    fs::write(scratch.file("t.csv"), "1,0,0,7,read\n2,0,0,8,write\n").unwrap();
+    fs::write(scratch.file("damaged.csv"), "1,0,0,7,read\nnot a line\n").unwrap();
+    said(&scratch, &words("trace convert t.csv out.ovt"), 0);
+    let before = fs::read(scratch.file("out.ovt")).unwrap();
+    for line in [
+        "trace cut t.csv out.ovt --after 100s",
+        "trace cut t.csv out.ovt --skip 5",
+        "trace convert damaged.csv out.ovt",
+        "trace convert t.csv out.ovt --to strace",
+    ] {
+        let text = said(&scratch, &words(line), 125);
+        assert!(text.lines().count() == 1, "{line}: {text}");
+        assert_eq!(fs::read(scratch.file("out.ovt")).unwrap(), before, "{line}");
+    }
+    let text = said(&scratch, &words("trace cut t.csv out.ovt --take 1"), 0);
+    assert!(text.contains("out.ovt is replaced"), "{text}");
+    assert_ne!(fs::read(scratch.file("out.ovt")).unwrap(), before);
+    said(&scratch, &words("compare --ram 64M --ways bare --json new --keep-output no/such true"), 125);
+    let text = said(&scratch, &words("sim calibrate no/dir -o no/such"), 125);
+    assert!(text.contains("cannot write no/such"), "it is said before the work: {text}");
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 3);
+}
+
+/// *The story:* for `compare` what cannot be executed was a failure of overspill's own, and for `record` a
+/// directory was a program.
+#[test]
+fn what_cannot_be_executed_is_told_alike() {
+    let scratch = Scratch::new("alike");
+    fs::write(scratch.file("text"), "words\n").unwrap();
+    for command in ["run --ram 64M", "compare --ram 64M --ways bare", "record -o new"] {
+        for (program, code) in [("./text", 126), ("./", 126), ("./nothing", 127)] {
+            let text = said(&scratch, &words(&format!("{command} {program}")), code);
+            assert!(text.lines().count() == 1 && text.contains(program), "{command} {program}: {text}");
+        }
+    }
+}
+
+/// See `usage::precedence`.
+#[test]
+fn what_is_typed_beats_variables_and_the_file() {
+    let scratch = Scratch::new("precedence");
+    fs::write(scratch.file("config"), "no-checksum = true\nencrypt = false\n").unwrap();
+    for (variable, value, line) in [
+        ("OVERSPILL_LAPS", "3", "bench seq --size 1M --ram 16M --ways bare --seconds 1"),
+        ("OVERSPILL_ENCRYPT", "0", "run --ram 64M -q --no-checksum true"),
+        ("OVERSPILL_ENCRYPT", "1", "run --ram 64M -q --no-checksum true"),
+        ("OVERSPILL_ENCRYPT", "1", "run --ram 64M -q true"),
+        ("OVERSPILL_SIM_RAM", "1G", "sim devices"),
+        ("OVERSPILL_NO_CHECKSUM", "0", "compare --ram 64M --ways overspill --encrypt true"),
+        ("OVERSPILL_RUNS", "1", "compare --ram 64M --ways overspill --encrypt true"),
+    ] {
+        let mut command = overspill();
+        command.env("OVERSPILL_CONFIG", scratch.file("config")).env(variable, value);
+        let output = command.args(words(line)).current_dir(&scratch.0).output().unwrap();
+        assert!(output.status.success(), "{variable}={value} {line}: {}", stderr(&output));
+    }
+    let mut command = overspill();
+    command.env("OVERSPILL_ENCRYPT", "1").args(words("run --ram 64M --no-checksum --encrypt true"));
+    let text = stderr(&command.output().unwrap());
+    assert!(text.contains("cannot be used with"), "both are typed: {text}");
+}
+
+/// A trace goes to whatever stands for a file: a link, standard output, and who stops reading.
+#[test]
+fn a_trace_goes_where_it_is_sent() {
+    let scratch = Scratch::new("sent");
+    let rows: String = (0..50_000).map(|page| format!("{page},0,0,{page},read\n")).collect();
+    fs::write(scratch.file("t.csv"), &rows).unwrap();
+    fs::write(scratch.file("real.csv"), "old").unwrap();
+    std::os::unix::fs::symlink("real.csv", scratch.file("link.csv")).unwrap();
+    said(&scratch, &words("trace cut t.csv link.csv --take 1"), 0);
+    assert!(fs::symlink_metadata(scratch.file("link.csv")).unwrap().is_symlink());
+    assert!(fs::read_to_string(scratch.file("real.csv")).unwrap().contains("0,0,0,0,read"));
+    let shell = |script: &str| {
+        let program = env!("CARGO_BIN_EXE_overspill");
+        let command = format!("cd '{}' && {}", scratch.0.display(), script.replace("overspill", program));
+        Command::new("bash").args(["-c", &command]).env("OVERSPILL_CONFIG", "/dev/null").output().unwrap()
+    };
+    let output =
+        shell("(echo before; overspill trace convert t.csv /dev/stdout --to numbers; echo after) > all");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let all = fs::read_to_string(scratch.file("all")).unwrap();
+    assert!(all.starts_with("before\n") && all.ends_with("49999\nafter\n"), "{} bytes", all.len());
+    let output = shell("overspill trace convert t.csv /dev/stdout --to csv | head -1; echo ${PIPESTATUS[0]}");
+    assert!(stdout(&output).ends_with("\n141\n") && stderr(&output).is_empty(), "{}", stderr(&output));
+    let text = said(&scratch, &words("trace convert t.csv -"), 125);
+    assert!(text.contains("name one, or /dev/stdout"), "{text}");
+    fs::set_permissions(scratch.file("real.csv"), std::os::unix::fs::PermissionsExt::from_mode(0o666))
+        .unwrap();
+    said(&scratch, &words("trace cut t.csv real.csv --take 2"), 0);
+    let about = fs::metadata(scratch.file("real.csv")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&about) & 0o7777, 0o666, "as it was");
+}
+
 /// *The story:* `--strict` won, without a word.
 #[test]
 fn what_contradicts_is_refused() {

@@ -96,6 +96,31 @@ fn what_a_command_leaves_behind_is_ended_with_it() {
     assert!(!stdout(&output).contains("left"), "{}", stdout(&output));
 }
 
+/// *The story:* without a group to remove, what the shell had started went on when the comparison was
+/// ended, and so did whoever did not heed the signal.
+#[test]
+fn an_interrupted_comparison_without_a_group_leaves_nobody_either() {
+    let scratch = Scratch::new("nobody");
+    for (way, script) in [
+        ("bare", "sleep 7654322; true"),
+        ("bare", "trap '' INT TERM; setsid sleep 7654322 & sleep 7654322; sleep 7654322"),
+        ("overspill", "trap '' INT TERM; sleep 7654322; sleep 7654322"),
+    ] {
+        let mut command = compare(&scratch, &["--ways", way], &["sh", "-c", script]);
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let are_there = || {
+            let words = |pid: fs::DirEntry| fs::read(pid.path().join("cmdline")).unwrap_or_default();
+            fs::read_dir("/proc").unwrap().flatten().any(|pid| words(pid) == b"sleep\x007654322\0")
+        };
+        eventually("the command runs", are_there);
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::SIGTERM as i32));
+        assert!(!are_there(), "{way}: {script}");
+    }
+}
+
 #[test]
 fn the_output_of_the_first_run_can_be_kept() {
     let _machine = machine();

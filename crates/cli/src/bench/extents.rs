@@ -65,6 +65,8 @@ impl Scratch {
 pub fn main(directory: &Path, bytes: u64) -> Result<u8> {
     let counts: Vec<i64> =
         PIECES.into_iter().filter(|&pieces| pieces * LEAST_BYTES <= bytes as i64).collect();
+    let least = (PIECES[0] * LEAST_BYTES) as u64;
+    ensure!(!counts.is_empty(), "--size: {} at least, for two pieces", crate::human::bytes(least));
     announce(directory, bytes, counts.len())?;
     counts.into_iter().try_for_each(|pieces| in_so_many(directory, bytes, pieces))?;
     Ok(0)

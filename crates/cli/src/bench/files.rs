@@ -231,7 +231,7 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
     ensure!(args.size.is_none(), "the files are multiples of the budget: give --ram");
     let cases = chosen(&args.only)?;
     let path = figures_file(args, "files")?;
-    let place = compare::place_for(&[], &args.tuning.swap)?;
+    let place = compare::place_for(&[], &args.tuning)?;
     let machine_bytes = machine::ram_bytes();
     let ram_bytes = args.ram.map_or(RAM_BYTES.min(machine_bytes / 4), |ram| ram.bytes(machine_bytes));
     let mut bench = Bench::new(args, &place.directory, ram_bytes)?;

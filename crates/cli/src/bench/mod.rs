@@ -121,15 +121,23 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
         What::Single(pattern) => single(args, pattern),
         What::Suite(suite) => all_of(args, suite),
         What::Extents => extents(args),
-        What::Slots => slots::main(args.work.laps),
+        What::Slots => ensure_no_file(args, "slots").and_then(|()| slots::main(args.work.laps)),
         What::Reclaim => reclaim::main(args),
         What::Files => files::main(args),
     }
 }
 
+/// *The story:* `bench slots --json FILE` wrote none, without a word.
+fn ensure_no_file(args: &BenchArgs, name: &str) -> Result<()> {
+    let is_asked = args.measuring.json.is_some() || args.out.is_some();
+    ensure!(!is_asked, "`{name}` prints its figures and writes no file: --json and --out are for loads");
+    Ok(())
+}
+
 /// Where the swap directory is, in files of 1280 MiB unless another size is asked for.
 fn extents(args: &BenchArgs) -> Result<u8> {
-    let place = compare::place_for(&[], &args.tuning.swap)?;
+    ensure_no_file(args, "extents")?;
+    let place = compare::place_for(&[], &args.tuning)?;
     let bytes = args.size.map_or(1280 * MIB, |size| size.bytes(machine::ram_for_shares()));
     extents::main(&place.directory, bytes)
 }
@@ -288,7 +296,7 @@ fn is_worth_repeating(row: &Row, rows: &[Row]) -> bool {
 }
 
 fn lab(args: &BenchArgs, ways: &[Way], sizes: Sizes) -> Result<Lab> {
-    let place = compare::place_for(ways, &args.tuning.swap)?;
+    let place = compare::place_for(ways, &args.tuning)?;
     let progress = Progress::new();
     progress.say(compare::WAITING);
     Lab::new(place, ways, &args.tuning, sizes.ram_bytes + ALLOWANCE_BYTES, sizes.size_bytes)

@@ -81,7 +81,7 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
     let hot_bytes = load.hot.bytes(machine_bytes);
     let mut command: Vec<OsString> = vec![std::env::current_exe()?.into()];
     command.extend(load.command_line().into_iter().map(OsString::from));
-    let place = compare::place_for(&ways, &args.tuning.swap)?;
+    let place = compare::place_for(&ways, &args.tuning)?;
     let need = u64::from(READERS) * stream_bytes + hot_bytes;
     let mut lab = Lab::new(place, &ways, &args.tuning, ram_bytes + ALLOWANCE_BYTES, need)?;
     let directory = lab.directory().to_path_buf();
@@ -101,14 +101,13 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
         human::bytes(hot_bytes),
         human::bytes(ram_bytes)
     );
-    print(&(human::folded(&title, "    ") + &table(&rows) + "\n" + &compare::killed_lines(&runs)))?;
+    let text = human::folded(&title, "    ") + &table(&rows) + "\n" + &compare::killed_lines(&runs);
     let parameters = Parameters { readers: READERS, stream_bytes, laps: load.laps, hot_bytes, rows };
     let subject =
         Subject { kind: "bench", command: &command, ram_bytes, allowance_bytes: ALLOWANCE_BYTES, parameters };
-    match path {
-        Some(path) => compare::write(&path, subject, runs, &directory).map(|()| 0),
-        None => Ok(0),
-    }
+    path.map_or(Ok(()), |path| compare::write(&path, subject, runs, &directory))?;
+    print(&text)?;
+    Ok(0)
 }
 
 /// The kernel, and overspill under each policy.

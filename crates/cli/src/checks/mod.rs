@@ -8,6 +8,7 @@ pub mod swap_place;
 
 use serde::Serialize;
 
+use crate::args::Tuning;
 use crate::swap::arg::SwapArg;
 
 pub use surroundings::reach;
@@ -82,7 +83,7 @@ pub struct Ready {
 }
 
 /// The checks without which nothing can be managed; quick, and the first failure is returned.
-pub fn essential(swap: &[SwapArg]) -> Result<Ready, Check> {
+fn essential(swap: &[SwapArg]) -> Result<Ready, Check> {
     passed(surroundings::proc_is_there())?;
     kernel::essential().into_iter().try_for_each(passed)?;
     let swap = swap_place::resolve_all(swap)?;
@@ -90,12 +91,21 @@ pub fn essential(swap: &[SwapArg]) -> Result<Ready, Check> {
     Ok(Ready { swap, agent: surroundings::agent()? })
 }
 
+/// The same for a run with these options: with `--erase` the files and devices that are no swap areas
+/// become some first.
+pub fn ready(tuning: &Tuning) -> Result<Ready, Check> {
+    if tuning.erase {
+        swap_place::resolve_all(&tuning.swap)?.iter().try_for_each(swap_place::erase)?;
+    }
+    essential(&tuning.swap)
+}
+
 /// Every check, for `doctor`.
-pub fn all(swap: Option<&SwapArg>) -> Vec<Check> {
+pub fn all(swap: &[SwapArg]) -> Vec<Check> {
     let mut checks = kernel::all();
     checks.extend(surroundings::all());
-    match swap_place::resolve(swap) {
-        Ok(place) => checks.extend(swap_place::all(&place)),
+    match swap_place::resolve_all(swap) {
+        Ok(places) => checks.extend(places.iter().flat_map(swap_place::all)),
         Err(check) => checks.push(check),
     }
     checks

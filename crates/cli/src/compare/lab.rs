@@ -1,16 +1,17 @@
 //! Runs one command one way and measures it: cgroup, swap, kernel settings, clocks and counters
 //! around a child process.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::wait::WaitPidFlag;
 use overspill_engine::shared::ENV;
 use serde::Serialize;
 
@@ -31,6 +32,8 @@ use crate::swap::arg::SwapArg;
 const PAGE_BYTES: u64 = 4096;
 /// What a fenced run may use beyond its budget.
 const FENCE_BYTES: u64 = 32 << 20;
+/// What is interrupted may put its things away for so long.
+const GRACE: Duration = Duration::from_secs(1);
 /// The kernel's swap file is this much larger than what it should need.
 const SWAP_SPARE_BYTES: u64 = 64 << 20;
 /// The kernel's read-ahead window, as a power of two.
@@ -266,9 +269,10 @@ impl Lab {
         let mut child =
             spawned.with_context(|| format!("cannot execute {}", child_command.get_program().display()))?;
         let streams = capture::start(&mut child, keep);
-        let (ended, wall_seconds) = await_end(child.id() as i32, start)?;
+        let ended = await_end(child.id() as i32, start);
         let after = SwapTraffic::now();
         let left_behind = leftovers.end();
+        let (ended, wall_seconds) = ended?;
         let mut measurement = Measurement::new(way, ended, wall_seconds);
         measurement.set_traffic(before, after);
         measurement.peak_bytes = ended.resident_peak_bytes;
@@ -306,7 +310,8 @@ fn plain(command: &[OsString]) -> Command {
     plain
 }
 
-/// Waits for the child, or for a signal that ends this process.
+/// Waits for the child, or for a signal that ends this process: that one the child has, too, and some time
+/// to end by it.
 fn await_end(pid: i32, start: Instant) -> Result<(Ended, f64)> {
     signals::forward_to(pid);
     let interrupted = loop {
@@ -320,6 +325,10 @@ fn await_end(pid: i32, start: Instant) -> Result<(Ended, f64)> {
     let wall_seconds = start.elapsed().as_secs_f64();
     signals::stop_forwarding();
     if interrupted {
+        let asked = Instant::now();
+        while child::reap(pid, WaitPidFlag::WNOHANG).is_none() && asked.elapsed() < GRACE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         return Err(anyhow!("interrupted"));
     }
     Ok((child::wait(pid)?, wall_seconds))
@@ -403,9 +412,4 @@ impl Measurement {
     pub fn cpu_seconds(&self) -> f64 {
         self.user_seconds + self.system_seconds
     }
-}
-
-/// Finds the command before anything is set up, so that a typing error costs nothing.
-pub fn require_program(name: &OsStr) -> Result<PathBuf, String> {
-    crate::run::program::find(name).ok_or_else(|| format!("{}: not found", Path::new(name).display()))
 }

@@ -44,15 +44,23 @@ impl Leftovers {
 
     /// After it: kills and buries whatever is there. True if anything was. The keeper of the agent's
     /// library has that to remove, and ends by itself.
+    ///
+    /// *The story:* a launcher that was killed had no environment any more, and what it had started was
+    /// not this process's child yet: nobody was there, it seemed.
     pub fn end(&self) -> bool {
-        let (begun, mut were_any) = (Instant::now(), false);
+        let (begun, mut killed) = (Instant::now(), Vec::new());
         loop {
+            // Who is not one any more has left its own children here.
+            let own = children(std::process::id());
+            let are_going = killed.iter().any(|pid| own.contains(pid));
             let living = self.living();
-            if living.is_empty() || begun.elapsed() > PATIENCE {
-                return were_any;
+            if living.is_empty() && !are_going || begun.elapsed() > PATIENCE {
+                return !killed.is_empty();
             }
             for pid in living.into_iter().filter(|&pid| !is_keeper(pid)) {
-                were_any |= kill(Pid::from_raw(pid as i32), Signal::SIGKILL).is_ok();
+                if kill(Pid::from_raw(pid as i32), Signal::SIGKILL).is_ok() {
+                    killed.push(pid);
+                }
             }
             std::thread::sleep(LOOK_AGAIN);
         }

@@ -19,17 +19,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-use crate::args::CompareArgs;
+use crate::args::{CompareArgs, Tuning};
 use crate::machine::{self, Machine};
 use crate::os::signals;
 use crate::output::{self, Output};
 use crate::progress::Progress;
+use crate::run::program;
 use crate::stderr::say;
 use crate::stdout::print;
-use crate::swap::arg::SwapArg;
-use crate::{cgroup, checks, exit, human};
+use crate::{cgroup, checks, human};
 use figures::{Median, Ratio};
-pub use lab::{Lab, Measurement, require_program};
+pub use lab::{Lab, Measurement};
 pub use stdin::Input;
 pub use table::Table;
 use way::Way;
@@ -87,11 +87,11 @@ pub fn require_root_for(ways: &[Way], command: &str) -> Result<()> {
 pub fn main(args: &CompareArgs) -> Result<u8> {
     let ways = args.measuring.ways();
     require_root_for(&ways, "compare")?;
-    if let Err(message) = require_program(&args.command[0]) {
-        say!("overspill: {message}");
-        return Ok(exit::NOT_FOUND);
+    // Before anything is set up, so that a typing error costs nothing.
+    if let Some(code) = program::refused(&args.command[0]) {
+        return Ok(code);
     }
-    let place = place_for(&ways, &args.tuning.swap)?;
+    let place = place_for(&ways, &args.tuning)?;
     let ram_bytes = args.ram.bytes(machine::ram_for_shares());
     if let Some(note) = machine::budget_note(ram_bytes) {
         say!("{note}");
@@ -116,14 +116,15 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
     let title = human::command(&args.command);
     exports.write(&title, &subject, rounds, &runs)?;
     let text = table(&subject, rounds, &runs);
+    // Who does not read the table may want the file.
+    if let Some(path) = &args.measuring.json {
+        write(path, subject, runs, &directory)?;
+    }
     print(&format!(
         "{}\n{text}{}",
         human::clipped(&title, human::WIDTH),
         human::folded(alike.text(), "    ")
     ))?;
-    if let Some(path) = &args.measuring.json {
-        write(path, subject, runs, &directory)?;
-    }
     Ok(u8::from(alike != Alike::Yes))
 }
 
@@ -206,13 +207,15 @@ impl Exports {
     }
 }
 
-/// Where to spill, with the checks that `run` would make anyway.
-pub fn place_for(ways: &[Way], swap: &[SwapArg]) -> Result<checks::SwapPlace> {
+/// Where to spill, with the checks that `run` would make anyway, and what --erase has it do.
+///
+/// *The story:* `compare --erase --swap FILE` was refused, and --erase named as the mend.
+pub fn place_for(ways: &[Way], tuning: &Tuning) -> Result<checks::SwapPlace> {
     let wants_agent = ways.iter().any(|way| matches!(way, Way::Overspill { .. }));
     let found = if wants_agent {
-        checks::essential(swap).map(|ready| ready.swap)
+        checks::ready(tuning).map(|ready| ready.swap)
     } else {
-        checks::swap_place::resolve_all(swap)
+        checks::swap_place::resolve_all(&tuning.swap)
     };
     let found = found.map(|places| places.into_iter().next().expect("there is at least the default"));
     found.map_err(|check| anyhow::anyhow!("{}", check.line()))

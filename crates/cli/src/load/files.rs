@@ -24,6 +24,7 @@ use crate::idle::Idle;
 use crate::os::mapped::Mapped;
 use crate::os::memory::PAGE_BYTES;
 use crate::size::Size;
+use crate::stdout::print;
 
 /// Of orders in which neighbours follow one another so much is read by one call.
 const UNIT_PAGES: usize = 16;
@@ -108,11 +109,14 @@ fn word(page: usize) -> u64 {
     splitmix64(&mut state)
 }
 
-/// Makes a file of so many bytes (whole pages), on stable storage, unless it is there already. It is
-/// noise: nobody gains by compressing it.
+/// Makes a file of so many bytes (whole pages), on stable storage. It is noise: nobody gains by
+/// compressing it.
+///
+/// *The story:* it was made by root, in a directory like /var/tmp and by a name that can be guessed,
+/// wherever a link of that name led to.
 pub fn make(path: &Path, bytes: u64) -> Result<()> {
     let make = || -> std::io::Result<()> {
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        let mut file = BufWriter::with_capacity(1 << 20, File::create_new(path)?);
         for page in 0..bytes as usize / PAGE_BYTES {
             let mut state = word(page);
             file.write_all(&state.to_ne_bytes())?;
@@ -219,7 +223,7 @@ pub fn main(args: &ReadFileArgs) -> Result<u8> {
     for lap in 0..args.laps {
         done.laps.push(run_lap(args, &source, pages / unit, unit, lap)?);
     }
-    println!("{}", serde_json::to_string(&done)?);
+    print(&(serde_json::to_string(&done)? + "\n"))?;
     Ok(0)
 }
 
@@ -309,4 +313,24 @@ fn read_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
     line.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// See [`make`].
+    #[test]
+    fn a_name_that_is_taken_is_left_alone() {
+        let path = |name: &str| std::env::temp_dir().join(format!("overspill-{name}-{}", std::process::id()));
+        let (link, target, fresh) = (path("link"), path("target"), path("fresh"));
+        std::fs::write(&target, "precious").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(make(&link, 1 << 20).is_err());
+        assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+        make(&fresh, 8192).unwrap();
+        let bytes = std::fs::read(&fresh).unwrap();
+        assert_eq!((bytes.len(), first_word(&bytes[4096..])), (8192, word(1)));
+        [link, target, fresh].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
 }

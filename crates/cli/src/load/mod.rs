@@ -46,10 +46,12 @@ pub struct Work {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: u32,
     /// Touches, in multiples of the number of pages [default: 1 for random, else 3]
-    #[arg(long, value_name = "N", conflicts_with_all = ["touches", "seconds"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["touches", "seconds"],
+          value_parser = clap::value_parser!(u32).range(1..))]
     pub laps: Option<u32>,
     /// Touches
-    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    #[arg(long, value_name = "N", conflicts_with = "seconds",
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub touches: Option<u64>,
     /// Touch for so long [default for mixed and phases: 10]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]

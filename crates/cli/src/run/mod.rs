@@ -72,7 +72,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     // Without this a limit of file sizes (ulimit -f) would end the launcher without a word.
     signals::survive(&[libc::SIGXFSZ]);
     inherit::raise_descriptors();
-    let ready = match erased(args).and_then(|()| checks::essential(&args.tuning.swap)) {
+    let ready = match checks::ready(&args.tuning) {
         Ok(ready) => ready,
         Err(check) => {
             say!("overspill: {}", check.line());
@@ -167,13 +167,6 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
     if let Some(reason) = unmanageable {
         say!("overspill: note: {reason}: it has no limit, but for what it starts in its place");
     }
-}
-
-/// With `--erase` the files and devices that are no swap areas become some.
-fn erased(args: &RunArgs) -> Result<(), checks::Check> {
-    let places =
-        if args.tuning.erase { checks::swap_place::resolve_all(&args.tuning.swap)? } else { Vec::new() };
-    places.iter().try_for_each(checks::swap_place::erase)
 }
 
 /// The places as agents read them.

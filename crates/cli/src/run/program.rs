@@ -10,6 +10,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::stderr::say;
+use crate::{exit, human};
+
 /// Interpreters of interpreters that the kernel follows.
 const SCRIPT_DEPTH_MAX: u32 = 4;
 
@@ -28,6 +31,18 @@ pub fn find(name: &OsStr) -> Option<PathBuf> {
     let executable =
         |path: &&PathBuf| nix::unistd::access(path.as_path(), nix::unistd::AccessFlags::X_OK).is_ok();
     candidates.iter().find(executable).or(candidates.first()).cloned()
+}
+
+/// The exit code where there is nothing to run, after saying so.
+pub fn refused(name: &OsStr) -> Option<u8> {
+    let Some(path) = find(name) else {
+        say!("overspill: {}: not found", human::command(&[name]));
+        return Some(exit::NOT_FOUND);
+    };
+    let can = nix::unistd::access(&path, nix::unistd::AccessFlags::X_OK);
+    let denied = if path.is_dir() { nix::errno::Errno::EACCES } else { can.err()? };
+    say!("overspill: cannot execute {}: {}", human::command(&[path]), denied.desc());
+    Some(exit::CANNOT_EXECUTE)
 }
 
 /// Why the agent cannot be loaded into the program at `path`; `None` if it can, or if nothing is

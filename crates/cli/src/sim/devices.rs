@@ -13,7 +13,7 @@ use overspill_sim::time::show as duration;
 
 use crate::human::folded;
 use crate::idle::Idle;
-use crate::output;
+use crate::output::Anew;
 use crate::progress::Progress;
 use crate::stderr;
 use crate::stdout::print;
@@ -29,15 +29,18 @@ pub fn measure(directory: &Path, idle: Idle, progress: &Progress) -> Result<Cali
 
 /// Measures a directory's device: the figures on standard error, the model to `output`.
 pub fn tell(directory: &Path, idle: Idle, output: Option<&PathBuf>) -> Result<u8> {
+    let cannot = || format!("cannot write {}", output.map_or(Path::new(""), PathBuf::as_path).display());
+    // Whether it can be written is said before the work, not after.
+    let file = output.map(|path| Anew::begin(path)).transpose().with_context(cannot)?;
     let progress = Progress::new();
     let calibration = measure(directory, idle, &progress)?;
     drop(progress);
     stderr::write(&figures(&calibration));
     let text = calibration.model.to_toml();
-    match output {
-        Some(path) => {
-            let write = output::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
-            write.with_context(|| format!("cannot write {}", path.display()))?;
+    match file {
+        Some(anew) => {
+            let written = anew.file().write_all(text.as_bytes());
+            written.and_then(|()| anew.finish()).with_context(cannot)?;
         }
         None => print(&text)?,
     }

@@ -152,8 +152,8 @@ pub fn main(args: &Args) -> Result<u8> {
 /// Shares of all pages, in percent.
 fn shares(list: &str) -> Result<Vec<u64>> {
     let share = |amount: &Amount| match amount {
-        Amount::Permille(permille) if (1..=1000).contains(permille) => Ok(permille / 10),
-        _ => Err(anyhow!("--ram: shares of the pages, as in 25%,50%")),
+        Amount::Permille(permille @ 10..=1000) if permille % 10 == 0 => Ok(permille / 10),
+        _ => Err(anyhow!("--ram: whole shares of the pages, from 1% to 100%, as in 25%,50%")),
     };
     amounts(list).context("--ram")?.iter().map(share).collect()
 }
@@ -294,6 +294,9 @@ mod tests {
     #[test]
     fn only_shares_are_amounts_here() {
         assert_eq!(shares("25%,50%").unwrap(), [25, 50]);
-        assert!(shares("64M").is_err());
+        // *The story:* 12.5 % was simulated as 12, and 0.5 % as none.
+        for wrong in ["64M", "12.5%", "0.5%", "0%", "101%"] {
+            assert!(shares(wrong).is_err(), "{wrong}");
+        }
     }
 }

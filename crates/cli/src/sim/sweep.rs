@@ -101,7 +101,7 @@ pub struct SweepArgs {
     #[arg(long)]
     pub(super) json: bool,
     /// Write the curves to this file, which needs nothing else
-    #[arg(long, value_name = "FILE", value_parser = output::file_name())]
+    #[arg(long, value_name = "FILE", value_parser = output::any_file_name())]
     html: Option<PathBuf>,
     /// Say in a sentence how much RAM is enough (for the first policy and device)
     #[arg(long)]

@@ -27,8 +27,10 @@ impl SwapArg {
         SwapArg { path, size: None, priority: None }
     }
 
-    /// Takes the words apart from their end. A path that exists as it stands is one, colons and
-    /// all.
+    /// Takes the words apart from their end, in whatever order they are. A path that exists as it stands
+    /// is one, colons and all.
+    ///
+    /// *The story:* `/mnt/a:prio=10:2G` spilled to a new file `a:prio=10` in /mnt.
     pub fn parse(text: OsString) -> Result<SwapArg, String> {
         let whole = PathBuf::from(&text);
         if whole.as_os_str().is_empty() {
@@ -37,20 +39,18 @@ impl SwapArg {
         if whole.exists() {
             return Ok(SwapArg::plain(whole));
         }
-        let mut bytes = text.as_bytes();
-        let priority = match cut(bytes).and_then(|(head, word)| Some((head, word.strip_prefix("prio=")?))) {
-            None => None,
-            Some((head, number)) => {
-                bytes = head;
+        let (mut bytes, mut size, mut priority) = (text.as_bytes(), None, None);
+        while let Some((head, word)) = cut(bytes) {
+            if let Some(number) = word.strip_prefix("prio=").filter(|_| priority.is_none()) {
                 let wrong = || format!("`{number}` is no priority: write a number from -32768 to 32767");
-                Some(number.parse().map_err(|_| wrong())?)
+                priority = Some(number.parse().map_err(|_| wrong())?);
+            } else if let Some(found) = word.parse().ok().filter(|_| size.is_none()) {
+                size = Some(found);
+            } else {
+                break;
             }
-        };
-        let size = cut(bytes).and_then(|(head, word)| Some((head, word.parse().ok()?)));
-        let size = size.map(|(head, size)| {
             bytes = head;
-            size
-        });
+        }
         if bytes.is_empty() {
             return Err("a place to spill to has a path".into());
         }
@@ -105,7 +105,10 @@ mod tests {
             assert_eq!(parse(text), Ok(expected.clone()));
             assert_eq!(expected.to_word(), text);
         }
+        assert_eq!(parse("/mnt/a:prio=10:2G"), Ok(arg("/mnt/a", bytes(2 << 30), Some(10))));
+        assert_eq!(parse("/mnt/a:1G:2G"), Ok(arg("/mnt/a:1G", bytes(2 << 30), None)), "one size");
         assert!(parse("/mnt/a:prio=x").unwrap_err().contains("no priority"));
+        assert!(parse("/mnt/a:prio=x:2G").unwrap_err().contains("no priority"));
         assert!(parse("/mnt/a:prio=40000").is_err());
         // *The story:* `:2`, for 2G, was two bytes, and these were no limit at all.
         assert!(parse("/mnt/a:2").unwrap_err().contains("2 bytes are no place"));

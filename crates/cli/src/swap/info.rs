@@ -153,7 +153,7 @@ fn text(info: &Info) -> String {
     let mut lines = Vec::new();
     let mut line = |name: &str, value: String| lines.push(format!("  {name:<12} {value}"));
     if let Some(header) = &info.header {
-        let or_none = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
+        let or_none = |text: &str| if text.is_empty() { "none".to_owned() } else { human::one_line(text) };
         line("label", or_none(&header.label));
         line("uuid", header.uuid.clone());
         let (usable, bad) = (u64::from(header.usable_pages), header.bad_pages.len() as u64);
@@ -193,7 +193,7 @@ fn text(info: &Info) -> String {
         Some(reason) => format!("cannot be used: {reason}"),
     };
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    format!("{}: {verdict}\n{body}", info.path)
+    format!("{}: {}\n{body}", human::one_line(&info.path), human::one_line(&verdict))
 }
 
 #[cfg(test)]
@@ -286,6 +286,16 @@ mod tests {
             "cost         a read of 256 KiB has 1.87 parts on average",
         ];
         lines.iter().for_each(|line| assert!(text.contains(line), "no `{line}` in\n{text}"));
+    }
+
+    /// *The story:* a label of somebody else's area coloured the terminal.
+    #[test]
+    fn a_label_is_words_and_nothing_else() {
+        let mut told = info(&[500]);
+        told.path = "/a\nb".into();
+        told.header.as_mut().unwrap().label = "\x1b[31mred\r".into();
+        let text = text(&told);
+        assert!(text.starts_with(r"/a\nb: can be used") && text.contains(r"\u{1b}[31mred\r"), "{text}");
     }
 
     #[test]

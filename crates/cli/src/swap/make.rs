@@ -2,7 +2,7 @@
 //! --erase`, which does the same on the way.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -13,10 +13,14 @@ use overspill_mm::swap::header::{HEADER_BYTES, Header, LABEL_BYTES, Medium, Refu
 use super::inspect::{Candidate, Refused, pages_text};
 use crate::checks::swap_place;
 use crate::human;
+use crate::stderr::say;
 use crate::stdout::print;
+use crate::whole::Whole;
 
 /// The smallest area that mkswap makes: ten pages.
 const PAGES_MIN: u64 = 10;
+/// What is spilled may be secret.
+const PRIVATE: u32 = 0o600;
 
 /// Carries out the command.
 pub fn main(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result<u8> {
@@ -37,18 +41,33 @@ pub fn make(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result
     fresh(path, bytes, label).with_context(|| path.display().to_string())
 }
 
-/// A new file, all of its blocks reserved. What cannot be made is removed, if it was made here.
+/// A new file, all of its blocks reserved. It gets its name when it is an area.
 ///
-/// *The story:* a link that led nowhere, or the area of somebody who was faster, was removed.
+/// *The story:* who was interrupted had a file of so many blocks that was no area.
 fn fresh(path: &Path, bytes: u64, label: &str) -> Result<Header> {
     let pages = page_count(bytes)?;
-    let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
-    let made = reserve(path, &file, pages).and_then(|()| write_header(path, &file, pages, label));
-    if made.is_err() {
-        let _ = fs::remove_file(path);
+    // A name that is taken (by a link that leads nowhere, say) is told before the work.
+    if fs::symlink_metadata(path).is_ok() {
+        return Err(io::Error::from_raw_os_error(nix::libc::EEXIST).into());
     }
-    made
+    let Some(whole) = Whole::begin(path, PRIVATE) else { return fresh_by_name(path, pages, label) };
+    let header = fill(&whole.address(), whole.file(), pages, label)?;
+    whole.appear()?;
+    Ok(header)
+}
+
+/// The same where a file must have a name. What cannot be made is removed, if it was made here.
+///
+/// *The story:* a link that led nowhere, or the area of somebody who was faster, was removed.
+fn fresh_by_name(path: &Path, pages: u32, label: &str) -> Result<Header> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).mode(PRIVATE).open(path)?;
+    fill(path, &file, pages, label).inspect_err(|_| drop(fs::remove_file(path)))
+}
+
+fn fill(path: &Path, file: &File, pages: u32, label: &str) -> Result<Header> {
+    reserve(path, file, pages)?;
+    write_header(path, file, pages, label)
 }
 
 /// A file or device that is there: an empty file, or whatever it was with `erase`.
@@ -70,13 +89,32 @@ fn remake(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result<H
         Medium::File => bytes.unwrap_or(candidate.bytes),
     };
     let pages = page_count(bytes)?;
-    if candidate.medium == Medium::File {
-        // *The story:* a file of no bytes that was to have 100 TiB was that long afterwards, and foreign.
-        reserve(path, &file, pages).inspect_err(|_| drop(file.set_len(candidate.bytes)))?;
-        file.set_len(u64::from(pages) * HEADER_BYTES as u64)?;
+    let (medium, bytes_before) = (candidate.medium, candidate.bytes);
+    let reserved = if medium == Medium::File { reserve(path, &file, pages) } else { Ok(()) };
+    drop(candidate); // who has it open for long has a lock on it
+    let made = reserved.and_then(|()| write_header(path, &file, pages, label));
+    match (medium, made.is_ok()) {
+        // *The stories:* a file of no bytes that was to have 100 TiB was that long afterwards, and foreign.
+        // One on a file system that cannot have areas was an area afterwards.
+        (Medium::File, false) => drop(file.set_len(bytes_before)),
+        (Medium::File, true) => say_if_others_may_read(path, &file)?,
+        (Medium::Device, _) => {}
     }
-    drop(candidate);
-    write_header(path, &file, pages, label)
+    made
+}
+
+/// What pages leave in a file others may read, if it was theirs to read before.
+///
+/// *The story:* an empty file that everybody may read was taken as it was, without a word; mkswap has one.
+fn say_if_others_may_read(path: &Path, file: &File) -> Result<()> {
+    let mode = file.metadata()?.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        let path = human::command(&[path]);
+        let note =
+            format!("others may open it (mode {mode:04o}), and what is spilled there: chmod 600 {path}");
+        say!("{}", human::folded(&format!("overspill: note: {note}"), "    ").trim_end());
+    }
+    Ok(())
 }
 
 fn refusal(refused: Refused) -> anyhow::Error {
@@ -91,7 +129,7 @@ fn page_count(bytes: u64) -> Result<u32> {
     Ok(u32::try_from(pages).unwrap_or(u32::MAX))
 }
 
-/// All blocks of the file: an area has no holes.
+/// All blocks of the file, and no more: an area has no holes.
 ///
 /// *The story:* `--size 8T` took all that was left of the disk before it failed, and whoever wrote
 /// there in that moment failed, too.
@@ -102,7 +140,8 @@ fn reserve(path: &Path, file: &File, pages: u32) -> Result<()> {
     if bytes.cast_unsigned().saturating_sub(has) > free {
         bail!("it would take {}, and {} are free", human::bytes(bytes.cast_unsigned()), human::bytes(free));
     }
-    fallocate(file, FallocateFlags::empty(), 0, bytes).context("cannot reserve its blocks")
+    fallocate(file, FallocateFlags::empty(), 0, bytes).context("cannot reserve its blocks")?;
+    Ok(file.set_len(bytes.cast_unsigned())?)
 }
 
 /// Writes the first page, and looks whether what came of it can be used.

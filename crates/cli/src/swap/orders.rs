@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use overspill_engine::SwapPlace;
 use overspill_engine::orders::Order;
 use overspill_engine::shared::state;
@@ -45,8 +45,10 @@ pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
     let (kind, bytes_max, priority) = (place.kind, place.bytes_max, place.priority);
     let given = Given::new(pid, &Order::Add(SwapPlace { kind, path, bytes_max, priority, limit: None }))?;
     let processes = given.followed()?;
-    if !processes.is_empty() && processes.iter().all(|process| given.is_refused(process)) {
-        bail!("no process of the run can use {shown}");
+    let refused = given.refused_by(&processes);
+    ensure!(refused == 0 || refused < processes.len(), "no process of the run can use {shown}");
+    if refused > 0 {
+        say!("overspill: note: {refused} of {} processes cannot use {shown}", processes.len());
     }
     print(&format!("{shown}: pages go there, too, from now on\n"))?;
     Ok(0)
@@ -63,9 +65,11 @@ pub fn drain(pid: Option<u32>, path: &Path) -> Result<u8> {
     let name = CString::new(path.as_os_str().as_bytes()).context("a path has no NUL")?;
     let given = Given::new(pid, &Order::Drain(name))?;
     let processes = given.followed()?;
-    if !processes.is_empty() && processes.iter().all(|process| given.is_refused(process)) {
-        bail!("{shown} is no place of the run, or the only one that takes pages");
-    }
+    let refused = given.refused_by(&processes);
+    ensure!(
+        refused == 0 || refused < processes.len(),
+        "{shown} is no place of the run, or the only one that takes pages"
+    );
     let waits = |pages| {
         say!(
             "overspill: note: {} pages wait in {shown}: the other places have no room for them",
@@ -76,6 +80,13 @@ pub fn drain(pid: Option<u32>, path: &Path) -> Result<u8> {
     if stuck > 0 {
         bail!("{shown}: {} pages cannot be read and stay there", human::count(stuck));
     }
+    // *The story:* where it was the only place of some process it was said that nothing is left there.
+    ensure!(
+        refused == 0,
+        "{shown}: {refused} of {} processes did not leave it: no other place takes their pages, or it is \
+         none of theirs",
+        processes.len()
+    );
     print(&format!("{shown}: nothing is left there\n"))?;
     Ok(0)
 }
@@ -146,8 +157,9 @@ impl Given {
         }
     }
 
-    fn is_refused(&self, process: &Report) -> bool {
-        process.orders_refused >> self.index & 1 != 0
+    /// How many of them do not follow it.
+    fn refused_by(&self, processes: &[Report]) -> usize {
+        processes.iter().filter(|process| process.orders_refused >> self.index & 1 != 0).count()
     }
 }
 

@@ -4,13 +4,16 @@
 //! A launcher holds its shared memory as an open memfd named `overspill`; nothing else of it is
 //! needed, and it need not answer.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use overspill_engine::shared::state;
 
 use crate::run::shared_page::{Report, SharedPage};
+use crate::usage;
 
 /// What the memory is called in /proc/PID/fd.
 const MEMORY: &str = "/memfd:overspill (deleted)";
@@ -86,11 +89,11 @@ fn memory_path(process: &Path) -> Option<PathBuf> {
 /// What follows the launcher's options.
 fn command(process: &Path) -> Vec<String> {
     let bytes = fs::read(process.join("cmdline")).unwrap_or_default();
-    let words: Vec<String> =
-        bytes.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    let words = words.strip_suffix(&[String::new()]).unwrap_or(&words);
-    let from = words.iter().position(|word| word == "--").map_or(0, |at| at + 1);
-    words[from..].to_vec()
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    let words = bytes.split(|&byte| byte == 0).map(|word| OsStr::from_bytes(word).to_owned());
+    let words: Vec<OsString> = words.collect();
+    let words = usage::program_of(&words).unwrap_or(words);
+    words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// A word for a value of [`state`].

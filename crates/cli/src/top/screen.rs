@@ -2,7 +2,7 @@
 //! `q`, Escape, Ctrl-C and signals end it; the terminal is as before then.
 
 use std::io::{self, Read};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -22,8 +22,8 @@ use super::view::{DISPENSABLE, HEADER, View, views};
 
 /// `q`, Ctrl-C and Escape.
 const ENDING: [u8; 3] = [b'q', 3, 27];
-/// Columns' widths: the widest figure that is likely.
-const WIDTHS: [u16; 10] = [7, 12, 7, 10, 10, 8, 8, 9, 9, 7];
+/// Columns' widths: the widest figure that is likely. One that is wider loses its end, and is another.
+const WIDTHS: [u16; 10] = [7, 12, 7, 10, 10, 8, 8, 10, 10, 7];
 /// Bar, header.
 const LINES_BESIDE_ROWS: u16 = 3;
 /// How soon a signal is seen.
@@ -76,7 +76,7 @@ fn is_ended(keys: &Receiver<u8>, pause: Duration) -> bool {
 
 /// What is typed, byte by byte.
 fn keys() -> Receiver<u8> {
-    let (sender, receiver) = channel();
+    let (sender, receiver) = sync_channel(16);
     std::thread::spawn(move || {
         for byte in io::stdin().lock().bytes().map_while(Result::ok) {
             if sender.send(byte).is_err() {
@@ -164,6 +164,10 @@ mod tests {
         let text = narrow.backend().to_string();
         assert!(text.contains("resident") && text.contains("stalled") && !text.contains("p50"), "{text}");
         assert_eq!(columns_for(100).len(), HEADER.len());
+        // *The story:* 1010.5 MiB a second were 1010.5 Mi.
+        let fast = View { rows: vec![vec!["1010.5 MiB".to_owned(); HEADER.len()]], ..view(7) };
+        terminal.draw(|frame| draw(frame, &[fast])).unwrap();
+        assert_eq!(terminal.backend().to_string().matches("1010.5 MiB").count(), 5);
         terminal.draw(|frame| draw(frame, &[])).unwrap();
         assert!(terminal.backend().to_string().contains("no run"));
     }

@@ -57,7 +57,7 @@ fn row(process: &Report, before: Option<&Report>, seconds: f64) -> Vec<String> {
     let latency = process.major.latency();
     vec![
         process.pid.to_string(),
-        human::clipped(&process.name, NAME_CHARS_MAX),
+        human::clipped(&human::one_line(&process.name), NAME_CHARS_MAX),
         state_word(process.state).into(),
         human::bytes(process.counter("resident_bytes")),
         human::count(latency.count),

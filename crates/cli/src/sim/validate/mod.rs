@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "192M")]
     ram: Size,
     /// Touches, in multiples of the number of pages
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     laps: u32,
     /// Real runs of each kind; their mean counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -111,7 +111,7 @@ pub fn main(args: &Args) -> Result<u8> {
     };
     let cases = cases(args.only.as_deref(), &args.loads);
     let ways: Vec<Way> = cases.iter().map(|case| case.way).collect();
-    let place = compare::place_for(&ways, &args.tuning.swap)?;
+    let place = compare::place_for(&ways, &args.tuning)?;
     let progress = Progress::new();
     let devices = devices(args, &cases, &place.directory, &progress)?;
     progress.say(compare::WAITING);

@@ -40,7 +40,12 @@ const PRIORITY_MAX: u32 = 99;
 const THREAD_LOCAL_BYTES: usize = 64 * 1024;
 /// Where in the page behind the thread pointer its id is kept: behind everything libc has there.
 const TID_AT: usize = PAGE_SIZE - 64;
+/// Who traces the program, and what it starts (`strace -f`, a debugger), is not given the thread.
+///
+/// *The story:* each of its calls stopped it for the tracer. The program of 200 MiB held 181 in 77, and
+/// of 90,800 lines of strace 90,300 were the agent's.
 const FLAGS: u32 = nr::CLONE_VM
+    | nr::CLONE_UNTRACED
     | nr::CLONE_SIGHAND
     | nr::CLONE_THREAD
     | nr::CLONE_SYSVSEM

@@ -708,6 +708,68 @@ mod tests {
         assert!((0..4).all(|frame| memory.is_missing(memory.frame_address(Frame(frame)))));
     }
 
+    /// See [`Memory::has_passed`]: what the kernel did unsaid is done here. The page before is not there,
+    /// the one behind has left in the same way.
+    #[test]
+    fn a_page_that_has_left_unsaid_is_taken() {
+        let Some(mut memory) = memory().filter(Memory::can_move) else { return };
+        let place = managed(&memory, 8, 8);
+        let frame = |memory: &Memory, page: u32| memory.frame_address(Frame(page));
+        for page in [3, 4, 7] {
+            let (to, from) = (frame(&memory, page), place.page(page as usize));
+            // SAFETY: the memory is the test's.
+            let moved = unsafe { memory.program.move_pages(to, from, PAGE_SIZE, MoveMode::DONTWAKE) };
+            assert_eq!(moved, Ok(()));
+        }
+        // SAFETY: nobody needs the page.
+        let gone = unsafe {
+            memory.own.move_pages(memory.trash.start(), place.page(2), PAGE_SIZE, MoveMode::DONTWAKE)
+        };
+        assert_eq!(gone, Ok(()));
+        memory.empty_trash();
+        assert_eq!(memory.take_out(place.page(0), Frame(0), 8), Taken { taken: 0b1111_1011, gone: 0b100 });
+        let held = (0..8).map(|page| memory.frame_words(Frame(page))[0]);
+        assert_eq!(held.collect::<std::vec::Vec<_>>(), [1, 2, 0, 4, 5, 6, 7, 8], "each is in its frame");
+    }
+
+    /// The same, where the next thing that is heard is a change of the range.
+    #[test]
+    fn a_page_that_has_left_unsaid_is_taken_before_a_change() {
+        let Some(mut memory) = memory().filter(Memory::can_move) else { return };
+        let place = managed(&memory, 8, 8);
+        let (to, from, changed) = (memory.frame_address(Frame(0)), place.page(0), part(&place, 5, 1));
+        // SAFETY: the memory is the test's.
+        let moved = unsafe { memory.program.move_pages(to, from, PAGE_SIZE, MoveMode::DONTWAKE) };
+        assert_eq!(moved, Ok(()));
+        // SAFETY: as above.
+        let changer = std::thread::spawn(move || unsafe { mem::madvise(changed, Advice::DontNeed) });
+        while memory.is_quiet() {
+            std::thread::yield_now();
+        }
+        assert_eq!(memory.take_out(place.page(0), Frame(0), 8), Taken { taken: 1, gone: 0 });
+        assert_eq!(memory.frame_words(Frame(0))[0], 1);
+        changer.join().expect("it does not panic").expect("the test's memory");
+    }
+
+    /// The same in the other direction.
+    #[test]
+    fn a_page_that_has_come_unsaid_is_in_view() {
+        let Some(mut memory) = memory().filter(Memory::can_move) else { return };
+        let place = managed(&memory, 8, 0);
+        for page in 0..8 {
+            memory.fill_frame(Frame(page), |bytes| bytes[0] = page as u8 + 1);
+        }
+        let (from, to) = (memory.frame_address(Frame(3)), place.page(3));
+        // SAFETY: the memory is the test's.
+        let moved = unsafe { memory.program.move_pages(to, from, PAGE_SIZE, MoveMode::DONTWAKE) };
+        assert_eq!(moved, Ok(()));
+        let put = memory.put_in(place.page(0), Frame(0), 8, Manner::Sealed);
+        assert_eq!(put, Put { done: 8, moved: 0xff, found: 0 });
+        // SAFETY: as above; they are there.
+        let shown = (0..8).map(|page| unsafe { (place.page(page) as *const u8).read_volatile() });
+        assert_eq!(shown.collect::<std::vec::Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
     #[test]
     fn runs_of_set_bits() {
         let all = |set| runs(set).collect::<std::vec::Vec<_>>();

@@ -278,8 +278,10 @@ impl Uffd {
     ///
     /// EINVAL: the mappings do not fit the rules above (nothing done). EBUSY: a page is pinned (direct I/O
     /// into it just finished: try again soon) or was shared by a fork (a store to it, or MADV_POPULATE_WRITE,
-    /// helps). ENOENT: a hole, without the mode. EEXIST: `dst` has a page. EAGAIN: an event waits to be read,
-    /// or was just read and its thread did not run yet; or a page was locked; or partial.
+    /// helps). ENOENT: a hole, without the mode. EEXIST: `dst` has a page, and it may be the one that was to
+    /// be moved: 6.18 says so of some that it has moved, beside stores to what a fork shared. EAGAIN: an
+    /// event waits to be read, or was just read and its thread did not run yet; or a page was locked; or
+    /// partial.
     ///
     /// The check for waiting events is made for this descriptor only. To take pages out of a program, issue
     /// the command on the descriptor its memory is registered on: otherwise nothing stops it from robbing a

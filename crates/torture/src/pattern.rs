@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::memory::{Memory, PAGE, WORDS};
 use crate::outcome::{Failure, Outcome};
+use crate::sys;
 
 /// The finalizer of splitmix64: every input bit changes half of the output bits.
 #[must_use]
@@ -107,6 +108,17 @@ pub fn check_zero(memory: &Memory, pages: Range<usize>, what: &str) -> Outcome {
     Ok(())
 }
 
+/// What a page of zeroes is made of: that tells a page that nobody knows of any more from a frame that was
+/// overwritten.
+fn empty_page(memory: &Memory, page: usize) -> String {
+    let frame = match sys::zero_pages(memory.page(page), PAGE) {
+        Ok(0) => "a frame of its own",
+        Ok(_) => "the kernel's zero page",
+        Err(_) => "an unknown frame",
+    };
+    format!("the page is all zero, in {frame}, in process {}", std::process::id())
+}
+
 /// Says what kind of wrong page this is: zero, another page's, an older one's, or torn.
 fn describe(
     memory: &Memory,
@@ -120,7 +132,7 @@ fn describe(
     let words: Vec<u64> = (0..WORDS).map(|index| memory.word(page, index).load(Relaxed)).collect();
     let right = (0..WORDS).filter(|&index| words[index] == word(seed, page, index)).count();
     let kind = if words.iter().all(|&word| word == 0) {
-        "the page is all zero".to_owned()
+        empty_page(memory, page)
     } else if right == WORDS {
         "the page is right when read again".to_owned()
     } else if let Some(owner) = (0..memory.pages()).find(|&other| words[1] == word(seed, other, 1)) {

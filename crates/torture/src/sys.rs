@@ -123,7 +123,7 @@ struct PagemapScan {
 }
 
 /// How many pages of a range show the zero page; none where nobody tells.
-fn zero_pages(address: usize, len: usize) -> Outcome<usize> {
+pub fn zero_pages(address: usize, len: usize) -> Outcome<usize> {
     const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
     const PFNZERO: u64 = 1 << 5;
     // A subtest may have no descriptor left.

@@ -58,7 +58,7 @@ impl Memory {
         while result.done < count && !self.refuses(&range) {
             let at = result.done as usize * PAGE_SIZE;
             let len = reach.len(count - result.done);
-            let dst = address + at;
+            let (dst, src) = (address + at, self.frame_address(first) + at);
             let outcome = self.put(dst, Frame(first.0 + result.done), len, manner, copy);
             let (done, errno) = progress(outcome, len);
             if !copy && done > 0 {
@@ -71,6 +71,13 @@ impl Memory {
                 Some(Errno::AGAIN) if done > 0 => {}
                 Some(Errno::AGAIN) if self.is_conflict(&range, &mut tries) => break,
                 Some(Errno::AGAIN) => {}
+                // This page came, and was not told of.
+                Some(Errno::EXIST) if self.has_passed(src, dst) => {
+                    result.moved |= bits(result.done, 1);
+                    result.done += 1;
+                    self.seal_moved(dst..dst + PAGE_SIZE, manner);
+                    self.wake(dst..dst + PAGE_SIZE);
+                }
                 // The page came back by itself (MADV_FREE that was not carried out): what is there is newer.
                 Some(Errno::EXIST) => {
                     self.wake(dst..dst + PAGE_SIZE);

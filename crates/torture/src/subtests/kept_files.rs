@@ -75,14 +75,16 @@ fn map_what_fits(file: &Scratch, flags: i32) -> Outcome<Memory> {
     Ok(kept.expect("it was mapped"))
 }
 
-/// Fills as much as the budget, over and over until enough of it `is_done`.
+/// Fills as much as the budget, over and over until enough of it `is_done`; each time with other bytes, or
+/// nobody would see a page of the last time.
 fn take_the_room(is_done: impl Fn() -> Outcome<bool>) -> Outcome {
     // Whoever is beside has begun.
     sys::pause_ms(3);
     let fresh = Memory::map(FRESH)?;
     for lap in 0..LAPS_MOST {
-        pattern::fill_pages(&fresh, 0..fresh.pages(), SEED + 9);
-        pattern::check_pages(&fresh, 0..fresh.pages(), SEED + 9, "what takes the room")?;
+        let seed = SEED + 9 + lap as u64;
+        pattern::fill_pages(&fresh, 0..fresh.pages(), seed);
+        pattern::check_pages(&fresh, 0..fresh.pages(), seed, &format!("what takes the room, lap {lap}"))?;
         if lap > 0 && is_done()? {
             return fresh.unmap();
         }

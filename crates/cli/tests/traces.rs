@@ -192,6 +192,14 @@ fn mistakes_of_a_sweep_are_one_line() {
         (&["sim", "zipf:size=1M", "--readahead", "magic"], "adaptive, linux"),
         (&["sim", "zipf:size=1M", "--html", "/no/such/file"], "cannot write"),
         (&["sim", "no.such.trace"], "there is no such file"),
+        (&["sim", "zipf:size=1M", "--read-ahead-kb", "64"], "--read-ahead-kb: there are no calls"),
+        (&["sim", "zipf:size=1M", "--pool-ratio", "4"], "--pool-ratio: there is no pool"),
+        (&["sim", "zipf:size=1M", "--pool-costs", "1,1"], "--pool-costs: there is no pool"),
+        (&["sim", "zipf:size=1M", "--policy", "lru", "--device", "hdd"], "--device: pure replacement"),
+        (&["sim", "zipf:size=1M", "--policy", "lru", "--swap", "1M"], "--swap: pure replacement"),
+        (&["sim", "zipf:size=1M", "--device", "hdd,nvme", "--swap", "2T"], "2 TiB have no room on hdd"),
+        (&["sim", "seq:stride=16"], "it changes nothing of seq"),
+        (&["sim", "policies", "zipf:size=1M", "--ram", "12.5%"], "whole percents"),
     ] {
         let text = complaint(words, &[]);
         assert!(text.contains(part), "{text}");
@@ -225,8 +233,41 @@ fn equal_options_give_equal_bytes() {
     }
 }
 
-/// *The story:* of a load whose swap was full from the start it was said that it does not thrash
-/// with a two-hundredth of its pages: it had simply taken more.
+/// *The story:* `--content` said nothing to a load: pages that it only reads were empty whatever was said.
+#[test]
+fn what_a_load_only_reads_may_have_content() {
+    let read = |content: &str| {
+        let mut command = overspill();
+        command.args([
+            "sim",
+            "random:size=2M,touches=5k,write=0",
+            "--ram",
+            "50%",
+            "--json",
+            "--content",
+            content,
+        ]);
+        let report: serde_json::Value =
+            serde_json::from_slice(&command.output().unwrap().stdout).expect("JSON");
+        report["rows"][0]["pswpin"].as_u64().expect("a number")
+    };
+    assert!(read("first") > 500 && read("stores") == 0 && read("auto") == 0);
+}
+
+/// *The story:* whatever RAM was tried, the pool had its share of that of the first row.
+#[test]
+fn how_much_is_enough_does_not_depend_on_the_rows() {
+    let explained = |ram: &str| {
+        let mut command = overspill();
+        command.args(["sim", "zipf:size=8M,touches=40k,write=100", "--device", "sata-ssd", "--json"]);
+        command.args(["--pool", "50%", "--pool-ratio", "4", "--fixed-pool", "--explain", "--ram", ram]);
+        let output = command.output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        report["explanation"].as_str().expect("a sentence").to_owned()
+    };
+    assert_eq!(explained("20%"), explained("90%"));
+}
+
 /// *The story:* a load that ends by the clock took as long with 6 MiB as with 1.2 GiB: "with 5.96 MiB
 /// the run takes 1.00x of unlimited RAM".
 #[test]
@@ -237,6 +278,8 @@ fn of_a_load_that_ends_by_the_clock_no_threshold_is_told() {
     assert!(!text.contains("unlimited RAM") && !text.contains("thrash"), "{text}");
 }
 
+/// *The story:* of a load whose swap was full from the start it was said that it does not thrash
+/// with a two-hundredth of its pages: it had simply taken more.
 #[test]
 fn where_swap_was_full_no_threshold_is_told() {
     for policy in ["live", "kernel"] {

@@ -6,18 +6,24 @@
 
 use crate::device::params::Model;
 use crate::engine::chaos::{Chaos, Wild};
-use crate::engine::{Engine, Options};
+use crate::engine::pool::PoolModel;
+use crate::engine::{Engine, MoreArea, Options};
 use crate::generate::{Pattern, Spec, Stream};
 use crate::rng::Rng;
 use crate::time::{MICROSECOND, MILLISECOND};
-use overspill_mm::Placement;
 use overspill_mm::readahead::{SwapIn, policy};
 use overspill_mm::reclaim::policy::Choice;
 use overspill_mm::types::RegionKind;
+use overspill_mm::{AreaConfig, Placement, Probe};
 use std::fmt::Write;
 
 /// The policy that plans anything.
 const WILD: &str = "wild";
+
+/// Of so many seeds one, of that rest, has other places for its pages, too: none of the worlds below that
+/// have stories.
+const PLACES_ONE_IN: u64 = 6;
+const PLACES_REST: u64 = 5;
 
 /// A drawn world.
 #[derive(Clone, Debug)]
@@ -59,6 +65,9 @@ impl World {
         if !seed.is_multiple_of(2) {
             options.mm.reclaim = *rng.pick(&Choice::ALL).expect("not empty");
         }
+        if seed % PLACES_ONE_IN == PLACES_REST {
+            vary_places(&mut options, kernel, &mut rng);
+        }
         World { seed, options, policy, programs }
     }
 
@@ -83,6 +92,13 @@ impl World {
         let _ =
             writeln!(text, "processors {}, quantum {} ns", self.options.processors, self.options.quantum_ns);
         let _ = writeln!(text, "{:?}", self.options.costs.worker);
+        for more in &self.options.more_areas {
+            let on = more.device.as_ref().map_or("the same device", |device| &device.name);
+            let _ = writeln!(text, "on {on}, {:?}", more.area);
+        }
+        if let Some(pool) = self.options.pool {
+            let _ = writeln!(text, "{pool:?}");
+        }
         let _ = writeln!(text, "{:?}", self.options.chaos);
         for program in &self.programs {
             let _ = writeln!(text, "{program:?}");
@@ -138,6 +154,42 @@ fn vary_mm(options: &mut Options, kernel: bool, rng: &mut Rng) {
     mm.read_max = 1 + rng.below(300) as u32;
     if rng.ratio(1, 2) {
         mm.placement = if rng.ratio(1, 2) { Placement::ByAddress } else { Placement::InOrder };
+    }
+}
+
+/// More areas, of any size, priority and device; of the live pager a compressed pool and a feed of accessed
+/// bits, too.
+fn vary_places(options: &mut Options, kernel: bool, rng: &mut Rng) {
+    let names: Vec<&str> = Model::builtin_names().collect();
+    for _ in 0..rng.below(3) {
+        let area = AreaConfig {
+            slots: 8 + rng.below(3000) as u32,
+            priority: rng.below(3) as i16 - 1,
+            discards: rng.ratio(1, 2),
+            claims: 0,
+        };
+        let name = rng.pick(&names).expect("there are models");
+        let device = rng.ratio(1, 2).then(|| Model::builtin(name).expect("of this name"));
+        options.more_areas.push(MoreArea { area, device });
+    }
+    if kernel {
+        return;
+    }
+    if rng.ratio(1, 3) {
+        options.mm.probe = Probe::Accessed;
+    }
+    if rng.ratio(1, 2) {
+        options.pool = Some(PoolModel {
+            frames: 1 + rng.below(u64::from(options.mm.budget)) as u32,
+            is_fixed: rng.ratio(1, 2),
+            packed_permille: 50 + rng.below(950) as u32,
+            pack_ns: rng.below(20_000),
+            unpack_ns: rng.below(10_000),
+        });
+        // What becomes of a pool whose device fails is the engine's business.
+        if let Some(chaos) = &mut options.chaos {
+            chaos.fail_ppm = 0;
+        }
     }
 }
 

@@ -82,7 +82,7 @@ pub struct Machine {
     pub readahead: String,
     /// The swap device.
     pub device: Model,
-    /// The swap area; `None`: room for all pages, twice over.
+    /// The swap area, on the device; `None`: room for all pages, twice over, as far as that has it.
     pub swap_bytes: Option<u64>,
     /// Who manages.
     pub system: System,
@@ -190,7 +190,8 @@ impl Extent {
 pub fn options(machine: &Machine, extent: &Extent) -> Options {
     let budget = u32::try_from((machine.ram_bytes / PAGE_SIZE).max(16)).unwrap_or(u32::MAX);
     let device = machine.device.clone();
-    let slots = machine.swap_bytes.map_or(extent.slots(), |bytes| bytes / PAGE_SIZE);
+    let room = device.room_bytes() / PAGE_SIZE;
+    let slots = machine.swap_bytes.map_or(extent.slots().min(room), |bytes| bytes / PAGE_SIZE);
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
     let window = if machine.readahead == "none" { 1 } else { 1 << machine.knobs.page_cluster.min(16) };
     let mut options = match machine.system {
@@ -288,6 +289,19 @@ mod tests {
         assert_eq!(placement(System::Kernel2012, "nvme"), Placement::NextFit, "before clusters");
         assert_eq!(placement(System::Kernel2017, "nvme"), Placement::Ssd);
         assert_eq!(placement(System::Kernel2017, "hdd"), Placement::NextFit, "a disk has none");
+    }
+
+    /// *The story:* of a workload that is half as large as a disk the area went beyond its end, where a
+    /// request was a panic.
+    #[test]
+    fn the_swap_area_ends_with_its_device() {
+        let device = Model::builtin("hdd-2007").expect("built in");
+        let room = device.room_bytes() / PAGE_SIZE;
+        let machine = Machine::new(System::Live, 1 << 30, "none", device);
+        let extent = Extent { pages: room * 3 / 4, chunks: room * 3 / 4 / CHUNK_PAGES };
+        assert_eq!(u64::from(options(&machine, &extent).mm.swap_slots), room);
+        let small = Extent { pages: 5000, chunks: 10 };
+        assert_eq!(u64::from(options(&machine, &small).mm.swap_slots), small.slots());
     }
 
     /// One thread that stores to these pages.

@@ -12,6 +12,10 @@ pub const MILLISECOND: Nanos = 1_000_000;
 /// Nanoseconds in a second.
 pub const SECOND: Nanos = 1_000_000_000;
 
+/// No thread computes or sleeps beyond this time (292 years): there is room behind it for what its last
+/// calls take.
+pub const LAST: Nanos = Nanos::MAX / 2;
+
 /// Nanoseconds that `bytes` take at `bytes_per_us` (a microsecond's worth = the rate in MB/s),
 /// rounded up; no time at all at rate 0, which means "not limited".
 #[must_use]

@@ -6,6 +6,7 @@
 
 use crate::time::Nanos;
 use overspill_mm::types::RegionKind;
+use std::collections::HashSet;
 use thiserror::Error;
 
 /// One touch of one page.
@@ -107,6 +108,47 @@ impl Listed {
 impl Workload for Listed {
     fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
         Ok(self.accesses.next())
+    }
+}
+
+/// Of another workload, with pages that have content from their first touch on: that is a store.
+pub struct Filled<W> {
+    workload: W,
+    touched: HashSet<(u16, u64)>,
+}
+
+impl<W: Workload> Filled<W> {
+    /// Nothing has been touched yet.
+    #[must_use]
+    pub fn new(workload: W) -> Filled<W> {
+        Filled { workload, touched: HashSet::new() }
+    }
+}
+
+impl Filled<Box<dyn Workload + Send>> {
+    /// All of these programs so.
+    #[must_use]
+    pub fn all(programs: Vec<Box<dyn Workload + Send>>) -> Vec<Box<dyn Workload + Send>> {
+        programs
+            .into_iter()
+            .map(|program| Box::new(Filled::new(program)) as Box<dyn Workload + Send>)
+            .collect()
+    }
+}
+
+impl<W: Workload> Workload for Filled<W> {
+    fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
+        let Some(access) = self.workload.next()? else { return Ok(None) };
+        let is_new = self.touched.insert((access.space, access.vpn));
+        Ok(Some(Access { write: access.write || is_new, ..access }))
+    }
+
+    fn regions(&self) -> Vec<RegionSpec> {
+        self.workload.regions()
+    }
+
+    fn take_regions(&mut self) -> Vec<RegionSpec> {
+        self.workload.take_regions()
     }
 }
 

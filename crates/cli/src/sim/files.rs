@@ -94,7 +94,7 @@ fn rams(args: &SweepArgs, recorded: &Recorded) -> Result<Vec<u64>> {
 fn devices(list: &str, recorded: &Recorded) -> Result<Vec<Model>> {
     let device = |name: &str| -> Result<Model> {
         let model = Model::find(name.trim()).context("--device")?;
-        let room = model.disk.as_ref().map_or(u64::MAX, |disk| disk.capacity_bytes);
+        let room = model.room_bytes();
         if recorded.laid_out_bytes() > room {
             bail!("--device: the files do not fit on {} ({})", model.name, show_bytes(room));
         }

@@ -23,7 +23,7 @@ use overspill_sim::report::{Header, Row, explain, html, json, table};
 use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
 use overspill_sim::trace::Format;
 use overspill_sim::trace::workload::TraceWorkload;
-use overspill_sim::workload::Workload;
+use overspill_sim::workload::{Filled, Workload};
 
 use super::pool::Asked;
 use crate::output::{self, Output};
@@ -38,6 +38,15 @@ const PAGE_CLUSTER_DEFAULT: u8 = 3;
 
 /// Of loads.
 const SEED_DEFAULT: u64 = 1;
+
+/// What most of those who do not say it want to know.
+const READAHEAD_DEFAULT: &str = "adaptive";
+const DEVICE_DEFAULT: &str = "nvme";
+const LIMIT_KB_DEFAULT: u64 = 128;
+
+/// Of pages that a program stores to, by LZ4.
+const RATIO_DEFAULT: f64 = 2.0;
+const COSTS_DEFAULT: &str = "6000,1800";
 
 /// The least RAM that is simulated: less cannot hold what one fault and its reclaim need.
 const LEAST_BYTES: u64 = 16 << 12;
@@ -55,11 +64,11 @@ pub struct SweepArgs {
     pub(super) ram: Option<String>,
     /// Read-ahead policies; of a trace of calls on files (strace) those of file read-ahead: adaptive,
     /// none, 2.6.20, 2.6.23, 2.6.24, 3.14, 4.10, 6.8, 6.19, 6.19-folios
-    #[arg(long, env = "OVERSPILL_SIM_READAHEAD", value_name = "LIST", default_value = "adaptive")]
+    #[arg(long, env = "OVERSPILL_SIM_READAHEAD", value_name = "LIST", default_value = READAHEAD_DEFAULT)]
     pub(super) readahead: String,
     /// Swap devices, or those that the files are on: names of `sim devices`, or files as `sim
     /// calibrate` makes them
-    #[arg(long, env = "OVERSPILL_SIM_DEVICE", value_name = "LIST", default_value = "nvme")]
+    #[arg(long, env = "OVERSPILL_SIM_DEVICE", value_name = "LIST", default_value = DEVICE_DEFAULT)]
     pub(super) device: String,
     /// Who manages the memory: live (overspill), live:NAME (with a reclaim policy of `run
     /// --reclaim`), kernel (today's), kernel-2012, kernel-2017; or pure replacement, as columns: opt,
@@ -72,7 +81,7 @@ pub struct SweepArgs {
     page_cluster: u8,
     /// Largest window of the kernel's file read-ahead, as in /sys/block/DISK/queue/read_ahead_kb; never
     /// more than half of the RAM
-    #[arg(long, env = "OVERSPILL_SIM_READ_AHEAD_KB", value_name = "N", default_value_t = 128)]
+    #[arg(long, env = "OVERSPILL_SIM_READ_AHEAD_KB", value_name = "N", default_value_t = LIMIT_KB_DEFAULT)]
     #[arg(value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
     pub(super) read_ahead_kb: u64,
     /// Size of the swap area [default: room for all pages, twice over]
@@ -83,10 +92,10 @@ pub struct SweepArgs {
     #[arg(long, env = "OVERSPILL_SIM_POOL", value_name = "SIZE")]
     pool: Option<String>,
     /// What pages shrink to in the pool: N stands for N:1
-    #[arg(long, env = "OVERSPILL_SIM_POOL_RATIO", value_name = "N", default_value_t = 2.0)]
+    #[arg(long, env = "OVERSPILL_SIM_POOL_RATIO", value_name = "N", default_value_t = RATIO_DEFAULT)]
     pool_ratio: f64,
     /// Nanoseconds that a page takes to be packed, and to be unpacked
-    #[arg(long, env = "OVERSPILL_SIM_POOL_COSTS", value_name = "PACK,UNPACK", default_value = "6000,1800")]
+    #[arg(long, env = "OVERSPILL_SIM_POOL_COSTS", value_name = "PACK,UNPACK", default_value = COSTS_DEFAULT)]
     pool_costs: String,
     /// The pool may have all of that from the start, whatever it costs
     #[arg(long, requires = "pool")]
@@ -109,8 +118,8 @@ pub struct SweepArgs {
     /// Simulations at a time [default: one for each processor]
     #[arg(long, env = "OVERSPILL_SIM_JOBS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) jobs: Option<u16>,
-    /// When a page of a trace gets content: with its first touch, or when it is stored to (auto:
-    /// with its first touch if the trace knows no stores at all, as most public ones do)
+    /// When a page gets content: with its first touch, or when it is stored to (auto: with its first
+    /// touch if a trace knows no stores at all, as most public ones do)
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     content: Content,
     /// Format of the trace, if it cannot be told from its beginning
@@ -123,7 +132,7 @@ pub struct SweepArgs {
 const LIVE_CAUTION: &str = "\ncaution: a live trace lacks touches of pages in view: with less RAM than its run had its answers mean nothing; with that and more the \
      ratios of four programs were 0.6 to 1.2 of those of runs";
 
-/// When a page of a trace gets content.
+/// When a page gets content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Content {
     /// With its first touch if the trace knows no stores, else when it is stored to.
@@ -159,6 +168,32 @@ impl SweepArgs {
         }
     }
 
+    /// What this simulation would not hear of is not passed over in silence.
+    ///
+    /// *The story:* `--seed 2` of a trace, `--pool-ratio 4` without a pool and `--device hdd` of LRU gave
+    /// what they gave without.
+    fn ensure_fit(&self, subject: &Subject, policies: &Policies) -> Result<()> {
+        const OF_A_POOL: &str = "there is no pool without --pool";
+        const OF_TIME: &str = "pure replacement knows nothing of that";
+        let (is_load, is_timeless) = (subject.load().is_some(), policies.systems.is_empty());
+        let has_ratio = self.pool_ratio.to_bits() != RATIO_DEFAULT.to_bits();
+        let unfit = [
+            ("--seed", !is_load && self.seed != SEED_DEFAULT, "there is no chance in a trace"),
+            ("--read-ahead-kb", self.read_ahead_kb != LIMIT_KB_DEFAULT, "there are no calls on files in it"),
+            ("--pool-ratio", self.pool.is_none() && has_ratio, OF_A_POOL),
+            ("--pool-costs", self.pool.is_none() && self.pool_costs != COSTS_DEFAULT, OF_A_POOL),
+            ("--readahead", is_timeless && self.readahead != READAHEAD_DEFAULT, OF_TIME),
+            ("--device", is_timeless && self.device != DEVICE_DEFAULT, OF_TIME),
+            ("--page-cluster", is_timeless && self.page_cluster != PAGE_CLUSTER_DEFAULT, OF_TIME),
+            ("--processors", is_timeless && self.processors != 0, OF_TIME),
+            ("--swap", is_timeless && self.swap.is_some(), OF_TIME),
+        ];
+        match unfit.iter().find(|(_, is_there, _)| *is_there) {
+            Some((name, _, why)) => bail!("{name}: {why}"),
+            None => Ok(()),
+        }
+    }
+
     /// The pool, if there is to be one.
     fn pool(&self) -> Result<Option<Asked>> {
         let asked = |size| Asked::new(size, self.pool_ratio, &self.pool_costs, self.fixed_pool);
@@ -169,7 +204,11 @@ impl SweepArgs {
 /// What is simulated.
 enum Subject {
     Trace(Recorded),
-    Load(Load),
+    Load {
+        load: Load,
+        /// Pages have content from their first touch on.
+        is_filled: bool,
+    },
 }
 
 /// A trace in a file.
@@ -244,7 +283,7 @@ impl Subject {
             }
             Ok(mut load) => {
                 load.reseed(args.seed);
-                Ok(Subject::Load(load))
+                Ok(Subject::Load { load, is_filled: args.content == Content::First })
             }
             Err(error) => Err(neither(&word, &error)),
         }
@@ -252,7 +291,8 @@ impl Subject {
 
     fn start(&self) -> Result<Vec<Box<dyn Workload + Send>>> {
         match self {
-            Subject::Load(load) => Ok(load.start()),
+            Subject::Load { load, is_filled: true } => Ok(Filled::all(load.start())),
+            Subject::Load { load, .. } => Ok(load.start()),
             Subject::Trace(trace) => Ok(vec![Box::new(trace.start()?)]),
         }
     }
@@ -260,7 +300,7 @@ impl Subject {
     /// Its extent, and what must be said of answers from it; a trace has been gone through then.
     fn survey(&mut self) -> Result<(Extent, &'static str)> {
         match self {
-            Subject::Load(load) => Ok((Extent::of_load(load), "")),
+            Subject::Load { load, .. } => Ok((Extent::of_load(load), "")),
             Subject::Trace(trace) => trace.survey(),
         }
     }
@@ -268,14 +308,14 @@ impl Subject {
     /// What its answers are about.
     fn question(&self, extent: &Extent) -> Question {
         match self {
-            Subject::Load(_) => time(extent.bytes()),
+            Subject::Load { .. } => time(extent.bytes()),
             Subject::Trace(trace) => Question { floor: trace.floor, ..(trace.question)(extent.bytes()) },
         }
     }
 
     fn load(&self) -> Option<&Load> {
         match self {
-            Subject::Load(load) => Some(load),
+            Subject::Load { load, .. } => Some(load),
             Subject::Trace(_) => None,
         }
     }
@@ -360,30 +400,35 @@ fn machines(
     let mut machines = Vec::new();
     let swap_bytes = args.swap.as_deref().map(amount).transpose().context("--swap")?;
     let swap_bytes = swap_bytes.map(|swap| swap.bytes(extent.bytes()));
+    if let Some((bytes, small)) =
+        swap_bytes.and_then(|bytes| Some((bytes, devices.iter().find(|device| device.room_bytes() < bytes)?)))
+    {
+        let (swap, room) = (show_bytes(bytes), show_bytes(small.room_bytes()));
+        bail!("--swap: {swap} have no room on {} ({room})", small.name);
+    }
     for name in systems {
         let (system, reclaim) = System::with_reclaim(name).expect("the name was checked");
         for device in &devices {
             for readahead in &readaheads {
-                machines.extend(rams.iter().map(|ram| {
-                    let ram_bytes = ram.bytes(extent.bytes());
-                    Machine {
-                        ram_bytes,
-                        readahead: readahead.clone(),
-                        device: device.clone(),
-                        swap_bytes,
-                        system,
-                        reclaim,
-                        accessed: false,
-                        pool: pool.filter(|_| system == System::Live).map(|pool| pool.model(ram_bytes)),
-                        knobs,
-                        processors: args.processors,
-                        until: subject.load().and_then(|load| load.until_ns),
-                    }
-                }));
+                let machine = Machine {
+                    swap_bytes,
+                    reclaim,
+                    knobs,
+                    processors: args.processors,
+                    until: subject.load().and_then(|load| load.until_ns),
+                    ..Machine::new(system, 0, readahead, device.clone())
+                };
+                machines.extend(rams.iter().map(|ram| with_ram(&machine, pool, ram.bytes(extent.bytes()))));
             }
         }
     }
     Ok(machines)
+}
+
+/// The machine with other RAM, of which the pool may have its share.
+fn with_ram(machine: &Machine, pool: Option<Asked>, ram_bytes: u64) -> Machine {
+    let pool = pool.filter(|_| machine.system == System::Live).map(|pool| pool.model(ram_bytes));
+    Machine { ram_bytes, pool, ..machine.clone() }
 }
 
 /// Carries out the command.
@@ -398,10 +443,11 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     {
         return super::files::main(args);
     }
+    let policies = Policies::new(args)?;
+    args.ensure_fit(&subject, &policies)?;
     let progress = Progress::new();
     progress.say("counting the workload's pages");
     let (extent, caution) = subject.survey()?;
-    let policies = Policies::new(args)?;
     let rams = rams(args, &subject, &extent)?;
     let machines = machines(args, &policies.systems, &rams, &subject, &extent)?;
     // Whether it can be written is said before the work, not after.
@@ -418,7 +464,7 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     let jobs = super::jobs(args.jobs);
     // A page of curves has the answer on it.
     let answer = if args.explain || args.html.is_some() {
-        Some(explain(&machines[0], &subject, &extent, &progress)?)
+        Some(explain(&machines[0], args.pool()?, &subject, &extent, &progress)?)
     } else {
         None
     };
@@ -506,7 +552,13 @@ struct Answer {
 }
 
 /// The answer for the combination of `machine`, whatever its RAM.
-fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Progress) -> Result<Answer> {
+fn explain(
+    machine: &Machine,
+    pool: Option<Asked>,
+    subject: &Subject,
+    extent: &Extent,
+    progress: &Progress,
+) -> Result<Answer> {
     if let Some(sentence) = explain::too_small(extent.bytes()) {
         return Ok(Answer { sentence, knee: None });
     }
@@ -526,7 +578,7 @@ fn explain(machine: &Machine, subject: &Subject, extent: &Extent, progress: &Pro
             tried.len(),
             show_bytes(ram_bytes)
         ));
-        let machine = Machine { ram_bytes, ..machine.clone() };
+        let machine = with_ram(machine, pool, ram_bytes);
         let outcome = simulate(&machine, extent, subject.start()?).map_err(|error| anyhow!("{error}"))?;
         exceeded += u32::from(outcome.frames_max * PAGE_SIZE > ram_bytes);
         Ok(match question.cost {

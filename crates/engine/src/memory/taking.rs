@@ -59,7 +59,9 @@ impl Memory {
         let refused = bits(0, count) & !tried.taken & !tried.unfit;
         if tried.settled && refused != 0 && self.sharing.may_help() {
             let helped = self.unshare(address, refused);
-            let again = self.try_move_out(address, first, count, helped);
+            let range = address..address + count as usize * PAGE_SIZE;
+            let move_out = |memory: &mut Self| memory.try_move_out(address, first, count, helped);
+            let again = self.with_rights_of(&range, first, count, move_out);
             self.sharing.tries.note(again.taken != 0);
             tried.taken |= again.taken;
             tried.tried |= again.tried;

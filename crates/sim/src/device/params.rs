@@ -276,6 +276,12 @@ impl Model {
         self.disk.is_some() || self.name.ends_with("hdd")
     }
 
+    /// How much it holds, where it ends at all: the models of the others have no end.
+    #[must_use]
+    pub fn room_bytes(&self) -> u64 {
+        self.disk.as_ref().map_or(u64::MAX, |disk| disk.capacity_bytes)
+    }
+
     /// True for a device that answers within the call (compressed RAM): there is nothing to overlap with.
     #[must_use]
     pub fn synchronous(&self) -> bool {

@@ -8,7 +8,7 @@ use super::histogram::Histogram;
 use super::memory::{Memory, Place, UNNAMED, view};
 use super::outcome::{FaultClass, ThreadOutcome};
 use super::source::{Next, Source};
-use crate::time::{Nanos, muldiv};
+use crate::time::{LAST, Nanos, muldiv};
 use crate::workload::{Access, WorkloadError};
 use overspill_mm::Mm;
 use overspill_mm::readahead::SwapIn;
@@ -160,7 +160,7 @@ impl Lane {
                 Some(access) => access,
                 None => match source.next(self.thread, newcomers)? {
                     Next::Access(access) => {
-                        self.time += think_ns(&access, stretch);
+                        self.time += think_ns(&access, stretch).min(LAST.saturating_sub(self.time));
                         self.current = Some(access);
                         access
                     }

@@ -137,8 +137,9 @@ impl Options {
     #[must_use]
     pub fn kernel_2012(budget: u32, slots: u32, device: Model, window: u32) -> Options {
         let today = Options::kernel(budget, slots, device, window);
-        // min_free: the root of 16 times the memory in KiB, in KiB; low and high are 5/4 and 3/2 of it.
-        let min_free = ((u64::from(budget) * 4 * 16).isqrt() / 4) as u32;
+        // min_free: the root of 16 times the memory in KiB, in KiB, 64 MiB at most; low and high are 5/4
+        // and 3/2 of it.
+        let min_free = ((u64::from(budget) * 4 * 16).isqrt().min(65_536) / 4) as u32;
         let mm = Config {
             placement: overspill_mm::Placement::NextFit,
             low: (min_free * 5 / 4).clamp(1, budget / 4),

@@ -57,7 +57,7 @@ pub struct Outcome {
     pub device: Usage,
     /// Processor time of the pager (0 for the kernel, whose time is the threads' own).
     pub pager_ns: Nanos,
-    /// Most frames held at once.
+    /// Most frames held at once, but for those of the compressed pool.
     pub frames_max: u64,
     /// By thread.
     pub threads: Vec<ThreadOutcome>,

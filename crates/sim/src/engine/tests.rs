@@ -1,6 +1,7 @@
 //! What programs may be like: many threads, many spaces, regions of any size and at any time.
 
 use super::*;
+use crate::time::LAST;
 use crate::workload::{Access as Touch, Listed};
 use overspill_mm::readahead::none::NoReadAhead;
 
@@ -56,6 +57,17 @@ fn spaces_are_numbered_as_they_are_seen() {
     }
     let error = engine.space(1, 39_999).expect_err("too many").to_string();
     assert_eq!(error, "more than 65,535 address spaces");
+}
+
+/// *The story:* a trace whose last time was the last of all numbers was at its beginning again when it was
+/// there.
+#[test]
+fn times_without_end_come_to_an_end() {
+    let never = |touch: Touch| Touch { think_ns: u64::MAX, ..touch };
+    let list = vec![touch(0, 0, 5), never(touch(0, 0, 6)), never(touch(1, 0, 7)), never(touch(0, 0, 8))];
+    let (_, outcome) = run(list, vec![], vec![]);
+    assert_eq!(outcome.accesses, 4);
+    assert!((LAST..LAST + LAST / 2).contains(&outcome.elapsed_ns), "{} ns", outcome.elapsed_ns);
 }
 
 /// *The story:* each piece of a thread's run looked at all threads: 20,000 of them never ended.

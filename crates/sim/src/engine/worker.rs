@@ -157,6 +157,10 @@ impl<P: SwapIn> Engine<P> {
     /// The next message that may be dealt with: a move waits until no transfer is under way, and
     /// all but completions wait behind it.
     fn next_message(&mut self) -> Option<Message> {
+        if self.mischief.is_none() {
+            // Nobody moves anything.
+            return self.worker.inbox.pop_front();
+        }
         let moving =
             self.worker.inbox.iter().position(|message| matches!(message.event, Event::Moved { .. }));
         match moving {

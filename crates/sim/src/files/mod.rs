@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
 use crate::device::{Device, Op, Request, Usage};
-use crate::time::Nanos;
+use crate::time::{LAST, Nanos};
 use lru::{Key, Lru, TwoLists};
 use overspill_mm::fileread::policy::{FileState, Policy};
 use overspill_mm::fileread::{Ask, Cause, Extent, FileRead, PageCache, Reads};
@@ -326,7 +326,7 @@ impl Machine {
 
     fn wake(&mut self, thread: usize, at: Nanos) {
         self.sequence += 1;
-        self.wakes.push(Reverse((at, self.sequence, thread)));
+        self.wakes.push(Reverse((at.min(LAST).max(self.now), self.sequence, thread)));
     }
 
     fn sample(&mut self) -> &mut Sample {
@@ -355,7 +355,7 @@ impl Machine {
                 self.wake(thread, self.now);
             }
             Step::Sync => self.sync(thread),
-            Step::Think(ns) => self.wake(thread, self.now + ns.max(1)),
+            Step::Think(ns) => self.wake(thread, self.now.saturating_add(ns.max(1))),
             Step::Until(at) => self.wake(thread, at.max(self.now + 1)),
             Step::End => return true,
         }

@@ -375,6 +375,7 @@ impl Program for Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::csv::CsvReader;
     use crate::trace::strace::StraceReader;
 
     fn recorded(text: &str) -> Result<Arc<Recorded>, TraceError> {
@@ -457,6 +458,17 @@ mod tests {
         let late = "1.0 read(3, \"\", 8) = 8\n9000000000.0 read(3, \"\", 8) = 8\n";
         let outcome = replay(&recorded(late).expect("a trace"), "none", 300);
         assert!(outcome.samples.len() <= 1 && outcome.elapsed_ns > 8_000_000_000_000_000_000);
+    }
+
+    /// *The story:* behind the last of all times began the first again.
+    #[test]
+    fn times_without_end_come_to_an_end() {
+        let text = "0,1,,,file_read,,0,0,4096\n18446744073709551615,1,,,file_read,,0,4096,4096\n\
+                    18446744073709551615,1,,,file_read,,0,8192,4096\n";
+        let recorded = record(&mut CsvReader::new(text.as_bytes())).map(Arc::new).expect("a trace");
+        let outcome = replay(&recorded, "none", 300);
+        assert_eq!(outcome.counts.waits, 3);
+        assert!(outcome.elapsed_ns > 9_000_000_000_000_000_000, "{} ns", outcome.elapsed_ns);
     }
 
     /// A shell's loop: each process reads a file of its own for a millisecond, and ends.

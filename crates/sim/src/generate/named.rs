@@ -110,6 +110,24 @@ const KEYS: [(&str, &str); 17] = [
     ("random", "random, without a value"),
 ];
 
+/// Keys that some loads have, and which.
+const OWN_KEYS: [(&str, &[&str]); 7] = [
+    ("stride", &["stride", "phases"]),
+    ("streams", &["interleaved", "phases"]),
+    ("exponent", &["zipf"]),
+    ("window", &["moving"]),
+    ("dwell", &["moving"]),
+    ("scale", &["mixed"]),
+    ("random", &["swapload"]),
+];
+
+/// Keys that nearly all loads have, and those that do not: the load says it itself.
+const FIXED: [(&str, &[&str]); 2] = [("usemem", &["think"]), ("usemem-random", &["think"])];
+
+/// The same of `mixed` as published, and of `mixed:4+8`.
+const FIXED_AS_PUBLISHED: [&str; 6] = ["size", "touches", "laps", "repeat", "programs", "prefill"];
+const FIXED_BY_COUNTS: [&str; 2] = ["scale", "programs"];
+
 /// What `bench` writes behind a load's name.
 const PARAMETERS: [(&str, &str); 3] = [
     ("stride", "stride:16, from 1 to 4096"),
@@ -124,11 +142,16 @@ fn how_to_write(name: &str, entry: &str) -> String {
     {
         return format!(": write {example}");
     }
-    let typed = entry.split_once('=').map_or(entry, |(key, _)| key);
+    let typed = key_of(entry);
     match KEYS.iter().find(|(key, _)| *key == typed) {
         Some((_, example)) => format!(": write {example}"),
         None => nearest::hint(typed, KEYS.map(|(key, _)| key)) + ": " + HINT,
     }
+}
+
+/// What stands before the `=`.
+fn key_of(entry: &str) -> &str {
+    entry.split_once('=').map_or(entry, |(key, _)| key)
 }
 
 /// Streams and strides beyond this are mistakes.
@@ -216,12 +239,26 @@ impl Keys {
             if is_parameter {
                 continue;
             }
-            keys.set(entry).ok_or_else(|| LoadError::Entry {
-                entry: entry.to_owned(),
-                hint: how_to_write(name, entry),
-            })?;
+            let wrong = |hint| LoadError::Entry { entry: entry.to_owned(), hint };
+            keys.set(entry).ok_or_else(|| wrong(how_to_write(name, entry)))?;
+            if !keys.matters(name, key_of(entry)) {
+                return Err(wrong(format!(": it changes nothing of {name}")));
+            }
         }
         Ok(keys)
+    }
+
+    /// Does the load ask for that key?
+    fn matters(&self, name: &str, key: &str) -> bool {
+        if name == "mixed" {
+            let fixed = if self.counts.is_some() { &FIXED_BY_COUNTS[..] } else { &FIXED_AS_PUBLISHED };
+            if fixed.contains(&key) {
+                return false;
+            }
+        }
+        let is_fixed = FIXED.iter().any(|(load, keys)| *load == name && keys.contains(&key));
+        let own = OWN_KEYS.iter().find(|(own, _)| *own == key);
+        !is_fixed && own.is_none_or(|(_, loads)| loads.contains(&name))
     }
 
     /// What `bench` writes behind the name, if that is what `entry` is.
@@ -378,8 +415,8 @@ fn usemem(keys: &Keys, random: bool) -> Load {
         let laps = keys.laps.unwrap_or(1);
         spec.touches = match keys.touches {
             Some(touches) => touches / keys.programs,
-            None if random => spec.pages * WORDS * laps,
-            None => spec.pages * laps,
+            None if random => spec.pages.saturating_mul(WORDS).saturating_mul(laps),
+            None => spec.pages.saturating_mul(laps),
         };
         spec.think_ns = if random { STORE_NS } else { STORE_NS * WORDS as u32 };
         spec.write_percent = keys.write_percent.unwrap_or(100);
@@ -510,9 +547,45 @@ mod tests {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
-        for (key, example) in KEYS.iter().filter(|(key, _)| *key != "random") {
+        for (key, example) in KEYS {
             let word = example.split(',').next().expect("an example");
-            assert!(word.starts_with(key) && parse(&format!("zipf:{word}")).is_ok(), "{example}");
+            let own = OWN_KEYS.iter().find(|(own, _)| *own == key);
+            let load = own.map_or("zipf", |(_, loads)| loads[0]);
+            assert!(word.starts_with(key) && parse(&format!("{load}:{word}")).is_ok(), "{example}");
+        }
+    }
+
+    /// *The story:* `seq:stride=16` went in order, `random:exponent=2` was uniform and `mixed:laps=9` ended
+    /// by the clock; a sweep of what changes nothing was a table of equal rows.
+    #[test]
+    fn a_key_that_changes_nothing_is_a_mistake() {
+        for text in [
+            "seq:stride=16",
+            "random:exponent=2",
+            "zipf:window=4M",
+            "seq:random",
+            "seq:scale=4",
+            "usemem:think=5",
+            "mixed:laps=9",
+            "mixed:1+1,scale=4",
+            "mixed:1+1,programs=4",
+        ] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(error.contains("it changes nothing of"), "{text}: {error}");
+        }
+        let all = "size=1M,touches=9,write=1,repeat=2,programs=2,shared,prefill,seed=3";
+        for name in NAMES.into_iter().filter(|&name| name != "mixed") {
+            assert!(parse(&format!("{name}:{all}")).is_ok(), "{name}");
+        }
+        assert!(parse("mixed:scale=64,write=5,think=7,shared,seed=2").is_ok());
+        assert!(parse("mixed:1+1,size=1M,laps=2,repeat=2,think=7,prefill").is_ok());
+    }
+
+    /// *The story:* the touches of many laps were counted modulo 2^64.
+    #[test]
+    fn touches_are_as_many_as_there_can_be() {
+        for text in ["usemem-random:laps=9000000000000000000", "usemem:laps=9000000000000000000"] {
+            assert_eq!(parse(text).expect("a load").programs[0].touches, u64::MAX, "{text}");
         }
     }
 

@@ -25,14 +25,14 @@ struct Data<'a> {
 /// The file's text.
 #[must_use]
 pub fn render(header: &Header, rows: &[Row], explanation: Option<&str>, knee: Option<&Knee>) -> String {
-    // "</" must not end the script element that holds the data.
+    // Nothing may end the script element that holds the data, nor begin a comment in it.
     let data = Data {
         report: Report::new(header, rows, explanation),
         cells: rows.iter().map(table::cells).collect(),
         knee,
     };
     let data = serde_json::to_string(&data).expect("strings and integers have a JSON form");
-    let data = data.replace("</", "<\\/");
+    let data = data.replace('<', "\\u003c");
     let options = escape(&table::options(header));
     PAGE.replace("@TITLE@", &escape(&header.workload))
         .replace("@OPTIONS@", options.trim_end())
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn the_page_is_whole_and_needs_nobody() {
         let header = Header {
-            workload: "</script><b>".to_owned(),
+            workload: "</script><!--<script><b>".to_owned(),
             workload_bytes: 1 << 30,
             seed: None,
             page_cluster: 3,
@@ -95,7 +95,11 @@ mod tests {
             (&value["knee"]["fine"][0], &value["knee"]["cost"]),
             (&(600 << 20).into(), &"time".into())
         );
-        assert_eq!(value["options"]["workload"], "</script><b>");
+        assert_eq!(value["options"]["workload"], "</script><!--<script><b>");
+        assert!(
+            !data.contains('<'),
+            "*The story:* behind `<!--<script` the element does not end where it should"
+        );
         let texts = table::cells(&sample(1 << 20, "linux", 5));
         assert_eq!(value["cells"][0], serde_json::json!(texts));
         // The script names the columns itself: they must be as many, and in the same order where it

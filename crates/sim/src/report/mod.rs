@@ -88,7 +88,7 @@ pub struct Row {
     pub device_busy_permille: u64,
     /// Processor time of the pager.
     pub pager_ns: Nanos,
-    /// Most bytes held at once.
+    /// Most bytes held at once, but for those of the compressed pool.
     pub resident_bytes_max: u64,
 }
 

@@ -54,6 +54,11 @@ pub struct Copied {
     pub left_out: u64,
 }
 
+/// As far as there are numbers: a line may say anything.
+fn add(sum: &mut u64, bytes: u64) {
+    *sum = sum.saturating_add(bytes);
+}
+
 /// Time and thread of a record, if it has them.
 fn when(record: &Record) -> Option<(u64, u32)> {
     match record {
@@ -190,8 +195,8 @@ impl Summary {
                 Record::File(call) => {
                     summary.file_calls += 1;
                     match call.op {
-                        super::FileOp::Read => summary.file_bytes_read += call.bytes,
-                        super::FileOp::Write => summary.file_bytes_written += call.bytes,
+                        super::FileOp::Read => add(&mut summary.file_bytes_read, call.bytes),
+                        super::FileOp::Write => add(&mut summary.file_bytes_written, call.bytes),
                         _ => {}
                     }
                 }

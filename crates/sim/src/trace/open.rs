@@ -1,16 +1,16 @@
 //! Telling formats apart, and opening a trace of any of them.
 
-use super::csv::{CsvReader, CsvWriter};
-use super::lackey::{self, LackeyReader, LackeyWriter};
-use super::numbers::{self, NumbersReader, NumbersWriter};
-use super::oracle::{OracleReader, OracleWriter, RECORD_BYTES};
+use super::csv::CsvReader;
+use super::lackey::{self, LackeyReader};
+use super::numbers::{self, NumbersReader};
+use super::oracle::{OracleReader, RECORD_BYTES};
+use super::own::Reader;
 use super::own::layout::MAGIC;
-use super::own::{Reader, Writer};
-use super::perf::{self, PerfReader, PerfWriter};
-use super::strace::{self, StraceReader, StraceWriter};
-use super::{RecordReader, RecordWriter, TraceError, read_full};
+use super::perf::{self, PerfReader};
+use super::strace::{self, StraceReader};
+use super::{RecordReader, TraceError, read_full};
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Cursor, Read};
+use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 /// A trace format.
@@ -105,6 +105,8 @@ impl Format {
 
 fn sniff_text(head: &[u8]) -> Option<Format> {
     head.split(|&byte| byte == b'\n').take(500).find_map(|line| {
+        // As lines are read, so that they are told apart by what they are read as.
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
         if lackey::parse_line(line).is_some() {
             Some(Format::Lackey)
         } else if perf::looks_like_perf(line) {
@@ -224,21 +226,6 @@ fn reader(
     })
 }
 
-/// Makes a trace of `format` at `path`.
-pub fn create(path: &Path, format: Format) -> Result<Box<dyn RecordWriter + Send>, TraceError> {
-    let file = File::create(path).map_err(|error| TraceError::Open { error })?;
-    let out = BufWriter::with_capacity(1 << 18, file);
-    Ok(match format {
-        Format::Own => Box::new(Writer::new(out)?),
-        Format::Lackey => Box::new(LackeyWriter::new(out)),
-        Format::Csv => Box::new(CsvWriter::new(out)),
-        Format::Strace => Box::new(StraceWriter::new(out)),
-        Format::Perf => Box::new(PerfWriter::new(out)),
-        Format::Oracle => Box::new(OracleWriter::new(out)),
-        Format::Numbers => Box::new(NumbersWriter::new(out)),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,6 +234,9 @@ mod tests {
     fn formats_are_told_apart() {
         for (head, format) in [
             (&b"==1== Lackey\nI  0401ab70,3\n"[..], Some(Format::Lackey)),
+            // *The story:* with these line ends it was no trace at all.
+            (b"==1== Lackey\r\nI  0401ab70,3\r\n", Some(Format::Lackey)),
+            (b"time_ns,thread,space,page,op\r\n", Some(Format::Csv)),
             (b" ls 1 2.000001:  1 page-faults:  1000 f\n", Some(Format::Perf)),
             (b"openat(AT_FDCWD, \"/x\", O_RDONLY) = 3\n", Some(Format::Strace)),
             (b"time_ns,thread,space,page,op\n", Some(Format::Csv)),

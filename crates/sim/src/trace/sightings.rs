@@ -10,7 +10,7 @@
 
 use super::record::{AccessKind, AccessRecord, PagerOp, PagerRecord};
 use crate::engine::costs::{Costs, Worker};
-use crate::time::Nanos;
+use crate::time::{Nanos, muldiv};
 use std::collections::{HashMap, VecDeque};
 
 /// What a fault costs its thread in the kernel: 1.59 s of processor time in 195,698 faults of a
@@ -130,7 +130,8 @@ impl Sightings {
         let own_ns = own(began_ns.saturating_sub(self.answered_ns));
         let parts = self.since.len() as u64 + 1;
         for (touch, part) in self.since.drain(..).zip(1..) {
-            self.ready.push_back(AccessRecord { time_ns: self.own_ns + own_ns * part / parts, ..touch });
+            self.ready
+                .push_back(AccessRecord { time_ns: self.own_ns + muldiv(own_ns, part, parts), ..touch });
         }
         self.own_ns += own_ns;
         self.faults += 1;

@@ -171,6 +171,11 @@ impl Files {
     pub fn resize(&mut self, number: u64, size: u64) -> Result {
         let node = self.node(number)?;
         node.blocks.retain(|&block, _| block * (BLOCK as u64) < size);
+        let (last, within) = (size / BLOCK as u64, (size % BLOCK as u64) as usize);
+        if let Some(content) = node.blocks.get_mut(&last) {
+            // What grows again is zero.
+            content[within..].fill(0);
+        }
         node.size = size;
         Ok(())
     }
@@ -274,4 +279,21 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops
         done += (BLOCK - within).min(len - done);
         Some((at / BLOCK as u64, within, start..done))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// *The story:* a file that was cut within a block and grew again had its old bytes there.
+    #[test]
+    fn what_was_cut_off_is_zero_when_the_file_grows_again() {
+        let mut files = Files::new(Faults::default());
+        let number = files.create(Some(b"a"), 0o600);
+        files.write(number, 0, &[7; 2 * BLOCK]).expect("room");
+        files.resize(number, 100).expect("a file");
+        files.resize(number, 2 * BLOCK as u64).expect("a file");
+        let found = files.read(number, 0, 2 * BLOCK).expect("a file");
+        assert!(found[..100].iter().all(|&byte| byte == 7) && found[100..].iter().all(|&byte| byte == 0));
+    }
 }

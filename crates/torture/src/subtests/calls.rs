@@ -83,6 +83,7 @@ fn waiting(pages: &mut ColdPages<'_>) -> Outcome {
         let null = std::ptr::null_mut();
         let count = libc::select(reader.as_raw_fd() + 1, set, null, null, timeout);
         ensure!(sys::check("select", count as isize)? == 1, "select found nothing ready");
+        ensure!(libc::FD_ISSET(reader.as_raw_fd(), set), "select did not say what is ready");
 
         let epoll = sys::check("epoll_create1", libc::epoll_create1(libc::EPOLL_CLOEXEC) as isize)? as i32;
         let event: *mut libc::epoll_event = pages.place();
@@ -164,6 +165,9 @@ fn paths(pages: &mut ColdPages<'_>) -> Outcome {
         ensure!(sys::check("getdents64", count as isize)? > 100, "getdents64 gave {count} bytes");
         let current = pages.straddling();
         ensure!(!libc::getcwd(current.cast(), 1000).is_null(), "getcwd: errno {}", sys::errno());
+        let current = std::ffi::CStr::from_ptr(current.cast()).to_bytes();
+        let expected = std::env::current_dir()?;
+        ensure!(current == expected.as_os_str().as_encoded_bytes(), "getcwd gave {}", current.escape_ascii());
     }
     Ok(())
 }

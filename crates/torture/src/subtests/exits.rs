@@ -11,6 +11,10 @@ use crate::{ensure, fail, pattern, sys};
 
 const SEED: u64 = 0xe817;
 
+/// How a process ends that finds wrong bytes: no way to end that is tried. *The story:* it was SIGABRT,
+/// which is, so that wrong bytes were right there.
+const WRONG: i32 = 97;
+
 /// The ways, as (name of the part, argument, exit status or negated signal).
 const WAYS: [(&str, i32, i32); 9] = [
     ("return", 0, 0),
@@ -67,7 +71,8 @@ pub fn part(context: &mut Context, way: &str, argument: i32) -> Outcome {
                 let page = rng.below(len / PAGE);
                 if let Err(failure) = pattern::check_page(&memory, page, SEED, page, "while ending") {
                     eprintln!("{failure}");
-                    std::process::abort();
+                    // SAFETY: ends the process.
+                    unsafe { libc::_exit(WRONG) };
                 }
             }
         });

@@ -94,7 +94,8 @@ pub fn interrupts(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "after the interruptions")
 }
 
-/// A page through a pipe onto itself, as read(2) and write(2) may be interrupted too.
+/// A page through a pipe onto itself, as read(2) and write(2) may be interrupted too. In between it holds
+/// something else.
 fn interrupted_pipe(
     memory: &Memory,
     page: usize,
@@ -102,6 +103,7 @@ fn interrupted_pipe(
 ) -> Outcome {
     use std::os::fd::AsRawFd;
     sys::write_all(writer.as_raw_fd(), memory.page(page) as *const u8, PAGE)?;
+    pattern::fill_page(memory, page, SEED + 1, page);
     sys::read_all(reader.as_raw_fd(), memory.page(page) as *mut u8, PAGE)
 }
 

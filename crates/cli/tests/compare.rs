@@ -115,6 +115,7 @@ fn an_interrupted_comparison_without_a_group_leaves_nobody_either() {
         };
         eventually("the command runs", are_there);
         kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+        eventually("the comparison ends", || child.try_wait().unwrap().is_some());
         let status = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::SIGTERM as i32));
         assert!(!are_there(), "{way}: {script}");

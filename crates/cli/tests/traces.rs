@@ -199,7 +199,7 @@ fn mistakes_of_a_sweep_are_one_line() {
         (&["sim", "zipf:size=1M", "--policy", "lru", "--swap", "1M"], "--swap: pure replacement"),
         (&["sim", "zipf:size=1M", "--device", "hdd,nvme", "--swap", "2T"], "2 TiB have no room on hdd"),
         (&["sim", "seq:stride=16"], "it changes nothing of seq"),
-        (&["sim", "policies", "zipf:size=1M", "--ram", "12.5%"], "whole percents"),
+        (&["sim", "policies", "zipf:size=1M", "--ram", "12.5%"], "whole shares"),
     ] {
         let text = complaint(words, &[]);
         assert!(text.contains(part), "{text}");

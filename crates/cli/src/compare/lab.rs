@@ -312,14 +312,17 @@ fn plain(command: &[OsString]) -> Command {
 
 /// Waits for the child, or for a signal that ends this process: that one the child has, too, and some time
 /// to end by it.
+///
+/// *The story:* a signal that came before the first wait was forwarded, and not noticed: who was started
+/// and did not heed it was waited for.
 fn await_end(pid: i32, start: Instant) -> Result<(Ended, f64)> {
     signals::forward_to(pid);
     let interrupted = loop {
-        if child::wait_unreaped_among_orphans(pid)? {
-            break signals::last().is_some();
-        }
         if signals::last().is_some() {
             break true;
+        }
+        if child::wait_unreaped_among_orphans(pid)? {
+            break signals::last().is_some();
         }
     };
     let wall_seconds = start.elapsed().as_secs_f64();

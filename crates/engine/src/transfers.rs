@@ -237,6 +237,16 @@ impl Transfers {
         self.areas.push(Area { file, lock, base, gives_back, in_flight: 0, backlog, closes: false });
     }
 
+    /// The descriptor of an area.
+    pub fn descriptor_of(&self, area: usize) -> Option<u32> {
+        Some(self.areas[area].file.as_ref()?.raw() as u32)
+    }
+
+    /// Is no file of the program's managed?
+    pub fn has_no_files(&self) -> bool {
+        self.files.is_empty()
+    }
+
     /// Nothing is in an area any more: its file is closed, once nothing is under way there.
     pub fn close_area(&mut self, area: usize) {
         self.areas[area].closes = true;

@@ -34,10 +34,16 @@ impl Engine {
         self.view.program.note_sharing();
         self.children.push(Child::new(Uffd::received(fd)));
         self.finish_transfers();
-        let is_out = |id: &PageId| {
-            !matches!(self.mm.state(*id), State::Untouched | State::Mapped) && self.mm.place(*id).0 == PROGRAM
-        };
-        let mut out: Vec<PageId> = self.mm.known_pages().filter(is_out).collect();
+        if !self.hand_over() {
+            self.give_all();
+            self.tell_all_is_in();
+        }
+        self.children.clear();
+        fd::keep_spare();
+    }
+
+    fn give_all(&mut self) {
+        let mut out: Vec<PageId> = self.mm.known_pages().filter(|&id| self.is_out(id)).collect();
         out.retain(|&id| !self.is_the_files(id));
         let mut rest = out.as_slice();
         while let Some(&first) = rest.first() {
@@ -56,8 +62,6 @@ impl Engine {
         if !self.is_paused {
             self.poison_files();
         }
-        self.children.clear();
-        fd::keep_spare();
     }
 
     /// Is what the page holds to be had from its file? What was stored to keeps its place in the
@@ -106,7 +110,7 @@ impl Engine {
     }
 
     /// Gives a page from its frame, from the pool, or alone from the file.
-    fn give_one(&mut self, id: PageId) {
+    pub(super) fn give_one(&mut self, id: PageId) {
         let (_, vpn) = self.mm.place(id);
         if self.mm.state(id) == State::Swapped {
             self.give_from_swap(id, vpn);
@@ -151,7 +155,7 @@ impl Engine {
         self.view.program.fill_loan(|page| sums.is_as_written(slot, page, prints))
     }
 
-    fn give_pages(&mut self, vpn: Vpn, source: usize, pages: u32) {
+    pub(super) fn give_pages(&mut self, vpn: Vpn, source: usize, pages: u32) {
         // SAFETY: the source are frames, bounce pages or the loan page, which nobody writes to meanwhile.
         self.each_child(|child, born| unsafe { child.give(address(vpn), source, pages, born) });
     }

@@ -31,7 +31,10 @@ enum Change {
 pub(crate) enum Heard {
     Nothing,
     /// It waits at a page, which is missing, or write-protected.
-    Touch { address: usize, wp: bool },
+    Touch {
+        address: usize,
+        wp: bool,
+    },
     /// Its address space has changed.
     Change,
 }
@@ -145,6 +148,15 @@ impl Child {
                 self.note(message, born);
                 Heard::Change
             }
+        }
+    }
+
+    /// Its parent has moved this range, before it was made or after: before, if it has nothing of its
+    /// parent's there.
+    pub fn note_earlier_move(&mut self, from: AddressRange, to: usize) {
+        let first = from.start..from.start + PAGE_SIZE;
+        if self.uffd.write_protect(first, false, true) == Err(Errno::NOENT) {
+            self.changes.push(Change::Moved { from, to });
         }
     }
 

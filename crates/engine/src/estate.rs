@@ -58,9 +58,7 @@ impl Estate {
     pub fn push(&mut self, vpn: Vpn, slot: Slot, sum: u64) {
         self.sums.push(sum);
         match self.runs.last_mut() {
-            Some(run)
-                if run.vpn.0 + u64::from(run.count) == vpn.0 && run.slot.0 + run.count == slot.0 =>
-            {
+            Some(run) if run.vpn.0 + u64::from(run.count) == vpn.0 && run.slot.0 + run.count == slot.0 => {
                 run.count += 1;
             }
             _ => self.runs.push(EstateRun { vpn, slot, count: 1 }),

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use overspill_mm::Config;
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::reclaim::policy::Choice;
-use overspill_sys::pagemap::Pagemap;
 use overspill_sys::file::{self, Open};
+use overspill_sys::pagemap::Pagemap;
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
 
 use crate::claims::Claims;
@@ -130,7 +130,11 @@ impl Engine {
     }
 
     /// The same in a child that inherits pages of its parent's, in these areas.
-    pub fn open_heir(settings: Settings, report: Report, inheritance: Inheritance) -> Result<Engine, Failure> {
+    pub fn open_heir(
+        settings: Settings,
+        report: Report,
+        inheritance: Inheritance,
+    ) -> Result<Engine, Failure> {
         Engine::open_with(settings, report, inheritance.seed, inheritance.areas)
     }
 

@@ -386,6 +386,18 @@ impl Transfers {
         unsafe { file::pread_at(area.file(), address, len, offset) == Ok(len) }
     }
 
+    /// As [`Transfers::read_now`], for writes.
+    pub fn write_now(&self, slot: u32, address: usize, pages: u32) -> bool {
+        let index = self.area_of(slot);
+        if index != self.area_of(slot + pages - 1) {
+            return false;
+        }
+        let (area, len) = (&self.areas[index], pages as usize * PAGE_SIZE);
+        let offset = area.offset_of(slot);
+        // SAFETY: the caller's pages stay as they are meanwhile.
+        unsafe { file::pwrite_at(area.file(), address, len, offset) == Ok(len) }
+    }
+
     /// Gives the blocks of slots that nobody uses back to the file system or the device;
     /// [`Ended::Discard`] follows.
     pub fn discard(&mut self, slot: u32, count: u32) {

@@ -512,8 +512,8 @@ impl World {
     fn fork(&mut self, seed: u64, pages: u64) -> Option<World> {
         let used = (0..self.areas).map(AreaId).filter(|&id| self.mm.areas_beside(id).0 > 0);
         let used: Vec<AreaId> = used.collect();
-        let is_open = |id| self.mm.takes_pages(id) || self.sealed.contains(id);
-        if !self.claims.is_empty() || !used.iter().all(|&id| is_open(&id)) {
+        let is_open = |&id: &AreaId| self.mm.takes_pages(id) || self.sealed.contains(&id);
+        if !self.claims.is_empty() || !used.iter().all(is_open) {
             return None;
         }
         self.populated = false;
@@ -539,7 +539,12 @@ impl World {
             world.areas += 1;
         }
         (child.truth, child.view, child.stores) = (self.truth.clone(), self.view.clone(), self.stores);
-        child.feed(Event::RegionAdded { space: SPACE, start: Vpn(0), end: Vpn(pages), kind: RegionKind::Anon });
+        child.feed(Event::RegionAdded {
+            space: SPACE,
+            start: Vpn(0),
+            end: Vpn(pages),
+            kind: RegionKind::Anon,
+        });
         for vpn in self.view.keys().copied().map(Vpn) {
             child.feed(Event::Resident { space: SPACE, start: vpn, end: vpn.offset(1) });
         }

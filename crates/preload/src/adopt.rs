@@ -156,6 +156,13 @@ impl Adopter {
         Ok(Adopted { missed: true, ..adopted })
     }
 
+    /// Does the process have these ranges of its parent's?
+    pub fn finds(&mut self, regions: &[AddressRange]) -> bool {
+        let Adopter { maps, buffer, .. } = self;
+        let fits = |vma: &Vma<'_>| vma.is_private_anonymous();
+        regions.iter().all(|region| covering(maps, buffer, region, fits).is_some())
+    }
+
     /// Manages these ranges, which the process had from its parent as they were managed there. It has one
     /// thread of its own, which waits.
     ///

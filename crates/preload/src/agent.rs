@@ -327,12 +327,13 @@ impl Agent {
             engine.watch_threads(memory.clone(), crate::joining::words());
         }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
-        engine.set_mailbox(fork::mailbox()).map_err(failed)?;
+        engine.set_mailbox(fork::mailbox(), fork::under_way()).map_err(failed)?;
         let mut adopter = Adopter::open(&engine, memory).map_err(failed)?;
         let ram = self.ram();
         let (shared, process) = (self.shared, self.process);
         let heir = legacy.and_then(|(mut heir, legacy)| {
-            heir.commit().then(|| {
+            let has_all = adopter.finds(&legacy.estate.regions);
+            (has_all && heir.commit()).then(|| {
                 self.inherit(&mut engine, &mut adopter, &legacy.estate);
                 heir
             })

@@ -249,6 +249,11 @@ pub fn set_paused(out: bool) {
     PAUSED.store(if out { OUT } else { ALL_IN }, SeqCst);
 }
 
+/// Threads between the start of a fork and its end.
+pub fn under_way() -> &'static AtomicU32 {
+    &FORKS
+}
+
 /// Is any thread between the start of a fork and its end?
 pub fn is_under_way() -> bool {
     FORKS.load(SeqCst) > 0

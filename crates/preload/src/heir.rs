@@ -6,9 +6,9 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use overspill_engine::Inheritance;
 use overspill_engine::estate::Estate;
 use overspill_engine::heirs::{ALL_IS_IN, Asks, GO_ON, LIES_THERE, page_of};
-use overspill_engine::Inheritance;
 use overspill_sys::file::{self, Open};
 
 use crate::{fork, message, start, withheld};

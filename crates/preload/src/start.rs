@@ -11,11 +11,12 @@ use overspill_sys::thread::{self, Descriptors, Thread};
 use overspill_sys::{AddressRange, Errno, fd, reserve};
 
 use crate::agent::Beginning;
+use crate::heir::Heir;
 use crate::launcher::Address;
 use crate::told_range::ToldRange;
-use crate::heir::Heir;
 use crate::{
-    agent, elf, exec, files, filters, fork, forms, fresh, heir, leaks, message, retire, settings, speaker, veto,
+    agent, elf, exec, files, filters, fork, forms, fresh, heir, leaks, message, retire, settings, speaker,
+    veto,
 };
 
 /// Launcher and descriptor of the shared page, for the agent's thread.

@@ -14,13 +14,17 @@ use alloc::vec::Vec;
 
 use overspill_mm::State;
 use overspill_mm::types::{PageId, Vpn};
+use overspill_sys::clock;
 use overspill_sys::fd::{self, Fd};
-use overspill_sys::uffd::Uffd;
+use overspill_sys::uffd::{Message, Uffd};
 
 use super::Engine;
 use crate::child::Child;
-use crate::memory::BOUNCE;
+use crate::memory::{BOUNCE, REST_NS};
 use crate::view::{PROGRAM, address};
+
+/// How often it is looked whether all is told that was done before a fork.
+const QUIET_TRIES: u32 = 200;
 
 impl Engine {
     /// Does the kernel tell of every fork?
@@ -34,12 +38,40 @@ impl Engine {
         self.view.program.note_sharing();
         self.children.push(Child::new(Uffd::received(fd)));
         self.finish_transfers();
-        if !self.hand_over() {
+        if !(self.is_at_the_fork() && self.hand_over()) {
+            self.note_earlier_moves();
             self.give_all();
             self.tell_all_is_in();
         }
         self.children.clear();
         fd::keep_spare();
+    }
+
+    /// Are the books those of the fork's moment? No other change is under way, and none was told with it.
+    fn is_at_the_fork(&mut self) -> bool {
+        self.view.program.is_quiet() && !self.view.program.is_changed()
+    }
+
+    /// What has moved before the fork, and is told after it, is elsewhere in the child.
+    ///
+    /// *The story* (by reading): a thread moved a mapping while another one forked, and the kernel told of
+    /// the fork first. The child was given what was out where it had been.
+    fn note_earlier_moves(&mut self) {
+        for _ in 0..QUIET_TRIES {
+            self.view.program.read_messages();
+            if self.view.program.is_quiet() {
+                break;
+            }
+            clock::sleep_ns(REST_NS);
+        }
+        let (changes, children) = (self.view.program.changes(), &mut self.children);
+        for change in changes {
+            if let &Message::Remap { from, to, len } = change
+                && from != to
+            {
+                children.iter_mut().for_each(|child| child.note_earlier_move(from..from + len, to));
+            }
+        }
     }
 
     fn give_all(&mut self) {

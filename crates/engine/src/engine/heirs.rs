@@ -17,6 +17,7 @@
 //! this is done within the handling of the fork, so that the books are those of its moment.
 
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use overspill_mm::types::{PageId, Slot};
 use overspill_mm::{AreaId, Event, State};
@@ -45,18 +46,18 @@ pub const GO_ON: u64 = 3;
 /// Fewer pages are brought in: so many, or this share of what is held.
 const OUT_MIN: u32 = 1024;
 const OUT_SHARE: u32 = 16;
-/// Of these the compressed pool may have this share, which the child gets as copies.
-const POOL_SHARE: u32 = 8;
 /// More areas than this are not made by forks: each makes one more at the most.
 const AREAS_MAX: usize = 64;
 /// A child that says nothing for so long, or wants so many pages before it says something, gets all.
-const SILENCE_NS: u64 = 1_000_000_000;
+const SILENCE_NS: u64 = 2_000_000_000;
 const SERVED_MAX: u32 = 256;
 
 /// What is known about children that are to come.
 #[derive(Default)]
 pub(super) struct Heirs {
     mailbox: AddressRange,
+    /// Threads that are between an announcement and their fork's end.
+    forks: Option<&'static AtomicU32>,
     /// Forks are announced, and find out what is in slots.
     pub is_expected: bool,
 }
@@ -70,10 +71,11 @@ enum Outcome {
 }
 
 impl Engine {
-    /// Page addresses that nobody touches but children.
-    pub fn set_mailbox(&mut self, range: AddressRange) -> Result<(), Errno> {
+    /// Page addresses that nobody touches but children, and how many forks are under way that were
+    /// announced: no others ask.
+    pub fn set_mailbox(&mut self, range: AddressRange, forks: &'static AtomicU32) -> Result<(), Errno> {
         self.view.program.register_doorbell(range.clone())?;
-        self.heirs.mailbox = range;
+        (self.heirs.mailbox, self.heirs.forks) = (range, Some(forks));
         Ok(())
     }
 
@@ -91,7 +93,6 @@ impl Engine {
             && self.areas.len() < AREAS_MAX;
         is_worth_it
             && is_possible
-            && self.compressed.pool.tier.entries() <= out / POOL_SHARE
             && self.area_ids().all(|id| self.areas[usize::from(id.0)].can_be_shared() || self.is_unused(id))
     }
 
@@ -118,7 +119,8 @@ impl Engine {
 
     /// Serves the child that was just made until it is on its own. False: it gets all that is out.
     pub(super) fn hand_over(&mut self) -> bool {
-        if !self.heirs.is_expected || !self.can_hand_over() {
+        let is_announced = self.heirs.forks.is_some_and(|forks| forks.load(SeqCst) > 0);
+        if !(self.heirs.is_expected && is_announced && self.can_hand_over()) {
             return false;
         }
         matches!(self.attend(), Outcome::Over)
@@ -207,7 +209,8 @@ impl Engine {
         let out: Vec<PageId> = self.mm.known_pages().filter(|&id| self.is_out(id)).collect();
         for id in out {
             let slot = self.mm.slot(id).filter(|slot| {
-                self.mm.state(id) == State::Swapped && !self.compressed.pool.tier.holds(slot.0)
+                let tier = &self.compressed.pool.tier;
+                self.mm.state(id) == State::Swapped && !(tier.holds(slot.0) && tier.is_dirty(slot.0))
             });
             match slot {
                 Some(slot) => estate.push(self.mm.place(id).1, slot, self.sums.of_slot(slot.0)),
@@ -240,7 +243,8 @@ impl Engine {
         let ids = self.areas_of(estate);
         let open: Vec<AreaId> = ids.into_iter().filter(|&id| self.mm.takes_pages(id)).collect();
         let places = open.iter().filter_map(|id| self.areas[usize::from(id.0)].renewed.clone());
-        let made: Result<Vec<SwapFile>, Errno> = places.map(|place| SwapFile::open(&place, u64::MAX)).collect();
+        let made: Result<Vec<SwapFile>, Errno> =
+            places.map(|place| SwapFile::open(&place, u64::MAX)).collect();
         let Ok(made) = made else { return false };
         for id in open {
             self.mm.seal_area(id);
@@ -309,4 +313,3 @@ pub enum Asks {
     /// For all that is out.
     Refuses = REFUSES,
 }
-

@@ -348,10 +348,13 @@ impl Engine {
     pub fn notice(&mut self) -> Option<Notice> {
         let lets_fork = self.notices.front() == Some(&Notice::Populated);
         if lets_fork && (self.must_tell_files() || !self.poison_lost()) {
-            None
-        } else {
-            self.notices.pop_front()
+            return None;
         }
+        if lets_fork && self.is_handing_over() {
+            self.finish_transfers();
+            self.empty_pool_to_areas();
+        }
+        self.notices.pop_front()
     }
 
     /// Bytes of mappings that are sealed, as far as they were to leave: they stay.

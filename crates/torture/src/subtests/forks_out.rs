@@ -31,7 +31,8 @@ pub fn row(context: &mut Context) -> Outcome {
             // The parent had stored for those before it.
             check(memory, |page| (0..child).any(|other| is_of(page, CHILDREN + other)), "in a child")?;
             store(memory, |page| is_of(page, child));
-            let is_stored = |page| is_of(page, child) || (0..child).any(|other| is_of(page, CHILDREN + other));
+            let is_stored =
+                |page| is_of(page, child) || (0..child).any(|other| is_of(page, CHILDREN + other));
             check(memory, is_stored, "in a child that has stored")
         })?);
         store(memory, |page| is_of(page, CHILDREN + child));
@@ -50,9 +51,8 @@ fn store(memory: &Memory, is_chosen: impl Fn(usize) -> bool) {
 }
 
 fn check(memory: &Memory, is_stored: impl Fn(usize) -> bool, what: &str) -> Outcome {
-    (0..memory.pages()).try_for_each(|page| {
-        pattern::check_page(memory, page, SEED + u64::from(is_stored(page)), page, what)
-    })
+    (0..memory.pages())
+        .try_for_each(|page| pattern::check_page(memory, page, SEED + u64::from(is_stored(page)), page, what))
 }
 
 /// `fork-out-line`: a child of a child of a child, each of which ends before its own child looks at what

@@ -108,6 +108,8 @@ struct World {
     left: Vec<AreaId>,
     /// Other worlds know what is in these.
     sealed: BTreeSet<AreaId>,
+    /// Pages that were on swap when the world began.
+    inherited: u64,
     /// What each page must show.
     truth: BTreeMap<u64, u64>,
     waiting: BTreeMap<u64, Access>,
@@ -143,6 +145,7 @@ impl World {
             claims: BTreeMap::new(),
             left: Vec::new(),
             sealed: BTreeSet::new(),
+            inherited: 0,
             truth: BTreeMap::new(),
             waiting: BTreeMap::new(),
             failing,
@@ -174,7 +177,8 @@ impl World {
         let stats = self.mm.stats();
         let scanned = stats.pgscan_kswapd + stats.pgscan_direct;
         let stolen = stats.pgsteal_kswapd + stats.pgsteal_direct;
-        assert!(stolen <= scanned, "{stolen} freed, {scanned} looked at");
+        // What was inherited its parent has looked at.
+        assert!(stolen <= scanned + self.inherited, "{stolen} freed, {scanned} looked at");
         assert_eq!(scanned, stats.pgscan_anon + stats.pgscan_file);
         assert_eq!(stolen, stats.pgsteal_anon + stats.pgsteal_file);
         assert!(stats.pgdeactivate <= stats.pgrefill, "who is deactivated was looked at");
@@ -549,6 +553,7 @@ impl World {
             child.feed(Event::Resident { space: SPACE, start: vpn, end: vpn.offset(1) });
         }
         for &(vpn, slot) in &out {
+            child.inherited += 1;
             child.swap.insert(slot.0, self.swap[&slot.0]);
             child.feed(Event::Inherited { space: SPACE, vpn: Vpn(vpn), slot, count: 1 });
         }

@@ -49,7 +49,7 @@ const OUT_SHARE: u32 = 16;
 /// More areas than this are not made by forks: each makes one more at the most.
 const AREAS_MAX: usize = 64;
 /// A child that says nothing for so long, or wants so many pages before it says something, gets all.
-const SILENCE_NS: u64 = 2_000_000_000;
+const SILENCE_NS: u64 = 5_000_000_000;
 const SERVED_MAX: u32 = 256;
 
 /// What is known about children that are to come.

@@ -36,7 +36,9 @@ static PAUSED: AtomicU32 = AtomicU32::new(GOES_ON);
 const GOES_ON: u32 = 0;
 const ALL_IN: u32 = 1;
 const OUT: u32 = 2;
-/// It was the latter for the forks that are under way: all of them meet the same pause.
+/// Everything is to be in, for good: see [`prepare_whole`].
+static WANTS_ALL: AtomicBool = AtomicBool::new(false);
+/// It was the latter in this pause: children that are made in it ask.
 static IS_OUT: AtomicBool = AtomicBool::new(false);
 /// Children that were made with pages out, of which their makers want to know that they are on their
 /// own, and those of which that is said.
@@ -124,16 +126,9 @@ pub extern "C" fn prepare() {
     loop {
         let generation = GENERATION.load(SeqCst);
         FORKS.fetch_add(1, SeqCst);
-        let paused = loop {
-            let paused = PAUSED.load(SeqCst);
-            if !MANAGING.load(SeqCst) || paused != GOES_ON {
-                break paused;
-            }
-            // SAFETY: the page is mapped readable for ever; the read may wait for the agent, which is
-            // what it is for.
-            unsafe { core::ptr::read_volatile(DOORBELL.load(SeqCst) as *const u8) };
-        };
-        IS_OUT.store(paused == OUT, SeqCst);
+        while MANAGING.load(SeqCst) && PAUSED.load(SeqCst) == GOES_ON {
+            ring();
+        }
         // A signal handler may have forked meanwhile, and this be its child, which counts anew.
         if GENERATION.load(SeqCst) == generation {
             break;
@@ -152,6 +147,29 @@ pub extern "C" fn parent() {
     }
 }
 
+fn ring() {
+    // SAFETY: the page is mapped readable for ever; the read may wait for the agent, which is what it
+    // is for.
+    unsafe { core::ptr::read_volatile(DOORBELL.load(SeqCst) as *const u8) };
+}
+
+/// As [`prepare`], for who is to find everything in, and forks nobody.
+///
+/// *The story:* a process that shares memory lived longer than its maker, which had done this behind a
+/// filter. What children would have inherited was out, and read as zeroes (`torture fork-outlive`).
+pub fn prepare_whole() {
+    WANTS_ALL.store(true, SeqCst);
+    prepare();
+    while MANAGING.load(SeqCst) && PAUSED.load(SeqCst) != ALL_IN {
+        core::hint::spin_loop();
+    }
+}
+
+/// Is everything to be in at the next pause, or in this one?
+pub fn wants_all() -> bool {
+    WANTS_ALL.load(SeqCst)
+}
+
 /// With pages out a child needs its parent until it is on its own. So who made it does not go on,
 /// and perhaps end, before.
 ///
@@ -166,7 +184,11 @@ fn outwait_child() {
         if settled.wrapping_sub(made).cast_signed() >= 0 {
             return;
         }
-        let _ = futex::wait(&SETTLED, settled, Some(LOOK_NS), Scope::Private);
+        if filters::is_filtered() {
+            core::hint::spin_loop();
+        } else {
+            let _ = futex::wait(&SETTLED, settled, Some(LOOK_NS), Scope::Private);
+        }
     }
 }
 
@@ -241,11 +263,15 @@ pub fn is_managing() -> bool {
 /// The agent goes: nobody rings any more.
 pub fn stop_managing() {
     MANAGING.store(false, SeqCst);
+    IS_OUT.store(false, SeqCst);
     PAUSED.store(GOES_ON, SeqCst);
 }
 
 /// Everything is in, or children inherit what is `out`: forks may go on.
 pub fn set_paused(out: bool) {
+    if out {
+        IS_OUT.store(true, SeqCst);
+    }
     PAUSED.store(if out { OUT } else { ALL_IN }, SeqCst);
 }
 
@@ -273,6 +299,8 @@ pub fn is_paused() -> bool {
 pub fn may_resume() -> bool {
     let paused = PAUSED.swap(GOES_ON, SeqCst);
     if FORKS.load(SeqCst) == 0 {
+        // Who comes now waits for the next pause.
+        IS_OUT.store(false, SeqCst);
         return true;
     }
     PAUSED.store(paused, SeqCst);

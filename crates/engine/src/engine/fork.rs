@@ -160,7 +160,7 @@ impl Engine {
     /// Goes on after [`Engine::pause`].
     pub fn resume_after_fork(&mut self) {
         self.is_paused = false;
-        self.heirs.is_expected = false;
+        (self.heirs.is_expected, self.heirs.was_expected) = (false, false);
         self.feed(Event::Resume);
     }
 }

@@ -58,8 +58,10 @@ pub(super) struct Heirs {
     mailbox: AddressRange,
     /// Threads that are between an announcement and their fork's end.
     forks: Option<&'static AtomicU32>,
-    /// Forks are announced, and find out what is in slots.
+    /// Forks are announced, and find out what is in slots; or did in this pause, and those that were
+    /// announced then ask.
     pub is_expected: bool,
+    pub was_expected: bool,
 }
 
 /// How it went.
@@ -99,7 +101,7 @@ impl Engine {
     /// As [`Engine::pause`], but what is in slots stays there.
     pub fn pause_out(&mut self) {
         self.is_paused = true;
-        self.heirs.is_expected = true;
+        (self.heirs.is_expected, self.heirs.was_expected) = (true, true);
         self.feed(Event::PauseOut);
     }
 
@@ -128,7 +130,7 @@ impl Engine {
 
     /// The child needs to know no more: all is in. Whatever page of the mailbox it touches says so.
     pub(super) fn tell_all_is_in(&mut self) {
-        if self.heirs.is_expected {
+        if self.heirs.was_expected {
             (0..PAGES).for_each(|page| self.answer(page, &[ALL_IS_IN]));
         }
     }

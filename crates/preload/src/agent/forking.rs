@@ -10,7 +10,7 @@ use overspill_engine::shared::events;
 use overspill_sys::{PAGE_SIZE, clock};
 
 use super::{Manager, own_ranges};
-use crate::{aside, fork, fresh, retire, veto, withheld};
+use crate::{aside, filters, fork, fresh, retire, veto, withheld};
 
 use alloc::vec::Vec;
 
@@ -142,7 +142,9 @@ impl Manager<'_> {
     /// A fork comes: what is on swap stays there if children can inherit it, and that is worth it.
     pub(super) fn pause(&mut self) {
         self.begin_pause();
-        if !withheld::has_marked() && self.engine.can_hand_over() {
+        // Behind a filter no child has an agent.
+        let may_be_out = !(withheld::has_marked() || fork::wants_all() || filters::is_filtered());
+        if may_be_out && self.engine.can_hand_over() {
             self.engine.pause_out();
         } else {
             self.engine.pause();
@@ -185,6 +187,9 @@ impl Manager<'_> {
     /// first: nobody waits at it while the pause lasts.
     pub(super) fn after_fork(&mut self) {
         self.note_settled();
+        if fork::wants_all() && self.engine.is_handing_over() {
+            self.engine.pause();
+        }
         if !self.hands_back
             && !retire::is_asked()
             && !fork::is_under_way()

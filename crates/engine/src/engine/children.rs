@@ -23,8 +23,8 @@ use crate::child::Child;
 use crate::memory::{BOUNCE, REST_NS};
 use crate::view::{PROGRAM, address};
 
-/// How often it is looked whether all is told that was done before a fork.
-const QUIET_TRIES: u32 = 200;
+/// How often it is looked whether all is told that was done before a fork: about a second.
+const QUIET_TRIES: u32 = 20_000;
 
 impl Engine {
     /// Does the kernel tell of every fork?
@@ -38,7 +38,8 @@ impl Engine {
         self.view.program.note_sharing();
         self.children.push(Child::new(Uffd::received(fd)));
         self.finish_transfers();
-        if !(self.is_at_the_fork() && self.hand_over()) {
+        let is_exact = self.is_at_the_fork();
+        if !(is_exact && self.hand_over()) {
             self.note_earlier_moves();
             self.give_all();
             self.tell_all_is_in();
@@ -47,16 +48,15 @@ impl Engine {
         fd::keep_spare();
     }
 
-    /// Are the books those of the fork's moment? No other change is under way, and none was told with it.
+    /// Are the books those of the fork's moment? No other change is under way, and none was told with it
+    /// or after it. The fork itself is one until the thread that made it runs again.
     fn is_at_the_fork(&mut self) -> bool {
-        self.view.program.is_quiet() && !self.view.program.is_changed()
+        self.hear_all();
+        !self.view.program.is_changed()
     }
 
-    /// What has moved before the fork, and is told after it, is elsewhere in the child.
-    ///
-    /// *The story* (by reading): a thread moved a mapping while another one forked, and the kernel told of
-    /// the fork first. The child was given what was out where it had been.
-    fn note_earlier_moves(&mut self) {
+    /// Waits until all is told that was done so far.
+    fn hear_all(&mut self) {
         for _ in 0..QUIET_TRIES {
             self.view.program.read_messages();
             if self.view.program.is_quiet() {
@@ -64,6 +64,14 @@ impl Engine {
             }
             clock::sleep_ns(REST_NS);
         }
+        self.view.program.read_messages();
+    }
+
+    /// What has moved before the fork, and is told after it, is elsewhere in the child.
+    ///
+    /// *The story* (by reading): a thread moved a mapping while another one forked, and the kernel told of
+    /// the fork first. The child was given what was out where it had been.
+    fn note_earlier_moves(&mut self) {
         let (changes, children) = (self.view.program.changes(), &mut self.children);
         for change in changes {
             if let &Message::Remap { from, to, len } = change

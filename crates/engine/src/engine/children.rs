@@ -51,20 +51,20 @@ impl Engine {
     /// Are the books those of the fork's moment? No other change is under way, and none was told with it
     /// or after it. The fork itself is one until the thread that made it runs again.
     fn is_at_the_fork(&mut self) -> bool {
-        self.hear_all();
-        !self.view.program.is_changed()
+        self.hears_all() && !self.view.program.is_changed()
     }
 
-    /// Waits until all is told that was done so far.
-    fn hear_all(&mut self) {
+    /// Waits until all is told that was done so far. False: that takes long, other threads change the
+    /// address space all the time.
+    fn hears_all(&mut self) -> bool {
         for _ in 0..QUIET_TRIES {
             self.view.program.read_messages();
             if self.view.program.is_quiet() {
-                break;
+                return true;
             }
             clock::sleep_ns(REST_NS);
         }
-        self.view.program.read_messages();
+        false
     }
 
     /// What has moved before the fork, and is told after it, is elsewhere in the child.

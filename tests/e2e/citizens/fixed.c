@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 
 enum { PAGE = 4096 };
-static const long FIXED = 72L << 20, USED = 2L << 20;
+static const long FIXED = 66L << 20, USED = 2L << 20;
 
 static char *filled(long bytes) {
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,8 +1,7 @@
 //! `overspill trace`: what is in a trace, one format from another, parts of traces. The formats are
 //! the simulator's ([`overspill_sim::trace`]); here are the options and the printing.
 
-use std::fs::File;
-use std::io::{BufReader, BufWriter, ErrorKind};
+use std::io::{BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -11,15 +10,9 @@ use overspill_sim::nearest;
 use overspill_sim::options::show_bytes;
 use overspill_sim::time::show;
 use overspill_sim::trace::convert::{Copied, Selection, Summary, copy, write_origin};
-use overspill_sim::trace::csv::CsvWriter;
-use overspill_sim::trace::lackey::LackeyWriter;
-use overspill_sim::trace::numbers::NumbersWriter;
-use overspill_sim::trace::open::{KNOWN, open, open_file};
-use overspill_sim::trace::oracle::OracleWriter;
-use overspill_sim::trace::own::{Seeker, Writer};
-use overspill_sim::trace::perf::PerfWriter;
-use overspill_sim::trace::strace::StraceWriter;
-use overspill_sim::trace::{Format, PagerOp, RecordReader, RecordWriter, TraceError};
+use overspill_sim::trace::open::{KNOWN, open, open_file, writer};
+use overspill_sim::trace::own::Seeker;
+use overspill_sim::trace::{Format, PagerOp, RecordReader, TraceError};
 
 use crate::human;
 use crate::os::signals;
@@ -321,20 +314,6 @@ fn copy_to(
         progress.say(&format!("{} million records", records >> 20));
     })
     .map_err(of_trace)
-}
-
-/// Writes a trace of `format` to a file.
-fn writer(file: File, format: Format) -> Result<Box<dyn RecordWriter + Send>, TraceError> {
-    let out = BufWriter::with_capacity(1 << 18, file);
-    Ok(match format {
-        Format::Own => Box::new(Writer::new(out)?),
-        Format::Lackey => Box::new(LackeyWriter::new(out)),
-        Format::Csv => Box::new(CsvWriter::new(out)),
-        Format::Strace => Box::new(StraceWriter::new(out)),
-        Format::Perf => Box::new(PerfWriter::new(out)),
-        Format::Oracle => Box::new(OracleWriter::new(out)),
-        Format::Numbers => Box::new(NumbersWriter::new(out)),
-    })
 }
 
 /// A reader that need not begin before `from_ns`: a jump, where the format allows it.

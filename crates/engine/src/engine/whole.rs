@@ -53,12 +53,11 @@ impl Engine {
     /// them. False: they are in no frames.
     pub(super) fn enter_whole(&mut self, run: Run, slot: u32) -> bool {
         let (space, _) = self.mm.place(run.first);
-        let (count, manner) = self.manner(run.first, run.count);
-        let may = count == PART
+        let may = run.count == PART
             && Slot(slot).is_file()
             && space == PROGRAM
-            && manner != Manner::Watched
             && self.view.program.can_move()
+            && matches!(self.manner(run.first, PART), (PART, Manner::Open | Manner::Sealed))
             && self.whole.arrivals.may_help();
         if !may || self.whole.has_table(run.first) && !self.free_table(run.first) {
             return false;

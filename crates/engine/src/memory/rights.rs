@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use overspill_sys::maps::{BUFFER_BYTES, Maps, Vma};
+use overspill_sys::maps::{BUFFER_BYTES, Maps};
 use overspill_sys::mem::{self, Prot};
 use overspill_sys::{AddressRange, PAGE_SIZE, overlap};
 
@@ -48,9 +48,9 @@ impl Executable {
             self.belief -= 1;
             return false;
         }
-        match mapping_around(range) {
-            Some((found, true)) => self.insert(found),
-            Some((found, false)) => (self.other, self.belief) = (found, BELIEF),
+        match mapping_at(range.start) {
+            Some((found, Prot::RWX)) => self.insert(found),
+            Some((found, _)) => (self.other, self.belief) = (found, BELIEF),
             None => {}
         }
         self.covers(range)
@@ -70,11 +70,10 @@ impl Executable {
     }
 }
 
-/// The mapping in which the range begins, and whether it is writable and executable.
-fn mapping_around(range: &AddressRange) -> Option<(AddressRange, bool)> {
+/// The mapping at an address, and what it may be used for.
+pub(super) fn mapping_at(address: usize) -> Option<(AddressRange, Prot)> {
     let mut buffer = Box::new([0; BUFFER_BYTES]);
-    let look = |vma: &Vma<'_>| (vma.range(), vma.prot == Prot::RWX);
-    Maps::open().ok()?.query(range.start, false, &mut buffer, look).ok()?
+    Maps::open().ok()?.query(address, false, &mut buffer, |vma| (vma.range(), vma.prot)).ok()?
 }
 
 impl Memory {

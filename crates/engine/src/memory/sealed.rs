@@ -4,11 +4,11 @@
 //! *The story:* each page was copied at each try to take it out, in vain: a program with twice its
 //! budget, half of it sealed, took ten times as long.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use overspill_sys::AddressRange;
-use overspill_sys::maps::{BUFFER_BYTES, Maps};
+
+use super::rights::mapping_at;
 
 /// So many are known; pages of others are copied in vain.
 const RANGES_MAX: usize = 1024;
@@ -43,8 +43,7 @@ impl Sealed {
 }
 
 fn mapping_around(range: &AddressRange) -> Option<AddressRange> {
-    let mut buffer = Box::new([0; BUFFER_BYTES]);
-    let found = Maps::open().ok()?.query(range.start, false, &mut buffer, |vma| vma.range()).ok()??;
+    let (found, _) = mapping_at(range.start)?;
     (found.start <= range.start && range.end <= found.end).then_some(found)
 }
 

@@ -40,6 +40,14 @@ struct Tried {
     settled: bool,
 }
 
+impl Tried {
+    /// After a second try of some of the pages. What does not fit is as it was.
+    fn and_then(self, again: Tried) -> Tried {
+        let (taken, tried) = (self.taken | again.taken, self.tried | again.tried);
+        Tried { taken, tried, settled: again.settled, ..self }
+    }
+}
+
 impl Memory {
     /// Takes `count` (at most a block) pages at `address` into frames (holes) from `first` on.
     pub fn take_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
@@ -55,17 +63,13 @@ impl Memory {
     }
 
     fn move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
-        let mut tried = self.try_with_rights(address, first, count);
+        let mut tried = self.try_learning_rights(address, first, count);
         let refused = bits(0, count) & !tried.taken & !tried.unfit;
         if tried.settled && refused != 0 && self.sharing.may_help() {
             let helped = self.unshare(address, refused);
-            let range = address..address + count as usize * PAGE_SIZE;
-            let move_out = |memory: &mut Self| memory.try_move_out(address, first, count, helped);
-            let again = self.with_rights_of(&range, first, count, move_out);
+            let again = self.try_move_out(address, first, count, helped);
             self.sharing.tries.note(again.taken != 0);
-            tried.taken |= again.taken;
-            tried.tried |= again.tried;
-            tried.settled = again.settled;
+            tried = tried.and_then(again);
         }
         let mut result = self.find(address, first, count, &tried);
         let unfit = tried.unfit & !(result.taken | result.gone);
@@ -130,28 +134,24 @@ impl Memory {
     }
 
     /// Tries all pages, and once more where it turns out that their mapping is executable.
-    fn try_with_rights(&mut self, address: usize, first: Frame, count: u32) -> Tried {
+    fn try_learning_rights(&mut self, address: usize, first: Frame, count: u32) -> Tried {
+        let tried = self.try_move_out(address, first, count, u64::MAX);
         let range = address..address + count as usize * PAGE_SIZE;
-        let all = |memory: &mut Self, which| {
-            memory.with_rights_of(&range, first, count, |memory| {
-                memory.try_move_out(address, first, count, which)
-            })
-        };
-        let mut result = all(self, u64::MAX);
-        if result.settled && result.unfit != 0 && self.executable.learn(&range) {
-            let again = all(self, result.unfit);
-            result = Tried {
-                taken: result.taken | again.taken,
-                tried: result.tried | again.tried,
-                unfit: again.unfit,
-                settled: again.settled,
-            };
+        if !tried.settled || tried.unfit == 0 || !self.executable.learn(&range) {
+            return tried;
         }
-        result
+        let again = self.try_move_out(address, first, count, tried.unfit);
+        Tried { unfit: again.unfit, ..tried.and_then(again) }
     }
 
     /// Tries the pages of the set `which`.
     fn try_move_out(&mut self, address: usize, first: Frame, count: u32, which: u64) -> Tried {
+        let range = address..address + count as usize * PAGE_SIZE;
+        self.with_rights_of(&range, first, count, |memory| memory.try_each(address, first, count, which))
+    }
+
+    /// The same, from frames that have the rights for it.
+    fn try_each(&mut self, address: usize, first: Frame, count: u32, which: u64) -> Tried {
         let mut result = Tried { settled: true, ..Tried::default() };
         let mut unfit_in_row = 0;
         let mut unlocked = false;

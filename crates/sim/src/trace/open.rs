@@ -1,16 +1,16 @@
 //! Telling formats apart, and opening a trace of any of them.
 
-use super::csv::CsvReader;
-use super::lackey::{self, LackeyReader};
-use super::numbers::{self, NumbersReader};
-use super::oracle::{OracleReader, RECORD_BYTES};
-use super::own::Reader;
+use super::csv::{CsvReader, CsvWriter};
+use super::lackey::{self, LackeyReader, LackeyWriter};
+use super::numbers::{self, NumbersReader, NumbersWriter};
+use super::oracle::{OracleReader, OracleWriter, RECORD_BYTES};
 use super::own::layout::MAGIC;
-use super::perf::{self, PerfReader};
-use super::strace::{self, StraceReader};
-use super::{RecordReader, TraceError, read_full};
+use super::own::{Reader, Writer};
+use super::perf::{self, PerfReader, PerfWriter};
+use super::strace::{self, StraceReader, StraceWriter};
+use super::{RecordReader, RecordWriter, TraceError, read_full};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Cursor, Read};
+use std::io::{BufRead, BufReader, BufWriter, Cursor, Read};
 use std::path::Path;
 
 /// A trace format.
@@ -223,6 +223,20 @@ fn reader(
         Format::Csv => Box::new(CsvReader::new(input)),
         Format::Oracle => Box::new(OracleReader::new(input)),
         Format::Numbers => Box::new(NumbersReader::new(input)),
+    })
+}
+
+/// Writes a trace of `format` to a file.
+pub fn writer(file: File, format: Format) -> Result<Box<dyn RecordWriter + Send>, TraceError> {
+    let out = BufWriter::with_capacity(1 << 18, file);
+    Ok(match format {
+        Format::Own => Box::new(Writer::new(out)?),
+        Format::Lackey => Box::new(LackeyWriter::new(out)),
+        Format::Csv => Box::new(CsvWriter::new(out)),
+        Format::Strace => Box::new(StraceWriter::new(out)),
+        Format::Perf => Box::new(PerfWriter::new(out)),
+        Format::Oracle => Box::new(OracleWriter::new(out)),
+        Format::Numbers => Box::new(NumbersWriter::new(out)),
     })
 }
 

@@ -19,6 +19,7 @@ use overspill_engine::claims::Claims;
 use overspill_engine::crowd::Crowd;
 use overspill_engine::discards;
 use overspill_engine::doze::{Doze, Signs, Sleepers};
+use overspill_engine::estate::Estate;
 use overspill_engine::growth::Growth;
 use overspill_engine::patience::Patience;
 use overspill_engine::pipes::Pipes;
@@ -41,6 +42,7 @@ use crate::files;
 use crate::fork;
 use crate::fresh;
 use crate::guards;
+use crate::heir::{Heir, Legacy};
 use crate::huge::Huge;
 use crate::kept;
 use crate::launcher::Files;
@@ -148,7 +150,7 @@ fn ring_of(memory: &Fd, shared: &'static Shared, process: &'static Process) -> O
 }
 
 /// The agent's life.
-pub fn run(mission: Mission) {
+pub fn run(mission: Mission, mut heir: Option<Heir>) {
     // Until the program's memory is managed nothing but this thread's coming in time keeps the budget.
     let mut urgency = Urgency::inherited();
     if !urgency.hurry() {
@@ -179,14 +181,19 @@ pub fn run(mission: Mission) {
         urgency,
         counts_from,
     };
-    agent.watch(|_, ram| {
-        let prepared = Growth::earliest_bytes(ram) / 100 * PREPARE_PERCENT;
-        (prepared, prepared)
-    });
-    if retire::is_asked() {
-        return leave(agent.process);
+    let legacy = heir.as_mut().and_then(Heir::take);
+    // Where nothing is inherited nobody waits any more.
+    let heir = heir.filter(|_| legacy.is_some());
+    if legacy.is_none() {
+        agent.watch(|_, ram| {
+            let prepared = Growth::earliest_bytes(ram) / 100 * PREPARE_PERCENT;
+            (prepared, prepared)
+        });
+        if retire::is_asked() {
+            return leave(agent.process);
+        }
     }
-    let outcome = agent.manage(inherits);
+    let outcome = agent.manage(inherits, heir.zip(legacy));
     // Its files to page to are closed.
     if let Some(claims) = Claims::of(shared, process) {
         claims.close();
@@ -218,6 +225,17 @@ impl Agent {
     /// is done.
     fn resident(&self) -> Resident {
         self.resident.read().unwrap_or_default()
+    }
+
+    /// Manages what the parent had out, before anything in this process touches it.
+    fn inherit(&self, engine: &mut Engine, adopter: &mut Adopter, estate: &Estate) {
+        engine.note_sharing();
+        forking::begin_with(engine, self.resident().anon_bytes);
+        if adopter.inherit(engine, &estate.regions).is_err() {
+            // What is out would show zeroes.
+            message::end_with("what is on swap cannot be managed in a child of fork");
+        }
+        engine.inherit(estate);
     }
 
     fn has(&self, flag: u32) -> bool {
@@ -282,8 +300,8 @@ impl Agent {
     }
 
     /// Manages the program's memory until it ends, or until the agent is asked to go. `inherits`: a
-    /// fork made the process.
-    fn manage(&mut self, inherits: bool) -> Result<(), Failure> {
+    /// fork made the process, which may have inherited what its parent had out.
+    fn manage(&mut self, inherits: bool, mut legacy: Option<(Heir, Legacy)>) -> Result<(), Failure> {
         // Threads that are started here compete as this one does.
         let _ = self.urgency.compete();
         let Sight { pagemap, memory } = core::mem::take(&mut self.sight);
@@ -291,7 +309,11 @@ impl Agent {
         let files = core::mem::take(&mut self.swap);
         aside::put_data(&self.shared.config)?;
         let settings = settings::of(self.shared, self.process, files, pagemap);
-        let mut engine = Engine::open(settings, Report::new(self.process))?;
+        let report = Report::new(self.process);
+        let mut engine = match legacy.as_mut().and_then(|(_, legacy)| legacy.inheritance.take()) {
+            Some(inheritance) => Engine::open_heir(settings, report, inheritance)?,
+            None => Engine::open(settings, report)?,
+        };
         let _ = self.urgency.hurry();
         let failed = |errno| Failure { step: 4, errno };
         let ring = self.memory.as_ref().and_then(|memory| ring_of(memory, self.shared, self.process));
@@ -305,14 +327,24 @@ impl Agent {
             engine.watch_threads(memory.clone(), crate::joining::words());
         }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
+        engine.set_mailbox(fork::mailbox(), fork::under_way()).map_err(failed)?;
         let mut adopter = Adopter::open(&engine, memory).map_err(failed)?;
         let ram = self.ram();
         let (shared, process) = (self.shared, self.process);
-        self.watch(|growth, ram| {
-            orders::follow(&mut engine, shared, process);
-            (growth.start_bytes(ram), Growth::earliest_bytes(ram))
+        let heir = legacy.and_then(|(mut heir, legacy)| {
+            let has_all = adopter.finds(&legacy.estate.regions);
+            (has_all && heir.commit()).then(|| {
+                self.inherit(&mut engine, &mut adopter, &legacy.estate);
+                heir
+            })
         });
-        if retire::is_asked() {
+        if heir.is_none() {
+            self.watch(|growth, ram| {
+                orders::follow(&mut engine, shared, process);
+                (growth.start_bytes(ram), Growth::earliest_bytes(ram))
+            });
+        }
+        if retire::is_asked() && heir.is_none() {
             leave(self.process);
             return Ok(());
         }
@@ -360,8 +392,11 @@ impl Agent {
         };
         manager.hurry(true);
         manager.engine.publish_files(files::table());
-        if fork::start_managing() {
-            manager.pause();
+        let forks = fork::start_managing();
+        // Who forked goes on: what it forks now is announced.
+        drop(heir);
+        if forks {
+            manager.pause_whole();
             manager.permit_forks();
         } else {
             manager.forbid_forks();

@@ -24,6 +24,23 @@ pub(super) struct KnownArea {
     order: Option<u32>,
     /// Of what it may use others may use some.
     pub(super) claim: Option<Claim>,
+    /// What another one like it is made from; None where there can be none.
+    pub(super) renewed: Option<SwapPlace>,
+    /// Other processes know what is in it: it only empties.
+    pub(super) is_sealed: bool,
+}
+
+impl KnownArea {
+    /// One that the parent of this process has made.
+    pub(super) fn inherited() -> KnownArea {
+        let (bytes, leaves, order, claim, renewed) = (0, false, None, None, None);
+        KnownArea { path: CString::default(), bytes, leaves, order, claim, renewed, is_sealed: true }
+    }
+
+    /// May a child read what is in it?
+    pub(super) fn can_be_shared(&self) -> bool {
+        !self.leaves && self.order.is_none() && (self.is_sealed || self.renewed.is_some())
+    }
 }
 
 /// How far an order is by which areas are to go.
@@ -52,8 +69,9 @@ impl Engine {
         let claims = claim.as_ref().map_or(0, Claim::step);
         let id = self.mm.add_area(&AreaConfig { slots, priority, discards, claims });
         assert_eq!(usize::from(id.0), self.areas.len(), "areas are numbered in order");
-        let (path, bytes) = (swap.path, swap.bytes);
-        self.areas.push(KnownArea { path, bytes, leaves: false, order: None, claim });
+        let (path, bytes, is_sealed) = (swap.path, swap.bytes, false);
+        let renewed = swap.renewed.filter(|_| claim.is_none());
+        self.areas.push(KnownArea { path, bytes, leaves: false, order: None, claim, renewed, is_sealed });
         swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
         self.transfers.add_area(swap.file, swap.lock, self.mm.area_place(id).0.0, swap.gives_back);
         true
@@ -113,8 +131,8 @@ impl Engine {
     }
 
     /// Bytes of all areas that are not to go.
-    fn area_bytes(&self) -> u64 {
-        self.areas.iter().filter(|area| !area.leaves).map(|area| area.bytes).sum()
+    pub(super) fn area_bytes(&self) -> u64 {
+        self.areas.iter().filter(|area| !area.leaves && !area.is_sealed).map(|area| area.bytes).sum()
     }
 
     /// What could be brought elsewhere was. What could not, cannot be read: its pages fail when they

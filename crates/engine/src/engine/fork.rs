@@ -40,6 +40,7 @@ impl Engine {
     /// [`Notice::Populated`](super::Notice::Populated) follows.
     pub fn pause(&mut self) {
         self.is_paused = true;
+        self.heirs.is_expected = false;
         self.feed(Event::Pause);
     }
 
@@ -159,6 +160,7 @@ impl Engine {
     /// Goes on after [`Engine::pause`].
     pub fn resume_after_fork(&mut self) {
         self.is_paused = false;
+        (self.heirs.is_expected, self.heirs.was_expected) = (false, false);
         self.feed(Event::Resume);
     }
 }

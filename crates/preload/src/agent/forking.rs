@@ -10,7 +10,7 @@ use overspill_engine::shared::events;
 use overspill_sys::{PAGE_SIZE, clock};
 
 use super::{Manager, own_ranges};
-use crate::{aside, fork, fresh, retire, veto};
+use crate::{aside, filters, fork, fresh, retire, veto, withheld};
 
 use alloc::vec::Vec;
 
@@ -73,7 +73,7 @@ impl Linger {
 
     /// How long the agent may look away.
     pub(super) fn look_ns(&self) -> u64 {
-        if self.until > 0 { NEXT_LOOK_NS } else { FORK_LOOK_NS }
+        if self.until > 0 && !fork::is_under_way() { NEXT_LOOK_NS } else { FORK_LOOK_NS }
     }
 }
 
@@ -139,13 +139,30 @@ impl Manager<'_> {
         }
     }
 
+    /// A fork comes: what is on swap stays there if children can inherit it, and that is worth it.
     pub(super) fn pause(&mut self) {
+        self.begin_pause();
+        // Behind a filter no child has an agent.
+        let may_be_out = !(withheld::has_marked() || fork::wants_all() || filters::is_filtered());
+        if may_be_out && self.engine.can_hand_over() {
+            self.engine.pause_out();
+        } else {
+            self.engine.pause();
+        }
+    }
+
+    /// A fork is under way that did not ask: everything comes in.
+    pub(super) fn pause_whole(&mut self) {
+        self.begin_pause();
+        self.engine.pause();
+    }
+
+    fn begin_pause(&mut self) {
         self.engine.report().note_event(events::FORKED);
         self.hurry(false);
         self.engine.note_sharing();
         self.end_halt();
         self.linger = Linger::begin(self.engine.mm().pages_swapped(), fork::ended());
-        self.engine.pause();
     }
 
     /// Everything is in: children may have it.
@@ -169,6 +186,10 @@ impl Manager<'_> {
     /// Ends a pause when no fork is under way, and none is likely to follow. The doorbell comes
     /// first: nobody waits at it while the pause lasts.
     pub(super) fn after_fork(&mut self) {
+        self.note_settled();
+        if fork::wants_all() && self.engine.is_handing_over() {
+            self.engine.pause();
+        }
         if !self.hands_back
             && !retire::is_asked()
             && !fork::is_under_way()
@@ -178,6 +199,16 @@ impl Manager<'_> {
         {
             self.forbid_forks();
             self.engine.resume_after_fork();
+        }
+    }
+
+    /// Children of whose making the kernel has told are on their own, or have all.
+    fn note_settled(&mut self) {
+        if fork::is_child_awaited() {
+            let made = fork::made();
+            // What was read of before that may not be handled yet.
+            self.engine.handle_changes();
+            fork::note_settled(made);
         }
     }
 

@@ -13,6 +13,7 @@ mod file_chunks;
 mod file_faults;
 mod files;
 pub mod forks;
+pub mod forks_out;
 mod joining;
 mod kept_files;
 pub mod kinds;
@@ -159,6 +160,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-exec" Exceeded forks::exec_loops, "fork, vfork, posix_spawn with exec, by threads";
     "fork-snapshot" Exceeded forks::snapshot, "a child lives while the parent writes";
     "fork-beside" Exceeded forks::beside, "parent and child change what they share, one of them fits";
+    "fork-out-row" Exceeded forks_out::row, "twenty children inherit what is out, and all store";
+    "fork-out-line" Exceeded forks_out::line, "children of children, whose parents end at once";
     "fork-tree" Exceeded forks::tree, "children of children";
     "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";
     "fork-few" Exceeded forks::few_descriptors, "forks where no descriptor is left";

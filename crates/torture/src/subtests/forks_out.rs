@@ -1,0 +1,93 @@
+//! Forks of a program most of whose memory is out of RAM, where children inherit that where it is:
+//! whoever stores to what, each sees what it had at its fork and what it stored itself.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::child;
+use crate::context::Context;
+use crate::memory::{Memory, PAGE, RW};
+use crate::outcome::Outcome;
+use crate::{ensure, pattern, sys};
+
+const SEED: u64 = 0xf007;
+const CHILDREN: usize = 20;
+/// What one of the row stores to, and its parent between two forks: each so many pages apart.
+const STEP: usize = 40;
+
+/// Whose page it is, of a row: each child has its own, and the parent one for each.
+fn is_of(page: usize, who: usize) -> bool {
+    page % STEP == who
+}
+
+/// `fork-out-row`: twenty children, one after the other, while the first ones live. Each stores to pages
+/// of its own, and so does the parent after each fork.
+pub fn row(context: &mut Context) -> Outcome {
+    let memory = &context.subject(SEED)?;
+    context.cool(memory)?;
+    let mut children = Vec::new();
+    for child in 0..CHILDREN {
+        children.push(child::fork(|| {
+            sys::pause_ms(100);
+            // The parent had stored for those before it.
+            check(memory, |page| (0..child).any(|other| is_of(page, CHILDREN + other)), "in a child")?;
+            store(memory, |page| is_of(page, child));
+            let is_stored =
+                |page| is_of(page, child) || (0..child).any(|other| is_of(page, CHILDREN + other));
+            check(memory, is_stored, "in a child that has stored")
+        })?);
+        store(memory, |page| is_of(page, CHILDREN + child));
+    }
+    for child in children {
+        child.succeed("one of a row")?;
+    }
+    context.cool(memory)?;
+    check(memory, |page| page % STEP >= CHILDREN, "in the parent of a row")
+}
+
+fn store(memory: &Memory, is_chosen: impl Fn(usize) -> bool) {
+    (0..memory.pages()).filter(|&page| is_chosen(page)).for_each(|page| {
+        pattern::fill_page(memory, page, SEED + 1, page);
+    });
+}
+
+fn check(memory: &Memory, is_stored: impl Fn(usize) -> bool, what: &str) -> Outcome {
+    (0..memory.pages())
+        .try_for_each(|page| pattern::check_page(memory, page, SEED + u64::from(is_stored(page)), page, what))
+}
+
+/// `fork-out-line`: a child of a child of a child, each of which ends before its own child looks at what
+/// it inherited, as daemons do; and stores first.
+pub fn line(context: &mut Context) -> Outcome {
+    const LENGTH: u64 = 4;
+    let memory = &context.subject(SEED)?;
+    let told = &Memory::map_with(PAGE, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS)?;
+    for round in 0..3 {
+        context.cool(memory)?;
+        told.word(0, 0).store(0, Relaxed);
+        let shown: &Context = context;
+        child::fork(|| go_down(shown, memory, told, LENGTH))?.succeed("the first of a line")?;
+        // The last one has no parent that waits for it.
+        let until = context.deadline() + std::time::Duration::from_secs(60);
+        while told.word(0, 0).load(Relaxed) == 0 {
+            ensure!(std::time::Instant::now() < until, "the last of line {round} is missing");
+            sys::pause_ms(10);
+        }
+        ensure!(told.word(0, 0).load(Relaxed) == 1, "the last of line {round} has not what it inherited");
+        pattern::check_pages(memory, 0..memory.pages(), SEED, "above a line")?;
+    }
+    Ok(())
+}
+
+fn go_down(context: &Context, memory: &Memory, told: &Memory, left: u64) -> Outcome {
+    let stored = memory.pages() / 8;
+    if left == 0 {
+        sys::pause_ms(100);
+        context.sabotage(memory);
+        let ended = pattern::check_pages(memory, 0..stored, SEED + 1, "stored by the one before")
+            .and_then(|()| pattern::check_pages(memory, stored..memory.pages(), SEED, "inherited"));
+        told.word(0, 0).store(if ended.is_ok() { 1 } else { 2 }, Relaxed);
+        return ended;
+    }
+    pattern::fill_pages(memory, 0..stored, SEED + left);
+    child::fork(|| go_down(context, memory, told, left - 1)).map(drop)
+}

@@ -8,6 +8,7 @@ mod borrowing;
 mod enlisting;
 mod forking;
 mod judging;
+mod leaving;
 mod orders;
 
 use alloc::sync::Arc;
@@ -19,7 +20,6 @@ use overspill_engine::claims::Claims;
 use overspill_engine::crowd::Crowd;
 use overspill_engine::discards;
 use overspill_engine::doze::{Doze, Signs, Sleepers};
-use overspill_engine::estate::Estate;
 use overspill_engine::growth::Growth;
 use overspill_engine::patience::Patience;
 use overspill_engine::pipes::Pipes;
@@ -58,6 +58,7 @@ use borrowing::Borrowing;
 use enlisting::place_of;
 pub use enlisting::{Beginning, Mission, enlist, forget_place, path, stays_away, tree};
 use forking::{Halt, Linger};
+use leaving::leave;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so
 /// that it can start at once.
@@ -115,10 +116,6 @@ const STEP_MIN: u32 = 64;
 const STEP_MAX: u32 = 1 << 16;
 /// For so long faults wait for the budget to come down, at most.
 const FAULTS_WAIT_NS: u64 = 100_000_000;
-
-/// For so long it is tried to give files back to the kernel, before the program ends: what is left of
-/// them would read as zeroes.
-const HAND_BACK_NS: u64 = 10_000_000_000;
 
 /// Everything the agent has besides the engine.
 struct Agent {
@@ -203,13 +200,6 @@ pub fn run(mission: Mission, mut heir: Option<Heir>) {
     }
 }
 
-/// The agent was asked to go. Whether it comes back, or the program is at its end, the launcher is told.
-fn leave(process: &Process) {
-    if let Some(failure) = retire::ban() {
-        give_up(process, failure);
-    }
-}
-
 fn give_up(process: &Process, failure: Failure) {
     process.error_step.store(failure.step, Ordering::Relaxed);
     process.error.store(failure.errno.raw_os_error() as u32, Ordering::Relaxed);
@@ -225,17 +215,6 @@ impl Agent {
     /// is done.
     fn resident(&self) -> Resident {
         self.resident.read().unwrap_or_default()
-    }
-
-    /// Manages what the parent had out, before anything in this process touches it.
-    fn inherit(&self, engine: &mut Engine, adopter: &mut Adopter, estate: &Estate) {
-        engine.note_sharing();
-        forking::begin_with(engine, self.resident().anon_bytes);
-        if adopter.inherit(engine, &estate.regions).is_err() {
-            // What is out would show zeroes.
-            message::end_with("what is on swap cannot be managed in a child of fork");
-        }
-        engine.inherit(estate);
     }
 
     fn has(&self, flag: u32) -> bool {
@@ -331,13 +310,7 @@ impl Agent {
         let mut adopter = Adopter::open(&engine, memory).map_err(failed)?;
         let ram = self.ram();
         let (shared, process) = (self.shared, self.process);
-        let heir = legacy.and_then(|(mut heir, legacy)| {
-            let has_all = adopter.finds(&legacy.estate.regions);
-            (has_all && heir.commit()).then(|| {
-                self.inherit(&mut engine, &mut adopter, &legacy.estate);
-                heir
-            })
-        });
+        let heir = legacy.and_then(|(heir, legacy)| self.inherit(&mut engine, &mut adopter, heir, &legacy));
         if heir.is_none() {
             self.watch(|growth, ram| {
                 orders::follow(&mut engine, shared, process);
@@ -778,38 +751,6 @@ impl Manager<'_> {
             Some(errno) if self.engine.frames() == 0 => give_up(process, Failure { step: 4, errno }),
             _ => process.state.store(state::MANAGING, Ordering::Release),
         }
-    }
-
-    /// Brings everything in and lets go of it. True when that is done, false while it is not, or a
-    /// fork is under way.
-    ///
-    /// *The story:* nobody looked whether the files had gone back. What was not touched of them as yet
-    /// was memory like any other then, and read as zeroes.
-    fn hand_back(&mut self) -> bool {
-        if fork::is_under_way() {
-            return false;
-        }
-        let handed = self.engine.hand_back_range(&(0..usize::MAX), overspill_engine::report::Left::Other);
-        if !core::mem::replace(&mut self.hands_back, true) {
-            self.end_halt();
-            self.engine.pause();
-        }
-        if handed {
-            self.hands_back_for = Patience::default();
-        } else if !self.hands_back_for.lasts(clock::monotonic_ns(), HAND_BACK_NS) {
-            self.say("a mapped file cannot be given back to the kernel: the program is ended");
-            message::kill();
-        }
-        if !(handed && self.engine.release_all()) {
-            return false;
-        }
-        // *The story:* only the word that everything is in gave this leave, and where nothing was out
-        // nobody waited for it: forks of a program without rights failed from then on.
-        self.permit_forks();
-        fork::stop_managing();
-        fresh::forget();
-        leave(self.agent.process);
-        true
     }
 
     fn say(&self, text: &str) {

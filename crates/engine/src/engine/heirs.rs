@@ -8,10 +8,12 @@
 //! that is out shows zeroes there: who touches it waits, and this end serves it. So the child asks by
 //! touching pages of a mailbox, and is answered with their content:
 //!
-//! 1. [`TAKES`]: it has an agent, and wants to know what it inherits. It reads that and opens the files.
-//! 2. [`COMMITS`]: it has all that it needs. The descriptor is closed, and it registers its memory anew.
-//!    It has one thread, which waits.
-//! 3. [`REFUSES`], at any time before: it cannot. It gets all that is out, as who forked unannounced.
+//! 1. [`Asks::Takes`]: it has an agent, and wants to know what it inherits. It reads that and opens the
+//!    files.
+//! 2. [`Asks::Commits`]: it has all that it needs. The descriptor is closed, and it registers its memory
+//!    anew. It has one thread, which waits.
+//! 3. [`Asks::Refuses`], at any time before: it cannot. It gets all that is out, as who forked
+//!    unannounced.
 //!
 //! Who reads zeroes there has lost its parent, and may have read zeroes elsewhere before: it ends. All
 //! this is done within the handling of the fork, so that the books are those of its moment.

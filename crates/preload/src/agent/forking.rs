@@ -9,8 +9,10 @@ use overspill_engine::Engine;
 use overspill_engine::shared::events;
 use overspill_sys::{PAGE_SIZE, clock};
 
-use super::{Manager, own_ranges};
-use crate::{aside, filters, fork, fresh, retire, veto, withheld};
+use super::{Agent, Manager, own_ranges};
+use crate::adopt::Adopter;
+use crate::heir::{Heir, Legacy};
+use crate::{aside, filters, fork, fresh, message, retire, veto, withheld};
 
 use alloc::vec::Vec;
 
@@ -100,6 +102,29 @@ impl Halt {
     /// Of a process that a fork has made, or of another one.
     pub(super) fn of(inherits: bool) -> Halt {
         if inherits { Halt::Wanted(clock::monotonic_ns() + HALT_WANTED_NS) } else { Halt::Over }
+    }
+}
+
+impl Agent {
+    /// Manages what the parent had out, before anything in this process touches it. None: all of that is in.
+    pub(super) fn inherit(
+        &self,
+        engine: &mut Engine,
+        adopter: &mut Adopter,
+        mut heir: Heir,
+        Legacy { estate, .. }: &Legacy,
+    ) -> Option<Heir> {
+        if !(adopter.finds(&estate.regions) && heir.commit()) {
+            return None;
+        }
+        engine.note_sharing();
+        begin_with(engine, self.resident().anon_bytes);
+        if adopter.inherit(engine, &estate.regions).is_err() {
+            // What is out would show zeroes.
+            message::end_with("what is on swap cannot be managed in a child of fork");
+        }
+        engine.inherit(estate);
+        Some(heir)
     }
 }
 

@@ -306,7 +306,6 @@ impl Agent {
             engine.watch_threads(memory.clone(), crate::joining::words());
         }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
-        engine.set_mailbox(fork::mailbox(), fork::under_way()).map_err(failed)?;
         let mut adopter = Adopter::open(&engine, memory).map_err(failed)?;
         let ram = self.ram();
         let (shared, process) = (self.shared, self.process);
@@ -365,6 +364,8 @@ impl Agent {
         };
         manager.hurry(true);
         manager.engine.publish_files(files::table());
+        // Where that cannot be everything comes in for a fork.
+        let _ = manager.engine.set_mailbox(fork::mailbox(), fork::under_way());
         let forks = fork::start_managing();
         // Who forked goes on: what it forks now is announced.
         drop(heir);
@@ -621,7 +622,8 @@ impl Manager<'_> {
             let allowed = u64::from(self.engine.budget()) * PAGE_SIZE as u64;
             self.engine.report().sample_budget(allowed + more);
         }
-        self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
+        let is_growing = clock::monotonic_ns() < self.hurries_until && !fork::is_paused();
+        self.hurry(is_growing || self.is_attending());
         self.engine.tick();
         self.follow_orders();
         let is_busy = is_awaited

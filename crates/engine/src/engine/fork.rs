@@ -79,7 +79,8 @@ impl Engine {
         if !self.poison_lost() {
             return false;
         }
-        let regions: Vec<AddressRange> = self.regions().chain([self.doorbells.clone()]).collect();
+        let regions: Vec<AddressRange> =
+            self.regions().chain([self.doorbells.clone()]).chain(self.heirs.mailbox()).collect();
         for region in regions {
             // What shows the zero page is protected.
             self.view.program.unprotect(region.clone());

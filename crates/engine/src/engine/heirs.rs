@@ -66,6 +66,13 @@ pub(super) struct Heirs {
     pub was_expected: bool,
 }
 
+impl Heirs {
+    /// What is registered for questions.
+    pub fn mailbox(&self) -> Option<AddressRange> {
+        (!self.mailbox.is_empty()).then(|| self.mailbox.clone())
+    }
+}
+
 /// How it went.
 enum Outcome {
     /// The child is on its own, or gone.
@@ -76,7 +83,11 @@ enum Outcome {
 
 impl Engine {
     /// Page addresses that nobody touches but children, and how many forks are under way that were
-    /// announced: no others ask.
+    /// announced: no others ask. From now on the kernel tells of forks, and whoever forks waits until that is
+    /// read.
+    ///
+    /// *The story:* this was done when all was opened, before anything was to be managed. Who forked then
+    /// waited for ever, as nobody read (`torture fork-growing`).
     pub fn set_mailbox(&mut self, range: AddressRange, forks: &'static AtomicU32) -> Result<(), Errno> {
         self.view.program.register_doorbell(range.clone())?;
         (self.heirs.mailbox, self.heirs.forks) = (range, Some(forks));

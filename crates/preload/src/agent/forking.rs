@@ -170,8 +170,11 @@ impl Manager<'_> {
         // Behind a filter no child has an agent.
         let may_be_out = !(withheld::has_marked() || fork::wants_all() || filters::is_filtered());
         if may_be_out && self.engine.can_hand_over() {
+            // Who forks, and its child, wait for this thread at each step.
+            self.hurry(true);
             self.engine.pause_out();
         } else {
+            self.hurry(false);
             self.engine.pause();
         }
     }
@@ -179,15 +182,20 @@ impl Manager<'_> {
     /// A fork is under way that did not ask: everything comes in.
     pub(super) fn pause_whole(&mut self) {
         self.begin_pause();
+        self.hurry(false);
         self.engine.pause();
     }
 
     fn begin_pause(&mut self) {
         self.engine.report().note_event(events::FORKED);
-        self.hurry(false);
         self.engine.note_sharing();
         self.end_halt();
         self.linger = Linger::begin(self.engine.mm().pages_swapped(), fork::ended());
+    }
+
+    /// Children are being made that inherit what is out.
+    pub(super) fn is_attending(&self) -> bool {
+        self.engine.is_handing_over() && fork::is_under_way()
     }
 
     /// Everything is in: children may have it.

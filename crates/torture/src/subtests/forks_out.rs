@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::child;
 use crate::context::Context;
-use crate::memory::{Memory, PAGE, RW};
+use crate::memory::{MIB, Memory, PAGE, RW};
 use crate::outcome::Outcome;
 use crate::{ensure, pattern, sys};
 
@@ -53,6 +53,30 @@ fn store(memory: &Memory, is_chosen: impl Fn(usize) -> bool) {
 fn check(memory: &Memory, is_stored: impl Fn(usize) -> bool, what: &str) -> Outcome {
     (0..memory.pages())
         .try_for_each(|page| pattern::check_page(memory, page, SEED + u64::from(is_stored(page)), page, what))
+}
+
+/// `fork-growing`: memory that grows from nothing to more than the budget, and a fork at each step.
+///
+/// *The story:* at three quarters of what paging begins with everything is opened that it takes. From then
+/// on the kernel told of forks, and nobody read that before the program had grown further: who forked in
+/// between waited for ever (`trees::pool`, one run of two).
+pub fn growing(context: &mut Context) -> Outcome {
+    const STEPS: usize = 80;
+    /// Pages that a child looks at are so far apart.
+    const APART: usize = 61;
+    let memory = &Memory::map(context.options.mib * MIB)?;
+    let pages = memory.pages() / STEPS;
+    for step in 0..STEPS {
+        pattern::fill_pages(memory, step * pages..(step + 1) * pages, SEED);
+        let shown: &Context = context;
+        child::fork(|| {
+            shown.sabotage_status()?;
+            let mut seen = (0..(step + 1) * pages).step_by(APART);
+            seen.try_for_each(|page| pattern::check_page(memory, page, SEED, page, "in a child"))
+        })?
+        .succeed("one that was made on the way")?;
+    }
+    pattern::check_pages(memory, 0..STEPS * pages, SEED, "grown")
 }
 
 /// `fork-out-line`: a child of a child of a child, each of which ends before its own child looks at what

@@ -368,6 +368,9 @@ impl Agent {
         let _ = manager.engine.set_mailbox(fork::mailbox(), fork::under_way());
         let forks = fork::start_managing();
         // Who forked goes on: what it forks now is announced.
+        if heir.is_some() {
+            manager.agent.counts_from = clock::monotonic_ns() + COPY_NS;
+        }
         drop(heir);
         if forks {
             manager.pause_whole();
@@ -588,6 +591,10 @@ impl Manager<'_> {
             }
         }
         fresh::seen(asked);
+        if self.is_young(now) {
+            self.engine.tick();
+            return;
+        }
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
         let books = (crate::book_bytes() as u64).min(stray).min(ram / BOOKS_SHARE);

@@ -2,6 +2,7 @@
 //! whoever stores to what, each sees what it had at its fork and what it stored itself.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use crate::child;
 use crate::context::Context;
@@ -55,6 +56,41 @@ fn check(memory: &Memory, is_stored: impl Fn(usize) -> bool, what: &str) -> Outc
         .try_for_each(|page| pattern::check_page(memory, page, SEED + u64::from(is_stored(page)), page, what))
 }
 
+/// `fork-killed`: who makes a child is killed at any moment of that. The child has what it inherits, or
+/// was ended, since it may have seen zeroes.
+pub fn killed(context: &mut Context) -> Outcome {
+    const ROUNDS: usize = 60;
+    const US_MAX: usize = 8_000;
+    let memory = &context.subject(SEED)?;
+    let told = &Memory::map_with(PAGE, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS)?;
+    let mut rng = context.rng(0);
+    child::take_orphans()?;
+    context.cool(memory)?;
+    for round in 0..ROUNDS {
+        told.word(0, 0).store(0, Relaxed);
+        let maker = child::fork(|| {
+            told.word(0, 0).store(1, Relaxed);
+            drop(child::fork(|| pattern::check_pages(memory, 0..memory.pages(), SEED, "inherited"))?);
+            loop {
+                sys::pause_ms(1000);
+            }
+        })?;
+        let until = Instant::now() + Duration::from_secs(20);
+        while told.word(0, 0).load(Relaxed) == 0 {
+            ensure!(Instant::now() < until, "the maker of {round} does not begin");
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        std::thread::sleep(Duration::from_micros(rng.below(US_MAX) as u64));
+        maker.kill()?;
+        while let Some(status) = child::wait_any() {
+            let is_right =
+                status == 0 || libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
+            ensure!(is_right, "whose maker was killed, {round}: {}", child::describe(status));
+        }
+    }
+    pattern::check_pages(memory, 0..memory.pages(), SEED, "above who was killed")
+}
+
 /// `fork-growing`: memory that grows from nothing to more than the budget, and a fork at each step.
 ///
 /// *The story:* at three quarters of what paging begins with everything is opened that it takes. From then
@@ -91,9 +127,9 @@ pub fn line(context: &mut Context) -> Outcome {
         let shown: &Context = context;
         child::fork(|| go_down(shown, memory, told, LENGTH))?.succeed("the first of a line")?;
         // The last one has no parent that waits for it.
-        let until = context.deadline() + std::time::Duration::from_secs(60);
+        let until = context.deadline() + Duration::from_secs(60);
         while told.word(0, 0).load(Relaxed) == 0 {
-            ensure!(std::time::Instant::now() < until, "the last of line {round} is missing");
+            ensure!(Instant::now() < until, "the last of line {round} is missing");
             sys::pause_ms(10);
         }
         ensure!(told.word(0, 0).load(Relaxed) == 1, "the last of line {round} has not what it inherited");

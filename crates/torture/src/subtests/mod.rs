@@ -162,6 +162,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-beside" Exceeded forks::beside, "parent and child change what they share, one of them fits";
     "fork-out-row" Exceeded forks_out::row, "twenty children inherit what is out, and all store";
     "fork-growing" Exceeded forks_out::growing, "forks at each step of memory that grows past the budget";
+    "fork-killed" Exceeded forks_out::killed, "who makes a child is killed meanwhile";
     "fork-out-line" Exceeded forks_out::line, "children of children, whose parents end at once";
     "fork-tree" Exceeded forks::tree, "children of children";
     "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";

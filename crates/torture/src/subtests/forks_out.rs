@@ -70,7 +70,7 @@ pub fn killed(context: &mut Context) -> Outcome {
         told.word(0, 0).store(0, Relaxed);
         let maker = child::fork(|| {
             told.word(0, 0).store(1, Relaxed);
-            drop(child::fork(|| pattern::check_pages(memory, 0..memory.pages(), SEED, "inherited"))?);
+            child::fork(|| pattern::check_pages(memory, 0..memory.pages(), SEED, "inherited")).map(drop)?;
             loop {
                 sys::pause_ms(1000);
             }

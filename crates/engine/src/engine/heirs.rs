@@ -241,18 +241,28 @@ impl Engine {
     }
 
     /// Closes the areas for writing that the child has, too, and opens new ones. False: that cannot be.
+    ///
+    /// *The story:* a disk was full, and the area there took no more pages as it was. So it was not sealed,
+    /// and what the parent gave back of it was punched out of the file under its child, which lost that
+    /// (`swap::full-fork`).
     fn part_with(&mut self, estate: &Estate) -> bool {
         let ids = self.areas_of(estate);
-        let open: Vec<AreaId> = ids.into_iter().filter(|&id| self.mm.takes_pages(id)).collect();
-        let places = open.iter().filter_map(|id| self.areas[usize::from(id.0)].renewed.clone());
+        let unsealed = |id: &AreaId| !self.areas[usize::from(id.0)].is_sealed;
+        let unsealed: Vec<AreaId> = ids.into_iter().filter(unsealed).collect();
+        let open = unsealed.iter().filter(|&&id| self.mm.takes_pages(id));
+        let places = open.filter_map(|id| self.areas[usize::from(id.0)].renewed.clone());
         let made: Result<Vec<SwapFile>, Errno> =
             places.map(|place| SwapFile::open(&place, u64::MAX)).collect();
         let Ok(made) = made else { return false };
-        for id in open {
+        // What is free in the old ones would be missing.
+        if made.iter().any(|file| file.bytes <= PAGE_SIZE as u64) {
+            return false;
+        }
+        for id in unsealed {
             self.mm.seal_area(id);
             self.areas[usize::from(id.0)].is_sealed = true;
         }
-        for file in made.into_iter().filter(|file| file.bytes > PAGE_SIZE as u64) {
+        for file in made {
             self.add_area(file);
         }
         self.report.note_areas(self.area_bytes());

@@ -19,7 +19,7 @@ const PIECE: usize = 64 << 10;
 pub struct EstateArea {
     /// The parent's descriptor.
     pub descriptor: u32,
-    /// The number of its header, and its slots.
+    /// The number of its header, and its slots up to the last one that is inherited.
     pub base: u32,
     /// See there.
     pub slots: u32,
@@ -63,6 +63,17 @@ impl Estate {
             }
             _ => self.runs.push(EstateRun { vpn, slot, count: 1 }),
         }
+    }
+
+    /// How many of an area's `slots`, the first of which is `base`, lie before the end of what is
+    /// inherited of them. The numbers of the others are free for the child's own areas.
+    ///
+    /// *The story:* a child took all numbers of an area that was as large as the disk is. Its children
+    /// did so again, and on a disk with 8 TiB the first one, else one of their line, had no numbers left
+    /// for an area of its own: nothing of it could leave RAM.
+    pub fn reach(&self, base: u32, slots: u32) -> u32 {
+        let of_area = self.runs.iter().filter(|run| (base..base + slots).contains(&run.slot.0));
+        of_area.map(|run| run.slot.0 + run.count - base).max().unwrap_or(0)
     }
 
     /// Every page with its slot and its sum.
@@ -219,6 +230,17 @@ mod tests {
             file::truncate(&file, len).unwrap();
             assert_eq!(Estate::read(&file, 9), Err(Errno::INVAL), "{len}");
         }
+    }
+
+    /// See [`Estate::reach`].
+    #[test]
+    fn numbers_behind_what_is_inherited_are_free() {
+        let mut estate = Estate::default();
+        (0..10).for_each(|n| estate.push(Vpn(n), Slot(100 + n as u32), 0));
+        estate.push(Vpn(20), Slot(4096 + 7), 0);
+        assert_eq!(estate.reach(0, 4096), 110);
+        assert_eq!(estate.reach(4096, 1 << 20), 8);
+        assert_eq!(estate.reach(1 << 20, 512), 0);
     }
 
     #[test]

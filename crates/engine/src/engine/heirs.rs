@@ -222,7 +222,7 @@ impl Engine {
         for id in self.areas_of(&estate) {
             let (Slot(base), slots) = self.mm.area_place(id);
             let descriptor = self.transfers.descriptor_of(usize::from(id.0))?;
-            estate.areas.push(EstateArea { descriptor, base, slots });
+            estate.areas.push(EstateArea { descriptor, base, slots: estate.reach(base, slots) });
         }
         estate.regions = self.regions().collect();
         let file = file::memfd(c"overspill-estate").ok()?;

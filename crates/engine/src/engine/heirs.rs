@@ -244,7 +244,8 @@ impl Engine {
     ///
     /// *The story:* a disk was full, and the area there took no more pages as it was. So it was not sealed,
     /// and what the parent gave back of it was punched out of the file under its child, which lost that
-    /// (`swap::full-fork`).
+    /// (`swap::full-fork`). And (`torture fork-out-limit`) a program that had limited the length of its
+    /// files got a new area of that length, and swap was full.
     fn part_with(&mut self, estate: &Estate) -> bool {
         let ids = self.areas_of(estate);
         let unsealed = |id: &AreaId| !self.areas[usize::from(id.0)].is_sealed;
@@ -255,7 +256,8 @@ impl Engine {
             places.map(|place| SwapFile::open(&place, u64::MAX)).collect();
         let Ok(made) = made else { return false };
         // What is free in the old ones would be missing.
-        if made.iter().any(|file| file.bytes <= PAGE_SIZE as u64) {
+        let room: u64 = made.iter().map(|file| file.bytes / PAGE_SIZE as u64).sum();
+        if !made.is_empty() && room < u64::from(self.mm.frames_held()) + u64::from(self.mm.pages_swapped()) {
             return false;
         }
         for id in unsealed {

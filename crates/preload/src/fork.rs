@@ -19,10 +19,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use overspill_engine::heirs;
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
-use overspill_sys::{AddressRange, PAGE_SIZE};
+use overspill_sys::{AddressRange, PAGE_SIZE, clock};
 
 use crate::undisturbed::undisturbed;
-use crate::{files, filters, fresh, heir, joining, remap, retire, speaker, start, veto};
+use crate::{files, filters, fresh, heir, joining, remap, retire, speaker, start, veto, withheld};
 
 /// Threads between the start of a fork and its end.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -46,6 +46,8 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 static SETTLED: AtomicU32 = AtomicU32::new(0);
 /// How long who made one waits for that at a time.
 const LOOK_NS: u64 = 10_000_000;
+/// How long who wants all in does.
+const REST_NS: u64 = 100_000;
 /// Address of the pages by which a child asks for what it inherits.
 static MAILBOX: AtomicUsize = AtomicUsize::new(0);
 /// In a child that is to ask: those of its parent; else 0.
@@ -129,6 +131,7 @@ pub extern "C" fn prepare() {
         while MANAGING.load(SeqCst) && PAUSED.load(SeqCst) == GOES_ON {
             ring();
         }
+        outwait_all();
         // A signal handler may have forked meanwhile, and this be its child, which counts anew.
         if GENERATION.load(SeqCst) == generation {
             break;
@@ -160,14 +163,26 @@ fn ring() {
 pub fn prepare_whole() {
     WANTS_ALL.store(true, SeqCst);
     prepare();
-    while MANAGING.load(SeqCst) && PAUSED.load(SeqCst) != ALL_IN {
-        core::hint::spin_loop();
-    }
 }
 
 /// Is everything to be in at the next pause, or in this one?
 pub fn wants_all() -> bool {
-    WANTS_ALL.load(SeqCst)
+    WANTS_ALL.load(SeqCst) || withheld::has_marked()
+}
+
+/// The pause that is may have begun before that was so.
+///
+/// *The story:* a fork left pages out. The program marked them MADV_WIPEONFORK and forked again, before
+/// the pause was over. The second child, which could not inherit, got copies of what was to be wiped
+/// (`torture fork-out-wiped`).
+fn outwait_all() {
+    while wants_all() && MANAGING.load(SeqCst) && PAUSED.load(SeqCst) != ALL_IN {
+        if filters::is_filtered() {
+            core::hint::spin_loop();
+        } else {
+            clock::sleep_ns(REST_NS);
+        }
+    }
 }
 
 /// With pages out a child needs its parent until it is on its own. So who made it does not go on,

@@ -10,7 +10,7 @@ use overspill_engine::shared::events;
 use overspill_sys::{PAGE_SIZE, clock};
 
 use super::{Manager, own_ranges};
-use crate::{aside, filters, fork, fresh, retire, veto, withheld};
+use crate::{aside, filters, fork, fresh, retire, veto};
 
 use alloc::vec::Vec;
 
@@ -143,7 +143,7 @@ impl Manager<'_> {
     pub(super) fn pause(&mut self) {
         self.begin_pause();
         // Behind a filter no child has an agent.
-        let may_be_out = !(withheld::has_marked() || fork::wants_all() || filters::is_filtered());
+        let may_be_out = !(fork::wants_all() || filters::is_filtered());
         if may_be_out && self.engine.can_hand_over() {
             self.engine.pause_out();
         } else {

@@ -19,7 +19,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use overspill_mm::types::{PageId, Slot};
+use overspill_mm::types::{PageId, Slot, Vpn};
 use overspill_mm::{AreaId, Event, State};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file, random, thread};
 
@@ -50,7 +50,7 @@ const OUT_SHARE: u32 = 16;
 const AREAS_MAX: usize = 64;
 /// A child that says nothing for so long, or wants so many pages before it says something, gets all.
 const SILENCE_NS: u64 = 5_000_000_000;
-const SERVED_MAX: u32 = 256;
+const SERVED_MAX: usize = 256;
 
 /// What is known about children that are to come.
 #[derive(Default)]
@@ -62,6 +62,8 @@ pub(super) struct Heirs {
     /// announced then ask.
     pub is_expected: bool,
     pub was_expected: bool,
+    /// One of them could not: others will not, either, and each would have copies of its own.
+    is_given_up: bool,
 }
 
 /// How it went.
@@ -86,7 +88,8 @@ impl Engine {
     pub fn can_hand_over(&self) -> bool {
         let out = self.mm.pages_swapped();
         let is_worth_it = out >= OUT_MIN.max(self.mm.frames_held() / OUT_SHARE);
-        let is_possible = self.hears_forks()
+        let is_possible = !self.heirs.is_given_up
+            && self.hears_forks()
             && self.view.program.can_move()
             && self.sealing.is_none()
             && !self.has_lost
@@ -100,9 +103,8 @@ impl Engine {
 
     /// As [`Engine::pause`], but what is in slots stays there.
     pub fn pause_out(&mut self) {
-        self.is_paused = true;
         (self.heirs.is_expected, self.heirs.was_expected) = (true, true);
-        self.feed(Event::PauseOut);
+        self.begin_pause(Event::PauseOut);
     }
 
     /// Do children inherit what is out, as long as this pause lasts?
@@ -136,9 +138,9 @@ impl Engine {
     }
 
     fn attend(&mut self) -> Outcome {
-        let (mut until, mut served) = (clock::monotonic_ns() + SILENCE_NS, 0);
+        let (mut until, mut served) = (clock::monotonic_ns() + SILENCE_NS, Vec::new());
         let mut estate = None;
-        while clock::monotonic_ns() < until && served < SERVED_MAX {
+        while clock::monotonic_ns() < until && served.len() < SERVED_MAX {
             let Some(child) = self.children.first_mut() else { return Outcome::Over };
             let mut born = Vec::new();
             let heard = child.hear(&mut born);
@@ -156,14 +158,15 @@ impl Engine {
                 }
             };
             if !self.heirs.mailbox.contains(&at) {
-                served += 1;
+                served.push(vpn(at));
                 self.serve(at, wp);
                 continue;
             }
             until = clock::monotonic_ns() + SILENCE_NS;
             match (at - self.heirs.mailbox.start) / PAGE_SIZE {
                 TAKES if estate.is_none() => {
-                    let Some((kept, lies)) = self.make_estate() else { return Outcome::Gets };
+                    served.sort_unstable();
+                    let Some((kept, lies)) = self.make_estate(&served) else { return Outcome::Gets };
                     self.answer(TAKES, &lies);
                     estate = Some(kept);
                 }
@@ -176,7 +179,10 @@ impl Engine {
                 }
                 // A fault may be told twice.
                 TAKES => {}
-                _ => return Outcome::Gets,
+                _ => {
+                    self.heirs.is_given_up = true;
+                    return Outcome::Gets;
+                }
             }
         }
         Outcome::Gets
@@ -204,11 +210,17 @@ impl Engine {
     }
 
     /// What the child inherits, in a file that stays open with it, and the words that say where that is.
-    /// What is not in a slot alone, or there only by the pool, is given to it first.
-    fn make_estate(&mut self) -> Option<((Estate, Fd), [u64; 4])> {
+    /// What is not in a slot alone, or there only by the pool, is given to it first; what was `served`
+    /// it has, as it may have stored to it since.
+    ///
+    /// *The story* (by reading): what a handler of fork filled with zeroes, and what then left again as
+    /// such, before the child's books knew where its parent had had it, would have been that again.
+    fn make_estate(&mut self, served: &[Vpn]) -> Option<((Estate, Fd), [u64; 4])> {
         let mut estate =
             Estate { token: random::unpredictable(), seed: self.fingerprints.seed(), ..Estate::default() };
-        let out: Vec<PageId> = self.mm.known_pages().filter(|&id| self.is_out(id)).collect();
+        let is_wanted =
+            |&id: &PageId| self.is_out(id) && served.binary_search(&self.mm.place(id).1).is_err();
+        let out: Vec<PageId> = self.mm.known_pages().filter(is_wanted).collect();
         for id in out {
             let slot = self.mm.slot(id).filter(|slot| {
                 let tier = &self.compressed.pool.tier;

@@ -4,6 +4,7 @@
 //! The parent writes it to a file in memory, by the books of the fork's moment; the child reads it
 //! there, and opens the areas by the parent's descriptors. Slots keep their numbers: sums go by them.
 
+use alloc::ffi::CString;
 use alloc::vec::Vec;
 
 use overspill_mm::types::{Slot, Vpn};
@@ -15,7 +16,7 @@ const WORD: usize = size_of::<u64>();
 const PIECE: usize = 64 << 10;
 
 /// An area that both only read from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EstateArea {
     /// The parent's descriptor.
     pub descriptor: u32,
@@ -23,6 +24,8 @@ pub struct EstateArea {
     pub base: u32,
     /// See there.
     pub slots: u32,
+    /// Of the place that it lies in.
+    pub path: CString,
 }
 
 /// Neighbours in memory and in an area.
@@ -93,6 +96,7 @@ impl Estate {
         out.put(&counts.map(|count| count as u64))?;
         for area in &self.areas {
             out.put(&[area.descriptor, area.base, area.slots].map(u64::from))?;
+            out.put_text(area.path.as_bytes())?;
         }
         for region in &self.regions {
             out.put(&[region.start as u64, region.end as u64])?;
@@ -117,7 +121,7 @@ impl Estate {
         let mut estate = Estate { token, seed, ..Estate::default() };
         for _ in 0..areas {
             let [descriptor, base, slots] = [words.small()?, words.small()?, words.small()?];
-            estate.areas.push(EstateArea { descriptor, base, slots });
+            estate.areas.push(EstateArea { descriptor, base, slots, path: words.text()? });
         }
         for _ in 0..regions {
             let (start, end) = (words.next()? as usize, words.next()? as usize);
@@ -151,6 +155,16 @@ impl Writer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Its length, then its bytes, the last word filled up.
+    fn put_text(&mut self, text: &[u8]) -> Result<(), Errno> {
+        self.put(&[text.len() as u64])?;
+        text.chunks(WORD).try_for_each(|part| {
+            let mut word = [0; WORD];
+            word[..part.len()].copy_from_slice(part);
+            self.put(&[u64::from_ne_bytes(word)])
+        })
     }
 
     fn flush(&mut self) -> Result<(), Errno> {
@@ -192,6 +206,15 @@ impl Reader<'_> {
     fn small(&mut self) -> Result<u32, Errno> {
         u32::try_from(self.next()?).map_err(|_| Errno::INVAL)
     }
+
+    fn text(&mut self) -> Result<CString, Errno> {
+        let (len, mut bytes) = (self.next()? as usize, Vec::new());
+        while bytes.len() < len {
+            bytes.extend_from_slice(&self.next()?.to_ne_bytes());
+        }
+        bytes.truncate(len);
+        CString::new(bytes).map_err(|_| Errno::INVAL)
+    }
 }
 
 #[cfg(test)]
@@ -200,8 +223,9 @@ mod tests {
 
     fn estate(pages: u64) -> Estate {
         let mut estate = Estate { token: 9, seed: 3, ..Estate::default() };
-        estate.areas.push(EstateArea { descriptor: 7, base: 0, slots: 4096 });
-        estate.areas.push(EstateArea { descriptor: 9, base: 4096, slots: 512 });
+        let area = |descriptor, base, slots, path| EstateArea { descriptor, base, slots, path };
+        estate.areas.push(area(7, 0, 4096, CString::from(c"/var/tmp")));
+        estate.areas.push(area(9, 4096, 512, CString::from(c"")));
         estate.regions.push(0x10000..0x9000_0000);
         for n in 0..pages {
             // Each tenth page is not out.

@@ -17,7 +17,7 @@ use crate::swapfile::{GivesBack, SwapFile, SwapPlace};
 /// What is known of an area beside its slots.
 pub(super) struct KnownArea {
     /// Of the place that it is, or lies in.
-    path: CString,
+    pub(super) path: CString,
     bytes: u64,
     leaves: bool,
     /// That by which it was to go.
@@ -31,10 +31,13 @@ pub(super) struct KnownArea {
 }
 
 impl KnownArea {
-    /// One that the parent of this process has made.
-    pub(super) fn inherited() -> KnownArea {
-        let (bytes, leaves, order, claim, renewed) = (0, false, None, None, None);
-        KnownArea { path: CString::default(), bytes, leaves, order, claim, renewed, is_sealed: true }
+    /// One that the parent of this process has made at a place with this path.
+    ///
+    /// *The story* (by reading): it had no path. A place that was drained was said to be left while
+    /// children had pages there.
+    pub(super) fn inherited(path: CString, slots: u32) -> KnownArea {
+        let bytes = u64::from(slots) * PAGE_SIZE as u64;
+        KnownArea { path, bytes, leaves: false, order: None, claim: None, renewed: None, is_sealed: true }
     }
 
     /// May a child read what is in it?

@@ -234,7 +234,8 @@ impl Engine {
         for id in self.areas_of(&estate) {
             let (Slot(base), slots) = self.mm.area_place(id);
             let descriptor = self.transfers.descriptor_of(usize::from(id.0))?;
-            estate.areas.push(EstateArea { descriptor, base, slots: estate.reach(base, slots) });
+            let (slots, path) = (estate.reach(base, slots), self.areas[usize::from(id.0)].path.clone());
+            estate.areas.push(EstateArea { descriptor, base, slots, path });
         }
         estate.regions = self.regions().collect();
         let file = file::memfd(c"overspill-estate").ok()?;
@@ -285,10 +286,10 @@ impl Engine {
 
     /// An engine's part: the areas that its parent has left it, by the descriptors that were opened.
     pub(crate) fn add_inherited_areas(&mut self, areas: Vec<(EstateArea, Fd)>) {
-        for (EstateArea { base, slots, .. }, file) in areas {
+        for (EstateArea { base, slots, path, .. }, file) in areas {
             let id = self.mm.inherit_area(Slot(base), slots);
             assert_eq!(usize::from(id.0), self.areas.len(), "areas are numbered in order");
-            self.areas.push(super::areas::KnownArea::inherited());
+            self.areas.push(super::areas::KnownArea::inherited(path, slots));
             self.transfers.add_area(file, None, base, GivesBack::Nothing);
         }
     }

@@ -128,10 +128,13 @@ pub extern "C" fn prepare() {
     loop {
         let generation = GENERATION.load(SeqCst);
         FORKS.fetch_add(1, SeqCst);
-        while MANAGING.load(SeqCst) && PAUSED.load(SeqCst) == GOES_ON {
-            ring();
+        while MANAGING.load(SeqCst) {
+            match PAUSED.load(SeqCst) {
+                GOES_ON => ring(),
+                OUT if wants_all() => rest(),
+                _ => break,
+            }
         }
-        outwait_all();
         // A signal handler may have forked meanwhile, and this be its child, which counts anew.
         if GENERATION.load(SeqCst) == generation {
             break;
@@ -170,18 +173,16 @@ pub fn wants_all() -> bool {
     WANTS_ALL.load(SeqCst) || withheld::has_marked()
 }
 
-/// The pause that is may have begun before that was so.
+/// The pause that is began before all was wanted: its end is looked for.
 ///
 /// *The story:* a fork left pages out. The program marked them MADV_WIPEONFORK and forked again, before
 /// the pause was over. The second child, which could not inherit, got copies of what was to be wiped
 /// (`torture fork-out-wiped`).
-fn outwait_all() {
-    while wants_all() && MANAGING.load(SeqCst) && PAUSED.load(SeqCst) != ALL_IN {
-        if filters::is_filtered() {
-            core::hint::spin_loop();
-        } else {
-            clock::sleep_ns(REST_NS);
-        }
+fn rest() {
+    if filters::is_filtered() {
+        core::hint::spin_loop();
+    } else {
+        clock::sleep_ns(REST_NS);
     }
 }
 
@@ -189,12 +190,16 @@ fn outwait_all() {
 /// and perhaps end, before.
 ///
 /// The kernel has told of the fork by now: what the agent reads before it sees this is handled first.
+///
+/// *The story:* a signal's handler forked meanwhile, and its child, which counts anew, waited here for
+/// what only its parent's agent says, for ever (`torture fork-out-signal`).
 fn outwait_child() {
+    let generation = GENERATION.load(SeqCst);
     if !IS_OUT.load(SeqCst) {
         return;
     }
     let made = MADE.fetch_add(1, SeqCst) + 1;
-    loop {
+    while GENERATION.load(SeqCst) == generation {
         let settled = SETTLED.load(SeqCst);
         if settled.wrapping_sub(made).cast_signed() >= 0 {
             return;

@@ -218,8 +218,7 @@ impl Engine {
     fn make_estate(&mut self, served: &[Vpn]) -> Option<((Estate, Fd), [u64; 4])> {
         let mut estate =
             Estate { token: random::unpredictable(), seed: self.fingerprints.seed(), ..Estate::default() };
-        let is_wanted =
-            |&id: &PageId| self.is_out(id) && served.binary_search(&self.mm.place(id).1).is_err();
+        let is_wanted = |&id: &PageId| self.is_out(id) && served.binary_search(&self.mm.place(id).1).is_err();
         let out: Vec<PageId> = self.mm.known_pages().filter(is_wanted).collect();
         for id in out {
             let slot = self.mm.slot(id).filter(|slot| {

@@ -162,6 +162,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-beside" Exceeded forks::beside, "parent and child change what they share, one of them fits";
     "fork-out-row" Exceeded forks_out::row, "twenty children inherit what is out, and all store";
     "fork-out-line" Exceeded forks_out::line, "children of children, whose parents end at once";
+    "fork-out-wiped" Exceeded forks_out::wiped, "memory that is marked between two forks";
+    "fork-out-signal" Exceeded forks_out::signal, "a signal's handler forks while a fork is under way";
     "fork-tree" Exceeded forks::tree, "children of children";
     "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";
     "fork-few" Exceeded forks::few_descriptors, "forks where no descriptor is left";

@@ -48,6 +48,8 @@ const OUT_MIN: u32 = 1024;
 const OUT_SHARE: u32 = 16;
 /// More areas than this are not made by forks: each makes one more at the most.
 const AREAS_MAX: usize = 64;
+/// Slots of sealed areas that nobody here has, as a multiple of what the process has.
+const IDLE_MAX: u64 = 2;
 /// A child that says nothing for so long, or wants so many pages before it says something, gets all.
 const SILENCE_NS: u64 = 5_000_000_000;
 const SERVED_MAX: usize = 256;
@@ -296,11 +298,34 @@ impl Engine {
     /// Files of sealed areas in which this process has nothing any more are closed: their blocks are
     /// free when nobody else has them, either.
     pub(super) fn close_emptied(&mut self) {
+        let mut sealed = Vec::new();
         for id in self.area_ids() {
             let area = usize::from(id.0);
             if self.areas[area].is_sealed && self.is_unused(id) {
                 self.transfers.close_area(area);
+            } else if self.areas[area].is_sealed {
+                sealed.push(id);
             }
+        }
+        self.thin_out(&sealed);
+    }
+
+    /// Where sealed areas hold much that nobody here has any more, the emptiest of them is to go.
+    ///
+    /// *The story:* of a program of 100 MB that forked and stored to 60 of it, over and over, a few pages
+    /// stayed in each area, and each kept all of its blocks: 1.8 GB after 56 forks.
+    fn thin_out(&mut self, sealed: &[AreaId]) {
+        let used = |id: AreaId| self.mm.areas_beside(id).0;
+        let idle = |id: AreaId| self.mm.area_place(id).1 - used(id);
+        let all: u64 = sealed.iter().map(|&id| u64::from(idle(id))).sum();
+        let most = IDLE_MAX * (u64::from(self.mm.frames_held()) + u64::from(self.mm.pages_swapped()));
+        if self.is_paused || all <= most || sealed.iter().any(|&id| self.areas[usize::from(id.0)].thins_out) {
+            return;
+        }
+        let emptiest = sealed.iter().max_by_key(|&&id| u64::from(idle(id)) * 1024 / u64::from(used(id)));
+        if let Some(&area) = emptiest {
+            self.areas[usize::from(area.0)].thins_out = true;
+            self.feed(Event::AreaLeaves { area });
         }
     }
 

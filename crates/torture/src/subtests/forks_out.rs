@@ -17,9 +17,9 @@ const CHILDREN: usize = 20;
 const STEP: usize = 40;
 
 /// Children that the handler of `fork-out-signal` makes, and its first wait; each next one is longer.
-const MADE_MAX: u32 = 8;
-const FIRST_US: i64 = 1000;
-const STEP_US: i64 = 700;
+const MADE_MAX: u32 = 16;
+const FIRST_US: i64 = 400;
+const STEP_US: i64 = 400;
 
 /// Whose page it is, of a row: each child has its own, and the parent one for each.
 fn is_of(page: usize, who: usize) -> bool {

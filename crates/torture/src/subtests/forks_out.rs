@@ -133,6 +133,15 @@ extern "C" fn on_alarm(_signal: i32, _info: *mut libc::siginfo_t, _context: *mut
     }
 }
 
+/// A signal comes in so many microseconds; 0: none.
+fn set_alarm(us: i64) -> Outcome {
+    let (once, wait) = (libc::timeval { tv_sec: 0, tv_usec: 0 }, libc::timeval { tv_sec: 0, tv_usec: us });
+    let timer = libc::itimerval { it_interval: once, it_value: wait };
+    // SAFETY: `timer` is initialised and only read.
+    let result = unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+    sys::check("setitimer", result as isize).map(drop)
+}
+
 /// `fork-out-signal`: a signal comes while a fork is under way. Its handler forks, and the child of that
 /// returns from the handler, into the fork.
 pub fn signal(context: &mut Context) -> Outcome {
@@ -142,15 +151,14 @@ pub fn signal(context: &mut Context) -> Outcome {
     install_handler(libc::SIGALRM, on_alarm)?;
     for round in 0..16 {
         context.cool(memory)?;
-        let wait = libc::timeval { tv_sec: 0, tv_usec: FIRST_US + STEP_US * round };
-        let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value: wait };
-        // SAFETY: `timer` is initialised and only read.
-        unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+        set_alarm(FIRST_US + STEP_US * round)?;
         let forked = child::fork(|| Ok(()));
+        let is_off = set_alarm(0);
         if MAKER.load(Relaxed) != std::process::id() {
             // SAFETY: ends this process.
             unsafe { libc::_exit(0) };
         }
+        is_off?;
         forked?.succeed("a child that was interrupted")?;
         sys::pause_ms(20);
     }

@@ -10,7 +10,7 @@ use crate::again::{Held, Verdict};
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
 use crate::tree_sampler::TreeSampler;
-use crate::{Outcome, Test, ensure, packages, proc, real};
+use crate::{Outcome, Test, ensure, json, packages, proc, real};
 
 const WORKER: &str = include_str!("trees/worker.c");
 const POOL: &str = include_str!("trees/pool.py");
@@ -26,6 +26,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("trees::pool", pool),
         Test::new("trees::forks-in-a-row", forks_in_a_row),
         Test::new("trees::forks-leave-out", forks_leave_out),
+        Test::new("trees::forks-limited", forks_limited),
         Test::new("trees::readers", readers),
         Test::new("trees::readers-that-store", readers_that_store),
         Test::new("trees::idle", idle),
@@ -184,6 +185,31 @@ os._exit(0 if status == 0 and digest() == expected else 1)
     finished.succeeded()?.paged()?;
     let most = held.map_or(0, |held| held.bytes);
     ensure!(most <= 115 * MIB, "{}", finished.complain(&format!("{most} bytes were held at a time")));
+    Ok(())
+}
+
+/// *The story:* a program limited the length of its files and forked. It got a new area of that length, and
+/// swap was full: it passed its budget.
+fn forks_limited(context: &Context) -> Outcome {
+    const FORKS: &str = "import hashlib, os, resource
+data = [os.urandom(1 << 20) for _ in range(80)]
+def digest():
+    return hashlib.sha1(b''.join(hashlib.sha1(part).digest() for part in data)).digest()
+expected = digest()
+most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, most))
+child = os.fork() or os._exit(0)
+status = os.waitpid(child, 0)[1]
+more = [os.urandom(1 << 20) for _ in range(60)]
+os._exit(0 if status == 0 and digest() == expected else 1)
+";
+    let python = packages::program("python3", "python3")?;
+    let launch = Launch::new(context, "trees-forks-limited", python).args(["-c", FORKS]).ram(40 * MIB);
+    let finished = launch.run()?;
+    finished.succeeded()?.paged()?;
+    // What the parent filled after the fork has left, too.
+    let written = json::number(finished.report()?, "pswpout")? * 4096;
+    ensure!(written >= 80 * MIB, "{}", finished.complain(&format!("{written} bytes were written")));
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! The parent writes it to a file in memory, by the books of the fork's moment; the child reads it
 //! there, and opens the areas by the parent's descriptors. Slots keep their numbers: sums go by them.
 
+use alloc::ffi::CString;
 use alloc::vec::Vec;
 
 use overspill_mm::types::{Slot, Vpn};
@@ -15,14 +16,16 @@ const WORD: usize = size_of::<u64>();
 const PIECE: usize = 64 << 10;
 
 /// An area that both only read from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EstateArea {
     /// The parent's descriptor.
     pub descriptor: u32,
-    /// The number of its header, and its slots.
+    /// The number of its header, and its slots up to the last one that is inherited.
     pub base: u32,
     /// See there.
     pub slots: u32,
+    /// Of the place that it lies in.
+    pub path: CString,
 }
 
 /// Neighbours in memory and in an area.
@@ -65,6 +68,17 @@ impl Estate {
         }
     }
 
+    /// How many of an area's `slots`, the first of which is `base`, lie before the end of what is
+    /// inherited of them. The numbers of the others are free for the child's own areas.
+    ///
+    /// *The story:* a child took all numbers of an area that was as large as the disk is. Its children
+    /// did so again, and on a disk with 8 TiB the first one, else one of their line, had no numbers left
+    /// for an area of its own: nothing of it could leave RAM.
+    pub fn reach(&self, base: u32, slots: u32) -> u32 {
+        let of_area = self.runs.iter().filter(|run| (base..base + slots).contains(&run.slot.0));
+        of_area.map(|run| run.slot.0 + run.count - base).max().unwrap_or(0)
+    }
+
     /// Every page with its slot and its sum.
     pub fn pages(&self) -> impl Iterator<Item = (Vpn, Slot, u64)> + '_ {
         let each = |run: &EstateRun| {
@@ -82,6 +96,7 @@ impl Estate {
         out.put(&counts.map(|count| count as u64))?;
         for area in &self.areas {
             out.put(&[area.descriptor, area.base, area.slots].map(u64::from))?;
+            out.put_text(area.path.as_bytes())?;
         }
         for region in &self.regions {
             out.put(&[region.start as u64, region.end as u64])?;
@@ -106,7 +121,7 @@ impl Estate {
         let mut estate = Estate { token, seed, ..Estate::default() };
         for _ in 0..areas {
             let [descriptor, base, slots] = [words.small()?, words.small()?, words.small()?];
-            estate.areas.push(EstateArea { descriptor, base, slots });
+            estate.areas.push(EstateArea { descriptor, base, slots, path: words.text()? });
         }
         for _ in 0..regions {
             let (start, end) = (words.next()? as usize, words.next()? as usize);
@@ -140,6 +155,16 @@ impl Writer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Its length, then its bytes, the last word filled up.
+    fn put_text(&mut self, text: &[u8]) -> Result<(), Errno> {
+        self.put(&[text.len() as u64])?;
+        text.chunks(WORD).try_for_each(|part| {
+            let mut word = [0; WORD];
+            word[..part.len()].copy_from_slice(part);
+            self.put(&[u64::from_ne_bytes(word)])
+        })
     }
 
     fn flush(&mut self) -> Result<(), Errno> {
@@ -181,6 +206,15 @@ impl Reader<'_> {
     fn small(&mut self) -> Result<u32, Errno> {
         u32::try_from(self.next()?).map_err(|_| Errno::INVAL)
     }
+
+    fn text(&mut self) -> Result<CString, Errno> {
+        let (len, mut bytes) = (self.next()? as usize, Vec::new());
+        while bytes.len() < len {
+            bytes.extend_from_slice(&self.next()?.to_ne_bytes());
+        }
+        bytes.truncate(len);
+        CString::new(bytes).map_err(|_| Errno::INVAL)
+    }
 }
 
 #[cfg(test)]
@@ -189,8 +223,9 @@ mod tests {
 
     fn estate(pages: u64) -> Estate {
         let mut estate = Estate { token: 9, seed: 3, ..Estate::default() };
-        estate.areas.push(EstateArea { descriptor: 7, base: 0, slots: 4096 });
-        estate.areas.push(EstateArea { descriptor: 9, base: 4096, slots: 512 });
+        let area = |descriptor, base, slots, path| EstateArea { descriptor, base, slots, path };
+        estate.areas.push(area(7, 0, 4096, CString::from(c"/var/tmp")));
+        estate.areas.push(area(9, 4096, 512, CString::from(c"")));
         estate.regions.push(0x10000..0x9000_0000);
         for n in 0..pages {
             // Each tenth page is not out.
@@ -219,6 +254,17 @@ mod tests {
             file::truncate(&file, len).unwrap();
             assert_eq!(Estate::read(&file, 9), Err(Errno::INVAL), "{len}");
         }
+    }
+
+    /// See [`Estate::reach`].
+    #[test]
+    fn numbers_behind_what_is_inherited_are_free() {
+        let mut estate = Estate::default();
+        (0..10).for_each(|n| estate.push(Vpn(n), Slot(100 + n as u32), 0));
+        estate.push(Vpn(20), Slot(4096 + 7), 0);
+        assert_eq!(estate.reach(0, 4096), 110);
+        assert_eq!(estate.reach(4096, 1 << 20), 8);
+        assert_eq!(estate.reach(1 << 20, 512), 0);
     }
 
     #[test]

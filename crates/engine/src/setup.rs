@@ -118,7 +118,8 @@ pub struct Inheritance {
 impl Inheritance {
     /// Opens the areas of an estate by the descriptors of thread `tid`, which is the parent's.
     pub fn open(estate: &Estate, tid: u32) -> Result<Inheritance, Errno> {
-        let open = |area: &EstateArea| Ok((*area, file::open_of_other(tid, area.descriptor, Open::DIRECT)?));
+        let open =
+            |area: &EstateArea| Ok((area.clone(), file::open_of_other(tid, area.descriptor, Open::DIRECT)?));
         Ok(Inheritance { seed: estate.seed, areas: estate.areas.iter().map(open).collect::<Result<_, _>>()? })
     }
 }

@@ -19,10 +19,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use overspill_engine::heirs;
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
-use overspill_sys::{AddressRange, PAGE_SIZE};
+use overspill_sys::{AddressRange, PAGE_SIZE, clock};
 
 use crate::undisturbed::undisturbed;
-use crate::{files, filters, fresh, heir, joining, remap, retire, speaker, start, veto};
+use crate::{files, filters, fresh, heir, joining, remap, retire, speaker, start, veto, withheld};
 
 /// Threads between the start of a fork and its end.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -46,6 +46,8 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 static SETTLED: AtomicU32 = AtomicU32::new(0);
 /// How long who made one waits for that at a time.
 const LOOK_NS: u64 = 10_000_000;
+/// How long who wants all in does.
+const REST_NS: u64 = 100_000;
 /// Address of the pages by which a child asks for what it inherits.
 static MAILBOX: AtomicUsize = AtomicUsize::new(0);
 /// In a child that is to ask: those of its parent; else 0.
@@ -126,8 +128,12 @@ pub extern "C" fn prepare() {
     loop {
         let generation = GENERATION.load(SeqCst);
         FORKS.fetch_add(1, SeqCst);
-        while MANAGING.load(SeqCst) && PAUSED.load(SeqCst) == GOES_ON {
-            ring();
+        while MANAGING.load(SeqCst) {
+            match PAUSED.load(SeqCst) {
+                GOES_ON => ring(),
+                OUT if wants_all() => rest(),
+                _ => break,
+            }
         }
         // A signal handler may have forked meanwhile, and this be its child, which counts anew.
         if GENERATION.load(SeqCst) == generation {
@@ -160,26 +166,40 @@ fn ring() {
 pub fn prepare_whole() {
     WANTS_ALL.store(true, SeqCst);
     prepare();
-    while MANAGING.load(SeqCst) && PAUSED.load(SeqCst) != ALL_IN {
-        core::hint::spin_loop();
-    }
 }
 
 /// Is everything to be in at the next pause, or in this one?
 pub fn wants_all() -> bool {
-    WANTS_ALL.load(SeqCst)
+    WANTS_ALL.load(SeqCst) || withheld::has_marked()
+}
+
+/// The pause that is began before all was wanted: its end is looked for.
+///
+/// *The story:* a fork left pages out. The program marked them MADV_WIPEONFORK and forked again, before
+/// the pause was over. The second child, which could not inherit, got copies of what was to be wiped
+/// (`torture fork-out-wiped`).
+fn rest() {
+    if filters::is_filtered() {
+        core::hint::spin_loop();
+    } else {
+        clock::sleep_ns(REST_NS);
+    }
 }
 
 /// With pages out a child needs its parent until it is on its own. So who made it does not go on,
 /// and perhaps end, before.
 ///
 /// The kernel has told of the fork by now: what the agent reads before it sees this is handled first.
+///
+/// *The story:* a signal's handler forked meanwhile, and its child, which counts anew, waited here for
+/// what only its parent's agent says, for ever (`torture fork-out-signal`).
 fn outwait_child() {
+    let generation = GENERATION.load(SeqCst);
     if !IS_OUT.load(SeqCst) {
         return;
     }
     let made = MADE.fetch_add(1, SeqCst) + 1;
-    loop {
+    while GENERATION.load(SeqCst) == generation {
         let settled = SETTLED.load(SeqCst);
         if settled.wrapping_sub(made).cast_signed() >= 0 {
             return;

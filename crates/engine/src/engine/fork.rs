@@ -6,7 +6,7 @@ use overspill_mm::types::PageId;
 use overspill_mm::{Event, State};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
-use super::Engine;
+use super::{Engine, Notice};
 use crate::view::{PROGRAM, address};
 
 /// So often it is tried to arm a doorbell that is silent, where other threads change the address space.
@@ -39,9 +39,18 @@ impl Engine {
     /// Brings everything in and stops reclaiming until [`Engine::resume_after_fork`];
     /// [`Notice::Populated`](super::Notice::Populated) follows.
     pub fn pause(&mut self) {
-        self.is_paused = true;
         self.heirs.is_expected = false;
-        self.feed(Event::Pause);
+        self.begin_pause(Event::Pause);
+    }
+
+    /// What was said of a pause before this one and not judged is not said any more.
+    ///
+    /// *The story* (by reading): of two threads that rang at once one wanted everything in. That all is in
+    /// or in slots was said for the other one, and taken for what the first had asked for.
+    pub(super) fn begin_pause(&mut self, event: Event) {
+        self.is_paused = true;
+        self.notices.retain(|notice| *notice != Notice::Populated);
+        self.feed(event);
     }
 
     /// Arms the doorbell again. False when that is to be tried again.

@@ -12,7 +12,7 @@ use overspill_sys::{PAGE_SIZE, clock};
 use super::{Agent, Manager, own_ranges};
 use crate::adopt::Adopter;
 use crate::heir::{Heir, Legacy};
-use crate::{aside, filters, fork, fresh, message, retire, veto, withheld};
+use crate::{aside, filters, fork, fresh, message, retire, veto};
 
 use alloc::vec::Vec;
 
@@ -179,7 +179,7 @@ impl Manager<'_> {
     pub(super) fn pause(&mut self) {
         self.begin_pause();
         // Behind a filter no child has an agent.
-        let may_be_out = !(withheld::has_marked() || fork::wants_all() || filters::is_filtered());
+        let may_be_out = !(fork::wants_all() || filters::is_filtered());
         if may_be_out && self.engine.can_hand_over() {
             // Who forks, and its child, wait for this thread at each step.
             self.hurry(true);

@@ -1,11 +1,13 @@
 //! Forks of a program most of whose memory is out of RAM, where children inherit that where it is:
 //! whoever stores to what, each sees what it had at its fork and what it stored itself.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::child;
 use crate::context::Context;
+use crate::faults::install_handler;
 use crate::memory::{MIB, Memory, PAGE, RW};
 use crate::outcome::Outcome;
 use crate::{ensure, pattern, sys};
@@ -14,6 +16,11 @@ const SEED: u64 = 0xf007;
 const CHILDREN: usize = 20;
 /// What one of the row stores to, and its parent between two forks: each so many pages apart.
 const STEP: usize = 40;
+
+/// Children that the handler of `fork-out-signal` makes, and its first wait; each next one is longer.
+const MADE_MAX: u32 = 16;
+const FIRST_US: i64 = 400;
+const STEP_US: i64 = 400;
 
 /// Whose page it is, of a row: each child has its own, and the parent one for each.
 fn is_of(page: usize, who: usize) -> bool {
@@ -150,4 +157,83 @@ fn go_down(context: &Context, memory: &Memory, told: &Memory, left: u64) -> Outc
     }
     pattern::fill_pages(memory, 0..stored, SEED + left);
     child::fork(|| go_down(context, memory, told, left - 1)).map(drop)
+}
+
+/// `fork-out-wiped`: what is marked MADV_WIPEONFORK shows zeroes in a child, though it was out and the fork
+/// before left it so. In a process of its own: once one has such memory all comes in.
+pub fn wiped(context: &mut Context) -> Outcome {
+    let memory = &context.subject(SEED)?;
+    context.cool(memory)?;
+    child::fork(|| {
+        child::fork(|| Ok(()))?.succeed("a child before the mark")?;
+        sys::madvise(memory.base(), memory.len(), libc::MADV_WIPEONFORK)?;
+        let looks = || pattern::check_zero(memory, 0..memory.pages(), "what was to be wiped");
+        child::fork(looks)?.succeed("a child after the mark")?;
+        pattern::check_pages(memory, 0..memory.pages(), SEED, "marked")
+    })?
+    .succeed("who marks memory")?;
+    pattern::check_pages(memory, 0..memory.pages(), SEED, "in the parent")
+}
+
+/// The process whose handler forks, its children, and how many those are.
+static MAKER: AtomicU32 = AtomicU32::new(0);
+static KIDS: [AtomicU32; MADE_MAX as usize] = [const { AtomicU32::new(0) }; MADE_MAX as usize];
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn on_alarm(_signal: i32, _info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    let made = MADE.load(Relaxed);
+    if MAKER.load(Relaxed) != std::process::id() || made == MADE_MAX {
+        return;
+    }
+    // SAFETY: the child goes on from here to where it ends, see `signal`.
+    let kid = unsafe { libc::fork() };
+    if kid > 0 {
+        KIDS[made as usize].store(kid as u32, Relaxed);
+        MADE.store(made + 1, Relaxed);
+    }
+}
+
+/// A signal comes in so many microseconds; 0: none.
+fn set_alarm(us: i64) -> Outcome {
+    let (once, wait) = (libc::timeval { tv_sec: 0, tv_usec: 0 }, libc::timeval { tv_sec: 0, tv_usec: us });
+    let timer = libc::itimerval { it_interval: once, it_value: wait };
+    // SAFETY: `timer` is initialised and only read.
+    let result = unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+    sys::check("setitimer", result as isize).map(drop)
+}
+
+/// `fork-out-signal`: a signal comes while a fork is under way. Its handler forks, and the child of that
+/// returns from the handler, into the fork.
+pub fn signal(context: &mut Context) -> Outcome {
+    let memory = &context.subject(SEED)?;
+    MADE.store(0, Relaxed);
+    MAKER.store(std::process::id(), Relaxed);
+    install_handler(libc::SIGALRM, on_alarm)?;
+    for round in 0..16 {
+        context.cool(memory)?;
+        set_alarm(FIRST_US + STEP_US * round)?;
+        let forked = child::fork(|| Ok(()));
+        let is_off = set_alarm(0);
+        if MAKER.load(Relaxed) != std::process::id() {
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(0) };
+        }
+        is_off?;
+        forked?.succeed("a child that was interrupted")?;
+        sys::pause_ms(20);
+    }
+    let made = MADE.load(Relaxed);
+    for kid in &KIDS[..made as usize] {
+        let pid = kid.load(Relaxed) as libc::pid_t;
+        sys::eventually(|| {
+            let mut status = 0;
+            // SAFETY: `status` is ours.
+            let ended = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) };
+            ensure!(ended == pid && status == 0, "a handler's child: {ended}, status {status:#x}");
+            Ok(())
+        })?;
+    }
+    ensure!(made > 0, "no handler ran");
+    context.sabotage(memory);
+    pattern::check_pages(memory, 0..memory.pages(), SEED, "after forks that were interrupted")
 }

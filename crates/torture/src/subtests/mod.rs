@@ -164,6 +164,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-growing" Exceeded forks_out::growing, "forks at each step of memory that grows past the budget";
     "fork-killed" Exceeded forks_out::killed, "who makes a child is killed meanwhile";
     "fork-out-line" Exceeded forks_out::line, "children of children, whose parents end at once";
+    "fork-out-wiped" Exceeded forks_out::wiped, "memory that is marked between two forks";
+    "fork-out-signal" Exceeded forks_out::signal, "a signal's handler forks while a fork is under way";
     "fork-tree" Exceeded forks::tree, "children of children";
     "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";
     "fork-few" Exceeded forks::few_descriptors, "forks where no descriptor is left";

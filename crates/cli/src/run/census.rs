@@ -162,6 +162,11 @@ impl Census {
         new
     }
 
+    /// The tree held so much at some time.
+    pub fn note_peak(&mut self, bytes: u64) {
+        self.tree_peak_bytes = self.tree_peak_bytes.max(bytes);
+    }
+
     /// So much is there that nobody can page.
     pub fn note_unpaged(&mut self, bytes: u64) {
         self.tree_peak_unpaged_bytes = self.tree_peak_unpaged_bytes.max(bytes);
@@ -218,11 +223,6 @@ impl Census {
     /// So much the tree would hold now with RAM enough.
     pub fn need(&mut self, bytes: u64) {
         self.tree_needed_bytes = self.tree_needed_bytes.max(bytes);
-    }
-
-    /// Is it a copy of its parent, and was made just now?
-    pub fn is_young_copy(&self, pid: u32) -> bool {
-        self.living.get(&pid).is_some_and(Record::is_young_copy)
     }
 
     /// Is it a copy of its parent that may call exec any moment, and has done nothing else?

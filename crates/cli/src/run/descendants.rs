@@ -361,6 +361,12 @@ pub fn minor_faults(pid: u32) -> Option<u64> {
     words_of(&read(pid, "stat").ok()?).nth(7)?.parse().ok()
 }
 
+/// Has a process any memory? Who ends has none before it has ended.
+pub fn has_memory(pid: u32) -> bool {
+    let statm = read(pid, "statm").unwrap_or_default();
+    statm.split_ascii_whitespace().nth(1).is_some_and(|resident| resident != "0")
+}
+
 /// Is it stopped, traced, or waiting for a disk, so that it does not get on for now?
 pub fn is_put_off(pid: u32) -> bool {
     let stat = read(pid, "stat").unwrap_or_default();

@@ -24,7 +24,7 @@ use super::descendants::{Look, of_pid};
 const STEP_BYTES: u64 = 1 << 20;
 const STEP_SHARE: u64 = 32;
 /// All walks together take one part in so many of a processor: while they find that the peak was passed,
-/// and when they found several times that it was not.
+/// or agents tell so, and when they found several times that it was not.
 const WALKS_SHARE_MOST: u64 = 20;
 const WALKS_SHARE_LEAST: u64 = 100;
 /// ... but they are not put off for longer.
@@ -64,12 +64,14 @@ pub struct Walked {
 pub trait Walker {
     /// Nanoseconds.
     fn now(&self) -> u64;
+    /// What this thread has taken of a processor: others may have been let run meanwhile.
+    fn spent_ns(&self) -> u64;
     /// The shared memory that a process holds.
     fn shmem_bytes(&self, look: &Look) -> u64;
     /// `None`: nobody tells.
     fn walk(&mut self, look: &Look) -> Option<Walked>;
-    /// Has it memory still?
-    fn lives(&mut self, pid: u32) -> bool;
+    /// Has it memory still, as the program that was seen?
+    fn is_still(&mut self, look: &Look) -> bool;
 }
 
 /// What is known of a process.
@@ -85,7 +87,7 @@ struct Known {
     walked_ns: u64,
     /// There was no answer when it was last walked.
     is_silent: bool,
-    /// It ended while others were walked: what it had counts with them.
+    /// It ended while others were walked, or became another program: what it had counts with them.
     is_gone: bool,
     lent_bytes: Option<u64>,
     /// What is taken to be had by others, too.
@@ -96,9 +98,10 @@ struct Known {
 #[derive(Default)]
 pub struct Sharing {
     known: BTreeMap<u32, Known>,
-    /// Nobody is walked again until then: the walks so far are paid for.
-    paid_ns: u64,
-    /// ... and which part of a processor they take; 0: there was none.
+    /// When the last walks were over, and what they took of a processor.
+    walked_ns: u64,
+    spent_ns: u64,
+    /// Which part of a processor they may take; 0: there was none.
     share: u64,
     /// The most that was likely since the last walk; and whether that agreed.
     likely_peak_bytes: u64,
@@ -123,16 +126,19 @@ impl Sharing {
         let likely = self.likely();
         self.likely_peak_bytes = self.likely_peak_bytes.max(likely);
         let told = peak_bytes.max(self.least());
-        let is_passed = self.most(now) > told + (told / STEP_SHARE).max(STEP_BYTES);
-        if now < self.paid_ns || !(is_passed || is_wanted) {
+        let step = told + (told / STEP_SHARE).max(STEP_BYTES);
+        let share = if likely > step { WALKS_SHARE_MOST } else { self.share };
+        let is_paid = now >= self.walked_ns + (self.spent_ns * share).min(DEBT_MAX_NS);
+        if !is_paid || !(self.most(now) > step || is_wanted) {
             return 0;
         }
-        let ended = self.walk_all(looks, walker);
+        let before = walker.spent_ns();
+        self.walked_ns = self.walk_all(looks, walker);
+        self.spent_ns = walker.spent_ns() - before;
         let found = self.least();
         let finds = found > peak_bytes + peak_bytes / STEP_SHARE / 2;
         let share = if finds { WALKS_SHARE_MOST } else { self.share * 2 };
         self.share = share.clamp(WALKS_SHARE_MOST, WALKS_SHARE_LEAST);
-        self.paid_ns = ended + ((ended - now) * self.share).min(DEBT_MAX_NS);
         self.is_trusted = likely.abs_diff(found) <= found / AGREES_SHARE;
         let believed = self.believed(found);
         self.likely_peak_bytes = 0;
@@ -140,6 +146,19 @@ impl Sharing {
     }
 
     /// Walks all, whatever it costs: something hangs on it.
+    pub fn debug(&self, looks: &[Look]) -> String {
+        let mut text = format!("least {} likely {} likelypeak {} share {} paid {} fresh {}\n", self.least() >> 10, self.likely() >> 10, self.likely_peak_bytes >> 10, self.share, self.spent_ns / 1000, self.fresh.len());
+        for look in looks {
+            let k = self.known.get(&look.pid);
+            text += &format!("   {} parent {} prog {} anon {} {}", look.pid, look.parent, look.program_pages, look.anon_bytes >> 10, if look.is_guest { "guest" } else { "" });
+            if let Some(k) = k {
+                text += &format!(" first {} doubly {} born {} walked {:?} silent {} gone {} lent {:?} shmem {}", k.first_ns / 1_000_000, k.doubly.anon_bytes >> 10, k.born.anon_bytes >> 10, k.walked.map(|w| w.doubly.anon_bytes >> 10), k.is_silent, k.is_gone, k.lent_bytes.map(|b| b >> 10), k.shmem_bytes >> 10);
+            }
+            text += "\n";
+        }
+        text
+    }
+
     pub fn walk_now(&mut self, looks: &[Look], loans: &Loans, walker: &mut impl Walker) {
         self.note(looks, loans, walker);
         self.walk_all(looks, walker);
@@ -218,11 +237,12 @@ impl Sharing {
             known.is_silent = answer.is_none();
             let held = known.held();
             known.walked = answer.map(|walked| Walked { doubly: walked.doubly.within(held), ..walked });
-            walked.push(look.pid);
+            walked.push(look);
         }
-        for pid in walked {
+        for look in walked {
+            let pid = look.pid;
             let known = self.known.get_mut(&pid).expect("it was walked");
-            known.is_gone = !walker.lives(pid);
+            known.is_gone = !walker.is_still(look);
             known.is_silent &= !known.is_gone;
             if !known.is_gone && !known.is_silent {
                 self.fresh.insert(pid);
@@ -355,6 +375,10 @@ mod tests {
     }
 
     impl Walker for &mut Tree {
+        fn spent_ns(&self) -> u64 {
+            self.clock.get()
+        }
+
         fn now(&self) -> u64 {
             self.clock.get()
         }
@@ -372,8 +396,8 @@ mod tests {
             Some(Walked { doubly, faults: 0 })
         }
 
-        fn lives(&mut self, pid: u32) -> bool {
-            !self.ends.contains(&pid)
+        fn is_still(&mut self, look: &Look) -> bool {
+            !self.ends.contains(&look.pid)
         }
     }
 

@@ -23,7 +23,7 @@ use overspill_sys::procfs::Fields;
 
 use super::census::{Census, Sighting, UNKEPT_BYTES};
 use super::descendants::{
-    Descendants, Look, Orphans, exists, figure, figures, has_memory, is_put_off, minor_faults, name, of_pid,
+    Descendants, Look, Orphans, exists, figure, figures, is_program, is_put_off, minor_faults, name, of_pid,
     processor_us, read,
 };
 use super::divider::{Divider, Member, Word};
@@ -262,6 +262,9 @@ impl Watcher {
             self.census.note_peak(self.sharing.believed(self.census.tree_peak_bytes));
         }
         let sightings = self.sightings(looks.iter());
+        if std::env::var_os("BOOKS_DEBUG").is_some() {
+            eprintln!("BOOKS {} peak {} believed {} {}", self.began.elapsed().as_millis(), self.census.tree_peak_bytes >> 10, believed >> 10, self.sharing.debug(&looks));
+        }
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
             self.census.describe(pid, name(pid), objection(pid, &self.agent));
         }
@@ -673,6 +676,10 @@ impl Walker for Walks<'_> {
         self.began.elapsed().as_nanos() as u64
     }
 
+    fn spent_ns(&self) -> u64 {
+        clock::thread_cpu_ns()
+    }
+
     fn shmem_bytes(&self, look: &Look) -> u64 {
         shmem_bytes(self.extras, look)
     }
@@ -693,8 +700,8 @@ impl Walker for Walks<'_> {
         Some(Walked { doubly, faults })
     }
 
-    fn lives(&mut self, pid: u32) -> bool {
-        has_memory(pid)
+    fn is_still(&mut self, look: &Look) -> bool {
+        is_program(look.pid, look.program_pages)
     }
 }
 

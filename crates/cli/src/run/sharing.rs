@@ -56,6 +56,8 @@ pub struct Doubly {
 pub struct Walked {
     /// What others have, too.
     pub doubly: Doubly,
+    /// Anonymous memory that has left RAM since it was looked at.
+    pub left_bytes: u64,
     /// Its faults without a device, before that.
     pub faults: u64,
 }
@@ -85,6 +87,11 @@ struct Known {
     born: Doubly,
     walked: Option<Walked>,
     walked_ns: u64,
+    /// What had left RAM when it was walked at this look.
+    ///
+    /// *The story:* four workers that freed all they had were walked one after the other, and what the
+    /// last ones had held before that was added to what the first ones held then.
+    left_bytes: u64,
     /// There was no answer when it was last walked.
     is_silent: bool,
     /// It ended while others were walked, or became another program: what it had counts with them.
@@ -145,7 +152,8 @@ impl Sharing {
         believed
     }
 
-    /// Walks all, whatever it costs: something hangs on it.
+    /// Walks all, whatever it costs: something hangs on it. What has left RAM meanwhile does not count
+    /// as had by others.
     pub fn debug(&self, looks: &[Look]) -> String {
         let mut text = format!("least {} likely {} likelypeak {} share {} paid {} fresh {}\n", self.least() >> 10, self.likely() >> 10, self.likely_peak_bytes >> 10, self.share, self.spent_ns / 1000, self.fresh.len());
         for look in looks {
@@ -162,6 +170,8 @@ impl Sharing {
     pub fn walk_now(&mut self, looks: &[Look], loans: &Loans, walker: &mut impl Walker) {
         self.note(looks, loans, walker);
         self.walk_all(looks, walker);
+        self.known.values_mut().for_each(|known| known.left_bytes = 0);
+        self.settle(looks);
     }
 
     /// The most that was likely since the last walk, if that agreed: for want of another one.
@@ -190,7 +200,7 @@ impl Sharing {
                 *known = Known { program_pages, first_ns, ..Known::default() };
             }
             (known.anon_bytes, known.shmem_bytes) = (held.anon_bytes, held.shmem_bytes);
-            known.is_gone = false;
+            (known.is_gone, known.left_bytes) = (false, 0);
             // What a process let go of it does not have in common with others when it has it again.
             known.born = known.born.within(held);
             if let Some(walked) = &mut known.walked {
@@ -208,7 +218,9 @@ impl Sharing {
             let shmem_bytes = if sharers > 1 { known.shmem_bytes } else { 0 };
             known.doubly = match known.walked {
                 _ if known.is_gone => known.held(),
-                Some(walked) => walked.doubly,
+                Some(Walked { doubly: Doubly { anon_bytes, shmem_bytes }, .. }) => {
+                    Doubly { anon_bytes: anon_bytes + known.left_bytes, shmem_bytes }.within(known.held())
+                }
                 None if known.is_silent => Doubly::default(),
                 None => Doubly { shmem_bytes, ..known.born },
             };
@@ -236,6 +248,7 @@ impl Sharing {
             let answer = walker.walk(look);
             known.is_silent = answer.is_none();
             let held = known.held();
+            known.left_bytes = answer.map_or(0, |walked| walked.left_bytes);
             known.walked = answer.map(|walked| Walked { doubly: walked.doubly.within(held), ..walked });
             walked.push(look);
         }
@@ -393,7 +406,7 @@ mod tests {
             let own_bytes = self.own_mib.get(&look.pid)? * MIB;
             let shmem_bytes = self.shmem.get(&look.pid).map_or(0, |(held, own)| (held - own) * MIB);
             let doubly = Doubly { anon_bytes: look.anon_bytes - own_bytes, shmem_bytes };
-            Some(Walked { doubly, faults: 0 })
+            Some(Walked { doubly, left_bytes: 0, faults: 0 })
         }
 
         fn is_still(&mut self, look: &Look) -> bool {

@@ -697,7 +697,7 @@ impl Walker for Walks<'_> {
             anon_bytes: anon.saturating_sub(own_anon).min(look.anon_bytes),
             shmem_bytes: self.shmem_bytes(look).saturating_sub(own_shmem),
         };
-        Some(Walked { doubly, faults })
+        Some(Walked { doubly, left_bytes: look.anon_bytes.saturating_sub(anon), faults })
     }
 
     fn is_still(&mut self, look: &Look) -> bool {

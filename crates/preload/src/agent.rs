@@ -327,7 +327,6 @@ impl Agent {
             engine.watch_threads(memory.clone(), crate::joining::words());
         }
         engine.set_doorbells(fork::doorbells()).map_err(failed)?;
-        engine.set_mailbox(fork::mailbox(), fork::under_way()).map_err(failed)?;
         let mut adopter = Adopter::open(&engine, memory).map_err(failed)?;
         let ram = self.ram();
         let (shared, process) = (self.shared, self.process);
@@ -348,6 +347,9 @@ impl Agent {
             leave(self.process);
             return Ok(());
         }
+        // *The story:* it was registered before that watch. The kernel told of a fork then, for which the
+        // fork waits, and nobody listened: a program that forked near its budget hung.
+        engine.set_mailbox(fork::mailbox(), fork::under_way()).map_err(failed)?;
         // *The story:* a parent that had forked before it was managed could page nothing out of what its
         // children had, too: it kept 66 MiB of 120 as long as they lived.
         if inherits || fork::ended() > 0 {

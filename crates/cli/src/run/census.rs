@@ -54,6 +54,8 @@ pub struct Record {
     pub shmem_peak_bytes: u64,
     /// The most RAM of any kind.
     pub resident_peak_bytes: u64,
+    /// ... that a look has shown, whatever its agent reported.
+    pub looked_peak_bytes: u64,
     /// What is known against its being managed, should no agent report.
     pub objection: Option<String>,
     /// What its agent reported at last.
@@ -201,7 +203,8 @@ impl Census {
         record.last_ns = now;
         record.anon_peak_bytes = record.anon_peak_bytes.max(look.anon_bytes);
         record.shmem_peak_bytes = record.shmem_peak_bytes.max(sighting.shmem_bytes);
-        record.resident_peak_bytes = record.resident_peak_bytes.max(look.anon_bytes + look.shared_bytes);
+        record.looked_peak_bytes = record.looked_peak_bytes.max(look.anon_bytes + look.shared_bytes);
+        record.resident_peak_bytes = record.resident_peak_bytes.max(record.looked_peak_bytes);
         if !sighting.is_doubtful {
             record.weigh(look.anon_bytes.saturating_sub(sighting.doubly_bytes), step, sighting.is_put_off);
         }

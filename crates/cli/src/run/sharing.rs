@@ -154,19 +154,6 @@ impl Sharing {
 
     /// Walks all, whatever it costs: something hangs on it. What has left RAM meanwhile does not count
     /// as had by others.
-    pub fn debug(&self, looks: &[Look]) -> String {
-        let mut text = format!("least {} likely {} likelypeak {} share {} paid {} fresh {}\n", self.least() >> 10, self.likely() >> 10, self.likely_peak_bytes >> 10, self.share, self.spent_ns / 1000, self.fresh.len());
-        for look in looks {
-            let k = self.known.get(&look.pid);
-            text += &format!("   {} parent {} prog {} anon {} {}", look.pid, look.parent, look.program_pages, look.anon_bytes >> 10, if look.is_guest { "guest" } else { "" });
-            if let Some(k) = k {
-                text += &format!(" first {} doubly {} born {} walked {:?} silent {} gone {} lent {:?} shmem {}", k.first_ns / 1_000_000, k.doubly.anon_bytes >> 10, k.born.anon_bytes >> 10, k.walked.map(|w| w.doubly.anon_bytes >> 10), k.is_silent, k.is_gone, k.lent_bytes.map(|b| b >> 10), k.shmem_bytes >> 10);
-            }
-            text += "\n";
-        }
-        text
-    }
-
     pub fn walk_now(&mut self, looks: &[Look], loans: &Loans, walker: &mut impl Walker) {
         self.note(looks, loans, walker);
         self.walk_all(looks, walker);

@@ -55,6 +55,9 @@ const RENEWED_SHARE: u64 = 16;
 const LOOKS_UNSEEN: u32 = 3;
 const END_PAUSE: Duration = Duration::from_millis(2);
 const END_PATIENCE: Duration = Duration::from_secs(5);
+/// What is locked is asked for again after that, and after so many times what it took.
+const LOCKED_PAUSE: Duration = Duration::from_millis(100);
+const LOCKED_SHARE: u32 = 200;
 /// How often it is asked whether anybody has pages of hugetlbfs.
 const HUGE_LOOK: Duration = Duration::from_millis(100);
 
@@ -138,6 +141,8 @@ struct Watcher {
     returned_bytes: u64,
     extras: BTreeMap<u32, Extra>,
     huge_asked: Option<Instant>,
+    /// When it is asked again what is locked, counted from the beginning.
+    locked_again: Duration,
     /// What agents reported last of files that the kernel keeps.
     kept_bytes: BTreeMap<u32, u64>,
     sharing: Sharing,
@@ -194,6 +199,7 @@ impl Watcher {
             returned_bytes: 0,
             extras: BTreeMap::new(),
             huge_asked: None,
+            locked_again: Duration::ZERO,
             kept_bytes: BTreeMap::new(),
             sharing: Sharing::default(),
             lending: Lending::default(),
@@ -249,6 +255,8 @@ impl Watcher {
         let huge: u64 = self.extras.values().map(|extra| extra.huge_bytes).sum();
         if self.options.strict {
             self.read_locked(&looks, sum + huge > self.options.ram_bytes);
+        } else if sum > self.options.ram_bytes / 8 * 7 {
+            self.find_locked(&looks);
         }
         if looks.iter().any(|look| !self.census.knows(look.pid)) {
             // Who is new may have told already.
@@ -262,9 +270,6 @@ impl Watcher {
             self.census.note_peak(self.sharing.believed(self.census.tree_peak_bytes));
         }
         let sightings = self.sightings(looks.iter());
-        if std::env::var_os("BOOKS_DEBUG").is_some() {
-            eprintln!("BOOKS {} peak {} believed {} {}", self.began.elapsed().as_millis(), self.census.tree_peak_bytes >> 10, believed >> 10, self.sharing.debug(&looks));
-        }
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
             self.census.describe(pid, name(pid), objection(pid, &self.agent));
         }
@@ -390,7 +395,11 @@ impl Watcher {
             let look = &sighting.look;
             let report = managed.iter().find(|report| report.is_of(look));
             let locked_bytes = self.extras.get(&look.pid).map_or(0, |extra| extra.locked_bytes);
-            let kept = |fixed_bytes: u64| (fixed_bytes + locked_bytes).min(look.anon_bytes);
+            // What was locked before it was managed is in both.
+            let kept = |fixed_bytes: u64| match self.options.strict {
+                true => (fixed_bytes + locked_bytes).min(look.anon_bytes),
+                false => fixed_bytes.max(locked_bytes).min(look.anon_bytes),
+            };
             let anon_bytes = match report.map(|report| report.state) {
                 Some(state::WATCHING) => kept(0),
                 Some(state::MANAGING) => kept(report.map_or(0, |report| report.counter("fixed_bytes"))),
@@ -420,6 +429,25 @@ impl Watcher {
             let locked_bytes = if is_above { figure(look.pid, "status", "VmLck").unwrap_or(0) } else { 0 };
             self.extras.entry(look.pid).or_default().locked_bytes = locked_bytes;
         }
+    }
+
+    /// The same for the verdict, so that it need not be at once: of those that have locked something, what
+    /// of that is anonymous.
+    ///
+    /// *The story:* what had been managed before it was locked counted as what can be paged, and a run
+    /// that had next to nothing to page was said to work.
+    fn find_locked(&mut self, looks: &[Look]) {
+        let began = self.began.elapsed();
+        if began < self.locked_again {
+            return;
+        }
+        for look in looks {
+            let locks = figure(look.pid, "status", "VmLck").unwrap_or(0) > 0;
+            self.extras.entry(look.pid).or_default().locked_bytes =
+                if locks { locked_anon_bytes(look.pid) } else { 0 };
+        }
+        let ended = self.began.elapsed();
+        self.locked_again = ended + LOCKED_PAUSE.max((ended - began) * LOCKED_SHARE);
     }
 
     /// Pages of hugetlbfs: no more of all together than the machine has in use. Most machines have none.

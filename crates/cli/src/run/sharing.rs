@@ -25,7 +25,7 @@ const STEP_BYTES: u64 = 1 << 20;
 const STEP_SHARE: u64 = 32;
 /// All walks together take one part in so many of a processor: while they find that the peak was passed,
 /// or agents tell so, and when they found several times that it was not.
-const WALKS_SHARE_MOST: u64 = 20;
+const WALKS_SHARE_MOST: u64 = 10;
 const WALKS_SHARE_LEAST: u64 = 100;
 /// ... but they are not put off for longer.
 const DEBT_MAX_NS: u64 = 4_000_000_000;
@@ -134,7 +134,7 @@ impl Sharing {
         self.likely_peak_bytes = self.likely_peak_bytes.max(likely);
         let told = peak_bytes.max(self.least());
         let step = told + (told / STEP_SHARE).max(STEP_BYTES);
-        let share = if likely > step { WALKS_SHARE_MOST } else { self.share };
+        let share = if likely > step { (self.share / 4).max(WALKS_SHARE_MOST) } else { self.share };
         let is_paid = now >= self.walked_ns + (self.spent_ns * share).min(DEBT_MAX_NS);
         if !is_paid || !(self.most(now) > step || is_wanted) {
             return 0;

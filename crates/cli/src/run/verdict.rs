@@ -567,8 +567,9 @@ mod tests {
             (report.programs_total, report.programs_left, report.signal) = (3, 2, Some(9));
         });
         assert_eq!((verdict.kind, verdict.next.as_str()), ("partly_unmanaged", "overspill doctor"));
-        let expected = "1 of 3 programs ran unmanaged, without a limit; killed by SIGKILL before it was done; 2 \
-                        of its programs went on when the command had ended; 100.0 MiB at most were seen";
+        let expected = "1 of 3 programs ran unmanaged, without a limit; killed by SIGKILL before it was \
+                        done; 2 of its programs went on when the command had ended; 100.0 MiB at most were \
+                        seen";
         assert_eq!(verdict.text, expected);
     }
 

@@ -260,7 +260,8 @@ impl Watcher {
         }
         if looks.iter().any(|look| !self.census.knows(look.pid)) {
             // Who is new may have told already.
-            self.loans = self.page.reports().map_or_else(|_| Loans::new(), |told| Watcher::loans(&looks, &told));
+            self.loans =
+                self.page.reports().map_or_else(|_| Loans::new(), |told| Watcher::loans(&looks, &told));
         }
         let mut walks = Walks { extras: &self.extras, began: self.began };
         let known = (&self.loans, self.census.tree_peak_bytes, self.is_tight);
@@ -601,7 +602,9 @@ impl Watcher {
         let others = looks.iter().filter(|look| !look.is_guest && !is_managed(look));
         let unmanaged: i64 = others
             .filter(|look| !self.census.is_passing(look.pid))
-            .map(|look| (look.anon_bytes - self.sharing.doubly(look.pid).anon_bytes.min(look.anon_bytes), look.pid))
+            .map(|look| {
+                (look.anon_bytes - self.sharing.doubly(look.pid).anon_bytes.min(look.anon_bytes), look.pid)
+            })
             .map(|(own_bytes, pid)| own_bytes.cast_signed() - share(pid).cast_signed())
             .sum();
         let own = self.options.ram_bytes + self.returned_bytes + self.shared_by_copies(managed);

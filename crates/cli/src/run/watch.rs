@@ -56,8 +56,8 @@ const LOOKS_UNSEEN: u32 = 3;
 const END_PAUSE: Duration = Duration::from_millis(2);
 const END_PATIENCE: Duration = Duration::from_secs(5);
 /// What is locked is asked for again after that, and after so many times what it took.
-const LOCKED_PAUSE: Duration = Duration::from_millis(100);
-const LOCKED_SHARE: u32 = 200;
+const LOCKED_PAUSE: Duration = Duration::from_millis(20);
+const LOCKED_SHARE: u32 = 50;
 /// How often it is asked whether anybody has pages of hugetlbfs.
 const HUGE_LOOK: Duration = Duration::from_millis(100);
 

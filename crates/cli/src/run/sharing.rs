@@ -374,7 +374,7 @@ mod tests {
         walked: Vec<u32>,
     }
 
-    impl Walker for &mut Tree {
+    impl Walker for Tree {
         fn spent_ns(&self) -> u64 {
             self.clock.get()
         }
@@ -410,7 +410,7 @@ mod tests {
         fn look(&mut self, now: u64, looks: &[Look]) -> u64 {
             self.clock.set(self.clock.get().max(now * MS));
             let (mut sharing, loans) = (std::mem::take(&mut self.sharing), self.loans.clone());
-            let believed = sharing.look(looks, (&loans, self.peak_bytes, false), &mut self);
+            let believed = sharing.look(looks, (&loans, self.peak_bytes, false), self);
             self.sharing = sharing;
             self.peak_bytes = self.peak_bytes.max(believed).max(self.sharing.least());
             self.peak_bytes / MIB
@@ -473,7 +473,7 @@ mod tests {
         tree.shmem = [(5, (18, 9)), (6, (18, 9)), (7, (0, 0))].into();
         assert_eq!(tree.look(0, &looks), 40 + 40 + 18);
         let mut sharing = std::mem::take(&mut tree.sharing);
-        sharing.walk_now(&looks, &Loans::new(), &mut &mut tree);
+        sharing.walk_now(&looks, &Loans::new(), &mut tree);
         assert_eq!([5, 6, 7].map(|pid| sharing.doubly(pid).shmem_bytes / MIB), [9, 9, 0]);
         assert_eq!([5, 6, 7].map(|pid| sharing.walked(pid).is_some()), [true, true, false], "it is alone");
     }

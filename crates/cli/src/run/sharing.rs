@@ -481,7 +481,7 @@ mod tests {
     /// A copy that calls exec any moment has its parent's memory, but nothing that came since.
     #[test]
     fn a_new_copy_has_what_it_was_born_with() {
-        let mut tree = Tree::of(&[(5, 40), (6, 45)]);
+        let mut tree = Tree::of(&[(5, 40), (6, 50)]);
         let looks = |mib| [process(5, 1, PYTHON, 80), process(6, 5, PYTHON, mib)];
         tree.look(0, &looks(80)[..1]);
         for (now, mib, own) in [(10, 80, 0), (20, 95, 15), (30, 20, 0), (40, 95, 75)] {
@@ -490,7 +490,7 @@ mod tests {
         }
         assert!(tree.walked.is_empty());
         tree.look(120, &looks(90));
-        assert_eq!((tree.own(&looks(90)), tree.walked.clone()), (vec![45, 45], vec![5, 6]), "it lasts");
+        assert_eq!((tree.own(&looks(90)), tree.walked.clone()), (vec![40, 50], vec![5, 6]), "it lasts");
         tree.look(140, &looks(90)[..1]);
         assert_eq!(tree.own(&looks(90)[..1]), [80], "the copy is gone");
     }

@@ -364,7 +364,9 @@ impl Agent {
         };
         manager.hurry(true);
         manager.engine.publish_files(files::table());
-        // Where that cannot be everything comes in for a fork.
+        // Where that cannot be everything comes in for a fork. *The story:* it was registered before the
+        // watch. The kernel told of a fork then, for which the fork waits, and nobody listened: a program
+        // that forked near its budget hung.
         let _ = manager.engine.set_mailbox(fork::mailbox(), fork::under_way());
         let forks = fork::start_managing();
         // Who forked goes on: what it forks now is announced.

@@ -136,7 +136,8 @@ pub struct Census {
 }
 
 impl Census {
-    /// All that live at `now`, in the order of their numbers. Returns those whose names and objections are to be told.
+    /// All that live at `now`, in the order of their numbers. Returns those whose names and objections are
+    /// to be told.
     pub fn look(&mut self, sightings: &[Sighting], now: u64) -> Vec<u32> {
         let mut new = Vec::new();
         let (mut anon_bytes, mut shmem_bytes) = (0, 0);

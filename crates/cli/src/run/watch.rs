@@ -162,7 +162,8 @@ struct Extra {
     shmem_bytes: u64,
     /// In pages of hugetlbfs, which no other figure has.
     huge_bytes: u64,
-    /// In mappings that are locked, files among them and what is not in RAM; read while the tree is above its budget only.
+    /// In mappings that are locked, files among them and what is not in RAM; read while the tree is above
+    /// its budget only.
     locked_bytes: u64,
 }
 
@@ -551,15 +552,20 @@ impl Watcher {
     /// of which started some, paged in 30.
     fn renew(&mut self, looks: &[Look], managed: &[Report], borrowers: &[Borrower]) -> io::Result<()> {
         let walked = |pid: u32| Some((self.sharing.walked(pid)?, eldest(looks, pid)?));
-        let mut families: BTreeMap<u32, (u64, Vec<(&Borrower, Walked)>)> = BTreeMap::new();
+        #[derive(Default)]
+        struct Family<'a> {
+            common: u64,
+            children: Vec<(&'a Borrower, Walked)>,
+        }
+        let mut families: BTreeMap<u32, Family<'_>> = BTreeMap::new();
         for report in managed.iter().filter(|report| report.state != state::UNMANAGED) {
             let Some((walked, eldest)) = walked(report.pid) else { continue };
-            let (common, children) = families.entry(eldest).or_default();
-            *common += walked.doubly.anon_bytes;
+            let family = families.entry(eldest).or_default();
+            family.common += walked.doubly.anon_bytes;
             let child = borrowers.iter().find(|one| one.pid == report.pid && one.pid != eldest);
-            children.extend(child.map(|child| (child, walked)));
+            family.children.extend(child.map(|child| (child, walked)));
         }
-        for (common, children) in families.into_values() {
+        for Family { common, children } in families.into_values() {
             let each: Vec<u64> = children.iter().map(|(_, walked)| walked.doubly.anon_bytes).collect();
             for ((child, walked), bytes) in children.iter().zip(lending::parts(common, &each)) {
                 let Some(lender) = lender(looks, child.parent) else { continue };

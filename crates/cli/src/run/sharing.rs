@@ -127,9 +127,10 @@ impl Sharing {
         (loans, peak_bytes, is_wanted): (&Loans, u64, bool),
         walker: &mut impl Walker,
     ) -> u64 {
-        let now = walker.now();
         self.note(looks, loans, walker);
         self.settle(looks);
+        // Nobody was seen or walked later than this.
+        let now = walker.now();
         let likely = self.likely();
         self.likely_peak_bytes = self.likely_peak_bytes.max(likely);
         let told = peak_bytes.max(self.least());

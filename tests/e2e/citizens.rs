@@ -104,6 +104,9 @@ fn little_beside_what_stays(context: &Context) -> Outcome {
     let finished = Launch::new(context, "citizens-fixed", program).ram(64 * MIB).timeout(180).run()?;
     let faults = finished.succeeded()?.report()?["major_faults"]["count"].as_u64().unwrap_or(u64::MAX);
     ensure!(faults < 5_000, "{}", finished.complain(&format!("{faults} faults for 25,600 touches")));
+    // It may have been managed before it was locked.
+    let said = finished.report()?["verdict"]["text"].as_str().unwrap_or_default();
+    ensure!(said.contains("cannot be paged"), "{}", finished.complain(said));
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::again::Verdict;
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::{FaultyDisk, SmallDisk};
-use crate::{Outcome, Test, ensure, json};
+use crate::{Outcome, Test, ensure, json, packages};
 
 const RAM_BYTES: u64 = 64 * MIB;
 
@@ -64,6 +64,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("swap::lies", lies),
         Test::new("swap::lies-believed", lies_believed),
         Test::new("swap::lies-pool", |context| lie(context, "pool", "--flip-reads-after", &POOL)),
+        Test::new("swap::full-fork", full_fork),
         Test::new("swap::slow", slow),
     ]
 }
@@ -154,6 +155,49 @@ fn full_limit_strict(context: &Context) -> Outcome {
 fn full_file_system(context: &Context) -> Outcome {
     let disk = FaultyDisk::new(context, "swap-full-file-system", &["--capacity", "75497472"])?;
     expect_full(&torture(context, "full-file-system", "cold").swap(&disk.directory).run()?)
+}
+
+/// What a child inherits stays on a disk that is full by then, whatever its parent gives back. *The story:*
+/// that was punched out of the file under it, and the child lost it (SIGBUS).
+fn full_fork(context: &Context) -> Outcome {
+    const FORK: &str = "import hashlib, mmap, os, sys, time
+def fill(mib):
+    part = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for at in range(0, mib << 20, 1 << 20):
+        part[at:at + (1 << 20)] = os.urandom(1 << 20)
+    return part
+def digest():
+    view = memoryview(data)
+    return hashlib.sha1(view).digest()
+data = fill(110)
+expected = digest()
+file = open(sys.argv[1], 'wb', buffering=0)
+try:
+    while file.write(bytes(1 << 20)):
+        pass
+except OSError:
+    pass
+more = fill(30)
+child = os.fork()
+if child == 0:
+    time.sleep(2)
+    os._exit(0 if digest() == expected else 1)
+data.madvise(mmap.MADV_DONTNEED)
+os._exit(0 if os.waitpid(child, 0)[1] == 0 else 1)
+";
+    let disk = SmallDisk::new(context, "swap-full-fork", 250)?;
+    let python = packages::program("python3", "python3")?;
+    let file = disk.directory.join("filler");
+    let launch = Launch::new(context, "swap-full-fork", python)
+        .args(["-c", FORK])
+        .args([&file])
+        .swap(&disk.directory)
+        .ram(40 * MIB);
+    let finished = launch.run()?;
+    finished.succeeded()?.paged()?;
+    let is_full = json::flag(finished.report()?, "swap_full")?;
+    ensure!(is_full, "{}", finished.complain("the disk did not get full before the fork"));
+    Ok(())
 }
 
 /// *A review's story:* what the pool had to write found no room, and swap was called full although

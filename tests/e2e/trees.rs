@@ -10,7 +10,7 @@ use crate::again::{Held, Verdict};
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
 use crate::tree_sampler::TreeSampler;
-use crate::{Outcome, Test, ensure, packages, proc, real};
+use crate::{Outcome, Test, ensure, json, packages, proc, real};
 
 const WORKER: &str = include_str!("trees/worker.c");
 const POOL: &str = include_str!("trees/pool.py");
@@ -25,6 +25,9 @@ pub fn tests() -> Vec<Test> {
         Test::new("trees::sorts", sorts),
         Test::new("trees::pool", pool),
         Test::new("trees::forks-in-a-row", forks_in_a_row),
+        Test::new("trees::forks-leave-out", forks_leave_out),
+        Test::new("trees::forks-limited", forks_limited),
+        Test::new("trees::shells", shells),
         Test::new("trees::readers", readers),
         Test::new("trees::readers-that-store", readers_that_store),
         Test::new("trees::idle", idle),
@@ -154,6 +157,79 @@ os._exit(0 if status == 0 and digest() == expected else 1)
     let (finished, Verdict(held)) = sampled(launch, 80 * MIB)?;
     finished.succeeded()?;
     Ok(within(180 * MIB, &finished, held))
+}
+
+/// A fork leaves out what is out: four children that only wait hold what their parent does. *The story:*
+/// a fork brought everything in, 130 MiB in a budget of 80.
+fn forks_leave_out(context: &Context) -> Outcome {
+    const FORKS: &str = "import hashlib, os, time
+data = [os.urandom(1 << 20) for _ in range(120)]
+def digest():
+    return hashlib.sha1(b''.join(hashlib.sha1(part).digest() for part in data)).digest()
+expected = digest()
+def work(go):
+    os.read(go, 1)
+    os._exit(0 if digest() == expected else 1)
+go, tell = os.pipe()
+children = [os.fork() or work(go) for _ in range(4)]
+time.sleep(1)
+# One after the other: each reads all that it inherited.
+status = 0
+for child in children:
+    os.write(tell, b'.')
+    status += os.waitpid(-1, 0)[1]
+os._exit(0 if status == 0 and digest() == expected else 1)
+";
+    let python = packages::program("python3", "python3")?;
+    let launch = Launch::new(context, "trees-forks-leave-out", python).args(["-c", FORKS]).timeout(180);
+    let (finished, Verdict(held)) = sampled(launch, 80 * MIB)?;
+    finished.succeeded()?.paged()?;
+    let most = held.map_or(0, |held| held.bytes);
+    ensure!(most <= 115 * MIB, "{}", finished.complain(&format!("{most} bytes were held at a time")));
+    Ok(())
+}
+
+/// *The story:* a program limited the length of its files and forked. It got a new area of that length, and
+/// swap was full: it passed its budget.
+fn forks_limited(context: &Context) -> Outcome {
+    const FORKS: &str = "import hashlib, os, resource
+data = [os.urandom(1 << 20) for _ in range(80)]
+def digest():
+    return hashlib.sha1(b''.join(hashlib.sha1(part).digest() for part in data)).digest()
+expected = digest()
+most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, most))
+child = os.fork() or os._exit(0)
+status = os.waitpid(child, 0)[1]
+more = [os.urandom(1 << 20) for _ in range(60)]
+os._exit(0 if status == 0 and digest() == expected else 1)
+";
+    let python = packages::program("python3", "python3")?;
+    let launch = Launch::new(context, "trees-forks-limited", python).args(["-c", FORKS]).ram(40 * MIB);
+    let finished = launch.run()?;
+    finished.succeeded()?.paged()?;
+    // What the parent filled after the fork has left, too.
+    let written = json::number(finished.report()?, "pswpout")? * 4096;
+    ensure!(written >= 80 * MIB, "{}", finished.complain(&format!("{written} bytes were written")));
+    Ok(())
+}
+
+/// *The story:* a shell of 19 MiB that starts shells, each of which starts some: 65 MiB were told where 37
+/// were held, and in 30 that was an excess. Who had ended when it was asked counted in full.
+fn shells(context: &Context) -> Outcome {
+    const SHELLS: &str = "big=$(head -c 14000000 /dev/zero | tr '\\0' x)
+for n in $(seq 150); do x=$(echo abc | wc -c); done";
+    let bash = packages::program("bash", "bash")?;
+    let launch = Launch::new(context, "trees-shells", bash).args(["-c", SHELLS]).timeout(180);
+    let finished = launch.ram(30 * MIB).run()?;
+    finished.succeeded()?;
+    let report = finished.report()?;
+    let told = report["tree_peak_bytes"].as_u64().unwrap_or(0);
+    // One with all its RAM holds 28 MiB.
+    let is_right = (24 * MIB..=38 * MIB).contains(&told);
+    ensure!(is_right, "{}", finished.complain(&format!("a peak of {told} bytes was told")));
+    ensure!(PRAISE.contains(&kind(report)), "{}", finished.complain(kind(report)));
+    Ok(())
 }
 
 fn children(context: &Context, stored_percent: &str) -> Outcome<(Finished, Verdict)> {

@@ -27,6 +27,18 @@ enum Change {
     Moved { from: AddressRange, to: usize },
 }
 
+/// What a child told.
+pub(crate) enum Heard {
+    Nothing,
+    /// It waits at a page, which is missing, or write-protected.
+    Touch {
+        address: usize,
+        wp: bool,
+    },
+    /// Its address space has changed.
+    Change,
+}
+
 /// A process that wants what was out.
 pub(crate) struct Child {
     uffd: Uffd,
@@ -112,11 +124,65 @@ impl Child {
 
     /// Reads what the child tells. False when that is nothing.
     fn listen(&mut self, born: &mut Vec<Child>) -> bool {
-        let mut message = [RawMsg::default(); 1];
-        if self.uffd.read_messages(&mut message) != Ok(1) {
-            return false;
+        let message = self.read();
+        let is_any = message.is_some();
+        if let Some(message) = message {
+            self.note(message, born);
         }
-        match message[0].decode() {
+        is_any
+    }
+
+    fn read(&mut self) -> Option<Message> {
+        let mut message = [RawMsg::default(); 1];
+        (self.uffd.read_messages(&mut message) == Ok(1)).then(|| message[0].decode())
+    }
+
+    /// What the child tells, a fault above all.
+    pub fn hear(&mut self, born: &mut Vec<Child>) -> Heard {
+        match self.read() {
+            None => Heard::Nothing,
+            Some(Message::Fault { address, wp, .. }) => {
+                Heard::Touch { address: address / PAGE_SIZE * PAGE_SIZE, wp }
+            }
+            Some(message) => {
+                self.note(message, born);
+                Heard::Change
+            }
+        }
+    }
+
+    /// Its parent has moved this range, before it was made or after: before, if it has nothing of its
+    /// parent's there.
+    pub fn note_earlier_move(&mut self, from: AddressRange, to: usize) {
+        let first = from.start..from.start + PAGE_SIZE;
+        if self.uffd.write_protect(first, false, true) == Err(Errno::NOENT) {
+            self.changes.push(Change::Moved { from, to });
+        }
+    }
+
+    /// Has it ended, or called exec? Nobody protects what is at `address`.
+    pub fn is_gone(&mut self, address: usize) -> bool {
+        let asked = self.uffd.write_protect(address..address + PAGE_SIZE, false, true);
+        self.gone |= asked == Err(Errno::SRCH);
+        self.gone
+    }
+
+    /// The missing page at an address was never touched.
+    pub fn give_zeroes(&mut self, address: usize) {
+        // SAFETY: that is what the caller says. Where it fails the child touches it again.
+        let done = unsafe { self.uffd.zeropage(address..address + PAGE_SIZE, false) };
+        if done.is_err() {
+            let _ = self.uffd.wake(address..address + PAGE_SIZE);
+        }
+    }
+
+    /// Stores to the page at an address go on.
+    pub fn unprotect(&mut self, address: usize) {
+        let _ = self.uffd.write_protect(address..address + PAGE_SIZE, false, false);
+    }
+
+    fn note(&mut self, message: Message, born: &mut Vec<Child>) {
+        match message {
             Message::Remove { start, end } | Message::Unmap { start, end } => {
                 self.changes.push(Change::Dropped(start..end));
             }
@@ -129,7 +195,6 @@ impl Child {
             }
             _ => {}
         }
-        true
     }
 
     /// Keeps the descriptor open for ever: a child that waits is better than one that reads zeroes.

@@ -23,6 +23,7 @@ pub(crate) const WORDS: usize = 512;
 
 /// Fingerprints of what is in slots and in staging frames.
 pub(crate) struct Fingerprints {
+    seed: u64,
     key: Key,
     /// 0 = not known.
     known: fingerprint::Fingerprints<u64>,
@@ -37,7 +38,12 @@ struct Key {
 impl Fingerprints {
     /// `seed` should be unpredictable.
     pub fn new(seed: u64) -> Self {
-        Fingerprints { key: Key::new(seed), known: fingerprint::Fingerprints::default() }
+        Fingerprints { seed, key: Key::new(seed), known: fingerprint::Fingerprints::default() }
+    }
+
+    /// What the function was made from.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// Notes that `frame` holds the content of `page`, just taken out of view, and says whether

@@ -311,6 +311,11 @@ impl Memory {
         self.changes.pop_front()
     }
 
+    /// Those that were read and not handled, the oldest first.
+    pub fn changes(&self) -> &VecDeque<Message> {
+        &self.changes
+    }
+
     /// Are there changes that were read and not handled?
     pub fn is_changed(&self) -> bool {
         !self.changes.is_empty()

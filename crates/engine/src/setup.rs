@@ -5,11 +5,13 @@ use alloc::vec::Vec;
 use overspill_mm::Config;
 use overspill_mm::readahead::policy::Policy;
 use overspill_mm::reclaim::policy::Choice;
+use overspill_sys::file::{self, Open};
 use overspill_sys::pagemap::Pagemap;
-use overspill_sys::{Errno, PAGE_SIZE};
+use overspill_sys::{Errno, Fd, PAGE_SIZE};
 
 use crate::claims::Claims;
 use crate::engine::Engine;
+use crate::estate::{Estate, EstateArea};
 use crate::fingerprint::Fingerprints;
 use crate::huge;
 use crate::io::Io;
@@ -107,9 +109,42 @@ pub const fn staging_bytes(frames_max: u32) -> u64 {
     blocks as u64 * BLOCK as u64 * PAGE_SIZE as u64
 }
 
+/// What a child has of its parent's swap: the areas, and what makes the sums.
+pub struct Inheritance {
+    seed: u64,
+    areas: Vec<(EstateArea, Fd)>,
+}
+
+impl Inheritance {
+    /// Opens the areas of an estate by the descriptors of thread `tid`, which is the parent's.
+    pub fn open(estate: &Estate, tid: u32) -> Result<Inheritance, Errno> {
+        let open =
+            |area: &EstateArea| Ok((area.clone(), file::open_of_other(tid, area.descriptor, Open::DIRECT)?));
+        Ok(Inheritance { seed: estate.seed, areas: estate.areas.iter().map(open).collect::<Result<_, _>>()? })
+    }
+}
+
 impl Engine {
     /// Opens everything. Nothing is managed yet.
-    pub fn open(settings: Settings, mut report: Report) -> Result<Engine, Failure> {
+    pub fn open(settings: Settings, report: Report) -> Result<Engine, Failure> {
+        Engine::open_with(settings, report, overspill_sys::random::unpredictable(), Vec::new())
+    }
+
+    /// The same in a child that inherits pages of its parent's, in these areas.
+    pub fn open_heir(
+        settings: Settings,
+        report: Report,
+        inheritance: Inheritance,
+    ) -> Result<Engine, Failure> {
+        Engine::open_with(settings, report, inheritance.seed, inheritance.areas)
+    }
+
+    fn open_with(
+        settings: Settings,
+        mut report: Report,
+        seed: u64,
+        inherited: Vec<(EstateArea, Fd)>,
+    ) -> Result<Engine, Failure> {
         let failed = |step| move |errno| Failure { step, errno };
         let blocks = staging_blocks(settings.frames_max);
         let pagemap = settings.pagemap.map_or_else(Pagemap::open, Ok).map_err(failed(10))?;
@@ -133,11 +168,12 @@ impl Engine {
             | (if settings.encrypt { paths::ENCRYPT } else { 0 });
         report.note_setup(paths, swap.iter().map(|area| area.bytes).sum());
         let transfers = Transfers::new(io);
-        let fingerprints = Fingerprints::new(overspill_sys::random::unpredictable());
+        let fingerprints = Fingerprints::new(seed);
         let pool = u64::from(settings.frames) * u64::from(settings.max_pool_percent.min(100)) / 100;
         let staging = Staging::new(blocks, parts);
         let engine = Engine::new(config, settings.policy, memory, staging, fingerprints, transfers, report);
         let mut engine = engine.with_claims(settings.claims);
+        engine.add_inherited_areas(inherited);
         for area in swap {
             engine.add_area(area);
         }

@@ -100,6 +100,21 @@ impl Sums {
         }
     }
 
+    /// The sum of a slot, with its identity; 0: there is none.
+    pub fn of_slot(&self, slot: u32) -> u64 {
+        match &self.guard {
+            Guard::Hashes(of_slot) => of_slot.get(Slot(slot)),
+            Guard::Nothing | Guard::Seals(_) => 0,
+        }
+    }
+
+    /// Another process with the same function had this sum of a slot with the same number.
+    pub fn inherit(&mut self, slot: u32, sum: u64) {
+        if let Guard::Hashes(of_slot) = &mut self.guard {
+            of_slot.set(Slot(slot), sum);
+        }
+    }
+
     /// What the area has in the slot does not stand for a page any more.
     pub fn forget(&mut self, slot: u32) {
         match &mut self.guard {

@@ -43,6 +43,8 @@ pub(crate) struct SwapFile {
     pub gives_back: GivesBack,
     /// Others of the run have these limits, too.
     pub limits: Vec<Limit>,
+    /// What another one like it is made from: of a file without a name and without a bound.
+    pub renewed: Option<SwapPlace>,
 }
 
 /// What is done with blocks that nobody uses any more.
@@ -161,6 +163,9 @@ impl SwapFile {
                 left -= file.bytes;
                 file.limits.extend(total);
             }
+            if bytes_max > 0 {
+                file.renewed = None;
+            }
             if file.bytes > PAGE_SIZE as u64 {
                 files.push(file);
             }
@@ -171,6 +176,7 @@ impl SwapFile {
             let beside = SwapPlace { kind: SwapKind::Directory, path, ..first.clone() };
             let mut file = SwapFile::create(&beside, left)?;
             file.limits.extend(total);
+            file.renewed = file.renewed.filter(|_| bytes_max == 0);
             files.push(file);
         }
         Ok(files)
@@ -199,7 +205,9 @@ impl SwapFile {
         let bytes = stretch(&file, bytes)?;
         let (priority, bad_pages, path) = (place.priority, Vec::new(), place.path.clone());
         let (gives_back, limits) = (GivesBack::Holes, place.limits());
-        Ok(SwapFile { file, lock: None, path, bytes, priority, bad_pages, gives_back, limits })
+        let is_free = place.kind == SwapKind::Directory && place.bytes_max == 0;
+        let renewed = is_free.then(|| place.clone());
+        Ok(SwapFile { file, lock: None, path, bytes, priority, bad_pages, gives_back, limits, renewed })
     }
 
     /// Opens what is there. EAGAIN: somebody else has it. EBUSY: the device is mounted, or the
@@ -242,6 +250,7 @@ impl SwapFile {
             bad_pages: header.bad_pages,
             gives_back,
             limits: place.limits(),
+            renewed: None,
         })
     }
 }

@@ -237,6 +237,16 @@ impl Transfers {
         self.areas.push(Area { file, lock, base, gives_back, in_flight: 0, backlog, closes: false });
     }
 
+    /// The descriptor of an area.
+    pub fn descriptor_of(&self, area: usize) -> Option<u32> {
+        Some(self.areas[area].file.as_ref()?.raw() as u32)
+    }
+
+    /// Is no file of the program's managed?
+    pub fn has_no_files(&self) -> bool {
+        self.files.is_empty()
+    }
+
     /// Nothing is in an area any more: its file is closed, once nothing is under way there.
     pub fn close_area(&mut self, area: usize) {
         self.areas[area].closes = true;
@@ -374,6 +384,18 @@ impl Transfers {
         let offset = area.offset_of(slot);
         // SAFETY: the caller's pages are its own, and no request is under way for them.
         unsafe { file::pread_at(area.file(), address, len, offset) == Ok(len) }
+    }
+
+    /// As [`Transfers::read_now`], for writes.
+    pub fn write_now(&self, slot: u32, address: usize, pages: u32) -> bool {
+        let index = self.area_of(slot);
+        if index != self.area_of(slot + pages - 1) {
+            return false;
+        }
+        let (area, len) = (&self.areas[index], pages as usize * PAGE_SIZE);
+        let offset = area.offset_of(slot);
+        // SAFETY: the caller's pages stay as they are meanwhile.
+        unsafe { file::pwrite_at(area.file(), address, len, offset) == Ok(len) }
     }
 
     /// Gives the blocks of slots that nobody uses back to the file system or the device;

@@ -100,8 +100,13 @@ pub enum Event {
     Confirmed,
     /// Bring everything in and stop reclaiming ([`Action::Populated`] says when it is done).
     Pause,
-    /// Go on after `Pause`.
+    /// The same, but what is in a slot of an area, and nowhere else, stays there.
+    PauseOut,
+    /// Go on after `Pause`, or `PauseOut`.
     Resume,
+    /// Pages from this place on, of which nothing is known, are in `count` slots of an area that was
+    /// inherited ([`Mm::inherit_area`](crate::Mm::inherit_area)).
+    Inherited { space: SpaceId, vpn: Vpn, slot: Slot, count: u32 },
     /// One more swap area; it gets the next [`AreaId`].
     AreaAdded(AreaConfig),
     /// An area is to be used no more: what is in it is brought elsewhere ([`Action::AreaLeft`]).
@@ -159,7 +164,8 @@ pub enum Action {
     AreaLeft { area: AreaId, slots: u32 },
     /// Answer with [`Event::Confirmed`], after the answers to all orders before.
     Confirm,
-    /// Everything is in the program's view (answer to [`Event::Pause`]).
+    /// Everything is in the program's view (answer to [`Event::Pause`]), or in a slot
+    /// ([`Event::PauseOut`]).
     Populated,
     /// Something the user should know, once.
     Warn(Warning),

@@ -211,6 +211,8 @@ pub struct Mm<P: SwapIn> {
 /// Progress of bringing everything in.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pause {
+    /// What is on swap stays there.
+    pub keeps_out: bool,
     pub next_chunk: usize,
     pub view: View,
     pub answered: bool,
@@ -307,6 +309,8 @@ impl<P: SwapIn> Mm<P> {
             Event::StillZeroes { run } => return self.still_zeroes(run),
             Event::WillNeed { space, start, end } => self.will_need(space, start, end, out),
             Event::Pause => self.pause = Some(Pause::default()),
+            Event::PauseOut => self.pause = Some(Pause { keeps_out: true, ..Pause::default() }),
+            Event::Inherited { space, vpn, slot, count } => self.inherited(space, vpn, slot, count),
             Event::Resume => self.pause = None,
             Event::Budget { frames } => self.set_budget(frames),
             Event::AreaAdded(area) => drop(self.add_area(&area)),
@@ -438,6 +442,18 @@ impl<P: SwapIn> Mm<P> {
     pub fn add_area(&mut self, config: &AreaConfig) -> AreaId {
         self.warned_full = false;
         self.areas.add(config)
+    }
+
+    /// As [`Mm::add_area`], of an area that another process made and that both only read: it takes no
+    /// page. Its slots have the numbers that they had there, which are above those of all areas so far.
+    pub fn inherit_area(&mut self, base: Slot, slots: u32) -> AreaId {
+        self.areas.inherit(base, slots)
+    }
+
+    /// Others come to know what is in the area's slots: it takes no more pages, and what is emptied is not
+    /// given back. Nothing may be on its way there. It has no more numbers than it made use of.
+    pub fn seal_area(&mut self, area: AreaId) {
+        self.areas.seal(area);
     }
 
     /// Slot numbers that no area has as yet.

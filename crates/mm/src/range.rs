@@ -9,7 +9,7 @@ use crate::page::{NO_LIST, State, flag};
 use crate::readahead::SwapIn;
 use crate::reclaim::policy::Arrival;
 use crate::swap::Backing;
-use crate::types::{CHUNK_PAGES, PageId, RegionKind, SpaceId, Vpn};
+use crate::types::{CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
 
 /// Pages that may be on their way in at once while everything is brought in.
 const PAUSE_IN_FLIGHT: u32 = 4096;
@@ -205,6 +205,23 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
+    /// These pages are where another process had them, in slots that it does not write to any more.
+    pub(crate) fn inherited(&mut self, space: SpaceId, vpn: Vpn, slot: Slot, count: u32) {
+        for n in 0..count {
+            let id = self.pages.lookup_or_create(space, vpn.offset(i64::from(n)));
+            if self.pages[id].state != State::Untouched || self.pages[id].has(flag::QUEUED) {
+                continue;
+            }
+            let slot = Slot(slot.0 + n);
+            self.areas.take_inherited(slot, id);
+            self.pages.set_state(id, State::Swapped);
+            let page = &mut self.pages[id];
+            page.backing = Backing::in_slot(slot);
+            // Nobody knows when it left: as far away as can be.
+            page.prev = self.clock.wrapping_sub(1 << 31);
+        }
+    }
+
     /// mremap: everything known about the pages moves with them.
     pub(crate) fn moved(&mut self, space: SpaceId, from: Vpn, to: Vpn, pages: u64, out: &mut Actions) {
         let from_end = Vpn(from.0 + pages);
@@ -295,6 +312,9 @@ impl<P: SwapIn> Mm<P> {
         }
         let Some(mut pause) = self.pause else { return };
         let mut reads = Reads::default();
+        if pause.keeps_out {
+            pause.next_chunk = self.pages.chunk_count();
+        }
         while self.reading < PAUSE_IN_FLIGHT && pause.next_chunk < self.pages.chunk_count() {
             let first = pause.next_chunk as u32 * CHUNK_PAGES as u32;
             if self.pages.chunk_at(pause.next_chunk).used > 0 {

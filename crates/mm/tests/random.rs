@@ -8,7 +8,7 @@ use overspill_mm::readahead::{Mapping, Plan, SwapIn, Touch, Window};
 use overspill_mm::reclaim::policy::Choice;
 use overspill_mm::types::{Access, CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
 use overspill_mm::{
-    Action, Actions, AreaConfig, AreaId, Config, Event, IoId, Mm, Run, Unmapped, Warning, WriteResult,
+    Action, Actions, AreaConfig, AreaId, Config, Event, IoId, Mm, Run, State, Unmapped, Warning, WriteResult,
 };
 
 /// Plans anything a policy may plan.
@@ -106,6 +106,10 @@ struct World {
     areas: u8,
     claims: BTreeMap<AreaId, Claimed>,
     left: Vec<AreaId>,
+    /// Other worlds know what is in these.
+    sealed: BTreeSet<AreaId>,
+    /// Pages that were on swap when the world began.
+    inherited: u64,
     /// What each page must show.
     truth: BTreeMap<u64, u64>,
     waiting: BTreeMap<u64, Access>,
@@ -140,6 +144,8 @@ impl World {
             areas: 1,
             claims: BTreeMap::new(),
             left: Vec::new(),
+            sealed: BTreeSet::new(),
+            inherited: 0,
             truth: BTreeMap::new(),
             waiting: BTreeMap::new(),
             failing,
@@ -171,7 +177,8 @@ impl World {
         let stats = self.mm.stats();
         let scanned = stats.pgscan_kswapd + stats.pgscan_direct;
         let stolen = stats.pgsteal_kswapd + stats.pgsteal_direct;
-        assert!(stolen <= scanned, "{stolen} freed, {scanned} looked at");
+        // What was inherited its parent has looked at.
+        assert!(stolen <= scanned + self.inherited, "{stolen} freed, {scanned} looked at");
         assert_eq!(scanned, stats.pgscan_anon + stats.pgscan_file);
         assert_eq!(stolen, stats.pgsteal_anon + stats.pgsteal_file);
         assert!(stats.pgdeactivate <= stats.pgrefill, "who is deactivated was looked at");
@@ -199,6 +206,7 @@ impl World {
                     assert!(!self.discards.iter().any(is_discarded), "{slot} is being given back");
                     let area = self.mm.area_of(Slot(slot));
                     assert!(!self.left.contains(&area), "{area:?} has been left");
+                    assert!(!self.sealed.contains(&area), "{area:?} is known to others");
                     let (first, slots) = self.mm.area_place(area);
                     if let Some(claimed) = self.claims.get_mut(&area) {
                         claimed.clusters.insert((slot - first.0) / CLUSTER);
@@ -277,6 +285,7 @@ impl World {
             Action::Populated => self.populated = true,
             Action::Discard { slot, count } => {
                 let area = self.mm.area_of(slot);
+                assert!(!self.sealed.contains(&area), "others have pages in {area:?}");
                 let cluster = (slot.0 - self.mm.area_place(area).0.0) / CLUSTER;
                 if let Some(claimed) = self.claims.get_mut(&area) {
                     claimed.clusters.remove(&cluster);
@@ -502,6 +511,80 @@ impl World {
         }
         self.feed(Event::Resume);
     }
+
+    /// A child that has what is in view, and inherits what is on swap. None: an area is on its leave.
+    fn fork(&mut self, seed: u64, pages: u64) -> Option<World> {
+        let used = (0..self.areas).map(AreaId).filter(|&id| self.mm.areas_beside(id).0 > 0);
+        let used: Vec<AreaId> = used.collect();
+        let is_open = |&id: &AreaId| self.mm.takes_pages(id) || self.sealed.contains(&id);
+        if !self.claims.is_empty() || !used.iter().all(is_open) {
+            return None;
+        }
+        self.populated = false;
+        self.feed(Event::PauseOut);
+        self.drain();
+        assert!(self.populated && self.cache.is_empty(), "what is out is on swap");
+        let out = self.mm.known_pages().filter(|&id| self.mm.state(id) == State::Swapped);
+        let slot = |id| self.mm.slot(id).expect("it is on swap");
+        let out: Vec<(u64, Slot)> = out.map(|id| (self.vpn(id), slot(id))).collect();
+        let mut child = World::new(seed, self.failing);
+        child.mm = Mm::new(Config { swap_slots: 0, ..*child.mm.config() }, Wild(seed));
+        child.areas = 0;
+        for id in used {
+            self.mm.seal_area(id);
+            self.sealed.insert(id);
+            let (base, slots) = self.mm.area_place(id);
+            child.sealed.insert(child.mm.inherit_area(base, slots));
+            child.areas += 1;
+        }
+        for world in [&mut *self, &mut child] {
+            let slots = 64 + world.random.next(1200) as u32;
+            world.feed(Event::AreaAdded(AreaConfig { slots, ..AreaConfig::default() }));
+            world.areas += 1;
+        }
+        (child.truth, child.view, child.stores) = (self.truth.clone(), self.view.clone(), self.stores);
+        child.feed(Event::RegionAdded {
+            space: SPACE,
+            start: Vpn(0),
+            end: Vpn(pages),
+            kind: RegionKind::Anon,
+        });
+        for vpn in self.view.keys().copied().map(Vpn) {
+            child.feed(Event::Resident { space: SPACE, start: vpn, end: vpn.offset(1) });
+        }
+        for &(vpn, slot) in &out {
+            child.inherited += 1;
+            child.swap.insert(slot.0, self.swap[&slot.0]);
+            child.feed(Event::Inherited { space: SPACE, vpn: Vpn(vpn), slot, count: 1 });
+        }
+        self.feed(Event::Resume);
+        Some(child)
+    }
+}
+
+/// Children of children, whose parents go on, end in whatever order; each shows what it stored last, or
+/// what was there when it was made. What others know is not written, nor given back.
+#[test]
+fn worlds_that_fork_lose_nothing() {
+    let mut forks = 0;
+    for seed in 1..=60 {
+        let mut worlds = vec![World::new(3000 + seed, Failing::None)];
+        let pages = 100 + worlds[0].random.next(1500);
+        let end = Vpn(pages);
+        worlds[0].feed(Event::RegionAdded { space: SPACE, start: Vpn(0), end, kind: RegionKind::Anon });
+        for step in 0..6000 {
+            let count = worlds.len() as u64;
+            let index = worlds[0].random.next(count) as usize;
+            worlds[index].random_step(pages);
+            if step % 500 == 499 && worlds.len() < 5 {
+                let child = worlds[index].fork(seed * 100 + step, pages);
+                forks += usize::from(child.is_some());
+                worlds.extend(child);
+            }
+        }
+        worlds.iter_mut().for_each(|world| read_back(world, pages));
+    }
+    assert!(forks > 100, "{forks} children were made");
 }
 
 fn run(seed: u64, failing: Failing) -> World {
@@ -514,6 +597,11 @@ fn run(seed: u64, failing: Failing) -> World {
     }
     world.drain();
     assert!(world.waiting.is_empty(), "seed {seed}: faults without answer: {:?}", world.waiting);
+    read_back(&mut world, pages);
+    world
+}
+
+fn read_back(world: &mut World, pages: u64) {
     for vpn in 0..pages {
         // Twice: the first touch may fault, and the answer may have been "try again".
         for _ in 0..3 {
@@ -521,7 +609,6 @@ fn run(seed: u64, failing: Failing) -> World {
             world.drain();
         }
     }
-    world
 }
 
 #[test]

@@ -24,7 +24,7 @@ use overspill_mm::types::RegionKind;
 use overspill_sys::maps::{self, Maps, Name, Vma};
 use overspill_sys::mem::{OwnMemory, Prot};
 use overspill_sys::pagemap::{Pagemap, Query};
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, overlap};
 
 use crate::remap;
 use crate::stacks::Stacks;
@@ -44,6 +44,9 @@ const LIBRARY_DATA_BYTES_MAX: usize = 1 << 20;
 const RESERVATION_BYTES_MAX: usize = 4 << 30;
 /// Up to this share of the budget (a sixteenth) zero pages do not matter.
 const FEW_ZEROES_SHARE: usize = 16;
+/// For so long a child waits until its parent has let go of its memory: 10 s.
+const INHERIT_TRIES: u32 = 200_000;
+const INHERIT_REST_NS: u64 = 50_000;
 /// How often the maps are read again when the program changes them meanwhile.
 const TRIES: u32 = 4;
 
@@ -151,6 +154,35 @@ impl Adopter {
         }
         // A program that changes its mappings without pause: the next look may find it at rest.
         Ok(Adopted { missed: true, ..adopted })
+    }
+
+    /// Does the process have these ranges of its parent's?
+    pub fn finds(&mut self, regions: &[AddressRange]) -> bool {
+        let Adopter { maps, buffer, .. } = self;
+        let fits = |vma: &Vma<'_>| vma.is_private_anonymous();
+        regions.iter().all(|region| covering(maps, buffer, region, fits).is_some())
+    }
+
+    /// Manages these ranges, which the process had from its parent as they were managed there. It has one
+    /// thread of its own, which waits.
+    ///
+    /// The parent has let go of them at this moment, or is about to.
+    pub fn inherit(&mut self, engine: &mut Engine, regions: &[AddressRange]) -> Result<(), Errno> {
+        self.found.clear();
+        for region in regions {
+            let mut tries = 0;
+            while let Err(errno) = withheld::register(engine, region.clone()) {
+                if errno != Errno::BUSY || tries == INHERIT_TRIES {
+                    return Err(errno);
+                }
+                tries += 1;
+                clock::sleep_ns(INHERIT_REST_NS);
+            }
+            // Which part of it is a reservation is not known: it is asked for.
+            let found = Found::new(region.clone(), region.clone());
+            self.found.push(Found { reserved: region.clone(), ..found });
+        }
+        self.take(engine).map(drop)
     }
 
     /// Manages what a registered mapping that is managed has grown down by, where a thread waited at

@@ -8,6 +8,7 @@ mod borrowing;
 mod enlisting;
 mod forking;
 mod judging;
+mod leaving;
 mod orders;
 
 use alloc::sync::Arc;
@@ -41,6 +42,7 @@ use crate::files;
 use crate::fork;
 use crate::fresh;
 use crate::guards;
+use crate::heir::{Heir, Legacy};
 use crate::huge::Huge;
 use crate::kept;
 use crate::launcher::Files;
@@ -56,6 +58,7 @@ use borrowing::Borrowing;
 use enlisting::place_of;
 pub use enlisting::{Beginning, Mission, enlist, forget_place, path, stays_away, tree};
 use forking::{Halt, Linger};
+use leaving::leave;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so
 /// that it can start at once.
@@ -114,10 +117,6 @@ const STEP_MAX: u32 = 1 << 16;
 /// For so long faults wait for the budget to come down, at most.
 const FAULTS_WAIT_NS: u64 = 100_000_000;
 
-/// For so long it is tried to give files back to the kernel, before the program ends: what is left of
-/// them would read as zeroes.
-const HAND_BACK_NS: u64 = 10_000_000_000;
-
 /// Everything the agent has besides the engine.
 struct Agent {
     shared: &'static Shared,
@@ -148,7 +147,7 @@ fn ring_of(memory: &Fd, shared: &'static Shared, process: &'static Process) -> O
 }
 
 /// The agent's life.
-pub fn run(mission: Mission) {
+pub fn run(mission: Mission, mut heir: Option<Heir>) {
     // Until the program's memory is managed nothing but this thread's coming in time keeps the budget.
     let mut urgency = Urgency::inherited();
     if !urgency.hurry() {
@@ -179,26 +178,24 @@ pub fn run(mission: Mission) {
         urgency,
         counts_from,
     };
-    agent.watch(|_, ram| {
-        let prepared = Growth::earliest_bytes(ram) / 100 * PREPARE_PERCENT;
-        (prepared, prepared)
-    });
-    if retire::is_asked() {
-        return leave(agent.process);
+    let legacy = heir.as_mut().and_then(Heir::take);
+    // Where nothing is inherited nobody waits any more.
+    let heir = heir.filter(|_| legacy.is_some());
+    if legacy.is_none() {
+        agent.watch(|_, ram| {
+            let prepared = Growth::earliest_bytes(ram) / 100 * PREPARE_PERCENT;
+            (prepared, prepared)
+        });
+        if retire::is_asked() {
+            return leave(agent.process);
+        }
     }
-    let outcome = agent.manage(inherits);
+    let outcome = agent.manage(inherits, heir.zip(legacy));
     // Its files to page to are closed.
     if let Some(claims) = Claims::of(shared, process) {
         claims.close();
     }
     if let Err(failure) = outcome {
-        give_up(process, failure);
-    }
-}
-
-/// The agent was asked to go. Whether it comes back, or the program is at its end, the launcher is told.
-fn leave(process: &Process) {
-    if let Some(failure) = retire::ban() {
         give_up(process, failure);
     }
 }
@@ -282,8 +279,8 @@ impl Agent {
     }
 
     /// Manages the program's memory until it ends, or until the agent is asked to go. `inherits`: a
-    /// fork made the process.
-    fn manage(&mut self, inherits: bool) -> Result<(), Failure> {
+    /// fork made the process, which may have inherited what its parent had out.
+    fn manage(&mut self, inherits: bool, mut legacy: Option<(Heir, Legacy)>) -> Result<(), Failure> {
         // Threads that are started here compete as this one does.
         let _ = self.urgency.compete();
         let Sight { pagemap, memory } = core::mem::take(&mut self.sight);
@@ -291,7 +288,11 @@ impl Agent {
         let files = core::mem::take(&mut self.swap);
         aside::put_data(&self.shared.config)?;
         let settings = settings::of(self.shared, self.process, files, pagemap);
-        let mut engine = Engine::open(settings, Report::new(self.process))?;
+        let report = Report::new(self.process);
+        let mut engine = match legacy.as_mut().and_then(|(_, legacy)| legacy.inheritance.take()) {
+            Some(inheritance) => Engine::open_heir(settings, report, inheritance)?,
+            None => Engine::open(settings, report)?,
+        };
         let _ = self.urgency.hurry();
         let failed = |errno| Failure { step: 4, errno };
         let ring = self.memory.as_ref().and_then(|memory| ring_of(memory, self.shared, self.process));
@@ -308,11 +309,14 @@ impl Agent {
         let mut adopter = Adopter::open(&engine, memory).map_err(failed)?;
         let ram = self.ram();
         let (shared, process) = (self.shared, self.process);
-        self.watch(|growth, ram| {
-            orders::follow(&mut engine, shared, process);
-            (growth.start_bytes(ram), Growth::earliest_bytes(ram))
-        });
-        if retire::is_asked() {
+        let heir = legacy.and_then(|(heir, legacy)| self.inherit(&mut engine, &mut adopter, heir, &legacy));
+        if heir.is_none() {
+            self.watch(|growth, ram| {
+                orders::follow(&mut engine, shared, process);
+                (growth.start_bytes(ram), Growth::earliest_bytes(ram))
+            });
+        }
+        if retire::is_asked() && heir.is_none() {
             leave(self.process);
             return Ok(());
         }
@@ -360,8 +364,18 @@ impl Agent {
         };
         manager.hurry(true);
         manager.engine.publish_files(files::table());
-        if fork::start_managing() {
-            manager.pause();
+        // Where that cannot be everything comes in for a fork. *The story:* it was registered before the
+        // watch. The kernel told of a fork then, for which the fork waits, and nobody listened: a program
+        // that forked near its budget hung.
+        let _ = manager.engine.set_mailbox(fork::mailbox(), fork::under_way());
+        let forks = fork::start_managing();
+        // Who forked goes on: what it forks now is announced.
+        if heir.is_some() {
+            manager.agent.counts_from = clock::monotonic_ns() + COPY_NS;
+        }
+        drop(heir);
+        if forks {
+            manager.pause_whole();
             manager.permit_forks();
         } else {
             manager.forbid_forks();
@@ -579,6 +593,10 @@ impl Manager<'_> {
             }
         }
         fresh::seen(asked);
+        if self.is_young(now) {
+            self.engine.tick();
+            return;
+        }
         self.stray_accepted = self.stray_accepted.min(stray);
         let ram = self.agent.ram();
         let books = (crate::book_bytes() as u64).min(stray).min(ram / BOOKS_SHARE);
@@ -613,7 +631,8 @@ impl Manager<'_> {
             let allowed = u64::from(self.engine.budget()) * PAGE_SIZE as u64;
             self.engine.report().sample_budget(allowed + more);
         }
-        self.hurry(clock::monotonic_ns() < self.hurries_until && !fork::is_paused());
+        let is_growing = clock::monotonic_ns() < self.hurries_until && !fork::is_paused();
+        self.hurry(is_growing || self.is_attending());
         self.engine.tick();
         self.follow_orders();
         let is_busy = is_awaited
@@ -743,38 +762,6 @@ impl Manager<'_> {
             Some(errno) if self.engine.frames() == 0 => give_up(process, Failure { step: 4, errno }),
             _ => process.state.store(state::MANAGING, Ordering::Release),
         }
-    }
-
-    /// Brings everything in and lets go of it. True when that is done, false while it is not, or a
-    /// fork is under way.
-    ///
-    /// *The story:* nobody looked whether the files had gone back. What was not touched of them as yet
-    /// was memory like any other then, and read as zeroes.
-    fn hand_back(&mut self) -> bool {
-        if fork::is_under_way() {
-            return false;
-        }
-        let handed = self.engine.hand_back_range(&(0..usize::MAX), overspill_engine::report::Left::Other);
-        if !core::mem::replace(&mut self.hands_back, true) {
-            self.end_halt();
-            self.engine.pause();
-        }
-        if handed {
-            self.hands_back_for = Patience::default();
-        } else if !self.hands_back_for.lasts(clock::monotonic_ns(), HAND_BACK_NS) {
-            self.say("a mapped file cannot be given back to the kernel: the program is ended");
-            message::kill();
-        }
-        if !(handed && self.engine.release_all()) {
-            return false;
-        }
-        // *The story:* only the word that everything is in gave this leave, and where nothing was out
-        // nobody waited for it: forks of a program without rights failed from then on.
-        self.permit_forks();
-        fork::stop_managing();
-        fresh::forget();
-        leave(self.agent.process);
-        true
     }
 
     fn say(&self, text: &str) {

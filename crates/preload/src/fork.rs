@@ -16,11 +16,13 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
+use overspill_engine::heirs;
+use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
-use overspill_sys::{AddressRange, PAGE_SIZE};
+use overspill_sys::{AddressRange, PAGE_SIZE, clock};
 
 use crate::undisturbed::undisturbed;
-use crate::{files, filters, fresh, joining, remap, retire, speaker, start, veto};
+use crate::{files, filters, fresh, heir, joining, remap, retire, speaker, start, veto, withheld};
 
 /// Threads between the start of a fork and its end.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -28,8 +30,28 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 static ENDED: AtomicU32 = AtomicU32::new(0);
 /// How many forks lie between the program and this process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// Everything is in, and stays in.
-static PAUSED: AtomicBool = AtomicBool::new(false);
+/// Whether everything is in, and stays in, or is where children find it.
+static PAUSED: AtomicU32 = AtomicU32::new(GOES_ON);
+/// What it holds: nothing, everything is in, or children inherit what is out (`engine/heirs.rs`).
+const GOES_ON: u32 = 0;
+const ALL_IN: u32 = 1;
+const OUT: u32 = 2;
+/// Everything is to be in, for good: see [`prepare_whole`].
+static WANTS_ALL: AtomicBool = AtomicBool::new(false);
+/// It was the latter in this pause: children that are made in it ask.
+static IS_OUT: AtomicBool = AtomicBool::new(false);
+/// Children that were made with pages out, of which their makers want to know that they are on their
+/// own, and those of which that is said.
+static MADE: AtomicU32 = AtomicU32::new(0);
+static SETTLED: AtomicU32 = AtomicU32::new(0);
+/// How long who made one waits for that at a time.
+const LOOK_NS: u64 = 10_000_000;
+/// How long who wants all in does.
+const REST_NS: u64 = 100_000;
+/// Address of the pages by which a child asks for what it inherits.
+static MAILBOX: AtomicUsize = AtomicUsize::new(0);
+/// In a child that is to ask: those of its parent; else 0.
+static HEIR: AtomicUsize = AtomicUsize::new(0);
 /// The agent manages memory (so the doorbell works).
 static MANAGING: AtomicBool = AtomicBool::new(false);
 /// Address of the doorbell page.
@@ -46,6 +68,8 @@ pub fn set_up() -> Option<()> {
     // SAFETY: the mapping is ours; content does not change.
     unsafe { doorbell.advise(Advice::DontFork) }.ok()?;
     DOORBELL.store(doorbell.leak().start, SeqCst);
+    // A child has these, which are never there.
+    MAILBOX.store(Mapping::anon(heirs::PAGES * PAGE_SIZE, Prot::RW).ok()?.leak().start, SeqCst);
     if own_word().is_none() {
         let ours = Mapping::anon(PAGE_SIZE, Prot::RW).ok()?;
         // SAFETY: as above: this process keeps what is there.
@@ -84,6 +108,18 @@ pub fn doorbells() -> AddressRange {
     start..start + PAGE_SIZE
 }
 
+/// The pages by which children ask.
+pub fn mailbox() -> AddressRange {
+    let start = MAILBOX.load(SeqCst);
+    start..start + heirs::PAGES * PAGE_SIZE
+}
+
+/// Where this child is to ask for what it inherits, if it was made with pages out. It is asked once.
+pub fn inherits_from() -> Option<usize> {
+    let mailbox = HEIR.swap(0, SeqCst);
+    (mailbox != 0).then_some(mailbox)
+}
+
 /// Runs before a fork, in the thread that forks.
 pub extern "C" fn prepare() {
     if !is_ours() {
@@ -92,10 +128,12 @@ pub extern "C" fn prepare() {
     loop {
         let generation = GENERATION.load(SeqCst);
         FORKS.fetch_add(1, SeqCst);
-        while MANAGING.load(SeqCst) && !PAUSED.load(SeqCst) {
-            // SAFETY: the page is mapped readable for ever; the read may wait for the agent, which is
-            // what it is for.
-            unsafe { core::ptr::read_volatile(DOORBELL.load(SeqCst) as *const u8) };
+        while MANAGING.load(SeqCst) {
+            match PAUSED.load(SeqCst) {
+                GOES_ON => ring(),
+                OUT if wants_all() => rest(),
+                _ => break,
+            }
         }
         // A signal handler may have forked meanwhile, and this be its child, which counts anew.
         if GENERATION.load(SeqCst) == generation {
@@ -109,9 +147,85 @@ pub extern "C" fn prepare() {
 pub extern "C" fn parent() {
     if is_ours() {
         files::after_fork();
+        outwait_child();
         ENDED.fetch_add(1, SeqCst);
         let _ = FORKS.fetch_update(SeqCst, SeqCst, |forks| forks.checked_sub(1));
     }
+}
+
+fn ring() {
+    // SAFETY: the page is mapped readable for ever; the read may wait for the agent, which is what it
+    // is for.
+    unsafe { core::ptr::read_volatile(DOORBELL.load(SeqCst) as *const u8) };
+}
+
+/// As [`prepare`], for who is to find everything in, and forks nobody.
+///
+/// *The story:* a process that shares memory lived longer than its maker, which had done this behind a
+/// filter. What children would have inherited was out, and read as zeroes (`torture fork-outlive`).
+pub fn prepare_whole() {
+    WANTS_ALL.store(true, SeqCst);
+    prepare();
+}
+
+/// Is everything to be in at the next pause, or in this one?
+pub fn wants_all() -> bool {
+    WANTS_ALL.load(SeqCst) || withheld::has_marked()
+}
+
+/// The pause that is began before all was wanted: its end is looked for.
+///
+/// *The story:* a fork left pages out. The program marked them MADV_WIPEONFORK and forked again, before
+/// the pause was over. The second child, which could not inherit, got copies of what was to be wiped
+/// (`torture fork-out-wiped`).
+fn rest() {
+    if filters::is_filtered() {
+        core::hint::spin_loop();
+    } else {
+        clock::sleep_ns(REST_NS);
+    }
+}
+
+/// With pages out a child needs its parent until it is on its own. So who made it does not go on,
+/// and perhaps end, before.
+///
+/// The kernel has told of the fork by now: what the agent reads before it sees this is handled first.
+///
+/// *The story:* a signal's handler forked meanwhile, and its child, which counts anew, waited here for
+/// what only its parent's agent says, for ever (`torture fork-out-signal`).
+fn outwait_child() {
+    let generation = GENERATION.load(SeqCst);
+    if !IS_OUT.load(SeqCst) {
+        return;
+    }
+    let made = MADE.fetch_add(1, SeqCst) + 1;
+    while GENERATION.load(SeqCst) == generation {
+        let settled = SETTLED.load(SeqCst);
+        if settled.wrapping_sub(made).cast_signed() >= 0 {
+            return;
+        }
+        if filters::is_filtered() {
+            core::hint::spin_loop();
+        } else {
+            let _ = futex::wait(&SETTLED, settled, Some(LOOK_NS), Scope::Private);
+        }
+    }
+}
+
+/// So many were made and are waited for.
+pub fn made() -> u32 {
+    MADE.load(SeqCst)
+}
+
+/// Does anybody wait for one to be on its own?
+pub fn is_child_awaited() -> bool {
+    MADE.load(SeqCst) != SETTLED.load(SeqCst)
+}
+
+/// All of these are on their own.
+pub fn note_settled(made: u32) {
+    SETTLED.store(made, SeqCst);
+    futex::wake(&SETTLED, u32::MAX, Scope::Private);
 }
 
 /// Runs after a fork in the child: it has all its memory and no agent yet. Behind a filter it gets
@@ -131,9 +245,13 @@ pub extern "C" fn child() {
 }
 
 fn begin_anew() {
+    HEIR.store(if IS_OUT.load(SeqCst) { MAILBOX.load(SeqCst) } else { 0 }, SeqCst);
+    IS_OUT.store(false, SeqCst);
     MANAGING.store(false, SeqCst);
-    PAUSED.store(false, SeqCst);
+    PAUSED.store(GOES_ON, SeqCst);
     FORKS.store(0, SeqCst);
+    MADE.store(0, SeqCst);
+    SETTLED.store(0, SeqCst);
     GENERATION.fetch_add(1, SeqCst);
     files::in_child();
     joining::in_child(None);
@@ -143,6 +261,7 @@ fn begin_anew() {
     speaker::forget();
     veto::forget();
     if filters::is_filtered() {
+        heir::refuse();
         fresh::leave();
         return;
     }
@@ -164,12 +283,21 @@ pub fn is_managing() -> bool {
 /// The agent goes: nobody rings any more.
 pub fn stop_managing() {
     MANAGING.store(false, SeqCst);
-    PAUSED.store(false, SeqCst);
+    IS_OUT.store(false, SeqCst);
+    PAUSED.store(GOES_ON, SeqCst);
 }
 
-/// Everything is in: forks may go on.
-pub fn set_paused() {
-    PAUSED.store(true, SeqCst);
+/// Everything is in, or children inherit what is `out`: forks may go on.
+pub fn set_paused(out: bool) {
+    if out {
+        IS_OUT.store(true, SeqCst);
+    }
+    PAUSED.store(if out { OUT } else { ALL_IN }, SeqCst);
+}
+
+/// Threads between the start of a fork and its end.
+pub fn under_way() -> &'static AtomicU32 {
+    &FORKS
 }
 
 /// Is any thread between the start of a fork and its end?
@@ -184,15 +312,17 @@ pub fn ended() -> u32 {
 
 /// Is the agent between [`set_paused`] and a successful [`may_resume`]?
 pub fn is_paused() -> bool {
-    PAUSED.load(SeqCst)
+    PAUSED.load(SeqCst) != GOES_ON
 }
 
 /// Ends the pause unless a fork is under way.
 pub fn may_resume() -> bool {
-    PAUSED.store(false, SeqCst);
+    let paused = PAUSED.swap(GOES_ON, SeqCst);
     if FORKS.load(SeqCst) == 0 {
+        // Who comes now waits for the next pause.
+        IS_OUT.store(false, SeqCst);
         return true;
     }
-    PAUSED.store(true, SeqCst);
+    PAUSED.store(paused, SeqCst);
     false
 }

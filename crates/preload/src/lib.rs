@@ -28,6 +28,7 @@ mod fork;
 mod forms;
 mod fresh;
 mod guards;
+mod heir;
 mod huge;
 mod joining;
 mod kept;

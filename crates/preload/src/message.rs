@@ -96,7 +96,6 @@ pub fn kill() -> ! {
 }
 
 /// Says why, and ends the program, in any thread.
-#[cfg(not(test))]
 pub fn end_with(text: impl Display) -> ! {
     speaker::say_last(&Line::new(text));
     end()

@@ -9,8 +9,8 @@ use core::ffi::{c_int, c_void};
 
 use linux_raw_sys::general::{
     __NR_madvise, __NR_mmap, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_POPULATE_READ,
-    MADV_POPULATE_WRITE, MADV_WILLNEED, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK,
-    MAP_POPULATE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
+    MADV_POPULATE_WRITE, MADV_WILLNEED, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_LOCKED,
+    MAP_NONBLOCK, MAP_POPULATE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
 };
 
 use overspill_sys::mem::{self, Advice};
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
     if advice == guards::INSTALL {
         return guards::install(address as usize, len, || call(address, len) as isize) as c_int;
     }
-    if [MADV_DONTFORK, MADV_DOFORK].contains(&(advice as u32)) {
+    if [MADV_DONTFORK, MADV_DOFORK, MADV_WIPEONFORK].contains(&(advice as u32)) {
         let start = address as usize;
         // Of a page in part the kernel marks all.
         let end = start.saturating_add(len).checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX);

@@ -164,7 +164,7 @@ fn leave(step: u32) {
 fn leave_unheard(step: u32) {
     BANNED.store(step, SeqCst);
     ASKED.store(true, SeqCst);
-    fork::prepare();
+    fork::prepare_whole();
     // Not before: another thread that does the same has to wait for it, too.
     GONE.store(true, SeqCst);
     fork::parent();

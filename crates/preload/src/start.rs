@@ -11,10 +11,12 @@ use overspill_sys::thread::{self, Descriptors, Thread};
 use overspill_sys::{AddressRange, Errno, fd, reserve};
 
 use crate::agent::Beginning;
+use crate::heir::Heir;
 use crate::launcher::Address;
 use crate::told_range::ToldRange;
 use crate::{
-    agent, elf, exec, files, filters, fork, forms, fresh, leaks, message, retire, settings, speaker, veto,
+    agent, elf, exec, files, filters, fork, forms, fresh, heir, leaks, message, retire, settings, speaker,
+    veto,
 };
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
@@ -120,6 +122,14 @@ pub fn start_again() {
     if !retire::is_gone() && fork::set_up().is_some() {
         let _ = start_agent();
     }
+    // Where there is no agent, or it did not get so far.
+    heir::refuse();
+}
+
+/// The thread that waits for the agent goes on.
+pub fn let_go() {
+    STARTED.store(1, Ordering::Release);
+    futex::wake(&STARTED, u32::MAX, Scope::Private);
 }
 
 /// After [`wait_until_gone`], in any thread of the program: another agent.
@@ -189,10 +199,13 @@ extern "C" fn entry(_: *mut ()) {
         fresh::watch(mission.ram());
         files::watch(mission.files_min_bytes(), mission.reach());
     }
-    STARTED.store(1, Ordering::Release);
-    futex::wake(&STARTED, u32::MAX, Scope::Private);
+    // It may be an heir's: then it goes on when that has what it inherits.
+    let heir = if mission.is_some() { Heir::begin() } else { None };
+    if heir.is_none() {
+        let_go();
+    }
     if let Some(mission) = mission {
-        agent::run(mission);
+        agent::run(mission, heir);
         speaker::leave();
         files::forget();
         fresh::forget();
@@ -228,6 +241,7 @@ unsafe fn value(environment: *const *const c_char, name: &[u8]) -> Option<&'stat
 pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
     visit(reserve::range());
     visit(fork::doorbells());
+    visit(fork::mailbox());
     visit(veto::range());
     visit(THREAD.get());
     visit(speaker::range());

@@ -12,7 +12,7 @@ use core::ffi::c_int;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use linux_raw_sys::general::{MADV_DOFORK, MADV_DONTFORK};
+use linux_raw_sys::general::{MADV_DOFORK, MADV_DONTFORK, MADV_WIPEONFORK};
 
 use overspill_engine::Engine;
 use overspill_sys::lock::Lock;
@@ -29,6 +29,8 @@ const EVERYTHING: AddressRange = 0..usize::MAX / PAGE_SIZE * PAGE_SIZE;
 
 /// This process withholds its memory.
 static IS_ON: AtomicBool = AtomicBool::new(false);
+/// The program ever had memory that children do not get, or get empty.
+static HAS_MARKED: AtomicBool = AtomicBool::new(false);
 /// Everything is in, and may be inherited.
 static IS_LIFTED: AtomicBool = AtomicBool::new(false);
 
@@ -75,6 +77,12 @@ impl Marks {
         }
         waits
     }
+}
+
+/// Did the program ever mark memory that children do not get as it is, by way of libc? What is out there
+/// is not for them.
+pub fn has_marked() -> bool {
+    HAS_MARKED.load(SeqCst)
 }
 
 /// Begins to withhold what is registered from now on.
@@ -155,6 +163,9 @@ fn each_undone(range: AddressRange, visit: impl Fn(&AddressRange)) {
 /// announced fork takes marks off other memory only. And (by reading) a mark was noted after the call:
 /// a fork of another thread in between took it off, and it was never set again.
 pub fn note(advice: c_int, range: AddressRange, call: impl FnOnce() -> c_int) -> c_int {
+    if matches!(advice as u32, MADV_DONTFORK | MADV_WIPEONFORK) {
+        HAS_MARKED.store(true, SeqCst);
+    }
     let is_wrong = !range.start.is_multiple_of(PAGE_SIZE) || range.is_empty() || range.end == usize::MAX;
     match advice as u32 {
         MADV_DONTFORK if !is_wrong => {

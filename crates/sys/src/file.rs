@@ -102,6 +102,11 @@ pub fn unlink(path: &CStr) -> Result<(), Errno> {
 ///
 /// EACCES, EPERM: not our process to look into. ENOENT: gone.
 pub fn open_of_process(pid: u32, fd: u32) -> Result<Fd, Errno> {
+    open_of_other(pid, fd, Open::READ_WRITE)
+}
+
+/// The same of any thread, by its number, in the way that is asked for.
+pub fn open_of_other(tid: u32, fd: u32, how: Open) -> Result<Fd, Errno> {
     let mut path = [0u8; 40];
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
@@ -109,11 +114,11 @@ pub fn open_of_process(pid: u32, fd: u32) -> Result<Fd, Errno> {
         at += bytes.len();
     };
     put(b"/proc/");
-    put(crate::text::Decimal::new(u64::from(pid)).as_bytes());
+    put(crate::text::Decimal::new(u64::from(tid)).as_bytes());
     put(b"/fd/");
     put(crate::text::Decimal::new(u64::from(fd)).as_bytes());
     let path = CStr::from_bytes_until_nul(&path).expect("the buffer is longer than the longest path");
-    open(path, Open::READ_WRITE)
+    open(path, how)
 }
 
 /// Opens the file of a descriptor of the calling thread's once more: an open file of its own, with a

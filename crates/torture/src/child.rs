@@ -119,6 +119,13 @@ impl Child {
         }
     }
 
+    /// Ends it by SIGKILL, wherever it is, and waits.
+    pub fn kill(self) -> Outcome {
+        // SAFETY: a child that nobody has waited for keeps its number.
+        check("kill", unsafe { libc::kill(self.0, libc::SIGKILL) } as isize)?;
+        self.wait().map(drop)
+    }
+
     /// Takes charge of a child that was started otherwise.
     #[must_use]
     pub fn adopt(pid: libc::pid_t) -> Self {
@@ -127,7 +134,31 @@ impl Child {
     }
 }
 
-fn describe(status: i32) -> String {
+/// From now on children of children whose parents end are this process's.
+pub fn take_orphans() -> Outcome {
+    let (set, none) = (libc::PR_SET_CHILD_SUBREAPER, 0_usize);
+    // SAFETY: changes nothing else.
+    check("prctl", unsafe { libc::prctl(set, 1_usize, none, none, none) } as isize).map(drop)
+}
+
+/// Waits for a child, whichever ends first; its status. None: there is none.
+pub fn wait_any() -> Option<i32> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is ours.
+        let result = unsafe { libc::waitpid(-1, &raw mut status, 0) };
+        if result > 0 {
+            return Some(status);
+        }
+        if crate::sys::errno() != libc::EINTR {
+            return None;
+        }
+    }
+}
+
+/// How it ended, in words.
+#[must_use]
+pub fn describe(status: i32) -> String {
     if libc::WIFSIGNALED(status) {
         format!("killed by signal {}", libc::WTERMSIG(status))
     } else {

@@ -1,6 +1,7 @@
 /* Locked memory, more than the budget, and a little beside it that is in use all the time. */
 #include <stdio.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { PAGE = 4096 };
 static const long FIXED = 66L << 20, USED = 2L << 20;
@@ -21,6 +22,7 @@ int main(void) {
         long at = (random >> 33) % (USED / PAGE) * PAGE;
         wrong += *(long *)(used + at) != at + 1;
     }
+    usleep(300000); /* so that it can be seen what is locked */
     printf("%ld pages are wrong\n", wrong);
     return wrong != 0;
 }

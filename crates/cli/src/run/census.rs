@@ -54,6 +54,8 @@ pub struct Record {
     pub shmem_peak_bytes: u64,
     /// The most RAM of any kind.
     pub resident_peak_bytes: u64,
+    /// ... that a look has shown, whatever its agent reported.
+    pub looked_peak_bytes: u64,
     /// What is known against its being managed, should no agent report.
     pub objection: Option<String>,
     /// What its agent reported at last.
@@ -134,7 +136,8 @@ pub struct Census {
 }
 
 impl Census {
-    /// All that live at `now`, in the order of their numbers. Returns those whose names and objections are to be told.
+    /// All that live at `now`, in the order of their numbers. Returns those whose names and objections are
+    /// to be told.
     pub fn look(&mut self, sightings: &[Sighting], now: u64) -> Vec<u32> {
         let mut new = Vec::new();
         let (mut anon_bytes, mut shmem_bytes) = (0, 0);
@@ -160,6 +163,11 @@ impl Census {
         self.tree_sum_bytes += u128::from(anon_bytes + shmem_bytes);
         self.looks += 1;
         new
+    }
+
+    /// The tree held so much at some time.
+    pub fn note_peak(&mut self, bytes: u64) {
+        self.tree_peak_bytes = self.tree_peak_bytes.max(bytes);
     }
 
     /// So much is there that nobody can page.
@@ -196,7 +204,8 @@ impl Census {
         record.last_ns = now;
         record.anon_peak_bytes = record.anon_peak_bytes.max(look.anon_bytes);
         record.shmem_peak_bytes = record.shmem_peak_bytes.max(sighting.shmem_bytes);
-        record.resident_peak_bytes = record.resident_peak_bytes.max(look.anon_bytes + look.shared_bytes);
+        record.looked_peak_bytes = record.looked_peak_bytes.max(look.anon_bytes + look.shared_bytes);
+        record.resident_peak_bytes = record.resident_peak_bytes.max(record.looked_peak_bytes);
         if !sighting.is_doubtful {
             record.weigh(look.anon_bytes.saturating_sub(sighting.doubly_bytes), step, sighting.is_put_off);
         }
@@ -218,11 +227,6 @@ impl Census {
     /// So much the tree would hold now with RAM enough.
     pub fn need(&mut self, bytes: u64) {
         self.tree_needed_bytes = self.tree_needed_bytes.max(bytes);
-    }
-
-    /// Is it a copy of its parent, and was made just now?
-    pub fn is_young_copy(&self, pid: u32) -> bool {
-        self.living.get(&pid).is_some_and(Record::is_young_copy)
     }
 
     /// Is it a copy of its parent that may call exec any moment, and has done nothing else?

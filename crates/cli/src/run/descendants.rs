@@ -361,6 +361,13 @@ pub fn minor_faults(pid: u32) -> Option<u64> {
     words_of(&read(pid, "stat").ok()?).nth(7)?.parse().ok()
 }
 
+/// Has a process any memory, and still a program of that size? Who ends has none before it has ended.
+pub fn is_program(pid: u32, program_pages: u32) -> bool {
+    let statm = read(pid, "statm").unwrap_or_default();
+    let numbers: Vec<u64> = statm.split_ascii_whitespace().flat_map(str::parse).collect();
+    numbers.len() > 3 && numbers[1] > 0 && numbers[3] == u64::from(program_pages)
+}
+
 /// Is it stopped, traced, or waiting for a disk, so that it does not get on for now?
 pub fn is_put_off(pid: u32) -> bool {
     let stat = read(pid, "stat").unwrap_or_default();

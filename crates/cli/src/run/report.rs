@@ -166,6 +166,9 @@ pub struct Report {
     /// The most RAM of any kind that a process had in an instant that nobody saw; 0: what was seen
     /// explains all.
     pub unseen_peak_bytes: u64,
+    /// The same where an agent had seen it, but the launcher had not, who could have told what of it were
+    /// files.
+    pub brief_peak_bytes: u64,
     /// What the whole tree would have held at a time with RAM enough, each page once; with
     /// `--per-process` the largest process.
     pub needed_bytes: u64,
@@ -343,15 +346,14 @@ impl Report {
         let process_peak = kept_peak.max(run.watched.census.left_out_anon_bytes);
         self.resident_peak_bytes = self.resident_peak_bytes.max(process_peak);
         self.tree_peak_bytes = self.tree_peak_bytes.max(self.resident_peak_bytes);
-        let seen = records
-            .iter()
-            .map(Record::held_peak_bytes)
-            .chain([run.watched.census.left_out_resident_bytes])
-            .max()
-            .unwrap_or(0);
+        let left_out = run.watched.census.left_out_resident_bytes;
+        let most = |of: fn(&Record) -> u64| records.iter().map(of).chain([left_out]).max().unwrap_or(0);
         let reached = run.ended.resident_peak_bytes.max(run.watched.orphans.resident_peak_bytes);
-        if reached > seen + seen / UNSEEN_SHARE + UNSEEN_BYTES {
+        let explains = |seen: u64| reached <= seen + seen / UNSEEN_SHARE + UNSEEN_BYTES;
+        if !explains(most(Record::held_peak_bytes)) {
             self.unseen_peak_bytes = reached;
+        } else if !explains(most(|record| record.looked_peak_bytes.max(record.anon_peak_bytes))) {
+            self.brief_peak_bytes = reached;
         }
     }
 

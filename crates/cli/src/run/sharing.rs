@@ -1,53 +1,46 @@
 //! How much of a process's memory others of the tree have, too, so that it is counted once.
 //!
-//! What a child of fork has in common with its parent nobody tells but a walk of the page tables
-//! (smaps_rollup), which holds the lock of the address space meanwhile. So only copies that last,
-//! their parents, and all when memory is short are asked. A copy that may call exec any moment has
-//! what it was born with in common, as far as is known. What agents tell of loans
-//! (`super::lending`) needs no walk. Whatever else counts in full: the worst that the summary can do
-//! is to say that a program fits which does not.
+//! What children of fork have in common with their parents, and they with theirs, nobody tells but a
+//! walk of the page tables (Pss in smaps_rollup), which is dear. So there are three figures of each:
+//!
+//! - The least: what it had by itself when it was walked last, and what it has grown by since; of a copy
+//!   that was never walked what it has grown by since it was made. The tree's peak is made of these.
+//! - What is likely: what is not on loan, as its agent tells (`super::lending`). The most of that since
+//!   the last walk is believed when the next one agrees.
+//! - The most: all that it holds. When these pass the peak so far, all that may have something in common
+//!   are walked, one after the other. Walks have a bound on what they cost, which is looser while they
+//!   find that the peak was passed.
+//!
+//! *The story:* those were asked that were new, each when it came, and who had ended meanwhile counted in
+//! full. A shell of 19 MiB that started shells was told 65 MiB where 28 were held; four workers 198 of 101.
 //!
 //! It reads nothing itself and has no clock: whoever feeds it does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::census::Census;
 use super::descendants::{Look, of_pid};
 
-/// A copy of its parent that holds less is not asked.
-const COPY_BYTES: u64 = 1 << 20;
-/// All walks together take one part in so many of a processor.
-const WALKS_SHARE: u64 = 100;
-/// Nobody is asked again sooner.
-const AGAIN_NS: u64 = 50_000_000;
-/// ... but where so many are new that their first walks take more, the others are asked again after
-/// so long all the same.
-const DEBT_MAX_NS: u64 = 10_000_000_000;
-/// What was found out before a process was of no interest for so long is not believed any more.
-const STALE_NS: u64 = 500_000_000;
+/// The peak is passed by so much, or this share of it, before anybody is walked.
+const STEP_BYTES: u64 = 1 << 20;
+const STEP_SHARE: u64 = 32;
+/// All walks together take one part in so many of a processor: while they find that the peak was passed,
+/// or agents tell so, and when they found several times that it was not.
+const WALKS_SHARE_MOST: u64 = 10;
+const WALKS_SHARE_LEAST: u64 = 100;
+/// ... but they are not put off for longer.
+const DEBT_MAX_NS: u64 = 4_000_000_000;
+/// A copy may call exec any moment until then.
+const YOUNG_NS: u64 = 100_000_000;
+/// What an agent tells of its loan is not doubted for so long after a walk.
+const FRESH_NS: u64 = 1_000_000_000;
+/// A likely peak is as right as the figure that a walk is held against: this share beside it. It is not
+/// believed if it is above that by more than a quarter.
+const AGREES_SHARE: u64 = 10;
+const BELIEVED_SHARE: u64 = 4;
 
-/// Of those that tell of loans, and of their parents.
-pub type Loans = BTreeMap<u32, Lent>;
-
-/// What is told of a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lent {
-    /// So much of what it holds counts with its parent.
-    pub anon_bytes: u64,
-    /// It has shared memory, of which loans tell nothing.
-    pub has_shmem: bool,
-}
-
-/// How it is known what a process has in common with others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// It is not: all counts.
-    Full,
-    /// It was just made as a copy.
-    Born,
-    /// By a walk.
-    Asked,
-}
+/// What tells of loans: so much of what a process holds counts with its parent. With those of whom
+/// nothing counts elsewhere, as their children tell.
+pub type Loans = BTreeMap<u32, u64>;
 
 /// Bytes of anonymous and of shared memory that others have, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,219 +51,305 @@ pub struct Doubly {
     pub shmem_bytes: u64,
 }
 
+/// What a walk of a process found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walked {
+    /// What others have, too.
+    pub doubly: Doubly,
+    /// Anonymous memory that has left RAM since it was looked at.
+    pub left_bytes: u64,
+    /// Its faults without a device, before that.
+    pub faults: u64,
+}
+
+/// Who can look at processes, and at a clock.
+pub trait Walker {
+    /// Nanoseconds.
+    fn now(&self) -> u64;
+    /// What this thread has taken of a processor: others may have been let run meanwhile.
+    fn spent_ns(&self) -> u64;
+    /// The shared memory that a process holds.
+    fn shmem_bytes(&self, look: &Look) -> u64;
+    /// `None`: nobody tells.
+    fn walk(&mut self, look: &Look) -> Option<Walked>;
+    /// Has it memory still, as the program that was seen?
+    fn is_still(&mut self, look: &Look) -> bool;
+}
+
 /// What is known of a process.
 #[derive(Default)]
 struct Known {
-    parent: u32,
     program_pages: u32,
-    /// The least that it was seen to hold since it was made as a copy, if it was one: what it has
-    /// had since is its own.
-    born_bytes: u64,
-    /// When it was asked, and the answer.
-    asked_ns: Option<u64>,
-    answer: Doubly,
-    /// There was none when it was last asked.
+    first_ns: u64,
+    anon_bytes: u64,
+    shmem_bytes: u64,
+    /// The least that it was seen to hold since it was made as a copy, of what its parent did.
+    born: Doubly,
+    walked: Option<Walked>,
+    walked_ns: u64,
+    /// What had left RAM when it was walked at this look.
+    ///
+    /// *The story:* four workers that freed all they had were walked one after the other, and what the
+    /// last ones had held before that was added to what the first ones held then.
+    left_bytes: u64,
+    /// There was no answer when it was last walked.
     is_silent: bool,
-    /// When the answer was last of interest.
-    used_ns: u64,
-    way: Option<Way>,
-    /// It has told, or a child has told of it: that much counts with its parent.
+    /// It ended while others were walked, or became another program: what it had counts with them.
+    is_gone: bool,
     lent_bytes: Option<u64>,
+    /// What is taken to be had by others, too.
+    doubly: Doubly,
 }
 
 /// The books.
 #[derive(Default)]
 pub struct Sharing {
     known: BTreeMap<u32, Known>,
-    /// Nobody is asked again until then: the walks so far are paid for.
-    paid_ns: u64,
+    /// When the last walks were over, and what they took of a processor.
+    walked_ns: u64,
+    spent_ns: u64,
+    /// Which part of a processor they may take; 0: there was none.
+    share: u64,
+    /// The most that was likely since the last walk; and whether that agreed.
+    likely_peak_bytes: u64,
+    is_trusted: bool,
+    /// Who was walked at this look.
+    fresh: BTreeSet<u32>,
 }
 
 impl Sharing {
-    /// All that live, in the order of their numbers, before the census has seen them, and what is known
-    /// of loans. Memory `is_short` says that all are asked. `walk` asks; `now` is the time in
-    /// nanoseconds.
+    /// All that live, in the order of their numbers, what is known of loans, and the peak so far. All are
+    /// walked if that is paid for and the peak may be passed, or it `is_wanted`. Returns a peak that is
+    /// believed, beside what the figures of each add up to.
     pub fn look(
         &mut self,
         looks: &[Look],
-        census: &Census,
-        (loans, is_short): (&Loans, bool),
-        mut now: impl FnMut() -> u64,
-        mut walk: impl FnMut(&Look) -> Option<Doubly>,
-    ) {
-        let ways = ways(looks, census, loans, is_short);
-        self.forget(looks);
-        let began = now();
-        for look in looks {
-            let way = ways[&look.pid];
-            let parent = of_pid(looks, look.parent);
-            let is_same = |parent: &&Look| parent.program_pages == look.program_pages;
+        (loans, peak_bytes, is_wanted): (&Loans, u64, bool),
+        walker: &mut impl Walker,
+    ) -> u64 {
+        self.note(looks, loans, walker);
+        self.settle(looks);
+        // Nobody was seen or walked later than this.
+        let now = walker.now();
+        let likely = self.likely();
+        self.likely_peak_bytes = self.likely_peak_bytes.max(likely);
+        let told = peak_bytes.max(self.least());
+        let step = told + (told / STEP_SHARE).max(STEP_BYTES);
+        let share = if likely > step { (self.share / 4).max(WALKS_SHARE_MOST) } else { self.share };
+        let is_paid = now >= self.walked_ns + (self.spent_ns * share).min(DEBT_MAX_NS);
+        if !is_paid || !(self.most(now) > step || is_wanted) {
+            return 0;
+        }
+        let before = walker.spent_ns();
+        self.walked_ns = self.walk_all(looks, walker);
+        self.spent_ns = walker.spent_ns() - before;
+        let found = self.least();
+        let finds = found > peak_bytes + peak_bytes / STEP_SHARE / 2;
+        let share = if finds { WALKS_SHARE_MOST } else { self.share * 2 };
+        self.share = share.clamp(WALKS_SHARE_MOST, WALKS_SHARE_LEAST);
+        self.is_trusted = likely.abs_diff(found) <= found / AGREES_SHARE;
+        let believed = self.believed(found);
+        self.likely_peak_bytes = 0;
+        believed
+    }
+
+    /// Walks all, whatever it costs: something hangs on it. What has left RAM meanwhile does not count
+    /// as had by others.
+    pub fn walk_now(&mut self, looks: &[Look], loans: &Loans, walker: &mut impl Walker) {
+        self.note(looks, loans, walker);
+        self.walk_all(looks, walker);
+        self.known.values_mut().for_each(|known| known.left_bytes = 0);
+        self.settle(looks);
+    }
+
+    /// The most that was likely since the last walk, if that agreed: for want of another one.
+    pub fn believed(&self, found_bytes: u64) -> u64 {
+        let is_near = self.likely_peak_bytes <= found_bytes + found_bytes / BELIEVED_SHARE;
+        if self.is_trusted && is_near { self.likely_peak_bytes } else { 0 }
+    }
+
+    fn note(&mut self, looks: &[Look], loans: &Loans, walker: &impl Walker) {
+        self.known.retain(|pid, _| of_pid(looks, *pid).is_some());
+        self.fresh.clear();
+        let now = walker.now();
+        for look in looks.iter().filter(|look| !look.is_guest) {
+            let held = Doubly { anon_bytes: look.anon_bytes, shmem_bytes: walker.shmem_bytes(look) };
+            let (program_pages, first_ns) = (look.program_pages, now);
             let first = || Known {
-                program_pages: look.program_pages,
-                born_bytes: parent.filter(is_same).map_or(0, |parent| born_bytes(look, parent)),
+                born: of_pid(looks, look.parent).map_or_else(Doubly::default, |parent| {
+                    born(look, parent, held.shmem_bytes.min(walker.shmem_bytes(parent)))
+                }),
+                program_pages,
+                first_ns,
                 ..Known::default()
             };
             let known = self.known.entry(look.pid).or_insert_with(first);
-            if known.program_pages != look.program_pages {
-                *known = Known { program_pages: look.program_pages, ..Known::default() };
+            if known.program_pages != program_pages {
+                *known = Known { program_pages, first_ns, ..Known::default() };
             }
-            known.parent = look.parent;
+            (known.anon_bytes, known.shmem_bytes) = (held.anon_bytes, held.shmem_bytes);
+            (known.is_gone, known.left_bytes) = (false, 0);
             // What a process let go of it does not have in common with others when it has it again.
-            known.answer.anon_bytes = known.answer.anon_bytes.min(look.anon_bytes);
-            known.born_bytes = known.born_bytes.min(look.anon_bytes);
-            if way == Way::Asked {
-                if began - known.used_ns > STALE_NS {
-                    known.asked_ns = None;
+            known.born = known.born.within(held);
+            if let Some(walked) = &mut known.walked {
+                walked.doubly = walked.doubly.within(held);
+            }
+            known.lent_bytes = loans.get(&look.pid).map(|&bytes| bytes.min(look.anon_bytes));
+        }
+    }
+
+    /// What of each is taken to be had by others, too: as much as may be, but what all of a program hold
+    /// is as much as the largest of them does.
+    fn settle(&mut self, looks: &[Look]) {
+        let sharers = self.known.values().filter(|known| known.shmem_bytes > 0).count();
+        for known in self.known.values_mut() {
+            let shmem_bytes = if sharers > 1 { known.shmem_bytes } else { 0 };
+            known.doubly = match known.walked {
+                _ if known.is_gone => known.held(),
+                Some(Walked { doubly: Doubly { anon_bytes, shmem_bytes }, .. }) => {
+                    Doubly { anon_bytes: anon_bytes + known.left_bytes, shmem_bytes }.within(known.held())
                 }
-                known.used_ns = began;
-            }
-            known.way = Some(way);
-            known.lent_bytes = loans.get(&look.pid).map(|lent| lent.anon_bytes.min(look.anon_bytes));
+                None if known.is_silent => Doubly::default(),
+                None => Doubly { shmem_bytes, ..known.born },
+            };
         }
-        self.ask(looks, &mut now, &mut walk);
-    }
-
-    /// Those that ended are forgotten. Whoever made them has more by itself from then on.
-    fn forget(&mut self, looks: &[Look]) {
-        let mut parents = Vec::new();
-        self.known.retain(|pid, known| {
-            let lives = of_pid(looks, *pid).is_some();
-            if !lives && known.asked_ns.is_some() {
-                parents.push(known.parent);
-            }
-            lives
-        });
-        self.ask_at_once(&parents);
-    }
-
-    fn ask_at_once(&mut self, pids: &[u32]) {
-        for pid in pids {
-            if let Some(known) = self.known.get_mut(pid) {
-                known.asked_ns = None;
-            }
+        let programs: BTreeSet<u32> = looks.iter().map(|look| look.program_pages).collect();
+        for program in programs {
+            let members = self.known.values_mut().filter(|known| known.program_pages == program);
+            raise(members, |known| known.anon_bytes, |known| &mut known.doubly.anon_bytes);
         }
+        raise(self.known.values_mut(), |known| known.shmem_bytes, |known| &mut known.doubly.shmem_bytes);
     }
 
-    /// Asks who was never asked, and their parents, who have less by themselves from now on; then
-    /// the others in turn, as far as that is paid for.
-    fn ask(
-        &mut self,
-        looks: &[Look],
-        now: &mut dyn FnMut() -> u64,
-        walk: &mut dyn FnMut(&Look) -> Option<Doubly>,
-    ) {
-        let is_new = |known: &&Known| known.way == Some(Way::Asked) && known.asked_ns.is_none();
-        let parents: Vec<u32> = self.known.values().filter(is_new).map(|known| known.parent).collect();
-        self.ask_at_once(&parents);
-        let mut due: Vec<(Option<u64>, &Look)> = looks
-            .iter()
-            .filter_map(|look| {
-                let known = &self.known[&look.pid];
-                (known.way == Some(Way::Asked)).then_some((known.asked_ns, look))
-            })
-            .collect();
-        due.sort_by_key(|(asked_ns, _)| *asked_ns);
-        for (asked_ns, look) in due {
-            let began = now();
-            if asked_ns.is_some_and(|then| began < self.paid_ns || began < then + AGAIN_NS) {
-                return;
-            }
-            self.ask_one(look, began, walk);
-            let ended = now();
-            let paid_ns = self.paid_ns.max(began) + (ended - began) * WALKS_SHARE;
-            self.paid_ns = paid_ns.min(ended + DEBT_MAX_NS);
-        }
-    }
-
-    fn ask_one(&mut self, look: &Look, now: u64, walk: &mut dyn FnMut(&Look) -> Option<Doubly>) {
-        let known = self.known.get_mut(&look.pid).expect("all that live are known");
-        let answer = walk(look);
-        (known.asked_ns, known.answer) = (Some(now), answer.unwrap_or_default());
-        known.is_silent = answer.is_none();
-    }
-
-    /// Asks all that live, and were there at the last look, whatever it costs: something hangs on it.
-    pub fn ask_all(&mut self, looks: &[Look], now: u64, mut walk: impl FnMut(&Look) -> Option<Doubly>) {
+    /// Walks those that may have something in common with others. Returns when that was done.
+    fn walk_all(&mut self, looks: &[Look], walker: &mut impl Walker) -> u64 {
+        let sharers = self.known.values().filter(|known| known.shmem_bytes > 0).count();
+        let mut programs: BTreeMap<u32, u32> = BTreeMap::new();
+        self.known.values().for_each(|known| *programs.entry(known.program_pages).or_default() += 1);
+        let mut walked = Vec::new();
         for look in looks.iter().filter(|look| !look.is_guest) {
-            self.ask_one(look, now, &mut walk);
             let known = self.known.get_mut(&look.pid).expect("all that live are known");
-            (known.way, known.lent_bytes) = (Some(Way::Asked), None);
+            known.walked_ns = walker.now();
+            if programs[&known.program_pages] == 1 && (sharers < 2 || known.shmem_bytes == 0) {
+                continue;
+            }
+            let answer = walker.walk(look);
+            known.is_silent = answer.is_none();
+            let held = known.held();
+            known.left_bytes = answer.map_or(0, |walked| walked.left_bytes);
+            known.walked = answer.map(|walked| Walked { doubly: walked.doubly.within(held), ..walked });
+            walked.push(look);
         }
+        for look in walked {
+            let pid = look.pid;
+            let known = self.known.get_mut(&pid).expect("it was walked");
+            known.is_gone = !walker.is_still(look);
+            known.is_silent &= !known.is_gone;
+            if !known.is_gone && !known.is_silent {
+                self.fresh.insert(pid);
+            }
+        }
+        self.settle(looks);
+        walker.now()
+    }
+
+    fn least(&self) -> u64 {
+        self.known.values().map(Known::least).sum()
+    }
+
+    fn likely(&self) -> u64 {
+        self.known.values().map(Known::likely).sum()
+    }
+
+    fn most(&self, now: u64) -> u64 {
+        self.known.values().map(|known| known.most(now)).sum()
+    }
+
+    /// What a walk at this look has found of a process.
+    pub fn walked(&self, pid: u32) -> Option<Walked> {
+        self.known.get(&pid).filter(|_| self.fresh.contains(&pid))?.walked
     }
 
     /// Was it asked in vain what others have, too, of what this process holds?
     pub fn is_silent(&self, pid: u32) -> bool {
-        self.known.get(&pid).is_some_and(|known| known.way == Some(Way::Asked) && known.is_silent)
+        self.known.get(&pid).is_some_and(|known| known.is_silent)
     }
 
     /// What others have, too, of what this process holds.
     pub fn doubly(&self, pid: u32) -> Doubly {
-        let Some(known) = self.known.get(&pid) else { return Doubly::default() };
-        let doubly = match known.way {
-            Some(Way::Asked) => known.answer,
-            Some(Way::Born) => Doubly { anon_bytes: known.born_bytes, shmem_bytes: 0 },
-            Some(Way::Full) | None => Doubly::default(),
-        };
-        Doubly { anon_bytes: known.lent_bytes.unwrap_or(doubly.anon_bytes), ..doubly }
+        self.known.get(&pid).map_or_else(Doubly::default, |known| known.doubly)
     }
 
-    /// The same, if it was asked: a budget is not given away for what is taken to be so, and what is
+    /// The same, if it was walked: a budget is not given away for what is taken to be so, and what is
     /// lent was given already.
-    pub fn asked_anon_bytes(&self, pid: u32) -> u64 {
-        let is_asked = |known: &&Known| known.way == Some(Way::Asked) && known.lent_bytes.is_none();
-        let known = self.known.get(&pid).filter(is_asked);
-        known.map_or(0, |known| known.answer.anon_bytes)
+    pub fn walked_anon_bytes(&self, pid: u32) -> u64 {
+        let known = self.known.get(&pid).filter(|known| known.lent_bytes.is_none());
+        known.and_then(|known| known.walked).map_or(0, |walked| walked.doubly.anon_bytes)
+    }
+}
+
+impl Doubly {
+    fn within(self, held: Doubly) -> Doubly {
+        Doubly {
+            anon_bytes: self.anon_bytes.min(held.anon_bytes),
+            shmem_bytes: self.shmem_bytes.min(held.shmem_bytes),
+        }
+    }
+}
+
+impl Known {
+    fn held(&self) -> Doubly {
+        Doubly { anon_bytes: self.anon_bytes, shmem_bytes: self.shmem_bytes }
+    }
+
+    fn least(&self) -> u64 {
+        self.anon_bytes - self.doubly.anon_bytes + self.shmem_bytes - self.doubly.shmem_bytes
+    }
+
+    fn likely(&self) -> u64 {
+        let doubly = self.lent_bytes.filter(|_| !self.is_gone).unwrap_or(self.doubly.anon_bytes);
+        self.anon_bytes - doubly + self.shmem_bytes - self.doubly.shmem_bytes
+    }
+
+    fn most(&self, now: u64) -> u64 {
+        let is_fresh = self.walked.is_some() && now - self.walked_ns < FRESH_NS;
+        match () {
+            () if self.is_gone => 0,
+            () if now - self.first_ns < YOUNG_NS => self.least(),
+            () if is_fresh && self.lent_bytes.is_some() => self.least().max(self.likely()),
+            () => self.anon_bytes + self.shmem_bytes,
+        }
     }
 }
 
 /// What a child has of its parent's memory that is seen for the first time. A program that has been
 /// started since, the same one perhaps, holds little as yet.
-fn born_bytes(child: &Look, parent: &Look) -> u64 {
-    if child.anon_bytes >= parent.anon_bytes / 2 { child.anon_bytes.min(parent.anon_bytes) } else { 0 }
+fn born(child: &Look, parent: &Look, shmem_bytes: u64) -> Doubly {
+    let is_copy = child.program_pages == parent.program_pages && child.anon_bytes >= parent.anon_bytes / 2;
+    if !is_copy {
+        return Doubly::default();
+    }
+    Doubly { anon_bytes: child.anon_bytes.min(parent.anon_bytes), shmem_bytes }
 }
 
-/// How it is to be known of each process.
-///
-/// *The story:* redis of 79 MiB saved in 300 by a fork, and the run was said to need 158.
-///
-/// *The other story:* whoever ran the same program as its parent was a copy. Eight workers of 40
-/// MiB that a shell had started, `sh -c 'exec python3 worker'` of a python3, were taken to have all
-/// of it from their parent for as long as they lived, and the run "never needed more" than one.
-fn ways(looks: &[Look], census: &Census, loans: &Loans, is_short: bool) -> BTreeMap<u32, Way> {
-    let everyone = is_short && looks.len() > 1;
-    let is_told = |look: &Look| loans.get(&look.pid).is_some_and(|lent| !lent.has_shmem);
-    let is_counted = |look: &&Look| !look.is_guest && !is_told(look);
-    let asks = |look: &Look| everyone && is_counted(&look);
-    let mut ways: BTreeMap<u32, Way> =
-        looks.iter().map(|look| (look.pid, if asks(look) { Way::Asked } else { Way::Full })).collect();
-    let is_same = |look: &&Look| {
-        let parent = of_pid(looks, look.parent);
-        parent.is_some_and(|parent| parent.program_pages == look.program_pages)
-    };
-    let is_large = |look: &&Look| look.anon_bytes >= COPY_BYTES;
-    // Whose parent is said to count all that they have in common counts only what came since.
-    let is_left = |look: &&Look| !everyone || loans.contains_key(&look.parent);
-    let copies = looks.iter().filter(is_counted).filter(is_same).filter(is_large).filter(is_left);
-    let copies: Vec<&Look> = copies.collect();
-    let (born, lasting): (Vec<&Look>, Vec<&Look>) =
-        copies.into_iter().partition(|copy| census.is_young_copy(copy.pid) || !census.knows(copy.pid));
-    for copy in lasting {
-        ways.insert(copy.pid, Way::Asked);
-        if !loans.contains_key(&copy.parent) {
-            ways.insert(copy.parent, Way::Asked);
-        }
-    }
-    for copy in born {
-        // What its parent is said to have by itself leaves out what this one has, too.
-        let way = if ways[&copy.parent] == Way::Asked { Way::Asked } else { Way::Born };
-        ways.insert(copy.pid, way);
-    }
-    ways
+/// What they have by themselves is together as much as the largest of them holds.
+fn raise<'a>(
+    members: impl Iterator<Item = &'a mut Known>,
+    held: fn(&Known) -> u64,
+    doubly: fn(&mut Known) -> &mut u64,
+) {
+    let mut members: Vec<&mut Known> = members.filter(|known| !known.is_gone).collect();
+    let own = |known: &mut &mut Known| held(known) - *doubly(known);
+    let sum: u64 = members.iter_mut().map(own).sum();
+    let Some(largest) = members.into_iter().max_by_key(|known| held(known)) else { return };
+    let lacks = held(largest).saturating_sub(sum);
+    *doubly(largest) -= lacks.min(*doubly(largest));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::census::Sighting;
+    use std::cell::Cell;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -282,190 +361,212 @@ mod tests {
         Look { pid, parent, program_pages, anon_bytes: mib * MIB, ..Look::default() }
     }
 
-    /// Both books, and a clock that walks move on.
+    /// The books, and a tree of which each has so much by itself.
     #[derive(Default)]
-    struct Watch {
-        census: Census,
+    struct Tree {
         sharing: Sharing,
-        is_short: bool,
         loans: Loans,
+        peak_bytes: u64,
+        clock: Cell<u64>,
         walk_ns: u64,
-        /// The share of what it holds that others have, too, in percent.
-        answer_percent: u64,
-        asked: Vec<u32>,
+        own_mib: BTreeMap<u32, u64>,
+        shmem: BTreeMap<u32, (u64, u64)>,
+        ends: BTreeSet<u32>,
+        walked: Vec<u32>,
     }
 
-    impl Watch {
-        /// A look at `now`, in milliseconds. Returns who was asked.
-        fn look(&mut self, now: u64, looks: &[Look]) -> Vec<u32> {
-            let clock = std::cell::Cell::new(now * MS);
-            let mut asked = Vec::new();
-            let walk = |look: &Look| {
-                clock.set(clock.get() + self.walk_ns);
-                asked.push(look.pid);
-                Some(Doubly { anon_bytes: look.anon_bytes * self.answer_percent / 100, shmem_bytes: 0 })
-            };
-            self.sharing.look(looks, &self.census, (&self.loans, self.is_short), || clock.get(), walk);
-            let sightings: Vec<Sighting> = looks
-                .iter()
-                .map(|look| {
-                    let doubly_bytes = self.sharing.doubly(look.pid).anon_bytes;
-                    Sighting { look: *look, doubly_bytes, ..Sighting::default() }
-                })
-                .collect();
-            self.census.look(&sightings, now * MS);
-            self.asked.extend(&asked);
-            asked
+    impl Walker for Tree {
+        fn spent_ns(&self) -> u64 {
+            self.clock.get()
         }
 
-        fn doubly_mib(&self, pid: u32) -> u64 {
-            self.sharing.doubly(pid).anon_bytes / MIB
+        fn now(&self) -> u64 {
+            self.clock.get()
+        }
+
+        fn shmem_bytes(&self, look: &Look) -> u64 {
+            self.shmem.get(&look.pid).map_or(0, |(held, _)| held * MIB)
+        }
+
+        fn walk(&mut self, look: &Look) -> Option<Walked> {
+            self.clock.set(self.clock.get() + self.walk_ns);
+            self.walked.push(look.pid);
+            let own_bytes = self.own_mib.get(&look.pid)? * MIB;
+            let shmem_bytes = self.shmem.get(&look.pid).map_or(0, |(held, own)| (held - own) * MIB);
+            let doubly = Doubly { anon_bytes: look.anon_bytes - own_bytes, shmem_bytes };
+            Some(Walked { doubly, left_bytes: 0, faults: 0 })
+        }
+
+        fn is_still(&mut self, look: &Look) -> bool {
+            !self.ends.contains(&look.pid)
         }
     }
 
-    /// See [`ways`]: the summary said 40 MiB of 360.
+    impl Tree {
+        fn of(own_mib: &[(u32, u64)]) -> Tree {
+            Tree { own_mib: own_mib.iter().copied().collect(), ..Tree::default() }
+        }
+
+        /// A look at `now`, in milliseconds: the peak by then, in MiB.
+        fn look(&mut self, now: u64, looks: &[Look]) -> u64 {
+            self.clock.set(self.clock.get().max(now * MS));
+            let (mut sharing, loans) = (std::mem::take(&mut self.sharing), self.loans.clone());
+            let believed = sharing.look(looks, (&loans, self.peak_bytes, false), self);
+            self.sharing = sharing;
+            self.peak_bytes = self.peak_bytes.max(believed).max(self.sharing.least());
+            self.peak_bytes / MIB
+        }
+
+        fn own(&self, looks: &[Look]) -> Vec<u64> {
+            let own = |look: &Look| (look.anon_bytes - self.sharing.doubly(look.pid).anon_bytes) / MIB;
+            looks.iter().map(own).collect()
+        }
+    }
+
+    /// *The story:* a shell of 19 MiB that starts shells, one after the other: whoever had ended when it
+    /// was asked counted in full, and its parent as if it had been alone. 65 MiB were told.
+    #[test]
+    fn who_ends_while_others_are_walked_holds_nothing_any_more() {
+        let mut tree = Tree::of(&[(5, 6), (6, 7), (7, 6)]);
+        let shells = [process(5, 1, SHELL, 19), process(6, 5, SHELL, 19), process(7, 6, SHELL, 19)];
+        assert_eq!(tree.look(0, &shells[..1]), 19);
+        assert_eq!(tree.look(10, &shells), 19, "they are young");
+        tree.ends = [6, 7].into();
+        (tree.own_mib, tree.walk_ns) = ([(5, 19)].into(), MS);
+        assert_eq!(tree.look(150, &shells), 19);
+        assert_eq!(tree.walked, [5, 6, 7]);
+        assert_eq!(tree.own(&shells), [19, 0, 0]);
+        assert!(!tree.sharing.is_silent(6), "it is not there to be asked");
+    }
+
+    /// *The story:* whoever ran the same program as its parent was a copy. Eight workers of 40 MiB that a
+    /// shell had started, `sh -c 'exec python3 worker'` of a python3, were taken to have all of it from
+    /// their parent for as long as they lived, and the run "never needed more" than one.
     #[test]
     fn who_comes_to_run_its_parents_program_by_exec_counts_in_full() {
-        let mut watch = Watch::default();
-        let parent = process(5, 1, PYTHON, 40);
+        let mut tree = Tree::default();
         let workers = |program, mib| (10..18).map(move |pid| process(pid, 5, program, mib));
-        let tree = |program, mib| [parent].into_iter().chain(workers(program, mib)).collect::<Vec<_>>();
-        watch.look(0, &tree(SHELL, 1));
-        assert!(watch.asked.is_empty(), "nobody runs what its parent does");
-        for now in [10, 20, 200, 400] {
-            watch.look(now, &tree(PYTHON, 40));
-            assert!((10..18).all(|pid| watch.doubly_mib(pid) == 0), "after {now} ms");
-        }
-        assert_eq!(watch.asked.len(), 9 + 9 + 9, "all of them, and their parent");
-        assert_eq!(watch.census.tree_peak_bytes, 9 * 40 * MIB);
+        let all = |program, mib| [process(5, 1, PYTHON, 40)].into_iter().chain(workers(program, mib));
+        tree.look(0, &all(SHELL, 1).collect::<Vec<_>>());
+        assert_eq!(tree.look(10, &all(PYTHON, 40).collect::<Vec<_>>()), 9 * 40);
+        // Seen for the first time when they hold as much, nobody knows but a walk.
+        let mut tree = Tree::of(&(5..18).map(|pid| (pid, 40)).collect::<Vec<_>>());
+        tree.look(0, &[process(5, 1, PYTHON, 40)]);
+        assert_eq!(tree.look(10, &all(PYTHON, 40).collect::<Vec<_>>()), 40);
+        assert_eq!(tree.look(120, &all(PYTHON, 40).collect::<Vec<_>>()), 9 * 40);
     }
 
     /// What cannot be asked is not known.
     #[test]
     fn what_nobody_tells_counts_in_full() {
-        let (mut sharing, mut census) = (Sharing::default(), Census::default());
         let looks = [process(5, 1, PYTHON, 40), process(6, 5, PYTHON, 40)];
-        for (now, doubly) in [(0, 40 * MIB), (50 * MS, 40 * MIB), (110 * MS, 40 * MIB), (120 * MS, 0)] {
-            sharing.look(&looks, &census, (&Loans::new(), false), || now, |_| None);
-            assert_eq!(sharing.doubly(6).anon_bytes, doubly);
-            assert_eq!(sharing.asked_anon_bytes(6), 0, "no budget is given away for it");
-            census.look(&looks.map(|look| Sighting { look, ..Sighting::default() }), now);
-        }
+        let mut tree = Tree::default();
+        assert_eq!([0, 50, 120].map(|now| tree.look(now, &looks)), [40, 40, 80]);
+        assert_eq!(tree.sharing.walked_anon_bytes(6), 0, "no budget is given away for it");
+        assert!(tree.sharing.is_silent(6));
     }
 
     /// *The story:* `--strict` ended databases for what was known of them half a second before.
     #[test]
-    fn all_are_asked_where_something_hangs_on_it() {
-        let (mut sharing, census) = (Sharing::default(), Census::default());
-        let looks = [process(5, 1, PYTHON, 40), process(6, 5, SHELL, 40), process(7, 5, SHELL, 40)];
-        let answer = |bytes| move |_: &Look| Some(Doubly { anon_bytes: bytes, shmem_bytes: bytes });
-        sharing.look(&looks, &census, (&Loans::new(), true), || 0, answer(0));
-        let answers = |look: &Look| (look.pid != 7).then_some(Doubly { anon_bytes: MIB, shmem_bytes: 9 });
-        sharing.ask_all(&looks, MS, answers);
-        assert_eq!([5, 6].map(|pid| sharing.doubly(pid).shmem_bytes), [9, 9], "one ms later");
-        assert_eq!([5, 6, 7].map(|pid| sharing.is_silent(pid)), [false, false, true]);
-        sharing.look(&looks, &census, (&Loans::new(), true), || 99 * MS, answer(MIB));
-        assert!(!sharing.is_silent(7));
+    fn all_are_walked_where_something_hangs_on_it() {
+        let looks = [process(5, 1, PYTHON, 40), process(6, 5, PYTHON, 40), process(7, 5, SHELL, 40)];
+        let mut tree = Tree::of(&[(5, 20), (6, 20), (7, 40)]);
+        tree.shmem = [(5, (18, 9)), (6, (18, 9)), (7, (0, 0))].into();
+        assert_eq!(tree.look(0, &looks), 40 + 40 + 18);
+        let mut sharing = std::mem::take(&mut tree.sharing);
+        sharing.walk_now(&looks, &Loans::new(), &mut tree);
+        assert_eq!([5, 6, 7].map(|pid| sharing.doubly(pid).shmem_bytes / MIB), [9, 9, 0]);
+        assert_eq!([5, 6, 7].map(|pid| sharing.walked(pid).is_some()), [true, true, false], "it is alone");
     }
 
     /// A copy that calls exec any moment has its parent's memory, but nothing that came since.
     #[test]
     fn a_new_copy_has_what_it_was_born_with() {
-        let mut watch = Watch { answer_percent: 50, ..Watch::default() };
-        let parent = process(5, 1, PYTHON, 80);
-        let tree = |mib| [parent, process(6, 5, PYTHON, mib)];
-        watch.look(0, &[parent]);
-        for (now, mib, doubly) in [(10, 80, 80), (20, 95, 80), (30, 20, 20), (40, 95, 20)] {
-            assert!(watch.look(now, &tree(mib)).is_empty());
-            assert_eq!(watch.doubly_mib(6), doubly, "after {now} ms");
+        let mut tree = Tree::of(&[(5, 40), (6, 50)]);
+        let looks = |mib| [process(5, 1, PYTHON, 80), process(6, 5, PYTHON, mib)];
+        tree.look(0, &looks(80)[..1]);
+        for (now, mib, own) in [(10, 80, 0), (20, 95, 15), (30, 20, 0), (40, 95, 75)] {
+            tree.look(now, &looks(mib));
+            assert_eq!(tree.own(&looks(mib)), [80, own], "after {now} ms");
         }
-        watch.look(120, &tree(90));
-        assert_eq!(watch.look(130, &tree(90)), [5, 6], "it lasts");
-        assert_eq!((watch.doubly_mib(5), watch.doubly_mib(6)), (40, 45));
-        watch.look(140, &[parent]);
-        assert_eq!(watch.doubly_mib(5), 0, "the copy is gone");
+        assert!(tree.walked.is_empty());
+        tree.look(120, &looks(90));
+        assert_eq!((tree.own(&looks(90)), tree.walked.clone()), (vec![40, 50], vec![5, 6]), "it lasts");
+        tree.look(140, &looks(90)[..1]);
+        assert_eq!(tree.own(&looks(90)[..1]), [80], "the copy is gone");
     }
 
     /// The same program, started anew, holds little when it is first seen.
     #[test]
     fn who_is_seen_after_its_exec_has_nothing_of_its_parents() {
-        let mut watch = Watch::default();
-        let parent = process(5, 1, PYTHON, 80);
-        watch.look(0, &[parent]);
+        let mut tree = Tree::default();
         for (now, mib) in [(10, 3), (20, 40), (30, 80)] {
-            watch.look(now, &[parent, process(6, 5, PYTHON, mib)]);
-            assert_eq!(watch.doubly_mib(6), 0, "after {now} ms");
+            assert_eq!(tree.look(now, &[process(5, 1, PYTHON, 80), process(6, 5, PYTHON, mib)]), 80 + mib);
         }
     }
 
-    /// Numbers start again: the child comes before its parent.
+    /// Numbers start again: the child comes before its parent. And its own children before it.
     #[test]
     fn a_copy_may_have_a_smaller_number_than_its_parent() {
-        let mut watch = Watch { answer_percent: 50, ..Watch::default() };
-        let looks = [process(301, 32000, PYTHON, 80), process(32000, 1, PYTHON, 80)];
-        watch.look(0, &looks);
-        assert_eq!((watch.doubly_mib(301), watch.census.tree_peak_bytes), (80, 80 * MIB));
-        assert!(watch.census.is_young_copy(301));
-        watch.look(150, &looks);
-        assert_eq!(watch.look(160, &looks), [301, 32000]);
-        assert_eq!(watch.doubly_mib(301), 40);
+        let mut tree = Tree::default();
+        let looks = [process(7, 301, PYTHON, 80), process(301, 32000, PYTHON, 80)];
+        let looks = [looks[0], looks[1], process(32000, 1, PYTHON, 80)];
+        assert_eq!((tree.look(0, &looks), tree.own(&looks)), (80, vec![0, 0, 80]));
     }
 
     /// *The story:* each of twenty workers was asked when it was new, when fewer had what it had: of 60
-    /// MiB that all had, 160 were counted.
+    /// MiB that all had, 160 were counted. Agents tell of their loans, and are not believed for long: what
+    /// they tell was 193 MiB where 95 were held, as a loan says nothing of what was paged out.
     #[test]
-    fn who_tells_of_a_loan_is_not_asked_and_its_parent_has_the_rest() {
-        let mut watch = Watch { answer_percent: 50, is_short: true, ..Watch::default() };
-        let looks: Vec<Look> =
-            (5..26).map(|pid| process(pid, if pid == 5 { 1 } else { 5 }, PYTHON, 62)).collect();
-        let lent = |mib: u64| Lent { anon_bytes: mib * MIB, has_shmem: false };
-        watch.loans = (5..26).map(|pid| (pid, lent(if pid == 5 { 0 } else { 60 }))).collect();
-        for now in [0, 110, 220] {
-            assert!(watch.look(now, &looks).is_empty());
-        }
-        assert_eq!(watch.census.tree_peak_bytes, (62 + 20 * 2) * MIB);
-        assert_eq!(watch.sharing.asked_anon_bytes(6), 0, "its share has that already");
-        watch.loans.remove(&25);
-        watch.loans.insert(24, lent(99));
-        assert_eq!(watch.look(330, &looks), [25], "it does not tell");
-        assert_eq!([24, 25].map(|pid| watch.doubly_mib(pid)), [62, 31]);
-        let new: Vec<Look> = looks.iter().copied().chain([process(26, 5, PYTHON, 62)]).collect();
-        watch.look(340, &new);
-        assert_eq!((watch.doubly_mib(5), watch.doubly_mib(26)), (0, 62), "its agent has not begun");
+    fn what_agents_tell_is_believed_when_a_walk_agrees() {
+        let looks: Vec<Look> = (5..26).map(|pid| process(pid, 5.min(pid - 1), PYTHON, 62)).collect();
+        let lent = |mib| (5..26).map(|pid| (pid, if pid == 5 { 0 } else { mib * MIB })).collect();
+        let run = |lent_mib: u64| {
+            let mut tree = Tree::of(&(5..26).map(|pid| (pid, 5)).collect::<Vec<_>>());
+            (tree.loans, tree.walk_ns) = (lent(60), MS);
+            assert_eq!([0, 110].map(|now| tree.look(now, &looks)), [62, 21 * 5]);
+            // It is not paid for yet when they store.
+            tree.loans = lent(lent_mib);
+            assert_eq!(tree.look(200, &looks), 21 * 5);
+            tree.loans = lent(60);
+            let walked = tree.walked.len();
+            let later = tree.look(9000, &looks);
+            assert_eq!(tree.walked.len(), walked + 21);
+            later
+        };
+        assert_eq!(run(59), 62 + 20 * 3, "all agree");
+        assert_eq!(run(50), 21 * 5, "that is too much more");
     }
 
     /// What a process said does not hold for the program that it has become.
     #[test]
     fn an_answer_is_that_programs() {
-        let mut watch = Watch { answer_percent: 50, is_short: true, ..Watch::default() };
-        let parent = process(5, 1, PYTHON, 80);
-        watch.look(0, &[parent, process(6, 5, PYTHON, 80)]);
-        assert_eq!(watch.doubly_mib(6), 40);
-        watch.is_short = false;
-        watch.look(10, &[parent, process(6, 5, SHELL, 60)]);
-        assert_eq!((watch.doubly_mib(5), watch.doubly_mib(6)), (0, 0));
+        let mut tree = Tree::of(&[(5, 40), (6, 40)]);
+        let looks = [process(5, 1, PYTHON, 80), process(6, 5, PYTHON, 80)];
+        tree.look(0, &looks);
+        tree.look(120, &looks);
+        assert_eq!(tree.own(&looks), [40, 40]);
+        let looks = [looks[0], process(6, 5, SHELL, 60)];
+        tree.look(130, &looks);
+        assert_eq!(tree.own(&looks), [80, 60]);
     }
 
     /// *The story:* one copy that lasted had every process of the tree asked, each for 2 % of a
     /// processor, all run long: fifty workers took all of one.
     #[test]
     fn walks_take_a_hundredth_of_a_processor_in_all() {
-        let mut watch = Watch { answer_percent: 90, walk_ns: 2 * MS, ..Watch::default() };
+        let mut tree = Tree::of(&(5..60).map(|pid| (pid, 1)).collect::<Vec<_>>());
+        tree.walk_ns = 2 * MS;
         let workers = (10..60).map(|pid| process(pid, 5, PYTHON, 40));
         let bystanders = (100..130).map(|pid| process(pid, 1, SHELL + pid, 40));
         let looks: Vec<Look> =
             [process(5, 1, PYTHON, 40)].into_iter().chain(workers).chain(bystanders).collect();
-        for now in (0..140).step_by(20) {
-            watch.look(now, &looks);
+        for now in (0..60_140).step_by(20) {
+            tree.look(now, &looks);
         }
-        assert_eq!(watch.asked.len(), 51, "all copies and their parent, once");
-        for now in (140..60_140).step_by(20) {
-            watch.look(now, &looks);
-        }
-        assert!(watch.asked.iter().all(|&pid| pid == 5 || (10..60).contains(&pid)));
-        let share = watch.asked.len() as u64 * watch.walk_ns * 1000 / (60_000 * MS);
-        assert!((8..=11).contains(&share), "{share} thousandths: {}", watch.asked.len());
-        let last = &watch.asked[watch.asked.len() - 51..];
-        assert!((10..60).all(|pid| last.contains(&pid)), "in turn");
+        assert!(tree.walked.iter().all(|&pid| pid == 5 || (10..60).contains(&pid)));
+        let share = tree.walked.len() as u64 * tree.walk_ns * 1000 / (60_000 * MS);
+        // What all would take at once is put off for 4 s at the most.
+        assert!((8..=27).contains(&share), "{share} thousandths: {}", tree.walked.len());
     }
 }

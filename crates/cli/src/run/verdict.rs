@@ -159,42 +159,48 @@ fn unpaged(report: &Report) -> Option<String> {
         .then(|| format!(", {} cannot be paged (locked, or out of the agent's reach)", human::bytes(bytes)))
 }
 
-/// Not all is known that would have to be.
+/// Not all is known that would have to be: each reason for that, the gravest first, and what was held.
+///
+/// *The story:* the first was told. Of tmux it was said that something ran unmanaged, and not that all
+/// of it went on when the command had ended.
 fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     let again = || run_line(report, tuning, report.ram_bytes);
     let held = human::bytes(report.tree_peak_bytes);
+    let mut doubts: Vec<(&'static str, String)> = Vec::new();
     if let Some(reason) = &report.unmanaged_reason {
-        let text = format!("ran unmanaged, without a limit: {reason}; {held} at most were seen");
-        return Some(Verdict { kind: "unmanaged", text, next: "overspill doctor".into() });
-    }
-    if report.partly_unmanaged_reason.is_some() {
+        doubts.push(("unmanaged", format!("ran unmanaged, without a limit: {reason}")));
+    } else if report.partly_unmanaged_reason.is_some() {
         let (some, all) = (report.programs_unmanaged, report.programs_total);
-        let text =
-            format!("{some} of {all} programs ran unmanaged, without a limit; {held} at most were seen");
-        return Some(Verdict { kind: "partly_unmanaged", text, next: "overspill doctor".into() });
+        let text = format!("{some} of {all} programs ran unmanaged, without a limit");
+        doubts.push(("partly_unmanaged", text));
     }
+    let is_unmanaged = !doubts.is_empty();
     if report.overlooked {
         let why = "ulimit -n, or what /proc hides";
-        let text = format!("not every process could be looked at ({why}); {held} at most were seen");
-        return Some(Verdict { kind: "partly_unmanaged", text, next: again() });
+        doubts.push(("partly_unmanaged", format!("not every process could be looked at ({why})")));
     }
     if report.unseen_peak_bytes > 0 {
         let unseen = human::bytes(report.unseen_peak_bytes);
         let text =
             format!("a program had {unseen} in RAM and ended before it could be seen whether within a limit");
-        return Some(Verdict { kind: "partly_unmanaged", text, next: again() });
+        doubts.push(("partly_unmanaged", text));
+    } else if report.brief_peak_bytes > report.ram_bytes {
+        let brief = human::bytes(report.brief_peak_bytes);
+        let text = format!("a program had {brief} in RAM, files included, and ended before more was seen");
+        doubts.push(("partly_unmanaged", text));
     }
     if report.signal.is_some() {
-        let text = format!("{} before it was done; {held} at most until then", report.status().text());
-        return Some(Verdict { kind: "killed", text, next: again() });
+        doubts.push(("killed", format!("{} before it was done", report.status().text())));
     }
     if report.programs_left > 0 {
         let left = report.programs_left;
-        let text =
-            format!("{left} of its programs went on when the command had ended; {held} at most until then");
-        return Some(Verdict { kind: "went_on", text, next: again() });
+        doubts.push(("went_on", format!("{left} of its programs went on when the command had ended")));
     }
-    None
+    let kind = doubts.first()?.0;
+    let texts: Vec<String> = doubts.into_iter().map(|(_, text)| text).collect();
+    let next = if is_unmanaged { "overspill doctor".into() } else { again() };
+    let seen = if ["killed", "went_on"].contains(&kind) { "until then" } else { "were seen" };
+    Some(Verdict { kind, text: format!("{}; {held} at most {seen}", texts.join("; ")), next })
 }
 
 /// All was seen, and all was kept.
@@ -206,7 +212,13 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     let enough = rounded(needed(report, tuning));
     let at = |ram_bytes| run_line(report, tuning, ram_bytes);
     if !report.is_paged() {
-        let mut text = format!("fits: never needed more than {}", human::bytes(report.tree_peak_bytes));
+        // What only the kernel has seen of it may be files, or shared memory: that is not known.
+        let mut text = match report.brief_peak_bytes.max(report.tree_peak_bytes) {
+            brief if brief > report.tree_peak_bytes => {
+                format!("fits: never needed more than {}, files included", human::bytes(brief))
+            }
+            seen => format!("fits: never needed more than {}", human::bytes(seen)),
+        };
         let unseen: u64 = report.files_left().iter().map(|&(_, bytes)| bytes).sum();
         if unseen > 0 {
             text.push_str(&format!(", without {} of files left to the kernel", human::bytes(unseen)));
@@ -252,7 +264,7 @@ fn emptied_bytes(report: &Report) -> u64 {
 fn needed(report: &Report, tuning: &Tuning) -> u64 {
     let needed = match report.is_paged() {
         true => report.needed_bytes + emptied_bytes(report),
-        false => peak(report, tuning),
+        false => peak(report, tuning).max(report.brief_peak_bytes),
     };
     let needed = needed + RESERVE_BYTES.min(needed / RESERVE_SHARE);
     needed + needed / HEADROOM_SHARE
@@ -527,6 +539,38 @@ mod tests {
             (report.tree_peak_bytes, report.unseen_peak_bytes) = (1 << 20, 48 << 20);
         };
         assert_eq!(kind(unseen), "partly_unmanaged");
+    }
+
+    /// *The story:* 66 MiB of shared memory that were there for 50 ms: "fits: never needed more than 2.2
+    /// MiB", whatever the budget. Its agent had seen that it had them, and nobody what they were.
+    #[test]
+    fn what_was_too_brief_to_be_looked_at_is_no_figure() {
+        let brief = |ram_mib: u64| {
+            judged(|report| {
+                report.vmstat.clear();
+                report.ram_bytes = ram_mib << 20;
+                (report.tree_peak_bytes, report.brief_peak_bytes) = (2 << 20, 66 << 20);
+            })
+        };
+        let fits = brief(100);
+        assert!(fits.text.starts_with("fits: never needed more than 66.0 MiB, files included"), "{fits:?}");
+        assert!(fits.next.contains("--ram 79M "), "{fits:?}");
+        assert_eq!(brief(20).kind, "partly_unmanaged");
+    }
+
+    /// See [`doubt`].
+    #[test]
+    fn each_doubt_is_told() {
+        let verdict = judged(|report| {
+            report.vmstat.clear();
+            (report.partly_unmanaged_reason, report.programs_unmanaged) = (Some("a (5): static".into()), 1);
+            (report.programs_total, report.programs_left, report.signal) = (3, 2, Some(9));
+        });
+        assert_eq!((verdict.kind, verdict.next.as_str()), ("partly_unmanaged", "overspill doctor"));
+        let expected = "1 of 3 programs ran unmanaged, without a limit; killed by SIGKILL before it was \
+                        done; 2 of its programs went on when the command had ended; 100.0 MiB at most were \
+                        seen";
+        assert_eq!(verdict.text, expected);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!
 //! Its pauses follow from what its looks cost, so that it takes some thousandths of a processor at most.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use overspill_sys::procfs::Fields;
 
 use super::census::{Census, Sighting, UNKEPT_BYTES};
 use super::descendants::{
-    Descendants, Look, Orphans, exists, figure, figures, is_put_off, minor_faults, name, of_pid,
+    Descendants, Look, Orphans, exists, figure, figures, is_program, is_put_off, minor_faults, name, of_pid,
     processor_us, read,
 };
 use super::divider::{Divider, Member, Word};
@@ -31,7 +31,7 @@ use super::group::{self, Group};
 use super::lending::{self, Borrower, Lender, Lending};
 use super::program;
 use super::shared_page::{Report, SharedPage};
-use super::sharing::{Doubly, Lent, Loans, Sharing};
+use super::sharing::{Doubly, Loans, Sharing, Walked, Walker};
 use super::{status_line, verdict};
 use crate::{human, machine};
 
@@ -48,19 +48,16 @@ const PAUSE_FACTOR_UNSETTLED: u32 = 30;
 const SHARED_STEP_BYTES: u64 = 1 << 20;
 /// Under `--strict` what nobody can page may be more than the budget for so long.
 const EXCESS_NS: u64 = 300_000_000;
-/// All are asked again what they have in common after that, and after so many times what it took.
-const ASK_ALL_PAUSE: Duration = Duration::from_millis(500);
-const ASK_ALL_SHARE: u32 = 20;
-/// Families are walked again after that, and after so many times what it took.
-const RENEWALS_PAUSE: Duration = Duration::from_millis(500);
-const RENEWALS_SHARE: u32 = 50;
-/// ... while less than this share of the budget is free, and as much might be.
+/// Loans are asked for anew while less than this share of the budget is free, and as much might be.
 const RENEWED_SHARE: u64 = 16;
 /// When a run has been refused nobody is left once so many looks in a row have seen nobody. Who waits
 /// for a disk may take longer to end than anybody has patience.
 const LOOKS_UNSEEN: u32 = 3;
 const END_PAUSE: Duration = Duration::from_millis(2);
 const END_PATIENCE: Duration = Duration::from_secs(5);
+/// What is locked is asked for again after that, and after so many times what it took.
+const LOCKED_PAUSE: Duration = Duration::from_millis(20);
+const LOCKED_SHARE: u32 = 50;
 /// How often it is asked whether anybody has pages of hugetlbfs.
 const HUGE_LOOK: Duration = Duration::from_millis(100);
 
@@ -144,17 +141,17 @@ struct Watcher {
     returned_bytes: u64,
     extras: BTreeMap<u32, Extra>,
     huge_asked: Option<Instant>,
+    /// When it is asked again what is locked, counted from the beginning.
+    locked_again: Duration,
     /// What agents reported last of files that the kernel keeps.
     kept_bytes: BTreeMap<u32, u64>,
     sharing: Sharing,
     lending: Lending,
     /// What was told of loans last.
     loans: Loans,
-    /// When families may be walked again, counted from the beginning.
-    renews_again: Duration,
+    /// Little is free, and more may be had in common than is lent.
+    is_tight: bool,
     began: Instant,
-    /// When all may be asked again, counted from there.
-    asks_again: Duration,
 }
 
 /// What is not read at every look.
@@ -165,7 +162,8 @@ struct Extra {
     shmem_bytes: u64,
     /// In pages of hugetlbfs, which no other figure has.
     huge_bytes: u64,
-    /// In mappings that are locked, files among them and what is not in RAM; read while the tree is above its budget only.
+    /// In mappings that are locked, files among them and what is not in RAM; read while the tree is above
+    /// its budget only.
     locked_bytes: u64,
 }
 
@@ -202,13 +200,13 @@ impl Watcher {
             returned_bytes: 0,
             extras: BTreeMap::new(),
             huge_asked: None,
+            locked_again: Duration::ZERO,
             kept_bytes: BTreeMap::new(),
             sharing: Sharing::default(),
             lending: Lending::default(),
             loans: Loans::new(),
-            renews_again: Duration::ZERO,
+            is_tight: false,
             began: Instant::now(),
-            asks_again: Duration::ZERO,
         }
     }
 
@@ -258,22 +256,22 @@ impl Watcher {
         let huge: u64 = self.extras.values().map(|extra| extra.huge_bytes).sum();
         if self.options.strict {
             self.read_locked(&looks, sum + huge > self.options.ram_bytes);
+        } else if sum > self.options.ram_bytes / 8 * 7 {
+            self.find_locked(&looks);
         }
-        let shmem_bytes = |look: &Look| shmem_bytes(&self.extras, look);
         if looks.iter().any(|look| !self.census.knows(look.pid)) {
             // Who is new may have told already.
-            self.loans = self.page.reports().map_or_else(|_| Loans::new(), |told| self.loans(&looks, &told));
+            self.loans =
+                self.page.reports().map_or_else(|_| Loans::new(), |told| Watcher::loans(&looks, &told));
         }
-        let lent = |look: &Look| self.loans.get(&look.pid).map_or(0, |lent| lent.anon_bytes);
-        let lent: u64 = looks.iter().map(|look| lent(look).min(look.anon_bytes)).sum();
-        let is_short = sum - lent > self.options.ram_bytes / 8 * 7;
-        let now = || self.began.elapsed().as_nanos() as u64;
-        let walk = |look: &Look| walk(look, shmem_bytes(look));
-        self.sharing.look(&looks, &self.census, (&self.loans, is_short), now, walk);
-        let mut sightings = self.sightings(looks.iter());
-        if self.asks_all(&sightings) {
-            sightings = self.sightings_afresh(&looks);
+        let mut walks = Walks { extras: &self.extras, began: self.began };
+        let known = (&self.loans, self.census.tree_peak_bytes, self.is_tight);
+        let believed = self.sharing.look(&looks, known, &mut walks);
+        self.census.note_peak(believed);
+        if is_over {
+            self.census.note_peak(self.sharing.believed(self.census.tree_peak_bytes));
         }
+        let sightings = self.sightings(looks.iter());
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
             self.census.describe(pid, name(pid), objection(pid, &self.agent));
         }
@@ -352,30 +350,6 @@ impl Watcher {
         }
     }
 
-    /// Is the budget passed by what several may have together, as far as is known? Then all are asked
-    /// before it is said, if that was paid for since the last time.
-    fn asks_all(&self, sightings: &[Sighting]) -> bool {
-        let counted = sightings.iter().filter(|sighting| !sighting.look.is_guest);
-        let sum = |of: fn(&Sighting) -> u64| counted.clone().map(of).sum::<u64>();
-        let shared = sum(|sighting| sighting.shmem_bytes);
-        let all = shared + sum(|sighting| sighting.look.anon_bytes.saturating_sub(sighting.doubly_bytes));
-        let is_paid = self.began.elapsed() >= self.asks_again;
-        is_paid && shared > 0 && counted.count() > 1 && all > self.options.ram_bytes
-    }
-
-    /// Asks everybody what others have, too.
-    fn ask_all(&mut self, looks: &[Look], now: u64) {
-        self.sharing.ask_all(looks, now, |look| walk(look, shmem_bytes(&self.extras, look)));
-    }
-
-    fn sightings_afresh(&mut self, looks: &[Look]) -> Vec<Sighting> {
-        let began = self.began.elapsed();
-        self.ask_all(looks, began.as_nanos() as u64);
-        let ended = self.began.elapsed();
-        self.asks_again = ended + ASK_ALL_PAUSE.max((ended - began) * ASK_ALL_SHARE);
-        self.sightings(looks.iter())
-    }
-
     /// Is what nobody can page more than the budget, and not for an instant only?
     ///
     /// *The story:* the heap of a Java that shares it with itself was four times the budget.
@@ -393,13 +367,13 @@ impl Watcher {
             return None;
         }
         self.excess_ns = None;
-        let held = self.unpaged_afresh(looks, now)?;
+        let held = self.unpaged_afresh(looks)?;
         let text = || format!("{} in RAM are shared memory, or nobody can page them", human::bytes(held));
         (held > bound).then(text)
     }
 
     /// The same after all were asked. Of whom nobody tells what it has by itself, nothing is counted.
-    fn unpaged_afresh(&mut self, looks: &[Look], now: u64) -> Option<u64> {
+    fn unpaged_afresh(&mut self, looks: &[Look]) -> Option<u64> {
         for look in looks {
             self.extras.entry(look.pid).or_default().shared_bytes = u64::MAX; // so that it is read
             self.read_shmem(look);
@@ -408,7 +382,8 @@ impl Watcher {
                 extra.locked_bytes = locked_anon_bytes(look.pid);
             }
         }
-        self.ask_all(looks, now);
+        let mut walks = Walks { extras: &self.extras, began: self.began };
+        self.sharing.walk_now(looks, &self.loans, &mut walks);
         let mut managed = self.page.reports().ok()?;
         managed.retain(|report| !report.is_over);
         let tells = |look: &&Look| !self.sharing.is_silent(look.pid);
@@ -422,7 +397,11 @@ impl Watcher {
             let look = &sighting.look;
             let report = managed.iter().find(|report| report.is_of(look));
             let locked_bytes = self.extras.get(&look.pid).map_or(0, |extra| extra.locked_bytes);
-            let kept = |fixed_bytes: u64| (fixed_bytes + locked_bytes).min(look.anon_bytes);
+            // What was locked before it was managed is in both.
+            let kept = |fixed_bytes: u64| match self.options.strict {
+                true => (fixed_bytes + locked_bytes).min(look.anon_bytes),
+                false => fixed_bytes.max(locked_bytes).min(look.anon_bytes),
+            };
             let anon_bytes = match report.map(|report| report.state) {
                 Some(state::WATCHING) => kept(0),
                 Some(state::MANAGING) => kept(report.map_or(0, |report| report.counter("fixed_bytes"))),
@@ -452,6 +431,25 @@ impl Watcher {
             let locked_bytes = if is_above { figure(look.pid, "status", "VmLck").unwrap_or(0) } else { 0 };
             self.extras.entry(look.pid).or_default().locked_bytes = locked_bytes;
         }
+    }
+
+    /// The same for the verdict, so that it need not be at once: of those that have locked something, what
+    /// of that is anonymous.
+    ///
+    /// *The story:* what had been managed before it was locked counted as what can be paged, and a run
+    /// that had next to nothing to page was said to work.
+    fn find_locked(&mut self, looks: &[Look]) {
+        let began = self.began.elapsed();
+        if began < self.locked_again {
+            return;
+        }
+        for look in looks {
+            let locks = figure(look.pid, "status", "VmLck").unwrap_or(0) > 0;
+            self.extras.entry(look.pid).or_default().locked_bytes =
+                if locks { locked_anon_bytes(look.pid) } else { 0 };
+        }
+        let ended = self.began.elapsed();
+        self.locked_again = ended + LOCKED_PAUSE.max((ended - began) * LOCKED_SHARE);
     }
 
     /// Pages of hugetlbfs: no more of all together than the machine has in use. Most machines have none.
@@ -495,7 +493,7 @@ impl Watcher {
         }
         self.census.need(self.needed(looks, &managed));
         let kept = |report: &Report| (report.pid, report.counter("files_kept_resident_bytes"));
-        self.loans = self.loans(looks, &managed);
+        self.loans = Watcher::loans(looks, &managed);
         self.kept_bytes = managed.iter().map(kept).filter(|&(_, bytes)| bytes > 0).collect();
         self.unpaged_bytes = self.unpaged_bytes(sightings, &managed);
         self.census.note_unpaged(self.unpaged_bytes);
@@ -520,15 +518,12 @@ impl Watcher {
     }
 
     /// Children of fork that tell what they have of their parents, and these.
-    fn loans(&self, looks: &[Look], managed: &[Report]) -> Loans {
-        let has_shmem = |look: &Look| shmem_bytes(&self.extras, look) > 0;
-        let lent = |look: &Look, anon_bytes| (look.pid, Lent { anon_bytes, has_shmem: has_shmem(look) });
+    fn loans(looks: &[Look], managed: &[Report]) -> Loans {
         let mut loans = Loans::new();
         for (look, report) in borrowers(looks, managed) {
-            let parent = of_pid(looks, look.parent);
-            loans.extend([lent(look, report.borrowed_bytes)]);
-            if let Some(parent) = parent.filter(|parent| !loans.contains_key(&parent.pid)) {
-                loans.extend([lent(parent, 0)]);
+            loans.insert(look.pid, report.borrowed_bytes);
+            if let Some(parent) = of_pid(looks, look.parent) {
+                loans.entry(parent.pid).or_insert(0);
             }
         }
         loans
@@ -545,21 +540,39 @@ impl Watcher {
         for (claim, word) in self.lending.look(&borrowers, |pid| lender(looks, pid)) {
             self.page.lend(claim, word)?;
         }
-        let is_due = self.began.elapsed() >= self.renews_again;
-        if is_due && self.worth_renewing(looks, managed) && self.page.free_bytes()? < self.tight_bytes() {
-            let began = self.began.elapsed();
-            let parents: BTreeSet<u32> = borrowers.iter().map(|borrower| borrower.parent).collect();
-            // What one has in common with its parent and with its children a walk does not tell apart.
-            let is_mixed = |child: &Borrower| parents.contains(&child.pid);
-            let mixed =
-                borrowers.iter().filter(|child| is_mixed(child)).flat_map(|child| [child.pid, child.parent]);
-            let mixed: BTreeSet<u32> = mixed.collect();
-            for &parent in parents.difference(&mixed) {
-                let family: Vec<&Borrower> = borrowers.iter().filter(|one| one.parent == parent).collect();
-                self.renew(looks, parent, &family)?;
+        self.renew(looks, managed, &borrowers)?;
+        self.is_tight = self.worth_renewing(looks, managed) && self.page.free_bytes()? < self.tight_bytes();
+        Ok(())
+    }
+
+    /// Of families that were walked at this look: what several of one have counts with the eldest, and is
+    /// lent to the others.
+    ///
+    /// *The story:* children of children were walked by nobody. A shell of 19 MiB that started shells, each
+    /// of which started some, paged in 30.
+    fn renew(&mut self, looks: &[Look], managed: &[Report], borrowers: &[Borrower]) -> io::Result<()> {
+        let walked = |pid: u32| Some((self.sharing.walked(pid)?, eldest(looks, pid)?));
+        #[derive(Default)]
+        struct Family<'a> {
+            common: u64,
+            children: Vec<(&'a Borrower, Walked)>,
+        }
+        let mut families: BTreeMap<u32, Family<'_>> = BTreeMap::new();
+        for report in managed.iter().filter(|report| report.state != state::UNMANAGED) {
+            let Some((walked, eldest)) = walked(report.pid) else { continue };
+            let family = families.entry(eldest).or_default();
+            family.common += walked.doubly.anon_bytes;
+            let child = borrowers.iter().find(|one| one.pid == report.pid && one.pid != eldest);
+            family.children.extend(child.map(|child| (child, walked)));
+        }
+        for Family { common, children } in families.into_values() {
+            let each: Vec<u64> = children.iter().map(|(_, walked)| walked.doubly.anon_bytes).collect();
+            for ((child, walked), bytes) in children.iter().zip(lending::parts(common, &each)) {
+                let Some(lender) = lender(looks, child.parent) else { continue };
+                let loan = Loan { pages: (bytes / 4096) as u32, faults: walked.faults as u32 };
+                self.page.lend(child.claim, loan.word())?;
+                self.lending.renew(child, loan, lender);
             }
-            let ended = self.began.elapsed();
-            self.renews_again = ended + RENEWALS_PAUSE.max((ended - began) * RENEWALS_SHARE);
         }
         Ok(())
     }
@@ -573,24 +586,6 @@ impl Watcher {
         let lost = |(look, report): (&Look, &Report)| look.anon_bytes.saturating_sub(report.borrowed_bytes);
         let lost: u64 = borrowers(looks, managed).map(lost).sum();
         lost.cast_signed() > self.tight_bytes()
-    }
-
-    /// Walks a family: what several of it have counts with the parent, and is lent to the children.
-    fn renew(&mut self, looks: &[Look], parent: u32, family: &[&Borrower]) -> io::Result<()> {
-        let doubly = |pid| of_pid(looks, pid).and_then(|look| walk(look, 0)).map(|doubly| doubly.anon_bytes);
-        let Some(lender) = lender(looks, parent) else { return Ok(()) };
-        let Some(of_parent) = doubly(parent) else { return Ok(()) };
-        let faults_before = |pid| Some((minor_faults(pid)?, doubly(pid)?));
-        let walked: Option<Vec<(u64, u64)>> = family.iter().map(|child| faults_before(child.pid)).collect();
-        let Some(walked) = walked else { return Ok(()) }; // somebody has ended meanwhile
-        let each: Vec<u64> = walked.iter().map(|(_, bytes)| *bytes).collect();
-        let common = of_parent + each.iter().sum::<u64>();
-        for ((child, (faults, _)), bytes) in family.iter().zip(walked).zip(lending::parts(common, &each)) {
-            let loan = Loan { pages: (bytes / 4096) as u32, faults: faults as u32 };
-            self.page.lend(child.claim, loan.word())?;
-            self.lending.renew(child, loan, lender);
-        }
-        Ok(())
     }
 
     /// What the tree would hold now with RAM enough, what several have together once.
@@ -613,7 +608,10 @@ impl Watcher {
         let others = looks.iter().filter(|look| !look.is_guest && !is_managed(look));
         let unmanaged: i64 = others
             .filter(|look| !self.census.is_passing(look.pid))
-            .map(|look| look.anon_bytes.cast_signed() - share(look.pid).cast_signed())
+            .map(|look| {
+                (look.anon_bytes - self.sharing.doubly(look.pid).anon_bytes.min(look.anon_bytes), look.pid)
+            })
+            .map(|(own_bytes, pid)| own_bytes.cast_signed() - share(pid).cast_signed())
             .sum();
         let own = self.options.ram_bytes + self.returned_bytes + self.shared_by_copies(managed);
         own.cast_signed() - unmanaged
@@ -651,7 +649,7 @@ impl Watcher {
     /// times it left the rest of the tree a sixth of its budget, and nothing got on.
     fn shared_by_copies(&self, managed: &[Report]) -> u64 {
         let of =
-            |report: &Report| self.sharing.asked_anon_bytes(report.pid).min(report.counter("fixed_bytes"));
+            |report: &Report| self.sharing.walked_anon_bytes(report.pid).min(report.counter("fixed_bytes"));
         managed.iter().filter(|report| report.state == state::MANAGING).map(of).sum()
     }
 
@@ -693,18 +691,55 @@ fn shmem_bytes(extras: &BTreeMap<u32, Extra>, look: &Look) -> u64 {
     extras.get(&look.pid).map_or(0, |extra| extra.shmem_bytes)
 }
 
-/// What others have, too, of what a process holds: all but its own part, which is what it has with
-/// others divided by their number. `None`: nobody knows.
-///
-/// *The story* (by reading): it was subtracted from what was read before, at the start of a look. What
-/// had left RAM in between counted as shared, which hid an excess.
-fn walk(look: &Look, shmem_bytes: u64) -> Option<Doubly> {
-    let names = ["Anonymous", "Pss_Anon", "Pss_Shmem"];
-    let [anon, own_anon, own_shmem] = figures(look.pid, "smaps_rollup", names)?;
-    Some(Doubly {
-        anon_bytes: anon.saturating_sub(own_anon).min(look.anon_bytes),
-        shmem_bytes: shmem_bytes.saturating_sub(own_shmem),
-    })
+/// The oldest ancestor of a process that runs the same program, each the parent of the next.
+fn eldest(looks: &[Look], pid: u32) -> Option<u32> {
+    let mut look = of_pid(looks, pid)?;
+    for _ in looks {
+        match of_pid(looks, look.parent).filter(|parent| parent.program_pages == look.program_pages) {
+            Some(parent) => look = parent,
+            None => break,
+        }
+    }
+    Some(look.pid)
+}
+
+struct Walks<'a> {
+    extras: &'a BTreeMap<u32, Extra>,
+    began: Instant,
+}
+
+impl Walker for Walks<'_> {
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    fn spent_ns(&self) -> u64 {
+        clock::thread_cpu_ns()
+    }
+
+    fn shmem_bytes(&self, look: &Look) -> u64 {
+        shmem_bytes(self.extras, look)
+    }
+
+    /// What others have, too, of what a process holds: all but its own part, which is what it has with
+    /// others divided by their number.
+    ///
+    /// *The story* (by reading): it was subtracted from what was read before, at the start of a look. What
+    /// had left RAM in between counted as shared, which hid an excess.
+    fn walk(&mut self, look: &Look) -> Option<Walked> {
+        let faults = minor_faults(look.pid)?;
+        let names = ["Anonymous", "Pss_Anon", "Pss_Shmem"];
+        let [anon, own_anon, own_shmem] = figures(look.pid, "smaps_rollup", names)?;
+        let doubly = Doubly {
+            anon_bytes: anon.saturating_sub(own_anon).min(look.anon_bytes),
+            shmem_bytes: self.shmem_bytes(look).saturating_sub(own_shmem),
+        };
+        Some(Walked { doubly, left_bytes: look.anon_bytes.saturating_sub(anon), faults })
+    }
+
+    fn is_still(&mut self, look: &Look) -> bool {
+        is_program(look.pid, look.program_pages)
+    }
 }
 
 /// Is a process behind a filter of system calls that the launcher is not behind? No agent begins there.

@@ -17,13 +17,40 @@ use crate::swapfile::{GivesBack, SwapFile, SwapPlace};
 /// What is known of an area beside its slots.
 pub(super) struct KnownArea {
     /// Of the place that it is, or lies in.
-    path: CString,
+    pub(super) path: CString,
     bytes: u64,
     leaves: bool,
     /// That by which it was to go.
     order: Option<u32>,
     /// Of what it may use others may use some.
     pub(super) claim: Option<Claim>,
+    /// What another one like it is made from; None where there can be none.
+    pub(super) renewed: Option<SwapPlace>,
+    /// Other processes know what is in it: it only empties.
+    pub(super) is_sealed: bool,
+    /// What is in it is brought elsewhere, for the room that it takes.
+    pub(super) thins_out: bool,
+}
+
+impl KnownArea {
+    /// One that the parent of this process has made at a place with this path.
+    ///
+    /// *The story* (by reading): it had no path. A place that was drained was said to be left while
+    /// children had pages there.
+    pub(super) fn inherited(path: CString, slots: u32) -> KnownArea {
+        let (bytes, is_sealed) = (u64::from(slots) * PAGE_SIZE as u64, true);
+        KnownArea { is_sealed, ..KnownArea::new(path, bytes, None, None) }
+    }
+
+    fn new(path: CString, bytes: u64, claim: Option<Claim>, renewed: Option<SwapPlace>) -> KnownArea {
+        let (leaves, order, is_sealed, thins_out) = (false, None, false, false);
+        KnownArea { path, bytes, leaves, order, claim, renewed, is_sealed, thins_out }
+    }
+
+    /// May a child read what is in it?
+    pub(super) fn can_be_shared(&self) -> bool {
+        !self.leaves && self.order.is_none() && (self.is_sealed || self.renewed.is_some())
+    }
 }
 
 /// How far an order is by which areas are to go.
@@ -52,8 +79,8 @@ impl Engine {
         let claims = claim.as_ref().map_or(0, Claim::step);
         let id = self.mm.add_area(&AreaConfig { slots, priority, discards, claims });
         assert_eq!(usize::from(id.0), self.areas.len(), "areas are numbered in order");
-        let (path, bytes) = (swap.path, swap.bytes);
-        self.areas.push(KnownArea { path, bytes, leaves: false, order: None, claim });
+        let renewed = swap.renewed.filter(|_| claim.is_none());
+        self.areas.push(KnownArea::new(swap.path, swap.bytes, claim, renewed));
         swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
         self.transfers.add_area(swap.file, swap.lock, self.mm.area_place(id).0.0, swap.gives_back);
         true
@@ -113,8 +140,8 @@ impl Engine {
     }
 
     /// Bytes of all areas that are not to go.
-    fn area_bytes(&self) -> u64 {
-        self.areas.iter().filter(|area| !area.leaves).map(|area| area.bytes).sum()
+    pub(super) fn area_bytes(&self) -> u64 {
+        self.areas.iter().filter(|area| !area.leaves && !area.is_sealed).map(|area| area.bytes).sum()
     }
 
     /// What could be brought elsewhere was. What could not, cannot be read: its pages fail when they

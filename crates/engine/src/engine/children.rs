@@ -14,13 +14,17 @@ use alloc::vec::Vec;
 
 use overspill_mm::State;
 use overspill_mm::types::{PageId, Vpn};
+use overspill_sys::clock;
 use overspill_sys::fd::{self, Fd};
-use overspill_sys::uffd::Uffd;
+use overspill_sys::uffd::{Message, Uffd};
 
 use super::Engine;
 use crate::child::Child;
-use crate::memory::BOUNCE;
+use crate::memory::{BOUNCE, REST_NS};
 use crate::view::{PROGRAM, address};
+
+/// How often it is looked whether all is told that was done before a fork: about a second.
+const QUIET_TRIES: u32 = 20_000;
 
 impl Engine {
     /// Does the kernel tell of every fork?
@@ -34,10 +38,52 @@ impl Engine {
         self.view.program.note_sharing();
         self.children.push(Child::new(Uffd::received(fd)));
         self.finish_transfers();
-        let is_out = |id: &PageId| {
-            !matches!(self.mm.state(*id), State::Untouched | State::Mapped) && self.mm.place(*id).0 == PROGRAM
-        };
-        let mut out: Vec<PageId> = self.mm.known_pages().filter(is_out).collect();
+        let is_exact = self.is_at_the_fork();
+        if !(is_exact && self.hand_over()) {
+            self.note_earlier_moves();
+            self.give_all();
+            self.tell_all_is_in();
+        }
+        self.children.clear();
+        fd::keep_spare();
+    }
+
+    /// Are the books those of the fork's moment? No other change is under way, and none was told with it
+    /// or after it. The fork itself is one until the thread that made it runs again.
+    fn is_at_the_fork(&mut self) -> bool {
+        self.hears_all() && !self.view.program.is_changed()
+    }
+
+    /// Waits until all is told that was done so far. False: that takes long, other threads change the
+    /// address space all the time.
+    fn hears_all(&mut self) -> bool {
+        for _ in 0..QUIET_TRIES {
+            self.view.program.read_messages();
+            if self.view.program.is_quiet() {
+                return true;
+            }
+            clock::sleep_ns(REST_NS);
+        }
+        false
+    }
+
+    /// What has moved before the fork, and is told after it, is elsewhere in the child.
+    ///
+    /// *The story* (by reading): a thread moved a mapping while another one forked, and the kernel told of
+    /// the fork first. The child was given what was out where it had been.
+    fn note_earlier_moves(&mut self) {
+        let (changes, children) = (self.view.program.changes(), &mut self.children);
+        for change in changes {
+            if let &Message::Remap { from, to, len } = change
+                && from != to
+            {
+                children.iter_mut().for_each(|child| child.note_earlier_move(from..from + len, to));
+            }
+        }
+    }
+
+    fn give_all(&mut self) {
+        let mut out: Vec<PageId> = self.mm.known_pages().filter(|&id| self.is_out(id)).collect();
         out.retain(|&id| !self.is_the_files(id));
         let mut rest = out.as_slice();
         while let Some(&first) = rest.first() {
@@ -56,8 +102,6 @@ impl Engine {
         if !self.is_paused {
             self.poison_files();
         }
-        self.children.clear();
-        fd::keep_spare();
     }
 
     /// Is what the page holds to be had from its file? What was stored to keeps its place in the
@@ -106,7 +150,7 @@ impl Engine {
     }
 
     /// Gives a page from its frame, from the pool, or alone from the file.
-    fn give_one(&mut self, id: PageId) {
+    pub(super) fn give_one(&mut self, id: PageId) {
         let (_, vpn) = self.mm.place(id);
         if self.mm.state(id) == State::Swapped {
             self.give_from_swap(id, vpn);
@@ -151,7 +195,7 @@ impl Engine {
         self.view.program.fill_loan(|page| sums.is_as_written(slot, page, prints))
     }
 
-    fn give_pages(&mut self, vpn: Vpn, source: usize, pages: u32) {
+    pub(super) fn give_pages(&mut self, vpn: Vpn, source: usize, pages: u32) {
         // SAFETY: the source are frames, bounce pages or the loan page, which nobody writes to meanwhile.
         self.each_child(|child, born| unsafe { child.give(address(vpn), source, pages, born) });
     }

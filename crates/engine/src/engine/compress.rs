@@ -23,7 +23,7 @@ use overspill_mm::{AreaId, Event, IoId, Run, State, WriteResult};
 use overspill_sys::{Errno, clock};
 
 use super::{Engine, Notice};
-use crate::memory::words_of;
+use crate::memory::{BOUNCE, words_of};
 use crate::pool::Pool;
 use crate::report::PoolStats;
 use crate::transfers::Pieces;
@@ -287,6 +287,52 @@ impl Engine {
             self.compressed.pool.tier.leaves(slots);
         }
         ordered
+    }
+
+    /// Brings to their slots what the pool alone has of pages that are out, as far as that can be, and
+    /// waits for it. Nothing is under way.
+    pub(super) fn empty_pool_to_areas(&mut self) {
+        if self.compressed.pool.tier.entries() == 0 {
+            return;
+        }
+        let tier = &self.compressed.pool.tier;
+        let slots = self.mm.known_pages().filter(|&id| self.mm.state(id) == State::Swapped);
+        let slots = slots.filter_map(|id| self.mm.slot(id)).filter(|slot| !slot.is_file());
+        let mut dirty: Vec<u32> =
+            slots.map(|slot| slot.0).filter(|&slot| tier.holds(slot) && tier.is_dirty(slot)).collect();
+        dirty.sort_unstable();
+        let mut rest = dirty.as_slice();
+        while let Some(&first) = rest.first() {
+            let count = (0..BOUNCE).zip(rest).take_while(|&(n, &slot)| slot == first + n).count() as u32;
+            self.write_now(first..first + count);
+            rest = &rest[count as usize..];
+        }
+        self.compressed.pool.give_back();
+        self.share_budget();
+    }
+
+    /// Writes neighbours to their slots, which the pool has; it lets go of those that arrive.
+    fn write_now(&mut self, slots: Range<u32>) {
+        let area = self.mm.area_of(Slot(slots.start));
+        if self.mm.is_leaving(Slot(slots.start)) || self.compressed.refusing.contains(&area) {
+            return;
+        }
+        let mut sums = Vec::with_capacity(slots.len());
+        for (index, slot) in (0..).zip(slots.clone()) {
+            let (pool, prints) = (&self.compressed.pool, &self.fingerprints);
+            let hash = self.view.program.fill_bounce(index, |page| {
+                assert!(pool.peek(slot, page), "only what is in the pool leaves it");
+                prints.hash(words_of(page))
+            });
+            sums.push(hash);
+        }
+        let count = slots.end - slots.start;
+        if self.transfers.write_now(slots.start, self.view.program.bounce_address(0), count) {
+            for (slot, hash) in slots.zip(sums) {
+                self.sums.written(slot, hash);
+                self.compressed.pool.remove(slot);
+            }
+        }
     }
 
     /// A write of `pages` entries of the batch, from the `at`th on, has ended.

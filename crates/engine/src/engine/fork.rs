@@ -6,7 +6,7 @@ use overspill_mm::types::PageId;
 use overspill_mm::{Event, State};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
-use super::Engine;
+use super::{Engine, Notice};
 use crate::view::{PROGRAM, address};
 
 /// So often it is tried to arm a doorbell that is silent, where other threads change the address space.
@@ -39,8 +39,18 @@ impl Engine {
     /// Brings everything in and stops reclaiming until [`Engine::resume_after_fork`];
     /// [`Notice::Populated`](super::Notice::Populated) follows.
     pub fn pause(&mut self) {
+        self.heirs.is_expected = false;
+        self.begin_pause(Event::Pause);
+    }
+
+    /// What was said of a pause before this one and not judged is not said any more.
+    ///
+    /// *The story* (by reading): of two threads that rang at once one wanted everything in. That all is in
+    /// or in slots was said for the other one, and taken for what the first had asked for.
+    pub(super) fn begin_pause(&mut self, event: Event) {
         self.is_paused = true;
-        self.feed(Event::Pause);
+        self.notices.retain(|notice| *notice != Notice::Populated);
+        self.feed(event);
     }
 
     /// Arms the doorbell again. False when that is to be tried again.
@@ -78,7 +88,8 @@ impl Engine {
         if !self.poison_lost() {
             return false;
         }
-        let regions: Vec<AddressRange> = self.regions().chain([self.doorbells.clone()]).collect();
+        let regions: Vec<AddressRange> =
+            self.regions().chain([self.doorbells.clone()]).chain(self.heirs.mailbox()).collect();
         for region in regions {
             // What shows the zero page is protected.
             self.view.program.unprotect(region.clone());
@@ -159,6 +170,7 @@ impl Engine {
     /// Goes on after [`Engine::pause`].
     pub fn resume_after_fork(&mut self) {
         self.is_paused = false;
+        (self.heirs.is_expected, self.heirs.was_expected) = (false, false);
         self.feed(Event::Resume);
     }
 }

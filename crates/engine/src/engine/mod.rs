@@ -19,6 +19,7 @@ mod files;
 mod foreseeing;
 mod fork;
 mod handing_back;
+pub mod heirs;
 mod keeping;
 mod mapping;
 mod messages;
@@ -157,6 +158,7 @@ pub struct Engine {
     /// Everything is in, or comes in, for a fork that was announced.
     is_paused: bool,
     whole: whole::Whole,
+    heirs: heirs::Heirs,
 }
 
 impl Engine {
@@ -208,6 +210,7 @@ impl Engine {
             maps: None,
             is_paused: false,
             whole: whole::Whole::default(),
+            heirs: heirs::Heirs::default(),
         }
     }
 
@@ -345,10 +348,13 @@ impl Engine {
     pub fn notice(&mut self) -> Option<Notice> {
         let lets_fork = self.notices.front() == Some(&Notice::Populated);
         if lets_fork && (self.must_tell_files() || !self.poison_lost()) {
-            None
-        } else {
-            self.notices.pop_front()
+            return None;
         }
+        if lets_fork && self.is_handing_over() {
+            self.finish_transfers();
+            self.empty_pool_to_areas();
+        }
+        self.notices.pop_front()
     }
 
     /// Bytes of mappings that are sealed, as far as they were to leave: they stay.
@@ -361,6 +367,7 @@ impl Engine {
     pub fn tick(&mut self) {
         self.vigil.tick(clock::monotonic_ns());
         self.look_at_claims();
+        self.close_emptied();
         self.feed(Event::Tick);
         self.look_at_files();
         self.read_foreseen();

@@ -55,6 +55,8 @@ pub(super) struct Area {
     pub is_asked: bool,
     /// None: it has its slots for itself.
     claim: Option<Claim>,
+    /// Others know what is in it: see [`Area::seal`].
+    pub is_sealed: bool,
 }
 
 impl Area {
@@ -79,6 +81,7 @@ impl Area {
             again: false,
             is_asked: false,
             claim,
+            is_sealed: false,
         }
     }
 
@@ -89,6 +92,35 @@ impl Area {
             (self.stand, self.cursor, self.round, self.again) = (Stand::Leaving, 1, 0, false);
         }
         is_new
+    }
+
+    /// It takes no more pages, and nothing of it is given back, as others know what is in it. Numbers
+    /// that were never made use of are free for other areas.
+    ///
+    /// # Panics
+    /// When a page is on its way there.
+    pub fn seal(&mut self) {
+        assert_eq!(self.writing, 0, "what others know is there");
+        if self.stand == Stand::Open {
+            self.stand = Stand::Closed;
+        }
+        (self.is_sealed, self.discards, self.claim) = (true, false, None);
+        if self.table.known() > 0 {
+            self.table.end_where_known();
+        }
+    }
+
+    /// A slot that another process wrote is the page's.
+    pub fn take_inherited(&mut self, slot: u32, page: PageId) {
+        while slot >= self.table.known() {
+            assert!(self.table.grow(), "the slot is one of the area");
+        }
+        self.table.take(slot, 1, page);
+    }
+
+    /// It does not leave as yet.
+    pub fn stay(&mut self) {
+        self.stand = if self.is_sealed { Stand::Closed } else { Stand::Open };
     }
 
     /// Does it take no page?

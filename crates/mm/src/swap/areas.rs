@@ -72,6 +72,32 @@ impl Areas {
         AreaId(id)
     }
 
+    /// One more area, which others know and nobody writes to: it takes no page. Its header has the
+    /// number `base`.
+    pub fn inherit(&mut self, base: Slot, slots: u32) -> AreaId {
+        assert!(base.0 >= self.len() && base.0.is_multiple_of(CLUSTER), "numbers are of one area");
+        assert!(slots <= SLOTS_MAX - base.0, "numbers are of areas");
+        let id = u8::try_from(self.areas.len()).expect("nobody has so many areas");
+        let mut area = Area::new(&AreaConfig { slots, ..AreaConfig::default() }, self.placement, base.0);
+        area.seal();
+        self.areas.push(area);
+        self.order.push(id);
+        AreaId(id)
+    }
+
+    /// Others come to know the area: it only empties from now on, see [`Area::seal`].
+    pub fn seal(&mut self, area: AreaId) {
+        self.areas[usize::from(area.0)].seal();
+        self.turn = 0;
+    }
+
+    /// A slot of an area that was inherited is the page's.
+    pub fn take_inherited(&mut self, slot: Slot, page: PageId) {
+        let (area, own) = self.find(slot);
+        area.take_inherited(own, page);
+        self.used += 1;
+    }
+
     /// Numbers that no area has as yet.
     pub fn numbers_left(&self) -> u32 {
         SLOTS_MAX.saturating_sub(self.len().next_multiple_of(CLUSTER))
@@ -164,7 +190,7 @@ impl Areas {
         for area in self.areas.iter_mut().filter(|area| area.is_asked) {
             match area.stand {
                 Stand::Open | Stand::Closed if has_room => drop(area.leave()),
-                Stand::Leaving if stays && !has_room => area.stand = Stand::Open,
+                Stand::Leaving if stays && !has_room => area.stay(),
                 _ => {}
             }
         }

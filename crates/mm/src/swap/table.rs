@@ -114,6 +114,11 @@ impl SlotTable {
         true
     }
 
+    /// There are no more slots than are known.
+    pub fn end_where_known(&mut self) {
+        self.limit = self.known;
+    }
+
     /// Slots known so far.
     #[inline]
     pub fn known(&self) -> u32 {

@@ -47,7 +47,7 @@ impl Manager<'_> {
             Notice::Doorbell(_) => self.pause(),
             Notice::Populated => {
                 self.permit_forks();
-                fork::set_paused();
+                fork::set_paused(self.engine.is_handing_over());
                 self.engine.answer_doorbell(fork::doorbells().start);
             }
             Notice::SwapFull => self.swap_full(),

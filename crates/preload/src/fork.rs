@@ -1,12 +1,13 @@
-//! fork(): before it everything comes in, during it nothing is taken out, the child gets an agent of its own.
+//! fork(): before it everything comes in, or is where the child will find it (`heir`); during it nothing
+//! is taken out; the child gets an agent of its own.
 //!
 //! The handlers run in the program's thread that forks: libc's fork calls them, and `forms` does
 //! for the other ways. The thread rings a doorbell (touches a page whose absence the agent is told
-//! of) and sleeps in that touch until everything is in; so no lock, no signal and no descriptor is
+//! of) and sleeps in that touch until that is so; hence no lock, no signal and no descriptor is
 //! needed, and the agent wakes up as for any fault. vfork and posix_spawn share the address space
 //! until they exec, and need none.
 //!
-//! Why no page can be out during a fork: the forking thread counts itself in `FORKS`, then waits
+//! Why no page can leave during a fork: the forking thread counts itself in `FORKS`, then waits
 //! for `PAUSED`. The agent clears `PAUSED` first and looks at `FORKS` second. Whichever comes
 //! first, one of them sees the other.
 //!

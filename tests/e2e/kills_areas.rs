@@ -14,6 +14,9 @@ use crate::swap_areas::{info, make, noise};
 use crate::{Outcome, Test, ensure};
 
 const AREA_MIB: u64 = 256;
+/// As much of it as is looked at while a program runs. (Of what the next run wrote all is: once nothing was
+/// found in this part.)
+const LOOKED_AT_MIB: u64 = AREA_MIB / 16;
 /// More pages than these have to be written by a run that pages.
 const PAGED: usize = 500;
 
@@ -77,9 +80,9 @@ impl Area {
         Ok(())
     }
 
-    /// Its pages from the first one behind the header on, a sixteenth of them.
-    fn content(&self) -> Outcome<Vec<u8>> {
-        let mut bytes = vec![0; (AREA_MIB / 16 * MIB) as usize];
+    /// Its pages from the first one behind the header on, of so many MiB.
+    fn content(&self, mib: u64) -> Outcome<Vec<u8>> {
+        let mut bytes = vec![0; (mib * MIB) as usize];
         let read = File::open(&self.path).and_then(|mut file| file.read_exact(&mut bytes));
         read.map_err(|error| error.to_string())?;
         bytes.drain(..4096);
@@ -101,11 +104,11 @@ fn differing_pages(one: &[u8], other: &[u8]) -> usize {
 fn killed(context: &Context, area: &Area, name: &str, victim: Victim, options: &[&str]) -> Outcome {
     let with_pool_off = [options, &NO_POOL].concat();
     let kill = Kill { name, victim, swap: &area.path, options: &with_pool_off, seconds: 2 };
-    let fresh = area.content()?;
+    let fresh = area.content(LOOKED_AT_MIB)?;
     kill.carry_out(context, || {
         ensure!(area.is_locked()?, "nobody has the area that is paged to");
         let deadline = Instant::now() + Duration::from_secs(10);
-        while differing_pages(&fresh, &area.content()?) <= PAGED {
+        while differing_pages(&fresh, &area.content(LOOKED_AT_MIB)?) <= PAGED {
             ensure!(Instant::now() < deadline, "nothing is paged to the area");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -113,12 +116,12 @@ fn killed(context: &Context, area: &Area, name: &str, victim: Victim, options: &
     })?;
     area.expect_unlocked()?;
     expect_alone(area)?;
-    let left = area.content()?;
+    let left = area.content(AREA_MIB)?;
     let (is_usable, told) = info(context, &area.path)?;
     ensure!(is_usable, "after the kill: {told}");
     let next = noise(context, &format!("kills-{name}-next")).swap(&area.path).options(options);
     next.run()?.succeeded()?.paged()?;
-    let written = differing_pages(&left, &area.content()?);
+    let written = differing_pages(&left, &area.content(AREA_MIB)?);
     ensure!(written > PAGED, "the next run wrote {written} pages there");
     expect_alone(area)
 }

@@ -124,12 +124,7 @@ impl Child {
 
     /// Reads what the child tells. False when that is nothing.
     fn listen(&mut self, born: &mut Vec<Child>) -> bool {
-        let message = self.read();
-        let is_any = message.is_some();
-        if let Some(message) = message {
-            self.note(message, born);
-        }
-        is_any
+        self.read().map(|message| self.note(message, born)).is_some()
     }
 
     fn read(&mut self) -> Option<Message> {

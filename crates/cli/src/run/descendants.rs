@@ -363,9 +363,8 @@ pub fn minor_faults(pid: u32) -> Option<u64> {
 
 /// Has a process any memory, and still a program of that size? Who ends has none before it has ended.
 pub fn is_program(pid: u32, program_pages: u32) -> bool {
-    let statm = read(pid, "statm").unwrap_or_default();
-    let numbers: Vec<u64> = statm.split_ascii_whitespace().flat_map(str::parse).collect();
-    numbers.len() > 3 && numbers[1] > 0 && numbers[3] == u64::from(program_pages)
+    let statm = File::open(format!("/proc/{pid}/statm")).ok();
+    statm.as_ref().and_then(parse).is_some_and(|look| look.program_pages == program_pages)
 }
 
 /// Is it stopped, traced, or waiting for a disk, so that it does not get on for now?

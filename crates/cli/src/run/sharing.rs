@@ -201,9 +201,9 @@ impl Sharing {
     /// What of each is taken to be had by others, too: as much as may be, but what all of a program hold
     /// is as much as the largest of them does.
     fn settle(&mut self, looks: &[Look]) {
-        let sharers = self.known.values().filter(|known| known.shmem_bytes > 0).count();
+        let share = self.several_share();
         for known in self.known.values_mut() {
-            let shmem_bytes = if sharers > 1 { known.shmem_bytes } else { 0 };
+            let shmem_bytes = if share { known.shmem_bytes } else { 0 };
             known.doubly = match known.walked {
                 _ if known.is_gone => known.held(),
                 Some(Walked { doubly: Doubly { anon_bytes, shmem_bytes }, .. }) => {
@@ -223,14 +223,14 @@ impl Sharing {
 
     /// Walks those that may have something in common with others. Returns when that was done.
     fn walk_all(&mut self, looks: &[Look], walker: &mut impl Walker) -> u64 {
-        let sharers = self.known.values().filter(|known| known.shmem_bytes > 0).count();
+        let share = self.several_share();
         let mut programs: BTreeMap<u32, u32> = BTreeMap::new();
         self.known.values().for_each(|known| *programs.entry(known.program_pages).or_default() += 1);
         let mut walked = Vec::new();
         for look in looks.iter().filter(|look| !look.is_guest) {
             let known = self.known.get_mut(&look.pid).expect("all that live are known");
             known.walked_ns = walker.now();
-            if programs[&known.program_pages] == 1 && (sharers < 2 || known.shmem_bytes == 0) {
+            if programs[&known.program_pages] == 1 && !(share && known.shmem_bytes > 0) {
                 continue;
             }
             let answer = walker.walk(look);
@@ -251,6 +251,11 @@ impl Sharing {
         }
         self.settle(looks);
         walker.now()
+    }
+
+    /// Have several shared memory?
+    fn several_share(&self) -> bool {
+        self.known.values().filter(|known| known.shmem_bytes > 0).count() > 1
     }
 
     fn least(&self) -> u64 {

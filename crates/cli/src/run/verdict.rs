@@ -215,14 +215,13 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     let at = |ram_bytes| run_line(report, tuning, ram_bytes);
     if !report.is_paged() {
         // What only the kernel has seen of it may be files, or shared memory: that is not known.
-        let mut text = match report.brief_peak_bytes.max(report.tree_peak_bytes) {
-            brief if brief > report.tree_peak_bytes => {
-                format!("fits: never needed more than {}, files included", human::bytes(brief))
-            }
-            seen if is_brief(report) => {
-                format!("fits: at most {} were seen, in {:.1} s", human::bytes(seen), report.wall_seconds)
-            }
-            seen => format!("fits: never needed more than {}", human::bytes(seen)),
+        let (seen, brief) = (report.tree_peak_bytes, report.brief_peak_bytes);
+        let mut text = if brief > seen {
+            format!("fits: never needed more than {}, files included", human::bytes(brief))
+        } else if is_brief(report) {
+            format!("fits: at most {} were seen, in {:.1} s", human::bytes(seen), report.wall_seconds)
+        } else {
+            format!("fits: never needed more than {}", human::bytes(seen))
         };
         let unseen: u64 = report.files_left().iter().map(|&(_, bytes)| bytes).sum();
         if unseen > 0 {

@@ -162,8 +162,8 @@ struct Extra {
     shmem_bytes: u64,
     /// In pages of hugetlbfs, which no other figure has.
     huge_bytes: u64,
-    /// In mappings that are locked, files among them and what is not in RAM; read while the tree is above
-    /// its budget only.
+    /// In mappings that are locked: under `--strict` files among them and what is not in RAM, read while the
+    /// tree is above its budget only; else what is anonymous.
     locked_bytes: u64,
 }
 
@@ -609,9 +609,9 @@ impl Watcher {
         let unmanaged: i64 = others
             .filter(|look| !self.census.is_passing(look.pid))
             .map(|look| {
-                (look.anon_bytes - self.sharing.doubly(look.pid).anon_bytes.min(look.anon_bytes), look.pid)
+                let own_bytes = look.anon_bytes.saturating_sub(self.sharing.doubly(look.pid).anon_bytes);
+                own_bytes.cast_signed() - share(look.pid).cast_signed()
             })
-            .map(|(own_bytes, pid)| own_bytes.cast_signed() - share(pid).cast_signed())
             .sum();
         let own = self.options.ram_bytes + self.returned_bytes + self.shared_by_copies(managed);
         own.cast_signed() - unmanaged

@@ -245,10 +245,14 @@ impl Engine {
                 None => self.give_one(id),
             }
         }
-        for id in self.areas_of(&estate) {
+        for id in self.area_ids() {
             let (Slot(base), slots) = self.mm.area_place(id);
+            let slots = estate.reach(base, slots);
+            if slots == 0 {
+                continue;
+            }
             let descriptor = self.transfers.descriptor_of(usize::from(id.0))?;
-            let (slots, path) = (estate.reach(base, slots), self.areas[usize::from(id.0)].path.clone());
+            let path = self.areas[usize::from(id.0)].path.clone();
             estate.areas.push(EstateArea { descriptor, base, slots, path });
         }
         estate.regions = self.regions().collect();
@@ -258,15 +262,6 @@ impl Engine {
         Some(((estate, file), lies))
     }
 
-    /// The areas that pages of it are in.
-    fn areas_of(&self, estate: &Estate) -> Vec<AreaId> {
-        let ids = self.area_ids().filter(|&id| {
-            let (Slot(base), slots) = self.mm.area_place(id);
-            estate.runs.iter().any(|run| (base..base + slots).contains(&run.slot.0))
-        });
-        ids.collect()
-    }
-
     /// Closes the areas for writing that the child has, too, and opens new ones. False: that cannot be.
     ///
     /// *The story:* a disk was full, and the area there took no more pages as it was. So it was not sealed,
@@ -274,9 +269,9 @@ impl Engine {
     /// (`swap::full-fork`). And (`torture fork-out-limit`) a program that had limited the length of its
     /// files got a new area of that length, and swap was full.
     fn part_with(&mut self, estate: &Estate) -> bool {
-        let ids = self.areas_of(estate);
-        let unsealed = |id: &AreaId| !self.areas[usize::from(id.0)].is_sealed;
-        let unsealed: Vec<AreaId> = ids.into_iter().filter(unsealed).collect();
+        let is_in = |id: AreaId| estate.areas.iter().any(|area| Slot(area.base) == self.mm.area_place(id).0);
+        let unsealed = |&id: &AreaId| !self.areas[usize::from(id.0)].is_sealed && is_in(id);
+        let unsealed: Vec<AreaId> = self.area_ids().filter(unsealed).collect();
         let open = unsealed.iter().filter(|&&id| self.mm.takes_pages(id));
         let places = open.filter_map(|id| self.areas[usize::from(id.0)].renewed.clone());
         let made: Result<Vec<SwapFile>, Errno> =

@@ -79,7 +79,7 @@ impl Helper {
         }));
         let argument = core::ptr::from_ref(desk) as *mut ();
         // SAFETY: the thread makes system calls and atomic accesses only; the desk lives for ever.
-        let thread = unsafe { thread::spawn(STACK_BYTES, Descriptors::Shared, serve, argument) }?;
+        let thread = unsafe { thread::spawn_ordinary(STACK_BYTES, Descriptors::Shared, serve, argument) }?;
         let range = thread.range();
         let path =
             CString::new(format!("/proc/self/task/{}/stat", thread.tid())).map_err(|_| Errno::INVAL)?;

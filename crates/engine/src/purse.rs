@@ -132,6 +132,18 @@ impl Purse {
         self.total - self.own_reach() <= self.total / ALONE_SHARE
     }
 
+    /// How many processes of some size share the budget, this one among them.
+    #[must_use]
+    pub fn sharers(&self) -> u32 {
+        self.tree.map_or(1, |tree| tree.crowded.load(Acquire).max(1))
+    }
+
+    /// Could the process, by storing to what it has as its parent does, come to hold more than is free?
+    #[must_use]
+    pub fn could_copy_all(&self) -> bool {
+        self.tree.is_some_and(|tree| self.borrowed().cast_signed() > Purse::free(tree))
+    }
+
     /// The process holds `held` bytes and wants `wanted`; `fixed` bytes of what it holds cannot be
     /// paged. Returns what it may hold: that is less than it holds if it has to give back.
     ///

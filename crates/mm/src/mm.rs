@@ -191,6 +191,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) clock: u32,
     /// How many frames are taken at a time, lately.
     pub(crate) appetite: Appetite,
+    /// See [`Mm::copies_to_take`].
+    pub(crate) copies_to_take: bool,
     /// How streams are treated when they have passed.
     pub(crate) scans: Scans,
     /// The same of files.
@@ -270,6 +272,7 @@ impl<P: SwapIn> Mm<P> {
             is_settling: false,
             clock: 0,
             appetite: Appetite::default(),
+            copies_to_take: false,
             scans: Scans::default(),
             file_scans: FileScans::default(),
             newcomers: Newcomers::default(),

@@ -66,6 +66,8 @@ const PREPARE_PERCENT: u64 = 75;
 /// A process with less is not worth managing: so much, or this share of the tree's budget if that is less.
 const SMALL_BYTES: u64 = 4 << 20;
 const SMALL_SHARE: u64 = 16;
+/// ... or so much, of a copy that could come to have far more as fast as it can store.
+const SMALL_COPY_BYTES: u64 = 512 << 10;
 /// A child of fork that has not called exec by then is taken for a program of its own.
 const COPY_NS: u64 = 20_000_000;
 /// Beside others a process has this share of the budget more than it holds, if nobody else wants it.
@@ -78,6 +80,10 @@ const TINY_LOOK_NS: u64 = 5_000_000;
 /// While memory is not managed, so many looks share one look at the processor time that they took,
 /// which costs as much as one.
 const LOOKS_A_CPU_SAMPLE: u32 = 16;
+/// Others copy at the same time, on as many processors as are taken to be theirs; and so much of a pause is
+/// for each of them, so that looking at all takes a twelfth of a processor at most.
+const COPY_PROCESSORS: u64 = 2;
+const COPY_LOOK_NS: u64 = 250_000;
 /// Longest pause once memory is managed: threads that map much wait for the next look.
 const MANAGED_LOOK_NS_MAX: u64 = 5_000_000;
 /// Pause while unmanaged memory grows.
@@ -242,6 +248,17 @@ impl Agent {
         if shares { SMALL_BYTES.min(self.ram() / SMALL_SHARE) } else { 0 }
     }
 
+    /// How long nobody need look at a copy that could store to all it shares, while others might, too.
+    ///
+    /// *The story:* twenty workers looked at what they had in common for two seconds, with 23 MiB free, and
+    /// stored to it then, all at once. Each agent slept for as long as its own worker would need for
+    /// what is free, or until a timer that is as late as a tick of each worker's own time: 60 MiB
+    /// were copied before the first looked.
+    fn copy_pause_ns(&self, pause_ns: u64) -> u64 {
+        let sharers = u64::from(self.purse.sharers());
+        (pause_ns / COPY_PROCESSORS).max(sharers * COPY_LOOK_NS)
+    }
+
     /// Returns when the program holds as many bytes as `start` tells for its growth: for now, and
     /// the least that it can tell at the next look.
     fn watch(&mut self, mut start: impl FnMut(&Growth, u64) -> (u64, u64)) {
@@ -260,11 +277,14 @@ impl Agent {
             }
             let now = clock::monotonic_ns();
             self.ending.look(now);
-            let (bytes, ram) = self.reach(bytes, now);
+            let held = bytes;
+            let (bytes, ram) = self.reach(held, now);
             self.growth.observe(bytes, now);
             offer_room(ram, bytes.saturating_sub(kept));
             let (start, earliest) = start(&self.growth, ram);
             let small = self.small_bytes();
+            let is_copy = now >= self.counts_from && self.purse.could_copy_all();
+            let small = if is_copy { small.min(SMALL_COPY_BYTES) } else { small };
             let (start, earliest) = (start.max(small), earliest.max(small));
             if bytes + fresh::coming() >= start || retire::is_asked() || files::is_asked() {
                 return;
@@ -274,15 +294,16 @@ impl Agent {
             let pause = self.growth.pause_ns(next, ram);
             let is_tiny = bytes < small / 2 && ram < self.ram() / 2;
             let least = if is_tiny { TINY_LOOK_NS } else { LOOK_NS_MIN };
-            nap.sleep(asked, bytes, pause.clamp(least, LOOK_NS_MAX));
+            match is_copy {
+                true => fresh::sleep(asked, self.copy_pause_ns(pause).clamp(least, LOOK_NS_MAX)),
+                false => nap.sleep(asked, bytes, pause.clamp(least, LOOK_NS_MAX)),
+            }
         }
     }
 
     /// Manages the program's memory until it ends, or until the agent is asked to go. `inherits`: a
     /// fork made the process, which may have inherited what its parent had out.
     fn manage(&mut self, inherits: bool, mut legacy: Option<(Heir, Legacy)>) -> Result<(), Failure> {
-        // Threads that are started here compete as this one does.
-        let _ = self.urgency.compete();
         let Sight { pagemap, memory } = core::mem::take(&mut self.sight);
         let memory = memory.map(Arc::new);
         let files = core::mem::take(&mut self.swap);
@@ -293,7 +314,6 @@ impl Agent {
             Some(inheritance) => Engine::open_heir(settings, report, inheritance)?,
             None => Engine::open(settings, report)?,
         };
-        let _ = self.urgency.hurry();
         let failed = |errno| Failure { step: 4, errno };
         let ring = self.memory.as_ref().and_then(|memory| ring_of(memory, self.shared, self.process));
         if let Some(ring) = ring {

@@ -7,8 +7,6 @@
 use overspill_sys::procfs;
 use overspill_sys::thread::{self, Scheduling};
 
-/// Length of the agent's turns on a busy processor: the shortest there is.
-const TURN_NS: u64 = 100_000;
 /// Threads of a program that has more are not asked each for its priority.
 const THREADS_MAX: u32 = 256;
 
@@ -30,10 +28,8 @@ impl Urgency {
         thread::come_before(self.highest).is_ok()
     }
 
-    /// It competes with the program's threads. When all processors are busy, a program that waits for a
-    /// page waits for this thread to be given one. The lower nice value is a privilege; without it
-    /// things are merely slower. Beside real-time threads an ordinary one may never run. True: it
-    /// comes first.
+    /// It competes with the program's threads (see [`thread::compete`]). Beside real-time threads an
+    /// ordinary one may never run. True: it comes first.
     pub fn compete(&mut self) -> bool {
         if self.highest > 0 {
             let comes_first = self.hurry();
@@ -42,9 +38,8 @@ impl Urgency {
                 return true;
             }
         }
-        let ordinary = |nice| Scheduling::ordinary(nice, TURN_NS).set();
         if self.highest == 0 || !thread::may_come_before() {
-            let _ = ordinary(-10).or_else(|_| ordinary(0));
+            let _ = thread::compete();
         }
         false
     }

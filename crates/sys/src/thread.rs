@@ -37,6 +37,8 @@ pub enum Descriptors {
 
 /// The highest priority of real-time threads.
 const PRIORITY_MAX: u32 = 99;
+/// Length of a thread's turns on a busy processor: the shortest there is.
+const TURN_NS: u64 = 100_000;
 const THREAD_LOCAL_BYTES: usize = 64 * 1024;
 /// Where in the page behind the thread pointer its id is kept: behind everything libc has there.
 const TID_AT: usize = PAGE_SIZE - 64;
@@ -102,6 +104,28 @@ pub unsafe fn spawn(
     let tid = result? as u32;
     remember(tid);
     Ok(Thread { tid, memory: ManuallyDrop::new(memory) })
+}
+
+/// As [`spawn`], but the new thread is an ordinary one though the caller may come before all.
+///
+/// # Safety
+/// As for [`spawn`].
+pub unsafe fn spawn_ordinary(
+    stack_bytes: usize,
+    descriptors: Descriptors,
+    entry: Entry,
+    argument: *mut (),
+) -> Result<Thread, Errno> {
+    let own = Scheduling::current().ok().filter(|own| own.real_time_priority() > 0);
+    if own.is_some() {
+        let _ = compete();
+    }
+    // SAFETY: the caller vouches for it.
+    let thread = unsafe { spawn(stack_bytes, descriptors, entry, argument) };
+    if let Some(own) = own {
+        let _ = own.set();
+    }
+    thread
 }
 
 /// Ids of threads that were started here, 0 for none. A thread is started now and then while others
@@ -358,6 +382,17 @@ pub fn come_before(priority: u32) -> Result<(), Errno> {
     }
     let own = Scheduling::current()?.real_time_priority();
     Scheduling::first(own.max((priority + 1).min(PRIORITY_MAX))).set()
+}
+
+/// The calling thread competes with ordinary ones from now on. When all processors are busy, a program that
+/// waits for a page waits for this thread to be given one, so it has a lower nice value, which is a
+/// privilege; without it things are merely slower.
+///
+/// # Errors
+/// As for [`Scheduling::set`].
+pub fn compete() -> Result<(), Errno> {
+    let ordinary = |nice| Scheduling::ordinary(nice, TURN_NS).set();
+    ordinary(-10).or_else(|_| ordinary(0))
 }
 
 /// May a thread of this process be in a real-time class for as long as it works?

@@ -329,6 +329,12 @@ impl SharedPage {
         self.file.write_all_at(&bytes.to_ne_bytes(), at as u64)
     }
 
+    /// Says how many processes of some size there are.
+    pub fn set_crowded(&self, count: u32) -> io::Result<()> {
+        let at = offset_of!(Shared, tree) + offset_of!(Tree, crowded);
+        self.file.write_all_at(&count.to_ne_bytes(), at as u64)
+    }
+
     /// Until then, on the monotonic clock, agents take the memory cgroup for full.
     pub fn set_group_full_until(&self, until_ns: u64) -> io::Result<()> {
         let at = offset_of!(Shared, tree) + offset_of!(Tree, group_full_until_ns);

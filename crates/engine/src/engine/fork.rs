@@ -64,6 +64,11 @@ impl Engine {
         self.view.program.note_sharing();
     }
 
+    /// Does each page that leaves have to be made the program's own first, while RAM is short?
+    pub fn copies_to_take(&mut self, is_so: bool) {
+        self.mm.copies_to_take(is_so);
+    }
+
     /// Was there one?
     #[must_use]
     pub fn may_share(&self) -> bool {

@@ -25,9 +25,15 @@ const LINGER_NS_MAX: u64 = 2_000_000_000;
 /// Pages that are copied to leave at a time: this share of the budget, or so many if that is more.
 const COPIES_SHARE: u64 = 64;
 const COPIES_MIN: u64 = 256;
+/// ... which several processes do in parts, of so many at least.
+const COPIES_LEAST: u64 = 32;
 /// A copy's stores wait for room at most so long; they begin to within so long.
 const HALT_WANTED_NS: u64 = 1_000_000_000;
 const HALT_NS_MAX: u64 = 5_000_000_000;
+/// ... and so long whenever there is too much again, as long as there is as much to copy as is free.
+const HALT_AGAIN_NS: u64 = 50_000_000;
+/// ... which is so much of the budget.
+const HALT_AGAIN_SHARE: u64 = 128;
 /// A child that inherits what is out reads so much of it without making room for that.
 const YOUNG_BYTES: u64 = 1 << 20;
 /// Who brought in less than this share of what it holds has little to bring in again.
@@ -147,9 +153,9 @@ impl Manager<'_> {
         let is_too_much = is_over && may_help && self.agent.purse.excess(0) > 0;
         match self.halt {
             Halt::Wanted(until) if now >= until => self.halt = Halt::Over,
-            Halt::Wanted(_) if is_too_much => {
-                self.halt = Halt::Until(now + HALT_NS_MAX);
-                self.engine.guard_copies();
+            Halt::Wanted(_) if is_too_much => self.begin_halt(now + HALT_NS_MAX),
+            Halt::Over if is_too_much && self.copies_far_too_much() => {
+                self.begin_halt(now + HALT_AGAIN_NS);
             }
             Halt::Until(until) if !is_too_much || now >= until => self.end_halt(),
             _ => {}
@@ -162,10 +168,26 @@ impl Manager<'_> {
     /// *The story:* a worker had all but a few of 365 MiB to page out. All of it was copied before the
     /// first page was written, and four workers held 1100 MiB in a budget of 200.
     pub(super) fn in_steps(&mut self, budget: u32) -> u32 {
-        let step = (self.agent.ram() / COPIES_SHARE / PAGE_SIZE as u64).max(COPIES_MIN) as u32;
+        let step = (self.agent.ram() / COPIES_SHARE / PAGE_SIZE as u64).max(COPIES_MIN);
+        let step = (step / u64::from(self.agent.purse.sharers())).max(COPIES_LEAST) as u32;
         let next = self.engine.frames().saturating_sub(step);
         self.goes_down = self.engine.may_share() && budget < next;
+        self.engine.copies_to_take(self.goes_down);
         if self.goes_down { next.min(self.engine.budget()).max(budget) } else { budget }
+    }
+
+    /// Is there so much too much that holding stores again is worth what it costs, of one who can copy more?
+    ///
+    /// *The story:* stores were held once, for all that was shared. When the room was there twenty
+    /// copies went on at the same moment, and held 191 MiB in 120.
+    fn copies_far_too_much(&self) -> bool {
+        let purse = &self.agent.purse;
+        purse.could_copy_all() && purse.excess(0) > self.agent.ram() / HALT_AGAIN_SHARE
+    }
+
+    fn begin_halt(&mut self, until: u64) {
+        self.halt = Halt::Until(until);
+        self.engine.guard_copies();
     }
 
     pub(super) fn end_halt(&mut self) {

@@ -178,7 +178,9 @@ impl ThreadEngine {
         };
         for place in &mut engine.workers[..workers as usize] {
             // SAFETY: the worker uses system calls and the pool only; `drop` joins it before the pool goes.
-            *place = Some(unsafe { thread::spawn(STACK_BYTES, Descriptors::Shared, worker, pool.cast())? });
+            *place = Some(unsafe {
+                thread::spawn_ordinary(STACK_BYTES, Descriptors::Shared, worker, pool.cast())?
+            });
         }
         Ok(engine)
     }

@@ -23,6 +23,9 @@ const LEFT_BYTES: u64 = 8 << 20;
 /// With so little in the hands of others (a sixteenth of the budget) all that is left is taken at once.
 const ALONE_SHARE: u64 = 16;
 
+/// Copies of less than this part of the budget are in nobody's way.
+const COPIED_SHARE: u64 = 32;
+
 /// A purse.
 #[derive(Clone, Copy)]
 pub struct Purse {
@@ -138,10 +141,12 @@ impl Purse {
         self.tree.map_or(1, |tree| tree.crowded.load(Acquire).max(1))
     }
 
-    /// Could the process, by storing to what it has as its parent does, come to hold more than is free?
+    /// Could the process, by storing to what it has as its parent does, come to hold more than is free, and
+    /// more than a little?
     #[must_use]
     pub fn could_copy_all(&self) -> bool {
-        self.tree.is_some_and(|tree| self.borrowed().cast_signed() > Purse::free(tree))
+        let little = (self.total / COPIED_SHARE).cast_signed();
+        self.tree.is_some_and(|tree| self.borrowed().cast_signed() > Purse::free(tree).max(little))
     }
 
     /// The process holds `held` bytes and wants `wanted`; `fixed` bytes of what it holds cannot be
@@ -307,10 +312,12 @@ mod tests {
         }
         assert_eq!((Purse::free(tree), parent.excess(0)), (40 * MIB.cast_signed(), 0));
         assert!(parent.is_alone() && !children[0].is_alone());
+        assert!(children[0].could_copy_all() && !parent.could_copy_all(), "60 MiB where 40 are free");
         assert_eq!((children[0].reach(), children[0].own_reach()), (100 * MIB, 40 * MIB));
         // One stores to what it has, which makes copies.
         children[0].borrow(10 * MIB);
         assert_eq!(children[0].own(60 * MIB), 50 * MIB);
+        assert!(!children[0].could_copy_all());
         assert_eq!(children[0].follow(60 * MIB, 60 * MIB, 0), 50 * MIB, "what there is");
         assert_eq!(children[1].excess(0), 10 * MIB, "so much is there too much, each page once");
         Purse::close(tree, children[0].process);

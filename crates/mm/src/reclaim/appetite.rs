@@ -121,6 +121,7 @@ impl<P: SwapIn> Mm<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::readahead::none::NoReadAhead;
 
     #[test]
     fn frames_are_kept_free_for_what_is_taken_at_a_time() {
@@ -149,5 +150,17 @@ mod tests {
         assert_eq!(appetite.low(&config), config.low);
         appetite.observe(1 << 16);
         assert_eq!(appetite.low(&config), config.low);
+    }
+
+    /// See [`Mm::copies_to_take`].
+    #[test]
+    fn where_each_page_is_copied_to_leave_little_is_kept_free_and_little_waits() {
+        let mut mm = Mm::new(Config::live(1 << 14, 1 << 16), NoReadAhead);
+        mm.appetite.observe(256);
+        assert_eq!((mm.low(), mm.second_chance()), (mm.config.low, mm.config.cache));
+        mm.copies_to_take(true);
+        assert_eq!((mm.low(), mm.high()), (SHARED, 2 * SHARED));
+        mm.copies_to_take(false);
+        assert_eq!(mm.low(), mm.config.low);
     }
 }

@@ -290,6 +290,24 @@ fn runs_that_are_killed_or_leave_something_behind_do_not_fit() {
     assert_eq!((&left["verdict"]["kind"], &left["programs_left"]), (&"went_on".into(), &1.into()), "{left}");
 }
 
+/// *The story:* the resource tracker of Python's multiprocessing ends an instant after the command, when
+/// the pipe between them does. It "went on when the command had ended", of each run that used it.
+#[test]
+fn who_ends_because_the_command_has_did_not_go_on() {
+    let scratch = Scratch::new("after");
+    let line = "sleep 0.15 & sleep 0.1";
+    let (_, report) = self::report(&scratch, "100M", &[], &["sh", "-c", line]);
+    assert_eq!(
+        (&report["verdict"]["kind"], &report["programs_left"]),
+        (&"fits".into(), &0.into()),
+        "{report}"
+    );
+    let began = std::time::Instant::now();
+    let (_, report) = self::report(&scratch, "100M", &[], &["sh", "-c", "sleep 30 > /dev/null 2>&1 &"]);
+    assert_eq!(report["programs_left"], 1, "{report}");
+    assert!(began.elapsed().as_secs() < 10, "it was waited for");
+}
+
 /// *The story:* memory that several map was no part of any figure: "25.1 MiB" was said of 404.
 #[test]
 fn shared_memory_counts() {

@@ -304,7 +304,9 @@ impl Report {
 
     /// Tells how much of a processor the calling thread, the agent's, has taken so far.
     pub fn sample_cpu(&mut self) {
-        self.process.counters.agent_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
+        let counters = &self.process.counters;
+        counters.agent_system_ns.store(clock::thread_system_ns(), Ordering::Relaxed);
+        counters.agent_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
     }
 
     /// Takes a sample of what managed memory may hold when no more than the least is kept in reserve.

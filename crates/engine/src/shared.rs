@@ -259,6 +259,8 @@ counters! {
     held_ns,
     /// Nanoseconds of CPU time that the agent used.
     agent_cpu_ns,
+    /// What of that was in the kernel.
+    agent_system_ns,
     /// Bytes of anonymous memory resident now (`RssAnon`, agent included), and of files that the kernel
     /// keeps while they fit.
     resident_bytes,

@@ -41,6 +41,18 @@ pub fn thread_cpu_ns() -> u64 {
     read(ClockId::ThreadCPUTime)
 }
 
+/// What of that was in the kernel.
+#[must_use]
+pub fn thread_system_ns() -> u64 {
+    const THREAD: usize = 1;
+    let mut usage = [0_u64; 18];
+    // SAFETY: the words are as many as `struct rusage` has.
+    let told = unsafe { syscall!(nr::__NR_getrusage, THREAD, usage.as_mut_ptr() as usize) };
+    told.expect("getrusage of oneself cannot fail");
+    let [_, _, seconds, microseconds, ..] = usage;
+    seconds * 1_000_000_000 + microseconds * 1000
+}
+
 /// Processor time that all threads of the process have used, in nanoseconds.
 #[must_use]
 pub fn process_cpu_ns() -> u64 {

@@ -78,6 +78,9 @@ pub struct Record {
     pub is_left: bool,
     first_ns: u64,
     last_ns: u64,
+    /// What [`Look::busy_ns`] was then.
+    first_busy_ns: u64,
+    last_busy_ns: u64,
 }
 
 /// A sighting with what was read beside it.
@@ -133,6 +136,8 @@ pub struct Census {
     pub left_out_resident_bytes: u64,
     /// ... and how long those lived, together, that waited for their agents.
     pub left_out_lives_ns: u64,
+    /// ... and how long the first threads of those neither ran nor waited for a processor.
+    pub left_out_blocked_ns: u64,
 }
 
 impl Census {
@@ -194,6 +199,7 @@ impl Census {
                 is_copy,
                 born_bytes: look.anon_bytes.min(parents_bytes),
                 first_ns: now,
+                first_busy_ns: look.busy_ns,
                 ..Record::default()
             };
             let before = self.living.insert(look.pid, record);
@@ -201,7 +207,7 @@ impl Census {
         }
         let record = self.living.get_mut(&look.pid).expect("it was inserted if it was not there");
         let step = if is_known { (now - record.last_ns).min(STEP_NS_MAX) } else { 0 };
-        record.last_ns = now;
+        (record.last_ns, record.last_busy_ns) = (now, look.busy_ns.max(record.last_busy_ns));
         record.anon_peak_bytes = record.anon_peak_bytes.max(look.anon_bytes);
         record.shmem_peak_bytes = record.shmem_peak_bytes.max(sighting.shmem_bytes);
         record.looked_peak_bytes = record.looked_peak_bytes.max(look.anon_bytes + look.shared_bytes);
@@ -362,8 +368,9 @@ impl Census {
         self.left_out += 1;
         self.left_out_anon_bytes = self.left_out_anon_bytes.max(record.anon_peak_bytes);
         self.left_out_resident_bytes = self.left_out_resident_bytes.max(record.held_peak_bytes());
-        if record.has_waited() {
+        if record.waited_ns() > 0 {
             self.left_out_lives_ns += record.lived_ns();
+            self.left_out_blocked_ns += record.blocked_ns();
         }
         let Some(agent) = record.agent else { return };
         match &mut self.left_out_agents {
@@ -405,14 +412,19 @@ impl Record {
         self.resident_peak_bytes.max(self.anon_peak_bytes)
     }
 
-    /// Did it wait for its agent?
-    pub fn has_waited(&self) -> bool {
-        self.agent.as_ref().is_some_and(|agent| agent.counter("waiting_ns") > 0)
+    /// For how long it waited for its agent.
+    pub fn waited_ns(&self) -> u64 {
+        self.agent.as_ref().map_or(0, |agent| agent.counter("waiting_ns"))
     }
 
     /// For how long it was seen, in nanoseconds.
     pub fn lived_ns(&self) -> u64 {
         self.last_ns - self.first_ns
+    }
+
+    /// For how long its first thread neither ran nor waited for a processor.
+    pub fn blocked_ns(&self) -> u64 {
+        self.lived_ns().saturating_sub(self.last_busy_ns.saturating_sub(self.first_busy_ns))
     }
 
     /// Is there an agent that has not given up?

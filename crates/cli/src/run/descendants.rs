@@ -42,6 +42,8 @@ pub struct Look {
     pub shared_bytes: u64,
     /// It runs in its parent's memory (vfork): what it holds is counted there.
     pub is_guest: bool,
+    /// For how long its first thread has run, or waited for a processor; 0: the kernel does not tell.
+    pub busy_ns: u64,
 }
 
 /// The one with that number, of looks in the order of their numbers, or of what has a look each.
@@ -148,6 +150,11 @@ impl Descendants {
         looks
     }
 
+    /// Has anybody not ended but the command, which has?
+    pub fn is_anybody_left(&mut self) -> bool {
+        !self.look().is_empty()
+    }
+
     /// Is the process still that which was looked at?
     pub fn is_still(&mut self, pid: u32) -> bool {
         self.processes.get_mut(&pid).is_some_and(|process| process.is_still(pid).unwrap_or(false))
@@ -232,6 +239,7 @@ impl Process {
 
     fn complete(&mut self, pid: u32, mut look: Look) -> Look {
         (look.pid, look.parent) = (pid, self.parent);
+        look.busy_ns = busy_ns(pid);
         // A guest stays one until it calls exec; whoever is none never becomes one.
         look.is_guest = match self.last {
             Some((program, is_guest)) if program == look.program_pages => {
@@ -354,6 +362,12 @@ pub fn processor_us(pid: u32) -> u64 {
     let stat = read(pid, "stat").unwrap_or_default();
     let ticks: u64 = words_of(&stat).skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
     ticks * TICK_US
+}
+
+/// See [`Look::busy_ns`].
+fn busy_ns(pid: u32) -> u64 {
+    let text = read(pid, "schedstat").unwrap_or_default();
+    text.split_ascii_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok()).sum()
 }
 
 /// Faults of a process that no device was waited for; `None`: it has ended.

@@ -60,6 +60,9 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 /// What is locked is asked for again after that, and after so many times what it took.
 const LOCKED_PAUSE: Duration = Duration::from_millis(20);
 const LOCKED_SHARE: u32 = 50;
+/// Who ends within so long after the command has not gone on: it was looked at so often.
+const AFTER: Duration = Duration::from_millis(100);
+const AFTER_PAUSE: Duration = Duration::from_millis(5);
 /// How often it is asked whether anybody has pages of hugetlbfs.
 const HUGE_LOOK: Duration = Duration::from_millis(100);
 
@@ -221,12 +224,25 @@ impl Watcher {
             let factor = if self.census.is_unsettled() { PAUSE_FACTOR_UNSETTLED } else { PAUSE_FACTOR };
             self.rest((began.elapsed() * factor).clamp(PAUSE_MIN, PAUSE_MAX), stopped);
         }
+        self.let_end();
         self.look(true);
         if self.refused.is_some() {
             self.end_all();
         }
         let (orphans, overlooks) = (self.descendants.orphans(), self.descendants.overlooks());
         Watched { census: self.census, orphans, refused: self.refused, overlooks }
+    }
+
+    /// Gives those a moment that end because the command has. It is short where nobody is left.
+    ///
+    /// *The story:* a helper of Python's multiprocessing ends when the pipe from its maker does. "1 of its
+    /// programs went on when the command had ended" was said of it, and nothing else of the run.
+    fn let_end(&mut self) {
+        let ended = Instant::now();
+        while self.descendants.is_anybody_left() && ended.elapsed() < AFTER {
+            std::thread::sleep(AFTER_PAUSE);
+            self.look(false);
+        }
     }
 
     /// Until the next look.

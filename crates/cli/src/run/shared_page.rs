@@ -45,6 +45,9 @@ pub const LEVELS: [&str; 14] = [
 /// Of the levels, those of which means are made.
 const MEANS: [&str; 4] = ["resident_sum_bytes", "resident_samples", "budget_sum_bytes", "budget_samples"];
 
+/// Who has less than this part of the budget is in nobody's way.
+const CROWDED_SHARE: u64 = 64;
+
 /// What the launcher tells the agents: the fields of [`Config`] that vary.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Settings<'a> {
@@ -169,6 +172,13 @@ impl Report {
     /// A counter of bytes, less what counts with the process's parent.
     pub fn own_bytes(&self, name: &str) -> u64 {
         self.counter(name).saturating_sub(self.borrowed_bytes)
+    }
+
+    /// How many have, or could copy, more than a small part of the budget.
+    pub fn crowd(reports: &[Report], ram_bytes: u64) -> u32 {
+        let bytes = |report: &Report| report.share_bytes + report.borrowed_bytes;
+        let count = reports.iter().filter(|report| bytes(report) > ram_bytes / CROWDED_SHARE).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
     }
 }
 

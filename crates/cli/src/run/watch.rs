@@ -44,8 +44,6 @@ const PAUSE_FACTOR: u32 = 300;
 /// *The story:* a static program that lived for 100 ms was seen once, in its last instant, when
 /// nobody could ask for its file any more, and the run was said to fit.
 const PAUSE_FACTOR_UNSETTLED: u32 = 30;
-/// Who has less than this part of the budget is in nobody's way.
-const CROWDED_SHARE: u64 = 64;
 /// A process's shared memory is asked for again when the sum of it and of its files has changed by so much.
 const SHARED_STEP_BYTES: u64 = 1 << 20;
 /// Under `--strict` what nobody can page may be more than the budget for so long.
@@ -518,7 +516,7 @@ impl Watcher {
         if self.options.divides {
             self.lend(looks, &managed)?;
             self.page.set_launcher_bytes(self.own_part(looks, &managed))?;
-            self.page.set_crowded(self.count_crowded(&managed))?;
+            self.page.set_crowded(Report::crowd(&managed, self.options.ram_bytes))?;
             if is_over { self.let_go(&managed)? } else { self.divide(&managed)? }
         }
         Ok(())
@@ -634,14 +632,6 @@ impl Watcher {
             .sum();
         let own = self.options.ram_bytes + self.returned_bytes + self.shared_by_copies(managed);
         own.cast_signed() - unmanaged
-    }
-
-    /// Who has, or could copy, more than a small part of the budget.
-    fn count_crowded(&self, managed: &[Report]) -> u32 {
-        let has_some = |report: &&Report| {
-            report.share_bytes + report.borrowed_bytes > self.options.ram_bytes / CROWDED_SHARE
-        };
-        u32::try_from(managed.iter().filter(has_some).count()).unwrap_or(u32::MAX)
     }
 
     /// Tells the agents who has to make room for whom.

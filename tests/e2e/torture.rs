@@ -65,7 +65,8 @@ const HUGE_POOL: &str = "huge-pool";
 const OF_POOLS: [&str; 4] = ["stores", "cold", "zero", "fork"];
 
 /// What cannot be promised, in which way (empty: in none), and why.
-const NOT_PROMISED: [(&str, &str, &str); 8] = [
+const NOT_PROMISED: [(&str, &str, &str); 9] = [
+    ("fork-out-many", NO_MOVE, "everything comes in for a fork where pages are not moved (kernel 6.8)"),
     (
         "zero-reads",
         NO_MOVE,

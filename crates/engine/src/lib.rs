@@ -45,6 +45,7 @@ mod seal;
 pub mod setup;
 pub mod shared;
 mod shared_regions;
+mod silence;
 mod staging;
 mod sums;
 mod swapfile;

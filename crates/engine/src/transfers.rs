@@ -253,6 +253,21 @@ impl Transfers {
         self.close_if_idle(area);
     }
 
+    /// Areas that were closed, so that nothing is under way there, nor told of it any more, from the last to
+    /// the first. None at all while anything is under way anywhere: requests know areas by their places.
+    pub fn closed(&self) -> impl Iterator<Item = usize> + use<> {
+        let may = self.in_flight == 0 && self.discarded.is_empty();
+        let closed = |area: &usize| may && self.areas[*area].file.is_none();
+        (0..self.areas.len()).rev().filter(closed).collect::<Vec<usize>>().into_iter()
+    }
+
+    /// A closed area is forgotten; those behind it come to have the place before theirs.
+    pub fn remove_area(&mut self, area: usize) {
+        assert!(self.in_flight == 0 && self.discarded.is_empty(), "requests know areas by their places");
+        assert!(self.areas[area].file.is_none(), "nothing is there");
+        self.areas.remove(area);
+    }
+
     fn close_if_idle(&mut self, area: usize) {
         let area = &mut self.areas[area];
         if area.closes && area.in_flight == 0 && area.backlog.is_empty() {
@@ -376,26 +391,25 @@ impl Transfers {
     /// Reads `pages` slots to pages at `address`, and waits for them. False: they could not be read,
     /// or do not lie in one area.
     pub fn read_now(&self, slot: u32, address: usize, pages: u32) -> bool {
-        let index = self.area_of(slot);
-        if index != self.area_of(slot + pages - 1) {
-            return false;
-        }
-        let (area, len) = (&self.areas[index], pages as usize * PAGE_SIZE);
-        let offset = area.offset_of(slot);
+        let len = pages as usize * PAGE_SIZE;
         // SAFETY: the caller's pages are its own, and no request is under way for them.
-        unsafe { file::pread_at(area.file(), address, len, offset) == Ok(len) }
+        let read = |(file, offset)| unsafe { file::pread_at(file, address, len, offset) };
+        self.place_of(slot, pages).map(read) == Some(Ok(len))
     }
 
     /// As [`Transfers::read_now`], for writes.
     pub fn write_now(&self, slot: u32, address: usize, pages: u32) -> bool {
-        let index = self.area_of(slot);
-        if index != self.area_of(slot + pages - 1) {
-            return false;
-        }
-        let (area, len) = (&self.areas[index], pages as usize * PAGE_SIZE);
-        let offset = area.offset_of(slot);
+        let len = pages as usize * PAGE_SIZE;
         // SAFETY: the caller's pages stay as they are meanwhile.
-        unsafe { file::pwrite_at(area.file(), address, len, offset) == Ok(len) }
+        let write = |(file, offset)| unsafe { file::pwrite_at(file, address, len, offset) };
+        self.place_of(slot, pages).map(write) == Some(Ok(len))
+    }
+
+    /// The file of so many slots, and where they are in it. None: they do not lie in one area.
+    fn place_of(&self, slot: u32, pages: u32) -> Option<(&Fd, u64)> {
+        let index = self.area_of(slot);
+        let area = &self.areas[index];
+        (index == self.area_of(slot + pages - 1)).then(|| (area.file(), area.offset_of(slot)))
     }
 
     /// Gives the blocks of slots that nobody uses back to the file system or the device;

@@ -456,7 +456,20 @@ impl<P: SwapIn> Mm<P> {
     /// Others come to know what is in the area's slots: it takes no more pages, and what is emptied is not
     /// given back. Nothing may be on its way there. It has no more numbers than it made use of.
     pub fn seal_area(&mut self, area: AreaId) {
-        self.areas.seal(area);
+        self.areas.seal(area, self.pages.homes());
+    }
+
+    /// A sealed area is forgotten in which no page is any more, and those behind it have numbers less by
+    /// one from now on: the shell's are to follow. Nothing may be under way there, nor any event wait that
+    /// names an area.
+    pub fn remove_area(&mut self, area: AreaId) {
+        self.areas.remove(area, self.pages.homes());
+    }
+
+    /// Slot numbers that no area will have when all of them are sealed.
+    #[must_use]
+    pub fn slot_numbers_left_sealed(&self) -> u32 {
+        self.areas.numbers_left_sealed()
     }
 
     /// Slot numbers that no area has as yet.

@@ -249,6 +249,11 @@ impl PageTable {
         }
     }
 
+    /// The homes of all chunks, to be changed.
+    pub fn homes(&mut self) -> impl Iterator<Item = &mut Homes> {
+        self.chunks.iter_mut().map(|chunk| &mut chunk.homes)
+    }
+
     /// A fault of the chunk waits no longer.
     pub fn dequeued(&mut self, id: PageId) {
         let chunk = self.chunk_mut(id);

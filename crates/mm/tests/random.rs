@@ -110,6 +110,8 @@ struct World {
     sealed: BTreeSet<AreaId>,
     /// Pages that were on swap when the world began.
     inherited: u64,
+    /// Areas that were forgotten.
+    forgotten: u32,
     /// What each page must show.
     truth: BTreeMap<u64, u64>,
     waiting: BTreeMap<u64, Access>,
@@ -146,6 +148,7 @@ impl World {
             left: Vec::new(),
             sealed: BTreeSet::new(),
             inherited: 0,
+            forgotten: 0,
             truth: BTreeMap::new(),
             waiting: BTreeMap::new(),
             failing,
@@ -512,6 +515,23 @@ impl World {
         self.feed(Event::Resume);
     }
 
+    /// Sealed areas in which nothing is are forgotten, and those behind them come to have other numbers.
+    fn forget_emptied(&mut self) {
+        for id in (0..self.areas).rev().map(AreaId) {
+            if self.sealed.contains(&id) && self.mm.areas_beside(id).0 == 0 {
+                self.mm.remove_area(id);
+                self.areas -= 1;
+                self.forgotten += 1;
+                let renumbered = |other: AreaId| AreaId(other.0 - u8::from(other.0 > id.0));
+                let others = |ids: &mut dyn Iterator<Item = AreaId>| -> Vec<AreaId> {
+                    ids.filter(|&other| other != id).map(renumbered).collect()
+                };
+                self.sealed = others(&mut self.sealed.iter().copied()).into_iter().collect();
+                self.left = others(&mut self.left.iter().copied());
+            }
+        }
+    }
+
     /// A child that has what is in view, and inherits what is on swap. None: an area is on its leave.
     fn fork(&mut self, seed: u64, pages: u64) -> Option<World> {
         let used = (0..self.areas).map(AreaId).filter(|&id| self.mm.areas_beside(id).0 > 0);
@@ -527,6 +547,9 @@ impl World {
         let out = self.mm.known_pages().filter(|&id| self.mm.state(id) == State::Swapped);
         let slot = |id| self.mm.slot(id).expect("it is on swap");
         let out: Vec<(u64, Slot)> = out.map(|id| (self.vpn(id), slot(id))).collect();
+        self.forget_emptied();
+        let used: Vec<AreaId> =
+            (0..self.areas).map(AreaId).filter(|&id| self.mm.areas_beside(id).0 > 0).collect();
         let mut child = World::new(seed, self.failing);
         child.mm = Mm::new(Config { swap_slots: 0, ..*child.mm.config() }, Wild(seed));
         child.areas = 0;
@@ -566,7 +589,7 @@ impl World {
 /// what was there when it was made. What others know is not written, nor given back.
 #[test]
 fn worlds_that_fork_lose_nothing() {
-    let mut forks = 0;
+    let (mut forks, mut forgotten) = (0, 0);
     for seed in 1..=60 {
         let mut worlds = vec![World::new(3000 + seed, Failing::None)];
         let pages = 100 + worlds[0].random.next(1500);
@@ -583,8 +606,10 @@ fn worlds_that_fork_lose_nothing() {
             }
         }
         worlds.iter_mut().for_each(|world| read_back(world, pages));
+        forgotten += worlds.iter().map(|world| world.forgotten).sum::<u32>();
     }
     assert!(forks > 100, "{forks} children were made");
+    assert!(forgotten > 20, "{forgotten} areas were forgotten");
 }
 
 fn run(seed: u64, failing: Failing) -> World {

@@ -180,10 +180,15 @@ pub fn wants_all() -> bool {
 /// the pause was over. The second child, which could not inherit, got copies of what was to be wiped
 /// (`torture fork-out-wiped`).
 fn rest() {
+    wait_by(|| clock::sleep_ns(REST_NS));
+}
+
+/// Waits by that call; behind a filter, which may end who makes it, without one.
+fn wait_by(call: impl FnOnce()) {
     if filters::is_filtered() {
         core::hint::spin_loop();
     } else {
-        clock::sleep_ns(REST_NS);
+        call();
     }
 }
 
@@ -205,11 +210,9 @@ fn outwait_child() {
         if settled.wrapping_sub(made).cast_signed() >= 0 {
             return;
         }
-        if filters::is_filtered() {
-            core::hint::spin_loop();
-        } else {
+        wait_by(|| {
             let _ = futex::wait(&SETTLED, settled, Some(LOOK_NS), Scope::Private);
-        }
+        });
     }
 }
 

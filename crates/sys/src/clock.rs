@@ -29,6 +29,12 @@ pub fn monotonic_ns() -> u64 {
     read(ClockId::Monotonic)
 }
 
+/// Nanoseconds since the machine began: what /proc tells moments by.
+#[must_use]
+pub fn boottime_ns() -> u64 {
+    read(ClockId::Boottime)
+}
+
 /// Nanoseconds since 1970, as files have it.
 #[must_use]
 pub fn realtime_ns() -> i128 {

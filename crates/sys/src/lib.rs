@@ -10,6 +10,7 @@
 
 pub mod alarm;
 pub mod alloc;
+pub mod children;
 pub mod clock;
 pub mod descriptors;
 pub mod event;

@@ -52,6 +52,12 @@ pub(super) struct Compressed {
 }
 
 impl Compressed {
+    /// The area is forgotten, and those behind it have other numbers.
+    pub fn forget_area(&mut self, area: AreaId) {
+        self.refusing.retain(|&other| other != area);
+        self.refusing.iter_mut().filter(|other| other.0 > area.0).for_each(|other| other.0 -= 1);
+    }
+
     /// A pool of at most `max` frames; of no fewer, too, if it is fixed.
     pub fn new(max: u32, is_fixed: bool) -> Self {
         Compressed {

@@ -29,6 +29,7 @@ use super::Engine;
 use crate::child::Heard;
 use crate::estate::{Estate, EstateArea};
 use crate::memory::REST_NS;
+use crate::silence::Silence;
 use crate::swapfile::{GivesBack, SwapFile};
 use crate::view::{PROGRAM, vpn};
 
@@ -48,12 +49,15 @@ pub const GO_ON: u64 = 3;
 /// Fewer pages are brought in: so many, or this share of what is held.
 const OUT_MIN: u32 = 1024;
 const OUT_SHARE: u32 = 16;
-/// More areas than this are not made by forks: each makes one more at the most.
+/// More areas than this, in which anything is, are not made by forks: each makes one more at the most.
 const AREAS_MAX: usize = 64;
+/// Numbers of slots that must be left for new areas: those of 1 TiB.
+const NUMBERS_MIN: u32 = 1 << 28;
+/// So often sealed areas are looked at.
+const LOOK_NS: u64 = 50_000_000;
 /// Slots of sealed areas that nobody here has, as a multiple of what the process has.
 const IDLE_MAX: u64 = 2;
-/// A child that says nothing for so long, or wants so many pages before it says something, gets all.
-const SILENCE_NS: u64 = 5_000_000_000;
+/// A child that wants so many pages before it says something gets all, as one whose silence lasts too long.
 const SERVED_MAX: usize = 256;
 
 /// What is known about children that are to come.
@@ -68,6 +72,8 @@ pub(super) struct Heirs {
     pub was_expected: bool,
     /// One of them could not: others will not, either, and each would have copies of its own.
     is_given_up: bool,
+    /// When sealed areas are looked at.
+    looks_next: u64,
 }
 
 impl Heirs {
@@ -110,7 +116,8 @@ impl Engine {
             && !self.has_lost
             && !self.heirs.mailbox.is_empty()
             && self.transfers.has_no_files()
-            && self.areas.len() < AREAS_MAX;
+            && self.areas.iter().zip(self.area_ids()).filter(|(_, id)| !self.is_forgettable(*id)).count()
+                < AREAS_MAX;
         is_worth_it
             && is_possible
             && self.area_ids().all(|id| self.areas[usize::from(id.0)].can_be_shared() || self.is_unused(id))
@@ -153,9 +160,9 @@ impl Engine {
     }
 
     fn attend(&mut self) -> Outcome {
-        let (mut until, mut served) = (clock::monotonic_ns() + SILENCE_NS, Vec::new());
+        let (mut silence, mut served) = (Silence::begin(clock::monotonic_ns()), Vec::new());
         let mut estate = None;
-        while clock::monotonic_ns() < until && served.len() < SERVED_MAX {
+        while !silence.lasts_too_long(clock::monotonic_ns(), estate.is_some()) && served.len() < SERVED_MAX {
             let Some(child) = self.children.first_mut() else { return Outcome::Over };
             let mut born = Vec::new();
             let heard = child.hear(&mut born);
@@ -175,9 +182,10 @@ impl Engine {
             if !self.heirs.mailbox.contains(&at) {
                 served.push(vpn(at));
                 self.serve(at, wp);
+                silence.is_served();
                 continue;
             }
-            until = clock::monotonic_ns() + SILENCE_NS;
+            silence.is_broken(clock::monotonic_ns());
             match (at - self.heirs.mailbox.start) / PAGE_SIZE {
                 TAKES if estate.is_none() => {
                     served.sort_unstable();
@@ -279,18 +287,49 @@ impl Engine {
         let Ok(made) = made else { return false };
         // What is free in the old ones would be missing.
         let room: u64 = made.iter().map(|file| file.bytes / PAGE_SIZE as u64).sum();
-        if !made.is_empty() && room < u64::from(self.mm.frames_held()) + u64::from(self.mm.pages_swapped()) {
+        let is_enough = room >= u64::from(self.mm.frames_held()) + u64::from(self.mm.pages_swapped())
+            && self.mm.slot_numbers_left_sealed() >= NUMBERS_MIN;
+        if !made.is_empty() && !is_enough {
             return false;
         }
         for id in unsealed {
             self.mm.seal_area(id);
             self.areas[usize::from(id.0)].is_sealed = true;
         }
+        self.forget_emptied();
         for file in made {
             self.add_area(file);
         }
         self.report.note_areas(self.area_bytes());
         true
+    }
+
+    /// Is nothing in the area any more, and will nothing be?
+    fn is_forgettable(&self, id: AreaId) -> bool {
+        self.areas[usize::from(id.0)].is_sealed && self.is_unused(id)
+    }
+
+    /// Sealed areas that were emptied, and closed, give their numbers up.
+    ///
+    /// *The story:* they kept them. From the 64th area on that forks had made everything came in for each
+    /// (`torture fork-out-many`).
+    fn forget_emptied(&mut self) {
+        let names_area = |event: &Event| {
+            matches!(event, Event::DiscardDone { .. } | Event::AreaLeaves { .. } | Event::Claimed { .. })
+        };
+        if self.events.iter().any(names_area) {
+            return;
+        }
+        self.close_unused();
+        for index in self.transfers.closed() {
+            let id = AreaId(index as u8);
+            if self.is_forgettable(id) {
+                self.mm.remove_area(id);
+                self.areas.remove(index);
+                self.transfers.remove_area(index);
+                self.compressed.forget_area(id);
+            }
+        }
     }
 
     /// An engine's part: the areas that its parent has left it, by the descriptors that were opened.
@@ -305,24 +344,29 @@ impl Engine {
 
     /// Files of sealed areas in which this process has nothing any more are closed: their blocks are
     /// free when nobody else has them, either.
-    pub(super) fn close_emptied(&mut self) {
-        let mut sealed = Vec::new();
-        for id in self.area_ids() {
-            let area = usize::from(id.0);
-            if self.areas[area].is_sealed && self.is_unused(id) {
-                self.transfers.close_area(area);
-            } else if self.areas[area].is_sealed {
-                sealed.push(id);
-            }
+    ///
+    /// Sealed files only empty, and that takes time: they are looked at now and then.
+    pub(super) fn close_emptied(&mut self, now: u64) {
+        if now < self.heirs.looks_next {
+            return;
         }
-        self.thin_out(&sealed);
+        self.heirs.looks_next = now + LOOK_NS;
+        self.close_unused();
+        self.thin_out();
+    }
+
+    fn close_unused(&mut self) {
+        let unused: Vec<AreaId> = self.area_ids().filter(|&id| self.is_forgettable(id)).collect();
+        unused.into_iter().for_each(|id| self.transfers.close_area(id.0.into()));
     }
 
     /// Where sealed areas hold much that nobody here has any more, the emptiest of them is to go.
     ///
     /// *The story:* of a program of 100 MB that forked and stored to 60 of it, over and over, a few pages
-    /// stayed in each area, and each kept all of its blocks: 1.8 GB after 56 forks.
-    fn thin_out(&mut self, sealed: &[AreaId]) {
+    /// stayed in each area, and each kept all of its blocks: 1.8 GB after 56 forks (`torture fork-out-thin`).
+    fn thin_out(&mut self) {
+        let is_thin = |id: &AreaId| self.areas[usize::from(id.0)].is_sealed && !self.is_unused(*id);
+        let sealed: Vec<AreaId> = self.area_ids().filter(is_thin).collect();
         let used = |id: AreaId| self.mm.areas_beside(id).0;
         let idle = |id: AreaId| self.mm.area_place(id).1 - used(id);
         let all: u64 = sealed.iter().map(|&id| u64::from(idle(id))).sum();

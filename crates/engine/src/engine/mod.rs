@@ -365,9 +365,10 @@ impl Engine {
 
     /// Time passed.
     pub fn tick(&mut self) {
-        self.vigil.tick(clock::monotonic_ns());
+        let now = clock::monotonic_ns();
+        self.vigil.tick(now);
         self.look_at_claims();
-        self.close_emptied();
+        self.close_emptied(now);
         self.feed(Event::Tick);
         self.look_at_files();
         self.read_foreseen();

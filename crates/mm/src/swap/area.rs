@@ -105,9 +105,12 @@ impl Area {
             self.stand = Stand::Closed;
         }
         (self.is_sealed, self.discards, self.claim) = (true, false, None);
-        if self.table.known() > 0 {
-            self.table.end_where_known();
-        }
+        self.table.end_at(self.end_if_sealed());
+    }
+
+    /// Where its slots end, or would.
+    pub fn end_if_sealed(&self) -> u32 {
+        if self.table.known() > 0 { self.table.known() } else { self.table.limit() }
     }
 
     /// A slot that another process wrote is the page's.

@@ -11,6 +11,7 @@
 //! dense.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::area::{Area, Stand};
 use super::{AreaConfig, AreaId, CLUSTER, Homes, Placement, WINDOW, WINDOWS};
@@ -85,10 +86,46 @@ impl Areas {
         AreaId(id)
     }
 
-    /// Others come to know the area: it only empties from now on, see [`Area::seal`].
-    pub fn seal(&mut self, area: AreaId) {
+    /// Others come to know the area: it only empties from now on, see [`Area::seal`]. No home is there.
+    pub fn seal<'a>(&mut self, area: AreaId, homes: impl Iterator<Item = &'a mut Homes>) {
+        self.clear_homes(area, homes);
         self.areas[usize::from(area.0)].seal();
         self.turn = 0;
+    }
+
+    /// *The story* (by reading): memory whose home was in an area that others know kept it, and its windows
+    /// were torn: each page went wherever there was a slot.
+    fn clear_homes<'a>(&mut self, area: AreaId, homes: impl Iterator<Item = &'a mut Homes>) {
+        let slots = self.slots_of(area);
+        let all = homes.flat_map(|homes| &mut homes.0);
+        all.filter(|home| slots.contains(home)).for_each(|home| *home = NONE);
+    }
+
+    /// The numbers of an area, those of its last cluster all: homes are there, too, where it is short.
+    fn slots_of(&self, area: AreaId) -> Range<u32> {
+        let (Slot(base), slots) = self.place_of(area);
+        base..base + slots.next_multiple_of(CLUSTER)
+    }
+
+    /// A sealed area in which nothing is any more is forgotten. Those behind it come to have the number
+    /// before theirs; its slots' numbers are free, and are given out again if no area is behind it.
+    ///
+    /// # Panics
+    /// When anything is there, or on its way there, or at home there, or is to be given back.
+    pub fn remove<'a>(&mut self, id: AreaId, mut homes: impl Iterator<Item = &'a mut Homes>) {
+        let (index, slots) = (usize::from(id.0), self.slots_of(id));
+        let area = &self.areas[index];
+        assert!(area.is_sealed, "an area that takes pages is not forgotten");
+        assert!(area.table.used() == 0 && area.writing == 0, "nothing is there");
+        assert!(
+            !homes.any(|homes| homes.0.iter().any(|home| slots.contains(home))),
+            "nothing is at home there"
+        );
+        assert!(!self.discards.iter().any(|slot| slots.contains(&slot.0)), "nothing is to be given back");
+        self.areas.remove(index);
+        self.order.retain(|&other| other != id.0);
+        self.order.iter_mut().filter(|other| **other > id.0).for_each(|other| *other -= 1);
+        (self.in_hand, self.turn) = (0, 0);
     }
 
     /// A slot of an area that was inherited is the page's.
@@ -101,6 +138,12 @@ impl Areas {
     /// Numbers that no area has as yet.
     pub fn numbers_left(&self) -> u32 {
         SLOTS_MAX.saturating_sub(self.len().next_multiple_of(CLUSTER))
+    }
+
+    /// Numbers that no area has when all are sealed.
+    pub fn numbers_left_sealed(&self) -> u32 {
+        let end = self.areas.last().map_or(0, |area| area.base + area.end_if_sealed());
+        SLOTS_MAX.saturating_sub(end.next_multiple_of(CLUSTER))
     }
 
     /// A page of an area that is bad from the start.

@@ -114,9 +114,10 @@ impl SlotTable {
         true
     }
 
-    /// There are no more slots than are known.
-    pub fn end_where_known(&mut self) {
-        self.limit = self.known;
+    /// There are no more slots than these, of which none is known that is left out.
+    pub fn end_at(&mut self, limit: u32) {
+        assert!((self.known..=self.limit).contains(&limit), "what is known stays");
+        self.limit = limit;
     }
 
     /// Slots known so far.

@@ -371,3 +371,50 @@ fn who_has_left_claims_nothing() {
     assert!(areas.is_emptied(AREA));
     assert_eq!(claims(&mut areas), []);
 }
+
+/// *The story:* areas that others knew kept their numbers when nothing was in them any more. From the 64th
+/// one that a fork had made on everything came in for a fork.
+#[test]
+fn numbers_of_an_area_that_is_forgotten_are_given_out_again() {
+    let mut areas = areas(Placement::ByAddress, &[(4096, 0), (4096, 0), (4096, 0)]);
+    let mut homes = [Homes::NONE; 8];
+    let fill = |areas: &mut Areas, homes: &mut [Homes; 8]| -> Vec<(Slot, PageId)> {
+        let pages = (0..8 * CLUSTER).map(PageId);
+        let place =
+            |page: PageId| (areas.allocate(page, &mut homes[(page.0 / CLUSTER) as usize]).unwrap(), page);
+        pages.map(place).collect()
+    };
+    let filled = fill(&mut areas, &mut homes);
+    let (first, others): (Vec<_>, Vec<_>) = filled.into_iter().partition(|&(slot, _)| slot.0 < 4096);
+    assert!(first.len() > 1000 && others.len() > 2000, "they take turns");
+    areas.seal(AreaId(0), homes.iter_mut());
+    first.iter().for_each(|&(slot, _)| areas.release(slot));
+    areas.remove(AreaId(0), homes.iter_mut());
+    assert!(others.iter().all(|&(slot, page)| areas.owner(slot) == Some(page)), "theirs are as they were");
+    assert_eq!((areas.area_of(Slot(4096)), areas.area_of(Slot(2 * 4096 + 1))), (AreaId(0), AreaId(1)));
+    assert_eq!(areas.used() as usize, others.len());
+
+    // Those of the last one are the next one's.
+    areas.seal(AreaId(1), homes.iter_mut());
+    let (_, slots) = areas.place_of(AreaId(1));
+    assert!(slots < 4096 && areas.numbers_left_sealed() == areas.numbers_left());
+    let (last, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|&(slot, _)| slot.0 >= 2 * 4096);
+    last.iter().for_each(|&(slot, _)| areas.release(slot));
+    areas.remove(AreaId(1), homes.iter_mut());
+    let id = areas.add(&AreaConfig { slots: 4096, ..AreaConfig::default() });
+    assert_eq!((id, areas.place_of(id)), (AreaId(1), (Slot(2 * 4096), 4096)));
+    others.iter().for_each(|&(slot, _)| areas.release(slot));
+    let again = fill(&mut areas, &mut homes);
+    assert!(again.iter().any(|&(slot, _)| slot.0 > 2 * 4096), "pages go there");
+    assert!(again.iter().all(|&(slot, page)| areas.owner(slot) == Some(page)));
+}
+
+#[test]
+#[should_panic(expected = "nothing is there")]
+fn an_area_with_a_page_is_not_forgotten() {
+    let mut areas = areas(Placement::ByAddress, &[(4096, 0), (4096, 0)]);
+    let mut homes = [Homes::NONE];
+    assert!(areas.allocate(PageId(7), &mut homes[0]).is_some_and(|slot| slot.0 < 4096));
+    areas.seal(AreaId(0), homes.iter_mut());
+    areas.remove(AreaId(0), homes.iter_mut());
+}

@@ -237,3 +237,80 @@ pub fn signal(context: &mut Context) -> Outcome {
     context.sabotage(memory);
     pattern::check_pages(memory, 0..memory.pages(), SEED, "after forks that were interrupted")
 }
+
+/// Bytes that the deleted files of this process take, those of threads with a table of their own, too.
+fn deleted_bytes() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let mut files = std::collections::BTreeMap::new();
+    let entries = |path: &std::path::Path| std::fs::read_dir(path).into_iter().flatten().flatten();
+    for task in entries("/proc/self/task".as_ref()) {
+        for file in entries(&task.path().join("fd")) {
+            let is_deleted =
+                std::fs::read_link(file.path()).is_ok_and(|to| to.to_string_lossy().ends_with("(deleted)"));
+            if let (true, Ok(status)) = (is_deleted, std::fs::metadata(file.path())) {
+                files.insert((status.dev(), status.ino()), status.blocks() * 512);
+            }
+        }
+    }
+    files.values().sum()
+}
+
+/// `fork-out-many`: eighty forks, one after the other. Between two of them each time another quarter of the
+/// memory is stored to, so that nothing stays for long where it was at a fork.
+///
+/// *The story:* what a fork left in its parent were areas, whose numbers were never used again. From the
+/// 64th on everything came in for each fork.
+pub fn many(context: &mut Context) -> Outcome {
+    const ROUNDS: usize = 80;
+    let memory = &Memory::map(context.options.mib * MIB / 2)?;
+    let quarter = memory.pages() / 4;
+    let mut seeds = [SEED; 4];
+    pattern::fill_pages(memory, 0..memory.pages(), SEED);
+    for round in 0..ROUNDS {
+        let shown: &Context = context;
+        let looked = round * 7919 % memory.pages();
+        child::fork(|| {
+            shown.sabotage_status()?;
+            let resident = sys::resident_pages(memory.base(), memory.len())?;
+            let is_in = resident > memory.pages() / 8 * 7;
+            ensure!(!(is_in && shown.options.expect_cold), "fork {round} brought in {resident} pages");
+            pattern::check_page(memory, looked, seeds[looked / quarter], looked, "in one of many")
+        })?
+        .succeed("one of many")?;
+        let from = round % 4 * quarter;
+        seeds[round % 4] = SEED + 1 + round as u64;
+        pattern::fill_pages(memory, from..from + quarter, seeds[round % 4]);
+    }
+    let check = |part: usize| {
+        pattern::check_pages(memory, part * quarter..(part + 1) * quarter, seeds[part], "after many forks")
+    };
+    (0..4).try_for_each(check)
+}
+
+/// `fork-out-thin`: sixty percent of the memory are stored to between two forks, chosen anew each time, so
+/// that a few pages stay where they were for long. The files to page to stay small all the same.
+///
+/// *The story:* each file was kept for its last pages, with all of its blocks.
+pub fn thin(context: &mut Context) -> Outcome {
+    const ROUNDS: usize = 24;
+    let memory = &Memory::map(context.options.mib * MIB / 2)?;
+    let mut rng = context.rng(0);
+    let mut seeds = vec![SEED; memory.pages()];
+    pattern::fill_pages(memory, 0..memory.pages(), SEED);
+    for round in 0..ROUNDS as u64 {
+        child::fork(|| Ok(()))?.succeed("one of a thin row")?;
+        for (page, seed) in seeds.iter_mut().enumerate().filter(|_| rng.below(10) < 6) {
+            *seed = SEED + 1 + round;
+            pattern::fill_page(memory, page, *seed, page);
+        }
+    }
+    let most = memory.len() as u64 * 4;
+    sys::eventually(|| {
+        let bytes = deleted_bytes();
+        ensure!(bytes < most, "deleted files take {} MiB for {} of memory", bytes >> 20, memory.len() >> 20);
+        Ok(())
+    })?;
+    context.sabotage(memory);
+    let mut pages = seeds.iter().enumerate();
+    pages.try_for_each(|(page, &seed)| pattern::check_page(memory, page, seed, page, "after a thin row"))
+}

@@ -81,10 +81,16 @@ impl Growth {
         fastest.max(allowed * 1_000_000 / AWAKENED_BYTES_PER_MS)
     }
 
+    /// What would come in [`LEAD_NS`] at the fastest rate of the last few looks.
+    #[must_use]
+    pub fn lead_bytes(&self) -> u64 {
+        self.leads.into_iter().max().unwrap_or(0)
+    }
+
     /// From so many bytes on a program with a budget of `ram` bytes is to be managed.
     #[must_use]
     pub fn start_bytes(&self, ram: u64) -> u64 {
-        let lead = self.leads.into_iter().max().unwrap_or(0).min(LEAD_BYTES_MAX);
+        let lead = self.lead_bytes().min(LEAD_BYTES_MAX);
         ram.saturating_sub(lead).clamp(Self::earliest_bytes(ram), Self::latest_bytes(ram))
     }
 

@@ -70,7 +70,10 @@ const SMALL_SHARE: u64 = 16;
 const SMALL_COPY_BYTES: u64 = 512 << 10;
 /// A child of fork that has not called exec by then is taken for a program of its own.
 const COPY_NS: u64 = 20_000_000;
-/// Beside others a process has this share of the budget more than it holds, if nobody else wants it.
+/// Beside others a process has this share of the budget more than it holds, if nobody else wants it and if it
+/// grows so fast; else its part of that.
+///
+/// *The story:* each had that much. Five that held 143 MiB of 200 together had all of it, and paged.
 const HEADROOM_SHARE: u64 = 16;
 /// Longest and shortest pause between two looks.
 const LOOK_NS_MAX: u64 = 50_000_000;
@@ -80,10 +83,6 @@ const TINY_LOOK_NS: u64 = 5_000_000;
 /// While memory is not managed, so many looks share one look at the processor time that they took,
 /// which costs as much as one.
 const LOOKS_A_CPU_SAMPLE: u32 = 16;
-/// Others copy at the same time, on as many processors as are taken to be theirs; and so much of a pause is
-/// for each of them, so that looking at all takes a twelfth of a processor at most.
-const COPY_PROCESSORS: u64 = 2;
-const COPY_LOOK_NS: u64 = 250_000;
 /// Longest pause once memory is managed: threads that map much wait for the next look.
 const MANAGED_LOOK_NS_MAX: u64 = 5_000_000;
 /// Pause while unmanaged memory grows.
@@ -239,24 +238,14 @@ impl Agent {
 
     /// Finds what of `held` bytes counts with the process's parent.
     fn borrow(&mut self, held: u64) {
-        self.purse.borrow(self.borrowing.look(self.process, held));
+        let pages = self.process.state.load(Ordering::Acquire) == state::MANAGING;
+        self.purse.borrow(self.borrowing.look(self.process, held, pages));
     }
 
     /// Who has less than this is left alone, however little there is.
     fn small_bytes(&self) -> u64 {
         let shares = !self.has(flags::PER_PROCESS);
         if shares { SMALL_BYTES.min(self.ram() / SMALL_SHARE) } else { 0 }
-    }
-
-    /// How long nobody need look at a copy that could store to all it shares, while others might, too.
-    ///
-    /// *The story:* twenty workers looked at what they had in common for two seconds, with 23 MiB free, and
-    /// stored to it then, all at once. Each agent slept for as long as its own worker would need for
-    /// what is free, or until a timer that is as late as a tick of each worker's own time: 60 MiB
-    /// were copied before the first looked.
-    fn copy_pause_ns(&self, pause_ns: u64) -> u64 {
-        let sharers = u64::from(self.purse.sharers());
-        (pause_ns / COPY_PROCESSORS).max(sharers * COPY_LOOK_NS)
     }
 
     /// Returns when the program holds as many bytes as `start` tells for its growth: for now, and
@@ -711,7 +700,12 @@ impl Manager<'_> {
     /// What a process that holds `held` bytes should have before it pages: all, unless others want some, too.
     fn wanted(&self, held: u64) -> u64 {
         let ram = self.agent.ram();
-        if self.agent.purse.is_alone() { ram } else { held + ram / HEADROOM_SHARE }
+        let purse = &self.agent.purse;
+        if purse.is_alone() {
+            return ram;
+        }
+        let most = ram / HEADROOM_SHARE;
+        held + self.agent.growth.lead_bytes().clamp(most / u64::from(purse.sharers()), most)
     }
 
     /// Brings the engine's budget to `budget`, at once or by a step. True while more steps are due:

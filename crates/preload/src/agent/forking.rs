@@ -38,6 +38,10 @@ const HALT_AGAIN_SHARE: u64 = 128;
 const YOUNG_BYTES: u64 = 1 << 20;
 /// Who brought in less than this share of what it holds has little to bring in again.
 const BROUGHT_SHARE: u32 = 16;
+/// Others copy at the same time, on as many processors as are taken to be theirs; and so much of a pause is
+/// for each of them, so that looking at all takes a twelfth of a processor at most.
+const COPY_PROCESSORS: u64 = 2;
+const COPY_LOOK_NS: u64 = 250_000;
 /// Frames by which the program may grow meanwhile.
 const GROWTH_MAX: u32 = 512;
 
@@ -114,6 +118,17 @@ impl Halt {
 }
 
 impl Agent {
+    /// How long nobody need look at a copy that could store to all it shares, while others might, too.
+    ///
+    /// *The story:* twenty workers looked at what they had in common for two seconds, with 23 MiB free, and
+    /// stored to it then, all at once. Each agent slept for as long as its own worker would need for
+    /// what is free, or until a timer that is as late as a tick of each worker's own time: 60 MiB
+    /// were copied before the first looked.
+    pub(super) fn copy_pause_ns(&self, pause_ns: u64) -> u64 {
+        let sharers = u64::from(self.purse.sharers());
+        (pause_ns / COPY_PROCESSORS).max(sharers * COPY_LOOK_NS)
+    }
+
     /// Manages what the parent had out, before anything in this process touches it. None: all of that is in.
     pub(super) fn inherit(
         &self,

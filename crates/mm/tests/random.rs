@@ -506,6 +506,11 @@ impl World {
         self.populated = false;
         self.feed(Event::Pause);
         self.drain();
+        if !self.populated {
+            // What was refused is asked anew at the next look, at the latest.
+            self.feed(Event::Tick);
+            self.drain();
+        }
         assert!(self.populated, "a pause ends");
         if self.failing != Failing::All {
             for (&vpn, &truth) in &self.truth {

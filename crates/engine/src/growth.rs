@@ -81,7 +81,7 @@ impl Growth {
         fastest.max(allowed * 1_000_000 / AWAKENED_BYTES_PER_MS)
     }
 
-    /// What would come in [`LEAD_NS`] at the fastest rate of the last few looks.
+    /// What would come in 20 ms at the fastest rate of the last few looks.
     #[must_use]
     pub fn lead_bytes(&self) -> u64 {
         self.leads.into_iter().max().unwrap_or(0)

@@ -85,6 +85,12 @@ impl Purse {
         held.saturating_sub(self.borrowed())
     }
 
+    /// Is some of what it holds counted with another one?
+    #[must_use]
+    pub fn borrows(&self) -> bool {
+        self.borrowed() > 0
+    }
+
     fn borrowed(&self) -> u64 {
         self.process.borrowed_bytes.load(Acquire)
     }

@@ -7,6 +7,7 @@
 mod borrowing;
 mod enlisting;
 mod forking;
+mod halting;
 mod judging;
 mod leaving;
 mod orders;
@@ -57,7 +58,8 @@ use crate::urgency::Urgency;
 use borrowing::Borrowing;
 use enlisting::place_of;
 pub use enlisting::{Beginning, Mission, enlist, forget_place, path, stays_away, tree};
-use forking::{Halt, Linger};
+use forking::Linger;
+use halting::Halt;
 use leaving::leave;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so
@@ -283,10 +285,8 @@ impl Agent {
             let pause = self.growth.pause_ns(next, ram);
             let is_tiny = bytes < small / 2 && ram < self.ram() / 2;
             let least = if is_tiny { TINY_LOOK_NS } else { LOOK_NS_MIN };
-            match is_copy {
-                true => fresh::sleep(asked, self.copy_pause_ns(pause).clamp(least, LOOK_NS_MAX)),
-                false => nap.sleep(asked, bytes, pause.clamp(least, LOOK_NS_MAX)),
-            }
+            let pause = if is_copy { self.copy_pause_ns(pause) } else { pause };
+            nap.sleep(asked, bytes, pause.clamp(least, LOOK_NS_MAX), is_copy);
         }
     }
 
@@ -705,7 +705,11 @@ impl Manager<'_> {
             return ram;
         }
         let most = ram / HEADROOM_SHARE;
-        held + self.agent.growth.lead_bytes().clamp(most / u64::from(purse.sharers()), most)
+        // Without that it would page to have it.
+        let kept =
+            self.reserve.bytes() + (self.engine.mm().frames_kept() + BUDGET_STEP) as u64 * PAGE_SIZE as u64;
+        let lead = self.agent.growth.lead_bytes();
+        held + (kept + lead.max(most / u64::from(purse.sharers()))).min(most)
     }
 
     /// Brings the engine's budget to `budget`, at once or by a step. True while more steps are due:

@@ -12,6 +12,8 @@ use crate::{filters, fresh};
 
 /// So many looks in a row at which nothing was done make a program still.
 const STILL_LOOKS: u32 = 10;
+/// ... or so many, where it could copy all that is free as soon as it stirs: a second and more.
+const STILL_COPY_LOOKS: u32 = 200;
 /// It may have computed for so long between two looks: a signal or a timeout of its own.
 const STIR_NS: u64 = 50_000;
 /// So often it is asked whether the program has run, as often as at a program that has all the room
@@ -36,10 +38,12 @@ pub struct Nap {
 impl Nap {
     /// After a look at a program that holds `bytes`, and that could reach what is next in `ns` if it
     /// ran: sleeps until it has run for so long, or until a look is asked for besides the `asked` ones.
-    pub fn sleep(&mut self, asked: u32, bytes: u64, ns: u64) {
+    /// `copies`: it could come to hold all that is free by storing to what it shares.
+    pub fn sleep(&mut self, asked: u32, bytes: u64, ns: u64, copies: bool) {
         self.observe(bytes, program_cpu_ns());
+        let looks = if copies { STILL_COPY_LOOKS } else { STILL_LOOKS };
         // Behind a filter threads wake nobody by a signal.
-        if self.still < STILL_LOOKS || ns < NEXT_NS_MIN || filters::is_filtered() {
+        if self.still < looks || ns < NEXT_NS_MIN || filters::is_filtered() {
             return fresh::sleep(asked, ns);
         }
         if self.alarm.is_none() {
@@ -65,7 +69,7 @@ impl Nap {
 }
 
 /// Processor time of all threads but this one.
-fn program_cpu_ns() -> u64 {
+pub fn program_cpu_ns() -> u64 {
     clock::process_cpu_ns().saturating_sub(clock::thread_cpu_ns())
 }
 

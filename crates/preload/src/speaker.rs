@@ -69,7 +69,9 @@ pub fn say(line: Line) {
 pub fn say_last(line: &Line) {
     let argument = core::ptr::from_ref(line) as *mut ();
     // SAFETY: the speaker keeps to the rules; the caller ends the program while the line is there.
-    if let Ok(thread) = unsafe { thread::spawn(STACK_BYTES, Descriptors::Shared, speak_one, argument) } {
+    if let Ok(thread) =
+        unsafe { thread::spawn_ordinary(STACK_BYTES, Descriptors::Shared, speak_one, argument) }
+    {
         let _ = thread.wait(Some(PATIENCE_NS));
     }
 }
@@ -110,7 +112,8 @@ pub fn range() -> AddressRange {
 fn start() -> Result<(), Errno> {
     clear()?;
     // SAFETY: it uses the queue, which is there for ever, and makes system calls.
-    let thread = unsafe { thread::spawn(STACK_BYTES, Descriptors::Shared, speak, core::ptr::null_mut())? };
+    let thread =
+        unsafe { thread::spawn_ordinary(STACK_BYTES, Descriptors::Shared, speak, core::ptr::null_mut())? };
     TID.store(thread.tid(), SeqCst);
     THREAD.set(thread.range());
     Ok(())

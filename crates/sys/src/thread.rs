@@ -122,7 +122,7 @@ pub unsafe fn spawn_ordinary(
     }
     // SAFETY: the caller vouches for it.
     let thread = unsafe { spawn(stack_bytes, descriptors, entry, argument) };
-    if let Some(own) = own {
+    if let Some(own) = own.filter(|_| may_come_before()) {
         let _ = own.set();
     }
     thread

@@ -527,6 +527,7 @@ impl Watcher {
     /// *The story* (by reading): a daemon that had idled kept the limit of the last look for life, and
     /// what its parent had had was nobody's.
     fn let_go(&self, managed: &[Report]) -> io::Result<()> {
+        self.page.set_crowded(0)?;
         for report in managed {
             self.page.set_limit(report.claim(), 0)?;
             self.page.hold(report.claim(), 0)?;

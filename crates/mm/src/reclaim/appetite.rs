@@ -86,6 +86,12 @@ impl<P: SwapIn> Mm<P> {
         if self.config.probe.is_kernel() { self.config.high } else { self.config.high.min(2 * self.low()) }
     }
 
+    /// Frames that are kept free: with so few more than are held nothing leaves.
+    #[must_use]
+    pub fn frames_kept(&self) -> u32 {
+        self.high()
+    }
+
     /// Frames that nobody needs: what is free beyond what is kept free. Where nothing is managed that is
     /// all but a few, with which something can begin.
     #[must_use]

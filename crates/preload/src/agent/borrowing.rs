@@ -27,6 +27,8 @@ struct Since {
     high: u64,
     grown: u64,
     parent: u32,
+    /// What is freed is borrowed no more, whatever comes in its place: no more pages than were left.
+    left: u64,
     /// The most pages that were copied by any look.
     copies: u64,
 }
@@ -52,20 +54,29 @@ impl Borrowing {
 
     fn borrowed(&mut self, loan: Loan, held: u64, pages: bool, faults: u32, parent: u32) -> u64 {
         if self.since.as_ref().is_none_or(|since| since.faults != loan.faults) {
-            self.since = Some(Since { faults: loan.faults, held, high: held, grown: 0, parent, copies: 0 });
+            self.since = Some(Since {
+                faults: loan.faults,
+                held,
+                high: held,
+                grown: 0,
+                parent,
+                left: u64::MAX,
+                copies: 0,
+            });
         }
         let since = self.since.as_mut().expect("it was just made");
         since.high = since.high.max(held);
         if !pages && held + FREED_BYTES < since.high {
             since.grown += since.high - since.held;
             (since.held, since.high) = (held, held);
+            since.left = since.left.min(held / PAGE_SIZE as u64);
         }
         let growth = (since.grown + held.saturating_sub(since.held)) / PAGE_SIZE as u64;
         let copies = u64::from(faults.wrapping_sub(loan.faults)).saturating_sub(growth);
         since.copies = since.copies.max(copies);
         let is_orphan = parent != since.parent;
         let pages = if is_orphan { 0 } else { u64::from(loan.pages).saturating_sub(since.copies) };
-        (pages * PAGE_SIZE as u64).min(held)
+        (pages.min(since.left) * PAGE_SIZE as u64).min(held)
     }
 }
 
@@ -116,5 +127,14 @@ mod tests {
         // What was out comes back by a fault for many.
         assert_eq!(borrowing.borrowed(loan, 400 * PAGE, true, 2100, 7), 400 * PAGE);
         assert_eq!(borrowing.borrowed(loan, 1000 * PAGE, true, 2110, 7), 890 * PAGE);
+    }
+
+    /// *A review's story:* a child freed what it had inherited, and filled as much. That counted as its parent's.
+    #[test]
+    fn what_comes_in_place_of_what_was_freed_is_its_own() {
+        let (mut borrowing, loan) = (Borrowing::default(), Loan { pages: 1000, faults: 0 });
+        assert_eq!(borrowing.borrowed(loan, 1000 * PAGE, false, 0, 7), 1000 * PAGE);
+        assert_eq!(borrowing.borrowed(loan, 10 * PAGE, false, 0, 7), 10 * PAGE);
+        assert_eq!(borrowing.borrowed(loan, 1010 * PAGE, false, 1000, 7), 10 * PAGE);
     }
 }

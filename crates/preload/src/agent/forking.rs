@@ -27,13 +27,6 @@ const COPIES_SHARE: u64 = 64;
 const COPIES_MIN: u64 = 256;
 /// ... which several processes do in parts, of so many at least.
 const COPIES_LEAST: u64 = 32;
-/// A copy's stores wait for room at most so long; they begin to within so long.
-const HALT_WANTED_NS: u64 = 1_000_000_000;
-const HALT_NS_MAX: u64 = 5_000_000_000;
-/// ... and so long whenever there is too much again, as long as there is as much to copy as is free.
-const HALT_AGAIN_NS: u64 = 50_000_000;
-/// ... which is so much of the budget.
-const HALT_AGAIN_SHARE: u64 = 128;
 /// A child that inherits what is out reads so much of it without making room for that.
 const YOUNG_BYTES: u64 = 1 << 20;
 /// Who brought in less than this share of what it holds has little to bring in again.
@@ -97,26 +90,6 @@ pub(super) fn begin_with(engine: &mut Engine, bytes: u64) {
     engine.set_budget(engine.budget().max(held));
 }
 
-/// Whether a copy of its parent is to make room before it stores to what the two share.
-///
-/// *The story:* four workers stored to all that they had inherited, at the speed of memory. Each store
-/// made a copy, of which nobody was told, while their agents had all of it to page out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Halt {
-    /// Not yet; no more from then on.
-    Wanted(u64),
-    /// Stores wait, at most until then.
-    Until(u64),
-    Over,
-}
-
-impl Halt {
-    /// Of a process that a fork has made, or of another one.
-    pub(super) fn of(inherits: bool) -> Halt {
-        if inherits { Halt::Wanted(clock::monotonic_ns() + HALT_WANTED_NS) } else { Halt::Over }
-    }
-}
-
 impl Agent {
     /// How long nobody need look at a copy that could store to all it shares, while others might, too.
     ///
@@ -161,22 +134,6 @@ impl Manager<'_> {
         now < self.agent.counts_from
     }
 
-    /// Stores of a copy of its parent wait while it has more than it may.
-    pub(super) fn halt_stores(&mut self, now: u64) {
-        let is_over = self.goes_down || self.engine.frames() > self.engine.budget();
-        let may_help = !self.engine.mm().is_swap_full() && !fork::is_paused();
-        let is_too_much = is_over && may_help && self.agent.purse.excess(0) > 0;
-        match self.halt {
-            Halt::Wanted(until) if now >= until => self.halt = Halt::Over,
-            Halt::Wanted(_) if is_too_much => self.begin_halt(now + HALT_NS_MAX),
-            Halt::Over if is_too_much && self.copies_far_too_much() => {
-                self.begin_halt(now + HALT_AGAIN_NS);
-            }
-            Halt::Until(until) if !is_too_much || now >= until => self.end_halt(),
-            _ => {}
-        }
-    }
-
     /// What the budget is to be next on its way down to `budget`: what may be shared leaves as a copy,
     /// and no more of them are made before the last ones are out.
     ///
@@ -187,29 +144,9 @@ impl Manager<'_> {
         let step = (step / u64::from(self.agent.purse.sharers())).max(COPIES_LEAST) as u32;
         let next = self.engine.frames().saturating_sub(step);
         self.goes_down = self.engine.may_share() && budget < next;
-        self.engine.copies_to_take(self.goes_down);
+        // Else all that might be shared was, and nothing is copied.
+        self.engine.copies_to_take(self.goes_down && self.agent.purse.borrows());
         if self.goes_down { next.min(self.engine.budget()).max(budget) } else { budget }
-    }
-
-    /// Is there so much too much that holding stores again is worth what it costs, of one who can copy more?
-    ///
-    /// *The story:* stores were held once, for all that was shared. When the room was there twenty
-    /// copies went on at the same moment, and held 191 MiB in 120.
-    fn copies_far_too_much(&self) -> bool {
-        let purse = &self.agent.purse;
-        purse.could_copy_all() && purse.excess(0) > self.agent.ram() / HALT_AGAIN_SHARE
-    }
-
-    fn begin_halt(&mut self, until: u64) {
-        self.halt = Halt::Until(until);
-        self.engine.guard_copies();
-    }
-
-    pub(super) fn end_halt(&mut self) {
-        if let Halt::Until(_) = self.halt {
-            self.halt = Halt::Over;
-            self.engine.allow_copies();
-        }
     }
 
     /// A fork comes: what is on swap stays there if children can inherit it, and that is worth it.

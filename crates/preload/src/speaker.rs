@@ -69,9 +69,8 @@ pub fn say(line: Line) {
 pub fn say_last(line: &Line) {
     let argument = core::ptr::from_ref(line) as *mut ();
     // SAFETY: the speaker keeps to the rules; the caller ends the program while the line is there.
-    if let Ok(thread) =
-        unsafe { thread::spawn_ordinary(STACK_BYTES, Descriptors::Shared, speak_one, argument) }
-    {
+    let spoken = unsafe { thread::spawn_ordinary(STACK_BYTES, Descriptors::Shared, speak_one, argument) };
+    if let Ok(thread) = spoken {
         let _ = thread.wait(Some(PATIENCE_NS));
     }
 }

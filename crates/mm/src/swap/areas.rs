@@ -263,8 +263,8 @@ impl Areas {
         (area, slot.0 - area.base)
     }
 
-    /// The page that wrote `slot`, while the slot is in use. None, too, of a slot before all areas: that one's
-    /// is forgotten, and who keeps books of what was packed may not have heard of it yet.
+    /// The page that wrote `slot`, while the slot is in use. None, too, of a slot before all areas: its
+    /// own is forgotten, and who keeps books of what was packed may not have heard of it yet.
     pub fn owner(&self, slot: Slot) -> Option<PageId> {
         if self.areas.first().is_none_or(|first| slot.0 < first.base) {
             return None;

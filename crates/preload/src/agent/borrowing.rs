@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(borrowing.borrowed(loan, 1000 * PAGE, true, 2110, 7), 890 * PAGE);
     }
 
-    /// *A review's story:* a child freed what it had inherited, and filled as much. That counted as its parent's.
+    /// *A review's story:* a child freed what it had inherited, and filled as much. That was its parent's.
     #[test]
     fn what_comes_in_place_of_what_was_freed_is_its_own() {
         let (mut borrowing, loan) = (Borrowing::default(), Loan { pages: 1000, faults: 0 });

@@ -91,6 +91,8 @@ const FAULT_BLOCKED_SECONDS: f64 = 25e-6;
 
 /// Bounds that are no further apart are told as one.
 const AGREEING_BOUNDS: f64 = 1.25;
+/// Of bounds further apart only the lower one is told.
+const OPEN_BOUNDS: f64 = 5.0;
 
 type Counts = BTreeMap<&'static str, u64>;
 
@@ -111,14 +113,25 @@ impl Default for Slowdown {
 }
 
 impl Slowdown {
-    /// For people: one figure where the bounds agree, else both.
+    /// For people: one figure where the bounds agree, else both; where they say little the lower one.
+    ///
+    /// *The story:* "1.5 to 44 times as slow" was told of a program that slept for most of its time.
     pub fn text(self) -> String {
         let (least, most) = (figure(self.least), figure(self.most));
         match () {
-            () if self.most >= SLOWDOWN_MAX => format!("{least}+"),
+            () if self.is_open() => format!("{least}+"),
             () if self.most < self.least * AGREEING_BOUNDS => most,
             () => format!("{least} to {most}"),
         }
+    }
+
+    /// Is it known to be at least `times`, or likely?
+    pub fn reaches(self, times: f64) -> bool {
+        if self.is_open() { self.least >= times } else { self.most >= times }
+    }
+
+    fn is_open(self) -> bool {
+        self.most >= SLOWDOWN_MAX || self.most > self.least * OPEN_BOUNDS
     }
 }
 
@@ -682,6 +695,8 @@ mod tests {
     fn what_cannot_be_known_is_a_range_or_open() {
         assert_eq!(slowdown(15.0, 10.0, 9.0, 1.5).text(), "3.0 to 10");
         assert_eq!(slowdown(5.0, 4.5, 5.0, 0.0).text(), "10+");
+        let sleeper = Slowdown { least: 1.5, most: 44.0 };
+        assert!(sleeper.text() == "1.5+" && sleeper.reaches(1.4) && !sleeper.reaches(1.6));
         assert_eq!(slowdown(0.0, 0.0, 0.0, 0.0).text(), "1.0");
     }
 }

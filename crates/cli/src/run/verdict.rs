@@ -231,7 +231,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
         return Verdict { kind: "fits", text, next: at(next) };
     }
     let mut waited = format!("{:.0} % of the time spent waiting for swap", share * 100.0);
-    let is_slow = report.slowdown.most >= SLOWDOWN_WORTH_SAYING;
+    let is_slow = report.slowdown.reaches(SLOWDOWN_WORTH_SAYING);
     if is_slow {
         waited.push_str(&format!(", some {} times as slow as with RAM enough", report.slowdown.text()));
     }

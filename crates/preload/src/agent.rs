@@ -268,8 +268,7 @@ impl Agent {
             }
             let now = clock::monotonic_ns();
             self.ending.look(now);
-            let held = bytes;
-            let (bytes, ram) = self.reach(held, now);
+            let (bytes, ram) = self.reach(bytes, now);
             self.growth.observe(bytes, now);
             offer_room(ram, bytes.saturating_sub(kept));
             let (start, earliest) = start(&self.growth, ram);

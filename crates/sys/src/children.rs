@@ -6,14 +6,13 @@
 use core::ffi::CStr;
 
 use crate::file::{self, Open};
-use crate::procfs::{TASK_PATH_BYTES, for_each_entry, for_each_thread_id, task_path};
+use crate::procfs::{TASK_PATH_BYTES, for_each_entry, for_each_thread_id, stat_field, state_in, task_path};
 use crate::text::{Decimal, joined, take_number};
 use crate::{Errno, Fd};
 
 /// A unit of the times in /proc/PID/stat: USER_HZ is 100 on all that this runs on.
 const TICK_NS: u64 = 10_000_000;
-/// Fields of /proc/PID/stat behind the name, from 0 on: the state, and when it was made.
-const STATE: usize = 0;
+/// The field of /proc/PID/stat, behind the name, that says when it was made.
 const MADE: usize = 19;
 /// Longest path: of a thread of a child.
 const PATH_BYTES: usize = 64;
@@ -69,7 +68,7 @@ fn for_each_number(file: &Fd, mut visit: impl FnMut(u64)) -> Result<(), Errno> {
 /// None: it is older, or gone.
 fn look_at(pid: u64, since: u64) -> Option<Look> {
     let (process, mut stat) = (Decimal::new(pid), [0; STAT_BYTES]);
-    let made = field(read([b"/proc/", process.as_bytes(), b"/stat"], &mut stat)?, MADE)?;
+    let made = stat_field(read([b"/proc/", process.as_bytes(), b"/stat"], &mut stat)?, MADE)?;
     if take_number(made, 10)?.0 < since {
         return None;
     }
@@ -82,8 +81,7 @@ fn look_at(pid: u64, since: u64) -> Option<Look> {
         }
         let (mut stat, mut ran) = ([0; STAT_BYTES], [0; STAT_BYTES]);
         let path = |file| [b"/proc/", process.as_bytes(), b"/task/", name, file];
-        let stat = read(path(b"/stat"), &mut stat);
-        let state = stat.and_then(|stat| field(stat, STATE)?.first().copied());
+        let state = read(path(b"/stat"), &mut stat).and_then(state_in);
         let ran = read(path(b"/schedstat"), &mut ran).and_then(|ran| take_number(ran, 10));
         look.threads += 1;
         look.is_stopped |= matches!(state, Some(b'T' | b't'));
@@ -99,14 +97,6 @@ fn read<'a, const N: usize>(path: [&[u8]; N], buffer: &'a mut [u8; STAT_BYTES]) 
     let file = file::open(CStr::from_bytes_until_nul(&path).ok()?, Open::empty()).ok()?;
     let len = file::pread(&file, buffer, 0).ok()?;
     Some(&buffer[..len])
-}
-
-/// A field of /proc/PID/stat; those behind the name, which stands in parentheses, are counted from 0 on.
-fn field(stat: &[u8], number: usize) -> Option<&[u8]> {
-    let end = stat.iter().rposition(|&byte| byte == b')')?;
-    let mut fields =
-        stat[end + 1..].split(|&byte| byte == b' ' || byte == b'\n').filter(|field| !field.is_empty());
-    fields.nth(number)
 }
 
 #[cfg(test)]
@@ -147,12 +137,5 @@ mod tests {
         eventually(&|look| look.is_asleep);
         child.kill().unwrap();
         child.wait().unwrap();
-    }
-
-    #[test]
-    fn fields_are_counted_behind_a_name_of_any_sort() {
-        let stat = b"12 (a) T (b) S 1 12 12 34816\n";
-        assert_eq!((field(stat, STATE), field(stat, 1)), (Some(&b"S"[..]), Some(&b"1"[..])));
-        assert_eq!((field(stat, 4), field(stat, 5), field(b"", 0)), (Some(&b"34816"[..]), None, None));
     }
 }

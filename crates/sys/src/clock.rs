@@ -1,6 +1,7 @@
 //! Time: a clock for durations, processor time of the calling thread, and sleeping.
 
 use crate::raw::{nr, syscall};
+use crate::usage;
 use rustix::time::{ClockId, clock_gettime};
 
 /// `struct __kernel_timespec`.
@@ -50,13 +51,8 @@ pub fn thread_cpu_ns() -> u64 {
 /// What of that was in the kernel.
 #[must_use]
 pub fn thread_system_ns() -> u64 {
-    const THREAD: usize = 1;
-    let mut usage = [0_u64; 18];
-    // SAFETY: the words are as many as `struct rusage` has.
-    let told = unsafe { syscall!(nr::__NR_getrusage, THREAD, usage.as_mut_ptr() as usize) };
-    told.expect("getrusage of oneself cannot fail");
-    let [_, _, seconds, microseconds, ..] = usage;
-    seconds * 1_000_000_000 + microseconds * 1000
+    let usage = usage::of(usage::THREAD);
+    usage[usage::SYSTEM_SECONDS] * 1_000_000_000 + usage[usage::SYSTEM_MICROSECONDS] * 1000
 }
 
 /// Processor time that all threads of the process have used, in nanoseconds.

@@ -36,6 +36,7 @@ pub mod thread;
 pub mod through;
 pub mod uffd;
 pub mod uring;
+mod usage;
 
 pub use fd::Fd;
 pub use raw::call;

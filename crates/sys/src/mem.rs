@@ -5,7 +5,7 @@
 
 use crate::raw::{nr, syscall};
 use crate::reserve::{self, Room};
-use crate::{AddressRange, Errno, Fd, PAGE_SIZE, file};
+use crate::{AddressRange, Errno, Fd, PAGE_SIZE, file, usage};
 use bitflags::bitflags;
 use core::ffi::CStr;
 use linux_raw_sys::prctl;
@@ -225,14 +225,7 @@ pub fn parent_id() -> u32 {
 /// Faults of all threads of the process that no device was waited for, since it was made; wraps.
 #[must_use]
 pub fn minor_faults() -> u32 {
-    const SELF: usize = 0;
-    /// Where `ru_minflt` is in `struct rusage`: behind two times, of two words each, and four sizes.
-    const MINOR_FAULTS: usize = 8;
-    let mut usage = [0_u64; 18];
-    // SAFETY: the words are as many as the structure has.
-    let told = unsafe { syscall!(nr::__NR_getrusage, SELF, usage.as_mut_ptr() as usize) };
-    told.expect("getrusage of oneself cannot fail");
-    usage[MINOR_FAULTS] as u32
+    usage::of(usage::PROCESS)[usage::MINOR_FAULTS] as u32
 }
 
 /// Do two processes run in the same memory (vfork)? False where that cannot be asked.

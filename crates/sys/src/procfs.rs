@@ -224,10 +224,18 @@ pub fn starts_with(path: &CStr, bytes: &[u8]) -> bool {
     read.is_ok_and(|len| buffer[..len].starts_with(bytes))
 }
 
-/// The letter behind the name, which stands in parentheses and may hold some itself.
-fn state_in(stat: &[u8]) -> Option<u8> {
+/// The state of a thread, a letter, in its /proc/PID/stat.
+pub(crate) fn state_in(stat: &[u8]) -> Option<u8> {
+    stat_field(stat, 0)?.first().copied()
+}
+
+/// A field of /proc/PID/stat, counted from 0 behind the name, which stands in parentheses and may hold some
+/// itself.
+pub(crate) fn stat_field(stat: &[u8], number: usize) -> Option<&[u8]> {
     let end = stat.iter().rposition(|&byte| byte == b')')?;
-    skip_blanks(&stat[end + 1..]).first().copied()
+    let mut fields =
+        stat[end + 1..].split(|&byte| byte == b' ' || byte == b'\n').filter(|field| !field.is_empty());
+    fields.nth(number)
 }
 
 /// A text of `Name: value` lines, such as /proc/self/status or /proc/meminfo, at one moment.
@@ -542,6 +550,10 @@ mod tests {
         assert_eq!(state_in(b"7 (cat) S 1 7"), Some(b'S'));
         assert_eq!(state_in(b"7 (a) R (b) D 1 7"), Some(b'D'));
         assert_eq!(state_in(b"7 (cat)"), None);
+        let stat = b"12 (a) T (b) S 1 12 12 34816\n";
+        assert_eq!((stat_field(stat, 0), stat_field(stat, 1)), (Some(&b"S"[..]), Some(&b"1"[..])));
+        assert_eq!((stat_field(stat, 4), stat_field(stat, 5)), (Some(&b"34816"[..]), None));
+        assert_eq!(stat_field(b"", 0), None);
         assert!(!SleepReader::open(c"/proc/thread-self/stat").unwrap().is_asleep().unwrap());
     }
 

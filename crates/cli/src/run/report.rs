@@ -436,15 +436,16 @@ impl Report {
         let whole = lives_seconds.max(wall).max(1e-9);
         let side_by_side = whole / wall.max(1e-9);
         self.stalled_share = (self.stalled_seconds / whole).min(1.0);
-        let unseen = (self.soft_faults.count + self.major_faults.count) as f64 * UNSEEN_SECONDS;
+        let unseen = self.faults() * UNSEEN_SECONDS;
         let waiting = ((self.waiting_seconds + unseen) / whole).min(1.0) * wall;
         let (programs, programs_most) = self.own_seconds(lives_seconds);
         let (programs, programs_most) = (programs / side_by_side, programs_most / side_by_side);
         let waitless = wall - waiting;
         let idle = self.idle_seconds(lives_seconds) / side_by_side;
         // With RAM enough it would take no longer than without its waits, or than it computes and waits
-        // for something else, and no less than it computes. Who computes for longer than nobody waits has threads that compute while others
-        // wait: then neither holds, and it is a matter of how many processors they would share.
+        // for something else, and no less than it computes. Who computes for longer than nobody waits has
+        // threads that compute while others wait: then neither holds, and it is a matter of how many
+        // processors they would share.
         let (shortest, longest) = match programs > waitless {
             true => (programs / processors.max(1) as f64, programs.min(wall)),
             false => (programs, (programs_most + idle).min(waitless)),
@@ -453,10 +454,14 @@ impl Report {
         self.slowdown = Slowdown { least: times(longest), most: times(shortest.min(longest)) };
     }
 
+    fn faults(&self) -> f64 {
+        (self.soft_faults.count + self.major_faults.count) as f64
+    }
+
     /// What the programs would compute with RAM enough, likely; and at most, with their part of the time in
     /// which others of the machine had the processors.
     fn own_seconds(&self, lives_seconds: f64) -> (f64, f64) {
-        let faults = (self.soft_faults.count + self.major_faults.count) as f64;
+        let faults = self.faults();
         let agents_user = self.agent_seconds - self.agent_system_seconds;
         let user = (self.user_seconds - agents_user).max(0.0);
         let system = (self.system_seconds - self.agent_system_seconds).max(0.0);
@@ -470,8 +475,7 @@ impl Report {
 
     /// How long programs waited for something else than pages, and the time in which none lived that waits.
     fn idle_seconds(&self, lives_seconds: f64) -> f64 {
-        let faults = (self.soft_faults.count + self.major_faults.count) as f64;
-        let others = self.blocked_seconds - self.waiting_seconds - faults * FAULT_BLOCKED_SECONDS;
+        let others = self.blocked_seconds - self.waiting_seconds - self.faults() * FAULT_BLOCKED_SECONDS;
         others.max(0.0) + (self.wall_seconds - lives_seconds).max(0.0)
     }
 

@@ -93,6 +93,9 @@ pub(crate) struct Memory {
     /// handled before any fault: a fault only says that a thread waits, and what it finds is
     /// decided by the changes.
     changes: VecDeque<Message>,
+    /// When the first fork of those was read that are not handled, or if there is none the last that was, as
+    /// /proc has moments. The kernel makes the child after that.
+    fork_read_ns: u64,
     /// The ranges of the change that is being handled: until that is done it concerns transfers
     /// like one to come.
     handling: [AddressRange; 2],
@@ -176,6 +179,7 @@ impl Memory {
             zeroes: zeroes()?,
             bounce: frames(BOUNCE as usize + 2)?,
             changes: VecDeque::with_capacity(MESSAGES),
+            fork_read_ns: 0,
             faults: VecDeque::with_capacity(MESSAGES),
             buffer: Box::new([RawMsg::default(); MESSAGES]),
             handling: [0..0, 0..0],
@@ -286,6 +290,7 @@ impl Memory {
     }
 
     fn read_some(&mut self, most: usize) -> bool {
+        let was_forked = self.is_forked();
         let buffer = &mut self.buffer[..most];
         let count = match self.program.read_messages(buffer) {
             // It would be so for ever, and whoever forked would wait for ever.
@@ -298,7 +303,15 @@ impl Memory {
                 _ => self.changes.push_back(message),
             }
         }
+        if !was_forked && self.is_forked() {
+            self.fork_read_ns = clock::boottime_ns();
+        }
         count > 0
+    }
+
+    /// When it was read of the fork that is being handled, or of one before it.
+    pub fn fork_read_ns(&self) -> u64 {
+        self.fork_read_ns
     }
 
     /// The faults that were read and not handled, the oldest first.

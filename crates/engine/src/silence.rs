@@ -17,12 +17,14 @@ const AGAIN_NS: u64 = 5_000_000;
 const LOOKS: u32 = 3;
 /// With thousands of children a look takes long: a fifth of the time at most, as who waits for a page waits.
 const LOOKS_SHARE: u64 = 4;
+/// Between the reading and the taking of the time the agent may have been put off for so long.
+const PUT_OFF_NS: u64 = 100_000_000;
 /// More than this no child computes before its first question.
 const COMPUTES_NS: u64 = 25_000_000;
 
 /// A silence.
 pub(crate) struct Silence {
-    /// When the kernel told of the child, as /proc has moments.
+    /// When the child was made at the earliest, as /proc has moments.
     born: u64,
     since: u64,
     next: u64,
@@ -53,10 +55,18 @@ impl Seen {
 }
 
 impl Silence {
-    /// At a child's birth.
-    pub fn begin(now: u64) -> Silence {
-        let (since, next) = (now, now + FIRST_NS);
-        Silence { born: clock::boottime_ns(), since, next, still: 0, ran_ns: 0 }
+    /// Of a child whose fork was read of at `told` or a little before, as /proc has moments.
+    ///
+    /// *The story:* that was when the child was attended to. Beside another thread's fork it had been made some
+    /// 20 ms before, was found nowhere, and was waited for all the same.
+    pub fn begin(now: u64, told: u64) -> Silence {
+        Silence {
+            born: told.saturating_sub(PUT_OFF_NS),
+            since: now,
+            next: now + FIRST_NS,
+            still: 0,
+            ran_ns: 0,
+        }
     }
 
     /// It said something.
@@ -100,7 +110,7 @@ mod tests {
 
     /// When it is over with waiting for who looks so at each moment, at most within so many ms.
     fn over(has_asked: bool, look: impl Fn(u64) -> Look) -> Option<u64> {
-        let mut silence = Silence::begin(0);
+        let mut silence = Silence::begin(0, 0);
         let mut moments = (FIRST_NS / MS..6000).step_by((AGAIN_NS / MS) as usize);
         moments.find(|ms| {
             let mut seen = Seen::default();
@@ -137,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_word_begins_it_anew() {
-        let mut silence = Silence::begin(0);
+        let mut silence = Silence::begin(0, 0);
         let seen = Seen { is_stopped: true, ..Seen::default() };
         assert!(!silence.tells(20 * MS, seen) && !silence.tells(30 * MS, seen));
         silence.is_broken(35 * MS);

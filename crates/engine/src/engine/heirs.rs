@@ -160,7 +160,8 @@ impl Engine {
     }
 
     fn attend(&mut self) -> Outcome {
-        let (mut silence, mut served) = (Silence::begin(clock::monotonic_ns()), Vec::new());
+        let (mut silence, mut served) =
+            (Silence::begin(clock::monotonic_ns(), self.view.program.fork_read_ns()), Vec::new());
         let mut estate = None;
         while !silence.lasts_too_long(clock::monotonic_ns(), estate.is_some()) && served.len() < SERVED_MAX {
             let Some(child) = self.children.first_mut() else { return Outcome::Over };

@@ -57,8 +57,8 @@ impl Seen {
 impl Silence {
     /// Of a child whose fork was read of at `told` or a little before, as /proc has moments.
     ///
-    /// *The story:* that was when the child was attended to. Beside another thread's fork it had been made some
-    /// 20 ms before, was found nowhere, and was waited for all the same.
+    /// *The story:* that was when the child was attended to. Beside another thread's fork it had been made
+    /// some 20 ms before, was found nowhere, and was waited for all the same.
     pub fn begin(now: u64, told: u64) -> Silence {
         Silence {
             born: told.saturating_sub(PUT_OFF_NS),

@@ -316,5 +316,13 @@ fn each_reads_ahead_by_its_own_rules() {
     }
     let stats = other.stats();
     assert!(stats.misses < 50 + 50, "it was read ahead: {stats:?}");
-    assert!(stats == first.stats(), "the cache is one");
+    // What is read ahead still arrives: it is looked at where nothing came between two looks.
+    loop {
+        let (before, seen, after) = (other.stats(), first.stats(), other.stats());
+        if before == after {
+            assert!(seen == before, "the cache is one");
+            break;
+        }
+        std::thread::yield_now();
+    }
 }

@@ -12,6 +12,7 @@ use overspill_sys::uffd::{CopyMode, Message, Partial, RawMsg, Uffd};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
 use crate::memory::REST_NS;
+use crate::ranges::cut_out;
 
 /// How often a copy is tried again while a change is under way in the child, before the page is
 /// given up: about a second.
@@ -43,13 +44,17 @@ pub(crate) enum Heard {
 pub(crate) struct Child {
     uffd: Uffd,
     changes: Vec<Change>,
+    /// Places that it moved something away from whose end is not told yet, and those of them that something
+    /// else was moved to before it was: that end is not the end of the latter. See `memory/changes.rs`.
+    owed: Vec<AddressRange>,
+    taken: Vec<AddressRange>,
     /// It has ended, or called exec.
     gone: bool,
 }
 
 impl Child {
     pub fn new(uffd: Uffd) -> Self {
-        Child { uffd, changes: Vec::new(), gone: false }
+        Child { uffd, changes: Vec::new(), owed: Vec::new(), taken: Vec::new(), gone: false }
     }
 
     /// Gives it the `pages` pages that were at `address` when it was made; at `source` is what they
@@ -178,18 +183,32 @@ impl Child {
 
     fn note(&mut self, message: Message, born: &mut Vec<Child>) {
         match message {
-            Message::Remove { start, end } | Message::Unmap { start, end } => {
-                self.changes.push(Change::Dropped(start..end));
-            }
+            Message::Remove { start, end } => self.changes.push(Change::Dropped(start..end)),
+            Message::Unmap { start, end } => self.note_end(&(start..end)),
             Message::Remap { from, to, len } if from != to => {
+                let target = to..to + len;
+                let common = |owed: &AddressRange| owed.start.max(to)..owed.end.min(target.end);
+                self.taken.extend(self.owed.iter().map(common).filter(|part| !part.is_empty()));
+                cut_out(&mut self.owed, &target);
+                self.owed.push(from..from + len);
                 self.changes.push(Change::Moved { from: from..from + len, to });
             }
             Message::Fork { fd } => {
                 let changes = self.changes.clone();
-                born.push(Child { uffd: Uffd::received(fd), changes, gone: false });
+                let (owed, taken) = (self.owed.clone(), self.taken.clone());
+                born.push(Child { uffd: Uffd::received(fd), changes, owed, taken, gone: false });
             }
             _ => {}
         }
+    }
+
+    /// It told that a range is unmapped.
+    fn note_end(&mut self, range: &AddressRange) {
+        let mut dropped = Vec::from([range.clone()]);
+        self.taken.iter().for_each(|part| cut_out(&mut dropped, part));
+        cut_out(&mut self.taken, range);
+        cut_out(&mut self.owed, range);
+        self.changes.extend(dropped.into_iter().map(Change::Dropped));
     }
 
     /// Keeps the descriptor open for ever: a child that waits is better than one that reads zeroes.

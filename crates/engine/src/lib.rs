@@ -37,6 +37,7 @@ pub mod places;
 mod pool;
 pub mod purse;
 pub mod raised;
+mod ranges;
 pub mod reactor;
 pub mod report;
 mod reservations;

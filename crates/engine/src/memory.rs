@@ -9,6 +9,7 @@
 //! through the trash mapping, because dropping them in place would raise an event that this very
 //! thread would have to read.
 
+mod changes;
 mod file_pages;
 mod frames;
 mod guards;
@@ -30,6 +31,7 @@ use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, overlap};
 use crate::helper::Helper;
 use crate::huge::PART;
 use crate::staging::BLOCK;
+use changes::Changes;
 pub(crate) use frames::words_of;
 use guards::Guards;
 pub(crate) use putting::Manner;
@@ -45,6 +47,8 @@ const MESSAGES: usize = 64;
 /// first without a rest.
 const CHANGE_TRIES: u32 = 500;
 const CHANGE_SPINS: u32 = 64;
+/// How often it is looked for a change that was made before one that was told: it takes a thread that runs.
+const EARLIER_TRIES: u32 = 50_000;
 /// A rest in which another thread does what is waited for. Not sched_yield: each puts off this
 /// thread's next turn, and many together by tens of milliseconds when all processors are busy.
 ///
@@ -92,7 +96,7 @@ pub(crate) struct Memory {
     /// Changes of the address space that were read and not handled yet, oldest first. They are
     /// handled before any fault: a fault only says that a thread waits, and what it finds is
     /// decided by the changes.
-    changes: VecDeque<Message>,
+    changes: Changes,
     /// When the first fork of those was read that are not handled, or if there is none the last that was, as
     /// /proc has moments. The kernel makes the child after that.
     fork_read_ns: u64,
@@ -178,7 +182,7 @@ impl Memory {
             trash,
             zeroes: zeroes()?,
             bounce: frames(BOUNCE as usize + 2)?,
-            changes: VecDeque::with_capacity(MESSAGES),
+            changes: Changes::default(),
             fork_read_ns: 0,
             faults: VecDeque::with_capacity(MESSAGES),
             buffer: Box::new([RawMsg::default(); MESSAGES]),
@@ -300,7 +304,7 @@ impl Memory {
         for message in buffer[..count].iter().map(RawMsg::decode) {
             match message {
                 Message::Fault { .. } => self.faults.push_back(message),
-                _ => self.changes.push_back(message),
+                _ => self.changes.push(message),
             }
         }
         if !was_forked && self.is_forked() {
@@ -319,19 +323,28 @@ impl Memory {
         &mut self.faults
     }
 
-    /// The oldest change.
-    pub fn next_change(&mut self) -> Option<Message> {
-        self.changes.pop_front()
+    /// The change to be handled next, given what the books hold something of; it is waited for. See [`changes`].
+    pub fn next_change(&mut self, is_known: impl Fn(&AddressRange) -> bool) -> Option<Message> {
+        for _ in 0..EARLIER_TRIES {
+            // All who have something to tell come to it before more is read: what they did later would be
+            // taken for what they did before.
+            if self.changes.order(&is_known) || self.is_quiet() && !self.read_messages() {
+                break;
+            }
+            clock::sleep_ns(REST_NS);
+            self.read_messages();
+        }
+        self.changes.take()
     }
 
     /// Those that were read and not handled, the oldest first.
     pub fn changes(&self) -> &VecDeque<Message> {
-        &self.changes
+        self.changes.queue()
     }
 
     /// Are there changes that were read and not handled?
     pub fn is_changed(&self) -> bool {
-        !self.changes.is_empty()
+        !self.changes.queue().is_empty()
     }
 
     /// Is the address space free of changes whose events are unread? What was read from the
@@ -340,7 +353,11 @@ impl Memory {
         // The kernel checks for unread events before it looks at the pages; protecting nothing
         // changes nothing.
         let probe = self.staging.page(0)..self.staging.page(1);
-        self.program.write_protect(probe, false, true) != Err(Errno::AGAIN)
+        let is_quiet = self.program.write_protect(probe, false, true) != Err(Errno::AGAIN);
+        if is_quiet {
+            self.changes.all_is_told();
+        }
+        is_quiet
     }
 
     /// Waits until whoever has the lock of the address space has let go of it: unlocking what is not
@@ -363,12 +380,12 @@ impl Memory {
     /// Does a change that was read and not handled concern the range?
     fn is_changing(&self, range: &AddressRange) -> bool {
         self.handling.iter().any(|part| overlap(part, range))
-            || self.changes.iter().any(|message| concerns(message, range))
+            || self.changes.queue().iter().any(|message| concerns(message, range))
     }
 
     /// Was a fork read of and not handled?
     fn is_forked(&self) -> bool {
-        self.changes.iter().any(|message| matches!(message, Message::Fork { .. }))
+        self.changes.queue().iter().any(|message| matches!(message, Message::Fork { .. }))
     }
 
     /// Refuses transfers in these ranges until [`Memory::handled`]: the pages have moved, the books
@@ -676,7 +693,7 @@ mod tests {
         // SAFETY: nobody needs the page.
         let first_time = unsafe { memory.program.poison(part(&place, 2, 2), false) };
         assert_eq!(first_time, Ok(()), "it was poisoned");
-        memory.next_change();
+        memory.next_change(|_| true);
         assert!(!memory.is_changed() && memory.discard(place.range()));
         assert!(memory.is_missing(place.page(0)));
     }

@@ -8,7 +8,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use overspill_sys::maps::{self, Maps};
-use overspill_sys::{AddressRange, PAGE_SIZE, overlap};
+use overspill_sys::{AddressRange, PAGE_SIZE};
+
+use crate::ranges::cut_out;
 
 /// The ranges, and the way to ask for their mappings.
 #[derive(Default)]
@@ -30,20 +32,8 @@ impl Reservations {
     }
 
     /// The range is unmapped: of reservations, what is beside it is left.
-    ///
-    /// *The story:* those that it did not hold as a whole stayed as they were. Of a program that maps
-    /// and unmaps in pieces there were more and more, and each first touch looked at all of them.
     pub fn forget(&mut self, range: &AddressRange) {
-        let mut left = Vec::new();
-        self.ranges.retain(|known| {
-            let is_touched = overlap(known, range);
-            if is_touched {
-                left.push(known.start..range.start);
-                left.push(range.end..known.end);
-            }
-            !is_touched
-        });
-        self.ranges.extend(left.into_iter().filter(|part| !part.is_empty()));
+        cut_out(&mut self.ranges, range);
     }
 
     /// How many of `count` (at least one) pages from `address` on are accessible, given that the first is.

@@ -54,7 +54,7 @@ impl Engine {
     /// moved away or arrived.
     pub fn handle_changes_telling(&mut self, replaced: &mut impl FnMut(AddressRange)) {
         self.view.program.read_messages();
-        while let Some(message) = self.view.program.next_change() {
+        while let Some(message) = self.next_change() {
             match message {
                 Message::Unmap { start, end } => replaced(start..end),
                 Message::Remap { from, to, len } => {
@@ -66,6 +66,15 @@ impl Engine {
             self.handle(message);
         }
         self.tell_file_ranges();
+    }
+
+    /// The change to be handled next.
+    pub(super) fn next_change(&mut self) -> Option<Message> {
+        let mm = &self.mm;
+        self.view.program.next_change(|range| {
+            let (start, end) = vpns(range);
+            mm.manages(PROGRAM, start, end)
+        })
     }
 
     pub(super) fn handle(&mut self, message: Message) {

@@ -288,7 +288,7 @@ impl Engine {
 
     /// The oldest change; where there is none the oldest fault, if it may pass.
     fn next_message(&mut self) -> Option<Message> {
-        if let Some(change) = self.view.program.next_change() {
+        if let Some(change) = self.next_change() {
             return Some(change);
         }
         self.tell_file_ranges();

@@ -345,7 +345,7 @@ impl Memory {
         let helper = self.helper.expect("started where UFFDIO_MOVE is missing");
         helper.order(Job::Drop, range.clone());
         self.await_helper(helper);
-        own_events::remove(&mut self.changes, &range);
+        own_events::remove(self.changes.queue_mut(), &range);
         if helper.failure() == Some(Errno::PERM) {
             self.sealed.note(range);
         }

@@ -113,6 +113,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "mremap" Holds mappings::mremap, "grow, shrink, move, in place and not";
     "mremap-dontunmap" Holds mappings::mremap_dontunmap, "MREMAP_DONTUNMAP";
     "mremap-several" Holds remaps::several, "several mappings and a hole in one call";
+    "mremap-into-hole" Holds remaps::into_hole, "a move to where another thread's block was, before that is told";
     "mremap-churn" Holds mappings::mremap_churn, "mremap by threads, all the time";
     "mremap-adopted" Exceeded adoption::mremap, "mremap while mappings are found and managed";
     "arenas" Holds adoption::arenas, "memory that grows by mprotect, by threads, while it is found";

@@ -41,6 +41,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("swap::write-error-no-move", |context| {
             write_error(context, "no-move", &["--no-move"], WRITTEN)
         }),
+        Test::new("swap::write-error-strict", write_error_strict),
         Test::new("swap::read-error", |context| read_error(context, "default", &[])),
         Test::new("swap::read-error-no-uring", |context| read_error(context, "no-uring", &["--no-uring"])),
         Test::new("swap::read-error-no-move", |context| read_error(context, "no-move", &["--no-move"])),
@@ -65,6 +66,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("swap::lies-believed", lies_believed),
         Test::new("swap::lies-pool", |context| lie(context, "pool", "--flip-reads-after", &POOL)),
         Test::new("swap::full-fork", full_fork),
+        Test::new("swap::write-error-fork", write_error_fork),
         Test::new("swap::slow", slow),
     ]
 }
@@ -200,6 +202,49 @@ os._exit(0 if os.waitpid(child, 0)[1] == 0 else 1)
     Ok(())
 }
 
+/// A place has failed, and what is there is brought elsewhere, when the program forks.
+///
+/// *The story:* the child inherited what was still there and did not know. It stayed on the bad device for
+/// as long as the child lived.
+fn write_error_fork(context: &Context) -> Outcome {
+    const FORK: &str = "import hashlib, mmap, os, sys, time
+def taken():
+    about = os.statvfs(sys.argv[1])
+    return (about.f_blocks - about.f_bfree) * about.f_frsize
+data = mmap.mmap(-1, 72 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+expected = hashlib.sha1()
+for at in range(0, len(data), 1 << 20):
+    piece = os.urandom(1 << 20)
+    data[at:at + (1 << 20)] = piece
+    expected.update(piece)
+time.sleep(0.3)
+there = taken()
+child = os.fork()
+end = time.monotonic() + 20
+while taken() > 0 and time.monotonic() < end:
+    time.sleep(0.1)
+if child == 0:
+    view = memoryview(data)
+    same = hashlib.sha1(view).digest() == expected.digest()
+    os._exit((not same) * 2 + (taken() > 0))
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(there >> 10, status, file=sys.stderr)
+sys.exit(3 if there < 4 << 20 else status)
+";
+    let options = ["--fail-writes-after", "20971520", "--delay-us", "10000"];
+    let disk = FaultyDisk::new(context, "swap-write-error-fork", &options)?;
+    let python = packages::program("python3", "python3")?;
+    let launch = Launch::new(context, "swap-write-error-fork", python)
+        .args(["-c", FORK])
+        .args([&disk.directory])
+        .swap(format!("{}:prio=9", disk.directory.display()))
+        .ram(40 * MIB);
+    let other = format!("{}:prio=5", context.scratch.display());
+    let finished = launch.options(["--swap", &other, "--max-pool-percent", "0"]).run()?;
+    finished.succeeded()?.paged()?;
+    warned_once(&finished, &["write", "go to the others"])
+}
+
 /// *A review's story:* what the pool had to write found no room, and swap was called full although
 /// another place was empty.
 fn full_disk_beside_another(context: &Context) -> Outcome<Verdict> {
@@ -254,6 +299,23 @@ fn write_error(context: &Context, way: &str, options: &[&str], after_of_stores: 
         let written = json::number(finished.report()?, "pswpout")?;
         ensure!(written > 0, "{}", finished.complain("nothing was written, so nothing can have failed"));
         warned_once(&finished, &["swap", "writ"])?;
+    }
+    Ok(())
+}
+
+/// *The story:* `--strict` ended a program whose only place was full, and let one go on whose only place
+/// had failed: it grew until the kernel ended it. With the pool, too, whose writes fail first.
+fn write_error_strict(context: &Context) -> Outcome {
+    let after = if context.slow { WRITTEN_BESIDE_POOL } else { WRITTEN };
+    for (way, pool, after) in
+        [("alone", &["--max-pool-percent", "0"][..], after), ("pool", &TINY_POOL, WRITTEN_BESIDE_POOL)]
+    {
+        let name = format!("write-error-strict-{way}");
+        let disk = FaultyDisk::new(context, &format!("swap-{name}"), &["--fail-writes-after", after])?;
+        let launch = torture(context, &name, "stores").swap(&disk.directory).options(["--strict"]);
+        let finished = launch.options(pool).run()?;
+        expect_strict(&finished)?;
+        warned_once(&finished, &["write to swap failed"])?;
     }
     Ok(())
 }

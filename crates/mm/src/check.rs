@@ -37,7 +37,13 @@ impl<P: SwapIn> Mm<P> {
         }
         let io_pages =
             |kind| self.ios.iter().filter(|io| io.kind == kind).map(|io| io.run.count).sum::<u32>();
-        assert_eq!(io_pages(IoKind::Read), self.reading, "every page being read has a request");
+        let drained = io_pages(IoKind::Drain);
+        assert_eq!(io_pages(IoKind::Read) + drained, self.reading, "every page being read has a request");
+        assert_eq!(
+            drained,
+            self.areas.draining_all(),
+            "and those are counted that are read for areas that leave"
+        );
         assert_eq!(io_pages(IoKind::Write), self.writing, "every page being written has a request");
     }
 

@@ -18,7 +18,7 @@ use crate::readahead::SwapIn;
 use crate::swap::AreaId;
 use crate::types::PageId;
 
-/// Slots looked at in a step, and pages under way for an area that leaves.
+/// Slots looked at in a step, and pages under way, for each area that leaves.
 const LOOKS: u32 = 256;
 const READS_MAX: u32 = 64;
 
@@ -32,11 +32,13 @@ impl<P: SwapIn> Mm<P> {
         while let Some((slot, count)) = self.areas.next_discard() {
             out.push(Action::Discard { slot, count });
         }
-        if let Some(area) = self.areas.leaving()
+        let mut next = AreaId(0);
+        while let Some(area) = self.areas.leaving(next)
             && self.pause.is_none()
             && !self.is_settling
         {
             self.drain(area, out);
+            next = AreaId(area.0 + 1);
         }
         if self.areas.share_limits() {
             for (area, slots) in self.areas.claims() {
@@ -63,6 +65,20 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
+    /// A page with a frame gives its slot in an area that leaves up, if another one takes it. False: it has
+    /// none there, or keeps it.
+    ///
+    /// *The story* (by reading): clean pages went out of RAM, and those whose writes had just ended, to a
+    /// device that was known to have failed. They had to be read there, to be rescued.
+    pub(crate) fn rescue(&mut self, id: PageId) -> bool {
+        let is_leaving = self.pages[id].area_slot().is_some_and(|slot| self.areas.is_leaving(slot));
+        let goes_elsewhere = is_leaving && !self.areas.is_full();
+        if goes_elsewhere {
+            self.leave_slot(id);
+        }
+        goes_elsewhere
+    }
+
     /// Does an area that is to go wait until there is room for what is in it?
     #[must_use]
     pub fn waits_for_room(&self) -> bool {
@@ -71,6 +87,10 @@ impl<P: SwapIn> Mm<P> {
 
     /// *The story:* an area of which nothing was left to bring went on leaving while other threads read
     /// without pause, or while the others were full.
+    ///
+    /// *The other story* (by reading): the program's own reads counted as those for areas that leave. Beside
+    /// a stream nothing was brought out of a device that failed, and an area that waited for one read kept
+    /// all others waiting.
     fn drain(&mut self, area: AreaId, out: &mut Actions) {
         if self.areas.is_emptied(area) {
             out.push(Action::AreaLeft { area, slots: 0 });
@@ -79,8 +99,8 @@ impl<P: SwapIn> Mm<P> {
         if self.areas.is_full() || !self.waiting.is_empty() {
             return;
         }
-        let mut reads = Reads::default();
-        let mut room = self.spare_frames().min(READS_MAX.saturating_sub(self.reading));
+        let mut reads = Reads::draining();
+        let mut room = self.spare_frames().min(READS_MAX.saturating_sub(self.areas.draining(area)));
         let mut looks = LOOKS;
         while room > 0 && looks > 0 {
             looks -= 1;
@@ -95,10 +115,10 @@ impl<P: SwapIn> Mm<P> {
         self.flush(&mut reads, out);
     }
 
-    /// The round is over once nothing is under way; then there is another one, or the area has been
-    /// left.
+    /// The round is over once nothing that it ordered is under way; then there is another one, or the area
+    /// has been left.
     fn end_round(&mut self, area: AreaId, out: &mut Actions) {
-        if self.reading > 0 || self.areas.is_written(area) {
+        if self.areas.is_busy(area) {
             return;
         }
         if let Some(slots) = self.areas.round_ends(area) {

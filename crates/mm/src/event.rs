@@ -111,6 +111,9 @@ pub enum Event {
     AreaAdded(AreaConfig),
     /// An area is to be used no more: what is in it is brought elsewhere ([`Action::AreaLeft`]).
     AreaLeaves { area: AreaId },
+    /// A write to an area has failed that `mm` did not order: it takes no more pages, and what is in it is
+    /// brought elsewhere.
+    AreaFailed { area: AreaId },
     /// Answer to [`Action::Discard`]. `kept`: the backing cannot give blocks back, and has them still.
     DiscardDone { slot: Slot, kept: bool },
     /// Answer to [`Action::Claim`], or news at a tick: the area may use so many slots, and could have so

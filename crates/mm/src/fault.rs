@@ -202,7 +202,7 @@ impl<P: SwapIn> Mm<P> {
         self.pages[id].set(wanted(access));
         match plan {
             Some(plan) => self.issue_around((space, vpn), &plan, id, out),
-            None => self.read(Run::one(id), slot, out),
+            None => self.read(IoKind::Read, Run::one(id), slot, out),
         }
     }
 
@@ -270,7 +270,7 @@ impl<P: SwapIn> Mm<P> {
         let joined = self.issue_into(asked, plan, &mut reads, Some(wanted), out);
         self.flush(&mut reads, out);
         if !joined {
-            self.read(Run::one(wanted), self.slot_of(wanted), out);
+            self.read(IoKind::Read, Run::one(wanted), self.slot_of(wanted), out);
         }
     }
 
@@ -468,15 +468,15 @@ impl<P: SwapIn> Mm<P> {
         let most = if is_whole { run.count } else { self.config.read_max };
         for done in (0..run.count).step_by(most as usize) {
             let part = Run { first: PageId(run.first.0 + done), count: most.min(run.count - done) };
-            self.read(part, Slot(slot.0 + done), out);
+            self.read(reads.kind(), part, Slot(slot.0 + done), out);
         }
     }
 
     /// Orders a read of pages that are `Reading` already, or keeps the order until it may start.
-    pub(crate) fn read(&mut self, run: Run, slot: Slot, out: &mut Actions) {
+    pub(crate) fn read(&mut self, kind: IoKind, run: Run, slot: Slot, out: &mut Actions) {
         self.stats.read_ops += 1;
         self.stats.pswpin += u64::from(run.count);
-        let io = self.new_io(IoKind::Read, run);
+        let io = self.new_io(kind, run);
         // A kernel's rules know no such thing.
         if self.config.probe.is_kernel() || self.pace.admit(Held { io, run, slot }) {
             out.push(Action::Read { io, run, slot });
@@ -506,6 +506,8 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn read_for_draining(&mut self, id: PageId, reads: &mut Reads, out: &mut Actions) {
         self.refault_quietly(id);
         self.start_reading(id);
+        let slot = self.slot_of(id);
+        self.areas.drain_begins(slot);
         self.add(reads, id, out);
     }
 
@@ -525,9 +527,20 @@ impl<P: SwapIn> Mm<P> {
 #[derive(Default)]
 pub(crate) struct Reads {
     run: Option<(Run, Slot)>,
+    /// For an area that leaves.
+    drains: bool,
 }
 
 impl Reads {
+    /// Of what an area that leaves is to give up.
+    pub fn draining() -> Reads {
+        Reads { run: None, drains: true }
+    }
+
+    fn kind(&self) -> IoKind {
+        if self.drains { IoKind::Drain } else { IoKind::Read }
+    }
+
     /// Adds a page whose place and slot follow the last ones. False when it does not fit.
     fn join(&mut self, id: PageId, slot: Slot, most: u32) -> bool {
         let Some((run, first)) = &mut self.run else { return false };

@@ -138,6 +138,8 @@ pub(crate) const NOBODY: PageId = PageId(u32::MAX);
 pub(crate) enum IoKind {
     Free,
     Read,
+    /// A read for an area that leaves.
+    Drain,
     Write,
 }
 
@@ -318,6 +320,7 @@ impl<P: SwapIn> Mm<P> {
             Event::Budget { frames } => self.set_budget(frames),
             Event::AreaAdded(area) => drop(self.add_area(&area)),
             Event::AreaLeaves { area } => self.areas.ask_to_leave(area),
+            Event::AreaFailed { area } => self.area_failed(area, out),
             Event::DiscardDone { slot, kept } => self.areas.discarded(slot, kept),
             Event::Claimed { area, slots, more, has_company } => {
                 self.areas.claimed(area, slots, more, has_company);
@@ -512,6 +515,12 @@ impl<P: SwapIn> Mm<P> {
     #[must_use]
     pub fn areas_beside(&self, area: AreaId) -> (u32, u32) {
         self.areas.beside(area)
+    }
+
+    /// Has a write to the area failed?
+    #[must_use]
+    pub fn has_area_failed(&self, area: AreaId) -> bool {
+        self.areas.has_failed(area)
     }
 
     /// Is what the slot's area holds being brought elsewhere?

@@ -83,10 +83,12 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Before anything that was done in this step, whose actions begin there.
+    /// Before anything that was done in this step, whose actions begin there; but what it comes of is said
+    /// first.
     pub(crate) fn tell_full(&mut self, begin: usize, out: &mut Actions) {
         if core::mem::take(&mut self.says_full) {
-            out.insert(begin, Action::Warn(Warning::SwapFull));
+            let has_failed = out.as_slice().get(begin) == Some(&Action::Warn(Warning::AreaRetired));
+            out.insert(begin + usize::from(has_failed), Action::Warn(Warning::SwapFull));
         }
     }
 

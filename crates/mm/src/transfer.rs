@@ -6,7 +6,7 @@ use crate::mm::{ANSWERED, IoKind, Mm};
 use crate::page::{State, flag};
 use crate::readahead::SwapIn;
 use crate::reclaim::policy::Waited;
-use crate::swap::Backing;
+use crate::swap::{AreaId, Backing};
 use crate::types::{PageId, RegionKind, Slot};
 
 impl<P: SwapIn> Mm<P> {
@@ -61,7 +61,12 @@ impl<P: SwapIn> Mm<P> {
     }
 
     pub(crate) fn read_done(&mut self, io: IoId, ok: bool, unpacked: bool, out: &mut Actions) {
-        let run = self.take_io(io, IoKind::Read);
+        let drains = self.ios[io.0 as usize].kind == IoKind::Drain;
+        let run = self.take_io(io, if drains { IoKind::Drain } else { IoKind::Read });
+        if drains {
+            let slot = self.slot_of(run.first);
+            self.areas.drain_ends(slot, run.count);
+        }
         self.keep_pace(run, out);
         let waits = ok && self.waits_for_mark(run);
         for id in run.pages() {
@@ -123,7 +128,7 @@ impl<P: SwapIn> Mm<P> {
             page.set(flag::RETRIED);
             let slot = self.slot_of(id);
             self.reading += 1;
-            self.read(Run::one(id), slot, out);
+            self.read(IoKind::Read, Run::one(id), slot, out);
             return;
         }
         page.clear(flag::WANTED | flag::WANTED_WRITE | flag::RETRIED);
@@ -143,7 +148,7 @@ impl<P: SwapIn> Mm<P> {
         match result {
             WriteResult::Done => {}
             WriteResult::NoSpace => self.close(first),
-            WriteResult::Failed => self.retire(first, out),
+            WriteResult::Failed => self.area_failed(self.areas.area_of(first), out),
         }
         for id in run.pages() {
             assert_eq!(self.pages[id].state, State::Writing, "what was written was being written");
@@ -163,7 +168,7 @@ impl<P: SwapIn> Mm<P> {
                 self.map(id, list, out);
             } else if self.pages[id].has(flag::EAGER) {
                 self.asked_on_its_way_out(id, out);
-            } else if result == WriteResult::Done {
+            } else if result == WriteResult::Done && !self.rescue(id) {
                 self.evict(id, out);
             } else {
                 self.pages.set_state(id, State::Cached);
@@ -180,12 +185,11 @@ impl<P: SwapIn> Mm<P> {
 
     /// The backing has failed: its area takes no more, and what is in it is brought elsewhere if
     /// that can be.
-    fn retire(&mut self, slot: Slot, out: &mut Actions) {
-        if self.areas.retire(slot) {
+    pub(crate) fn area_failed(&mut self, area: AreaId, out: &mut Actions) {
+        if self.areas.fail(area) {
             out.push(Action::Warn(Warning::AreaRetired));
         }
-        // Where no area is left, that has been said with this.
-        self.warned_full |= self.areas.is_full();
+        self.warn_full();
     }
 
     /// A cached page whose slot is valid leaves RAM.

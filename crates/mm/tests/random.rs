@@ -456,7 +456,8 @@ impl World {
             // The last one stays, so that there is somewhere to go.
             1 if self.areas > 1 => {
                 let area = AreaId(self.random.next(u64::from(self.areas) - 1) as u8);
-                self.feed(Event::AreaLeaves { area });
+                let fails = self.random.next(3) == 0;
+                self.feed(if fails { Event::AreaFailed { area } } else { Event::AreaLeaves { area } });
             }
             2 => {
                 let area = AreaId(self.random.next(u64::from(self.areas)) as u8);

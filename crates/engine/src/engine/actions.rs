@@ -174,9 +174,7 @@ impl Engine {
     fn warn(&mut self, warning: Warning) {
         match warning {
             Warning::SwapFull => self.swap_is_full(),
-            Warning::AreaRetired if self.mm.is_swap_full() => self.write_failed(),
-            // The others go on.
-            Warning::AreaRetired => self.notices.push_back(Notice::AreaRetired),
+            Warning::AreaRetired => self.area_retired(),
             // `Fail` follows and says which page.
             Warning::PageLost => {}
         }

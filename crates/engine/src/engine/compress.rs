@@ -352,40 +352,38 @@ impl Engine {
         }
     }
 
-    /// The slot's area does not take what the pool has for it. Where there is room for all that is in
-    /// this area, that goes there; from a device that has failed, as much as fits.
+    /// The slot's area does not take what the pool has for it. Where others have room for all that is in
+    /// it, that goes there; from a device that has failed, as much as fits.
     ///
     /// *The story:* the pool took no more whatever else there was: with a disk that was full and an
     /// empty one beside it swap was called full, and the program went on above its budget.
     fn write_back_failed(&mut self, slot: Slot, errno: Errno) {
-        let (area, result) = (self.mm.area_of(slot), Self::write_result(errno));
-        if result == WriteResult::Failed {
+        let area = self.mm.area_of(slot);
+        if Self::write_result(errno) == WriteResult::Failed {
             self.report.note_error(errno);
+            return self.feed(Event::AreaFailed { area });
         }
         let (pages, room) = self.mm.areas_beside(area);
-        match result {
-            WriteResult::NoSpace if room < pages.max(1) => return self.write_stopped(Notice::SwapFull),
-            _ if room == 0 => return self.write_failed(),
-            _ => {}
-        }
-        if !self.mm.is_leaving(slot) && !self.compressed.refusing.contains(&area) {
-            self.compressed.refusing.push(area);
-            if result == WriteResult::Failed {
-                self.notices.push_back(Notice::AreaRetired);
+        if room < pages.max(1) {
+            if self.compressed.pool.tier.stop() {
+                self.notices.push_back(Notice::SwapFull);
             }
+        } else if !self.mm.is_leaving(slot) && !self.compressed.refusing.contains(&area) {
+            self.compressed.refusing.push(area);
             self.feed(Event::AreaLeaves { area });
         }
     }
 
-    /// A write of either kind has failed: that is said once, and the pool takes no more, as what is
-    /// in it could not leave.
-    pub(super) fn write_failed(&mut self) {
-        self.write_stopped(Notice::AreaRetired);
-    }
-
-    fn write_stopped(&mut self, notice: Notice) {
-        if self.compressed.pool.tier.stop() {
-            self.notices.push_back(notice);
+    /// A write has failed, which is said once for each area. Where no other is left the pool takes no
+    /// more, as what is in it could not leave.
+    ///
+    /// *The stories* (by reading): of a write of the pool's `mm` did not hear. The only area was not known
+    /// to have failed, and of another one next to nothing was brought elsewhere. And that it had failed was
+    /// said once for all: where the pool's write was the first, `--strict` did nothing any more.
+    pub(super) fn area_retired(&mut self) {
+        if self.mm.is_swap_full() {
+            self.compressed.pool.tier.stop();
         }
+        self.notices.push_back(Notice::AreaRetired);
     }
 }

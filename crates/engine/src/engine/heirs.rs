@@ -120,7 +120,12 @@ impl Engine {
                 < AREAS_MAX;
         is_worth_it
             && is_possible
-            && self.area_ids().all(|id| self.areas[usize::from(id.0)].can_be_shared() || self.is_unused(id))
+            && self.area_ids().all(|id| self.can_be_inherited(id) || self.is_unused(id))
+    }
+
+    /// Not what has failed: who inherits it does not know, and leaves its pages there.
+    fn can_be_inherited(&self, id: AreaId) -> bool {
+        self.areas[usize::from(id.0)].can_be_shared() && !self.mm.has_area_failed(id)
     }
 
     /// As [`Engine::pause`], but what is in slots stays there.
@@ -316,7 +321,8 @@ impl Engine {
     /// (`torture fork-out-many`).
     fn forget_emptied(&mut self) {
         let names_area = |event: &Event| {
-            matches!(event, Event::DiscardDone { .. } | Event::AreaLeaves { .. } | Event::Claimed { .. })
+            let leaves = matches!(event, Event::AreaLeaves { .. } | Event::AreaFailed { .. });
+            leaves || matches!(event, Event::DiscardDone { .. } | Event::Claimed { .. })
         };
         if self.events.iter().any(names_area) {
             return;

@@ -297,8 +297,7 @@ impl<P: SwapIn> Mm<P> {
     fn shrink_cache(&mut self, out: &mut Actions) -> bool {
         let Some(id) = self.lists.tail(ListId::Cache) else { return false };
         self.tell_unused(id);
-        let page = &self.pages[id];
-        if page.slot().is_some() && !page.has(flag::DIRTY) {
+        if self.may_drop(id) {
             self.stats.clean_dropped += 1;
             self.evict(id, out);
             return true;
@@ -310,11 +309,18 @@ impl<P: SwapIn> Mm<P> {
         self.rescue_clean(id, out)
     }
 
+    /// Is what the page holds elsewhere, too, and to stay there? What is to leave its area goes to another
+    /// one while it is at hand.
+    fn may_drop(&mut self, id: PageId) -> bool {
+        let page = &self.pages[id];
+        let is_clean = page.slot().is_some() && !page.has(flag::DIRTY);
+        is_clean && !self.rescue(id)
+    }
+
     /// The area is full: dirty pages at the tail go round, so that the clean ones behind them can be freed.
     fn rescue_clean(&mut self, mut id: PageId, out: &mut Actions) -> bool {
         for _ in 0..self.lists.len(ListId::Cache) {
-            let page = &self.pages[id];
-            if page.slot().is_some() && !page.has(flag::DIRTY) {
+            if self.may_drop(id) {
                 self.tell_unused(id);
                 self.evict(id, out);
                 return true;

@@ -40,6 +40,8 @@ pub(super) struct Area {
     pub stand: Stand,
     /// Pages that are being written to it.
     pub writing: u32,
+    /// ... and that are read from it so that it can be left.
+    pub draining: u32,
     /// Freed clusters are given back to the backing.
     discards: bool,
     /// By cluster: it has blocks on the backing. Empty when nothing is given back.
@@ -53,6 +55,8 @@ pub(super) struct Area {
     pub again: bool,
     /// It is to leave as soon as there is room elsewhere; until then it takes what nobody else does.
     pub is_asked: bool,
+    /// A write to it has failed: it never takes a page again.
+    pub has_failed: bool,
     /// None: it has its slots for itself.
     claim: Option<Claim>,
     /// Others know what is in it: see [`Area::seal`].
@@ -73,6 +77,7 @@ impl Area {
             priority: config.priority,
             stand: Stand::Open,
             writing: 0,
+            draining: 0,
             discards: config.discards || config.claims > 0,
             written: Vec::new(),
             stale: 0,
@@ -80,18 +85,17 @@ impl Area {
             round: 0,
             again: false,
             is_asked: false,
+            has_failed: false,
             claim,
             is_sealed: false,
         }
     }
 
-    /// It takes no more pages, and what is in it is to be brought elsewhere. True: that is new.
-    pub fn leave(&mut self) -> bool {
-        let is_new = matches!(self.stand, Stand::Open | Stand::Closed);
-        if is_new {
+    /// It takes no more pages, and what is in it is to be brought elsewhere.
+    pub fn leave(&mut self) {
+        if matches!(self.stand, Stand::Open | Stand::Closed) {
             (self.stand, self.cursor, self.round, self.again) = (Stand::Leaving, 1, 0, false);
         }
-        is_new
     }
 
     /// It takes no more pages, and nothing of it is given back, as others know what is in it. Numbers
@@ -121,9 +125,14 @@ impl Area {
         self.table.take(slot, 1, page);
     }
 
-    /// It does not leave as yet.
+    /// It does not leave as yet, unless it has failed.
+    ///
+    /// *The story* (by reading): a place that had failed was drained by order, too. As nobody had room for
+    /// what was there it was put back into service.
     pub fn stay(&mut self) {
-        self.stand = if self.is_sealed { Stand::Closed } else { Stand::Open };
+        if !self.has_failed {
+            self.stand = if self.is_sealed { Stand::Closed } else { Stand::Open };
+        }
     }
 
     /// Does it take no page?

@@ -116,7 +116,7 @@ impl Areas {
         let (index, slots) = (usize::from(id.0), self.slots_of(id));
         let area = &self.areas[index];
         assert!(area.is_sealed, "an area that takes pages is not forgotten");
-        assert!(area.table.used() == 0 && area.writing == 0, "nothing is there");
+        assert!(area.table.used() == 0 && area.writing + area.draining == 0, "nothing is there");
         assert!(
             !homes.any(|homes| homes.0.iter().any(|home| slots.contains(home))),
             "nothing is at home there"
@@ -225,17 +225,30 @@ impl Areas {
         self.turn = 0;
     }
 
-    /// Areas that were asked to leave begin to if the others together hold `pages`. `stays` says that
-    /// there is no room any more for what was not brought yet: then they take pages again.
+    /// Areas that were asked to leave begin to if there are others that together hold `pages`. `stays` says
+    /// that there is no room any more for what was not brought yet: then they take pages again.
     pub fn leave_if_room(&mut self, pages: u32, stays: bool) {
         let others = self.areas.iter().filter(|area| area.stand == Stand::Open && !area.is_asked);
-        let has_room = others.map(Area::capacity).sum::<u32>() >= pages;
+        let has_room =
+            others.map(Area::capacity).reduce(|all, some| all + some).is_some_and(|all| all >= pages);
         for area in self.areas.iter_mut().filter(|area| area.is_asked) {
             match area.stand {
-                Stand::Open | Stand::Closed if has_room => drop(area.leave()),
+                Stand::Open | Stand::Closed if has_room => area.leave(),
                 Stand::Leaving if stays && !has_room => area.stay(),
                 _ => {}
             }
+        }
+        self.stay_if_alone();
+    }
+
+    /// Where no other takes pages any more, those that leave by order do.
+    ///
+    /// *The story:* that was looked at when swap had been called full: `--on-full kill` ended a program that
+    /// had room.
+    fn stay_if_alone(&mut self) {
+        if self.areas.iter().all(|area| area.stand != Stand::Open) {
+            let leaving = self.areas.iter_mut().filter(|area| area.is_asked && area.stand == Stand::Leaving);
+            leaving.for_each(Area::stay);
         }
     }
 
@@ -300,9 +313,10 @@ impl Areas {
         }
         if homes.0[window] != NONE {
             let home = Slot(homes.0[window]);
+            let comes_last = self.look(home).0.is_asked && self.best() != Some(self.area_of(home).0.into());
             let (area, own) = self.find(home);
             let slot = own + offset;
-            if area.stand == Stand::Open {
+            if area.stand == Stand::Open && !comes_last {
                 let run = area.table.free_run(slot, count);
                 if run > 0 {
                     area.take(slot, run, page);
@@ -486,34 +500,56 @@ impl Areas {
         self.find(slot).0.writing -= count;
     }
 
-    /// The slot's area has no room on its backing: it takes no more pages. True: that is new.
-    pub fn close(&mut self, slot: Slot) -> bool {
+    /// The slot's area has no room on its backing: it takes no more pages.
+    pub fn close(&mut self, slot: Slot) {
         let area = self.find(slot).0;
-        let is_new = area.stand == Stand::Open;
-        if is_new {
+        if area.stand == Stand::Open {
             area.stand = Stand::Closed;
         }
+        self.stay_if_alone();
+    }
+
+    /// The area has failed: it takes no more pages, whatever comes, and what is in it is to be brought
+    /// elsewhere. True: that is new.
+    pub fn fail(&mut self, area: AreaId) -> bool {
+        let area = &mut self.areas[usize::from(area.0)];
+        area.leave();
+        let is_new = !core::mem::replace(&mut area.has_failed, true);
+        self.stay_if_alone();
         is_new
     }
 
-    /// The slot's area has failed: it takes no more pages, and what is in it is to be brought
-    /// elsewhere. True: that is new.
-    pub fn retire(&mut self, slot: Slot) -> bool {
-        let area = self.area_of(slot);
-        self.areas[usize::from(area.0)].is_asked = false;
-        self.leave(area)
+    /// Has a write to the area failed?
+    pub fn has_failed(&self, area: AreaId) -> bool {
+        self.areas[usize::from(area.0)].has_failed
     }
 
-    /// The area is to leave. True: that is new.
-    pub fn leave(&mut self, area: AreaId) -> bool {
-        self.areas[usize::from(area.0)].leave()
-    }
-
-    /// An area whose pages are to be brought elsewhere, if there is one.
+    /// The first area from this one on whose pages are to be brought elsewhere, if there is one.
     #[inline]
-    pub fn leaving(&self) -> Option<AreaId> {
-        let found = self.areas.iter().position(|area| area.stand == Stand::Leaving)?;
-        Some(AreaId(found as u8))
+    pub fn leaving(&self, from: AreaId) -> Option<AreaId> {
+        let from = usize::from(from.0);
+        let found = self.areas.iter().skip(from).position(|area| area.stand == Stand::Leaving)?;
+        Some(AreaId((from + found) as u8))
+    }
+
+    /// A page of the slot's area is read so that it can be left.
+    pub fn drain_begins(&mut self, slot: Slot) {
+        self.find(slot).0.draining += 1;
+    }
+
+    /// So many such reads have ended.
+    pub fn drain_ends(&mut self, slot: Slot, count: u32) {
+        self.find(slot).0.draining -= count;
+    }
+
+    /// Pages that are being read so that the area can be left.
+    pub fn draining(&self, area: AreaId) -> u32 {
+        self.areas[usize::from(area.0)].draining
+    }
+
+    /// The same of all areas.
+    pub fn draining_all(&self) -> u32 {
+        self.areas.iter().map(|area| area.draining).sum()
     }
 
     /// The next slot in use of an area that leaves; `None` at its end.
@@ -546,9 +582,10 @@ impl Areas {
         self.areas[usize::from(area.0)].again = true;
     }
 
-    /// Is anything being written to the area?
-    pub fn is_written(&self, area: AreaId) -> bool {
-        self.areas[usize::from(area.0)].writing > 0
+    /// Is anything being written to the area, or read so that it can be left?
+    pub fn is_busy(&self, area: AreaId) -> bool {
+        let area = &self.areas[usize::from(area.0)];
+        area.writing + area.draining > 0
     }
 
     /// A round is over. All that could be brought elsewhere was: the slots that are left are told.
@@ -593,6 +630,13 @@ impl Areas {
         let (area, discards) = (&mut self.areas[usize::from(area.0)], &mut self.discards);
         let base = area.base;
         area.claimed(slots, more, has_company, |cluster| discards.push(Slot(base + cluster * CLUSTER)));
+    }
+
+    /// Whether an area takes pages, and for how many it has slots.
+    #[cfg(test)]
+    pub(super) fn stand(&self, area: AreaId) -> (Stand, u32) {
+        let area = &self.areas[usize::from(area.0)];
+        (area.stand, area.capacity())
     }
 
     /// Slots of an area that are in service.

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use super::area::Stand;
 use super::*;
 use crate::types::PageId;
 
@@ -31,9 +32,25 @@ struct Known {
     used: u32,
     lost: u32,
     withheld: u32,
-    open: bool,
+    stand: Stand,
+    is_asked: bool,
+    has_failed: bool,
     /// What it has claimed, if it has to.
     claim: Option<u32>,
+}
+
+impl Known {
+    fn leave(&mut self) {
+        if matches!(self.stand, Stand::Open | Stand::Closed) {
+            self.stand = Stand::Leaving;
+        }
+    }
+
+    fn stay(&mut self) {
+        if self.stand == Stand::Leaving && !self.has_failed {
+            self.stand = Stand::Open;
+        }
+    }
 }
 
 struct Model {
@@ -90,11 +107,13 @@ impl Model {
         self.is_withheld.resize(end, false);
         self.bad[first.0 as usize] = true;
         let claim = (claims > 0).then_some(0);
-        let mut known = Known { first: first.0, slots, used: 0, lost: 1, withheld: 0, open: true, claim };
+        let (stand, is_asked, has_failed) = (Stand::Open, false, false);
+        let (first, used, lost, withheld) = (first.0, 0, 1, 0);
+        let mut known = Known { first, slots, used, lost, withheld, stand, is_asked, has_failed, claim };
         let bad = if claim.is_some() { 0 } else { self.below(3) };
         for _ in 0..bad {
             let page = 1 + self.below(slots - 1);
-            let slot = (first.0 + page) as usize;
+            let slot = (first + page) as usize;
             if !std::mem::replace(&mut self.bad[slot], true) {
                 self.areas.exclude(id, page);
                 known.lost += 1;
@@ -129,7 +148,7 @@ impl Model {
             self.list.push(slot);
         }
         let known = self.known_of(slot.0);
-        assert!(known.open, "the area takes no pages");
+        assert_eq!(known.stand, Stand::Open, "the area takes no pages");
         known.used += run;
     }
 
@@ -142,7 +161,7 @@ impl Model {
         };
         let is_full = |id: usize| {
             let known = &self.known[id];
-            !known.open || known.used + known.lost + known.withheld == serving(id)
+            known.stand != Stand::Open || known.used + known.lost + known.withheld == serving(id)
         };
         let none_is_free = self.areas.is_claiming() || (0..self.known.len()).all(is_full);
         assert!(none_is_free, "there is a free slot, and it is not found");
@@ -250,28 +269,72 @@ impl Model {
         self.areas.condemn(Slot(slot));
         if self.below(50) == 0 {
             self.areas.close(Slot(slot));
-            self.known_of(slot).open = false;
+            let known = self.known_of(slot);
+            known.stand = if known.stand == Stand::Open { Stand::Closed } else { known.stand };
+            self.stay_if_alone();
         }
     }
 
-    /// An area leaves; its slots are gone through and given up one after another, as pages arrive.
-    fn leave(&mut self) {
-        if self.known.is_empty() {
-            return;
-        }
+    /// An area fails, or is asked to leave, or those that were do, or do not after all.
+    fn change(&mut self) {
         let id = AreaId(self.below(self.known.len() as u32) as u8);
-        if self.areas.leave(id) {
-            self.known[usize::from(id.0)].open = false;
+        let known = &mut self.known[usize::from(id.0)];
+        match self.random % 4 {
+            0 => {
+                assert_eq!(self.areas.fail(id), !known.has_failed);
+                known.has_failed = true;
+                known.leave();
+            }
+            1 => {
+                self.areas.ask_to_leave(id);
+                known.is_asked = true;
+            }
+            _ => self.leave_if_room(),
+        }
+        self.stay_if_alone();
+    }
+
+    fn leave_if_room(&mut self) {
+        let (pages, stays) = (self.below(12_000), self.below(2) == 0);
+        let capacity = |id: usize| self.areas.stand(AreaId(id as u8)).1;
+        let is_other = |id: &usize| self.known[*id].stand == Stand::Open && !self.known[*id].is_asked;
+        let others: Vec<u32> = (0..self.known.len()).filter(is_other).map(capacity).collect();
+        let has_room = !others.is_empty() && others.iter().sum::<u32>() >= pages;
+        self.areas.leave_if_room(pages, stays);
+        for known in self.known.iter_mut().filter(|known| known.is_asked) {
+            if has_room {
+                known.leave();
+            } else if stays {
+                known.stay();
+            }
+        }
+    }
+
+    /// Where nobody takes pages those do that leave by order; then all is as it should be.
+    fn stay_if_alone(&mut self) {
+        if self.known.iter().all(|known| known.stand != Stand::Open) {
+            self.known.iter_mut().filter(|known| known.is_asked).for_each(Known::stay);
+        }
+        self.check_stands();
+    }
+
+    fn check_stands(&self) {
+        for (known, id) in self.known.iter().zip((0..).map(AreaId)) {
+            assert_eq!(self.areas.stand(id).0, known.stand, "{id:?}");
+            assert_eq!(self.areas.has_failed(id), known.has_failed, "{id:?}");
+            assert!(!known.has_failed || matches!(known.stand, Stand::Leaving | Stand::Left));
         }
     }
 
     fn drain(&mut self) {
-        let Some(id) = self.areas.leaving() else { return };
+        let first = AreaId(self.below(self.known.len() as u32) as u8);
+        let Some(id) = self.areas.leaving(first) else { return };
         for _ in 0..64 {
             let Some((slot, page)) = self.areas.next_leaving(id) else {
                 if let Some(slots) = self.areas.round_ends(id) {
                     assert_eq!(slots, self.known[usize::from(id.0)].used);
                     assert_eq!(self.drained.insert(id.0, slots), None, "an area leaves once");
+                    self.known[usize::from(id.0)].stand = Stand::Left;
                 }
                 return;
             };
@@ -312,7 +375,7 @@ impl Model {
                 }
             }
             921..960 => self.drain(),
-            960..961 if self.below(60) == 0 => self.leave(),
+            960..961 if self.below(15) == 0 => self.change(),
             961..963 => self.add_area(),
             // A burst, so that areas fill up.
             963..970 if !busy => (0..200).for_each(|_| self.allocate()),
@@ -322,6 +385,7 @@ impl Model {
     }
 
     fn check(&self) {
+        self.check_stands();
         assert_eq!(self.areas.used() as usize, self.list.len());
         assert_eq!(self.areas.used(), self.known.iter().map(|known| known.used).sum::<u32>());
         for (slot, used) in self.used.iter().enumerate() {

@@ -223,14 +223,44 @@ fn areas_that_take_nothing_are_no_room() {
 fn an_area_has_been_left_once_nothing_is_in_it_or_on_its_way_there() {
     let mut areas = areas(Placement::ByAddress, &[(4096, 1), (1024, 0)]);
     let slot = areas.allocate(PageId(7), &mut { Homes::NONE }).unwrap();
-    assert!(areas.leave(AreaId(0)) && areas.leaving() == Some(AreaId(0)));
+    assert!(areas.fail(AreaId(0)) && areas.leaving(AreaId(0)) == Some(AreaId(0)));
     areas.write_begins(slot, 1);
     assert!(!areas.is_emptied(AreaId(0)));
     areas.release(slot);
     assert!(!areas.is_emptied(AreaId(0)), "it is being written");
     areas.write_ended(slot, 1);
     assert!(areas.is_emptied(AreaId(0)));
-    assert_eq!(areas.leaving(), None);
+    assert_eq!(areas.leaving(AreaId(0)), None);
+}
+
+/// See `Area::stay`.
+#[test]
+fn what_has_failed_takes_no_page_again() {
+    let mut areas = areas(Placement::ByAddress, &[(4096, 1), (1024, 0)]);
+    assert!(areas.fail(AreaId(0)) && !areas.fail(AreaId(0)), "it is new once");
+    let room = areas.room();
+    areas.ask_to_leave(AreaId(0));
+    areas.leave_if_room(u32::MAX, true);
+    assert!(!areas.takes_pages(AreaId(0)) && areas.room() == room);
+    areas.close(Slot(4096 + 1));
+    assert!(areas.is_full() && !areas.waits_to_leave());
+}
+
+/// *The story:* a window's home came before everything else, in an area that was to take only what
+/// nobody else does, too.
+#[test]
+fn homes_in_an_area_that_is_to_leave_come_last() {
+    let mut areas = areas(Placement::ByAddress, &[(4096, 1), (1024, 0)]);
+    let mut homes = Homes::NONE;
+    let mut area_of = |areas: &mut Areas, page| {
+        let slot = areas.allocate(PageId(page), &mut homes).expect("there is room");
+        (areas.area_of(slot), slot)
+    };
+    assert_eq!(area_of(&mut areas, 130), (AreaId(0), Slot(130)));
+    areas.ask_to_leave(AreaId(0));
+    assert_eq!(area_of(&mut areas, 131).0, AreaId(1));
+    areas.close(Slot(4096 + 1));
+    assert_eq!(area_of(&mut areas, 132), (AreaId(0), Slot(132)), "where nobody else takes it");
 }
 
 /// An area of 64 clusters that shares a limit with others, of which it claims two clusters at a time.
@@ -363,7 +393,7 @@ fn who_has_left_claims_nothing() {
     let (mut areas, mut homes) = (sharing(), vec![Homes::NONE; 64]);
     areas.claimed(AREA, 4 * CLUSTER, 54 * CLUSTER, false);
     let slots = fill(&mut areas, &mut homes);
-    areas.leave(AREA);
+    areas.fail(AREA);
     slots.into_iter().for_each(|slot| areas.release(slot));
     while let Some((slot, _)) = areas.next_discard() {
         areas.discarded(slot, false);

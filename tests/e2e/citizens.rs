@@ -115,7 +115,7 @@ fn little_beside_what_stays(context: &Context) -> Outcome {
 fn unprivileged_forks(context: &Context, mode: &str) -> Outcome {
     let _mode = Setting::new("/proc/sys/vm/overcommit_memory", mode)?;
     let _share = Setting::new("/proc/sys/vm/overcommit_ratio", "95")?;
-    for subtest in ["fork-forms", "fork-advice"] {
+    for subtest in ["fork-forms", "fork-advice", "fork-marks", "madvise-self"] {
         let launch = Launch::new(context, format!("citizens-forks-{mode}-{subtest}"), "setpriv");
         let launch = launch.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
         let launch = launch.args([&context.torture]).args([subtest, "--expect-cold", "--dir"]);

@@ -13,6 +13,7 @@ mod changes;
 mod file_pages;
 mod frames;
 mod guards;
+mod lost;
 mod putting;
 mod rights;
 mod sealed;
@@ -34,6 +35,7 @@ use crate::staging::BLOCK;
 use changes::Changes;
 pub(crate) use frames::words_of;
 use guards::Guards;
+use lost::zeroes;
 pub(crate) use putting::Manner;
 use rights::Executable;
 use sealed::Sealed;
@@ -570,16 +572,6 @@ impl Memory {
 /// The process is gone, or the range is not mapped there, or not registered, any more.
 pub(crate) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::SRCH | Errno::NOENT)
-}
-
-/// Zeroes, every page of which is the kernel's zero page already: a fault in the middle of a copy
-/// would wait for the lock of the address space (16 ms were seen, beside threads that map and
-/// unmap).
-fn zeroes() -> Result<Mapping, Errno> {
-    let mapping = Mapping::anon(ZEROES * PAGE_SIZE, Prot::READ)?;
-    // SAFETY: reading changes no content, and the mapping is ours. Before 5.14 the faults come later.
-    let _ = unsafe { mapping.advise(Advice::PopulateRead) };
-    Ok(mapping)
 }
 
 fn frames(count: usize) -> Result<Mapping, Errno> {

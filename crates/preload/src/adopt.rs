@@ -14,6 +14,8 @@
 //! and without UFFDIO_MOVE, where it takes long to make room, in most: while that was done they
 //! grew on.
 
+mod lost;
+
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -29,6 +31,8 @@ use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, overlap};
 use crate::remap;
 use crate::stacks::Stacks;
 use crate::withheld;
+
+use lost::Lost;
 
 /// Smaller mappings are not worth the trouble.
 const BYTES_MIN: usize = 256 << 10;
@@ -63,6 +67,7 @@ pub struct Adopter {
     /// The agent's own ranges.
     own: Vec<AddressRange>,
     stacks: Stacks,
+    lost: Lost,
 }
 
 /// A part of a mapping that can be managed, or of a mapping and the reservation behind it.
@@ -118,6 +123,7 @@ impl Adopter {
             missed: false,
             own: Vec::new(),
             stacks: Stacks::new(memory),
+            lost: Lost::default(),
         })
     }
 
@@ -141,6 +147,9 @@ impl Adopter {
         for _ in 0..TRIES {
             engine.handle_changes();
             self.look(engine)?;
+            if self.lost.give_up(engine, &self.maps, &mut self.buffer) {
+                self.look(engine)?;
+            }
             self.leave_out_own(engine, &own);
             if self.register(engine) {
                 let taken = self.take(engine)?;
@@ -360,8 +369,9 @@ impl Adopter {
 
     /// Reads the maps: what could be managed.
     fn look(&mut self, engine: &Engine) -> Result<(), Errno> {
-        let Adopter { maps, pagemap, buffer, mapped, stacks, .. } = self;
+        let Adopter { maps, pagemap, buffer, mapped, stacks, lost, .. } = self;
         let is_managed = |range: AddressRange| engine.manages(&range);
+        lost.begin();
         stacks.look(is_managed)?;
         mapped.clear();
         let mut before = Before::default();
@@ -373,6 +383,7 @@ impl Adopter {
             }
         };
         let _ = maps.for_each(buffer, |vma| -> ControlFlow<()> {
+            lost.look_at(engine, vma.range());
             if let Some(found) = last.take() {
                 let grows = is_reserved(vma) && vma.start == found.mapping.end;
                 list(if grows { found.growing_into(vma.range()) } else { found });
@@ -390,6 +401,7 @@ impl Adopter {
             ControlFlow::Continue(())
         })?;
         last.into_iter().for_each(list);
+        lost.end();
         Ok(())
     }
 

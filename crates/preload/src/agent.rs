@@ -9,6 +9,7 @@ mod enlisting;
 mod forking;
 mod halting;
 mod judging;
+mod lacking;
 mod leaving;
 mod orders;
 
@@ -346,6 +347,7 @@ impl Agent {
             crowd,
             stray_accepted: 0,
             stray_growth: 0,
+            lack_accepted: 0,
             shrinks_since: None,
             step: STEP_MIN,
             next_resync: 0,
@@ -448,6 +450,8 @@ struct Manager<'a> {
     stray_accepted: u64,
     /// By so many the last look found more.
     stray_growth: u64,
+    /// So much is managed by the books, and was not to be found.
+    lack_accepted: u64,
     /// Since when the budget is on its way down to what it should be, and by how many frames the
     /// next step lowers it.
     shrinks_since: Option<u64>,
@@ -588,7 +592,7 @@ impl Manager<'_> {
         self.reserve.observe(growth, now);
         let has_grown = growth > STRAY_BYTES;
         let looks_again = self.resyncs_again.is_some_and(|at| at <= now);
-        if (has_grown || looks_again || is_awaited) && !fork::is_paused() {
+        if (has_grown || looks_again || is_awaited || self.lacks(resident)) && !fork::is_paused() {
             if has_grown {
                 self.hurries_until = clock::monotonic_ns() + HURRY_NS;
                 self.hurry(true);

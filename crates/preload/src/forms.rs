@@ -16,12 +16,12 @@ use linux_raw_sys::general::{
     __NR_ioctl, __NR_lstat, __NR_madvise, __NR_mlock, __NR_mlock2, __NR_mlockall, __NR_mmap, __NR_mprotect,
     __NR_mremap, __NR_munmap, __NR_newfstatat, __NR_pkey_mprotect, __NR_prctl, __NR_prlimit64,
     __NR_process_madvise, __NR_seccomp, __NR_set_tid_address, __NR_setns, __NR_setrlimit, __NR_setsockopt,
-    __NR_stat, __NR_statx, __NR_unshare, __NR_vmsplice, CLONE_VM,
+    __NR_shmat, __NR_stat, __NR_statx, __NR_unshare, __NR_vmsplice, CLONE_VM,
 };
 
 use crate::{
-    elf, exec, files, filters, fork, guards, joining, kept, lend, libc, limits, locking, peek, populate,
-    registering, remap, retire, tasks,
+    advising, attaching, elf, exec, files, filters, fork, joining, kept, lend, libc, limits, locking, peek,
+    populate, registering, remap, retire, tasks,
 };
 
 /// The next library's `_Fork` and `clone`; 0 where it has none.
@@ -149,7 +149,7 @@ static WATCHED: [u64; WATCHED_WORDS] = {
     bits
 };
 const WATCHED_WORDS: usize = 8;
-const WATCHED_NUMBERS: [c_uint; 31] = [
+const WATCHED_NUMBERS: [c_uint; 32] = [
     __NR_clone,
     __NR_clone3,
     __NR_execve,
@@ -177,6 +177,7 @@ const WATCHED_NUMBERS: [c_uint; 31] = [
     __NR_setns,
     __NR_setrlimit,
     __NR_setsockopt,
+    __NR_shmat,
     __NR_stat,
     __NR_statx,
     __NR_unshare,
@@ -374,7 +375,7 @@ unsafe extern "C" fn concerning(
     if number == __NR_process_madvise {
         let pieces = b as *const c_void;
         // SAFETY: passed on to the caller.
-        return unsafe { guards::process_madvise(a as c_int, pieces, c, d as c_int, e as c_uint) };
+        return unsafe { advising::process_madvise(a as c_int, pieces, c, d as c_int, e as c_uint) };
     }
     if number == __NR_mlockall {
         // SAFETY: passed on to the caller.
@@ -417,6 +418,7 @@ unsafe fn of_mappings(number: c_uint, [a, b, c, d, e, f]: [usize; 6]) -> Option<
     Some(unsafe {
         match number {
             __NR_mmap => populate::mmap(start, b, c as c_int, d as c_int, e as c_int, f as i64) as isize,
+            __NR_shmat => attaching::shmat(a as c_int, b as *const c_void, c as c_int) as isize,
             __NR_munmap => kept::munmap(start, b) as isize,
             __NR_mremap => remap::mremap(start, b, c, d as c_int, e as *mut c_void) as isize,
             __NR_mprotect => files::mprotect(start, b, c as c_int) as isize,

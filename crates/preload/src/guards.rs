@@ -12,10 +12,10 @@
 //! *The story:* guards vanished under read-ahead, and what they had covered came back with its old
 //! bytes (1674 of 2048 pages).
 
-use core::ffi::{c_int, c_uint, c_void};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use linux_raw_sys::general::{__NR_madvise, __NR_mincore, __NR_process_madvise, MADV_DONTNEED};
+use linux_raw_sys::general::{__NR_madvise, __NR_mincore, MADV_DONTNEED};
 
 use overspill_sys::{Errno, PAGE_SIZE};
 
@@ -29,6 +29,13 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// Set before the program first installs a guard.
 pub fn installed() -> &'static AtomicBool {
     &INSTALLED
+}
+
+/// Advice is given of which no more is known than that it is not refused here.
+pub fn note(advice: c_int) {
+    if advice == INSTALL {
+        INSTALLED.store(true, SeqCst);
+    }
 }
 
 /// Installs guards; `call` does what the program asked for.
@@ -58,54 +65,4 @@ fn has_gap(address: usize, len: usize) -> bool {
 fn discard(address: usize, len: usize) {
     // SAFETY: the kernel has taken the content of the range away at the program's wish.
     let _ = unsafe { overspill_sys::call(__NR_madvise, [address, len, MADV_DONTNEED as usize, 0, 0, 0]) };
-}
-
-/// A part of a vector.
-#[repr(C)]
-struct Piece {
-    base: usize,
-    len: usize,
-}
-
-/// process_madvise(2). Guards are only installed in the caller's own process.
-///
-/// # Safety
-/// As for the system call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn process_madvise(
-    process: c_int,
-    pieces: *const c_void,
-    count: usize,
-    advice: c_int,
-    flags: c_uint,
-) -> isize {
-    let call = || {
-        let arguments = [process as usize, pieces as usize, count, advice as usize, flags as usize, 0];
-        // SAFETY: passed on to the caller.
-        unsafe { libc::call(__NR_process_madvise, arguments) }
-    };
-    if advice != INSTALL {
-        return call();
-    }
-    INSTALLED.store(true, SeqCst);
-    let done = call();
-    let is_begun = done > 0 || done < 0 && libc::errno() == Errno::NOMEM;
-    if !is_begun || filters::is_filtered() {
-        return done;
-    }
-    // SAFETY: the kernel has read the vector.
-    let pieces = (0..count).map(|index| unsafe { &*pieces.cast::<Piece>().add(index) });
-    let mut left = done.max(0).unsigned_abs();
-    for piece in pieces {
-        // The first one that was not done as a whole ends it, and may have been done but for its gaps.
-        let is_last = piece.len > left;
-        if !is_last || has_gap(piece.base, piece.len) {
-            discard(piece.base, piece.len);
-        }
-        if is_last {
-            break;
-        }
-        left -= piece.len;
-    }
-    call()
 }

@@ -25,7 +25,7 @@ use overspill_sys::lock::Lock;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use crate::undisturbed::undisturbed;
-use crate::{files, fork, libc, remap};
+use crate::{files, fork, libc, remap, withheld};
 
 /// Pieces that can be kept at a time.
 const PIECES: usize = 64;
@@ -352,7 +352,11 @@ pub unsafe extern "C" fn munmap(start: *mut c_void, len: usize) -> c_int {
     // SAFETY: passed on to the caller.
     let call = || unsafe { overspill_sys::call(__NR_munmap, arguments) };
     let range = start as usize..(start as usize).saturating_add(len);
+    let marks = withheld::before_change();
     let result = if overlaps(&range) { changing(&range, call, |_| Change::Gone) } else { call() };
+    if result.is_ok() {
+        marks.replaced(range.start, len);
+    }
     result.map_or_else(|errno| libc::fail(errno) as c_int, |_| 0)
 }
 

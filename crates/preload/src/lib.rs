@@ -12,8 +12,10 @@
 extern crate alloc;
 
 mod adopt;
+mod advising;
 mod agent;
 mod aside;
+mod attaching;
 mod builtins;
 mod claim;
 mod elf;

@@ -32,32 +32,36 @@ const PIECE_BYTES: usize = 2 << 20;
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int) -> c_int {
-    let call = |at: *mut c_void, len: usize| {
+    advise(address as usize, len, advice, |at, len| {
         // SAFETY: passed on to the caller.
-        unsafe { libc::call(__NR_madvise, [at as usize, len, advice as usize, 0, 0, 0]) as c_int }
-    };
-    if let Some(advised) = file_hints::advise(address as usize, len, advice) {
+        unsafe { libc::call(__NR_madvise, [at, len, advice as usize, 0, 0, 0]) as c_int }
+    })
+}
+
+/// Advises the kernel of a range of this process by `call`, which is given an address and a length, and
+/// does what is to be done besides.
+pub fn advise(address: usize, len: usize, advice: c_int, call: impl Fn(usize, usize) -> c_int) -> c_int {
+    if let Some(advised) = file_hints::advise(address, len, advice) {
         return advised.map_or_else(|errno| libc::fail(errno) as c_int, |()| 0);
     }
     if [MADV_HUGEPAGE, MADV_COLLAPSE].contains(&(advice as u32)) {
         huge::note();
     }
     if advice == guards::INSTALL {
-        return guards::install(address as usize, len, || call(address, len) as isize) as c_int;
+        return guards::install(address, len, || call(address, len) as isize) as c_int;
     }
     if [MADV_DONTFORK, MADV_DOFORK, MADV_WIPEONFORK].contains(&(advice as u32)) {
-        let start = address as usize;
         // Of a page in part the kernel marks all.
-        let end = start.saturating_add(len).checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX);
-        return withheld::note(advice, start..end, || call(address, len));
+        let end = address.saturating_add(len).checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX);
+        return withheld::note(advice, address..end, || call(address, len));
     }
     let populates = [MADV_POPULATE_READ, MADV_POPULATE_WRITE].contains(&(advice as u32));
-    if !populates || (address as usize).checked_add(len).is_none() {
+    if !populates || address.checked_add(len).is_none() {
         return call(address, len);
     }
     // To be read, fresh memory gets no pages of its own.
     let _coming = (advice as u32 == MADV_POPULATE_WRITE).then(|| fresh::announce(len));
-    in_pieces(len, |done, piece| call(address.wrapping_byte_add(done), piece))
+    in_pieces(len, |done, piece| call(address + done, piece))
 }
 
 /// Calls for piece after piece, until one fails.
@@ -85,6 +89,25 @@ fn in_pieces(len: usize, mut call: impl FnMut(usize, usize) -> c_int) -> c_int {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    let marks = withheld::before_change();
+    // SAFETY: passed on to the caller.
+    let mapped = unsafe { map(address, len, protection, flags, fd, offset) };
+    if mapped as isize != MAP_FAILED {
+        marks.replaced(mapped as usize, len);
+    }
+    mapped
+}
+
+/// # Safety
+/// As for [`mmap`].
+unsafe fn map(
     address: *mut c_void,
     len: usize,
     protection: c_int,

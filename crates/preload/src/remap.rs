@@ -25,6 +25,8 @@
 //! for a part of what had arrived, and gave up what it knew of there: pages on swap, of whoever had
 //! them, showed zeroes. Who makes the call by the bare instruction is not helped.
 
+mod split;
+
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
@@ -33,7 +35,9 @@ use overspill_sys::maps::{BUFFER_BYTES, Maps};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, mem, procfs};
 
 use crate::kept::{self, Change};
-use crate::{files, filters, fork, libc};
+use crate::{files, filters, fork, fresh, libc, withheld};
+
+use split::Parts;
 
 /// How long the agent waits for its turn: threads in a call must get a processor to end it. (2 ms
 /// were too short.) For ever it must not wait: a signal's handler may call mremap inside of mremap.
@@ -117,9 +121,12 @@ pub unsafe extern "C" fn mremap(
     files::before_mremap(old as usize, old_len, new_len, flags as u32);
     let new = if flags as u32 & MREMAP_FIXED != 0 { new } else { core::ptr::null_mut() };
     let mut arguments = [old as usize, old_len, new_len, flags as usize, new as usize, 0];
-    let is_simple = flags as u32 & MREMAP_FIXED != 0 && pages(old_len) == pages(new_len);
     let range = old as usize..(old as usize).saturating_add(pages(old_len) * PAGE_SIZE);
-    if shrinks(&arguments) && fork::is_managing() && is_told_wrong() && is_sound(&range, new as usize, flags)
+    let marks = withheld::before_change();
+    if shrinks(&arguments)
+        && fork::is_managing()
+        && is_told_wrong()
+        && is_sound(&range, new as usize, range.len(), flags)
     {
         // SAFETY: the kernel would do the same, on behalf of the caller.
         if let Err(errno) = unsafe { mem::munmap(range.start + pages(new_len) * PAGE_SIZE..range.end) } {
@@ -127,27 +134,88 @@ pub unsafe extern "C" fn mremap(
         }
         arguments[1] = new_len;
     }
-    let may_be_several = is_simple && fork::is_managing() && is_sound(&range, new as usize, flags);
-    let maps = if may_be_several { maps_of_several() } else { None };
-    let is_kept = files::before_move(&range, new as usize, new_len, maps.is_some());
-    let mut is_several = false;
+    // SAFETY: passed on to the caller.
+    match unsafe { remap(&range, arguments) } {
+        Ok(address) => {
+            let stays = flags as u32 & MREMAP_DONTUNMAP != 0;
+            if old_len > 0 {
+                marks.moved((range.start, old_len), (address, new_len), stays);
+            } else {
+                marks.replaced(address, new_len);
+            }
+            address as *mut c_void
+        }
+        Err(errno) => libc::fail(errno) as *mut c_void,
+    }
+}
+
+/// # Safety
+/// As for mremap(2) with these arguments, which are of this range.
+unsafe fn remap(range: &AddressRange, mut arguments: [usize; 6]) -> Result<usize, Errno> {
+    let [start, old_len, new_len, flags, new, _] = arguments;
+    let range = &(range.start..start.saturating_add(pages(old_len) * PAGE_SIZE));
+    let (is_fixed, flags) = (flags as u32 & MREMAP_FIXED != 0, flags as c_int);
+    let target_len = pages(new_len).saturating_mul(PAGE_SIZE);
+    let is_simple = is_fixed && range.len() == target_len;
+    let may_look = fork::is_managing() && !filters::is_filtered();
+    let looks = is_fixed && may_look && is_sound(range, new, target_len, flags);
+    let may_be_several = looks && is_simple && procfs::kernel_version() >= SEVERAL;
+    let may_be_split = looks && target_len > 0 && (is_simple || flags as u32 & MREMAP_DONTUNMAP == 0);
+    let left = range.start..range.end.min(range.start.saturating_add(target_len));
+    let maps = if looks { Maps::open().ok() } else { None };
+    let is_kept = files::before_move(range, new, new_len, maps.is_some() && may_be_several);
+    let (mut is_several, mut split) = (false, false);
     let whole = || {
-        is_several = maps.as_ref().is_some_and(|maps| holds_several(maps, &range));
+        if let Some(maps) = &maps {
+            is_several = may_be_several && holds_several(maps, range);
+            if is_several {
+                return Ok(0);
+            }
+            if may_be_split && let Some(parts) = Parts::of(maps, &left) {
+                split = true;
+                let cut = left.end..start.saturating_add(pages(arguments[1]) * PAGE_SIZE);
+                if !cut.is_empty() {
+                    // SAFETY: the caller does not want it any more. The next try must not cut what others
+                    // may have mapped there by then.
+                    unsafe { mem::munmap(cut) }?;
+                    arguments[1] = left.len();
+                }
+                // SAFETY: passed on to the caller.
+                return unsafe { parts.remap(&left, target_len, flags as u32, Some(new)) };
+            }
+        }
         // SAFETY: passed on to the caller.
-        if is_several { Ok(0) } else { unsafe { overspill_sys::call(__NR_mremap, arguments) } }
+        unsafe { overspill_sys::call(__NR_mremap, arguments) }
     };
     let mut result = match is_kept {
-        true => kept::changing(&range, whole, |_| Change::Moved(pages(new_len) * PAGE_SIZE)),
+        true => kept::changing(range, whole, |_| Change::Moved(target_len)),
         false => in_turns(whole),
     };
     if let Some(maps) = maps.filter(|_| is_several) {
         // SAFETY: as above; nothing is wrong with range, target and flags.
-        result = unsafe { move_each(&maps, &range, new as usize, flags) };
+        return unsafe { move_each(&maps, range, new, flags) };
     }
-    match result {
-        Ok(address) => address as *mut c_void,
-        Err(errno) => libc::fail(errno) as *mut c_void,
+    if result == Err(Errno::FAULT) && !is_fixed && may_look && is_usual(range, target_len, flags) {
+        result = in_turns(|| {
+            let parts = Maps::open().ok().and_then(|maps| Parts::of(&maps, range));
+            split = parts.is_some();
+            // SAFETY: as above.
+            parts.map_or(result, |parts| unsafe { parts.remap(range, target_len, flags as u32, None) })
+        });
     }
+    if split && result.is_ok() && target_len > range.len() {
+        // Its end may not be registered, and grow as a fresh mapping does.
+        fresh::wait(target_len - range.len());
+    }
+    result
+}
+
+/// Is it a range that the kernel would remap elsewhere, or make longer?
+fn is_usual(range: &AddressRange, new_len: usize, flags: c_int) -> bool {
+    let is_known = flags as u32 & !(MREMAP_MAYMOVE | MREMAP_DONTUNMAP) == 0;
+    let is_doubled = flags as u32 & MREMAP_DONTUNMAP != 0;
+    let fits = if is_doubled { range.len() == new_len } else { range.len() <= new_len };
+    is_known && fits && !range.is_empty() && range.start.is_multiple_of(PAGE_SIZE) && range.end < LOW_HALF
 }
 
 fn pages(len: usize) -> usize {
@@ -169,19 +237,13 @@ fn is_told_wrong() -> bool {
 }
 
 /// Would the kernel find nothing wrong with a move before it moves anything?
-fn is_sound(range: &AddressRange, new: usize, flags: c_int) -> bool {
+fn is_sound(range: &AddressRange, new: usize, new_len: usize, flags: c_int) -> bool {
     let known = MREMAP_FIXED | MREMAP_MAYMOVE | MREMAP_DONTUNMAP;
-    let end = new.saturating_add(range.len());
+    let end = new.saturating_add(new_len);
     let is_apart = end <= range.start || range.end <= new;
     let is_aligned = range.start.is_multiple_of(PAGE_SIZE) && new.is_multiple_of(PAGE_SIZE);
-    let is_usual = flags as u32 & MREMAP_MAYMOVE != 0 && flags as u32 & !known == 0;
+    let is_usual = flags as u32 & MREMAP_MAYMOVE != 0 && flags as u32 & !known == 0 && end < LOW_HALF;
     !range.is_empty() && is_apart && is_aligned && is_usual && is_mapped(range.start)
-}
-
-/// What tells of mappings, where the kernel moves several, and a filter is not in the way.
-fn maps_of_several() -> Option<Maps> {
-    let may = procfs::kernel_version() >= SEVERAL && !filters::is_filtered();
-    may.then(Maps::open).and_then(Result::ok)
 }
 
 /// Is there more in a range than one mapping?

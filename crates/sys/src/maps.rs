@@ -7,8 +7,10 @@
 //! with the same properties are one mapping to the kernel, whoever made them: check addresses, never whole
 //! lines.
 
+mod inherited;
 mod parse;
 
+pub use inherited::Inherited;
 pub use parse::parse_line;
 
 use crate::file::{self, Open};
@@ -171,39 +173,10 @@ impl Maps {
         buffer: &mut [u8; BUFFER_BYTES],
         mut visit: impl FnMut(&Vma<'_>) -> ControlFlow<B>,
     ) -> Result<ControlFlow<B>, Errno> {
-        let (mut filled, mut offset, mut skipping) = (0, 0, false);
-        loop {
-            let read = file::pread(&self.fd, &mut buffer[filled..], offset)?;
-            if read == 0 {
-                return Ok(ControlFlow::Continue(()));
-            }
-            offset += read as u64;
-            filled += read;
-            let mut used = 0;
-            while let Some(len) = buffer[used..filled].iter().position(|&byte| byte == b'\n') {
-                if !core::mem::take(&mut skipping)
-                    && let Some(vma) = parse_line(&buffer[used..used + len])
-                    && let ControlFlow::Break(value) = visit(&self.known(vma))
-                {
-                    return Ok(ControlFlow::Break(value));
-                }
-                used += len + 1;
-            }
-            if used == 0 && filled == buffer.len() {
-                // One line fills the buffer: all but the end of its name is here. Drop what follows up to its
-                // end.
-                if !skipping
-                    && let Some(vma) = parse_line(&buffer[..filled])
-                    && let ControlFlow::Break(value) = visit(&self.known(vma))
-                {
-                    return Ok(ControlFlow::Break(value));
-                }
-                skipping = true;
-                used = filled;
-            }
-            buffer.copy_within(used..filled, 0);
-            filled -= used;
-        }
+        for_each_line(&self.fd, buffer, |line| match parse_line(line) {
+            Some(vma) => visit(&self.known(vma)),
+            None => ControlFlow::Continue(()),
+        })
     }
 
     /// Shows `visit` the mapping at `address`, or with `or_next` the first one behind it; `None` when there
@@ -270,6 +243,44 @@ impl Maps {
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
         }
+    }
+}
+
+/// Calls `visit` with every line of a file under /proc, until it breaks; of one that does not fit in the
+/// buffer with what fits.
+fn for_each_line<B>(
+    fd: &Fd,
+    buffer: &mut [u8; BUFFER_BYTES],
+    mut visit: impl FnMut(&[u8]) -> ControlFlow<B>,
+) -> Result<ControlFlow<B>, Errno> {
+    let (mut filled, mut offset, mut skipping) = (0, 0, false);
+    loop {
+        let read = file::pread(fd, &mut buffer[filled..], offset)?;
+        if read == 0 {
+            return Ok(ControlFlow::Continue(()));
+        }
+        offset += read as u64;
+        filled += read;
+        let mut used = 0;
+        while let Some(len) = buffer[used..filled].iter().position(|&byte| byte == b'\n') {
+            if !core::mem::take(&mut skipping)
+                && let ControlFlow::Break(value) = visit(&buffer[used..used + len])
+            {
+                return Ok(ControlFlow::Break(value));
+            }
+            used += len + 1;
+        }
+        if used == 0 && filled == buffer.len() {
+            // One line fills the buffer: all but the end of its name is here. Drop what follows up to its
+            // end.
+            if !skipping && let ControlFlow::Break(value) = visit(&buffer[..filled]) {
+                return Ok(ControlFlow::Break(value));
+            }
+            skipping = true;
+            used = filled;
+        }
+        buffer.copy_within(used..filled, 0);
+        filled -= used;
     }
 }
 

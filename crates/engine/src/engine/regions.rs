@@ -8,6 +8,7 @@ use overspill_mm::readahead::policy::{Overrides, RegionState};
 use overspill_mm::types::{RegionKind, Vpn};
 use overspill_mm::{Event, RegionStats, State};
 use overspill_sys::mem::OwnMemory;
+use overspill_sys::uffd::Message;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
 use super::Engine;
@@ -30,6 +31,18 @@ impl Engine {
     #[must_use]
     pub fn is_registered(&self, address: usize) -> bool {
         self.view.program.is_registered(address)
+    }
+
+    /// Is a page that is managed in no registered mapping any more, and will no event say so? To be asked
+    /// when all changes are handled.
+    #[must_use]
+    pub fn is_lost(&self, address: usize) -> bool {
+        self.view.program.is_lost(address)
+    }
+
+    /// Forgets a range that is: it is as if an event had said that it was unmapped.
+    pub fn forget_lost(&mut self, range: AddressRange) {
+        self.handle(Message::Unmap { start: range.start, end: range.end });
     }
 
     /// `installed` is set before the program puts the first guard (MADV_GUARD_INSTALL) in the place

@@ -3,6 +3,7 @@
 mod adoption;
 mod advice;
 mod allocator;
+mod attaching;
 mod calls;
 mod content;
 mod costs;
@@ -21,6 +22,8 @@ pub mod kinds;
 mod lending;
 pub mod mapped_files;
 mod mappings;
+mod marks;
+mod own_advice;
 mod own_faults;
 pub mod process;
 mod protection;
@@ -114,6 +117,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "mremap-dontunmap" Holds mappings::mremap_dontunmap, "MREMAP_DONTUNMAP";
     "mremap-several" Holds remaps::several, "several mappings and a hole in one call";
     "mremap-into-hole" Holds remaps::into_hole, "a move to where another thread's block was, before that is told";
+    "mremap-tail" Holds remaps::tail, "what is managed and a little beside it, in one call";
     "mremap-churn" Holds mappings::mremap_churn, "mremap by threads, all the time";
     "mremap-adopted" Exceeded adoption::mremap, "mremap while mappings are found and managed";
     "arenas" Holds adoption::arenas, "memory that grows by mprotect, by threads, while it is found";
@@ -137,6 +141,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "advice" Holds advice::harmless, "advice that changes no byte, and MADV_POPULATE";
     "populate" Holds advice::populate, "MADV_POPULATE and MAP_POPULATE, more than the budget";
     "populate-child" Holds advice::populate_in_child, "the same by children of fork, at once";
+    "madvise-self" Exceeded own_advice::forks, "process_madvise on oneself, and forks";
+    "madvise-self-populate" Holds own_advice::populate, "the same, more than the budget populated";
     "advice-race" Holds advice::race, "advice racing with loads and stores";
     "brk" Holds process::brk, "the break up and down";
     "mlock" Exceeded process::mlock, "cold and warm memory locked";
@@ -149,6 +155,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "rlimit-fsize" Exceeded process::rlimit_fsize, "a file size limit of zero, or within a page";
     "sparse" Holds process::sparse, "96 TiB reserved";
     "shared" Exceeded process::shared, "shared memory and private file mappings";
+    "shm-remap" Exceeded attaching::remap, "shared memory attached over memory that is managed";
     "setuid" Holds process::setuid, "user and group change";
     "chroot" Holds process::chroot, "root directory changes";
     "stacks" Holds stacks::many, "threads come and go";
@@ -180,6 +187,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-unheard" Exceeded forks::unheard, "bare forks while pages come into view all the time";
     "fork-discarding" Exceeded forks::discarding, "forks while threads discard all the time";
     "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";
+    "fork-marks" Exceeded marks::run, "memory that is marked MADV_DONTFORK goes or moves";
     "cost-read-only" Holds costs::read_only, "twice the budget read-only, against a plain load";
     "cost-grows-down" Holds costs::grows_down, "a mapping that grows by twice the budget, against a plain load";
     "cost-locked" Exceeded costs::locked, "twice the budget locked, half of it out, against a plain load";

@@ -1,4 +1,5 @@
-//! mremap of several mappings at once (Linux 6.17), with a hole between them.
+//! mremap of several mappings at once (Linux 6.17), with a hole between them; and of what would be one
+//! mapping, were it not managed in part.
 //!
 //! *The story:* the kernel moves none that is registered with userfaultfd so. A range of which a part
 //! was read-only could not be moved (EFAULT), and what lay before the first managed mapping was gone.
@@ -6,7 +7,7 @@
 use std::time::Instant;
 
 use crate::context::Context;
-use crate::memory::{Memory, PAGE, PRIVATE, RW};
+use crate::memory::{MIB, Memory, PAGE, PRIVATE, RW};
 use crate::outcome::Outcome;
 use crate::{ensure, pattern, sys};
 
@@ -91,6 +92,88 @@ pub fn several(context: &mut Context) -> Outcome {
         }
         pattern::check_pages(&target, hole, OTHER, "at the target of the hole")?;
         memory.unmap()?;
+    }
+    Ok(())
+}
+
+/// Pages that are mapped behind what is managed: too few to be looked for.
+const TAIL: usize = 16;
+
+/// `mremap-tail`: memory that is managed and a little that was mapped right behind it, or before it, are
+/// remapped in one call: to grow, to move, to a given place, to less, and so that something stays.
+///
+/// *The story:* to the kernel these are two mappings, and it remaps no two (EFAULT); bare they are one.
+pub fn tail(context: &mut Context) -> Outcome {
+    let dontunmap = libc::MREMAP_DONTUNMAP | libc::MREMAP_MAYMOVE;
+    // From then on memory is managed.
+    context.press()?;
+    // Flags, and how many pages more there are to be; none: in place, with room behind.
+    for (flags, more) in [
+        (0, 1000),
+        (libc::MREMAP_MAYMOVE, 0),
+        (libc::MREMAP_MAYMOVE, 10_000),
+        (MOVE, 0),
+        (MOVE, 10_000),
+        (MOVE, -100),
+        (dontunmap, 0),
+        (dontunmap | MOVE, 0),
+    ] {
+        one_with_a_tail(context, flags, more, false)?;
+        if more > 0 {
+            one_with_a_tail(context, flags, more, true)?;
+        }
+    }
+    Ok(())
+}
+
+fn one_with_a_tail(context: &mut Context, flags: i32, more: isize, is_before: bool) -> Outcome {
+    let what = format!("flags {flags}, {more} pages more, the tail before: {is_before}");
+    let managed = context.options.mib * MIB / 8 / PAGE;
+    let pages = managed + TAIL;
+    // Room behind it, and only there where it is to grow in place.
+    let wide = Memory::map_with(2 * pages * PAGE, libc::PROT_NONE, PRIVATE | libc::MAP_NORESERVE)?;
+    let own = PRIVATE | libc::MAP_FIXED;
+    let (large, small) = if is_before { (TAIL..pages, 0..TAIL) } else { (0..managed, managed..pages) };
+    sys::mmap(wide.page(large.start), managed * PAGE, RW, own, -1)?;
+    pattern::fill_pages(&wide, large.clone(), SEED);
+    sys::mmap(wide.page(small.start), TAIL * PAGE, RW, own, -1)?;
+    pattern::fill_pages(&wide, small, SEED);
+    let (base, len) = wide.forget();
+    let memory = Memory::adopt(base, pages * PAGE);
+    let behind = Memory::adopt(base + pages * PAGE, len - pages * PAGE);
+    if flags == 0 || more == 0 {
+        behind.unmap()?;
+    } else {
+        // What is in the way is unmapped later.
+        behind.forget();
+    }
+    let new_pages = pages.saturating_add_signed(more);
+    let new_len = new_pages * PAGE;
+    let target = Memory::map_with(new_len, libc::PROT_NONE, PRIVATE | libc::MAP_NORESERVE)?;
+    context.sabotage(&memory);
+    let (from, bytes) = memory.forget();
+    let moved = sys::mremap(from, bytes, new_len, flags, target.base());
+    let moved = moved.map_err(|failure| crate::outcome::Failure(format!("{what}: {failure}")))?;
+    if flags & libc::MREMAP_FIXED != 0 {
+        ensure!(moved == target.base(), "{what}: it is elsewhere");
+        target.forget();
+    }
+    let moved = Memory::adopt(moved, new_len);
+    let there = pages.min(new_pages);
+    pattern::check_pages(&moved, 0..there, SEED, &what)?;
+    pattern::check_zero(&moved, there..new_pages, &what)?;
+    pattern::fill_pages(&moved, there..new_pages, SEED);
+    let stays = flags & libc::MREMAP_DONTUNMAP != 0;
+    if stays {
+        let left = Memory::adopt(from, bytes);
+        pattern::check_zero(&left, 0..pages, &what)?;
+    } else if moved.base() != from {
+        ensure!(sys::resident_pages(from, PAGE).is_err(), "{what}: something stayed");
+    }
+    context.cool(&moved)?;
+    pattern::check_pages(&moved, 0..new_pages, SEED, &what)?;
+    if !(flags == 0 || more == 0) {
+        sys::munmap(base + bytes, len - bytes)?;
     }
     Ok(())
 }

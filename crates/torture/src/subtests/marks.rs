@@ -1,0 +1,120 @@
+//! MADV_DONTFORK is of the memory that was marked, not of its place.
+
+use crate::child::{self, Child, Form};
+use crate::context::Context;
+use crate::memory::{MIB, Memory, PAGE, PRIVATE, RW};
+use crate::outcome::Outcome;
+use crate::{ensure, faults, pattern, sys};
+
+const SEED: u64 = 0xd0f0;
+/// More than the C library ever takes from its heap.
+const BLOCK: usize = 36 * MIB;
+
+/// `fork-marks`: memory that is marked goes, and other memory comes to its place; memory that is marked
+/// moves.
+///
+/// *The story:* where the kernel tells of no forks, and refuses none, what is managed is withheld from
+/// children, but for what the program has marked itself. Marks stayed where they had been made. A child by
+/// the bare instruction read zeroes where other memory had come, and what had moved was inherited.
+pub fn run(context: &mut Context) -> Outcome {
+    faults::install()?;
+    let len = context.options.mib * MIB / 4;
+    let fixed = PRIVATE | libc::MAP_FIXED;
+    let replace: [(&str, &dyn Fn(usize) -> Outcome); 3] = [
+        ("munmap and mmap", &|at| {
+            sys::munmap(at, len).and_then(|()| sys::mmap(at, len, RW, fixed, -1).map(drop))
+        }),
+        ("mmap over it", &|at| sys::mmap(at, len, RW, fixed, -1).map(drop)),
+        ("the bare instruction", &|at| {
+            let arguments = [at, len, RW as usize, fixed as usize, usize::MAX, 0];
+            // SAFETY: what is there is to go.
+            sys::check("mmap", unsafe { sys::bare(libc::SYS_mmap, arguments) }).map(drop)
+        }),
+    ];
+    for (how, replace) in replace {
+        let memory = context.subject(SEED)?;
+        sys::madvise(memory.base(), memory.len(), libc::MADV_DONTFORK)?;
+        context.press()?;
+        replace(memory.base())?;
+        inherited(context, &memory, how)?;
+    }
+    blocks(context)?;
+    moves(context)
+}
+
+/// What is not marked is inherited by whoever is announced, and never read as zeroes.
+fn inherited(context: &mut Context, memory: &Memory, how: &str) -> Outcome {
+    pattern::fill_pages(memory, 0..memory.pages(), SEED + 1);
+    context.cool(memory)?;
+    let verify = || pattern::check_pages(memory, 0..memory.pages(), SEED + 1, how);
+    match child::fork_by(Form::BareFork, verify) {
+        Ok(child) => refused_or_right(child, how)?,
+        Err(failure) => ensure!(sys::errno() == libc::ENOMEM, "{how}: {failure}"),
+    }
+    child::fork(verify)?.succeed(how)?;
+    verify()
+}
+
+fn refused_or_right(child: Child, how: &str) -> Outcome {
+    let status = child.wait()?;
+    // The probe's handler is inherited, and passes on what is not its own.
+    let is_refused = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV;
+    ensure!(status == 0 || is_refused, "{how}: a bare child: status {status:#x}");
+    Ok(())
+}
+
+/// The C library's malloc and free map and unmap by calls of their own.
+fn blocks(context: &mut Context) -> Outcome {
+    let mut last = 0;
+    for _ in 0..3 {
+        // SAFETY: the block is used within its bounds, and freed once.
+        let block = unsafe { libc::malloc(BLOCK) };
+        ensure!(!block.is_null(), "no memory");
+        let start = (block as usize).next_multiple_of(PAGE);
+        let memory = Memory::adopt(start, BLOCK - PAGE);
+        if last == start {
+            inherited(context, &memory, "a block in the place of one that was freed")?;
+        } else {
+            pattern::fill_pages(&memory, 0..memory.pages(), SEED);
+        }
+        sys::madvise(memory.base(), memory.len(), libc::MADV_DONTFORK)?;
+        last = start;
+        memory.forget();
+        // SAFETY: as above.
+        unsafe { libc::free(block) };
+    }
+    Ok(())
+}
+
+/// What is marked moves, grows, and is not marked any more.
+fn moves(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    let half = memory.pages() / 2;
+    sys::madvise(memory.page(half), half * PAGE, libc::MADV_DONTFORK)?;
+    context.cool(&memory)?;
+    let (from, len) = memory.forget();
+    let target = Memory::map_with(len, libc::PROT_NONE, PRIVATE)?;
+    // The halves are two mappings.
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    for part in [0, half] {
+        sys::mremap(from + part * PAGE, half * PAGE, half * PAGE, flags, target.page(part))?;
+    }
+    context.cool(&target)?;
+    let shows = |page: usize| {
+        let word = pattern::word(SEED, page, 1).to_ne_bytes();
+        let at = target.page(page) + size_of_val(&word);
+        word.iter().enumerate().all(|(index, &byte)| faults::load(at + index) == Ok(byte))
+    };
+    child::fork(|| {
+        pattern::check_pages(&target, 0..half, SEED, "moved, not marked")?;
+        let found = (half..target.pages()).find(|&page| shows(page));
+        ensure!(found.is_none(), "page {found:?}, which was marked and moved, is there in the child");
+        Ok(())
+    })?
+    .succeed("a child of who has moved what it has marked")?;
+    sys::madvise(target.page(half), half * PAGE, libc::MADV_DOFORK)?;
+    context.cool(&target)?;
+    child::fork(|| pattern::check_pages(&target, 0..target.pages(), SEED, "not marked any more"))?
+        .succeed("a child of who has taken the marks off")?;
+    pattern::check_pages(&target, 0..target.pages(), SEED, "in the parent")
+}

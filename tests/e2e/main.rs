@@ -15,6 +15,7 @@ mod bad_input;
 mod bounds;
 mod citizens;
 mod context;
+mod entry;
 mod files;
 mod json;
 mod kills;
@@ -137,6 +138,7 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
         tests.extend(trees::tests());
         tests.extend(lost_limits::tests());
         tests.extend(launcher::tests());
+        tests.extend(entry::tests());
         tests.extend(bounds::tests(context, selected));
         tests.extend(swap_areas::tests());
         tests.extend(swap_bounds::tests());

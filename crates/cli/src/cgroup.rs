@@ -169,6 +169,11 @@ impl Bound {
         limit.filter(|&limit| limit < UNLIMITED_BYTES_MIN)
     }
 
+    /// How many of its processes the kernel has ended for want of memory.
+    pub fn killed_count(&self) -> u64 {
+        killed_count(&self.path, self.version)
+    }
+
     /// Is less than one part in `share` of it left, or will be at the next look, if it grows on as it
     /// has since the last? Files that nobody has used for a while go at once where memory is wanted.
     ///
@@ -261,9 +266,13 @@ impl Group {
 
     /// How many of its processes the kernel killed because the group was full.
     pub fn killed_count(&self) -> u64 {
-        let file = if self.version == Version::V1 { "memory.oom_control" } else { "memory.events" };
-        keyed(&self.path.join(file), "oom_kill").unwrap_or(0)
+        killed_count(&self.path, self.version)
     }
+}
+
+fn killed_count(group: &Path, version: Version) -> u64 {
+    let file = if version == Version::V1 { "memory.oom_control" } else { "memory.events" };
+    keyed(&group.join(file), "oom_kill").unwrap_or(0)
 }
 
 /// Kills everything in the group at `path` and removes it. A group that is not there is a success.

@@ -46,6 +46,8 @@ pub fn main(args: &DoctorArgs) -> Result<u8> {
         print(remedy.text())?;
         return Ok(0);
     }
+    crate::os::signals::survive(&[libc::SIGXFSZ]); // as a run does
+    crate::os::inherit::raise_limits();
     let checks = checks::all(&args.swap);
     let failures = checks.iter().filter(|check| check.status == Status::Fail).count();
     if args.json {

@@ -34,6 +34,8 @@ struct Target {
     before: Option<Content>,
     /// It is where the program itself writes: the text follows, and replaces nothing.
     follows: bool,
+    /// There was none.
+    is_new: bool,
 }
 
 /// When a file was last written to, and how much is in it: nothing is said of an empty one.
@@ -57,9 +59,9 @@ impl Output {
 
     /// Replaces what was in the file. Two runs that write to one file write one after the other, and
     /// the second says so: the file never holds a part of each.
-    pub fn write(self, pid: u32, text: &str) -> Result<()> {
+    pub fn write(mut self, pid: u32, text: &str) -> Result<()> {
         let path = with_pid(&self.path, pid);
-        let Target { mut file, before, follows } = self.target.map_or_else(|| open(&path), Ok)?;
+        let Target { mut file, before, follows, .. } = self.target.take().map_or_else(|| open(&path), Ok)?;
         let mut write = || -> io::Result<()> {
             if !follows && file.metadata()?.is_file() {
                 lock(&file);
@@ -71,6 +73,18 @@ impl Output {
             file.write_all(text.as_bytes())
         };
         write().with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+impl Drop for Output {
+    /// Nothing came of it: a file that was made for that goes again, if nobody else has written to it.
+    ///
+    /// *The story:* `run --json F` of what could not be executed left an empty F.
+    fn drop(&mut self) {
+        let Some(target) = self.target.take().filter(|target| target.is_new) else { return };
+        if target.file.metadata().is_ok_and(|about| about.is_file() && about.len() == 0) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -87,12 +101,13 @@ fn lock(file: &File) {
 
 fn open(path: &Path) -> Result<Target> {
     if let Some(file) = own_stream(path) {
-        return Ok(Target { file, before: None, follows: true });
+        return Ok(Target { file, before: None, follows: true, is_new: false });
     }
+    let is_new = !is_there(path);
     let file = writable(path)?;
     say_replaced(path);
     let before = Content::of(&file);
-    Ok(Target { file, before, follows: false })
+    Ok(Target { file, before, follows: false, is_new })
 }
 
 /// The file as it is, made where there is none.
@@ -104,12 +119,16 @@ pub fn writable(path: &Path) -> Result<File> {
 /// Fails where the file could not be written, before hours are spent on what is to be in it. One that is
 /// made for that goes again: an empty one would tell of figures that there are none of.
 pub fn ensure_writable(path: &Path) -> Result<()> {
-    let was_there = fs::symlink_metadata(path).is_ok();
+    let was_there = is_there(path);
     writable(path)?;
     if !was_there {
         let _ = fs::remove_file(path);
     }
     Ok(())
+}
+
+fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
 }
 
 /// Standard output or error, where the file is what that was redirected to.

@@ -45,7 +45,9 @@ fn what_cannot_be_run_says_so_in_one_line() {
         (orphan.to_str().unwrap(), 126, "/no/such/interpreter is missing"),
     ];
     for (program, code, part) in cases {
-        let output = run(&[program]).output().unwrap();
+        let json = scratch.file("run.json");
+        let output = run(&[program]).env("OVERSPILL_JSON", &json).output().unwrap();
+        assert!(!json.exists(), "{program}: an empty file would tell of a run");
         assert_eq!(output.status.code(), Some(code), "{program}");
         assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
         assert!(stderr(&output).contains(part), "{}", stderr(&output));
@@ -417,6 +419,20 @@ fn the_keeper_of_the_agent_is_no_program_of_the_run() {
     let output = command.args(["run", "--ram", "100M", "--", "sleep", "0.3"]).output().unwrap();
     let summary = stderr(&output);
     assert!(summary.contains("verdict") && !summary.contains("unmanaged"), "{summary}");
+}
+
+/// *The story:* the keeper had what the caller had open. A daemon let its lock go, and nobody got it before
+/// the last of its children had ended.
+#[test]
+fn the_keeper_has_none_of_the_callers_descriptors() {
+    let scratch = Scratch::new("keeper-files");
+    let script = "for pid in $(cat /proc/$PPID/task/*/children); do
+        [ $pid = $$ ] || { sleep 0.3; ls /proc/$pid/fd; }; done";
+    let mut command = Command::new("sh");
+    let line = "exec 7</dev/zero 9>lock; exec \"$0\" run --ram 100M -q -- sh -c \"$1\"";
+    command.args(["-c", line, env!("CARGO_BIN_EXE_overspill"), script]).current_dir(&scratch.0);
+    let output = command.env("TMPDIR", &scratch.0).env("OVERSPILL_CONFIG", "/dev/null").output().unwrap();
+    assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), ["0", "1", "2", "3"], "{}", stderr(&output));
 }
 
 #[test]

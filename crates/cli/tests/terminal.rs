@@ -212,3 +212,32 @@ fn a_run_may_be_ended_at_any_moment() {
     }
     support::eventually("nothing is left", || std::fs::read_dir(&scratch.0).unwrap().next().is_none());
 }
+
+/// *The story:* of a terminal that goes away the kernel tells the session's leader, and the others once that
+/// has ended. The launcher took it that the program had been told, and both lived on for ever.
+#[test]
+fn a_terminal_that_goes_away_ends_a_run_that_leads_its_session() {
+    let scratch = Scratch::new("hang-up");
+    let told = scratch.file("told");
+    let line = format!(
+        "exec '{}' run --ram 100M -q -- sh -c 'trap \"echo hung up >>told; exit\" HUP; echo $PPID >>told; \
+         while :; do sleep 0.05; done'",
+        env!("CARGO_BIN_EXE_overspill")
+    );
+    let stand_in = overspill();
+    let mut terminal = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(&scratch.0)
+        .envs(stand_in.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("script, of bsdutils, gives a terminal");
+    let read = || std::fs::read_to_string(&told).unwrap_or_default();
+    support::eventually("the program has begun", || read().ends_with('\n'));
+    let launcher: i32 = read().trim().parse().unwrap();
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    support::eventually("the program is told", || read().contains("hung up"));
+    support::eventually("the launcher ends", || kill(Pid::from_raw(launcher), None).is_err());
+}

@@ -52,7 +52,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -352,6 +352,9 @@ pub struct Process {
     pub orders_waiting: AtomicU32,
     /// Pages that are where nothing is to stay, by order; once that is not open those that cannot be read.
     pub pages_left: [AtomicU32; ORDERS],
+    /// The same of programs whose code has the same size: see `overspill_sys::procfs::program_stamp`; 0: not
+    /// known.
+    pub program_stamp: AtomicU64,
     /// What it has of the tree's budget; the agent's.
     pub share_bytes: AtomicU64,
     /// What it holds as its parent does, for whom it counts, when it had so many faults: see
@@ -398,6 +401,7 @@ impl Process {
             orders_open: AtomicU32::new(0),
             orders_waiting: AtomicU32::new(0),
             pages_left: [const { AtomicU32::new(0) }; ORDERS],
+            program_stamp: AtomicU64::new(0),
             share_bytes: AtomicU64::new(0),
             loan: AtomicU64::new(0),
             borrowed_bytes: AtomicU64::new(0),

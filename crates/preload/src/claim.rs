@@ -23,6 +23,7 @@ pub fn claim(shared: &'static Shared, pid: u32, program_pages: u32) -> Option<&'
     claims::clear(&shared.claims[index]);
     process.pid.store(pid, Ordering::Relaxed);
     process.program_pages.store(program_pages, Ordering::Relaxed);
+    process.program_stamp.store(procfs::own_program_stamp(), Ordering::Relaxed);
     let name = procfs::thread_name();
     for (word, part) in process.name.iter().zip(name.chunks_exact(8)) {
         word.store(u64::from_ne_bytes(part.try_into().expect("chunks of eight")), Ordering::Relaxed);

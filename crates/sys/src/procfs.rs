@@ -217,6 +217,29 @@ pub fn leader_exit_code() -> Option<u32> {
     text.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
+/// Tells one program that a process runs from the next, which has its code and its stack elsewhere: made of
+/// /proc/PID/stat. 0 where that is not told: to who may not look into the process, and between two of them.
+#[must_use]
+pub fn program_stamp(stat: &[u8]) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let number = |field| Some(take_number(stat_field(stat, field)?, 10)?.0);
+    let [code, end, stack] = [23, 24, 25].map(|field| number(field).unwrap_or(0));
+    if stack == 0 {
+        return 0;
+    }
+    let mixed =
+        [code, end, stack].iter().fold(0_u64, |sum, number| (sum ^ number).wrapping_mul(ODD).rotate_left(23));
+    mixed | 1
+}
+
+/// The same of this process; 0 where it cannot be known.
+#[must_use]
+pub fn own_program_stamp() -> u64 {
+    let mut buffer = [0; 1024];
+    let fd = file::open(c"/proc/thread-self/stat", Open::empty());
+    fd.and_then(|fd| file::pread(&fd, &mut buffer, 0)).map_or(0, |len| program_stamp(&buffer[..len]))
+}
+
 /// Tells whether a file begins with these bytes.
 pub fn starts_with(path: &CStr, bytes: &[u8]) -> bool {
     let mut buffer = [0; 16];
@@ -555,6 +578,19 @@ mod tests {
         assert_eq!((stat_field(stat, 4), stat_field(stat, 5)), (Some(&b"34816"[..]), None));
         assert_eq!(stat_field(b"", 0), None);
         assert!(!SleepReader::open(c"/proc/thread-self/stat").unwrap().is_asleep().unwrap());
+    }
+
+    #[test]
+    fn programs_are_told_by_where_they_lie() {
+        let stamp = |code: u64, stack: u64| {
+            program_stamp(std::format!("7 (a) b) R {}{code} 9000 {stack} 0", "1 ".repeat(22)).as_bytes())
+        };
+        assert_eq!((stamp(4096, 0), program_stamp(b"7 (a) R 1 2")), (0, 0));
+        let all = [stamp(4096, 700), stamp(4096, 701), stamp(8192, 700)];
+        assert!(all[0] != all[1] && all[0] != all[2] && !all.contains(&0), "{all:?}");
+        let own = own_program_stamp();
+        let seen = std::fs::read(std::format!("/proc/{}/stat", std::process::id())).unwrap();
+        assert!(own != 0 && own == program_stamp(&seen));
     }
 
     #[test]

@@ -49,18 +49,41 @@ extern "C" fn capture() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Limits of descriptors, soft and hard, as they were before [`raise_descriptors`].
-static DESCRIPTORS: OnceLock<(u64, u64)> = OnceLock::new();
+/// Limits of descriptors and of the length of files, soft and hard, as they were before [`raise_limits`].
+static LIMITS: [OnceLock<(u64, u64)>; 2] = [OnceLock::new(), OnceLock::new()];
+const LIMITED: [Resource; 2] = [Resource::RLIMIT_NOFILE, Resource::RLIMIT_FSIZE];
 
-/// This process has as many descriptors as its hard limit allows; what [`spawn`] starts has not.
+/// This process has as many descriptors as its hard limit allows, and files as long, or longer if it may have
+/// them; what [`spawn`] starts has not.
 ///
 /// *The story:* the launcher keeps one for each process that it watches. Within the usual 1024 it did
 /// not see the thousandth, and what it did not see "fitted".
-pub fn raise_descriptors() {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
-    if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
-        DESCRIPTORS.get_or_init(|| (soft, hard));
+///
+/// *The other story:* the agent's library and the memory that is shared with it are files. With `ulimit -f
+/// 100` nothing was run.
+pub fn raise_limits() {
+    for (resource, before) in LIMITED.into_iter().zip(&LIMITS) {
+        let Ok((soft, hard)) = getrlimit(resource) else { continue };
+        // More descriptors than that are not to be had for nothing.
+        let most = if resource == Resource::RLIMIT_NOFILE { hard } else { libc::RLIM_INFINITY };
+        let is_raised = || [most, hard].iter().any(|&limit| setrlimit(resource, limit, limit).is_ok());
+        if soft < most && is_raised() {
+            before.get_or_init(|| (soft, hard));
+        }
     }
+}
+
+/// How long files may be that the program writes.
+pub fn longest_file() -> u64 {
+    let now = || getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+    LIMITS[1].get().map_or_else(now, |&(soft, _)| soft)
+}
+
+/// Closes whatever the caller had open besides the standard three. For a process that has opened nothing
+/// itself.
+pub fn close_others() {
+    // SAFETY: no pointer; nobody here has a descriptor from 3 on.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
 }
 
 /// The kernel's own form of a disposition.
@@ -119,8 +142,10 @@ pub fn spawn(command: &mut Command, join: Option<OwnedFd>) -> io::Result<Child> 
 }
 
 fn restore() {
-    if let Some(&(soft, hard)) = DESCRIPTORS.get() {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
+    for (resource, before) in LIMITED.into_iter().zip(&LIMITS) {
+        if let Some(&(soft, hard)) = before.get() {
+            let _ = setrlimit(resource, soft, hard);
+        }
     }
     for (index, signal) in SIGNALS.into_iter().enumerate() {
         let ignored = IGNORED.load(Relaxed) & 1 << index != 0;

@@ -9,8 +9,9 @@
 //! *The story:* `timeout -s ALRM 5 overspill run -- prog` ended the launcher, and the program ran on.
 //! `timeout -s PIPE` did nothing: Rust's start-up ignores that one.
 //!
-//! Ctrl-C, Ctrl-\ and a hang-up reach the whole foreground process group from the kernel, so the
-//! program has them already. A signal that some process sent to the launcher alone is sent on,
+//! Ctrl-C and Ctrl-\ reach the whole foreground process group from the kernel, so the program has
+//! them already. So does a hang-up, unless the launcher leads the session (`ssh -t host overspill run
+//! ...`): that is told to the leader alone, and to the group only once the leader has ended. A signal that some process sent to the launcher alone is sent on,
 //! except when the program itself sent it. Handlers (unlike ignored signals) do not survive exec,
 //! so the program gets the default dispositions back by itself; a signal that was ignored at the
 //! start stays ignored for both.
@@ -70,7 +71,7 @@ fn handle(signal: i32, info: *mut libc::siginfo_t) {
         return; // nobody reads what the launcher says: that is its own affair
     }
     LAST.store(signal, SeqCst);
-    if code > 0 && SENT_TO_EACH.contains(&signal) {
+    if code > 0 && SENT_TO_EACH.contains(&signal) && !is_for_leader(signal) {
         return;
     }
     if signal == libc::SIGABRT && is_own {
@@ -97,6 +98,15 @@ fn handle(signal: i32, info: *mut libc::siginfo_t) {
         }
         _ => {}
     }
+}
+
+/// Is it a hang-up of which the terminal tells nobody but this process?
+///
+/// *The story:* it was taken for one of which the whole group is told. A program whose terminal went away
+/// lived on for ever, and so did its launcher.
+fn is_for_leader(signal: i32) -> bool {
+    // SAFETY: both take a number, cannot fail for this process, and are async-signal-safe.
+    signal == libc::SIGHUP && unsafe { libc::getsid(0) == libc::getpid() }
 }
 
 /// What is passed on to the program.

@@ -15,7 +15,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -46,6 +46,8 @@ const NAMES_MAX: u32 = 100;
 /// wanted it.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 const LOOKS_UNUSED: u32 = 4;
+/// A directory whose keeper has not locked it after that has none.
+const ABANDONED: Duration = Duration::from_secs(60);
 
 /// The library where the dynamic linker can find it.
 #[derive(Debug)]
@@ -85,9 +87,22 @@ impl Agent {
         Ok(Agent { path, home: Home::Given })
     }
 
+    /// In the first place where that can be done, else in memory. What went wrong first is told.
+    ///
+    /// *The story:* a full /tmp was the end of it, and so was `ulimit -f 100`.
     fn unpacked() -> Result<Agent> {
-        let Some(place) = place() else { return Agent::in_memory() };
-        let keeper = kept_directory(&place)
+        let mut first = None;
+        for place in places() {
+            match Agent::unpacked_in(&place) {
+                Ok(agent) => return Ok(agent),
+                Err(error) => _ = first.get_or_insert(error),
+            }
+        }
+        Agent::in_memory().map_err(|error| first.unwrap_or(error))
+    }
+
+    fn unpacked_in(place: &Path) -> Result<Agent> {
+        let keeper = kept_directory(place)
             .with_context(|| format!("cannot unpack the agent in {}", place.display()))?;
         let path = keeper.directory.join(LIBRARY);
         let agent = Agent { path: path.clone(), home: Home::Directory(keeper) };
@@ -141,14 +156,15 @@ fn can_be_preloaded(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| b" :\n\t".contains(byte))
 }
 
-/// The best directory for temporary files: one that takes executable files, and that everybody can
-/// enter if there is one.
-fn place() -> Option<PathBuf> {
+/// Directories for temporary files that take executable ones, the best first: those that everybody can
+/// enter.
+fn places() -> Vec<PathBuf> {
     let own = std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let places = own.into_iter().chain(PLACES.map(PathBuf::from));
-    let fitting: Vec<PathBuf> =
+    let mut fitting: Vec<PathBuf> =
         places.filter(|path| can_be_preloaded(path) && takes_executables(path)).collect();
-    fitting.iter().find(|path| all_may_enter(path)).or(fitting.first()).cloned()
+    fitting.sort_by_key(|path| !all_may_enter(path));
+    fitting
 }
 
 fn takes_executables(directory: &Path) -> bool {
@@ -164,17 +180,37 @@ fn all_may_enter(directory: &Path) -> bool {
     directory.ancestors().all(may_enter)
 }
 
-/// A new directory that everybody may enter and only this user may change.
+/// A new directory that everybody may enter and only this user may change. Of those that have its name what
+/// killed runs have left goes.
 fn new_directory(place: &Path) -> io::Result<PathBuf> {
     let mut number = 0;
     loop {
         let path = place.join(format!("overspill-{}-{number}", std::process::id()));
         match fs::create_dir(&path) {
             Ok(()) => return fs::set_permissions(&path, Permissions::from_mode(0o755)).map(|()| path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && remove_abandoned(&path) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < NAMES_MAX => number += 1,
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Removes a directory that nobody will: a launcher of the same number has made it, which was killed with its
+/// whole pid namespace, keeper too. True if that is done.
+fn remove_abandoned(directory: &Path) -> bool {
+    let Ok(about) = fs::symlink_metadata(directory) else { return false };
+    let age = about.modified().ok().and_then(|made| made.elapsed().ok()).unwrap_or_default();
+    // A younger one may have a keeper that has not come to lock it yet.
+    if !about.is_dir() || about.uid() != nix::unistd::geteuid().as_raw() || age < ABANDONED {
+        return false;
+    }
+    let Ok(file) = File::open(directory) else { return false };
+    let Ok(_locked) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return false };
+    if is_used(directory).unwrap_or(directory.join(LIBRARY).exists()) {
+        return false;
+    }
+    remove(directory);
+    !directory.exists()
 }
 
 /// A new directory, and who removes it. Nothing ends this process in between: nobody would know of
@@ -219,7 +255,7 @@ impl Drop for Keeper {
     /// being started, with LD_PRELOAD and nothing loaded yet: it ran without a limit.
     fn drop(&mut self) {
         let is_needed = |keeper: &Child| leaves_somebody(keeper) || is_used(&self.directory).unwrap_or(true);
-        let is_kept = self.process.as_ref().is_some_and(is_needed);
+        let is_kept = !ends_all() && self.process.as_ref().is_some_and(is_needed);
         if !is_kept {
             remove(&self.directory);
         }
@@ -233,7 +269,11 @@ impl Drop for Keeper {
 
 /// The keeper: the hidden command `keep DIRECTORY`. It waits until its standard input is at its
 /// end, as the launcher has ended or was killed, and until nobody has the library loaded.
+///
+/// *The story:* it kept what its caller's caller had open. A lock (`flock 9`) that a daemon had let go was
+/// held until the last of its children had ended.
 pub fn keep(directory: &Path) -> Result<u8> {
+    inherit::close_others();
     let _ = nix::unistd::setsid(); // a Ctrl-C in the launcher's terminal is not for us
     crate::os::signals::survive(&ENDING);
     // Who tidies directories for temporary files (tmpfiles.d) leaves a locked one alone.
@@ -259,6 +299,14 @@ pub fn is_keeper(pid: u32) -> bool {
 
 fn is_used(directory: &Path) -> io::Result<bool> {
     lease::is_open_elsewhere(&directory.join(LIBRARY))
+}
+
+/// Does nobody live longer than this process, the first of its pid namespace?
+///
+/// *The story:* where anybody was left the directory was the keeper's to remove, and the keeper ended with
+/// the namespace. The number is always 1 there: after 101 runs there was no name left.
+fn ends_all() -> bool {
+    std::process::id() == 1
 }
 
 /// Has this process living children but the keeper? Orphans are its children, too.
@@ -338,7 +386,7 @@ mod tests {
 
     #[test]
     fn what_is_unpacked_is_for_everybody_and_gone_when_nobody_has_it_open() {
-        let directory = new_directory(&place().unwrap()).unwrap();
+        let directory = new_directory(&places()[0]).unwrap();
         let library = directory.join(LIBRARY);
         write_library(&library).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -352,10 +400,29 @@ mod tests {
         assert!(!directory.exists());
     }
 
+    /// See [`remove_abandoned`].
+    #[test]
+    fn what_nobody_will_remove_goes_and_nothing_else() {
+        let directory = new_directory(&places()[0]).unwrap();
+        let library = directory.join(LIBRARY);
+        fs::write(&library, "").unwrap();
+        let file = File::open(&directory).unwrap();
+        assert!(!remove_abandoned(&directory), "its keeper may be about to come");
+        file.set_modified(std::time::SystemTime::now() - 2 * ABANDONED).unwrap();
+        let user = File::open(&library).unwrap();
+        assert!(!remove_abandoned(&directory), "it is used");
+        drop(user);
+        let locked = Flock::lock(file, FlockArg::LockSharedNonblock).unwrap();
+        assert!(!remove_abandoned(&directory), "it has a keeper");
+        drop(locked);
+        assert!(!remove_abandoned(Path::new("/no/such/directory")));
+        assert!(remove_abandoned(&directory) && !directory.exists());
+    }
+
     /// See [`Keeper::drop`]. The stand-ins for a keeper and a job have nothing loaded.
     #[test]
     fn what_a_living_process_may_load_is_left_to_the_keeper() {
-        let directory = new_directory(&place().unwrap()).unwrap();
+        let directory = new_directory(&places()[0]).unwrap();
         write_library(&directory.join(LIBRARY)).unwrap();
         let start = |name: &str| Command::new(name).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
         let (keeper, mut job) = (start("cat").unwrap(), start("cat").unwrap());

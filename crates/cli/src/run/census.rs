@@ -3,85 +3,26 @@
 //!
 //! A record is a program that a process ran; a process that becomes another program by exec has one
 //! for each. What /proc told (sightings) and what agents reported meet here, in whatever order they
-//! come, by process id and by the size of the program's code. It reads nothing itself and has no
+//! come, by process id and by what tells its programs apart. It reads nothing itself and has no
 //! clock: whoever feeds it does.
+
+mod record;
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-use overspill_engine::shared::{events, state};
+use overspill_engine::shared::state;
 
 use super::descendants::{Look, of_pid};
 use super::shared_page::Report as AgentReport;
+pub use record::{Record, UNKEPT_BYTES};
 
 /// Records that are kept one by one; what later ones reported is added up.
 const RECORDS_MAX: usize = 4096;
-/// A copy of its parent that lives no longer than this before it calls exec or ends, and comes to hold
-/// no more than that beside what it was born with, is no program of its own.
-const PASSING_NS: u64 = 100_000_000;
-const PASSING_BYTES: u64 = 1 << 20;
-/// Nor is what becomes another program within so long, and holds no more: it started that one.
-const STARTER_NS: u64 = 1_000_000_000;
-const STARTER_BYTES: u64 = 4 << 20;
-/// What holds more for so long without an agent is not going to get one. Where nothing speaks
-/// against it its loader may have much to read.
-pub const UNKEPT_BYTES: u64 = 4 << 20;
-const UNKEPT_NS: u64 = 1_000_000_000;
-const UNKEPT_UNEXPLAINED_NS: u64 = 10_000_000_000;
+/// Two looks are so far apart at most, twice.
+const BRIEF_NS: u64 = 100_000_000;
 /// What lies between two looks counts for no more: the launcher itself may have been stopped.
 const STEP_NS_MAX: u64 = 100_000_000;
-/// A program that was seen for no longer than this, holding no more, may have ended before its
-/// agent could be loaded.
-const GLIMPSE_NS: u64 = 30_000_000;
-const GLIMPSE_BYTES: u64 = 1 << 20;
-/// A program that was seen for so long has been started.
-const SETTLED_NS: u64 = 50_000_000;
-
-/// A program that a process ran.
-#[derive(Clone, Debug, Default)]
-pub struct Record {
-    /// The process.
-    pub pid: u32,
-    /// Its name.
-    pub name: String,
-    /// Tells this program from others that the process ran.
-    pub program_pages: u32,
-    /// It was a copy of its parent when it was first seen.
-    pub is_copy: bool,
-    /// The most anonymous memory that it was seen to hold, or reported.
-    pub anon_peak_bytes: u64,
-    /// The most shared memory.
-    pub shmem_peak_bytes: u64,
-    /// The most RAM of any kind.
-    pub resident_peak_bytes: u64,
-    /// ... that a look has shown, whatever its agent reported.
-    pub looked_peak_bytes: u64,
-    /// What is known against its being managed, should no agent report.
-    pub objection: Option<String>,
-    /// What its agent reported at last.
-    pub agent: Option<AgentReport>,
-    /// Which place of the shared page that agent has.
-    claim: Option<(usize, u32)>,
-    /// The place of a program that the process ran before.
-    claim_before: Option<(usize, u32)>,
-    /// The step at which that agent has given up, and why.
-    failure: Option<(u32, u32)>,
-    /// Of its anonymous memory, the most that nobody else had, while it had no agent.
-    own_peak_bytes: u64,
-    /// Of a copy: what it had of its parent.
-    born_bytes: u64,
-    /// For how long it has held more than [`UNKEPT_BYTES`] without an agent, and could get on.
-    unkept_ns: u64,
-    /// The process has become another program.
-    is_followed: bool,
-    /// It had not ended when the run did.
-    pub is_left: bool,
-    first_ns: u64,
-    last_ns: u64,
-    /// What [`Look::busy_ns`] was then.
-    first_busy_ns: u64,
-    last_busy_ns: u64,
-}
 
 /// A sighting with what was read beside it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,6 +47,35 @@ impl Borrow<Look> for Sighting {
     }
 }
 
+/// Programs that were there for so short that what they held beside others is a matter of luck.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Brief {
+    /// How many.
+    pub programs: u64,
+    /// The most that each held, added up.
+    pub bytes: u64,
+}
+
+impl Brief {
+    /// Counts a program, if it is one.
+    pub fn add(&mut self, record: &Record) {
+        if record.lived_ns() < BRIEF_NS {
+            (self.programs, self.bytes) = (self.programs + 1, self.bytes + record.anon_peak_bytes);
+        }
+    }
+}
+
+/// Processes that are stopped keep what they have: their agents are, too.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stopped {
+    /// For how long anything was held so.
+    pub for_ns: u64,
+    /// The most that was, and by how many.
+    pub peak_bytes: u64,
+    /// See there.
+    pub programs: u64,
+}
+
 /// The books.
 #[derive(Default)]
 pub struct Census {
@@ -121,8 +91,11 @@ pub struct Census {
     pub tree_needed_bytes: u64,
     /// The most programs that lived at a time.
     pub most_at_once: u64,
+    /// What processes held that were stopped.
+    pub stopped: Stopped,
     tree_sum_bytes: u128,
     looks: u64,
+    last_ns: u64,
     /// Records that are not kept one by one.
     pub left_out: u64,
     /// ... what their agents reported, added up.
@@ -136,6 +109,8 @@ pub struct Census {
     pub left_out_resident_bytes: u64,
     /// ... and how long those lived, together, that waited for their agents.
     pub left_out_lives_ns: u64,
+    /// ... how many were brief, and what those held at their peaks.
+    pub left_out_brief: Brief,
     /// ... and how long the first threads of those neither ran nor waited for a processor.
     pub left_out_blocked_ns: u64,
 }
@@ -146,14 +121,21 @@ impl Census {
     pub fn look(&mut self, sightings: &[Sighting], now: u64) -> Vec<u32> {
         let mut new = Vec::new();
         let (mut anon_bytes, mut shmem_bytes) = (0, 0);
+        let mut stopped = Stopped::default();
         for sighting in sightings.iter().filter(|sighting| !sighting.look.is_guest) {
-            anon_bytes += sighting.look.anon_bytes - sighting.doubly_bytes.min(sighting.look.anon_bytes);
+            let own_bytes = sighting.look.anon_bytes - sighting.doubly_bytes.min(sighting.look.anon_bytes);
+            anon_bytes += own_bytes;
+            if sighting.look.is_stopped {
+                (stopped.peak_bytes, stopped.programs) =
+                    (stopped.peak_bytes + own_bytes, stopped.programs + 1);
+            }
             anon_bytes += sighting.kept_bytes.min(sighting.look.shared_bytes);
             shmem_bytes += sighting.shmem_bytes;
             if self.see(sighting, sightings, now) {
                 new.push(sighting.look.pid);
             }
         }
+        self.note_stopped(stopped, now);
         let gone: Vec<u32> = {
             let lives = |pid: &u32| of_pid(sightings, *pid).is_some_and(|sighting| !sighting.look.is_guest);
             self.living.keys().filter(|pid| !lives(pid)).copied().collect()
@@ -170,6 +152,14 @@ impl Census {
         new
     }
 
+    fn note_stopped(&mut self, stopped: Stopped, now: u64) {
+        let step = (now - self.last_ns).min(STEP_NS_MAX);
+        let for_ns = self.stopped.for_ns + if stopped.programs > 0 { step } else { 0 };
+        let most = if stopped.peak_bytes > self.stopped.peak_bytes { stopped } else { self.stopped };
+        self.stopped = Stopped { for_ns, ..most };
+        self.last_ns = now;
+    }
+
     /// The tree held so much at some time.
     pub fn note_peak(&mut self, bytes: u64) {
         self.tree_peak_bytes = self.tree_peak_bytes.max(bytes);
@@ -184,18 +174,19 @@ impl Census {
     /// was being started.
     fn see(&mut self, sighting: &Sighting, all: &[Sighting], now: u64) -> bool {
         let look = &sighting.look;
-        let is_known =
-            self.living.get(&look.pid).is_some_and(|record| record.program_pages == look.program_pages);
+        let is_known = self.living.get(&look.pid).is_some_and(|record| record.is_of(look));
         if !is_known {
             // Numbers start again at some time: a parent that is new, too, may come later.
             let parent = of_pid(all, look.parent);
-            let is_copy = parent.is_some_and(|parent| parent.look.program_pages == look.program_pages)
+            let is_copy = parent
+                .is_some_and(|parent| look.runs(parent.look.program_pages, parent.look.program_stamp))
                 && !self.living.contains_key(&look.pid);
             let parents_peak = self.living.get(&look.parent).map_or(0, |record| record.anon_peak_bytes);
             let parents_bytes = parent.map_or(0, |parent| parent.look.anon_bytes).max(parents_peak);
             let record = Record {
                 pid: look.pid,
                 program_pages: look.program_pages,
+                program_stamp: look.program_stamp,
                 is_copy,
                 born_bytes: look.anon_bytes.min(parents_bytes),
                 first_ns: now,
@@ -207,6 +198,8 @@ impl Census {
         }
         let record = self.living.get_mut(&look.pid).expect("it was inserted if it was not there");
         let step = if is_known { (now - record.last_ns).min(STEP_NS_MAX) } else { 0 };
+        record.program_stamp =
+            if look.program_stamp == 0 { record.program_stamp } else { look.program_stamp };
         (record.last_ns, record.last_busy_ns) = (now, look.busy_ns.max(record.last_busy_ns));
         record.anon_peak_bytes = record.anon_peak_bytes.max(look.anon_bytes);
         record.shmem_peak_bytes = record.shmem_peak_bytes.max(sighting.shmem_bytes);
@@ -253,7 +246,7 @@ impl Census {
     /// An agent has a place, and goes on.
     pub fn note(&mut self, report: &AgentReport) {
         let Some(record) = self.living.get_mut(&report.pid) else { return };
-        if record.program_pages != report.program_pages {
+        if !record.is_told_by(report) {
             record.claim_before.get_or_insert(report.claim());
             return;
         }
@@ -271,7 +264,7 @@ impl Census {
     pub fn keep(&mut self, report: AgentReport) {
         let is_its = |record: &&mut Record| {
             record.pid == report.pid
-                && record.program_pages == report.program_pages
+                && record.is_told_by(&report)
                 && record.agent.is_none()
                 // A program that another one has replaced may look like that one.
                 && record.claim.map_or(!report.is_over, |claim| claim == report.claim())
@@ -286,6 +279,7 @@ impl Census {
                 let mut record = Record {
                     pid: report.pid,
                     program_pages: report.program_pages,
+                    program_stamp: report.program_stamp,
                     name: report.name.clone(),
                     ..Record::default()
                 };
@@ -368,6 +362,7 @@ impl Census {
         self.left_out += 1;
         self.left_out_anon_bytes = self.left_out_anon_bytes.max(record.anon_peak_bytes);
         self.left_out_resident_bytes = self.left_out_resident_bytes.max(record.held_peak_bytes());
+        self.left_out_brief.add(&record);
         if record.waited_ns() > 0 {
             self.left_out_lives_ns += record.lived_ns();
             self.left_out_blocked_ns += record.blocked_ns();
@@ -380,143 +375,10 @@ impl Census {
     }
 }
 
-impl Record {
-    /// Did more happen to it than can be added up?
-    fn has_something_to_tell(&self) -> bool {
-        let tells =
-            |agent: &AgentReport| agent.events & !events::FORKED != 0 || agent.state == state::STRICT_FULL;
-        self.agent.as_ref().is_some_and(tells)
-    }
-
-    fn hear(&mut self, report: AgentReport) {
-        self.anon_peak_bytes = self.anon_peak_bytes.max(report.counter("resident_peak_bytes"));
-        self.resident_peak_bytes = self.resident_peak_bytes.max(report.counter("rss_peak_bytes"));
-        // In the middle of an exec /proc shows the name from before.
-        if !report.name.is_empty() {
-            self.name.clone_from(&report.name);
-        }
-        self.agent = Some(report);
-    }
-
-    /// May it have been looked at in the middle of its start, when neither its file nor its agent
-    /// is there?
-    ///
-    /// *The story:* one static program in six was seen then, was never asked about again, and the
-    /// run was said to fit.
-    fn is_unsettled(&self) -> bool {
-        self.objection.is_none() && self.claim.is_none() && self.lived_ns() < SETTLED_NS
-    }
-
-    /// The most that it held, of any kind.
-    pub fn held_peak_bytes(&self) -> u64 {
-        self.resident_peak_bytes.max(self.anon_peak_bytes)
-    }
-
-    /// For how long it waited for its agent.
-    pub fn waited_ns(&self) -> u64 {
-        self.agent.as_ref().map_or(0, |agent| agent.counter("waiting_ns"))
-    }
-
-    /// For how long it was seen, in nanoseconds.
-    pub fn lived_ns(&self) -> u64 {
-        self.last_ns - self.first_ns
-    }
-
-    /// For how long its first thread neither ran nor waited for a processor.
-    pub fn blocked_ns(&self) -> u64 {
-        self.lived_ns().saturating_sub(self.last_busy_ns.saturating_sub(self.first_busy_ns))
-    }
-
-    /// Is there an agent that has not given up?
-    fn has_agent(&self) -> bool {
-        self.claim.is_some() && self.failure.is_none()
-    }
-
-    /// It has so much by itself, a `step` after the last look, in which it could not get on if it
-    /// `is_put_off`. What an agent keeps is not counted.
-    ///
-    /// *The story:* what a program had had while it was managed was held against it when its agent had
-    /// to leave at its end. The run, which had succeeded, was refused.
-    fn weigh(&mut self, own_bytes: u64, step: u64, is_put_off: bool) {
-        let is_kept = self.has_agent();
-        if !is_kept {
-            self.own_peak_bytes = self.own_peak_bytes.max(own_bytes);
-        }
-        if is_kept || own_bytes <= UNKEPT_BYTES {
-            self.unkept_ns = 0;
-        } else if !is_put_off {
-            self.unkept_ns += step;
-        }
-    }
-
-    /// Has it been without an agent for longer than one takes to come?
-    fn lasts(&self) -> bool {
-        let is_explained = self.objection.is_some() || self.failure.is_some() || self.is_copy;
-        let most = if is_explained { UNKEPT_NS } else { UNKEPT_UNEXPLAINED_NS };
-        !self.has_agent() && self.unkept_ns >= most
-    }
-
-    /// It had more than next to nothing without an agent.
-    pub fn was_unkept(&self) -> bool {
-        !self.is_managed() && self.own_peak_bytes > UNKEPT_BYTES
-    }
-
-    /// Its name, and why it was not managed.
-    pub fn complaint(&self) -> Option<String> {
-        Some(format!("{} ({}): {}", self.name, self.pid, self.reason()?))
-    }
-
-    /// An agent watched or managed it, and did not give up.
-    pub fn is_managed(&self) -> bool {
-        self.agent.as_ref().is_some_and(|agent| agent.state != state::UNMANAGED)
-    }
-
-    /// Why it was not managed.
-    pub fn reason(&self) -> Option<String> {
-        if self.is_managed() {
-            return None;
-        }
-        let failure = self.agent.as_ref().map(|agent| (agent.error_step, agent.error)).or(self.failure);
-        let gave_up = failure.map(|(step, error)| super::failure_text(step, error));
-        let unknown = || {
-            let text = if self.is_copy {
-                "it was made by a bare system call, or a sandbox (Landlock) lets no agent begin in it, or it \
-                 ended before one began"
-            } else {
-                "no agent reported from it: a sandbox (Landlock) may keep the library from it"
-            };
-            text.into()
-        };
-        Some(gave_up.or_else(|| self.objection.clone()).unwrap_or_else(unknown))
-    }
-
-    /// May it call exec any moment, having done nothing else?
-    ///
-    /// *The story:* a copy that lived for less was no program whatever it came to hold.
-    fn is_passing(&self) -> bool {
-        self.is_young_copy() && self.anon_peak_bytes <= self.born_bytes + PASSING_BYTES
-    }
-
-    fn is_young_copy(&self) -> bool {
-        self.is_copy && self.lived_ns() < PASSING_NS
-    }
-
-    /// False of what was seen between fork and exec, or before its agent could be loaded, and of what
-    /// only started a program in its own place.
-    fn is_program(&self) -> bool {
-        let is_starter =
-            self.is_followed && self.lived_ns() < STARTER_NS && self.anon_peak_bytes < STARTER_BYTES;
-        if self.agent.is_some() || self.objection.is_some() && !is_starter {
-            return true;
-        }
-        let is_glimpse = self.lived_ns() < GLIMPSE_NS && self.anon_peak_bytes < GLIMPSE_BYTES;
-        !(self.is_passing() || is_glimpse || is_starter)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use overspill_engine::shared::events;
 
     const MIB: u64 = 1 << 20;
     const MS: u64 = 1_000_000;
@@ -578,6 +440,40 @@ mod tests {
         census.look(&[sighting(5, 1, 1, 60)], 99 * MS);
         let records = census.finish();
         assert_eq!(records.iter().map(Record::is_managed).collect::<Vec<_>>(), [true, true, false]);
+    }
+
+    /// *The story:* `execv` of a static program of as many pages of code: it was taken for what it had
+    /// replaced, `"managed": true`, and `--strict` let it run.
+    #[test]
+    fn programs_of_the_same_size_are_told_apart() {
+        let seen = |program_stamp, mib| {
+            let sighting = sighting(5, 1, 1, mib);
+            Sighting { look: Look { program_stamp, ..sighting.look }, ..sighting }
+        };
+        let told = AgentReport { program_stamp: 7, ..report(5, 1, 1, state::WATCHING) };
+        let mut census = Census::default();
+        census.look(&[seen(7, 1)], 0);
+        census.note(&told);
+        assert_eq!(census.look(&[seen(8, 50)], 10 * MS), [5]);
+        census.note(&told);
+        census.look(&[seen(8, 300)], 50 * MS);
+        census.describe(5, "tiny".into(), Some("it is static".into()));
+        assert!(census.unkept().is_some_and(|complaint| complaint.contains("it is static")));
+        census.look(&[], 60 * MS);
+        census.keep(told.clone());
+        let managed =
+            |census: &mut Census| census.finish().iter().map(Record::is_managed).collect::<Vec<_>>();
+        assert_eq!(managed(&mut census), [true, false]);
+        // Nobody had looked when the first was replaced; and one of which it is not known.
+        for (stamp, expected) in [(8, vec![false, true]), (0, vec![true])] {
+            let mut unseen = Census::default();
+            unseen.look(&[seen(stamp, 50)], 0);
+            unseen.note(&told);
+            unseen.look(&[seen(stamp, 300)], 50 * MS);
+            unseen.look(&[], 60 * MS);
+            unseen.keep(told.clone());
+            assert_eq!(managed(&mut unseen), expected, "{stamp}");
+        }
     }
 
     /// A child of fork that calls exec at once holds all that its parent does, for a millisecond.
@@ -711,6 +607,21 @@ mod tests {
             census.finish().iter().any(Record::was_unkept)
         };
         assert_eq!((ended(false), ended(true)), (false, true));
+    }
+
+    /// See [`Stopped`].
+    #[test]
+    fn what_stopped_processes_hold_is_told() {
+        let seen = |is_stopped, mib| {
+            let sighting = sighting(5, 1, 30, mib);
+            Sighting { look: Look { is_stopped, ..sighting.look }, ..sighting }
+        };
+        let mut census = Census::default();
+        for (now, is_stopped, mib) in [(0, false, 70), (50, true, 60), (100, true, 50), (150, false, 90)] {
+            census.look(&[seen(is_stopped, mib), sighting(6, 1, 30, 10)], now * MS);
+        }
+        let Stopped { for_ns, peak_bytes, programs } = census.stopped;
+        assert_eq!((for_ns, peak_bytes, programs), (100 * MS, 60 * MIB, 1));
     }
 
     #[test]

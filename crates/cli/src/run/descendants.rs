@@ -18,6 +18,9 @@ use nix::sys::signal::kill;
 use nix::sys::wait::WaitPidFlag;
 use nix::unistd::Pid;
 use overspill_sys::mem::shares_memory;
+use overspill_sys::procfs::program_stamp;
+
+use super::strangers::Strangers;
 
 const PAGE_BYTES: u64 = 4096;
 /// Descriptors that are left for everything else.
@@ -36,14 +39,26 @@ pub struct Look {
     pub parent: u32,
     /// Pages of the program's code: another program after an exec has others.
     pub program_pages: u32,
+    /// ... or lies elsewhere, see `procfs::program_stamp`; 0: that is not known.
+    pub program_stamp: u64,
     /// Anonymous memory in RAM.
     pub anon_bytes: u64,
     /// Files and shared memory in RAM.
     pub shared_bytes: u64,
     /// It runs in its parent's memory (vfork): what it holds is counted there.
     pub is_guest: bool,
+    /// It is stopped: by Ctrl-Z, say.
+    pub is_stopped: bool,
     /// For how long its first thread has run, or waited for a processor; 0: the kernel does not tell.
     pub busy_ns: u64,
+}
+
+impl Look {
+    /// Is that the program that it runs, as far as is known?
+    pub fn runs(&self, program_pages: u32, program_stamp: u64) -> bool {
+        let are_known = program_stamp != 0 && self.program_stamp != 0;
+        self.program_pages == program_pages && (!are_known || self.program_stamp == program_stamp)
+    }
 }
 
 /// The one with that number, of looks in the order of their numbers, or of what has a look each.
@@ -56,8 +71,8 @@ pub struct Descendants {
     root: u32,
     /// The command: whoever started it waits for it.
     command: u32,
-    /// The keeper of the agent's library: the launcher's own helper, no part of the run.
-    keeper: Option<u32>,
+    /// Children of the root that are no part of the run.
+    strangers: Strangers,
     loadavg: Option<File>,
     last_pid: Option<u64>,
     /// So many looks walk the tree.
@@ -67,6 +82,8 @@ pub struct Descendants {
     open_max: usize,
     /// Orphans that have ended and were not reaped yet.
     ended: Vec<u32>,
+    /// Children of the root that are no part of the run and may have ended, as nobody else waits for them.
+    others: Vec<u32>,
     orphans: Orphans,
     overlooks: bool,
 }
@@ -88,8 +105,8 @@ struct Process {
     began: Option<u64>,
     /// Stays open if there are descriptors enough.
     statm: Option<File>,
-    /// Program and whether it was a guest, at the last look.
-    last: Option<(u32, bool)>,
+    /// The last look.
+    last: Option<Look>,
 }
 
 /// From now on orphans of the tree become children of this process.
@@ -98,19 +115,20 @@ pub fn adopt_orphans() -> io::Result<()> {
 }
 
 impl Descendants {
-    /// Of this process, which has started `command`, and `keeper` for itself.
-    pub fn new(command: u32, keeper: Option<u32>) -> Descendants {
+    /// Of this process, which has started `command`, and has such children besides.
+    pub fn new(command: u32, strangers: Strangers) -> Descendants {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
         Descendants {
             root: std::process::id(),
             command,
-            keeper,
+            strangers,
             loadavg: File::open("/proc/loadavg").ok(),
             last_pid: None,
             walks: WALKS,
             processes: BTreeMap::new(),
             open_max: descriptors.saturating_sub(DESCRIPTORS_SPARE) as usize,
             ended: Vec::new(),
+            others: Vec::new(),
             orphans: Orphans::default(),
             overlooks: false,
         }
@@ -173,17 +191,44 @@ impl Descendants {
     /// Finds who is new.
     fn walk(&mut self) {
         let mut parents = vec![self.root];
+        self.others.clear();
         let mut next = 0;
         while let Some(&parent) = parents.get(next) {
             next += 1;
             let children = listed_children(parent);
             self.overlooks |= children.is_err();
-            for child in children.unwrap_or_default().into_iter().filter(|child| Some(*child) != self.keeper)
-            {
+            for child in children.unwrap_or_default() {
+                if parent == self.root {
+                    let told = self.is_of_run(child);
+                    if told.is_none() {
+                        self.walks = self.walks.max(1); // it may be told at the next look
+                    }
+                    if told != Some(true) {
+                        self.others.push(child);
+                        continue;
+                    }
+                }
                 parents.push(child);
                 let new = Process { parent, began: None, statm: None, last: None };
                 self.processes.entry(child).or_insert(new).parent = parent;
             }
+        }
+    }
+
+    /// Is a child of the root the command, or was it seen below that, or must it have been there? `None`: that
+    /// is not known.
+    fn is_of_run(&self, child: u32) -> Option<bool> {
+        let is_known = child == self.command || self.processes.contains_key(&child);
+        if is_known { Some(true) } else { self.strangers.is_runs(child) }
+    }
+
+    /// An agent of the run reports from there: that is a part of it.
+    pub fn claim(&mut self, pid: u32) {
+        if self.others.contains(&pid) && !self.strangers.is_keeper(pid) {
+            let (root, new) =
+                (self.root, Process { parent: self.root, began: None, statm: None, last: None });
+            self.processes.entry(pid).or_insert(new).parent = root;
+            self.walks = self.walks.max(1);
         }
     }
 
@@ -196,6 +241,9 @@ impl Descendants {
     /// seen dead, or died together with its parent, stayed until the run was over. A program that left
     /// many behind came to its limit of processes.
     pub fn reap(&mut self) {
+        for &pid in self.others.iter().filter(|&&pid| !self.strangers.is_keeper(pid)) {
+            let _ = crate::os::child::reap(pid as i32, WaitPidFlag::WNOHANG);
+        }
         for pid in std::mem::take(&mut self.ended) {
             let Some(used) = crate::os::child::reap(pid as i32, WaitPidFlag::WNOHANG) else {
                 self.walks = self.walks.max(1); // it has memory no more, and has not quite ended
@@ -224,6 +272,7 @@ impl Process {
             None if self.is_still(pid)? => look_at_threads(pid)?,
             None => None,
         };
+        let look = look.map(|look| self.stamped(pid, look, &statm));
         self.statm = Some(statm).filter(|_| stays_open);
         Ok(look.map(|look| self.complete(pid, look)))
     }
@@ -237,18 +286,28 @@ impl Process {
         Ok(*self.began.get_or_insert(began) == began)
     }
 
+    /// Which program it runs. One that has just taken over is looked at anew: what is told of both is of one.
+    fn stamped(&self, pid: u32, look: Look, statm: &File) -> Look {
+        let stat = read(pid, "stat").unwrap_or_default();
+        let (program_stamp, is_stopped) =
+            (program_stamp(stat.as_bytes()), words_of(&stat).next() == Some("T"));
+        let is_new = self.last.is_some_and(|last| last.program_stamp != program_stamp);
+        let look = if is_new { parse(statm).unwrap_or(look) } else { look };
+        Look { program_stamp, is_stopped, ..look }
+    }
+
     fn complete(&mut self, pid: u32, mut look: Look) -> Look {
         (look.pid, look.parent) = (pid, self.parent);
         look.busy_ns = busy_ns(pid);
         // A guest stays one until it calls exec; whoever is none never becomes one.
         look.is_guest = match self.last {
-            Some((program, is_guest)) if program == look.program_pages => {
-                is_guest && shares_memory(pid, self.parent)
+            Some(last) if last.runs(look.program_pages, look.program_stamp) => {
+                last.is_guest && shares_memory(pid, self.parent)
             }
             Some(_) => false,
             None => shares_memory(pid, self.parent),
         };
-        self.last = Some((look.program_pages, look.is_guest));
+        self.last = Some(look);
         look
     }
 }
@@ -357,6 +416,21 @@ pub fn figures<const N: usize>(pid: u32, file: &str, names: [&str; N]) -> Option
     Some(figures)
 }
 
+/// Anonymous memory in RAM that is locked, mapping by mapping: that is a walk of all page tables.
+pub fn locked_anon_bytes(pid: u32) -> u64 {
+    let text = read(pid, "smaps").unwrap_or_default();
+    let kib = |line: &str, name: &str| line.strip_prefix(name)?.strip_suffix("kB")?.trim().parse().ok();
+    let (mut anon, mut all) = (0u64, 0);
+    for line in text.lines() {
+        if let Some(figure) = kib(line, "Anonymous:") {
+            anon = figure;
+        } else if kib(line, "Locked:").is_some_and(|locked| locked > 0) {
+            all += anon; // of what several have, `Locked` is a part only
+        }
+    }
+    all * 1024
+}
+
 /// Processor time of all threads of a process, in microseconds; 0 where it cannot be read.
 pub fn processor_us(pid: u32) -> u64 {
     let stat = read(pid, "stat").unwrap_or_default();
@@ -388,7 +462,7 @@ pub fn is_put_off(pid: u32) -> bool {
 }
 
 /// When a process began, in ticks of the machine; `None`: it has ended.
-fn began(pid: u32) -> io::Result<Option<u64>> {
+pub fn began(pid: u32) -> io::Result<Option<u64>> {
     let stat = of_living(pid, read(pid, "stat"))?;
     Ok(stat.and_then(|stat| words_of(&stat).nth(19)?.parse().ok()))
 }
@@ -472,7 +546,7 @@ mod tests {
         let mut first = new(None);
         assert!(first.look(own, false).unwrap().is_some() && first.began == Some(now));
         let (mut descendants, mut child) =
-            (Descendants::new(0, None), Command::new("sleep").arg("60").spawn().unwrap());
+            (Descendants::new(0, Strangers::default()), Command::new("sleep").arg("60").spawn().unwrap());
         let at = |descendants: &mut Descendants| of_pid(&descendants.look(), child.id()).is_some();
         assert!(at(&mut descendants) && descendants.is_still(child.id()));
         descendants.processes.get_mut(&child.id()).unwrap().began = Some(now - 1);
@@ -527,7 +601,7 @@ mod tests {
     #[test]
     fn grandchildren_are_seen_and_the_ended_are_not() {
         let mut shell = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
-        let mut descendants = Descendants::new(shell.id(), None);
+        let mut descendants = Descendants::new(shell.id(), Strangers::default());
         let began = Instant::now();
         let sleeper = loop {
             assert!(began.elapsed() < PATIENCE, "the shell's child was not seen");

@@ -23,12 +23,21 @@ pub struct Group {
     page: Arc<SharedPage>,
     bounds: Vec<Bound>,
     was_full: bool,
+    /// How many of the innermost one's processes the kernel had ended before.
+    killed_before: u64,
 }
 
 impl Group {
     /// Those around this process.
     pub fn own(page: Arc<SharedPage>) -> Group {
-        Group { page, bounds: Bound::own(), was_full: false }
+        let bounds = Bound::own();
+        let killed_before = bounds.first().map_or(0, Bound::killed_count);
+        Group { page, bounds, was_full: false, killed_before }
+    }
+
+    /// How many processes of the innermost group with a limit the kernel has ended since for want of memory.
+    pub fn killed(&self) -> u64 {
+        self.bounds.first().map_or(0, Bound::killed_count).saturating_sub(self.killed_before)
     }
 
     /// Is there a limit?

@@ -2,8 +2,9 @@
 //! happened, end as it ended.
 //!
 //! The launcher does no paging: that is the agent's work, inside the program. If the launcher is
-//! killed the program goes on, still within its budget; only the summary is lost. Nothing is left
-//! behind, for the shared memory has no name.
+//! killed what runs goes on, still within its budget; only the summary is lost. What is executed
+//! afterwards finds no shared memory, and has no limit. Nothing is left behind, for that memory has no
+//! name.
 //!
 //! It looks at the whole tree meanwhile (`watch`): what it says at the end is computed from what it
 //! saw, not from what the agents alone tell.
@@ -15,6 +16,7 @@ mod divider;
 mod door;
 mod group;
 mod lending;
+mod objection;
 mod pace;
 pub mod program;
 pub mod report;
@@ -23,6 +25,7 @@ mod scanning;
 pub mod shared_page;
 mod sharing;
 mod status_line;
+mod strangers;
 mod summary;
 mod tracing;
 mod turns;
@@ -53,6 +56,7 @@ use descendants::Descendants;
 use door::Door;
 use report::{Report, Run};
 use shared_page::{Settings, SharedPage};
+use strangers::Strangers;
 use tracing::{Prepared, Tracing};
 use watch::{Options, Watch};
 
@@ -71,7 +75,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     }
     // Without this a limit of file sizes (ulimit -f) would end the launcher without a word.
     signals::survive(&[libc::SIGXFSZ]);
-    inherit::raise_descriptors();
+    inherit::raise_limits();
     let ready = match checks::ready(&args.tuning) {
         Ok(ready) => ready,
         Err(check) => {
@@ -111,13 +115,14 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let watch = Watch::start(page.clone(), ready.agent.path().into(), options);
     let watch = watch.context("cannot start a thread")?;
     let (start, start_ns) = (Instant::now(), tracing::monotonic_ns());
+    let strangers = Strangers::note(ready.agent.keeper(), page.mark());
     let child = match inherit::spawn(&mut command(args, &ready, &page), None) {
         Ok(child) => child,
         Err(error) => return Ok(cannot_execute(&program, &error)),
     };
     let pid = child.id();
     signals::forward_to(pid as i32);
-    watch.begin(Descendants::new(pid, ready.agent.keeper()));
+    watch.begin(Descendants::new(pid, strangers));
     let tracing = trace.and_then(|trace| warned(trace.begin(start_ns)));
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
     signals::stop_forwarding();

@@ -195,6 +195,18 @@ pub struct Report {
     pub tree_peak_unpaged_bytes: u64,
     /// The mean over the run.
     pub tree_mean_bytes: u64,
+    /// The most at a time that stopped processes held, and for how long some held anything.
+    pub stopped_peak_bytes: u64,
+    /// See there.
+    pub stopped_programs: u64,
+    /// See there.
+    pub stopped_seconds: f64,
+    /// Programs that were there for less than two looks, and what each held at its peak, added up.
+    pub brief_programs: u64,
+    /// See there.
+    pub brief_programs_bytes: u64,
+    /// Processes of its memory cgroup that the kernel ended meanwhile for want of memory.
+    pub oom_kills: u64,
     /// The most RAM of any kind that a process had in an instant that nobody saw; 0: what was seen
     /// explains all.
     pub unseen_peak_bytes: u64,
@@ -340,6 +352,10 @@ impl Report {
             programs_total: records.len() as u64 + census.left_out,
             programs_left_out: census.left_out,
             programs_at_once: census.most_at_once,
+            stopped_peak_bytes: census.stopped.peak_bytes,
+            stopped_programs: census.stopped.programs,
+            stopped_seconds: census.stopped.for_ns as f64 / 1e9,
+            oom_kills: run.watched.killed,
             processes: records.iter().map(process).collect(),
             ..Report::default()
         };
@@ -369,6 +385,9 @@ impl Report {
         let peak = |record: &&Record| record.anon_peak_bytes + record.shmem_peak_bytes;
         self.programs_unmanaged = unmanaged().count() as u64;
         self.programs_left = records.iter().filter(|record| record.is_left).count() as u64;
+        let mut brief = run.watched.census.left_out_brief;
+        records.iter().for_each(|record| brief.add(record));
+        (self.brief_programs, self.brief_programs_bytes) = (brief.programs, brief.bytes);
         let largest = unmanaged().max_by_key(peak);
         let reason = largest.and_then(Record::complaint);
         if self.programs_total == 0 || self.programs_unmanaged == self.programs_total {
@@ -616,7 +635,8 @@ mod tests {
         let status = Status::Exited(0);
         let (user, system) = Default::default();
         let ended = Ended { status, user, system, faults_minor: 0, faults_major: 0, resident_peak_bytes: 0 };
-        let watched = Watched { census, orphans: Default::default(), refused: None, overlooks: false };
+        let watched =
+            Watched { census, orphans: Default::default(), refused: None, overlooks: false, killed: 0 };
         let run = Run {
             args: &args,
             ram_bytes: 20 << 20,

@@ -6,11 +6,11 @@ use std::fs::{self, File};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 
-use nix::sys::resource::{Resource, getrlimit};
 use overspill_engine::SwapKind;
 
 use crate::checks::{SwapPlace, swap_place};
 use crate::human;
+use crate::os::inherit::longest_file;
 
 /// A place's part of what there is.
 struct Room {
@@ -24,7 +24,7 @@ struct Room {
 
 /// What to say of `places` where `wanted` bytes are.
 pub fn note(wanted: u64, places: &[SwapPlace]) -> Option<String> {
-    let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+    let limit = longest_file();
     let rooms = |limit| places.iter().map(|place| room(place, limit)).collect::<Option<Vec<_>>>();
     // Of one that cannot be asked nothing is said: it may have any room.
     let (there, without_limit) = (sum(&rooms(limit)?), sum(&rooms(u64::MAX)?));

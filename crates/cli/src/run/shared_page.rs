@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use overspill_engine::orders::{ORDER_BYTES, ORDERS, Orders};
 use overspill_engine::shared::{
-    Config, Counters, LATENCY_BUCKETS, MAGIC, PATH_MAX, PLACES_MAX, PROCESSES, Process, Shared, Tree,
+    Config, Counters, ENV, LATENCY_BUCKETS, MAGIC, PATH_MAX, PLACES_MAX, PROCESSES, Process, Shared, Tree,
     VERSION, flags,
 };
 use overspill_engine::trace;
@@ -82,8 +82,10 @@ pub struct Report {
     pub generation: u32,
     /// The process.
     pub pid: u32,
-    /// Tells its program from others that the process ran.
+    /// Tells its program from others that the process ran; with the next, where that is known.
     pub program_pages: u32,
+    /// See [`Look::program_stamp`].
+    pub program_stamp: u64,
     /// Its name.
     pub name: String,
     /// What it has of the tree's budget, and the limit that it was given.
@@ -158,9 +160,10 @@ impl Report {
     }
 
     /// Is it of the program that the process runs now? *The story* (by reading): a child of a shell that
-    /// became a static program went on being taken for managed, and nobody counted its 500 MiB.
+    /// became a static program went on being taken for managed, and nobody counted its 500 MiB. *The other
+    /// story:* one whose code was as large as that of the program before it was taken for that one.
     pub fn is_of(&self, look: &Look) -> bool {
-        self.pid == look.pid && self.program_pages == look.program_pages
+        self.pid == look.pid && look.runs(self.program_pages, self.program_stamp)
     }
 
     /// A counter by name.
@@ -228,8 +231,18 @@ impl SharedPage {
     /// The value of [`overspill_engine::shared::ENV`] that leads the agents here.
     pub fn address(&self) -> String {
         let filters = procfs::Fields::of_process().ok().and_then(|fields| fields.number("Seccomp_filters"));
+        format!("{}{}", self.place(), filters.unwrap_or(0))
+    }
+
+    /// What no other run's address begins with.
+    fn place(&self) -> String {
         let (pid, descriptor, token) = (std::process::id(), self.file.as_raw_fd(), self.token);
-        format!("{pid}:{descriptor}:{token:016x}:{}", filters.unwrap_or(0))
+        format!("{pid}:{descriptor}:{token:016x}:")
+    }
+
+    /// What the variable begins with that all of the run are started with.
+    pub fn mark(&self) -> Vec<u8> {
+        format!("{ENV}={}", self.place()).into_bytes()
     }
 
     /// What the address ends with.
@@ -450,6 +463,7 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         place,
         generation: fields.u32(offset_of!(Process, generation)),
         program_pages: fields.u32(offset_of!(Process, program_pages)),
+        program_stamp: fields.u64(offset_of!(Process, program_stamp)),
         share_bytes: fields.u64(offset_of!(Process, share_bytes)),
         loan: fields.u64(offset_of!(Process, loan)),
         borrowed_bytes: fields.u64(offset_of!(Process, borrowed_bytes)),

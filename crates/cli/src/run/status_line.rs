@@ -3,9 +3,9 @@
 //! The signal is the program's, too, if the program waits for it; one that does not would be killed
 //! by it, and gets nothing.
 
-use std::io;
 use std::time::Duration;
 
+use super::descendants::is_put_off;
 use super::shared_page::{Report, SharedPage};
 use crate::histogram::Histogram;
 use crate::human;
@@ -13,6 +13,9 @@ use crate::os::signals;
 use crate::stderr;
 
 const PAGE_BYTES: u64 = 4096;
+/// Who keeps the signal out at so many looks waits for it.
+const LOOKS: u32 = 3;
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Says the line if it was asked for.
 pub fn answer(page: &SharedPage, ram_bytes: u64, elapsed: Duration) {
@@ -48,14 +51,30 @@ fn line(reports: &[Report], ram_bytes: u64, elapsed: Duration) -> String {
     )
 }
 
-/// Whether the program has a handler for the signal.
+/// Whether the program has a handler for the signal, or waits for it by sigwait or signalfd: then none of its
+/// threads lets it in, and it kills nobody. Whoever starts a thread or a process keeps all signals out for a
+/// moment, too.
+///
+/// *The story:* it was asked for handlers only, and sigwait(SIGUSR1) waited for ever.
 fn waits_for_signal(pid: i32) -> bool {
-    let handled = |status: io::Result<String>| -> Option<u64> {
-        let status = status.ok()?;
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
-        u64::from_str_radix(mask.trim(), 16).ok()
-    };
-    let mask = handled(std::fs::read_to_string(format!("/proc/{pid}/status")));
+    if is_in(&format!("/proc/{pid}/status"), "SigCgt:") {
+        return true;
+    }
+    (0..LOOKS).all(|look| {
+        std::thread::sleep(if look == 0 { Duration::ZERO } else { LOOK_AGAIN });
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+        let mut threads = threads.into_iter().flatten().flatten().peekable();
+        !is_put_off(pid as u32)
+            && threads.peek().is_some()
+            && threads.all(|thread| is_in(&format!("{}/status", thread.path().display()), "SigBlk:"))
+    })
+}
+
+/// Is the signal in that mask of a process or thread?
+fn is_in(status: &str, name: &str) -> bool {
+    let status = std::fs::read(status).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix(name)?.trim(), 16).ok());
     mask.is_some_and(|mask| mask >> (libc::SIGUSR1 - 1) & 1 == 1)
 }
 

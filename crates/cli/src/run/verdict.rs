@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::report::Report;
 use crate::args::Tuning;
 use crate::human;
+use crate::os::child::signal_name;
 use crate::size::{Size, shortest};
 use crate::swap::arg::SwapArg;
 
@@ -18,6 +19,14 @@ const THRASHING_SHARE: f64 = 0.5;
 
 /// What several processes held together is a matter of luck in runs that are shorter.
 const BRIEF_SECONDS: f64 = 0.5;
+/// Programs that are brief matter where they held more than this part of what was seen.
+const BRIEF_SHARE: u64 = 8;
+/// What stopped processes keep is told from this part of the budget on, if they were for so long.
+const STOPPED_SHARE: u64 = 8;
+const STOPPED_SECONDS: f64 = 0.5;
+/// Shells tell of a signal by this and its number.
+const SHELLS_SIGNAL: i32 = 128;
+const SIGNALS: i32 = 64;
 /// From this slowdown on it is said.
 const SLOWDOWN_WORTH_SAYING: f64 = 1.1;
 /// An agent's books come on top of the budget up to this share of it.
@@ -191,9 +200,7 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         let text = format!("a program had {brief} in RAM, files included, and ended before more was seen");
         doubts.push(("partly_unmanaged", text));
     }
-    if report.signal.is_some() {
-        doubts.push(("killed", format!("{} before it was done", report.status().text())));
-    }
+    doubts.extend(killed(report).map(|text| ("killed", text)));
     if report.programs_left > 0 {
         let left = report.programs_left;
         doubts.push(("went_on", format!("{left} of its programs went on when the command had ended")));
@@ -203,6 +210,37 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     let next = if is_unmanaged { "overspill doctor".into() } else { again() };
     let seen = if ["killed", "went_on"].contains(&kind) { "until then" } else { "were seen" };
     Some(Verdict { kind, text: format!("{}; {held} at most {seen}", texts.join("; ")), next })
+}
+
+/// Was the command ended, or somebody whose end it tells, as shells do (128 and the signal's number)?
+///
+/// *The story:* `sh -c './prog; exit $?'`, where prog was killed, and whatever the kernel ended in a full
+/// memory cgroup: "fits".
+fn killed(report: &Report) -> Option<String> {
+    let status = report.status().text();
+    let told = report.exit_code.and_then(|code| code.checked_sub(SHELLS_SIGNAL));
+    let mut texts = Vec::new();
+    if report.signal.is_some() {
+        texts.push(format!("{status} before it was done"));
+    } else if let Some(signal) = told.filter(|signal| (1..=SIGNALS).contains(signal)) {
+        texts.push(format!("{status}, as after {}, before it was done", signal_name(signal)));
+    }
+    if report.oom_kills > 0 {
+        let (kills, ended) = (report.oom_kills, if report.oom_kills == 1 { "process" } else { "processes" });
+        texts.push(format!("the kernel ended {kills} {ended}, as the memory cgroup was full"));
+    }
+    (!texts.is_empty()).then(|| texts.join("; "))
+}
+
+/// What processes held that were stopped, where that was much of the budget and lasted.
+///
+/// *The story:* a process was stopped by Ctrl-Z, and kept all that it had. What else there was crawled, and
+/// nobody said why.
+fn stopped(report: &Report) -> Option<String> {
+    let (bytes, programs) = (report.stopped_peak_bytes, report.stopped_programs);
+    let is_much = bytes > report.ram_bytes / STOPPED_SHARE && report.stopped_seconds > STOPPED_SECONDS;
+    let stopped = if programs == 1 { "process that was" } else { "processes that were" };
+    is_much.then(|| format!(", {} kept by {programs} {stopped} stopped", human::bytes(bytes)))
 }
 
 /// All was seen, and all was kept.
@@ -237,6 +275,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     }
     let at_most = if emptied > 0 { "no more than " } else { "" };
     waited.push_str(&unpaged(report).unwrap_or_default());
+    waited.push_str(&stopped(report).unwrap_or_default());
     let avoids = format!("{at_most}{} would avoid that", human::bytes(enough));
     if share < COMFORTABLE_SHARE && !is_slow {
         return Verdict {
@@ -254,9 +293,12 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
 /// looked at every 10 to 50 ms.
 ///
 /// *The story:* two workers of Python that were there for a tenth of a second held 28 MiB with their maker.
-/// "Never needed more than 9.2 MiB" was told, and 34, and what to try next was to be 20.
+/// "Never needed more than 9.2 MiB" was told, and 34, and what to try next was to be 20. *The other story:*
+/// three of 50 MiB at once, in a run of a second: 56.6 MiB were told, and 134.5, and 64.8.
 fn is_brief(report: &Report) -> bool {
-    report.programs_total > 1 && report.wall_seconds < BRIEF_SECONDS
+    let matter = report.brief_programs_bytes > report.tree_peak_bytes / BRIEF_SHARE;
+    let are_brief = report.brief_programs * 2 > report.programs_total && matter;
+    report.programs_total > 1 && (report.wall_seconds < BRIEF_SECONDS || are_brief)
 }
 
 /// Pages that left as they held zeroes only are in nobody's books any more. Each may have been another
@@ -523,6 +565,19 @@ mod tests {
             report.signal = Some(9);
         };
         assert!(judged(killed).text.starts_with("killed by SIGKILL before it was done"));
+        // See [`killed`].
+        let status = |code: i32, kills: u64| {
+            judged(|report| {
+                small(report);
+                (report.exit_code, report.oom_kills) = (Some(code), kills);
+            })
+        };
+        assert!(status(137, 0).text.starts_with("exit 137, as after SIGKILL, before it was done; 1.0 MiB"));
+        assert!(
+            status(1, 2).text.starts_with("the kernel ended 2 processes, as the memory cgroup was full; ")
+        );
+        assert_eq!([status(137, 0).kind, status(0, 1).kind], ["killed"; 2]);
+        assert_eq!([1, 127, 128, 255].map(|code| status(code, 0).kind), ["fits"; 4]);
         let left = |report: &mut Report| {
             small(report);
             report.programs_left = 1;
@@ -568,6 +623,17 @@ mod tests {
         let brief = fits(3, 0.2);
         assert!(brief.text.starts_with("fits: at most 9.0 MiB were seen, in 0.2 s"), "{brief:?}");
         assert!(brief.next.starts_with("overspill run --ram 100M "), "{brief:?}");
+        let burst = |brief: u64, mib: u64| {
+            judged(|report| {
+                report.vmstat.clear();
+                (report.programs_total, report.wall_seconds, report.tree_peak_bytes) = (4, 1.0, 57 << 20);
+                (report.brief_programs, report.brief_programs_bytes) = (brief, mib << 20);
+            })
+        };
+        let several = burst(3, 150);
+        assert!(several.text.starts_with("fits: at most 57.0 MiB were seen, in 1.0 s"), "{several:?}");
+        assert!(several.next.starts_with("overspill run --ram 100M "), "{several:?}");
+        assert!([burst(2, 150), burst(3, 5)].iter().all(|one| one.text.contains("never needed")));
         for known in [fits(1, 0.2), fits(3, 0.6)] {
             assert!(known.text.starts_with("fits: never needed more than 9.0 MiB"), "{known:?}");
         }
@@ -612,6 +678,20 @@ mod tests {
         });
         assert_eq!(slow.kind, "works");
         assert!(slow.text.contains("some 4.2 times as slow"), "{}", slow.text);
+    }
+
+    /// See [`stopped`].
+    #[test]
+    fn what_stopped_processes_keep_is_told() {
+        let of = |mib: u64, seconds: f64| {
+            judged(|report| {
+                (report.stopped_peak_bytes, report.stopped_programs) = (mib << 20, 2);
+                report.stopped_seconds = seconds;
+            })
+        };
+        let told = of(60, 2.0).text;
+        assert!(told.contains(", 60.0 MiB kept by 2 processes that were stopped"), "{told}");
+        assert!([of(10, 2.0), of(60, 0.1)].iter().all(|one| !one.text.contains("stopped")));
     }
 
     #[test]

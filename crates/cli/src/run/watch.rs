@@ -5,9 +5,8 @@
 //! Its pauses follow from what its looks cost, so that it takes some thousandths of a processor at most.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -16,20 +15,19 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use overspill_engine::shared::{ENV, Loan, events, state};
+use overspill_engine::shared::{Loan, events, state};
 use overspill_engine::turnstile::HOLD_NS_MAX;
 use overspill_sys::clock;
-use overspill_sys::procfs::Fields;
 
 use super::census::{Census, Sighting, UNKEPT_BYTES};
 use super::descendants::{
-    Descendants, Look, Orphans, exists, figure, figures, is_program, is_put_off, minor_faults, name, of_pid,
-    processor_us, read,
+    Descendants, Look, Orphans, exists, figure, figures, is_program, is_put_off, locked_anon_bytes,
+    minor_faults, name, of_pid, processor_us,
 };
 use super::divider::{Divider, Member, Word};
 use super::group::{self, Group};
 use super::lending::{self, Borrower, Lender, Lending};
-use super::program;
+use super::objection::objection;
 use super::shared_page::{Report, SharedPage};
 use super::sharing::{Doubly, Loans, Sharing, Walked, Walker};
 use super::{status_line, verdict};
@@ -74,6 +72,8 @@ pub struct Watched {
     pub refused: Option<String>,
     /// There may have been processes that could not be looked at.
     pub overlooks: bool,
+    /// So many processes of its memory cgroup the kernel has ended.
+    pub killed: u64,
 }
 
 /// What it has to know.
@@ -170,21 +170,6 @@ struct Extra {
     locked_bytes: u64,
 }
 
-/// Anonymous memory in RAM that is locked, mapping by mapping: that is a walk of all page tables.
-fn locked_anon_bytes(pid: u32) -> u64 {
-    let text = read(pid, "smaps").unwrap_or_default();
-    let kib = |line: &str, name: &str| line.strip_prefix(name)?.strip_suffix("kB")?.trim().parse().ok();
-    let (mut anon, mut all) = (0u64, 0);
-    for line in text.lines() {
-        if let Some(figure) = kib(line, "Anonymous:") {
-            anon = figure;
-        } else if kib(line, "Locked:").is_some_and(|locked| locked > 0) {
-            all += anon; // of what several have, `Locked` is a part only
-        }
-    }
-    all * 1024
-}
-
 impl Watcher {
     fn new(page: Arc<SharedPage>, descendants: Descendants, agent: PathBuf, options: Options) -> Watcher {
         Watcher {
@@ -228,7 +213,8 @@ impl Watcher {
             self.end_all();
         }
         let (orphans, overlooks) = (self.descendants.orphans(), self.descendants.overlooks());
-        Watched { census: self.census, orphans, refused: self.refused, overlooks }
+        let killed = self.group.killed();
+        Watched { census: self.census, orphans, refused: self.refused, overlooks, killed }
     }
 
     /// Gives those a moment that end because the command has. It is short where nobody is left.
@@ -489,6 +475,7 @@ impl Watcher {
     fn read_reports(&mut self, sightings: &[Sighting], looks: &[Look], is_over: bool) -> io::Result<()> {
         let mut managed = Vec::new();
         for report in self.page.reports()? {
+            self.descendants.claim(report.pid);
             let lives = of_pid(looks, report.pid).is_some();
             // Who has ended between two looks tells it, too.
             self.census.note_unpaged(report.own_bytes("fixed_bytes"));
@@ -758,42 +745,4 @@ impl Walker for Walks<'_> {
     fn is_still(&mut self, look: &Look) -> bool {
         is_program(look.pid, look.program_pages)
     }
-}
-
-/// Is a process behind a filter of system calls that the launcher is not behind? No agent begins there.
-///
-/// *The story:* of children behind one it was said that they were made by a bare system call.
-fn filter(pid: u32) -> Option<&'static str> {
-    let status = CString::new(format!("/proc/{pid}/status")).expect("no NUL in a path of digits");
-    let filters = |status: Fields| status.number("Seccomp_filters");
-    (filters(Fields::read(&status).ok()?)? > filters(Fields::of_process().ok()?)?)
-        .then_some("it is behind a filter of system calls (seccomp), where no agent is begun")
-}
-
-/// What is known against a program's being managed. To be asked while it lives.
-fn objection(pid: u32, agent: &Path) -> Option<String> {
-    let executable = format!("/proc/{pid}/exe");
-    if let Some(reason) = program::unmanageable(Path::new(&executable)) {
-        let path = std::fs::read_link(&executable).ok();
-        if path.iter().flat_map(|path| path.components()).any(|part| part.as_os_str() == "valgrind") {
-            return Some("it runs in valgrind, where the agent can have no thread".into());
-        }
-        let shown = path.map_or_else(|| name(pid), |path| path.display().to_string());
-        return Some(reason.replace(&executable, &shown));
-    }
-    // What is there is seen from the process's own root and mounts.
-    let library = format!("/proc/{pid}/root{}", agent.display());
-    if std::fs::metadata(&library).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-        && Path::new(&format!("/proc/{pid}/root/")).exists()
-    {
-        let text = "the agent's library is not to be found from its root (chroot, or a mount over it)";
-        return Some(text.into());
-    }
-    if let Some(reason) = filter(pid) {
-        return Some(reason.into());
-    }
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let variable = [ENV.as_bytes(), b"="].concat();
-    let is_there = environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(&variable));
-    (!is_there && !environment.is_empty()).then(|| "its environment was cleaned before it was started".into())
 }

@@ -1,0 +1,49 @@
+//! What is known against a program's being managed, asked while it lives.
+
+use std::ffi::CString;
+use std::io;
+use std::path::Path;
+
+use overspill_engine::shared::ENV;
+use overspill_sys::procfs::Fields;
+
+use super::descendants::name;
+use super::program;
+
+/// Is a process behind a filter of system calls that the launcher is not behind? No agent begins there.
+///
+/// *The story:* of children behind one it was said that they were made by a bare system call.
+fn filter(pid: u32) -> Option<&'static str> {
+    let status = CString::new(format!("/proc/{pid}/status")).expect("no NUL in a path of digits");
+    let filters = |status: Fields| status.number("Seccomp_filters");
+    (filters(Fields::read(&status).ok()?)? > filters(Fields::of_process().ok()?)?)
+        .then_some("it is behind a filter of system calls (seccomp), where no agent is begun")
+}
+
+/// What is known against a program's being managed. To be asked while it lives.
+pub fn objection(pid: u32, agent: &Path) -> Option<String> {
+    let executable = format!("/proc/{pid}/exe");
+    if let Some(reason) = program::unmanageable(Path::new(&executable)) {
+        let path = std::fs::read_link(&executable).ok();
+        if path.iter().flat_map(|path| path.components()).any(|part| part.as_os_str() == "valgrind") {
+            return Some("it runs in valgrind, where the agent can have no thread".into());
+        }
+        let shown = path.map_or_else(|| name(pid), |path| path.display().to_string());
+        return Some(reason.replace(&executable, &shown));
+    }
+    // What is there is seen from the process's own root and mounts.
+    let library = format!("/proc/{pid}/root{}", agent.display());
+    if std::fs::metadata(&library).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        && Path::new(&format!("/proc/{pid}/root/")).exists()
+    {
+        let text = "the agent's library is not to be found from its root (chroot, or a mount over it)";
+        return Some(text.into());
+    }
+    if let Some(reason) = filter(pid) {
+        return Some(reason.into());
+    }
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let variable = [ENV.as_bytes(), b"="].concat();
+    let is_there = environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(&variable));
+    (!is_there && !environment.is_empty()).then(|| "its environment was cleaned before it was started".into())
+}

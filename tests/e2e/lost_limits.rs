@@ -14,6 +14,7 @@ use crate::trees::{kind, text, worker};
 use crate::{Outcome, Test, ensure, packages};
 
 const LIMITED: &str = include_str!("trees/limited.c");
+const PROCESSOR: &str = include_str!("trees/processor.c");
 const SHORT_FILES: &str = include_str!("trees/short_files.c");
 const HUGE: &str = include_str!("trees/huge.c");
 const SEALED: &str = include_str!("trees/sealed.c");
@@ -33,6 +34,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::address-space-from-outside", address_space_from_outside),
         Test::new("limits::address-space-large", address_space_large),
         Test::new("limits::data", data),
+        Test::new("limits::processor", processor),
         Test::new("limits::length-of-files", length_of_files),
     ]
 }
@@ -169,6 +171,24 @@ fn data(context: &Context) -> Outcome {
     let script = "$0 160; $0 110; ulimit -d 163840; $0 0; ($0 0; true); exec bash -c 'exec $0 0' $0";
     let told = told_by(context, "limits-data", &program, script)?;
     ensure!(limits_in(&told) == ["160", "110", "160", "160", "160"], "{told}");
+    Ok(())
+}
+
+/// A limit on processor time is the program's: it has all of that for itself, is told what it asked for, and
+/// hears when it has taken it.
+///
+/// *The story:* a program of four seconds, with `ulimit -t 6`, was ended for the agent's time.
+fn processor(context: &Context) -> Outcome {
+    const LIMIT: i64 = 300;
+    let program = packages::compile(context, "limits-processor", PROCESSOR, &[])?;
+    let finished = Launch::new(context, "limits-processor", program).ram(16 * MIB).timeout(180).run()?;
+    finished.succeeded()?.paged()?;
+    let told = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+    let figures: Vec<i64> = told.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [all, limit, own] = figures[..] else { return Err(told) };
+    ensure!(all > LIMIT, "{}", finished.complain(&format!("the agent took too little to tell: {told}")));
+    let is_heard = (LIMIT..LIMIT + 250).contains(&own);
+    ensure!(limit == LIMIT / 100 && is_heard, "{}", finished.complain(&told));
     Ok(())
 }
 

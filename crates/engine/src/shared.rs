@@ -21,6 +21,7 @@ use crate::raised::Raised;
 pub const ENV: &str = "OVERSPILL_RUN";
 /// Name of the launcher's abstract socket, without the token that follows in hexadecimal.
 pub const SOCKET_PREFIX: &str = "overspill-";
+const CUSTODY_PREFIX: &str = "overspill-custody-";
 /// What the launcher hands over to whoever comes to its socket: the kinds of its letters, in this order.
 pub mod letters {
     /// The shared page; the value is the process's id in the launcher's pid namespace.
@@ -31,14 +32,30 @@ pub mod letters {
     pub const SWAP: u64 = 3;
     /// That was all.
     pub const END: u64 = 4;
+
+    /// An agent's, at the other socket: the userfaultfd of its memory, to be kept; the value is the address
+    /// of a page of that memory that nobody ever fills.
+    pub const ENTRUSTED: u64 = 5;
+    /// It need not be kept any more: nothing is out.
+    pub const TAKEN_BACK: u64 = 6;
 }
 
 /// The name of the launcher's socket.
 #[must_use]
 pub fn socket_name(token: u64) -> [u8; SOCKET_PREFIX.len() + 16] {
-    let mut name = [0; SOCKET_PREFIX.len() + 16];
-    let (prefix, digits) = name.split_at_mut(SOCKET_PREFIX.len());
-    prefix.copy_from_slice(SOCKET_PREFIX.as_bytes());
+    named(SOCKET_PREFIX, token)
+}
+
+/// The name of the socket at which it takes descriptors into custody.
+#[must_use]
+pub fn custody_name(token: u64) -> [u8; CUSTODY_PREFIX.len() + 16] {
+    named(CUSTODY_PREFIX, token)
+}
+
+fn named<const LEN: usize>(prefix: &str, token: u64) -> [u8; LEN] {
+    let mut name = [0; LEN];
+    let (first, digits) = name.split_at_mut(prefix.len());
+    first.copy_from_slice(prefix.as_bytes());
     digits.copy_from_slice(&hexadecimal(token));
     name
 }

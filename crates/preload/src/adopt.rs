@@ -389,7 +389,13 @@ impl Adopter {
                 list(if grows { found.growing_into(vma.range()) } else { found });
             }
             if is_candidate(vma) && !before.is_data_of(vma) {
-                let part = stacks.end(vma, before.guards(vma), is_managed, pagemap)..vma.end;
+                let is_all_managed = engine.unmanaged(&vma.range()).next().is_none();
+                // *The story:* each of hundreds of fibers' stacks was read at each look.
+                let start = match is_all_managed {
+                    true => vma.start,
+                    false => stacks.end(vma, before.guards(vma), is_managed, pagemap),
+                };
+                let part = start..vma.end;
                 if part.start > vma.start
                     && let Some(deep) = stacks.deep(vma, pagemap)
                 {

@@ -38,6 +38,7 @@ use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use crate::adopt::Adopter;
 use crate::aside;
+use crate::custody::Custody;
 use crate::ending::Ending;
 use crate::file_agent;
 use crate::files;
@@ -268,7 +269,7 @@ impl Agent {
                 report.sample_cpu();
             }
             let now = clock::monotonic_ns();
-            self.ending.look(now);
+            self.keep_watch(now);
             let (bytes, ram) = self.reach(bytes, now);
             self.growth.observe(bytes, now);
             offer_room(ram, bytes.saturating_sub(kept));
@@ -362,6 +363,7 @@ impl Agent {
             hands_back: false,
             hands_back_for: Patience::default(),
             forbids: false,
+            custody: None,
             linger: Linger::default(),
             goes_down: false,
             halt: Halt::of(inherits),
@@ -378,6 +380,7 @@ impl Agent {
         // watch. The kernel told of a fork then, for which the fork waits, and nobody listened: a program
         // that forked near its budget hung.
         let _ = manager.engine.set_mailbox(fork::mailbox(), fork::under_way());
+        manager.custody = Custody::give(&manager.engine);
         let forks = fork::start_managing();
         // Who forked goes on: what it forks now is announced.
         if heir.is_some() {
@@ -398,6 +401,7 @@ impl Agent {
         while !(retire::is_asked() && manager.hand_back()) {
             manager.turn();
         }
+        manager.end_custody(false);
         Ok(())
     }
 }
@@ -470,6 +474,8 @@ struct Manager<'a> {
     takes_from: u64,
     /// Forks that nobody hears of are refused.
     forbids: bool,
+    /// Who may have the memory for longer than this process lives finds no zeroes.
+    custody: Option<Custody>,
     /// Swap is full.
     excess: Option<judging::Excess>,
     /// So many bytes of sealed memory were told.
@@ -582,7 +588,7 @@ impl Manager<'_> {
         self.engine.report().sample_resident(resident + kept, shared_bytes - kept);
         self.engine.report().sample_cpu();
         let now = clock::monotonic_ns();
-        self.agent.ending.look(now);
+        self.agent.keep_watch(now);
         self.agent.borrow(resident + kept);
         self.agent.growth.observe(self.agent.purse.own(resident + kept), now);
         let managed = managed_bytes(&self.engine);

@@ -23,7 +23,10 @@ use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::{AddressRange, PAGE_SIZE, clock};
 
 use crate::undisturbed::undisturbed;
-use crate::{files, filters, fresh, heir, joining, remap, retire, speaker, start, veto, withheld};
+use crate::waiting::Ticket;
+use crate::{
+    cpu_limit, files, filters, fresh, heir, joining, remap, retire, speaker, start, veto, waiting, withheld,
+};
 
 /// Threads between the start of a fork and its end.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -149,8 +152,45 @@ pub extern "C" fn parent() {
     if is_ours() {
         files::after_fork();
         outwait_child();
-        ENDED.fetch_add(1, SeqCst);
-        let _ = FORKS.fetch_update(SeqCst, SeqCst, |forks| forks.checked_sub(1));
+        count_ended(1);
+    }
+}
+
+fn count_ended(forks: u32) {
+    ENDED.fetch_add(forks, SeqCst);
+    let _ = FORKS.fetch_update(SeqCst, SeqCst, |under_way| under_way.checked_sub(forks));
+}
+
+/// Makes a child by `call`, which gives 0 there, with these flags of clone(2), between [`prepare`] and
+/// [`parent`]; what it is given is for [`child_of`].
+pub fn between(flags: usize, call: impl FnOnce(Option<Ticket>) -> isize) -> isize {
+    prepare();
+    let ticket = waiting::begin(flags);
+    let result = call(ticket);
+    if result == 0 {
+        child_of(ticket);
+    } else if ticket.is_none_or(Ticket::end) {
+        parent();
+    } else if is_ours() {
+        // The agent has counted it.
+        files::after_fork();
+    }
+    result
+}
+
+/// As [`child`], of such a fork.
+pub fn child_of(ticket: Option<Ticket>) {
+    let begun = begins();
+    if let Some(ticket) = ticket {
+        ticket.tell(begun);
+    }
+}
+
+/// For the agent: forks whose makers wait for their children's ends are over when those say so.
+pub fn count_told() {
+    match waiting::count_told() {
+        0 => {}
+        forks => count_ended(forks),
     }
 }
 
@@ -239,13 +279,19 @@ pub fn note_settled(made: u32) {
 /// it. And a signal's handler forked before this began: its child, which has an agent when the handler
 /// returns, went on here and forgot that one. It had two, and its next fork waited for ever.
 pub extern "C" fn child() {
-    if own_word().is_some() {
-        undisturbed(|| {
-            if !is_ours() {
+    begins();
+}
+
+/// True in who has begun anew by this.
+fn begins() -> bool {
+    own_word().is_some()
+        && undisturbed(|| {
+            let begins = !is_ours();
+            if begins {
                 begin_anew();
             }
-        });
-    }
+            begins
+        })
 }
 
 fn begin_anew() {
@@ -259,6 +305,8 @@ fn begin_anew() {
     GENERATION.fetch_add(1, SeqCst);
     files::in_child();
     joining::in_child(None);
+    waiting::forget();
+    cpu_limit::in_child();
     remap::forget();
     retire::forget();
     start::forget_agent();
@@ -307,6 +355,11 @@ pub fn under_way() -> &'static AtomicU32 {
 /// Is any thread between the start of a fork and its end?
 pub fn is_under_way() -> bool {
     FORKS.load(SeqCst) > 0
+}
+
+/// How many forks lie between the program and this process.
+pub fn generation() -> u32 {
+    GENERATION.load(SeqCst)
 }
 
 /// How many forks have ended, ever.

@@ -19,6 +19,7 @@ use linux_raw_sys::general::{
     __NR_shmat, __NR_stat, __NR_statx, __NR_unshare, __NR_vmsplice, CLONE_VM,
 };
 
+use crate::waiting::Ticket;
 use crate::{
     advising, attaching, elf, exec, files, filters, fork, joining, kept, lend, libc, limits, locking, peek,
     populate, registering, remap, retire, tasks,
@@ -36,18 +37,6 @@ pub fn set_up() {
     CLONE.store(elf::next(c"clone").unwrap_or(0), Ordering::Release);
 }
 
-/// Forks by `call`, which gives 0 in the child.
-fn forked(call: impl FnOnce() -> isize) -> isize {
-    fork::prepare();
-    let result = call();
-    if result == 0 {
-        fork::child()
-    } else {
-        fork::parent()
-    }
-    result
-}
-
 /// _Fork(3).
 ///
 /// # Safety
@@ -55,7 +44,7 @@ fn forked(call: impl FnOnce() -> isize) -> isize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> c_int {
     let next = FORK.load(Ordering::Acquire);
-    forked(|| {
+    fork::between(SIGCHLD, |_| {
         if next == 0 {
             // SAFETY: forks; the C library has no such function, and so nothing of its own to do.
             return unsafe { libc::call(__NR_clone, [SIGCHLD, 0, 0, 0, 0, 0]) };
@@ -84,13 +73,15 @@ struct Errand {
     argument: *mut c_void,
     /// Where its end is told of.
     word: Option<usize>,
+    /// Its maker waits for that.
+    ticket: Option<Ticket>,
 }
 
 extern "C" fn run_errand(errand: *mut c_void) -> c_int {
     // SAFETY: `clone` passes an `Errand` that stays on its stack until its parent returns; the
     // child has a copy of that.
-    let Errand { start, argument, word } = *unsafe { &*errand.cast::<Errand>() };
-    fork::child();
+    let Errand { start, argument, word, ticket } = *unsafe { &*errand.cast::<Errand>() };
+    fork::child_of(ticket);
     joining::in_child(word);
     start(argument)
 }
@@ -128,13 +119,12 @@ pub unsafe extern "C" fn clone(
         return result;
     }
     let word = joining::word(flags as usize, child_tid as usize);
-    let mut errand = Errand { start, argument, word };
-    fork::prepare();
-    let errand = (&raw mut errand).cast();
-    // SAFETY: as above; the errand lives until the call returns, and the child has a copy of it.
-    let result = unsafe { call(run_errand, stack, flags, errand, parent_tid, tls, child_tid) };
-    fork::parent();
-    result
+    fork::between(flags as usize, |ticket| {
+        let mut errand = Errand { start, argument, word, ticket };
+        let errand = (&raw mut errand).cast();
+        // SAFETY: as above; the errand lives until the call returns, and the child has a copy of it.
+        unsafe { call(run_errand, stack, flags, errand, parent_tid, tls, child_tid) as isize }
+    }) as c_int
 }
 
 /// The calls that are looked at: of each number one bit.
@@ -334,8 +324,8 @@ unsafe extern "C" fn concerning(
     // SAFETY: passed on to the caller.
     let call = || unsafe { libc::call(number, [a, b, c, d, e, f]) };
     if [__NR_fork, __NR_clone, __NR_clone3].contains(&number) {
-        let word = childs_word(number, [a, b, c, d]);
-        let result = forked(call);
+        let (flags, word) = childs(number, [a, b, c, d]);
+        let result = fork::between(flags, |_| call());
         if result == 0 {
             joining::in_child(word);
         }
@@ -430,13 +420,16 @@ unsafe fn of_mappings(number: c_uint, [a, b, c, d, e, f]: [usize; 6]) -> Option<
     })
 }
 
-/// The word of the child that fork, clone or clone3 with these arguments makes.
-fn childs_word(number: c_uint, [first, second, _, fourth]: [usize; 4]) -> Option<usize> {
+/// The flags of fork, clone or clone3 with these arguments, and the word of the child that it makes.
+fn childs(number: c_uint, [first, second, _, fourth]: [usize; 4]) -> (usize, Option<usize>) {
     if number == __NR_clone {
-        return joining::word(first, fourth);
+        return (first, joining::word(first, fourth));
     }
-    let words = clone3_words(first, second).filter(|_| number == __NR_clone3)?;
-    joining::word(words[0] as usize, words[CHILD_TID] as usize)
+    let words = clone3_words(first, second).filter(|_| number == __NR_clone3);
+    words.map_or((0, None), |words| {
+        let flags = words[0] as usize;
+        (flags, joining::word(flags, words[CHILD_TID] as usize))
+    })
 }
 
 /// A system call failed with minus this.

@@ -18,6 +18,8 @@ mod aside;
 mod attaching;
 mod builtins;
 mod claim;
+mod cpu_limit;
+mod custody;
 mod elf;
 mod ending;
 mod exec;
@@ -58,6 +60,7 @@ mod told_range;
 mod undisturbed;
 mod urgency;
 mod veto;
+mod waiting;
 mod withheld;
 
 use overspill_sys::AddressRange;

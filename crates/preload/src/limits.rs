@@ -23,7 +23,7 @@ use overspill_engine::raised::Raised;
 use overspill_sys::procfs::{self, Limit};
 use overspill_sys::{Errno, mem};
 
-use crate::{agent, libc, peek, veto};
+use crate::{agent, cpu_limit, libc, peek, veto};
 
 /// Current and largest value (`struct rlimit`).
 type Pair = [u64; 2];
@@ -134,7 +134,12 @@ fn kept(resource: c_int) -> Option<(&'static Kept, &'static Raised)> {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prlimit(pid: c_int, resource: c_int, new: *const Pair, old: *mut Pair) -> c_int {
-    let kept = kept(resource).filter(|_| pid == 0 || pid as u32 == mem::process_id());
+    let is_own = pid == 0 || pid as u32 == mem::process_id();
+    if is_own && cpu_limit::is_kept(resource as u32) {
+        // SAFETY: passed on to the caller.
+        return unsafe { of_processor(pid, new, old) };
+    }
+    let kept = kept(resource).filter(|_| is_own);
     let asked = kept.filter(|_| !new.is_null()).and_then(|kept| {
         // SAFETY: behind a filter the caller vouches for the pair. What cannot be read is the kernel's to
         // refuse.
@@ -160,6 +165,41 @@ pub unsafe extern "C" fn prlimit(pid: c_int, resource: c_int, new: *const Pair, 
         unsafe { old.write_unaligned(old.read_unaligned().map(|limit| known.asked(limit).unwrap_or(limit))) }
     }
     result
+}
+
+/// [`prlimit`] of this process's processor time, see [`cpu_limit`].
+///
+/// # Safety
+/// As for the system call.
+unsafe fn of_processor(pid: c_int, new: *const Pair, old: *mut Pair) -> c_int {
+    let call = |new: *const Pair, old: *mut Pair| {
+        let resource = Limit::Processor as usize;
+        // SAFETY: passed on to the caller.
+        unsafe { libc::call(__NR_prlimit64, [pid as usize, resource, new as usize, old as usize, 0, 0]) }
+    };
+    // SAFETY: what cannot be read is the kernel's to refuse.
+    let asked = if new.is_null() { None } else { unsafe { peek::words(new as usize) } };
+    if asked.is_none() && !new.is_null() {
+        return call(new, old) as c_int;
+    }
+    let set = |told: Option<Pair>| {
+        let mut was = [0; 2];
+        let told = told.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        if call(told, &raw mut was) == 0 { Ok(was) } else { Err(libc::errno()) }
+    };
+    let was = match cpu_limit::call(asked, set) {
+        Ok(was) => was,
+        Err(errno) => return libc::fail(errno) as c_int,
+    };
+    if !old.is_null() {
+        // The kernel says what is wrong with the place.
+        if call(core::ptr::null(), old) != 0 {
+            return -1;
+        }
+        // SAFETY: it has just stored a pair there.
+        unsafe { old.write_unaligned(was) };
+    }
+    0
 }
 
 /// prlimit64, the same.
@@ -218,7 +258,10 @@ pub unsafe extern "C" fn getrlimit64(resource: c_int, old: *mut Pair) -> c_int {
 /// As for the system call.
 pub unsafe fn by_number(number: c_uint, arguments: [usize; 4]) -> Option<c_int> {
     let [a, b, c, d] = arguments;
-    kept(if number == __NR_prlimit64 { b } else { a } as c_int)?;
+    let resource = if number == __NR_prlimit64 { b } else { a };
+    if !cpu_limit::is_kept(resource as u32) {
+        kept(resource as c_int)?;
+    }
     // SAFETY: passed on to the caller.
     unsafe {
         if number == __NR_getrlimit {

@@ -8,7 +8,8 @@
 //!
 //! A process that is made to share this one's memory (clone with CLONE_VM, and no thread) may live
 //! longer than this one. The agent ends with this one, and what it keeps with it. So it goes before
-//! and stays away. The maker of a vfork waits for its child: that is no such process.
+//! and stays away. The maker of a vfork waits for its child, as a rule: where its process ends before
+//! that one calls exec the launcher sees to it (`custody`).
 //!
 //! A program that moves its pages with a userfaultfd of its own has to find them all where they lie:
 //! the agent goes before the first move and stays away.

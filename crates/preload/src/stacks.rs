@@ -6,7 +6,7 @@
 //! A living thread's control block is known by its list of robust futexes. The stack of one that
 //! has ended is kept by the C library for the next thread, and looks like any memory with a guard
 //! in front. It is known by what the thread left: the control block at its end, which begins with
-//! its own address.
+//! its own address. One that is being made has none yet, and nothing in use but its tail.
 //!
 //! *The stories:* whatever followed a guard was left alone once. A program that makes some pages
 //! below a large block inaccessible had that block unmanaged for ever (`torture guarded`). And a
@@ -17,17 +17,22 @@
 //! registered with it where the kernel had to split the two, and the stack of a thread that had
 //! ended was taken for such a part (`torture joined-stacks`). And a recursion of 24 MiB at full
 //! speed, all of it unmanaged, went with the older way out to 81 MiB in a budget of 64 (`torture
-//! recursion`).
+//! recursion`). And what had a guard in front was managed only if its first page was in use, the last
+//! that a stack touches: fibers' stacks never were, nor was a block whose first page nobody touched.
+//! 262 MiB were held in a budget of 64 (`torture behind-guards`).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use overspill_sys::maps::Vma;
 use overspill_sys::mem::OwnMemory;
 use overspill_sys::pagemap::{Pagemap, Query};
 use overspill_sys::procfs::{self, Limit};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
+
+use crate::elf;
 
 /// A thread's control block lies at most this far from the end of its stack.
 const CONTROL_BLOCK_BYTES: usize = 64 << 10;
@@ -38,6 +43,23 @@ const TAIL_BYTES: usize = 16 << 10;
 const KEPT_BYTES: usize = 1 << 20;
 /// Words from the beginning of a control block to the second pointer to itself.
 const SELF_AT: usize = 2;
+
+/// What at the end of a stack may be in use before its control block is there: thread-local data are put
+/// there first. As much as that where the C library does not tell how much it wants.
+static MAKING_BYTES: AtomicUsize = AtomicUsize::new(CONTROL_BLOCK_BYTES);
+
+/// Asks the C library how much of a stack it takes for itself.
+pub(crate) fn set_up() {
+    /// The attributes are not looked at.
+    type Least = extern "C" fn(*const u8) -> usize;
+    if let Some(function) = elf::next(c"__pthread_get_minstack") {
+        // SAFETY: the C library's function of that name has this type.
+        let least = unsafe { core::mem::transmute::<usize, Least>(function) };
+        let attributes = [0_u64; 16];
+        let bytes = least(attributes.as_ptr().cast()).saturating_add(TAIL_BYTES);
+        MAKING_BYTES.store(bytes.next_multiple_of(PAGE_SIZE), Relaxed);
+    }
+}
 
 /// What is known of stacks at one moment.
 pub(crate) struct Stacks {
@@ -141,15 +163,14 @@ impl Stacks {
             // It lies in the last page of its stack.
             return (block + 1).next_multiple_of(PAGE_SIZE);
         }
-        // What is looked at for use; where all of it was never touched the mapping may be a stack
-        // that is being made.
+        // What is looked at for use; where none of it was touched the mapping may be a stack that is
+        // being made.
         let (end, used) = match self.joined_bytes {
             Some(bytes) => {
                 let end = vma.start.saturating_add(bytes).min(vma.end);
                 (end, end..vma.end)
             }
-            // A stack's last page is its first in address.
-            None => (vma.start, vma.start..vma.start + PAGE_SIZE),
+            None => (vma.start, vma.start..before_tail(vma)),
         };
         let is_used = is_managed(used.clone()) || is_used(used, pagemap);
         if is_used && self.ends_in_control_block(vma) == Some(false) { end } else { vma.end }
@@ -172,6 +193,11 @@ fn holds_control_block(bytes: &[u8], start: usize) -> bool {
         let address = start + index * size_of::<usize>();
         word(index) == address && word(index + SELF_AT) == address
     })
+}
+
+/// Where the part begins that may be in use in a stack that is being made. There is one page in front of it.
+fn before_tail(vma: &Vma<'_>) -> usize {
+    vma.end.saturating_sub(MAKING_BYTES.load(Relaxed)).max(vma.start + PAGE_SIZE)
 }
 
 fn is_used(range: AddressRange, pagemap: &Pagemap) -> bool {

@@ -16,7 +16,7 @@ use crate::launcher::Address;
 use crate::told_range::ToldRange;
 use crate::{
     agent, elf, exec, files, filters, fork, forms, fresh, heir, leaks, message, retire, settings, speaker,
-    veto,
+    stacks, veto,
 };
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
@@ -82,6 +82,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     }
     message::set_up();
     leaks::set_up();
+    stacks::set_up();
     let Some(()) = fork::set_up() else { return };
     // SAFETY: the handlers are safe to call in any thread of the program; the library is never unloaded.
     if unsafe { __register_atfork(fork::prepare, fork::parent, fork::child, core::ptr::null_mut()) } != 0 {

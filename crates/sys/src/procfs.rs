@@ -521,6 +521,8 @@ pub enum Limit {
     Stack = nr::RLIMIT_STACK,
     /// Number of descriptors.
     Descriptors = nr::RLIMIT_NOFILE,
+    /// Seconds of processor time.
+    Processor = nr::RLIMIT_CPU,
     /// Microseconds that a real-time thread may work without a pause.
     RealTime = nr::RLIMIT_RTTIME,
 }

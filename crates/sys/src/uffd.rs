@@ -6,8 +6,10 @@
 //! ioctl_userfaultfd(2).
 
 mod abi;
+mod left;
 mod message;
 
+pub use left::Left;
 pub use message::{Message, RawMsg};
 
 use crate::fd::with_room;

@@ -75,14 +75,27 @@ impl Form {
 /// As [`fork`], in another form. The child runs without libc's handlers: `body` must not allocate,
 /// but for what it complains of.
 pub fn fork_by(form: Form, body: impl Fn() -> Outcome) -> Outcome<Child> {
+    fork_with(&format!("{form:?}"), |run| crate::sys::fork_by(form, run), body)
+}
+
+/// The same by a call that waits for the child's end, as vfork does, though it has memory of its own.
+pub fn fork_and_wait(by_call: bool, body: impl Fn() -> Outcome) -> Outcome<Child> {
+    fork_with("CLONE_VFORK", |run| crate::sys::fork_and_wait(by_call, run), body)
+}
+
+fn fork_with(
+    name: &str,
+    call: impl FnOnce(&dyn Fn() -> i32) -> isize,
+    body: impl Fn() -> Outcome,
+) -> Outcome<Child> {
     let run = || match body() {
         Ok(()) => 0,
         Err(failure) => {
-            say(2, &format!("child by {form:?}: {failure}\n"));
+            say(2, &format!("child by {name}: {failure}\n"));
             1
         }
     };
-    let pid = check(&format!("{form:?}"), crate::sys::fork_by(form, &run))?;
+    let pid = check(name, call(&run))?;
     if pid != 0 {
         return Ok(Child(pid as libc::pid_t));
     }

@@ -2,6 +2,7 @@
 //! smaller than the ballast makes the rest cold as soon as the ballast is walked; on a bare machine
 //! nothing goes cold and the checks are the same.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -70,22 +71,28 @@ impl Context {
 
     /// Pushes the subject out of RAM by walking the ballast, whose content is checked on the way.
     pub fn cool(&mut self, subject: &Memory) -> Outcome {
+        self.cool_all(&[subject])
+    }
+
+    /// The same of one that is in several parts.
+    pub fn cool_all(&mut self, parts: &[impl Deref<Target = Memory>]) -> Outcome {
         self.ensure_ballast()?;
-        let mut resident = subject.pages();
+        let pages: usize = parts.iter().map(|part| part.pages()).sum();
+        let mut resident = pages;
         for _ in 0..WALKS_MAX {
             self.walk_ballast()?;
-            resident = crate::sys::resident_pages(subject.base(), subject.len())?;
-            if resident <= subject.pages() / 8 || !self.options.expect_cold {
+            let there = parts.iter().map(|part| crate::sys::resident_pages(part.base(), part.len()));
+            resident = there.sum::<Outcome<usize>>()?;
+            if resident <= pages / 8 || !self.options.expect_cold {
                 break;
             }
         }
         ensure!(
-            !self.options.expect_cold || resident <= subject.pages() / 2,
-            "{resident} of {} pages are still in RAM after {WALKS_MAX} walks over {} MiB of other memory",
-            subject.pages(),
+            !self.options.expect_cold || resident <= pages / 2,
+            "{resident} of {pages} pages are still in RAM after {WALKS_MAX} walks over {} MiB of others",
             self.options.mib
         );
-        self.sabotage(subject);
+        parts.iter().for_each(|part| self.sabotage(part));
         Ok(())
     }
 

@@ -280,7 +280,7 @@ pub fn fork_by(form: Form, body: &dyn Fn() -> i32) -> isize {
     unsafe {
         match form {
             Form::Quiet => _Fork() as isize,
-            Form::Clone => clone(body),
+            Form::Clone => clone(body, libc::SIGCHLD),
             Form::CallFork => libc::syscall(libc::SYS_fork) as isize,
             Form::CallClone => libc::syscall(libc::SYS_clone, signal, 0, 0, 0, 0) as isize,
             Form::CallClone3 => libc::syscall(libc::SYS_clone3, at, size) as isize,
@@ -291,9 +291,18 @@ pub fn fork_by(form: Form, body: &dyn Fn() -> i32) -> isize {
     }
 }
 
+/// As [`fork_by`], with a child for whose end the call waits; by libc's function or its `syscall`.
+pub fn fork_and_wait(by_call: bool, body: &dyn Fn() -> i32) -> isize {
+    let flags = libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the child has memory of its own, and does no more than `body`.
+    unsafe {
+        if by_call { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) as isize } else { clone(body, flags) }
+    }
+}
+
 /// # Safety
 /// The child runs `body` and ends.
-unsafe fn clone(body: &dyn Fn() -> i32) -> isize {
+unsafe fn clone(body: &dyn Fn() -> i32, flags: i32) -> isize {
     extern "C" fn run(body: *mut libc::c_void) -> i32 {
         // SAFETY: the caller's reference, in the copy of its memory.
         let body = unsafe { *body.cast::<&dyn Fn() -> i32>() };
@@ -303,11 +312,21 @@ unsafe fn clone(body: &dyn Fn() -> i32) -> isize {
     let argument = (&raw const body).cast_mut().cast();
     // SAFETY: the stack grows down from its end, and lives until the call returns: the child has a
     // copy of it.
-    unsafe { libc::clone(run, stack.as_mut_ptr().add(8192).cast(), libc::SIGCHLD, argument) as isize }
+    unsafe { libc::clone(run, stack.as_mut_ptr().add(8192).cast(), flags, argument) as isize }
+}
+
+/// Makes a process that shares this one's memory, and waits in that for its end, as vfork does. `body` runs
+/// there, and may go on when this process has ended.
+pub fn lend_memory(body: &dyn Fn() -> i32) -> Outcome {
+    share_memory_by(false, libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, body)
 }
 
 /// Makes a process that shares this one's memory, and in which `body` runs while this one ends.
 pub fn share_memory(by_call: bool, body: &dyn Fn() -> i32) -> Outcome {
+    share_memory_by(by_call, libc::CLONE_VM | libc::SIGCHLD, body)
+}
+
+fn share_memory_by(by_call: bool, flags: i32, body: &dyn Fn() -> i32) -> Outcome {
     extern "C" fn run(body: *mut libc::c_void) -> i32 {
         // SAFETY: the maker ends without returning: its stack stays as it is.
         let body = unsafe { *body.cast::<&dyn Fn() -> i32>() };
@@ -316,7 +335,6 @@ pub fn share_memory(by_call: bool, body: &dyn Fn() -> i32) -> Outcome {
     let stack = vec![0_u128; 1 << 16].leak();
     let top: *mut u128 = stack.as_mut_ptr_range().end;
     let argument: *mut libc::c_void = (&raw const body).cast_mut().cast();
-    let flags = libc::CLONE_VM | libc::SIGCHLD;
     // SAFETY: the stack is the new process's alone.
     let made = unsafe {
         if by_call {

@@ -71,7 +71,8 @@ impl Door {
     }
 }
 
-fn is_descendant(pid: u32) -> bool {
+/// Is that a descendant of this process?
+pub fn is_descendant(pid: u32) -> bool {
     let own = std::process::id();
     let mut at = pid;
     for _ in 0..DEPTH_MAX {

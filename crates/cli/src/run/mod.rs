@@ -11,6 +11,7 @@
 
 pub mod agent;
 mod census;
+mod custody;
 pub mod descendants;
 mod divider;
 mod door;
@@ -52,6 +53,7 @@ use crate::os::{inherit, signals};
 use crate::output::{self, Output};
 use crate::stderr::{self, say};
 use crate::{exit, human, machine, size};
+use custody::Custodian;
 use descendants::Descendants;
 use door::Door;
 use report::{Report, Run};
@@ -105,6 +107,10 @@ pub fn main(args: &RunArgs) -> Result<u8> {
         let reason = errno_text(errno.raw_os_error() as u32);
         say!("overspill: note: other users and pid namespaces run unmanaged: {reason}");
     }
+    let custodian = Custodian::start(page.token(), args.quiet);
+    if custodian.is_err() && !args.quiet {
+        say!("overspill: note: children of vfork may read zeroes if the process that made them is killed");
+    }
     descendants::adopt_orphans().context("cannot become the parent of orphans")?;
     let trace = args.trace.as_deref().map(|path| Prepared::new(path, &page, &args.command)).transpose()?;
 
@@ -129,6 +135,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let wall_seconds = start.elapsed().as_secs_f64();
     // As long as it is not reaped nobody else has its number.
     let watched = watch.finish();
+    custodian.map(Custodian::finish).ok();
     let ended = child::wait(pid as i32).context("cannot wait for the program")?;
     drop(ready.agent); // before the ways out that run no destructors
     let processor_ns = (ended.user + ended.system).as_nanos() as u64;

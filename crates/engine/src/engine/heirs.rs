@@ -104,6 +104,12 @@ impl Engine {
         Ok(())
     }
 
+    /// The descriptor of the program's memory, for whoever keeps a second one of it.
+    #[must_use]
+    pub fn descriptor(&self) -> &Fd {
+        self.view.program.descriptor()
+    }
+
     /// Is it worth it that a child inherits what is out, and possible?
     #[must_use]
     pub fn can_hand_over(&self) -> bool {

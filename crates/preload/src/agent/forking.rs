@@ -205,6 +205,7 @@ impl Manager<'_> {
     /// first: nobody waits at it while the pause lasts.
     pub(super) fn after_fork(&mut self) {
         self.note_settled();
+        fork::count_told();
         if fork::wants_all() && self.engine.is_handing_over() {
             self.engine.pause();
         }

@@ -47,7 +47,9 @@ impl Manager<'_> {
             Notice::Doorbell(_) => self.pause(),
             Notice::Populated => {
                 self.permit_forks();
-                fork::set_paused(self.engine.is_handing_over());
+                let is_out = self.engine.is_handing_over();
+                self.end_custody(is_out);
+                fork::set_paused(is_out);
                 self.engine.answer_doorbell(fork::doorbells().start);
             }
             Notice::SwapFull => self.swap_full(),

@@ -7,8 +7,8 @@ use overspill_engine::report::Left;
 use overspill_engine::shared::Process;
 use overspill_sys::clock;
 
-use super::{Manager, give_up};
-use crate::{fork, fresh, message, retire};
+use super::{Agent, Manager, give_up};
+use crate::{cpu_limit, fork, fresh, message, retire};
 
 /// For so long it is tried to give files back to the kernel, before the program ends: what is left of
 /// them would read as zeroes.
@@ -21,7 +21,29 @@ pub(super) fn leave(process: &Process) {
     }
 }
 
+impl Agent {
+    /// Looks whether the process is about to end, and that it does not for this thread's own time.
+    pub(super) fn keep_watch(&mut self, now: u64) {
+        self.ending.look(now);
+        cpu_limit::look(now);
+    }
+}
+
 impl Manager<'_> {
+    /// All is in, and stays so if the agent was asked to go: what is not there is zeroes, for whoever has the
+    /// memory for longer, too.
+    ///
+    /// *The story:* a process ended before its agent, which had all in, had let go. What shared its memory
+    /// touched a new page, and was ended for that (`torture fork-outlive`).
+    pub(super) fn end_custody(&mut self, is_out: bool) {
+        if !is_out
+            && retire::is_asked()
+            && let Some(custody) = self.custody.take()
+        {
+            custody.take_back();
+        }
+    }
+
     /// Brings everything in and lets go of it. True when that is done, false while it is not, or a
     /// fork is under way.
     ///

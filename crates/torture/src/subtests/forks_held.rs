@@ -179,3 +179,53 @@ pub fn beside_bare(context: &mut Context) -> Outcome {
     })?;
     pattern::check_pages(memory, 0..memory.pages(), SEED, "beside bare forks")
 }
+
+/// `fork-maker-waits`: a thread makes a child with memory of its own, and the kernel keeps it until that
+/// ends (CLONE_VFORK without CLONE_VM). Pages leave meanwhile, and the child has all that it had at the fork.
+///
+/// *The story:* the pause of such a fork lasted as long as the child lived: 320 MiB were held in 64.
+pub fn maker_waits(context: &mut Context) -> Outcome {
+    const BEGUN: u64 = 1;
+    const OVER: u64 = 2;
+    let memory = &context.subject(SEED)?;
+    context.cool(memory)?;
+    let word = &Memory::map_with(PAGE, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS)?;
+    let becomes = |value| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while word.word(0, 0).load(SeqCst) < value {
+            ensure!(Instant::now() < until, "{value} does not come");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    };
+    for by_call in [false, true, true, false] {
+        word.word(0, 0).store(0, SeqCst);
+        std::thread::scope(|scope| {
+            let maker = scope.spawn(move || {
+                let child = child::fork_and_wait(by_call, || {
+                    word.word(0, 0).store(BEGUN, SeqCst);
+                    becomes(OVER)?;
+                    pattern::check_pages(
+                        memory,
+                        0..memory.pages(),
+                        SEED,
+                        "in a child for which its maker waits",
+                    )
+                })?;
+                ensure!(word.word(0, 0).load(SeqCst) == OVER, "the maker did not wait");
+                child.succeed("a child for which its maker waits")
+            });
+            let begun = becomes(BEGUN);
+            // What the child has is shared: its parent's is other memory.
+            let fresh = context.subject(SEED + 1).and_then(|fresh| {
+                context.cool(&fresh)?;
+                pattern::check_pages(&fresh, 0..fresh.pages(), SEED + 1, "beside one who waits for a child")
+            });
+            word.word(0, 0).store(OVER, SeqCst);
+            let made: Outcome = maker.join().expect("a panic ends the process");
+            begun.and(made).and(fresh)
+        })?;
+        pattern::check_pages(memory, 0..memory.pages(), SEED, "who waited for a child")?;
+    }
+    Ok(())
+}

@@ -15,6 +15,7 @@ mod file_faults;
 mod files;
 pub mod forks;
 pub mod forks_held;
+pub mod forks_orphaned;
 pub mod forks_out;
 mod joining;
 mod kept_files;
@@ -164,6 +165,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "custom-stacks" Holds stacks::custom, "stacks in ordinary memory";
     "grows-down" Holds stacks::grows_down, "a mapping that grows down into a hole";
     "joined-stacks" Holds stacks::joined, "memory in one mapping with the stack below it";
+    "behind-guards" Holds stacks::behind_guards, "blocks and fibers' stacks behind guards";
     "fork" Exceeded forks::plain, "children verify and write";
     "fork-storing" Exceeded forks::storing, "forks while threads store";
     "fork-exec" Exceeded forks::exec_loops, "fork, vfork, posix_spawn with exec, by threads";
@@ -180,10 +182,12 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-stopped" Exceeded forks_held::stopped, "a child is stopped right after its birth";
     "fork-maker-stopped" Exceeded forks_held::maker_stopped, "who makes a child is stopped meanwhile";
     "fork-beside-bare" Exceeded forks_held::beside_bare, "bare forks beside announced ones";
+    "fork-maker-waits" Exceeded forks_held::maker_waits, "whose maker waits, without CLONE_VM";
     "fork-tree" Exceeded forks::tree, "children of children";
     "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";
     "fork-few" Exceeded forks::few_descriptors, "forks where no descriptor is left";
     "fork-outlive" Exceeded forks::outlive, "a process that shares memory lives longer than its maker";
+    "fork-vfork-orphan" Exceeded forks_orphaned::vfork_orphan, "who is in vfork ends with its process";
     "fork-unheard" Exceeded forks::unheard, "bare forks while pages come into view all the time";
     "fork-discarding" Exceeded forks::discarding, "forks while threads discard all the time";
     "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";

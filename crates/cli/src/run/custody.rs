@@ -1,0 +1,276 @@
+//! Second descriptors of the memory that agents manage, kept for those that have such memory longer than
+//! the process whose agent manages it: a child of vfork or posix_spawn whose maker's process is killed.
+//!
+//! Such a process finds all that is in RAM, and may go on to exec. If it touches what is out it waits, as
+//! nobody can bring that, and is ended: the alternative is zeroes where its data were. Who it is tells a
+//! page of the memory that no program fills: it is filled with what nobody can guess, and whoever shows
+//! that has the memory.
+//!
+//! A descriptor is closed when no process has its memory any more, which it does not keep alive, or when
+//! its agent has let go of all. The agent's connection ends with its process.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use overspill_engine::shared::{custody_name, letters};
+use overspill_sys::event::{PollFd, poll};
+use overspill_sys::uffd::Left;
+use overspill_sys::{Errno, Fd, PAGE_SIZE, random, socket};
+
+use super::descendants::{children, exists, name};
+use super::door::is_descendant;
+use crate::human;
+use crate::stderr::say;
+
+/// How often those are looked at whose process has ended: most are nobody's a moment later.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// Who has such memory when the run is over may have it for so long.
+const GRACE: Duration = Duration::from_secs(1);
+/// So long it is waited for that who was ended at the run's end has ended.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The thread.
+pub struct Custodian {
+    /// Closed, it says that the run is over.
+    stop: Fd,
+    thread: JoinHandle<()>,
+}
+
+impl Custodian {
+    /// Agents may come from now on.
+    pub fn start(token: u64, quiet: bool) -> Result<Custodian, Errno> {
+        let listener = socket::listen(&custody_name(token))?;
+        let [stop, stopped] = socket::pair()?;
+        let mut kept = Custody { quiet, living: Vec::new(), left: Vec::new() };
+        let keep = move || kept.keep(&listener, &stopped);
+        let thread = std::thread::Builder::new().name("custody".into()).spawn(keep);
+        Ok(Custodian { stop, thread: thread.map_err(|_| Errno::AGAIN)? })
+    }
+
+    /// The run is over, and nobody keeps anything from now on: who still has memory of a process that has
+    /// ended is ended, too.
+    pub fn finish(self) {
+        drop(self.stop);
+        let _ = self.thread.join();
+    }
+}
+
+/// Of a process that lives.
+struct Living {
+    connection: Fd,
+    pid: u32,
+    descriptor: Option<(Left, usize)>,
+}
+
+/// Of one that has ended.
+struct Ended {
+    descriptor: Left,
+    /// Where its mark is, and what it says.
+    page: usize,
+    mark: u64,
+    is_marked: bool,
+    /// The process that has ended.
+    pid: u32,
+    /// Somebody waits for a page.
+    is_wanted: bool,
+    /// Those of whose end was told.
+    told: BTreeSet<u32>,
+}
+
+struct Custody {
+    quiet: bool,
+    living: Vec<Living>,
+    left: Vec<Ended>,
+}
+
+impl Custody {
+    fn keep(&mut self, listener: &Fd, stopped: &Fd) {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let fds = [stopped, listener].into_iter();
+            let fds = fds.chain(self.living.iter().map(|living| &living.connection));
+            let fds = fds.chain(self.left.iter().map(|left| left.descriptor.fd()));
+            let mut fds: Vec<PollFd> = fds.map(PollFd::readable).collect();
+            let rest = (!self.left.is_empty()).then_some(pause.as_nanos() as u64);
+            // A look in vain where that fails.
+            let _ = poll(&mut fds, rest);
+            let is_over = fds[0].is_ready();
+            if fds[1].is_ready() {
+                self.let_in(listener);
+            }
+            let ended = self.left.len();
+            self.hear_living();
+            pause = if self.left.len() > ended { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
+            if is_over {
+                return self.end();
+            }
+            self.look_after_left(false);
+        }
+    }
+
+    /// Nobody keeps anything from now on. Who is on its way to exec has a moment. A descriptor is closed when
+    /// who was ended has gone: until then it could read zeroes.
+    fn end(&mut self) {
+        for (is_over, patience) in [(false, GRACE), (true, END_PATIENCE)] {
+            let began = Instant::now();
+            while !self.left.is_empty() && began.elapsed() < patience {
+                self.look_after_left(is_over);
+                std::thread::sleep(PAUSE_MIN);
+            }
+        }
+    }
+
+    fn let_in(&mut self, listener: &Fd) {
+        let guest = socket::accept(listener).and_then(|guest| Ok((socket::peer(&guest)?.0, guest)));
+        match guest {
+            // Who has ended since is asked for no parents. It gave what it had before.
+            Ok((pid, connection)) if is_descendant(pid) || !exists(pid) => {
+                self.living.push(Living { connection, pid, descriptor: None });
+            }
+            Ok(_) => {}
+            // No descriptor, say.
+            Err(_) => std::thread::sleep(PAUSE_MIN),
+        }
+    }
+
+    /// Reads what agents say, and finds those that have ended.
+    fn hear_living(&mut self) {
+        let mut at = 0;
+        while let Some(living) = self.living.get_mut(at) {
+            let mut fds = [PollFd::readable(&living.connection)];
+            if !poll(&mut fds, Some(0)).is_ok_and(|ready| ready > 0) {
+                at += 1;
+                continue;
+            }
+            match socket::receive(&living.connection) {
+                Ok(Some((letter, Some(fd)))) if letter.kind == letters::ENTRUSTED => {
+                    living.descriptor = Left::of(fd).map(|left| (left, letter.value as usize));
+                }
+                Ok(Some((letter, _))) if letter.kind == letters::TAKEN_BACK => living.descriptor = None,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => {
+                    let Living { pid, descriptor, .. } = self.living.swap_remove(at);
+                    if let Some((descriptor, page)) = descriptor {
+                        self.left.push(Ended::new(descriptor, page, random::unpredictable(), pid));
+                    }
+                }
+            }
+        }
+    }
+
+    fn look_after_left(&mut self, is_over: bool) {
+        let mut children = Vec::new();
+        let quiet = self.quiet;
+        self.left.retain_mut(|left| left.is_to_be_kept(is_over, quiet, &mut children));
+        self.left.append(&mut children);
+    }
+}
+
+impl Ended {
+    fn new(descriptor: Left, page: usize, mark: u64, pid: u32) -> Ended {
+        Ended { descriptor, page, mark, is_marked: false, pid, is_wanted: false, told: BTreeSet::new() }
+    }
+
+    /// False: nobody has the memory. Who has it, and waits for what is out, is ended; when all is over
+    /// whoever has it.
+    fn is_to_be_kept(&mut self, is_over: bool, quiet: bool, children: &mut Vec<Ended>) -> bool {
+        if !self.descriptor.is_anybodys() {
+            return false;
+        }
+        let (page, mark, pid) = (self.page, self.mark, self.pid);
+        // A child of such a process has the mark, too, if that was there.
+        let forked = |left| children.push(Ended::new(left, page, mark, pid));
+        self.is_wanted |= self.descriptor.hear(forked).unwrap_or(false);
+        if !(self.is_wanted || is_over) {
+            return true;
+        }
+        if !self.is_marked {
+            match self.descriptor.mark(page, &marked(mark)) {
+                Ok(()) | Err(Errno::EXIST) => self.is_marked = true,
+                Err(_) => return true, // a change is under way: again at the next look
+            }
+        }
+        let mut is_sure = true;
+        for holder in everybody().into_iter().filter(|&other| other != pid) {
+            match shows(holder, page, mark) {
+                Ok(false) => {}
+                // It may have it. So it waits, as long as this process lives.
+                Err(_) => is_sure = false,
+                Ok(true) => {
+                    is_sure = false;
+                    self.end_holder(holder, quiet);
+                }
+            }
+        }
+        // Nobody has it but who ends, or somebody who reads it from elsewhere (process_vm_readv): that one
+        // must not wait for ever.
+        !is_sure || exists(pid)
+    }
+
+    /// Ends a process, and says so once.
+    fn end_holder(&mut self, holder: u32, quiet: bool) {
+        let name = human::one_line(&name(holder));
+        let is_ended = kill(Pid::from_raw(holder as i32), Signal::SIGKILL).is_ok();
+        if self.told.insert(holder) && !quiet {
+            say!("{}", told(&name, holder, is_ended));
+        }
+    }
+}
+
+fn told(name: &str, pid: u32, ended: bool) -> String {
+    let fate = if ended { "it is ended" } else { "it waits for ever, as it may not be ended" };
+    format!("overspill: {name} ({pid}) had the memory of a process that has ended, with pages out: {fate}")
+}
+
+/// The page that says so.
+fn marked(mark: u64) -> Box<[u8; PAGE_SIZE]> {
+    let mut bytes = Box::new([0; PAGE_SIZE]);
+    bytes[..8].copy_from_slice(&mark.to_ne_bytes());
+    bytes
+}
+
+/// All descendants of this process.
+fn everybody() -> Vec<u32> {
+    let (mut found, mut at) = (children(std::process::id()), 0);
+    while let Some(&pid) = found.get(at) {
+        found.extend(children(pid));
+        at += 1;
+    }
+    found
+}
+
+/// Does a process have the page of that mark? What is out there is not waited for. An error: it may not be
+/// looked into.
+fn shows(pid: u32, page: usize, mark: u64) -> io::Result<bool> {
+    let mut bytes = [0; 8];
+    match File::open(format!("/proc/{pid}/mem")) {
+        Ok(file) => Ok(file.read_exact_at(&mut bytes, page as u64).is_ok() && bytes == mark.to_ne_bytes()),
+        Err(_) if !exists(pid) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_the_mark_is_known() {
+        let (page, own) = (marked(0x1234_5678_9abc_def0), std::process::id());
+        let at = page.as_ptr().addr();
+        assert!(shows(own, at, 0x1234_5678_9abc_def0).unwrap() && !shows(own, at, 1).unwrap());
+        assert!(!shows(own, PAGE_SIZE, 0).unwrap(), "nothing is there");
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(everybody().contains(&child.id()) && !everybody().contains(&own));
+        assert!(!shows(child.id(), at, 0x1234_5678_9abc_def0).unwrap());
+        child.kill().and_then(|()| child.wait()).unwrap();
+        assert!(!shows(child.id(), at, 0).unwrap());
+    }
+}

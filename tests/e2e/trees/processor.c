@@ -1,0 +1,36 @@
+/* Sets a limit of three seconds of processor time, and has a pager take more than that; then takes them itself.
+ * Says what the limit is told to be, and after how many hundredths of a second of its own the signal came. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+
+static volatile int signals;
+static void count(int signal) { (void)signal; signals++; }
+
+static long hundredths(clockid_t clock) {
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return time.tv_sec * 100 + time.tv_nsec / 10000000;
+}
+
+int main(void) {
+    const size_t len = 96ul << 20;
+    struct rlimit limit = {3, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_CPU, &limit)) return 2;
+    unsigned char *memory = mmap(0, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return 2;
+    for (size_t at = 0; at < len; at++) memory[at] = (unsigned char)rand();
+    /* No handler as yet: the first signal ends the program. */
+    while (hundredths(CLOCK_PROCESS_CPUTIME_ID) < 450 && hundredths(CLOCK_THREAD_CPUTIME_ID) < 250)
+        for (int n = 0; n < 100; n++) memory[((size_t)rand() << 8) % len]++;
+    long all = hundredths(CLOCK_PROCESS_CPUTIME_ID);
+    if (getrlimit(RLIMIT_CPU, &limit)) return 2;
+    signal(SIGXCPU, count);
+    while (!signals && hundredths(CLOCK_THREAD_CPUTIME_ID) < 800) {}
+    printf("%ld %lu %ld\n", all, (unsigned long)limit.rlim_cur, hundredths(CLOCK_THREAD_CPUTIME_ID));
+    return 0;
+}

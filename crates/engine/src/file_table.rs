@@ -6,9 +6,7 @@
 //! at whatever moment, finds a whole one. Who reads while two new ones are written looks again. A
 //! place for a file is used again when nobody has it mapped any more.
 
-use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst,
-};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
@@ -20,8 +18,9 @@ pub const RANGES: usize = 128;
 /// A mapped file.
 pub struct MappedFile {
     in_use: AtomicBool,
-    /// The engine's descriptor, open for reading.
-    pub file: AtomicI32,
+    /// Where the kernel has the same part of the file mapped once more, untouched: for children.
+    twin: AtomicUsize,
+    twin_bytes: AtomicUsize,
     /// The first byte that was mapped.
     pub offset: AtomicU64,
     /// What the program asked for (PROT_*).
@@ -43,7 +42,8 @@ impl MappedFile {
     const fn free() -> MappedFile {
         MappedFile {
             in_use: AtomicBool::new(false),
-            file: AtomicI32::new(-1),
+            twin: AtomicUsize::new(0),
+            twin_bytes: AtomicUsize::new(0),
             offset: AtomicU64::new(0),
             prot: AtomicU32::new(0),
             device: AtomicU64::new(0),
@@ -62,17 +62,27 @@ impl MappedFile {
     }
 
     /// Tells where the bits are of pages that were stored to.
-    pub(crate) fn publish(&self, file: i32, stored: &[AtomicU64]) {
+    /// Where it is mapped for children is unmapped after it is withdrawn only.
+    pub(crate) fn publish(&self, twin: &AddressRange, stored: &[AtomicU64]) {
         self.words.store(stored.len(), SeqCst);
         self.stored.store(stored.as_ptr().cast_mut(), SeqCst);
-        self.file.store(file, SeqCst);
+        self.twin_bytes.store(twin.len(), SeqCst);
+        self.twin.store(twin.start, SeqCst);
+    }
+
+    /// Where a child finds the part of the file that is mapped, from its first page on; empty if nobody
+    /// has it mapped any more.
+    #[must_use]
+    pub fn twin(&self) -> AddressRange {
+        let start = self.twin.load(SeqCst);
+        start..start + if start == 0 { 0 } else { self.twin_bytes.load(SeqCst) }
     }
 
     /// Nobody has it mapped any more.
     pub(crate) fn withdraw(&self) {
+        self.twin.store(0, SeqCst);
         self.stored.store(core::ptr::null_mut(), SeqCst);
         self.words.store(0, SeqCst);
-        self.file.store(-1, SeqCst);
         self.in_use.store(false, SeqCst);
     }
 
@@ -275,11 +285,12 @@ mod tests {
         assert!(table.set(&[part(0x9000, 8)]));
         assert!(!table.overlaps(&(0x3000..0x4000)));
         let stored = [AtomicU64::new(1 << 5), AtomicU64::new(2)];
-        table.file(file).publish(3, &stored);
+        table.file(file).publish(&(0x7000..0x9000), &stored);
+        assert_eq!(table.file(file).twin(), 0x7000..0x9000);
         let is_stored = |page| table.file(file).is_stored(page);
         assert!(is_stored(5) && is_stored(65) && !is_stored(6) && !is_stored(1000));
         table.file(file).withdraw();
-        assert!(!is_stored(5));
+        assert!(!is_stored(5) && table.file(file).twin().is_empty());
         assert_eq!(table.take(), Some(file));
     }
 

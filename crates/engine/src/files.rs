@@ -11,6 +11,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use overspill_mm::types::Slot;
+use overspill_sys::mem::Mapping;
 use overspill_sys::{Errno, Fd, PAGE_SIZE, file, lease};
 
 use crate::file_table::MappedFile;
@@ -40,9 +41,12 @@ pub struct Program {
     pub place: &'static MappedFile,
     /// Its number there.
     pub index: usize,
-    /// The file, open for reading, as anybody would open it.
+    /// The file, open for reading, as anybody would open it. What is mapped is mapped by this one: a
+    /// mapping keeps its open file, and that one's lease.
     pub plain: Fd,
-    /// A read lease is held on `plain`.
+    /// The same part of it, mapped by the kernel, for children of fork.
+    pub twin: Mapping,
+    /// A read lease is held on the [`Source`]'s file.
     pub leased: bool,
     /// Nobody can write to it past such a lease ([`file::Space::is_local`]).
     pub is_local: bool,
@@ -169,8 +173,10 @@ impl Files {
     /// Forgets a mapping, and closes its file.
     pub fn remove(&mut self, first_slot: u32) {
         let Some(at) = self.mapped.iter().position(|mapped| mapped.first_slot == first_slot) else { return };
-        let mapped = self.mapped.remove(at);
+        let mut mapped = self.mapped.remove(at);
         self.shared -= usize::from(mapped.source.shared);
+        mapped.give_up_lease();
+        // Before what children look at is gone.
         if let Some(program) = &mapped.source.program {
             program.place.withdraw();
         }
@@ -245,7 +251,8 @@ impl Mapped {
     pub fn look(&mut self) -> Seen {
         let unchanged = [self.source.len; 2];
         let program = &mut self.source.program;
-        if program.as_ref().is_some_and(|program| program.leased && lease::is_breaking(&program.plain)) {
+        let leased = program.as_ref().is_some_and(|program| program.leased);
+        if leased && lease::is_breaking(&self.source.file) {
             return Seen { lengths: unchanged, is_changed: true };
         }
         let Ok(status) = file::status(&self.source.file) else {
@@ -289,7 +296,18 @@ impl Mapped {
 
     fn publish(&self) {
         if let Some(program) = &self.source.program {
-            program.place.publish(program.plain.raw(), &self.stored);
+            program.place.publish(&program.twin.range(), &self.stored);
+        }
+    }
+
+    /// Whoever waits for the lease goes on. What is the kernel's needs none.
+    ///
+    /// *The story:* a mapping that was handed back kept its lease, since the kernel's had been made by the
+    /// open file that had it. Whoever opened the file for writing waited for 45 s (`torture file-lease`).
+    pub fn give_up_lease(&mut self) {
+        let program = self.source.program.as_mut();
+        if program.is_some_and(|program| core::mem::take(&mut program.leased)) {
+            let _ = lease::give_up(&self.source.file);
         }
     }
 
@@ -494,9 +512,9 @@ mod tests {
     }
 
     /// Takes a lease, if there are any here; until a moment ago somebody wrote to the file.
-    fn take_lease(plain: &Fd) -> bool {
+    fn take_lease(file: &Fd) -> bool {
         for _ in 0..200 {
-            match lease::take(plain) {
+            match lease::take(file) {
                 Ok(()) => return true,
                 // A child that another test made has the descriptor still.
                 Err(Errno::AGAIN) => std::thread::sleep(std::time::Duration::from_millis(5)),
@@ -525,10 +543,11 @@ mod tests {
             let mut files = Files::default();
             let plain = open();
             let leased = wanted && take_lease(&plain);
+            let twin = Mapping::aside(&plain, 2 * PAGE_SIZE, 0, true).unwrap();
             let is_believed = leased && is_local;
             let known = file::status(&plain).ok();
             let index = TABLE.take().unwrap();
-            let program = Program { place: TABLE.file(index), index, plain, leased, is_local, known };
+            let program = Program { place: TABLE.file(index), index, plain, twin, leased, is_local, known };
             let source = Source {
                 file: open(),
                 offset: 0,
@@ -560,9 +579,11 @@ mod tests {
             let seen = Seen { lengths: [5000; 2], is_changed: true };
             files.of_slot(first).note_unsettled(seen);
             assert!(files.of_slot(first).look().is_changed, "what could not be followed is seen again");
-            if leased {
-                lease::give_up(&files.of_slot(first).source.program.as_ref().unwrap().plain).unwrap();
-            }
+            files.of_slot(first).give_up_lease();
+            assert!(!files.of_slot(first).source.program.as_ref().unwrap().leased);
+            assert!(lease::is_breaking(&files.of_slot(first).source.file), "there is none any more");
+            files.remove(first.0);
+            assert!(TABLE.file(index).twin().is_empty());
         }
         std::fs::remove_file(&path).unwrap();
     }

@@ -153,13 +153,12 @@ impl FileRegion {
         let range = region.range();
         let (writable, shared) = (stores != Stores::Forbidden, stores == Stores::Shared);
         let source = Source { file, offset, len: file_len, writable, shared, program: None };
-        let added = region.link.wire().ask(move |engine| {
-            if shared && !engine.tells_stores() {
-                return Err(Errno::OPNOTSUPP);
-            }
-            engine.register(range.clone())?;
-            engine.add_file(range, source)
-        })?;
+        let tells = region.link.wire().ask(move |engine| !shared || engine.tells_stores())?;
+        if !tells {
+            return Err(Error::Map(Errno::OPNOTSUPP));
+        }
+        region.link.register_empty(&range)?;
+        let added = region.link.wire().ask(move |engine| engine.add_file(range, source))?;
         added.map_err(Error::Map)?;
         // From now on there is something to sync.
         region.publisher = publisher;

@@ -12,7 +12,7 @@ use overspill_engine::shared::Process;
 use overspill_engine::{Engine, Failure, Notice, Reactor, STEPS, Settings};
 use overspill_sys::event::Bell;
 use overspill_sys::mem::{self, OwnMemory};
-use overspill_sys::{Errno, Fd, clock, file, thread};
+use overspill_sys::{AddressRange, Errno, Fd, clock, file, thread};
 
 use crate::Error;
 use crate::door::Door;
@@ -108,6 +108,18 @@ impl Link {
     /// The way to the thread.
     pub fn wire(&self) -> &Arc<Wire> {
         &self.wire
+    }
+
+    /// Registers what was just mapped, and is no region yet. Others that drop regions meanwhile are
+    /// waited for.
+    pub fn register_empty(&self, range: &AddressRange) -> Result<(), Error> {
+        loop {
+            let range = range.clone();
+            match self.wire.ask(move |engine| engine.register_empty(range))? {
+                Err(Errno::AGAIN) => std::thread::yield_now(),
+                registered => return registered.map_err(Error::Map),
+            }
+        }
     }
 
     /// Where other processes come in.

@@ -14,9 +14,14 @@ use crate::file::Page;
 const SHARING: Features =
     Features::MISSING_SHMEM.union(Features::WP_HUGETLBFS_SHMEM).union(Features::PAGEFAULT_FLAG_WP);
 
-/// Private memory of `pages` bytes (whole pages), with one page behind it that nobody may touch.
+/// Private memory of `pages` bytes (whole pages), with one page behind it that nobody may touch. It is not
+/// locked, whatever the process wants of what it maps (mlockall).
+///
+/// *The story:* what is locked is filled with zeroes as soon as it may be touched. A mapped file was never
+/// read.
 pub(crate) fn map_private(pages: usize) -> Result<Mapping, Errno> {
     let mapping = Mapping::reserve(pages + PAGE_SIZE)?;
+    mem::munlock(mapping.range())?;
     // SAFETY: the mapping is fresh and ours; none of the three changes content.
     unsafe {
         mem::mprotect(mapping.start()..mapping.start() + pages, Prot::RW)?;

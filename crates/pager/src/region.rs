@@ -51,12 +51,8 @@ impl Region {
         let mapping = raw::map_private(whole_pages(len)).map_err(Error::Map)?;
         let region = Region { mapping: Some(mapping), len, link: Arc::clone(link) };
         let range = region.range();
-        let added = link.wire().ask(move |engine| {
-            engine.register(range.clone())?;
-            engine.add_region(range, RegionKind::Anon);
-            Ok(())
-        })?;
-        added.map_err(Error::Map)?;
+        link.register_empty(&range)?;
+        link.wire().ask(move |engine| engine.add_region(range, RegionKind::Anon))?;
         Ok(region)
     }
 

@@ -457,3 +457,30 @@ fn what_is_asked_for_ahead_comes_under_a_full_budget() {
         assert_eq!(missing, 0, "of {pages} pages that were asked for in round {round}");
     }
 }
+
+/// *The story:* what is mapped after mlockall(MCL_FUTURE) is filled with zeroes by the kernel as soon as it
+/// may be touched, before anybody watches it. No fault came, and a mapped file was all zeroes.
+#[test]
+fn a_file_is_read_though_all_that_is_mapped_is_to_be_locked() {
+    if let Some(path) = file_of_child() {
+        let pager = pager(8, true);
+        // SAFETY: changes no content.
+        if unsafe { libc::mlockall(libc::MCL_FUTURE) } != 0 {
+            println!("this user may lock nothing");
+            return;
+        }
+        for options in [MapOptions::new(), MapOptions::new().private()] {
+            let region = pager.map_file(&path, &options).unwrap();
+            assert!(region.chunks(PAGE).enumerate().all(|(page, bytes)| is_right(bytes, page)));
+        }
+        let mut region = pager.map_anon(12 * MIB).unwrap();
+        region.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 77) as u8);
+        assert!(region.iter().enumerate().all(|(at, &byte)| byte == (at / 77) as u8));
+        let frames = pager.stats().unwrap().frames;
+        assert!(frames <= 8 * MIB as u32 / 4096, "{frames} frames");
+        return;
+    }
+    let file = Scratch::new("locked", 12 * MIB);
+    let output = again("a_file_is_read_though_all_that_is_mapped_is_to_be_locked", &file.0).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}

@@ -16,11 +16,11 @@ use overspill_engine::report::{Left, Report};
 use overspill_engine::{Engine, Program, Source};
 use overspill_mm::fileread::MapAdvice;
 use overspill_sys::file::{self, Open, TMPFS_MAGIC};
-use overspill_sys::mem::{self, Buffer, Prot};
+use overspill_sys::mem::{self, Buffer, Mapping, Prot};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, lease};
 
-use crate::files::{self, Wish};
-use crate::fork;
+use crate::files::{self, Tail, Wish};
+use crate::{fork, limits};
 
 /// A file that changed later is not still.
 const STILL_NS: i128 = 300_000_000_000;
@@ -29,8 +29,11 @@ const STILL_NS: i128 = 300_000_000_000;
 struct Refusal(Left, &'static str);
 
 impl From<Errno> for Refusal {
-    fn from(_: Errno) -> Self {
-        Refusal(Left::Other, "the kernel refused what it takes")
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::BUSY => Refusal(Left::Locked, "what is mapped is locked"),
+            _ => Refusal(Left::Other, "the kernel refused what it takes"),
+        }
     }
 }
 
@@ -48,6 +51,8 @@ pub fn serve(engine: &mut Engine, say: impl Fn(&dyn Display)) {
     note_what_the_kernel_has(engine.report());
     while let Some(wish) = files::take() {
         let value = match wish {
+            // A child that is being made would find it in its memory, and not in the table.
+            Wish::Map { .. } if fork::is_paused() || fork::is_under_way() => files::LATER,
             Wish::Map { .. } => map(engine, wish, &say),
             Wish::HandBack((start, end), why) => usize::from(engine.hand_back_range(&(start..end), why)),
             Wish::WillNeed((start, end)) => {
@@ -58,11 +63,14 @@ pub fn serve(engine: &mut Engine, say: impl Fn(&dyn Display)) {
                 advise(engine, start..end, advice);
                 0
             }
-            // A child that is being made has no descriptor for what is managed from now on.
             Wish::Take(_) if fork::is_paused() || fork::is_under_way() => 0,
             Wish::Take((start, end)) => {
                 taking::take(engine, &(start..end), &say);
                 0
+            }
+            Wish::MapTail(Tail { at, len, file, offset, prot, replaces }) => {
+                let mapped = engine.map_tail(file, at..at + len, offset, prot, replaces);
+                mapped.map_or_else(|errno| errno.raw_os_error() as usize, |()| 0)
             }
         };
         files::answer(value);
@@ -71,14 +79,15 @@ pub fn serve(engine: &mut Engine, say: impl Fn(&dyn Display)) {
 
 fn map(engine: &mut Engine, wish: Wish, say: &impl Fn(&dyn Display)) -> usize {
     match managed(engine, wish) {
-        Ok(range) => {
+        Ok(None) => files::LATER,
+        Ok(Some(range)) => {
             engine.report().note_file(range.len() as u64);
             range.start
         }
         Err(Refusal(reason, why)) => {
-            let Wish::Map { fd, len, .. } = wish else { return 0 };
+            let Wish::Map { thread, fd, len, .. } = wish else { return 0 };
             engine.report().note_file_left(reason, len as u64);
-            say(&Line { file: file::descriptor_of_program(fd).ok(), mib: len >> 20, why });
+            say(&Line { file: file::descriptor_of_thread(thread, fd).ok(), mib: len >> 20, why });
             0
         }
     }
@@ -100,22 +109,37 @@ impl Display for Line {
     }
 }
 
-/// Maps a file for the program, and manages it.
-fn managed(engine: &mut Engine, wish: Wish) -> Result<AddressRange, Refusal> {
-    let Wish::Map { wish, len, prot, shared, fd, offset } = wish else {
+/// Maps a file for the program, and manages it. `None`: that is to be tried again.
+///
+/// *The story:* the descriptor was looked up in the first thread's table. A thread with a table of its own
+/// (unshare(CLONE_FILES)) had another file there, and got the first thread's (`torture file-own-table`).
+fn managed(engine: &mut Engine, wish: Wish) -> Result<Option<AddressRange>, Refusal> {
+    let Wish::Map { wish, len, prot, shared, thread, fd, file, offset } = wish else {
         return Err(Refusal(Left::Other, ""));
     };
-    let source = source(engine, &file::descriptor_of_program(fd)?, prot, shared, offset)?;
+    let given = file::descriptor_of_thread(thread, fd)?;
+    let status = file::status(&given)?;
+    if (status.device, status.inode) != file {
+        return Err(Refusal(Left::Other, "its descriptor is one thread's own, or is closed already"));
+    }
+    let source = source(engine, &given, prot, shared, offset, len)?;
     let index = source.program.as_ref().map(|program| program.index);
     let mapped = make(engine, wish, len, source);
-    if let Some(index) = index.filter(|_| mapped.is_err()) {
+    if let Some(index) = index.filter(|_| !matches!(mapped, Ok(Some(_)))) {
         files::table().give_back(index);
     }
     mapped
 }
 
-/// What a mapping of an open file, from `offset` on, is made of.
-fn source(engine: &Engine, given: &Fd, prot: u32, shared: bool, offset: u64) -> Result<Source, Refusal> {
+/// What a mapping of `len` bytes of an open file, from `offset` on, is made of.
+fn source(
+    engine: &Engine,
+    given: &Fd,
+    prot: u32,
+    shared: bool,
+    offset: u64,
+    len: usize,
+) -> Result<Source, Refusal> {
     if engine.evicts_slowly() {
         return Err(Refusal(Left::Other, "this kernel cannot move pages"));
     }
@@ -127,7 +151,8 @@ fn source(engine: &Engine, given: &Fd, prot: u32, shared: bool, offset: u64) -> 
     let plain = file::open_again(given, Open::empty())
         .map_err(|_| Refusal(Left::Other, "it cannot be opened again"))?;
     let direct = open_direct(given).ok_or(Refusal(Left::Other, "its file system has no direct reads"))?;
-    let leased = hold(&plain, given, shared, &status)?;
+    let leased = hold(&direct, given, shared, &status)?;
+    let twin = twin(&plain, len, offset, shared)?;
     let index = files::table().take().ok_or(Refusal(Left::Other, "too many files are mapped"))?;
     let place = files::table().file(index);
     place.offset.store(offset, SeqCst);
@@ -139,7 +164,7 @@ fn source(engine: &Engine, given: &Fd, prot: u32, shared: bool, offset: u64) -> 
     // Once more: until the lease was held it could change.
     let status = file::status(&plain).inspect_err(|_| files::table().give_back(index))?;
     let (is_local, known) = (space.is_local(), Some(status));
-    let program = Program { place, index, plain, leased, is_local, known };
+    let program = Program { place, index, plain, twin, leased, is_local, known };
     Ok(Source { file: direct, offset, len: status.len, writable, shared: false, program: Some(program) })
 }
 
@@ -151,9 +176,24 @@ fn open_direct(given: &Fd) -> Option<Fd> {
     Some(direct)
 }
 
-/// Takes a lease, or finds that it does without one. True: there is one.
-fn hold(plain: &Fd, given: &Fd, shared: bool, status: &file::Status) -> Result<bool, Refusal> {
-    match lease::take(plain) {
+/// The same part of the file, mapped by the kernel, for children: they need neither a descriptor nor a
+/// right to open it again. It takes addresses only.
+///
+/// *The stories:* a child mapped the file by a descriptor that its parent had opened before the fork. A
+/// program that had given up its rights, or its /proc, or had no descriptor left could open none, and its
+/// children ended by SIGSEGV (`torture file-fork-rights`). Other threads may close such a descriptor, too,
+/// or it was of the file that the place had been of before (`torture file-fork-beside`).
+fn twin(plain: &Fd, len: usize, offset: u64, shared: bool) -> Result<Mapping, Refusal> {
+    if limits::ADDRESSES.is_set() {
+        return Err(Refusal(Left::Other, "there is a limit on addresses (RLIMIT_AS)"));
+    }
+    Ok(Mapping::aside(plain, len.next_multiple_of(PAGE_SIZE), offset, shared)?)
+}
+
+/// Takes a lease, or finds that it does without one. True: there is one. What is mapped must not be so by
+/// the open file that has it: it would be kept for as long.
+fn hold(direct: &Fd, given: &Fd, shared: bool, status: &file::Status) -> Result<bool, Refusal> {
+    match lease::take(direct) {
         Ok(()) => return Ok(true),
         Err(Errno::AGAIN) => return Err(Refusal(Left::Changing, "somebody writes to it")),
         Err(_) => {}
@@ -166,8 +206,14 @@ fn hold(plain: &Fd, given: &Fd, shared: bool, status: &file::Status) -> Result<b
     Ok(false)
 }
 
-/// Makes the mapping: the pages of the file are managed, what lies behind its end is the kernel's.
-fn make(engine: &mut Engine, wish: usize, len: usize, source: Source) -> Result<AddressRange, Refusal> {
+/// Makes the mapping: the pages of the file are managed, what lies behind its end is the kernel's. `None`:
+/// that is to be tried again.
+fn make(
+    engine: &mut Engine,
+    wish: usize,
+    len: usize,
+    source: Source,
+) -> Result<Option<AddressRange>, Refusal> {
     let program = source.program.as_ref().expect("the program's mappings come with what goes along");
     let len = len.next_multiple_of(PAGE_SIZE);
     let in_file = source.len.saturating_sub(source.offset).next_multiple_of(PAGE_SIZE as u64);
@@ -183,14 +229,16 @@ fn make(engine: &mut Engine, wish: usize, len: usize, source: Source) -> Result<
     // SAFETY: the memory was just mapped, and nobody knows of it.
     let behind = |rest| unsafe { mem::map_file_fixed(rest, plain, offset, prot, shared) };
     let made = if rest.is_empty() { Ok(()) } else { behind(rest) };
-    let made = made.and_then(|()| engine.register(start..start + ours));
-    match made.and_then(|()| engine.add_file(start..start + ours, source)) {
-        Ok(()) => Ok(start..start + len),
-        Err(errno) => {
-            // SAFETY: nobody knows of it.
-            let _ = unsafe { mem::munmap(start..start + len) };
-            Err(errno.into())
-        }
+    let made = made.and_then(|()| engine.register_empty(start..start + ours));
+    let made = made.and_then(|()| engine.add_file(start..start + ours, source));
+    if made.is_err() {
+        // Not by this thread: it is the one that is told.
+        engine.unmap_unknown(start..start + len);
+    }
+    match made {
+        Ok(()) => Ok(Some(start..start + len)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(errno) => Err(errno.into()),
     }
 }
 

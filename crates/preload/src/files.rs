@@ -13,12 +13,11 @@
 //!
 //! What is for reading and fits stays the kernel's until the budget gets tight: see [`kept`].
 //!
-//! A child of fork has the kernel's mappings. The descriptors for them are opened before the fork,
-//! in the thread that forks, as the agent's are not the child's.
+//! A child of fork has the kernel's mappings: the agent has each file mapped once more, for that.
 
 use core::ffi::{c_int, c_void};
 use core::mem::ManuallyDrop;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 use linux_raw_sys::general::{
     __NR_mlock, __NR_mlock2, __NR_mprotect, __NR_pkey_mprotect, MAP_ANONYMOUS, MAP_DENYWRITE, MAP_EXECUTABLE,
@@ -34,9 +33,9 @@ use overspill_sys::futex::{self, Scope};
 use overspill_sys::lock::Lock;
 use overspill_sys::maps::{BUFFER_BYTES, Maps};
 use overspill_sys::mem::{self, Prot};
-use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file, overlap};
+use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file, overlap, thread};
 
-use crate::kept::{self, Change, Claim};
+use crate::kept::{self, Change, Claim, FileId};
 use crate::undisturbed::{undisturbed, undisturbed_at_first};
 use crate::{filters, fork, fresh, libc};
 
@@ -47,6 +46,12 @@ const MAP_WAIT_NS: u64 = 2_000_000_000;
 const SHORT_WAIT_NS: u64 = 100_000_000;
 /// How long it waits for its turn to ask.
 const TURN_WAIT_NS: u64 = 50_000_000;
+/// How long a mapping waits for a fork to be over, or others to be at rest, and how long it rests in between.
+const PAUSE_WAIT_NS: u64 = 50_000_000;
+const PAUSE_REST_NS: u64 = 1_000_000;
+/// How long it is tried to give mappings back to the kernel, if the agent answers that it cannot.
+const HAND_BACK_NS: u64 = 10_000_000_000;
+const HAND_BACK_REST_NS: u64 = 1_000_000;
 
 /// Mappings of fewer bytes are not worth a word.
 const TOLD_BYTES: usize = 1 << 20;
@@ -66,8 +71,6 @@ const FLAGS: u32 = MAP_TYPE
 
 /// Smaller mappings are the kernel's; all of them while no agent takes any.
 static BYTES_MIN: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// The agent's thread, whose descriptors are its own.
-static AGENT: AtomicU32 = AtomicU32::new(0);
 /// What is mapped.
 static TABLE: FileTable = FileTable::new();
 
@@ -80,7 +83,6 @@ pub fn table() -> &'static FileTable {
 /// budget: until the agent has looked there is room in all of that.
 pub fn watch(bytes_min: u64, reach: u64) {
     kept::set_most(Growth::latest_bytes(reach));
-    AGENT.store(overspill_sys::thread::id(), SeqCst);
     let bytes = usize::try_from(bytes_min).unwrap_or(usize::MAX);
     BYTES_MIN.store(if bytes == 0 { usize::MAX } else { bytes }, SeqCst);
 }
@@ -98,7 +100,7 @@ pub fn forget() {
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wish {
-    /// A mapping. The answer is its address; 0: the kernel's is to be used.
+    /// A mapping. The answer is its address; 0: the kernel's is to be used; or [`LATER`].
     Map {
         /// Where, if that is free; 0: anywhere.
         wish: usize,
@@ -108,12 +110,17 @@ pub enum Wish {
         prot: u32,
         /// MAP_SHARED.
         shared: bool,
-        /// The program's descriptor.
+        /// The descriptor, of this thread's.
         fd: u32,
+        /// See there.
+        thread: u32,
+        /// Which file that is there.
+        file: FileId,
         /// The first byte.
         offset: u64,
     },
-    /// The mappings that overlap a range are to be the kernel's again, for this reason.
+    /// The mappings that overlap a range are to be the kernel's again, for this reason. Not 0: they are, but
+    /// for what was stored to.
     HandBack(AddressRangeCopy, Left),
     /// A range is needed soon.
     WillNeed(AddressRangeCopy),
@@ -121,6 +128,25 @@ pub enum Wish {
     Advise(AddressRangeCopy, u32),
     /// What is kept by the kernel of a range is to be managed: it is about to be stored to.
     Take(AddressRangeCopy),
+    /// What becomes visible of a file behind a mapping that grows. The answer is an error; 0: it is there.
+    MapTail(Tail),
+}
+
+/// See [`Wish::MapTail`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tail {
+    /// Where.
+    pub at: usize,
+    /// Bytes.
+    pub len: usize,
+    /// Which file, for [`FileTable::file`].
+    pub file: usize,
+    /// The first byte.
+    pub offset: u64,
+    /// What the program may do there.
+    pub prot: Prot,
+    /// Over what is there.
+    pub replaces: bool,
 }
 
 /// A range that can be copied.
@@ -132,32 +158,48 @@ const ASKED: u32 = 2;
 const TAKEN: u32 = 3;
 const DONE: u32 = 4;
 
+/// The answer where a mapping cannot be managed now, as a fork is under way, or others change mappings all
+/// the time.
+pub const LATER: usize = 1;
+
+const WORDS: usize = 10;
+
 struct Desk {
     state: AtomicU32,
-    words: [AtomicUsize; 7],
+    words: [AtomicUsize; WORDS],
     answer: AtomicUsize,
 }
 
 static DESK: Desk = Desk {
     state: AtomicU32::new(FREE),
-    words: [const { AtomicUsize::new(0) }; 7],
+    words: [const { AtomicUsize::new(0) }; WORDS],
     answer: AtomicUsize::new(0),
 };
 
 impl Wish {
-    fn words(self) -> [usize; 7] {
+    fn words(self) -> [usize; WORDS] {
+        let short = |kind: usize, (start, end): AddressRangeCopy, more: usize| {
+            [kind, start, end, more, 0, 0, 0, 0, 0, 0]
+        };
         match self {
-            Wish::Map { wish, len, prot, shared, fd, offset } => {
-                [0, wish, len, prot as usize, usize::from(shared), fd as usize, offset as usize]
+            Wish::Map { wish, len, prot, shared, fd, thread, file: ((major, minor), inode), offset } => {
+                let device = (major as usize) << 32 | minor as usize;
+                let (inode, offset) = (inode as usize, offset as usize);
+                let (prot, shared, fd) = (prot as usize, usize::from(shared), fd as usize);
+                [0, wish, len, prot, shared, fd, offset, thread as usize, device, inode]
             }
-            Wish::HandBack((start, end), why) => [1, start, end, why as usize, 0, 0, 0],
-            Wish::WillNeed((start, end)) => [2, start, end, 0, 0, 0, 0],
-            Wish::Advise((start, end), advice) => [3, start, end, advice as usize, 0, 0, 0],
-            Wish::Take((start, end)) => [4, start, end, 0, 0, 0, 0],
+            Wish::HandBack(range, why) => short(1, range, why as usize),
+            Wish::WillNeed(range) => short(2, range, 0),
+            Wish::Advise(range, advice) => short(3, range, advice as usize),
+            Wish::Take(range) => short(4, range, 0),
+            Wish::MapTail(Tail { at, len, file, offset, prot, replaces }) => {
+                let prot = prot.bits() as usize;
+                [5, at, len, file, offset as usize, prot, usize::from(replaces), 0, 0, 0]
+            }
         }
     }
 
-    fn of(words: [usize; 7]) -> Wish {
+    fn of(words: [usize; WORDS]) -> Wish {
         let range = (words[1], words[2]);
         match words[0] {
             0 => Wish::Map {
@@ -166,12 +208,22 @@ impl Wish {
                 prot: words[3] as u32,
                 shared: words[4] != 0,
                 fd: words[5] as u32,
+                thread: words[7] as u32,
+                file: (((words[8] >> 32) as u32, words[8] as u32), words[9] as u64),
                 offset: words[6] as u64,
             },
             1 => Wish::HandBack(range, Left::ALL[words[3]]),
             2 => Wish::WillNeed(range),
             3 => Wish::Advise(range, words[3] as u32),
-            _ => Wish::Take(range),
+            4 => Wish::Take(range),
+            _ => Wish::MapTail(Tail {
+                at: words[1],
+                len: words[2],
+                file: words[3],
+                offset: words[4] as u64,
+                prot: Prot::from_bits_truncate(words[5] as u32),
+                replaces: words[6] != 0,
+            }),
         }
     }
 }
@@ -194,21 +246,46 @@ pub fn answer(value: usize) {
     futex::wake(&DESK.state, u32::MAX, Scope::Private);
 }
 
-/// Asks the agent, and waits; `None`: it did not answer.
+/// Asks the agent, and waits for a while; `None`: it did not answer.
 pub fn ask(wish: Wish) -> Option<usize> {
+    ask_for(wish, false)
+}
+
+/// The same, for as long as there is an agent.
+pub fn insist(wish: Wish) -> Option<usize> {
+    ask_for(wish, true)
+}
+
+/// One that `insists` waits for as long as there is an agent.
+fn ask_for(wish: Wish, insists: bool) -> Option<usize> {
     if filters::is_filtered() || !fork::is_ours() || fork::is_borrowing() {
         return None;
     }
-    undisturbed_at_first(|let_signals_through| ask_the_agent(wish, let_signals_through))
+    undisturbed_at_first(|let_signals_through| ask_the_agent(wish, insists, let_signals_through))
+}
+
+/// Is there an agent that answers?
+fn is_served() -> bool {
+    BYTES_MIN.load(SeqCst) != usize::MAX
 }
 
 /// *The story:* an agent that waited for a slow device kept whoever had asked it from being ended.
-fn ask_the_agent(wish: Wish, let_signals_through: &dyn Fn()) -> Option<usize> {
-    let patience = clock::monotonic_ns() + TURN_WAIT_NS;
+fn ask_the_agent(wish: Wish, insists: bool, let_signals_through: &dyn Fn()) -> Option<usize> {
+    let began = clock::monotonic_ns();
+    let mut is_short = true;
+    let mut let_through_after = |time: u64| {
+        if is_short && clock::monotonic_ns() >= time + SHORT_WAIT_NS {
+            is_short = false;
+            let_signals_through();
+        }
+        is_short
+    };
     while DESK.state.compare_exchange(FREE, FILLING, SeqCst, SeqCst).is_err() {
-        if clock::monotonic_ns() > patience {
+        let is_late = clock::monotonic_ns() > began + TURN_WAIT_NS;
+        if is_late && !(insists && is_served()) {
             return None;
         }
+        let_through_after(began);
         clock::sleep_ns(20_000);
     }
     for (place, word) in DESK.words.iter().zip(wish.words()) {
@@ -217,8 +294,6 @@ fn ask_the_agent(wish: Wish, let_signals_through: &dyn Fn()) -> Option<usize> {
     DESK.state.store(ASKED, SeqCst);
     fresh::knock();
     let asked = clock::monotonic_ns();
-    let patience = asked + MAP_WAIT_NS;
-    let mut is_short = true;
     loop {
         let state = DESK.state.load(SeqCst);
         if state == FREE {
@@ -230,13 +305,10 @@ fn ask_the_agent(wish: Wish, let_signals_through: &dyn Fn()) -> Option<usize> {
             DESK.state.store(FREE, SeqCst);
             return Some(answer);
         }
-        let now = clock::monotonic_ns();
-        if is_short && now >= asked + SHORT_WAIT_NS {
-            is_short = false;
-            let_signals_through();
-        }
-        let left = patience.saturating_sub(now);
-        if left == 0 && DESK.state.compare_exchange(ASKED, FREE, SeqCst, SeqCst).is_ok() {
+        let is_short = let_through_after(asked);
+        let left = (asked + MAP_WAIT_NS).saturating_sub(clock::monotonic_ns());
+        let (gives_up, left) = if insists { (!is_served(), SHORT_WAIT_NS) } else { (left == 0, left) };
+        if gives_up && DESK.state.compare_exchange(ASKED, FREE, SeqCst, SeqCst).is_ok() {
             return None;
         }
         // Once it is taken it will be answered.
@@ -245,12 +317,24 @@ fn ask_the_agent(wish: Wish, let_signals_through: &dyn Fn()) -> Option<usize> {
     }
 }
 
-/// Gives mappings back to the kernel where a range overlaps them, and leaves those to it that it keeps.
-fn hand_back(start: usize, len: usize, why: Left) {
+/// Gives mappings back to the kernel where a range overlaps them, but for what was stored to, and leaves
+/// those to it that it keeps. False: some are managed still.
+///
+/// *The story:* who got no turn to ask within 50 ms went on, and so did who was told that it could not be
+/// done now. What was managed grew then, and its end was zeroes (`torture file-grow-beside`).
+fn hand_back(start: usize, len: usize, why: Left) -> bool {
     let range = start..start.saturating_add(len);
     leave(&range, why);
-    if TABLE.overlaps(&range) {
-        let _ = ask(Wish::HandBack((range.start, range.end), why));
+    if !TABLE.overlaps(&range) {
+        return true;
+    }
+    let patience = clock::monotonic_ns() + HAND_BACK_NS;
+    loop {
+        match insist(Wish::HandBack((range.start, range.end), why)) {
+            None => return !TABLE.overlaps(&range),
+            Some(0) if clock::monotonic_ns() < patience => clock::sleep_ns(HAND_BACK_REST_NS),
+            Some(answer) => return answer != 0,
+        }
     }
 }
 
@@ -262,9 +346,10 @@ pub fn leave(range: &AddressRange, why: Left) {
     }
 }
 
-/// All mappings are to be the kernel's again: what follows may not be able to ask.
-pub fn hand_all_back(why: Left) {
-    hand_back(0, usize::MAX, why);
+/// All mappings are to be the kernel's again: what follows may not be able to ask. False: some are not,
+/// though there is an agent.
+pub fn hand_all_back(why: Left) -> bool {
+    hand_back(0, usize::MAX, why) || !is_served()
 }
 
 // The calls.
@@ -304,14 +389,48 @@ pub fn map(wish: usize, len: usize, prot: u32, flags: u32, fd: c_int, offset: i6
         note_left(why, bytes);
         return None;
     }
-    if prot & PROT_WRITE == 0
-        && let Some(claim) = kept::claim(bytes, (status.device, status.inode))
-    {
-        return Some(Mapping::Kept(claim));
+    let file = (status.device, status.inode);
+    let keep = |must_fit: bool| {
+        let claim = if prot & PROT_WRITE == 0 { kept::claim(bytes, file, must_fit) } else { None };
+        claim.map(Mapping::Kept)
+    };
+    keep(true).or_else(|| {
+        let (fd, thread) = (fd as u32, thread::id());
+        match ask_in_time(Wish::Map { wish, len, prot, shared, fd, thread, file, offset })? {
+            0 => None,
+            LATER if prot & PROT_WRITE != 0 => {
+                note_left(Left::Other, bytes);
+                None
+            }
+            // It does not fit: it is taken as soon as that is over.
+            LATER => keep(false),
+            address => Some(Mapping::Managed(address)),
+        }
+    })
+}
+
+/// Threads that wait to map something: for the pause of a fork to end, or others to be at rest.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// Does any thread?
+pub fn is_pause_in_the_way() -> bool {
+    WAITING.load(SeqCst) > 0
+}
+
+/// Asks for a mapping, and once more while that cannot be.
+fn ask_in_time(wish: Wish) -> Option<usize> {
+    let patience = clock::monotonic_ns() + PAUSE_WAIT_NS;
+    let mut answer = ask(wish);
+    if answer == Some(LATER) {
+        WAITING.fetch_add(1, SeqCst);
+        while answer == Some(LATER) && clock::monotonic_ns() < patience {
+            clock::sleep_ns(PAUSE_REST_NS);
+            answer = ask(wish);
+        }
+        // In a child that a signal's handler made meanwhile none are counted.
+        let _ = WAITING.fetch_update(SeqCst, SeqCst, |waiting| waiting.checked_sub(1));
     }
-    let fd = fd as u32;
-    let address = ask(Wish::Map { wish, len, prot, shared, fd, offset });
-    address.filter(|&address| address != 0).map(Mapping::Managed)
+    answer
 }
 
 /// Why the kernel keeps a mapping, by what can be seen of it without the agent.
@@ -383,10 +502,11 @@ pub fn before_move(range: &AddressRange, new: usize, new_len: usize, may_be_seve
 /// it was moved from (MREMAP_DONTUNMAP).
 ///
 /// *The story:* managed memory that was moved so left zeroes where the file should have been.
-pub fn before_mremap(old: usize, old_len: usize, new_len: usize, flags: u32) {
-    if new_len > old_len || old_len == 0 || flags & MREMAP_DONTUNMAP != 0 {
-        hand_back(old, old_len.max(1), Left::Other);
-    }
+///
+/// False: it is not, and cannot grow.
+pub fn before_mremap(old: usize, old_len: usize, new_len: usize, flags: u32) -> bool {
+    let must_be = new_len > old_len || old_len == 0 || flags & MREMAP_DONTUNMAP != 0;
+    !must_be || hand_back(old, old_len.max(1), Left::Other)
 }
 
 /// mprotect(2), which makes the protection of mapped files what the program believes it to be.
@@ -436,25 +556,38 @@ fn before_mprotect(range: &AddressRange, prot: u32) {
         leave(range, Left::Executable);
     }
     if prot & PROT_WRITE != 0 && kept::overlaps(range) {
-        if BYTES_MIN.load(SeqCst) != usize::MAX {
+        if is_served() {
             let _ = ask(Wish::Take((range.start, range.end)));
         }
         leave(range, Left::Writable);
     }
 }
 
+/// Held by whoever makes a file's protection what the program believes.
+static HONEST: Lock = Lock::new();
+
+/// *The story:* of two threads that did so at once the slower one took the right to store away again that the
+/// faster one had just given to a page (`torture file-opened-beside`).
 fn make_honest(range: &AddressRange, prot: u32) -> Result<(), Errno> {
-    let mut result = Ok(());
+    let (mut is_refused, mut lies) = (false, false);
     TABLE.each(|part| {
-        if !overlap(&part.range, range) {
-            return;
-        }
-        let mapped = TABLE.file(part.file);
-        if mapped.shared.load(SeqCst) && prot & PROT_WRITE != 0 {
-            result = Err(Errno::ACCESS);
+        if overlap(&part.range, range) {
+            let mapped = TABLE.file(part.file);
+            is_refused |= mapped.shared.load(SeqCst) && prot & PROT_WRITE != 0;
+            lies |= mapped.lies.load(SeqCst);
         }
     });
-    result?;
+    if is_refused {
+        return Err(Errno::ACCESS);
+    }
+    // What does not lie does not begin to.
+    if lies {
+        undisturbed(|| HONEST.with(|| make_all_honest(range)));
+    }
+    Ok(())
+}
+
+fn make_all_honest(range: &AddressRange) {
     TABLE.each(|part| {
         let mapped = TABLE.file(part.file);
         if overlap(&part.range, range) && mapped.lies.load(SeqCst) {
@@ -469,7 +602,6 @@ fn make_honest(range: &AddressRange, prot: u32) -> Result<(), Errno> {
             mapped.lies.store(false, SeqCst);
         }
     });
-    Ok(())
 }
 
 /// mlock(2).
@@ -478,7 +610,7 @@ fn make_honest(range: &AddressRange, prot: u32) -> Result<(), Errno> {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock(start: *const c_void, len: usize) -> c_int {
-    hand_back(start as usize, len, Left::Locked);
+    let _ = hand_back(start as usize, len, Left::Locked);
     // SAFETY: passed on to the caller.
     unsafe { libc::call(__NR_mlock, [start as usize, len, 0, 0, 0, 0]) as c_int }
 }
@@ -489,89 +621,43 @@ pub unsafe extern "C" fn mlock(start: *const c_void, len: usize) -> c_int {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock2(start: *const c_void, len: usize, flags: u32) -> c_int {
-    hand_back(start as usize, len, Left::Locked);
+    let _ = hand_back(start as usize, len, Left::Locked);
     // SAFETY: passed on to the caller.
     unsafe { libc::call(__NR_mlock2, [start as usize, len, flags as usize, 0, 0, 0]) as c_int }
 }
 
 // Fork.
 
-/// Descriptors for children, while forks are under way; -1: none.
-static FOR_CHILDREN: [AtomicI32; FILES] = [const { AtomicI32::new(-1) }; FILES];
-/// Some of them are open.
-static OPENED: AtomicBool = AtomicBool::new(false);
-/// Threads that fork.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-/// Held by whoever opens or closes them.
-static OPENING: Lock = Lock::new();
-
-/// Before a fork, in the thread that forks, when nothing is out but files.
-///
-/// *The story:* a signal's handler forked in here, and waited for the lock of its own thread.
-pub fn before_fork() {
-    // First: whoever closes descriptors looks at the count, under the lock.
-    FORKS.fetch_add(1, SeqCst);
-    if !TABLE.is_empty() {
-        undisturbed(|| OPENING.with(open_for_children));
-    }
-}
-
-fn open_for_children() {
-    OPENED.store(true, SeqCst);
-    let agent = AGENT.load(SeqCst);
-    TABLE.each(|part| {
-        let place = &FOR_CHILDREN[part.file];
-        let file = TABLE.file(part.file).file.load(SeqCst);
-        if place.load(SeqCst) < 0
-            && file >= 0
-            && let Ok(opened) = file::open_of_thread(agent, file as u32)
-        {
-            place.store(opened.into_raw(), SeqCst);
-        }
-    });
-}
-
-/// After a fork, in the parent.
-pub fn after_fork() {
-    // In a child that a handler made between the two calls none are counted.
-    let _ = FORKS.fetch_update(SeqCst, SeqCst, |forks| forks.checked_sub(1));
-    if OPENED.load(SeqCst) {
-        undisturbed(|| {
-            OPENING.with(|| {
-                if FORKS.load(SeqCst) == 0 {
-                    close_those_for_children();
-                }
-            });
-        });
-    }
-}
-
-fn close_those_for_children() {
-    for place in &FOR_CHILDREN {
-        let fd = place.swap(-1, SeqCst);
-        if fd >= 0 {
-            // SAFETY: it was opened by `before_fork`, and nobody else knows of it.
-            drop(unsafe { Fd::from_raw(fd) });
-        }
-    }
-    OPENED.store(false, SeqCst);
+/// Addresses that are mapped for children.
+pub fn twin_bytes() -> u64 {
+    (0..FILES).map(|file| TABLE.file(file).twin().len() as u64).sum()
 }
 
 /// After a fork, in the child, in its only thread: its files are the kernel's.
 pub fn in_child() {
-    OPENING.forget();
+    HONEST.forget();
+    WAITING.store(0, SeqCst);
     kept::in_child();
     BYTES_MIN.store(usize::MAX, SeqCst);
     DESK.state.store(FREE, SeqCst);
     each_left(|_, _| {});
     newly_kept();
     TABLE.each(|part| map_again(&part));
-    FORKS.store(0, SeqCst);
-    close_those_for_children();
+    // Behind a filter they stay: who is there may not be allowed to unmap.
+    if !filters::is_filtered() {
+        for file in 0..FILES {
+            let twin = TABLE.file(file).twin();
+            if !twin.is_empty() {
+                // SAFETY: nobody knows of what is left of it, and what was moved out of it has left nothing
+                // behind. Nobody has mapped anything there since: this is the only thread.
+                let _ = unsafe { mem::munmap(twin) };
+            }
+        }
+    }
     TABLE.clear();
 }
 
-/// Maps the file over what was not stored to.
+/// Puts the kernel's mapping over what was not stored to.
 fn map_again(part: &FileRange) {
     let mut page = 0;
     let is_stored = |page: usize| TABLE.file(part.file).is_stored(part.page + page);
@@ -586,16 +672,26 @@ fn map_again(part: &FileRange) {
 
 fn map_run_again(part: &FileRange, page: usize, pages: usize) {
     let mapped = TABLE.file(part.file);
-    let fd = FOR_CHILDREN[part.file].load(SeqCst);
+    let twin = mapped.twin();
+    if twin.is_empty() {
+        // Nobody has that file mapped any more: whatever is there is something else.
+        return;
+    }
     let start = part.range.start + page * PAGE_SIZE;
     let end = start + pages * PAGE_SIZE;
-    let shared = mapped.shared.load(SeqCst);
-    let offset = mapped.offset.load(SeqCst) + ((part.page + page) * PAGE_SIZE) as u64;
-    each_mapping(start..end, |range, prot| {
-        let prot = if mapped.lies.load(SeqCst) { prot & !Prot::WRITE } else { prot };
-        let offset = offset + (range.start - start) as u64;
-        // SAFETY: the range is the program's mapping of that very part, which nobody has stored to.
-        if unsafe { mem::map_file_fixed(range.clone(), fd, offset, prot, shared) }.is_err() {
+    let lies = mapped.lies.load(SeqCst);
+    let twin_start = twin.start + (part.page + page) * PAGE_SIZE;
+    assert!(twin_start + (end - start) <= twin.end, "what is mapped for children is all of a mapping");
+    // What cannot be looked up may be stored to, if anything of it may.
+    let unknown = if lies || mapped.shared.load(SeqCst) { Prot::READ } else { Prot::RW };
+    each_mapping(start..end, unknown, |range, prot| {
+        let prot = if lies { prot & !Prot::WRITE } else { prot };
+        let from = twin_start + (range.start - start);
+        // SAFETY: the range is the program's mapping of that very part, which nobody has stored to, and
+        // what is moved is the agent's own.
+        let moved = unsafe { mem::move_over(from..from + range.len(), range.start) };
+        // SAFETY: as above: it is what the program had there.
+        if moved.and_then(|()| unsafe { mem::mprotect(range.clone(), prot) }).is_err() {
             // Nothing is there rather than zeroes that nobody wrote.
             // SAFETY: as above.
             let _ = unsafe { mem::munmap(range) };
@@ -603,9 +699,10 @@ fn map_run_again(part: &FileRange, page: usize, pages: usize) {
     });
 }
 
-/// Calls `visit` with every private anonymous mapping in a range.
-fn each_mapping(range: AddressRange, mut visit: impl FnMut(AddressRange, Prot)) {
-    let Ok(maps) = Maps::open() else { return visit(range, Prot::RW) };
+/// Calls `visit` with every private anonymous mapping in a range; where mappings cannot be looked up, with
+/// all of it, and what is told to be allowed there.
+fn each_mapping(range: AddressRange, unknown: Prot, mut visit: impl FnMut(AddressRange, Prot)) {
+    let Ok(maps) = Maps::open() else { return visit(range, unknown) };
     let mut buffer = [0; BUFFER_BYTES];
     let mut at = range.start;
     while at < range.end {

@@ -17,6 +17,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use linux_raw_sys::general::__NR_prctl;
+use overspill_sys::Errno;
 use overspill_sys::procfs::Fields;
 
 use crate::{files, fork, fresh, libc, retire};
@@ -96,7 +97,9 @@ fn is_another() -> bool {
 /// Makes a call that puts the program behind a filter if it succeeds.
 fn noting(has_succeeded: impl Fn(isize) -> bool, call: impl FnOnce() -> isize) -> isize {
     // Behind it nobody could ask for that.
-    files::hand_all_back(overspill_engine::report::Left::Other);
+    if !files::hand_all_back(overspill_engine::report::Left::Other) {
+        return libc::fail(Errno::NOMEM);
+    }
     counted(&FILTERS, has_succeeded, |is_first| {
         // What another thread mapped in between.
         files::leave(&(0..usize::MAX), overspill_engine::report::Left::Other);

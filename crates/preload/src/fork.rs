@@ -144,13 +144,11 @@ pub extern "C" fn prepare() {
             break;
         }
     }
-    files::before_fork();
 }
 
 /// Runs after a fork in the parent.
 pub extern "C" fn parent() {
     if is_ours() {
-        files::after_fork();
         outwait_child();
         count_ended(1);
     }
@@ -170,10 +168,8 @@ pub fn between(flags: usize, call: impl FnOnce(Option<Ticket>) -> isize) -> isiz
     if result == 0 {
         child_of(ticket);
     } else if ticket.is_none_or(Ticket::end) {
+        // Else the agent has counted it.
         parent();
-    } else if is_ours() {
-        // The agent has counted it.
-        files::after_fork();
     }
     result
 }

@@ -139,14 +139,15 @@ pub fn set_most(bytes: u64) {
     MOST.store(usize::try_from(bytes).unwrap_or(usize::MAX), SeqCst);
 }
 
-/// Claims room for a mapping of a file. `None`: it does not fit, or there are too many. What is unmapped
-/// makes room at once.
+/// Claims room for a mapping of a file. `None`: it does not fit, if it has to, or there are too many. What is
+/// unmapped makes room at once.
 ///
 /// *The story* (by reading): the mapping behind the last place was the kernel's for good, and counted by
 /// nobody; one that the kernel refused was counted until the agent had looked again.
-pub fn claim(bytes: usize, file: FileId) -> Option<Claim> {
+pub fn claim(bytes: usize, file: FileId, must_fit: bool) -> Option<Claim> {
     let bytes = bytes.next_multiple_of(PAGE_SIZE);
-    let sum = |total: usize| total.checked_add(bytes).filter(|&total| total <= MOST.load(SeqCst));
+    let fits = |total: usize| !must_fit || total <= MOST.load(SeqCst);
+    let sum = |total: usize| total.checked_add(bytes).filter(|&total| fits(total));
     if fork::is_strange() || TOTAL.fetch_update(SeqCst, SeqCst, sum).is_err() {
         return None;
     }
@@ -373,15 +374,15 @@ mod tests {
     }
 
     fn map_at(start: usize, len: usize) -> Option<usize> {
-        map(&claim(len, FILE)?, || Ok(start)).ok()
+        map(&claim(len, FILE, true)?, || Ok(start)).ok()
     }
 
     /// One test: what is kept is the process's.
     #[test]
     fn pieces_are_cut_moved_and_counted() {
         set_most(0x9000);
-        let first = claim(0x7fff, FILE).expect("it fits");
-        assert_eq!((claim(0x2000, FILE), bytes()), (None, 0x8000), "what is about to come counts");
+        let first = claim(0x7fff, FILE, true).expect("it fits");
+        assert_eq!((claim(0x2000, FILE, true), bytes()), (None, 0x8000), "what is about to come counts");
         assert_eq!(map(&first, || Err(Errno::NOMEM)), Err(Errno::NOMEM));
         assert_eq!((bytes(), kept().len()), (0, 0), "one that the kernel refuses does not");
         assert_eq!((map_at(0x10000, 0x8fff), map_at(0x30000, 1)), (Some(0x10000), None));
@@ -414,13 +415,16 @@ mod tests {
         for at in 1..=PIECES {
             assert!(map_at(0x10000 * at, 0x3000).is_some());
         }
-        assert_eq!((claim(0x1000, FILE), kept().len()), (None, PIECES));
+        assert_eq!((claim(0x1000, FILE, true), kept().len()), (None, PIECES));
         assert_eq!(forget(&(0x11000..0x12000)), 0x1000);
         assert_eq!(kept()[0], 0x10000..0x11000, "no place for the second half: it is the kernel's");
         assert_eq!(forget(&(0x10000..0x11000)), 0x1000);
-        let claimed = claim(0x1000, FILE);
+        let claimed = claim(0x1000, FILE, true);
         in_child();
-        assert!(claimed.is_some() && claim(0x1000, FILE).is_none(), "no room before its agent has looked");
+        assert!(
+            claimed.is_some() && claim(0x1000, FILE, true).is_none(),
+            "no room before its agent has looked"
+        );
         let (pieces, sum) = (kept().len(), kept().iter().map(AddressRange::len).sum::<usize>());
         assert_eq!((pieces, bytes()), (PIECES - 1, sum as u64), "a child has them, too");
         forget(&(0..usize::MAX));

@@ -31,6 +31,7 @@ mod foretold;
 mod fork;
 mod forms;
 mod fresh;
+mod grow;
 mod guards;
 mod heir;
 mod huge;

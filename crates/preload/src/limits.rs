@@ -23,7 +23,7 @@ use overspill_engine::raised::Raised;
 use overspill_sys::procfs::{self, Limit};
 use overspill_sys::{Errno, mem};
 
-use crate::{agent, cpu_limit, libc, peek, veto};
+use crate::{agent, cpu_limit, files, libc, peek, veto};
 
 /// Current and largest value (`struct rlimit`).
 type Pair = [u64; 2];
@@ -96,8 +96,11 @@ impl Kept {
 
     /// What is not the program's, of the current and of the largest value.
     fn on_top(&self) -> Pair {
-        let veto = if self.limit == Limit::AddressSpace { veto::range().len() as u64 } else { 0 };
-        [&self.taken, &self.largest].map(|bytes| bytes.load(SeqCst) + veto)
+        let others = match self.limit {
+            Limit::AddressSpace => veto::range().len() as u64 + files::twin_bytes(),
+            _ => 0,
+        };
+        [&self.taken, &self.largest].map(|bytes| bytes.load(SeqCst) + others)
     }
 
     /// What the kernel is told in place of what the program asks for.

@@ -31,7 +31,8 @@ const PIECE_BYTES: usize = 2 << 20;
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     // SAFETY: passed on to the caller.
     let call = |flags: u32| unsafe { libc::call(__NR_mlockall, [flags as usize, 0, 0, 0, 0, 0]) as c_int };
-    files::hand_all_back(Left::Locked);
+    // What could not be is locked as it is.
+    let _ = files::hand_all_back(Left::Locked);
     let flags = flags as u32;
     let is_known = flags & !(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) == 0;
     if !is_known || flags & MCL_CURRENT == 0 || filters::is_filtered() {

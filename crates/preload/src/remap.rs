@@ -35,7 +35,7 @@ use overspill_sys::maps::{BUFFER_BYTES, Maps};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, mem, procfs};
 
 use crate::kept::{self, Change};
-use crate::{files, filters, fork, fresh, libc, withheld};
+use crate::{files, filters, fork, fresh, grow, libc, withheld};
 
 use split::Parts;
 
@@ -118,11 +118,25 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
-    files::before_mremap(old as usize, old_len, new_len, flags as u32);
+    if !files::before_mremap(old as usize, old_len, new_len, flags as u32) {
+        return libc::fail(Errno::NOMEM) as *mut c_void;
+    }
     let new = if flags as u32 & MREMAP_FIXED != 0 { new } else { core::ptr::null_mut() };
     let mut arguments = [old as usize, old_len, new_len, flags as usize, new as usize, 0];
     let range = old as usize..(old as usize).saturating_add(pages(old_len) * PAGE_SIZE);
     let marks = withheld::before_change();
+    let aligned = range.start.is_multiple_of(PAGE_SIZE);
+    let grown = if aligned {
+        grow::grow(&range, pages(new_len) * PAGE_SIZE, flags as u32, new as usize)
+    } else {
+        None
+    };
+    if let Some(grown) = grown {
+        if let Ok(address) = grown {
+            marks.moved((range.start, old_len), (address, new_len), false);
+        }
+        return grown.unwrap_or_else(|errno| libc::fail(errno) as usize) as *mut c_void;
+    }
     if shrinks(&arguments)
         && fork::is_managing()
         && is_told_wrong()
@@ -237,7 +251,7 @@ fn is_told_wrong() -> bool {
 }
 
 /// Would the kernel find nothing wrong with a move before it moves anything?
-fn is_sound(range: &AddressRange, new: usize, new_len: usize, flags: c_int) -> bool {
+pub fn is_sound(range: &AddressRange, new: usize, new_len: usize, flags: c_int) -> bool {
     let known = MREMAP_FIXED | MREMAP_MAYMOVE | MREMAP_DONTUNMAP;
     let end = new.saturating_add(new_len);
     let is_apart = end <= range.start || range.end <= new;
@@ -280,7 +294,7 @@ pub fn in_turns(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize,
 ///
 /// # Safety
 /// As for mremap(2) with MREMAP_FIXED of the range to `new`.
-unsafe fn move_each(maps: &Maps, range: &AddressRange, new: usize, flags: c_int) -> Result<usize, Errno> {
+pub unsafe fn move_each(maps: &Maps, range: &AddressRange, new: usize, flags: c_int) -> Result<usize, Errno> {
     let mut at = range.start;
     while at < range.end {
         let mut end = range.end;

@@ -125,27 +125,17 @@ pub fn open_of_other(tid: u32, fd: u32, how: Open) -> Result<Fd, Errno> {
 /// position and flags of its own. EACCES: whoever gave the descriptor may, the caller may not.
 pub fn open_again(fd: &Fd, how: Open) -> Result<Fd, Errno> {
     let mut path = [0u8; 40];
-    open(descriptor_path(b"/proc/thread-self/fd/", &[], fd.raw() as u32, &mut path), how)
+    open(descriptor_path(b"/proc/thread-self/fd/", fd.raw() as u32, &mut path), how)
 }
 
-/// Opens what descriptor `fd` of thread `tid` of this process refers to, for reading.
-pub fn open_of_thread(tid: u32, fd: u32) -> Result<Fd, Errno> {
-    let mut path = [0u8; 48];
-    open(descriptor_path(b"/proc/self/task/", &[tid], fd, &mut path), Open::empty())
-}
-
-/// Puts a path of /proc together: `start`, a thread if there is one, a descriptor.
-fn descriptor_path<'a>(start: &[u8], thread: &[u32], fd: u32, path: &'a mut [u8]) -> &'a CStr {
+/// Puts a path of /proc together: `start`, a descriptor.
+fn descriptor_path<'a>(start: &[u8], fd: u32, path: &'a mut [u8]) -> &'a CStr {
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
         path[at..at + bytes.len()].copy_from_slice(bytes);
         at += bytes.len();
     };
     put(start);
-    if let Some(&tid) = thread.first() {
-        put(crate::text::Decimal::new(u64::from(tid)).as_bytes());
-        put(b"/fd/");
-    }
     put(crate::text::Decimal::new(u64::from(fd)).as_bytes());
     put(&[0]);
     CStr::from_bytes_until_nul(path).expect("a zero was put at the end")
@@ -154,7 +144,7 @@ fn descriptor_path<'a>(start: &[u8], thread: &[u32], fd: u32, path: &'a mut [u8]
 /// The name by which the file of a descriptor of the calling thread's was opened, as far as it fits.
 pub fn name_of<'a>(fd: &Fd, text: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut path = [0u8; 40];
-    let path = descriptor_path(b"/proc/thread-self/fd/", &[], fd.raw() as u32, &mut path);
+    let path = descriptor_path(b"/proc/thread-self/fd/", fd.raw() as u32, &mut path);
     read_link(path, text).ok()
 }
 
@@ -178,6 +168,16 @@ pub fn descriptor_of_program(fd: u32) -> Result<Fd, Errno> {
     let process = crate::mem::pidfd_self()?;
     // SAFETY: makes a descriptor.
     unsafe { syscall!(nr::__NR_pidfd_getfd, process.raw() as usize, fd as usize, 0).map(Fd::made) }
+}
+
+/// The same of a thread's own table, which need not be the first thread's (6.9; before, it is that one's).
+pub fn descriptor_of_thread(tid: u32, fd: u32) -> Result<Fd, Errno> {
+    let thread = match crate::mem::pidfd_of_thread(tid) {
+        Err(Errno::INVAL) => crate::mem::pidfd_self()?,
+        thread => thread?,
+    };
+    // SAFETY: makes a descriptor.
+    unsafe { syscall!(nr::__NR_pidfd_getfd, thread.raw() as usize, fd as usize, 0).map(Fd::made) }
 }
 
 /// Puts a directory's position to its beginning.

@@ -117,10 +117,31 @@ pub unsafe fn map_anon_fixed(range: AddressRange, prot: Prot) -> Result<(), Errn
 }
 
 /// Private memory for the program, readable and writable, not promised; at `wish` if that is free.
-/// It does not lie among the agent's own addresses.
+/// It does not lie among the agent's own addresses. EBUSY: what is mapped now is locked (mlockall).
+///
+/// Nobody may touch it at first, as the kernel fills what is locked before anybody can look.
 pub fn map_for_program(wish: usize, len: usize) -> Result<usize, Errno> {
     // SAFETY: nothing is replaced.
-    unsafe { mmap(wish, len, Prot::RW, MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0) }
+    let start = unsafe { mmap(wish, len, Prot::empty(), MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)? };
+    let range = start..start + len;
+    let opened = match is_locked(range.clone()) {
+        true => Err(Errno::BUSY),
+        // SAFETY: it was just mapped, and nobody knows of it.
+        false => unsafe { mprotect(range.clone(), Prot::RW) },
+    };
+    opened.map(|()| start).inspect_err(|_| {
+        // SAFETY: as above.
+        let _ = unsafe { munmap(range) };
+    })
+}
+
+/// Is any of a range locked, or was mapped to be (mlock, mlockall)? What is not mapped is not.
+#[must_use]
+pub fn is_locked(range: AddressRange) -> bool {
+    let flags = nr::MS_INVALIDATE as usize;
+    // SAFETY: by itself that flag writes nothing and drops nothing, and asks for locks (msync(2)).
+    let answer = unsafe { syscall!(nr::__NR_msync, range.start, range.len(), flags) };
+    answer == Err(Errno::BUSY)
 }
 
 /// Replaces whatever is mapped in `range` by a part of a file, shared with others or not.
@@ -136,6 +157,19 @@ pub unsafe fn map_file_fixed(
 ) -> Result<(), Errno> {
     let flags = nr::MAP_FIXED | if shared { nr::MAP_SHARED } else { nr::MAP_PRIVATE };
     // SAFETY: the caller owns the range; the kernel says what is wrong with a descriptor.
+    unsafe { mmap(range.start, range.len(), prot, flags, fd, offset).map(drop) }
+}
+
+/// Maps a part of a file where nothing is mapped. EEXIST: something is (4.17).
+pub fn map_file_if_free(
+    range: AddressRange,
+    fd: i32,
+    offset: u64,
+    prot: Prot,
+    shared: bool,
+) -> Result<(), Errno> {
+    let flags = nr::MAP_FIXED_NOREPLACE | if shared { nr::MAP_SHARED } else { nr::MAP_PRIVATE };
+    // SAFETY: nothing is replaced; the kernel says what is wrong with a descriptor.
     unsafe { mmap(range.start, range.len(), prot, flags, fd, offset).map(drop) }
 }
 
@@ -391,6 +425,15 @@ impl Mapping {
     pub(crate) fn rings(fd: &Fd, len: usize, offset: u64) -> Result<Mapping, Errno> {
         // SAFETY: nothing is replaced.
         let start = unsafe { mmap(0, len, Prot::RW, nr::MAP_SHARED | nr::MAP_POPULATE, fd.raw(), offset)? };
+        Ok(Mapping { start, len })
+    }
+
+    /// Addresses of a file that nobody may touch, outside of the reserve: what they become when they
+    /// are opened up is shared with others, or not.
+    pub fn aside(fd: &Fd, len: usize, offset: u64, shared: bool) -> Result<Mapping, Errno> {
+        let flags = if shared { nr::MAP_SHARED } else { nr::MAP_PRIVATE };
+        // SAFETY: nothing is replaced.
+        let start = unsafe { mmap(0, len, Prot::empty(), flags, fd.raw(), offset)? };
         Ok(Mapping { start, len })
     }
 

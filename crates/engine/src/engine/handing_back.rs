@@ -11,8 +11,8 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use overspill_mm::types::{Slot, Vpn};
 use overspill_sys::maps::{BUFFER_BYTES, Maps};
-use overspill_sys::mem::Prot;
-use overspill_sys::{AddressRange, PAGE_SIZE, clock, lease, overlap};
+use overspill_sys::mem::{self, Prot};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, overlap};
 
 use super::Engine;
 use super::files::FilePart;
@@ -136,11 +136,8 @@ impl Engine {
         if !(handed || self.is_quiet() && self.read_anew(first_slot)) {
             return false;
         }
-        let mapped = self.transfers.files().each().find(|mapped| mapped.first_slot == first_slot);
-        if let Some(program) = mapped.and_then(|mapped| mapped.source.program.as_mut())
-            && core::mem::take(&mut program.leased)
-        {
-            let _ = lease::give_up(&program.plain);
+        if let Some(mapped) = self.transfers.files().find(first_slot) {
+            mapped.give_up_lease();
         }
         self.forget_unmapped();
         true
@@ -185,6 +182,28 @@ impl Engine {
         let handed = firsts.into_iter().all(|first| self.hand_back(first, why));
         self.forget_unmapped();
         handed
+    }
+
+    /// Maps a part of a file, of which the program has others mapped, for the program: where it is another
+    /// part's continuation that is handed back already. In the place of what is there, which is not managed,
+    /// or where nothing is (EEXIST). ENOENT: nobody has that file mapped.
+    pub fn map_tail(
+        &mut self,
+        file: usize,
+        range: AddressRange,
+        offset: u64,
+        prot: Prot,
+        replaces: bool,
+    ) -> Result<(), Errno> {
+        let programs = self.transfers.files().each().filter_map(|mapped| mapped.source.program.as_ref());
+        let program = programs.into_iter().find(|program| program.index == file).ok_or(Errno::NOENT)?;
+        let (plain, shared) = (program.plain.raw(), program.place.shared.load(SeqCst));
+        if replaces {
+            // SAFETY: whoever asks has mapped nothing of use there.
+            unsafe { mem::map_file_fixed(range, plain, offset, prot, shared) }
+        } else {
+            mem::map_file_if_free(range, plain, offset, prot, shared)
+        }
     }
 
     /// Goes on with everything until the helper's last order is done, for a while: it may wait for a
@@ -264,8 +283,12 @@ impl Engine {
         let parts = self.parts_of(first_slot);
         let pages: u64 = parts.iter().map(|part| part.end.0 - part.start.0).sum();
         let handed = self.map_file_again(first_slot);
-        if handed && self.transfers.files().of_slot(Slot(first_slot)).note_handed_back() {
-            self.report.note_file_left(why, pages * PAGE_SIZE as u64);
+        if handed {
+            let mapped = self.transfers.files().of_slot(Slot(first_slot));
+            mapped.give_up_lease();
+            if mapped.note_handed_back() {
+                self.report.note_file_left(why, pages * PAGE_SIZE as u64);
+            }
         }
         self.are_files_told = false;
         self.tell_file_ranges();

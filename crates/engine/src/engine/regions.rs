@@ -7,7 +7,8 @@ use core::sync::atomic::AtomicBool;
 use overspill_mm::readahead::policy::{Overrides, RegionState};
 use overspill_mm::types::{RegionKind, Vpn};
 use overspill_mm::{Event, RegionStats, State};
-use overspill_sys::mem::OwnMemory;
+use overspill_sys::mem::{self, OwnMemory};
+use overspill_sys::pagemap::{Categories, Query};
 use overspill_sys::uffd::Message;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock};
 
@@ -24,6 +25,30 @@ impl Engine {
     /// Asks the kernel to report the missing pages of a range of private anonymous memory.
     pub fn register(&self, range: AddressRange) -> Result<(), Errno> {
         self.view.program.register(range)
+    }
+
+    /// The same of a range that was just mapped, and that nobody else knows of: nothing may be there.
+    /// EBUSY: it is locked, or something is. EAGAIN: others change the address space all the time; to be
+    /// tried again. It is registered in either case.
+    ///
+    /// *The story:* what is mapped after mlockall(MCL_FUTURE) is filled with zeroes at once. No fault was
+    /// told of, and the file was never read: it was all zeroes (`torture file-locked`).
+    ///
+    /// *The other story:* one thread unmapped what was managed, and a file was mapped in its place before the
+    /// event of that was read. The event ended what had just begun, and who touched the file found zeroes
+    /// (`torture file-grow-beside`).
+    pub fn register_empty(&mut self, range: AddressRange) -> Result<(), Errno> {
+        self.register(range.clone())?;
+        // From now on whoever locks it waits for what he finds missing. Where pages cannot be asked for
+        // quickly only the lock is.
+        let present = Query { any_of: Categories::PRESENT | Categories::SWAPPED, ..Query::default() };
+        let is_filled = mem::is_locked(range.clone())
+            || self.view.program.can_move() && self.pagemap().has_any(range.clone(), present)?;
+        if is_filled {
+            return Err(Errno::BUSY);
+        }
+        // Whatever was there has gone, and its event is on its way, or was read.
+        if self.settle(|_| {}) && !self.manages(&range) { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
     /// Is the page at an address of the program's in a registered mapping? Not sure, while the

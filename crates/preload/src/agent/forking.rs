@@ -12,7 +12,7 @@ use overspill_sys::{PAGE_SIZE, clock};
 use super::{Agent, Manager, own_ranges};
 use crate::adopt::Adopter;
 use crate::heir::{Heir, Legacy};
-use crate::{aside, filters, fork, fresh, message, retire, veto};
+use crate::{aside, files, filters, fork, fresh, message, retire, veto};
 
 use alloc::vec::Vec;
 
@@ -231,11 +231,11 @@ impl Manager<'_> {
         }
     }
 
-    /// Who waits for fresh memory to be managed comes first.
+    /// Who waits for fresh memory to be managed comes first, or for a file to be mapped.
     fn lingers(&mut self) -> bool {
         let held = self.engine.frames().saturating_add(aside::frames(self.stray_growth));
         let goes_on = self.linger.goes_on(clock::monotonic_ns(), fork::ended(), held);
-        goes_on && !fresh::is_awaited(fresh::asked())
+        goes_on && !fresh::is_awaited(fresh::asked()) && !files::is_pause_in_the_way()
     }
 }
 

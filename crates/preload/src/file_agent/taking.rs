@@ -130,7 +130,7 @@ fn take_kept(engine: &mut Engine, maps: &Maps, kept: &Kept, say: &impl Fn(&dyn D
 
 fn take_piece(engine: &mut Engine, maps: &Maps, piece: &Piece, kept: &Kept) -> Result<Outcome, Refusal> {
     let file = piece.open(kept.file).ok_or(Refusal(Left::Other, "it cannot be opened again"))?;
-    let source = super::source(engine, &file, PROT_READ, piece.shared, piece.offset)?;
+    let source = super::source(engine, &file, PROT_READ, piece.shared, piece.offset, piece.range.len())?;
     let index = source.program.as_ref().expect("a program's mapping has a place").index;
     let outcome = cover(engine, maps, piece, kept.mapping, source);
     if !matches!(outcome, Ok(Outcome::Taken)) {
@@ -149,6 +149,9 @@ fn cover(
     if engine.pagemap().has_any(piece.range.clone(), Query::OWN_CONTENT)? {
         return Err(Refusal(Left::Writable, "it was stored to"));
     }
+    if mem::is_locked(piece.range.clone()) {
+        return Err(Errno::BUSY.into());
+    }
     let in_file = source.len.saturating_sub(source.offset).next_multiple_of(PAGE_SIZE as u64);
     let len = usize::try_from(in_file).unwrap_or(usize::MAX).min(piece.range.len());
     if len == 0 {
@@ -156,10 +159,10 @@ fn cover(
     }
     let start = mem::map_for_program(0, len)?;
     let made = start..start + len;
-    let is_made = engine.register(made.clone()).and_then(|()| engine.add_file(made.clone(), source));
+    let is_made = engine.register_empty(made.clone()).and_then(|()| engine.add_file(made.clone(), source));
     if let Err(errno) = is_made {
         engine.unmap_unknown(made);
-        return Err(errno.into());
+        return if errno == Errno::AGAIN { Ok(Outcome::Changed) } else { Err(errno.into()) };
     }
     engine.await_idle_helper();
     let outcome = move_over(engine, maps, piece, mapping, &made);

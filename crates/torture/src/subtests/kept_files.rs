@@ -6,6 +6,7 @@ use std::fs::OpenOptions;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::file_hazards::may_lock;
 use super::mapped_files::{SEED, Scratch};
 use crate::child::fork;
 use crate::context::{Context, parallel};
@@ -264,6 +265,34 @@ pub fn locked(context: &mut Context) -> Outcome {
         }
         Ok(())
     })?;
+    Ok(())
+}
+
+/// `file-kept-all-locked`: what fits was mapped, and is locked, after mlockall(MCL_FUTURE). It is the file's
+/// and in RAM when other memory takes the room.
+///
+/// *The story:* what was to be put in its place was filled with zeroes by the kernel before anybody watched
+/// it. The mapping was right at first, and all zeroes from then on.
+pub fn all_locked(context: &mut Context) -> Outcome {
+    let ways: &[i32] = if may_lock() { &[libc::MAP_SHARED, libc::MAP_PRIVATE] } else { &[] };
+    for &flags in ways {
+        let file = Scratch::new(context, LEN)?;
+        let child = fork(|| {
+            // SAFETY: changes no content.
+            sys::check("mlockall", unsafe { libc::mlockall(libc::MCL_FUTURE) } as isize)?;
+            let memory = map_what_fits(&file, flags)?;
+            take_the_room(|| Ok(true))?;
+            // Whoever is to look at it has done so.
+            sys::pause_ms(300);
+            pattern::check_pages(&memory, 0..memory.pages(), SEED, "locked while others take the room")?;
+            let there = sys::resident_pages(memory.base(), memory.len())?;
+            ensure!(there == memory.pages(), "{there} pages of a locked file are in RAM");
+            memory.forget();
+            Ok(())
+        })?;
+        child.succeed("a child that locks all")?;
+    }
+    context.press()?;
     Ok(())
 }
 

@@ -30,7 +30,7 @@ const SHARED: i32 = libc::MAP_SHARED;
 const PRIVATE: i32 = libc::MAP_PRIVATE;
 
 /// The page that is wrong in the file of a run that is to fail: whoever checks bytes looks at it.
-const SABOTAGED: usize = 1549;
+pub(super) const SABOTAGED: usize = 1549;
 
 /// A file full of the pattern, which nobody has open for writing; its name goes with it.
 pub(super) struct Scratch {

@@ -12,6 +12,7 @@ mod file_calls;
 mod file_changes;
 mod file_chunks;
 mod file_faults;
+mod file_hazards;
 mod files;
 pub mod forks;
 pub mod forks_held;
@@ -218,11 +219,20 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-regrown" Exceeded file_changes::regrown, "a mapped file is cut and grows again";
     "file-refused" Exceeded file_calls::refused, "flags, descriptors and ranges that the kernel refuses";
     "file-hints-in-part" Exceeded file_calls::hints_in_part, "hints for files that are managed in part";
+    "file-locked" Exceeded file_hazards::locked, "mapped files in a process that locks all it maps";
+    "file-own-table" Exceeded file_hazards::own_table, "a thread's own descriptor of a mapped file";
+    "file-opened-beside" Exceeded file_hazards::opened_beside, "pages made writable by several threads at once";
+    "file-grow-beside" Exceeded file_hazards::grow_beside, "a mapping that grows beside busy threads";
+    "file-grow-stored" Exceeded file_hazards::grow_stored, "a mapping with stores that grows";
+    "file-lease" Exceeded file_hazards::lease, "writers to files whose mappings the kernel has again";
+    "file-fork-beside" Exceeded file_hazards::fork_beside, "forks beside a thread that maps and unmaps files";
+    "file-fork-rights" Exceeded file_hazards::fork_rights, "forks without descriptors, rights or a root";
     "file-kept" Holds kept_files::readers, "a mapped file that fits until other memory takes the room";
     "file-kept-changed" Holds kept_files::changed, "the same, unmapped, moved, protected in part meanwhile";
     "file-kept-fork" Exceeded kept_files::forks, "the same, with children made meanwhile";
     "file-kept-cut" Holds kept_files::cut, "the same, cut meanwhile";
     "file-kept-locked" Holds kept_files::locked, "the same, locked and grown in part meanwhile";
+    "file-kept-all-locked" Exceeded kept_files::all_locked, "the same, in a process that locks all it maps";
     "exit" Holds exits::exits, "every way to end while threads fault";
 };
 

@@ -49,8 +49,6 @@ const MESSAGES: usize = 64;
 /// first without a rest.
 const CHANGE_TRIES: u32 = 500;
 const CHANGE_SPINS: u32 = 64;
-/// How often it is looked for a change that was made before one that was told: it takes a thread that runs.
-const EARLIER_TRIES: u32 = 50_000;
 /// A rest in which another thread does what is waited for. Not sched_yield: each puts off this
 /// thread's next turn, and many together by tens of milliseconds when all processors are busy.
 ///
@@ -323,43 +321,6 @@ impl Memory {
     /// The faults that were read and not handled, the oldest first.
     pub fn faults(&mut self) -> &mut VecDeque<Message> {
         &mut self.faults
-    }
-
-    /// The change to be handled next, given what the books hold something of; it is waited for. See [`changes`].
-    pub fn next_change(&mut self, is_known: impl Fn(&AddressRange) -> bool) -> Option<Message> {
-        for _ in 0..EARLIER_TRIES {
-            // All who have something to tell come to it before more is read: what they did later would be
-            // taken for what they did before.
-            if self.changes.order(&is_known) || self.is_quiet() && !self.read_messages() {
-                break;
-            }
-            clock::sleep_ns(REST_NS);
-            self.read_messages();
-        }
-        self.changes.take()
-    }
-
-    /// Those that were read and not handled, the oldest first.
-    pub fn changes(&self) -> &VecDeque<Message> {
-        self.changes.queue()
-    }
-
-    /// Are there changes that were read and not handled?
-    pub fn is_changed(&self) -> bool {
-        !self.changes.queue().is_empty()
-    }
-
-    /// Is the address space free of changes whose events are unread? What was read from the
-    /// process's maps before a "yes" is still true of everything that is registered.
-    pub fn is_quiet(&mut self) -> bool {
-        // The kernel checks for unread events before it looks at the pages; protecting nothing
-        // changes nothing.
-        let probe = self.staging.page(0)..self.staging.page(1);
-        let is_quiet = self.program.write_protect(probe, false, true) != Err(Errno::AGAIN);
-        if is_quiet {
-            self.changes.all_is_told();
-        }
-        is_quiet
     }
 
     /// Waits until whoever has the lock of the address space has let go of it: unlocking what is not

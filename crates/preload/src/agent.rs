@@ -37,25 +37,15 @@ use overspill_sys::thread;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use crate::adopt::Adopter;
-use crate::aside;
 use crate::custody::Custody;
 use crate::ending::Ending;
-use crate::file_agent;
-use crate::files;
-use crate::fork;
-use crate::fresh;
-use crate::guards;
 use crate::heir::{Heir, Legacy};
 use crate::huge::Huge;
-use crate::kept;
 use crate::launcher::Files;
-use crate::lend;
-use crate::message;
 use crate::nap::Nap;
-use crate::retire;
-use crate::settings;
 use crate::sight::Sight;
 use crate::urgency::Urgency;
+use crate::{aside, file_agent, files, fork, fresh, guards, kept, lend, message, retire, settings};
 
 use borrowing::Borrowing;
 use enlisting::place_of;
@@ -598,7 +588,7 @@ impl Manager<'_> {
         self.reserve.observe(growth, now);
         let has_grown = growth > STRAY_BYTES;
         let looks_again = self.resyncs_again.is_some_and(|at| at <= now);
-        if (has_grown || looks_again || is_awaited || self.lacks(resident)) && !fork::is_paused() {
+        if !fork::is_paused() && (has_grown || looks_again || is_awaited || self.lacks(resident)) {
             if has_grown {
                 self.hurries_until = clock::monotonic_ns() + HURRY_NS;
                 self.hurry(true);

@@ -349,7 +349,9 @@ pub fn leave(range: &AddressRange, why: Left) {
 /// All mappings are to be the kernel's again: what follows may not be able to ask. False: some are not,
 /// though there is an agent.
 pub fn hand_all_back(why: Left) -> bool {
-    hand_back(0, usize::MAX, why) || !is_served()
+    // Nobody can be asked by now, or nobody is there who would have to be.
+    let asks = fork::is_ours() && !filters::is_filtered() && !fork::is_borrowing();
+    !asks || hand_back(0, usize::MAX, why) || !is_served()
 }
 
 // The calls.

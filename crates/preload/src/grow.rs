@@ -34,7 +34,7 @@ struct Stored {
 /// what was stored to. `None`: that is not what is there, and the kernel's to do or to refuse.
 pub fn grow(old: &AddressRange, new_len: usize, flags: u32, new: usize) -> Option<Result<usize, Errno>> {
     let is_usual = flags & !(MREMAP_MAYMOVE | MREMAP_FIXED) == 0;
-    if !is_usual || new_len <= old.len() || files::table().is_empty() || filters::is_filtered() {
+    if !is_usual || new_len <= old.len() || !files::table().overlaps(old) || filters::is_filtered() {
         return None;
     }
     if flags & MREMAP_FIXED != 0 && !remap::is_sound(old, new, new_len, flags as i32) {

@@ -153,7 +153,7 @@ impl Census {
     }
 
     fn note_stopped(&mut self, stopped: Stopped, now: u64) {
-        let step = (now - self.last_ns).min(STEP_NS_MAX);
+        let step = now.saturating_sub(self.last_ns).min(STEP_NS_MAX);
         let for_ns = self.stopped.for_ns + if stopped.programs > 0 { step } else { 0 };
         let most = if stopped.peak_bytes > self.stopped.peak_bytes { stopped } else { self.stopped };
         self.stopped = Stopped { for_ns, ..most };

@@ -100,7 +100,9 @@ impl Custody {
             let mut fds: Vec<PollFd> = fds.map(PollFd::readable).collect();
             let rest = (!self.left.is_empty()).then_some(pause.as_nanos() as u64);
             // A look in vain where that fails.
-            let _ = poll(&mut fds, rest);
+            if poll(&mut fds, rest).is_err() {
+                std::thread::sleep(PAUSE_MIN);
+            }
             let is_over = fds[0].is_ready();
             if fds[1].is_ready() {
                 self.let_in(listener);

@@ -296,7 +296,10 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
 /// "Never needed more than 9.2 MiB" was told, and 34, and what to try next was to be 20. *The other story:*
 /// three of 50 MiB at once, in a run of a second: 56.6 MiB were told, and 134.5, and 64.8.
 fn is_brief(report: &Report) -> bool {
-    let matter = report.brief_programs_bytes > report.tree_peak_bytes / BRIEF_SHARE;
+    // As many as were there at once, of those that are of the kind.
+    let each = report.brief_programs_bytes / report.brief_programs.max(1);
+    let at_once = report.brief_programs.min(report.programs_at_once);
+    let matter = each * at_once > report.tree_peak_bytes / BRIEF_SHARE;
     let are_brief = report.brief_programs * 2 > report.programs_total && matter;
     report.programs_total > 1 && (report.wall_seconds < BRIEF_SECONDS || are_brief)
 }

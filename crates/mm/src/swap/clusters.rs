@@ -63,7 +63,10 @@ impl SlotAllocator for Clusters {
                     self.take_newest()
                 })
             });
-            let cluster = cluster.or_else(|| self.take_any())?;
+            let cluster = cluster.or_else(|| {
+                self.join(table.clusters());
+                self.take_any()
+            })?;
             self.next = cluster * CLUSTER;
         }
     }
@@ -163,6 +166,15 @@ impl Clusters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// *The story* (by the model): clusters that were known by a bad page in the last of them were on no
+    /// list. Nothing could grow any more, and no page was ever put there.
+    #[test]
+    fn clusters_that_are_known_by_a_bad_page_are_used() {
+        let (mut clusters, mut table) = (Clusters::new(), SlotTable::new(900));
+        table.exclude(700);
+        assert_eq!(clusters.choose(&mut table, 1), Some((1, 1)));
+    }
 
     #[test]
     fn holes_are_filled_before_fresh_clusters_are_begun() {

@@ -279,13 +279,13 @@ impl Model {
     fn change(&mut self) {
         let id = AreaId(self.below(self.known.len() as u32) as u8);
         let known = &mut self.known[usize::from(id.0)];
-        match self.random % 4 {
+        match self.random % 12 {
             0 => {
                 assert_eq!(self.areas.fail(id), !known.has_failed);
                 known.has_failed = true;
                 known.leave();
             }
-            1 => {
+            1..4 => {
                 self.areas.ask_to_leave(id);
                 known.is_asked = true;
             }
@@ -375,7 +375,8 @@ impl Model {
                 }
             }
             921..960 => self.drain(),
-            960..961 if self.below(15) == 0 => self.change(),
+            // Several at a time: what leaves is soon left.
+            960..961 if self.below(10) == 0 => (0..12).for_each(|_| self.change()),
             961..963 => self.add_area(),
             // A burst, so that areas fill up.
             963..970 if !busy => (0..200).for_each(|_| self.allocate()),

@@ -118,7 +118,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "mremap" Holds mappings::mremap, "grow, shrink, move, in place and not";
     "mremap-dontunmap" Holds mappings::mremap_dontunmap, "MREMAP_DONTUNMAP";
     "mremap-several" Holds remaps::several, "several mappings and a hole in one call";
-    "mremap-into-hole" Holds remaps::into_hole, "a move to where another thread's block was, before that is told";
+    "mremap-into-hole" Holds remaps::into_hole, "moves to where another thread's block just was";
     "mremap-tail" Holds remaps::tail, "what is managed and a little beside it, in one call";
     "mremap-churn" Holds mappings::mremap_churn, "mremap by threads, all the time";
     "mremap-adopted" Exceeded adoption::mremap, "mremap while mappings are found and managed";
@@ -221,7 +221,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-hints-in-part" Exceeded file_calls::hints_in_part, "hints for files that are managed in part";
     "file-locked" Exceeded file_hazards::locked, "mapped files in a process that locks all it maps";
     "file-own-table" Exceeded file_hazards::own_table, "a thread's own descriptor of a mapped file";
-    "file-opened-beside" Exceeded file_hazards::opened_beside, "pages made writable by several threads at once";
+    "file-opened-beside" Exceeded file_hazards::opened_beside, "made writable by several threads at once";
     "file-grow-beside" Exceeded file_hazards::grow_beside, "a mapping that grows beside busy threads";
     "file-grow-stored" Exceeded file_hazards::grow_stored, "a mapping with stores that grows";
     "file-lease" Exceeded file_hazards::lease, "writers to files whose mappings the kernel has again";

@@ -21,8 +21,8 @@ const FRONT: usize = 4;
 /// `mremap-into-hole`: one thread moves a block away, another one moves its own to where that was, before the
 /// first one has told that its old place is free.
 ///
-/// *The story:* that end was taken for the end of the second block: what of it was on swap read zero, 8672 and
-/// 15075 pages in two runs of 12 rounds of twice 48 MiB.
+/// *The story:* that end was taken for the end of the second block: what of it was on swap read zero, 8672
+/// and 15075 pages in two runs of 12 rounds of twice 48 MiB.
 pub fn into_hole(context: &mut Context) -> Outcome {
     let blocks = [context.subject(SEED)?, context.subject(OTHER)?];
     let (len, pages) = (blocks[0].len(), blocks[0].pages());

@@ -225,8 +225,9 @@ fn a_terminal_that_goes_away_ends_a_run_that_leads_its_session() {
         env!("CARGO_BIN_EXE_overspill")
     );
     let stand_in = overspill();
-    let mut terminal = Command::new("script")
-        .args(["-qec", &line, "/dev/null"])
+    // Whoever runs the tests may ignore it, by nohup, and all that are started then do.
+    let mut terminal = Command::new("env")
+        .args(["--default-signal=HUP", "script", "-qec", &line, "/dev/null"])
         .current_dir(&scratch.0)
         .envs(stand_in.get_envs().filter_map(|(name, value)| Some((name, value?))))
         .stdin(Stdio::null())

@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use overspill_engine::shared::{custody_name, letters};
@@ -36,6 +37,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// So long it is waited for that who was ended at the run's end has ended.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
+/// With fewer descriptors there is none.
+const DESCRIPTORS_MIN: u64 = 32;
+
 /// The thread.
 pub struct Custodian {
     /// Closed, it says that the run is over.
@@ -44,8 +48,13 @@ pub struct Custodian {
 }
 
 impl Custodian {
-    /// Agents may come from now on.
+    /// Agents may come from now on. An error where there are so few descriptors that the launcher needs them.
+    ///
+    /// *The story:* with twelve the command could not be started any more.
     pub fn start(token: u64, quiet: bool) -> Result<Custodian, Errno> {
+        if getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(soft, _)| soft < DESCRIPTORS_MIN) {
+            return Err(Errno::MFILE);
+        }
         let listener = socket::listen(&custody_name(token))?;
         let [stop, stopped] = socket::pair()?;
         let mut kept = Custody { quiet, living: Vec::new(), left: Vec::new() };

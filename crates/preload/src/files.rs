@@ -258,7 +258,7 @@ pub fn insist(wish: Wish) -> Option<usize> {
 
 /// One that `insists` waits for as long as there is an agent.
 fn ask_for(wish: Wish, insists: bool) -> Option<usize> {
-    if filters::is_filtered() || !fork::is_ours() || fork::is_borrowing() {
+    if !may_ask() {
         return None;
     }
     undisturbed_at_first(|let_signals_through| ask_the_agent(wish, insists, let_signals_through))
@@ -346,12 +346,16 @@ pub fn leave(range: &AddressRange, why: Left) {
     }
 }
 
+/// Is the agent this process's, and may it be asked?
+fn may_ask() -> bool {
+    fork::is_ours() && !filters::is_filtered() && !fork::is_borrowing()
+}
+
 /// All mappings are to be the kernel's again: what follows may not be able to ask. False: some are not,
 /// though there is an agent.
 pub fn hand_all_back(why: Left) -> bool {
     // Nobody can be asked by now, or nobody is there who would have to be.
-    let asks = fork::is_ours() && !filters::is_filtered() && !fork::is_borrowing();
-    !asks || hand_back(0, usize::MAX, why) || !is_served()
+    !may_ask() || hand_back(0, usize::MAX, why) || !is_served()
 }
 
 // The calls.

@@ -33,7 +33,7 @@ struct Stored {
 /// Makes a call of mremap(2), with these arguments in whole pages, that grows what was handed back but for
 /// what was stored to. `None`: that is not what is there, and the kernel's to do or to refuse.
 pub fn grow(old: &AddressRange, new_len: usize, flags: u32, new: usize) -> Option<Result<usize, Errno>> {
-    let is_usual = flags & !(MREMAP_MAYMOVE | MREMAP_FIXED) == 0;
+    let is_usual = flags & !(MREMAP_MAYMOVE | MREMAP_FIXED) == 0 && old.start.is_multiple_of(PAGE_SIZE);
     if !is_usual || new_len <= old.len() || !files::table().overlaps(old) || filters::is_filtered() {
         return None;
     }

@@ -125,13 +125,7 @@ pub unsafe extern "C" fn mremap(
     let mut arguments = [old as usize, old_len, new_len, flags as usize, new as usize, 0];
     let range = old as usize..(old as usize).saturating_add(pages(old_len) * PAGE_SIZE);
     let marks = withheld::before_change();
-    let aligned = range.start.is_multiple_of(PAGE_SIZE);
-    let grown = if aligned {
-        grow::grow(&range, pages(new_len) * PAGE_SIZE, flags as u32, new as usize)
-    } else {
-        None
-    };
-    if let Some(grown) = grown {
+    if let Some(grown) = grow::grow(&range, pages(new_len) * PAGE_SIZE, flags as u32, new as usize) {
         if let Ok(address) = grown {
             marks.moved((range.start, old_len), (address, new_len), false);
         }

@@ -155,9 +155,8 @@ pub unsafe fn map_file_fixed(
     prot: Prot,
     shared: bool,
 ) -> Result<(), Errno> {
-    let flags = nr::MAP_FIXED | if shared { nr::MAP_SHARED } else { nr::MAP_PRIVATE };
-    // SAFETY: the caller owns the range; the kernel says what is wrong with a descriptor.
-    unsafe { mmap(range.start, range.len(), prot, flags, fd, offset).map(drop) }
+    // SAFETY: the caller owns the range.
+    unsafe { map_file_at(nr::MAP_FIXED, range, fd, offset, prot, shared) }
 }
 
 /// Maps a part of a file where nothing is mapped. EEXIST: something is (4.17).
@@ -168,8 +167,22 @@ pub fn map_file_if_free(
     prot: Prot,
     shared: bool,
 ) -> Result<(), Errno> {
-    let flags = nr::MAP_FIXED_NOREPLACE | if shared { nr::MAP_SHARED } else { nr::MAP_PRIVATE };
-    // SAFETY: nothing is replaced; the kernel says what is wrong with a descriptor.
+    // SAFETY: nothing is replaced.
+    unsafe { map_file_at(nr::MAP_FIXED_NOREPLACE, range, fd, offset, prot, shared) }
+}
+
+/// # Safety
+/// With MAP_FIXED as for [`map_file_fixed`].
+unsafe fn map_file_at(
+    placement: u32,
+    range: AddressRange,
+    fd: i32,
+    offset: u64,
+    prot: Prot,
+    shared: bool,
+) -> Result<(), Errno> {
+    let flags = placement | if shared { nr::MAP_SHARED } else { nr::MAP_PRIVATE };
+    // SAFETY: passed on to the caller; the kernel says what is wrong with a descriptor.
     unsafe { mmap(range.start, range.len(), prot, flags, fd, offset).map(drop) }
 }
 

@@ -66,8 +66,8 @@ fn signal(pid: libc::pid_t, signal: i32) -> Outcome {
 /// *The story:* the parent's agent served that child, which said nothing, for five seconds. Whatever other
 /// thread of the parent touched what was out waited as long.
 pub fn stopped(context: &mut Context) -> Outcome {
-    const ROUNDS: u64 = 4;
-    const LATER_US: u64 = 1200;
+    const ROUNDS: u64 = 2;
+    const LATER_US: u64 = 2400;
     const STOPPED_MS: u64 = 3500;
     let memory = &large(context)?;
     for round in 0..ROUNDS {
@@ -140,7 +140,7 @@ pub fn maker_stopped(context: &mut Context) -> Outcome {
 /// *The story:* such a child was taken for one that asks, as a fork was under way that was announced. It was
 /// served for five seconds, and everybody waited.
 pub fn beside_bare(context: &mut Context) -> Outcome {
-    const ROUNDS: usize = 4;
+    const ROUNDS: usize = 2;
     const IDLE_MS: u64 = 3500;
     let memory = &large(context)?;
     let (shown, over) = (&*context, &AtomicBool::new(false));

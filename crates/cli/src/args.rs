@@ -19,7 +19,7 @@ use crate::on_full::OnFull;
 use crate::output;
 use crate::policy::ReadAhead;
 use crate::reclaim_policy::Reclaim;
-use crate::size::{Size, parse_budget};
+use crate::size::{Size, parse_budget, parse_swap_max};
 use crate::swap::arg::SwapArg;
 use crate::{record, sim, swap, top, trace};
 
@@ -292,7 +292,7 @@ pub struct Tuning {
     pub erase: bool,
     /// Spill no more than this, all processes together [default: 15/16 of what is free in the file
     /// system]
-    #[arg(long, env = "OVERSPILL_SWAP_MAX", value_name = "SIZE")]
+    #[arg(long, env = "OVERSPILL_SWAP_MAX", value_name = "SIZE", value_parser = parse_swap_max)]
     pub swap_max: Option<Size>,
     /// Largest window of the kernel's read-ahead rules, as a power of two of pages
     #[arg(long, env = "OVERSPILL_PAGE_CLUSTER", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]

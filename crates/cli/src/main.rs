@@ -40,17 +40,34 @@ mod whole;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    match usage::parse().and_then(|parsed| parsed.map_or_else(Ok, dispatch)) {
+    match with_stack(usage::parse).and_then(|parsed| parsed.map_or_else(Ok, dispatch)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             stderr::say!("overspill: {}", human::one_line(&format!("{error:#}")));
             ExitCode::from(exit::OWN_FAILURE)
         }
     }
+}
+
+/// The command line's parser wants more than 96 KiB of stack. What the program gets is as it was.
+///
+/// *The story:* behind `ulimit -s 64` each command died of that, where other programs run.
+fn with_stack<T>(body: impl FnOnce() -> T) -> T {
+    const STACK_BYTES: u64 = 1 << 20;
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_STACK) else { return body() };
+    if soft >= STACK_BYTES.min(hard) {
+        return body();
+    }
+    // What cannot be raised, or lowered again, stays: the parser may do.
+    let _ = setrlimit(Resource::RLIMIT_STACK, STACK_BYTES.min(hard), hard);
+    let outcome = body();
+    let _ = setrlimit(Resource::RLIMIT_STACK, soft, hard);
+    outcome
 }
 
 fn dispatch(cli: Cli) -> Result<u8> {

@@ -21,7 +21,7 @@ const SHARE_WHOLE: u64 = 100_000;
 /// *The story:* `bench extents --size 9999999T` wanted twice that, which was little, and did nothing.
 const BYTES_MAX: u64 = 1 << 56;
 /// The smallest budget a program can be run in: below it the pager would manage little but itself.
-const BUDGET_BYTES_MIN: u64 = 1 << 20;
+pub const BUDGET_BYTES_MIN: u64 = 1 << 20;
 
 impl Size {
     /// The size in bytes, on a machine with `ram_bytes` of RAM.
@@ -43,6 +43,28 @@ pub fn parse_budget(text: &str) -> Result<Size, String> {
         enough(bytes)?;
     }
     Ok(size)
+}
+
+/// What mkswap makes at least: ten pages.
+const SWAP_BYTES_MIN: u64 = 40 << 10;
+
+/// For `--swap-max`: as much as a place to spill to has at least.
+///
+/// *The story:* `--swap-max 2` was taken for two bytes, and the program exceeded its budget at once.
+pub fn parse_swap_max(text: &str) -> Result<Size, String> {
+    let size = Size::from_str(text)?;
+    enough_to_spill(size)?;
+    Ok(size)
+}
+
+/// Is that enough to spill to?
+pub fn enough_to_spill(size: Size) -> Result<(), String> {
+    match size {
+        Size::Bytes(few @ 0..SWAP_BYTES_MIN) => {
+            Err(format!("{few} bytes are no place to spill to: write 2G for two GiB, and 40K at least"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Is that enough for a budget? What a share comes to is only known on its machine.

@@ -1,7 +1,7 @@
 //! What the command shows on a terminal of 80 columns and 24 lines, as `script` gives one: nothing is
 //! wider, and signals at odd moments end it as they should and leave nothing.
 //!
-//! The ways that need root are shown by the live tests (`tests/e2e/terminal.rs`).
+//! The ways that need root are shown by the live tests (`newcomer::terminal`).
 
 mod support;
 

@@ -18,8 +18,10 @@ use overspill_sys::{Errno, PAGE_SIZE, file};
 use crate::orders::ORDERS;
 use crate::shared::{Process, Shared};
 
-/// Places of the start that have a limit of their own, at most.
-pub const PLACES: usize = 31;
+/// Places of the start, at most: each has a limit of its own.
+///
+/// *The story:* there were 31 limits for 64 places. Those behind were bounded for each process alone.
+pub const PLACES: usize = 64;
 /// Limits that there can be: the first is that of `--swap-max`, then those of the places of the
 /// start follow, then those of places that were added, by their orders.
 pub const LIMITS: usize = 1 + PLACES + ORDERS;

@@ -107,7 +107,7 @@ mod tests {
 
     fn place(path: &str) -> SwapPlace {
         let path = CString::new(path).unwrap();
-        SwapPlace { kind: SwapKind::Area, path, bytes_max: 7 << 20, priority: -3, limit: Some(32) }
+        SwapPlace { kind: SwapKind::Area, path, bytes_max: 7 << 20, priority: -3, limit: Some(65) }
     }
 
     #[test]

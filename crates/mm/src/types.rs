@@ -31,10 +31,6 @@ pub struct PageId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Slot(pub u32);
 
-/// A region's index in its space's table; stable while the region lives.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct RegionId(pub u32);
-
 /// How a page was touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {

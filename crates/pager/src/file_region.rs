@@ -68,7 +68,7 @@ impl MapOptions {
         self.offset..self.offset.saturating_add(len)
     }
 
-    /// Only `len` bytes from `offset` on, which is rounded down to whole pages.
+    /// Only `len` bytes from `offset` on. Neither need be a multiple of a page.
     #[must_use]
     pub fn part(mut self, offset: u64, len: usize) -> Self {
         (self.offset, self.len) = (offset, Some(len));

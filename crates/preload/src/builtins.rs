@@ -9,8 +9,8 @@
 //! because the agent's memcpy looked into the shadow, which was managed; with ThreadSanitizer it
 //! died at its start of a thread-local that was not there.
 //!
-//! `tests/e2e/symbols.rs` reads the library's table of symbols and fails where a name is asked of
-//! others again. They are assembler, because a compiler makes a call of `memcpy` of a loop that
+//! `citizens::symbols` (tests/e2e/citizens.rs) reads the library's table of symbols and fails where a
+//! name is asked of others again. They are assembler, because a compiler makes a call of `memcpy` of a loop that
 //! copies.
 
 // Few bytes are done by words: the string instructions take some 30 cycles to begin.

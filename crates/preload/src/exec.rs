@@ -13,12 +13,12 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use linux_raw_sys::general::{__NR_execve, __NR_execveat, __NR_faccessat2, AT_EACCESS, AT_FDCWD};
+use linux_raw_sys::general::{__NR_execve, __NR_execveat, R_OK};
 use overspill_engine::shared::{ENV, hexadecimal};
-use overspill_sys::Errno;
 use overspill_sys::text::Decimal;
+use overspill_sys::{Errno, file};
 
-use crate::{agent, elf, filters, libc, room, start};
+use crate::{agent, elf, filters, libc, peek, room, start};
 
 /// Strings, then a null pointer.
 type Strings = *const *const c_char;
@@ -46,8 +46,6 @@ unsafe extern "C" {
 }
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// access(2): may it be read?
-const R_OK: usize = 4;
 /// AddressSanitizer's options; and the one without which it refuses to be loaded behind the agent.
 const SANITIZER: &[u8] = b"ASAN_OPTIONS=";
 const ORDER: &[u8] = b"verify_asan_link_order";
@@ -117,6 +115,10 @@ unsafe fn lack(environment: Strings, agent: &[u8]) -> Option<Lack> {
 /// As for [`lack`].
 unsafe fn with_agent(environment: Strings, mut call: impl FnMut(Strings) -> c_int) -> c_int {
     let Some(path) = agent::path() else { return call(environment) };
+    // SAFETY: passed on to the caller. What cannot be read is the kernel's to refuse.
+    if !unsafe { peek::are_strings(environment) } {
+        return call(environment);
+    }
     let agent = path.to_bytes();
     if !is_to_be_found(path) {
         // SAFETY: passed on to the caller.
@@ -132,9 +134,7 @@ unsafe fn with_agent(environment: Strings, mut call: impl FnMut(Strings) -> c_in
 /// is mounted over its directory. Behind a filter nobody asks: it may kill whoever does.
 fn is_to_be_found(path: &CStr) -> bool {
     // As the loader opens it: with the effective rights.
-    let arguments = [AT_FDCWD as usize, path.as_ptr() as usize, R_OK, AT_EACCESS as usize, 0, 0];
-    // SAFETY: looks at a path, which ends with NUL.
-    let asks = || unsafe { overspill_sys::call(__NR_faccessat2, arguments) };
+    let asks = || file::may(path, R_OK);
     filters::may_be_filtered() || !matches!(asks(), Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
 }
 

@@ -373,7 +373,9 @@ pub enum Mapping {
 pub fn map(wish: usize, len: usize, prot: u32, flags: u32, fd: c_int, offset: i64) -> Option<Mapping> {
     let unwanted = MAP_ANONYMOUS | MAP_HUGETLB;
     let bytes_min = BYTES_MIN.load(SeqCst);
-    if bytes_min == usize::MAX || len < TOLD_BYTES || flags & unwanted != 0 || fd < 0 {
+    // A length that has no whole pages is the kernel's to refuse. *The story:* such a mmap ended the program.
+    let is_absurd = len > usize::MAX - PAGE_SIZE;
+    if bytes_min == usize::MAX || len < TOLD_BYTES || is_absurd || flags & unwanted != 0 || fd < 0 {
         return None;
     }
     // SAFETY: the descriptor is the program's, and is not closed by this.

@@ -17,12 +17,13 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use linux_raw_sys::general::__NR_prctl;
-use overspill_sys::Errno;
 use overspill_sys::procfs::Fields;
+use overspill_sys::{Errno, clock};
 
 use crate::{files, fork, fresh, libc, retire};
 
 const PR_SET_SECCOMP: c_int = 22;
+const PR_SET_TSC: c_int = 26;
 const MODE_FILTER: usize = 2;
 /// The operation of seccomp(2) that installs a filter, and its flag for all threads.
 const SET_MODE_FILTER: usize = 1;
@@ -136,6 +137,8 @@ fn noting_a_childs(has_succeeded: impl Fn(isize) -> bool, call: impl FnOnce() ->
 
 /// prctl(2), watched.
 ///
+/// *The story:* after PR_SET_TSC the hooks' own look at the clock ended the program.
+///
 /// # Safety
 /// As for the system call.
 #[unsafe(no_mangle)]
@@ -149,6 +152,9 @@ pub unsafe extern "C" fn prctl(
     let arguments = [option as usize, second, third, fourth, fifth, 0];
     // SAFETY: passed on to the caller.
     let call = || unsafe { libc::call(__NR_prctl, arguments) };
+    if option == PR_SET_TSC {
+        clock::ask_the_kernel();
+    }
     let installs = option == PR_SET_SECCOMP && (second != MODE_FILTER || third != 0);
     let has_succeeded = |result| result == 0;
     let result = match installs {

@@ -9,11 +9,17 @@
 
 use core::ffi::CStr;
 
+use alloc::ffi::CString;
 use alloc::vec::Vec;
 
+use linux_raw_sys::general::W_OK;
 use overspill_engine::shared::{self, Shared, letters, socket_name};
+use overspill_engine::{SwapKind, SwapPlace};
 use overspill_sys::mem::{Mapping, Prot};
+use overspill_sys::text::Decimal;
 use overspill_sys::{Errno, Fd, PAGE_SIZE, file, procfs, socket, uffd};
+
+use crate::filters;
 
 /// A launcher that is stopped does not answer.
 const PATIENCE_S: u64 = 2;
@@ -61,7 +67,38 @@ impl Address {
     /// *The story:* an agent that came back mapped it once more each time, and so did the child of
     /// each fork.
     pub fn find(self, known: Option<&'static Shared>) -> Result<Found, Errno> {
-        self.look(known).or_else(|_| self.ask(known))
+        match self.look(known) {
+            Ok(found) if self.has_its_directories(found.shared) => Ok(found),
+            // Where the launcher is gone it has to do.
+            Ok(found) => self.ask(Some(found.shared)).or(Ok(found)),
+            Err(_) => self.ask(known),
+        }
+    }
+
+    /// Are the directories to page to the launcher's, as this process sees them, and may it write there?
+    ///
+    /// *The story:* in a mount namespace of its own a program paged to a tmpfs that lay over the directory.
+    /// All of it stayed in RAM, and the summary said that it had worked; below a mount for reading it was not
+    /// managed.
+    fn has_its_directories(self, shared: &Shared) -> bool {
+        // Behind a filter nobody asks: it may kill whoever does.
+        filters::may_be_filtered()
+            || SwapPlace::decode(&shared.config.swap_places)
+                .iter()
+                .filter(|place| place.kind == SwapKind::Directory)
+                .all(|place| self.is_the_launchers(&place.path))
+    }
+
+    fn is_the_launchers(self, directory: &CStr) -> bool {
+        let number = Decimal::new(u64::from(self.process));
+        let parts = [b"/proc/", number.as_bytes(), b"/root", directory.to_bytes()];
+        let Ok(there) = CString::new(parts.concat()) else { return false };
+        let identity = |path: &CStr| file::status_of(path).map(|status| (status.device, status.inode));
+        match (identity(directory), identity(&there)) {
+            // What may not be looked at is what it was.
+            (_, Err(_)) => true,
+            (here, there) => here == there && file::may(directory, W_OK) != Err(Errno::ROFS),
+        }
     }
 
     fn look(self, known: Option<&'static Shared>) -> Result<Found, Errno> {

@@ -262,6 +262,10 @@ pub unsafe extern "C" fn getrlimit64(resource: c_int, old: *mut Pair) -> c_int {
 pub unsafe fn by_number(number: c_uint, arguments: [usize; 4]) -> Option<c_int> {
     let [a, b, c, d] = arguments;
     let resource = if number == __NR_prlimit64 { b } else { a };
+    // Of these two a null pointer is the kernel's to refuse; prlimit(2) takes one.
+    if number != __NR_prlimit64 && b == 0 {
+        return None;
+    }
     if !cpu_limit::is_kept(resource as u32) {
         kept(resource as c_int)?;
     }

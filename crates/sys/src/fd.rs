@@ -86,15 +86,6 @@ pub unsafe fn close_all_descriptors() -> Result<(), Errno> {
     unsafe { syscall!(nr::__NR_close_range, 0, u32::MAX as usize, 0).map(drop) }
 }
 
-/// Closes the descriptors `first..=last` of the calling thread's table (5.9).
-///
-/// # Safety
-/// As for [`close_all_descriptors`], for these numbers.
-pub unsafe fn close_descriptors(first: u32, last: u32) -> Result<(), Errno> {
-    // SAFETY: the caller owns these descriptors.
-    unsafe { syscall!(nr::__NR_close_range, first as usize, last as usize, 0).map(drop) }
-}
-
 /// A low number that nothing is under, for [`with_room`]; -1: there is none.
 static SPARE: AtomicI32 = AtomicI32::new(-1);
 

@@ -22,8 +22,6 @@ bitflags! {
         const CREATE = nr::O_CREAT;
         /// With `CREATE`: EEXIST when it is there.
         const EXCLUSIVE = nr::O_EXCL;
-        /// Empty it first.
-        const TRUNCATE = nr::O_TRUNC;
         /// Writes go to the end.
         const APPEND = nr::O_APPEND;
         /// Past the page cache: address, offset and length are multiples of the device's block size.
@@ -186,16 +184,18 @@ pub(crate) fn rewind(directory: &Fd) -> Result<(), Errno> {
     unsafe { syscall!(nr::__NR_lseek, directory.raw() as usize, 0, nr::SEEK_SET as usize).map(drop) }
 }
 
+/// May the caller, with its effective rights, read (`nr::R_OK`) or write (`nr::W_OK`) what has that path?
+/// EROFS: nobody writes there (5.8).
+pub fn may(path: &CStr, rights: u32) -> Result<(), Errno> {
+    let (path, rights, flags) = (path.as_ptr() as usize, rights as usize, nr::AT_EACCESS as usize);
+    // SAFETY: the path is NUL-terminated; looks only.
+    unsafe { syscall!(nr::__NR_faccessat2, nr::AT_FDCWD as usize, path, rights, flags).map(drop) }
+}
+
 /// A file that lives in memory, empty (3.17).
 pub fn memfd(name: &CStr) -> Result<Fd, Errno> {
     // SAFETY: the name is NUL-terminated.
     unsafe { syscall!(nr::__NR_memfd_create, name.as_ptr() as usize, nr::MFD_CLOEXEC as usize).map(Fd::made) }
-}
-
-/// As [`memfd`], but the descriptor survives exec.
-pub fn memfd_inherited(name: &CStr) -> Result<Fd, Errno> {
-    // SAFETY: the name is NUL-terminated.
-    unsafe { syscall!(nr::__NR_memfd_create, name.as_ptr() as usize, 0).map(Fd::made) }
 }
 
 /// Sets the length.

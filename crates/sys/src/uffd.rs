@@ -71,7 +71,7 @@ bitflags! {
         const MINOR = 1 << 2;
     }
 
-    /// How [`Uffd::copy`] and [`Uffd::continue_`] map.
+    /// How [`Uffd::copy`] maps.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct CopyMode: u64 {
         /// Leave the waiting threads asleep.
@@ -303,16 +303,6 @@ impl Uffd {
         // SAFETY: the structure is the command's; the caller vouches for the ranges.
         let result = unsafe { self.fd.ioctl(abi::UFFDIO_MOVE, &raw mut argument) };
         outcome(result, argument.done, len)
-    }
-
-    /// Maps pages of shared memory that exist but are not mapped here (5.13). Errors as for [`Uffd::copy`];
-    /// EFAULT: a page does not exist.
-    ///
-    /// # Safety
-    /// The content of those pages is ready to be seen.
-    pub unsafe fn continue_(&self, range: AddressRange, mode: CopyMode) -> Result<(), Partial> {
-        // SAFETY: passed on to the caller.
-        unsafe { self.ranged(abi::UFFDIO_CONTINUE, range, mode.bits()) }
     }
 
     /// Makes touches of the missing pages raise SIGBUS (6.6). Errors as for [`Uffd::copy`].

@@ -1,6 +1,5 @@
 //! `overspill bench slots`: what it costs to give a page a slot, and to take that back, in runs of
-//! 16 and singly. The time depends on the machine; under callgrind the instructions do not, which
-//! is what a live test counts.
+//! 16 and singly. The time depends on the machine; the instructions, under callgrind, do not.
 
 use std::time::Instant;
 

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -50,8 +50,17 @@ pub struct SwapPlace {
     pub priority: i16,
 }
 
-/// Places of a run: with those that are added later no more than agents can number.
-const PLACES_MAX: usize = 64;
+impl SwapPlace {
+    /// A file that is made may be a mistyped directory.
+    pub fn note(&self) -> Option<String> {
+        let path = human::one_line(&self.path.to_string_lossy());
+        let is_new = self.kind == SwapKind::NewFile;
+        is_new.then(|| format!("there is no {path}: a new file is made there to spill to"))
+    }
+}
+
+/// Places of a run.
+const PLACES_MAX: usize = overspill_engine::claims::PLACES;
 
 /// All places that were asked for, or the default.
 pub fn resolve_all(asked: &[SwapArg]) -> Result<Vec<SwapPlace>, Check> {
@@ -62,8 +71,31 @@ pub fn resolve_all(asked: &[SwapArg]) -> Result<Vec<SwapPlace>, Check> {
             Err(Check::fail(NAME, detail, fix))
         }
         [] => Ok(vec![resolve(None)?]),
-        asked => asked.iter().map(|asked| resolve(Some(asked))).collect(),
+        asked => {
+            let places = asked.iter().map(|asked| resolve(Some(asked))).collect::<Result<Vec<_>, _>>()?;
+            distinct(&places)?;
+            Ok(places)
+        }
     }
+}
+
+/// No area is named twice.
+///
+/// *The story:* it was, once by a link, and its room was counted twice. Swap was full at half of what was said.
+fn distinct(places: &[SwapPlace]) -> Result<(), Check> {
+    let areas = || places.iter().filter(|place| place.kind == SwapKind::Area);
+    let mut seen = Vec::new();
+    for place in areas() {
+        let Ok(metadata) = fs::metadata(&place.path) else { continue };
+        let is_device = metadata.file_type().is_block_device();
+        let name = if is_device { (metadata.rdev(), 0) } else { (metadata.dev(), metadata.ino()) };
+        if seen.contains(&(is_device, name)) {
+            let detail = format!("{} is named twice", place.path.display());
+            return Err(Check::fail(NAME, detail, "name it once with --swap"));
+        }
+        seen.push((is_device, name));
+    }
+    Ok(())
 }
 
 /// The place that was asked for, or the default: $TMPDIR if it is on a disk, else /var/tmp.

@@ -193,11 +193,9 @@ fn encoded(places: &[SwapPlace]) -> Vec<u8> {
     overspill_engine::SwapPlace::encode(&places.iter().map(place).collect::<Vec<_>>())
 }
 
-/// A file that is made may be a mistyped directory.
 fn print_new_file(args: &RunArgs, place: &SwapPlace) {
-    if place.kind == SwapKind::NewFile && !args.quiet {
-        let path = human::one_line(&place.path.to_string_lossy());
-        say!("overspill: note: there is no {path}: a new file is made there to spill to");
+    if let Some(note) = place.note().filter(|_| !args.quiet) {
+        say!("overspill: note: {note}");
     }
 }
 

@@ -159,7 +159,7 @@ pub struct Report {
     pub user_seconds: f64,
     /// CPU time of the tree in the kernel.
     pub system_seconds: f64,
-    /// The budget of each process.
+    /// The budget of the tree; of each process with `--per-process`.
     pub ram_bytes: u64,
     /// The bound of its swap.
     pub swap_max_bytes: Option<u64>,
@@ -471,6 +471,14 @@ impl Report {
         };
         let times = |alone: f64| wall.max(1e-9) / alone.max(wall / SLOWDOWN_MAX).max(1e-9);
         self.slowdown = Slowdown { least: times(longest), most: times(shortest.min(longest)) };
+    }
+
+    /// Is the processor time that of all whose waits are counted? Of those that go on nobody tells it.
+    ///
+    /// *The story:* where a child went on, "x100+ the time with RAM enough" was said of a run that had waited for
+    /// 28 % of it.
+    pub fn is_told_of_all(&self) -> bool {
+        self.programs_left == 0
     }
 
     fn faults(&self) -> f64 {

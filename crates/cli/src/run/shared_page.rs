@@ -405,7 +405,13 @@ fn at_of(place: usize, field: usize) -> u64 {
 }
 
 fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {
-    if settings.swap_places.len() >= PLACES_MAX || settings.agent_path.len() >= PATH_MAX {
+    if settings.swap_places.len() >= PLACES_MAX {
+        let len = settings.swap_places.len();
+        let what =
+            format!("the places of --swap take {len} bytes with their names, {PLACES_MAX} is too many");
+        return Err(io::Error::other(what));
+    }
+    if settings.agent_path.len() >= PATH_MAX {
         return Err(io::Error::from(io::ErrorKind::InvalidFilename));
     }
     let mut bytes = vec![0; size_of::<Config>()];

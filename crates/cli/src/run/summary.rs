@@ -76,7 +76,7 @@ fn ram(report: &Report) -> String {
 fn stalled(report: &Report) -> String {
     let (seconds, agents) = (human::seconds(report.stalled_seconds), human::seconds(report.agent_seconds));
     let mut text = format!("{:.1} % ({seconds}), agent {agents}", report.stalled_share * 100.0);
-    if report.is_paged() {
+    if report.is_paged() && report.is_told_of_all() {
         text.push_str(&format!("; x{} the time with RAM enough", report.slowdown.text()));
     }
     text

@@ -9,7 +9,7 @@ use super::report::Report;
 use crate::args::Tuning;
 use crate::human;
 use crate::os::child::signal_name;
-use crate::size::{Size, shortest};
+use crate::size::{BUDGET_BYTES_MIN, Size, shortest};
 use crate::swap::arg::SwapArg;
 
 /// Waiting less than this share of the time is not worth more RAM.
@@ -269,7 +269,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
         return Verdict { kind: "fits", text, next: at(next) };
     }
     let mut waited = format!("{:.0} % of the time spent waiting for swap", share * 100.0);
-    let is_slow = report.slowdown.reaches(SLOWDOWN_WORTH_SAYING);
+    let is_slow = report.is_told_of_all() && report.slowdown.reaches(SLOWDOWN_WORTH_SAYING);
     if is_slow {
         waited.push_str(&format!(", some {} times as slow as with RAM enough", report.slowdown.text()));
     }
@@ -329,10 +329,12 @@ fn needed(report: &Report, tuning: &Tuning) -> u64 {
     needed + needed / HEADROOM_SHARE
 }
 
-/// The same command with another budget.
+/// The same command with another budget, one that `run` takes.
+///
+/// *The story:* after a small program `--ram 512K` was proposed, and refused.
 fn run_line(report: &Report, tuning: &Tuning, ram_bytes: u64) -> String {
-    let mut words: Vec<OsString> =
-        ["overspill", "run", "--ram", &shortest(rounded(ram_bytes))].map(Into::into).into();
+    let ram_bytes = rounded(ram_bytes).max(BUDGET_BYTES_MIN);
+    let mut words: Vec<OsString> = ["overspill", "run", "--ram", &shortest(ram_bytes)].map(Into::into).into();
     words.extend(tuning.to_args());
     words.push("--".into());
     words.extend(report.command.iter().map(Into::into));

@@ -3,12 +3,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::size::Size;
-
-/// What mkswap makes at least: ten pages.
-const BYTES_MIN: u64 = 40 << 10;
+use crate::size::{Size, enough_to_spill};
 
 /// One place to spill to, as it was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,7 +27,8 @@ impl SwapArg {
     /// Takes the words apart from their end, in whatever order they are. A path that exists as it stands
     /// is one, colons and all.
     ///
-    /// *The story:* `/mnt/a:prio=10:2G` spilled to a new file `a:prio=10` in /mnt.
+    /// *The stories:* `/mnt/a:prio=10:2G` spilled to a new file `a:prio=10` in /mnt; `/mnt:2Q` and
+    /// `/mnt:pri=5` to files of those names.
     pub fn parse(text: OsString) -> Result<SwapArg, String> {
         let whole = PathBuf::from(&text);
         if whole.as_os_str().is_empty() {
@@ -54,11 +52,12 @@ impl SwapArg {
         if bytes.is_empty() {
             return Err("a place to spill to has a path".into());
         }
-        if let Some(Size::Bytes(few @ 0..BYTES_MIN)) = size {
-            return Err(format!(
-                "{few} bytes are no place to spill to: write 2G for two GiB, and 40K at least"
-            ));
+        if let Some((head, word)) = cut(bytes)
+            && Path::new(OsStr::from_bytes(head)).exists()
+        {
+            return Err(format!("`{word}` is neither a size, as 2G, nor a priority, as prio=5"));
         }
+        size.map_or(Ok(()), enough_to_spill)?;
         Ok(SwapArg { path: OsStr::from_bytes(bytes).into(), size, priority })
     }
 
@@ -107,6 +106,9 @@ mod tests {
         }
         assert_eq!(parse("/mnt/a:prio=10:2G"), Ok(arg("/mnt/a", bytes(2 << 30), Some(10))));
         assert_eq!(parse("/mnt/a:1G:2G"), Ok(arg("/mnt/a:1G", bytes(2 << 30), None)), "one size");
+        for mistyped in ["/:2Q", "/:pri=5", "/:99999999T"] {
+            assert!(parse(mistyped).unwrap_err().contains("neither a size"), "{mistyped}");
+        }
         assert!(parse("/mnt/a:prio=x").unwrap_err().contains("no priority"));
         assert!(parse("/mnt/a:prio=x:2G").unwrap_err().contains("no priority"));
         assert!(parse("/mnt/a:prio=40000").is_err());

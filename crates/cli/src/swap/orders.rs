@@ -40,6 +40,9 @@ pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
     if check.status == Status::Fail {
         bail!("{}", check.line());
     }
+    if let Some(note) = place.note() {
+        say!("overspill: note: {note}");
+    }
     let shown = place.path.display().to_string();
     let path = CString::new(place.path.as_os_str().as_bytes()).context("a path has no NUL")?;
     let (kind, bytes_max, priority) = (place.kind, place.bytes_max, place.priority);

@@ -48,7 +48,7 @@ pub(super) struct Transfer {
     pub(super) done: i64,
 }
 
-/// `struct uffdio_zeropage`, `struct uffdio_continue` and `struct uffdio_poison`.
+/// `struct uffdio_zeropage` and `struct uffdio_poison`.
 #[repr(C)]
 pub(super) struct Ranged {
     pub(super) range: Range,
@@ -81,7 +81,6 @@ pub(super) const UFFDIO_COPY: u32 = ioctl_number(READ_WRITE, KIND, 0x03, size_of
 pub(super) const UFFDIO_ZEROPAGE: u32 = ioctl_number(READ_WRITE, KIND, 0x04, size_of::<Ranged>());
 pub(super) const UFFDIO_MOVE: u32 = ioctl_number(READ_WRITE, KIND, 0x05, size_of::<Transfer>());
 pub(super) const UFFDIO_WRITEPROTECT: u32 = ioctl_number(READ_WRITE, KIND, 0x06, size_of::<WriteProtect>());
-pub(super) const UFFDIO_CONTINUE: u32 = ioctl_number(READ_WRITE, KIND, 0x07, size_of::<Ranged>());
 pub(super) const UFFDIO_POISON: u32 = ioctl_number(READ_WRITE, KIND, 0x08, size_of::<Ranged>());
 /// Of /dev/userfaultfd; flags by value.
 pub(super) const USERFAULTFD_IOC_NEW: u32 = ioctl_number(0, KIND, 0x00, 0);

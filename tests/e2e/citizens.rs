@@ -22,6 +22,7 @@ const HIDDEN: &str = include_str!("citizens/hidden.c");
 const LIMITED: &str = include_str!("citizens/limited.c");
 const LOST: &str = include_str!("citizens/lost.c");
 const NESTED: &str = include_str!("citizens/nested.c");
+const ODD: &str = include_str!("citizens/odd.c");
 const QUIET: &str = include_str!("citizens/quiet.c");
 const RACING: &str = include_str!("citizens/racing.c");
 const SAYS: &str = include_str!("citizens/says.c");
@@ -84,7 +85,27 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::filter-of-vforked", filtered_child),
         Test::new("citizens::small-stack", small_stack),
         Test::new("citizens::own-environment", own_environment),
+        Test::new("citizens::odd-calls", odd_calls),
     ]
+}
+
+/// *The stories:* exec with an environment that cannot be read was SIGSEGV, getrlimit to nowhere succeeded;
+/// mmap of a file with a length that has no whole pages ended the program; and so did the hooks' own look at
+/// the clock where the program may not read the processor's counter.
+fn odd_calls(context: &Context) -> Outcome {
+    let program = packages::compile(context, "odd", ODD, &[])?;
+    let file = context.path("odd.data");
+    std::fs::write(&file, vec![7; 16 << 20]).map_err(|error| error.to_string())?;
+    for what in ["environments", "lengths", "counter"] {
+        let launch =
+            Launch::new(context, format!("citizens-odd-{what}"), &program).args([what]).args([&file]);
+        let finished = launch.ram(20 * MIB).options(["--files=8M"]).timeout(120).run()?;
+        finished.succeeded()?;
+        if what == "counter" {
+            finished.paged()?;
+        }
+    }
+    Ok(())
 }
 
 /// A mapping of the program's grows down into a hole of 4 GiB, in a budget for which the agent needs

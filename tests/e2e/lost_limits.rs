@@ -36,6 +36,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::data", data),
         Test::new("limits::processor", processor),
         Test::new("limits::length-of-files", length_of_files),
+        Test::new("limits::covered-directory", covered_directory),
     ]
 }
 
@@ -355,6 +356,34 @@ fn areas_of_another_user(context: &Context) -> Outcome {
         ensure!(report["managed"] == true, "{}", finished.complain(&format!("{other:?}: {}", kind(report))));
     }
     std::fs::remove_file(&area).map_err(|error| error.to_string())
+}
+
+/// The swap directory is another one for the program: a tmpfs lies over it, or it may only be read there.
+///
+/// *The story:* all pages stayed in RAM, in the tmpfs, and the summary said that it had worked. Below the other
+/// mount the program was not managed.
+fn covered_directory(context: &Context) -> Outcome {
+    let worker = worker(context, "limits-worker", &[])?;
+    let directory = context.path("limits-covered");
+    std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+    // What is put there is soon too much.
+    let covered = "mount -t tmpfs -o size=1M tmpfs \"$0\"";
+    let closed = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\"";
+    for cover in [covered, closed] {
+        let script = format!("{cover} && exec $1 64 2");
+        let finished =
+            Launch::new(context, "limits-covered-directory", packages::program("unshare", "util-linux")?)
+                .args(["-m", "sh", "-c", &script, &text(&directory), &text(&worker)])
+                .ram(32 * MIB)
+                .swap(&directory)
+                .options(["--strict"])
+                .timeout(120)
+                .run()?;
+        finished.succeeded()?.paged()?;
+        let report = finished.report()?;
+        ensure!(report["managed"] == true, "{}", finished.complain(&format!("{cover}: {}", kind(report))));
+    }
+    std::fs::remove_dir_all(&directory).map_err(|error| error.to_string())
 }
 
 fn set_mode(path: &Path, mode: u32) -> Outcome {

@@ -118,14 +118,15 @@ fn links_lead_somewhere() {
 
 #[test]
 fn every_numbered_decision_is_in_the_index() {
-    let index = read("docs/decisions/README.md");
-    let is_numbered = |name: &&str| name.starts_with(|first: char| first.is_ascii_digit());
+    let index = read("docs/decisions/README.md").split_whitespace().collect::<Vec<_>>().join(" ");
     let documents = files("md");
-    let names = documents.iter().filter_map(|(path, _)| path.strip_prefix("docs/decisions/"));
-    for name in names.filter(is_numbered) {
-        assert!(index.contains(&format!("]({name})")), "docs/decisions/README.md does not list {name}");
-        let number = &name[..4];
-        assert!(index.contains(&format!("[{number}]")), "{name} does not begin with its number");
+    for (path, text) in &documents {
+        let Some(name) = path.strip_prefix("docs/decisions/").filter(|name| *name != "README.md") else {
+            continue;
+        };
+        let title = text.lines().next().and_then(|line| line.strip_prefix("# ")).expect("it has a title");
+        let entry = format!("[{}]({name}) {title}", &name[..4]);
+        assert!(index.contains(&entry), "docs/decisions/README.md does not have {entry}");
     }
 }
 
@@ -262,7 +263,14 @@ fn map(sources: &[(String, String)]) -> String {
 fn first_sentence(source: &str) -> String {
     let lines = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
     let paragraph = lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-    let end = paragraph.find(". ").map_or(paragraph.len(), |at| at + 1);
+    // The point of an initial ends no sentence.
+    let is_initial = |at: usize| {
+        let mut before = paragraph[..at].chars().rev();
+        before.next().is_some_and(|letter| letter.is_uppercase() || letter == '.')
+            && before.next().is_none_or(|letter| !letter.is_alphanumeric())
+    };
+    let ends = |&(at, _): &(usize, &str)| !is_initial(at);
+    let end = paragraph.match_indices(". ").find(ends).map_or(paragraph.len(), |(at, _)| at + 1);
     // Names in brackets are links of rustdoc, which lead nowhere here.
     paragraph[..end].replace(['[', ']'], "")
 }

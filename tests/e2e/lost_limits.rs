@@ -35,6 +35,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::address-space-large", address_space_large),
         Test::new("limits::data", data),
         Test::new("limits::processor", processor),
+        Test::new("limits::processor-of-children", processor_of_children),
         Test::new("limits::length-of-files", length_of_files),
     ]
 }
@@ -189,6 +190,22 @@ fn processor(context: &Context) -> Outcome {
     ensure!(all > LIMIT, "{}", finished.complain(&format!("the agent took too little to tell: {told}")));
     let is_heard = (LIMIT..LIMIT + 250).contains(&own);
     ensure!(limit == LIMIT / 100 && is_heard, "{}", finished.complain(&told));
+    Ok(())
+}
+
+/// *The story:* what a program started by vfork or posix_spawn once the kernel had been told more for it, for
+/// the agent's time, had that limit for its own.
+fn processor_of_children(context: &Context) -> Outcome {
+    let program = packages::compile(context, "limits-processor", PROCESSOR, &[])?;
+    let launch = Launch::new(context, "limits-processor-of-children", program).args(["children"]);
+    let finished = launch.ram(16 * MIB).timeout(180).run()?;
+    finished.succeeded()?.paged()?;
+    let told = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+    let mut words = told.split_whitespace();
+    let all = words.next().and_then(|word| word.parse::<i64>().ok());
+    ensure!(all > Some(300), "{}", finished.complain(&format!("the agent took too little to tell: {told}")));
+    let limits: Vec<&str> = words.collect();
+    ensure!(limits == ["1000", "3"].repeat(5), "{}", finished.complain(&format!("{limits:?}")));
     Ok(())
 }
 

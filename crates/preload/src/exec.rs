@@ -18,7 +18,7 @@ use overspill_engine::shared::{ENV, hexadecimal};
 use overspill_sys::Errno;
 use overspill_sys::text::Decimal;
 
-use crate::{agent, elf, filters, libc, room, start};
+use crate::{agent, cpu_limit, elf, filters, libc, room, start};
 
 /// Strings, then a null pointer.
 type Strings = *const *const c_char;
@@ -116,6 +116,7 @@ unsafe fn lack(environment: Strings, agent: &[u8]) -> Option<Lack> {
 /// # Safety
 /// As for [`lack`].
 unsafe fn with_agent(environment: Strings, mut call: impl FnMut(Strings) -> c_int) -> c_int {
+    cpu_limit::before_exec();
     let Some(path) = agent::path() else { return call(environment) };
     let agent = path.to_bytes();
     if !is_to_be_found(path) {

@@ -208,10 +208,6 @@ struct Area {
 }
 
 impl Area {
-    fn file(&self) -> &Fd {
-        self.file.as_ref().expect("nothing is in an area that was left")
-    }
-
     fn offset_of(&self, slot: u32) -> u64 {
         u64::from(slot - self.base) * PAGE_SIZE as u64
     }
@@ -339,7 +335,10 @@ impl Transfers {
             (None, spot.fd, spot.offset, available.min(bytes))
         } else {
             let area = self.area_of(slot);
-            (Some(area), self.areas[area].file().raw(), self.areas[area].offset_of(slot), bytes)
+            // What is in one that was left was lost, and whoever needed it was told: EBADF tells it again.
+            let (fd, offset) =
+                (self.areas[area].file.as_ref().map_or(-1, Fd::raw), self.areas[area].offset_of(slot));
+            (Some(area), fd, offset, bytes)
         };
         let request = self.request(tag);
         (request.kind, request.area, request.fd) = (kind, area, fd);
@@ -434,11 +433,13 @@ impl Transfers {
         }
     }
 
-    /// The file of so many slots, and where they are in it. None: they do not lie in one area.
+    /// The file of so many slots, and where they are in it. None: they do not lie in one area, or that was
+    /// left.
     fn place_of(&self, slot: u32, pages: u32) -> Option<(&Fd, u64)> {
         let index = self.area_of(slot);
         let area = &self.areas[index];
-        (index == self.area_of(slot + pages - 1)).then(|| (area.file(), area.offset_of(slot)))
+        let file = area.file.as_ref().filter(|_| index == self.area_of(slot + pages - 1));
+        file.map(|file| (file, area.offset_of(slot)))
     }
 
     /// Gives the blocks of slots that nobody uses back to the file system or the device;
@@ -738,6 +739,26 @@ mod tests {
             assert!((1_000_000..5_000_000_000).contains(&took), "{took} ns");
             assert!((1..=3).contains(&waits), "it waits, and does not look again and again: {waits}");
             assert!(transfers.in_flight() == 0 && transfers.areas[0].file.is_none());
+        }
+    }
+
+    /// What was lost is lost still, and nothing is read from whatever has the descriptor's number by now.
+    #[test]
+    fn nothing_is_read_from_an_area_that_was_left() {
+        for use_uring in [true, false] {
+            let mut transfers = Transfers::new(Io::new(use_uring).expect("there are threads at least"));
+            let file = file::memfd(c"area").expect("memory files are there");
+            transfers.add_area(file, None, 1, GivesBack::Nothing);
+            transfers.close_area(0);
+            let mut page = std::vec![7_u8; PAGE_SIZE];
+            let mut pieces = Pieces::default();
+            pieces.push(page.as_mut_ptr() as usize, 1);
+            assert!(!transfers.read_now(2, page.as_mut_ptr() as usize, 1));
+            transfers.read(IoId(0), 2, &pieces);
+            transfers.submit();
+            transfers.wait(1_000_000_000);
+            assert!(matches!(transfers.next_ended(), Some(Ended::Read(IoId(0), Err(_)))));
+            assert!(page.iter().all(|&byte| byte == 7) && transfers.in_flight() == 0);
         }
     }
 

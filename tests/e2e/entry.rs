@@ -125,7 +125,7 @@ fn left_with_nothing(context: &Context) -> Outcome {
     let bare = text(&packages::compile(context, "limits-bare", BARE, &["-static"])?);
     let bash = packages::program("bash", "bash")?;
     let json = context.path("limits-bare.json");
-    let run = "\"$0\" run --ram 64M --json \"$1\" -- /bin/sh -c '\"$0\" 30 60 leave; sleep 0.3; \
+    let run = "\"$0\" run --ram 64M --json \"$1\" -- /bin/sh -c 'sleep 0.5; \"$0\" 30 60 leave; sleep 0.3; \
                \"$0\" 30 60 leave; sleep 1' \"$2\"";
     for line in [
         format!("set -m; sleep 3 & exec {run}"),
@@ -146,9 +146,7 @@ fn left_with_nothing(context: &Context) -> Outcome {
         let report = report(&json)?;
         let all = report["processes"].as_array().ok_or("no processes")?;
         let seen = all.iter().filter(|process| process["comm"] == "limits-bare").count();
-        // Of the first one beside a sleeper that has not ended nobody can say.
-        let least = if line.starts_with("sleep") { 1 } else { 2 };
-        ensure!(status.success() && seen >= least, "{status}, {seen} seen of those left by: {line}");
+        ensure!(status.success() && seen == 2, "{status}, {seen} seen of those left by: {line}");
     }
     Ok(())
 }

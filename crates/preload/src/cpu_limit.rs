@@ -5,8 +5,8 @@
 //! told what it asked for. Not before: a child has its own time, and its parent's limit. Where the largest
 //! value may not be raised it bounds the other one.
 //!
-//! What another program of the same process finds is what the kernel was told: the time of the agent before
-//! counts there, too.
+//! In another program of the same process the time of the agent before counts, too: that one's place in the
+//! launcher's page tells what was asked for.
 //!
 //! A child has no agent's time to its account, but its parent's limit. One of fork gives back what is too
 //! much by itself, one of vfork before it calls exec; who was started in another way (posix_spawn, system)
@@ -161,7 +161,7 @@ pub fn publish(process: &Process) {
 }
 
 /// At the begin of a program, in the process that the launcher knows by this number: what its parent was
-/// given for an agent's time is not the program's.
+/// given for an agent's time is not the program's. What was given for one in this process stays.
 pub fn inherit(shared: &Shared, pid: u32) {
     let Ok(limits) = procfs::limit(Limit::Processor).map(<[u64; 2]>::from) else { return };
     // In another pid namespace the parent's number says nothing.
@@ -170,9 +170,16 @@ pub fn inherit(shared: &Shared, pid: u32) {
     }
     let parent = mem::parent_id();
     let used = (shared.tree.places_used.load(SeqCst) as usize).min(shared.processes.len());
-    let parents = shared.processes[..used].iter().filter(|process| process.pid.load(SeqCst) == parent);
-    if let Some(asked) = parents.map(|parent| given(parent, limits)).find(|&asked| asked != limits) {
-        let _ = procfs::set_limit(Limit::Processor, asked.into());
+    let giver = |of: u32| {
+        let giver = |process: &&Process| process.pid.load(SeqCst) == of && given(process, limits) != limits;
+        shared.processes[..used].iter().find(giver)
+    };
+    if let Some(before) = giver(pid) {
+        let taken = before.counters.agent_cpu_ns.load(SeqCst).max(1);
+        (TAKEN_NS.store(taken, SeqCst), BEFORE_NS.store(taken, SeqCst));
+        note(given(before, limits), limits);
+    } else if let Some(parent) = giver(parent) {
+        let _ = procfs::set_limit(Limit::Processor, given(parent, limits).into());
     }
 }
 

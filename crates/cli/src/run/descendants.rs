@@ -258,7 +258,9 @@ impl Descendants {
     /// many behind came to its limit of processes.
     pub fn reap(&mut self) {
         for &pid in self.others.iter().filter(|&&pid| !self.strangers.is_keeper(pid)) {
-            let _ = crate::os::child::reap(pid as i32, WaitPidFlag::WNOHANG);
+            if crate::os::child::reap(pid as i32, WaitPidFlag::WNOHANG).is_some() {
+                self.walks = WALKS; // that may have been the last one
+            }
         }
         for pid in std::mem::take(&mut self.ended) {
             let Some(used) = crate::os::child::reap(pid as i32, WaitPidFlag::WNOHANG) else {

@@ -195,8 +195,8 @@ fn processor(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// *The story:* a mapping was split in pieces of 252 KiB, each of them too small to be managed. 158 MiB of 160
-/// were held in 64.
+/// *The story:* a mapping was split in pieces of 252 KiB, each of them too small to be managed. 158 MiB of
+/// 160 were held in 64.
 fn small_mappings(context: &Context) -> Outcome<Verdict> {
     let program = packages::compile(context, "limits-split", SPLIT, &[])?;
     let mut verdict = Verdict::default();

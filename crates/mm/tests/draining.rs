@@ -301,8 +301,8 @@ fn draining_goes_on_beside_a_stream_and_beside_another_area() {
     assert_eq!(world.mm.areas_beside(SECOND).0, 0, "and that keeps nobody waiting");
 }
 
-/// *The story:* a place was left but for one page that could not be read. It was held, with its lock, until the
-/// run ended: the program freed that page, or was told of it, and nobody looked.
+/// *The story:* a place was left but for one page that could not be read. It was held, with its lock, until
+/// the run ended: the program freed that page, or was told of it, and nobody looked.
 #[test]
 fn what_cannot_be_read_holds_an_area_until_its_owner_has_gone_or_was_told() {
     for is_told in [false, true] {

@@ -34,8 +34,8 @@ use crate::withheld;
 
 use lost::Lost;
 
-/// Smaller mappings are not worth the trouble; those from the second size on are where they are more than this
-/// share of the budget together.
+/// Smaller mappings are not worth the trouble; those from the second size on are where they are more than
+/// this share of the budget together.
 ///
 /// *The story:* a program took blocks of 512 KiB from one mapping and made a page in the middle of each
 /// inaccessible, or one in front of blocks of 256 KiB. 158 MiB of such halves were held in 64.

@@ -1,5 +1,5 @@
-/* Leaves a process behind at once that is started with nothing in its environment, holds so many MiB for as many
- * hundredths of a second. Linked statically, it bears no agent. */
+/* Leaves a process behind at once that is started with nothing in its environment, and holds so many MiB for
+ * so many hundredths of a second. Linked statically, it bears no agent. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

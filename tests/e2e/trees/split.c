@@ -1,4 +1,5 @@
-/* One mapping of 160 MiB, split by a page without permissions in front of so many KiB each; filled, and read back. */
+/* One mapping of 160 MiB, split by a page without permissions in front of so many KiB each; filled, and read
+ * back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

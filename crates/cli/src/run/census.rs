@@ -98,8 +98,8 @@ pub struct Census {
     /// The most that the tree may have held between two looks: what a look saw, and by how much more those
     /// that ended before the next one had reported.
     ///
-    /// *The story:* four children stored 30 MiB each, and ended within some milliseconds. Their agents had seen
-    /// that. "Never needed more than 46 MiB" was told of 136.
+    /// *The story:* four children stored 30 MiB each, and ended within some milliseconds. Their agents had
+    /// seen that. "Never needed more than 46 MiB" was told of 136.
     pub tree_late_bytes: u64,
     /// ... of the last looks, by their number.
     late: VecDeque<(u64, u64)>,

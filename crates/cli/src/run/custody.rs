@@ -51,7 +51,7 @@ pub fn connections_max(descriptors: u64) -> usize {
 }
 
 /// Said once.
-const TOO_MANY: &str = "overspill: there are more processes than the launcher has descriptors for (ulimit -Hn): \
+const TOO_MANY: &str = "overspill: more processes are managed than there are descriptors for (ulimit -Hn): \
                         a child of vfork whose maker is killed may read zeroes";
 
 /// The thread.

@@ -233,8 +233,8 @@ impl Descendants {
         self.overlooks |= self.strangers.has_doubts();
     }
 
-    /// Is a child of the root the command, or was it seen below that, or must it have been there? `None`: that
-    /// is not known.
+    /// Is a child of the root the command, or was it seen below that, or must it have been there? `None`:
+    /// that is not known.
     fn is_of_run(&mut self, child: u32, circles: &BTreeSet<Circle>) -> Option<bool> {
         let is_known = child == self.command || self.processes.contains_key(&child);
         if is_known { Some(true) } else { self.strangers.is_runs(child, circles) }
@@ -648,8 +648,8 @@ mod tests {
 
     #[test]
     fn what_is_told_of_a_process_is_read_where_it_stands() {
-        let text = "7 (a) b) S 1 22 33 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 1 2 3 4 5 6 7 8 9 10 11 12 \
-                    13 14 15 16 17 18 19 20 21 22 23 24 25 26 5001 5002 0";
+        let text = "7 (a) b) S 1 22 33 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 1 2 3 4 5 6 7 8 9 10 11 \
+                    12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 5001 5002 0";
         let told = Stat::of(text).unwrap();
         assert_eq!((told.circle, told.began, told.environment_end), ((33, 22), 4711, 5002));
         let own = stat(std::process::id()).unwrap();

@@ -614,8 +614,8 @@ impl Areas {
         area.asks_again = area.is_stuck;
     }
 
-    /// An area that was left with pages in it of which none is of use any more: they are gone, or `is_told` of
-    /// the rest.
+    /// An area that was left with pages in it of which none is of use any more: they are gone, or `is_told`
+    /// of the rest.
     pub fn next_freed(&mut self, is_told: impl Fn(PageId) -> bool) -> Option<AreaId> {
         if !self.are_stuck {
             return None;

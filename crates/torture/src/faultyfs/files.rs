@@ -134,7 +134,7 @@ impl Files {
             return Ok(());
         }
         self.refusals += 1;
-        Err(if self.refusals % 2 == 0 { libc::ENOMEM } else { libc::EAGAIN })
+        Err(if self.refusals.is_multiple_of(2) { libc::ENOMEM } else { libc::EAGAIN })
     }
 
     /// (all blocks, free blocks)

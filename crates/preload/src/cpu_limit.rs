@@ -176,7 +176,7 @@ pub fn inherit(shared: &Shared, pid: u32) {
     };
     if let Some(before) = giver(pid) {
         let taken = before.counters.agent_cpu_ns.load(SeqCst).max(1);
-        (TAKEN_NS.store(taken, SeqCst), BEFORE_NS.store(taken, SeqCst));
+        [&TAKEN_NS, &BEFORE_NS].into_iter().for_each(|place| place.store(taken, SeqCst));
         note(given(before, limits), limits);
     } else if let Some(parent) = giver(parent) {
         let _ = procfs::set_limit(Limit::Processor, given(parent, limits).into());

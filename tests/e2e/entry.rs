@@ -13,6 +13,7 @@ use crate::trees::text;
 use crate::{Outcome, Test, ensure, packages, proc, scratch};
 
 const TINY: &str = include_str!("citizens/tiny.c");
+const BARE: &str = include_str!("citizens/bare.c");
 const BECOMES: &str = include_str!("citizens/becomes.c");
 
 /// All of this file.
@@ -20,6 +21,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         Test::new("limits::beside-others", beside_others),
         Test::new("limits::entered-from-outside", entered_from_outside),
+        Test::new("limits::left-with-nothing", left_with_nothing),
         Test::new("limits::same-size", same_size),
         Test::new("newcomer::first-process", first_process),
         Test::new("newcomer::little-room", little_room),
@@ -113,6 +115,43 @@ fn entered_from_outside(context: &Context) -> Outcome {
     let status = outer.wait().map_err(|error| error.to_string())?;
     ensure!(entered.is_ok_and(|entered| entered.success()), "nobody was entered");
     ensure!(status.code() == Some(3), "the run ended with {status}");
+    Ok(())
+}
+
+/// *The story:* what a command left behind within a millisecond, static and with an empty environment, was a
+/// stranger where there could be any: in the session of a container's first process, and in the process group
+/// of a command beside a sidecar that has another one.
+fn left_with_nothing(context: &Context) -> Outcome {
+    let bare = text(&packages::compile(context, "limits-bare", BARE, &["-static"])?);
+    let bash = packages::program("bash", "bash")?;
+    let json = context.path("limits-bare.json");
+    let run = "\"$0\" run --ram 64M --json \"$1\" -- /bin/sh -c 'sleep 0.5; \"$0\" 30 60 leave; sleep 0.3; \
+               \"$0\" 30 60 leave; sleep 1' \"$2\"";
+    for line in [
+        format!("set -m; sleep 3 & exec {run}"),
+        // Who was there before has ended.
+        format!("sleep 0.2 & exec {run}"),
+        format!("exec unshare -pf --kill-child --mount-proc setsid {run}"),
+    ] {
+        let _ = std::fs::remove_file(&json);
+        let status = Command::new(&bash)
+            .args(["-c", &line])
+            .arg(&context.overspill)
+            .args([&text(&json), &bare])
+            .env("OVERSPILL_CONFIG", "/dev/null")
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .map_err(|error| error.to_string())?;
+        let report = report(&json)?;
+        let all = report["processes"].as_array().ok_or("no processes")?;
+        // Who leaves it has the same name, and no such memory.
+        let is_left = |process: &&Value| {
+            process["comm"] == "limits-bare" && process["peak_bytes"].as_u64() > Some(25 * MIB)
+        };
+        let seen = all.iter().filter(is_left).count();
+        ensure!(status.success() && seen == 2, "{status}, {seen} seen of those left by: {line}");
+    }
     Ok(())
 }
 

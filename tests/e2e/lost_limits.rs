@@ -15,6 +15,7 @@ use crate::{Outcome, Test, ensure, packages};
 
 const LIMITED: &str = include_str!("trees/limited.c");
 const PROCESSOR: &str = include_str!("trees/processor.c");
+const SPLIT: &str = include_str!("trees/split.c");
 const SHORT_FILES: &str = include_str!("trees/short_files.c");
 const HUGE: &str = include_str!("trees/huge.c");
 const SEALED: &str = include_str!("trees/sealed.c");
@@ -35,6 +36,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::address-space-large", address_space_large),
         Test::new("limits::data", data),
         Test::new("limits::processor", processor),
+        Test::new("limits::processor-of-children", processor_of_children),
+        Test::new("limits::small-mappings", small_mappings),
         Test::new("limits::length-of-files", length_of_files),
         Test::new("limits::covered-directory", covered_directory),
     ]
@@ -190,6 +193,38 @@ fn processor(context: &Context) -> Outcome {
     ensure!(all > LIMIT, "{}", finished.complain(&format!("the agent took too little to tell: {told}")));
     let is_heard = (LIMIT..LIMIT + 250).contains(&own);
     ensure!(limit == LIMIT / 100 && is_heard, "{}", finished.complain(&told));
+    Ok(())
+}
+
+/// *The story:* a mapping was split in pieces of 252 KiB, each of them too small to be managed. 158 MiB of
+/// 160 were held in 64.
+fn small_mappings(context: &Context) -> Outcome<Verdict> {
+    let program = packages::compile(context, "limits-split", SPLIT, &[])?;
+    let mut verdict = Verdict::default();
+    for piece in ["256", "128"] {
+        let launch = Launch::new(context, format!("limits-small-mappings-{piece}"), &program).args([piece]);
+        let finished = launch.ram(64 * MIB).timeout(120).run()?;
+        verdict = finished.succeeded()?.paged()?.within_budget()?;
+        if verdict.is_excess() {
+            break;
+        }
+    }
+    Ok(verdict)
+}
+
+/// *The story:* what a program started by vfork or posix_spawn once the kernel had been told more for it, for
+/// the agent's time, had that limit for its own.
+fn processor_of_children(context: &Context) -> Outcome {
+    let program = packages::compile(context, "limits-processor", PROCESSOR, &[])?;
+    let launch = Launch::new(context, "limits-processor-of-children", program).args(["children"]);
+    let finished = launch.ram(16 * MIB).timeout(180).run()?;
+    finished.succeeded()?.paged()?;
+    let told = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+    let mut words = told.split_whitespace();
+    let all = words.next().and_then(|word| word.parse::<i64>().ok());
+    ensure!(all > Some(300), "{}", finished.complain(&format!("the agent took too little to tell: {told}")));
+    let limits: Vec<&str> = words.collect();
+    ensure!(limits == ["1000", "3"].repeat(5), "{}", finished.complain(&format!("{limits:?}")));
     Ok(())
 }
 

@@ -67,6 +67,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("swap::lies-pool", |context| lie(context, "pool", "--flip-reads-after", &POOL)),
         Test::new("swap::full-fork", full_fork),
         Test::new("swap::write-error-fork", write_error_fork),
+        Test::new("swap::busy", |context| busy(context, "default", &[])),
+        Test::new("swap::busy-no-uring", |context| busy(context, "no-uring", &["--no-uring"])),
         Test::new("swap::slow", slow),
     ]
 }
@@ -404,4 +406,22 @@ fn slow(context: &Context) -> Outcome<Verdict> {
         }
     }
     Ok(Verdict::default())
+}
+
+/// *The story:* for a second and a half the kernel could not read or write the place (EAGAIN, ENOMEM). After
+/// ten tries in as many milliseconds the place was given up, or a page was lost, for ever.
+fn busy(context: &Context, way: &str, options: &[&str]) -> Outcome {
+    for after in ["20971520", "104857600"] {
+        let name = format!("busy-{way}-{after}");
+        let faults = ["--busy-after", after, "--busy-ms", "1500"];
+        let disk = FaultyDisk::new(context, &format!("swap-{name}"), &faults)?;
+        let launch = torture(context, &name, "cold").args(["--mib", "80"]).swap(&disk.directory);
+        let finished = launch.options(["--max-pool-percent", "0"]).options(options).run()?;
+        let report = finished.succeeded()?.paged()?.report()?;
+        let is_well = !json::flag(report, "swap_full")? && !json::happened(report, "write_error");
+        ensure!(is_well, "{}", finished.complain("it is said to be full, or to have failed"));
+        // Else nothing was refused.
+        ensure!(finished.wall.as_millis() > 1500, "{}", finished.complain("nothing waited"));
+    }
+    Ok(())
 }

@@ -31,6 +31,7 @@ mod memory;
 pub mod orders;
 mod own_events;
 pub mod packing;
+mod passing;
 pub mod patience;
 pub mod pipes;
 pub mod places;

@@ -383,6 +383,11 @@ pub struct Process {
     pub limit_bytes: AtomicU64,
     /// It has no turn until then, on the monotonic clock; the launcher's.
     pub held_until_ns: AtomicU64,
+    /// What the kernel was told in place of the program's limits on processor time, and those: current and
+    /// largest value, in seconds; the same twice where nothing else was told. The agent's.
+    pub processor_told: [AtomicU64; 2],
+    /// ...
+    pub processor_asked: [AtomicU64; 2],
     /// Its name: at most 15 bytes, then NUL.
     pub name: [AtomicU64; 2],
     /// Bits of [`events`].
@@ -424,6 +429,8 @@ impl Process {
             borrowed_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
             held_until_ns: AtomicU64::new(0),
+            processor_told: [const { AtomicU64::new(0) }; 2],
+            processor_asked: [const { AtomicU64::new(0) }; 2],
             name: [const { AtomicU64::new(0) }; 2],
             events: AtomicU32::new(0),
             error: AtomicU32::new(0),
@@ -459,6 +466,7 @@ impl Process {
         zero(&self.borrowed_bytes);
         zero(&self.limit_bytes);
         zero(&self.held_until_ns);
+        self.processor_told.iter().chain(&self.processor_asked).for_each(zero);
         self.counters.numbers().for_each(zero);
         self.soft_latency.iter().chain(&self.major_latency).for_each(zero);
     }

@@ -21,15 +21,12 @@ use overspill_sys::{Errno, Fd, PAGE_SIZE, clock, file, through};
 
 use crate::files::Files;
 use crate::io::{Io, Punched};
+use crate::passing::{self, Refused};
 use crate::swapfile::GivesBack;
 
 /// Largest number of pieces of one request: its pages, when no two of them lie in neighbouring
 /// frames.
 const PIECES: usize = 512;
-
-/// How often a request is made that could not be done just then, and the rest in between.
-const INSISTED: u32 = 10;
-const INSIST_REST_NS: u64 = 1_000_000;
 
 /// Bit of a tag: a write of the compressed pool.
 const WRITE_BACK: u64 = 1 << 63;
@@ -54,52 +51,67 @@ struct Request {
     /// What must arrive: less than the pieces hold where a file ends within its last page.
     bytes: usize,
     pieces: Vec<IoVec>,
-}
-
-/// Says an error only that the kernel could not do it just then, and nothing of the device?
-fn is_passing(errno: Errno) -> bool {
-    matches!(errno, Errno::INTR | Errno::AGAIN | Errno::NOMEM | Errno::CANCELED)
+    /// It could not be done just then.
+    refused: Option<Refused>,
 }
 
 impl Request {
-    const NONE: Request =
-        Request { kind: Kind::Read, area: None, fd: -1, offset: 0, bytes: 0, pieces: Vec::new() };
+    const NONE: Request = Request {
+        kind: Kind::Read,
+        area: None,
+        fd: -1,
+        offset: 0,
+        bytes: 0,
+        pieces: Vec::new(),
+        refused: None,
+    };
 
-    /// The result, or what the plain call says where it was only not to be done just then.
+    /// What the plain call says, which waits.
+    ///
+    /// # Safety
+    /// The pieces stay put, and nobody else has the request under way.
+    unsafe fn plain(&self) -> Result<u32, Errno> {
+        // SAFETY: the caller vouches for the pieces; the descriptor is that of an open file.
+        let done = unsafe {
+            match self.kind {
+                Kind::Read => file::preadv(self.fd, &self.pieces, self.offset),
+                _ => file::pwritev(self.fd, &self.pieces, self.offset),
+            }
+        };
+        done.map(|bytes| bytes as u32)
+    }
+
+    /// The result; what the plain call says where it was only not to be done just then.
     ///
     /// *The story* (by reading: on 6.18 no request was cancelled at the limit on processes): a ring may
     /// cancel what it finds no thread for, and a call may find no memory. One such write was taken for a
     /// device that fails: the area was given up, and swap was over. A page that could not be read twice
     /// was lost.
     fn insist(&self, result: Result<u32, Errno>) -> Result<u32, Errno> {
-        if self.area.is_none() {
-            // A read of a file may wait for whoever serves the file, who may wait for this thread.
+        // A read of a file may wait for whoever serves the file, who may wait for this thread.
+        if self.area.is_none() || !result.is_err_and(passing::passes) {
             return result;
         }
-        let mut result = result;
-        for _ in 0..INSISTED {
-            if !result.is_err_and(is_passing) {
-                break;
-            }
-            // SAFETY: as when it was ordered: the pieces stay put until it has ended, and nobody else
-            // has the request under way.
-            let done = unsafe {
-                match self.kind {
-                    Kind::Read => file::preadv(self.fd, &self.pieces, self.offset),
-                    _ => file::pwritev(self.fd, &self.pieces, self.offset),
-                }
-            };
-            if done.is_err_and(is_passing) {
-                clock::sleep_ns(INSIST_REST_NS);
-            }
-            result = done.map(|bytes| bytes as u32);
+        // SAFETY: as when it was ordered: the pieces stay put until it has ended, and nobody else has the
+        // request under way.
+        unsafe { self.plain() }
+    }
+
+    /// When it is to be made again, as it was only not to be done just then. None: it is at its end.
+    fn again_at(&mut self, result: Result<u32, Errno>) -> Option<u64> {
+        if !result.is_err_and(passing::passes) {
+            return None;
         }
-        result
+        let patience = if self.area.is_some() { passing::AREA_NS } else { passing::FILE_NS };
+        let now = clock::monotonic_ns();
+        let refused = self.refused.get_or_insert_with(|| Refused::first(now));
+        refused.pause(now, patience).map(|pause| now + pause)
     }
 
     /// The first `bytes` are done.
     fn advance(&mut self, bytes: usize) {
         assert!(bytes < self.bytes, "a request that is done has no rest");
+        self.refused = None;
         self.offset += bytes as u64;
         self.bytes -= bytes;
         let mut done = bytes;
@@ -196,10 +208,6 @@ struct Area {
 }
 
 impl Area {
-    fn file(&self) -> &Fd {
-        self.file.as_ref().expect("nothing is in an area that was left")
-    }
-
     fn offset_of(&self, slot: u32) -> u64 {
         u64::from(slot - self.base) * PAGE_SIZE as u64
     }
@@ -219,6 +227,8 @@ pub(crate) struct Transfers {
     /// Those of the compressed pool, by what it calls them.
     write_backs: Vec<Request>,
     in_flight: u32,
+    /// Requests that could not be done just then: when they are made again, and their tags.
+    postponed: Vec<(u64, u64)>,
     /// Blocks that were given back at once, or kept, by their first slot.
     discarded: VecDeque<(u32, bool)>,
 }
@@ -227,7 +237,8 @@ impl Transfers {
     pub fn new(io: Io) -> Self {
         let (areas, requests, write_backs) = (Vec::new(), Vec::new(), Vec::new());
         let (files, backlog, discarded) = (Files::default(), VecDeque::new(), VecDeque::new());
-        Transfers { io, areas, files, backlog, requests, write_backs, in_flight: 0, discarded }
+        let (in_flight, postponed) = (0, Vec::new());
+        Transfers { io, areas, files, backlog, requests, write_backs, in_flight, postponed, discarded }
     }
 
     /// One more area, whose slots begin at `base`, above those of all others.
@@ -324,11 +335,14 @@ impl Transfers {
             (None, spot.fd, spot.offset, available.min(bytes))
         } else {
             let area = self.area_of(slot);
-            (Some(area), self.areas[area].file().raw(), self.areas[area].offset_of(slot), bytes)
+            // What is in one that was left was lost, and whoever needed it was told: EBADF tells it again.
+            let (fd, offset) =
+                (self.areas[area].file.as_ref().map_or(-1, Fd::raw), self.areas[area].offset_of(slot));
+            (Some(area), fd, offset, bytes)
         };
         let request = self.request(tag);
         (request.kind, request.area, request.fd) = (kind, area, fd);
-        (request.offset, request.bytes) = (offset, bytes);
+        (request.offset, request.bytes, request.refused) = (offset, bytes, None);
         request.pieces.clear();
         request.pieces.extend_from_slice(pieces);
     }
@@ -391,25 +405,41 @@ impl Transfers {
     /// Reads `pages` slots to pages at `address`, and waits for them. False: they could not be read,
     /// or do not lie in one area.
     pub fn read_now(&self, slot: u32, address: usize, pages: u32) -> bool {
-        let len = pages as usize * PAGE_SIZE;
-        // SAFETY: the caller's pages are its own, and no request is under way for them.
-        let read = |(file, offset)| unsafe { file::pread_at(file, address, len, offset) };
-        self.place_of(slot, pages).map(read) == Some(Ok(len))
+        self.do_now(Kind::Read, slot, address, pages)
     }
 
     /// As [`Transfers::read_now`], for writes.
     pub fn write_now(&self, slot: u32, address: usize, pages: u32) -> bool {
-        let len = pages as usize * PAGE_SIZE;
-        // SAFETY: the caller's pages stay as they are meanwhile.
-        let write = |(file, offset)| unsafe { file::pwrite_at(file, address, len, offset) };
-        self.place_of(slot, pages).map(write) == Some(Ok(len))
+        self.do_now(Kind::Write, slot, address, pages)
     }
 
-    /// The file of so many slots, and where they are in it. None: they do not lie in one area.
+    /// *The story:* a call that was interrupted, found no memory or did a part was taken for a page that
+    /// cannot be read. A child of fork lost it, though the device was well.
+    fn do_now(&self, kind: Kind, slot: u32, address: usize, pages: u32) -> bool {
+        let Some((file, offset)) = self.place_of(slot, pages) else { return false };
+        let bytes = pages as usize * PAGE_SIZE;
+        let pieces = alloc::vec![IoVec { base: address, len: bytes }];
+        let area = Some(self.area_of(slot));
+        let mut request = Request { kind, area, fd: file.raw(), offset, bytes, pieces, refused: None };
+        loop {
+            // SAFETY: the caller's pages are its own, nobody stores to them, and no request is under way
+            // for them.
+            let result = unsafe { request.plain() };
+            if let Some(time) = request.again_at(result) {
+                clock::sleep_ns(time.saturating_sub(clock::monotonic_ns()));
+            } else if let Some(outcome) = request.judge(result) {
+                return outcome.is_ok();
+            }
+        }
+    }
+
+    /// The file of so many slots, and where they are in it. None: they do not lie in one area, or that was
+    /// left.
     fn place_of(&self, slot: u32, pages: u32) -> Option<(&Fd, u64)> {
         let index = self.area_of(slot);
         let area = &self.areas[index];
-        (index == self.area_of(slot + pages - 1)).then(|| (area.file(), area.offset_of(slot)))
+        let file = area.file.as_ref().filter(|_| index == self.area_of(slot + pages - 1));
+        file.map(|file| (file, area.offset_of(slot)))
     }
 
     /// Gives the blocks of slots that nobody uses back to the file system or the device;
@@ -471,12 +501,32 @@ impl Transfers {
 
     /// Waits until a request ended or `timeout_ns` passed.
     pub fn wait(&mut self, timeout_ns: u64) {
-        self.io.wait(timeout_ns);
+        let now = clock::monotonic_ns();
+        let due = self.postponed.iter().map(|&(time, _)| time.saturating_sub(now)).min();
+        let timeout_ns = due.map_or(timeout_ns, |due| due.min(timeout_ns));
+        let waiting = self.areas.iter().map(|area| &area.backlog).chain([&self.backlog]);
+        let aside = self.postponed.len() + waiting.map(VecDeque::len).sum::<usize>();
+        if self.in_flight as usize > aside {
+            self.io.wait(timeout_ns);
+        } else {
+            // Nothing is at the device, so nothing ends there.
+            clock::sleep_ns(timeout_ns);
+        }
     }
 
     /// Requests under way.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// A request that is to be made again by now.
+    fn next_due(&mut self) -> Option<u64> {
+        if self.postponed.is_empty() {
+            return None;
+        }
+        let now = clock::monotonic_ns();
+        let index = self.postponed.iter().position(|&(time, _)| time <= now)?;
+        Some(self.postponed.swap_remove(index).1)
     }
 
     /// The next request that ended.
@@ -485,21 +535,37 @@ impl Transfers {
             return Some(Ended::Discard { slot, kept });
         }
         loop {
-            let ended = self.io.pop()?;
-            let tag = ended.user_data;
+            let (tag, result) = match self.next_due() {
+                // Whoever serves a file of the program's may wait for this thread.
+                Some(tag) if self.request(tag).area.is_none() => {
+                    self.start_or_wait(tag);
+                    continue;
+                }
+                // SAFETY: as when it was ordered: the pieces stay put until it has ended, and it is not
+                // under way.
+                Some(tag) => (tag, unsafe { self.request(tag).plain() }),
+                None => {
+                    let ended = self.io.pop()?;
+                    (ended.user_data, ended.outcome())
+                }
+            };
             if tag & (WRITE_BACK | DISCARD) == DISCARD {
-                let (slot, kept) = (tag as u32, ended.outcome().is_err());
+                let (slot, kept) = (tag as u32, result.is_err());
                 self.discard_ended(slot, !kept);
                 return Some(Ended::Discard { slot, kept });
             }
             let request = self.request(tag);
+            let result = request.insist(result);
+            if let Some(time) = request.again_at(result) {
+                self.postponed.push((time, tag));
+                continue;
+            }
             let (kind, area) = (request.kind, request.area);
+            let judged = request.judge(result);
             if let Some(area) = area {
                 self.areas[area].in_flight -= 1;
             }
-            let request = self.request(tag);
-            let result = request.insist(ended.outcome());
-            let Some(mut outcome) = request.judge(result) else {
+            let Some(mut outcome) = judged else {
                 self.start_or_wait(tag);
                 continue;
             };
@@ -530,7 +596,7 @@ mod tests {
         let piece = |base: usize, pages: usize| IoVec { base, len: pages * PAGE_SIZE };
         let pieces = std::vec![piece(0x10_000, 2), piece(0x40_000, 3)];
         let offset = 7 * PAGE_SIZE as u64;
-        Request { kind, area: None, fd: 3, offset, bytes: 5 * PAGE_SIZE, pieces }
+        Request { kind, area: None, fd: 3, offset, bytes: 5 * PAGE_SIZE, pieces, refused: None }
     }
 
     /// See the head of the file.
@@ -641,6 +707,72 @@ mod tests {
         assert_eq!(of_file.insist(Err(Errno::AGAIN)), Err(Errno::AGAIN), "who serves it may wait for us");
         let closed = Request { fd: -1, ..read };
         assert_eq!(closed.insist(Err(Errno::AGAIN)), Err(Errno::BADF), "and what the call itself says");
+    }
+
+    /// See `passing.rs`.
+    #[test]
+    fn what_was_postponed_is_done_and_is_under_way_until_then() {
+        for use_uring in [true, false] {
+            let mut transfers = Transfers::new(Io::new(use_uring).expect("there are threads at least"));
+            let file = file::memfd(c"area").expect("memory files are there");
+            transfers.add_area(file, None, 1, GivesBack::Nothing);
+            let page = std::vec![7_u8; PAGE_SIZE];
+            let mut pieces = Pieces::default();
+            pieces.push(page.as_ptr() as usize, 1);
+            transfers.prepare(Kind::Write, 0, 2, pieces.as_slice());
+            (transfers.in_flight, transfers.areas[0].in_flight) = (1, 1);
+            let began = clock::monotonic_ns();
+            let again = transfers.request(0).again_at(Err(Errno::NOMEM)).expect("it passes");
+            assert!(transfers.request(0).again_at(Err(Errno::IO)).is_none(), "a device that fails");
+            transfers.postponed.push((again, 0));
+            transfers.close_area(0);
+            let mut waits = 0;
+            let ended = loop {
+                match transfers.next_ended() {
+                    Some(ended) => break ended,
+                    None => transfers.wait(10_000_000_000),
+                }
+                waits += 1;
+            };
+            assert!(matches!(ended, Ended::Write(IoId(0), Ok(()))));
+            let took = clock::monotonic_ns() - began;
+            assert!((1_000_000..5_000_000_000).contains(&took), "{took} ns");
+            assert!((1..=3).contains(&waits), "it waits, and does not look again and again: {waits}");
+            assert!(transfers.in_flight() == 0 && transfers.areas[0].file.is_none());
+        }
+    }
+
+    /// What was lost is lost still, and nothing is read from whatever has the descriptor's number by now.
+    #[test]
+    fn nothing_is_read_from_an_area_that_was_left() {
+        for use_uring in [true, false] {
+            let mut transfers = Transfers::new(Io::new(use_uring).expect("there are threads at least"));
+            let file = file::memfd(c"area").expect("memory files are there");
+            transfers.add_area(file, None, 1, GivesBack::Nothing);
+            transfers.close_area(0);
+            let mut page = std::vec![7_u8; PAGE_SIZE];
+            let mut pieces = Pieces::default();
+            pieces.push(page.as_mut_ptr() as usize, 1);
+            assert!(!transfers.read_now(2, page.as_mut_ptr() as usize, 1));
+            transfers.read(IoId(0), 2, &pieces);
+            transfers.submit();
+            transfers.wait(1_000_000_000);
+            assert!(matches!(transfers.next_ended(), Some(Ended::Read(IoId(0), Err(_)))));
+            assert!(page.iter().all(|&byte| byte == 7) && transfers.in_flight() == 0);
+        }
+    }
+
+    /// *The story:* a call that did a part only was taken for pages that cannot be read.
+    #[test]
+    fn what_is_done_now_is_done_as_a_whole() {
+        let file = file::memfd(c"area").expect("memory files are there");
+        file::pwrite(&file, &std::vec![7; 3 * PAGE_SIZE], 0).expect("and can be written");
+        let mut transfers = Transfers::new(Io::new(false).expect("there are threads"));
+        transfers.add_area(file, None, 1, GivesBack::Nothing);
+        let mut pages = std::vec![0_u8; 2 * PAGE_SIZE];
+        assert!(transfers.read_now(2, pages.as_mut_ptr() as usize, 2));
+        assert!(pages.iter().all(|&byte| byte == 7));
+        assert!(!transfers.read_now(3, pages.as_mut_ptr() as usize, 2), "there is one only");
     }
 
     #[test]

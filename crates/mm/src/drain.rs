@@ -5,7 +5,7 @@
 //! when it arrives, and leaves RAM as any other does, for another area. So after one round over all
 //! slots, once nothing is under way, only pages whose read failed are left; a second round reads
 //! them one by one, since a read of many fails as a whole, and what the third finds stays where it
-//! is. Also here: freed clusters are handed to the shell.
+//! is, until its owner has gone or has been told. Also here: freed clusters are handed to the shell.
 //!
 //! One that was ordered to go begins when the others have room for all that the program has, but for
 //! a part of what is in RAM. Before that it goes on taking what nobody else does.
@@ -39,6 +39,11 @@ impl<P: SwapIn> Mm<P> {
         {
             self.drain(area, out);
             next = AreaId(area.0 + 1);
+        }
+        let pages = &self.pages;
+        let is_told = |id: PageId| pages[id].state == State::Swapped && pages[id].has(flag::LOST);
+        while let Some(area) = self.areas.next_freed(is_told) {
+            out.push(Action::AreaLeft { area, slots: 0 });
         }
         if self.areas.share_limits() {
             for (area, slots) in self.areas.claims() {

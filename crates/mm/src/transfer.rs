@@ -136,6 +136,9 @@ impl<P: SwapIn> Mm<P> {
         self.held -= 1;
         if needed {
             self.pages[id].set(flag::LOST);
+            if let Some(slot) = self.pages[id].area_slot() {
+                self.areas.told(slot);
+            }
             out.push(Action::Warn(Warning::PageLost));
             out.push(Action::Fail { page: id });
         }

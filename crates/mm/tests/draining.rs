@@ -38,6 +38,8 @@ struct World {
     at_hand: BTreeSet<PageId>,
     /// Reads of these pages do not end.
     unread: BTreeSet<PageId>,
+    /// ... or fail.
+    unreadable: BTreeSet<PageId>,
     /// What is stored is what was there.
     is_idle: bool,
 }
@@ -60,6 +62,7 @@ impl World {
             held_writes: None,
             at_hand: BTreeSet::new(),
             unread: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
             is_idle: false,
         };
         let end = Vpn(u64::from(PAGES));
@@ -94,7 +97,8 @@ impl World {
                     }
                     _ => {}
                 }
-                let answer = self.bad_write(&action).or_else(|| self.same(&action));
+                let answer = self.bad_write(&action).or_else(|| self.bad_read(&action));
+                let answer = answer.or_else(|| self.same(&action));
                 events.extend(answer.or_else(|| willing::answer(&action)));
             }
         }
@@ -104,6 +108,12 @@ impl World {
         let Action::Write { io, slot, .. } = *action else { return None };
         let (_, result) = self.next_write.take_if(|(area, _)| self.mm.area_of(slot) == *area)?;
         Some(Event::WriteDone { io, result })
+    }
+
+    fn bad_read(&self, action: &Action) -> Option<Event> {
+        let Action::Read { io, run, .. } = *action else { return None };
+        let is_bad = run.pages().any(|id| self.unreadable.contains(&id));
+        is_bad.then_some(Event::ReadDone { io, ok: false })
     }
 
     /// Pages that have slots are as those are.
@@ -289,4 +299,41 @@ fn draining_goes_on_beside_a_stream_and_beside_another_area() {
     world.feed(Event::AreaFailed { area: SECOND });
     world.stores(3000);
     assert_eq!(world.mm.areas_beside(SECOND).0, 0, "and that keeps nobody waiting");
+}
+
+/// *The story:* a place was left but for one page that could not be read. It was held, with its lock, until
+/// the run ended: the program freed that page, or was told of it, and nobody looked.
+#[test]
+fn what_cannot_be_read_holds_an_area_until_its_owner_has_gone_or_was_told() {
+    for is_told in [false, true] {
+        let mut world = World::new();
+        let is_out = |world: &World, id: &PageId| world.mm.state(*id) == State::Swapped;
+        let out: Vec<PageId> = world.mm.known_pages().filter(|id| is_out(&world, id)).collect();
+        let bad = [out[100], out[900]];
+        world.unreadable.extend(bad);
+        world.add(2 * PAGES);
+        world.feed(Event::AreaLeaves { area: FIRST });
+        for _ in 0..300 {
+            world.feed(Event::Tick);
+        }
+        assert_eq!((world.left.take(), world.mm.areas_beside(FIRST).0), (Some(2), 2));
+        for (id, left) in bad.into_iter().zip([None, Some(0)]) {
+            let (_, vpn) = world.mm.place(id);
+            world.feed(if is_told {
+                Event::Fault { space: SPACE, vpn, access: Access::Read }
+            } else {
+                Event::Discarded { space: SPACE, start: vpn, end: vpn.offset(1) }
+            });
+            assert_eq!(world.mm.is_lost(id), is_told);
+            world.feed(Event::Tick);
+            assert_eq!(world.left, left, "told: {is_told}");
+        }
+        assert_eq!(world.mm.areas_beside(FIRST).0, if is_told { 2 } else { 0 });
+        // What is told of may be touched again, and go.
+        let (_, vpn) = world.mm.place(bad[0]);
+        world.feed(Event::Fault { space: SPACE, vpn, access: Access::Read });
+        world.feed(Event::Discarded { space: SPACE, start: vpn, end: vpn.offset(1) });
+        world.unreadable.clear();
+        world.stores(2000);
+    }
 }

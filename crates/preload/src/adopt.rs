@@ -34,8 +34,14 @@ use crate::withheld;
 
 use lost::Lost;
 
-/// Smaller mappings are not worth the trouble.
+/// Smaller mappings are not worth the trouble; those from the second size on are where they are more than
+/// this share of the budget together.
+///
+/// *The story:* a program took blocks of 512 KiB from one mapping and made a page in the middle of each
+/// inaccessible, or one in front of blocks of 256 KiB. 158 MiB of such halves were held in 64.
 const BYTES_MIN: usize = 256 << 10;
+const SMALL_BYTES_MIN: usize = 64 << 10;
+const SMALL_SHARE: usize = 8;
 /// A mapping without any permission of at most this size, directly before another one, guards a stack.
 const GUARD_BYTES_MAX: usize = 1 << 20;
 /// What follows a private mapping of a file directly is taken for the end of a library's data up to
@@ -377,8 +383,11 @@ impl Adopter {
         let mut before = Before::default();
         // The last candidate, until it is known what follows it.
         let mut last: Option<Found> = None;
+        let mut small_bytes = 0;
         let mut list = |found: Found| {
-            if found.part.len() >= BYTES_MIN {
+            let bytes = found.part.len();
+            if bytes >= SMALL_BYTES_MIN {
+                small_bytes += if bytes < BYTES_MIN { bytes } else { 0 };
                 mapped.push(found);
             }
         };
@@ -406,7 +415,10 @@ impl Adopter {
             before = Before::of(vma);
             ControlFlow::Continue(())
         })?;
-        last.into_iter().for_each(list);
+        last.into_iter().for_each(&mut list);
+        if small_bytes / PAGE_SIZE <= engine.budget() as usize / SMALL_SHARE {
+            mapped.retain(|found| found.part.len() >= BYTES_MIN);
+        }
         lost.end();
         Ok(())
     }

@@ -5,18 +5,24 @@
 //! told what it asked for. Not before: a child has its own time, and its parent's limit. Where the largest
 //! value may not be raised it bounds the other one.
 //!
-//! What another program of the same process finds is what the kernel was told: the time of the agent before
-//! counts there, too.
+//! In another program of the same process the time of the agent before counts, too: that one's place in the
+//! launcher's page tells what was asked for.
+//!
+//! A child has no agent's time to its account, but its parent's limit. One of fork gives back what is too
+//! much by itself, one of vfork before it calls exec; who was started in another way (posix_spawn, system)
+//! finds in its parent's place in the launcher's page what that had asked for.
 //!
 //! *The story:* a program with `ulimit -t 6`, four seconds of work and most of its memory out was ended by
-//! SIGXCPU (`limits::processor`).
+//! SIGXCPU (`limits::processor`). *The other story:* what that started by vfork had so many seconds more
+//! than it was to have (`limits::processor-of-children`).
 
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+use overspill_engine::shared::{Process, Shared};
 use overspill_sys::procfs::{self, Limit};
-use overspill_sys::{Errno, clock};
+use overspill_sys::{Errno, clock, mem};
 
-use crate::filters;
+use crate::{filters, fork};
 
 /// Current and largest value (`struct rlimit`), in seconds.
 pub type Pair = [u64; 2];
@@ -143,6 +149,56 @@ pub fn call(new: Option<Pair>, set: impl Fn(Option<Pair>) -> Result<Pair, Errno>
     Ok(shown)
 }
 
+/// Tells the children of this process what they inherit; for the agent, at each look.
+pub fn publish(process: &Process) {
+    let places = process.processor_asked.iter().chain(&process.processor_told);
+    for (place, value) in places.zip(ASKED.iter().chain(&TOLD)) {
+        let value = value.load(SeqCst);
+        if place.load(SeqCst) != value {
+            place.store(value, SeqCst);
+        }
+    }
+}
+
+/// At the begin of a program, in the process that the launcher knows by this number: what its parent was
+/// given for an agent's time is not the program's. What was given for one in this process stays.
+pub fn inherit(shared: &Shared, pid: u32) {
+    let Ok(limits) = procfs::limit(Limit::Processor).map(<[u64; 2]>::from) else { return };
+    // In another pid namespace the parent's number says nothing.
+    if limits == [NO_LIMIT; 2] || pid != mem::process_id() {
+        return;
+    }
+    let parent = mem::parent_id();
+    let used = (shared.tree.places_used.load(SeqCst) as usize).min(shared.processes.len());
+    let giver = |of: u32| {
+        let giver = |process: &&Process| process.pid.load(SeqCst) == of && given(process, limits) != limits;
+        shared.processes[..used].iter().find(giver)
+    };
+    if let Some(before) = giver(pid) {
+        let taken = before.counters.agent_cpu_ns.load(SeqCst).max(1);
+        [&TAKEN_NS, &BEFORE_NS].into_iter().for_each(|place| place.store(taken, SeqCst));
+        note(given(before, limits), limits);
+    } else if let Some(parent) = giver(parent) {
+        let _ = procfs::set_limit(Limit::Processor, given(parent, limits).into());
+    }
+}
+
+/// What a child of this process was to have where the kernel gave it this.
+fn given(parent: &Process, limits: Pair) -> Pair {
+    let (asked, told) = (pair(&parent.processor_asked), pair(&parent.processor_told));
+    if told == limits { asked } else { limits }
+}
+
+/// Before exec: a child of vfork gives back what is not its own. Nothing is noted, as its parent has the
+/// same memory.
+pub fn before_exec() {
+    let (asked, told) = (pair(&ASKED), pair(&TOLD));
+    let is_raised = asked != told && !filters::may_be_filtered();
+    if is_raised && fork::is_borrowing() && procfs::limit(Limit::Processor) == Ok(told.into()) {
+        let _ = procfs::set_limit(Limit::Processor, asked.into());
+    }
+}
+
 /// In a child of fork, which has taken no time yet.
 pub fn in_child() {
     let (asked, told) = (pair(&ASKED), pair(&TOLD));
@@ -167,6 +223,17 @@ mod tests {
         assert_eq!(asked_for([20, 10], asked, told), [20, 10], "the program set it");
         assert_eq!(asked_for([9, 11], asked, told), [9, 11]);
         assert_eq!(asked_for([6, 7], [0, 0], [0, 0]), [6, 7], "nothing was told yet");
+    }
+
+    #[test]
+    fn a_child_is_given_what_its_parent_asked_for() {
+        let parent = Process::new();
+        assert_eq!(given(&parent, [6, 7]), [6, 7], "nothing was told");
+        for (place, value) in parent.processor_asked.iter().chain(&parent.processor_told).zip([6, 7, 9, 10]) {
+            place.store(value, SeqCst);
+        }
+        assert_eq!(given(&parent, [9, 10]), [6, 7]);
+        assert_eq!(given(&parent, [9, 9]), [9, 9], "it was set since");
     }
 
     #[test]

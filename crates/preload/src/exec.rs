@@ -18,7 +18,7 @@ use overspill_engine::shared::{ENV, hexadecimal};
 use overspill_sys::text::Decimal;
 use overspill_sys::{Errno, file};
 
-use crate::{agent, elf, filters, libc, peek, room, start};
+use crate::{agent, cpu_limit, elf, filters, libc, peek, room, start};
 
 /// Strings, then a null pointer.
 type Strings = *const *const c_char;
@@ -114,6 +114,7 @@ unsafe fn lack(environment: Strings, agent: &[u8]) -> Option<Lack> {
 /// # Safety
 /// As for [`lack`].
 unsafe fn with_agent(environment: Strings, mut call: impl FnMut(Strings) -> c_int) -> c_int {
+    cpu_limit::before_exec();
     let Some(path) = agent::path() else { return call(environment) };
     // SAFETY: passed on to the caller. What cannot be read is the kernel's to refuse.
     if !unsafe { peek::are_strings(environment) } {

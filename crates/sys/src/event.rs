@@ -36,6 +36,12 @@ impl PollFd {
         PollFd { fd: fd.map_or(-1, Fd::raw), events: POLLIN, revents: 0 }
     }
 
+    /// Waits until the other side of a socket has gone, whatever it has said before.
+    #[must_use]
+    pub fn closed(fd: &Fd) -> PollFd {
+        PollFd { fd: fd.raw(), events: 0, revents: 0 }
+    }
+
     /// After [`poll`]: it is readable, closed, or in error; in any case reading will tell.
     #[must_use]
     pub fn is_ready(&self) -> bool {

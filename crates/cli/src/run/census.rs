@@ -9,7 +9,7 @@
 mod record;
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use overspill_engine::shared::state;
 
@@ -21,6 +21,8 @@ pub use record::{Record, UNKEPT_BYTES};
 const RECORDS_MAX: usize = 4096;
 /// Two looks are so far apart at most, twice.
 const BRIEF_NS: u64 = 100_000_000;
+/// So many looks later an agent's last report has come.
+const LATE_LOOKS: usize = 256;
 /// What lies between two looks counts for no more: the launcher itself may have been stopped.
 const STEP_NS_MAX: u64 = 100_000_000;
 
@@ -93,6 +95,14 @@ pub struct Census {
     pub most_at_once: u64,
     /// What processes held that were stopped.
     pub stopped: Stopped,
+    /// The most that the tree may have held between two looks: what a look saw, and by how much more those
+    /// that ended before the next one had reported.
+    ///
+    /// *The story:* four children stored 30 MiB each, and ended within some milliseconds. Their agents had
+    /// seen that. "Never needed more than 46 MiB" was told of 136.
+    pub tree_late_bytes: u64,
+    /// ... of the last looks, by their number.
+    late: VecDeque<(u64, u64)>,
     tree_sum_bytes: u128,
     looks: u64,
     last_ns: u64,
@@ -148,8 +158,20 @@ impl Census {
         }
         self.most_at_once = self.most_at_once.max(self.living.len() as u64);
         self.tree_sum_bytes += u128::from(anon_bytes + shmem_bytes);
+        self.late.push_back((self.looks, anon_bytes + shmem_bytes));
+        if self.late.len() > LATE_LOOKS {
+            self.late.pop_front();
+        }
         self.looks += 1;
         new
+    }
+
+    /// A program has ended that had so much more than any look saw: as if it was after the last one.
+    fn note_late(&mut self, look: u64, more_bytes: u64) {
+        if let Some((_, bytes)) = self.late.iter_mut().find(|(number, _)| *number == look) {
+            *bytes += more_bytes;
+            self.tree_late_bytes = self.tree_late_bytes.max(*bytes);
+        }
     }
 
     fn note_stopped(&mut self, stopped: Stopped, now: u64) {
@@ -202,6 +224,9 @@ impl Census {
             if look.program_stamp == 0 { record.program_stamp } else { look.program_stamp };
         (record.last_ns, record.last_busy_ns) = (now, look.busy_ns.max(record.last_busy_ns));
         record.anon_peak_bytes = record.anon_peak_bytes.max(look.anon_bytes);
+        let kept_bytes = sighting.kept_bytes.min(look.shared_bytes);
+        record.seen_peak_bytes = record.seen_peak_bytes.max(look.anon_bytes + kept_bytes);
+        record.last_look = Some(self.looks);
         record.shmem_peak_bytes = record.shmem_peak_bytes.max(sighting.shmem_bytes);
         record.looked_peak_bytes = record.looked_peak_bytes.max(look.anon_bytes + look.shared_bytes);
         record.resident_peak_bytes = record.resident_peak_bytes.max(record.looked_peak_bytes);
@@ -272,7 +297,13 @@ impl Census {
         let living = self.living.get_mut(&report.pid);
         let (pid, is_over) = (report.pid, report.is_over);
         match living.into_iter().chain(self.ended.iter_mut().rev()).find(is_its) {
-            Some(record) => record.hear(report),
+            Some(record) => {
+                let late = record.last_look.zip(record.unseen_bytes(&report));
+                record.hear(report);
+                if let Some((look, more_bytes)) = late {
+                    self.note_late(look, more_bytes);
+                }
+            }
             // It came and went between two looks.
             None => {
                 self.note_follower(&report);
@@ -390,6 +421,30 @@ mod tests {
 
     fn report(pid: u32, program_pages: u32, generation: u32, state: u32) -> AgentReport {
         AgentReport { state, ..AgentReport::empty(0, generation, pid, program_pages) }
+    }
+
+    /// See [`Census::tree_late_bytes`].
+    #[test]
+    fn what_agents_saw_of_those_that_ended_is_held_at_a_time() {
+        let told = |pid: u32, mib: u64| {
+            let mut report = report(pid, 30, 1, state::WATCHING);
+            let resident = |(name, _): &&mut (&str, u64)| *name == "resident_peak_bytes";
+            report.counters.iter_mut().find(resident).unwrap().1 = mib * MIB;
+            report
+        };
+        let mut census = Census::default();
+        let all: Vec<Sighting> = (5..9).map(|pid| sighting(pid, 1, 30, 10)).collect();
+        census.look(&all, 0);
+        census.look(&all[..3], 20 * MS);
+        census.keep(told(8, 40));
+        assert_eq!(census.tree_late_bytes, 70 * MIB, "of the look before its end");
+        census.look(&all[..1], 40 * MS);
+        census.keep(told(6, 40));
+        assert_eq!(census.tree_late_bytes, 70 * MIB, "the other one had gone by then: 60");
+        census.keep(told(7, 35));
+        assert_eq!((census.tree_late_bytes, census.tree_peak_bytes), (85 * MIB, 40 * MIB));
+        census.keep(told(5, 9));
+        assert_eq!(census.tree_late_bytes, 85 * MIB, "that was seen");
     }
 
     /// *The story:* a shell started a static program of 290 MiB in 100, and the run was said to

@@ -6,7 +6,7 @@
 //! knows of agents or budgets.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,8 @@ use nix::unistd::Pid;
 use overspill_sys::mem::shares_memory;
 use overspill_sys::procfs::program_stamp;
 
-use super::strangers::Strangers;
+use super::custody::connections_max;
+use super::strangers::{Circle, Strangers};
 
 const PAGE_BYTES: u64 = 4096;
 /// Descriptors that are left for everything else.
@@ -86,6 +87,9 @@ pub struct Descendants {
     others: Vec<u32>,
     orphans: Orphans,
     overlooks: bool,
+    /// Sessions and process groups of the run at the last look, and at the one before; and this process's.
+    circles: [BTreeSet<Circle>; 2],
+    own_circle: Option<Circle>,
 }
 
 /// What orphans used that were waited for here.
@@ -107,6 +111,7 @@ struct Process {
     statm: Option<File>,
     /// The last look.
     last: Option<Look>,
+    circle: Option<Circle>,
 }
 
 /// From now on orphans of the tree become children of this process.
@@ -126,11 +131,14 @@ impl Descendants {
             last_pid: None,
             walks: WALKS,
             processes: BTreeMap::new(),
-            open_max: descriptors.saturating_sub(DESCRIPTORS_SPARE) as usize,
+            open_max: (descriptors.saturating_sub(DESCRIPTORS_SPARE) as usize)
+                .saturating_sub(connections_max(descriptors)),
             ended: Vec::new(),
             others: Vec::new(),
             orphans: Orphans::default(),
             overlooks: false,
+            circles: Default::default(),
+            own_circle: stat(std::process::id()).map(|stat| stat.circle),
         }
     }
 
@@ -148,8 +156,12 @@ impl Descendants {
         let mut looks = Vec::with_capacity(self.processes.len());
         let (root, command) = (self.root, self.command);
         let (mut open, open_max) = (0, self.open_max);
+        self.circles.rotate_left(1);
+        let circles = &mut self.circles[1];
+        circles.clear();
         self.processes.retain(|&pid, process| {
             let look = process.look(pid, open < open_max);
+            circles.extend(process.circle);
             open += usize::from(process.statm.is_some());
             match look {
                 Ok(Some(look)) => looks.push(look),
@@ -192,14 +204,17 @@ impl Descendants {
     fn walk(&mut self) {
         let mut parents = vec![self.root];
         self.others.clear();
+        let circles = self.circles.iter().flatten().chain(&self.own_circle).copied().collect();
+        let mut is_whole = true;
         let mut next = 0;
         while let Some(&parent) = parents.get(next) {
             next += 1;
             let children = listed_children(parent);
             self.overlooks |= children.is_err();
+            is_whole &= children.is_ok() || parent != self.root;
             for child in children.unwrap_or_default() {
                 if parent == self.root {
-                    let told = self.is_of_run(child);
+                    let told = self.is_of_run(child, &circles);
                     if told.is_none() {
                         self.walks = self.walks.max(1); // it may be told at the next look
                     }
@@ -209,25 +224,26 @@ impl Descendants {
                     }
                 }
                 parents.push(child);
-                let new = Process { parent, began: None, statm: None, last: None };
-                self.processes.entry(child).or_insert(new).parent = parent;
+                self.processes.entry(child).or_insert(Process::new(parent)).parent = parent;
             }
         }
+        if is_whole {
+            self.strangers.note_walk(&self.others);
+        }
+        self.overlooks |= self.strangers.has_doubts();
     }
 
-    /// Is a child of the root the command, or was it seen below that, or must it have been there? `None`: that
-    /// is not known.
-    fn is_of_run(&self, child: u32) -> Option<bool> {
+    /// Is a child of the root the command, or was it seen below that, or must it have been there? `None`:
+    /// that is not known.
+    fn is_of_run(&mut self, child: u32, circles: &BTreeSet<Circle>) -> Option<bool> {
         let is_known = child == self.command || self.processes.contains_key(&child);
-        if is_known { Some(true) } else { self.strangers.is_runs(child) }
+        if is_known { Some(true) } else { self.strangers.is_runs(child, circles) }
     }
 
     /// An agent of the run reports from there: that is a part of it.
     pub fn claim(&mut self, pid: u32) {
         if self.others.contains(&pid) && !self.strangers.is_keeper(pid) {
-            let (root, new) =
-                (self.root, Process { parent: self.root, began: None, statm: None, last: None });
-            self.processes.entry(pid).or_insert(new).parent = root;
+            self.processes.entry(pid).or_insert(Process::new(self.root)).parent = self.root;
             self.walks = self.walks.max(1);
         }
     }
@@ -242,7 +258,9 @@ impl Descendants {
     /// many behind came to its limit of processes.
     pub fn reap(&mut self) {
         for &pid in self.others.iter().filter(|&&pid| !self.strangers.is_keeper(pid)) {
-            let _ = crate::os::child::reap(pid as i32, WaitPidFlag::WNOHANG);
+            if crate::os::child::reap(pid as i32, WaitPidFlag::WNOHANG).is_some() {
+                self.walks = WALKS; // that may have been the last one
+            }
         }
         for pid in std::mem::take(&mut self.ended) {
             let Some(used) = crate::os::child::reap(pid as i32, WaitPidFlag::WNOHANG) else {
@@ -257,6 +275,10 @@ impl Descendants {
 }
 
 impl Process {
+    fn new(parent: u32) -> Process {
+        Process { parent, began: None, statm: None, last: None, circle: None }
+    }
+
     /// `None`: it has ended. An error: it could not be looked at. Its file `stays_open` or does not.
     fn look(&mut self, pid: u32, stays_open: bool) -> io::Result<Option<Look>> {
         let statm = match self.statm.take() {
@@ -287,8 +309,9 @@ impl Process {
     }
 
     /// Which program it runs. One that has just taken over is looked at anew: what is told of both is of one.
-    fn stamped(&self, pid: u32, look: Look, statm: &File) -> Look {
+    fn stamped(&mut self, pid: u32, look: Look, statm: &File) -> Look {
         let stat = read(pid, "stat").unwrap_or_default();
+        self.circle = Stat::of(&stat).map_or(self.circle, |stat| Some(stat.circle));
         let (program_stamp, is_stopped) =
             (program_stamp(stat.as_bytes()), words_of(&stat).next() == Some("T"));
         let is_new = self.last.is_some_and(|last| last.program_stamp != program_stamp);
@@ -467,6 +490,33 @@ pub fn began(pid: u32) -> io::Result<Option<u64>> {
     Ok(stat.and_then(|stat| words_of(&stat).nth(19)?.parse().ok()))
 }
 
+/// Of /proc/PID/stat.
+#[derive(Clone, Copy, Debug)]
+pub struct Stat {
+    pub has_ended: bool,
+    pub circle: Circle,
+    /// In ticks of the machine.
+    pub began: u64,
+    /// Where its environment ends; 0: it has none as yet, or that may not be known.
+    pub environment_end: u64,
+}
+
+impl Stat {
+    fn of(stat: &str) -> Option<Stat> {
+        let mut words = words_of(stat);
+        let has_ended = ["Z", "X"].contains(&words.next()?);
+        let mut number = |skipped| words.nth(skipped)?.parse::<u64>().ok();
+        let (group, session) = (number(1)?, number(0)?);
+        let (began, environment_end) = (number(15)?, number(28).unwrap_or(0));
+        Some(Stat { has_ended, circle: (session as u32, group as u32), began, environment_end })
+    }
+}
+
+/// `None`: it has ended, or cannot be looked at.
+pub fn stat(pid: u32) -> Option<Stat> {
+    Stat::of(&read(pid, "stat").ok()?)
+}
+
 /// The parent of a process.
 pub fn parent(pid: u32) -> Option<u32> {
     words_of(&read(pid, "stat").ok()?).nth(1)?.parse().ok()
@@ -539,7 +589,7 @@ mod tests {
     #[test]
     fn a_number_that_another_process_has_by_now_is_not_the_same() {
         let own = std::process::id();
-        let new = |began| Process { parent: 1, began, statm: None, last: None };
+        let new = |began| Process { began, ..Process::new(1) };
         let now = began(own).unwrap().unwrap();
         assert!(new(Some(now)).look(own, false).unwrap().is_some());
         assert_eq!(new(Some(now - 1)).look(own, false).unwrap(), None);
@@ -594,6 +644,17 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!is_put_off(std::process::id()));
+    }
+
+    #[test]
+    fn what_is_told_of_a_process_is_read_where_it_stands() {
+        let text = "7 (a) b) S 1 22 33 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 1 2 3 4 5 6 7 8 9 10 11 \
+                    12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 5001 5002 0";
+        let told = Stat::of(text).unwrap();
+        assert_eq!((told.circle, told.began, told.environment_end), ((33, 22), 4711, 5002));
+        let own = stat(std::process::id()).unwrap();
+        assert!(!own.has_ended && own.environment_end > 0);
+        assert_eq!(began(std::process::id()).unwrap(), Some(own.began));
     }
 
     /// *The story:* only processes with an agent were known, and what a static program held that a

@@ -402,6 +402,11 @@ impl Report {
         let process_peak = kept_peak.max(run.watched.census.left_out_anon_bytes);
         self.resident_peak_bytes = self.resident_peak_bytes.max(process_peak);
         self.tree_peak_bytes = self.tree_peak_bytes.max(self.resident_peak_bytes);
+        if !self.is_paged() {
+            // Who paged had made room in time, as far as anybody knows.
+            let late = run.watched.census.tree_late_bytes;
+            self.tree_peak_bytes = self.tree_peak_bytes.max(late.min(self.ram_bytes));
+        }
         let left_out = run.watched.census.left_out_resident_bytes;
         let most = |of: fn(&Record) -> u64| records.iter().map(of).chain([left_out]).max().unwrap_or(0);
         let reached = run.ended.resident_peak_bytes.max(run.watched.orphans.resident_peak_bytes);

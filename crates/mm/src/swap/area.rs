@@ -57,6 +57,9 @@ pub(super) struct Area {
     pub is_asked: bool,
     /// A write to it has failed: it never takes a page again.
     pub has_failed: bool,
+    /// It was left with pages that could not be read, and one of them may have been told of, or lost, since.
+    pub is_stuck: bool,
+    pub asks_again: bool,
     /// None: it has its slots for itself.
     claim: Option<Claim>,
     /// Others know what is in it: see [`Area::seal`].
@@ -86,6 +89,8 @@ impl Area {
             again: false,
             is_asked: false,
             has_failed: false,
+            is_stuck: false,
+            asks_again: false,
             claim,
             is_sealed: false,
         }

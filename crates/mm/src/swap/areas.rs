@@ -43,6 +43,8 @@ pub(crate) struct Areas {
     /// Some were asked to leave, and some share a limit with others: looked at in each step.
     are_asked: bool,
     share_limits: bool,
+    /// Some were left with pages that could not be read: looked at in each step, too.
+    are_stuck: bool,
 }
 
 impl Areas {
@@ -57,6 +59,7 @@ impl Areas {
             discards: Vec::new(),
             are_asked: false,
             share_limits: false,
+            are_stuck: false,
         }
     }
 
@@ -599,7 +602,43 @@ impl Areas {
             return None;
         }
         area.stand = Stand::Left;
-        Some(area.table.used())
+        let left = area.table.used();
+        (area.is_stuck, area.asks_again) = (left > 0, left > 0);
+        self.are_stuck |= left > 0;
+        Some(left)
+    }
+
+    /// A page that has this slot could not be read, and who needed it was told.
+    pub fn told(&mut self, slot: Slot) {
+        let area = self.find(slot).0;
+        area.asks_again = area.is_stuck;
+    }
+
+    /// An area that was left with pages in it of which none is of use any more: they are gone, or `is_told`
+    /// of the rest.
+    pub fn next_freed(&mut self, is_told: impl Fn(PageId) -> bool) -> Option<AreaId> {
+        if !self.are_stuck {
+            return None;
+        }
+        let is_useless = |area: &mut Area| {
+            let is_empty = area.table.used() == 0;
+            if !area.is_stuck || area.stand != Stand::Left || !(is_empty || area.asks_again) {
+                return false;
+            }
+            area.asks_again = false;
+            area.is_stuck = !is_empty;
+            let mut from = 1;
+            while let Some(slot) = area.table.next_used(from) {
+                if !area.table.owner(slot).is_some_and(&is_told) {
+                    return false;
+                }
+                from = slot + 1;
+            }
+            true
+        };
+        let found = self.areas.iter_mut().position(is_useless);
+        self.are_stuck = self.areas.iter().any(|area| area.is_stuck);
+        found.map(|index| AreaId(index as u8))
     }
 
     /// Was an area ever asked to leave?

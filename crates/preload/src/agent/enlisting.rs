@@ -15,7 +15,7 @@ use super::give_up;
 use crate::claim::claim;
 use crate::launcher::{self, Address, Files, Found};
 use crate::sight::Sight;
-use crate::{aside, retire};
+use crate::{aside, cpu_limit, retire};
 
 /// So many processes of a tree watch their pipes: a user has 128 watches, most of them for programs.
 const WATCHES: usize = 16;
@@ -76,6 +76,11 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
         // A sandbox may have shut the ways since.
         Err(_) => (shared()?, None, None, Files::new()),
     };
+    if let Some(pid) = pid
+        && beginning == Beginning::Program
+    {
+        cpu_limit::inherit(shared, pid);
+    }
     SHARED.store(core::ptr::from_ref(shared).cast_mut(), Ordering::Release);
     let memory = memory.filter(|_| shared.config.flags & flags::TRACE != 0);
     let resident = ResidentReader::open();

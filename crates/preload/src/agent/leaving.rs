@@ -26,6 +26,7 @@ impl Agent {
     pub(super) fn keep_watch(&mut self, now: u64) {
         self.ending.look(now);
         cpu_limit::look(now);
+        cpu_limit::publish(self.process);
     }
 }
 

@@ -2,6 +2,7 @@
 //! operations fail.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// Bytes in a block.
 pub const BLOCK: usize = 4096;
@@ -36,6 +37,11 @@ pub struct Faults {
     pub short_writes_every: u64,
     /// Every read and write takes this long.
     pub delay_us: u64,
+    /// Reads and writes beyond this, taken together, cannot be done just then (EAGAIN and ENOMEM in turn)
+    /// for as long as the next says.
+    pub busy_after: u64,
+    /// ... in milliseconds.
+    pub busy_ms: u64,
 }
 
 impl Default for Faults {
@@ -53,6 +59,8 @@ impl Default for Faults {
             short_reads_every: 0,
             short_writes_every: 0,
             delay_us: 0,
+            busy_after: u64::MAX,
+            busy_ms: 0,
         }
     }
 }
@@ -92,6 +100,8 @@ pub struct Files {
     /// Reads and writes of several blocks.
     large_reads: u64,
     large_writes: u64,
+    busy_since: Option<Instant>,
+    refusals: u64,
 }
 
 impl Files {
@@ -100,7 +110,31 @@ impl Files {
     pub fn new(faults: Faults) -> Self {
         let (written_bytes, read_bytes, large_reads, large_writes) = (0, 0, 0, 0);
         let (nodes, next) = (BTreeMap::new(), ROOT + 1);
-        Self { faults, nodes, next, written_bytes, read_bytes, large_reads, large_writes }
+        let (busy_since, refusals) = (None, 0);
+        Self {
+            faults,
+            nodes,
+            next,
+            written_bytes,
+            read_bytes,
+            large_reads,
+            large_writes,
+            busy_since,
+            refusals,
+        }
+    }
+
+    /// A while in which nothing can be done.
+    fn busy(&mut self) -> Result {
+        if self.written_bytes + self.read_bytes <= self.faults.busy_after {
+            return Ok(());
+        }
+        let since = *self.busy_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= Duration::from_millis(self.faults.busy_ms) {
+            return Ok(());
+        }
+        self.refusals += 1;
+        Err(if self.refusals.is_multiple_of(2) { libc::ENOMEM } else { libc::EAGAIN })
     }
 
     /// (all blocks, free blocks)
@@ -188,6 +222,7 @@ impl Files {
     /// Reads; short at the end of the file.
     pub fn read(&mut self, number: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.delay();
+        self.busy()?;
         let len = part(len, &mut self.large_reads, self.faults.short_reads_every);
         self.read_bytes += len as u64;
         if self.read_bytes > self.faults.read_bytes_max || self.touches_bad_block(offset, len) {
@@ -218,6 +253,7 @@ impl Files {
     /// Writes all or nothing, but where requests are done in part: how many bytes.
     pub fn write(&mut self, number: u64, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.delay();
+        self.busy()?;
         let len = part(bytes.len(), &mut self.large_writes, self.faults.short_writes_every);
         let bytes = &bytes[..len];
         self.written_bytes += bytes.len() as u64;

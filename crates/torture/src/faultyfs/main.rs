@@ -21,13 +21,15 @@ const USAGE: &str = "usage: overspill-faultyfs DIR [--capacity BYTES] [--quota B
                      [--fail-reads-after BYTES] [--bad-block-every N] [--delay-us N] \
                      [--short-reads-every N] [--short-writes-every N] \
                      [--flip-reads-after BYTES] [--misplace-reads-after BYTES] \
-                     [--forget-writes-after BYTES] [--tear-writes-after BYTES]
+                     [--forget-writes-after BYTES] [--tear-writes-after BYTES] \
+                     [--busy-after BYTES --busy-ms N]
        mounts a file system in memory on DIR that is full after --capacity bytes (ENOSPC), or
        after --quota bytes were written, whatever room it says there is, whose
        writes or reads fail (EIO) after so many bytes, or reads in every N-th block of a file; of
        every N-th read or write of several blocks it does the first half, as a file system may, and
        all take --delay-us; after so many bytes it lies: a bit of each block is turned, other blocks
-       are brought, writes are done not at all or by halves; until standard input ends";
+       are brought, writes are done not at all or by halves;
+       for --busy-ms it says that it cannot just now (EAGAIN, ENOMEM); until standard input ends";
 
 fn main() -> ExitCode {
     match parse(std::env::args().skip(1)) {
@@ -64,6 +66,8 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<(PathBuf, Faults
             "--short-reads-every" => faults.short_reads_every = value,
             "--short-writes-every" => faults.short_writes_every = value,
             "--delay-us" => faults.delay_us = value,
+            "--busy-after" => faults.busy_after = value,
+            "--busy-ms" => faults.busy_ms = value,
             _ => return Err(format!("unknown option {option}")),
         }
     }

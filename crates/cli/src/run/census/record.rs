@@ -65,6 +65,10 @@ pub struct Record {
     pub(super) is_followed: bool,
     /// It had not ended when the run did.
     pub is_left: bool,
+    /// The number of the look that saw it last, and the most that one has shown, with files that the kernel
+    /// keeps.
+    pub(super) last_look: Option<u64>,
+    pub(super) seen_peak_bytes: u64,
     pub(super) first_ns: u64,
     pub(super) last_ns: u64,
     /// What [`Look::busy_ns`] was then.
@@ -99,6 +103,11 @@ impl Record {
             self.name.clone_from(&report.name);
         }
         self.agent = Some(report);
+    }
+
+    /// By how much its agent saw more than any look did.
+    pub(super) fn unseen_bytes(&self, report: &AgentReport) -> Option<u64> {
+        report.counter("resident_peak_bytes").checked_sub(self.seen_peak_bytes).filter(|&bytes| bytes > 0)
     }
 
     /// May it have been looked at in the middle of its start, when neither its file nor its agent

@@ -33,7 +33,7 @@ use crate::helper::Helper;
 use crate::huge::PART;
 use crate::staging::BLOCK;
 use changes::Changes;
-pub(crate) use frames::words_of;
+pub(crate) use frames::{is_zero, words_of};
 use guards::Guards;
 use lost::zeroes;
 pub(crate) use putting::Manner;
@@ -41,7 +41,7 @@ use rights::Executable;
 use sealed::Sealed;
 pub(crate) use taking::Taken;
 pub(crate) use tries::Tries;
-use tries::{Reach, Sharing};
+use tries::{Reach, Refused, Sharing};
 
 /// Messages taken from the kernel by one read.
 const MESSAGES: usize = 64;
@@ -123,6 +123,8 @@ pub(crate) struct Memory {
     sharing: Sharing,
     /// How it goes with pages in mappings that are read-only, or locked.
     copying: Tries,
+    /// The page that does not come into view.
+    refused: Refused,
     /// Reads what is copied, if it may be opened.
     reader: Option<Arc<OwnMemory>>,
     sealed: Sealed,
@@ -196,6 +198,7 @@ impl Memory {
             hears_forks,
             sharing: Sharing::default(),
             copying: Tries::default(),
+            refused: Refused::default(),
             reader: None,
             sealed: Sealed::default(),
             executable: Executable::default(),
@@ -387,20 +390,15 @@ impl Memory {
         }
         let mut done = 0;
         let mut tries = 0;
-        let mut by_move = false;
         let mut reach = Reach::new(ZEROES as u32);
         while done < count {
             let dst = address + done as usize * PAGE_SIZE;
             let len = reach.len(count - done);
-            let (outcome, len) = if by_move {
-                self.move_zeroes(dst, len)
-            } else {
-                // SAFETY: mm found the pages untouched: they show zeroes.
-                let copied = unsafe { self.program.copy(dst, self.zeroes.start(), len, CopyMode::empty()) };
-                (copied, len)
-            };
-            let (pages, errno) = progress(outcome, len);
+            // SAFETY: mm found the pages untouched: they show zeroes.
+            let copied = unsafe { self.program.copy(dst, self.zeroes.start(), len, CopyMode::empty()) };
+            let (pages, errno) = progress(copied, len);
             done += pages;
+            self.refused.came(dst, pages);
             match errno {
                 None => {}
                 Some(Errno::AGAIN) if pages > 0 => {}
@@ -412,27 +410,14 @@ impl Memory {
                     }
                     break;
                 }
-                Some(Errno::FAULT) if self.can_move && !by_move => by_move = true,
                 Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
-                Some(_) => break,
+                Some(errno) => {
+                    self.refused.note(address + done as usize * PAGE_SIZE, errno);
+                    break;
+                }
             }
         }
         done
-    }
-
-    /// Moves fresh pages to `dst`, as many of `len` bytes as are made at a time; says how many
-    /// those are. For private mappings of /dev/zero: they are anonymous memory, but the kernel
-    /// measures a copy into them by the length of the device, which is none.
-    fn move_zeroes(&mut self, dst: usize, len: usize) -> (Result<(), Partial>, usize) {
-        let len = len.min(TRASH * PAGE_SIZE);
-        for at in (0..len).step_by(PAGE_SIZE) {
-            // SAFETY: the trash is ours and holds nothing; a store makes a page of zeroes.
-            unsafe { ((self.trash.start() + at) as *mut u64).write_volatile(0) };
-        }
-        // SAFETY: mm found the pages untouched: they show zeroes.
-        let moved = unsafe { self.program.move_pages(dst, self.trash.start(), len, MoveMode::empty()) };
-        self.empty_trash();
-        (moved, len)
     }
 
     // Threads that wait.
@@ -756,6 +741,33 @@ mod tests {
         // SAFETY: as above; they are there.
         let shown = (0..8).map(|page| unsafe { (place.page(page) as *const u8).read_volatile() });
         assert_eq!(shown.collect::<std::vec::Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    /// See [`Memory::keep`]. In place of a lack of memory the frames are said not to be needed.
+    #[test]
+    fn what_was_freed_lazily_stays_once_it_is_taken() {
+        let Some(mut memory) = memory().filter(Memory::can_move) else { return };
+        let place = ManuallyDrop::new(frames(16).expect("there is memory"));
+        fill(&place, 16);
+        // SAFETY: the memory is the test's.
+        unsafe { (place.page(11) as *mut u64).write_volatile(0) };
+        // SAFETY: as above. It is told to nobody yet.
+        unsafe { place.advise(Advice::Free) }.expect("the test's memory");
+        memory.register(place.range()).expect("anonymous memory");
+        assert_eq!(memory.take_out(place.page(0), Frame(0), 16).taken, 0xffff);
+        (0..16).for_each(|page| memory.keep(Frame(page)));
+        let frames = memory.frame_address(Frame(0))..memory.frame_address(Frame(16));
+        // SAFETY: nothing that is there is lost: that is what is tested.
+        unsafe { mem::madvise(frames, Advice::PageOut) }.expect("the frames are the test's");
+        let expected = |page: usize| if page == 11 { 0 } else { page as u64 + 1 };
+        for page in (0..16).filter(|&page| page != 11) {
+            assert_eq!(memory.frame_words(Frame(page as u32))[0], expected(page), "page {page}");
+        }
+        let put = memory.put_in(place.page(0), Frame(0), 16, Manner::Open);
+        assert_eq!((put.done, put.moved & 0x7ff), (16, 0x7ff), "{put:?}");
+        // SAFETY: as above.
+        let shown = (0..16).map(|page| unsafe { (place.page(page) as *const u64).read_volatile() });
+        assert!(shown.eq((0..16).map(expected)));
     }
 
     #[test]

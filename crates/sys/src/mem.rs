@@ -61,7 +61,7 @@ pub enum Advice {
     PopulateWrite = nr::MADV_POPULATE_WRITE,
     /// Start reading the file (or swap) behind it.
     WillNeed = nr::MADV_WILLNEED,
-    /// Likely to be reclaimed by the kernel first (5.4).
+    /// Likely to be reclaimed by the kernel first (5.4). EINVAL: some of the range is locked.
     Cold = nr::MADV_COLD,
     /// Reclaim now, by the kernel's own swap or write-back (5.4).
     PageOut = nr::MADV_PAGEOUT,

@@ -13,6 +13,7 @@ mod changes;
 mod file_pages;
 mod frames;
 mod guards;
+mod lobby;
 mod lost;
 mod putting;
 mod rights;
@@ -35,6 +36,7 @@ use crate::staging::BLOCK;
 use changes::Changes;
 pub(crate) use frames::{is_zero, words_of};
 use guards::Guards;
+use lobby::Lobby;
 use lost::zeroes;
 pub(crate) use putting::Manner;
 use rights::Executable;
@@ -122,11 +124,12 @@ pub(crate) struct Memory {
     /// How it goes with pages that other processes share.
     sharing: Sharing,
     /// How it goes with pages in mappings that are read-only, or locked.
-    copying: Tries,
+    leading: Tries,
     /// The page that does not come into view.
     refused: Refused,
     /// Reads what is copied, if it may be opened.
     reader: Option<Arc<OwnMemory>>,
+    lobby: Lobby,
     sealed: Sealed,
     executable: Executable,
 }
@@ -197,9 +200,10 @@ impl Memory {
             pagemap,
             hears_forks,
             sharing: Sharing::default(),
-            copying: Tries::default(),
+            leading: Tries::default(),
             refused: Refused::default(),
             reader: None,
+            lobby: Lobby::default(),
             sealed: Sealed::default(),
             executable: Executable::default(),
         })
@@ -263,9 +267,10 @@ impl Memory {
     }
 
     /// All ranges that are the pager's own and must never be managed.
-    pub fn own_ranges(&self) -> [AddressRange; 5] {
+    pub fn own_ranges(&self) -> [AddressRange; 6] {
         let helper = self.helper.map_or(0..0, |helper| helper.range.0..helper.range.1);
-        [self.staging.range(), self.trash.range(), self.zeroes.range(), self.bounce.range(), helper]
+        let (lobby, staging) = (self.lobby.range(), self.staging.range());
+        [staging, self.trash.range(), self.zeroes.range(), self.bounce.range(), lobby, helper]
     }
 
     /// Lets go of a range, and of who waits in it. EAGAIN while a change is under way is the
@@ -376,6 +381,12 @@ impl Memory {
     pub fn each_present(&self, range: AddressRange, visit: impl FnMut(AddressRange)) {
         // Nothing is known where it cannot be asked.
         let _ = self.pagemap.for_each_run(range, Query::ANY_CONTENT, visit);
+    }
+
+    /// Calls `visit` with each run of pages of a range that are there and not write-protected.
+    pub fn each_open(&self, range: AddressRange, visit: impl FnMut(AddressRange)) {
+        // As above.
+        let _ = self.pagemap.for_each_run(range, Query::OPEN, visit);
     }
 
     // Into the program's view.

@@ -9,10 +9,10 @@ use core::ffi::{c_int, c_void};
 use core::mem::ManuallyDrop;
 
 use linux_raw_sys::general::{
-    __NR_madvise, __NR_mmap, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_POPULATE_READ,
-    MADV_POPULATE_WRITE, MADV_WILLNEED, MADV_WIPEONFORK, MAP_32BIT, MAP_ANONYMOUS, MAP_FIXED,
-    MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
-    MAP_STACK, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
+    __NR_madvise, __NR_mmap, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_MERGEABLE,
+    MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_WILLNEED, MADV_WIPEONFORK, MAP_32BIT, MAP_ANONYMOUS,
+    MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE, MAP_POPULATE,
+    MAP_PRIVATE, MAP_STACK, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
 
 use overspill_sys::mem::{self, Advice};
@@ -20,7 +20,7 @@ use overspill_sys::{Errno, Fd, PAGE_SIZE, file};
 
 use crate::files::{self, Mapping};
 use crate::kept::{self, Change};
-use crate::{file_hints, filters, fresh, guards, huge, libc, withheld};
+use crate::{file_hints, filters, fresh, guards, huge, libc, merging, withheld};
 
 /// What mmap returns when it fails.
 const MAP_FAILED: isize = -1;
@@ -48,6 +48,11 @@ pub fn advise(address: usize, len: usize, advice: c_int, call: impl Fn(usize, us
     }
     if [MADV_HUGEPAGE, MADV_COLLAPSE].contains(&(advice as u32)) {
         huge::note();
+    }
+    if advice as u32 == MADV_MERGEABLE {
+        let advised = call(address, len);
+        merging::take_back(address, len);
+        return advised;
     }
     if advice == guards::INSTALL {
         return guards::install(address, len, || call(address, len) as isize) as c_int;

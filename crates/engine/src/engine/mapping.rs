@@ -188,6 +188,7 @@ impl Engine {
         if let Some(robust) = &self.robust {
             robust.words().begin_batch();
         }
+        self.note_unheard_stores(run);
         let kept = self.kept(run) | self.told_discarded(run);
         let result = frames.map_or_else(Default::default, |first| self.take_out(run, first, !kept, 0));
         self.tell_unmapped(run, result);

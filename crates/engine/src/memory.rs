@@ -59,6 +59,8 @@ const CHANGE_SPINS: u32 = 64;
 /// slept, and the helper that it waited for never ran on the same processor. Children of fork
 /// without UFFDIO_MOVE used it up for 20 s.
 pub(crate) const REST_NS: u64 = 20_000;
+/// So long it is waited for the helper's last order before it is ended.
+const HELPER_ENDS_NS: u64 = 10_000_000_000;
 /// How often a move is repeated while a frame is still pinned by the read that filled it.
 const PIN_PATIENCE: u32 = 200;
 /// So few pages are copied into the program's view rather than moved. A move has to interrupt every
@@ -284,14 +286,22 @@ impl Memory {
         let _ = unsafe { self.program.unregister(range) };
     }
 
-    /// Ends the helper, if it is idle or becomes so.
+    /// Ends the helper, if it is idle or becomes so. Where its last order waits for a page that nobody brings
+    /// any more it stays.
+    ///
+    /// *The story* (by reading): nothing was read meanwhile, and it may wait for just that.
     pub fn end_helper(&mut self) {
-        if let Some(helper) = self.helper.take() {
-            while !helper.is_idle() {
-                clock::sleep_ns(REST_NS);
+        let Some(helper) = self.helper else { return };
+        let until = clock::monotonic_ns() + HELPER_ENDS_NS;
+        while !helper.is_idle() {
+            if clock::monotonic_ns() > until {
+                return;
             }
-            helper.end();
+            self.read_messages();
+            clock::sleep_ns(REST_NS);
         }
+        self.helper = None;
+        helper.end();
     }
 
     // Messages.

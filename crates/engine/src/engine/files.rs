@@ -459,7 +459,8 @@ impl Engine {
             mapped.note_store(slot);
             self.view.program.unprotect(at..at + PAGE_SIZE);
         } else {
-            self.view.program.forbid_stores(at);
+            let place = mapped.source.program.as_ref().map(|program| program.place);
+            self.view.program.forbid_stores(at, place);
         }
         true
     }

@@ -216,3 +216,92 @@ fn is_locked(range: &AddressRange) -> bool {
     // SAFETY: changes no content; the pages are about to leave.
     unsafe { mem::madvise(range.clone(), Advice::Cold) }.is_err()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Taken;
+    use overspill_sys::mem::IoVec;
+    use overspill_sys::pagemap::Pagemap;
+    use overspill_sys::uring::Ring;
+
+    const PAGES: usize = 16;
+
+    /// Pages that are managed, each with its number, and may be used so. None where userfaultfd may not be
+    /// opened, or pages are not moved. Never unmapped: nobody would read of it.
+    fn managed(prot: Prot, prepare: impl FnOnce(&Mapping)) -> Option<(Memory, ManuallyDrop<Mapping>)> {
+        let memory = Memory::new(2 * BLOCK, 0, true, false, Pagemap::open().ok()?).ok()?;
+        let mapping = ManuallyDrop::new(Mapping::anon(PAGES * PAGE_SIZE, Prot::RW).expect("there is memory"));
+        for page in 0..PAGES {
+            // SAFETY: the memory is the test's.
+            unsafe { (mapping.page(page) as *mut u64).write_volatile(page as u64 + 1) };
+        }
+        prepare(&mapping);
+        memory.register(mapping.range()).expect("anonymous memory");
+        // SAFETY: as above.
+        unsafe { mem::mprotect(mapping.range(), prot) }.expect("the test's memory");
+        memory.can_move().then_some((memory, mapping))
+    }
+
+    fn held(memory: &Memory) -> std::vec::Vec<u64> {
+        (0..PAGES).map(|page| memory.frame_words(Frame(page as u32))[0]).collect()
+    }
+
+    #[test]
+    fn what_is_not_writable_leaves_and_comes_back() {
+        for prot in [Prot::READ, Prot::empty(), Prot::READ | Prot::EXEC] {
+            let Some((mut memory, place)) = managed(prot, |_| {}) else { return };
+            for _ in 0..2 {
+                let taken = memory.take_out(place.page(0), Frame(0), PAGES as u32);
+                assert_eq!(taken, Taken { taken: 0xffff, gone: 0 }, "{prot:?}");
+                assert_eq!(held(&memory), (1..=PAGES as u64).collect::<std::vec::Vec<_>>());
+                assert!((0..PAGES).all(|page| memory.is_missing(place.page(page))) && !memory.is_changed());
+                let put = memory.put_in(place.page(0), Frame(0), PAGES as u32, super::super::Manner::Open);
+                assert_eq!((put.done, put.found), (PAGES as u32, 0), "{put:?}");
+                let frames = memory.drop_frames(Frame(0), PAGES as u32);
+                assert_eq!(frames, PAGES as u32);
+            }
+            let (mapping, found) = mapping_at(place.page(3)).expect("it is mapped");
+            assert!(mapping.start <= place.start() && place.range().end <= mapping.end && found == prot);
+        }
+    }
+
+    /// *The story:* see above. A device writes into two of the pages, whenever it likes.
+    #[test]
+    fn what_a_device_holds_stays() {
+        let Ok(ring) = Ring::best(4, 4) else { return };
+        let hold = |mapping: &Mapping| {
+            let buffer = IoVec { base: mapping.page(5), len: 2 * PAGE_SIZE };
+            // SAFETY: nobody else uses the memory.
+            unsafe { ring.register_buffers(&[buffer]) }.expect("a registered buffer");
+        };
+        let Some((mut memory, place)) = managed(Prot::READ, hold) else { return };
+        for _ in 0..2 {
+            let taken = memory.take_out(place.page(0), Frame(0), PAGES as u32).taken;
+            assert_eq!(taken & 0b110_0000, 0, "{taken:#b}");
+            for page in [5, 6] {
+                // SAFETY: the pages are there.
+                assert_eq!(unsafe { (place.page(page) as *const u64).read_volatile() }, page as u64 + 1);
+            }
+        }
+        assert!(!memory.is_changed());
+        let (mapping, found) = mapping_at(place.page(5)).expect("it is mapped");
+        assert!(found == Prot::READ && mapping.contains(&place.page(6)));
+        assert!(memory.is_registered(place.page(5)), "its faults are told");
+    }
+
+    #[test]
+    fn what_is_locked_stays_locked() {
+        let Some((mut memory, place)) = managed(Prot::READ, |_| {}) else { return };
+        // SAFETY: locks the test's memory.
+        let call = unsafe { overspill_sys::call(149, [place.page(4), 2 * PAGE_SIZE, 0, 0, 0, 0]) };
+        if call.is_err() {
+            return;
+        }
+        for _ in 0..2 {
+            let taken = memory.take_out(place.page(0), Frame(0), PAGES as u32).taken;
+            assert_eq!(taken & 0b11_0000, 0, "{taken:#b}");
+            assert!(is_locked(&(place.page(4)..place.page(6))));
+        }
+    }
+}

@@ -48,7 +48,8 @@ pub fn dev_zero_closed(context: &mut Context) -> Outcome {
     let part = memory.pages() / 2..memory.pages() / 2 + 256;
     const MLOCK_ONFAULT: i32 = 1;
     // SAFETY: the range is the test's.
-    let locked = unsafe { libc::syscall(libc::SYS_mlock2, memory.at(part.start * PAGE), 256 * PAGE, MLOCK_ONFAULT) };
+    let locked =
+        unsafe { libc::syscall(libc::SYS_mlock2, memory.at(part.start * PAGE), 256 * PAGE, MLOCK_ONFAULT) };
     ensure!(locked == 0 || sys::errno() == libc::ENOMEM, "mlock2 gave {}", sys::errno());
     context.sabotage(&memory);
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "of /dev/zero, locked in part")

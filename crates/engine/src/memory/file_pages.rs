@@ -16,7 +16,7 @@ impl Memory {
     /// The page stays protected: the program may be given the right to store to it later.
     pub fn forbid_stores(&mut self, page: usize, place: Option<&MappedFile>) {
         let mut is_refused = false;
-        let forbid = || {
+        let mut forbid = || {
             // SAFETY: takes a permission away that the program does not know of; content stays.
             is_refused = unsafe { mem::mprotect(page..page + PAGE_SIZE, Prot::READ) }.is_err();
         };

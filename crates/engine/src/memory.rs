@@ -395,7 +395,6 @@ impl Memory {
 
     /// Calls `visit` with each run of pages of a range that are there and not write-protected.
     pub fn each_open(&self, range: AddressRange, visit: impl FnMut(AddressRange)) {
-        // As above.
         let _ = self.pagemap.for_each_run(range, Query::OPEN, visit);
     }
 
@@ -505,7 +504,7 @@ impl Memory {
         false
     }
 
-    /// As [`Memory::poison`], for many pages, as far as nothing is there. False: to be tried again.
+    /// As [`Memory::poison`], for many pages that are not there. False: to be tried again.
     pub fn poison_all(&mut self, range: AddressRange) -> bool {
         let pages = (range.len() / PAGE_SIZE) as u32;
         let (mut at, mut tries) = (range.start, 0);

@@ -90,7 +90,7 @@ impl Memory {
                     pinned += 1;
                     core::hint::spin_loop();
                 }
-                // A page of zeroes that the program had freed lazily: see `Memory::keep`. Read, it is one still.
+                // A page of zeroes that was freed lazily: see `Memory::keep`. Read, it is one still.
                 Some(Errno::NOENT) if !copy && self.is_missing(src) => {
                     copy = true;
                     reach = Reach::new(1);
